@@ -15,12 +15,12 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Complete makes a version of the named parts. check, if not nil, sees them before anything is written: it
-// returns the checksums of the version (nil: those of CreateUpload), or an error, with which Complete
+// Complete makes a version of the named parts. check, if not nil, sees them, and the upload, before anything is
+// written: it returns the checksums of the version (nil: those of CreateUpload), or an error, with which Complete
 // fails. Whoever completes an upload again with the same ETags gets the answer of the first completion. It
 // fails with ErrNoSuchUpload, ErrInvalidPart, ErrPartOrder, ErrUploadEnds, an error of check, or like Put.
 func (b *Bucket) Complete(
-	ctx context.Context, key []byte, id UploadID, named []NamedPart, check func([]Part) ([]Pair, error),
+	ctx context.Context, key []byte, id UploadID, named []NamedPart, check func(Upload, []Part) ([]Pair, error),
 ) (i Info, err error) {
 	if len(named) == 0 || len(named) > MaxParts {
 		return Info{}, store.Errorf(store.InvalidArgument, "a list of %d parts: 1 to %d", len(named), MaxParts)
@@ -51,7 +51,7 @@ func takeTurns(ctx context.Context, end func() error) error {
 
 // complete is one try of Complete.
 func (b *Bucket) complete(
-	ctx context.Context, key []byte, id UploadID, named []NamedPart, check func([]Part) ([]Pair, error),
+	ctx context.Context, key []byte, id UploadID, named []NamedPart, check func(Upload, []Part) ([]Pair, error),
 ) (Info, error) {
 	still := b.o.deadline(writeTimeout)
 	r, err := b.openUpload(ctx, key, id)
@@ -86,7 +86,7 @@ func (b *Bucket) complete(
 		}
 	}
 	if check != nil {
-		sums, err := check(parts)
+		sums, err := check(r.upload(key, id), parts)
 		if err != nil {
 			return Info{}, err
 		}
@@ -94,6 +94,7 @@ func (b *Bucket) complete(
 			r.sums = sums
 		}
 	}
+	r.sumPieces(pieces, parts)
 	r.etag = etagOf(sum.Sum(nil), len(named))
 	if err := r.check(); err != nil {
 		return Info{}, err

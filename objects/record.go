@@ -35,6 +35,7 @@ type record struct {
 	sums   []Pair
 	meta   []Pair
 	tags   []Pair // that it was made with
+	summed bool   // the list of its parts has a checksum of each
 	body   []byte // of an inline body
 }
 
@@ -72,6 +73,7 @@ const (
 	flagMarker    = 1
 	flagNull      = 2
 	flagTags      = 4
+	flagSummed    = 8
 )
 
 // check refuses what a record can't hold.
@@ -104,6 +106,9 @@ func (r *record) encode() []byte {
 	version := byte(1)
 	if len(r.tags) > 0 {
 		version, flags = recordVersion, flags|flagTags
+	}
+	if r.summed {
+		version, flags = recordVersion, flags|flagSummed
 	}
 	b := append(make([]byte, 0, 128+len(r.body)), byte(r.rank), version, flags, byte(r.where))
 	b = binary.AppendUvarint(b, uint64(r.size))
@@ -141,7 +146,7 @@ func (h head) visible() bool { return h.rank.Seen() }
 // decodeHead reads the beginning of a record. It is for listings, which look at many.
 func decodeHead(b []byte) (head, error) {
 	if len(b) < 4 || b[0] < byte(live) || b[0] > byte(burned) || b[1] < 1 || b[1] > recordVersion ||
-		b[2] > flagMarker|flagNull|flagTags || (b[1] > 1) != (b[2] >= flagTags) {
+		b[2] > flagMarker|flagNull|flagTags|flagSummed || (b[1] > 1) != (b[2] >= flagTags) {
 		return head{}, damagedRecord(b)
 	}
 	return head{rank: rank(b[0]), marker: b[2]&flagMarker != 0, null: b[2]&flagNull != 0}, nil
@@ -162,7 +167,7 @@ func (r *record) decode(b []byte) error {
 	if err != nil || len(b) > maxRecordBytes {
 		return damagedRecord(b)
 	}
-	*r = record{rank: h.rank, marker: h.marker, null: h.null, where: where(b[3])}
+	*r = record{rank: h.rank, marker: h.marker, null: h.null, where: where(b[3]), summed: b[2]&flagSummed != 0}
 	d := decoder{rest: b[4:], bad: r.where > inListedParts}
 	size := d.uvarint()
 	r.md5 = d.bytes(md5.Size)
@@ -185,6 +190,7 @@ func (r *record) decode(b []byte) error {
 	default:
 		d.bad = d.bad || !r.checkParts()
 	}
+	d.bad = d.bad || r.summed && r.parts() == 0
 	if d.bad || r.marker && (r.size > 0 || r.where != inline) {
 		return damagedRecord(b)
 	}

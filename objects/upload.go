@@ -35,7 +35,7 @@ type Part struct {
 	// Number is from 1 to MaxParts.
 	Number int
 	Size   int64
-	// ETag is the MD5 of the part in hexadecimal digits.
+	// ETag is the MD5 of the part in hexadecimal digits; of a part of a version it is not known any more.
 	ETag     string
 	Modified time.Time
 	Sums     []Pair
@@ -55,8 +55,6 @@ var (
 	ErrInvalidPart = store.Errorf(store.InvalidArgument, "a part of the list was not uploaded, or has another ETag")
 	// ErrPartOrder: the named parts are not in ascending order of their numbers.
 	ErrPartOrder = store.Errorf(store.InvalidArgument, "the parts of the list are not in ascending order")
-	// ErrNoSuchPart: the version has fewer parts.
-	ErrNoSuchPart = store.Errorf(store.InvalidArgument, "the version has no part of this number")
 	// ErrUploadEnds: somebody else is completing the upload with other parts, or aborting it, or began to and
 	// did not end. Complete and Abort have tried some times. Try again; a cleaner ends what broke off.
 	ErrUploadEnds = store.Errorf(store.Conflict, "another completion or abort of the upload is under way, or broke off")
@@ -151,7 +149,7 @@ func (b *Bucket) PutPart(
 		return Part{}, store.Wrap("store the part", err)
 	}
 	r.size, r.md5 = in.n, in.sum.Sum(nil)
-	r.body = encodeManifest([]piece{{number, in.n, at}})
+	r.body = encodeManifest([]piece{{number: number, size: in.n, id: at}})
 	g := listing.Given{At: stamp, Still: still}
 	if err := b.rows.PutAt(ctx, partKey(key, id, number), r.encode(), g); err != nil {
 		if !errors.Is(err, listing.ErrOutcomeUnknown) {

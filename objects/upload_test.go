@@ -101,13 +101,13 @@ func TestAnUploadBecomesAVersion(t *testing.T) {
 	_, err = complete()
 	require.ErrorIs(t, err, store.InvalidArgument)
 	refused := errors.New("too small")
-	_, err = b.Complete(ctx, key, u.ID, []objects.NamedPart{three}, func([]objects.Part) ([]objects.Pair, error) {
+	_, err = b.Complete(ctx, key, u.ID, []objects.NamedPart{three}, func(objects.Upload, []objects.Part) ([]objects.Pair, error) {
 		return nil, refused
 	})
 	require.ErrorIs(t, err, refused)
 
 	info, err := b.Complete(ctx, key, u.ID, []objects.NamedPart{three, seven, nine, last},
-		func(parts []objects.Part) ([]objects.Pair, error) {
+		func(_ objects.Upload, parts []objects.Part) ([]objects.Pair, error) {
 			require.Len(t, parts, 4)
 			return []objects.Pair{{Name: "crc32", Value: "x"}}, nil
 		})
@@ -132,14 +132,11 @@ func TestAnUploadBecomesAVersion(t *testing.T) {
 			require.Equal(t, want, read(t, b.Bucket, key, objects.Range{Offset: int64(offset), N: int64(n)}))
 		}
 	}
-	for i, want := range []string{"three", "seven", "", "the end"} {
-		_, r, err := b.PartRange(ctx, key, info.ID, i+1)
-		require.NoError(t, err)
-		require.Equal(t, want, read(t, b.Bucket, key, r))
-	}
-	for _, number := range []int{-1, 0, 5} {
-		_, _, err = b.PartRange(ctx, key, info.ID, number)
-		require.ErrorIs(t, err, objects.ErrNoSuchPart)
+	_, parts, err = b.Parts(ctx, key, info.ID)
+	require.NoError(t, err)
+	for i, want := range []int{3, 7, 9, objects.MaxParts} {
+		require.Equal(t, want, parts[i].Number)
+		require.Equal(t, []int64{5, 5, 0, 7}[i], parts[i].Size)
 	}
 
 	// What comes after it.
@@ -197,9 +194,10 @@ func TestManyParts(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1200, info.Parts)
 	require.Equal(t, body.String(), read(t, b.Bucket, key, objects.All))
-	_, r, err := b.PartRange(ctx, key, info.ID, 1200)
+	_, all, err := b.Parts(ctx, key, info.ID)
 	require.NoError(t, err)
-	require.Equal(t, "part 1200;", read(t, b.Bucket, key, r))
+	require.Len(t, all, 1200)
+	require.Equal(t, int64(len("part 1200;")), all[1199].Size)
 	c := b.cleaner(t, objects.CleanOptions{})
 	for range 3 {
 		_, err := c.Pass(ctx)

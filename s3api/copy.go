@@ -94,6 +94,10 @@ func (h *Handler) copyObject(x *exchange) error {
 	return x.writeDocument("CopyObjectResult", func(b *xmlBuffer) {
 		b.time("LastModified", o.Modified)
 		b.text("ETag", quoted(o.ETag))
+		if in != nil {
+			b.sums(src.sums)
+			b.sumsType(src.sums)
+		}
 	})
 }
 
@@ -186,6 +190,13 @@ func (h *Handler) copyInto(x *exchange, in *versioned, src *source, c writeCondi
 	if src.body == nil {
 		body = bytes.NewReader(src.Body)
 	}
+	algorithm, refusal := copiedChecksum(x.r.Header, src.sums)
+	if refusal != nil {
+		return refusal
+	}
+	if algorithm != "" {
+		body, m.Sums = summing(body, algorithm)
+	}
 	if refusal := x.take(x.ctx(), min(src.Size, streamBytes)); refusal != nil {
 		return refusal
 	}
@@ -196,7 +207,7 @@ func (h *Handler) copyInto(x *exchange, in *versioned, src *source, c writeCondi
 	})
 	if err == nil {
 		in.tell(x, &i)
-		src.Modified, src.ETag = i.Modified, i.ETag
+		src.Modified, src.ETag, src.sums = i.Modified, i.ETag, i.Sums
 	}
 	return err
 }

@@ -99,7 +99,10 @@ var (
 			name: "AbortMultipartUpload", serve: (*Handler).abortUpload, write: true, scope: onKey,
 		},
 		{"GET", "uploadId"}: {name: "ListParts", serve: (*Handler).listParts, later: true, scope: onKey},
-		{"GET", "tagging"}:  {name: "GetObjectTagging", serve: (*Handler).getObjectTagging, scope: onKey},
+		{"GET", "attributes"}: {
+			name: "GetObjectAttributes", serve: (*Handler).getAttributes, later: true, scope: onKey,
+		},
+		{"GET", "tagging"}: {name: "GetObjectTagging", serve: (*Handler).getObjectTagging, scope: onKey},
 		{"PUT", "tagging"}: {
 			name: "PutObjectTagging", serve: (*Handler).putObjectTagging, later: true, write: true, scope: onKey,
 		},

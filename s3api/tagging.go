@@ -97,8 +97,8 @@ func (x *exchange) tellTags(i *objects.Info) {
 	}
 }
 
-// tagged returns the version whose tags a request is about.
-func (h *Handler) tagged(x *exchange) (*versioned, objects.Info, error) {
+// version returns the version that a request is about.
+func (h *Handler) version(x *exchange) (*versioned, objects.Info, error) {
 	in, err := h.objectsIn(x)
 	if err != nil {
 		return nil, objects.Info{}, err
@@ -112,7 +112,7 @@ func (h *Handler) tagged(x *exchange) (*versioned, objects.Info, error) {
 }
 
 func (h *Handler) getObjectTagging(x *exchange) error {
-	in, i, err := h.tagged(x)
+	in, i, err := h.version(x)
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (h *Handler) deleteObjectTagging(x *exchange) error {
 
 // setTags changes the tags of the version that is there: of two that do so at once the later one counts.
 func (h *Handler) setTags(x *exchange, status int, tags []objects.Pair) error {
-	in, i, err := h.tagged(x)
+	in, i, err := h.version(x)
 	if err == nil {
 		i, err = in.SetTags(x.ctx(), []byte(x.key), i.ID, tags)
 	}

@@ -193,7 +193,7 @@ func (h *Handler) putVersion(x *exchange, in *versioned, c writeCondition) error
 	if m.Tags, refusal = x.tagsOf(); refusal != nil {
 		return refusal
 	}
-	from, sums, refusal := h.intake(x)
+	from, sums, refusal := h.intake(x, "")
 	if refusal != nil {
 		return refusal
 	}
@@ -207,16 +207,20 @@ func (h *Handler) putVersion(x *exchange, in *versioned, c writeCondition) error
 		return err
 	}
 	in.tell(x, &i)
-	x.tellSums(i.Sums)
+	x.tellSums(i.Sums, i.Sums)
 	x.w.Header().Set("ETag", quoted(i.ETag))
 	return x.done(http.StatusOK, nil)
 }
 
 // intake returns the body of a request, of any size, and the checksums that come with it, which are
-// complete once the body is. A small body is read before the work begins.
-func (h *Handler) intake(x *exchange) (io.Reader, []objects.Pair, *Error) {
+// complete once the body is. It has one by the algorithm that is named; others may not come then. A small
+// body is read before the work begins.
+func (h *Handler) intake(x *exchange, algorithm string) (io.Reader, []objects.Pair, *Error) {
 	b, refusal := h.open(x, maxObjectBytes, func(n int64) int64 { return min(n, streamBytes) })
 	if refusal != nil {
+		return nil, nil, refusal
+	}
+	if refusal := b.sumBy(algorithm); refusal != nil {
 		return nil, nil, refusal
 	}
 	sums := b.sums()
@@ -281,13 +285,18 @@ func (b *body) fill(sums []objects.Pair) {
 	}
 }
 
-// tellSums sets the headers with an object's checksums.
-func (x *exchange) tellSums(sums []objects.Pair) {
+// wantsSums reports whether a request asks for checksums.
+func (x *exchange) wantsSums() bool {
+	return strings.EqualFold(x.r.Header.Get("X-Amz-Checksum-Mode"), "ENABLED")
+}
+
+// tellSums sets the headers with checksums of an object, or of a part of one with the checksums of.
+func (x *exchange) tellSums(sums, of []objects.Pair) {
 	for _, s := range sums {
 		x.w.Header().Set(checksumPrefix+s.Name, s.Value)
 	}
 	if len(sums) > 0 {
-		x.w.Header().Set(checksumPrefix+"Type", "FULL_OBJECT")
+		x.w.Header().Set(headerChecksumType, checksumType(of))
 	}
 }
 
@@ -409,8 +418,8 @@ func (h *Handler) getVersion(x *exchange, in *versioned) error {
 	x.describe(o)
 	x.override()
 	x.tellTags(&i)
-	if strings.EqualFold(x.r.Header.Get("X-Amz-Checksum-Mode"), "ENABLED") && status == http.StatusOK {
-		x.tellSums(i.Sums)
+	if x.wantsSums() && status == http.StatusOK {
+		x.tellSums(i.Sums, i.Sums)
 	}
 	if status == http.StatusPartialContent {
 		x.w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", part.Offset, part.Offset+length-1, o.Size))
