@@ -246,8 +246,8 @@ func (a *audit) take() Audited {
 // read reads a row; an error says that it is none of a version.
 func (a *audit) read(item *listing.Item) (audited, error) {
 	at, err := parseRow(item.Key)
-	if err == nil && at.note {
-		return audited{}, errNote
+	if err == nil && at.beside() {
+		return audited{}, errBeside
 	}
 	a.part.Rows++
 	v := audited{key: at.key, id: at.id}
@@ -262,7 +262,7 @@ func (a *audit) read(item *listing.Item) (audited, error) {
 	return v, nil
 }
 
-var errNote = errors.New("a note")
+var errBeside = errors.New("no row of a version")
 
 // skip passes over blobs that can't be judged.
 func (a *audit) skip(ctx context.Context, end string) error {

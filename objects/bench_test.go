@@ -263,7 +263,7 @@ func BenchmarkBodies(b *testing.B) {
 		require.NoError(b, r.Close())
 	}
 	kinds := []func(){
-		func() { require.NoError(b, blobs.Create(ctx, "alone", bytes.NewReader(body))) },
+		func() { require.NoError(b, blobs.Create(ctx, "alone", bytes.NewReader(body), int64(len(body)))) },
 		func() {
 			_, err := bucket.Put(ctx, key, bytes.NewReader(body), objects.Meta{Size: int64(len(body))})
 			require.NoError(b, err)

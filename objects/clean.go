@@ -191,14 +191,16 @@ func (c *Cleaner) pace(ctx context.Context, rows int) error {
 	return c.o.Pacer.Take(ctx, rows)
 }
 
-// add adds what a row says to a group. A note comes right behind the row of its version.
+// add adds what a row says to a group. Tags and a note come right behind the row of their version.
 func (c *Cleaner) add(group []member, at *row, value []byte, now store.Timestamp) ([]member, error) {
-	if at.note {
-		if n := len(group); n > 0 && group[n-1].id == at.id {
-			group[n-1].what.Note = true
-			return group, nil
+	if at.beside() {
+		if n := len(group); n == 0 || group[n-1].id != at.id {
+			v := tidy.Version{Age: age(now, at.id.Stamp), Proven: -1}
+			group = append(group, member{id: at.id, what: v, ash: &record{rank: burned}})
 		}
-		return append(group, member{id: at.id, what: tidy.Version{Note: true}}), nil
+		v := &group[len(group)-1].what
+		v.Tags, v.Note = v.Tags || at.tags, v.Note || at.note
+		return group, nil
 	}
 	r, err := decode(value)
 	if err != nil {
@@ -402,6 +404,11 @@ func (c *Cleaner) finish(ctx context.Context, key []byte, v *member, still func(
 		return err
 	}
 	c.forget(row)
+	if v.what.Tags {
+		if err := c.b.rows.Delete(ctx, append(row[:len(row):len(row)], tagsSuffix)); err != nil {
+			return err
+		}
+	}
 	if !v.what.Note {
 		return nil
 	}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -126,13 +127,15 @@ type stream struct {
 // late. What was acknowledged is seen, or something newer; streams end well. Audits find
 // no lost body, ever. In the end only bodies of versions that are seen are left.
 func TestCleanersDestroyNothingThatIsSeen(t *testing.T) {
+	tags := 0
 	seed.Each(t, 40, func(seed uint64) bool {
-		clean(t, seed, 700)
+		synctest.Test(t, func(t *testing.T) { tags += clean(t, seed, 700) }) // ends of uploads sleep between their tries
 		return true
 	})
+	require.Positive(t, tags, "no version has tags")
 }
 
-func clean(t *testing.T, seed uint64, steps int) {
+func clean(t *testing.T, seed uint64, steps int) (seenTags int) {
 	ctx, r := t.Context(), rand.New(rand.NewPCG(seed, 1))
 	now := time.UnixMicro(1_800_000_000_000_000)
 	pass := func(d time.Duration) { now = now.Add(d) }
@@ -283,9 +286,29 @@ func clean(t *testing.T, seed uint64, steps int) {
 			require.Equal(t, x.id, w.o.ID)
 		}
 	}
+	// tagged are the tags that somebody gave a try at last, or may have given.
+	tagged, surely := map[*try][]string{}, map[*try]bool{}
+	tags := func(key string) {
+		x := byKey[key][r.IntN(len(byKey[key]))]
+		if !x.acked || x.marker {
+			return
+		}
+		value := fmt.Sprint(r.Int64())
+		_, err := b.SetTags(ctx, []byte(key), x.id, []objects.Pair{{Name: "tag", Value: value}})
+		switch {
+		case err == nil:
+			tagged[x], surely[x] = []string{value}, true
+		case errors.Is(err, listing.ErrOutcomeUnknown):
+			tagged[x] = append(tagged[x], value)
+		}
+	}
 	for range steps {
 		key := string(randomKey(r)[:1])
-		switch r.IntN(18) {
+		switch r.IntN(20) {
+		case 18, 19:
+			if len(byKey[key]) > 0 {
+				tags(key)
+			}
 		case 12:
 			begins(key)
 		case 13, 14, 15, 16, 17:
@@ -369,11 +392,28 @@ func clean(t *testing.T, seed uint64, steps int) {
 			end(w)
 		}
 	}
+	// Tags are left beside versions only.
+	for e, err := range c.Bucket("objects").All(ctx, listing.Query{}) {
+		require.NoError(t, err)
+		if bytes.HasPrefix(e.Value, []byte("\x01\x01\x03tag")) {
+			_, err := c.Bucket("objects").Get(ctx, e.Key[:len(e.Key)-1])
+			require.NoError(t, err, "seed %d: tags without a version: %q", seed, e.Key)
+		}
+	}
 	// What is left of bodies.
 	left := maps.Clone(blobs.m)
 	for _, item := range all(t, b) {
 		if x := tries[bodyOf(t, b, &item)]; !item.Marker {
 			require.NotNil(t, x, "seed %d", seed)
+			info, err := b.Head(ctx, item.Key, item.ID)
+			require.NoError(t, err)
+			may := tagged[x]
+			if len(info.Tags) == 0 {
+				require.False(t, len(may) > 0 && surely[x], "seed %d: the tags of %q are lost", seed, x.body)
+			} else {
+				require.Contains(t, may, info.Tags[0].Value, "seed %d", seed)
+				seenTags++
+			}
 			require.True(t, versioned == objects.Versioned || item.Latest, "seed %d: %q has superseded versions", seed, item.Key)
 		}
 		size, parts := 0, 0
@@ -395,6 +435,7 @@ func clean(t *testing.T, seed uint64, steps int) {
 	require.Empty(t, left, "seed %d: what no version has is left", seed)
 	require.Positive(t, done.Freed, "seed %d: no upload has ended", seed)
 	require.Positive(t, done.Finished, "seed %d: nothing was deleted", seed)
+	return seenTags
 }
 
 func all(t *testing.T, b *objects.Bucket) (items []objects.Item) {

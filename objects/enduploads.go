@@ -8,24 +8,51 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Complete makes a version of the named parts. check, if not nil, sees them before anything is written: it
-// returns the checksums of the version (nil: those of CreateUpload), or an error, with which Complete
+// Complete makes a version of the named parts. check, if not nil, sees them, and the upload, before anything is
+// written: it returns the checksums of the version (nil: those of CreateUpload), or an error, with which Complete
 // fails. Whoever completes an upload again with the same ETags gets the answer of the first completion. It
 // fails with ErrNoSuchUpload, ErrInvalidPart, ErrPartOrder, ErrUploadEnds, an error of check, or like Put.
 func (b *Bucket) Complete(
-	ctx context.Context, key []byte, id UploadID, named []NamedPart, check func([]Part) ([]Pair, error),
-) (Info, error) {
+	ctx context.Context, key []byte, id UploadID, named []NamedPart, check func(Upload, []Part) ([]Pair, error),
+) (i Info, err error) {
 	if len(named) == 0 || len(named) > MaxParts {
 		return Info{}, store.Errorf(store.InvalidArgument, "a list of %d parts: 1 to %d", len(named), MaxParts)
 	}
 	if !inOrder(named) {
 		return Info{}, ErrPartOrder
 	}
+	err = takeTurns(ctx, func() error {
+		i, err = b.complete(ctx, key, id, named, check)
+		return err
+	})
+	return i, err
+}
+
+// pauses are between the tries to end an upload, of which two may disturb each other.
+var pauses = wait.Backoff{First: 20 * time.Millisecond, Most: 320 * time.Millisecond, Jitter: 1}
+
+// takeTurns tries some times to end an upload, while others try, too.
+func takeTurns(ctx context.Context, end func() error) error {
+	const most = 5
+	for failures := 1; ; failures++ {
+		err := end()
+		if !errors.Is(err, ErrUploadEnds) || failures == most || pauses.Sleep(ctx, failures) != nil {
+			return err
+		}
+	}
+}
+
+// complete is one try of Complete.
+func (b *Bucket) complete(
+	ctx context.Context, key []byte, id UploadID, named []NamedPart, check func(Upload, []Part) ([]Pair, error),
+) (Info, error) {
 	still := b.o.deadline(writeTimeout)
 	r, err := b.openUpload(ctx, key, id)
 	if errors.Is(err, ErrNoSuchUpload) {
@@ -59,7 +86,7 @@ func (b *Bucket) Complete(
 		}
 	}
 	if check != nil {
-		sums, err := check(parts)
+		sums, err := check(r.upload(key, id), parts)
 		if err != nil {
 			return Info{}, err
 		}
@@ -67,21 +94,24 @@ func (b *Bucket) Complete(
 			r.sums = sums
 		}
 	}
+	r.sumPieces(pieces, parts)
 	r.etag = etagOf(sum.Sum(nil), len(named))
 	if err := r.check(); err != nil {
 		return Info{}, err
 	}
 	key = bytes.Clone(key)
-	if others, err := b.claim(ctx, key, id, claim(wants.Sum(nil)), still); err != nil || others {
-		if err == nil {
-			err = ErrUploadEnds
-		}
+	withdraw, err := b.claim(ctx, key, id, claim(wants.Sum(nil)), still)
+	if err != nil {
 		return Info{}, err
 	}
 	if err := b.list(ctx, key, id, r, pieces); err != nil {
+		withdraw()
 		return Info{}, err
 	}
 	if err := b.write(ctx, key, id.Version(), r, still); err != nil {
+		if !errors.Is(err, listing.ErrOutcomeUnknown) {
+			withdraw()
+		}
 		return Info{}, err
 	}
 	// The version decides. A cleaner ends what stays open here.
@@ -130,34 +160,51 @@ func (b *Bucket) completed(ctx context.Context, key []byte, id UploadID, named [
 	return r.info(bytes.Clone(key), id.Version()), nil
 }
 
-// claim says what shall become of an upload, and whether others want something else: then they or
-// this one go on, but not both (docs/objects.md, rule 12).
+// claim says what shall become of an upload. It fails with ErrUploadEnds where others want something else:
+// then they or this one go on, but not both (docs/objects.md, rule 12). Whoever has a claim and does nothing
+// withdraws it: so the next who tries is alone. It stays for good once a write was sent whose outcome is unknown.
 func (b *Bucket) claim(
 	ctx context.Context, key []byte, id UploadID, c claim, still func() bool,
-) (others bool, err error) {
+) (withdraw func(), err error) {
 	stamp, err := b.o.c.Stamps(ctx, 1)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	all := append(uploadKey(key, id), claimSuffix)
-	own := append(bytes.Clone(all), c[:]...)
-	value := binary.BigEndian.AppendUint64([]byte{claimVersion}, uint64(stamp))
-	if err := b.rows.PutAt(ctx, own, value, listing.Given{At: stamp, Still: still}); err != nil {
-		return false, err
+	wanted := append(bytes.Clone(all), c[:]...)
+	own := newID(stamp).append(bytes.Clone(wanted))
+	withdraw = func() {
+		// If that fails, a cleaner ends the upload.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		_ = b.rows.Delete(ctx, own)
 	}
-	q := listing.Query{Prefix: all, Limit: 2, KeysOnly: true}
+	value := binary.BigEndian.AppendUint64([]byte{claimVersion}, uint64(stamp))
+	err = b.rows.PutAt(ctx, own, value, listing.Given{At: stamp, Still: still})
+	if err == nil {
+		err = b.unopposed(ctx, all, wanted)
+	}
+	if err != nil {
+		withdraw()
+		return nil, err
+	}
+	return withdraw, nil
+}
+
+// unopposed fails with ErrUploadEnds where one of all claims is for something else than what is wanted.
+func (b *Bucket) unopposed(ctx context.Context, all, wanted []byte) error {
+	q := listing.Query{Prefix: all, Limit: 1, Sift: func(e listing.Entry) listing.Sifted {
+		return listing.Sifted{Hidden: bytes.HasPrefix(e.Key, wanted)}
+	}}
 	for {
 		page, err := b.rows.List(ctx, q)
-		if err != nil {
-			return false, err
-		}
-		for _, item := range page.Items {
-			if !bytes.Equal(item.Key, own) {
-				return true, nil
-			}
-		}
-		if page.Next == "" {
-			return false, nil
+		switch {
+		case err != nil:
+			return err
+		case len(page.Items) > 0:
+			return ErrUploadEnds
+		case page.Next == "":
+			return nil
 		}
 		q.Token = page.Next
 	}
@@ -168,15 +215,17 @@ const claimVersion = 1
 
 // Abort ends an upload without a version. It fails with ErrNoSuchUpload, ErrUploadEnds or like Put.
 func (b *Bucket) Abort(ctx context.Context, key []byte, id UploadID) error {
+	return takeTurns(ctx, func() error { return b.abort(ctx, key, id) })
+}
+
+// abort is one try of Abort.
+func (b *Bucket) abort(ctx context.Context, key []byte, id UploadID) error {
 	still := b.o.deadline(writeTimeout)
 	if _, err := b.openUpload(ctx, key, id); err != nil {
 		return err
 	}
-	others, err := b.claim(ctx, key, id, aborts, still)
-	if err != nil {
-		return err
-	}
-	if others {
+	withdraw, err := b.claim(ctx, key, id, aborts, still)
+	if errors.Is(err, ErrUploadEnds) {
 		_, err := b.version(ctx, key, id.Version())
 		switch {
 		case errors.Is(err, ErrNotFound):
@@ -188,5 +237,12 @@ func (b *Bucket) Abort(ctx context.Context, key []byte, id UploadID) error {
 		_ = b.writeUpload(ctx, key, id, &record{rank: burned}, still)
 		return ErrNoSuchUpload
 	}
-	return b.writeUpload(ctx, key, id, &record{rank: burned}, still)
+	if err != nil {
+		return err
+	}
+	err = b.writeUpload(ctx, key, id, &record{rank: burned}, still)
+	if err != nil && !errors.Is(err, listing.ErrOutcomeUnknown) {
+		withdraw()
+	}
+	return err
 }

@@ -91,7 +91,7 @@ func (e *exactly) Read(p []byte) (int, error) {
 // with ErrDeleted.
 func (b *Bucket) find(ctx context.Context, key []byte, id ID) (*record, ID, error) {
 	if id != Latest {
-		r, err := b.version(ctx, key, id)
+		r, err := b.taggedVersion(ctx, key, id)
 		return r, id, err
 	}
 	if err := checkKey(key); err != nil {
@@ -104,12 +104,12 @@ func (b *Bucket) find(ctx context.Context, key []byte, id ID) (*record, ID, erro
 		if err != nil {
 			return nil, ID{}, err
 		}
-		for _, item := range page.Items {
+		for i, item := range page.Items {
 			at, err := parseRow(item.Key)
 			if err != nil {
 				return nil, ID{}, err
 			}
-			if at.note {
+			if at.beside() {
 				continue
 			}
 			r, err := decode(item.Value)
@@ -120,7 +120,7 @@ func (b *Bucket) find(ctx context.Context, key []byte, id ID) (*record, ID, erro
 			case r.marker:
 				return r, at.id, ErrDeleted
 			default:
-				return r, at.id, nil
+				return r, at.id, b.addTags(ctx, r, item.Key, page.Items[i+1:], page.Next == "")
 			}
 		}
 		if page.Next == "" {
@@ -132,17 +132,26 @@ func (b *Bucket) find(ctx context.Context, key []byte, id ID) (*record, ID, erro
 
 // version reads a version by its ID. It fails with ErrNotFound where it is burned.
 func (b *Bucket) version(ctx context.Context, key []byte, id ID) (*record, error) {
-	if err := checkKey(key); err != nil {
+	if err := checkID(key, id); err != nil {
 		return nil, err
-	}
-	if id.Stamp <= 0 {
-		return nil, store.Errorf(store.InvalidArgument, "the version has no stamp")
 	}
 	e, err := b.rows.Get(ctx, rowKey(key, id))
 	if err != nil {
 		return nil, err
 	}
-	r, err := decode(e.Value)
+	return decodeSeen(e.Value, id)
+}
+
+func checkID(key []byte, id ID) error {
+	if id.Stamp <= 0 {
+		return store.Errorf(store.InvalidArgument, "the version has no stamp")
+	}
+	return checkKey(key)
+}
+
+// decodeSeen reads the record of a version. It fails with ErrNotFound where it is burned.
+func decodeSeen(value []byte, id ID) (*record, error) {
+	r, err := decode(value)
 	if err != nil {
 		return nil, store.Wrap("version "+id.String(), err)
 	}

@@ -66,13 +66,14 @@ func ParseID(text string) (ID, error) {
 
 // A row's key is the object's key, escaped, the end of the key, and the version. A zero byte of
 // the key is escaped as 00 FF; the end is 00 01. So rows are in the order of keys, and no group
-// of rows (an object's versions) begins with what another one begins with. A note has one more
-// byte than the row that it stands beside.
+// of rows (an object's versions) begins with what another one begins with. Tags and a note have one
+// more byte than the row that they stand beside: the tags come right behind it.
 const (
 	zero       = 0x00
 	escapedBy  = 0xFF
 	endsKey    = 0x01
-	noteSuffix = 0x01
+	tagsSuffix = 0x00
+	noteSuffix = 0x01 // the last
 )
 
 // escape appends the escaped key. What begins with a prefix has rows that begin with the escaped
@@ -101,8 +102,12 @@ type row struct {
 	key   []byte // of the object; may share the row key's memory
 	group []byte // shares the row key's memory
 	id    ID
+	tags  bool // it has the version's tags
 	note  bool
 }
+
+// beside reports whether it is no row of a version, but stands beside one.
+func (r *row) beside() bool { return r.tags || r.note }
 
 // cutKey takes an escaped key and its end off; n is how many bytes that are. The key may share the
 // memory of b.
@@ -159,8 +164,9 @@ func parseRow(b []byte) (r row, err error) {
 	}
 	r.key, r.group = key, b[:n:n]
 	rest := b[n:]
-	if len(rest) == idBytes+1 && rest[idBytes] == noteSuffix {
-		r.note, rest = true, rest[:idBytes]
+	if len(rest) == idBytes+1 && rest[idBytes] <= noteSuffix {
+		r.tags, r.note = rest[idBytes] == tagsSuffix, rest[idBytes] == noteSuffix
+		rest = rest[:idBytes]
 	}
 	if r.id, ok = parseID(rest); !ok {
 		return row{}, damagedKey(b)

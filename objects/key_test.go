@@ -48,6 +48,9 @@ func TestRowsAreInTheOrderOfKeysAndNewestFirst(t *testing.T) {
 		at, err = parseRow(append(rowKey(a, x), noteSuffix))
 		require.NoError(t, err)
 		require.Equal(t, row{key: a, group: groupOf(a), id: x, note: true}, at)
+		at, err = parseRow(tagsKey(a, x))
+		require.NoError(t, err)
+		require.Equal(t, row{key: a, group: groupOf(a), id: x, tags: true}, at)
 		id, err := ParseID(x.String())
 		require.NoError(t, err)
 		require.Equal(t, x, id)
@@ -71,6 +74,9 @@ func FuzzRowKeys(f *testing.F) {
 		again := rowKey(at.key, at.id)
 		if at.note {
 			again = append(again, noteSuffix)
+		}
+		if at.tags {
+			again = append(again, tagsSuffix)
 		}
 		require.Equal(t, b, again, "a row's key has one form")
 	})

@@ -134,7 +134,7 @@ func (b *Bucket) versionsInto(ctx context.Context, out *Page, q *Query, rows []l
 func (b *Bucket) above(ctx context.Context, rowKey, group []byte) (seen, null bool, err error) {
 	q := listing.Query{From: group, To: rowKey, Sift: func(e listing.Entry) listing.Sifted {
 		at, err := parseRow(e.Key)
-		if err != nil || at.note {
+		if err != nil || at.beside() {
 			return listing.Sifted{Hidden: true}
 		}
 		h, err := decodeHead(e.Value)
@@ -171,7 +171,7 @@ func (q *Query) rows(judge func(group []byte, h head) listing.Sifted) listing.Qu
 	}
 	switch {
 	case len(q.After) > 0 && !q.AfterID.IsZero():
-		rows.After = append(rowKey(q.After, q.AfterID), noteSuffix) // behind its note, too
+		rows.After = append(rowKey(q.After, q.AfterID), noteSuffix) // behind what is beside it, too
 	case len(q.After) > 0:
 		rows.From = store.PrefixEnd(groupOf(q.After))
 	}
@@ -201,7 +201,7 @@ func (q *Query) sift(e listing.Entry, judge func(group []byte, h head) listing.S
 	if err != nil {
 		return listing.Sifted{} // shown, and so an error of the page
 	}
-	if at.note {
+	if at.beside() {
 		return listing.Sifted{Hidden: true}
 	}
 	h, err := decodeHead(e.Value)

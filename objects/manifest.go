@@ -3,10 +3,13 @@ package objects
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/binary"
 	"fmt"
 	"io"
 	"math"
+	"slices"
+	"time"
 
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -14,21 +17,29 @@ import (
 // MaxParts is the most parts that an upload has, and the highest number of one.
 const MaxParts = 10_000
 
+// maxSumBytes is the longest checksum, that of SHA-256.
+const maxSumBytes = 32
+
 // piece is a part of a version that was uploaded in parts.
 type piece struct {
 	number int
 	size   int64
 	id     ID // of the part: it names the blob
+	sum    []byte
 }
 
 // A manifest is the list of a version's parts, in order of their numbers: the count (uvarint), then of
-// each the number and the size (uvarint) and its ID. The record has it in place of the body; one that
+// each the number and the size (uvarint) and its ID, then perhaps checksums, one of each part, all of one
+// length: of the algorithm of the version's checksum. The record has it in place of the body; one that
 // is longer than mostInline is a blob, and the record has the count and the ID of that.
 func encodeManifest(pieces []piece) []byte {
 	b := binary.AppendUvarint(make([]byte, 0, 4+len(pieces)*(idBytes+6)), uint64(len(pieces)))
 	for _, p := range pieces {
 		b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(p.number)), uint64(p.size))
 		b = p.id.append(b)
+	}
+	for _, p := range pieces {
+		b = append(b, p.sum...)
 	}
 	return b
 }
@@ -53,11 +64,18 @@ func decodeManifest(b []byte, size int64) ([]piece, error) {
 			return nil, damagedManifest(b)
 		}
 		d.at += idBytes
-		pieces = append(pieces, piece{int(number), int64(bytes), id})
+		pieces = append(pieces, piece{number: int(number), size: int64(bytes), id: id})
 		last, sum = number, sum+int64(bytes)
 	}
-	if len(d.rest()) > 0 || sum != size {
+	sums := d.rest()
+	long := len(sums) / len(pieces)
+	if len(sums) != long*len(pieces) || long > maxSumBytes || sum != size {
 		return nil, damagedManifest(b)
+	}
+	for i := range pieces {
+		if long > 0 {
+			pieces[i].sum, sums = sums[:long:long], sums[long:]
+		}
 	}
 	return pieces, nil
 }
@@ -111,7 +129,7 @@ func (b *Bucket) pieces(ctx context.Context, key []byte, id ID, r *record) ([]pi
 	if !ok {
 		return nil, damagedManifest(r.body)
 	}
-	const most = MaxParts*(idBytes+12) + 4 // bytes
+	const most = MaxParts*(idBytes+12+maxSumBytes) + 4 // bytes
 	body, size, err := b.o.blobs.Open(ctx, name, 0, most)
 	switch {
 	case store.KindOf(err) == store.NotFound:
@@ -128,37 +146,61 @@ func (b *Bucket) pieces(ctx context.Context, key []byte, id ID, r *record) ([]pi
 		return nil, ErrBodyLost
 	}
 	pieces, err := decodeManifest(list, r.size)
-	if err == nil && len(pieces) != r.parts() {
+	if err == nil && (len(pieces) != r.parts() || r.summed != (len(pieces[0].sum) > 0)) {
 		err = damagedManifest(list)
 	}
 	return pieces, err
 }
 
-// PartRange returns which bytes of a version a part has, by its place from 1 on. A version that was put
-// whole is one part. It fails like Head, or with ErrNoSuchPart.
-func (b *Bucket) PartRange(ctx context.Context, key []byte, id ID, number int) (Info, Range, error) {
+// Parts returns the parts of a version: their numbers, sizes, and checksums of the algorithm that its
+// checksum has, if it has one. One that was put whole has none. It fails like Head.
+func (b *Bucket) Parts(ctx context.Context, key []byte, id ID) (Info, []Part, error) {
 	r, id, err := b.find(ctx, key, id)
+	if err == nil && r.marker {
+		err = ErrDeleted
+	}
 	if err != nil {
-		return Info{}, Range{}, err
+		return Info{}, nil, err
 	}
 	info := r.info(bytes.Clone(key), id)
-	switch {
-	case r.marker:
-		return Info{}, Range{}, ErrDeleted
-	case number < 1 || number > max(info.Parts, 1):
-		return Info{}, Range{}, ErrNoSuchPart
-	case info.Parts == 0:
-		return info, Range{N: r.size}, nil
+	if info.Parts == 0 {
+		return info, nil, nil
 	}
 	pieces, err := b.pieces(ctx, key, id, r)
 	if err != nil {
-		return Info{}, Range{}, err
+		return Info{}, nil, err
 	}
-	at := int64(0)
-	for _, p := range pieces[:number-1] {
-		at += p.size
+	parts := make([]Part, len(pieces))
+	for i, p := range pieces {
+		parts[i] = Part{Number: p.number, Size: p.size, Modified: time.UnixMicro(int64(p.id.Stamp)).UTC()}
+		if len(p.sum) > 0 && len(r.sums) > 0 {
+			parts[i].Sums = []Pair{{r.sums[0].Name, base64.StdEncoding.EncodeToString(p.sum)}}
+		}
 	}
-	return info, Range{Offset: at, N: pieces[number-1].size}, nil
+	return info, parts, nil
+}
+
+// sumPieces takes the checksums of parts along of which the version's only one was made.
+func (r *record) sumPieces(pieces []piece, parts []Part) {
+	if len(r.sums) != 1 {
+		return
+	}
+	sums := make([][]byte, len(parts))
+	for i := range parts {
+		at := slices.IndexFunc(parts[i].Sums, func(p Pair) bool { return p.Name == r.sums[0].Name })
+		if at < 0 {
+			return
+		}
+		sum, err := base64.StdEncoding.DecodeString(parts[i].Sums[at].Value)
+		if err != nil || len(sum) == 0 || len(sum) > maxSumBytes || len(sum) != len(sums[0]) && i > 0 {
+			return
+		}
+		sums[i] = sum
+	}
+	for i, sum := range sums {
+		pieces[i].sum = sum
+	}
+	r.summed = true
 }
 
 // inPieces is a body that is read from one part after the other. It opens a part when it is its turn.

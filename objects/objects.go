@@ -98,6 +98,8 @@ type Meta struct {
 	// Sums are checksums by algorithm, Headers user metadata. They are kept as they are, and read
 	// only once the body has ended: so values of Sums may be filled in until then.
 	Sums, Headers []Pair
+	// Tags are of at most 16 KiB together. SetTags changes them later.
+	Tags []Pair
 }
 
 // Info is a version of an object.
@@ -115,10 +117,13 @@ type Info struct {
 	Modified      time.Time
 	ContentType   string
 	Sums, Headers []Pair
+	// Tags of a version that was read by itself; listings leave them out.
+	Tags []Pair
 }
 
 func (r *record) info(key []byte, id ID) (i Info) {
 	r.infoInto(&i, key, id)
+	i.Tags = r.tags
 	if len(r.md5) > 0 {
 		i.ETag = hexOf(r.md5)
 	}

@@ -90,6 +90,7 @@ type version struct {
 	marker, null bool
 	body         []byte
 	typ          string
+	tags         []objects.Pair
 	etag         string // where it is not the MD5 of the body
 }
 
@@ -153,6 +154,14 @@ func (o oracle) list(q objects.Query, versions bool) (lines []string) {
 
 var parts = []string{"a", "b", "/", "\x00", "\xff", "\x01", "ab/", "\x00\xff"}
 
+// randomTags returns some tags, or nil.
+func randomTags(r *rand.Rand) (tags []objects.Pair) {
+	for range max(0, r.IntN(5)-2) {
+		tags = append(tags, objects.Pair{Name: parts[r.IntN(len(parts))], Value: fmt.Sprint(r.IntN(100))})
+	}
+	return tags
+}
+
 func randomKey(r *rand.Rand) []byte {
 	var key []byte
 	for range 1 + r.IntN(3) {
@@ -214,12 +223,27 @@ func compareWithMap(t *testing.T, s store.Store, blobs objects.Blobs, steps int)
 		} else if len(all) > 0 && r.IntN(10) == 0 {
 			id = all[r.IntN(len(all))] // of another key, or deleted
 		}
-		switch r.IntN(12) {
+		switch r.IntN(14) {
+		case 12, 13:
+			tags := randomTags(r)
+			i := slices.IndexFunc(vs, func(v version) bool { return v.id == id })
+			if id == objects.Latest && len(vs) > 0 {
+				i = 0
+			}
+			info, err := b.SetTags(ctx, key, id, tags)
+			if i < 0 || vs[i].marker {
+				require.ErrorIs(t, err, store.NotFound)
+				continue
+			}
+			require.NoError(t, err)
+			require.Equal(t, tags, info.Tags)
+			vs[i].tags = tags
 		case 10: // an upload, begun and completed around other steps
 			if upload == nil {
-				u, err := b.CreateUpload(ctx, key, objects.Meta{ContentType: "parts"})
+				tags := randomTags(r)
+				u, err := b.CreateUpload(ctx, key, objects.Meta{ContentType: "parts", Tags: tags})
 				require.NoError(t, err)
-				upload = &openUpload{u: u, v: version{id: u.ID.Version(), null: null, typ: "parts"}}
+				upload = &openUpload{u: u, v: version{id: u.ID.Version(), null: null, typ: "parts", tags: tags}}
 				continue
 			}
 			if body := fmt.Sprintf("%d,", r.IntN(1000)); len(upload.named) < 3 {
@@ -246,9 +270,9 @@ func compareWithMap(t *testing.T, s store.Store, blobs objects.Blobs, steps int)
 			}
 			to := randomKey(r)
 			from, meta := objects.Source{Bucket: b, Key: key, ID: id}, (*objects.Meta)(nil)
-			v := version{null: null, body: vs[i].body, typ: vs[i].typ}
+			v := version{null: null, body: vs[i].body, typ: vs[i].typ, tags: vs[i].tags}
 			if r.IntN(2) == 0 {
-				meta, v.typ = &objects.Meta{ContentType: "copied"}, "copied"
+				meta, v.typ, v.tags = &objects.Meta{ContentType: "copied"}, "copied", nil
 			}
 			info, err := b.Copy(ctx, to, from, meta)
 			require.NoError(t, err)
@@ -260,13 +284,14 @@ func compareWithMap(t *testing.T, s store.Store, blobs objects.Blobs, steps int)
 			for i := range body {
 				body[i] = byte(r.Uint32())
 			}
-			meta := objects.Meta{Size: int64(len(body)), ContentType: []string{"", "text/plain"}[r.IntN(2)]}
+			meta := objects.Meta{Size: int64(len(body)), ContentType: []string{"", "text/plain"}[r.IntN(2)],
+				Tags: randomTags(r)}
 			if r.IntN(2) == 0 {
 				meta.Size = -1
 			}
 			info, err := b.Put(ctx, key, bytes.NewReader(body), meta)
 			require.NoError(t, err)
-			want[string(key)] = slices.Insert(vs, 0, version{info.ID, false, null, body, meta.ContentType, ""})
+			want[string(key)] = slices.Insert(vs, 0, version{info.ID, false, null, body, meta.ContentType, meta.Tags, ""})
 			all = append(all, info.ID)
 		case 3:
 			info, err := b.Delete(ctx, key)
@@ -372,6 +397,10 @@ func compareObject(t *testing.T, b *objects.Bucket, key []byte, id objects.ID, w
 	require.NoError(t, got.Body.Close())
 	require.True(t, bytes.Equal(want.body, body))
 	require.Equal(t, want.id, got.ID)
+	require.Equal(t, want.tags, got.Tags)
+	head, err := b.Head(t.Context(), key, id)
+	require.NoError(t, err)
+	require.Equal(t, got.Info, head)
 
 	part := objects.Range{Offset: r.Int64N(int64(len(body)) + 2), N: r.Int64N(int64(len(body)) + 2)}
 	got, err = b.Get(t.Context(), key, id, part)

@@ -20,7 +20,8 @@ import (
 // memory. It fails with InvalidArgument, ErrWrongSize, an error of the body, of the store of blobs,
 // or like listing.Bucket.Put.
 func (b *Bucket) Put(ctx context.Context, key []byte, body io.Reader, m Meta) (Info, error) {
-	r := &record{rank: live, null: b.versioned == Unversioned, typ: m.ContentType, sums: m.Sums, meta: m.Headers}
+	r := &record{rank: live, null: b.versioned == Unversioned, typ: m.ContentType, sums: m.Sums, meta: m.Headers,
+		tags: m.Tags}
 	if err := checkKey(key); err != nil {
 		return Info{}, err
 	}
@@ -58,7 +59,7 @@ func (b *Bucket) Put(ctx context.Context, key []byte, body io.Reader, m Meta) (I
 }
 
 // Copy makes a new version of another one, of this bucket or another of the same Objects. With m nil the
-// content type, checksums and user metadata are kept, else they are those of m. A body is copied, not
+// content type, checksums, user metadata and tags are kept, else they are those of m. A body is copied, not
 // shared. It fails like Get or Put.
 func (b *Bucket) Copy(ctx context.Context, key []byte, from Source, m *Meta) (Info, error) {
 	o, err := from.Bucket.Get(ctx, from.Key, from.ID, All)
@@ -66,7 +67,7 @@ func (b *Bucket) Copy(ctx context.Context, key []byte, from Source, m *Meta) (In
 		return Info{}, store.Wrap("the source of the copy", err)
 	}
 	defer o.Body.Close()
-	meta := Meta{ContentType: o.ContentType, Sums: o.Sums, Headers: o.Headers}
+	meta := Meta{ContentType: o.ContentType, Sums: o.Sums, Headers: o.Headers, Tags: o.Tags}
 	if m != nil {
 		meta = *m
 	}
@@ -131,7 +132,7 @@ func (b *Bucket) burnOlder(ctx context.Context, key []byte, id ID) error {
 		Prefix: group, From: append(rowKey(key, id), noteSuffix), Limit: 100, Reverse: true,
 		Sift: func(e listing.Entry) listing.Sifted {
 			at, err := parseRow(e.Key)
-			if err != nil || at.note {
+			if err != nil || at.beside() {
 				return listing.Sifted{Hidden: true}
 			}
 			h, err := decodeHead(e.Value)

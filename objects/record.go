@@ -34,6 +34,8 @@ type record struct {
 	typ    string
 	sums   []Pair
 	meta   []Pair
+	tags   []Pair // that it was made with
+	summed bool   // the list of its parts has a checksum of each
 	body   []byte // of an inline body
 }
 
@@ -57,18 +59,21 @@ const (
 	maxETagBytes = 256
 	maxPairs     = 256
 	maxMetaBytes = 8 << 10 // names and values together, of meta and of sums each
+	maxTagBytes  = 16 << 10
 	// maxRecordBytes is the longest record.
-	maxRecordBytes = 32 << 10
+	maxRecordBytes = 48 << 10
 )
 
 // The record, version 1: rank, version, flags, where, size (uvarint), then as strings of a
-// uvarint length: MD5, ETag, type; sums and meta (count, then name and value of each); the rest is
-// the body, or the manifest. It begins with the rank, as larger values win at equal timestamps. There is exactly
-// one encoding of a record.
+// uvarint length: MD5, ETag, type; sums, meta and, with flagTags, tags (count, then name and value of each); the
+// rest is the body, or the manifest. It begins with the rank, as larger values win at equal timestamps. There is
+// exactly one encoding of a record: version 2 is for what needs its flags, so that older programs refuse no others.
 const (
-	recordVersion = 1
+	recordVersion = 2
 	flagMarker    = 1
 	flagNull      = 2
+	flagTags      = 4
+	flagSummed    = 8
 )
 
 // check refuses what a record can't hold.
@@ -77,14 +82,14 @@ func (r *record) check() error {
 		return store.Errorf(store.InvalidArgument, "the content type has %d bytes, the ETag %d: at most %d and %d",
 			len(r.typ), len(r.etag), maxTypeBytes, maxETagBytes)
 	}
-	for _, pairs := range [][]Pair{r.sums, r.meta} {
-		size := 0
+	for i, pairs := range [][]Pair{r.sums, r.meta, r.tags} {
+		size, most := 0, []int{maxMetaBytes, maxMetaBytes, maxTagBytes}[i]
 		for _, p := range pairs {
 			size += len(p.Name) + len(p.Value)
 		}
-		if len(pairs) > maxPairs || size > maxMetaBytes {
-			return store.Errorf(store.InvalidArgument, "%d headers of metadata with %d bytes: at most %d with %d",
-				len(pairs), size, maxPairs, maxMetaBytes)
+		if len(pairs) > maxPairs || size > most {
+			return store.Errorf(store.InvalidArgument, "%d headers of metadata, or tags, with %d bytes: at most %d with %d",
+				len(pairs), size, maxPairs, most)
 		}
 	}
 	return nil
@@ -98,18 +103,31 @@ func (r *record) encode() []byte {
 	if r.null {
 		flags |= flagNull
 	}
-	b := append(make([]byte, 0, 128+len(r.body)), byte(r.rank), recordVersion, flags, byte(r.where))
+	version := byte(1)
+	if len(r.tags) > 0 {
+		version, flags = recordVersion, flags|flagTags
+	}
+	if r.summed {
+		version, flags = recordVersion, flags|flagSummed
+	}
+	b := append(make([]byte, 0, 128+len(r.body)), byte(r.rank), version, flags, byte(r.where))
 	b = binary.AppendUvarint(b, uint64(r.size))
 	b = appendString(b, string(r.md5))
 	b = appendString(b, r.etag)
 	b = appendString(b, r.typ)
-	for _, pairs := range [][]Pair{r.sums, r.meta} {
-		b = binary.AppendUvarint(b, uint64(len(pairs)))
-		for _, p := range pairs {
-			b = appendString(appendString(b, p.Name), p.Value)
-		}
+	b = appendPairs(appendPairs(b, r.sums), r.meta)
+	if len(r.tags) > 0 {
+		b = appendPairs(b, r.tags)
 	}
 	return append(b, r.body...)
+}
+
+func appendPairs(b []byte, pairs []Pair) []byte {
+	b = binary.AppendUvarint(b, uint64(len(pairs)))
+	for _, p := range pairs {
+		b = appendString(appendString(b, p.Name), p.Value)
+	}
+	return b
 }
 
 func appendString(b []byte, s string) []byte {
@@ -127,7 +145,8 @@ func (h head) visible() bool { return h.rank.Seen() }
 
 // decodeHead reads the beginning of a record. It is for listings, which look at many.
 func decodeHead(b []byte) (head, error) {
-	if len(b) < 4 || b[0] < byte(live) || b[0] > byte(burned) || b[1] != recordVersion || b[2] > flagMarker|flagNull {
+	if len(b) < 4 || b[0] < byte(live) || b[0] > byte(burned) || b[1] < 1 || b[1] > recordVersion ||
+		b[2] > flagMarker|flagNull|flagTags|flagSummed || (b[1] > 1) != (b[2] >= flagTags) {
 		return head{}, damagedRecord(b)
 	}
 	return head{rank: rank(b[0]), marker: b[2]&flagMarker != 0, null: b[2]&flagNull != 0}, nil
@@ -150,7 +169,7 @@ func (r *record) decode(b []byte) error {
 		return damagedRecord(b)
 	}
 	typ := r.typ
-	*r = record{rank: h.rank, marker: h.marker, null: h.null, where: where(b[3])}
+	*r = record{rank: h.rank, marker: h.marker, null: h.null, where: where(b[3]), summed: b[2]&flagSummed != 0}
 	d := decoder{of: b, at: 4, bad: r.where > inListedParts}
 	size := d.uvarint()
 	r.md5 = d.bytes(md5.Size)
@@ -160,7 +179,11 @@ func (r *record) decode(b []byte) error {
 	} else {
 		r.typ = string(text)
 	}
-	r.sums, r.meta = d.pairs(), d.pairs()
+	r.sums, r.meta = d.pairs(maxMetaBytes), d.pairs(maxMetaBytes)
+	if b[2]&flagTags != 0 {
+		r.tags = d.pairs(maxTagBytes)
+		d.bad = d.bad || len(r.tags) == 0
+	}
 	if body := d.rest(); len(body) > 0 {
 		r.body = body
 	}
@@ -174,6 +197,7 @@ func (r *record) decode(b []byte) error {
 	default:
 		d.bad = d.bad || !r.checkParts()
 	}
+	d.bad = d.bad || r.summed && r.parts() == 0
 	if d.bad || r.marker && (r.size > 0 || r.where != inline) {
 		return damagedRecord(b)
 	}
@@ -235,7 +259,7 @@ func (d *decoder) bytes(most int) []byte {
 	return d.of[d.at-int(n) : d.at : d.at] //nolint:gosec // bounded
 }
 
-func (d *decoder) pairs() (pairs []Pair) {
+func (d *decoder) pairs(most int) (pairs []Pair) {
 	n := d.uvarint()
 	if n > maxPairs {
 		d.bad = true
@@ -243,8 +267,8 @@ func (d *decoder) pairs() (pairs []Pair) {
 	}
 	size := 0
 	for range n {
-		p := Pair{Name: d.str(maxMetaBytes), Value: d.str(maxMetaBytes)}
-		if size += len(p.Name) + len(p.Value); d.bad || size > maxMetaBytes {
+		p := Pair{Name: d.str(most), Value: d.str(most)}
+		if size += len(p.Name) + len(p.Value); d.bad || size > most {
 			d.bad = true
 			return nil
 		}

@@ -19,6 +19,9 @@ func sampleRecords() []*record {
 		{rank: live, marker: true, null: true},
 		{rank: burned, where: inBlob, size: 7},
 		{rank: burned, size: 4},
+		{rank: live, typ: "a", tags: []Pair{{"tag", "value"}, {"other", ""}}, body: []byte("b"), size: 1, null: true},
+		{rank: kept, where: inParts, size: 3, summed: true, sums: []Pair{{"crc32", "AAAAAA==-1"}},
+			body: encodeManifest([]piece{{number: 1, size: 3, id: ID{Stamp: 7}, sum: []byte("1234")}})},
 		{rank: live, etag: "abc-2", where: inBlob, size: 9},
 	}
 }
@@ -57,7 +60,7 @@ func TestHigherRanksAreLarger(t *testing.T) {
 
 func TestANewerRecordSaysSo(t *testing.T) {
 	b := (&record{rank: live}).encode()
-	b[1]++
+	b[1] = recordVersion + 1
 	_, err := decode(b)
 	require.ErrorIs(t, err, store.Corrupt)
 	require.ErrorContains(t, err, "newer program")

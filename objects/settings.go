@@ -105,7 +105,7 @@ func (o *Objects) DeleteBucket(ctx context.Context, name string) error {
 				return true
 			}
 			at, err := parseRow(e.Key)
-			if err != nil || at.note {
+			if err != nil || at.beside() {
 				return err == nil
 			}
 			h, err := decodeHead(e.Value)
@@ -119,7 +119,7 @@ func (o *Objects) DeleteBucket(ctx context.Context, name string) error {
 				return b.deleteParts(ctx, u.key, u.id.Version(), nil)
 			}
 			at, err := parseRow(e.Key)
-			if err != nil || at.note {
+			if err != nil || at.beside() {
 				return err
 			}
 			r, err := decode(e.Value)

@@ -15,17 +15,18 @@ import (
 
 // Upload is an upload that was neither completed nor aborted.
 type Upload struct {
-	Key           []byte
-	ID            UploadID
-	Created       time.Time
-	ContentType   string
-	Sums, Headers []Pair
+	Key         []byte
+	ID          UploadID
+	Created     time.Time
+	ContentType string
+	// Sums, Headers and Tags are those of CreateUpload.
+	Sums, Headers, Tags []Pair
 }
 
 func (r *record) upload(key []byte, id UploadID) Upload {
 	return Upload{
 		Key: key, ID: id, Created: time.UnixMicro(int64(id.Stamp)).UTC(),
-		ContentType: r.typ, Sums: r.sums, Headers: r.meta,
+		ContentType: r.typ, Sums: r.sums, Headers: r.meta, Tags: r.tags,
 	}
 }
 
@@ -34,7 +35,7 @@ type Part struct {
 	// Number is from 1 to MaxParts.
 	Number int
 	Size   int64
-	// ETag is the MD5 of the part in hexadecimal digits.
+	// ETag is the MD5 of the part in hexadecimal digits; of a part of a version it is not known any more.
 	ETag     string
 	Modified time.Time
 	Sums     []Pair
@@ -54,16 +55,15 @@ var (
 	ErrInvalidPart = store.Errorf(store.InvalidArgument, "a part of the list was not uploaded, or has another ETag")
 	// ErrPartOrder: the named parts are not in ascending order of their numbers.
 	ErrPartOrder = store.Errorf(store.InvalidArgument, "the parts of the list are not in ascending order")
-	// ErrNoSuchPart: the version has fewer parts.
-	ErrNoSuchPart = store.Errorf(store.InvalidArgument, "the version has no part of this number")
 	// ErrUploadEnds: somebody else is completing the upload with other parts, or aborting it, or began to and
-	// did not end. Try again; a cleaner ends what broke off.
+	// did not end. Complete and Abort have tried some times. Try again; a cleaner ends what broke off.
 	ErrUploadEnds = store.Errorf(store.Conflict, "another completion or abort of the upload is under way, or broke off")
 )
 
 // CreateUpload begins an upload in parts. Of m all but Size becomes that of the version. It fails like Put.
 func (b *Bucket) CreateUpload(ctx context.Context, key []byte, m Meta) (Upload, error) {
-	r := &record{rank: live, null: b.versioned == Unversioned, typ: m.ContentType, sums: m.Sums, meta: m.Headers}
+	r := &record{rank: live, null: b.versioned == Unversioned, typ: m.ContentType, sums: m.Sums, meta: m.Headers,
+		tags: m.Tags}
 	if err := checkKey(key); err != nil {
 		return Upload{}, err
 	}
@@ -149,7 +149,7 @@ func (b *Bucket) PutPart(
 		return Part{}, store.Wrap("store the part", err)
 	}
 	r.size, r.md5 = in.n, in.sum.Sum(nil)
-	r.body = encodeManifest([]piece{{number, in.n, at}})
+	r.body = encodeManifest([]piece{{number: number, size: in.n, id: at}})
 	g := listing.Given{At: stamp, Still: still}
 	if err := b.rows.PutAt(ctx, partKey(key, id, number), r.encode(), g); err != nil {
 		if !errors.Is(err, listing.ErrOutcomeUnknown) {

@@ -2,17 +2,21 @@ package objects_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/md5"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/test/listtest"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
@@ -97,13 +101,13 @@ func TestAnUploadBecomesAVersion(t *testing.T) {
 	_, err = complete()
 	require.ErrorIs(t, err, store.InvalidArgument)
 	refused := errors.New("too small")
-	_, err = b.Complete(ctx, key, u.ID, []objects.NamedPart{three}, func([]objects.Part) ([]objects.Pair, error) {
+	_, err = b.Complete(ctx, key, u.ID, []objects.NamedPart{three}, func(objects.Upload, []objects.Part) ([]objects.Pair, error) {
 		return nil, refused
 	})
 	require.ErrorIs(t, err, refused)
 
 	info, err := b.Complete(ctx, key, u.ID, []objects.NamedPart{three, seven, nine, last},
-		func(parts []objects.Part) ([]objects.Pair, error) {
+		func(_ objects.Upload, parts []objects.Part) ([]objects.Pair, error) {
 			require.Len(t, parts, 4)
 			return []objects.Pair{{Name: "crc32", Value: "x"}}, nil
 		})
@@ -128,14 +132,11 @@ func TestAnUploadBecomesAVersion(t *testing.T) {
 			require.Equal(t, want, read(t, b.Bucket, key, objects.Range{Offset: int64(offset), N: int64(n)}))
 		}
 	}
-	for i, want := range []string{"three", "seven", "", "the end"} {
-		_, r, err := b.PartRange(ctx, key, info.ID, i+1)
-		require.NoError(t, err)
-		require.Equal(t, want, read(t, b.Bucket, key, r))
-	}
-	for _, number := range []int{-1, 0, 5} {
-		_, _, err = b.PartRange(ctx, key, info.ID, number)
-		require.ErrorIs(t, err, objects.ErrNoSuchPart)
+	_, parts, err = b.Parts(ctx, key, info.ID)
+	require.NoError(t, err)
+	for i, want := range []int{3, 7, 9, objects.MaxParts} {
+		require.Equal(t, want, parts[i].Number)
+		require.Equal(t, []int64{5, 5, 0, 7}[i], parts[i].Size)
 	}
 
 	// What comes after it.
@@ -193,9 +194,10 @@ func TestManyParts(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1200, info.Parts)
 	require.Equal(t, body.String(), read(t, b.Bucket, key, objects.All))
-	_, r, err := b.PartRange(ctx, key, info.ID, 1200)
+	_, all, err := b.Parts(ctx, key, info.ID)
 	require.NoError(t, err)
-	require.Equal(t, "part 1200;", read(t, b.Bucket, key, r))
+	require.Len(t, all, 1200)
+	require.Equal(t, int64(len("part 1200;")), all[1199].Size)
 	c := b.cleaner(t, objects.CleanOptions{})
 	for range 3 {
 		_, err := c.Pass(ctx)
@@ -206,96 +208,139 @@ func TestManyParts(t *testing.T) {
 	require.Len(t, b.blobs.m, 1201)
 }
 
-// TestOneEndOfAnUpload runs each end of an upload at every single step of another one. At most one of
-// two different ones succeeds, and whatever does not fail is so, also after cleaners.
+// TestOneEndOfAnUpload runs each end of an upload at every single step of another one. One of two different
+// ones succeeds, both of two equal ones, and whatever does not fail is so, also after cleaners.
 func TestOneEndOfAnUpload(t *testing.T) {
 	type end struct {
 		name string
-		do   func(*objects.Bucket, objects.Upload, []objects.NamedPart) error
+		do   func(context.Context, *objects.Bucket, objects.Upload, []objects.NamedPart) error
 	}
 	ends := []end{
-		{"completion", func(b *objects.Bucket, u objects.Upload, parts []objects.NamedPart) error {
-			_, err := b.Complete(t.Context(), u.Key, u.ID, parts, nil)
+		{"completion", func(ctx context.Context, b *objects.Bucket, u objects.Upload, parts []objects.NamedPart) error {
+			_, err := b.Complete(ctx, u.Key, u.ID, parts, nil)
 			return err
 		}},
-		{"completion of another part", func(b *objects.Bucket, u objects.Upload, parts []objects.NamedPart) error {
-			_, err := b.Complete(t.Context(), u.Key, u.ID, parts[:1], nil)
+		{"completion of another part", func(ctx context.Context, b *objects.Bucket, u objects.Upload, parts []objects.NamedPart) error {
+			_, err := b.Complete(ctx, u.Key, u.ID, parts[:1], nil)
 			return err
 		}},
-		{"abort", func(b *objects.Bucket, u objects.Upload, _ []objects.NamedPart) error {
-			return b.Abort(t.Context(), u.Key, u.ID)
+		{"abort", func(ctx context.Context, b *objects.Bucket, u objects.Upload, _ []objects.NamedPart) error {
+			return b.Abort(ctx, u.Key, u.ID)
 		}},
 	}
 	for i, outer := range ends {
 		for j, inner := range ends {
 			t.Run(inner.name+" in "+outer.name, func(t *testing.T) {
-				outers, inners := 0, 0
-				for step := 1; ; step++ {
-					hooked := &listtest.Hooked{Store: memstore.New()}
-					b := newPlace(t, hooked, objects.Versioned)
-					u, err := b.CreateUpload(t.Context(), []byte("k"), objects.Meta{})
-					require.NoError(t, err)
-					named := []objects.NamedPart{part(t, b.Bucket, u, 1, "one"), part(t, b.Bucket, u, 2, "two")}
-					calls, innerErr := 0, error(nil)
-					hooked.Hook = func() {
-						if calls++; calls == step {
-							innerErr = inner.do(b.Bucket, u, named)
+				synctest.Test(t, func(t *testing.T) {
+					outers, inners := 0, 0
+					for step := 1; ; step++ {
+						hooked := &listtest.Hooked{Store: memstore.New()}
+						b := newPlace(t, hooked, objects.Versioned)
+						u, err := b.CreateUpload(t.Context(), []byte("k"), objects.Meta{})
+						require.NoError(t, err)
+						named := []objects.NamedPart{part(t, b.Bucket, u, 1, "one"), part(t, b.Bucket, u, 2, "two")}
+						calls, innerErr := 0, error(nil)
+						hooked.Hook = func() {
+							if calls++; calls == step {
+								innerErr = inner.do(t.Context(), b.Bucket, u, named)
+							}
 						}
-					}
-					outerErr := outer.do(b.Bucket, u, named)
-					hooked.Hook = nil
-					if calls < step {
-						break
-					}
-					for _, err := range []error{outerErr, innerErr} {
-						if err != nil && !errors.Is(err, objects.ErrUploadEnds) {
-							require.ErrorIs(t, err, objects.ErrNoSuchUpload)
+						outerErr := outer.do(t.Context(), b.Bucket, u, named)
+						hooked.Hook = nil
+						if calls < step {
+							break
 						}
-					}
-					wants := ""
-					for _, e := range []struct {
-						which int
-						err   error
-					}{{i, outerErr}, {j, innerErr}} {
-						if e.err == nil {
-							want := []string{"onetwo", "one", "aborted"}[e.which]
-							require.Contains(t, []string{"", want}, wants, "step %d: %v, %v", step, outerErr, innerErr)
-							wants = want
+						for _, err := range []error{outerErr, innerErr} {
+							if err != nil && !errors.Is(err, objects.ErrUploadEnds) {
+								require.ErrorIs(t, err, objects.ErrNoSuchUpload)
+							}
 						}
-					}
-					if outerErr == nil {
-						outers++
-					}
-					if innerErr == nil {
-						inners++
-					}
-					c := b.cleaner(t, objects.CleanOptions{})
-					for range 5 {
-						_, err := b.Head(t.Context(), u.Key, objects.Latest)
+						if i == j && outer.name != "abort" {
+							require.NoError(t, errors.Join(outerErr, innerErr))
+						}
+						wants := ""
+						for _, e := range []struct {
+							which int
+							err   error
+						}{{i, outerErr}, {j, innerErr}} {
+							if e.err == nil {
+								want := []string{"onetwo", "one", "aborted"}[e.which]
+								require.Contains(t, []string{"", want}, wants, "step %d: %v, %v", step, outerErr, innerErr)
+								wants = want
+							}
+						}
+						require.NotEmpty(t, wants, "step %d: both failed: %v, %v", step, outerErr, innerErr)
+						if outerErr == nil {
+							outers++
+						}
+						if innerErr == nil {
+							inners++
+						}
+						c := b.cleaner(t, objects.CleanOptions{})
+						for range 5 {
+							_, err := b.Head(t.Context(), u.Key, objects.Latest)
+							switch {
+							case wants == "aborted":
+								require.ErrorIs(t, err, objects.ErrNotFound)
+							case wants != "":
+								require.Equal(t, wants, read(t, b.Bucket, u.Key, objects.All))
+							}
+							done, err := c.Pass(t.Context())
+							require.NoError(t, err)
+							require.NoError(t, done.FirstFailure)
+							b.now = b.now.Add(25 * time.Hour)
+						}
 						switch {
 						case wants == "aborted":
-							require.ErrorIs(t, err, objects.ErrNotFound)
-						case wants != "":
-							require.Equal(t, wants, read(t, b.Bucket, u.Key, objects.All))
+							require.Empty(t, b.blobs.m)
+						case wants == "onetwo":
+							require.Len(t, b.blobs.m, 2)
+						case wants == "one":
+							require.Len(t, b.blobs.m, 1)
 						}
-						done, err := c.Pass(t.Context())
-						require.NoError(t, err)
-						require.NoError(t, done.FirstFailure)
-						b.now = b.now.Add(25 * time.Hour)
 					}
-					switch {
-					case wants == "aborted":
-						require.Empty(t, b.blobs.m)
-					case wants == "onetwo":
-						require.Len(t, b.blobs.m, 2)
-					case wants == "one":
-						require.Len(t, b.blobs.m, 1)
-					}
-				}
-				require.Positive(t, outers)
-				require.Positive(t, inners)
+					require.Positive(t, outers)
+					require.Positive(t, inners)
+				})
 			})
 		}
+	}
+}
+
+// TestEndsOfAnUploadSideBySide runs different ends of an upload at once. One of them succeeds, and the others
+// learn of it.
+func TestEndsOfAnUploadSideBySide(t *testing.T) {
+	r := seed.New(t)
+	for range 100 {
+		synctest.Test(t, func(t *testing.T) {
+			hooked := &listtest.Hooked{Store: memstore.New()}
+			b := newPlace(t, hooked, objects.Versioned)
+			u, err := b.CreateUpload(t.Context(), []byte("k"), objects.Meta{})
+			require.NoError(t, err)
+			named := []objects.NamedPart{part(t, b.Bucket, u, 1, "one"), part(t, b.Bucket, u, 2, "two")}
+			var mu sync.Mutex
+			hooked.Hook = func() {
+				mu.Lock()
+				d := time.Duration(r.IntN(5)) * time.Millisecond
+				mu.Unlock()
+				time.Sleep(d)
+			}
+			var all sync.WaitGroup
+			errs := make([]error, 3)
+			all.Go(func() { _, errs[0] = b.Complete(t.Context(), u.Key, u.ID, named, nil) })
+			all.Go(func() { _, errs[1] = b.Complete(t.Context(), u.Key, u.ID, named[1:], nil) })
+			all.Go(func() { errs[2] = b.Abort(t.Context(), u.Key, u.ID) })
+			all.Wait()
+			wins := 0
+			for _, err := range errs {
+				if err == nil {
+					wins++
+				} else {
+					require.ErrorIs(t, err, objects.ErrNoSuchUpload, "%v", errs)
+				}
+			}
+			require.Equal(t, 1, wins, "%v", errs)
+		})
 	}
 }
 

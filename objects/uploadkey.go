@@ -58,7 +58,7 @@ var (
 
 const (
 	partSuffix  = 0x01 // then the number, two bytes
-	claimSuffix = 0x02 // then what is claimed, 16 bytes
+	claimSuffix = 0x02 // then what is claimed, 16 bytes, and whose claim it is, an ID (older programs left that out)
 )
 
 // uploadGroup returns what all uploads of a key begin with.
@@ -113,10 +113,13 @@ func parseUploadRow(b []byte) (u uploadRow, err error) {
 		if u.part >= 1 && u.part <= MaxParts {
 			return u, nil
 		}
-	case len(rest) == 1+len(claim{}) && rest[0] == claimSuffix:
+	case len(rest) > len(claim{}) && rest[0] == claimSuffix:
 		c := claim(rest[1:])
 		u.claims = &c
-		return u, nil
+		_, whose := parseID(rest[1+len(c):])
+		if whose || len(rest) == 1+len(c) {
+			return u, nil
+		}
 	}
 	return u, damagedKey(b)
 }

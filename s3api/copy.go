@@ -35,6 +35,10 @@ func (h *Handler) copyObject(x *exchange) error {
 	default:
 		return invalidArgument("Unknown metadata directive: %q.", d)
 	}
+	tags, refusal := x.copiedTags()
+	if refusal != nil {
+		return refusal
+	}
 	condition, refusal := readWriteCondition(x.r.Header)
 	if refusal != nil {
 		return refusal
@@ -48,6 +52,9 @@ func (h *Handler) copyObject(x *exchange) error {
 	in, err := h.objectsOf(x.ctx(), x.bucket)
 	if err != nil {
 		return err
+	}
+	if in == nil && tags != nil && len(*tags) > 0 {
+		return x.refuseTags()
 	}
 	src, err := h.openSource(x, from)
 	if err != nil {
@@ -70,6 +77,9 @@ func (h *Handler) copyObject(x *exchange) error {
 		}
 		o.ContentType, o.Headers = described.ContentType, described.Headers
 	}
+	if tags != nil {
+		src.tags = *tags
+	}
 	if in != nil {
 		err = h.copyInto(x, in, src, condition)
 	} else {
@@ -84,7 +94,27 @@ func (h *Handler) copyObject(x *exchange) error {
 	return x.writeDocument("CopyObjectResult", func(b *xmlBuffer) {
 		b.time("LastModified", o.Modified)
 		b.text("ETag", quoted(o.ETag))
+		if in != nil {
+			b.sums(src.sums)
+			b.sumsType(src.sums)
+		}
 	})
+}
+
+// copiedTags returns the tags that replace those of the source; nil: nothing does.
+func (x *exchange) copiedTags() (*[]objects.Pair, *Error) {
+	tags, refusal := x.tagsOf()
+	if refusal != nil {
+		return nil, refusal
+	}
+	switch d := x.r.Header.Get("X-Amz-Tagging-Directive"); d {
+	case "", "COPY":
+		return nil, nil //nolint:nilnil // nothing
+	case "REPLACE":
+		return &tags, nil
+	default:
+		return nil, invalidArgument("Unknown tagging directive: %q.", d)
+	}
 }
 
 // source is what is copied.
@@ -92,6 +122,7 @@ type source struct {
 	*Object
 	version string         // "": its bucket never kept versions
 	sums    []objects.Pair // of its body
+	tags    []objects.Pair
 	// body is that of a version, which is in named, else the object's own is used.
 	body  io.ReadCloser
 	named *versioned
@@ -144,7 +175,7 @@ func (h *Handler) openSource(x *exchange, from target) (*source, error) {
 	case err != nil:
 		return nil, err
 	}
-	s := &source{Object: asObject(&got.Info), sums: got.Sums, body: got.Body, named: in, id: got.ID}
+	s := &source{Object: asObject(&got.Info), sums: got.Sums, tags: got.Tags, body: got.Body, named: in, id: got.ID}
 	if in.status != objects.Never {
 		s.version = versionText(&got.Info)
 	}
@@ -154,10 +185,17 @@ func (h *Handler) openSource(x *exchange, from target) (*source, error) {
 // copyInto copies into a bucket of objects.
 func (h *Handler) copyInto(x *exchange, in *versioned, src *source, c writeCondition) error {
 	m := src.meta()
-	m.Size, m.Sums = src.Size, src.sums
+	m.Size, m.Sums, m.Tags = src.Size, src.sums, src.tags
 	body := io.Reader(src.body)
 	if src.body == nil {
 		body = bytes.NewReader(src.Body)
+	}
+	algorithm, refusal := copiedChecksum(x.r.Header, src.sums)
+	if refusal != nil {
+		return refusal
+	}
+	if algorithm != "" {
+		body, m.Sums = summing(body, algorithm)
 	}
 	if refusal := x.take(x.ctx(), min(src.Size, streamBytes)); refusal != nil {
 		return refusal
@@ -169,7 +207,7 @@ func (h *Handler) copyInto(x *exchange, in *versioned, src *source, c writeCondi
 	})
 	if err == nil {
 		in.tell(x, &i)
-		src.Modified, src.ETag = i.Modified, i.ETag
+		src.Modified, src.ETag, src.sums = i.Modified, i.ETag, i.Sums
 	}
 	return err
 }

@@ -166,3 +166,8 @@ func (h *Handler) Held() (slots int, small, large int64, askers int) {
 
 // MarkerBelow is the marker with which a listing goes on at a key.
 func MarkerBelow(key []byte, past bool) []byte { return markerBelow(key, past) }
+
+// CombineCRC combines the checks of two bodies, of which the second has n bytes.
+func CombineCRC(name string, first, second uint64, n int64) uint64 {
+	return crcs[name].combine(first, second, n)
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -23,8 +24,8 @@ const (
 	maxPartsPage = 1000
 )
 
-// uploadsIn returns the bucket of a request about an upload in parts.
-func (h *Handler) uploadsIn(x *exchange) (*versioned, error) {
+// objectsIn returns the bucket of a request that needs one of objects.
+func (h *Handler) objectsIn(x *exchange) (*versioned, error) {
 	in, err := h.objectsOf(x.ctx(), x.bucket)
 	if err == nil && in == nil {
 		err = notOperation(x.op.name)
@@ -60,14 +61,10 @@ var uploadErrors = []struct {
 		return refuse(http.StatusBadRequest, "InvalidPartOrder", "The list of parts was not in ascending order. Parts must "+
 			"be ordered by part number.")
 	}},
-	{objects.ErrNoSuchPart, func() *Error {
-		return refuse(http.StatusRequestedRangeNotSatisfiable, "InvalidPartNumber",
-			"The requested partnumber is not satisfiable.")
-	}},
 }
 
 func (h *Handler) createUpload(x *exchange) error {
-	in, err := h.uploadsIn(x)
+	in, err := h.objectsIn(x)
 	if err != nil {
 		return err
 	}
@@ -78,9 +75,20 @@ func (h *Handler) createUpload(x *exchange) error {
 	if refusal != nil {
 		return refusal
 	}
-	u, err := in.CreateUpload(x.ctx(), []byte(x.key), o.meta())
+	m := o.meta()
+	if m.Tags, refusal = x.tagsOf(); refusal != nil {
+		return refusal
+	}
+	if m.Sums, refusal = newChecksum(x.r.Header); refusal != nil {
+		return refusal
+	}
+	u, err := in.CreateUpload(x.ctx(), []byte(x.key), m)
 	if err != nil {
 		return err
+	}
+	if c := checksumOf(&u); c.name != "" {
+		x.w.Header().Set(headerAlgorithm, checksumNames[c.name])
+		x.w.Header().Set(headerChecksumType, c.kind())
 	}
 	return x.writeDocument("InitiateMultipartUploadResult", func(b *xmlBuffer) {
 		b.text("Bucket", x.bucket)
@@ -91,7 +99,7 @@ func (h *Handler) createUpload(x *exchange) error {
 
 // part returns the bucket, the upload and the number of the part that a request names.
 func (h *Handler) part(x *exchange) (in *versioned, id objects.UploadID, n int, err error) {
-	if in, err = h.uploadsIn(x); err != nil {
+	if in, err = h.objectsIn(x); err != nil {
 		return nil, id, 0, err
 	}
 	n, err = strconv.Atoi(x.query.Get("partNumber"))
@@ -108,10 +116,11 @@ func (h *Handler) uploadPart(x *exchange) error {
 		return err
 	}
 	// Before the body, which may be large.
-	if _, err := in.Upload(x.ctx(), []byte(x.key), id); err != nil {
+	u, err := in.Upload(x.ctx(), []byte(x.key), id)
+	if err != nil {
 		return err
 	}
-	from, size, sums, refusal := h.intake(x)
+	from, size, sums, refusal := h.intake(x, checksumOf(&u).name)
 	if refusal != nil {
 		return refusal
 	}
@@ -138,6 +147,10 @@ func (h *Handler) copyPart(x *exchange) error {
 	}
 	if !x.who.mayKeys(from.bucket, from.key) {
 		return accessDenied("The access key is limited to other buckets or prefixes than those of the source.")
+	}
+	u, err := in.Upload(x.ctx(), []byte(x.key), id)
+	if err != nil {
+		return err
 	}
 	src, err := h.openSource(x, from)
 	if err != nil {
@@ -174,7 +187,8 @@ func (h *Handler) copyPart(x *exchange) error {
 	if refusal := x.take(x.ctx(), streamBytes); refusal != nil {
 		return refusal
 	}
-	p, err := in.PutPart(x.ctx(), []byte(x.key), id, n, body, objects.Meta{Size: size})
+	body, sums := summing(body, checksumOf(&u).name)
+	p, err := in.PutPart(x.ctx(), []byte(x.key), id, n, body, objects.Meta{Size: size, Sums: sums})
 	if err != nil {
 		return err
 	}
@@ -184,6 +198,7 @@ func (h *Handler) copyPart(x *exchange) error {
 	return x.writeDocument("CopyPartResult", func(b *xmlBuffer) {
 		b.time("LastModified", p.Modified)
 		b.text("ETag", quoted(p.ETag))
+		b.sums(p.Sums)
 	})
 }
 
@@ -206,7 +221,7 @@ func copyRange(value string, size int64) (start, length int64, refusal *Error) {
 }
 
 func (h *Handler) completeUpload(x *exchange) error {
-	in, err := h.uploadsIn(x)
+	in, err := h.objectsIn(x)
 	if err != nil {
 		return err
 	}
@@ -218,13 +233,11 @@ func (h *Handler) completeUpload(x *exchange) error {
 	if refusal != nil {
 		return refusal
 	}
-	for name := range x.r.Header {
-		if _, digest := digests[name]; digest && strings.HasPrefix(name, checksumPrefix) {
-			// It would be that of the object, not of this document.
-			return notImplemented(x.op.name + " with " + name)
-		}
+	want, refusal := completedBy(x.r.Header)
+	if refusal != nil {
+		return refusal
 	}
-	doc, refusal := h.receive(x, maxPartsBytes, func(n int64) int64 { return 3 * n })
+	doc, refusal := h.receive(x, maxPartsBytes, func(n int64) int64 { return 5 * n })
 	if refusal != nil {
 		return refusal
 	}
@@ -232,13 +245,23 @@ func (h *Handler) completeUpload(x *exchange) error {
 	if refusal != nil {
 		return refusal
 	}
+	named := make([]objects.NamedPart, len(parts))
+	for i := range parts {
+		named[i] = parts[i].NamedPart
+	}
 	var i objects.Info
 	err = h.change(x, x.key, condition, func(Bucket) (err error) {
-		i, err = in.Complete(x.ctx(), []byte(x.key), id, parts, checkParts)
+		i, err = in.Complete(x.ctx(), []byte(x.key), id, named, func(u objects.Upload, found []objects.Part) ([]objects.Pair,
+			error) {
+			return want.check(&u, found, parts)
+		})
 		return err
 	})
 	if err != nil {
 		return err
+	}
+	if refusal := want.compare(i.Sums); refusal != nil { // the upload had been completed before
+		return refusal
 	}
 	in.tell(x, &i)
 	return x.writeDocument("CompleteMultipartUploadResult", func(b *xmlBuffer) {
@@ -246,23 +269,36 @@ func (h *Handler) completeUpload(x *exchange) error {
 		b.text("Bucket", x.bucket)
 		b.text("Key", x.key)
 		b.text("ETag", quoted(i.ETag))
+		b.sums(i.Sums)
+		b.sumsType(i.Sums)
 	})
 }
 
+// namedPart is a part as the document of a completion has it.
+type namedPart struct {
+	objects.NamedPart
+	sums []objects.Pair
+}
+
 // checkParts refuses parts that S3 refuses.
-func checkParts(parts []objects.Part) ([]objects.Pair, error) {
+func checkParts(parts []objects.Part, named []namedPart) error {
 	for i := range parts {
 		if p := &parts[i]; i < len(parts)-1 && p.Size < minPartBytes {
-			return nil, refuse(http.StatusBadRequest, "EntityTooSmall",
+			return refuse(http.StatusBadRequest, "EntityTooSmall",
 				"Your proposed upload is smaller than the minimum allowed size: part %d has %d bytes, at least %d.",
 				p.Number, p.Size, minPartBytes)
 		}
+		for _, s := range named[i].sums {
+			if !slices.Contains(parts[i].Sums, s) {
+				return objects.ErrInvalidPart
+			}
+		}
 	}
-	return nil, nil
+	return nil
 }
 
 // parseParts reads the document that names the parts of an upload.
-func parseParts(doc []byte) ([]objects.NamedPart, *Error) {
+func parseParts(doc []byte) ([]namedPart, *Error) {
 	d := newXMLReader(doc)
 	bad := func(err error) *Error {
 		return refuse(http.StatusBadRequest, "MalformedXML",
@@ -271,12 +307,12 @@ func parseParts(doc []byte) ([]objects.NamedPart, *Error) {
 	if name, err := d.root(); err != nil || name != "CompleteMultipartUpload" {
 		return nil, bad(cmp.Or(err, errors.New("it is no CompleteMultipartUpload")))
 	}
-	var parts []objects.NamedPart
+	var parts []namedPart
 	err := d.children(func(name string) error {
 		if name != "Part" || len(parts) == objects.MaxParts {
 			return fmt.Errorf("it has something else than 1 to %d parts", objects.MaxParts)
 		}
-		var p objects.NamedPart
+		var p namedPart
 		err := d.children(func(name string) error {
 			text, err := d.text()
 			switch name {
@@ -286,10 +322,13 @@ func parseParts(doc []byte) ([]objects.NamedPart, *Error) {
 				}
 			case "ETag":
 				p.ETag = strings.Trim(text, `"`)
-			default: // checksums of parts: the ETag says which bytes they are
-				if !strings.HasPrefix(name, "Checksum") {
+			default:
+				sum, checks := strings.CutPrefix(name, "Checksum")
+				sum = strings.ToLower(sum)
+				if _, known := checksumNames[sum]; !checks || !known || len(p.sums) == len(checksumNames) {
 					err = cmp.Or(err, fmt.Errorf("%s is not known", name))
 				}
+				p.sums = append(p.sums, objects.Pair{Name: sum, Value: text})
 			}
 			return err
 		})
@@ -309,7 +348,7 @@ func parseParts(doc []byte) ([]objects.NamedPart, *Error) {
 }
 
 func (h *Handler) abortUpload(x *exchange) error {
-	in, err := h.uploadsIn(x)
+	in, err := h.objectsIn(x)
 	if err != nil {
 		return err
 	}
@@ -322,15 +361,20 @@ func (h *Handler) abortUpload(x *exchange) error {
 
 // pageSize reads a parameter that bounds a page.
 func pageSize(x *exchange, name string) (int, *Error) {
-	s := x.query.Get(name)
-	if s == "" {
-		return maxPartsPage, nil
+	n, refusal := count(x.query.Get(name), name, maxPartsPage)
+	return min(n, maxPartsPage), refusal
+}
+
+// count reads a number that a request may have.
+func count(value, name string, absent int) (int, *Error) {
+	if value == "" {
+		return absent, nil
 	}
-	n, err := strconv.ParseInt(s, 10, 32)
+	n, err := strconv.ParseInt(value, 10, 32)
 	if err != nil || n < 0 {
 		return 0, invalidArgument("Argument %s must be an integer between 0 and 2147483647.", name)
 	}
-	return int(min(n, maxPartsPage)), nil
+	return int(n), nil
 }
 
 func (h *Handler) listParts(x *exchange) error {
@@ -338,22 +382,22 @@ func (h *Handler) listParts(x *exchange) error {
 	if refusal != nil {
 		return refusal
 	}
-	after := 0
-	if s := x.query.Get("part-number-marker"); s != "" {
-		n, err := strconv.ParseInt(s, 10, 32)
-		if err != nil || n < 0 {
-			return invalidArgument("Argument part-number-marker must be an integer between 0 and 2147483647.")
-		}
-		after = int(n)
+	after, refusal := count(x.query.Get("part-number-marker"), "part-number-marker", 0)
+	if refusal != nil {
+		return refusal
 	}
 	if refusal := h.beginWith(x, pageMemory(limit)); refusal != nil {
 		return refusal
 	}
-	in, err := h.uploadsIn(x)
+	in, err := h.objectsIn(x)
 	if err != nil {
 		return err
 	}
 	id, err := x.upload()
+	if err != nil {
+		return err
+	}
+	u, err := in.Upload(x.ctx(), []byte(x.key), id)
 	if err != nil {
 		return err
 	}
@@ -376,6 +420,7 @@ func (h *Handler) listParts(x *exchange) error {
 		}
 		b.text("MaxParts", strconv.Itoa(limit))
 		b.text("IsTruncated", strconv.FormatBool(more))
+		b.checksum(&u)
 		for i := range parts {
 			p := &parts[i]
 			b.raw("<Part>")
@@ -383,9 +428,7 @@ func (h *Handler) listParts(x *exchange) error {
 			b.time("LastModified", p.Modified)
 			b.text("ETag", quoted(p.ETag))
 			b.text("Size", strconv.FormatInt(p.Size, 10))
-			for _, s := range p.Sums {
-				b.text("Checksum"+checksumNames[s.Name], s.Value)
-			}
+			b.sums(p.Sums)
 			b.raw("</Part>")
 		}
 	})
@@ -422,7 +465,7 @@ func (h *Handler) listUploads(x *exchange) error {
 	if refusal := h.beginWith(x, pageMemory(limit)); refusal != nil {
 		return refusal
 	}
-	in, err := h.uploadsIn(x)
+	in, err := h.objectsIn(x)
 	if err != nil {
 		return err
 	}
@@ -471,6 +514,7 @@ func (h *Handler) listUploads(x *exchange) error {
 			b.raw("<Initiator>" + ownerParts + "</Initiator>" + ownerXML)
 			b.text("StorageClass", "STANDARD")
 			b.time("Initiated", u.Created)
+			b.checksum(&u.Upload)
 			b.raw("</Upload>")
 		}
 	}
@@ -496,9 +540,25 @@ func (v *versioned) partOf(x *exchange, id objects.ID) (objects.Info, objects.Ra
 		return objects.Info{}, objects.Range{}, refuse(http.StatusBadRequest, "InvalidRequest",
 			"Cannot specify both Range header and partNumber query parameter")
 	}
-	i, part, err := v.PartRange(x.ctx(), []byte(x.key), id, n)
-	if errors.Is(err, listing.ErrNotFound) || errors.Is(err, objects.ErrDeleted) {
+	i, parts, err := v.Parts(x.ctx(), []byte(x.key), id)
+	switch {
+	case errors.Is(err, listing.ErrNotFound) || errors.Is(err, objects.ErrDeleted):
 		i, err = v.head(x, x.key, id, x.query.Get("versionId"))
+		fallthrough
+	case err != nil:
+		return i, objects.Range{}, err
+	case n > max(len(parts), 1):
+		return i, objects.Range{}, refuse(http.StatusRequestedRangeNotSatisfiable, "InvalidPartNumber",
+			"The requested partnumber is not satisfiable.")
+	case len(parts) == 0:
+		return i, objects.Range{N: i.Size}, nil
 	}
-	return i, part, err
+	part := objects.Range{N: parts[n-1].Size}
+	for _, p := range parts[:n-1] {
+		part.Offset += p.Size
+	}
+	if x.wantsSums() {
+		x.tellSums(parts[n-1].Sums, i.Sums)
+	}
+	return i, part, nil
 }

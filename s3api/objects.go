@@ -52,6 +52,9 @@ func (h *Handler) putObject(x *exchange) error {
 	if in != nil {
 		return h.putVersion(x, in, condition)
 	}
+	if refusal := x.refuseTags(); refusal != nil {
+		return refusal
+	}
 	o, refusal := h.readObject(x)
 	if refusal != nil {
 		return refusal

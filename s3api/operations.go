@@ -32,7 +32,11 @@ type operation struct {
 // asked is a method and a sub-resource, or what else tells operations of one method apart.
 type asked struct{ method, sub string }
 
-var bothMatches = []string{"If-Match", "If-None-Match"}
+// ofPuts are If-Match and If-None-Match, and what else a new object may have.
+var (
+	ofPuts      = []string{"If-Match", "If-None-Match", headerTagging}
+	bothMatches = ofPuts[:2]
+)
 
 // The operations that are implemented; docs/s3.md describes them.
 var (
@@ -68,16 +72,17 @@ var (
 		{"GET", ""}:  {name: "GetObject", serve: (*Handler).getObject, scope: onKey},
 		{"HEAD", ""}: {name: "HeadObject", serve: (*Handler).getObject, scope: onKey},
 		{"PUT", ""}: {
-			name: "PutObject", serve: (*Handler).putObject, later: true, write: true, scope: onKey, conditions: bothMatches,
+			name: "PutObject", serve: (*Handler).putObject, later: true, write: true, scope: onKey, conditions: ofPuts,
 		},
 		{"PUT", headerCopySource}: {
-			name: "CopyObject", serve: (*Handler).copyObject, write: true, scope: onKey, conditions: bothMatches,
+			name: "CopyObject", serve: (*Handler).copyObject, write: true, scope: onKey, conditions: ofPuts,
 		},
 		{"DELETE", ""}: {
 			name: "DeleteObject", serve: (*Handler).deleteObject, write: true, scope: onKey, conditions: bothMatches[:1],
 		},
 		{"POST", "uploads"}: {
 			name: "CreateMultipartUpload", serve: (*Handler).createUpload, write: true, scope: onKey,
+			conditions: ofPuts[2:],
 		},
 		{"PUT", "uploadId"}: {
 			name: "UploadPart", serve: (*Handler).uploadPart, later: true, write: true, scope: onKey,
@@ -94,8 +99,18 @@ var (
 			name: "AbortMultipartUpload", serve: (*Handler).abortUpload, write: true, scope: onKey,
 		},
 		{"GET", "uploadId"}: {name: "ListParts", serve: (*Handler).listParts, later: true, scope: onKey},
-		{"GET", "acl"}:      {name: "GetObjectAcl", serve: (*Handler).getAcl, scope: onKey},
-		{"PUT", "acl"}:      {name: "PutObjectAcl", serve: (*Handler).putAcl, later: true, write: true, scope: onKey},
+		{"GET", "attributes"}: {
+			name: "GetObjectAttributes", serve: (*Handler).getAttributes, later: true, scope: onKey,
+		},
+		{"GET", "tagging"}: {name: "GetObjectTagging", serve: (*Handler).getObjectTagging, scope: onKey},
+		{"PUT", "tagging"}: {
+			name: "PutObjectTagging", serve: (*Handler).putObjectTagging, later: true, write: true, scope: onKey,
+		},
+		{"DELETE", "tagging"}: {
+			name: "DeleteObjectTagging", serve: (*Handler).deleteObjectTagging, write: true, scope: onKey,
+		},
+		{"GET", "acl"}: {name: "GetObjectAcl", serve: (*Handler).getAcl, scope: onKey},
+		{"PUT", "acl"}: {name: "PutObjectAcl", serve: (*Handler).putAcl, later: true, write: true, scope: onKey},
 	}
 )
 

@@ -168,7 +168,7 @@ func TestOperations(t *testing.T) {
 		{"HEAD", "/abc/k", "HeadObject", true},
 		{"DELETE", "/abc/k", "DeleteObject", true},
 		{"GET", "/abc/k?acl", "GetObjectAcl", true},
-		{"PUT", "/abc/k?tagging", "PutObjectTagging", false},
+		{"PUT", "/abc/k?tagging", "PutObjectTagging", true},
 		{"GET", "/abc/k?versionId=null", "GetObject", true},
 		{"DELETE", "/abc/k?versionId=null", "DeleteObject", true},
 		{"GET", "/abc/k?response-content-type=x", "GetObject", true},

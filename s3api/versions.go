@@ -189,11 +189,14 @@ func (h *Handler) putVersion(x *exchange, in *versioned, c writeCondition) error
 		return notImplemented(headerSize + " in a bucket of objects, which keeps their bytes: make a bucket with " +
 			headerKind + ": plain for objects whose bytes live elsewhere")
 	}
-	from, size, sums, refusal := h.intake(x)
+	m := o.meta()
+	if m.Tags, refusal = x.tagsOf(); refusal != nil {
+		return refusal
+	}
+	from, size, sums, refusal := h.intake(x, "")
 	if refusal != nil {
 		return refusal
 	}
-	m := o.meta()
 	m.Size, m.Sums = size, sums
 	var i objects.Info
 	err := h.change(x, x.key, c, func(Bucket) (err error) {
@@ -204,16 +207,20 @@ func (h *Handler) putVersion(x *exchange, in *versioned, c writeCondition) error
 		return err
 	}
 	in.tell(x, &i)
-	x.tellSums(i.Sums)
+	x.tellSums(i.Sums, i.Sums)
 	x.w.Header().Set("ETag", quoted(i.ETag))
 	return x.done(http.StatusOK, nil)
 }
 
-// intake returns the body of a request, of any size, with its length, or -1, and the checksums that come with
-// it, which are complete once the body is. A small body is read before the work begins.
-func (h *Handler) intake(x *exchange) (io.Reader, int64, []objects.Pair, *Error) {
+// intake returns the body of a request, of any size, with its length, or -1, and the checksums that come with it,
+// which are complete once the body is. It has one by the algorithm that is named; others may not come then. A small
+// body is read before the work begins.
+func (h *Handler) intake(x *exchange, algorithm string) (io.Reader, int64, []objects.Pair, *Error) {
 	b, refusal := h.open(x, maxObjectBytes, func(n int64) int64 { return min(n, streamBytes) })
 	if refusal != nil {
+		return nil, 0, nil, refusal
+	}
+	if refusal := b.sumBy(algorithm); refusal != nil {
 		return nil, 0, nil, refusal
 	}
 	sums := b.sums()
@@ -278,13 +285,18 @@ func (b *body) fill(sums []objects.Pair) {
 	}
 }
 
-// tellSums sets the headers with an object's checksums.
-func (x *exchange) tellSums(sums []objects.Pair) {
+// wantsSums reports whether a request asks for checksums.
+func (x *exchange) wantsSums() bool {
+	return strings.EqualFold(x.r.Header.Get("X-Amz-Checksum-Mode"), "ENABLED")
+}
+
+// tellSums sets the headers with checksums of an object, or of a part of one with the checksums of.
+func (x *exchange) tellSums(sums, of []objects.Pair) {
 	for _, s := range sums {
 		x.w.Header().Set(checksumPrefix+s.Name, s.Value)
 	}
 	if len(sums) > 0 {
-		x.w.Header().Set(checksumPrefix+"Type", "FULL_OBJECT")
+		x.w.Header().Set(headerChecksumType, checksumType(of))
 	}
 }
 
@@ -405,8 +417,9 @@ func (h *Handler) getVersion(x *exchange, in *versioned) error {
 	in.tell(x, &i)
 	x.describe(o)
 	x.override()
-	if strings.EqualFold(x.r.Header.Get("X-Amz-Checksum-Mode"), "ENABLED") && status == http.StatusOK {
-		x.tellSums(i.Sums)
+	x.tellTags(&i)
+	if x.wantsSums() && status == http.StatusOK {
+		x.tellSums(i.Sums, i.Sums)
 	}
 	if status == http.StatusPartialContent {
 		x.w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", part.Offset, part.Offset+length-1, o.Size))

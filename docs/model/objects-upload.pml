@@ -4,11 +4,13 @@
    The version that completes the upload is one row, with a list of parts. Two completions may name different lists; at equal
    timestamps the larger value stays. So the row is a maximum:
      0 absent < 1, 2 live with list 1, 2 < 3, 4 kept with list 1, 2 < 5 burned < 6 removed
-   A claim says what somebody wants of the upload: list 1, list 2 or (3) its abort. Claims are rows of their own, and stay.
+   A claim says what somebody wants of the upload: list 1, list 2 or (3) its abort. Each try has a claim of its own, a row: 0 none, 1 there,
+   2 withdrawn. Claims for the same do not disturb each other.
 
-   completion  finds the upload open; writes its claim, acknowledged; sees no other claim; writes the version, acknowledged. The second
-               has the other list, or (-DSAME) the same one.
-   abort       writes its claim, acknowledged; sees no other claim: the upload is aborted
+   completion  finds the upload open; writes its claim, acknowledged; sees no claim for anything else; writes the version, acknowledged.
+               If it has not sent that, it may withdraw its claim; it may also die. The second has the other list, or (-DSAME) the same
+               one; a third (-DNCO=3) the first one's again, as somebody has who tries again.
+   abort       writes its claim, acknowledged; sees no claim for anything else: the upload is aborted. Else it may withdraw its claim
    cleaner     at EACH_QUORUM. Ends the upload at any time. Once that is acknowledged, it keeps the version it sees. A grace later it looks
                again: what it has kept stays with its list, the parts of no list are deleted. If there is none, it burns the row that is not
                there, and after another grace deletes all parts. Of notes (rule 7) objects.pml has what is to be said.
@@ -34,22 +36,28 @@
 #ifdef SAME
 #define WANTS(i) 1
 #else
-#define WANTS(i) ((i) + 1)
+#define WANTS(i) ((i) % 2 + 1)
 #endif
 #define ABORT 3
+#define ABORTER 4             /* completion i is i+1 */
+#ifdef BUG_SHARED_CLAIMS      /* of all who want the same; one of them withdraws it */
+#define ROW(k) ((k) == ABORTER -> ABORTER : WANTS((k) - 1))
+#else
+#define ROW(k) (k)
+#endif
 #define KEPT 3
 #define BURNED 5
 #define REMOVED 6
 #define SEEN(x) ((x) >= 1 && (x) <= 4)
 #define LIST(x) (((x) - 1) % 2 + 1)
 #define MAX(a, b) ((a) > (b) -> (a) : (b))
-#define at(d, k) ((d)*4 + (k))
+#define at(d, k) ((d)*5 + (k))
 byte Q[2], F[2];              /* the version's row by data centre; on its way to it */
-bool C[8], G[8];              /* claims; on their way */
+byte C[10], G[10];            /* claims; on their way */
 byte part[3] = 1;             /* of list 1 and 2: 1 there, 2 deleted */
 bool E[2];                    /* the upload has ended */
-bool runs[2], over[2];        /* the deadline of completion i runs, is over */
-bool older[2*NCL];            /* it ran when the end was acknowledged to cleaner c */
+bool runs[NCO], over[NCO];        /* the deadline of completion i runs, is over */
+bool older[NCO*NCL];            /* it ran when the end was acknowledged to cleaner c */
 byte acked[2]; bool aborted[2];  /* the list of a completion, or an abort, that was acknowledged in the data centre */
 byte reads = 0, lost = LOST, left = NCO + 1 + 1 + NCL;
 bool streams = 0, streamed = 0;
@@ -76,38 +84,61 @@ inline read_each(x) {
 }
 inline claim(d, k, ok) {
   if
-  :: d_step { C[at(d, k)] = 1; G[at(1-(d), k)] = !C[at(1-(d), k)]; ok = true }
-  :: d_step { lost > 0 -> lost--; G[at(0, k)] = !C[at(0, k)]; G[at(1, k)] = !C[at(1, k)]; ok = false }
+  :: d_step { send(d, k, 1); come(d, k); ok = true }
+  :: d_step { lost > 0 -> lost--; send(d, k, 1); ok = false }
   fi
 }
-#define OTHERS(d, k) ((k) != 1 && C[at(d, 1)] || (k) != 2 && C[at(d, 2)] || (k) != 3 && C[at(d, 3)])
+inline send(d, k, x) {
+  if :: C[at(0, ROW(k))] < x -> raise(G[at(0, ROW(k))], x) :: else fi;
+  if :: C[at(1, ROW(k))] < x -> raise(G[at(1, ROW(k))], x) :: else fi
+}
+inline come(d, k) { raise(C[at(d, ROW(k))], G[at(d, ROW(k))]); G[at(d, ROW(k))] = 0 }
+inline withdraw(d, k) {       /* acknowledged, unknown, or never */
+  if
+  :: d_step { send(d, k, 2); come(d, k) }
+  :: d_step { lost > 0 -> lost--; send(d, k, 2) }
+  :: true
+  fi
+}
+#define WANTED(k) ((k) == ABORTER -> ABORT : WANTS((k) - 1))
+#define CLAIMED(d, k, by) (C[at(d, by)] == 1 && WANTED(by) != WANTED(k))
+#define OTHERS(d, k) (CLAIMED(d, k, 1) || CLAIMED(d, k, 2) || CLAIMED(d, k, 3) || CLAIMED(d, k, ABORTER))
 
-#define CLAIMS(i) :: d_step { G[i] -> G[i] = 0; C[i] = 1 }
+#define CLAIMS(i) :: d_step { G[i] > 0 -> raise(C[i], G[i]); G[i] = 0 }
 #define EXPIRES(i) :: d_step { runs[i] && !over[i] -> over[i] = 1 }
 proctype world() {
 end: do
   :: d_step { F[0] -> raise(Q[0], F[0]); F[0] = 0 }
   :: d_step { F[1] -> raise(Q[1], F[1]); F[1] = 0 }
-  CLAIMS(1) CLAIMS(2) CLAIMS(3) CLAIMS(5) CLAIMS(6) CLAIMS(7)
-  EXPIRES(0) EXPIRES(1)
+  CLAIMS(1) CLAIMS(2) CLAIMS(4) CLAIMS(6) CLAIMS(7) CLAIMS(9)
+  EXPIRES(0)
+#if NCO > 1
+  EXPIRES(1)
+#endif
+#if NCO > 2
+  CLAIMS(3) CLAIMS(8) EXPIRES(2)
+#endif
   :: d_step { streams && !streamed -> streamed = 1 }
   :: left == 0 -> break
   od
 }
 
-proctype completion(bool i) {
-  bool d = i && WHERE; bool ok;
+proctype completion(byte i) {
+  bool d = (i > 0) && WHERE; bool ok, claims, sent;
   atomic { if :: !E[d] -> runs[i] = 1; ok = true :: ok = false fi };   /* it may come too late, or never */
 #ifdef BUG_LOOK_FIRST
-  if :: ok && OTHERS(d, WANTS(i)) -> ok = false :: else fi;
+  if :: ok && OTHERS(d, i+1) -> ok = false :: else fi;
 #endif
-  if :: ok -> claim(d, WANTS(i), ok) :: else fi;
+  if :: ok -> claims = true; claim(d, i+1, ok) :: else fi;
 #if !defined(BUG_NO_LOOK) && !defined(BUG_LOOK_FIRST)
-  if :: ok && OTHERS(d, WANTS(i)) -> ok = false :: else fi;
+  if :: ok && OTHERS(d, i+1) -> ok = false :: else fi;
 #endif
   atomic {
     if :: ok && over[i] -> ok = false :: else fi;
-    if :: ok -> write_local(d, WANTS(i), ok) :: else fi;
+    if :: ok -> sent = true; write_local(d, WANTS(i), ok) :: else fi;
+#ifdef BUG_WITHDRAW_UNKNOWN   /* also if it does not know what became of the version */
+    if :: sent && !ok -> sent = false :: else fi;
+#endif
     d_step {
       if
       :: ok && !over[i] ->
@@ -117,22 +148,26 @@ proctype completion(bool i) {
       fi;
       runs[i] = 0; over[i] = 0; older[i] = 0; ok = 0;
 #if NCL > 1
-      older[2+i] = 0;
+      older[NCO+i] = 0;
 #endif
-      d = 0; left-- } }
+    } };
+  if :: claims && !sent -> withdraw(d, i+1) :: else fi;
+  d_step { claims = 0; sent = 0; d = 0; left-- }
 }
 
 proctype abort_() {
   bool d = WHERE; bool ok;
-  claim(d, ABORT, ok);
+  claim(d, ABORTER, ok);
 #ifdef BUG_ABORT_LOOKS_AT_VERSION   /* not at claims */
   if :: ok && SEEN(Q[d]) -> ok = false :: else fi;
 #else
-  if :: ok && OTHERS(d, ABORT) -> ok = false :: else fi;
+  if :: ok && OTHERS(d, ABORTER) -> ok = false :: else fi;
 #endif
-  d_step {
-    if :: ok -> assert(!acked[d]); aborted[d] = 1; E[d] = 1 :: else fi;
-    ok = 0; d = 0; left-- }
+  if
+  :: d_step { ok -> assert(!acked[d]); aborted[d] = 1; E[d] = 1 }
+  :: else -> withdraw(d, ABORTER)
+  fi;
+  d_step { ok = 0; d = 0; left-- }
 }
 
 proctype reader() {
@@ -159,7 +194,14 @@ proctype reader() {
 #ifdef BUG_NO_WAIT            /* for the deadlines of completions */
 #define CALM(me) true
 #else
-#define CALM(me) (!(older[2*(me)] && runs[0] && !over[0]) && !(older[2*(me)+1] && runs[1] && !over[1]))
+#define PASSED(me, i) (!(older[NCO*(me)+i] && runs[i] && !over[i]))
+#if NCO == 1
+#define CALM(me) PASSED(me, 0)
+#elif NCO == 2
+#define CALM(me) (PASSED(me, 0) && PASSED(me, 1))
+#else
+#define CALM(me) (PASSED(me, 0) && PASSED(me, 1) && PASSED(me, 2))
+#endif
 #endif
 /* All of it is one cleaner's way; it may stop anywhere, and another one (NCL) begins anew. */
 proctype cleaner(byte me) {
@@ -167,7 +209,14 @@ proctype cleaner(byte me) {
   do
   :: break
   :: ok = 0; l = 0;
-     d_step { E[0] = 1; E[1] = 1; older[2*me] = runs[0]; older[2*me+1] = runs[1] };   /* acknowledged; before, it has no effect */
+     d_step { E[0] = 1; E[1] = 1; older[NCO*me] = runs[0];   /* acknowledged; before, it has no effect */
+#if NCO > 1
+       older[NCO*me+1] = runs[1];
+#endif
+#if NCO > 2
+       older[NCO*me+2] = runs[2];
+#endif
+     };
      atomic { read_each(x) };
 #ifndef BUG_NO_KEEP
      if
@@ -229,6 +278,8 @@ proctype probe() {
   :: PROBE == 3 && Q[0] == REMOVED && part[1] == 2 -> assert(false)
   :: PROBE == 4 && acked[0] == 1 && part[2] == 2 && Q[0] == KEPT -> assert(false)
   :: PROBE == 5 && aborted[WHERE] && SEEN(Q[WHERE]) -> assert(false)
+  :: PROBE == 6 && C[at(0, 1)] == 2 && acked[WHERE] -> assert(false)                    /* who withdraws lets another one succeed */
+  :: PROBE == 7 && C[at(0, 2)] == 2 && aborted[WHERE] -> assert(false)
   fi
 }
 #endif

@@ -23,9 +23,9 @@ func (r Rank) Seen() bool { return r == Live || r == Kept }
 
 // Version is what there is to know of one version.
 type Version struct {
-	Rank         Rank // 0: there is a note only
+	Rank         Rank // 0: there is only what stands beside it
 	Marker, Null bool
-	Note         bool
+	Tags, Note   bool          // stand beside it
 	Age          time.Duration // since its stamp
 	// Proven is how long ago its burning was acknowledged by every data centre, as far as this
 	// cleaner knows; negative: it does not know.
@@ -53,7 +53,7 @@ const (
 	Supersede Do = iota + 1
 	// Prove: burn again what somebody has burned.
 	Prove
-	// Finish: delete the blob, then the row and its note.
+	// Finish: delete the blob, then the row and what stands beside it.
 	Finish
 	// Unmark: remove a delete marker that hides nothing.
 	Unmark
@@ -102,7 +102,9 @@ func Decide(group []Version, behind, more bool, r Rules) (steps []Step) {
 		switch {
 		case v.Rank == Burned && v.Proven < 0:
 			steps = append(steps, Step{Do: Prove, Version: i})
-		case v.Rank == Burned && v.Proven >= r.Grace:
+		case v.Rank == Burned && v.Proven >= r.Grace,
+			// Tags came late, or who removed the version has died before.
+			v.Rank == 0 && v.Tags && !v.Note && v.Age >= r.Grace:
 			steps = append(steps, Step{Do: Finish, Version: i})
 		case !v.Rank.Seen() || !v.Null:
 		case newest >= 0:

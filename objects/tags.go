@@ -1,0 +1,113 @@
+package objects
+
+import (
+	"bytes"
+	"context"
+	"errors"
+
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// tagsVersion is the first byte of a row of tags; the tags follow, as in a record.
+const tagsVersion = 1
+
+// SetTags changes the tags of a version, all at once; none deletes them. Of several the last counts. It
+// returns the version as it is now. It fails with InvalidArgument, like Head, or like Put.
+func (b *Bucket) SetTags(ctx context.Context, key []byte, id ID, tags []Pair) (Info, error) {
+	if err := (&record{tags: tags}).check(); err != nil {
+		return Info{}, err
+	}
+	still := b.o.deadline(writeTimeout)
+	r, id, err := b.find(ctx, key, id)
+	if err == nil && r.marker {
+		err = ErrDeleted
+	}
+	if err != nil {
+		return Info{}, err
+	}
+	stamp, err := b.o.c.Stamps(ctx, 1)
+	if err != nil {
+		return Info{}, err
+	}
+	value := appendPairs([]byte{tagsVersion}, tags)
+	if err := b.rows.PutAt(ctx, tagsKey(key, id), value, listing.Given{At: stamp, Still: still}); err != nil {
+		return Info{}, err
+	}
+	r.tags = tags
+	return r.info(bytes.Clone(key), id), nil
+}
+
+func tagsKey(key []byte, id ID) []byte { return append(rowKey(key, id), tagsSuffix) }
+
+func decodeTags(b []byte) ([]Pair, error) {
+	if len(b) > 0 && b[0] > tagsVersion {
+		return nil, store.Errorf(store.Corrupt, "tags of version %d: a newer program wrote them, this one reads up to %d",
+			b[0], tagsVersion)
+	}
+	if len(b) == 0 {
+		return nil, damagedTags(b)
+	}
+	d := decoder{of: b, at: 1}
+	tags := d.pairs(maxTagBytes)
+	if d.bad || len(d.rest()) > 0 || b[0] != tagsVersion {
+		return nil, damagedTags(b)
+	}
+	return tags, nil
+}
+
+func damagedTags(b []byte) error {
+	return store.Errorf(store.Corrupt, "a value of %d bytes is not the tags of a version", len(b))
+}
+
+// addTags replaces the tags that a version was made with by those that it was given since. after are the
+// rows that were read behind its own, all of them if there are no more.
+func (b *Bucket) addTags(
+	ctx context.Context, r *record, rowKey []byte, after []listing.Item, all bool,
+) (err error) {
+	own := append(bytes.Clone(rowKey), tagsSuffix)
+	var value []byte
+	switch {
+	case len(after) > 0 && bytes.Equal(after[0].Key, own):
+		value = after[0].Value
+	case len(after) > 0 || all:
+		return nil
+	default:
+		e, err := b.rows.Get(ctx, own)
+		if errors.Is(err, ErrNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		value = e.Value
+	}
+	r.tags, err = decodeTags(value)
+	return err
+}
+
+// taggedVersion is version, with the tags that it has now.
+func (b *Bucket) taggedVersion(ctx context.Context, key []byte, id ID) (*record, error) {
+	if err := checkID(key, id); err != nil {
+		return nil, err
+	}
+	q := listing.Query{Prefix: rowKey(key, id), Limit: 2}
+	for {
+		page, err := b.rows.List(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		if len(page.Items) == 0 && page.Next != "" {
+			q.Token = page.Next
+			continue
+		}
+		if len(page.Items) == 0 || !bytes.Equal(page.Items[0].Key, q.Prefix) {
+			return nil, ErrNotFound
+		}
+		r, err := decodeSeen(page.Items[0].Value, id)
+		if err == nil {
+			err = b.addTags(ctx, r, q.Prefix, page.Items[1:], page.Next == "")
+		}
+		return r, err
+	}
+}
