@@ -66,7 +66,8 @@ func (b *brokenBlobs) Delete(_ context.Context, name string) error {
 // their answers.
 func eachObjectRequest() map[int][]wanted {
 	part := func(tag string) string {
-		return "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>" + tag + "</ETag></Part></CompleteMultipartUpload>"
+		return "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>" + tag +
+			"</ETag></Part></CompleteMultipartUpload>"
 	}
 	all := map[int][]wanted{}
 	add := func(status int, call, body string, headers ...string) {
@@ -101,7 +102,8 @@ func eachObjectRequest() map[int][]wanted {
 		add(200, "PUT /"+b+"/copy", "", "x-amz-copy-source", "/plain/a")
 		add(200, "PUT /plain/copy", "", "x-amz-copy-source", "/"+b+"/a")
 		add(404, "PUT /"+b+"/copy", "", "x-amz-copy-source", "/"+b+"/gone")
-		const both = "<Delete><Object><Key>a</Key></Object><Object><Key>a</Key><VersionId>null</VersionId></Object></Delete>"
+		const both = "<Delete><Object><Key>a</Key></Object>" +
+			"<Object><Key>a</Key><VersionId>null</VersionId></Object></Delete>"
 		add(200, "POST /"+b+"?delete", both, "Content-MD5", md5Of(both))
 	}
 	add(204, "DELETE /hollow", "")
@@ -189,7 +191,9 @@ func TestEachCallOfObjectsFails(t *testing.T) {
 		for _, w := range requests {
 			t.Run(w.call, func(t *testing.T) {
 				// attempt answers the request where a call fails, and what there is then.
-				attempt := func(fail faulttest.Case, body int) (code int, text, after string, calls map[faultstore.Op]int, bodies int) {
+				attempt := func(fail faulttest.Case, body int) (
+					code int, text, after string, calls map[faultstore.Op]int, bodies int,
+				) {
 					synctest.Test(t, func(t *testing.T) {
 						inner := memstore.New()
 						s, faults := fail.Store(inner)
@@ -226,7 +230,8 @@ func TestEachCallOfObjectsFails(t *testing.T) {
 						calls, bodies = faulttest.Calls(faults), b.calls
 						h = over(inner)
 						for _, q := range []string{
-							"/", "/kept?versions", "/never?versions", "/hollow?versions", "/kept?versioning", "/never?versioning", "/plain",
+							"/", "/kept?versions", "/never?versions", "/hollow?versions", "/kept?versioning", "/never?versioning",
+							"/plain",
 							"/kept/copy", "/kept/new", "/plain/copy", "/kept?uploads", "/kept/up?uploadId={up}",
 						} {
 							if strings.HasPrefix(w.call, "POST /kept/up?uploadId") && strings.Contains(q, "upload") {

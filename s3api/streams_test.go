@@ -159,7 +159,8 @@ func TestPaceOfLargeBodies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []bool
 		b := &bodies{}
-		h := overBodies(t, b, Options{MinRate: 64 * kib, Busy: func(_ context.Context, busy bool) { told = append(told, busy) }})
+		busy := func(_ context.Context, busy bool) { told = append(told, busy) }
+		h := overBodies(t, b, Options{MinRate: 64 * kib, Busy: busy})
 		b.create = func(_ context.Context, body io.Reader) (err error) {
 			told = nil
 			b.size, err = io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{body}, make([]byte, 64*kib))
