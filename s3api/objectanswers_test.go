@@ -259,6 +259,9 @@ func TestAnswersAboutObjectsToTheLetter(t *testing.T) {
 	} {
 		ask(end, doc)
 	}
+	for _, length := range []int{4 << 20, 4<<20 + 1} {
+		ask(end, part(number)+strings.Repeat(" ", length-len(part(number))))
+	}
 	ask("POST /abd/a?uploadId=x", part(number+tag))
 	ask("POST /abd/a?uploadId="+up, part(number+tag), "If-Match", "*")
 	ask(end, part(number+tag+"<ChecksumSHA256>"+sha+"</ChecksumSHA256>"))
