@@ -376,11 +376,7 @@ func (h *Handler) getVersion(x *exchange, in *versioned) error {
 	}
 	if withBody && got == nil {
 		// Of the version that was judged: a newer one may be there by now.
-		got, err = in.Get(ctx, []byte(x.key), i.ID, part)
-		if errors.Is(err, listing.ErrNotFound) && id == objects.Latest {
-			err = noSuchKey()
-		}
-		if err != nil {
+		if got, err = in.Get(ctx, []byte(x.key), i.ID, part); err != nil {
 			return err
 		}
 		defer got.Body.Close()
