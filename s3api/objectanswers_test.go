@@ -171,7 +171,8 @@ func TestAnswersAboutObjectsToTheLetter(t *testing.T) {
 
 	// Deletes.
 	const doc = "<Delete><Object><Key>k</Key></Object><Object><Key>k</Key><VersionId>null</VersionId></Object>" +
-		"<Object><Key>k</Key><VersionId>x</VersionId></Object><Object><Key>large</Key><VersionId></VersionId></Object></Delete>"
+		"<Object><Key>k</Key><VersionId>x</VersionId></Object>" +
+		"<Object><Key>large</Key><VersionId></VersionId></Object></Delete>"
 	ask("POST /abc?delete", doc, "Content-MD5", md5Of(doc))
 	ask("DELETE /abc/k?versionId={3}", "")
 	ask("DELETE /abc/k?versionId={3}", "")

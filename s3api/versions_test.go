@@ -314,7 +314,8 @@ func TestKindsOfBuckets(t *testing.T) {
 	// Nor does any server touch what a newer one has made.
 	require.NoError(t, s.buckets.CreateBucketWith(t.Context(), "newer", []byte("o\x02\x00")))
 	for _, call := range []string{
-		"GET /newer/k", "PUT /newer/k", "DELETE /newer/k", "POST /newer/k?uploads", "GET /newer", "HEAD /newer", "DELETE /newer",
+		"GET /newer/k", "PUT /newer/k", "DELETE /newer/k", "POST /newer/k?uploads", "GET /newer",
+		"HEAD /newer", "DELETE /newer",
 		"GET /newer?versioning", "PUT /newer?versioning", "GET /newer?versions", "GET /newer?uploads",
 		"GET /newer?evenkeel-splits=2",
 	} {
