@@ -197,6 +197,50 @@ func TestNewerVersionSaysSo(t *testing.T) {
 	require.ErrorIs(t, err, ErrNewerVersion)
 }
 
+// TestSettingsOfARoot: they change until the bucket is deleted, count apart from the map, and a root
+// without them is written as before there were any.
+func TestSettingsOfARoot(t *testing.T) {
+	rng := seed.New(t)
+	for state, changes := range map[State]bool{Open: true, Closing: true, Deleted: false} {
+		r := &Root{
+			Bucket: testBucket, Epoch: 9, Token: store.Token{1}, State: state, Entries: someEntries(rng, nil), Ranges: 1,
+		}
+		before := *r
+		change, err := WithSettings(r, []byte{7, 0}, stampOf(rng))
+		require.Equal(t, before, *r)
+		if !changes {
+			require.Equal(t, store.InvalidArgument, store.KindOf(err))
+			require.Nil(t, change.Next)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, r.Version(), change.Old)
+		require.Equal(t, []any{uint64(10), []byte{7, 0}}, []any{change.Next.Epoch, change.Next.Settings})
+		change.Next.Settings = nil
+		bare, err := EncodeRoot(change.Next)
+		require.NoError(t, err)
+		require.Equal(t, byte(version), bare.Blob[3])
+		size := change.Next.mapBytes()
+		for _, n := range []int{1, 2, MaxSettingsBytes} {
+			change.Next.Settings = make([]byte, n)
+			rec, err := EncodeRoot(change.Next)
+			require.NoError(t, err)
+			require.Equal(t, byte(rootVersion), rec.Blob[3])
+			require.Len(t, rec.Blob, len(bare.Blob)+1+n)
+			require.Equal(t, size, change.Next.mapBytes())
+			back, err := DecodeRoot(testBucket, rec)
+			require.NoError(t, err)
+			require.Equal(t, change.Next.Settings, back.Settings)
+		}
+		// Two ways to write one root would not be one.
+		none := slices.Insert(slices.Clone(bare.Blob[:len(bare.Blob)-checksumBytes]), headerBytes, 0)
+		none[3] = rootVersion
+		_, err = DecodeRoot(testBucket, store.Record{Version: bare.Version, Blob: seal(none)})
+		require.Equal(t, store.Corrupt, store.KindOf(err))
+		require.ErrorContains(t, err, "it has version 2, but no settings")
+	}
+}
+
 // TestRootLimits: what does not fit is refused before it is written.
 func TestRootLimits(t *testing.T) {
 	rng := seed.New(t)

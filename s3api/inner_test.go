@@ -80,6 +80,72 @@ func TestBodiesThatFail(t *testing.T) {
 	}
 }
 
+// TestBodiesStayAtTheirEnd: whoever reads on is told again how the body ended.
+func TestBodiesStayAtTheirEnd(t *testing.T) {
+	for sum, code := range map[string]string{"XUFAKrxLKna5cZ2REBfFkg==": "", "CY9rzUYh03PK3k6DJie09g==": "BadDigest"} {
+		r := httptest.NewRequest("PUT", "/abc/k", iotest.DataErrReader(strings.NewReader("hello")))
+		r.ContentLength = 5
+		r.Header.Set("Content-MD5", sum)
+		b, refusal := openBody(r, payload{}, 16)
+		require.Nil(t, refusal)
+		_, end := io.Copy(io.Discard, struct{ io.Reader }{b})
+		for range 2 {
+			n, err := b.Read(make([]byte, 8))
+			require.Zero(t, n)
+			if code == "" {
+				require.NoError(t, end)
+				require.Equal(t, io.EOF, err)
+				continue
+			}
+			require.Equal(t, end, err)
+			require.Equal(t, code, err.(*Error).Code)
+		}
+	}
+}
+
+// TestAnnouncedDigests: each trailer with a digest is computed once, beside what headers have; only
+// bodies in chunks have trailers.
+func TestAnnouncedDigests(t *testing.T) {
+	const crc, sha, other = "x-amz-checksum-crc32", "x-amz-checksum-sha256", "x-amz-meta-a"
+	for _, c := range []struct {
+		chunked        bool
+		trailer, given string
+		want           string // of trailers, and of headers with a colon
+	}{
+		{true, crc, "", "X-Amz-Checksum-Crc32"},
+		{false, crc, "", ""},
+		{true, crc + "," + crc, "", "X-Amz-Checksum-Crc32"},
+		{true, crc + ", " + sha, "", "X-Amz-Checksum-Crc32 X-Amz-Checksum-Sha256"},
+		{true, other + "," + crc, "", "X-Amz-Checksum-Crc32"},
+		{true, crc, "AAAAAA==", "X-Amz-Checksum-Crc32: X-Amz-Checksum-Crc32"},
+		{true, other, "AAAAAA==", "X-Amz-Checksum-Crc32:"},
+		{true, "x-amz-checksum-xxhash", "", "NotImplemented"},
+		{true, "", "AAAA", "InvalidRequest"},
+	} {
+		r := httptest.NewRequest("PUT", "/abc/k", strings.NewReader(""))
+		r.Header.Set("X-Amz-Trailer", c.trailer)
+		if c.given != "" {
+			r.Header.Set(crc, c.given)
+		}
+		if c.chunked {
+			r.Header.Set("Content-Encoding", "aws-chunked")
+			r.Header.Set("X-Amz-Decoded-Content-Length", "0")
+		}
+		b, refusal := openBody(r, payload{}, 16)
+		var got []string
+		for _, d := range b.digests {
+			if d.want != nil {
+				d.name += ":"
+			}
+			got = append(got, d.name)
+		}
+		if refusal != nil {
+			got = []string{refusal.Code}
+		}
+		require.Equal(t, c.want, strings.Join(got, " "), "%+v", c)
+	}
+}
+
 // TestTokens: RFC 9110, section 5.6.2.
 func TestTokens(t *testing.T) {
 	token := regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]$")

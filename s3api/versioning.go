@@ -46,7 +46,7 @@ func (h *Handler) putBucketVersioning(x *exchange) error {
 	return x.done(http.StatusOK, h.o.Objects.SetStatus(x.ctx(), x.bucket, status))
 }
 
-func parseVersioning(doc []byte) (objects.Status, *Error) {
+func parseVersioning(doc []byte) (status objects.Status, refusal *Error) {
 	var c struct {
 		XMLName   xml.Name `xml:"VersioningConfiguration"`
 		Status    string
@@ -54,21 +54,21 @@ func parseVersioning(doc []byte) (objects.Status, *Error) {
 		Others    []struct{ XMLName xml.Name } `xml:",any"`
 	}
 	if err := xml.Unmarshal(doc, &c); err != nil || len(c.Others) > 0 {
-		return 0, malformedVersioning()
+		return status, malformedVersioning()
 	}
 	switch c.MfaDelete {
 	case "", "Disabled":
 	case "Enabled":
-		return 0, notImplemented("MfaDelete")
+		return status, notImplemented("MfaDelete")
 	default:
-		return 0, malformedVersioning()
+		return status, malformedVersioning()
 	}
 	for status, name := range statusNames {
 		if c.Status == name {
 			return status, nil
 		}
 	}
-	return 0, malformedVersioning()
+	return status, malformedVersioning()
 }
 
 func malformedVersioning() *Error {

@@ -82,8 +82,7 @@ func (v *versioned) parse(ctx context.Context, key, text string) (objects.ID, er
 		return id, refusal
 	}
 	if text == nullVersion && v.status != objects.Never {
-		i, err := v.first(ctx, key, func(i *objects.Info) bool { return i.Null })
-		return i.ID, err
+		return v.null(ctx, key)
 	}
 	return id, nil
 }
@@ -103,36 +102,37 @@ func parseVersion(text string) (objects.ID, *Error) {
 	return id, nil
 }
 
-// first returns the newest version of a key that fits. It fails with listing.ErrNotFound.
-func (v *versioned) first(ctx context.Context, key string, fits func(*objects.Info) bool) (objects.Info, error) {
+// null returns the null version of a key. It fails with listing.ErrNotFound.
+func (v *versioned) null(ctx context.Context, key string) (objects.ID, error) {
 	q := objects.Query{Prefix: []byte(key), Limit: 2}
 	for {
 		page, err := v.ListVersions(ctx, q)
 		if err != nil {
-			return objects.Info{}, err
+			return objects.ID{}, err
 		}
 		for i := range page.Items {
 			switch item := &page.Items[i]; {
 			case string(item.Key) != key: // all of the key come before what only begins with it
-				return objects.Info{}, listing.ErrNotFound
-			case fits(&item.Info):
-				return item.Info, nil
+				return objects.ID{}, listing.ErrNotFound
+			case item.Null:
+				return item.ID, nil
 			}
 		}
 		if page.Next == "" {
-			return objects.Info{}, listing.ErrNotFound
+			return objects.ID{}, listing.ErrNotFound
 		}
 		q.Token, q.Limit = page.Next, maxPageKeys
 	}
 }
 
-// head reads what there is to say about a version, which the request names by text. Errors are S3's; where a delete marker is the
-// answer, its headers are set.
+// head reads what there is to say about a version, which the request names by text. Errors are S3's; where a delete
+// marker is the answer, its headers are set.
 func (v *versioned) head(x *exchange, key string, id objects.ID, text string) (objects.Info, error) {
 	i, err := v.Head(x.ctx(), []byte(key), id)
 	switch {
-	case id == objects.Latest && errors.Is(err, objects.ErrDeleted):
-		return i, v.deleted(x, key)
+	case errors.Is(err, objects.ErrDeleted): // the newest version
+		v.tell(x, &i)
+		return i, noSuchKey()
 	case id != objects.Latest && (errors.Is(err, listing.ErrNotFound) || err == nil && versionText(&i) != text):
 		return i, noSuchVersion()
 	case err == nil && i.Marker:
@@ -143,16 +143,6 @@ func (v *versioned) head(x *exchange, key string, id objects.ID, text string) (o
 			"The specified method is not allowed against this resource: the version is a delete marker.")
 	}
 	return i, err
-}
-
-// deleted is the answer where the newest version is a delete marker.
-func (v *versioned) deleted(x *exchange, key string) error {
-	if v.status != objects.Never {
-		if i, err := v.first(x.ctx(), key, func(*objects.Info) bool { return true }); err == nil && i.Marker {
-			v.tell(x, &i)
-		}
-	}
-	return noSuchKey()
 }
 
 func noSuchVersion() *Error {
@@ -357,7 +347,7 @@ func (h *Handler) getVersion(x *exchange, in *versioned) error {
 		i, part, err = in.partOf(x, id)
 	} else if withBody && rangeAsked == "" && id == objects.Latest {
 		if got, err = in.Get(ctx, []byte(x.key), id, part); errors.Is(err, objects.ErrDeleted) {
-			err = in.deleted(x, x.key)
+			i, err = in.head(x, x.key, id, "")
 		} else if err == nil {
 			defer got.Body.Close()
 			i = got.Info
@@ -398,11 +388,7 @@ func (h *Handler) getVersion(x *exchange, in *versioned) error {
 	}
 	if withBody && got == nil {
 		// Of the version that was judged: a newer one may be there by now.
-		got, err = in.Get(ctx, []byte(x.key), i.ID, part)
-		if errors.Is(err, listing.ErrNotFound) && id == objects.Latest {
-			err = noSuchKey()
-		}
-		if err != nil {
+		if got, err = in.Get(ctx, []byte(x.key), i.ID, part); err != nil {
 			return err
 		}
 		defer got.Body.Close()

@@ -310,6 +310,18 @@ func TestKindsOfBuckets(t *testing.T) {
 		without.want(501, "NotImplemented", method, uri, "")
 	}
 	without.want(501, "NotImplemented", "PUT", "/other", "", "x-evenkeel-bucket-kind", "objects")
+
+	// Nor does any server touch what a newer one has made.
+	require.NoError(t, s.buckets.CreateBucketWith(t.Context(), "newer", []byte("o\x02\x00")))
+	for _, call := range []string{
+		"GET /newer/k", "PUT /newer/k", "DELETE /newer/k", "POST /newer/k?uploads", "GET /newer",
+		"HEAD /newer", "DELETE /newer",
+		"GET /newer?versioning", "PUT /newer?versioning", "GET /newer?versions", "GET /newer?uploads",
+		"GET /newer?evenkeel-splits=2",
+	} {
+		method, uri, _ := strings.Cut(call, " ")
+		s.want(503, "ServiceUnavailable", method, uri, "")
+	}
 }
 
 // Uploads in parts, and the ways in which they are refused.

@@ -36,6 +36,7 @@ func TestXMLTextReadsBack(t *testing.T) {
 	require.Equal(t, "&#x0;&#x1;&#x1F;&#x9;&#xA;&#xD;\x7f&amp;&lt;&gt;&quot;&apos;ü&#xFFFE;&#xFFFF;\ufffd",
 		s3api.XMLText("\x00\x01\x1f\t\n\r\x7f&<>\"'ü\ufffe\uffff\ufffd"))
 	require.Equal(t, "a\ufffdb\ufffd", s3api.XMLText("a\xffb\xc3"))
+	require.Equal(t, "a\ufffdb\ufffd", s3api.XMLText("a\x80b\x81"))
 }
 
 func TestURLText(t *testing.T) {

@@ -76,3 +76,23 @@ func TestStateChangeIsPublished(t *testing.T) {
 	require.NoError(t, c.Wait(ctx, id))
 	require.ErrorIs(t, c.Swap(ctx, change), store.Conflict)
 }
+
+func TestSettingsOfANewBucket(t *testing.T) {
+	ctx := context.Background()
+	c := mapclient.NewEmbedded(memstore.New(), mapclient.Options{})
+	id := store.BucketID(uuid.New())
+	_, err := c.CreateWith(ctx, id, make([]byte, partmap.MaxSettingsBytes+1), cutsOf(3))
+	require.ErrorIs(t, err, store.InvalidArgument)
+	_, err = c.Load(ctx, id)
+	require.ErrorIs(t, err, store.NotFound, "nothing was written")
+	for _, settings := range [][]byte{nil, {1, 0}} {
+		id = store.BucketID(uuid.New())
+		root, err := c.CreateWith(ctx, id, settings, cutsOf(3))
+		require.NoError(t, err)
+		require.Equal(t, settings, root.Settings)
+		require.Equal(t, uint64(4), root.Ranges)
+		root, err = c.Load(ctx, id)
+		require.NoError(t, err)
+		require.Equal(t, settings, root.Settings)
+	}
+}
