@@ -88,7 +88,6 @@ func (b *strictBody) Read(p []byte) (int, error) {
 const (
 	grace   = 3 * time.Hour
 	settled = 5 * time.Hour
-	abandon = 20 * time.Hour
 	longest = 2 * time.Hour // of a stream
 )
 
@@ -144,19 +143,21 @@ func clean(t *testing.T, seed uint64, steps int) {
 		Timestamps: timestamps.New(func() time.Time { return now }), WriteAttempts: 1, // so that many outcomes are unknown
 	})
 	require.NoError(t, err)
-	require.NoError(t, c.CreateBucket(ctx, "objects"))
-	owner, err := c.Owner(ctx, "objects")
-	require.NoError(t, err)
-	m := listtest.NewMover(&listtest.Env{Store: inner, Client: c, Maps: c.Maps(), Clock: &listtest.Clock{}}, owner.ID, r)
 	blobs := &strictBlobs{blobsInMemory{m: map[string][]byte{}}, r, 0.02}
 	begin := now
 	o, err := objects.New(c, blobs, objects.Options{InlineBytes: 20, PutTimeout: 10 * time.Minute,
 		Now: func() wait.Instant { return wait.Instant{Mono: now.Sub(begin), Wall: now} }})
 	require.NoError(t, err)
+	require.NoError(t, o.CreateBucket(ctx, "objects"))
+	rules := objects.Lifecycle{{ID: "uploads", AbandonDays: 1}}
+	require.NoError(t, o.SetLifecycle(ctx, "objects", rules))
+	owner, err := c.Owner(ctx, "objects")
+	require.NoError(t, err)
+	m := listtest.NewMover(&listtest.Env{Store: inner, Client: c, Maps: c.Maps(), Clock: &listtest.Clock{}}, owner.ID, r)
 	versioned := objects.Versioning(seed%2 == 0)
 	b := o.Bucket("objects", versioned)
 	cleaner := func() *objects.Cleaner {
-		c, err := b.Cleaner(o, objects.CleanOptions{Grace: grace, Settled: settled, Abandon: abandon})
+		c, err := b.Cleaner(o, objects.CleanOptions{Grace: grace, Settled: settled})
 		require.NoError(t, err)
 		return c
 	}

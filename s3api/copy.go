@@ -169,6 +169,7 @@ func (h *Handler) copyInto(x *exchange, in *versioned, src *source, c writeCondi
 	})
 	if err == nil {
 		in.tell(x, &i)
+		in.tellExpiry(x, &i)
 		src.Modified, src.ETag = i.Modified, i.ETag
 	}
 	return err
