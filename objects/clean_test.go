@@ -101,6 +101,7 @@ type try struct {
 	unknown bool // it may have been applied
 	id      objects.ID
 	body    string
+	begun   time.Time
 	deleted bool // by version: acknowledged, or perhaps
 	aborted bool // an upload, for sure
 }
@@ -150,6 +151,9 @@ func clean(t *testing.T, seed uint64, steps int) {
 	require.NoError(t, err)
 	require.NoError(t, o.CreateBucket(ctx, "objects"))
 	rules := objects.Lifecycle{{ID: "uploads", AbandonDays: 1}}
+	if seed%4 == 0 {
+		rules[0].NoncurrentDays, rules[0].Newer = 1, r.IntN(3)
+	}
 	require.NoError(t, o.SetLifecycle(ctx, "objects", rules))
 	owner, err := c.Owner(ctx, "objects")
 	require.NoError(t, err)
@@ -178,14 +182,22 @@ func clean(t *testing.T, seed uint64, steps int) {
 
 	tries := map[string]*try{} // by body
 	byKey := map[string][]*try{}
+	shown := map[string]*try{} // what was seen as the newest, and nothing came since
+	// lapses reports whether a rule may have taken a version: one that began a day ago is newer.
+	lapses := func(x *try) bool {
+		return rules[0].NoncurrentDays > 0 && slices.ContainsFunc(byKey[x.key], func(y *try) bool {
+			return y.n > x.n && (y.acked || y.unknown) && now.Sub(y.begun) >= 24*time.Hour
+		})
+	}
 	var streams []*stream
 	var done objects.Cleaned
 	newTry := func(key string, marker bool) *try {
-		x := &try{n: len(tries), key: key, marker: marker, null: versioned == objects.Unversioned}
+		x := &try{n: len(tries), key: key, marker: marker, null: versioned == objects.Unversioned, begun: now}
 		x.body = fmt.Sprintf("body %d of %q ", x.n, key)
 		x.body += strings.Repeat("x", r.IntN(60))
 		tries[x.body] = x
 		byKey[key] = append(byKey[key], x)
+		delete(shown, key)
 		return x
 	}
 	attempt := func(key string, marker bool, f func(x *try) (objects.Info, error)) {
@@ -221,6 +233,7 @@ func clean(t *testing.T, seed uint64, steps int) {
 				require.False(t, w.x.acked, "seed %d: aborted after it was completed", seed)
 			}
 		case n < 4 && done:
+			delete(shown, string(w.u.Key))
 			info, err := b.Complete(ctx, w.u.Key, w.u.ID, w.named, nil)
 			w.x.unknown = w.x.unknown || errors.Is(err, listing.ErrOutcomeUnknown)
 			if err == nil {
@@ -247,9 +260,12 @@ func clean(t *testing.T, seed uint64, steps int) {
 		}
 		var must *try // the newest that must be seen
 		for _, x := range byKey[key] {
-			if x.acked && !x.deleted {
+			if x.acked && !x.deleted && !lapses(x) {
 				must = x
 			}
+		}
+		if was := shown[key]; was != nil && !was.deleted && (must == nil || must.n < was.n) {
+			must = was
 		}
 		may := func(x *try) bool { return (x.acked || x.unknown) && !x.aborted && (must == nil || x.n >= must.n) }
 		if err != nil {
@@ -270,6 +286,9 @@ func clean(t *testing.T, seed uint64, steps int) {
 					break
 				}
 			}
+		}
+		if x := tries[w.want]; x != nil && x.acked {
+			shown[key] = x
 		}
 		require.NotEmpty(t, w.want, "seed %d: %q shows %+v, must be at least %+v", seed, key, got.Info, must)
 		streams = append(streams, w)
@@ -307,6 +326,9 @@ func clean(t *testing.T, seed uint64, steps int) {
 				}
 				_, err := b.DeleteVersion(ctx, []byte(key), x.id)
 				x.deleted = x.deleted || err == nil || errors.Is(err, listing.ErrOutcomeUnknown)
+				if err != nil {
+					delete(shown, key) // it may arrive late
+				}
 			}
 		case 5, 6:
 			read(key)
@@ -329,12 +351,16 @@ func clean(t *testing.T, seed uint64, steps int) {
 			done.Finished += found.Finished
 			done.Unmarked += found.Unmarked
 			done.Freed += found.Freed
+			done.Lapsed += found.Lapsed
 			require.Zero(t, found.Damaged)
 			if r.IntN(4) == 0 {
 				condemn(cleaners[i])
 			}
 		case 9:
 			pass(time.Duration(r.IntN(40)) * time.Minute)
+			if r.IntN(5) == 0 {
+				pass(time.Duration(r.IntN(20)) * time.Hour)
+			}
 		default:
 			faults.Enable(false) // the mover has no retries; what is late stays late
 			require.NoError(t, m.Step(ctx, func() []byte { return randomCut(r) }))
@@ -356,6 +382,7 @@ func clean(t *testing.T, seed uint64, steps int) {
 		found, err := cleaners[0].Pass(ctx)
 		require.NoError(t, err)
 		require.NoError(t, found.FirstFailure)
+		done.Lapsed += found.Lapsed
 		done.Finished += found.Finished
 		done.Freed += found.Freed
 	}
@@ -372,7 +399,11 @@ func clean(t *testing.T, seed uint64, steps int) {
 	}
 	// What is left of bodies.
 	left := maps.Clone(blobs.m)
+	versions := map[string]int{}
 	for _, item := range all(t, b) {
+		if versions[string(item.Key)]++; rules[0].NoncurrentDays > 0 {
+			require.LessOrEqual(t, versions[string(item.Key)], 1+rules[0].Newer, "seed %d: %q", seed, item.Key)
+		}
 		if x := tries[bodyOf(t, b, &item)]; !item.Marker {
 			require.NotNil(t, x, "seed %d", seed)
 			require.True(t, versioned == objects.Versioned || item.Latest, "seed %d: %q has superseded versions", seed, item.Key)
@@ -394,6 +425,9 @@ func clean(t *testing.T, seed uint64, steps int) {
 		}
 	}
 	require.Empty(t, left, "seed %d: what no version has is left", seed)
+	if rules[0].NoncurrentDays > 0 {
+		require.Positive(t, done.Lapsed, "seed %d: no version has expired", seed)
+	}
 	require.Positive(t, done.Freed, "seed %d: no upload has ended", seed)
 	require.Positive(t, done.Finished, "seed %d: nothing was deleted", seed)
 }
