@@ -31,7 +31,8 @@ type CleanOptions struct {
 
 // Deed is what a cleaner does to a version or an upload.
 type Deed struct {
-	// Do is "supersede", "prove", "finish", "unmark", "expire", "lapse", "settle", "condemn" or "free".
+	// Do is "supersede", "prove", "finish", "unmark", "expire", "lapse", "settle", "condemn" or
+	// "free".
 	Do  string
 	Key []byte
 	// ID is that of the version, also of the one that an upload becomes.
@@ -45,8 +46,8 @@ func (c *Cleaner) may(do tidy.Do, key []byte, id ID) bool {
 	return c.o.Before == nil || c.o.Before(Deed{Do: do.String(), Key: bytes.Clone(key), ID: id, Why: do.Why()})
 }
 
-// Cleaner deletes what no reader sees any more, of one bucket, and what the bucket's Lifecycle says. Any number of them may run, in any
-// processes, at the same time. It keeps in memory since when versions are burned: one that is made
+// Cleaner deletes what no reader sees any more, of one bucket, and what the bucket's Lifecycle says.
+// Any number of them may run, in any processes, at the same time. It keeps in memory since when versions are burned: one that is made
 // anew begins to count again.
 type Cleaner struct {
 	b *Bucket

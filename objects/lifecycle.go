@@ -176,7 +176,9 @@ func (l Lifecycle) of(key []byte, now time.Time) (rules []tidy.Rule) {
 		if r.Disabled || !strings.HasPrefix(string(key), r.Prefix) {
 			continue
 		}
-		one := tidy.Rule{MinSize: r.MinSize, Below: r.Below, Unmark: r.Unmark, Noncurrent: days(r.NoncurrentDays), Newer: r.Newer}
+		one := tidy.Rule{
+			MinSize: r.MinSize, Below: r.Below, Unmark: r.Unmark, Noncurrent: days(r.NoncurrentDays), Newer: r.Newer,
+		}
 		switch {
 		case r.Days > 0: // what was made at a time goes at the midnight that follows the days
 			one.Expire = days(r.Days) + now.Sub(now.UTC().Truncate(day))
