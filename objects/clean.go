@@ -47,7 +47,8 @@ func (c *Cleaner) may(do tidy.Do, key []byte, id ID) bool {
 }
 
 // Cleaner deletes what no reader sees any more, of one bucket, and what the bucket's Lifecycle says.
-// Any number of them may run, in any processes, at the same time. It keeps in memory since when versions are burned: one that is made
+// Any number of them may run, in any processes, at the same time. It keeps in memory since when
+// versions are burned: one that is made
 // anew begins to count again.
 type Cleaner struct {
 	b *Bucket
