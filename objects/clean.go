@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/md5"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -24,11 +23,6 @@ type CleanOptions struct {
 	// never had versions: nothing older than it can arrive any more. Default 11 days, above
 	// Cassandra's default of gc_grace_seconds.
 	Settled time.Duration
-	// Expire says at which age objects are hidden, as Delete does. The first rule that fits a key
-	// counts.
-	Expire []Expiry
-	// Abandon is the age at which an upload that was not completed is aborted; 0: never.
-	Abandon time.Duration
 	// Pacer, if not nil, bounds the rows that passes look at per second.
 	Pacer *wait.Pacer
 	// Before, if not nil, is told of each deed before it is done, and says whether to do it.
@@ -37,7 +31,8 @@ type CleanOptions struct {
 
 // Deed is what a cleaner does to a version or an upload.
 type Deed struct {
-	// Do is "supersede", "prove", "finish", "unmark", "expire", "settle", "condemn" or "free".
+	// Do is "supersede", "prove", "finish", "unmark", "expire", "lapse", "settle", "condemn" or
+	// "free".
 	Do  string
 	Key []byte
 	// ID is that of the version, also of the one that an upload becomes.
@@ -51,14 +46,9 @@ func (c *Cleaner) may(do tidy.Do, key []byte, id ID) bool {
 	return c.o.Before == nil || c.o.Before(Deed{Do: do.String(), Key: bytes.Clone(key), ID: id, Why: do.Why()})
 }
 
-// Expiry is a rule for objects whose keys begin with Prefix: the newest version is hidden at an age.
-type Expiry struct {
-	Prefix []byte
-	Age    time.Duration
-}
-
-// Cleaner deletes what no reader sees any more, of one bucket. Any number of them may run, in any
-// processes, at the same time. It keeps in memory since when versions are burned: one that is made
+// Cleaner deletes what no reader sees any more, of one bucket, and what the bucket's Lifecycle says.
+// Any number of them may run, in any processes, at the same time. It keeps in memory since when
+// versions are burned: one that is made
 // anew begins to count again.
 type Cleaner struct {
 	b *Bucket
@@ -66,6 +56,7 @@ type Cleaner struct {
 
 	mu     sync.Mutex
 	proven map[string]proof // by row
+	life   knownRules
 }
 
 // proof is when something was acknowledged: the burning of a row, or the end of an upload and what
@@ -77,7 +68,7 @@ type proof struct {
 
 // Cleaned is what a pass has done and found, in versions.
 type Cleaned struct {
-	Seen, Superseded, Proven, Finished, Unmarked, Expired int64
+	Seen, Superseded, Proven, Finished, Unmarked, Expired, Lapsed int64
 	// Waiting are burned, and keep their blobs for the grace.
 	Waiting int64
 	// Ended are uploads that are known to have ended, Freed those of which nothing is left but the
@@ -149,6 +140,9 @@ func (c *Cleaner) Pass(ctx context.Context) (done Cleaned, err error) {
 	}
 	for {
 		read := c.b.o.deadline(writeTimeout)
+		if err := c.learn(ctx); err != nil {
+			return done, err
+		}
 		page, err := c.b.rows.List(ctx, q)
 		if err != nil {
 			return done, err
@@ -206,8 +200,7 @@ func (c *Cleaner) add(group []member, at *row, value []byte, now store.Timestamp
 	if err != nil {
 		return group, err
 	}
-	v := tidy.Version{Rank: r.rank, Marker: r.marker, Null: r.null, Proven: -1}
-	v.Age = age(now, at.id.Stamp)
+	v := r.version(at.id, now)
 	if r.rank == burned {
 		v.Proven, _ = c.since(rowKey(at.key, at.id))
 	}
@@ -246,15 +239,6 @@ func (c *Cleaner) forget(row []byte) {
 	delete(c.proven, string(row))
 }
 
-// rules are the times of a cleaner.
-func (c *Cleaner) rules() tidy.Rules {
-	r := tidy.Rules{Grace: c.o.Grace, Settled: c.o.Settled, Abandon: c.o.Abandon}
-	if c.b.versioned == Versioned {
-		r.Settled = -1
-	}
-	return r
-}
-
 // tidy does what is due in a group.
 func (c *Cleaner) tidy(
 	ctx context.Context, key []byte, group []member, behind, more bool, still func() bool, done *Cleaned,
@@ -268,11 +252,7 @@ func (c *Cleaner) tidy(
 			done.Waiting++
 		}
 	}
-	rules := c.rules()
-	if i := slices.IndexFunc(c.o.Expire, func(e Expiry) bool { return bytes.HasPrefix(key, e.Prefix) }); i >= 0 {
-		rules.Expire = c.o.Expire[i].Age
-	}
-	for _, s := range tidy.Decide(versions, behind, more, rules) {
+	for _, s := range tidy.Decide(versions, behind, more, c.rules(key)) {
 		if ctx.Err() != nil {
 			return
 		}
@@ -300,6 +280,8 @@ func (c *Cleaner) tidy(
 			done.Unmarked++
 		case tidy.Expire:
 			done.Expired++
+		case tidy.Lapse:
+			done.Lapsed++
 		}
 	}
 }
@@ -309,16 +291,15 @@ func (c *Cleaner) do(ctx context.Context, key []byte, group []member, s tidy.Ste
 	v := &group[s.Version]
 	switch s.Do {
 	case tidy.Supersede:
-		by := &group[s.By]
-		if !by.kept {
-			ok, err := c.keep(ctx, key, by.id, still)
-			if err != nil || !ok {
+		if ok, err := c.relyOn(ctx, key, &group[s.By], still); err != nil || !ok {
+			return false, err
+		}
+		return c.burn(ctx, key, v, still)
+	case tidy.Lapse:
+		for _, by := range []int{s.Enough, s.By} {
+			if ok, err := c.relyOn(ctx, key, &group[by], still); err != nil || !ok {
 				return false, err
 			}
-			by.kept = true
-		}
-		if noted, err := c.noted(ctx, key, by.id); err != nil || noted {
-			return false, err
 		}
 		return c.burn(ctx, key, v, still)
 	case tidy.Prove:
@@ -345,11 +326,29 @@ func (c *Cleaner) expire(ctx context.Context, key []byte, v *member, still func(
 	id := v.id
 	for i := len(id.Salt) - 1; i >= 0; i-- {
 		if id.Salt[i]--; id.Salt[i] != 0xFF {
-			r := &record{rank: live, marker: true, null: c.b.versioned == Unversioned}
+			now, err := c.b.o.c.Stamps(ctx, 1)
+			if err != nil {
+				return false, err
+			}
+			r := &record{rank: live, marker: true, null: c.b.versioned == Unversioned, meta: hidesSince(now)}
 			return true, c.b.write(ctx, key, id, r, still)
 		}
 	}
 	return false, nil // one of 2^48 versions has a salt of zero
+}
+
+// relyOn keeps a version, because of which another one is to be burned. It returns false where it is
+// not seen any more, or has a note.
+func (c *Cleaner) relyOn(ctx context.Context, key []byte, by *member, still func() bool) (bool, error) {
+	if !by.kept {
+		ok, err := c.keep(ctx, key, by.id, still)
+		if err != nil || !ok {
+			return false, err
+		}
+		by.kept = true
+	}
+	noted, err := c.noted(ctx, key, by.id)
+	return err == nil && !noted, err
 }
 
 // keep writes a version kept. It returns false where it is not seen any more.

@@ -89,7 +89,6 @@ func (b *strictBody) Read(p []byte) (int, error) {
 const (
 	grace   = 3 * time.Hour
 	settled = 5 * time.Hour
-	abandon = 20 * time.Hour
 	longest = 2 * time.Hour // of a stream
 )
 
@@ -103,6 +102,7 @@ type try struct {
 	unknown bool // it may have been applied
 	id      objects.ID
 	body    string
+	begun   time.Time
 	deleted bool // by version: acknowledged, or perhaps
 	aborted bool // an upload, for sure
 }
@@ -147,19 +147,24 @@ func clean(t *testing.T, seed uint64, steps int) (seenTags int) {
 		Timestamps: timestamps.New(func() time.Time { return now }), WriteAttempts: 1, // so that many outcomes are unknown
 	})
 	require.NoError(t, err)
-	require.NoError(t, c.CreateBucket(ctx, "objects"))
-	owner, err := c.Owner(ctx, "objects")
-	require.NoError(t, err)
-	m := listtest.NewMover(&listtest.Env{Store: inner, Client: c, Maps: c.Maps(), Clock: &listtest.Clock{}}, owner.ID, r)
 	blobs := &strictBlobs{blobsInMemory{m: map[string][]byte{}}, r, 0.02}
 	begin := now
 	o, err := objects.New(c, blobs, objects.Options{InlineBytes: 20, PutTimeout: 10 * time.Minute,
 		Now: func() wait.Instant { return wait.Instant{Mono: now.Sub(begin), Wall: now} }})
 	require.NoError(t, err)
+	require.NoError(t, o.CreateBucket(ctx, "objects"))
+	rules := objects.Lifecycle{{ID: "uploads", AbandonDays: 1}}
+	if seed%4 == 0 {
+		rules[0].NoncurrentDays, rules[0].Newer = 1, r.IntN(3)
+	}
+	require.NoError(t, o.SetLifecycle(ctx, "objects", rules))
+	owner, err := c.Owner(ctx, "objects")
+	require.NoError(t, err)
+	m := listtest.NewMover(&listtest.Env{Store: inner, Client: c, Maps: c.Maps(), Clock: &listtest.Clock{}}, owner.ID, r)
 	versioned := objects.Versioning(seed%2 == 0)
 	b := o.Bucket("objects", versioned)
 	cleaner := func() *objects.Cleaner {
-		c, err := b.Cleaner(o, objects.CleanOptions{Grace: grace, Settled: settled, Abandon: abandon})
+		c, err := b.Cleaner(o, objects.CleanOptions{Grace: grace, Settled: settled})
 		require.NoError(t, err)
 		return c
 	}
@@ -180,14 +185,22 @@ func clean(t *testing.T, seed uint64, steps int) (seenTags int) {
 
 	tries := map[string]*try{} // by body
 	byKey := map[string][]*try{}
+	shown := map[string]*try{} // what was seen as the newest, and nothing came since
+	// lapses reports whether a rule may have taken a version: one that began a day ago is newer.
+	lapses := func(x *try) bool {
+		return rules[0].NoncurrentDays > 0 && slices.ContainsFunc(byKey[x.key], func(y *try) bool {
+			return y.n > x.n && (y.acked || y.unknown) && now.Sub(y.begun) >= 24*time.Hour
+		})
+	}
 	var streams []*stream
 	var done objects.Cleaned
 	newTry := func(key string, marker bool) *try {
-		x := &try{n: len(tries), key: key, marker: marker, null: versioned == objects.Unversioned}
+		x := &try{n: len(tries), key: key, marker: marker, null: versioned == objects.Unversioned, begun: now}
 		x.body = fmt.Sprintf("body %d of %q ", x.n, key)
 		x.body += strings.Repeat("x", r.IntN(60))
 		tries[x.body] = x
 		byKey[key] = append(byKey[key], x)
+		delete(shown, key)
 		return x
 	}
 	attempt := func(key string, marker bool, f func(x *try) (objects.Info, error)) {
@@ -223,6 +236,7 @@ func clean(t *testing.T, seed uint64, steps int) (seenTags int) {
 				require.False(t, w.x.acked, "seed %d: aborted after it was completed", seed)
 			}
 		case n < 4 && done:
+			delete(shown, string(w.u.Key))
 			info, err := b.Complete(ctx, w.u.Key, w.u.ID, w.named, nil)
 			w.x.unknown = w.x.unknown || errors.Is(err, listing.ErrOutcomeUnknown)
 			if err == nil {
@@ -249,9 +263,12 @@ func clean(t *testing.T, seed uint64, steps int) (seenTags int) {
 		}
 		var must *try // the newest that must be seen
 		for _, x := range byKey[key] {
-			if x.acked && !x.deleted {
+			if x.acked && !x.deleted && !lapses(x) {
 				must = x
 			}
+		}
+		if was := shown[key]; was != nil && !was.deleted && (must == nil || must.n < was.n) {
+			must = was
 		}
 		may := func(x *try) bool { return (x.acked || x.unknown) && !x.aborted && (must == nil || x.n >= must.n) }
 		if err != nil {
@@ -272,6 +289,9 @@ func clean(t *testing.T, seed uint64, steps int) (seenTags int) {
 					break
 				}
 			}
+		}
+		if x := tries[w.want]; x != nil && x.acked {
+			shown[key] = x
 		}
 		require.NotEmpty(t, w.want, "seed %d: %q shows %+v, must be at least %+v", seed, key, got.Info, must)
 		streams = append(streams, w)
@@ -329,6 +349,9 @@ func clean(t *testing.T, seed uint64, steps int) (seenTags int) {
 				}
 				_, err := b.DeleteVersion(ctx, []byte(key), x.id)
 				x.deleted = x.deleted || err == nil || errors.Is(err, listing.ErrOutcomeUnknown)
+				if err != nil {
+					delete(shown, key) // it may arrive late
+				}
 			}
 		case 5, 6:
 			read(key)
@@ -351,12 +374,16 @@ func clean(t *testing.T, seed uint64, steps int) (seenTags int) {
 			done.Finished += found.Finished
 			done.Unmarked += found.Unmarked
 			done.Freed += found.Freed
+			done.Lapsed += found.Lapsed
 			require.Zero(t, found.Damaged)
 			if r.IntN(4) == 0 {
 				condemn(cleaners[i])
 			}
 		case 9:
 			pass(time.Duration(r.IntN(40)) * time.Minute)
+			if r.IntN(5) == 0 {
+				pass(time.Duration(r.IntN(20)) * time.Hour)
+			}
 		default:
 			faults.Enable(false) // the mover has no retries; what is late stays late
 			require.NoError(t, m.Step(ctx, func() []byte { return randomCut(r) }))
@@ -378,6 +405,7 @@ func clean(t *testing.T, seed uint64, steps int) (seenTags int) {
 		found, err := cleaners[0].Pass(ctx)
 		require.NoError(t, err)
 		require.NoError(t, found.FirstFailure)
+		done.Lapsed += found.Lapsed
 		done.Finished += found.Finished
 		done.Freed += found.Freed
 	}
@@ -402,7 +430,11 @@ func clean(t *testing.T, seed uint64, steps int) (seenTags int) {
 	}
 	// What is left of bodies.
 	left := maps.Clone(blobs.m)
+	versions := map[string]int{}
 	for _, item := range all(t, b) {
+		if versions[string(item.Key)]++; rules[0].NoncurrentDays > 0 {
+			require.LessOrEqual(t, versions[string(item.Key)], 1+rules[0].Newer, "seed %d: %q", seed, item.Key)
+		}
 		if x := tries[bodyOf(t, b, &item)]; !item.Marker {
 			require.NotNil(t, x, "seed %d", seed)
 			info, err := b.Head(ctx, item.Key, item.ID)
@@ -433,6 +465,9 @@ func clean(t *testing.T, seed uint64, steps int) (seenTags int) {
 		}
 	}
 	require.Empty(t, left, "seed %d: what no version has is left", seed)
+	if rules[0].NoncurrentDays > 0 {
+		require.Positive(t, done.Lapsed, "seed %d: no version has expired", seed)
+	}
 	require.Positive(t, done.Freed, "seed %d: no upload has ended", seed)
 	require.Positive(t, done.Finished, "seed %d: nothing was deleted", seed)
 	return seenTags

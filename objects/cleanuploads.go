@@ -34,6 +34,9 @@ func (c *Cleaner) uploads(ctx context.Context, now store.Timestamp, done *Cleane
 	}
 	for {
 		read := c.b.o.deadline(writeTimeout)
+		if err := c.learn(ctx); err != nil {
+			return err
+		}
 		page, err := c.b.rows.List(ctx, q)
 		if err != nil {
 			return err
@@ -122,7 +125,7 @@ func (c *Cleaner) doUpload(ctx context.Context, u *uploadMember, still func() bo
 			u.what.Proven = -1
 		}
 	}
-	step = tidy.DecideUpload(u.what, c.rules())
+	step = tidy.DecideUpload(u.what, c.rules(u.key))
 	if step == 0 || !c.may(step, u.key, u.id.Version()) {
 		return 0, nil
 	}

@@ -15,9 +15,9 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-var daily = objects.CleanOptions{Expire: []objects.Expiry{
-	{Prefix: []byte("logs/keep/"), Age: 1000 * 24 * time.Hour}, {Prefix: []byte("logs/"), Age: 30 * 24 * time.Hour},
-}}
+var daily = objects.Lifecycle{
+	{ID: "others", Days: 1000}, {ID: "logs", Prefix: "logs/", Days: 30}, {ID: "off", Days: 1, Disabled: true},
+}
 
 func TestObjectsExpire(t *testing.T) {
 	for _, v := range []objects.Versioning{objects.Versioned, objects.Unversioned} {
@@ -34,7 +34,8 @@ func TestObjectsExpire(t *testing.T) {
 			}
 			return err != nil
 		}
-		one, two := b.cleaner(t, daily), b.cleaner(t, daily)
+		require.NoError(t, b.o.SetLifecycle(ctx, "objects", daily))
+		one, two := b.cleaner(t, objects.CleanOptions{}), b.cleaner(t, objects.CleanOptions{})
 		clean := func(expired int64) {
 			for i, c := range []*objects.Cleaner{one, two} {
 				done, err := c.Pass(ctx)
@@ -50,13 +51,13 @@ func TestObjectsExpire(t *testing.T) {
 		put("logs/a", "the first")
 		put("logs/a", "the second, which is not inline")
 		put("logs/b", "b")
-		put("logs/keep/a", "kept")
+		put("keep/a", "kept")
 		put("other", "other")
 		b.now = b.now.Add(29 * 24 * time.Hour)
 		put("logs/b", "younger")
 		clean(0)
-		b.now = b.now.Add(25 * time.Hour)
-		dry := daily
+		b.now = b.now.Add(49 * time.Hour) // beyond the midnight, too
+		dry := objects.CleanOptions{}
 		var deeds []objects.Deed
 		dry.Before = func(d objects.Deed) bool { deeds = append(deeds, d); return false }
 		dry.Pacer = wait.NewPacer(1_000_000)
@@ -68,7 +69,7 @@ func TestObjectsExpire(t *testing.T) {
 		}), "%+v", deeds)
 		clean(1)
 		require.True(t, gone("logs/a"))
-		for _, key := range []string{"logs/b", "logs/keep/a", "other"} {
+		for _, key := range []string{"logs/b", "keep/a", "other"} {
 			require.False(t, gone(key), key)
 		}
 		clean(0)
@@ -102,6 +103,7 @@ func TestExpiryHidesNothingNewer(t *testing.T) {
 				_, err := b.Put(ctx, []byte("logs/a"), strings.NewReader("a"), objects.Meta{Size: -1})
 				require.NoError(t, err)
 			}
+			require.NoError(t, b.o.SetLifecycle(ctx, "objects", daily))
 			put()
 			b.now = b.now.Add(31 * 24 * time.Hour)
 			calls := 0
@@ -110,7 +112,7 @@ func TestExpiryHidesNothingNewer(t *testing.T) {
 					put()
 				}
 			}
-			_, err := b.cleaner(t, daily).Pass(ctx)
+			_, err := b.cleaner(t, objects.CleanOptions{}).Pass(ctx)
 			require.NoError(t, err)
 			hooked.Hook = nil
 			if calls < step {

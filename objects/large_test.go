@@ -90,13 +90,14 @@ func TestManyOperationsThenAnAudit(t *testing.T) {
 	begin := now
 	c, err := listing.NewEmbedded(s, listing.Options{Timestamps: timestamps.New(func() time.Time { return now })})
 	require.NoError(t, err)
-	require.NoError(t, c.CreateBucket(ctx, "objects", []byte("key-1"), []byte("key-3")))
 	o, err := objects.New(c, blobs, objects.Options{
 		Now: func() wait.Instant { return wait.Instant{Mono: now.Sub(begin), Wall: now} },
 	})
 	require.NoError(t, err)
+	require.NoError(t, o.CreateBucket(ctx, "objects", []byte("key-1"), []byte("key-3")))
+	require.NoError(t, o.SetLifecycle(ctx, "objects", objects.Lifecycle{{ID: "uploads", AbandonDays: 10}}))
 	b := o.Bucket("objects", objects.Versioned)
-	cleaner, err := b.Cleaner(o, objects.CleanOptions{Abandon: 10 * 24 * time.Hour})
+	cleaner, err := b.Cleaner(o, objects.CleanOptions{})
 	require.NoError(t, err)
 
 	want := map[string][]*largeVersion{} // newest first

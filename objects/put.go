@@ -107,13 +107,17 @@ func (b *Bucket) Delete(ctx context.Context, key []byte) (Info, error) {
 }
 
 // DeleteVersion deletes one version for good, and returns what it was: of a null version, also
-// the older ones that it has taken the place of. A cleaner deletes its blob
+// the older ones that it has taken the place of. With it go the older ones that have expired by the
+// bucket's Lifecycle, which would be seen again. A cleaner deletes its blob
 // later, when those who read it have ended. It fails with ErrNotFound or like Put.
 func (b *Bucket) DeleteVersion(ctx context.Context, key []byte, id ID) (Info, error) {
 	still := b.o.deadline(writeTimeout)
 	r, err := b.version(ctx, key, id)
 	if err == nil && r.null {
 		err = b.burnOlder(ctx, key, id)
+	}
+	if err == nil {
+		err = b.burnLapsed(ctx, key, id, still)
 	}
 	if err == nil {
 		err = b.write(ctx, key, id, r.ashes(), still)

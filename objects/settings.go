@@ -28,24 +28,44 @@ func (s Status) Versioning() Versioning { return s == Enabled }
 // ErrPlain: the bucket has entries of package listing, no objects.
 var ErrPlain = store.Errorf(store.InvalidArgument, "the bucket was made for plain entries, not for objects")
 
-// The settings of a bucket of objects: its kind, their version, the status.
+// Settings are what a bucket of objects keeps about itself.
+type Settings struct {
+	Status    Status
+	Lifecycle Lifecycle
+}
+
+// The settings of a bucket of objects: its kind, their version, the status; in version 2 the rules
+// follow. Programs that know version 1 only refuse a bucket that has rules.
 const (
 	kindObjects     = 'o'
 	settingsVersion = 1
+	rulesVersion    = 2
 )
 
-func (s Status) settings() []byte { return []byte{kindObjects, settingsVersion, byte(s)} }
-
-// ParseStatus reads the status in a bucket's settings. It fails with ErrPlain where there are none.
-func ParseStatus(b []byte) (Status, error) {
-	switch {
-	case len(b) == 0:
-		return 0, ErrPlain
-	case len(b) != 3 || b[0] != kindObjects || b[1] != settingsVersion || b[2] > byte(Suspended):
-		return 0, store.Errorf(store.Unavailable,
-			"the bucket has settings %x that this program does not know: a newer one made them", b)
+func (s *Settings) encode() []byte {
+	if len(s.Lifecycle) == 0 {
+		return []byte{kindObjects, settingsVersion, byte(s.Status)}
 	}
-	return Status(b[2]), nil
+	return append([]byte{kindObjects, rulesVersion, byte(s.Status)}, s.Lifecycle.encode()...)
+}
+
+// ParseSettings reads the settings of a bucket. It fails with ErrPlain where there are none.
+func ParseSettings(b []byte) (s Settings, err error) {
+	if len(b) == 0 {
+		return s, ErrPlain
+	}
+	if len(b) >= 3 && b[0] == kindObjects && b[2] <= byte(Suspended) {
+		s.Status = Status(b[2])
+		ok := b[1] == settingsVersion && len(b) == 3
+		if b[1] == rulesVersion {
+			s.Lifecycle, ok = decodeLifecycle(b[3:])
+		}
+		if ok {
+			return s, nil
+		}
+	}
+	return Settings{}, store.Errorf(store.Unavailable,
+		"the bucket has settings %.64x that this program does not know: a newer one made them", b)
 }
 
 // CreateBucket creates a bucket of objects that never kept versions. The cuts are keys of objects.
@@ -55,7 +75,7 @@ func (o *Objects) CreateBucket(ctx context.Context, name string, cuts ...[]byte)
 	for i, cut := range cuts {
 		rows[i] = escape(nil, cut)
 	}
-	return o.c.CreateBucketWith(ctx, name, Never.settings(), rows...)
+	return o.c.CreateBucketWith(ctx, name, (&Settings{}).encode(), rows...)
 }
 
 // Status returns whether a bucket keeps versions. It mostly needs no I/O. It fails with ErrPlain, or
@@ -65,7 +85,8 @@ func (o *Objects) Status(ctx context.Context, name string) (Status, error) {
 	if err != nil {
 		return 0, err
 	}
-	return ParseStatus(b)
+	s, err := ParseSettings(b)
+	return s.Status, err
 }
 
 // SetStatus changes whether a bucket keeps versions: to Enabled or Suspended. Once it has returned,
@@ -75,11 +96,18 @@ func (o *Objects) SetStatus(ctx context.Context, name string, to Status) error {
 	if to != Enabled && to != Suspended {
 		return store.Errorf(store.InvalidArgument, "a bucket can't go to status %d: Enabled or Suspended", to)
 	}
+	return o.change(ctx, name, func(s *Settings) { s.Status = to })
+}
+
+// change changes a part of a bucket's settings.
+func (o *Objects) change(ctx context.Context, name string, f func(*Settings)) error {
 	return o.c.Bucket(name).ChangeSettings(ctx, func(now []byte) ([]byte, error) {
-		if _, err := ParseStatus(now); err != nil {
+		s, err := ParseSettings(now)
+		if err != nil {
 			return nil, err
 		}
-		return to.settings(), nil
+		f(&s)
+		return s.encode(), nil
 	})
 }
 

@@ -46,7 +46,7 @@ func TestStatusOfBuckets(t *testing.T) {
 	require.ErrorIs(t, o.DeleteBucket(ctx, "plain"), objects.ErrPlain)
 	_, err = o.Status(ctx, "none")
 	require.ErrorIs(t, err, listing.ErrNoSuchBucket)
-	require.NoError(t, c.CreateBucketWith(ctx, "newer", []byte("o\x02\x00")))
+	require.NoError(t, c.CreateBucketWith(ctx, "newer", []byte("o\x03\x00")))
 	_, err = o.Status(ctx, "newer")
 	require.ErrorContains(t, err, "newer")
 }

@@ -38,10 +38,10 @@ func newPlace(t *testing.T, s store.Store, v objects.Versioning) *place {
 	begin := p.now
 	c, err := listing.NewEmbedded(s, listing.Options{Timestamps: timestamps.New(func() time.Time { return p.now })})
 	require.NoError(t, err)
-	require.NoError(t, c.CreateBucket(t.Context(), "objects"))
 	p.o, err = objects.New(c, p.blobs, objects.Options{InlineBytes: 20,
 		Now: func() wait.Instant { return wait.Instant{Mono: p.now.Sub(begin), Wall: p.now} }})
 	require.NoError(t, err)
+	require.NoError(t, p.o.CreateBucket(t.Context(), "objects"))
 	p.Bucket = p.o.Bucket("objects", v)
 	return p
 }
@@ -402,18 +402,19 @@ func TestAbandonedUploadsAreDeleted(t *testing.T) {
 	u, err := b.CreateUpload(ctx, key, objects.Meta{})
 	require.NoError(t, err)
 	one := part(t, b.Bucket, u, 1, "one")
-	keeps, ends := b.cleaner(t, objects.CleanOptions{}), b.cleaner(t, objects.CleanOptions{Abandon: 48 * time.Hour})
+	ends := b.cleaner(t, objects.CleanOptions{})
+	abandons := func(rules ...objects.Rule) { require.NoError(t, b.o.SetLifecycle(ctx, "objects", rules)) }
+	abandons(objects.Rule{ID: "2", AbandonDays: 2}, objects.Rule{ID: "1", AbandonDays: 1, Prefix: "other"})
 	for day := range 8 {
-		_, err = keeps.Pass(ctx)
+		_, err = ends.Pass(ctx)
 		require.NoError(t, err)
-		if day < 2 {
-			_, err = ends.Pass(ctx)
-			require.NoError(t, err)
-			require.Len(t, b.blobs.m, 1)
+		if day == 1 {
+			abandons(objects.Rule{ID: "off", AbandonDays: 1, Disabled: true})
 		}
 		b.now = b.now.Add(25 * time.Hour)
 	}
 	require.Len(t, b.blobs.m, 1, "nobody asked for it to be deleted")
+	abandons(objects.Rule{ID: "long", AbandonDays: 1000}, objects.Rule{ID: "2", AbandonDays: 2, Prefix: "k"})
 	for range 4 {
 		done, err := ends.Pass(ctx)
 		require.NoError(t, err)

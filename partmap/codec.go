@@ -23,7 +23,8 @@ import (
 // Numbers are varints, ids 16 bytes. Keys are front-coded: the number of bytes that a key shares
 // with the one before it, the number of bytes that follow, and those bytes. The bodies:
 //
-//	root     in version 2 the length of the settings (1 byte) and the settings;
+//	root     in version 2 the length of the settings (1 byte) and the settings, in
+//	         version 3 the same with the length as a number;
 //	         bucket, epoch, token, state (1 byte), clock, changed at (signed), ranges,
 //	         count and batches {id, phase (1 byte), ranges},
 //	         height (1 byte), then entries (height 0) or children
@@ -39,8 +40,11 @@ const (
 
 	// version is the version that this code writes, and the highest that it reads.
 	version = 1
-	// rootVersion is that of roots that have settings.
-	rootVersion = 2
+	// rootVersion is that of roots that have settings, longRootVersion that of those whose
+	// settings are longer than shortSettings.
+	rootVersion     = 2
+	longRootVersion = 3
+	shortSettings   = 255
 
 	headerBytes   = 4
 	checksumBytes = 8
@@ -87,7 +91,7 @@ func unseal(kind byte, blob []byte) (r reader) {
 // newest is the highest version of a kind that this code reads.
 func newest(kind byte) byte {
 	if kind == kindRoot {
-		return rootVersion
+		return longRootVersion
 	}
 	return version
 }

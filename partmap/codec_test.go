@@ -18,7 +18,7 @@ func anyRoot(rng *rand.Rand) *Root {
 		State: Open + State(rng.IntN(3)),
 		Clock: rng.Uint32(), ChangedAt: rng.Int64() - 1<<62, Ranges: rng.Uint64(),
 	}
-	if n := rng.IntN(4) * MaxSettingsBytes / 3; n > 0 {
+	if n := []int{0, 0, 1, shortSettings, shortSettings + 1, MaxSettingsBytes}[rng.IntN(6)]; n > 0 {
 		r.Settings = make([]byte, n)
 		r.Settings[n-1] = byte(rng.Uint32())
 	}
@@ -187,10 +187,15 @@ func TestNewerVersionSaysSo(t *testing.T) {
 		return seal(b)
 	}
 	require.Equal(t, byte(rootVersion), rec.Blob[3], "a program before settings must refuse it")
+	long := *r
+	for n, version := range map[int]byte{shortSettings: rootVersion, shortSettings + 1: longRootVersion} {
+		long.Settings = make([]byte, n)
+		require.Equal(t, version, encodeRoot(&long, nil)[3], "one that knows short ones must read those")
+	}
 	_, err := DecodeRoot(testBucket, store.Record{Version: rec.Version, Blob: later(rec.Blob)})
 	require.ErrorIs(t, err, ErrNewerVersion)
 	require.Equal(t, store.Unavailable, store.KindOf(err))
-	require.ErrorContains(t, err, "format version 3")
+	require.ErrorContains(t, err, "format version 4")
 	_, err = DecodeSegment(testBucket, Node{ID: n.ID, Blob: later(n.Blob)})
 	require.ErrorIs(t, err, ErrNewerVersion)
 	_, err = DecodeIndex(testBucket, Node{ID: x.ID, Blob: later(x.Blob)})

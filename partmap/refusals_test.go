@@ -270,7 +270,7 @@ func TestDecodersRefuse(t *testing.T) {
 		require.ErrorContains(t, decode(kindRoot, seal(header)), "it begins with", at)
 	}
 	require.ErrorContains(t, decode(kindRoot, seal([]byte{'e', 'k', kindRoot, 0})), "format version 0")
-	require.ErrorIs(t, decode(kindRoot, seal([]byte{'e', 'k', kindRoot, rootVersion + 1})), ErrNewerVersion)
+	require.ErrorIs(t, decode(kindRoot, seal([]byte{'e', 'k', kindRoot, longRootVersion + 1})), ErrNewerVersion)
 	_, err := NodeEpoch(testBucket, Node{ID: handNode, Blob: blobOf(kindSegment, segmentFields()[:nodeEpoch])})
 	require.Equal(t, store.Corrupt, store.KindOf(err))
 	_, err = NodeEpoch(testBucket, Node{ID: handNode, Blob: []byte{'e', 'k'}})

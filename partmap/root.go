@@ -56,8 +56,10 @@ const (
 	// MaxRootBytes is the largest encoded root, without its overlay of batches and its
 	// settings. A map that does not fit gets another level.
 	MaxRootBytes = 4096
-	// MaxSettingsBytes bounds the settings of a bucket.
-	MaxSettingsBytes = 255
+	// MaxSettingsBytes bounds the settings of a bucket. All who have its map hold them, and
+	// each change of the root writes them again. Older programs refuse a root that has more than
+	// 255 bytes of them.
+	MaxSettingsBytes = 16 << 10
 	// MaxBatches bounds the overlay: the batches of moves in flight or with a
 	// sweep pending, in one bucket. Each takes at most 26 bytes of the root.
 	MaxBatches = 64

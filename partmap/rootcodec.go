@@ -32,9 +32,13 @@ func (r *Root) mapBytes() int {
 
 func encodeRoot(r *Root, batches []Batch) []byte {
 	b := newBlob(kindRoot)
-	if len(r.Settings) > 0 {
+	switch n := len(r.Settings); {
+	case n > shortSettings:
+		b[len(b)-1] = longRootVersion
+		b = append(binary.AppendUvarint(b, uint64(n)), r.Settings...)
+	case n > 0:
 		b[len(b)-1] = rootVersion
-		b = append(append(b, byte(len(r.Settings))), r.Settings...)
+		b = append(append(b, byte(n)), r.Settings...)
 	}
 	b = append(b, r.Bucket[:]...)
 	b = binary.AppendUvarint(b, r.Epoch)
@@ -76,10 +80,21 @@ func DecodeRoot(b store.BucketID, rec store.Record) (*Root, error) {
 func decodeRoot(blob []byte) (*Root, error) {
 	r := unseal(kindRoot, blob)
 	root := &Root{}
-	if r.version == rootVersion {
-		if root.Settings = bytes.Clone(r.bytes(uint64(r.byte()))); r.err == nil && len(root.Settings) == 0 {
-			r.fail("it has version %d, but no settings", r.version)
-		}
+	least, n := 0, uint64(0)
+	switch r.version {
+	case rootVersion:
+		least, n = 1, uint64(r.byte())
+	case longRootVersion:
+		least, n = shortSettings+1, r.uvarint()
+	}
+	if n > MaxSettingsBytes {
+		r.fail("it claims settings of %d bytes", n)
+	}
+	if root.Settings = bytes.Clone(r.bytes(n)); len(root.Settings) == 0 {
+		root.Settings = nil
+	}
+	if r.err == nil && len(root.Settings) < least {
+		r.fail("it has version %d, but settings of %d bytes", r.version, len(root.Settings))
 	}
 	root.Bucket, root.Epoch, root.Token, root.State = r.id(), r.uvarint(), r.id(), State(r.byte())
 	if r.err == nil && (root.State < Open || root.State > Deleted) {

@@ -207,6 +207,7 @@ func (h *Handler) copyInto(x *exchange, in *versioned, src *source, c writeCondi
 	})
 	if err == nil {
 		in.tell(x, &i)
+		in.tellExpiry(x, &i)
 		src.Modified, src.ETag, src.sums = i.Modified, i.ETag, i.Sums
 	}
 	return err

@@ -52,8 +52,9 @@ func eachRequest() (all []wanted) {
 	for _, bucket := range []string{"full", "empty", "none"} {
 		add("PUT /"+bucket, "")
 		add("DELETE /"+bucket, "")
+		add("DELETE /"+bucket+"?lifecycle", "")
 		for _, query := range []string{
-			"", "?location", "?versioning", "?acl", "?versions&max-keys=2", "?list-type=2", "?list-type=2&max-keys=0",
+			"", "?location", "?versioning", "?lifecycle", "?acl", "?versions&max-keys=2", "?list-type=2", "?list-type=2&max-keys=0",
 			"?list-type=2&max-keys=2&fetch-owner=true",
 			"?list-type=2&delimiter=/", "?delimiter=/&max-keys=1&prefix=e", "?marker=a/1&max-keys=2",
 			"?evenkeel-splits=3",

@@ -37,7 +37,7 @@ func (b *brokenBlobs) broken() error {
 	return nil
 }
 
-func (b *brokenBlobs) Create(_ context.Context, name string, body io.Reader) (err error) {
+func (b *brokenBlobs) Create(_ context.Context, name string, body io.Reader, _ int64) (err error) {
 	if b.m[name], err = io.ReadAll(body); err != nil {
 		return err
 	}

@@ -264,6 +264,7 @@ func (h *Handler) completeUpload(x *exchange) error {
 		return refusal
 	}
 	in.tell(x, &i)
+	in.tellExpiry(x, &i)
 	return x.writeDocument("CompleteMultipartUploadResult", func(b *xmlBuffer) {
 		b.text("Location", "/"+x.bucket+"/"+x.key)
 		b.text("Bucket", x.bucket)

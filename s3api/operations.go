@@ -58,7 +58,16 @@ var (
 			name: "PutBucketVersioning", serve: (*Handler).putBucketVersioning, later: true, write: true, scope: onBucket,
 		},
 		{"GET", "versioning"}: {name: "GetBucketVersioning", serve: (*Handler).getBucketVersioning, scope: inBucket},
-		{"GET", "acl"}:        {name: "GetBucketAcl", serve: (*Handler).getAcl, scope: inBucket},
+		{"PUT", "lifecycle"}: {
+			name: "PutBucketLifecycleConfiguration", serve: (*Handler).putLifecycle, later: true, write: true, scope: onBucket,
+		},
+		{"GET", "lifecycle"}: {
+			name: "GetBucketLifecycleConfiguration", serve: (*Handler).getLifecycle, scope: inBucket,
+		},
+		{"DELETE", "lifecycle"}: {
+			name: "DeleteBucketLifecycle", serve: (*Handler).deleteLifecycle, write: true, scope: onBucket,
+		},
+		{"GET", "acl"}: {name: "GetBucketAcl", serve: (*Handler).getAcl, scope: inBucket},
 		{"PUT", "acl"}: {
 			name: "PutBucketAcl", serve: (*Handler).putAcl, later: true, write: true, scope: onBucket,
 		},

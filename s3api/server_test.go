@@ -410,7 +410,7 @@ func TestNotImplementedByName(t *testing.T) {
 		"POST /abc/k?uploadId=u": "CompleteMultipartUpload", "DELETE /abc/k?uploadId=u": "AbortMultipartUpload",
 		"GET /abc?uploads": "ListMultipartUploads",
 		"GET /abc?policy":  "GetBucketPolicy", "PUT /abc/k?tagging": "PutObjectTagging",
-		"GET /abc?lifecycle": "GetBucketLifecycleConfiguration", "POST /abc": "PostObject",
+		"PUT /abc?lifecycle": "PutBucketLifecycleConfiguration", "POST /abc": "PostObject",
 		"PUT /abc?versioning": "PutBucketVersioning", "GET /abc/k?attributes": "GetObjectAttributes",
 		"PUT /abc?encryption": "PutBucketEncryption",
 	} {

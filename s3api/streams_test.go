@@ -27,7 +27,7 @@ type bodies struct {
 	closed int
 }
 
-func (b *bodies) Create(ctx context.Context, _ string, body io.Reader) error {
+func (b *bodies) Create(ctx context.Context, _ string, body io.Reader, _ int64) error {
 	if b.create != nil {
 		return b.create(ctx, body)
 	}

@@ -20,6 +20,7 @@ import (
 type versioned struct {
 	*objects.Bucket
 	status objects.Status
+	rules  objects.Lifecycle
 }
 
 // objectsOf returns a bucket of objects; nil: it has plain entries.
@@ -36,11 +37,11 @@ func (h *Handler) objectsOf(ctx context.Context, bucket string) (*versioned, err
 	if h.o.Objects == nil {
 		return nil, notImplemented("buckets of objects")
 	}
-	status, err := objects.ParseStatus(settings)
+	s, err := objects.ParseSettings(settings)
 	if err != nil {
 		return nil, err
 	}
-	return &versioned{h.o.Objects.Bucket(bucket, status.Versioning()), status}, nil
+	return &versioned{h.o.Objects.Bucket(bucket, s.Status.Versioning()), s.Status, s.Lifecycle}, nil
 }
 
 const (
@@ -197,6 +198,7 @@ func (h *Handler) putVersion(x *exchange, in *versioned, c writeCondition) error
 		return err
 	}
 	in.tell(x, &i)
+	in.tellExpiry(x, &i)
 	x.tellSums(i.Sums, i.Sums)
 	x.w.Header().Set("ETag", quoted(i.ETag))
 	return x.done(http.StatusOK, nil)
@@ -401,6 +403,9 @@ func (h *Handler) getVersion(x *exchange, in *versioned) error {
 	}
 	h.worked(x)
 	in.tell(x, &i)
+	if id == objects.Latest {
+		in.tellExpiry(x, &i)
+	}
 	x.describe(o)
 	x.override()
 	x.tellTags(&i)

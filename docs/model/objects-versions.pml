@@ -1,21 +1,23 @@
 /* A bucket with versions in two data centres: users delete versions by id while a rule expires noncurrent ones (spin model; run.sh
-   beside this file). One key with three versions, all acknowledged and replicated. Ranks, timestamps and quorums as in objects.pml:
+   beside this file). One key with three versions; one of them may arrive late: a new one, or an upload, whose stamp is old. Ranks,
+   timestamps and quorums as in objects.pml:
      1 live < 2 kept < 3 burned < 4 removed
-   clock: 0  the noncurrent versions are within the days of the rule
-          1  they are beyond: whoever deletes now sees them as expired
-          2  a margin later, longer than the deadline of a delete: cleaners see them as expired, too
-   delete     at LOCAL_QUORUM: reads the group; keeps the next older version if that has not expired, and only then, acknowledged,
-              burns the version; with it the older ones that have expired. So what has expired never becomes current. The days of
-              what is kept begin again.
-   cleaner    at EACH_QUORUM: expires a live version below c, the newest visible one: writes c kept; acknowledged? burns the other.
+   A version has expired once the days of the rule are over since the stamp of the next newer one that is seen, and at least NEWER
+   more are seen above that.
+   clock: versions up to it are older than the days: whoever deletes now sees what is right below them as expired
+   margin: older than the days and a margin, longer than the deadline of a delete: cleaners see it, too
+   delete     at LOCAL_QUORUM: reads the group; burns what has expired below the version, the oldest first; then, acknowledged, the
+              version. So what has expired never becomes current.
+   cleaner    at EACH_QUORUM: expires a version that is live or kept: writes the next newer one kept, and the one by which there are
+              enough above; acknowledged? burns it.
               burns again what somebody has begun to burn; acknowledged, and the grace over: deletes the blob, removes the row
 
    Asserted: a version whose deletion was acknowledged in a data centre is not seen there; what is seen has its blob until the stream
-   ends. In the end what an acknowledged delete has kept is there unless somebody asked to delete it, and so is what was seen
-   as the newest version, if no delete was late; and every visible version has its blob, and nothing else has.
+   ends. What was seen as the newest version in a data centre stays until there is a newer one, or a user deletes it, or finds it
+   expired; and what he has found expired is never seen as the newest there. (Not where a delete has an unknown outcome.) In the
+   end, when all days are over, the newest version is there with NEWER more at most, and nothing else: also of those that were kept.
 
-   Three versions are in two deletes, each of one of them; older ones would only repeat them. Steps of one process that no other one
-   can tell apart are one step. */
+   Steps of one process that no other one can tell apart are one step. */
 #ifndef ND
 #define ND 2                  /* deletes; the first in data centre 0, the second in 1 */
 #endif
@@ -25,6 +27,18 @@
 #ifndef LOST
 #define LOST 1                /* unknown outcomes */
 #endif
+#ifndef RK
+#define RK 2                  /* reads */
+#endif
+#ifndef NEWER
+#define NEWER 0               /* noncurrent versions that stay whatever their days */
+#endif
+#ifndef ABSENT
+#define ABSENT 0              /* the version that comes late, or never: 3 a new one, 2 an upload, 0 none */
+#endif
+#ifndef START
+#define START 0               /* clock and margin at the beginning */
+#endif
 #define N 3
 #define MAX(a, b) ((a) > (b) -> (a) : (b))
 #define at(d, v) ((d)*(N+1) + (v))
@@ -33,145 +47,153 @@
 #define REMOVED 4
 #define LIVE(r) ((r) == 1 || (r) == 2)
 #define both(v) MAX(Q[at(0, v)], Q[at(1, v)])
-byte Q[2*N+2], F[2*N+2];      /* F: writes of cleaners on their way */
-byte keeps[ND];               /* the version that delete i keeps */
-bool burns[ND*(N+1)];         /* the versions that it burns */
-bool wayk[2*ND], wayb[2*ND];  /* its keep, and its burning, are on their way to data centre d: [2*i+d] */
+byte Q[2*N+2], F[2*N+2];      /* as in objects.pml */
 byte blob[N+1], proof[N+1];
-byte clock = 0;
-bool early[ND], over[ND];     /* delete i has decided at clock 0 and runs; its deadline is over */
-bool asked[N+1], kept[N+1];   /* a user asked to delete it, or found it expired; an acknowledged delete has kept it */
-bool newest[N+1], late = 0;   /* a reader has seen it as the newest; a delete was not acknowledged in time */
+byte clock = START, margin = START;
+byte absent = ABSENT;         /* the version that has not come yet */
+byte decided[ND];             /* the clock when delete i read the group */
+bool early[ND], over[ND];     /* it runs, and its deadline is not over; it is over */
+bool without[ND];             /* it has read the group before the last version came */
+bool asked[N+1];              /* a user asked to delete it, or found it expired */
+bool found[2*N+2];            /* he found it expired in the data centre */
 bool done[2*N+2];             /* its deletion was acknowledged in the data centre */
-byte lost = LOST, reads = 0, left = ND + NCL + 1;
+byte seen[2];                 /* the newest version that was last read in the data centre, if no newer one has come there since */
+bool late = 0;                /* a delete has an unknown outcome */
+byte lost = LOST, reads = 0, left = ND + NCL + 1 + (ABSENT > 0);
 bool streams = 0, streamed = 0;
 
 inline raise(cell, r) { if :: cell < (r) -> cell = (r) :: else fi }
-inline land_keep(who, dc) { raise(Q[at(dc, keeps[who])], KEPT); wayk[2*(who)+dc] = 0 }
-inline land_burn(who, dc) {
-  if :: burns[at(who, 1)] -> raise(Q[at(dc, 1)], BURNED) :: else fi;
-  if :: burns[at(who, 2)] -> raise(Q[at(dc, 2)], BURNED) :: else fi;
-  if :: burns[at(who, 3)] -> raise(Q[at(dc, 3)], BURNED) :: else fi;
-  wayb[2*(who)+dc] = 0
+inline lands(d, v, r) {       /* what is newer may let older ones expire */
+  if :: Q[at(d, v)] == 0 && (r) <= KEPT && (v) > seen[d] -> seen[d] = 0 :: else fi;
+  raise(Q[at(d, v)], r)
 }
+inline tidy(v) {
+  if :: F[at(0, v)] <= Q[at(0, v)] -> F[at(0, v)] = 0 :: else fi;
+  if :: F[at(1, v)] <= Q[at(1, v)] -> F[at(1, v)] = 0 :: else fi
+}
+inline unknown(v, r) { raise(F[at(0, v)], r); raise(F[at(1, v)], r); tidy(v); lost-- }
+inline write_local(d, v, r) { lands(d, v, r); raise(F[at(1-(d), v)], r); tidy(v) }
 inline write_each(v, r, ok) {
   if
-  :: d_step { raise(Q[at(0, v)], r); raise(Q[at(1, v)], r); ok = true }
-  :: d_step { lost > 0 -> lost--; raise(F[at(0, v)], r); raise(F[at(1, v)], r); ok = false }
+  :: d_step { lands(0, v, r); lands(1, v, r); tidy(v); ok = true }
+  :: d_step { lost > 0 -> unknown(v, r); ok = false }
   fi
 }
 inline read_each(v, x) {
   if
   :: x = both(v)
-  :: (wayk[0] || wayk[1]) && keeps[0] == v && both(v) == 1 -> x = KEPT
-  :: (wayb[0] || wayb[1]) && burns[at(0, v)] && both(v) < BURNED -> x = BURNED
-#if ND > 1
-  :: (wayk[2] || wayk[3]) && keeps[1] == v && both(v) == 1 -> x = KEPT
-  :: (wayb[2] || wayb[3]) && burns[at(1, v)] && both(v) < BURNED -> x = BURNED
-#endif
-  :: F[at(0, v)] > both(v) || F[at(1, v)] > both(v) -> x = MAX(F[at(0, v)], F[at(1, v)])
+  :: F[at(0, v)] > both(v) -> x = F[at(0, v)]
+  :: F[at(1, v)] > both(v) -> x = F[at(1, v)]
   fi
 }
 #define EACH(m) m(1) m(2) m(3)
 #define LANDS(v) \
-  :: d_step { F[at(0, v)] -> raise(Q[at(0, v)], F[at(0, v)]); F[at(0, v)] = 0 } \
-  :: d_step { F[at(1, v)] -> raise(Q[at(1, v)], F[at(1, v)]); F[at(1, v)] = 0 }
-#define DELIVERS(i, d) \
-  :: d_step { wayk[2*(i)+d] -> land_keep(i, d) } \
-  :: d_step { wayb[2*(i)+d] -> land_burn(i, d) }
+  :: d_step { F[at(0, v)] -> lands(0, v, F[at(0, v)]); F[at(0, v)] = 0 } \
+  :: d_step { F[at(1, v)] -> lands(1, v, F[at(1, v)]); F[at(1, v)] = 0 }
+#ifdef BUG_NO_MARGIN
+#define YOUNG(i) false
+#else
+#define YOUNG(i) (early[i] && decided[i] <= margin)
+#endif
 proctype world() {
 end: do
   EACH(LANDS)
-  DELIVERS(0, 0) DELIVERS(0, 1)
+  :: d_step { clock < N -> clock++ }
+  :: d_step { margin < clock && !YOUNG(0) && !YOUNG(ND-1) -> margin++ }
+  :: d_step { early[0] -> early[0] = 0; over[0] = 1 }
 #if ND > 1
-  DELIVERS(1, 0) DELIVERS(1, 1)
-#endif
-  :: d_step { clock == 0 -> clock = 1 }
-#ifdef BUG_NO_MARGIN
-  :: d_step { clock == 1 -> clock = 2 }
-#else
-  :: d_step { clock == 1 && !early[0] && !early[ND-1] -> clock = 2 }
-#endif
-  :: d_step { early[0] -> early[0] = 0; over[0] = 1; late = 1 }
-#if ND > 1
-  :: d_step { early[1] -> early[1] = 0; over[1] = 1; late = 1 }
+  :: d_step { early[1] -> early[1] = 0; over[1] = 1 }
 #endif
   :: d_step { streams && !streamed -> streamed = 1 }
   :: left == 0 -> break
   od
 }
 
+proctype writer() {           /* of the version that is late */
+  bool d;
+  if
+  :: absent > 0 ->
+     if :: d = 0 :: d = 1 fi;
+     d_step { blob[absent] = 1; write_local(d, absent, 1); d = 0; absent = 0 }
+  :: true
+  fi;
+  left--
+}
+
 #define PICKS(v) :: LIVE(Q[at(i, v)]) -> t = v
+inline burn_local(v) {
+  if
+  :: d_step { !over[i] -> write_local(i, v, BURNED) }
+  :: d_step { lost > 0 && !over[i] -> unknown(v, BURNED); late = 1; ok = false }
+  :: over[i] -> ok = false
+  fi
+}
 proctype deleter(byte i) {    /* its number is that of its data centre */
-  byte t, n; bool ok, soon;
+  byte t, s, x, n; bool ok = true, b1, b2;
   atomic {
     if EACH(PICKS) :: t = 0 fi;
-    soon = (clock == 0);
     if
     :: t > 0 ->
-       early[i] = soon;
-       n = t - 1; do :: n > 0 && !LIVE(Q[at(i, n)]) -> n-- :: else -> break od;
-       burns[at(i, t)] = 1; asked[t] = 1;
-#ifndef BUG_NOTHING_KEPT
-       if
-       :: n > 0 && soon -> keeps[i] = n
+       decided[i] = clock; early[i] = 1; asked[t] = 1; without[i] = (Q[at(i, ABSENT)] == 0);
+       s = 0; n = 0; x = N;   /* s is the next newer one that is seen, n how many are above that */
+       do
+       :: x == 0 -> break
+       :: x > 0 ->
+          if
+          :: LIVE(Q[at(i, x)]) ->
+             if
 #ifndef BUG_EXPIRED_IS_LEFT
-       :: n > 0 && !soon && Q[at(i, n)] == 1 ->
-          burns[at(i, n)] = 1; asked[n] = 1;
-          if :: n == 2 && Q[at(i, 1)] == 1 -> burns[at(i, 1)] = 1; asked[1] = 1 :: else fi
+             :: s > 0 && x < t && s <= clock && n >= NEWER ->
+                asked[x] = 1; found[at(i, x)] = 1;
+                if :: x == 1 -> b1 = 1 :: else -> b2 = 1 fi
 #endif
-       :: else
-       fi
-#endif
+             :: else
+             fi;
+             if :: s > 0 -> n++ :: else fi; s = x
+          :: else
+          fi; x--
+       od; s = 0; x = 0; n = 0
     :: else
     fi };
   if
   :: t > 0 ->
-     ok = true;
-     if
-     :: keeps[i] > 0 ->
-        if
-        :: d_step { wayk[2*i+1-i] = 1; land_keep(i, i) }
-        :: d_step { lost > 0 -> lost--; late = 1; wayk[2*i] = 1; wayk[2*i+1] = 1; ok = false }
-        fi
-     :: else
-     fi;
-#ifdef BUG_KEEP_UNACKNOWLEDGED
-     ok = true;
+#ifdef BUG_NEWEST_FIRST
+     burn_local(t);
 #endif
-     if
-     :: ok ->
-        if
-        :: d_step { wayb[2*i+1-i] = 1; land_burn(i, i) }
-        :: d_step { lost > 0 -> lost--; late = 1; wayb[2*i] = 1; wayb[2*i+1] = 1; ok = false }
-        fi
-     :: else
-     fi;
+     if :: b1 && ok -> burn_local(1) :: else fi;
+     if :: b2 && ok -> burn_local(2) :: else fi;
+#ifndef BUG_NEWEST_FIRST
+     if :: ok -> burn_local(t) :: else fi;
+#endif
      d_step {
-       if
-       :: ok && !over[i] -> done[at(i, t)] = 1; if :: n > 0 && soon -> kept[n] = 1 :: else fi
-       :: else
-       fi;
-       early[i] = 0; over[i] = 0; t = 0; n = 0; ok = 0 }
+       if :: ok && !over[i] -> done[at(i, t)] = 1 :: else fi;
+       early[i] = 0; over[i] = 0; without[i] = 0; decided[i] = 0 }
   :: else
   fi;
-  d_step { soon = 0; left-- }
+  d_step { t = 0; ok = 0; b1 = 0; b2 = 0; left-- }
 }
 
 #define STAYS(v) assert(!(done[at(d, v)] && LIVE(Q[at(d, v)])));
 #define SEES(v) :: LIVE(Q[at(d, v)]) -> s = v
 proctype reader() {
-  byte s; bool d;
-  atomic {
-    if :: d = 0 :: d = 1 fi;
-    reads++;
-    EACH(STAYS)
-    s = N; do :: s > 0 && !LIVE(Q[at(d, s)]) -> s-- :: else -> break od;
-    newest[s] = 1;
-    if EACH(SEES) :: s = 0 fi;
-    d = 0;
-    if :: s > 0 -> assert(blob[s] == 1); streams = 1 :: else fi };
-  d_step { if :: streams && !streamed -> assert(blob[s] == 1) :: else fi; streams = 0; streamed = 0; s = 0; left-- }
+  byte n = 0, s; bool d;
+  do
+  :: n == RK -> break
+  :: n < RK -> n++;
+     atomic {
+       if :: d = 0 :: d = 1 fi;
+       reads++;
+       EACH(STAYS)
+       s = N; do :: s > 0 && !LIVE(Q[at(d, s)]) -> s-- :: else -> break od;
+       assert(late || s >= seen[d] || asked[seen[d]]);
+       assert(late || !found[at(d, s)]);
+       seen[d] = s;
+       if EACH(SEES) :: s = 0 fi;
+       d = 0;
+       if :: s > 0 -> assert(blob[s] == 1); streams = 1 :: else fi };
+     d_step { if :: streams && !streamed -> assert(blob[s] == 1) :: else fi; streams = 0; streamed = 0; s = 0 }
+  od;
+  left--
 }
 
 #ifdef BUG_NO_GRACE
@@ -181,27 +203,50 @@ proctype reader() {
 #endif
 #define HALF(v) (!proof[v] && (both(v) == BURNED || F[at(0, v)] == BURNED || F[at(1, v)] == BURNED))
 #define DUE(v) (proof[v] && GRACE(v) && (blob[v] == 1 || Q[at(0, v)] != REMOVED || Q[at(1, v)] != REMOVED))
-inline expire(ok) {
+#ifdef BUG_COUNT_AT_ONCE
+#define SETTLED(v) true
+#else
+#define SETTLED(v) ((v) != ABSENT || !(early[0] && without[0] || early[ND-1] && without[ND-1]))
+#endif
+#ifdef BUG_KEPT_STAYS
+#define MAY(x) ((x) == 1)
+#else
+#define MAY(x) LIVE(x)
+#endif
+#define MARGINS (SETTLED(s) && (NEWER == 0 || SETTLED(q)))   /* of an upload: docs/objects.md, what is assumed */
+/* p: the next newer one that is seen; q: the one by which there are NEWER above that; o: the one right above p */
+inline expire(any, ok) {
   atomic {
-    c = 0; s = N;
+    p = 0; q = 0; o = 0; s = N; n = 0;
     do
-    :: s == 0 -> c = 0; break
+    :: s == 0 -> p = 0; break
     :: s > 0 -> read_each(s, x);
        if
-       :: LIVE(x) && !c -> c = s
-#ifdef BUG_KEPT_EXPIRES
-       :: LIVE(x) && c > s -> break
-#else
-       :: x == 1 && c > s -> break
-#endif
+       :: MAY(x) && p && p <= margin && n >= NEWER && MARGINS -> break
+       :: MAY(x) && p && p <= margin && n >= NEWER && MARGINS && any && s > 1 -> skip   /* or an older one */
        :: else
-       fi; s--
-    od; x = 0 };
+       fi;
+       if :: LIVE(x) -> if :: p -> n++ :: else fi; o = p; p = s; q = (NEWER -> o : p) :: else fi; s--
+    od; x = 0; n = 0; o = 0 };
   if
-  :: c > 0 -> write_each(c, KEPT, ok); if :: ok -> write_each(s, BURNED, ok) :: else fi
+  :: p > 0 ->
+     ok = true;
+#ifdef BUG_KEEP_NEWEST
+     p = N; do :: p > s && !LIVE(both(p)) -> p-- :: else -> break od; q = p;
+#endif
+#ifndef BUG_NO_KEEP
+     write_each(p, KEPT, ok);
+#ifndef BUG_COUNTED_UNKEPT
+     if :: ok && q != p -> write_each(q, KEPT, ok) :: else fi;
+#endif
+#endif
+#ifdef BUG_KEEP_UNACKNOWLEDGED
+     ok = true;
+#endif
+     if :: ok -> write_each(s, BURNED, ok) :: else fi
   :: else
   fi;
-  d_step { c = 0; s = 0; ok = 0 }
+  d_step { p = 0; q = 0; s = 0; ok = 0 }
 }
 inline prove(v, ok) {
   atomic {
@@ -220,51 +265,57 @@ inline finish(v, ok) {
   :: HALF(v) -> prove(v, ok) \
   :: DUE(v) -> finish(v, ok)
 proctype cleaner() {
-  byte c, s, x; bool ok;
+  byte p, q, o, s, x, n; bool ok;
   do
-  :: clock == 2 -> expire(ok)
+  :: margin > 0 -> expire(true, ok)
   EACH(TASKS)
   :: break
   od;
   left--
 }
 
-#define DELIVERED(i, d) if :: wayk[2*(i)+d] -> land_keep(i, d) :: else fi; if :: wayb[2*(i)+d] -> land_burn(i, d) :: else fi;
-#define KEEPS(v) assert(!(kept[v] || newest[v] && !late) || asked[v] || LIVE(both(v)));
+#define SETTLES(v) \
+  if :: F[at(0, v)] -> lands(0, v, F[at(0, v)]) :: true fi; \
+  if :: F[at(1, v)] -> lands(1, v, F[at(1, v)]) :: true fi; \
+  F[at(0, v)] = 0; F[at(1, v)] = 0;                                       /* they land, or are lost */
 #define CLEANS(v) if :: HALF(v) -> prove(v, ok) :: else fi; if :: DUE(v) -> finish(v, ok) :: else fi;
-#define ENDS(v) assert(LIVE(both(v)) == (blob[v] == 1));
+#define ENDS(v) assert(LIVE(both(v)) == (blob[v] == 1)); if :: LIVE(both(v)) -> n++ :: else fi;
 proctype final() {
-  byte c, s, x, round; bool ok;
+  byte p, q, o, s, x, n, round; bool ok;
   left == 0;
   atomic {
-    DELIVERED(0, 0) DELIVERED(0, 1)
-#if ND > 1
-    DELIVERED(1, 0) DELIVERED(1, 1)
-#endif
-    s = 0; do :: s < 2*N+2 -> F[s] = 0; s++ :: else -> break od; s = 0;   /* or they are lost */
+    EACH(SETTLES)
     lost = 0;
-    EACH(KEEPS)
-    assert(asked[3] || LIVE(both(3)));
-    clock = 2; round = 0;
+    s = N; do :: s > 0 && both(s) == 0 -> s-- :: else -> break od;
+    assert(asked[s] || LIVE(both(s)));
+    s = N; do :: s > 0 && !LIVE(both(s)) -> s-- :: else -> break od;
+    assert(late || (s >= seen[0] || asked[seen[0]]) && (s >= seen[1] || asked[seen[1]]));
+    clock = N; margin = N; round = 0; s = 0;
     do :: round == 6 -> break
-       :: round < 6 -> round++; expire(ok); EACH(CLEANS)
+       :: round < 6 -> round++; expire(false, ok); EACH(CLEANS)
     od;
-    EACH(KEEPS)
+    n = 0;
     EACH(ENDS)
+    assert(n <= NEWER + 1);
   }
 }
 #ifdef PROBE                  /* must be reachable */
 proctype probe() {
   if
-  :: PROBE == 1 && kept[2] && LIVE(Q[at(0, 2)]) && blob[1] == 2 -> assert(false)      /* uncovered and kept; the one below expired and freed */
-  :: PROBE == 2 && ND > 1 && kept[1] && kept[2] -> assert(false)                      /* two deletes, one after the other */
+  :: PROBE == 1 && blob[2] == 2 && !asked[2] && LIVE(Q[at(0, 3)]) && done[at(0, 1)] -> assert(false)   /* expired, beside a delete */
+  :: PROBE == 2 && done[at(0, 3)] && found[at(0, 1)] && LIVE(Q[at(0, 2)]) -> assert(false)   /* uncovered; the one below found expired */
   fi
 }
 #endif
 init { atomic { byte i = 1;
   do :: i <= N -> Q[at(0, i)] = 1; Q[at(1, i)] = 1; blob[i] = 1; i++ :: else -> break od;
+  i = ABSENT;
+  if :: i > 0 -> Q[at(0, i)] = 0; Q[at(1, i)] = 0; blob[i] = 0 :: else fi;
   i = 0; do :: i < ND -> run deleter(i); i++ :: else -> break od;
   i = 0; do :: i < NCL -> run cleaner(); i++ :: else -> break od;
+#if ABSENT
+  run writer();
+#endif
   run reader(); run world(); run final();
 #ifdef PROBE
   run probe();

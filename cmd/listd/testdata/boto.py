@@ -156,7 +156,20 @@ expect(b"".join(pieces), s3.get_object(Bucket=other, Key="in parts")["Body"].rea
 refused("NoSuchUpload", s3.abort_multipart_upload, **upload)
 s3.delete_object(Bucket=other, Key="in parts")
 refused("NotImplemented", s3.create_multipart_upload, Bucket=bucket, Key="in a plain bucket")
-refused("NotImplemented", s3.put_bucket_lifecycle_configuration, Bucket=other, LifecycleConfiguration={"Rules": []})
+rules = [
+    {"ID": "old", "Filter": {"And": {"Prefix": "logs/", "ObjectSizeGreaterThan": 9}}, "Status": "Enabled", "Expiration": {"Days": 30}},
+    {"ID": "versions", "Filter": {}, "Status": "Enabled", "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 7},
+     "NoncurrentVersionExpiration": {"NoncurrentDays": 3, "NewerNoncurrentVersions": 2}},
+    {"ID": "first form", "Prefix": "tmp/", "Status": "Disabled", "Expiration": {"ExpiredObjectDeleteMarker": True}},
+]
+refused("NoSuchLifecycleConfiguration", s3.get_bucket_lifecycle_configuration, Bucket=other)
+s3.put_bucket_lifecycle_configuration(Bucket=other, LifecycleConfiguration={"Rules": rules})
+expect(rules, s3.get_bucket_lifecycle_configuration(Bucket=other)["Rules"], "the rules of the bucket")
+expect(True, 'rule-id="old"' in s3.put_object(Bucket=other, Key="logs/a", Body=b"0123456789")["Expiration"], "a put tells when")
+s3.delete_object(Bucket=other, Key="logs/a")
+s3.delete_bucket_lifecycle(Bucket=other)
+refused("NoSuchLifecycleConfiguration", s3.get_bucket_lifecycle_configuration, Bucket=other)
+refused("MalformedXML", s3.put_bucket_lifecycle_configuration, Bucket=other, LifecycleConfiguration={"Rules": []})
 refused("InvalidArgument", s3.list_objects_v2, Bucket=other, ContinuationToken="garbage")
 refused("NoSuchBucket", s3.list_objects_v2, Bucket="no-such-bucket")
 s3.delete_bucket(Bucket=other)

@@ -9,7 +9,7 @@ import (
 )
 
 func TestWhatIsDue(t *testing.T) {
-	rules := Rules{Grace: time.Hour, Settled: 24 * time.Hour}
+	rules := Rules{Grace: time.Hour, Settled: 24 * time.Hour, Unmark: true}
 	null := Version{Rank: Live, Null: true, Proven: -1}
 	keptNull := Version{Rank: Kept, Null: true, Proven: -1}
 	noted := Version{Rank: Live, Null: true, Note: true, Proven: -1}
@@ -25,13 +25,13 @@ func TestWhatIsDue(t *testing.T) {
 		want  []Step
 	}{
 		{"one version", []Version{null}, false, nil},
-		{"an older null version", []Version{null, null}, false, []Step{{Supersede, 1, 0}}},
+		{"an older null version", []Version{null, null}, false, []Step{{Do: Supersede, Version: 1, By: 0}}},
 		{"all older ones, by the newest", []Version{keptNull, marker, null, keptNull}, false,
-			[]Step{{Supersede, 1, 0}, {Supersede, 2, 0}, {Supersede, 3, 0}}},
-		{"nothing relies on what has a note", []Version{noted, null, null}, false, []Step{{Supersede, 2, 1}}},
-		{"what has a note may be superseded", []Version{null, noted}, false, []Step{{Supersede, 1, 0}}},
+			[]Step{{Do: Supersede, Version: 1, By: 0}, {Do: Supersede, Version: 2, By: 0}, {Do: Supersede, Version: 3, By: 0}}},
+		{"nothing relies on what has a note", []Version{noted, null, null}, false, []Step{{Do: Supersede, Version: 2, By: 1}}},
+		{"what has a note may be superseded", []Version{null, noted}, false, []Step{{Do: Supersede, Version: 1, By: 0}}},
 		{"versions stay, and supersede nothing", []Version{versioned, null, versioned, null}, false,
-			[]Step{{Supersede, 3, 1}}},
+			[]Step{{Do: Supersede, Version: 3, By: 1}}},
 		{"a burned one supersedes nothing", []Version{ashes(0), null}, false, nil},
 		{"burned by somebody", []Version{ashes(-1)}, false, []Step{{Do: Prove}}},
 		{"within the grace", []Version{ashes(time.Hour - 1)}, false, nil},
@@ -49,19 +49,115 @@ func TestWhatIsDue(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) { require.Equal(t, c.want, Decide(c.group, false, c.more, rules)) })
 	}
-	expires := Rules{Settled: -1, Expire: time.Hour}
+	expires := Rules{Of: []Rule{{Expire: 2 * time.Hour}, {Expire: time.Hour}, {Expire: 1, MinSize: 1}, {Expire: 1, Below: -1}}}
 	versioned.Age, noted.Age, old.Age = time.Hour, time.Hour, time.Hour
 	young := versioned
 	young.Age--
 	step := []Step{{Do: Expire}}
 	require.Equal(t, step, Decide([]Version{versioned, versioned}, false, false, expires))
-	require.Equal(t, []Step{{Prove, 0, 0}, {Do: Expire, Version: 1}},
+	require.Equal(t, []Step{{Do: Prove}, {Do: Expire, Version: 1}},
 		sorted(Decide([]Version{ashes(-1), versioned}, false, false, expires)), "what is burned hides nothing")
 	require.Empty(t, Decide([]Version{young, versioned}, false, false, expires), "only the newest counts")
 	require.Empty(t, Decide([]Version{old, versioned}, false, false, expires), "it is hidden")
 	require.Empty(t, Decide([]Version{noted}, false, false, expires))
 	require.Empty(t, Decide([]Version{versioned}, true, false, expires), "a newer one is not in sight")
-	require.Empty(t, Decide([]Version{old}, false, false, Rules{Settled: -1}), "markers that users see stay")
+	require.Empty(t, Decide([]Version{old}, false, false, Rules{}), "markers that users see stay")
+}
+
+func TestDeleteMarkersThatHideNothingAreRemovedByARule(t *testing.T) {
+	old := Version{Rank: Live, Marker: true, Age: 24 * time.Hour, Proven: -1}
+	null, noted := old, old
+	null.Null, noted.Note = true, true
+	unmark, expire := Rule{Unmark: true}, Rule{Expire: 24 * time.Hour}
+	for _, c := range []struct {
+		name     string
+		group    []Version
+		rules    Rules
+		unmarked bool
+	}{
+		{"without a rule", []Version{old}, Rules{}, false},
+		{"without a rule, and users do not see it", []Version{old}, Rules{Unmark: true}, false},
+		{"a null one that users do not see", []Version{null}, Rules{Unmark: true}, true},
+		{"by its rule", []Version{old}, Rules{Of: []Rule{unmark}}, true},
+		{"by its age", []Version{old}, Rules{Of: []Rule{expire}}, true},
+		{"too young for the rule", []Version{old}, Rules{Of: []Rule{{Expire: 25 * time.Hour}}}, false},
+		{"something older may still come", []Version{old}, Rules{Settled: 25 * time.Hour, Of: []Rule{unmark, expire}}, false},
+		{"a rule for sizes", []Version{old}, Rules{Of: []Rule{{Unmark: true, MinSize: 1}, {Expire: 1, Below: 9}}}, false},
+		{"with a note", []Version{noted}, Rules{Of: []Rule{unmark}}, false},
+		{"above another one", []Version{old, old}, Rules{Of: []Rule{unmark, expire}}, false},
+		{"an object", []Version{{Rank: Live, Age: 1, Proven: -1}}, Rules{Of: []Rule{unmark}}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			want := []Step(nil)
+			if c.unmarked {
+				want = []Step{{Do: Unmark}}
+			}
+			require.Equal(t, want, Decide(c.group, false, false, c.rules))
+		})
+	}
+	one := Rules{Of: []Rule{unmark}}
+	require.Empty(t, Decide([]Version{old}, true, false, one), "it is not the newest")
+	require.Empty(t, Decide([]Version{old}, false, true, one), "something older is there")
+}
+
+func TestWhatIsNoncurrentExpires(t *testing.T) {
+	// aged returns versions of so many hours.
+	aged := func(hours ...int) (group []Version) {
+		for _, h := range hours {
+			age := time.Duration(h) * time.Hour
+			group = append(group, Version{Rank: Live, Age: age, Over: age, Proven: -1})
+		}
+		return group
+	}
+	with := func(group []Version, at int, f func(*Version)) []Version {
+		f(&group[at])
+		return group
+	}
+	lapse := func(version, by, enough int) Step { return Step{Do: Lapse, Version: version, By: by, Enough: enough} }
+	days := []Rule{{Noncurrent: 10 * time.Hour}}
+	three := []Rule{{Noncurrent: 10 * time.Hour, Newer: 2}}
+	for _, c := range []struct {
+		name  string
+		group []Version
+		rules []Rule
+		want  []Step
+	}{
+		{"no rule", aged(20, 30), nil, nil},
+		{"the newest one never does", aged(90), days, nil},
+		{"as long as the one above is young", aged(10, 90), days, nil},
+		{"once that is older than the days and the margin", aged(11, 90), days, []Step{lapse(1, 0, 0)}},
+		{"each because of the one above it, the oldest first", aged(5, 11, 12, 13), days, []Step{lapse(3, 2, 2), lapse(2, 1, 1)}},
+		{"kept ones, too", with(aged(11, 90), 1, func(v *Version) { v.Rank = Kept }), days, []Step{lapse(1, 0, 0)}},
+		{"burned ones make nothing noncurrent", with(aged(20, 30), 0, func(v *Version) { v.Rank, v.Proven = Burned, 0 }), days, nil},
+		{"nor do those with a note", with(aged(5, 20, 30), 1, func(v *Version) { v.Note = true }), days, nil},
+		{"a note does not save", with(aged(20, 30), 1, func(v *Version) { v.Note = true }), days, []Step{lapse(1, 0, 0)}},
+		{"below a delete marker", with(aged(20, 30), 0, func(v *Version) { v.Marker = true }), days, []Step{lapse(1, 0, 0)}},
+		{"since the object was hidden", with(aged(20, 30), 0, func(v *Version) { v.Marker, v.Over = true, time.Hour }), days, nil},
+		{"so many newer ones stay", aged(20, 21, 22), three, nil},
+		{"and no more", aged(20, 21, 22, 23, 24), three, []Step{lapse(4, 3, 1), lapse(3, 2, 0)}},
+		{"by one that is here for the margin", aged(0, 21, 22, 23), three, nil},
+		{"any rule is enough", aged(20, 21), append(three, days...), []Step{lapse(1, 0, 0)}},
+		{"too small for the rule", aged(20, 30), []Rule{{Noncurrent: 1, MinSize: 1}}, nil},
+		{"too large", with(aged(20, 30), 1, func(v *Version) { v.Size = 5 }), []Rule{{Noncurrent: 1, Below: 5}}, nil},
+		{"of a size that fits", with(aged(20, 30), 1, func(v *Version) { v.Size = 5 }), []Rule{{Noncurrent: 1, MinSize: 5, Below: 6}},
+			[]Step{lapse(1, 0, 0)}},
+		{"superseded before", with(with(aged(20, 30), 0, func(v *Version) { v.Null = true }), 1, func(v *Version) { v.Null = true }), days,
+			[]Step{{Do: Supersede, Version: 1, By: 0}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			require.Equal(t, c.want, Decide(c.group, false, false, Rules{Grace: time.Hour, Margin: time.Hour, Of: c.rules}))
+		})
+	}
+	many := aged(make([]int, 5*MostNewer)...)
+	for i := range many {
+		many[i].Over = time.Hour
+	}
+	steps := Decide(many, true, true, Rules{Of: []Rule{{Noncurrent: 1, Newer: MostNewer}}})
+	require.Len(t, steps, len(many)-MostNewer-1, "behind others, too")
+	for i, s := range steps {
+		at := len(many) - 1 - i
+		require.Equal(t, lapse(at, at-1, at-1-MostNewer), s)
+	}
 }
 
 func sorted(steps []Step) []Step {

@@ -1,0 +1,416 @@
+package s3api
+
+import (
+	"cmp"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/evenkeel/evenkeel/objects"
+)
+
+// Forms of a rule: where its prefix stood, so that it is answered as it was sent.
+const (
+	formPrefix byte = iota // in the rule, as S3 had it at first
+	formFilter
+	formAnd
+)
+
+// getLifecycle answers the rules of a bucket as they were sent.
+func (h *Handler) getLifecycle(x *exchange) error {
+	if err := h.exists(x); err != nil {
+		return err
+	}
+	in, err := h.objectsOf(x.ctx(), x.bucket)
+	if err != nil {
+		return err
+	}
+	if in == nil || len(in.rules) == 0 {
+		return refuse(http.StatusNotFound, "NoSuchLifecycleConfiguration", "The lifecycle configuration does not exist.")
+	}
+	return x.writeDocument("LifecycleConfiguration", func(b *xmlBuffer) {
+		for i := range in.rules {
+			writeRule(b, &in.rules[i])
+		}
+	})
+}
+
+func writeRule(b *xmlBuffer, r *objects.Rule) {
+	number := func(name string, n int64) {
+		if n > 0 {
+			b.text(name, strconv.FormatInt(n, 10))
+		}
+	}
+	within := func(name string, inside bool, f func()) {
+		if inside {
+			b.raw("<" + name + ">")
+			f()
+			b.close(name)
+		} else {
+			f()
+		}
+	}
+	b.raw("<Rule>")
+	b.text("ID", r.ID)
+	within("Filter", r.Form != formPrefix, func() {
+		within("And", r.Form == formAnd, func() {
+			if r.Prefix != "" || r.Form == formPrefix {
+				b.text("Prefix", r.Prefix)
+			}
+			if r.MinSize > 0 {
+				b.text("ObjectSizeGreaterThan", strconv.FormatInt(r.MinSize-1, 10))
+			}
+			number("ObjectSizeLessThan", r.Below)
+		})
+	})
+	status := "Enabled"
+	if r.Disabled {
+		status = "Disabled"
+	}
+	b.text("Status", status)
+	if r.Days > 0 || !r.Date.IsZero() || r.Unmark {
+		b.raw("<Expiration>")
+		number("Days", int64(r.Days))
+		if !r.Date.IsZero() {
+			b.time("Date", r.Date)
+		}
+		if r.Unmark {
+			b.text("ExpiredObjectDeleteMarker", "true")
+		}
+		b.close("Expiration")
+	}
+	if r.NoncurrentDays > 0 {
+		b.raw("<NoncurrentVersionExpiration>")
+		number("NoncurrentDays", int64(r.NoncurrentDays))
+		number("NewerNoncurrentVersions", int64(r.Newer))
+		b.close("NoncurrentVersionExpiration")
+	}
+	if r.AbandonDays > 0 {
+		b.raw("<AbortIncompleteMultipartUpload>")
+		number("DaysAfterInitiation", int64(r.AbandonDays))
+		b.close("AbortIncompleteMultipartUpload")
+	}
+	b.close("Rule")
+}
+
+// putLifecycle answers once all servers act on the new rules.
+func (h *Handler) putLifecycle(x *exchange) error {
+	in, err := h.objectsOf(x.ctx(), x.bucket)
+	if err != nil {
+		return err
+	}
+	if in == nil {
+		return notImplemented("PutBucketLifecycleConfiguration of a bucket for plain entries: make one with " +
+			headerKind + ": " + kindObjects)
+	}
+	doc, refusal := h.receive(x, maxConfigurationBytes, asDocument)
+	if refusal != nil {
+		return refusal
+	}
+	rules, err := parseLifecycle(doc)
+	if err != nil {
+		return err
+	}
+	return x.done(http.StatusOK, h.o.Objects.SetLifecycle(x.ctx(), x.bucket, rules))
+}
+
+func (h *Handler) deleteLifecycle(x *exchange) error {
+	in, err := h.objectsOf(x.ctx(), x.bucket)
+	if err == nil && in == nil {
+		err = h.exists(x)
+	} else if err == nil {
+		err = h.o.Objects.SetLifecycle(x.ctx(), x.bucket, nil)
+	}
+	return x.done(http.StatusNoContent, err)
+}
+
+// parseLifecycle reads the rules of a document. The error is S3's.
+func parseLifecycle(doc []byte) (objects.Lifecycle, error) {
+	d := newXMLReader(doc)
+	if name, err := d.root(); err != nil || name != "LifecycleConfiguration" && name != "BucketLifecycleConfiguration" {
+		return nil, malformedLifecycle(cmp.Or(err, errors.New("it is no LifecycleConfiguration")))
+	}
+	var rules objects.Lifecycle
+	err := d.children(func(name string) error {
+		if name != "Rule" {
+			return unexpected(name)
+		}
+		if len(rules) == objects.MaxRules {
+			return refuse(http.StatusBadRequest, "InvalidRequest", "The lifecycle has more than %d rules.", objects.MaxRules)
+		}
+		p := ruleParser{d: d}
+		if err := d.children(p.element); err != nil {
+			return err
+		}
+		if err := p.check(); err != nil {
+			return err
+		}
+		rules = append(rules, p.r)
+		return nil
+	})
+	if err == nil && len(rules) == 0 {
+		err = errors.New("it has no Rule")
+	}
+	if err == nil {
+		err = nameRules(rules)
+	}
+	if err != nil {
+		var refusal *Error
+		if errors.As(err, &refusal) {
+			return nil, refusal
+		}
+		return nil, malformedLifecycle(err)
+	}
+	return rules, nil
+}
+
+// nameRules gives an ID to those that have none.
+func nameRules(rules objects.Lifecycle) error {
+	for i := range rules {
+		id := &rules[i].ID
+		if *id == "" {
+			*id = rand.Text()
+		}
+		if slices.ContainsFunc(rules[:i], func(other objects.Rule) bool { return other.ID == *id }) {
+			return invalidArgument("Rule ID must be unique. Found same ID for more than one rule: %q.", *id)
+		}
+	}
+	return nil
+}
+
+func malformedLifecycle(err error) *Error {
+	return refuse(http.StatusBadRequest, "MalformedXML",
+		"The XML you provided was not well-formed or did not validate against our published schema: %v.", err)
+}
+
+func unexpected(name string) error { return fmt.Errorf("%.64q has no place in it", name) }
+
+// ruleParser reads a rule from its document.
+type ruleParser struct {
+	d *xmlReader
+	r objects.Rule
+	// seen are the elements that there were, by name.
+	seen []string
+}
+
+// once notes an element, and fails at the second one of its name.
+func (p *ruleParser) once(name string) error {
+	if slices.Contains(p.seen, name) {
+		return fmt.Errorf("%s is there twice", name)
+	}
+	p.seen = append(p.seen, name)
+	return nil
+}
+
+func (p *ruleParser) has(name string) bool { return slices.Contains(p.seen, name) }
+
+// element reads a child of Rule.
+func (p *ruleParser) element(name string) (err error) {
+	if err := p.once(name); err != nil {
+		return err
+	}
+	switch name {
+	case "ID":
+		if p.r.ID, err = p.d.text(); len(p.r.ID) > objects.MaxRuleIDBytes {
+			return invalidArgument("ID length should not exceed allowed limit of %d.", objects.MaxRuleIDBytes)
+		}
+	case "Status":
+		var status string
+		if status, err = p.d.text(); err == nil && status != "Enabled" && status != "Disabled" {
+			err = fmt.Errorf("a Status is Enabled or Disabled, not %.64q", status)
+		}
+		p.r.Disabled = status == "Disabled"
+	case "Prefix":
+		err = p.prefix()
+	case "Filter":
+		p.r.Form = formFilter
+		err = p.d.children(p.filter)
+	case "Expiration":
+		err = p.d.children(p.expiration)
+	case "NoncurrentVersionExpiration":
+		err = p.d.children(p.noncurrent)
+	case "AbortIncompleteMultipartUpload":
+		err = p.d.children(p.abort)
+	case "Transition", "NoncurrentVersionTransition":
+		err = notImplemented("a lifecycle rule with a " + name + ": there is one storage class")
+	default:
+		err = unexpected(name)
+	}
+	return err
+}
+
+func (p *ruleParser) prefix() (err error) {
+	if p.r.Prefix, err = p.d.text(); len(p.r.Prefix) > maxKeyBytes {
+		return invalidArgument("The maximum size of a prefix is %d.", maxKeyBytes)
+	}
+	return err
+}
+
+// filter reads a child of Filter, or of its And.
+func (p *ruleParser) filter(name string) (err error) {
+	if err := p.once("Filter's " + name); err != nil {
+		return err
+	}
+	switch name {
+	case "And":
+		if p.r.Form == formAnd {
+			return unexpected(name)
+		}
+		p.r.Form = formAnd
+		err = p.d.children(p.filter)
+	case "Prefix":
+		err = p.prefix()
+	case "ObjectSizeGreaterThan":
+		p.r.MinSize, err = p.number(0, math.MaxInt64-1, name)
+		p.r.MinSize++
+	case "ObjectSizeLessThan":
+		p.r.Below, err = p.number(1, math.MaxInt64, name)
+	case "Tag":
+		err = notImplemented("a lifecycle rule with a filter by tags")
+	default:
+		err = unexpected(name)
+	}
+	return err
+}
+
+func (p *ruleParser) expiration(name string) (err error) {
+	if err := p.once("Expiration's " + name); err != nil {
+		return err
+	}
+	switch name {
+	case "Days":
+		p.r.Days, err = p.days("'Days' for Expiration action")
+	case "Date":
+		p.r.Date, err = p.date()
+	case "ExpiredObjectDeleteMarker":
+		p.r.Unmark, err = p.d.bool()
+	default:
+		err = unexpected(name)
+	}
+	return err
+}
+
+func (p *ruleParser) noncurrent(name string) (err error) {
+	if err := p.once(name); err != nil {
+		return err
+	}
+	switch name {
+	case "NoncurrentDays":
+		p.r.NoncurrentDays, err = p.days("'NoncurrentDays' for NoncurrentVersionExpiration action")
+	case "NewerNoncurrentVersions":
+		var n int64
+		n, err = p.number(1, objects.MaxNewer, name)
+		p.r.Newer = int(n)
+	default:
+		err = unexpected(name)
+	}
+	return err
+}
+
+func (p *ruleParser) abort(name string) (err error) {
+	if err := p.once(name); err != nil {
+		return err
+	}
+	if name != "DaysAfterInitiation" {
+		return unexpected(name)
+	}
+	p.r.AbandonDays, err = p.days("'DaysAfterInitiation' for AbortIncompleteMultipartUpload action")
+	return err
+}
+
+func (p *ruleParser) days(what string) (int, error) {
+	n, err := p.number(1, math.MaxInt32, what)
+	return int(n), err
+}
+
+func (p *ruleParser) number(least, most int64, what string) (int64, error) {
+	text, err := p.d.text()
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("%s is no integer: %.64q", what, text)
+	case least == 1 && n < 1:
+		return 0, invalidArgument("%s must be a positive integer", what)
+	case n < least || n > most:
+		return 0, invalidArgument("%s is %d: it must be from %d to %d.", what, n, least, most)
+	}
+	return n, nil
+}
+
+func (p *ruleParser) date() (time.Time, error) {
+	text, err := p.d.text()
+	if err != nil {
+		return time.Time{}, err
+	}
+	text = strings.TrimSpace(text)
+	date, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		if date, err = time.Parse(time.DateOnly, text); err != nil {
+			return time.Time{}, fmt.Errorf("the Date %.64q is not as ISO 8601 has it", text)
+		}
+	}
+	if date = date.UTC(); !date.Equal(date.Truncate(24*time.Hour)) || date.Unix() < 0 || date.Year() > 9999 {
+		return time.Time{}, invalidArgument("'Date' must be at midnight GMT, from 1970 to 9999.")
+	}
+	return date, nil
+}
+
+// check refuses what makes no rule together.
+func (p *ruleParser) check() error {
+	r := &p.r
+	sizes := r.MinSize > 0 || r.Below > 0
+	ways := 0
+	for _, name := range []string{"Days", "Date", "ExpiredObjectDeleteMarker"} {
+		if p.has("Expiration's " + name) {
+			ways++
+		}
+	}
+	parts := 0
+	for _, name := range []string{"Prefix", "ObjectSizeGreaterThan", "ObjectSizeLessThan"} {
+		if p.has("Filter's " + name) {
+			parts++
+		}
+	}
+	switch {
+	case !p.has("Status"):
+		return errors.New("a Rule has no Status")
+	case p.has("Filter") == p.has("Prefix"):
+		return errors.New("a Rule has either a Filter or a Prefix")
+	case r.Form == formFilter && parts > 1 || r.Form == formAnd && parts == 0:
+		return errors.New("a Filter has one element, or And with several")
+	case p.has("Expiration") && ways != 1:
+		return errors.New("an Expiration has either Days, a Date or ExpiredObjectDeleteMarker")
+	case p.has("NoncurrentVersionExpiration") && r.NoncurrentDays == 0:
+		return errors.New("a NoncurrentVersionExpiration has NoncurrentDays")
+	case p.has("AbortIncompleteMultipartUpload") && r.AbandonDays == 0:
+		return errors.New("an AbortIncompleteMultipartUpload has DaysAfterInitiation")
+	case r.Days == 0 && r.Date.IsZero() && !r.Unmark && r.NoncurrentDays == 0 && r.AbandonDays == 0:
+		return refuse(http.StatusBadRequest, "InvalidRequest", "At least one action needs to be specified in a rule.")
+	case sizes && (r.Unmark || r.AbandonDays > 0):
+		return refuse(http.StatusBadRequest, "InvalidRequest",
+			"ExpiredObjectDeleteMarker and AbortIncompleteMultipartUpload cannot be specified with a filter by size.")
+	case r.Below > 0 && r.MinSize >= r.Below:
+		return refuse(http.StatusBadRequest, "InvalidRequest", "No object is within the sizes of the filter.")
+	}
+	return nil
+}
+
+// tellExpiry sets the header that says when an object will be hidden, and by which rule.
+func (v *versioned) tellExpiry(x *exchange, i *objects.Info) {
+	if at, id := v.rules.Expires(i); !at.IsZero() {
+		x.w.Header().Set(headerExpiration,
+			fmt.Sprintf(`expiry-date="%s", rule-id="%s"`, at.Format(http.TimeFormat), url.QueryEscape(id)))
+	}
+}
+
+const headerExpiration = "X-Amz-Expiration"
