@@ -226,12 +226,15 @@ func TestSettingsOfARoot(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, byte(version), bare.Blob[3])
 		size := change.Next.mapBytes()
-		for _, n := range []int{1, 2, MaxSettingsBytes} {
+		for n, form := range map[int][]int{
+			1: {rootVersion, 1}, 2: {rootVersion, 1}, shortSettings: {rootVersion, 1},
+			shortSettings + 1: {longRootVersion, 2}, MaxSettingsBytes: {longRootVersion, 3},
+		} {
 			change.Next.Settings = make([]byte, n)
 			rec, err := EncodeRoot(change.Next)
 			require.NoError(t, err)
-			require.Equal(t, byte(rootVersion), rec.Blob[3])
-			require.Len(t, rec.Blob, len(bare.Blob)+1+n)
+			require.Equal(t, byte(form[0]), rec.Blob[3])
+			require.Len(t, rec.Blob, len(bare.Blob)+form[1]+n)
 			require.Equal(t, size, change.Next.mapBytes())
 			back, err := DecodeRoot(testBucket, rec)
 			require.NoError(t, err)
