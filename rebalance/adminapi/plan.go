@@ -60,9 +60,6 @@ func (h *handler) plan(r *http.Request) (any, error) {
 	if err := decode(r, &q); err != nil {
 		return nil, err
 	}
-	if err := h.leads(r.Context()); err != nil {
-		return nil, err
-	}
 	id, err := h.bucket(r.Context(), q.Bucket)
 	if err != nil {
 		return nil, err
