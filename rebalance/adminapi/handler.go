@@ -37,7 +37,7 @@ func New(r *rebalance.Rebalancer) http.Handler {
 	mux.HandleFunc("GET /v1/moves", h.serve(h.watched(h.moved)))
 	mux.HandleFunc("GET /v1/cluster", h.serve(h.cluster))
 	mux.HandleFunc("GET /v1/events", h.events)
-	mux.HandleFunc("POST /v1/plan", h.serve(h.watched(h.plan)))
+	mux.HandleFunc("POST /v1/plan", h.serve(h.watched(decoded(h.plan))))
 	mux.HandleFunc("GET /v1/map", h.showMap)
 	mux.HandleFunc("GET /v1/history", h.serve(h.history))
 	mux.HandleFunc("POST /v1/verify", h.verify)
@@ -47,12 +47,12 @@ func New(r *rebalance.Rebalancer) http.Handler {
 	mux.HandleFunc("POST /v1/recount", h.recount)
 	mux.HandleFunc("POST /v1/layout", h.layout)
 	mux.HandleFunc("GET /v1/jobs/{id}", h.serve(h.job))
-	mux.HandleFunc("POST /v1/moves", h.serve(h.moves))
-	mux.HandleFunc("POST /v1/apply", h.serve(h.apply))
-	mux.HandleFunc("POST /v1/pause", h.serve(h.pause))
+	mux.HandleFunc("POST /v1/moves", h.serve(decoded(h.moves)))
+	mux.HandleFunc("POST /v1/apply", h.serve(decoded(h.apply)))
+	mux.HandleFunc("POST /v1/pause", h.serve(decoded(h.pause)))
 	mux.HandleFunc("POST /v1/quiet", h.quiet)
-	mux.HandleFunc("POST /v1/resume", h.serve(h.resume))
-	mux.HandleFunc("POST /v1/abort", h.serve(h.abort))
+	mux.HandleFunc("POST /v1/resume", h.serve(decoded(h.resume)))
+	mux.HandleFunc("POST /v1/abort", h.serve(decoded(h.abort)))
 	mux.HandleFunc("/v1/", func(w http.ResponseWriter, r *http.Request) {
 		fail(w, store.Errorf(store.NotFound, "there is no %s %s here", r.Method, r.URL.Path))
 	})
@@ -123,6 +123,17 @@ func (h *handler) watched(f func(r *http.Request) (any, error)) func(r *http.Req
 			return nil, err
 		}
 		return f(r)
+	}
+}
+
+// decoded serves a request with its body.
+func decoded[T any](f func(r *http.Request, body T) (any, error)) func(r *http.Request) (any, error) {
+	return func(r *http.Request) (any, error) {
+		var body T
+		if err := decode(r, &body); err != nil {
+			return nil, err
+		}
+		return f(r, body)
 	}
 }
 
