@@ -21,6 +21,14 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	return context.Cause(ctx)
 }
 
+// Signal sends to a channel of one element, unless it has one.
+func Signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
 // Every calls f at an interval until stop, which waits for a call under way.
 func Every(d time.Duration, f func()) (stop func()) {
 	quit := make(chan struct{})

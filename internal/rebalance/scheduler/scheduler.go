@@ -176,12 +176,7 @@ func (g *Scheduler) Run(ctx context.Context) error {
 	return store.Wrap("move the ranges of buckets", context.Cause(ctx))
 }
 
-func (g *Scheduler) tell() {
-	select {
-	case g.events <- struct{}{}:
-	default:
-	}
-}
+func (g *Scheduler) tell() { wait.Signal(g.events) }
 
 // want has a bucket looked at.
 func (g *Scheduler) want(id store.BucketID) {
