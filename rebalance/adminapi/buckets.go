@@ -364,9 +364,10 @@ func (h *handler) ranges(r *http.Request) (any, error) {
 			one.To = x.Place.To.String()
 		}
 		for i := range jobs {
-			if j := &jobs[i]; j.Bucket == id && j.Ended.IsZero() && slices.ContainsFunc(j.Goals, func(g scheduler.GoalState) bool {
+			moves := func(g scheduler.GoalState) bool {
 				return store.Within(x.Start, store.Bounds{Start: g.Start, End: g.End})
-			}) {
+			}
+			if j := &jobs[i]; j.Bucket == id && j.Ended.IsZero() && slices.ContainsFunc(j.Goals, moves) {
 				one.Job = j.ID
 			}
 		}

@@ -276,8 +276,8 @@ func (js Jobs) Waiting(id store.BucketID) bool {
 	})
 }
 
-// InFlight are how many partitions take part in the moves of jobs that have not ended, and the rows that those have still
-// to copy.
+// InFlight are how many partitions take part in the moves of jobs that have not ended, and the rows that those have
+// still to copy.
 func (js Jobs) InFlight() (partitions int, rows int64) {
 	for _, j := range js {
 		if !j.Ended.IsZero() {

@@ -121,7 +121,9 @@ func (c calls) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts
 }
 
 func (c calls) Read(ctx context.Context, t store.Table, key []byte, l store.Level) (store.Record, error) {
-	return get(ctx, c, "read "+t.String(), func(ctx context.Context) (store.Record, error) { return c.s.Read(ctx, t, key, l) })
+	return get(ctx, c, "read "+t.String(), func(ctx context.Context) (store.Record, error) {
+		return c.s.Read(ctx, t, key, l)
+	})
 }
 
 func (c calls) Swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
@@ -129,11 +131,15 @@ func (c calls) Swap(ctx context.Context, t store.Table, key []byte, old store.Ve
 }
 
 func (c calls) Scan(ctx context.Context, t store.Table, after []byte, limit int) ([][]byte, error) {
-	return get(ctx, c, "scan "+t.String(), func(ctx context.Context) ([][]byte, error) { return c.s.Scan(ctx, t, after, limit) })
+	return get(ctx, c, "scan "+t.String(), func(ctx context.Context) ([][]byte, error) {
+		return c.s.Scan(ctx, t, after, limit)
+	})
 }
 
 func (c calls) History(ctx context.Context, id store.BucketID, before uint64, limit int) ([]store.Record, error) {
-	return get(ctx, c, "history", func(ctx context.Context) ([]store.Record, error) { return c.s.History(ctx, id, before, limit) })
+	return get(ctx, c, "history", func(ctx context.Context) ([]store.Record, error) {
+		return c.s.History(ctx, id, before, limit)
+	})
 }
 
 func (c calls) Forget(ctx context.Context, id store.BucketID, before uint64) error {
@@ -153,7 +159,9 @@ func (c calls) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeID
 }
 
 func (c calls) ScanNodes(ctx context.Context, b store.BucketID, after store.NodeID, limit int) ([]store.NodeID, error) {
-	return get(ctx, c, "scan nodes", func(ctx context.Context) ([]store.NodeID, error) { return c.s.ScanNodes(ctx, b, after, limit) })
+	return get(ctx, c, "scan nodes", func(ctx context.Context) ([]store.NodeID, error) {
+		return c.s.ScanNodes(ctx, b, after, limit)
+	})
 }
 
 func (c calls) Close() error { return c.s.Close() }
