@@ -23,8 +23,11 @@ WITH_PROGRAMS = EVENKEEL_TEST_PROGRAMS=$(PROGRAMS)
 # at once, as they mostly wait: for nodes to start, leases to run out, moves to end. Only
 # tests in virtual time run beside them, niced and on one processor: others would make
 # nodes miss their own time limits. What takes longest comes first.
-WITH_NODE = ./internal/test/e2e/oncassandra ./store/cassandrastore ./cmd/rebalancer ./internal/test/e2e/livemoves ./internal/test/e2e/moverkilled ./internal/test/e2e/growing ./internal/test/e2e/versions
-WITHOUT_NODE = $(shell $(GO) list ./... | grep -v -e /evenkeel/partmap$$ -e /policysim -e /rebalance/plan -e /rebalance/move$$ -e /forecast -e /store/cassandrastore -e /cmd/rebalancer -e /oncassandra -e /livemoves -e /moverkilled -e /growing -e /e2e/versions -e /e2e/attacks)
+WITH_NODE = ./internal/test/e2e/oncassandra ./store/cassandrastore ./cmd/rebalancer \
+	$(addprefix ./internal/test/e2e/,livemoves moverkilled growing versions)
+WITHOUT_NODE = $(shell $(GO) list ./... | grep -v -e /evenkeel/partmap$$ -e /policysim -e /rebalance/plan \
+	-e /rebalance/move$$ -e /forecast -e /store/cassandrastore -e /cmd/rebalancer -e /oncassandra -e /livemoves \
+	-e /moverkilled -e /growing -e /e2e/versions -e /e2e/attacks)
 # Hostile clients take all processors that there are, and the time of an honest one is
 # measured beside them: they run by themselves.
 ATTACKS = ./internal/test/e2e/attacks
@@ -49,7 +52,9 @@ AT_ONCE = -p 2 -parallel 2
 BENCH_WITH_NODE = ./bench/layouts/cqltables
 BENCH_WITHOUT_NODE = $(shell $(GO) list ./bench/... | grep -v /cqltables)
 
-.PHONY: all build compile programs run run-cassandra check test lint unit cassandra tour tools console packages test-packages bench bench-embedded bench-cassandra bench-s3 bench-moves bench-limits microbench fuzz sim soak attacks soak-attacks vulncheck model mutants objects-large generate clean help
+.PHONY: all build compile programs run run-cassandra check test lint unit cassandra tour tools console packages test-packages \
+	bench bench-embedded bench-cassandra bench-s3 bench-moves bench-limits microbench fuzz sim soak attacks \
+	soak-attacks vulncheck model mutants objects-large generate clean help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -62,11 +67,11 @@ build: ## bin/listd and bin/rebalancer
 run: build ## serve the S3 dialect on http://127.0.0.1:9000, embedded, data in ./evenkeel-data
 	@exec bin/listd serve
 
-run-cassandra: build ## a Cassandra node, a Redis that counts sizes, and two listd on 127.0.0.1:9000 and :9100 over one keyspace; Ctrl-C ends all
+run-cassandra: build ## a Cassandra node, a Redis, and two listd on 127.0.0.1:9000 and :9100 over one keyspace
 	@$(GO) build -o bin/ ./internal/test/cassandratest/cmd/run-cassandra
 	@exec bin/run-cassandra
 
-check: ## the inner loop, 90 s: gofmt, vet, staticcheck of what is not committed, short tests (no race detector, programs, attacks, Cassandra)
+check: ## the inner loop, 90 s: gofmt, vet, staticcheck of what is not committed, short tests without Cassandra
 	@scripts/check
 
 test: tools ## everything that must hold, on a fresh machine; each part has a time budget
@@ -111,8 +116,9 @@ compile:
 programs:
 	@$(GO) build -o $(PROGRAMS)/ ./cmd/... ./internal/test/cassandratest/cmd/run-cassandra
 
-console: tools programs ## the console's tour in a real Chromium; pictures go to bin/console (LARGE=1: also 100,000 ranges, timed)
-	$(WITH_PROGRAMS) EVENKEEL_CONSOLE_KEYS=300000 EVENKEEL_CONSOLE_PICTURES=$(CURDIR)/bin/console $(if $(LARGE),EVENKEEL_CONSOLE_LARGE=1) \
+console: tools programs ## the console's tour in Chromium; pictures go to bin/console (LARGE=1: also 100,000 ranges)
+	$(WITH_PROGRAMS) EVENKEEL_CONSOLE_KEYS=300000 EVENKEEL_CONSOLE_PICTURES=$(CURDIR)/bin/console \
+		$(if $(LARGE),EVENKEEL_CONSOLE_LARGE=1) \
 		$(GO) test -count 1 -v -timeout 300s $(CONSOLE)
 
 tour: ## the tours of README and docs/backup.md, word for word (need ports 9000, 9001, 9100 and 9101)
@@ -121,17 +127,18 @@ tour: ## the tours of README and docs/backup.md, word for word (need ports 9000,
 tools: ## what the tests need besides Go (Debian packages; says what it installs)
 	@scripts/install-tools
 
-packages: ## deb, rpm, the directory of a container image, bills of materials and checksums, in bin/packages (GOARCH=arm64 for others)
+packages: ## deb, rpm, the directory of a container image, checksums and others, in bin/packages (GOARCH=arm64)
 	@rm -rf bin/packages
 	@mkdir -p bin
 	@GOARCH= $(GO) build -o bin/packager $(PACKAGES)
 	@bin/packager bin/packages
 	@ls -R bin/packages
 
-test-packages: tools ## installs the packages in fresh roots of Debian, upgrades them under load and removes them (needs root, and Debian's packages over the network)
+test-packages: tools ## installs, upgrades under load and removes the packages in fresh roots of Debian (as root)
 	EVENKEEL_TEST_INSTALLS=1 $(GO) test -count 1 -timeout 20m -v -run 'Installed' $(PACKAGES)
 
-bench: ## layouts side by side, on Pebble and on a Cassandra node that it starts, 13 minutes; writes docs/benchmarks.md and bench/results (ARGS="--keys 1000000 --time 1h" for more)
+# ARGS="--keys 1000000 --time 1h" for more.
+bench: ## layouts side by side, on Pebble and a Cassandra node, 13 minutes; writes docs/benchmarks.md, bench/results
 	$(GO) build -o bin/ ./bench/layoutbench
 	bin/layoutbench run --docs . --json bin/layouts.json $(ARGS)
 
@@ -140,29 +147,32 @@ bench-embedded: ## ratios within one run: listing and puts against bare Pebble, 
 	$(GO) test -run '^$$' -bench 'Find/|Memory|SortedSlice' -benchtime 10ms -count 20 ./partmap/mapclient
 
 bench-cassandra: ## the same for the store and the whole client over one real Cassandra node, against raw gocql
-	$(WITH_CASSANDRA) -optimise $(GO) test -p 1 -run '^$$' -bench . -benchtime 3s ./store/cassandrastore ./internal/test/e2e/oncassandra
+	$(WITH_CASSANDRA) -optimise $(GO) test -p 1 -run '^$$' -bench . -benchtime 3s ./store/cassandrastore \
+		./internal/test/e2e/oncassandra
 
-bench-s3: ## pages through HTTP against the library, in turns, on Pebble and on one real Cassandra node, and what inline bodies cost
+bench-s3: ## pages through HTTP against the library, on Pebble and a Cassandra node, and what inline bodies cost
 	@uptime
-	$(WITH_CASSANDRA) -optimise $(GO) test -run '^$$' -bench HTTPPage -benchtime 3s -count 3 ./internal/test/e2e/oncassandra
+	$(WITH_CASSANDRA) -optimise $(GO) test -run '^$$' -bench HTTPPage -benchtime 3s -count 3 \
+		./internal/test/e2e/oncassandra
 	@uptime
 
 bench-moves: ## what a move costs on one real Cassandra node, and what it takes from the foreground
 	$(WITH_CASSANDRA) -optimise $(GO) test -run '^$$' -bench . -benchtime 1x -timeout 20m ./internal/test/e2e/livemoves
 
-bench-limits: ## puts and pages through HTTP, of the commit BEFORE and of the present tree in turns; writes bin/limits.json
+bench-limits: ## puts and pages through HTTP, of the commit BEFORE and the present tree; writes bin/limits.json
 	@mkdir -p bin
 	@uptime
 	$(GO) run ./internal/test/benchlimits -before $(or $(BEFORE),10155bd) -json bin/limits.json $(ARGS)
 	@uptime
 
 microbench: ## hot paths alone, COUNT times each (default 6), in the form that benchstat compares
-	@$(GO) test -run '^$$' -bench '^BenchmarkMicro' -benchmem -benchtime $(or $(BENCHTIME),100ms) -count $(or $(COUNT),6) ./partmap ./partmap/mapclient ./listing ./counter ./internal/rebalance/planner ./s3api
+	@$(GO) test -run '^$$' -bench '^BenchmarkMicro' -benchmem -benchtime $(or $(BENCHTIME),100ms) \
+		-count $(or $(COUNT),6) ./partmap ./partmap/mapclient ./listing ./counter ./internal/rebalance/planner ./s3api
 
 fuzz: ## fuzz every target for DURATION each (default 30s)
 	@scripts/fuzz $(or $(DURATION),30s)
 
-sim: ## simulate the protocol with thousands of seeds, find each mistake that can be switched on, and play loads and months of the balancer
+sim: ## simulate the protocol with thousands of seeds and each known mistake, and months of the balancer
 	$(GO) test -v -timeout 230s $(SIMULATIONS) ./internal/rebalance/policysim
 	EVENKEEL_SCENARIOS='*:5' $(GO) test -v -timeout 1h -run 'RealParts|AsPrograms' ./internal/rebalance/policysim
 
@@ -170,21 +180,23 @@ model: ## the searches of docs/model that take up to ten minutes each (PART=quic
 	docs/model/run.sh $(or $(PART),rest)
 
 soak: ## simulate moves with clients, faults and killed movers for DURATION (default 10m)
-	EVENKEEL_SIM_TIME=$(or $(DURATION),10m) $(GO) test -timeout 0 -v -run 'TestProtocolHolds$$|TestProtocolHoldsOverTheNetwork$$' ./internal/test/sim
+	EVENKEEL_SIM_TIME=$(or $(DURATION),10m) $(GO) test -timeout 0 -v \
+		-run 'TestProtocolHolds$$|TestProtocolHoldsOverTheNetwork$$' ./internal/test/sim
 
-objects-large: ## 200,000 operations on objects of up to 20 MB in files, then an audit: 10 minutes, 5 GB of the temporary folder
+objects-large: ## 200,000 operations on objects of up to 20 MB, then an audit: 10 minutes, 5 GB of the temporary folder
 	EVENKEEL_OBJECTS_OPS=200000 $(GO) test -timeout 0 -v -run ManyOperations ./objects
 
 attacks: programs ## each hostile client for DURATION (default 5s), one after the other, beside an honest one
 	$(WITH_PROGRAMS) EVENKEEL_ATTACK=$(or $(DURATION),5s) $(GO) test -count 1 -timeout 0 -v $(ATTACKS)
 
-soak-attacks: programs ## all hostile clients at once for DURATION (default 2m), beside an honest one whose answers are checked
+soak-attacks: programs ## all hostile clients at once for DURATION (default 2m), beside an honest one that checks
 	$(WITH_PROGRAMS) EVENKEEL_SOAK=$(or $(DURATION),2m) $(GO) test -count 1 -timeout 0 -v -run 'TestSoak$$' $(ATTACKS)
 
-vulncheck: ## known vulnerabilities of what is used (govulncheck), or, without its database, which modules are out of date
+vulncheck: ## known vulnerabilities of what is used (govulncheck); without its database, outdated modules
 	@scripts/vulncheck
 
-mutants: ## mutation test of PKG="./partmap ./internal/rebalance/leader", N=60 each, SEED= to repeat one (ARGS="-json" and others: go run ./internal/test/mutate -h)
+# ARGS="-json" and others: go run ./internal/test/mutate -h
+mutants: ## mutation test of PKG="./partmap ./internal/rebalance/leader", N=60 each, SEED= to repeat one
 	@test -n "$(PKG)" || { echo 'name packages: make mutants PKG="./partmap ./internal/rebalance/leader"' >&2; exit 2; }
 	@$(GO) build -o bin/mutate ./internal/test/mutate
 	@bin/mutate $(if $(N),-n $(N)) $(if $(SEED),-seed $(SEED)) $(ARGS) $(PKG)

@@ -245,7 +245,7 @@ func TestSettingsOfARoot(t *testing.T) {
 		none[3] = rootVersion
 		_, err = DecodeRoot(testBucket, store.Record{Version: bare.Version, Blob: seal(none)})
 		require.Equal(t, store.Corrupt, store.KindOf(err))
-		require.ErrorContains(t, err, "it has version 2, but no settings")
+		require.ErrorContains(t, err, "it has version 2, but settings of 0 bytes")
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -102,19 +103,26 @@ func (storeMetrics) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (m storeMetrics) Collect(to chan<- prometheus.Metric) {
-	var metrics []metric
 	s, embedded := m.store.(interface {
 		store.Writable
 		store.OnDisk
 	})
-	if embedded {
-		if u, known := s.Disk(); known {
-			metrics = metricsOfDisk(u)
-		}
-		metrics = append(metrics, metricOfWrites(s.Writable()))
+	if !embedded {
+		return
 	}
+	if u, known := s.Disk(); known {
+		send(to, metricsOfDisk(u)...)
+	}
+	send(to, metricOfWrites(s.Writable()))
+}
+
+func send(to chan<- prometheus.Metric, metrics ...metric) {
 	for _, one := range metrics {
-		to <- prometheus.MustNewConstMetric(one.desc(), prometheus.GaugeValue, one.value)
+		kind := prometheus.GaugeValue
+		if strings.HasSuffix(one.name, "_total") {
+			kind = prometheus.CounterValue
+		}
+		to <- prometheus.MustNewConstMetric(one.desc(), kind, one.value)
 	}
 }
 
@@ -124,31 +132,24 @@ func (m metric) desc(labels ...string) *prometheus.Desc {
 
 // Describe implements prometheus.Collector.
 func (mapMetrics) Describe(to chan<- *prometheus.Desc) {
-	for _, group := range [][]metric{metricsOfMaps(mapclient.Counts{}, mapclient.Usage{}),
-		metricsOfClock(commontime.Counts{}, commontime.Status{}), metricsOfTime(commontime.Status{})} {
-		for _, one := range group {
-			to <- one.desc()
-		}
+	for _, one := range slices.Concat(metricsOfMaps(mapclient.Counts{}, mapclient.Usage{}),
+		metricsOfClock(commontime.Counts{}, commontime.Status{}), metricsOfTime(commontime.Status{})) {
+		to <- one.desc()
 	}
 	to <- metricOfServer(commontime.ServerClock{}).desc("server")
 }
 
 // Collect implements prometheus.Collector.
 func (m mapMetrics) Collect(to chan<- prometheus.Metric) {
-	metrics, now := metricsOfMaps(m.maps.Counts(), m.maps.Usage()), commontime.Status{}
-	if clock := m.maps.Time(); clock != nil {
-		now = clock.Status()
-		metrics = append(metrics, metricsOfClock(clock.Counts(), now)...)
+	send(to, metricsOfMaps(m.maps.Counts(), m.maps.Usage())...)
+	clock := m.maps.Time()
+	if clock == nil {
+		return
 	}
+	now := clock.Status()
+	send(to, metricsOfClock(clock.Counts(), now)...)
 	if now.Known {
-		metrics = append(metrics, metricsOfTime(now)...)
-	}
-	for _, one := range metrics {
-		kind := prometheus.GaugeValue
-		if strings.HasSuffix(one.name, "_total") {
-			kind = prometheus.CounterValue
-		}
-		to <- prometheus.MustNewConstMetric(one.desc(), kind, one.value)
+		send(to, metricsOfTime(now)...)
 	}
 	for _, server := range now.Servers {
 		one := metricOfServer(server)

@@ -60,15 +60,11 @@ func (p *putCmd) value(std stdio) ([]byte, error) {
 	if p.Value != nil {
 		return []byte(*p.Value), nil
 	}
-	in, name := std.in, "standard input"
-	if name = cmp.Or(p.File, name); p.File != "" && p.File != "-" {
-		f, err := os.Open(p.File)
-		if err != nil {
-			return nil, daemon.Exit(exitUsage, err)
-		}
-		defer f.Close()
-		in = f
+	in, name, err := daemon.Input(cmp.Or(p.File, "-"), std.in)
+	if err != nil {
+		return nil, daemon.Exit(exitUsage, err)
 	}
+	defer in.Close()
 	value, err := io.ReadAll(io.LimitReader(in, maxValueBytes+1))
 	if err == nil && len(value) > maxValueBytes {
 		err = fmt.Errorf("it has more than %d bytes, the most that a server takes: values are metadata here, and the "+

@@ -56,11 +56,7 @@ func (c *applyCmd) Run(ctx context.Context, std stdio) error {
 	if err != nil {
 		return err
 	}
-	way := c.asks
-	if c.DryRun {
-		way = c.reads
-	}
-	return way(ctx, std, func(ctx context.Context, in wayIn) error {
+	return c.way(ctx, std, func(ctx context.Context, in wayIn) error {
 		ask.DryRun = true
 		a, err := in.Apply(ctx, *ask)
 		if err != nil {
@@ -70,7 +66,7 @@ func (c *applyCmd) Run(ctx context.Context, std stdio) error {
 			printMoves(std.out, &a, c.DryRun)
 		}
 		if c.DryRun || len(a.Moves) == 0 {
-			return c.end(std, &a)
+			return c.end(ctx, std, in, &a)
 		}
 		if !c.Yes {
 			fmt.Fprint(std.out, "Apply? [y/N] ")
@@ -83,14 +79,7 @@ func (c *applyCmd) Run(ctx context.Context, std stdio) error {
 		if a, err = in.Apply(ctx, *ask); err != nil {
 			return err
 		}
-		if a.Job != nil && !c.NoWait {
-			j, err := c.follow(ctx, std, in.Client, *a.Job)
-			if err != nil {
-				return err
-			}
-			a.Job = &j
-		}
-		return c.end(std, &a)
+		return c.end(ctx, std, in, &a)
 	})
 }
 

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -291,15 +290,11 @@ func refused(format string, args ...any) error {
 
 // readKeys reads keys, one per line.
 func readKeys(path string, stdin io.Reader) (keys keytext.Keys, err error) {
-	in, name := stdin, "standard input"
-	if path != "-" {
-		f, err := os.Open(path)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		in, name = f, path
+	in, name, err := daemon.Input(path, stdin)
+	if err != nil {
+		return nil, err
 	}
+	defer in.Close()
 	lines := bufio.NewScanner(in)
 	const longest = 4*store.MaxKeyBytes + 2 // each byte of a key as \xNN
 	lines.Buffer(nil, longest)
@@ -353,11 +348,7 @@ func (f *moveFlags) move(ctx context.Context, std stdio, bucket string, request 
 	if f.NoWait && len(f.Cassandra) > 0 {
 		return usageError("--no-wait leaves the work to another process: not with --cassandra")
 	}
-	ask := f.asks
-	if f.DryRun {
-		ask = f.reads
-	}
-	return ask(ctx, std, func(ctx context.Context, in wayIn) error {
+	return f.way(ctx, std, func(ctx context.Context, in wayIn) error {
 		a, err := in.Moves(ctx, adminapi.Moves{Bucket: bucket, Ask: request, DryRun: f.DryRun})
 		if err != nil {
 			return err
@@ -365,19 +356,27 @@ func (f *moveFlags) move(ctx context.Context, std stdio, bucket string, request 
 		if f.Format == "table" {
 			printMoves(std.out, &a, f.DryRun)
 		}
-		if a.Job != nil && !f.NoWait {
-			j, err := f.follow(ctx, std, in.Client, *a.Job)
-			if err != nil {
-				return err
-			}
-			a.Job = &j
-		}
-		return f.end(std, &a)
+		return f.end(ctx, std, in, &a)
 	})
 }
 
-// end prints the result.
-func (f *moveFlags) end(std stdio, a *adminapi.Answer) error {
+// way runs a command that moves ranges, or only reads in a dry run.
+func (f *moveFlags) way(ctx context.Context, std stdio, command func(ctx context.Context, in wayIn) error) error {
+	if f.DryRun {
+		return f.reads(ctx, std, command)
+	}
+	return f.asks(ctx, std, command)
+}
+
+// end waits for the end of the job, if there is one, and prints the result.
+func (f *moveFlags) end(ctx context.Context, std stdio, in wayIn, a *adminapi.Answer) error {
+	if a.Job != nil && !f.NoWait {
+		j, err := f.follow(ctx, std, in.Client, *a.Job)
+		if err != nil {
+			return err
+		}
+		a.Job = &j
+	}
 	if f.Format == "json" {
 		if err := daemon.PrintJSON(std.out, a); err != nil {
 			return err

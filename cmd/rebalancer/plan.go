@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -216,15 +215,11 @@ const problemsShown = 1000
 
 // readLayout reads a layout of at most most bytes.
 func readLayout(path string, stdin io.Reader, most int64) (l plan.Layout, limits plan.Limits, err error) {
-	in, name := stdin, "standard input"
-	if path != "-" {
-		f, err := os.Open(path)
-		if err != nil {
-			return l, limits, err
-		}
-		defer f.Close()
-		in, name = f, path
+	in, name, err := daemon.Input(path, stdin)
+	if err != nil {
+		return l, limits, err
 	}
+	defer in.Close()
 	data, err := io.ReadAll(io.LimitReader(in, most+1))
 	if err != nil {
 		return l, limits, fmt.Errorf("reading %s: %w", name, err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
+	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -128,11 +129,8 @@ func (h *handler) leads(ctx context.Context) error {
 }
 
 func (h *handler) buckets(r *http.Request) (any, error) {
-	if err := h.leads(r.Context()); err != nil {
-		return nil, err
-	}
 	q := r.URL.Query()
-	limit, err := limitOf(r, bucketsShown, mostBuckets)
+	limit, err := limitOf(r, "limit", bucketsShown, mostBuckets)
 	if err != nil {
 		return nil, err
 	}
@@ -198,16 +196,10 @@ func (h *handler) figures(ctx context.Context, id store.BucketID) Figures {
 	return f
 }
 
-// limitOf is the parameter limit.
-func limitOf(r *http.Request, usual, most int) (int, error) {
-	n, err := number(r, "limit")
-	if err != nil {
-		return 0, err
-	}
-	if n == 0 {
-		n = uint64(usual)
-	}
-	return int(min(n, uint64(most))), nil
+// limitOf is a parameter that bounds the answer; usual where it is 0 or absent.
+func limitOf(r *http.Request, name string, usual, most int) (int, error) {
+	n, err := number(r, name)
+	return int(min(cmp.Or(n, uint64(usual)), uint64(most))), err
 }
 
 // Shape is the map of a bucket as bars: neighbouring ranges put together.
@@ -232,23 +224,16 @@ const (
 )
 
 func (h *handler) shape(r *http.Request) (any, error) {
-	if err := h.leads(r.Context()); err != nil {
-		return nil, err
-	}
 	q := r.URL.Query()
-	bars, err := number(r, "bars")
+	bars, err := limitOf(r, "bars", barsShown, mostBars)
 	if err != nil {
 		return nil, err
 	}
-	if bars == 0 {
-		bars = barsShown
-	}
-	name := q.Get("bucket")
-	id, err := h.bucket(r.Context(), name)
+	name, id, err := h.asked(r)
 	if err != nil {
 		return nil, err
 	}
-	c := newBars(int(min(bars, mostBars)), h.o.Balance.Policy.MaxRows, h.o.Balance.Policy.MinRows)
+	c := newBars(bars, h.o.Balance.Policy.MaxRows, h.o.Balance.Policy.MinRows)
 	end := []byte(q.Get("end"))
 	out := Shape{Bucket: name, Limits: h.limits()}
 	out.Epoch, err = h.Balancer().Look(r.Context(), id, []byte(q.Get("start")), func(x balancer.Seen) error {
@@ -348,11 +333,8 @@ const (
 )
 
 func (h *handler) ranges(r *http.Request) (any, error) {
-	if err := h.leads(r.Context()); err != nil {
-		return nil, err
-	}
 	q := r.URL.Query()
-	limit, err := limitOf(r, rangesShown, mostRanges)
+	limit, err := limitOf(r, "limit", rangesShown, mostRanges)
 	if err != nil {
 		return nil, err
 	}
@@ -360,8 +342,7 @@ func (h *handler) ranges(r *http.Request) (any, error) {
 	if only != "" && only != "notable" {
 		return nil, store.Errorf(store.InvalidArgument, "only is notable, or absent, not %q", only)
 	}
-	name := q.Get("bucket")
-	id, err := h.bucket(r.Context(), name)
+	name, id, err := h.asked(r)
 	if err != nil {
 		return nil, err
 	}
@@ -383,13 +364,11 @@ func (h *handler) ranges(r *http.Request) (any, error) {
 			one.To = x.Place.To.String()
 		}
 		for i := range jobs {
-			if j := &jobs[i]; j.Bucket == id && j.Ended.IsZero() {
-				for k := range j.Goals {
-					g := &j.Goals[k]
-					if bytes.Compare(x.Start, g.Start) >= 0 && (len(g.End) == 0 || bytes.Compare(x.Start, g.End) < 0) {
-						one.Job = j.ID
-					}
-				}
+			moves := func(g scheduler.GoalState) bool {
+				return store.Within(x.Start, store.Bounds{Start: g.Start, End: g.End})
+			}
+			if j := &jobs[i]; j.Bucket == id && j.Ended.IsZero() && slices.ContainsFunc(j.Goals, moves) {
+				one.Job = j.ID
 			}
 		}
 		out.Ranges = append(out.Ranges, one)

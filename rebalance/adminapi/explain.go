@@ -21,14 +21,7 @@ func (c *Client) Explain(ctx context.Context, bucket string) (e Explanation, err
 }
 
 func (h *handler) explain(r *http.Request) (any, error) {
-	if err := h.Leads(r.Context()); err != nil {
-		return nil, err
-	}
-	if h.Balancer() == nil {
-		return nil, errNoBalancer
-	}
-	bucket := r.URL.Query().Get("bucket")
-	id, err := h.bucket(r.Context(), bucket)
+	bucket, id, err := h.asked(r)
 	if err != nil {
 		return nil, err
 	}

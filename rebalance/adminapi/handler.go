@@ -29,30 +29,30 @@ func New(r *rebalance.Rebalancer) http.Handler {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", h.serve(h.status))
-	mux.HandleFunc("GET /v1/buckets", h.serve(h.buckets))
-	mux.HandleFunc("GET /v1/shape", h.serve(h.shape))
-	mux.HandleFunc("GET /v1/ranges", h.serve(h.ranges))
-	mux.HandleFunc("GET /v1/usage", h.serve(h.usage))
-	mux.HandleFunc("GET /v1/heat", h.serve(h.heat))
-	mux.HandleFunc("GET /v1/moves", h.serve(h.moved))
+	mux.HandleFunc("GET /v1/buckets", h.serve(h.watched(h.buckets)))
+	mux.HandleFunc("GET /v1/shape", h.serve(h.watched(h.shape)))
+	mux.HandleFunc("GET /v1/ranges", h.serve(h.watched(h.ranges)))
+	mux.HandleFunc("GET /v1/usage", h.serve(h.watched(h.usage)))
+	mux.HandleFunc("GET /v1/heat", h.serve(h.watched(h.heat)))
+	mux.HandleFunc("GET /v1/moves", h.serve(h.watched(h.moved)))
 	mux.HandleFunc("GET /v1/cluster", h.serve(h.cluster))
 	mux.HandleFunc("GET /v1/events", h.events)
-	mux.HandleFunc("POST /v1/plan", h.serve(h.plan))
+	mux.HandleFunc("POST /v1/plan", h.serve(h.watched(decoded(h.plan))))
 	mux.HandleFunc("GET /v1/map", h.showMap)
 	mux.HandleFunc("GET /v1/history", h.serve(h.history))
 	mux.HandleFunc("POST /v1/verify", h.verify)
 	mux.HandleFunc("POST /v1/backup", h.backup)
 	mux.HandleFunc("POST /v1/sizes", h.sizes)
-	mux.HandleFunc("GET /v1/explain", h.serve(h.explain))
+	mux.HandleFunc("GET /v1/explain", h.serve(h.watched(h.explain)))
 	mux.HandleFunc("POST /v1/recount", h.recount)
 	mux.HandleFunc("POST /v1/layout", h.layout)
 	mux.HandleFunc("GET /v1/jobs/{id}", h.serve(h.job))
-	mux.HandleFunc("POST /v1/moves", h.serve(h.moves))
-	mux.HandleFunc("POST /v1/apply", h.serve(h.apply))
-	mux.HandleFunc("POST /v1/pause", h.serve(h.pause))
+	mux.HandleFunc("POST /v1/moves", h.serve(decoded(h.moves)))
+	mux.HandleFunc("POST /v1/apply", h.serve(decoded(h.apply)))
+	mux.HandleFunc("POST /v1/pause", h.serve(decoded(h.pause)))
 	mux.HandleFunc("POST /v1/quiet", h.quiet)
-	mux.HandleFunc("POST /v1/resume", h.serve(h.resume))
-	mux.HandleFunc("POST /v1/abort", h.serve(h.abort))
+	mux.HandleFunc("POST /v1/resume", h.serve(decoded(h.resume)))
+	mux.HandleFunc("POST /v1/abort", h.serve(decoded(h.abort)))
 	mux.HandleFunc("/v1/", func(w http.ResponseWriter, r *http.Request) {
 		fail(w, store.Errorf(store.NotFound, "there is no %s %s here", r.Method, r.URL.Path))
 	})
@@ -116,6 +116,27 @@ func (h *handler) serve(f func(r *http.Request) (any, error)) http.HandlerFunc {
 	}
 }
 
+// watched serves what only a process can that leads and watches sizes.
+func (h *handler) watched(f func(r *http.Request) (any, error)) func(r *http.Request) (any, error) {
+	return func(r *http.Request) (any, error) {
+		if err := h.leads(r.Context()); err != nil {
+			return nil, err
+		}
+		return f(r)
+	}
+}
+
+// decoded serves a request with its body.
+func decoded[T any](f func(r *http.Request, body T) (any, error)) func(r *http.Request) (any, error) {
+	return func(r *http.Request) (any, error) {
+		var body T
+		if err := decode(r, &body); err != nil {
+			return nil, err
+		}
+		return f(r, body)
+	}
+}
+
 // decode reads a request's body.
 func decode(r *http.Request, v any) error {
 	d := json.NewDecoder(io.LimitReader(r.Body, maxBody))
@@ -146,6 +167,13 @@ func (h *handler) bucket(ctx context.Context, name string) (store.BucketID, erro
 		return id, store.Errorf(store.NotFound, "there is no bucket %q", name)
 	}
 	return id, err
+}
+
+// asked finds the bucket that the parameter of a request names.
+func (h *handler) asked(r *http.Request) (name string, id store.BucketID, err error) {
+	name = r.URL.Query().Get("bucket")
+	id, err = h.bucket(r.Context(), name)
+	return name, id, err
 }
 
 // nameOf is a bucket's name, or its id if that is not known.

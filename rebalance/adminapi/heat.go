@@ -54,12 +54,8 @@ const (
 )
 
 func (h *handler) heat(r *http.Request) (any, error) {
-	if err := h.leads(r.Context()); err != nil {
-		return nil, err
-	}
 	q := r.URL.Query()
-	name := q.Get("bucket")
-	id, err := h.bucket(r.Context(), name)
+	name, id, err := h.asked(r)
 	if err != nil {
 		return nil, err
 	}
@@ -73,18 +69,11 @@ func (h *handler) heat(r *http.Request) (any, error) {
 	if w.From, err = timeOf(r, "from", w.To.Add(-heatTime)); err != nil {
 		return nil, err
 	}
-	for _, c := range [...]struct {
-		name  string
-		usual int
-		to    *int
-	}{{"width", heatWidth, &w.Width}, {"height", heatHeight, &w.Height}} {
-		n, err := number(r, c.name)
-		if err != nil {
-			return nil, err
-		}
-		if *c.to = int(min(n, heat.MostCells)); n == 0 {
-			*c.to = c.usual
-		}
+	if w.Width, err = limitOf(r, "width", heatWidth, heat.MostCells); err != nil {
+		return nil, err
+	}
+	if w.Height, err = limitOf(r, "height", heatHeight, heat.MostCells); err != nil {
+		return nil, err
 	}
 	if names := q["metric"]; len(names) > 0 {
 		if w.Metrics, err = metricsOf(names); err != nil {
@@ -206,10 +195,7 @@ type Moved struct {
 }
 
 func (h *handler) moved(r *http.Request) (any, error) {
-	if err := h.leads(r.Context()); err != nil {
-		return nil, err
-	}
-	limit, err := limitOf(r, movesShown, mostMoves)
+	limit, err := limitOf(r, "limit", movesShown, mostMoves)
 	if err != nil {
 		return nil, err
 	}

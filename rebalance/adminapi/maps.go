@@ -32,13 +32,12 @@ func (h *handler) rootAt(ctx context.Context, id store.BucketID, epoch uint64) (
 
 // showMap writes a map while it reads it, so that a map of any size takes little memory.
 func (h *handler) showMap(w http.ResponseWriter, r *http.Request) {
-	name := r.URL.Query().Get("bucket")
 	epoch, err := number(r, "epoch")
 	if err != nil {
 		fail(w, err)
 		return
 	}
-	id, err := h.bucket(r.Context(), name)
+	name, id, err := h.asked(r)
 	var root *partmap.Root
 	if err == nil {
 		root, err = h.rootAt(r.Context(), id, epoch)
@@ -95,15 +94,11 @@ func (h *handler) showMap(w http.ResponseWriter, r *http.Request) {
 
 func (h *handler) history(r *http.Request) (any, error) {
 	const most = 1000
-	limit, err := number(r, "limit")
+	limit, err := limitOf(r, "limit", most, most)
 	if err != nil {
 		return nil, err
 	}
-	if limit == 0 || limit > most {
-		limit = most
-	}
-	name := r.URL.Query().Get("bucket")
-	id, err := h.bucket(r.Context(), name)
+	name, id, err := h.asked(r)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +110,7 @@ func (h *handler) history(r *http.Request) (any, error) {
 	if limit == 1 {
 		return out, nil
 	}
-	old, err := h.o.Store.History(r.Context(), id, root.Epoch, int(limit)-1)
+	old, err := h.o.Store.History(r.Context(), id, root.Epoch, limit-1)
 	if err != nil {
 		return nil, err
 	}

@@ -10,11 +10,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-func (h *handler) moves(r *http.Request) (any, error) {
-	var m Moves
-	if err := decode(r, &m); err != nil {
-		return nil, err
-	}
+func (h *handler) moves(r *http.Request, m Moves) (any, error) {
 	id, err := h.ready(r, m.Bucket, m.DryRun)
 	if err != nil {
 		return nil, err
@@ -27,11 +23,7 @@ func (h *handler) moves(r *http.Request) (any, error) {
 }
 
 // apply does a plan's moves if the plan fits the map.
-func (h *handler) apply(r *http.Request) (any, error) {
-	var a Apply
-	if err := decode(r, &a); err != nil {
-		return nil, err
-	}
+func (h *handler) apply(r *http.Request, a Apply) (any, error) {
 	id, err := h.ready(r, a.Bucket, a.DryRun)
 	if err != nil {
 		return nil, err
@@ -101,11 +93,11 @@ func (h *handler) job(r *http.Request) (any, error) {
 }
 
 // abort drops goals that have not begun.
-func (h *handler) abort(r *http.Request) (any, error) {
+func (h *handler) abort(r *http.Request, which Which) (any, error) {
 	if err := h.Leads(r.Context()); err != nil {
 		return nil, err
 	}
-	which, id, err := h.which(r)
+	id, err := h.one(r.Context(), which.Bucket)
 	if err != nil || which.DryRun {
 		return Done{}, err
 	}

@@ -11,15 +11,6 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// which reads a request about one bucket or, with nil, about all.
-func (h *handler) which(r *http.Request) (w Which, id *store.BucketID, err error) {
-	if err := decode(r, &w); err != nil {
-		return w, nil, err
-	}
-	id, err = h.one(r.Context(), w.Bucket)
-	return w, id, err
-}
-
 // one finds a bucket; nil: all.
 func (h *handler) one(ctx context.Context, name string) (*store.BucketID, error) {
 	if name == "" {
@@ -30,11 +21,7 @@ func (h *handler) one(ctx context.Context, name string) (*store.BucketID, error)
 }
 
 // pause pauses moves. Any process can: the pause is kept in the store.
-func (h *handler) pause(r *http.Request) (any, error) {
-	var a PauseAsk
-	if err := decode(r, &a); err != nil {
-		return nil, err
-	}
+func (h *handler) pause(r *http.Request, a PauseAsk) (any, error) {
 	if !(a.ForS >= 0 && a.ForS <= 1e9) {
 		return nil, store.Errorf(store.InvalidArgument, "for_s is a number of seconds, not %v", a.ForS)
 	}
@@ -59,8 +46,8 @@ func (h *handler) pause(r *http.Request) (any, error) {
 }
 
 // resume ends a pause.
-func (h *handler) resume(r *http.Request) (any, error) {
-	which, id, err := h.which(r)
+func (h *handler) resume(r *http.Request, which Which) (any, error) {
+	id, err := h.one(r.Context(), which.Bucket)
 	if err != nil || which.DryRun {
 		return Done{}, err
 	}
@@ -74,7 +61,12 @@ func (h *handler) resume(r *http.Request) (any, error) {
 
 // quiet waits until nothing moves, while the client reads the answer.
 func (h *handler) quiet(w http.ResponseWriter, r *http.Request) {
-	_, id, err := h.which(r)
+	var which Which
+	err := decode(r, &which)
+	var id *store.BucketID
+	if err == nil {
+		id, err = h.one(r.Context(), which.Bucket)
+	}
 	if err != nil {
 		fail(w, err)
 		return

@@ -29,7 +29,7 @@ type Planned struct {
 	Plan      *plan.Plan   `json:"plan"`
 	Was       State        `json:"was"`
 	Will      State        `json:"will"`
-	Histogram []SizeBin    `json:"histogram"`
+	Histogram []plan.Bin   `json:"histogram"`
 }
 
 // State is how a layout keeps the limits.
@@ -37,13 +37,6 @@ type State struct {
 	Partitions int `json:"partitions"`
 	OverMax    int `json:"over_max"`
 	UnderMin   int `json:"under_min"`
-}
-
-// SizeBin is how many partitions have about so many rows.
-type SizeBin struct {
-	Label  string `json:"label"`
-	Before int    `json:"before"`
-	After  int    `json:"after"`
 }
 
 const (
@@ -55,14 +48,7 @@ const (
 	generations = 1 << 30 // time ends the search
 )
 
-func (h *handler) plan(r *http.Request) (any, error) {
-	var q PlanAsk
-	if err := decode(r, &q); err != nil {
-		return nil, err
-	}
-	if err := h.leads(r.Context()); err != nil {
-		return nil, err
-	}
+func (h *handler) plan(r *http.Request, q PlanAsk) (any, error) {
 	id, err := h.bucket(r.Context(), q.Bucket)
 	if err != nil {
 		return nil, err
@@ -120,7 +106,7 @@ func planned(l *plan.Layout, limits plan.Limits, p *plan.Plan, shown Limits) Pla
 	state := func(s *plan.Score) State { return State{s.Partitions, s.OverMax + s.Undividable, s.UnderMin} }
 	out := Planned{
 		Bucket: l.Bucket, Limits: shown, Before: []plan.Range{}, Plan: p, Was: state(&today), Will: state(&p.Score),
-		Histogram: []SizeBin{},
+		Histogram: append([]plan.Bin{}, plan.Histogram(l, limits, p)...),
 	}
 	for i := range l.Partitions {
 		x := &l.Partitions[i]
@@ -129,9 +115,6 @@ func planned(l *plan.Layout, limits plan.Limits, p *plan.Plan, shown Limits) Pla
 			r.Rows += q.Rows
 		}
 		out.Before = append(out.Before, r)
-	}
-	for _, b := range plan.Histogram(l, limits, p) {
-		out.Histogram = append(out.Histogram, SizeBin{b.Label, b.Before, b.After})
 	}
 	return out
 }

@@ -67,10 +67,7 @@ func (h *handler) looks(
 	w http.ResponseWriter, r *http.Request, bucket string, f func(id store.BucketID, line func(Line) error) (uint64, error),
 ) {
 	var id store.BucketID
-	err := h.Leads(r.Context())
-	if err == nil && h.Balancer() == nil {
-		err = errNoBalancer
-	}
+	err := h.leads(r.Context())
 	if err == nil {
 		id, err = h.bucket(r.Context(), bucket)
 	}

@@ -56,12 +56,9 @@ const (
 )
 
 func (h *handler) usage(r *http.Request) (any, error) {
-	if err := h.leads(r.Context()); err != nil {
-		return nil, err
-	}
 	q := r.URL.Query()
-	name, prefix, delimiter := q.Get("bucket"), q.Get("prefix"), cmp.Or(q.Get("delimiter"), "/")
-	id, err := h.bucket(r.Context(), name)
+	prefix, delimiter := q.Get("prefix"), cmp.Or(q.Get("delimiter"), "/")
+	name, id, err := h.asked(r)
 	if err != nil {
 		return nil, err
 	}

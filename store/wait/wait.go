@@ -21,6 +21,14 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	return context.Cause(ctx)
 }
 
+// Signal sends to a channel of one element, unless it has one.
+func Signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
 // Every calls f at an interval until stop, which waits for a call under way.
 func Every(d time.Duration, f func()) (stop func()) {
 	quit := make(chan struct{})
@@ -100,19 +108,21 @@ func (p *Pacer) Rate() int {
 
 // Take waits until the rows taken before are paid for, and takes n more. It fails when ctx
 // ends.
-func (p *Pacer) Take(ctx context.Context, n int) error {
+func (p *Pacer) Take(ctx context.Context, n int) error { return Sleep(ctx, p.TakeAt(time.Now(), n)) }
+
+// TakeAt is Take at a time, but returns how long to wait.
+func (p *Pacer) TakeAt(now time.Time, n int) (pause time.Duration) {
 	p.mu.Lock()
-	pause := time.Duration(0)
-	if p.rate > 0 {
-		now := time.Now()
-		if p.next.Before(now) {
-			p.next = now
-		}
-		pause = p.next.Sub(now)
-		p.next = p.next.Add(p.cost(n))
+	defer p.mu.Unlock()
+	if p.rate <= 0 {
+		return 0
 	}
-	p.mu.Unlock()
-	return Sleep(ctx, pause)
+	if p.next.Before(now) {
+		p.next = now
+	}
+	pause = p.next.Sub(now)
+	p.next = p.next.Add(p.cost(n))
+	return pause
 }
 
 // Return gives back rows that were taken and not used.

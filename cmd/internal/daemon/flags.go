@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"reflect"
 
 	"github.com/alecthomas/kong"
@@ -60,4 +61,13 @@ func Changed(flags any) (names []string) {
 		}
 	}
 	return names
+}
+
+// Input opens a file, or for - standard input, and returns its name for people.
+func Input(path string, stdin io.Reader) (in io.ReadCloser, name string, err error) {
+	if path == "-" {
+		return io.NopCloser(stdin), "standard input", nil
+	}
+	f, err := os.Open(path)
+	return f, path, err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // class orders buckets that are to be looked at: of a lower one all come first.
@@ -85,13 +86,6 @@ func newAgenda(seed uint64) *agenda {
 	return &agenda{
 		of: map[store.BucketID]*watched{}, ready: make(chan struct{}, 1), room: make(chan struct{}, 1),
 		r: rand.New(rand.NewPCG(seed, 0x6c6f6f6b)),
-	}
-}
-
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
 	}
 }
 
@@ -188,7 +182,7 @@ func (a *agenda) push(id store.BucketID, w *watched, c class, now time.Time) {
 	}
 	w.queued = c
 	a.queue[c] = append(a.queue[c], id)
-	signal(a.ready)
+	wait.Signal(a.ready)
 }
 
 // turn queues the buckets that are to be looked at soon, and at an interval all whose time has come.
@@ -242,7 +236,7 @@ func (a *agenda) take(now func() time.Time) *visit {
 				a.queue[c] = nil
 			}
 			if w := a.of[id]; w != nil && w.queued == c { // else it was taken from another queue
-				signal(a.ready) // others may have more to do
+				wait.Signal(a.ready) // others may have more to do
 				return a.visit(id, w, now())
 			}
 		}
@@ -291,7 +285,7 @@ func (a *agenda) done(v *visit, all, vain bool, now time.Time) (idle bool) {
 	a.busy--
 	if v.class == scanned {
 		a.scans--
-		signal(a.ready)
+		wait.Signal(a.ready)
 	}
 	if all && !vain && w.scan { // a scan came to it meanwhile
 		w.scan = false
@@ -300,7 +294,7 @@ func (a *agenda) done(v *visit, all, vain bool, now time.Time) (idle bool) {
 	if v.scan {
 		a.left--
 	}
-	signal(a.room)
+	wait.Signal(a.room)
 	if vain {
 		w.whole = w.whole || v.whole
 		w.spans = append(w.spans, v.spans...)

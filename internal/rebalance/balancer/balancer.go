@@ -13,6 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // Store is what a balancer reads.
@@ -170,7 +171,7 @@ func (b *Balancer) Run(ctx context.Context) error {
 	b.begin()
 	for ctx.Err() == nil {
 		if b.turn(ctx) {
-			signal(begin)
+			wait.Signal(begin)
 		}
 		if b.o.Threads.Sleep(ctx, min(soonest, max(time.Millisecond, b.o.Every/2))) != nil {
 			break

@@ -39,7 +39,7 @@ type queue struct {
 
 func (q *queue) init() {
 	q.free, q.ready, q.in = make(chan struct{}, 1), make(chan struct{}, 1), map[store.PartitionID]bool{}
-	signal(q.free)
+	wait.Signal(q.free)
 }
 
 func (q *queue) len() int {
@@ -104,7 +104,7 @@ func (b *Balancer) count(ctx context.Context) bool {
 	if b.o.Threads.Wait(ctx, b.queue.free) != nil {
 		return false
 	}
-	begun := sync.OnceFunc(func() { signal(b.queue.free) })
+	begun := sync.OnceFunc(func() { wait.Signal(b.queue.free) })
 	x, ok := b.queue.take()
 	for ; !ok; x, ok = b.queue.take() {
 		if b.o.Threads.Wait(ctx, b.queue.ready) != nil {

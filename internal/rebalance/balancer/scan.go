@@ -7,6 +7,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // scan is a look at everything.
@@ -187,7 +188,7 @@ func (b *Balancer) visit(ctx context.Context) bool {
 	held := b.mover.Held(v.id)
 	if !held {
 		o, err = b.lookAt(ctx, v)
-		signal(b.queue.ready) // what is most urgent of all that it found is counted first
+		wait.Signal(b.queue.ready) // what is most urgent of all that it found is counted first
 	}
 	if store.KindOf(err) == store.NotFound { // it was deleted
 		err = nil

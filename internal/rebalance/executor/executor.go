@@ -141,7 +141,7 @@ func (x *Executor) Add(goals ...move.Goal) {
 	x.mu.Lock()
 	x.goals = append(x.goals, goals...)
 	x.mu.Unlock()
-	x.wake()
+	wait.Signal(x.news)
 }
 
 // Abort drops all goals whose moves have not begun, and returns them. Moves in flight go on.
@@ -160,14 +160,7 @@ func (x *Executor) Hold(p *pause.Pause) {
 	x.held = p
 	x.mu.Unlock()
 	if changed {
-		x.wake()
-	}
-}
-
-func (x *Executor) wake() {
-	select {
-	case x.news <- struct{}{}:
-	default:
+		wait.Signal(x.news)
 	}
 }
 

@@ -39,8 +39,12 @@ func TestPlanOfSample(t *testing.T) {
 		{ID: "new-1", Start: "m", Rows: 0, Pinned: true},
 	}, p.Ranges)
 	require.Equal(t, []plan.Move{
-		{From: "p1", To: "new-2", Start: "e", End: "f", Rows: 60, Reason: plan.Reason{Cause: plan.Split, Text: "p1 has 150 rows, over max_rows 100"}},
-		{From: "p2", To: "new-2", Start: "f", End: "h", Rows: 5, Reason: plan.Reason{Cause: plan.Merge, Text: "p2 has 5 rows, under min_rows 20: joined with its neighbours"}},
+		{From: "p1", To: "new-2", Start: "e", End: "f", Rows: 60,
+			Reason: plan.Reason{Cause: plan.Split, Text: "p1 has 150 rows, over max_rows 100"}},
+		{From: "p2", To: "new-2", Start: "f", End: "h", Rows: 5,
+			Reason: plan.Reason{
+				Cause: plan.Merge, Text: "p2 has 5 rows, under min_rows 20: joined with its neighbours",
+			}},
 	}, p.Moves)
 	require.Equal(t, int64(65), p.RowsMoved)
 	require.Empty(t, p.Notes)
@@ -52,23 +56,60 @@ func TestCheckFinds(t *testing.T) {
 		spoil func(p *plan.Plan)
 		want  string
 	}{
-		"bucket":         {func(p *plan.Plan) { p.Bucket = "c" }, `bucket: is "c", the layout's is "b"`},
-		"no ranges":      {func(p *plan.Plan) { p.Ranges = nil }, `partitions: there must be at least one`},
-		"gap below":      {func(p *plan.Plan) { p.Ranges[0].Start = "a" }, `partitions[0].start: is "a": no partition holds the keys below it`},
-		"order":          {func(p *plan.Plan) { p.Ranges[2].Start = "e" }, `partitions[2].start: is "e", not above the start before it, "e"`},
-		"cut":            {func(p *plan.Plan) { p.Ranges[1].Start = "d" }, `partitions[1].start: is "d": neither the key of a quantum nor a start of the layout`},
-		"pin":            {func(p *plan.Plan) { p.Ranges = p.Ranges[:3] }, `partitions: none starts at "m", which partitions[3] of the layout pins`},
-		"rows":           {func(p *plan.Plan) { p.Ranges[2].Rows++ }, `partitions[2].rows: is 21, the layout has 20 there`},
-		"over":           {func(p *plan.Plan) { p.Ranges[1].Start = "f"; p.Ranges[0].Rows = 150 }, `partitions[0].rows: is 150, over max_rows 100, and can be divided`},
-		"no id":          {func(p *plan.Plan) { p.Ranges[1].ID = "" }, `partitions[1].id: is empty`},
-		"id twice":       {func(p *plan.Plan) { p.Ranges[2].ID = "new-2" }, `partitions[2].id: "new-2" is the id of another range too`},
-		"kept twice":     {func(p *plan.Plan) { p.Ranges[1].ID = "p1" }, `partitions[1].id: "p1" is kept by partitions[0] already: an old id keeps one contiguous part`},
-		"receives above": {func(p *plan.Plan) { p.Ranges[1].Start = "f"; p.Ranges[2].Start = "i"; p.Ranges[1].ID = "p2" }, `partitions[1].id: "p2" receives keys: it held ["f", "h") and would hold ["f", "i")`},
-		"receives below": {func(p *plan.Plan) { p.Ranges[2].Start = "f" }, `partitions[2].id: "p3" receives keys: it held ["h", "m") and would hold ["f", "m")`},
-		"move missing":   {func(p *plan.Plan) { p.Moves = p.Moves[:1] }, `moves: are 1, must be 2: one for each part of an old range that changes its partition`},
-		"move wrong":     {func(p *plan.Plan) { p.Moves[1].End = "i" }, `moves[1]: is {From:p2 To:new-2 Start:f End:i Rows:5 Reason:: }, must be {From:p2 To:new-2 Start:f End:h Rows:5 Reason:: }`},
-		"no reason":      {func(p *plan.Plan) { p.Moves[1].Reason = plan.Reason{} }, `moves[1].reason: is empty`},
-		"sum":            {func(p *plan.Plan) { p.RowsMoved-- }, `rows_moved: is 64, the moves have 65`},
+		"bucket":    {func(p *plan.Plan) { p.Bucket = "c" }, `bucket: is "c", the layout's is "b"`},
+		"no ranges": {func(p *plan.Plan) { p.Ranges = nil }, `partitions: there must be at least one`},
+		"gap below": {
+			func(p *plan.Plan) { p.Ranges[0].Start = "a" },
+			`partitions[0].start: is "a": no partition holds the keys below it`,
+		},
+		"order": {
+			func(p *plan.Plan) { p.Ranges[2].Start = "e" },
+			`partitions[2].start: is "e", not above the start before it, "e"`,
+		},
+		"cut": {
+			func(p *plan.Plan) { p.Ranges[1].Start = "d" },
+			`partitions[1].start: is "d": neither the key of a quantum nor a start of the layout`,
+		},
+		"pin": {
+			func(p *plan.Plan) { p.Ranges = p.Ranges[:3] },
+			`partitions: none starts at "m", which partitions[3] of the layout pins`,
+		},
+		"rows": {
+			func(p *plan.Plan) { p.Ranges[2].Rows++ },
+			`partitions[2].rows: is 21, the layout has 20 there`,
+		},
+		"over": {
+			func(p *plan.Plan) { p.Ranges[1].Start = "f"; p.Ranges[0].Rows = 150 },
+			`partitions[0].rows: is 150, over max_rows 100, and can be divided`,
+		},
+		"no id": {func(p *plan.Plan) { p.Ranges[1].ID = "" }, `partitions[1].id: is empty`},
+		"id twice": {
+			func(p *plan.Plan) { p.Ranges[2].ID = "new-2" },
+			`partitions[2].id: "new-2" is the id of another range too`,
+		},
+		"kept twice": {
+			func(p *plan.Plan) { p.Ranges[1].ID = "p1" },
+			`partitions[1].id: "p1" is kept by partitions[0] already: an old id keeps one contiguous part`,
+		},
+		"receives above": {
+			func(p *plan.Plan) { p.Ranges[1].Start = "f"; p.Ranges[2].Start = "i"; p.Ranges[1].ID = "p2" },
+			`partitions[1].id: "p2" receives keys: it held ["f", "h") and would hold ["f", "i")`,
+		},
+		"receives below": {
+			func(p *plan.Plan) { p.Ranges[2].Start = "f" },
+			`partitions[2].id: "p3" receives keys: it held ["h", "m") and would hold ["f", "m")`,
+		},
+		"move missing": {
+			func(p *plan.Plan) { p.Moves = p.Moves[:1] },
+			`moves: are 1, must be 2: one for each part of an old range that changes its partition`,
+		},
+		"move wrong": {
+			func(p *plan.Plan) { p.Moves[1].End = "i" },
+			`moves[1]: is {From:p2 To:new-2 Start:f End:i Rows:5 Reason:: }, ` +
+				`must be {From:p2 To:new-2 Start:f End:h Rows:5 Reason:: }`,
+		},
+		"no reason": {func(p *plan.Plan) { p.Moves[1].Reason = plan.Reason{} }, `moves[1].reason: is empty`},
+		"sum":       {func(p *plan.Plan) { p.RowsMoved-- }, `rows_moved: is 64, the moves have 65`},
 	} {
 		l, limits := sample()
 		p, err := exact.Planner{}.Plan(context.Background(), l, limits, plan.Objective{Kind: plan.Rows})
@@ -102,7 +143,9 @@ func TestCheckedRefusesAndBounds(t *testing.T) {
 	// Today's layout with p1 halved leaves p2 under the minimum, so it may move
 	// fewer rows than the best plan that leaves none: the bound says so.
 	g := plan.NewGrid(l, limits)
-	d := plan.Draft{{Start: 0, Keep: true}, {Start: 3}, {Start: 4, Keep: true}, {Start: 5, Keep: true}, {Start: 8, Keep: true}}
+	d := plan.Draft{
+		{Start: 0, Keep: true}, {Start: 3}, {Start: 4, Keep: true}, {Start: 5, Keep: true}, {Start: 8, Keep: true},
+	}
 	lazy := planner(func(*plan.Layout) *plan.Plan { return g.Plan(d, rows) })
 	p, err := plan.Checked(&lazy, exact.Planner{}).Plan(context.Background(), l, limits, rows)
 	require.NoError(t, err)
@@ -173,6 +216,7 @@ func TestHistogramCountsEachRangeOnce(t *testing.T) {
 				over += b.After
 			}
 		}
-		require.Equal(t, []int{len(l.Partitions), len(p.Ranges), p.Score.OverMax + p.Score.Undividable}, []int{before, after, over}, "seed %d", seed)
+		require.Equal(t, []int{len(l.Partitions), len(p.Ranges), p.Score.OverMax + p.Score.Undividable},
+			[]int{before, after, over}, "seed %d", seed)
 	}
 }

@@ -31,14 +31,17 @@ func TestDecodesTheFormat(t *testing.T) {
 	l, limits, err := plan.DecodeLayout([]byte(`{"bucket":"b",
 		"limits":{"max_rows":100000,"min_rows":25000,"target_rows":60000,"max_writes_per_s":500,"horizon_s":60},
 		"partitions":[
-			{"id":"p1","start":"","end":"k","quanta":[{"key":"a","rows":1000},{"key":"b","rows":0}],"pinned":true,"writes_per_s":1.5,"growth_rows_per_s":-2},
+			{"id":"p1","start":"","end":"k","quanta":[{"key":"a","rows":1000},{"key":"b","rows":0}],"pinned":true,
+			 "writes_per_s":1.5,"growth_rows_per_s":-2},
 			{"id":"p2","start":"k"},
 			{"id":"p3","start":{"b64":"/wA="},"quanta":[{"key":{"b64":"/wA="},"rows":9007199254739992}]}]} `))
 	require.NoError(t, err)
 	k := plan.Key("k")
-	require.Equal(t, plan.Limits{MaxRows: 100000, MinRows: 25000, TargetRows: 60000, MaxWritesPerS: 500, HorizonS: 60}, limits)
+	require.Equal(t,
+		plan.Limits{MaxRows: 100000, MinRows: 25000, TargetRows: 60000, MaxWritesPerS: 500, HorizonS: 60}, limits)
 	require.Equal(t, plan.Layout{Bucket: "b", Partitions: []plan.Partition{
-		{ID: "p1", End: &k, Quanta: []plan.Quantum{{Key: "a", Rows: 1000}, {Key: "b"}}, Pinned: true, WritesPerS: 1.5, GrowthRowsPerS: -2},
+		{ID: "p1", End: &k, Quanta: []plan.Quantum{{Key: "a", Rows: 1000}, {Key: "b"}}, Pinned: true, WritesPerS: 1.5,
+			GrowthRowsPerS: -2},
 		{ID: "p2", Start: "k"},
 		{ID: "p3", Start: "\xff\x00", Quanta: []plan.Quantum{{Key: "\xff\x00", Rows: 9007199254739992}}},
 	}}, l)
@@ -86,7 +89,8 @@ func TestListsAllProblemsByPath(t *testing.T) {
 		`partitions[5].start: is "m", below the start before it, "n": partitions must be in the order of their keys`,
 	}, problems(t, `{"limits":{"max_row":1,"min_rows":1.5},
 		"partitions":[
-			{"id":"p0","start":"b","colour":{"a":[1,{}]},"quanta":[{"key":"a","rows":-1},{"key":"a","rows":99999999999999999999},{"key":"a","row":3}]},
+			{"id":"p0","start":"b","colour":{"a":[1,{}]},"quanta":[{"key":"a","rows":-1},
+				{"key":"a","rows":99999999999999999999},{"key":"a","row":3}]},
 			{"id":"p1","start":{"b64":"?"},"pinned":"yes"},
 			7,
 			{"id":"p3","id":"p4","start":null,"quanta":[{"key":"y","rows":1},{"key":"x","rows":1}]},
@@ -112,23 +116,60 @@ func TestEachProblem(t *testing.T) {
 		{wrap(one + `},`), `line 1, byte 104: not JSON: invalid character ',' at start of value`},
 		{wrap(`{"id":"","start":""}`), `partitions[0].id: is empty`},
 		{wrap(`{"id":"p","start":"a"}`), `partitions[0].start: is "a": a gap, no partition holds the keys below it`},
-		{wrap(one + `},{"id":"q","start":""}`), `partitions[1].start: is "", like the start before it: the two partitions overlap`},
+		{
+			wrap(one + `},{"id":"q","start":""}`),
+			`partitions[1].start: is "", like the start before it: the two partitions overlap`,
+		},
 		{wrap(one + `},{"id":"p","start":"m"}`), `partitions[1].id: "p" is the id of partitions[0] too`},
-		{wrap(one + `,"end":"k"},{"id":"q","start":"m"}`), `partitions[0].end: is "k": a gap, no partition holds the keys from it up to the next start, "m"`},
-		{wrap(one + `,"end":"n"},{"id":"q","start":"m"}`), `partitions[0].end: is "n", beyond the next start, "m": the two partitions overlap`},
-		{wrap(one + `,"end":""},{"id":"q","start":"m"}`), `partitions[0].end: is "", beyond the next start, "m": the two partitions overlap`},
-		{wrap(one + `,"end":"n"}`), `partitions[0].end: is "n": a gap, no partition holds the keys from it on; the last end is empty`},
-		{wrap(one + `,"quanta":[{"key":"m","rows":1}]},{"id":"q","start":"m"}`), `partitions[0].quanta[0].key: is "m", not below the next partition's start, "m": the two partitions overlap`},
-		{wrap(one + `,"quanta":[{"key":"m","rows":1},{"key":"m","rows":1}]}`), `partitions[0].quanta[1].key: is "m", like the key before it: a duplicate`},
+		{
+			wrap(one + `,"end":"k"},{"id":"q","start":"m"}`),
+			`partitions[0].end: is "k": a gap, no partition holds the keys from it up to the next start, "m"`,
+		},
+		{
+			wrap(one + `,"end":"n"},{"id":"q","start":"m"}`),
+			`partitions[0].end: is "n", beyond the next start, "m": the two partitions overlap`,
+		},
+		{
+			wrap(one + `,"end":""},{"id":"q","start":"m"}`),
+			`partitions[0].end: is "", beyond the next start, "m": the two partitions overlap`,
+		},
+		{
+			wrap(one + `,"end":"n"}`),
+			`partitions[0].end: is "n": a gap, no partition holds the keys from it on; the last end is empty`,
+		},
+		{
+			wrap(one + `,"quanta":[{"key":"m","rows":1}]},{"id":"q","start":"m"}`),
+			`partitions[0].quanta[0].key: is "m", not below the next partition's start, "m": ` +
+				`the two partitions overlap`,
+		},
+		{
+			wrap(one + `,"quanta":[{"key":"m","rows":1},{"key":"m","rows":1}]}`),
+			`partitions[0].quanta[1].key: is "m", like the key before it: a duplicate`,
+		},
 		{wrap(one + `,"quanta":[{"key":"m","rows":-5}]}`), `partitions[0].quanta[0].rows: is negative: -5`},
-		{wrap(one + `,"quanta":[{"key":"m","rows":-99999999999999999999}]}`), `partitions[0].quanta[0].rows: is negative: -99999999999999999999`},
-		{wrap(one + `,"quanta":[{"key":"m","rows":1e3}]}`), `partitions[0].quanta[0].rows: must be a whole number without point or exponent, is 1e3`},
-		{wrap(one + `,"quanta":[{"key":"m","rows":9223372036854775807}]}`), `partitions[0].quanta[0].rows: is 9223372036854775807, more than 9007199254740992`},
-		{wrap(one + `,"quanta":[{"key":"m","rows":9007199254740992},{"key":"n","rows":1}]}`), `partitions[0].quanta[1].rows: makes the bucket larger than 9007199254740992 rows`},
+		{
+			wrap(one + `,"quanta":[{"key":"m","rows":-99999999999999999999}]}`),
+			`partitions[0].quanta[0].rows: is negative: -99999999999999999999`,
+		},
+		{
+			wrap(one + `,"quanta":[{"key":"m","rows":1e3}]}`),
+			`partitions[0].quanta[0].rows: must be a whole number without point or exponent, is 1e3`,
+		},
+		{
+			wrap(one + `,"quanta":[{"key":"m","rows":9223372036854775807}]}`),
+			`partitions[0].quanta[0].rows: is 9223372036854775807, more than 9007199254740992`,
+		},
+		{
+			wrap(one + `,"quanta":[{"key":"m","rows":9007199254740992},{"key":"n","rows":1}]}`),
+			`partitions[0].quanta[1].rows: makes the bucket larger than 9007199254740992 rows`,
+		},
 		{wrap(one + `,"writes_per_s":-1}`), `partitions[0].writes_per_s: is negative: -1`},
 		{wrap(one + `,"growth_rows_per_s":-1e13}`), `partitions[0].growth_rows_per_s: is -1e+13, beyond 1e+12`},
 		{wrap(one + `,"node":"n1"}`), `partitions[0].node: unknown field`},
-		{wrap(`{"id":"p","start":"` + strings.Repeat("a", 65536) + `"}`), `partitions[0].start: has 65536 bytes, more than 65535`},
+		{
+			wrap(`{"id":"p","start":"` + strings.Repeat("a", 65536) + `"}`),
+			`partitions[0].start: has 65536 bytes, more than 65535`,
+		},
 		{limits(`{"max_rows":0}`), `limits.max_rows: is 0, must be at least 1`},
 		{limits(`{"max_rows":9007199254740993}`), `limits.max_rows: is 9007199254740993, more than 9007199254740992`},
 		{limits(`{"max_rows":5,"min_rows":6}`), `limits.min_rows: is 6, above max_rows, which is 5`},
@@ -141,8 +182,15 @@ func TestEachProblem(t *testing.T) {
 		{`{"limits":{"max_rows":5,"":5},"partitions":[` + one + `}]}`, `limits."": unknown field`},
 		{wrap(one + `,"pinned":true,"pinned":true}`), `partitions[0].pinned: is given twice`},
 		{wrap(one + `,"pinned":null}`), `partitions[0].pinned: must be true or false, is null`},
-		{wrap("{\"id\":\"\xff\",\"start\":\"\"}"), `partitions[0].id: line 1, byte 90: invalid UTF-8: write such a key as {"b64":"..."}`},
-		{wrap(`{"id":"p\\\ud83d\ude00","start":""},{"id":"q","start":"\ude00"}`), "partitions[1].start: line 1, byte 138: invalid surrogate pair `\\ude00\"}]}` in string: write such a key as {\"b64\":\"...\"}"},
+		{
+			wrap("{\"id\":\"\xff\",\"start\":\"\"}"),
+			`partitions[0].id: line 1, byte 90: invalid UTF-8: write such a key as {"b64":"..."}`,
+		},
+		{
+			wrap(`{"id":"p\\\ud83d\ude00","start":""},{"id":"q","start":"\ude00"}`),
+			"partitions[1].start: line 1, byte 138: invalid surrogate pair `\\ude00\"}]}` in string: " +
+				"write such a key as {\"b64\":\"...\"}",
+		},
 	} {
 		got := problems(t, c.layout)
 		require.NotEmpty(t, got, c.layout)

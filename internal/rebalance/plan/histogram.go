@@ -4,8 +4,9 @@ import "fmt"
 
 // A Bin of a histogram counts ranges whose rows lie in an interval.
 type Bin struct {
-	Label         string
-	Before, After int
+	Label  string `json:"label"`
+	Before int    `json:"before"`
+	After  int    `json:"after"`
 }
 
 // steps are how many bins the rows within the limits are divided into.

@@ -70,23 +70,15 @@ func (w *Weights) Set(term string, weight float64) error {
 	if !(weight >= 0 && weight <= maxRate) {
 		return fmt.Errorf("the weight of %s must be between 0 and %g, is %g", term, maxRate, weight)
 	}
-	switch term {
-	case "rows_moved":
-		w.RowsMoved = weight
-	case "moves":
-		w.Moves = weight
-	case "ranges":
-		w.Ranges = weight
-	case "spread":
-		w.Spread = weight
-	case "forecast":
-		w.Forecast = weight
-	case "load":
-		w.Load = weight
-	default:
+	of := map[string]*float64{
+		"rows_moved": &w.RowsMoved, "moves": &w.Moves, "ranges": &w.Ranges, "spread": &w.Spread, "forecast": &w.Forecast,
+		"load": &w.Load,
+	}[term]
+	if of == nil {
 		return fmt.Errorf("the full objective has no term %q: it has rows_moved, moves, ranges, spread, forecast and load",
 			term)
 	}
+	*of = weight
 	return nil
 }
 

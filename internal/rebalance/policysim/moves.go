@@ -13,6 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // mover carries out the moves that a balancer submits: package move decides what is due, as it does for a scheduler and
@@ -20,12 +21,12 @@ import (
 type mover struct {
 	w *world
 	// pace limits the rows copied and compared, counting those counted and swept.
-	pace, counting pacer
+	pace, counting *wait.Pacer
 	// taken are the rows of a page that is about to be counted.
 	taken int
 	// decisions are those of which the moves are submitted next, by the start of their range.
 	decisions map[store.BucketID]map[string]policy.Why
-	jobs      []*scheduler.Job // that have not ended
+	jobs      scheduler.Jobs // that have not ended
 	ended     map[string]*scheduler.Job
 	sent      int
 	active    []*bucket // with moves
@@ -48,32 +49,9 @@ const (
 
 func newMover(w *world) mover {
 	return mover{
-		w: w, pace: pacer{rate: w.s.Pace}, counting: pacer{rate: countedFor * w.s.Pace},
+		w: w, pace: wait.NewPacer(w.s.Pace), counting: wait.NewPacer(countedFor * w.s.Pace),
 		ended: map[string]*scheduler.Job{}, decisions: map[store.BucketID]map[string]policy.Why{},
 	}
-}
-
-// pacer is a wait.Pacer in virtual time.
-type pacer struct {
-	rate int
-	next time.Time // when the rows taken so far are paid for
-}
-
-// take takes rows, and says when they may be read.
-func (p *pacer) take(now time.Time, rows int) time.Time {
-	at := p.next
-	if at.Before(now) {
-		at = now
-	}
-	p.next = at.Add(p.cost(rows))
-	return at
-}
-
-// giveBack gives back rows that were taken and not used.
-func (p *pacer) giveBack(rows int) { p.next = p.next.Add(-p.cost(rows)) }
-
-func (p *pacer) cost(rows int) time.Duration {
-	return time.Duration(rows) * time.Second / time.Duration(p.rate)
 }
 
 // moving is the moves of a bucket.
@@ -150,46 +128,27 @@ func (m *mover) Job(id string) (scheduler.Job, bool) {
 		delete(m.ended, id)
 		return *j, true
 	}
-	for _, j := range m.jobs {
-		if j.ID == id {
-			s := *j
-			s.Goals = slices.Clone(j.Goals)
-			return s, true
-		}
+	j := m.jobs.Find(id)
+	if j == nil {
+		return scheduler.Job{}, false
 	}
-	return scheduler.Job{}, false
+	s := *j
+	s.Goals = slices.Clone(j.Goals)
+	return s, true
 }
 
 // Held implements balancer.Mover.
-func (m *mover) Held(id store.BucketID) bool {
-	for _, j := range m.jobs {
-		if j.Bucket == id && slices.ContainsFunc(j.Goals, func(g scheduler.GoalState) bool { return g.Stage == scheduler.Waiting }) {
-			return true
-		}
-	}
-	return false
-}
+func (m *mover) Held(id store.BucketID) bool { return m.jobs.Waiting(id) }
 
 // InFlight implements balancer.Mover.
-func (m *mover) InFlight() (partitions int, rows int64) {
-	for _, j := range m.jobs {
-		for i := range j.Goals {
-			if g := &j.Goals[i]; (g.Stage == scheduler.Waiting || g.Stage == scheduler.Begun) && g.Copies > 0 {
-				partitions += len(g.Cuts) + 2
-				rows += g.Copies
-			}
-		}
-	}
-	return partitions, rows
-}
+func (m *mover) InFlight() (partitions int, rows int64) { return m.jobs.InFlight() }
 
 // KeepUp implements balancer.Mover: nothing slows moves down.
 func (m *mover) KeepUp(store.BucketID, int) {}
 
 // Pace implements balancer.Mover.
 func (m *mover) Pace(ctx context.Context, rows int) error {
-	now := m.w.now()
-	err := m.w.sleep(ctx, m.counting.take(now, rows).Sub(now))
+	err := m.w.sleep(ctx, m.counting.TakeAt(m.w.now(), rows))
 	m.taken = rows
 	return err
 }
@@ -210,7 +169,7 @@ func (s scanned) Slice(
 		each := max(1, 1000*int(m.w.s.MaxRows)/programRows)
 		least := max(1, 100*int(m.w.s.MaxRows)/programRows)
 		read := max(least, (len(page.Rows)+each-1)/each*each)
-		m.counting.giveBack(max(0, m.taken-read))
+		m.counting.Return(max(0, m.taken-read))
 		m.taken = 0
 	}
 	return page, err
@@ -388,27 +347,17 @@ func (m *mover) look(ctx context.Context, b *bucket) (changed bool, err error) {
 
 // goal changes the stage of a goal in the jobs that want it.
 func (m *mover) goal(b *bucket, g *move.Goal, to scheduler.Stage) {
+	m.jobs.Change(b.id, g, m.w.now(), func(_ *scheduler.Job, x *scheduler.GoalState) {
+		if x.Stage = to; to == scheduler.Refused {
+			x.Err = store.Errorf(store.InvalidArgument, "it does not fit the map")
+		}
+	})
 	m.jobs = slices.DeleteFunc(m.jobs, func(j *scheduler.Job) bool {
-		if j.Bucket != b.id {
+		if j.Ended.IsZero() {
 			return false
 		}
-		over := true
-		for i := range j.Goals {
-			x := &j.Goals[i]
-			open := x.Stage == scheduler.Waiting || x.Stage == scheduler.Begun
-			if open && x.Goal.Equal(g) {
-				if x.Stage = to; to == scheduler.Refused {
-					x.Err = store.Errorf(store.InvalidArgument, "it does not fit the map")
-				}
-				open = to == scheduler.Begun
-			}
-			over = over && !open
-		}
-		if over {
-			j.Ended = m.w.now()
-			m.ended[j.ID] = j
-		}
-		return over
+		m.ended[j.ID] = j
+		return true
 	})
 }
 
@@ -483,13 +432,13 @@ func (m *mover) goOn(ctx context.Context, b *bucket, k *work) (over bool, err er
 
 // page reads a page of a copy, a comparison or a sweep, as soon as the pace allows it.
 func (m *mover) page(ctx context.Context, b *bucket, k *work, t *move.Task) (over bool, err error) {
-	pace, limit := &m.pace, max(1, int(m.w.s.MaxRows/pages))
+	pace, limit := m.pace, max(1, int(m.w.s.MaxRows/pages))
 	if t.Phase == partmap.Settled {
-		pace = &m.counting
+		pace = m.counting
 	}
 	if !k.begun {
 		k.begun = true
-		if k.at = pace.take(m.w.now(), limit); k.at.After(m.w.now()) {
+		if k.at = m.w.now().Add(pace.TakeAt(m.w.now(), limit)); k.at.After(m.w.now()) {
 			return false, nil
 		}
 	}
@@ -499,7 +448,7 @@ func (m *mover) page(ctx context.Context, b *bucket, k *work, t *move.Task) (ove
 	if err != nil {
 		return false, err
 	}
-	pace.giveBack(limit - len(page.Rows))
+	pace.Return(limit - len(page.Rows))
 	switch t.Phase {
 	case partmap.Copying:
 		for i := range page.Rows {
@@ -522,7 +471,7 @@ func (m *mover) page(ctx context.Context, b *bucket, k *work, t *move.Task) (ove
 		return true, nil
 	}
 	k.rest.Start, k.rest.StartExclusive = page.Rows[len(page.Rows)-1].Key, true
-	k.at = pace.take(m.w.now(), limit)
+	k.at = m.w.now().Add(pace.TakeAt(m.w.now(), limit))
 	return false, nil
 }
 
@@ -541,7 +490,7 @@ func (m *mover) copied(b *bucket, t *move.Task, rows int64) {
 		}
 	}
 	for _, r := range b.moves.why[t.Batch] {
-		if string(r.span.Start) <= string(t.Range.Start) && (len(r.span.End) == 0 || string(t.Range.Start) < string(r.span.End)) {
+		if store.Within(t.Range.Start, store.Bounds{Start: r.span.Start, End: r.span.End}) {
 			b.group.cause(r.why, rows)
 			return
 		}

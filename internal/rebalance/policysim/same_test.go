@@ -128,10 +128,9 @@ func (w *timed) InFlight() (int, int64) {
 // Pace implements balancer.Mover.
 func (w *timed) Pace(ctx context.Context, rows int) error {
 	w.mu.Lock()
-	now := w.now()
-	at := w.counting.take(now, rows)
+	pause := w.counting.TakeAt(w.now(), rows)
 	w.mu.Unlock()
-	return w.sleep(ctx, at.Sub(now))
+	return w.sleep(ctx, pause)
 }
 
 // timedStore is a balancer's view of the store of a world.

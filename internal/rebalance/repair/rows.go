@@ -23,33 +23,29 @@ type place struct {
 
 // span is the keys of one range; an empty end is plus infinity.
 type span struct {
-	start, end []byte
-	markers    bool // there may be some
-	leaving    bool // readers look at the destination only, and this is the source
+	store.Bounds
+	markers bool // there may be some
+	leaving bool // readers look at the destination only, and this is the source
 }
 
 // spanOf is the span of a range in one of its partitions.
 func spanOf(rg *partmap.Range, id store.PartitionID) span {
 	return span{
-		start: rg.Start, end: rg.End, markers: rg.Phase != partmap.Settled || rg.SweepPending,
+		Bounds: store.Bounds{Start: rg.Start, End: rg.End}, markers: rg.Phase != partmap.Settled || rg.SweepPending,
 		leaving: rg.Partition == id && !rg.Phase.Rules().ReadSource,
 	}
 }
 
-func (s *span) contains(key []byte) bool {
-	return string(key) >= string(s.start) && (len(s.end) == 0 || string(key) < string(s.end))
-}
-
 // find returns the span of a key, or nil. Keys must ascend between calls.
 func (p *place) find(key []byte) *span {
-	for len(p.spans) > 0 && len(p.spans[0].end) > 0 && string(key) >= string(p.spans[0].end) {
+	for len(p.spans) > 0 && len(p.spans[0].End) > 0 && string(key) >= string(p.spans[0].End) {
 		p.spans = p.spans[1:]
 	}
-	if len(p.spans) > 0 && p.spans[0].contains(key) {
+	if len(p.spans) > 0 && store.Within(key, p.spans[0].Bounds) {
 		return &p.spans[0]
 	}
 	for i := range p.extra {
-		if p.extra[i].contains(key) {
+		if store.Within(key, p.extra[i].Bounds) {
 			return &p.extra[i]
 		}
 	}

@@ -136,10 +136,8 @@ func (g *Scheduler) forgetJobs() {
 func (g *Scheduler) Job(id string) (Job, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, j := range g.jobs {
-		if j.ID == id {
-			return g.snapshot(j), true
-		}
+	if j := g.jobs.Find(id); j != nil {
+		return g.snapshot(j), true
 	}
 	return Job{}, false
 }
@@ -226,30 +224,73 @@ func PhaseName(p partmap.Phase) string {
 	return p.String()
 }
 
-// goal changes the states of a goal in all jobs that want it and have not seen its
-// end. Scheduler.mu is held.
+// goal changes the states of a goal in all jobs that want it. Scheduler.mu is held.
 func (g *Scheduler) goal(id store.BucketID, goal *move.Goal, change func(*GoalState)) {
-	for _, j := range g.jobs {
+	g.jobs.Change(id, goal, time.Now(), func(j *Job, s *GoalState) {
+		before := s.Stage
+		if change(s); s.Stage != before && g.o.Moved != nil {
+			g.o.Moved(j, s)
+		}
+	})
+}
+
+// Jobs are those that a mover knows, from the oldest.
+type Jobs []*Job
+
+// Find returns a job by its id; nil: there is none.
+func (js Jobs) Find(id string) *Job {
+	if i := slices.IndexFunc(js, func(j *Job) bool { return j.ID == id }); i >= 0 {
+		return js[i]
+	}
+	return nil
+}
+
+// Change changes the states of a bucket's goal in all jobs that want it and have not seen its end.
+func (js Jobs) Change(id store.BucketID, goal *move.Goal, now time.Time, change func(*Job, *GoalState)) {
+	for _, j := range js {
 		if j.Bucket != id || !j.Ended.IsZero() {
 			continue
 		}
 		over := true
 		for i := range j.Goals {
 			s := &j.Goals[i]
-			if before := s.Stage; !before.ended() && s.Goal.Equal(goal) {
-				if change(s); s.Stage != before && g.o.Moved != nil {
-					g.o.Moved(j, s)
-				}
+			if !s.Stage.ended() && s.Goal.Equal(goal) {
+				change(j, s)
 			}
 			over = over && s.Stage.ended()
 		}
 		if over {
-			j.Ended = time.Now()
+			j.Ended = now
 			for i := range j.Goals {
 				j.add(&j.Goals[i])
 			}
 		}
 	}
+}
+
+// Waiting reports whether there are goals for a bucket that have not begun.
+func (js Jobs) Waiting(id store.BucketID) bool {
+	return slices.ContainsFunc(js, func(j *Job) bool {
+		return j.Bucket == id && j.Ended.IsZero() &&
+			slices.ContainsFunc(j.Goals, func(s GoalState) bool { return s.Stage == Waiting })
+	})
+}
+
+// InFlight are how many partitions take part in the moves of jobs that have not ended, and the rows that those have
+// still to copy.
+func (js Jobs) InFlight() (partitions int, rows int64) {
+	for _, j := range js {
+		if !j.Ended.IsZero() {
+			continue
+		}
+		for i := range j.Goals {
+			if s := &j.Goals[i]; !s.Stage.ended() && s.Copies > 0 {
+				partitions += len(s.Cuts) + 2
+				rows += s.Copies
+			}
+		}
+	}
+	return partitions, rows
 }
 
 // end refuses goals. Scheduler.mu is held.
@@ -264,39 +305,15 @@ func (g *Scheduler) end(id store.BucketID, goals []move.Goal, err error) {
 func (g *Scheduler) Held(id store.BucketID) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if _, paused := g.gate.Paused(&g.pauses, id); paused {
-		return true
-	}
-	for _, j := range g.jobs {
-		if j.Bucket != id || !j.Ended.IsZero() {
-			continue
-		}
-		for i := range j.Goals {
-			if j.Goals[i].Stage == Waiting {
-				return true
-			}
-		}
-	}
-	return false
+	_, paused := g.gate.Paused(&g.pauses, id)
+	return paused || g.jobs.Waiting(id)
 }
 
-// InFlight are how many partitions take part in the moves of jobs that have not ended,
-// and the rows that those have still to copy.
+// InFlight is that of the jobs.
 func (g *Scheduler) InFlight() (partitions int, rows int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, j := range g.jobs {
-		if !j.Ended.IsZero() {
-			continue
-		}
-		for i := range j.Goals {
-			if s := &j.Goals[i]; !s.Stage.ended() && s.Copies > 0 {
-				partitions += len(s.Cuts) + 2
-				rows += s.Copies
-			}
-		}
-	}
-	return partitions, rows
+	return g.jobs.InFlight()
 }
 
 // countedFor is how many rows may be counted, or swept over, in the time in which one may

@@ -36,10 +36,6 @@ type Options struct {
 	// second, in all buckets together; 0: as many as possible, without regard to
 	// others. Below it the rate follows the store's latency.
 	RowsPerSecond int
-	// ScanEvery is the pause between two scans of all roots, default 10 minutes.
-	ScanEvery time.Duration
-	// KeepEpochs is how many replaced roots of each bucket are kept, default 100.
-	KeepEpochs uint64
 	// Executor are the options of each executor; its Pace and Observe are the
 	// manager's.
 	Executor executor.Options
@@ -53,12 +49,6 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	if o.Buckets <= 0 {
 		o.Buckets = 8
-	}
-	if o.ScanEvery <= 0 {
-		o.ScanEvery = 10 * time.Minute
-	}
-	if o.KeepEpochs == 0 {
-		o.KeepEpochs = 100
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -85,7 +75,7 @@ type Scheduler struct {
 	run     *run // nil while Run does not run
 	buckets map[store.BucketID]*bucket
 	pauses  pause.State // as it was looked at last
-	jobs    []*Job
+	jobs    Jobs
 	lastJob uint64
 	scanned Scan
 }
@@ -118,8 +108,11 @@ type bucket struct {
 }
 
 const (
-	// rootsPerSecond is the pace of a scan.
+	// scanEvery is the pause between two scans of all roots, rootsPerSecond the pace of one.
+	scanEvery      = 10 * time.Minute
 	rootsPerSecond = 200
+	// keepEpochs is how many replaced roots of each bucket are kept.
+	keepEpochs = 100
 	// keepJobs is how many jobs that have ended are kept.
 	keepJobs = 100
 )
@@ -183,12 +176,7 @@ func (g *Scheduler) Run(ctx context.Context) error {
 	return store.Wrap("move the ranges of buckets", context.Cause(ctx))
 }
 
-func (g *Scheduler) tell() {
-	select {
-	case g.events <- struct{}{}:
-	default:
-	}
-}
+func (g *Scheduler) tell() { wait.Signal(g.events) }
 
 // want has a bucket looked at.
 func (g *Scheduler) want(id store.BucketID) {

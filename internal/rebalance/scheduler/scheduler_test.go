@@ -316,7 +316,7 @@ func TestNothingChangesInQuiet(t *testing.T) {
 				require.NoError(t, err)
 				faults.Enable(true)
 				all = append(all, faults)
-				g := scheduler.New(s, slow{c.Maps(), seed + 100*round + uint64(i)}, scheduler.Options{ScanEvery: time.Minute})
+				g := scheduler.New(s, slow{c.Maps(), seed + 100*round + uint64(i)}, scheduler.Options{})
 				work.Go(func() { _ = g.Run(ctx) })
 				own := rand.New(rand.NewPCG(seed+round, uint64(i)))
 				work.Go(func() {
@@ -373,11 +373,11 @@ func TestAClosingBucketLeftBehindIsOpenedAgain(t *testing.T) {
 		change, err := partmap.WithState(root, partmap.Closing, f.c.Maps().Stamp())
 		require.NoError(t, err)
 		require.NoError(t, f.c.Maps().Swap(t.Context(), change))
-		g := scheduler.New(f.s, f.c.Maps(), scheduler.Options{ScanEvery: 10 * time.Second})
+		g := scheduler.New(f.s, f.c.Maps(), scheduler.Options{})
 		end := runs(t, g)
 		time.Sleep(40 * time.Second)
 		require.Error(t, f.c.Bucket(name(0)).Put(t.Context(), key(0), nil), "somebody may be deleting it")
-		time.Sleep(40 * time.Second)
+		time.Sleep(10 * time.Minute) // until the next scan
 		require.NoError(t, f.c.Bucket(name(0)).Put(t.Context(), key(0), nil))
 		end()
 	})
@@ -389,7 +389,15 @@ func TestTidiesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, memstore.New(), 1, 0)
 		id := f.ids[0]
-		g := scheduler.New(f.s, f.c.Maps(), scheduler.Options{KeepEpochs: 5, ScanEvery: 1000 * time.Hour})
+		const kept = 100
+		for epoch := range 2 * kept {
+			root, err := f.c.Maps().Load(t.Context(), id)
+			require.NoError(t, err)
+			change, err := partmap.WithState(root, []partmap.State{partmap.Closing, partmap.Open}[epoch%2], f.c.Maps().Stamp())
+			require.NoError(t, err)
+			require.NoError(t, f.c.Maps().Swap(t.Context(), change))
+		}
+		g := scheduler.New(f.s, f.c.Maps(), scheduler.Options{})
 		end := runs(t, g)
 		var cuts [][]byte
 		for i := range 150 {
@@ -404,12 +412,12 @@ func TestTidiesUp(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		require.Greater(t, nodes(), 1)
-		time.Sleep(2 * time.Hour)
+		time.Sleep(64 * time.Minute) // the scans are in the 60th minute, when it is too early, and in the 70th
 		require.Equal(t, 1, nodes())
 		require.Len(t, f.cuts(id), 147)
 		old, err := f.s.History(t.Context(), id, 0, 1000)
 		require.NoError(t, err)
-		require.Len(t, old, 5)
+		require.Len(t, old, kept)
 		end()
 
 		// Another process does not know since when nodes have no name.

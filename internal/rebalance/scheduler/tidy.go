@@ -39,11 +39,11 @@ func (g *Scheduler) collectAfter() time.Duration {
 
 // forget drops the oldest of the replaced roots.
 func (g *Scheduler) forget(ctx context.Context, root *partmap.Root) error {
-	if root.Epoch <= g.o.KeepEpochs {
+	if root.Epoch <= keepEpochs {
 		return nil
 	}
 	// Forgetting costs a tombstone in some stores, also where there is nothing.
-	before := root.Epoch - g.o.KeepEpochs
+	before := root.Epoch - keepEpochs
 	old, err := g.store.History(ctx, root.Bucket, before, 1)
 	if err != nil || len(old) == 0 {
 		return err
@@ -67,7 +67,7 @@ type Scan struct {
 func (g *Scheduler) scanAll(ctx context.Context) {
 	for ctx.Err() == nil {
 		g.scan(ctx)
-		if wait.Sleep(ctx, g.o.ScanEvery) != nil {
+		if wait.Sleep(ctx, scanEvery) != nil {
 			return
 		}
 	}

@@ -168,6 +168,7 @@ func TestPagesCannotCommand(t *testing.T) {
 
 // TestFailedTriesAreSlow and logged, and don't keep out who has the token.
 func TestFailedTriesAreSlow(t *testing.T) {
+	t.Parallel() // it waits for the answers to failed tries
 	url, log := serve(t, adminserver.Flags{AdminToken: token})
 	const tries = 20 // one client has so many connections
 	began := time.Now()
@@ -202,6 +203,7 @@ func TestFailedTriesAreSlow(t *testing.T) {
 }
 
 func TestAdminOverTLS(t *testing.T) {
+	t.Parallel() // it waits for the answers to failed tries
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
 	tlstest.Write(t, file("cert"), file("key"), "the first")

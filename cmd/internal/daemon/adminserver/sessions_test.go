@@ -70,6 +70,7 @@ const right = `{"token":"` + token + `"}`
 
 // TestABrowserSignsIn with the token, once, and signs out.
 func TestABrowserSignsIn(t *testing.T) {
+	t.Parallel() // it waits for the answers to failed tries
 	url, _ := serve(t, adminserver.Flags{AdminToken: token})
 	b := newBrowser(t, url)
 	s, _ := b.session("GET", "")
@@ -119,6 +120,7 @@ func TestABrowserSignsIn(t *testing.T) {
 
 // TestBadSignIns are refused, and begin no session.
 func TestBadSignIns(t *testing.T) {
+	t.Parallel() // it waits for the answers to failed tries
 	url, log := serve(t, adminserver.Flags{AdminToken: token})
 	b := newBrowser(t, url)
 	for body, code := range map[string]int{
@@ -182,6 +184,7 @@ func TestWithoutAToken(t *testing.T) {
 
 // TestTheConsoleIsServedToAll, and nothing else is.
 func TestTheConsoleIsServedToAll(t *testing.T) {
+	t.Parallel() // it waits for the answers to failed tries
 	f := adminserver.Flags{AdminToken: token}
 	access, err := f.Open(slog.New(slog.DiscardHandler))
 	require.NoError(t, err)

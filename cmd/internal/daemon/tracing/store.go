@@ -46,10 +46,8 @@ type (
 
 // PutThen hides that of the embedded store.
 func (e embedded) PutThen(ctx context.Context, p store.Partition, ended func(), rows ...store.Row) error {
-	ctx, span := e.begin(ctx, "put", attribute.Int("evenkeel.rows", len(rows)))
-	err := e.belowEmbedded.PutThen(ctx, p, ended, rows...)
-	end(span, err)
-	return err
+	put := func(ctx context.Context) error { return e.belowEmbedded.PutThen(ctx, p, ended, rows...) }
+	return e.do(ctx, "put", put, attribute.Int("evenkeel.rows", len(rows)))
 }
 
 // calls makes spans of the calls of a store.Store.
@@ -60,6 +58,25 @@ type calls struct {
 
 func (c calls) begin(ctx context.Context, what string, attrs ...attribute.KeyValue) (context.Context, trace.Span) {
 	return tracing.Start(ctx, "store "+what, append(attrs, c.system)...)
+}
+
+// do makes a call below a span.
+func (c calls) do(
+	ctx context.Context, what string, call func(context.Context) error, attrs ...attribute.KeyValue,
+) error {
+	ctx, span := c.begin(ctx, what, attrs...)
+	err := call(ctx)
+	end(span, err)
+	return err
+}
+
+// get is do of a call that returns something.
+func get[T any](ctx context.Context, c calls, what string, call func(context.Context) (T, error)) (v T, err error) {
+	err = c.do(ctx, what, func(ctx context.Context) (err error) {
+		v, err = call(ctx)
+		return err
+	})
+	return v, err
 }
 
 // end ends a span; what is not found is no failure.
@@ -74,17 +91,12 @@ func end(span trace.Span, err error) {
 }
 
 func (c calls) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
-	ctx, span := c.begin(ctx, "put", attribute.Int("evenkeel.rows", len(rows)))
-	err := c.s.Put(ctx, p, rows...)
-	end(span, err)
-	return err
+	return c.do(ctx, "put", func(ctx context.Context) error { return c.s.Put(ctx, p, rows...) },
+		attribute.Int("evenkeel.rows", len(rows)))
 }
 
 func (c calls) Delete(ctx context.Context, p store.Partition, key []byte, ts store.Timestamp) error {
-	ctx, span := c.begin(ctx, "delete")
-	err := c.s.Delete(ctx, p, key, ts)
-	end(span, err)
-	return err
+	return c.do(ctx, "delete", func(ctx context.Context) error { return c.s.Delete(ctx, p, key, ts) })
 }
 
 func (c calls) Get(ctx context.Context, p store.Partition, key []byte) (store.Row, bool, error) {
@@ -105,73 +117,51 @@ func (c calls) Slice(ctx context.Context, p store.Partition, b store.Bounds, o s
 }
 
 func (c calls) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {
-	ctx, span := c.begin(ctx, "remove")
-	err := c.s.Remove(ctx, p, b, ts)
-	end(span, err)
-	return err
+	return c.do(ctx, "remove", func(ctx context.Context) error { return c.s.Remove(ctx, p, b, ts) })
 }
 
 func (c calls) Read(ctx context.Context, t store.Table, key []byte, l store.Level) (store.Record, error) {
-	ctx, span := c.begin(ctx, "read "+t.String())
-	record, err := c.s.Read(ctx, t, key, l)
-	end(span, err)
-	return record, err
+	return get(ctx, c, "read "+t.String(), func(ctx context.Context) (store.Record, error) {
+		return c.s.Read(ctx, t, key, l)
+	})
 }
 
 func (c calls) Swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
-	ctx, span := c.begin(ctx, "swap "+t.String())
-	err := c.s.Swap(ctx, t, key, old, next)
-	end(span, err)
-	return err
+	return c.do(ctx, "swap "+t.String(), func(ctx context.Context) error { return c.s.Swap(ctx, t, key, old, next) })
 }
 
 func (c calls) Scan(ctx context.Context, t store.Table, after []byte, limit int) ([][]byte, error) {
-	ctx, span := c.begin(ctx, "scan "+t.String())
-	keys, err := c.s.Scan(ctx, t, after, limit)
-	end(span, err)
-	return keys, err
+	return get(ctx, c, "scan "+t.String(), func(ctx context.Context) ([][]byte, error) {
+		return c.s.Scan(ctx, t, after, limit)
+	})
 }
 
 func (c calls) History(ctx context.Context, id store.BucketID, before uint64, limit int) ([]store.Record, error) {
-	ctx, span := c.begin(ctx, "history")
-	records, err := c.s.History(ctx, id, before, limit)
-	end(span, err)
-	return records, err
+	return get(ctx, c, "history", func(ctx context.Context) ([]store.Record, error) {
+		return c.s.History(ctx, id, before, limit)
+	})
 }
 
 func (c calls) Forget(ctx context.Context, id store.BucketID, before uint64) error {
-	ctx, span := c.begin(ctx, "forget")
-	err := c.s.Forget(ctx, id, before)
-	end(span, err)
-	return err
+	return c.do(ctx, "forget", func(ctx context.Context) error { return c.s.Forget(ctx, id, before) })
 }
 
 func (c calls) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID, blob []byte) error {
-	ctx, span := c.begin(ctx, "write node")
-	err := c.s.WriteNode(ctx, b, id, blob)
-	end(span, err)
-	return err
+	return c.do(ctx, "write node", func(ctx context.Context) error { return c.s.WriteNode(ctx, b, id, blob) })
 }
 
 func (c calls) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([]byte, error) {
-	ctx, span := c.begin(ctx, "read node")
-	blob, err := c.s.Node(ctx, b, id)
-	end(span, err)
-	return blob, err
+	return get(ctx, c, "read node", func(ctx context.Context) ([]byte, error) { return c.s.Node(ctx, b, id) })
 }
 
 func (c calls) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeID) error {
-	ctx, span := c.begin(ctx, "delete node")
-	err := c.s.DeleteNode(ctx, b, id)
-	end(span, err)
-	return err
+	return c.do(ctx, "delete node", func(ctx context.Context) error { return c.s.DeleteNode(ctx, b, id) })
 }
 
 func (c calls) ScanNodes(ctx context.Context, b store.BucketID, after store.NodeID, limit int) ([]store.NodeID, error) {
-	ctx, span := c.begin(ctx, "scan nodes")
-	ids, err := c.s.ScanNodes(ctx, b, after, limit)
-	end(span, err)
-	return ids, err
+	return get(ctx, c, "scan nodes", func(ctx context.Context) ([]store.NodeID, error) {
+		return c.s.ScanNodes(ctx, b, after, limit)
+	})
 }
 
 func (c calls) Close() error { return c.s.Close() }

@@ -101,7 +101,8 @@ func awsCode(err error) string {
 
 // hardKeys have all that signers and paths disagree about.
 func hardKeys() []string {
-	return []string{"plain", "a b", "a+b", "a%2Fb", "ü/世", "a//b", "/a", "../a", "a/./b", "~-_.!*'()", "a&b=c?d#e", "$@:;,[]{}|\\^`\"<>", "\x01", "line\nfeed"}
+	return []string{"plain", "a b", "a+b", "a%2Fb", "ü/世", "a//b", "/a", "../a", "a/./b", "~-_.!*'()",
+		"a&b=c?d#e", "$@:;,[]{}|\\^`\"<>", "\x01", "line\nfeed"}
 }
 
 func TestAWSSDKForGo(t *testing.T) {
@@ -111,7 +112,10 @@ func TestAWSSDKForGo(t *testing.T) {
 		_, err := c.CreateBucket(ctx, &s3.CreateBucketInput{Bucket: aws.String("photos")})
 		require.NoError(t, err)
 		for _, key := range hardKeys() {
-			_, err = c.PutObject(ctx, &s3.PutObjectInput{Bucket: aws.String("photos"), Key: &key, Body: strings.NewReader(key), Metadata: map[string]string{"name": "  two  spaces "}})
+			_, err = c.PutObject(ctx, &s3.PutObjectInput{
+				Bucket: aws.String("photos"), Key: &key, Body: strings.NewReader(key),
+				Metadata: map[string]string{"name": "  two  spaces "},
+			})
 			require.NoError(t, err, "%q", key)
 			got, err := c.GetObject(ctx, &s3.GetObjectInput{Bucket: aws.String("photos"), Key: &key})
 			require.NoError(t, err, "%q", key)
@@ -120,7 +124,10 @@ func TestAWSSDKForGo(t *testing.T) {
 			require.Equal(t, key, string(body))
 		}
 		for _, a := range types.ChecksumAlgorithm("").Values() {
-			_, err = c.PutObject(ctx, &s3.PutObjectInput{Bucket: aws.String("photos"), Key: aws.String("sum"), Body: strings.NewReader("body"), ChecksumAlgorithm: a})
+			_, err = c.PutObject(ctx, &s3.PutObjectInput{
+				Bucket: aws.String("photos"), Key: aws.String("sum"), Body: strings.NewReader("body"),
+				ChecksumAlgorithm: a,
+			})
 			switch a {
 			case "XXHASH64", "XXHASH3", "XXHASH128", "SHA512", "MD5":
 				require.Error(t, err, "%s is one that listd does not have", a)
@@ -128,18 +135,26 @@ func TestAWSSDKForGo(t *testing.T) {
 				require.NoError(t, err, "%s", a)
 			}
 		}
-		_, err = c.PutObject(ctx, &s3.PutObjectInput{Bucket: aws.String("photos"), Key: aws.String("unsigned"), Body: strings.NewReader("body")}, s3.WithAPIOptions(v4.SwapComputePayloadSHA256ForUnsignedPayloadMiddleware))
+		_, err = c.PutObject(ctx, &s3.PutObjectInput{
+			Bucket: aws.String("photos"), Key: aws.String("unsigned"), Body: strings.NewReader("body"),
+		}, s3.WithAPIOptions(v4.SwapComputePayloadSHA256ForUnsignedPayloadMiddleware))
 		require.NoError(t, err)
-		_, err = awsClient(s, client, "ADMIN", noKey).GetObject(ctx, &s3.GetObjectInput{Bucket: aws.String("photos"), Key: aws.String("plain")})
+		plain := &s3.GetObjectInput{Bucket: aws.String("photos"), Key: aws.String("plain")}
+		_, err = awsClient(s, client, "ADMIN", noKey).GetObject(ctx, plain)
 		require.Equal(t, "SignatureDoesNotMatch", awsCode(err))
-		_, err = awsClient(s, client, "NOBODY", noKey).GetObject(ctx, &s3.GetObjectInput{Bucket: aws.String("photos"), Key: aws.String("plain")})
+		_, err = awsClient(s, client, "NOBODY", noKey).GetObject(ctx, plain)
 		require.Equal(t, "InvalidAccessKeyId", awsCode(err))
-		_, err = awsClient(s, client, "READER", "the secret of the reader").PutObject(ctx, &s3.PutObjectInput{Bucket: aws.String("photos"), Key: aws.String("plain"), Body: strings.NewReader("x")})
+		_, err = awsClient(s, client, "READER", "the secret of the reader").PutObject(ctx, &s3.PutObjectInput{
+			Bucket: plain.Bucket, Key: plain.Key, Body: strings.NewReader("x"),
+		})
 		require.Equal(t, "AccessDenied", awsCode(err))
 
 		presign := s3.NewPresignClient(c)
 		for _, key := range hardKeys() {
-			put, err := presign.PresignPutObject(ctx, &s3.PutObjectInput{Bucket: aws.String("photos"), Key: &key, ContentType: aws.String("text/x"), Metadata: map[string]string{"a": "b"}})
+			put, err := presign.PresignPutObject(ctx, &s3.PutObjectInput{
+				Bucket: aws.String("photos"), Key: &key, ContentType: aws.String("text/x"),
+				Metadata: map[string]string{"a": "b"},
+			})
 			require.NoError(t, err)
 			requirePresigned(t, client, http.MethodPut, put.URL, put.SignedHeader, "presigned "+key, "")
 			get, err := presign.PresignGetObject(ctx, &s3.GetObjectInput{Bucket: aws.String("photos"), Key: &key})
@@ -180,7 +195,8 @@ func minioClient(t *testing.T, s *server, client *http.Client, id, secret string
 	t.Helper()
 	u, err := url.Parse(s.url)
 	require.NoError(t, err)
-	o.Creds, o.Secure, o.Transport, o.Region, o.MaxRetries = credentials.NewStaticV4(id, secret, ""), u.Scheme == "https", client.Transport, "us-east-1", 1
+	o.Creds, o.Secure, o.Transport = credentials.NewStaticV4(id, secret, ""), u.Scheme == "https", client.Transport
+	o.Region, o.MaxRetries = "us-east-1", 1
 	c, err := minio.New(u.Host, &o)
 	require.NoError(t, err)
 	return c
@@ -192,7 +208,10 @@ func TestMinioGo(t *testing.T) {
 		for name, o := range map[string]minio.Options{"chunks": {}, "trailers": {TrailingHeaders: true}} {
 			c := minioClient(t, s, client, "ADMIN", "the secret of the admin", o)
 			require.NoError(t, c.MakeBucket(ctx, name, minio.MakeBucketOptions{}))
-			for _, sum := range []minio.ChecksumType{minio.ChecksumNone, minio.ChecksumCRC32, minio.ChecksumCRC32C, minio.ChecksumSHA1, minio.ChecksumSHA256, minio.ChecksumCRC64NVME} {
+			for _, sum := range []minio.ChecksumType{
+				minio.ChecksumNone, minio.ChecksumCRC32, minio.ChecksumCRC32C, minio.ChecksumSHA1, minio.ChecksumSHA256,
+				minio.ChecksumCRC64NVME,
+			} {
 				if sum.IsSet() && !o.TrailingHeaders {
 					continue // minio-go would refuse
 				}
@@ -201,7 +220,8 @@ func TestMinioGo(t *testing.T) {
 						continue // minio-go drops the slash
 					}
 					body := strings.Repeat(key, 100)
-					_, err := c.PutObject(ctx, name, key, strings.NewReader(body), int64(len(body)), minio.PutObjectOptions{Checksum: sum, DisableMultipart: true})
+					_, err := c.PutObject(ctx, name, key, strings.NewReader(body), int64(len(body)),
+						minio.PutObjectOptions{Checksum: sum, DisableMultipart: true})
 					require.NoError(t, err, "%q %s", key, sum)
 					o, err := c.GetObject(ctx, name, key, minio.GetObjectOptions{})
 					require.NoError(t, err)
@@ -210,9 +230,11 @@ func TestMinioGo(t *testing.T) {
 					require.Equal(t, body, string(data))
 				}
 			}
-			_, err := minioClient(t, s, client, "ADMIN", noKey, o).PutObject(ctx, name, "k", strings.NewReader("v"), 1, minio.PutObjectOptions{})
+			_, err := minioClient(t, s, client, "ADMIN", noKey, o).
+				PutObject(ctx, name, "k", strings.NewReader("v"), 1, minio.PutObjectOptions{})
 			require.Equal(t, "SignatureDoesNotMatch", minio.ToErrorResponse(err).Code)
-			_, err = minioClient(t, s, client, "READER", "the secret of the reader", o).PutObject(ctx, name, "k", strings.NewReader("v"), 1, minio.PutObjectOptions{})
+			_, err = minioClient(t, s, client, "READER", "the secret of the reader", o).
+				PutObject(ctx, name, "k", strings.NewReader("v"), 1, minio.PutObjectOptions{})
 			require.Equal(t, "AccessDenied", minio.ToErrorResponse(err).Code)
 
 			put, err := c.PresignedPutObject(ctx, name, "a b/ü", time.Minute)
@@ -290,17 +312,21 @@ func TestAlteredOnTheWay(t *testing.T) {
 func TestVirtualHostStyle(t *testing.T) {
 	s := serveKeys(t, s3api.Options{HostSuffixes: []string{"s3.example.test"}})
 	real := strings.TrimPrefix(s.url, "http://")
-	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, network, real)
-	}}}
+	}
+	client := &http.Client{Transport: &http.Transport{DialContext: dial}}
 	s.url = "http://s3.example.test:9000"
 	ctx := t.Context()
 	c := awsClient(s, client, "ADMIN", "the secret of the admin", func(o *s3.Options) { o.UsePathStyle = false })
 	_, err := c.CreateBucket(ctx, &s3.CreateBucketInput{Bucket: aws.String("photos")})
 	require.NoError(t, err)
-	m := minioClient(t, s, client, "ADMIN", "the secret of the admin", minio.Options{BucketLookup: minio.BucketLookupDNS})
+	m := minioClient(t, s, client, "ADMIN", "the secret of the admin",
+		minio.Options{BucketLookup: minio.BucketLookupDNS})
 	for _, key := range hardKeys() {
-		_, err := c.PutObject(ctx, &s3.PutObjectInput{Bucket: aws.String("photos"), Key: &key, Body: strings.NewReader(key)})
+		_, err := c.PutObject(ctx, &s3.PutObjectInput{
+			Bucket: aws.String("photos"), Key: &key, Body: strings.NewReader(key),
+		})
 		require.NoError(t, err, "%q", key)
 		if !strings.HasPrefix(key, "/") { // minio-go drops the slash
 			info, err := m.StatObject(ctx, "photos", key, minio.StatObjectOptions{})
@@ -308,7 +334,9 @@ func TestVirtualHostStyle(t *testing.T) {
 			require.EqualValues(t, len(key), info.Size)
 		}
 	}
-	page, err := c.ListObjectsV2(ctx, &s3.ListObjectsV2Input{Bucket: aws.String("photos"), EncodingType: types.EncodingTypeUrl})
+	page, err := c.ListObjectsV2(ctx, &s3.ListObjectsV2Input{
+		Bucket: aws.String("photos"), EncodingType: types.EncodingTypeUrl,
+	})
 	require.NoError(t, err)
 	require.Len(t, page.Contents, len(hardKeys()))
 	buckets, err := c.ListBuckets(ctx, &s3.ListBucketsInput{})
