@@ -33,6 +33,8 @@ type CleanOptions struct {
 	Pacer *wait.Pacer
 	// Before, if not nil, is told of each deed before it is done, and says whether to do it.
 	Before func(Deed) bool
+	// Report, if not nil, is told of what a pass has done so far, after each page that it has looked at.
+	Report func(Cleaned)
 }
 
 // Deed is what a cleaner does to a version or an upload.
@@ -77,6 +79,8 @@ type proof struct {
 
 // Cleaned is what a pass has done and found, in versions.
 type Cleaned struct {
+	// Rows were looked at, and Bytes are those of the versions that were finished.
+	Rows, Bytes                                           int64
 	Seen, Superseded, Proven, Finished, Unmarked, Expired int64
 	// Waiting are burned, and keep their blobs for the grace.
 	Waiting int64
@@ -85,9 +89,18 @@ type Cleaned struct {
 	Ended, Freed int64
 	// Damaged rows can't be read; they stay.
 	Damaged int64
-	// Failed steps are due again in the next pass; FirstFailure is the error of one.
+	// Failed steps are due again in the next pass; FirstFailure is the error of one, and Reasons counts
+	// them by kind.
 	Failed       int64
 	FirstFailure error
+	Reasons      map[store.Kind]int64
+}
+
+func (d *Cleaned) fail(err error) {
+	if d.Failed++; d.FirstFailure == nil {
+		d.FirstFailure, d.Reasons = err, map[store.Kind]int64{}
+	}
+	d.Reasons[store.KindOf(err)]++
 }
 
 const (
@@ -174,19 +187,21 @@ func (c *Cleaner) Pass(ctx context.Context) (done Cleaned, err error) {
 		}
 		if page.Next == "" {
 			flush(false)
-			return done, ctx.Err()
 		}
-		if err := c.pace(ctx, len(page.Items)); err != nil {
+		if err := c.pace(ctx, len(page.Items), &done); err != nil || page.Next == "" {
 			return done, err
 		}
 		q.Token = page.Next
 	}
 }
 
-// pace waits until so many rows may have been looked at.
-func (c *Cleaner) pace(ctx context.Context, rows int) error {
+// pace reports that so many rows were looked at, and waits until they may have been.
+func (c *Cleaner) pace(ctx context.Context, rows int, done *Cleaned) error {
+	if done.Rows += int64(rows); c.o.Report != nil {
+		c.o.Report(*done)
+	}
 	if c.o.Pacer == nil {
-		return nil
+		return ctx.Err()
 	}
 	return c.o.Pacer.Take(ctx, rows)
 }
@@ -279,9 +294,7 @@ func (c *Cleaner) tidy(
 		}
 		did, err := c.do(ctx, key, group, s, still)
 		if err != nil {
-			if done.Failed++; done.FirstFailure == nil {
-				done.FirstFailure = store.Wrap(s.Do.String()+" version "+group[s.Version].id.String(), err)
-			}
+			done.fail(store.Wrap(s.Do.String()+" version "+group[s.Version].id.String(), err))
 			continue
 		}
 		if !did {
@@ -294,6 +307,7 @@ func (c *Cleaner) tidy(
 			done.Proven++
 		case tidy.Finish:
 			done.Finished++
+			done.Bytes += group[s.Version].ash.size
 		case tidy.Unmark:
 			done.Unmarked++
 		case tidy.Expire:
