@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
-	"net/url"
 	"path/filepath"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/secrecy"
@@ -28,11 +26,8 @@ func (s *serveCmd) bodiesDir() (string, error) {
 		}
 		return filepath.Join(s.Data, "bodies"), nil
 	}
-	u, err := url.Parse(s.Bodies)
-	if err != nil || u.Scheme != "file" || u.Host != "" || !filepath.IsAbs(u.Path) || u.RawQuery+u.Fragment != "" {
-		return "", fmt.Errorf("--bodies %q is not file:///DIRECTORY", s.Bodies)
-	}
-	return filepath.Clean(u.Path), nil
+	dir, err := fileblobs.Directory(s.Bodies)
+	return dir, store.Wrap("--bodies", err)
 }
 
 func (s *serveCmd) openBodies(log *slog.Logger) (bodies, error) {

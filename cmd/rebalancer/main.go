@@ -67,6 +67,7 @@ type cli struct {
 	Apply    applyCmd    `cmd:"" help:"Show a plan, ask, and carry it out."`
 	Simulate simulateCmd `cmd:"" help:"${cli_simulate=}"`
 	Verify   verifyCmd   `cmd:"" help:"Check names, maps and rows, also while ranges move; repair them."`
+	Audit    auditCmd    `cmd:"" help:"Compare the versions of objects with their bodies; condemn what belongs to none."`
 	Schema   schemaCmd   `cmd:"" help:"Create and check evenkeel's tables in a Cassandra cluster."`
 
 	shell.Commands
@@ -98,10 +99,10 @@ no process leads, else they forward it to the leader.
 A setting is taken from the flags, else from the environment (EVENKEEL_ and the flag's name),
 else from the file that --config names, which listd may share.
 
-Exit codes: 0 done; 1 failed, or verify has found problems; 2 bad flags or configuration;
+Exit codes: 0 done; 1 failed, or verify or audit has found problems; 2 bad flags or configuration;
 3 the data directory or the keyspace can't be used, or the layout is invalid (all problems
 are listed, by path); 4 refused: it does not fit the state of the bucket, and nothing
-changed; or verify could not check all; 5 (pause) something still moves.`
+changed; or verify or audit could not check all; 5 (pause) something still moves.`
 
 func usageError(format string, args ...any) error { return daemon.UsageError(format, args...) }
 
