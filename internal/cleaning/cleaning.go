@@ -47,6 +47,9 @@ type Round struct {
 	Bytes   int64 `json:"bytes"`
 	// Waiting were deleted, and keep their bodies for the grace.
 	Waiting int64 `json:"waiting"`
+	// Remembered are the versions and uploads of which the cleaner knows since when they are burned or
+	// ended: it has room for 200,000.
+	Remembered int64 `json:"remembered"`
 	// Failed steps are due again in the next round; Error is that of one of them.
 	Failed int64  `json:"failed"`
 	Error  string `json:"error,omitempty"`
@@ -75,6 +78,7 @@ type Cleaning struct {
 	pacer     *wait.Pacer
 	// cleaners remember since when versions are burned.
 	cleaners map[store.BucketID]*bucketCleaner
+	memory   objects.Memory // of all of them
 
 	mu    sync.Mutex
 	state Status
@@ -231,6 +235,7 @@ func (c *Cleaning) buckets(ctx context.Context, r *Round) (paused bool, err erro
 	}
 	for id := range c.cleaners {
 		if !there[id] {
+			c.cleaners[id].Forget()
 			delete(c.cleaners, id)
 		}
 	}
@@ -260,9 +265,12 @@ func (c *Cleaning) bucket(ctx context.Context, info listing.BucketInfo, r *Round
 	cleaner := c.cleaners[info.ID]
 	if cleaner == nil || cleaner.status != status {
 		// Delete markers of a bucket that has had versions stay until they are deleted.
+		if cleaner != nil {
+			cleaner.Forget()
+		}
 		made := &bucketCleaner{status: status}
 		made.Cleaner, err = c.o.Objects.Bucket(info.Name, status != objects.Never).Cleaner(c.wide, objects.CleanOptions{
-			Pacer: c.pacer, Report: func(now objects.Cleaned) { made.report(now) },
+			Pacer: c.pacer, Memory: &c.memory, Report: func(now objects.Cleaned) { made.report(now) },
 		})
 		if err != nil {
 			return err
@@ -311,6 +319,7 @@ func (c *Cleaning) count(r *Round, before, now objects.Cleaned) {
 	r.Deleted += now.Finished - before.Finished
 	r.Bytes += now.Bytes - before.Bytes
 	r.Waiting += now.Waiting - before.Waiting
+	r.Remembered += now.Remembered - before.Remembered
 }
 
 // paused reports whether moves of a bucket are paused.

@@ -2,6 +2,7 @@ package cleaning_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"strings"
@@ -49,6 +50,8 @@ type world struct {
 	s *centres
 	c *listing.Client
 	o *objects.Objects
+	// rate is the most rows per second; 0: no limit.
+	rate int
 }
 
 func newWorld(t *testing.T) *world {
@@ -92,7 +95,8 @@ var (
 func (w *world) run(elect *leader.Options) (c *cleaning.Cleaning, stop func()) {
 	c = cleaning.New(cleaning.Options{
 		Buckets: w.c, Objects: w.o, Registers: w.s, Every: time.Minute, Leader: elect,
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		RowsPerSecond: w.rate,
+		Log:           slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	ctx, cancel := context.WithCancel(w.t.Context())
 	var running sync.WaitGroup
@@ -114,7 +118,7 @@ func TestOneCleans(t *testing.T) {
 		sa, sb := a.Status(t.Context()), b.Status(t.Context())
 		require.True(t, sa.Leading)
 		require.Equal(t, cleaning.Round{
-			Began: sa.Last.Began, Ended: sa.Last.Ended, Buckets: 2, Rows: 4, Burned: 2,
+			Began: sa.Last.Began, Ended: sa.Last.Ended, Buckets: 2, Rows: 4, Burned: 2, Remembered: 2,
 		}, *sa.Last)
 		require.False(t, sb.Leading)
 		require.Nil(t, sb.Last)
@@ -184,4 +188,33 @@ func TestPausesHold(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A pause ends a pass that is under way.
+func TestAPauseEndsAPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		for i := range 20 {
+			_, err := w.o.Bucket("photos", objects.Unversioned).
+				Put(t.Context(), fmt.Appendf(nil, "key-%d", i), strings.NewReader("body"), objects.Meta{Size: 4})
+			require.NoError(t, err)
+		}
+		w.rate = 1
+		c, stop := w.run(nil)
+		defer stop()
+		time.Sleep(70 * time.Second) // a round begins after a minute, and the second bucket has to wait for 22 s
+		require.NotNil(t, c.Status(t.Context()).Now)
+		require.Equal(t, untouched, w.ranks("videos"))
+		id, err := w.c.BucketID(t.Context(), "videos")
+		require.NoError(t, err)
+		_, _, err = pause.Set(t.Context(), w.s, &id, pause.Pause{Since: time.Now()}, time.Now())
+		require.NoError(t, err)
+		time.Sleep(5 * time.Second)
+		s := c.Status(t.Context())
+		require.Nil(t, s.Now, "the round has ended")
+		require.True(t, s.Paused)
+		require.Nil(t, s.Last, "it was not whole")
+		time.Sleep(time.Hour)
+		require.Equal(t, untouched, w.ranks("videos"))
+	})
 }
