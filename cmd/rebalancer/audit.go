@@ -23,19 +23,24 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// auditCmd compares the versions of objects with their bodies.
-type auditCmd struct {
+// objectsFlags name rows and bodies of objects.
+type objectsFlags struct {
 	Bucket               string `arg:"" optional:"" help:"${audit_bucket=}"`
 	Data                 string `placeholder:"DIR" help:"${audit_data=}"`
 	Bodies               string `placeholder:"URL" help:"${audit_bodies=}"`
 	cassandraflags.Flags `group:"With --cassandra:"`
 	Lease                time.Duration `default:"3s" group:"With --cassandra:" help:"${verify_lease=}"`
-	Condemn              bool          `env:"-" help:"${audit_condemn=}"`
-	Continue             string        `placeholder:"TOKEN" env:"-" help:"${audit_continue=}"`
 	Rate                 int           `default:"0" placeholder:"N" help:"${audit_rate=}"`
 	Format               string        `default:"text" enum:"text,json" help:"${verify_format=}"`
 	JSON                 daemon.JSON   `name:"json" env:"-" help:"Short for --format json."`
-	Progress             string        `default:"auto" enum:"auto,plain,none" help:"${verify_progress=}"`
+}
+
+// auditCmd compares the versions of objects with their bodies.
+type auditCmd struct {
+	objectsFlags
+	Condemn  bool   `env:"-" help:"${audit_condemn=}"`
+	Continue string `placeholder:"TOKEN" env:"-" help:"${audit_continue=}"`
+	Progress string `default:"auto" enum:"auto,plain,none" help:"${verify_progress=}"`
 }
 
 // Help is shown by audit --help.
@@ -69,6 +74,19 @@ it prints the token for --continue; 4 something could not be judged, or there is
 
 // Validate checks the flags.
 func (a *auditCmd) Validate() error {
+	if err := a.objectsFlags.validate(); err != nil {
+		return err
+	}
+	if a.Condemn && a.Bucket == "" {
+		return errors.New("--condemn has bodies deleted: name the bucket")
+	}
+	if _, _, ok := strings.Cut(a.Continue, ":"); a.Continue != "" && !ok {
+		return fmt.Errorf("--continue %.100q is no token of an audit", a.Continue)
+	}
+	return nil
+}
+
+func (a *objectsFlags) validate() error {
 	switch {
 	case a.Data != "" && len(a.Cassandra) > 0:
 		return errors.New("--data and --cassandra: one of them")
@@ -80,21 +98,16 @@ func (a *auditCmd) Validate() error {
 		return fmt.Errorf("%s: only with --cassandra, which is not given", strings.Join(a.Changed(), ", "))
 	case len(a.Cassandra) > 0 && a.Bodies == "":
 		return errors.New("--bodies is missing: where the servers keep the bodies of objects")
-	case a.Condemn && a.Bucket == "":
-		return errors.New("--condemn has bodies deleted: name the bucket")
 	case a.Rate < 0:
 		return errors.New("--rate is not negative")
 	case a.Lease < mapclient.MinLease || a.Lease > mapclient.MaxLease:
 		return fmt.Errorf("--lease is from %v to %v", mapclient.MinLease, mapclient.MaxLease)
 	}
-	if _, _, ok := strings.Cut(a.Continue, ":"); a.Continue != "" && !ok {
-		return fmt.Errorf("--continue %.100q is no token of an audit", a.Continue)
-	}
 	_, err := a.bodiesDir()
 	return err
 }
 
-func (a *auditCmd) bodiesDir() (string, error) {
+func (a *objectsFlags) bodiesDir() (string, error) {
 	if a.Bodies == "" {
 		return filepath.Join(a.Data, "bodies"), nil
 	}
@@ -139,7 +152,7 @@ type auditing struct {
 // Run audits, prints findings, and fails if something is wrong.
 func (a *auditCmd) Run(ctx context.Context, std stdio) error {
 	x := &auditing{auditCmd: a, out: &failing{w: std.out}, pacer: wait.NewPacer(a.Rate), at: a.Continue}
-	err := x.run(ctx, std.err)
+	err := a.open(ctx, func(o *objects.Objects, c *listing.Client) error { return x.run(ctx, o, c, std.err) })
 	x.summary(err)
 	if err != nil {
 		if x.at != "" {
@@ -183,24 +196,28 @@ func (x *auditing) summary(err error) {
 	}
 }
 
-func (x *auditing) object(v any) {
+func (x *auditing) object(v any) { printLine(x.out, v) }
+
+// printLine prints an object of JSON as a line.
+func printLine(w *failing, v any) {
 	b, err := json.Marshal(v)
 	if err == nil {
-		x.out.printf("%s\n", b)
-	} else if x.out.err == nil {
-		x.out.err = err
+		w.printf("%s\n", b)
+	} else if w.err == nil {
+		w.err = err
 	}
 }
 
-func (x *auditing) run(ctx context.Context, progress io.Writer) (err error) {
-	dir, err := x.bodiesDir()
+// open opens rows and bodies for work, which gets objects through a quorum of each data centre.
+func (a *objectsFlags) open(ctx context.Context, work func(o *objects.Objects, c *listing.Client) error) (err error) {
+	dir, err := a.bodiesDir()
 	if err != nil {
 		return usageError("%w", err)
 	}
-	if _, err := os.Stat(dir); err != nil { // an audit must not create it
+	if _, err := os.Stat(dir); err != nil { // a check must not create it
 		return fmt.Errorf("the directory of bodies: %w", err)
 	}
-	s, c, err := openStore(ctx, x.Data, &x.Flags, x.Lease)
+	s, c, err := openStore(ctx, a.Data, &a.Flags, a.Lease)
 	if err != nil {
 		return err
 	}
@@ -214,7 +231,11 @@ func (x *auditing) run(ctx context.Context, progress io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	x.wide = o.Everywhere()
+	return work(o.Everywhere(), c)
+}
+
+func (x *auditing) run(ctx context.Context, o *objects.Objects, c *listing.Client, progress io.Writer) error {
+	x.wide = o
 	began := time.Now()
 	describe := func() string {
 		x.mu.Lock()

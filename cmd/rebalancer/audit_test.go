@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/cleaning"
+	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/objects/fileblobs"
@@ -146,5 +149,60 @@ func TestAudit(t *testing.T) {
 		require.NotZero(t, code, args)
 		require.NotEqual(t, exitFailed, code, args)
 		require.Contains(t, errs, says, args)
+	}
+}
+
+func TestCleanShowsItsSteps(t *testing.T) {
+	data := t.TempDir()
+	withObjects(t, data, time.Hour, func(o *objects.Objects, c *listing.Client) {
+		require.NoError(t, c.CreateBucket(t.Context(), "plain"))
+		require.NoError(t, o.CreateBucket(t.Context(), "photos"))
+		for range 3 {
+			_, err := o.Bucket("photos", objects.Unversioned).Put(t.Context(), []byte("a"), strings.NewReader("body"), objects.Meta{Size: 4})
+			require.NoError(t, err)
+		}
+	})
+	for range 2 { // nothing changes
+		code, out, errs := ran(t, 0, "", "clean", "--dry-run", "--data", data)
+		require.Zero(t, code, errs)
+		lines := strings.Split(out, "\n")
+		require.Len(t, lines, 4, out)
+		for _, line := range lines[:2] {
+			require.Regexp(t, "^supersede bucket photos, key a, version [0-9a-f]{28}: a newer version has taken its place$", line)
+		}
+		require.Equal(t, "supersede: 2", lines[2])
+	}
+	code, out, _ := ran(t, 0, "", "clean", "photos", "--dry-run", "--data", data, "--json")
+	require.Zero(t, code)
+	require.Contains(t, out, `{"steps":{"supersede":2},"version":1}`)
+	for args, says := range map[string]string{"": "--dry-run is missing", "--dry-run none": "none", "--dry-run plain": "plain"} {
+		code, _, errs := ran(t, 0, "", append([]string{"clean", "--data", data}, strings.Fields(args)...)...)
+		require.NotZero(t, code, args)
+		require.Contains(t, errs, says, args)
+	}
+}
+
+func TestStatusTellsOfTheCleaner(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	last := &cleaning.Round{Began: now.Add(-time.Hour), Ended: now.Add(-time.Minute), Buckets: 2, Rows: 30_000, Burned: 7, Deleted: 5,
+		Bytes: 1_000_000, Waiting: 9}
+	failed := *last
+	failed.Failed, failed.Error = 3, "no space"
+	for want, s := range map[string]*cleaning.Status{
+		"":                                   nil,
+		"Nobody cleans buckets of objects\n": {},
+		"Another process cleans buckets of objects: b, at http://b\n":                        {Leader: &leader.Holder{Name: "b", Admin: "http://b"}},
+		"This process cleans buckets of objects, since 1h0m0s ago; no round has ended yet\n": {Leading: true, Since: last.Began},
+		"This process cleans buckets of objects: last round begun 1h0m0s ago of 2 buckets: 30,000 rows, " +
+			"7 versions burned, 5 deleted with 1,000,000 bytes, 9 wait for the grace\n": {Leading: true, Last: last},
+		"Buckets of objects are not cleaned while moves are paused\n" +
+			"This process cleans buckets of objects: present round begun 1h0m0s ago of 2 buckets: 30,000 rows, " +
+			"7 versions burned, 5 deleted with 1,000,000 bytes, 9 wait for the grace\n  3 steps failed: no space\n": {
+			Leading: true, Paused: true, Now: &failed,
+		},
+	} {
+		var out bytes.Buffer
+		printCleaning(&failing{w: &out}, s, now)
+		require.Equal(t, want, out.String())
 	}
 }

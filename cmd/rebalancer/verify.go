@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -262,14 +261,7 @@ func (f *findings) finding(x repair.Finding) {
 	f.object(x)
 }
 
-func (f *findings) object(x any) {
-	b, err := json.Marshal(x)
-	if err == nil {
-		f.w.printf("%s\n", b)
-	} else if f.w.err == nil {
-		f.w.err = err
-	}
-}
+func (f *findings) object(x any) { printLine(f.w, x) }
 
 func (f *findings) summary(s repair.Summary, err error) {
 	if f.json {

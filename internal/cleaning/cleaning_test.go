@@ -123,6 +123,8 @@ func TestOneCleans(t *testing.T) {
 		require.False(t, sb.Leading)
 		require.Nil(t, sb.Last)
 		require.Equal(t, "a", sb.Leader.Name)
+		require.NoError(t, leader.New(w.s, leader.Options{}).Try(t.Context(), func(context.Context) error { return nil }),
+			"who moves ranges is another question")
 
 		stopA()
 		time.Sleep(25 * time.Hour) // the grace counts anew
