@@ -45,21 +45,21 @@ type auditCmd struct {
 
 // Help is shown by audit --help.
 func (auditCmd) Help() string {
-	return `It reads the versions of objects and the names of bodies once, in the same order, and looks twice at what does not fit. Servers may
-serve meanwhile, over Cassandra. What it finds:
+	return `It reads the versions of objects and the names of bodies once, in the same order, and looks twice at what
+does not fit. Servers may serve meanwhile, over Cassandra. What it finds:
 
-    lost body      a version is seen whose body is not there, or has another size: reading it fails. Bring the file back from a
-                   backup, by the name that is printed, or delete the version
+    lost body      a version is seen whose body is not there, or has another size: reading it fails. Bring the
+                   file back from a backup, by the name that is printed, or delete the version
     orphan         a body that belongs to no version and to no upload, and is older than a put may take
     unlisted part  a part of an upload that its version does not have
     stranger       a file with a name that no version gives: look where it comes from
     damaged row    a row of the bucket that can't be read: rebalancer verify
 
-Orphans and unlisted parts take space, and do no other harm: puts that failed leave them. Look at them first, then run the same with
---condemn. The cleaner of the servers deletes them a day later.
+Orphans and unlisted parts take space, and do no other harm: puts that failed leave them. Look at them first,
+then run the same with --condemn. The cleaner of the servers deletes them a day later.
 
-Make sure that --bodies is the directory of these servers: with another one all bodies seem to be lost, and those that are there
-seem to be orphans. Nothing is condemned in a bucket in which a body is lost.
+Make sure that --bodies is the directory of these servers: with another one all bodies seem to be lost, and
+those that are there seem to be orphans. Nothing is condemned in a bucket in which a body is lost.
 
 Examples:
 
@@ -68,8 +68,9 @@ Examples:
     rebalancer audit photos --cassandra 10.0.0.1 --local-dc dc1 --bodies file:///srv/bodies --condemn
     rebalancer audit --data ./evenkeel-data --json | jq 'select(.fault)'
 
-Exit codes: 0 clean, or all was condemned; 1 something is wrong; 2 bad flags; 3 the audit could not be made, or not to its end: then
-it prints the token for --continue; 4 something could not be judged, or there is no such bucket.`
+Exit codes: 0 clean, or all was condemned; 1 something is wrong; 2 bad flags; 3 the audit could not be made, or
+not to its end: then it prints the token for --continue; 4 something could not be judged, or there is no such
+bucket.`
 }
 
 // Validate checks the flags.
@@ -132,9 +133,9 @@ type auditSum struct {
 }
 
 func (s auditSum) String() string {
-	return fmt.Sprintf("%s buckets, %s rows, %s bodies (%s of uploads, %s of deleted versions, %s of puts under way); %s problems, "+
-		"%s condemned, %s unjudged", commas(s.Buckets), commas(s.Rows), commas(s.Blobs), commas(s.InUse), commas(s.Waiting),
-		commas(s.Young), commas(s.Problems), commas(s.Condemned), commas(s.Unjudged))
+	return fmt.Sprintf("%s buckets, %s rows, %s bodies (%s of uploads, %s of deleted versions, %s of puts under way); "+
+		"%s problems, %s condemned, %s unjudged", commas(s.Buckets), commas(s.Rows), commas(s.Blobs), commas(s.InUse),
+		commas(s.Waiting), commas(s.Young), commas(s.Problems), commas(s.Condemned), commas(s.Unjudged))
 }
 
 // auditing is an audit under way.
@@ -324,8 +325,9 @@ func (x *auditing) bucket(ctx context.Context, name, from string) error {
 		return nil
 	}
 	if lost {
-		return store.Errorf(store.InvalidArgument, "nothing is condemned in bucket %s: bodies of versions are lost, so that these may be "+
-			"the bodies of another keyspace; if they are the right ones, bring back what is lost, or delete its versions", name)
+		return store.Errorf(store.InvalidArgument, "nothing is condemned in bucket %s: bodies of versions are lost, so that "+
+			"these may be the bodies of another keyspace; if they are the right ones, bring back what is lost, or delete its "+
+			"versions", name)
 	}
 	cleaner, err := b.Cleaner(x.wide, objects.CleanOptions{})
 	if err != nil {

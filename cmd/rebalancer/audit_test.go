@@ -58,7 +58,8 @@ func TestAudit(t *testing.T) {
 	data := t.TempDir()
 	body, orphan := strings.Repeat("body", 2000), strings.Repeat("orphan", 2000)
 	put := func(o *objects.Objects, bucket, key, body string) {
-		_, err := o.Bucket(bucket, objects.Unversioned).Put(t.Context(), []byte(key), strings.NewReader(body), objects.Meta{Size: -1})
+		_, err := o.Bucket(bucket, objects.Unversioned).
+			Put(t.Context(), []byte(key), strings.NewReader(body), objects.Meta{Size: -1})
 		require.NoError(t, err)
 	}
 	const days = 48 * time.Hour
@@ -158,7 +159,8 @@ func TestCleanShowsItsSteps(t *testing.T) {
 		require.NoError(t, c.CreateBucket(t.Context(), "plain"))
 		require.NoError(t, o.CreateBucket(t.Context(), "photos"))
 		for range 3 {
-			_, err := o.Bucket("photos", objects.Unversioned).Put(t.Context(), []byte("a"), strings.NewReader("body"), objects.Meta{Size: 4})
+			_, err := o.Bucket("photos", objects.Unversioned).
+				Put(t.Context(), []byte("a"), strings.NewReader("body"), objects.Meta{Size: 4})
 			require.NoError(t, err)
 		}
 	})
@@ -175,7 +177,9 @@ func TestCleanShowsItsSteps(t *testing.T) {
 	code, out, _ := ran(t, 0, "", "clean", "photos", "--dry-run", "--data", data, "--json")
 	require.Zero(t, code)
 	require.Contains(t, out, `{"steps":{"supersede":2},"version":1}`)
-	for args, says := range map[string]string{"": "--dry-run is missing", "--dry-run none": "none", "--dry-run plain": "plain"} {
+	for args, says := range map[string]string{
+		"": "--dry-run is missing", "--dry-run none": "none", "--dry-run plain": "plain",
+	} {
 		code, _, errs := ran(t, 0, "", append([]string{"clean", "--data", data}, strings.Fields(args)...)...)
 		require.NotZero(t, code, args)
 		require.Contains(t, errs, says, args)
@@ -192,7 +196,7 @@ func TestStatusTellsOfTheCleaner(t *testing.T) {
 		"":                                   nil,
 		"Nobody cleans buckets of objects\n": {},
 		"Another process cleans buckets of objects: b, at http://b\n":                        {Leader: &leader.Holder{Name: "b", Admin: "http://b"}},
-		"This process cleans buckets of objects, since 1h0m0s ago; no round has ended yet\n": {Leading: true, Since: last.Began},
+		"This process cleans buckets of objects, begun 1h0m0s ago; no round has ended yet\n": {Leading: true, Since: last.Began},
 		"This process cleans buckets of objects: last round begun 1h0m0s ago of 2 buckets: 30,000 rows, " +
 			"7 versions burned, 5 deleted with 1,000,000 bytes, 9 wait for the grace\n": {Leading: true, Last: last},
 		"Buckets of objects are not cleaned while moves are paused\n" +

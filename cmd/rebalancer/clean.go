@@ -29,8 +29,8 @@ func (cleanCmd) Help() string {
     unmark     a delete marker that hides nothing is removed
     settle     an upload has ended
 
-What was proven is deleted with its body a day later. Only the server that cleans knows since when: here every burned version is
-to be proven.
+What was proven is deleted with its body a day later. Only the server that cleans knows since when: here every
+burned version is to be proven.
 
 Examples:
 

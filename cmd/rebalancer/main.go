@@ -92,6 +92,7 @@ Begin like this:
   rebalancer schema print --replication dc1=3             # evenkeel's tables, with reasons
   rebalancer run --cassandra 10.0.0.1 --local-dc dc1 --counter redis://10.0.0.9:6379/0
   rebalancer verify --data ./evenkeel-data                # checks a data directory
+  rebalancer audit --data ./evenkeel-data                 # compares objects with their bodies
 
 Commands that move or show ranges send requests to the process that leads the moves: listd,
 at --admin (by default http://127.0.0.1:9001). With --cassandra they do the work themselves if

@@ -90,14 +90,15 @@ func printCleaning(w *failing, c *cleaning.Status, now time.Time) {
 		w.printf("Buckets of objects are not cleaned while moves are paused\n")
 	}
 	tell := func(r *cleaning.Round) {
-		w.printf("%s of %s: %s rows, %s versions burned, %s deleted with %s bytes, %s wait for the grace\n", ago(now, r.Began),
-			many(int(r.Buckets), "bucket"), commas(r.Rows), commas(r.Burned), commas(r.Deleted), commas(r.Bytes), commas(r.Waiting))
+		w.printf("%s of %s: %s rows, %s versions burned, %s deleted with %s bytes, %s wait for the grace\n",
+			ago(now, r.Began), many(int(r.Buckets), "bucket"), commas(r.Rows), commas(r.Burned), commas(r.Deleted),
+			commas(r.Bytes), commas(r.Waiting))
 		if r.Failed > 0 {
 			w.printf("  %s steps failed: %s\n", commas(r.Failed), r.Error)
 		}
 	}
 	if c.Last == nil && c.Now == nil {
-		w.printf("This process cleans buckets of objects, since %s; no round has ended yet\n", ago(now, c.Since))
+		w.printf("This process cleans buckets of objects, begun %s; no round has ended yet\n", ago(now, c.Since))
 	}
 	if c.Last != nil {
 		w.printf("This process cleans buckets of objects: last round begun ")

@@ -41,8 +41,7 @@ import (
 const cleanerVariable = "EVENKEEL_TEST_CLEANER"
 
 type cleanerSetup struct {
-	Name, Bodies string
-	Store        cassandrastore.Options
+	Name, Bodies, Host, Keyspace string
 }
 
 const leaseOfCleaners = 3 * time.Second
@@ -56,7 +55,9 @@ func clean(text string) error {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	s, err := cassandrastore.Open(ctx, setup.Store)
+	s, err := cassandrastore.Open(ctx, harness.Patient(cassandrastore.Options{
+		Hosts: []string{setup.Host}, DataCentre: "dc1", AllowSingleReplica: true, Keyspace: setup.Keyspace,
+	}))
 	if err != nil {
 		return err
 	}
@@ -136,6 +137,7 @@ func (c *cleaners) start() {
 	p.cmd.Stderr = c.t.Output()
 	p.ended, err = child.Start(p.cmd)
 	require.NoError(c.t, err)
+	c.t.Cleanup(func() { _ = p.cmd.Process.Kill(); <-p.ended }) // before its keyspace goes
 	go func() {
 		for lines := json.NewDecoder(out); ; {
 			var s cleaning.Status
@@ -362,7 +364,8 @@ func TestOneProcessCleansForAll(t *testing.T) {
 	var authors []*author
 	var first *objects.Objects
 	var rows *listing.Bucket
-	k := &cleaners{t: t, setup: cleanerSetup{Bodies: dir, Store: options}, each: map[string]*cleanerProcess{}}
+	k := &cleaners{t: t, setup: cleanerSetup{Bodies: dir, Host: options.Hosts[0], Keyspace: options.Keyspace},
+		each: map[string]*cleanerProcess{}}
 	for i := range 2 {
 		s := harness.Open(t, options)
 		if i == 0 {
@@ -381,7 +384,8 @@ func TestOneProcessCleansForAll(t *testing.T) {
 		}
 		for name, v := range map[string]objects.Versioning{"never": objects.Unversioned, "kept": objects.Versioned} {
 			authors = append(authors, &author{
-				t: t, b: o.Bucket(name, v), v: v, name: fmt.Sprint(i), r: seed.New(t), most: most, want: map[string][]*written{},
+				t: t, b: o.Bucket(name, v), v: v, name: fmt.Sprint(i), r: seed.New(t), most: most,
+				want: map[string][]*written{},
 			})
 		}
 	}
@@ -435,7 +439,8 @@ func TestOneProcessCleansForAll(t *testing.T) {
 	require.NoError(t, bodies.List(ctx, "", "", func(string, int64) error { found++; return nil }))
 	require.Equal(t, want, found, "bodies of versions that are seen, and others")
 	for _, name := range []string{"never", "kept"} {
-		require.NoError(t, first.Bucket(name, objects.Versioned).Audit(ctx, first.Everywhere(), "", func(part objects.Audited) error {
+		b := first.Bucket(name, objects.Versioned)
+		require.NoError(t, b.Audit(ctx, first.Everywhere(), "", func(part objects.Audited) error {
 			require.Empty(t, part.Findings)
 			require.Zero(t, part.Waiting+part.InUse)
 			return nil
