@@ -129,6 +129,14 @@ func New(s Store, m *mapclient.Client, o Options) (*Client, error) {
 	}, nil
 }
 
+// Everywhere returns a client that reads and writes rows through a quorum of each data centre, and shares
+// all else with this one. Where the store has only one it is like this one.
+func (c *Client) Everywhere() *Client {
+	wide := *c
+	wide.rows = store.Everywhere(c.rows)
+	return &wide
+}
+
 // NewEmbedded makes a client for a store that only this process uses. Its map client has
 // leases without clocks, and its timestamps never repeat after a restart. It fails like
 // New.

@@ -6,6 +6,7 @@ import (
 	"crypto/md5"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/evenkeel/evenkeel/listing"
@@ -27,6 +28,11 @@ type CleanOptions struct {
 	Pacer *wait.Pacer
 	// Before, if not nil, is told of each deed before it is done, and says whether to do it.
 	Before func(Deed) bool
+	// Memory is shared by cleaners that are to remember no more together than one alone; nil: it is
+	// this cleaner's own.
+	Memory *Memory
+	// Report, if not nil, is told of what a pass has done so far, after each page that it has looked at.
+	Report func(Cleaned)
 }
 
 // Deed is what a cleaner does to a version or an upload.
@@ -56,33 +62,51 @@ type Cleaner struct {
 
 	mu     sync.Mutex
 	proven map[string]proof // by row
+	pass   int              // the number of the present one, or the last
 	life   knownRules
 }
+
+// Memory counts what cleaners remember, and bounds it. The zero value is empty.
+type Memory struct{ n atomic.Int64 }
 
 // proof is when something was acknowledged: the burning of a row, or the end of an upload and what
 // the version is that it has become.
 type proof struct {
 	since   wait.Instant
 	version [md5.Size]byte // the hash of a kept version's record
+	pass    int            // the last one that has met it
 }
 
 // Cleaned is what a pass has done and found, in versions.
 type Cleaned struct {
+	// Rows were looked at, and Bytes are those of the versions that were finished.
+	Rows, Bytes                                                   int64
 	Seen, Superseded, Proven, Finished, Unmarked, Expired, Lapsed int64
 	// Waiting are burned, and keep their blobs for the grace.
 	Waiting int64
 	// Ended are uploads that are known to have ended, Freed those of which nothing is left but the
 	// version that they became, if they did.
 	Ended, Freed int64
+	// Remembered are the versions and uploads of which this cleaner knows what was acknowledged, and when.
+	Remembered int64
 	// Damaged rows can't be read; they stay.
 	Damaged int64
-	// Failed steps are due again in the next pass; FirstFailure is the error of one.
+	// Failed steps are due again in the next pass; FirstFailure is the error of one, and Reasons counts
+	// them by kind.
 	Failed       int64
 	FirstFailure error
+	Reasons      map[store.Kind]int64
+}
+
+func (d *Cleaned) fail(err error) {
+	if d.Failed++; d.FirstFailure == nil {
+		d.FirstFailure, d.Reasons = err, map[store.Kind]int64{}
+	}
+	d.Reasons[store.KindOf(err)]++
 }
 
 const (
-	// mostProven bounds the memory of a cleaner. Further versions wait for a later pass.
+	// mostProven bounds a Memory. Further versions wait for a later pass.
 	mostProven = 200_000
 	// mostOfGroup bounds the versions of an object that are looked at together. Older ones have
 	// their turn when these are gone, or are compared with the last of them.
@@ -103,6 +127,9 @@ func (b *Bucket) Cleaner(wide *Objects, o CleanOptions) (*Cleaner, error) {
 		return nil, store.Errorf(store.InvalidArgument, "Grace of %v, Settled of %v: at least %v, longer than a put may take",
 			o.Grace, o.Settled, least)
 	}
+	if o.Memory == nil {
+		o.Memory = &Memory{}
+	}
 	w := *b
 	w.o, w.rows = wide, wide.c.Bucket(b.rows.Name())
 	return &Cleaner{b: &w, o: o, proven: map[string]proof{}}, nil
@@ -119,6 +146,9 @@ type member struct {
 // Pass looks at all versions once, and does what is due. Steps that fail are counted, and due again
 // in the next pass; the error is that of a listing.
 func (c *Cleaner) Pass(ctx context.Context) (done Cleaned, err error) {
+	c.mu.Lock()
+	c.pass++
+	c.mu.Unlock()
 	now, err := c.b.o.c.Stamps(ctx, 1)
 	if err != nil {
 		return done, err
@@ -168,19 +198,22 @@ func (c *Cleaner) Pass(ctx context.Context) (done Cleaned, err error) {
 		}
 		if page.Next == "" {
 			flush(false)
-			return done, ctx.Err()
+			done.Remembered = c.sweep()
 		}
-		if err := c.pace(ctx, len(page.Items)); err != nil {
+		if err := c.pace(ctx, len(page.Items), &done); err != nil || page.Next == "" {
 			return done, err
 		}
 		q.Token = page.Next
 	}
 }
 
-// pace waits until so many rows may have been looked at.
-func (c *Cleaner) pace(ctx context.Context, rows int) error {
+// pace reports that so many rows were looked at, and waits until they may have been.
+func (c *Cleaner) pace(ctx context.Context, rows int, done *Cleaned) error {
+	if done.Rows += int64(rows); c.o.Report != nil {
+		c.o.Report(*done)
+	}
 	if c.o.Pacer == nil {
-		return nil
+		return ctx.Err()
 	}
 	return c.o.Pacer.Take(ctx, rows)
 }
@@ -211,6 +244,10 @@ func (c *Cleaner) add(group []member, at *row, value []byte, now store.Timestamp
 func (c *Cleaner) since(row []byte) (time.Duration, proof) {
 	c.mu.Lock()
 	p, ok := c.proven[string(row)]
+	if ok {
+		p.pass = c.pass
+		c.proven[string(row)] = p
+	}
 	c.mu.Unlock()
 	if !ok {
 		return -1, p
@@ -223,20 +260,47 @@ func (c *Cleaner) since(row []byte) (time.Duration, proof) {
 func (c *Cleaner) prove(row []byte, version [md5.Size]byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.proven[string(row)] = proof{c.b.o.o.Now(), version}
+	if _, known := c.proven[string(row)]; !known {
+		c.o.Memory.n.Add(1)
+	}
+	c.proven[string(row)] = proof{c.b.o.o.Now(), version, c.pass}
 }
 
 // full reports whether there is no memory for what else was acknowledged.
-func (c *Cleaner) full() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.proven) >= mostProven
-}
+func (c *Cleaner) full() bool { return c.o.Memory.n.Load() >= mostProven }
 
 func (c *Cleaner) forget(row []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.proven, string(row))
+	c.drop(string(row))
+}
+
+func (c *Cleaner) drop(row string) {
+	if _, known := c.proven[row]; known {
+		delete(c.proven, row)
+		c.o.Memory.n.Add(-1)
+	}
+}
+
+// sweep forgets what a whole pass has not met: another cleaner has finished it. It returns how much is left.
+func (c *Cleaner) sweep() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for row, p := range c.proven {
+		if p.pass != c.pass {
+			c.drop(row)
+		}
+	}
+	return int64(len(c.proven))
+}
+
+// Forget gives back what the cleaner has of its Memory: it is not used any more.
+func (c *Cleaner) Forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for row := range c.proven {
+		c.drop(row)
+	}
 }
 
 // tidy does what is due in a group.
@@ -261,9 +325,7 @@ func (c *Cleaner) tidy(
 		}
 		did, err := c.do(ctx, key, group, s, still)
 		if err != nil {
-			if done.Failed++; done.FirstFailure == nil {
-				done.FirstFailure = store.Wrap(s.Do.String()+" version "+group[s.Version].id.String(), err)
-			}
+			done.fail(store.Wrap(s.Do.String()+" version "+group[s.Version].id.String(), err))
 			continue
 		}
 		if !did {
@@ -276,6 +338,7 @@ func (c *Cleaner) tidy(
 			done.Proven++
 		case tidy.Finish:
 			done.Finished++
+			done.Bytes += group[s.Version].ash.size
 		case tidy.Unmark:
 			done.Unmarked++
 		case tidy.Expire:

@@ -495,3 +495,36 @@ func bodyOf(t *testing.T, b *objects.Bucket, item *objects.Item) string {
 	require.NoError(t, err)
 	return string(body)
 }
+
+// TestCleanersForgetWhatOthersFinish has two cleaners that know of the same versions, and uploads: what the
+// one finishes must not fill the memory of the other one for good. One that is not used any more gives its
+// share of a common memory back.
+func TestCleanersForgetWhatOthersFinish(t *testing.T) {
+	ctx, p := t.Context(), newPlace(t, memstore.New(), objects.Unversioned)
+	for _, key := range []string{"a", "a", "b", "b", "c"} {
+		_, err := p.Put(ctx, []byte(key), strings.NewReader("body"), objects.Meta{Size: 4})
+		require.NoError(t, err)
+	}
+	u, err := p.CreateUpload(ctx, []byte("upload"), objects.Meta{})
+	require.NoError(t, err)
+	require.NoError(t, p.Abort(ctx, u.Key, u.ID))
+	one, two := p.cleaner(t, objects.CleanOptions{}), p.cleaner(t, objects.CleanOptions{})
+	pass := func(c *objects.Cleaner) objects.Cleaned {
+		done, err := c.Pass(ctx)
+		require.NoError(t, err)
+		require.NoError(t, done.FirstFailure)
+		return done
+	}
+	require.EqualValues(t, 3, pass(one).Remembered)
+	require.EqualValues(t, 3, pass(two).Remembered)
+	require.EqualValues(t, 3, pass(two).Remembered, "what is still there")
+	for range 4 {
+		p.now = p.now.Add(25 * time.Hour)
+		pass(one)
+	}
+	require.Zero(t, pass(one).Remembered)
+	done := pass(two)
+	require.Zero(t, done.Remembered)
+	require.Zero(t, done.Finished+done.Freed, "the other one has done it")
+	require.Zero(t, done.Failed)
+}

@@ -71,9 +71,8 @@ func (c *Cleaner) uploads(ctx context.Context, now store.Timestamp, done *Cleane
 		}
 		if page.Next == "" {
 			flush()
-			return ctx.Err()
 		}
-		if err := c.pace(ctx, len(page.Items)); err != nil {
+		if err := c.pace(ctx, len(page.Items), done); err != nil || page.Next == "" {
 			return err
 		}
 		q.Token = page.Next
@@ -95,9 +94,7 @@ func age(now, of store.Timestamp) time.Duration { return time.Duration(now-of) *
 func (c *Cleaner) upload(ctx context.Context, u *uploadMember, still func() bool, done *Cleaned) {
 	step, err := c.doUpload(ctx, u, still)
 	if err != nil {
-		if done.Failed++; done.FirstFailure == nil {
-			done.FirstFailure = store.Wrap(step.String()+" upload "+u.id.String(), err)
-		}
+		done.fail(store.Wrap(step.String()+" upload "+u.id.String(), err))
 		return
 	}
 	switch step {

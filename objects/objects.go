@@ -64,6 +64,13 @@ func New(c *listing.Client, blobs Blobs, o Options) (*Objects, error) {
 	return &Objects{c: c, blobs: blobs, o: o}, nil
 }
 
+// Everywhere returns the same objects over listing.Client.Everywhere, as cleaners and audits need them.
+func (o *Objects) Everywhere() *Objects {
+	wide := *o
+	wide.c = o.c.Everywhere()
+	return &wide
+}
+
 // mostInline keeps a record below maxRecordBytes, with all metadata that it may have.
 const mostInline = 8 << 10
 

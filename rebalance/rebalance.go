@@ -32,6 +32,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/cleaning"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
@@ -95,6 +96,8 @@ type Options struct {
 	HistoryFile string
 	// Aside: never lead.
 	Aside bool
+	// Cleaning is what cleans buckets of objects in this process, for the status; nil: nothing does.
+	Cleaning *cleaning.Cleaning
 	// Log receives what begins, ends and fails; nil: nothing is logged.
 	Log *slog.Logger
 }

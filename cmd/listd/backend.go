@@ -26,7 +26,6 @@ import (
 type storeFlags struct {
 	Data           string        `default:"./evenkeel-data" help:"${store_data=}"`
 	CacheMiB       int64         `name:"cache-mib" default:"128" help:"Memory for blocks of the embedded store."`
-	CleanEvery     time.Duration `default:"1h" help:"${store_clean_every=}"`
 	TombstoneGrace time.Duration `default:"1h" help:"How long the embedded store remembers deletions, against delayed writes."`
 }
 

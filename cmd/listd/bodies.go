@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"net/url"
 	"path/filepath"
 	"strings"
 	"time"
@@ -39,12 +38,8 @@ func (s *serveCmd) bodiesPlace() (bodiesPlace, error) {
 		p, err := s3blobs.Parse(s.Bodies)
 		return bodiesPlace{bucket: &p}, store.Wrap("--bodies", err)
 	}
-	u, err := url.Parse(s.Bodies)
-	if err != nil || u.Scheme != "file" || u.Host != "" || !filepath.IsAbs(u.Path) || u.RawQuery+u.Fragment != "" {
-		// Not repeated: it may have a secret.
-		return bodiesPlace{}, errors.New("--bodies is not file:///DIRECTORY or s3://BUCKET?endpoint=URL&region=NAME")
-	}
-	return bodiesPlace{dir: filepath.Clean(u.Path)}, nil
+	dir, err := fileblobs.Directory(s.Bodies)
+	return bodiesPlace{dir: dir}, store.Wrap("--bodies", err)
 }
 
 // bodiesCheckTime bounds the look for a bucket of bodies at the start.

@@ -44,9 +44,6 @@ var help = kong.Vars{
 		"Serve the S3 address over TLS with this certificate (PEM, with its chain). It is read again when it " +
 		"or its key changes.",
 	"serve_host_suffix": "Also accept hosts BUCKET.NAME (virtual-host style), for these names, separated by commas.",
-	"store_clean_every": "" +
-		"How often what was deleted or replaced in buckets of objects is looked for; its bodies are kept for a day. " +
-		"0: never.",
 	"create_plain": "" +
 		"A bucket of keys with metadata, as the library makes them: small bodies, no versions; listings in reverse, " +
 		"with bounds and in parallel.",
@@ -54,6 +51,10 @@ var help = kong.Vars{
 		"Where the bodies of objects above 4 KiB are kept: file:///DIRECTORY, or s3://BUCKET?endpoint=URL&region=NAME " +
 		"with the access key in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; all servers of a keyspace share it. " +
 		"Default: bodies in --data; with --cassandra such objects are refused.",
+	"serve_clean_every": "" +
+		"Time between two rounds over all buckets of objects that delete for good what was deleted or replaced; its " +
+		"bodies are kept for a day. Of the servers of a keyspace one cleans. 0: this server does not.",
+	"serve_clean_rate": "Most rows of buckets of objects that a round looks at per second; 0: no limit.",
 	"serve_allow_unsigned_payload": "" +
 		"Accept signed requests whose signature does not cover the body also over plain HTTP from other than " +
 		"loopback addresses. For servers behind a proxy that ends TLS: elsewhere an eavesdropper can send " +

@@ -21,6 +21,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/secrecy"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/tracing"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/version"
+	"github.com/evenkeel/evenkeel/internal/cleaning"
 	"github.com/evenkeel/evenkeel/internal/console"
 	"github.com/evenkeel/evenkeel/internal/reload"
 	"github.com/evenkeel/evenkeel/internal/webguard"
@@ -41,7 +42,9 @@ type serveCmd struct {
 	HostSuffix    []string `placeholder:"NAME" help:"${serve_host_suffix=}"`
 	Region        string   `default:"us-east-1" help:"Region of signatures, and the answer of GetBucketLocation."`
 
-	Bodies string `placeholder:"URL" help:"${serve_bodies=}"`
+	Bodies     string        `placeholder:"URL" help:"${serve_bodies=}"`
+	CleanEvery time.Duration `default:"1h" help:"${serve_clean_every=}"`
+	CleanRate  int           `default:"20000" help:"${serve_clean_rate=}"`
 
 	AllowUnsignedPayload bool `help:"${serve_allow_unsigned_payload=}"`
 
@@ -132,8 +135,8 @@ func (s *serveCmd) Validate() error {
 			return fmt.Errorf("--%s must be above zero", name)
 		}
 	}
-	if s.CleanEvery < 0 {
-		return errors.New("--clean-every is not negative")
+	if s.CleanEvery < 0 || s.CleanRate < 0 {
+		return errors.New("--clean-every and --clean-rate are not negative")
 	}
 	if s.RequestMemoryMiB != 0 && s.RequestMemoryMiB < leastRequests {
 		return fmt.Errorf("--request-memory-mib must be at least %d", leastRequests)
@@ -286,17 +289,6 @@ func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, o ope
 	if err != nil {
 		return daemon.Exit(exitUsage, err)
 	}
-	if s.CleanEvery > 0 && len(s.Cassandra) == 0 {
-		cleaner := newCleaning(o.db.Client, ofObjects, s.CleanEvery, log)
-		if err := cleaner.register(registry); err != nil {
-			return err
-		}
-		cleaning, stop := context.WithCancel(ctx)
-		var ended sync.WaitGroup
-		ended.Go(func() { cleaner.run(cleaning) })
-		defer ended.Wait()
-		defer stop()
-	}
 	options := s3api.Options{
 		Objects:     ofObjects,
 		MemoryBytes: memory, MaxCuts: s.MaxCuts, MinRate: s.MinRate,
@@ -328,7 +320,20 @@ func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, o ope
 		defer admin.Close()
 		adminURL = admin.URL()
 	}
-	balancing := o.db.Balance(ctx, s.balancing(o.db, log, adminURL))
+	balance := s.balancing(o.db, log, adminURL)
+	if s.CleanEvery > 0 {
+		cleaner := cleaning.New(s.cleaning(o.db, ofObjects, log, adminURL))
+		if err := registry.Register(cleaner); err != nil {
+			return err
+		}
+		balance.Cleaning = cleaner
+		clean, stop := context.WithCancel(ctx)
+		var ended sync.WaitGroup
+		ended.Go(func() { cleaner.Run(clean) })
+		defer ended.Wait()
+		defer stop()
+	}
+	balancing := o.db.Balance(ctx, balance)
 	if err := registry.Register(rebalance.Metrics{Rebalancer: balancing, Recorder: o.db.Recorder}); err != nil {
 		return err
 	}

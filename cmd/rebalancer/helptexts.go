@@ -54,8 +54,18 @@ var help = kong.Vars{
 	"simulate_progress": "" +
 		"How to show progress of several simulations, on standard error: plain lines, none, or auto: plain " +
 		"lines with --all.",
-	"verify_bucket": "Bucket to check; without it all, with partitions that belong to none.",
-	"verify_lease":  "Lease of the servers that use the keyspace (with --cassandra).",
+	"audit_bucket": "Name of the bucket; without it all buckets of objects.",
+	"audit_data":   "Read this data directory, while its listd does not run.",
+	"audit_bodies": "" +
+		"Where the bodies are, as the servers have it: file:///DIRECTORY. Default: bodies in --data; needed with " +
+		"--cassandra.",
+	"audit_condemn": "" +
+		"Have the servers' cleaner delete the bodies that belong to no version, of the bucket that is named. They " +
+		"are gone a day later at the earliest. Without it nothing is changed.",
+	"audit_continue": "Go on where an audit ended that was interrupted: the token that it has printed.",
+	"audit_rate":     "Most rows and bodies that are read per second; 0: no limit.",
+	"verify_bucket":  "Bucket to check; without it all, with partitions that belong to none.",
+	"verify_lease":   "Lease of the servers that use the keyspace (with --cassandra).",
 	"verify_adopt": "" +
 		"After a restore, with all servers ended: as --repair, and copy to where the map says the rows of " +
 		"partitions that no map names, if these are proven to be newer than the map. Each row keeps its " +

@@ -67,6 +67,8 @@ type cli struct {
 	Apply    applyCmd    `cmd:"" help:"Show a plan, ask, and carry it out."`
 	Simulate simulateCmd `cmd:"" help:"${cli_simulate=}"`
 	Verify   verifyCmd   `cmd:"" help:"Check names, maps and rows, also while ranges move; repair them."`
+	Audit    auditCmd    `cmd:"" help:"Compare the versions of objects with their bodies; condemn what belongs to none."`
+	Clean    cleanCmd    `cmd:"" help:"Show what the servers' cleaner of objects would do, and why."`
 	Schema   schemaCmd   `cmd:"" help:"Create and check evenkeel's tables in a Cassandra cluster."`
 
 	shell.Commands
@@ -90,6 +92,7 @@ Begin like this:
   rebalancer schema print --replication dc1=3             # evenkeel's tables, with reasons
   rebalancer run --cassandra 10.0.0.1 --local-dc dc1 --counter redis://10.0.0.9:6379/0
   rebalancer verify --data ./evenkeel-data                # checks a data directory
+  rebalancer audit --data ./evenkeel-data                 # compares objects with their bodies
 
 Commands that move or show ranges send requests to the process that leads the moves: listd,
 at --admin (by default http://127.0.0.1:9001). With --cassandra they do the work themselves if
@@ -98,10 +101,10 @@ no process leads, else they forward it to the leader.
 A setting is taken from the flags, else from the environment (EVENKEEL_ and the flag's name),
 else from the file that --config names, which listd may share.
 
-Exit codes: 0 done; 1 failed, or verify has found problems; 2 bad flags or configuration;
+Exit codes: 0 done; 1 failed, or verify or audit has found problems; 2 bad flags or configuration;
 3 the data directory or the keyspace can't be used, or the layout is invalid (all problems
 are listed, by path); 4 refused: it does not fit the state of the bucket, and nothing
-changed; or verify could not check all; 5 (pause) something still moves.`
+changed; or verify or audit could not check all; 5 (pause) something still moves.`
 
 func usageError(format string, args ...any) error { return daemon.UsageError(format, args...) }
 

@@ -28,7 +28,8 @@ type pauseCmd struct {
 
 func (pauseCmd) Help() string {
 	return `Prevents moves of a bucket, or of all, from beginning. Moves that have begun continue to
-their end; clients are not affected. The pause is kept in the store: every process obeys it,
+their end; clients are not affected. Buckets of objects are not cleaned meanwhile, so that
+bodies can be copied. The pause is kept in the store: every process obeys it,
 also after a restart or a change of the leader, until resume or the end of --for.
 
 With --wait it returns when no batch is in flight and none can begin: maps do not change any

@@ -499,7 +499,7 @@ func TestDaemonsAdminAddress(t *testing.T) {
 	require.Contains(t, d.log.String(), "msg=ending")
 	_, err := http.Get(d.url + "/healthz")
 	require.Error(t, err)
-	h, err := leader.Current(t.Context(), k.s)
+	h, err := leader.Current(t.Context(), k.s, leader.Moves)
 	require.Error(t, err, "%v has given up its lease", h)
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
+	"github.com/evenkeel/evenkeel/internal/cleaning"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 )
@@ -73,6 +74,42 @@ func (f *adminFlags) asksLeader(ctx context.Context, std stdio, command func(ctx
 	})
 }
 
+// printCleaning prints what cleans buckets of objects.
+func printCleaning(w *failing, c *cleaning.Status, now time.Time) {
+	switch {
+	case c == nil:
+		return
+	case !c.Leading && c.Leader == nil:
+		w.printf("Nobody cleans buckets of objects\n")
+		return
+	case !c.Leading:
+		w.printf("Another process cleans buckets of objects: %s, at %s\n", cmp.Or(c.Leader.Name, c.Leader.ID.String()),
+			cmp.Or(c.Leader.Admin, "no admin address"))
+		return
+	case c.Paused:
+		w.printf("Buckets of objects are not cleaned while moves are paused\n")
+	}
+	tell := func(r *cleaning.Round) {
+		w.printf("%s of %s: %s rows, %s versions burned, %s deleted with %s bytes, %s wait for the grace\n",
+			ago(now, r.Began), many(int(r.Buckets), "bucket"), commas(r.Rows), commas(r.Burned), commas(r.Deleted),
+			commas(r.Bytes), commas(r.Waiting))
+		if r.Failed > 0 {
+			w.printf("  %s steps failed: %s\n", commas(r.Failed), r.Error)
+		}
+	}
+	if c.Last == nil && c.Now == nil {
+		w.printf("This process cleans buckets of objects, begun %s; no round has ended yet\n", ago(now, c.Since))
+	}
+	if c.Last != nil {
+		w.printf("This process cleans buckets of objects: last round begun ")
+		tell(c.Last)
+	}
+	if c.Now != nil {
+		w.printf("This process cleans buckets of objects: present round begun ")
+		tell(c.Now)
+	}
+}
+
 func printStatus(w *failing, s *adminapi.Status, now time.Time) {
 	switch {
 	case s.Leader != nil && s.Leading:
@@ -97,6 +134,7 @@ func printStatus(w *failing, s *adminapi.Status, now time.Time) {
 	if s.MostRate > 0 {
 		w.printf("At most %s rows per second, of %s while nobody else waits for the store\n", commas(int64(s.Rate)), commas(int64(s.MostRate)))
 	}
+	printCleaning(w, s.Cleaning, now)
 	if len(s.Buckets) == 0 {
 		w.printf("Nothing moves\n")
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -164,7 +163,7 @@ func (v *verifyCmd) remote(ctx context.Context, std stdio, out *findings) (sum r
 
 // here checks in this process.
 func (v *verifyCmd) here(ctx context.Context, std stdio, out *findings) (sum repair.Summary, err error) {
-	s, c, err := v.open(ctx)
+	s, c, err := openStore(ctx, v.Data, &v.Flags, v.Lease)
 	if err != nil {
 		return sum, err
 	}
@@ -196,17 +195,19 @@ func (v *verifyCmd) alone(ctx context.Context, regs store.Registers, work func(c
 	return err
 }
 
-// open opens the store to check.
-func (v *verifyCmd) open(ctx context.Context) (store.Store, *listing.Client, error) {
-	if v.Data != "" {
+// openStore opens the store to check: a data directory, or with "" a keyspace.
+func openStore(
+	ctx context.Context, data string, f *cassandraflags.Flags, lease time.Duration,
+) (store.Store, *listing.Client, error) {
+	if data != "" {
 		// A check must not create it.
-		if _, err := os.Stat(filepath.Join(v.Data, pebblestore.FormatFile)); err != nil {
-			return nil, nil, fmt.Errorf("--data: %s is not a data directory of listd: %w", v.Data, err)
+		if _, err := os.Stat(filepath.Join(data, pebblestore.FormatFile)); err != nil {
+			return nil, nil, fmt.Errorf("--data: %s is not a data directory of listd: %w", data, err)
 		}
 		secrecy.Umask()
 		// listd collects tombstones, by its own flag.
 		const never = 100 * 365 * 24 * time.Hour
-		s, err := pebblestore.Open(v.Data, pebblestore.Options{TombstoneGrace: never})
+		s, err := pebblestore.Open(data, pebblestore.Options{TombstoneGrace: never})
 		if err != nil {
 			return nil, nil, err
 		}
@@ -216,7 +217,7 @@ func (v *verifyCmd) open(ctx context.Context) (store.Store, *listing.Client, err
 		}
 		return s, c, nil
 	}
-	o, err := v.Flags.Options(nil)
+	o, err := f.Options(nil)
 	if err != nil {
 		return nil, nil, usageError("%w", err)
 	}
@@ -233,7 +234,7 @@ func (v *verifyCmd) open(ctx context.Context) (store.Store, *listing.Client, err
 	if err != nil {
 		return nil, nil, errors.Join(err, s.Close())
 	}
-	m, err := mapclient.NewNetwork(s, mapclient.Options{Lease: v.Lease, Clocks: clocks})
+	m, err := mapclient.NewNetwork(s, mapclient.Options{Lease: lease, Clocks: clocks})
 	if err != nil {
 		return nil, nil, errors.Join(err, s.Close())
 	}
@@ -260,14 +261,7 @@ func (f *findings) finding(x repair.Finding) {
 	f.object(x)
 }
 
-func (f *findings) object(x any) {
-	b, err := json.Marshal(x)
-	if err == nil {
-		f.w.printf("%s\n", b)
-	} else if f.w.err == nil {
-		f.w.err = err
-	}
-}
+func (f *findings) object(x any) { printLine(f.w, x) }
 
 func (f *findings) summary(s repair.Summary, err error) {
 	if f.json {

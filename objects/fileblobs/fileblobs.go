@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"net/url"
 	"os"
 	"path"
 	"path/filepath"
@@ -23,6 +24,15 @@ type Store struct{ root *os.Root }
 
 // unfinished is the folder of files that are being written. No name begins with a dot.
 const unfinished = ".unfinished"
+
+// Directory returns the directory that a URL like file:///srv/bodies names. It fails with InvalidArgument.
+func Directory(text string) (string, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "file" || u.Host != "" || !filepath.IsAbs(u.Path) || u.RawQuery+u.Fragment != "" {
+		return "", store.Errorf(store.InvalidArgument, "%q is not file:///DIRECTORY", text)
+	}
+	return filepath.Clean(u.Path), nil
+}
 
 // Open opens a directory, which is made if there is none. Files that were being written when a
 // process died stay in a folder of their own until somebody deletes them.

@@ -63,6 +63,10 @@ func (h *handler) status(r *http.Request) (any, error) {
 		out.Jobs[i].Name = h.nameOf(out.Jobs[i].Bucket)
 	}
 	out.Round = h.round(&sizes)
+	if c := h.o.Cleaning; c != nil {
+		s := c.Status(r.Context())
+		out.Cleaning = &s
+	}
 	return out, nil
 }
 

@@ -38,6 +38,7 @@ package adminapi
 import (
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/cleaning"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
@@ -150,6 +151,8 @@ type Status struct {
 	Jobs     []scheduler.Job `json:"jobs"`
 	Scan     scheduler.Scan  `json:"scan"`
 	Round    Round           `json:"balance"`
+	// Cleaning is absent where this process does not stand by to clean buckets of objects.
+	Cleaning *cleaning.Status `json:"cleaning,omitempty"`
 }
 
 // Bucket is one with something to do.

@@ -17,10 +17,12 @@ import (
 const DefaultLease = 15 * time.Second
 
 // ErrLost is the cause of the end of a work's context when the lease is lost.
-var ErrLost = store.Errorf(store.Conflict, "the lease of the leader is over: another rebalancer may lead now")
+var ErrLost = store.Errorf(store.Conflict, "the lease of the leader is over: another process may lead now")
 
 // Options of a candidate. Zero values are the defaults.
 type Options struct {
+	// Work is what the leader does; Moves if empty.
+	Work Work
 	// Name is for people. Admin is the URL of this process's admin API.
 	Name, Admin string
 	// Version is the program's, for people.
@@ -58,6 +60,9 @@ type Candidate struct {
 
 // New makes a candidate. It does no I/O.
 func New(regs store.Registers, o Options) *Candidate {
+	if o.Work == "" {
+		o.Work = Moves
+	}
 	if o.Lease <= 0 {
 		o.Lease = DefaultLease
 	}
@@ -101,7 +106,7 @@ func (c *Candidate) Run(ctx context.Context, work func(ctx context.Context) erro
 			}
 		}
 		if ctx.Err() != nil {
-			return store.Wrap("wait to lead the rebalancing", context.Cause(ctx))
+			return store.Wrap("wait to "+c.o.Work.lead(), context.Cause(ctx))
 		}
 		// Once for each holder, not for each of its renewals.
 		is := err.Error()
@@ -114,7 +119,7 @@ func (c *Candidate) Run(ctx context.Context, work func(ctx context.Context) erro
 			observe(err)
 		}
 		if wait.Sleep(ctx, c.o.Lease/3) != nil {
-			return store.Wrap("wait to lead the rebalancing", context.Cause(ctx))
+			return store.Wrap("wait to "+c.o.Work.lead(), context.Cause(ctx))
 		}
 	}
 }
@@ -135,13 +140,13 @@ func (c *Candidate) take(ctx context.Context) error {
 	for range tries {
 		var h Holder
 		var v store.Version
-		if h, v, err = read(ctx, c.regs); err != nil {
+		if h, v, err = read(ctx, c.regs, c.o.Work); err != nil {
 			return err
 		}
 		// Its own record is that of a swap of unknown outcome. It swaps again, since it
 		// does not know from when that lease counts.
 		if !h.free() && h.ID != c.id && !c.ended(h, v) {
-			return held(h)
+			return held(c.o.Work, h)
 		}
 		sent := c.now()
 		mine := Holder{ID: c.id, Name: c.o.Name, Admin: c.o.Admin, Version: c.o.Version, Since: sent.Wall, Lease: c.o.Lease}
@@ -176,7 +181,7 @@ func (c *Candidate) write(ctx context.Context, old store.Version, h Holder, sent
 	if err != nil {
 		return err
 	}
-	if err := c.regs.Swap(ctx, store.Process, []byte(registerKey), old, rec); err != nil {
+	if err := c.regs.Swap(ctx, store.Process, c.o.Work.key(), old, rec); err != nil {
 		return err
 	}
 	h.Epoch = next.Epoch
@@ -250,7 +255,7 @@ func (c *Candidate) renew(ctx context.Context) error {
 		return nil
 	}
 	// Whatever the error, the record decides.
-	now, v, rerr := read(ctx, c.regs)
+	now, v, rerr := read(ctx, c.regs, c.o.Work)
 	switch {
 	case rerr != nil:
 		return rerr
@@ -280,11 +285,11 @@ func (c *Candidate) resign(ctx context.Context) {
 	for range tries {
 		next := record.Next(v)
 		rec, err := seal(next, &Holder{Since: h.Since, Until: c.now().Wall, Lease: h.Lease})
-		if err != nil || c.regs.Swap(ctx, store.Process, []byte(registerKey), v, rec) == nil {
+		if err != nil || c.regs.Swap(ctx, store.Process, c.o.Work.key(), v, rec) == nil {
 			return
 		}
 		// An interrupted renewal may have been applied.
-		if h, v, err = read(ctx, c.regs); err != nil || h.ID != c.id {
+		if h, v, err = read(ctx, c.regs, c.o.Work); err != nil || h.ID != c.id {
 			return
 		}
 	}
@@ -295,6 +300,6 @@ func (c *Candidate) Leader(ctx context.Context) (h Holder, known, mine bool) {
 	if h, mine := c.Leading(); mine {
 		return h, true, true
 	}
-	h, err := Current(ctx, c.regs)
+	h, err := Current(ctx, c.regs, c.o.Work)
 	return h, err == nil, false
 }

@@ -28,7 +28,7 @@ func untilEnd(ctx context.Context) error {
 func TestASecondOneIsToldWhoLeads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()
-		_, err := leader.Current(t.Context(), s)
+		_, err := leader.Current(t.Context(), s, leader.Moves)
 		require.ErrorIs(t, err, store.NotFound)
 		a := leader.New(s, leader.Options{Name: "host-a:17", Admin: "http://10.0.0.1:9001"})
 		b := leader.New(s, leader.Options{Name: "host-b:18"})
@@ -48,13 +48,13 @@ func TestASecondOneIsToldWhoLeads(t *testing.T) {
 		require.ErrorContains(t, err, "http://10.0.0.1:9001")
 		_, leading = b.Leading()
 		require.False(t, leading)
-		now, err := leader.Current(t.Context(), s)
+		now, err := leader.Current(t.Context(), s, leader.Moves)
 		require.NoError(t, err)
 		require.Equal(t, "host-a:17", now.Name)
 
 		stop()
 		require.ErrorIs(t, <-done, store.Timeout)
-		_, err = leader.Current(t.Context(), s)
+		_, err = leader.Current(t.Context(), s, leader.Moves)
 		require.ErrorIs(t, err, store.NotFound, "it has given up the lease")
 		ran := false
 		require.NoError(t, b.Try(t.Context(), func(context.Context) error { ran = true; return nil }),
@@ -142,7 +142,7 @@ func TestWorkThatFailsIsReturned(t *testing.T) {
 		a := leader.New(s, leader.Options{})
 		broken := errors.New("broken")
 		require.ErrorIs(t, a.Run(t.Context(), func(context.Context) error { return broken }, nil), broken)
-		_, err := leader.Current(t.Context(), s)
+		_, err := leader.Current(t.Context(), s, leader.Moves)
 		require.ErrorIs(t, err, store.NotFound)
 	})
 }

@@ -42,8 +42,37 @@ func (h *Holder) String() string {
 	return fmt.Sprintf("%s (%s)", h.Name, h.ID)
 }
 
+// Work is what one process does for all. Each has a leader of its own.
+type Work string
+
+// The works, by the keys of their records in store.Process.
+const (
+	Moves    Work = "leader"
+	Cleaning Work = "cleaner"
+)
+
+func (w Work) key() []byte { return []byte(w) }
+
+// leader names who does the work, and lead says what it does.
+func (w Work) leader() string {
+	if w == Cleaning {
+		return "cleaner"
+	}
+	return "rebalancer"
+}
+
+func (w Work) lead() string {
+	if w == Cleaning {
+		return "lead the cleaning"
+	}
+	return "lead the rebalancing"
+}
+
 // HeldError is returned while another process leads.
-type HeldError struct{ Holder Holder }
+type HeldError struct {
+	Holder Holder
+	Work   Work // Moves if empty
+}
 
 func (e *HeldError) Error() string {
 	how := "it takes no commands; wait until it has ended"
@@ -51,15 +80,12 @@ func (e *HeldError) Error() string {
 		how = "give commands to it, with --admin " + e.Holder.Admin
 	}
 	until := e.Holder.Until.UTC().Format(time.RFC3339)
-	return fmt.Sprintf("another rebalancer leads already: %s, until %s unless it renews: %s", &e.Holder, until, how)
+	return fmt.Sprintf("another %s leads already: %s, until %s unless it renews: %s", e.Work.leader(), &e.Holder, until, how)
 }
 
-func held(h Holder) error {
-	return &store.Error{Kind: store.Conflict, Op: "lead the rebalancing", Err: &HeldError{h}}
+func held(w Work, h Holder) error {
+	return &store.Error{Kind: store.Conflict, Op: w.lead(), Err: &HeldError{h, w}}
 }
-
-// registerKey is the key of the record, in store.Process.
-const registerKey = "leader"
 
 // form of the record: a Holder as JSON.
 const form = 1
@@ -73,8 +99,8 @@ func seal(v store.Version, h *Holder) (store.Record, error) {
 }
 
 // read returns the newest record, or a zero Holder at the zero version if there is none.
-func read(ctx context.Context, regs store.Registers) (h Holder, v store.Version, err error) {
-	payload, v, err := record.Read(ctx, regs, store.Process, registerKey, store.Serial, form)
+func read(ctx context.Context, regs store.Registers, w Work) (h Holder, v store.Version, err error) {
+	payload, v, err := record.Read(ctx, regs, store.Process, string(w), store.Serial, form)
 	if err == nil && payload != nil {
 		if jerr := json.Unmarshal(payload, &h); jerr != nil {
 			err = store.Errorf(store.Corrupt, "%w", jerr)
@@ -87,11 +113,11 @@ func read(ctx context.Context, regs store.Registers) (h Holder, v store.Version,
 	return h, v, nil
 }
 
-// Current returns the leader, by its record: it may have died since. NotFound: nobody leads.
-func Current(ctx context.Context, regs store.Registers) (Holder, error) {
-	h, _, err := read(ctx, regs)
+// Current returns the leader of a work, by its record: it may have died since. NotFound: nobody leads.
+func Current(ctx context.Context, regs store.Registers, w Work) (Holder, error) {
+	h, _, err := read(ctx, regs, w)
 	if err == nil && h.free() {
-		err = store.Errorf(store.NotFound, "no rebalancer leads")
+		err = store.Errorf(store.NotFound, "no %s leads", w.leader())
 	}
 	return h, err
 }

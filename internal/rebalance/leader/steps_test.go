@@ -72,7 +72,7 @@ func (s *scripted) count() (reads, swaps int) {
 // now is who leads, read past all scripts.
 func (s *scripted) now(t *testing.T) leader.Holder {
 	t.Helper()
-	h, err := leader.Current(context.Background(), s.Store)
+	h, err := leader.Current(context.Background(), s.Store, leader.Moves)
 	require.NoError(t, err)
 	return h
 }
@@ -314,7 +314,7 @@ func TestReadsThatFail(t *testing.T) {
 				require.ErrorContains(t, err, "read the leader's record: ", name)
 				require.ErrorContains(t, err, c.text, name)
 				require.Zero(t, swaps, "%s: it writes what it can't read", name)
-				_, err = leader.Current(t.Context(), s)
+				_, err = leader.Current(t.Context(), s, leader.Moves)
 				require.ErrorContains(t, err, c.text, name)
 			}
 		})
@@ -373,7 +373,7 @@ func TestSwapsThatFail(t *testing.T) {
 	}}).Try(t.Context(), nothing)
 	require.ErrorIs(t, err, store.InvalidArgument)
 	require.ErrorContains(t, err, "the leader's record: ")
-	_, err = leader.Current(t.Context(), s)
+	_, err = leader.Current(t.Context(), s, leader.Moves)
 	require.ErrorIs(t, err, store.NotFound)
 }
 
@@ -420,7 +420,7 @@ func TestTheEndOfAnothersLease(t *testing.T) {
 			continue
 		}
 		require.ErrorIs(t, err, store.Conflict, name)
-		now, err := leader.Current(t.Context(), s)
+		now, err := leader.Current(t.Context(), s, leader.Moves)
 		require.NoError(t, err)
 		require.Equal(t, "b", now.Name, name)
 	}
@@ -591,7 +591,7 @@ func TestResigningWaitsForRenewals(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		_, leading := a.Leading()
 		require.False(t, leading)
-		_, err := leader.Current(t.Context(), s)
+		_, err := leader.Current(t.Context(), s, leader.Moves)
 		require.ErrorIs(t, err, store.NotFound)
 	})
 }
@@ -663,7 +663,7 @@ func TestRunTells(t *testing.T) {
 		require.ErrorIs(t, err, store.Timeout)
 		require.ErrorContains(t, err, "wait to lead the rebalancing: ")
 		require.Equal(t, 2, begun())
-		_, err = leader.Current(t.Context(), s)
+		_, err = leader.Current(t.Context(), s, leader.Moves)
 		require.ErrorIs(t, err, store.NotFound)
 		require.ErrorContains(t, err, "no rebalancer leads")
 
@@ -708,7 +708,7 @@ func TestDefaults(t *testing.T) {
 		}
 		a := leader.New(s, o)
 		require.NoError(t, ignore(a.Try(t.Context(), func(context.Context) error {
-			now, err := leader.Current(t.Context(), s)
+			now, err := leader.Current(t.Context(), s, leader.Moves)
 			require.NoError(t, err)
 			require.Equal(t, want.Lease, now.Lease)
 			if o.Lease != 1 { // else it has renewed by now
@@ -739,7 +739,7 @@ func TestTheFormOfTheRecord(t *testing.T) {
 	s := newScripted()
 	s.script(func(int, store.Record, error) (store.Record, error) { return record.Seal(body[0], v, body[25:]), nil },
 		nil)
-	h, err := leader.Current(t.Context(), s)
+	h, err := leader.Current(t.Context(), s, leader.Moves)
 	require.NoError(t, err)
 	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	require.Equal(t, leader.Holder{ID: uuid.MustParse("c09ffeee-0000-4000-8000-000000000001"), Name: "host-a:17",

@@ -26,7 +26,16 @@ import (
 
 var cassandra cassandratest.Shared
 
-func TestMain(m *testing.M) { os.Exit(harness.Run(m, &cassandra)) }
+func TestMain(m *testing.M) {
+	if setup := os.Getenv(cleanerVariable); setup != "" {
+		if err := clean(setup); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(harness.Run(m, &cassandra))
+}
 
 // processes are several processes over one keyspace and one directory of bodies. Their clocks go
 // forward by hours when a test wants it: that lets graces pass, and ends no lease.

@@ -1,0 +1,383 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/cassandraflags"
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/objects"
+	"github.com/evenkeel/evenkeel/objects/fileblobs"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/wait"
+)
+
+// objectsFlags name rows and bodies of objects.
+type objectsFlags struct {
+	Bucket               string `arg:"" optional:"" help:"${audit_bucket=}"`
+	Data                 string `placeholder:"DIR" help:"${audit_data=}"`
+	Bodies               string `placeholder:"URL" help:"${audit_bodies=}"`
+	cassandraflags.Flags `group:"With --cassandra:"`
+	Lease                time.Duration `default:"3s" group:"With --cassandra:" help:"${verify_lease=}"`
+	Rate                 int           `default:"0" placeholder:"N" help:"${audit_rate=}"`
+	Format               string        `default:"text" enum:"text,json" help:"${verify_format=}"`
+	JSON                 daemon.JSON   `name:"json" env:"-" help:"Short for --format json."`
+}
+
+// auditCmd compares the versions of objects with their bodies.
+type auditCmd struct {
+	objectsFlags
+	Condemn  bool   `env:"-" help:"${audit_condemn=}"`
+	Continue string `placeholder:"TOKEN" env:"-" help:"${audit_continue=}"`
+	Progress string `default:"auto" enum:"auto,plain,none" help:"${verify_progress=}"`
+}
+
+// Help is shown by audit --help.
+func (auditCmd) Help() string {
+	return `It reads the versions of objects and the names of bodies once, in the same order, and looks twice at what
+does not fit. Servers may serve meanwhile, over Cassandra. What it finds:
+
+    lost body      a version is seen whose body is not there, or has another size: reading it fails. Bring the
+                   file back from a backup, by the name that is printed, or delete the version
+    orphan         a body that belongs to no version and to no upload, and is older than a put may take
+    unlisted part  a part of an upload that its version does not have
+    stranger       a file with a name that no version gives: look where it comes from
+    damaged row    a row of the bucket that can't be read: rebalancer verify
+
+Orphans and unlisted parts take space, and do no other harm: puts that failed leave them. Look at them first,
+then run the same with --condemn. The cleaner of the servers deletes them a day later.
+
+Make sure that --bodies is the directory of these servers: with another one all bodies seem to be lost, and
+those that are there seem to be orphans. Nothing is condemned in a bucket in which a body is lost.
+
+Examples:
+
+    rebalancer audit --data ./evenkeel-data                            # listd does not run
+    rebalancer audit --cassandra 10.0.0.1 --local-dc dc1 --bodies file:///srv/bodies --rate 20000
+    rebalancer audit photos --cassandra 10.0.0.1 --local-dc dc1 --bodies file:///srv/bodies --condemn
+    rebalancer audit --data ./evenkeel-data --json | jq 'select(.fault)'
+
+Exit codes: 0 clean, or all was condemned; 1 something is wrong; 2 bad flags; 3 the audit could not be made, or
+not to its end: then it prints the token for --continue; 4 something could not be judged, or there is no such
+bucket.`
+}
+
+// Validate checks the flags.
+func (a *auditCmd) Validate() error {
+	if err := a.objectsFlags.validate(); err != nil {
+		return err
+	}
+	if a.Condemn && a.Bucket == "" {
+		return errors.New("--condemn has bodies deleted: name the bucket")
+	}
+	if _, _, ok := strings.Cut(a.Continue, ":"); a.Continue != "" && !ok {
+		return fmt.Errorf("--continue %.100q is no token of an audit", a.Continue)
+	}
+	return nil
+}
+
+func (a *objectsFlags) validate() error {
+	switch {
+	case a.Data != "" && len(a.Cassandra) > 0:
+		return errors.New("--data and --cassandra: one of them")
+	case a.Data == "" && len(a.Cassandra) == 0:
+		return errors.New("--data or --cassandra is missing: where the rows are")
+	case len(a.Cassandra) > 0 && a.LocalDC == "":
+		return errors.New("--local-dc is missing: the data centre to read from, by the name that nodetool status shows")
+	case len(a.Cassandra) == 0 && len(a.Changed()) > 0:
+		return fmt.Errorf("%s: only with --cassandra, which is not given", strings.Join(a.Changed(), ", "))
+	case len(a.Cassandra) > 0 && a.Bodies == "":
+		return errors.New("--bodies is missing: where the servers keep the bodies of objects")
+	case a.Rate < 0:
+		return errors.New("--rate is not negative")
+	case a.Lease < mapclient.MinLease || a.Lease > mapclient.MaxLease:
+		return fmt.Errorf("--lease is from %v to %v", mapclient.MinLease, mapclient.MaxLease)
+	}
+	_, err := a.bodiesDir()
+	return err
+}
+
+func (a *objectsFlags) bodiesDir() (string, error) {
+	if a.Bodies == "" {
+		return filepath.Join(a.Data, "bodies"), nil
+	}
+	dir, err := fileblobs.Directory(a.Bodies)
+	return dir, store.Wrap("--bodies", err)
+}
+
+// auditSum is what an audit has compared and found.
+type auditSum struct {
+	Buckets  int64 `json:"buckets"`
+	Rows     int64 `json:"rows"`
+	Blobs    int64 `json:"blobs"`
+	Problems int64 `json:"problems"`
+	// Condemned are those problems that a cleaner will mend.
+	Condemned int64 `json:"condemned"`
+	// InUse blobs belong to uploads, Waiting to versions that were deleted, Young to puts that may be
+	// under way. Unjudged ones can't be judged.
+	InUse    int64 `json:"in_use"`
+	Waiting  int64 `json:"waiting"`
+	Young    int64 `json:"young"`
+	Unjudged int64 `json:"unjudged"`
+}
+
+func (s auditSum) String() string {
+	return fmt.Sprintf("%s buckets, %s rows, %s bodies (%s of uploads, %s of deleted versions, %s of puts under way); "+
+		"%s problems, %s condemned, %s unjudged", commas(s.Buckets), commas(s.Rows), commas(s.Blobs), commas(s.InUse),
+		commas(s.Waiting), commas(s.Young), commas(s.Problems), commas(s.Condemned), commas(s.Unjudged))
+}
+
+// auditing is an audit under way.
+type auditing struct {
+	*auditCmd
+	out   *failing
+	wide  *objects.Objects
+	pacer *wait.Pacer
+
+	mu  sync.Mutex
+	sum auditSum
+	at  string // the token that continues behind what was compared
+}
+
+// Run audits, prints findings, and fails if something is wrong.
+func (a *auditCmd) Run(ctx context.Context, std stdio) error {
+	x := &auditing{auditCmd: a, out: &failing{w: std.out}, pacer: wait.NewPacer(a.Rate), at: a.Continue}
+	err := a.open(ctx, func(o *objects.Objects, c *listing.Client) error { return x.run(ctx, o, c, std.err) })
+	x.summary(err)
+	if err != nil {
+		if x.at != "" {
+			fmt.Fprintf(std.err, "rebalancer: go on with --continue %s\n", x.at)
+		}
+		var exit *daemon.ExitError
+		if errors.As(err, &exit) {
+			return err
+		}
+		if kind := store.KindOf(err); kind == store.NotFound || kind == store.InvalidArgument {
+			return daemon.Exit(exitRefused, err)
+		}
+		return daemon.Exit(exitUnusable, err)
+	}
+	switch s := x.sum; {
+	case s.Problems > s.Condemned:
+		return daemon.Exit(exitFailed, fmt.Errorf("%d problems", s.Problems-s.Condemned))
+	case s.Unjudged > 0:
+		return refused("%d bodies could not be judged: too many keys above 400 bytes begin alike", s.Unjudged)
+	}
+	return x.out.err
+}
+
+func (x *auditing) summary(err error) {
+	if x.Format == "json" {
+		text := ""
+		if err != nil {
+			text = err.Error()
+		}
+		x.object(map[string]any{
+			"version": daemon.JSONVersion, "summary": x.sum, "complete": err == nil, "error": text, "continue": x.at,
+		})
+		return
+	}
+	if err != nil && x.sum == (auditSum{}) {
+		return // there was no audit
+	}
+	x.out.printf("%s\n", x.sum)
+	if err == nil && x.sum.Problems+x.sum.Unjudged == 0 {
+		x.out.printf("clean\n")
+	}
+}
+
+func (x *auditing) object(v any) { printLine(x.out, v) }
+
+// printLine prints an object of JSON as a line.
+func printLine(w *failing, v any) {
+	b, err := json.Marshal(v)
+	if err == nil {
+		w.printf("%s\n", b)
+	} else if w.err == nil {
+		w.err = err
+	}
+}
+
+// open opens rows and bodies for work, which gets objects through a quorum of each data centre.
+func (a *objectsFlags) open(ctx context.Context, work func(o *objects.Objects, c *listing.Client) error) (err error) {
+	dir, err := a.bodiesDir()
+	if err != nil {
+		return usageError("%w", err)
+	}
+	if _, err := os.Stat(dir); err != nil { // a check must not create it
+		return fmt.Errorf("the directory of bodies: %w", err)
+	}
+	s, c, err := openStore(ctx, a.Data, &a.Flags, a.Lease)
+	if err != nil {
+		return err
+	}
+	defer func() { c.Maps().Close(); err = errors.Join(err, s.Close()) }()
+	blobs, err := fileblobs.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, blobs.Close()) }()
+	o, err := objects.New(c, blobs, objects.Options{})
+	if err != nil {
+		return err
+	}
+	return work(o.Everywhere(), c)
+}
+
+func (x *auditing) run(ctx context.Context, o *objects.Objects, c *listing.Client, progress io.Writer) error {
+	x.wide = o
+	began := time.Now()
+	describe := func() string {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		rate := float64(x.sum.Rows+x.sum.Blobs) / max(time.Since(began).Seconds(), 1e-3)
+		return fmt.Sprintf("audit: %s; %s rows and bodies/s; at %s", x.sum, commas(int64(rate)), cmp.Or(x.at, "the beginning"))
+	}
+	if x.Progress == "plain" || x.Progress == "auto" && daemon.Terminal(progress) {
+		stop := daemon.PrintEvery(daemon.LineEvery, progress, describe)
+		defer stop()
+	}
+	return x.buckets(ctx, c)
+}
+
+// buckets audits the buckets that are to be, from the one of the token on.
+func (x *auditing) buckets(ctx context.Context, c *listing.Client) error {
+	from, inside, _ := strings.Cut(x.Continue, ":")
+	if x.Bucket != "" {
+		if from != "" && from != x.Bucket {
+			return store.Errorf(store.InvalidArgument, "--continue is of bucket %s", from)
+		}
+		return x.bucket(ctx, x.Bucket, inside)
+	}
+	for info, err := range c.Buckets(ctx, "", "") {
+		if err != nil {
+			return err
+		}
+		if info.Name < from {
+			continue
+		}
+		if info.Name != from {
+			inside = ""
+		}
+		err := x.bucket(ctx, info.Name, inside)
+		if errors.Is(err, objects.ErrPlain) || store.KindOf(err) == store.NotFound { // it was deleted meanwhile
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// mostCondemned bounds the memory of one run.
+const mostCondemned = 100_000
+
+func (x *auditing) bucket(ctx context.Context, name, from string) error {
+	status, err := x.wide.Status(ctx, name)
+	if err != nil {
+		return err
+	}
+	b := x.wide.Bucket(name, status != objects.Never)
+	var guilty []objects.Finding
+	lost := false
+	err = b.Audit(ctx, x.wide, from, func(part objects.Audited) error {
+		for i := range part.Findings {
+			f := &part.Findings[i]
+			x.finding(name, f)
+			lost = lost || f.Fault == objects.LostBody
+			if (f.Fault == objects.Orphan || f.Fault == objects.Unlisted) && f.Key != nil && len(guilty) < mostCondemned {
+				guilty = append(guilty, *f)
+			}
+		}
+		x.mu.Lock()
+		s := &x.sum
+		s.Rows, s.Blobs, s.Problems = s.Rows+part.Rows, s.Blobs+part.Blobs, s.Problems+int64(len(part.Findings))
+		s.InUse, s.Waiting, s.Young = s.InUse+part.InUse, s.Waiting+part.Waiting, s.Young+part.Young
+		s.Unjudged += part.Unjudged
+		if part.Next != "" {
+			x.at = name + ":" + part.Next
+		}
+		x.mu.Unlock()
+		if err := cmp.Or(x.out.err, ctx.Err()); err != nil {
+			return err
+		}
+		return x.pacer.Take(ctx, int(part.Rows+part.Blobs))
+	})
+	if err != nil {
+		return store.Wrap("audit bucket "+name, err)
+	}
+	x.mu.Lock()
+	x.sum.Buckets++
+	x.mu.Unlock()
+	if !x.Condemn || len(guilty) == 0 {
+		return nil
+	}
+	if lost {
+		return store.Errorf(store.InvalidArgument, "nothing is condemned in bucket %s: bodies of versions are lost, so that "+
+			"these may be the bodies of another keyspace; if they are the right ones, bring back what is lost, or delete its "+
+			"versions", name)
+	}
+	cleaner, err := b.Cleaner(x.wide, objects.CleanOptions{})
+	if err != nil {
+		return err
+	}
+	for i := range guilty {
+		if err := cleaner.Condemn(ctx, guilty[i]); err != nil {
+			if store.KindOf(err) == store.InvalidArgument { // younger than the grace
+				continue
+			}
+			return store.Wrap("condemn "+guilty[i].Blob, err)
+		}
+		x.mu.Lock()
+		x.sum.Condemned++
+		x.mu.Unlock()
+	}
+	return nil
+}
+
+// finding prints a finding.
+func (x *auditing) finding(bucket string, f *objects.Finding) {
+	id := ""
+	if !f.ID.IsZero() {
+		id = f.ID.String()
+	}
+	if x.Format == "json" {
+		key := any(nil)
+		if f.Key != nil {
+			key = text(string(f.Key))
+		}
+		x.object(map[string]any{
+			"fault": f.Fault, "bucket": bucket, "key": key, "version_id": id, "blob": f.Blob, "size": f.Size, "want": f.Want,
+		})
+		return
+	}
+	x.out.printf("%s: bucket %s", f.Fault, text(bucket))
+	if f.Key != nil {
+		x.out.printf(", key %s", text(string(f.Key)))
+	}
+	if id != "" {
+		x.out.printf(", version %s", id)
+	}
+	switch {
+	case f.Blob == "":
+	case f.Size < 0:
+		x.out.printf(", body %s is not there", f.Blob)
+	case f.Want >= 0:
+		x.out.printf(", body %s has %d bytes, not %d", f.Blob, f.Size, f.Want)
+	default:
+		x.out.printf(", body %s of %d bytes", f.Blob, f.Size)
+	}
+	x.out.printf("\n")
+}

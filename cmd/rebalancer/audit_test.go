@@ -1,0 +1,212 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/internal/cleaning"
+	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/objects"
+	"github.com/evenkeel/evenkeel/objects/fileblobs"
+	"github.com/evenkeel/evenkeel/store/pebblestore"
+	"github.com/evenkeel/evenkeel/store/timestamps"
+)
+
+// withObjects does something to the objects of a data directory, as a listd that has ended would have, so
+// long ago.
+func withObjects(t *testing.T, data string, ago time.Duration, do func(o *objects.Objects, c *listing.Client)) {
+	t.Helper()
+	s, err := pebblestore.Open(data, pebblestore.Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	c, err := listing.NewEmbedded(s, listing.Options{
+		Timestamps: timestamps.New(func() time.Time { return time.Now().Add(-ago) }),
+	})
+	require.NoError(t, err)
+	defer c.Maps().Close()
+	blobs, err := fileblobs.Open(filepath.Join(data, "bodies"))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, blobs.Close()) }()
+	o, err := objects.New(c, blobs, objects.Options{})
+	require.NoError(t, err)
+	do(o, c)
+}
+
+// files returns the files of bodies whose content is that.
+func files(t *testing.T, data, content string) (found []string) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(filepath.Join(data, "bodies"), func(name string, d os.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			if b, rerr := os.ReadFile(name); rerr == nil && string(b) == content {
+				found = append(found, name)
+			}
+		}
+		return err
+	}))
+	return found
+}
+
+func TestAudit(t *testing.T) {
+	data := t.TempDir()
+	body, orphan := strings.Repeat("body", 2000), strings.Repeat("orphan", 2000)
+	put := func(o *objects.Objects, bucket, key, body string) {
+		_, err := o.Bucket(bucket, objects.Unversioned).
+			Put(t.Context(), []byte(key), strings.NewReader(body), objects.Meta{Size: -1})
+		require.NoError(t, err)
+	}
+	const days = 48 * time.Hour
+	withObjects(t, data, days, func(o *objects.Objects, c *listing.Client) {
+		require.NoError(t, c.CreateBucket(t.Context(), "plain"))
+		for _, name := range []string{"photos", "videos"} {
+			require.NoError(t, o.CreateBucket(t.Context(), name))
+			for _, key := range []string{"a", "b", "c"} {
+				put(o, name, key, name+key+body)
+			}
+		}
+	})
+	audit := func(want int, args ...string) (out, errs string) {
+		t.Helper()
+		code, out, errs := ran(t, 0, "", append([]string{"audit", "--data", data, "--progress", "none"}, args...)...)
+		require.Equal(t, want, code, "%v: %s%s", args, out, errs)
+		return out, errs
+	}
+	out, _ := audit(0)
+	require.Contains(t, out, "2 buckets, 6 rows, 6 bodies")
+	require.True(t, strings.HasSuffix(out, "\nclean\n"), out)
+
+	// An orphan is the body of a put whose row was never written: here it is in another directory.
+	other := t.TempDir()
+	withObjects(t, other, days, func(o *objects.Objects, _ *listing.Client) {
+		require.NoError(t, o.CreateBucket(t.Context(), "photos"))
+		put(o, "photos", "bb", orphan)
+	})
+	require.NoError(t, os.CopyFS(filepath.Join(data, "bodies"), os.DirFS(filepath.Join(other, "bodies"))))
+	out, _ = audit(exitFailed)
+	require.Contains(t, out, "orphan: bucket photos, key bb, version ")
+	require.Contains(t, out, "; 1 problems, 0 condemned")
+	again, _ := audit(exitFailed, "photos", "--rate", "1000000")
+	require.Contains(t, again, "1 buckets, 3 rows, 4 bodies (0 of uploads, 0 of deleted", "a dry run changes nothing")
+	_, errs := audit(exitUsage, "--condemn")
+	require.Contains(t, errs, "name the bucket")
+
+	// Nothing is condemned where a body is lost.
+	lost := files(t, data, "photosb"+body)
+	require.Len(t, lost, 1)
+	require.NoError(t, os.Rename(lost[0], lost[0]+"-elsewhere"))
+	out, errs = audit(exitRefused, "photos", "--condemn")
+	require.Contains(t, out, "lost body: bucket photos, key b, version ")
+	require.Contains(t, out, "is not there")
+	require.Contains(t, out, "stranger: bucket photos, body ")
+	require.Contains(t, errs, "nothing is condemned")
+	out, _ = audit(exitFailed, "--json")
+	var faults []string
+	var sum struct {
+		Complete bool
+		Summary  auditSum
+	}
+	for line := range strings.Lines(out) {
+		var f struct {
+			Fault, Bucket, Key, Blob string
+			Size, Want               int64
+		}
+		require.NoError(t, json.Unmarshal([]byte(line), &f))
+		if f.Fault == "" {
+			require.NoError(t, json.Unmarshal([]byte(line), &sum))
+			continue
+		}
+		faults = append(faults, f.Fault)
+		require.Equal(t, "photos", f.Bucket)
+	}
+	require.ElementsMatch(t, []string{"lost body", "stranger", "orphan"}, faults)
+	require.True(t, sum.Complete)
+	require.Equal(t, auditSum{Buckets: 2, Rows: 6, Blobs: 7, Problems: 3}, sum.Summary)
+	require.NoError(t, os.Rename(lost[0]+"-elsewhere", lost[0]))
+
+	// What is condemned is deleted by a cleaner, and nothing else.
+	out, _ = audit(0, "photos", "--condemn")
+	require.Contains(t, out, "1 problems, 1 condemned")
+	out, _ = audit(0)
+	require.Contains(t, out, "1 of deleted versions")
+	withObjects(t, data, 0, func(o *objects.Objects, _ *listing.Client) {
+		page, err := o.Bucket("photos", objects.Unversioned).List(t.Context(), objects.Query{})
+		require.NoError(t, err)
+		require.Len(t, page.Items, 3)
+	})
+
+	for args, says := range map[string]string{
+		"none": "none", "plain": "plain", "--continue rubbish": "no token", "--rate -1": "--rate",
+		"--bodies s3://x": "--bodies", "--bodies file:///no/such/place": "no such file",
+		"--cassandra 10.0.0.1": "one of them", "photos --continue videos:00": "videos",
+	} {
+		code, _, errs := ran(t, 0, "", append([]string{"audit", "--data", data}, strings.Fields(args)...)...)
+		require.NotZero(t, code, args)
+		require.NotEqual(t, exitFailed, code, args)
+		require.Contains(t, errs, says, args)
+	}
+}
+
+func TestCleanShowsItsSteps(t *testing.T) {
+	data := t.TempDir()
+	withObjects(t, data, time.Hour, func(o *objects.Objects, c *listing.Client) {
+		require.NoError(t, c.CreateBucket(t.Context(), "plain"))
+		require.NoError(t, o.CreateBucket(t.Context(), "photos"))
+		for range 3 {
+			_, err := o.Bucket("photos", objects.Unversioned).
+				Put(t.Context(), []byte("a"), strings.NewReader("body"), objects.Meta{Size: 4})
+			require.NoError(t, err)
+		}
+	})
+	for range 2 { // nothing changes
+		code, out, errs := ran(t, 0, "", "clean", "--dry-run", "--data", data)
+		require.Zero(t, code, errs)
+		lines := strings.Split(out, "\n")
+		require.Len(t, lines, 4, out)
+		for _, line := range lines[:2] {
+			require.Regexp(t, "^supersede bucket photos, key a, version [0-9a-f]{28}: a newer version has taken its place$", line)
+		}
+		require.Equal(t, "supersede: 2", lines[2])
+	}
+	code, out, _ := ran(t, 0, "", "clean", "photos", "--dry-run", "--data", data, "--json")
+	require.Zero(t, code)
+	require.Contains(t, out, `{"steps":{"supersede":2},"version":1}`)
+	for args, says := range map[string]string{
+		"": "--dry-run is missing", "--dry-run none": "none", "--dry-run plain": "plain",
+	} {
+		code, _, errs := ran(t, 0, "", append([]string{"clean", "--data", data}, strings.Fields(args)...)...)
+		require.NotZero(t, code, args)
+		require.Contains(t, errs, says, args)
+	}
+}
+
+func TestStatusTellsOfTheCleaner(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	last := &cleaning.Round{Began: now.Add(-time.Hour), Ended: now.Add(-time.Minute), Buckets: 2, Rows: 30_000, Burned: 7, Deleted: 5,
+		Bytes: 1_000_000, Waiting: 9}
+	failed := *last
+	failed.Failed, failed.Error = 3, "no space"
+	for want, s := range map[string]*cleaning.Status{
+		"":                                   nil,
+		"Nobody cleans buckets of objects\n": {},
+		"Another process cleans buckets of objects: b, at http://b\n":                        {Leader: &leader.Holder{Name: "b", Admin: "http://b"}},
+		"This process cleans buckets of objects, begun 1h0m0s ago; no round has ended yet\n": {Leading: true, Since: last.Began},
+		"This process cleans buckets of objects: last round begun 1h0m0s ago of 2 buckets: 30,000 rows, " +
+			"7 versions burned, 5 deleted with 1,000,000 bytes, 9 wait for the grace\n": {Leading: true, Last: last},
+		"Buckets of objects are not cleaned while moves are paused\n" +
+			"This process cleans buckets of objects: present round begun 1h0m0s ago of 2 buckets: 30,000 rows, " +
+			"7 versions burned, 5 deleted with 1,000,000 bytes, 9 wait for the grace\n  3 steps failed: no space\n": {
+			Leading: true, Paused: true, Now: &failed,
+		},
+	} {
+		var out bytes.Buffer
+		printCleaning(&failing{w: &out}, s, now)
+		require.Equal(t, want, out.String())
+	}
+}

@@ -1,0 +1,383 @@
+// Package cleaning deletes for good, now and then, what readers of buckets of objects do not see any
+// more. Of the processes that share a store one cleans at a time, which saves work; safety depends on the
+// rules of versions only (docs/objects.md). Pauses of moves hold for cleaners, too.
+package cleaning
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
+	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/objects"
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/wait"
+)
+
+// Options of a Cleaning. Buckets, Objects, Registers and Every are required.
+type Options struct {
+	Buckets   *listing.Client
+	Objects   *objects.Objects
+	Registers store.Registers
+	// Every is the time from the end of a round to the beginning of the next one.
+	Every time.Duration
+	// RowsPerSecond is the most rows that are looked at; 0: no limit.
+	RowsPerSecond int
+	// Leader lets the processes of a shared store elect one that cleans; nil: this process has its store
+	// for itself.
+	Leader *leader.Options
+	// Log receives what begins, ends and fails.
+	Log *slog.Logger
+}
+
+// Round is one look at all buckets of objects.
+type Round struct {
+	Began time.Time `json:"began,omitzero"`
+	// Ended is zero while the round is under way.
+	Ended   time.Time `json:"ended,omitzero"`
+	Buckets int64     `json:"buckets"`
+	Rows    int64     `json:"rows"`
+	// Burned versions are not seen any more, Deleted ones are gone with their bodies, of so many bytes.
+	Burned  int64 `json:"burned"`
+	Deleted int64 `json:"deleted"`
+	Bytes   int64 `json:"bytes"`
+	// Waiting were deleted, and keep their bodies for the grace.
+	Waiting int64 `json:"waiting"`
+	// Remembered are the versions and uploads of which the cleaner knows since when they are burned or
+	// ended: it has room for 200,000.
+	Remembered int64 `json:"remembered"`
+	// Failed steps are due again in the next round; Error is that of one of them.
+	Failed int64  `json:"failed"`
+	Error  string `json:"error,omitempty"`
+}
+
+// Status is what goes on, as far as this process knows.
+type Status struct {
+	// Leading: this process cleans. Else Leader is the one that does, if it is known.
+	Leading bool           `json:"leading"`
+	Leader  *leader.Holder `json:"leader,omitempty"`
+	// Paused: buckets were passed over in this round because moves are paused.
+	Paused bool `json:"paused"`
+	// Since is when this process began to clean.
+	Since time.Time `json:"since,omitzero"`
+	// Last is the last whole round of this process, Now the one that is under way.
+	Last *Round `json:"last,omitempty"`
+	Now  *Round `json:"now,omitempty"`
+}
+
+// Cleaning cleans all buckets of objects of a store. Run is for one goroutine; the other methods are safe
+// for concurrent use.
+type Cleaning struct {
+	o         Options
+	wide      *objects.Objects
+	candidate *leader.Candidate // nil: this process has its store for itself
+	pacer     *wait.Pacer
+	// cleaners remember since when versions are burned.
+	cleaners map[store.BucketID]*bucketCleaner
+	memory   objects.Memory // of all of them
+
+	mu    sync.Mutex
+	state Status
+	sums  sums
+}
+
+type bucketCleaner struct {
+	*objects.Cleaner
+	status objects.Status
+	report func(objects.Cleaned) // of the present pass
+}
+
+// sums are since this process began.
+type sums struct {
+	steps       map[string]int64
+	failures    map[string]int64 // by the kind of the error
+	rows, bytes int64
+	rounds      int64
+}
+
+// errPaused ends a pass.
+var errPaused = errors.New("moves are paused")
+
+const (
+	// firstRound is the longest time from the start to the first round.
+	firstRound = time.Minute
+	// lookEvery is how often a pass looks whether moves are paused; it ends where that has not been
+	// known for blindFor.
+	lookEvery = time.Second
+	blindFor  = time.Minute
+	// skew is by how much pauses end later here: clocks differ.
+	skew = time.Second
+)
+
+// New makes a Cleaning. It does no I/O.
+func New(o Options) *Cleaning {
+	c := &Cleaning{
+		o: o, wide: o.Objects, pacer: wait.NewPacer(o.RowsPerSecond), cleaners: map[store.BucketID]*bucketCleaner{},
+		sums: sums{steps: map[string]int64{}, failures: map[string]int64{}},
+	}
+	if o.Leader != nil {
+		elect := *o.Leader
+		elect.Work = leader.Cleaning
+		c.wide, c.candidate = o.Objects.Everywhere(), leader.New(o.Registers, elect)
+	}
+	return c
+}
+
+// Run cleans until ctx ends, while this process leads.
+func (c *Cleaning) Run(ctx context.Context) {
+	if c.candidate == nil {
+		c.rounds(ctx)
+		return
+	}
+	for ctx.Err() == nil {
+		err := c.candidate.Run(ctx, func(ctx context.Context) error {
+			c.o.Log.Info("this process cleans buckets of objects now")
+			c.rounds(ctx)
+			return context.Cause(ctx)
+		}, func(err error) {
+			var held *leader.HeldError
+			if errors.As(err, &held) {
+				c.o.Log.Info("another process cleans buckets of objects", "cleaner", held.Holder.String())
+				return
+			}
+			c.o.Log.Warn("this process does not clean buckets of objects", "error", err)
+		})
+		if ctx.Err() == nil && store.KindOf(err) == store.Corrupt {
+			c.o.Log.Error("nothing is cleaned by this process", "error", err)
+			return
+		}
+	}
+}
+
+// rounds cleans until ctx ends.
+func (c *Cleaning) rounds(ctx context.Context) {
+	c.change(func(s *Status) { s.Since = time.Now().UTC() })
+	for pause := min(c.o.Every, firstRound); wait.Sleep(ctx, pause) == nil; pause = c.o.Every {
+		c.round(ctx)
+	}
+}
+
+func (c *Cleaning) change(f func(*Status)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f(&c.state)
+}
+
+// round cleans all buckets of objects once.
+func (c *Cleaning) round(ctx context.Context) {
+	r := &Round{Began: time.Now().UTC()}
+	c.change(func(s *Status) { s.Now, s.Paused = r, false })
+	paused, err := c.buckets(ctx, r)
+	if ctx.Err() != nil {
+		c.change(func(s *Status) { s.Now = nil })
+		return
+	}
+	if err != nil {
+		c.failed(r, 1, map[store.Kind]int64{store.KindOf(err): 1}, err)
+		c.o.Log.Warn("buckets of objects could not all be cleaned; it is tried again", "error", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was := c.state.Paused
+	c.state.Now, c.state.Paused = nil, paused
+	switch {
+	case err != nil:
+	case paused:
+		if !was {
+			c.o.Log.Info("buckets of objects are not cleaned while moves are paused")
+		}
+	default:
+		r.Ended = time.Now().UTC()
+		c.state.Last = r
+		c.sums.rounds++
+		level := slog.LevelInfo
+		if r.Burned+r.Deleted+r.Failed == 0 {
+			level = slog.LevelDebug
+		}
+		c.o.Log.Log(ctx, level, "buckets of objects are cleaned", "buckets", r.Buckets, "rows", r.Rows, "burned", r.Burned,
+			"deleted", r.Deleted, "bytes", r.Bytes, "waiting", r.Waiting, "failed", r.Failed,
+			"took", r.Ended.Sub(r.Began).Round(time.Millisecond))
+	}
+}
+
+// failed counts failures.
+func (c *Cleaning) failed(r *Round, n int64, reasons map[store.Kind]int64, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r.Failed += n; err != nil {
+		r.Error = err.Error()
+	}
+	for kind, n := range reasons {
+		c.sums.failures[kind.String()] += n
+	}
+}
+
+// buckets cleans all buckets of objects, and reports whether one was passed over because of a pause.
+func (c *Cleaning) buckets(ctx context.Context, r *Round) (paused bool, err error) {
+	there := map[store.BucketID]bool{}
+	var failures []error
+	for info, err := range c.o.Buckets.Buckets(ctx, "", "") {
+		if err != nil {
+			return paused, err
+		}
+		there[info.ID] = true
+		err := c.bucket(ctx, info, r)
+		switch {
+		case errors.Is(err, errPaused):
+			paused = true
+		case err != nil && store.KindOf(err) != store.NotFound: // else it was deleted
+			failures = append(failures, store.Wrap("clean bucket "+info.Name, err))
+		}
+	}
+	for id := range c.cleaners {
+		if !there[id] {
+			c.cleaners[id].Forget()
+			delete(c.cleaners, id)
+		}
+	}
+	return paused, errors.Join(failures...)
+}
+
+func (c *Cleaning) bucket(ctx context.Context, info listing.BucketInfo, r *Round) error {
+	status, err := c.o.Objects.Status(ctx, info.Name)
+	if errors.Is(err, objects.ErrPlain) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if paused, err := c.paused(ctx, info.ID); err != nil || paused {
+		if paused {
+			err = errPaused
+		}
+		return err
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	var looking sync.WaitGroup
+	looking.Go(func() { c.look(ctx, info.ID, stop) })
+	defer looking.Wait()
+	defer stop(nil)
+
+	cleaner := c.cleaners[info.ID]
+	if cleaner == nil || cleaner.status != status {
+		// Delete markers of a bucket that has had versions stay until they are deleted.
+		if cleaner != nil {
+			cleaner.Forget()
+		}
+		made := &bucketCleaner{status: status}
+		made.Cleaner, err = c.o.Objects.Bucket(info.Name, status != objects.Never).Cleaner(c.wide, objects.CleanOptions{
+			Pacer: c.pacer, Memory: &c.memory, Report: func(now objects.Cleaned) { made.report(now) },
+		})
+		if err != nil {
+			return err
+		}
+		cleaner = made
+		c.cleaners[info.ID] = cleaner
+	}
+	var before objects.Cleaned
+	cleaner.report = func(now objects.Cleaned) {
+		c.count(r, before, now)
+		before = now
+	}
+	did, err := cleaner.Pass(ctx)
+	cleaner.report(did)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if did.FirstFailure != nil {
+		c.o.Log.Warn("some steps of cleaning failed; they are due again", "bucket", info.Name, "steps", did.Failed,
+			"error", did.FirstFailure)
+		c.failed(r, did.Failed, did.Reasons, did.FirstFailure)
+	}
+	if err == nil {
+		c.mu.Lock()
+		r.Buckets++
+		c.mu.Unlock()
+	}
+	return err
+}
+
+// count adds what a pass has done since it was counted before.
+func (c *Cleaning) count(r *Round, before, now objects.Cleaned) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for step, n := range map[string]int64{
+		"superseded": now.Superseded - before.Superseded, "proven": now.Proven - before.Proven,
+		"finished": now.Finished - before.Finished, "unmarked": now.Unmarked - before.Unmarked,
+		"uploads_ended": now.Ended - before.Ended, "uploads_freed": now.Freed - before.Freed,
+	} {
+		c.sums.steps[step] += n
+	}
+	c.sums.rows += now.Rows - before.Rows
+	c.sums.bytes += now.Bytes - before.Bytes
+	r.Rows += now.Rows - before.Rows
+	r.Burned += now.Superseded - before.Superseded + now.Expired - before.Expired
+	r.Deleted += now.Finished - before.Finished
+	r.Bytes += now.Bytes - before.Bytes
+	r.Waiting += now.Waiting - before.Waiting
+	r.Remembered += now.Remembered - before.Remembered
+}
+
+// paused reports whether moves of a bucket are paused.
+func (c *Cleaning) paused(ctx context.Context, id store.BucketID) (bool, error) {
+	s, err := pause.Read(ctx, c.o.Registers, store.Local)
+	if err != nil {
+		return false, err
+	}
+	_, paused := s.Of(id, time.Now().Add(-skew))
+	return paused, nil
+}
+
+// look ends a pass once moves of its bucket are paused, or that can't be known.
+func (c *Cleaning) look(ctx context.Context, id store.BucketID, stop context.CancelCauseFunc) {
+	known := time.Now()
+	for wait.Sleep(ctx, lookEvery) == nil {
+		paused, err := c.paused(ctx, id)
+		switch {
+		case err == nil && paused:
+			stop(errPaused)
+		case err == nil:
+			known = time.Now()
+		case time.Since(known) > blindFor:
+			stop(err)
+		}
+	}
+}
+
+// Leading reports whether this process cleans at present.
+func (c *Cleaning) Leading() bool {
+	if c.candidate == nil {
+		return true
+	}
+	_, mine := c.candidate.Leading()
+	return mine
+}
+
+// Status reports what goes on.
+func (c *Cleaning) Status(ctx context.Context) Status {
+	var holder *leader.Holder
+	leading := true
+	if c.candidate != nil {
+		h, known, mine := c.candidate.Leader(ctx)
+		if leading = mine; known {
+			h.Lease = 0
+			holder = &h
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.state
+	s.Leading, s.Leader = leading, holder
+	if !leading {
+		return Status{Leader: holder}
+	}
+	if s.Now != nil {
+		now := *s.Now
+		s.Now = &now
+	}
+	return s
+}

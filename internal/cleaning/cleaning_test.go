@@ -1,0 +1,222 @@
+package cleaning_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/internal/cleaning"
+	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
+	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/objects"
+	"github.com/evenkeel/evenkeel/objects/fileblobs"
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/memstore"
+)
+
+// centres is a store with two data centres, of which the other one may be away.
+type centres struct {
+	*memstore.Store
+	away atomic.Bool
+}
+
+func (c *centres) EachQuorum() store.Rows { return everywhere{c.Store, c} }
+
+type everywhere struct {
+	store.Rows
+	c *centres
+}
+
+func (e everywhere) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
+	if e.c.away.Load() {
+		return store.Errorf(store.Unavailable, "a data centre is away")
+	}
+	return e.Rows.Put(ctx, p, rows...)
+}
+
+// world is a store with two buckets of objects, each with an object that was replaced.
+type world struct {
+	t *testing.T
+	s *centres
+	c *listing.Client
+	o *objects.Objects
+	// rate is the most rows per second; 0: no limit.
+	rate int
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, s: &centres{Store: memstore.New()}}
+	var err error
+	w.c, err = listing.NewEmbedded(w.s, listing.Options{})
+	require.NoError(t, err)
+	blobs, err := fileblobs.Open(t.TempDir())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, blobs.Close()) })
+	w.o, err = objects.New(w.c, blobs, objects.Options{InlineBytes: -1})
+	require.NoError(t, err)
+	require.NoError(t, w.c.CreateBucket(t.Context(), "plain"))
+	for _, name := range []string{"photos", "videos"} {
+		require.NoError(t, w.o.CreateBucket(t.Context(), name))
+		for range 2 {
+			_, err := w.o.Bucket(name, objects.Unversioned).
+				Put(t.Context(), []byte("key"), strings.NewReader("body"), objects.Meta{Size: 4})
+			require.NoError(t, err)
+		}
+	}
+	return w
+}
+
+// ranks returns the ranks of the rows of a bucket, newest first.
+func (w *world) ranks(bucket string) (ranks []byte) {
+	page, err := w.c.Bucket(bucket).List(w.t.Context(), listing.Query{})
+	require.NoError(w.t, err)
+	for _, item := range page.Items {
+		ranks = append(ranks, item.Value[0])
+	}
+	return ranks
+}
+
+var (
+	untouched = []byte{1, 1}
+	burned    = []byte{2, 3} // and what took its place is kept
+)
+
+// run cleans once a minute, until it is stopped.
+func (w *world) run(elect *leader.Options) (c *cleaning.Cleaning, stop func()) {
+	c = cleaning.New(cleaning.Options{
+		Buckets: w.c, Objects: w.o, Registers: w.s, Every: time.Minute, Leader: elect,
+		RowsPerSecond: w.rate,
+		Log:           slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	ctx, cancel := context.WithCancel(w.t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { c.Run(ctx) })
+	return c, func() { cancel(); running.Wait() }
+}
+
+// Of two processes one cleans, and the other one once the first has ended.
+func TestOneCleans(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		a, stopA := w.run(&leader.Options{Name: "a"})
+		time.Sleep(time.Second)
+		b, stopB := w.run(&leader.Options{Name: "b"})
+		defer stopB()
+		time.Sleep(90 * time.Second)
+		require.Equal(t, burned, w.ranks("photos"))
+		require.Equal(t, burned, w.ranks("videos"))
+		sa, sb := a.Status(t.Context()), b.Status(t.Context())
+		require.True(t, sa.Leading)
+		require.Equal(t, cleaning.Round{
+			Began: sa.Last.Began, Ended: sa.Last.Ended, Buckets: 2, Rows: 4, Burned: 2, Remembered: 2,
+		}, *sa.Last)
+		require.False(t, sb.Leading)
+		require.Nil(t, sb.Last)
+		require.Equal(t, "a", sb.Leader.Name)
+		require.NoError(t, leader.New(w.s, leader.Options{}).Try(t.Context(), func(context.Context) error { return nil }),
+			"who moves ranges is another question")
+
+		stopA()
+		time.Sleep(25 * time.Hour) // the grace counts anew
+		sb = b.Status(t.Context())
+		require.True(t, sb.Leading)
+		require.Equal(t, []byte{2}, w.ranks("photos"))
+		require.Equal(t, []byte{2}, w.ranks("videos"))
+	})
+}
+
+// While a data centre is away nothing is burned, and rounds fail with a reason.
+func TestADataCentreIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.s.away.Store(true)
+		c, stop := w.run(&leader.Options{Name: "a"})
+		defer stop()
+		time.Sleep(90 * time.Second)
+		require.Equal(t, untouched, w.ranks("photos"))
+		s := c.Status(t.Context())
+		require.EqualValues(t, 2, s.Last.Failed)
+		require.Contains(t, s.Last.Error, "a data centre is away")
+		w.s.away.Store(false)
+		time.Sleep(time.Minute)
+		require.Equal(t, burned, w.ranks("photos"))
+		s = c.Status(t.Context())
+		require.Zero(t, s.Last.Failed)
+		require.Empty(t, s.Last.Error)
+	})
+}
+
+// A pause, of a bucket or of all, holds for the cleaner, also for one that has its store for itself.
+func TestPausesHold(t *testing.T) {
+	for name, elect := range map[string]*leader.Options{"embedded": nil, "shared": {Name: "a"}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				id, err := w.c.BucketID(t.Context(), "photos")
+				require.NoError(t, err)
+				_, _, err = pause.Set(t.Context(), w.s, &id, pause.Pause{Since: time.Now()}, time.Now())
+				require.NoError(t, err)
+				c, stop := w.run(elect)
+				defer stop()
+				time.Sleep(90 * time.Second)
+				require.Equal(t, untouched, w.ranks("photos"))
+				require.Equal(t, burned, w.ranks("videos"))
+				s := c.Status(t.Context())
+				require.True(t, s.Paused)
+				require.Nil(t, s.Last, "no round was whole")
+
+				_, _, err = pause.Set(t.Context(), w.s, nil, pause.Pause{Since: time.Now()}, time.Now())
+				require.NoError(t, err)
+				time.Sleep(50 * time.Hour)
+				require.Equal(t, burned, w.ranks("videos"), "longer than the grace, and the body is kept")
+				_, err = pause.Lift(t.Context(), w.s, nil)
+				require.NoError(t, err)
+				time.Sleep(2 * time.Minute)
+				require.Equal(t, burned, w.ranks("photos"))
+				require.Equal(t, []byte{2}, w.ranks("videos"))
+				s = c.Status(t.Context())
+				require.False(t, s.Paused)
+				require.NotNil(t, s.Last)
+			})
+		})
+	}
+}
+
+// A pause ends a pass that is under way.
+func TestAPauseEndsAPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		for i := range 20 {
+			_, err := w.o.Bucket("photos", objects.Unversioned).
+				Put(t.Context(), fmt.Appendf(nil, "key-%d", i), strings.NewReader("body"), objects.Meta{Size: 4})
+			require.NoError(t, err)
+		}
+		w.rate = 1
+		c, stop := w.run(nil)
+		defer stop()
+		time.Sleep(70 * time.Second) // a round begins after a minute, and the second bucket has to wait for 22 s
+		require.NotNil(t, c.Status(t.Context()).Now)
+		require.Equal(t, untouched, w.ranks("videos"))
+		id, err := w.c.BucketID(t.Context(), "videos")
+		require.NoError(t, err)
+		_, _, err = pause.Set(t.Context(), w.s, &id, pause.Pause{Since: time.Now()}, time.Now())
+		require.NoError(t, err)
+		time.Sleep(5 * time.Second)
+		s := c.Status(t.Context())
+		require.Nil(t, s.Now, "the round has ended")
+		require.True(t, s.Paused)
+		require.Nil(t, s.Last, "it was not whole")
+		time.Sleep(time.Hour)
+		require.Equal(t, untouched, w.ranks("videos"))
+	})
+}
