@@ -2,75 +2,35 @@ package main
 
 import (
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"path/filepath"
-	"strings"
-	"time"
 
-	"github.com/evenkeel/evenkeel/cmd/internal/daemon/secrecy"
-	"github.com/evenkeel/evenkeel/objects"
-	"github.com/evenkeel/evenkeel/objects/fileblobs"
-	"github.com/evenkeel/evenkeel/objects/s3blobs"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/bodies"
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// bodies are the blobs with the bodies of objects.
-type bodies interface {
-	objects.Blobs
-	io.Closer
-}
-
-// bodiesPlace is where --bodies are: in a directory, in a bucket, or nowhere.
-type bodiesPlace struct {
-	dir    string
-	bucket *s3blobs.Place
-}
-
-func (s *serveCmd) bodiesPlace() (bodiesPlace, error) {
+// bodiesPlace is where the bodies of objects are; none: this server keeps none.
+func (s *serveCmd) bodiesPlace() (at bodies.Place, none bool, err error) {
 	switch {
 	case s.Bodies == "" && len(s.Cassandra) > 0:
-		return bodiesPlace{}, nil
+		return at, true, nil
 	case s.Bodies == "":
-		return bodiesPlace{dir: filepath.Join(s.Data, "bodies")}, nil
-	case strings.HasPrefix(s.Bodies, "s3:"):
-		p, err := s3blobs.Parse(s.Bodies)
-		return bodiesPlace{bucket: &p}, store.Wrap("--bodies", err)
+		return bodies.Place{Dir: filepath.Join(s.Data, "bodies")}, false, nil
 	}
-	dir, err := fileblobs.Directory(s.Bodies)
-	return bodiesPlace{dir: dir}, store.Wrap("--bodies", err)
+	at, err = bodies.Parse(s.Bodies)
+	return at, false, err
 }
 
-// bodiesCheckTime bounds the look for a bucket of bodies at the start.
-const bodiesCheckTime = 15 * time.Second
-
-func (s *serveCmd) openBodies(ctx context.Context, log *slog.Logger) (bodies, error) {
-	at, err := s.bodiesPlace()
-	switch {
-	case err != nil:
+func (s *serveCmd) openBodies(ctx context.Context, log *slog.Logger) (bodies.Store, error) {
+	at, none, err := s.bodiesPlace()
+	if err != nil {
 		return nil, err
-	case at.bucket != nil:
-		b, err := s3blobs.Open(*at.bucket)
-		if err != nil {
-			return nil, store.Wrap("--bodies", err)
-		}
-		ctx, cancel := context.WithTimeout(ctx, bodiesCheckTime)
-		defer cancel()
-		err = b.Check(ctx)
-		if errors.Is(err, store.InvalidArgument) {
-			return nil, store.Wrap("--bodies", err)
-		}
-		if err != nil { // everything else works without it
-			log.Warn("the bucket of --bodies can't be reached: objects above 4 KiB are answered 503 until it can", "error", err)
-		}
-		return b, nil
-	case at.dir == "":
+	}
+	if none {
 		return noBodies{}, nil
 	}
-	secrecy.WarnOfDirectory(log, "--bodies", at.dir)
-	b, err := fileblobs.Open(at.dir)
-	return b, store.Wrap("--bodies", err)
+	return at.Open(ctx, log)
 }
 
 // noBodies keeps none: objects are at most as long as rows may be.

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/bodies"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/adminserver"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/logging"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/secrecy"
@@ -156,7 +157,7 @@ func (s *serveCmd) Validate() error {
 	if err := s.rebalanceFlags.validate(len(s.Cassandra) > 0); err != nil {
 		return err
 	}
-	if _, err := s.bodiesPlace(); err != nil {
+	if _, _, err := s.bodiesPlace(); err != nil {
 		return err
 	}
 	return s.validateStore()
@@ -165,7 +166,7 @@ func (s *serveCmd) Validate() error {
 // opened is what serve uses, checked and open.
 type opened struct {
 	db            *assembly.DB
-	bodies        bodies
+	bodies        bodies.Store
 	where         []any               // attributes of the log line that names the store
 	keys          *keysFile           // nil: no authentication
 	cert          *reload.Certificate // nil: no TLS

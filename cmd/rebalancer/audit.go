@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,10 +15,10 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/bodies"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/cassandraflags"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
-	"github.com/evenkeel/evenkeel/objects/fileblobs"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/wait"
@@ -58,7 +59,7 @@ does not fit. Servers may serve meanwhile, over Cassandra. What it finds:
 Orphans and unlisted parts take space, and do no other harm: puts that failed leave them. Look at them first,
 then run the same with --condemn. The cleaner of the servers deletes them a day later.
 
-Make sure that --bodies is the directory of these servers: with another one all bodies seem to be lost, and
+Make sure that --bodies is what these servers have: with another place all bodies seem to be lost, and
 those that are there seem to be orphans. Nothing is condemned in a bucket in which a body is lost.
 
 Examples:
@@ -104,16 +105,15 @@ func (a *objectsFlags) validate() error {
 	case a.Lease < mapclient.MinLease || a.Lease > mapclient.MaxLease:
 		return fmt.Errorf("--lease is from %v to %v", mapclient.MinLease, mapclient.MaxLease)
 	}
-	_, err := a.bodiesDir()
+	_, err := a.bodiesPlace()
 	return err
 }
 
-func (a *objectsFlags) bodiesDir() (string, error) {
+func (a *objectsFlags) bodiesPlace() (bodies.Place, error) {
 	if a.Bodies == "" {
-		return filepath.Join(a.Data, "bodies"), nil
+		return bodies.Place{Dir: filepath.Join(a.Data, "bodies")}, nil
 	}
-	dir, err := fileblobs.Directory(a.Bodies)
-	return dir, store.Wrap("--bodies", err)
+	return bodies.Parse(a.Bodies)
 }
 
 // auditSum is what an audit has compared and found.
@@ -211,19 +211,21 @@ func printLine(w *failing, v any) {
 
 // open opens rows and bodies for work, which gets objects through a quorum of each data centre.
 func (a *objectsFlags) open(ctx context.Context, work func(o *objects.Objects, c *listing.Client) error) (err error) {
-	dir, err := a.bodiesDir()
+	at, err := a.bodiesPlace()
 	if err != nil {
 		return usageError("%w", err)
 	}
-	if _, err := os.Stat(dir); err != nil { // a check must not create it
-		return fmt.Errorf("the directory of bodies: %w", err)
+	if at.Dir != "" {
+		if _, err := os.Stat(at.Dir); err != nil { // a check must not create it
+			return fmt.Errorf("the directory of bodies: %w", err)
+		}
 	}
 	s, c, err := openStore(ctx, a.Data, &a.Flags, a.Lease)
 	if err != nil {
 		return err
 	}
 	defer func() { c.Maps().Close(); err = errors.Join(err, s.Close()) }()
-	blobs, err := fileblobs.Open(dir)
+	blobs, err := at.Open(ctx, slog.Default())
 	if err != nil {
 		return err
 	}

@@ -57,8 +57,8 @@ var help = kong.Vars{
 	"audit_bucket": "Name of the bucket; without it all buckets of objects.",
 	"audit_data":   "Read this data directory, while its listd does not run.",
 	"audit_bodies": "" +
-		"Where the bodies are, as the servers have it: file:///DIRECTORY. Default: bodies in --data; needed with " +
-		"--cassandra.",
+		"Where the bodies are, as the servers have it: file:///DIRECTORY, or s3://BUCKET?endpoint=URL&region=NAME. " +
+		"Default: bodies in --data; needed with --cassandra.",
 	"audit_condemn": "" +
 		"Have the servers' cleaner delete the bodies that belong to no version, of the bucket that is named. They " +
 		"are gone a day later at the earliest. Without it nothing is changed.",

@@ -308,6 +308,7 @@ func (c *Cleaning) count(r *Round, before, now objects.Cleaned) {
 	for step, n := range map[string]int64{
 		"superseded": now.Superseded - before.Superseded, "proven": now.Proven - before.Proven,
 		"finished": now.Finished - before.Finished, "unmarked": now.Unmarked - before.Unmarked,
+		"expired": now.Expired - before.Expired, "lapsed": now.Lapsed - before.Lapsed,
 		"uploads_ended": now.Ended - before.Ended, "uploads_freed": now.Freed - before.Freed,
 	} {
 		c.sums.steps[step] += n
@@ -315,7 +316,7 @@ func (c *Cleaning) count(r *Round, before, now objects.Cleaned) {
 	c.sums.rows += now.Rows - before.Rows
 	c.sums.bytes += now.Bytes - before.Bytes
 	r.Rows += now.Rows - before.Rows
-	r.Burned += now.Superseded - before.Superseded + now.Expired - before.Expired
+	r.Burned += now.Superseded - before.Superseded + now.Lapsed - before.Lapsed
 	r.Deleted += now.Finished - before.Finished
 	r.Bytes += now.Bytes - before.Bytes
 	r.Waiting += now.Waiting - before.Waiting

@@ -25,13 +25,13 @@ type Store struct{ root *os.Root }
 // unfinished is the folder of files that are being written. No name begins with a dot.
 const unfinished = ".unfinished"
 
-// Directory returns the directory that a URL like file:///srv/bodies names. It fails with InvalidArgument.
-func Directory(text string) (string, error) {
+// Directory returns the directory that a URL like file:///srv/bodies names; false: the text is no such URL.
+func Directory(text string) (dir string, ok bool) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "file" || u.Host != "" || !filepath.IsAbs(u.Path) || u.RawQuery+u.Fragment != "" {
-		return "", store.Errorf(store.InvalidArgument, "%q is not file:///DIRECTORY", text)
+		return "", false
 	}
-	return filepath.Clean(u.Path), nil
+	return filepath.Clean(u.Path), true
 }
 
 // Open opens a directory, which is made if there is none. Files that were being written when a

@@ -32,7 +32,10 @@ const (
 // packages of lower lines.
 var layers = [][]string{
 	{"cmd/listd", "cmd/rebalancer"},
-	{"cmd/internal/daemon/adminserver", "cmd/internal/daemon/cassandraflags", "cmd/internal/daemon/rebalanceflags"},
+	{
+		"cmd/internal/daemon/adminserver", "cmd/internal/daemon/bodies", "cmd/internal/daemon/cassandraflags",
+		"cmd/internal/daemon/rebalanceflags",
+	},
 	{"cmd/internal/daemon", "cmd/internal/daemon/logging", "cmd/internal/daemon/secrecy", "cmd/internal/daemon/tracing"},
 	{"cmd/internal/daemon/settings", "cmd/internal/daemon/shell", "cmd/internal/daemon/version"},
 	{"evenkeel", "s3api"},
