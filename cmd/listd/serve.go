@@ -16,8 +16,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
-	"github.com/evenkeel/evenkeel/cmd/internal/daemon/bodies"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/adminserver"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/bodies"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/logging"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/secrecy"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/tracing"
