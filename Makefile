@@ -52,8 +52,8 @@ AT_ONCE = -p 2 -parallel 2
 BENCH_WITH_NODE = ./bench/layouts/cqltables
 BENCH_WITHOUT_NODE = $(shell $(GO) list ./bench/... | grep -v /cqltables)
 
-.PHONY: all build compile programs run run-cassandra check test lint unit cassandra tour tools console packages test-packages \
-	bench bench-embedded bench-cassandra bench-s3 bench-moves bench-limits microbench fuzz sim soak attacks \
+.PHONY: all build compile programs run run-cassandra check test lint unit cassandra tour tools console packages \
+	test-packages bench bench-embedded bench-cassandra bench-s3 bench-moves bench-limits microbench fuzz sim soak attacks \
 	soak-attacks vulncheck model mutants objects-large generate clean help
 
 help: ## list the targets
@@ -78,7 +78,7 @@ test: tools ## everything that must hold, on a fresh machine; each part has a ti
 	@scripts/within 900 lint scripts/lint
 	@scripts/within 900 compile $(MAKE) -s compile
 	@scripts/within 240 programs $(MAKE) -s programs
-	@$(WITH_PROGRAMS) scripts/within 660 unit $(TEST_RACE) -timeout 640s $(WITHOUT_NODE)
+	@$(WITH_PROGRAMS) scripts/within 1200 unit $(TEST_RACE) -timeout 1180s $(WITHOUT_NODE)
 	@$(WITH_PROGRAMS) scripts/within 120 clients $(TEST) -timeout 110s $(CLIENTS)
 	@$(WITH_PROGRAMS) scripts/within 150 console $(TEST) -timeout 140s $(CONSOLE)
 	@$(WITH_PROGRAMS) scripts/within 180 attacks $(TEST) -timeout 170s $(ATTACKS)
@@ -110,8 +110,10 @@ cassandra: programs ## the Go tests that need Cassandra nodes
 
 # What the parts of make test are compiled of, so that their budgets are for tests, whatever was compiled before.
 compile:
-	@env CGO_ENABLED=1 $(GO) list -race -test -export -f '' $(WITHOUT_NODE) $(WITH_NODE) $(BENCH_WITHOUT_NODE) $(BENCH_WITH_NODE)
-	@$(GO) list -test -export -f '' $(ATTACKS) $(CLIENTS) $(CONSOLE) $(CLIENTS_WITH_NODE) $(PACKAGES) $(PURE) $(SIMULATIONS) $(FAULTS)
+	@env CGO_ENABLED=1 $(GO) list -race -test -export -f '' \
+		$(WITHOUT_NODE) $(WITH_NODE) $(BENCH_WITHOUT_NODE) $(BENCH_WITH_NODE)
+	@$(GO) list -test -export -f '' \
+		$(ATTACKS) $(CLIENTS) $(CONSOLE) $(CLIENTS_WITH_NODE) $(PACKAGES) $(PURE) $(SIMULATIONS) $(FAULTS)
 
 programs:
 	@$(GO) build -o $(PROGRAMS)/ ./cmd/... ./internal/test/cassandratest/cmd/run-cassandra

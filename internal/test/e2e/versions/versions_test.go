@@ -249,6 +249,7 @@ func TestManyEndsOfUploads(t *testing.T) {
 			}
 			require.Regexp(t, "no such upload|under way", err.Error())
 		}
+		require.GreaterOrEqual(t, won, 0, "round %d: nobody ended the upload: %v", round, errs)
 		counts[fmt.Sprintf("won by %d", won)]++
 		o, err := p.bucket(round, objects.Versioned).Get(ctx, key, objects.Latest, objects.All)
 		switch {
@@ -262,8 +263,6 @@ func TestManyEndsOfUploads(t *testing.T) {
 			require.NoError(t, o.Body.Close())
 			require.Equal(t, bodies[won], got.String())
 			left += int64(2 - won)
-		default:
-			require.ErrorContains(t, err, "not found", "round %d: %v", round, errs)
 		}
 	}
 	t.Log(counts)
