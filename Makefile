@@ -110,9 +110,9 @@ cassandra: programs ## the Go tests that need Cassandra nodes
 
 # What the parts of make test are compiled of, so that their budgets are for tests, whatever was compiled before.
 compile:
-	@env CGO_ENABLED=1 $(GO) list -race -test -export -f '' \
+	@env CGO_ENABLED=1 $(GO) list -race -test -export -f '{{""}}' \
 		$(WITHOUT_NODE) $(WITH_NODE) $(BENCH_WITHOUT_NODE) $(BENCH_WITH_NODE)
-	@$(GO) list -test -export -f '' \
+	@$(GO) list -test -export -f '{{""}}' \
 		$(ATTACKS) $(CLIENTS) $(CONSOLE) $(CLIENTS_WITH_NODE) $(PACKAGES) $(PURE) $(SIMULATIONS) $(FAULTS)
 
 programs:
