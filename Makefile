@@ -78,7 +78,7 @@ test: tools ## everything that must hold, on a fresh machine; each part has a ti
 	@scripts/within 900 lint scripts/lint
 	@scripts/within 900 compile $(MAKE) -s compile
 	@scripts/within 240 programs $(MAKE) -s programs
-	@$(WITH_PROGRAMS) scripts/within 1200 unit $(TEST_RACE) -timeout 1180s $(WITHOUT_NODE)
+	@$(WITH_PROGRAMS) scripts/within 1200 unit $(TEST_RACE) -timeout 640s $(WITHOUT_NODE)
 	@$(WITH_PROGRAMS) scripts/within 120 clients $(TEST) -timeout 110s $(CLIENTS)
 	@$(WITH_PROGRAMS) scripts/within 150 console $(TEST) -timeout 140s $(CONSOLE)
 	@$(WITH_PROGRAMS) scripts/within 180 attacks $(TEST) -timeout 170s $(ATTACKS)
