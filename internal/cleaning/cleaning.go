@@ -60,7 +60,7 @@ type Status struct {
 	// Leading: this process cleans. Else Leader is the one that does, if it is known.
 	Leading bool           `json:"leading"`
 	Leader  *leader.Holder `json:"leader,omitempty"`
-	// Paused: buckets were passed over in this round because moves are paused.
+	// Paused: buckets were passed over in the last round because moves are paused.
 	Paused bool `json:"paused"`
 	// Since is when this process began to clean.
 	Since time.Time `json:"since,omitzero"`
@@ -109,6 +109,8 @@ const (
 	// known for blindFor.
 	lookEvery = time.Second
 	blindFor  = time.Minute
+	// mostFailures is how many buckets are named that could not be cleaned.
+	mostFailures = 10
 	// skew is by how much pauses end later here: clocks differ.
 	skew = time.Second
 )
@@ -170,7 +172,7 @@ func (c *Cleaning) change(f func(*Status)) {
 // round cleans all buckets of objects once.
 func (c *Cleaning) round(ctx context.Context) {
 	r := &Round{Began: time.Now().UTC()}
-	c.change(func(s *Status) { s.Now, s.Paused = r, false })
+	c.change(func(s *Status) { s.Now = r })
 	paused, err := c.buckets(ctx, r)
 	if ctx.Err() != nil {
 		c.change(func(s *Status) { s.Now = nil })
@@ -230,7 +232,9 @@ func (c *Cleaning) buckets(ctx context.Context, r *Round) (paused bool, err erro
 		case errors.Is(err, errPaused):
 			paused = true
 		case err != nil && store.KindOf(err) != store.NotFound: // else it was deleted
-			failures = append(failures, store.Wrap("clean bucket "+info.Name, err))
+			if len(failures) < mostFailures {
+				failures = append(failures, store.Wrap("clean bucket "+info.Name, err))
+			}
 		}
 	}
 	for id := range c.cleaners {
