@@ -108,21 +108,14 @@ func parseRange(value string, size int64) (start, length int64, partial bool, re
 // writeCondition is the condition of a write on the present object.
 type writeCondition struct {
 	match   string // If-Match; empty: nothing
-	absent  bool   // If-None-Match: *
+	none    string // If-None-Match
 	present bool   // there is a condition
 }
 
-func readWriteCondition(h http.Header) (c writeCondition, refusal *Error) {
-	c.match = h.Get("If-Match")
-	switch none := h.Get("If-None-Match"); none {
-	case "":
-	case "*":
-		c.absent = true
-	default:
-		return c, notImplemented("If-None-Match other than * on writes")
-	}
-	c.present = c.match != "" || c.absent
-	return c, nil
+func readWriteCondition(h http.Header) writeCondition {
+	c := writeCondition{match: h.Get("If-Match"), none: h.Get("If-None-Match")}
+	c.present = c.match != "" || c.none != ""
+	return c
 }
 
 // check evaluates the condition for the present object; nil: there is none.
@@ -132,7 +125,7 @@ func (c writeCondition) check(o *Object) *Error {
 		return noSuchKey()
 	case o != nil && c.match != "" && !matchesETag(c.match, o.ETag):
 		return preconditionFailed("If-Match")
-	case o != nil && c.absent:
+	case o != nil && c.none != "" && matchesETag(c.none, o.ETag):
 		return preconditionFailed("If-None-Match")
 	}
 	return nil

@@ -39,10 +39,7 @@ func (h *Handler) copyObject(x *exchange) error {
 	if refusal != nil {
 		return refusal
 	}
-	condition, refusal := readWriteCondition(x.r.Header)
-	if refusal != nil {
-		return refusal
-	}
+	condition := readWriteCondition(x.r.Header)
 	itself := from.bucket == x.bucket && from.key == x.key
 	if itself && !replace && !from.query.Has("versionId") {
 		return refuse(http.StatusBadRequest, "InvalidRequest",

@@ -246,7 +246,7 @@ func (g *requestMaker) put(r *plainRequest) {
 	case 0:
 		r.header["Content-Md5"] = md5Of("something else")
 	case 1:
-		r.header["If-None-Match"] = "*"
+		r.header["If-None-Match"] = g.oneOf("*", "*", g.etag(r.bucket, r.key))
 	case 2:
 		r.header["If-Match"] = g.etag(r.bucket, r.key)
 	case 3, 4:

@@ -107,7 +107,8 @@ func TestRefusalsOfParts(t *testing.T) {
 	s.want(200, "", "PUT", "/abc/k", "v")
 	long := strings.Repeat("x", 2048)
 	s.want(400, "EntityTooLarge", "PUT", "/abc?acl", strings.Repeat("x", 1<<20))
-	s.want(501, "NotImplemented", "PUT", "/abc/new", "", "x-amz-copy-source", "/abc/k", "If-None-Match", `"e"`)
+	s.want(412, "PreconditionFailed", "PUT", "/abc/k", "", "x-amz-copy-source", "/abc/k", "x-amz-metadata-directive",
+		"REPLACE", "If-None-Match", s.do("GET", "/abc/k", "").header.Get("ETag"))
 	s.want(400, "MetadataTooLarge", "PUT", "/abc/new", "",
 		"x-amz-copy-source", "/abc/k", "x-amz-metadata-directive", "REPLACE", "x-amz-meta-a", long)
 	s.want(501, "NotImplemented", "DELETE", "/abc/k", "", "If-None-Match", `"e"`)

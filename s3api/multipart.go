@@ -229,10 +229,7 @@ func (h *Handler) completeUpload(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	condition, refusal := readWriteCondition(x.r.Header)
-	if refusal != nil {
-		return refusal
-	}
+	condition := readWriteCondition(x.r.Header)
 	want, refusal := completedBy(x.r.Header)
 	if refusal != nil {
 		return refusal
@@ -549,8 +546,8 @@ func (v *versioned) partOf(x *exchange, id objects.ID) (objects.Info, objects.Ra
 	case err != nil:
 		return i, objects.Range{}, err
 	case n > max(len(parts), 1):
-		return i, objects.Range{}, refuse(http.StatusRequestedRangeNotSatisfiable, "InvalidPartNumber",
-			"The requested partnumber is not satisfiable.")
+		return i, objects.Range{}, refuse(http.StatusBadRequest, "InvalidPart",
+			"The requested part number is not satisfiable: the last part is %d.", max(len(parts), 1))
 	case len(parts) == 0:
 		return i, objects.Range{N: i.Size}, nil
 	}

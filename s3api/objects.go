@@ -41,10 +41,7 @@ func (h *Handler) putObject(x *exchange) error {
 	if x.query.Has("versionId") {
 		return invalidArgument("This operation does not accept a version-id.")
 	}
-	condition, refusal := readWriteCondition(x.r.Header)
-	if refusal != nil {
-		return refusal
-	}
+	condition := readWriteCondition(x.r.Header)
 	in, err := h.objectsOf(x.ctx(), x.bucket)
 	if err != nil {
 		return err
@@ -313,7 +310,7 @@ func (x *exchange) describe(o *Object) {
 }
 
 func (h *Handler) deleteObject(x *exchange) error {
-	condition, _ := readWriteCondition(x.r.Header) // If-None-Match was refused before
+	condition := readWriteCondition(x.r.Header) // If-None-Match was refused before
 	in, err := h.objectsOf(x.ctx(), x.bucket)
 	if err != nil {
 		return err

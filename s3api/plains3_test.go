@@ -123,7 +123,7 @@ func (p *plainS3) do(r plainRequest) plainAnswer {
 	return p.get(r, objects)
 }
 
-// mayWrite judges If-Match and If-None-Match: *.
+// mayWrite judges If-Match and If-None-Match.
 func (p *plainS3) mayWrite(r plainRequest, objects map[string]plainObject) *plainAnswer {
 	o, there := objects[r.key]
 	match, none := r.header["If-Match"], r.header["If-None-Match"]
@@ -133,7 +133,7 @@ func (p *plainS3) mayWrite(r plainRequest, objects map[string]plainObject) *plai
 		a = p.fail(404, "NoSuchKey", "")
 	case match != "" && match != "*" && strings.Trim(match, `"`) != o.etag():
 		a = p.fail(412, "PreconditionFailed", "<Condition>If-Match</Condition>")
-	case none == "*" && there:
+	case none != "" && there && (none == "*" || strings.Trim(none, `"`) == o.etag()):
 		a = p.fail(412, "PreconditionFailed", "<Condition>If-None-Match</Condition>")
 	default:
 		return nil

@@ -388,7 +388,7 @@ func TestUploadsInParts(t *testing.T) {
 		"Range", fmt.Sprintf("bytes=%d-%d", from, from+5)).body)
 	require.Equal(t, last, s.want(206, "", "GET", "/abc/k?partNumber=2", "").body)
 	require.Equal(t, "2", s.want(206, "", "HEAD", "/abc/k?partNumber=1", "").header.Get("x-amz-mp-parts-count"))
-	s.want(http.StatusRequestedRangeNotSatisfiable, "InvalidPartNumber", "GET", "/abc/k?partNumber=3", "")
+	s.want(http.StatusBadRequest, "InvalidPart", "GET", "/abc/k?partNumber=3", "")
 	s.want(200, "", "POST", up, complete(part(1, one), part(3, two)))
 	s.want(404, "NoSuchUpload", "PUT", up+"&partNumber=4", "late")
 
