@@ -34,7 +34,9 @@ func TestAttacks(t *testing.T) {
 		of[name] = append(of[name], a)
 	}
 	for _, name := range groups {
-		t.Run(name, func(t *testing.T) { newGround(t, of[name][0]).besiege(t, lasts, rate, within(long, maxLatency), of[name]...) })
+		t.Run(name, func(t *testing.T) {
+			newGround(t, of[name][0]).besiege(t, lasts, rate, within(long, maxLatency), of[name]...)
+		})
 	}
 }
 
