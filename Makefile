@@ -84,11 +84,11 @@ test: tools ## everything that must hold, on a fresh machine; each part has a ti
 	@$(WITH_PROGRAMS) scripts/within 180 attacks $(TEST) -timeout 170s $(ATTACKS)
 	@scripts/within 240 packages $(TEST) -timeout 230s $(PACKAGES)
 	@scripts/within 240 bench $(TEST_RACE) -timeout 230s $(BENCH_WITHOUT_NODE)
-	@$(WITH_PROGRAMS) scripts/within 700 cassandra $(WITH_CASSANDRA) sh -c \
-		'$(TEST) -timeout 200s $(CLIENTS_WITH_NODE) && $(TEST_RACE) $(AT_ONCE) -timeout 680s $(WITH_NODE) && \
+	@$(WITH_PROGRAMS) scripts/within 1800 cassandra $(WITH_CASSANDRA) sh -c \
+		'$(TEST) -timeout 200s $(CLIENTS_WITH_NODE) && $(TEST_RACE) $(AT_ONCE) -timeout 1500s $(WITH_NODE) && \
 		$(TEST_RACE) -timeout 200s $(BENCH_WITH_NODE)' & \
 	cassandra=$$!; sim=0; \
-	scripts/within 600 sim $(BESIDE) $(TEST) -timeout 590s $(PURE) $(SIMULATIONS) $(FAULTS) || sim=$$?; \
+	scripts/within 1800 sim $(BESIDE) $(TEST) -timeout 1500s $(PURE) $(SIMULATIONS) $(FAULTS) || sim=$$?; \
 	wait $$cassandra && exit $$sim
 	@scripts/within 300 model docs/model/run.sh quick
 	@scripts/within 300 tour $(GO) run ./internal/test/tour README.md docs/backup.md
@@ -105,7 +105,7 @@ unit: programs ## the Go tests that need no Cassandra node, with the race detect
 
 cassandra: programs ## the Go tests that need Cassandra nodes
 	$(WITH_PROGRAMS) $(WITH_CASSANDRA) sh -c \
-		'$(GO) test -timeout 200s $(CLIENTS_WITH_NODE) && $(TEST_RACE) $(AT_ONCE) -timeout 680s $(WITH_NODE) && \
+		'$(GO) test -timeout 200s $(CLIENTS_WITH_NODE) && $(TEST_RACE) $(AT_ONCE) -timeout 1500s $(WITH_NODE) && \
 		$(TEST_RACE) -timeout 200s $(BENCH_WITH_NODE)'
 
 # What the parts of make test are compiled of, so that their budgets are for tests, whatever was compiled before.
