@@ -108,10 +108,10 @@ func (b *Bucket) burnLapsed(ctx context.Context, key []byte, id ID, still func()
 			if err != nil {
 				return err
 			}
-			if at.note {
-				if at.id == last {
-					line.Drop() // nothing relies on it
-				}
+			if at.note && at.id == last {
+				line.Drop() // nothing relies on it
+			}
+			if at.beside() {
 				continue
 			}
 			r, err := decode(page.Items[i].Value)

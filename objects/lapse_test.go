@@ -168,6 +168,26 @@ func TestADeleteTakesAlongWhatHasExpired(t *testing.T) {
 	}
 }
 
+// Tags lie beside versions, and hinder neither deletes nor cleaners.
+func TestTaggedVersionsExpireToo(t *testing.T) {
+	b := newPlace(t, memstore.New(), objects.Versioned)
+	ids := b.versionsOfK(t, 6)
+	for _, id := range ids {
+		_, err := b.SetTags(t.Context(), []byte("k"), id, []objects.Pair{{Name: "a", Value: "b"}})
+		require.NoError(t, err)
+	}
+	b.rule(t, objects.Rule{NoncurrentDays: 3})
+	_, err := b.DeleteVersion(t.Context(), []byte("k"), ids[0])
+	require.NoError(t, err)
+	require.Equal(t, ids[1:4], b.left(t))
+	cleaner := b.cleaner(t, objects.CleanOptions{})
+	b.clean(t, cleaner)
+	require.Equal(t, ids[1:4], b.left(t))
+	b.now = b.now.Add(2 * aDay)
+	b.clean(t, cleaner)
+	require.Equal(t, ids[1:2], b.left(t))
+}
+
 // TestAnExpiredObjectHasItsDaysAsANoncurrentOne: they begin when it is hidden, however old it is.
 func TestAnExpiredObjectHasItsDaysAsANoncurrentOne(t *testing.T) {
 	b := newPlace(t, memstore.New(), objects.Versioned)
