@@ -68,7 +68,8 @@ func (a *Append) Check() error {
 		return invalid("a partition has to have room for 10 rows at least, not %d", a.MaxRows)
 	}
 	if n := a.rows() / (forecast.Fill * float64(a.MaxRows)); n > mostAhead {
-		return invalid("%.3g rows per second for %v would need %.0f partitions of %d rows: more than %d are not prepared at once; give a shorter time, and ask again before it is over",
+		return invalid("%.3g rows per second for %v would need %.0f partitions of %d rows: more than %d are not prepared at "+
+			"once; give a shorter time, and ask again before it is over",
 			a.RowsPerSecond, a.length(), math.Ceil(n), a.MaxRows, mostAhead)
 	}
 	return nil
@@ -97,7 +98,8 @@ func (p *planner) appends(a *Append) error {
 		return err
 	}
 	if len(recent) == 0 {
-		return invalid("the bucket is empty, so nothing can be learned from its keys: give keys like those to come (--like), or the cuts themselves (--at-file)")
+		return invalid("the bucket is empty, so nothing can be learned from its keys: give keys like those to come (--like), " +
+			"or the cuts themselves (--at-file)")
 	}
 	c, err := p.g.count(p.ctx, p.root.Bucket, &ranges[0], nil)
 	if err != nil {
@@ -188,7 +190,9 @@ func (p *planner) recent(o *forecast.Options) (keys [][]byte, ranges []partmap.R
 // between finds the cuts that are wanted between those that lie ahead already, which
 // are the starts of ranges: what lies between two of these is divided where it would
 // get more of the total of rows than wanted.
-func (p *planner) between(recent [][]byte, ahead []partmap.Range, want forecast.Options, total float64) (f *forecast.Forecast, cuts [][]byte, err error) {
+func (p *planner) between(
+	recent [][]byte, ahead []partmap.Range, want forecast.Options, total float64,
+) (f *forecast.Forecast, cuts [][]byte, err error) {
 	if len(ahead) == 0 {
 		if f, err = forecast.Ahead(recent, want); err != nil {
 			return nil, nil, unforeseen(err)
