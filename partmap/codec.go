@@ -96,8 +96,8 @@ func newest(kind byte) byte {
 	return version
 }
 
-// reader decodes a body. It keeps the first error and returns zeros after it, so that callers
-// check err once per item.
+// reader decodes a body. It keeps the first error. What it returns after it means nothing, but
+// for counts, which stay bounded.
 type reader struct {
 	b       []byte
 	version byte
@@ -108,7 +108,6 @@ func (r *reader) fail(format string, args ...any) {
 	if r.err == nil {
 		r.err = corrupt(format, args...)
 	}
-	r.b = nil
 }
 
 func (r *reader) bytes(n uint64) []byte {
@@ -122,10 +121,9 @@ func (r *reader) bytes(n uint64) []byte {
 }
 
 func (r *reader) byte() byte {
-	if b := r.bytes(1); b != nil {
-		return b[0]
-	}
-	return 0
+	var b [1]byte
+	copy(b[:], r.bytes(1))
+	return b[0]
 }
 
 func (r *reader) id() (id [16]byte) {
@@ -137,9 +135,9 @@ func (r *reader) uvarint() uint64 {
 	x, n := binary.Uvarint(r.b)
 	if n <= 0 {
 		r.fail("a number is cut short or too large")
-		return 0
+	} else {
+		r.b = r.b[n:]
 	}
-	r.b = r.b[n:]
 	return x
 }
 
@@ -147,20 +145,20 @@ func (r *reader) varint() int64 {
 	x, n := binary.Varint(r.b)
 	if n <= 0 {
 		r.fail("a number is cut short or too large")
-		return 0
+	} else {
+		r.b = r.b[n:]
 	}
-	r.b = r.b[n:]
 	return x
 }
 
 // count reads the number of items that follow, each of at least size bytes.
-func (r *reader) count(size int) int {
-	n := r.uvarint()
-	if n > maxNodeEntries || n > uint64(len(r.b)/size) {
-		r.fail("it claims %d items in %d bytes", n, len(r.b))
-		return 0
+func (r *reader) count(size int) (n int) {
+	if claimed := r.uvarint(); claimed > maxNodeEntries || claimed > uint64(len(r.b)/size) {
+		r.fail("it claims %d items in %d bytes", claimed, len(r.b))
+	} else {
+		n = int(claimed)
 	}
-	return int(n)
+	return n
 }
 
 // done returns the first error of a body with that many items.
@@ -190,9 +188,6 @@ func (r *reader) keysOf(n int) Cuts {
 func (r *reader) key(c *Cuts) {
 	same, more := r.uvarint(), r.uvarint()
 	rest := r.bytes(more)
-	if r.err != nil {
-		return
-	}
 	i := len(c.ends)
 	var before []byte
 	if i > 0 {

@@ -94,9 +94,9 @@ func (c *Cuts) lowerBound(h uint64, key []byte, most int) int {
 	// tops[i] is shorts[i*stride]: the index is after the last top below short, and at
 	// the latest that of the next top.
 	lo := 0
-	if block := lowerBound(c.tops, short) * stride; block > 0 {
-		from := block - stride + 1
-		lo = from + lowerBound(c.shorts[from:min(block, len(c.shorts))], short)
+	if above := lowerBound(c.tops, short); above > 0 {
+		from := (above-1)*stride + 1
+		lo = from + lowerBound(c.shorts[from:min(above*stride, len(c.shorts))], short)
 	}
 	if lo < len(c.shorts) && c.shorts[lo] == short {
 		return c.searchTied(lo, h, key, most)
@@ -189,7 +189,7 @@ func (c *Cuts) Bytes() int64 {
 func allocated(n int) int64 {
 	step := 8 << 10
 	if n <= 32<<10 {
-		step = max(1<<bits.Len(uint(max(n, 1)-1))/16, 8)
+		step = max(1<<bits.Len(uint(n))/16, 8)
 	}
 	return int64((n + step - 1) / step * step)
 }
@@ -215,17 +215,16 @@ func (c *Cuts) index() {
 	if n > 0 && c.ends[0] == 0 {
 		c.skip = 1
 	}
-	if n > c.skip {
-		// The keys ascend, so what the first and the last share all share.
-		c.prefix = keyspread.Common(c.At(c.skip), c.At(n-1))
+	if n == c.skip {
+		return // no key has a head
 	}
+	// The keys ascend, so what the first and the last share all share.
+	c.prefix = keyspread.Common(c.At(c.skip), c.At(n-1))
 	c.heads = make([]uint64, n-c.skip)
 	for i := range c.heads {
 		c.heads[i] = head(c.At(i+c.skip), c.prefix)
 	}
-	if len(c.heads) > 0 {
-		c.drop = uint(max(0, bits.Len64(c.heads[len(c.heads)-1]-c.heads[0])-32))
-	}
+	c.drop = uint(max(0, bits.Len64(c.heads[len(c.heads)-1]-c.heads[0])-32))
 	c.shorts = make([]uint32, len(c.heads))
 	c.tops = make([]uint32, 0, (len(c.heads)+stride-1)/stride)
 	for i, h := range c.heads {

@@ -64,7 +64,7 @@ func (e *Edit) Change() (Change, error) {
 }
 
 func (e *Edit) change() (Change, error) {
-	sort.Slice(e.reps, func(i, j int) bool { return string(e.reps[i].Start) < string(e.reps[j].Start) })
+	slices.SortFunc(e.reps, func(a, b Replacement) int { return bytes.Compare(a.Start, b.Start) })
 	for i := range e.reps[min(1, len(e.reps)):] {
 		if a, b := &e.reps[i], &e.reps[i+1]; len(a.End) == 0 || string(a.End) > string(b.Start) {
 			return Change{}, invalid("two replacements overlap at %q", clip(b.Start))
@@ -153,32 +153,26 @@ type level[T any] struct {
 // rewrite keeps the sibling nodes that no replacement touches; it loads, changes and writes
 // runs of the others. A run that becomes sparse is joined with a neighbour.
 func rewrite[T any](t *tree, children []Child, end []byte, reps []Replacement, lv level[T]) ([]Child, error) {
-	var (
-		out  []Child
-		run  []T
-		kept = false // the last of out is an old node
-	)
+	var out []Child // of which the last is an old node while run is not written
+	var run []T
 	load := func(c Child) ([]T, error) {
 		items, err := lv.load(c)
 		t.gone[c.Node] = true
 		return items, err
 	}
 	flush := func() {
-		if len(run) > 0 {
-			out = append(out, lv.write(run)...)
-			run, kept = nil, false
-		}
+		out, run = append(out, lv.write(run)...), nil
 	}
 	for i, c := range children {
 		childEnd := endOf(children, i, childStart, end)
 		touching := within(reps, c.Start, childEnd)
 		if len(touching) == 0 && (len(run) == 0 || !lv.sparse(run)) {
 			flush()
-			out, kept = append(out, c), true
+			out = append(out, c)
 			continue
 		}
 		items, err := load(c)
-		if err == nil && len(touching) > 0 {
+		if err == nil {
 			items, err = lv.splice(items, c.Start, childEnd, touching)
 		}
 		if err != nil {
@@ -186,7 +180,7 @@ func rewrite[T any](t *tree, children []Child, end []byte, reps []Replacement, l
 		}
 		run = append(run, items...)
 	}
-	if kept && len(run) > 0 && lv.sparse(run) {
+	if len(out) > 0 && len(run) > 0 && lv.sparse(run) {
 		items, err := load(out[len(out)-1])
 		if err != nil {
 			return nil, err
@@ -249,7 +243,7 @@ func (t *tree) splice(entries []Entry, start, end []byte, reps []Replacement) ([
 // has entries, so that node is new.
 func (t *tree) pullUp() {
 	r := t.root
-	for r.Height > 0 && len(r.Children) == 1 {
+	for len(r.Children) == 1 {
 		only := r.Children[0].Node
 		lower := *r
 		lower.Height--

@@ -79,7 +79,7 @@ func (w *world) apply(e *Edit) {
 	c, err := e.Change()
 	require.NoError(t, err)
 	require.Equal(t, w.root.Version(), c.Old)
-	require.Equal(t, w.root.Epoch+1, c.Next.Epoch)
+	require.Equal(t, store.Version{Epoch: w.root.Epoch + 1, Token: e.stamp.Token}, c.Next.Version())
 	want, _ := w.blobs.reachable(t, w.root)
 	next := w.blobs.apply(t, c)
 	require.True(t, slices.IsSortedFunc(c.Replaced, func(a, b store.NodeID) int { return bytes.Compare(a[:], b[:]) }))
@@ -146,7 +146,7 @@ func (w *world) startOf(i int) []byte {
 
 // replaceSome replaces one or several runs, by more or by fewer entries.
 func (w *world) replaceSome() {
-	e := w.edit()
+	var reps []Replacement
 	var next sorted
 	done := 0
 	for range 1 + w.rng.IntN(4) {
@@ -163,13 +163,19 @@ func (w *world) replaceSome() {
 		}
 		entries := someEntries(w.rng, cuts)
 		entries[0].Start = start
-		require.NoError(w.t, e.Replace(Replacement{Start: start, End: end, Entries: entries}))
+		reps = append(reps, Replacement{Start: start, End: end, Entries: entries})
 		next = append(append(next, w.model[done:lo]...), entries...)
 		done = hi
 	}
 	next = append(next, w.model[done:]...)
 	w.model = next
+	e := w.edit()
+	w.rng.Shuffle(len(reps), func(i, j int) { reps[i], reps[j] = reps[j], reps[i] })
+	for _, r := range reps {
+		require.NoError(w.t, e.Replace(r))
+	}
 	w.apply(e)
+	require.LessOrEqual(w.t, w.root.mapBytes(), w.fill.root)
 }
 
 // TestI1Tiling: in every epoch the ranges cover all keys, once; and lookups and

@@ -75,9 +75,15 @@ func deep(t *testing.T) (blobs, *Root, fill) {
 func readings(t *testing.T, b blobs, root *Root, f fill) map[string]func(read Reader) error {
 	edit := func(do func(e *Edit) error) func(Reader) error {
 		return func(read Reader) error {
-			e := NewEdit(root, counting(), read)
+			failed := false
+			e := NewEdit(root, counting(), func(id store.NodeID) ([]byte, error) {
+				blob, err := read(id)
+				failed = failed || err != nil
+				return blob, err
+			})
 			e.fill = f
 			err := do(e)
+			require.Equal(t, failed, errors.Is(err, errAway), "whoever reads tells that it could not")
 			c, changeErr := e.Change()
 			if err == nil {
 				return changeErr
@@ -101,6 +107,14 @@ func readings(t *testing.T, b blobs, root *Root, f fill) map[string]func(read Re
 				failed = err
 			}
 			return failed
+		},
+		"Named": func(read Reader) error {
+			named, err := Named(root, read)
+			if err == nil {
+				want, _ := b.reachable(t, root)
+				require.Equal(t, want, named)
+			}
+			return err
 		},
 		"RangeBefore": func(read Reader) error {
 			r, found, err := RangeBefore(root, read, []byte("c120"))
@@ -282,6 +296,7 @@ func TestAnEditFailsOnce(t *testing.T) {
 		"begin":   func(e *Edit) error { _, err := e.Begin(); return err },
 		"replace": func(e *Edit) error { return e.Replace(Replacement{}) },
 		"advance": func(e *Edit) error { return e.Advance(7) },
+		"go on":   func(e *Edit) error { return e.Advance(5) },
 		"settle":  func(e *Edit) error { return e.Settle(8) },
 		"sweep":   func(e *Edit) error { return e.Swept(9) },
 		"change":  func(e *Edit) error { _, err := e.Change(); return err },

@@ -106,11 +106,11 @@ func pack[T any](items []T, most, keys int, start func(*T) []byte, write func([]
 	left := keyBytes(items, start)
 	for len(items) > 0 {
 		nodes := max((len(items)+most-1)/most, (left+keys-1)/keys, 1)
-		count, size := (len(items)+nodes-1)/nodes, (left+nodes-1)/nodes
+		count, size := (len(items)+nodes-1)/nodes, left/nodes
 		n, took := 0, 0
 		for n < len(items) && n < most {
 			k := len(start(&items[n]))
-			full := nodes > 1 && n >= count && took >= size
+			full := n >= count && took >= size
 			if n > 0 && (full || took+k > keys) {
 				break
 			}

@@ -40,7 +40,7 @@ func (e *Edit) Begin(moves ...Move) (batch uint64, err error) {
 }
 
 func (e *Edit) begin(moves []Move) error {
-	if e.old.State != Open || e.next.State != Open {
+	if e.old.State != Open {
 		return invalid("bucket %s is %s: no move begins", e.old.Bucket, e.old.State)
 	}
 	batch := Batch{ID: e.next.Epoch, Phase: Marking}
@@ -132,11 +132,11 @@ func (e *Edit) beginMove(m *Move, batch uint64) ([]Entry, error) {
 // part of another batch.
 func (e *Edit) sharing(m *Move, entries []Entry) (left, right []Entry, err error) {
 	for x := entries[0]; ; left = slices.Insert(left, 0, x) {
-		beside, found, err := RangeBefore(e.old, e.read, x.Start)
+		beside, _, err := RangeBefore(e.old, e.read, x.Start)
 		if err != nil {
 			return nil, nil, err
 		}
-		if !found || beside.Partition != entries[0].Partition {
+		if beside.Partition != entries[0].Partition { // as it is where nothing is below
 			break
 		}
 		x = beside.Entry
@@ -176,7 +176,7 @@ func placedOnce(entries []Entry, used map[store.PartitionID]bool) error {
 		if !x.To.IsZero() {
 			final = x.To
 		}
-		if i > 0 && final == last {
+		if final == last {
 			continue
 		}
 		last = final

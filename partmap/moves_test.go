@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -335,6 +336,11 @@ func TestBadBatchesAreRefused(t *testing.T) {
 		),
 	)
 	refused("pinned", begin(whole(4, 6)))
+	refused("no batch", func(e *Edit) error {
+		batch, err := e.Begin(whole(1, 2))
+		require.NoError(t, err)
+		return e.Advance(batch)
+	})
 	refused("one batch at most", func(e *Edit) error {
 		_, err := e.Begin(whole(1, 2))
 		require.NoError(t, err)
@@ -356,6 +362,7 @@ func TestBadBatchesAreRefused(t *testing.T) {
 	step(func(e *Edit) error { return e.Settle(2, Span{c(1), c(3)}) })
 	refused("not swept yet", begin(whole(1, 3)))
 	refused("not swept yet", begin(whole(1, 4)))
+	refused("no batch", func(e *Edit) error { return e.Swept(2, 2) })
 	step(func(e *Edit) error { return e.Swept(2) })
 	step(begin(whole(1, 3)))
 
@@ -369,6 +376,69 @@ func TestBadBatchesAreRefused(t *testing.T) {
 	_, err = WithState(root, Open, stampOf(rng))
 	require.Equal(t, store.InvalidArgument, store.KindOf(err))
 	refused("is deleted", func(e *Edit) error { return e.Replace(Replacement{}) })
+}
+
+// TestPinsEnd: from the second of their end on they hold nothing.
+func TestPinsEnd(t *testing.T) {
+	for late, joins := range map[time.Duration]bool{0: false, time.Second: true} {
+		rng := seed.New(t)
+		b, root := fixed(t, rng)
+		s := stampOf(rng)
+		s.Now = s.Now.Add(late)
+		_, err := NewEdit(root, s, b.read).Begin(Move{
+			Start: []byte("c4"), End: []byte("c6"), Parts: []Part{{Start: []byte("c4"), To: store.PartitionID{1}}},
+		})
+		require.Equal(t, joins, err == nil, "%v", err)
+	}
+}
+
+// TestSettlingLeavesOtherBatches: those that lie within its spans move on.
+func TestSettlingLeavesOtherBatches(t *testing.T) {
+	rng := seed.New(t)
+	b, root := fixed(t, rng)
+	step := func(do func(e *Edit) error) {
+		t.Helper()
+		e := NewEdit(root, stampOf(rng), b.read)
+		require.NoError(t, do(e))
+		change, err := e.Change()
+		require.NoError(t, err)
+		root = b.apply(t, change)
+	}
+	for i, c := range []string{"c1", "c3"} {
+		step(func(e *Edit) error {
+			_, err := e.Begin(Move{
+				Start: []byte(c), End: []byte{'c', c[1] + 1}, Parts: []Part{{Start: []byte(c), To: store.PartitionID{byte(1 + i)}}},
+			})
+			return err
+		})
+	}
+	for range 3 {
+		step(func(e *Edit) error { return e.Advance(2) })
+	}
+	step(func(e *Edit) error { return e.Settle(2, Span{}) })
+	require.Equal(t, []Batch{{ID: 2, Phase: Settled, Ranges: 1}, {ID: 3, Phase: Marking, Ranges: 1}}, root.Batches)
+	require.Equal(t, store.PartitionID{1}, root.Entries[1].Partition)
+	require.Equal(t, store.PartitionID{103}, root.Entries[3].Partition)
+	require.Equal(t, store.PartitionID{2}, root.Entries[3].To)
+	require.Empty(t, Validate(root, b.read))
+}
+
+// TestNeighboursInThePartition: they count on both sides of a move, also where its end is one byte.
+func TestNeighboursInThePartition(t *testing.T) {
+	p := store.PartitionID{7}
+	root := &Root{
+		Bucket: testBucket, Epoch: 1, State: Open, Ranges: 3,
+		Entries: []Entry{{Partition: store.PartitionID{6}}, {Start: []byte("a"), Partition: p}, {Start: []byte("b"), Partition: p}},
+	}
+	_, err := NewEdit(root, counting(), nil).Begin(Move{
+		Start: []byte("a"), End: []byte("b"),
+		Parts: []Part{{Start: []byte("a")}, {Start: []byte("a5"), To: store.PartitionID{1}}},
+	})
+	require.ErrorContains(t, err, "would be in two places")
+	_, err = NewEdit(root, counting(), nil).Begin(Move{
+		Start: []byte("b"), Parts: []Part{{Start: []byte("b"), To: store.PartitionID{1}}, {Start: []byte("b5")}},
+	})
+	require.ErrorContains(t, err, "would be in two places")
 }
 
 // TestBatchesAreBounded: a root takes so many batches and no more.

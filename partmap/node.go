@@ -110,9 +110,6 @@ func (r *reader) entries() (Cuts, wheres) {
 	for range n {
 		r.key(&cuts)
 		r.where(&w)
-		if r.err != nil {
-			return Cuts{}, wheres{}
-		}
 	}
 	w.moved = slices.Clip(slices.Clone(w.moved))
 	return cuts, w
@@ -173,9 +170,6 @@ func appendChildren(b []byte, children []Child) []byte {
 func (r *reader) children() (Cuts, []store.NodeID) {
 	n := r.count(minChildBytes)
 	cuts := r.keysOf(n)
-	if r.err != nil {
-		return Cuts{}, nil
-	}
 	nodes := make([]store.NodeID, 0, n)
 	for range n {
 		r.key(&cuts)

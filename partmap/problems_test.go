@@ -54,6 +54,10 @@ func TestProblemsInWords(t *testing.T) {
 		"the last state": {func(r *Root) { r.State = Deleted }, nil},
 		"a long cut":     {longest, nil},
 		"all batches":    {sixty(MaxBatches), nil},
+		"a move in the first batch": {func(r *Root) {
+			r.Batches = []Batch{{ID: 1, Phase: Copying, Ranges: 1}}
+			r.Entries[3].Batch = 1
+		}, nil},
 		"a batch just begun": {func(r *Root) {
 			r.Epoch = 5
 			r.Entries[7].Batch = 5
@@ -72,6 +76,14 @@ func TestProblemsInWords(t *testing.T) {
 			`miscounted ranges at "": the root says 10 ranges, the map has 0`,
 			`bad batch at "": batch 4 says that it has 1 ranges, the map has 0`,
 			`bad batch at "": batch 5 says that it has 1 ranges, the map has 0`}},
+		"the highest root": {func(r *Root) { r.Height, r.Entries, r.Batches = maxHeight, nil, nil }, []string{
+			`empty node at "": no children`,
+			`miscounted ranges at "": the root says 10 ranges, the map has 0`}},
+		"batches descend": {func(r *Root) { r.Batches[0].ID = 8 }, []string{
+			`bad batch at "": batch 5 comes after batch 8`,
+			`bad batch at "": batch 8 says that it has 1 ranges, the map has 0`}},
+		"a start above a short end": {func(r *Root) { r.Entries[3].Start, r.Entries[4].Start = []byte("c30"), []byte("a") },
+			[]string{`untiled at "c30": begins at "c30", but ends at "a"`}},
 		"children of an entry": {func(r *Root) { r.Children = []Child{{}} },
 			[]string{`bad root at "": of height 0 it has 10 entries and 1 children`}},
 		"batch 0": {func(r *Root) { r.Batches[0].ID = 0 }, []string{
@@ -109,6 +121,22 @@ func TestProblemsInWords(t *testing.T) {
 			r.Entries[4].To, r.Entries[4].Batch = store.PartitionID{1}, 8
 		}, []string{`stale destination at "c4": partition ` + p1 +
 			` is the destination of batch 8 here and of batch 5 at "c3"`}},
+		"all destinations at home": {func(r *Root) {
+			r.Batches, r.Entries[6].Batch = []Batch{{ID: 5, Phase: Copying, Ranges: 10}}, 5
+			for i := range r.Entries {
+				r.Entries[i].To, r.Entries[i].Batch = r.Entries[(i+9)%10].Partition, 5
+			}
+		}, func() (all []string) {
+			for i, start := range []string{"", "c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8", "c9"} {
+				before, home := byte(i+9)%10, "c"+fmt.Sprint((i+9)%10)
+				if before == 0 {
+					home = ""
+				}
+				all = append(all, fmt.Sprintf("stale destination at %q: partition %s is the destination here and the home of "+
+					"the range from %q", start, store.PartitionID{100 + before}, home))
+			}
+			return all
+		}()},
 		"destinations at home": {func(r *Root) {
 			r.Entries[3].To, r.Entries[1].To, r.Entries[1].Batch, r.Batches[1].Ranges = r.Entries[8].Partition,
 				r.Entries[3].Partition, 5, 2
@@ -162,6 +190,11 @@ func TestProblemsInWords(t *testing.T) {
 			b[h.ID] = encodeIndex(h, 2, r.Children).Blob
 			r.Height, r.Children = 2, []Child{{Node: h.ID}}
 		}, []string{`unreadable at "" in node 09000000-0000-0000-0000-000000000000: corrupt: node 09000000-0000-0000-0000-000000000000 of bucket 01020300-0000-0000-0000-000000000000 has height 2, its parent says 1`}},
+		"a segment's parent two levels up": {func(r *Root, b blobs) {
+			h := nodeHeader{Bucket: testBucket, ID: store.NodeID{9}, Epoch: 9}
+			b[h.ID] = encodeIndex(h, 1, r.Children).Blob
+			r.Height, r.Children = 3, []Child{{Node: h.ID}}
+		}, []string{`unreadable at "" in node 09000000-0000-0000-0000-000000000000: corrupt: node 09000000-0000-0000-0000-000000000000 of bucket 01020300-0000-0000-0000-000000000000 has height 1, its parent says 2`}},
 		"an index node of a later epoch": {func(r *Root, b blobs) {
 			h := nodeHeader{Bucket: testBucket, ID: store.NodeID{9}, Epoch: 10}
 			b[h.ID] = encodeIndex(h, 1, r.Children).Blob

@@ -3,6 +3,7 @@ package partmap
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -198,6 +199,8 @@ func TestDecodersRefuse(t *testing.T) {
 			"it claims 4097 items in"},
 		"segment: keys larger than ever": {kindSegment, entries(1, maxNodeKeyBytes+1, entryCode(first, 0)),
 			"it claims 2097153 bytes of keys"},
+		"segment: keys that no memory holds": {kindSegment, entries(1, 1<<62, entryCode(first, 0)),
+			"it claims 4611686018427387904 bytes of keys"},
 		"segment: keys longer than said": {kindSegment,
 			entries(2, 1, entryCode(first, 0), entryCode(keyCode(0, 2, "ab"), 0)),
 			"its keys are longer than it claims"},
@@ -267,7 +270,7 @@ func TestDecodersRefuse(t *testing.T) {
 	for at, what := range []string{"k", "e", "kindly"} {
 		header := []byte{'e', 'k', kindRoot, version}
 		header[at] = what[0] + 1
-		require.ErrorContains(t, decode(kindRoot, seal(header)), "it begins with", at)
+		require.ErrorContains(t, decode(kindRoot, seal(header)), fmt.Sprintf("it begins with %q instead of \"ekr\"", header[:3]))
 	}
 	require.ErrorContains(t, decode(kindRoot, seal([]byte{'e', 'k', kindRoot, 0})), "format version 0")
 	require.ErrorIs(t, decode(kindRoot, seal([]byte{'e', 'k', kindRoot, longRootVersion + 1})), ErrNewerVersion)
@@ -277,6 +280,46 @@ func TestDecodersRefuse(t *testing.T) {
 	require.ErrorContains(t, err, "2 bytes are too few")
 	_, err = NodeEpoch(store.BucketID{9}, Node{ID: handNode, Blob: blobOf(kindIndex, indexFields())})
 	require.ErrorContains(t, err, "it belongs to bucket")
+}
+
+// TestRefusedSettings: too long ones, and those that an older form has room for.
+func TestRefusedSettings(t *testing.T) {
+	for n, want := range map[int]string{
+		MaxSettingsBytes + 1: "it claims settings of 16385 bytes",
+		shortSettings:        "it has version 3, but settings of 255 bytes",
+	} {
+		body := slices.Concat(append(uv(uint64(n)), make([]byte, n)...), slices.Concat(rootFields()...))
+		err := decode(kindRoot, seal(append([]byte{'e', 'k', kindRoot, longRootVersion}, body...)))
+		require.Equal(t, store.Corrupt, store.KindOf(err))
+		require.ErrorContains(t, err, want)
+	}
+}
+
+// TestFormsToTheByte: what is written is what the comment on the formats says.
+func TestFormsToTheByte(t *testing.T) {
+	full := entryCode(keyCode(0, 0, ""), entryFlags, idBytes(4), uv(1), binary.AppendVarint(nil, 1),
+		binary.AppendVarint(nil, 1))
+	entries := []Entry{
+		{Partition: store.PartitionID(idBytes(7)), To: store.PartitionID(idBytes(4)), Batch: 1, PinUntil: 1, Created: 1},
+		{Start: []byte("ab"), Partition: store.PartitionID(idBytes(7))},
+		{Start: []byte("ac"), Partition: store.PartitionID(idBytes(7))},
+	}
+	code := list(3, 4, full, entryCode(keyCode(0, 2, "ab"), 0), entryCode(keyCode(1, 1, "c"), 0))
+	h := nodeHeader{Bucket: testBucket, ID: handNode, Epoch: 5}
+	require.Equal(t, blobOf(kindSegment, spoiled(segmentFields(), nodeList, code)), encodeSegment(h, entries).Blob)
+	node := store.NodeID(idBytes(8))
+	children := []Child{{Node: node}, {Start: []byte("ab"), Node: node}, {Start: []byte("ac"), Node: node}}
+	childrenCode := list(3, 4, childCode(first), childCode(keyCode(0, 2, "ab")), childCode(keyCode(1, 1, "c")))
+	require.Equal(t,
+		blobOf(kindIndex, spoiled(indexFields(), indexList, childrenCode)), encodeIndex(h, 1, children).Blob)
+	root := &Root{
+		Bucket: testBucket, Epoch: 5, Token: store.Token(idBytes(1)), State: Open, Clock: 2, Ranges: 1, Entries: entries,
+		Batches: []Batch{{ID: 1, Phase: Copying, Ranges: 1}},
+	}
+	rec, err := EncodeRoot(root)
+	require.NoError(t, err)
+	require.Equal(t,
+		blobOf(kindRoot, spoiled(rootFields(), rootBatches, batchesCode(1, 1, uint64(Copying), 1), rootList, code)), rec.Blob)
 }
 
 // TestDecodersTakeTheLimits: what lies at a limit is no mistake.

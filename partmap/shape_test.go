@@ -252,8 +252,9 @@ func TestPhaseNames(t *testing.T) {
 	}
 	require.Equal(t, "phase 5", Phase(phases).String())
 	require.Equal(t, Rules{}, Phase(phases).Rules())
-	_, known := Next(phases)
+	next, known := Next(phases)
 	require.False(t, known)
+	require.Zero(t, next)
 	require.Equal(t, "problem 13", ProblemKind(problemKinds).String())
 	require.Equal(t, "bad root", BadRoot.String())
 }
@@ -374,4 +375,20 @@ func TestMemoryIsCounted(t *testing.T) {
 	x, err := DecodeIndex(testBucket, encodeIndex(h, 1, []Child{{Start: []byte{}}, {Start: []byte("k")}}))
 	require.NoError(t, err)
 	require.EqualValues(t, 8+8+8+8+8+32+indexBytes, x.Bytes())
+	// One end and one place.
+	s, err = DecodeSegment(testBucket, encodeSegment(h, entries[:1]))
+	require.NoError(t, err)
+	require.EqualValues(t, 8+32+segmentBytes, s.Bytes())
+	// 100 keys of 8 bytes, as many ends, heads and shorts, 7 tops.
+	c := newCuts(100, func(i int) []byte { return fmt.Appendf(nil, "%08d", i) })
+	require.EqualValues(t, 832+416+832+416+32, c.Bytes())
+}
+
+// TestSizesOfNodes: documents name them, and limits of the store depend on them.
+func TestSizesOfNodes(t *testing.T) {
+	require.Equal(t, fill{entries: 1000, children: 256, keys: 262_144, root: 4096}, standard)
+	require.Equal(t, 16_384, MaxSettingsBytes)
+	require.Equal(t, [2]int{256, 240}, [2]int{segmentBytes, indexBytes})
+	require.Equal(t, minEntryBytes, len(entryCode(first, 0)))
+	require.Equal(t, minChildBytes, len(childCode(first)))
 }

@@ -98,6 +98,10 @@ func TestLeaseThatCantBeRead(t *testing.T) {
 		return store.Record{}, store.Errorf(store.Timeout, "gone")
 	})
 	require.Equal(t, store.Timeout, store.KindOf(mapclient.AgreeOnLease(t.Context(), s, 0, false)))
+	for _, mine := range []mapclient.Counting{0, mapclient.ByLooks, mapclient.Elsewhere} {
+		_, err := mapclient.AgreeOnCounting(t.Context(), s, mine, false)
+		require.Equal(t, store.Timeout, store.KindOf(err), "%v", mine)
+	}
 	set(s, &s.read, nil)
 	require.NoError(t, mapclient.AgreeOnLease(t.Context(), s, time.Second, false))
 }

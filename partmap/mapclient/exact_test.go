@@ -161,6 +161,37 @@ func TestBucketsAreSpreadOverClocks(t *testing.T) {
 	})
 }
 
+// TestHowLeasesStand: they count down while no clock can be read, the first to end is told, and none is below 0.
+func TestHowLeasesStand(t *testing.T) {
+	require.Zero(t, mapclient.NewEmbedded(newHooked(), mapclient.Options{}).Leases())
+	synctest.Test(t, func(t *testing.T) {
+		const lease = time.Minute
+		w := newNetwork(t, 2, mapclient.Options{Lease: lease})
+		other := w.another(mapclient.Options{Clocks: 2, Lease: lease})
+		require.Equal(t, mapclient.Timed{Length: lease}, other.Leases())
+		buckets := map[uint32]store.BucketID{}
+		for i := byte(0); len(buckets) < 2; i++ {
+			root, err := w.Create(w.ctx, store.BucketID{i}, nil)
+			require.NoError(t, err)
+			buckets[root.Clock] = store.BucketID{i}
+		}
+		_, err := other.Acquire(w.ctx, buckets[0])
+		require.NoError(t, err)
+		require.Equal(t, mapclient.Timed{Length: lease, Left: lease, Clocks: 1}, other.Leases())
+		away := func(context.Context, store.Table) error { return store.Errorf(store.Unavailable, "away") }
+		set(w.store, &w.store.lose, away)
+		time.Sleep(lease / 2)
+		require.Equal(t, mapclient.Timed{Length: lease, Left: lease / 2, Clocks: 1}, other.Leases())
+		set(w.store, &w.store.lose, nil)
+		_, err = other.Acquire(w.ctx, buckets[1])
+		require.NoError(t, err)
+		set(w.store, &w.store.lose, away)
+		require.Equal(t, mapclient.Timed{Length: lease, Left: lease / 2, Clocks: 2}, other.Leases())
+		time.Sleep(lease)
+		require.Equal(t, mapclient.Timed{Length: lease, Clocks: 2}, other.Leases())
+	})
+}
+
 // TestAWaitPublishes what it has read, before it is over.
 func TestAWaitPublishes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -119,3 +119,14 @@ func (s *losing) Put(ctx context.Context, p store.Partition, rows ...store.Row) 
 	}
 	return err
 }
+
+// A key that no key follows within the limit ends its page: what the destination has above it is of the next one.
+func TestThePageOfTheLongestKey(t *testing.T) {
+	s, dst := memstore.New(), store.Partition{Bucket: store.BucketID{1}, ID: store.PartitionID{2}}
+	x := New(s, nil, dst.Bucket, Options{})
+	longest := store.Row{Key: make([]byte, store.MaxKeyBytes), Value: store.EntryCell(nil), Timestamp: 3}
+	require.NoError(t, s.Put(t.Context(), dst, store.Row{Key: []byte{1}, Value: store.EntryCell(nil), Timestamp: 3}))
+	d, err := x.differ(t.Context(), dst, page{rows: []store.Row{longest}})
+	require.NoError(t, err)
+	require.Equal(t, difference{missing: []store.Row{longest}}, d)
+}

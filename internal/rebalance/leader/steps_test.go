@@ -548,6 +548,8 @@ func TestRenewalsOfUnknownOutcome(t *testing.T) {
 			})
 		require.ErrorIs(t, <-ended, leader.ErrLost)
 		require.Equal(t, 83*time.Second, time.Since(start))
+		_, swaps = s.count()
+		require.Equal(t, 14, swaps, "it tries each twentieth of a lease, from 43 s on")
 		_ = stop
 	})
 }
@@ -633,7 +635,8 @@ func TestRunTells(t *testing.T) {
 		time.Sleep(16 * time.Second)
 		reads, _ = s.count()
 		require.Equal(t, 4, reads, "it looks each third of a lease")
-		putHolder(t, s.Store, b) // renewed
+		b.Until = b.Until.Add(time.Minute) // renewed
+		putHolder(t, s.Store, b)
 		time.Sleep(time.Minute)
 		require.Contains(t, told(1)[0], "another rebalancer leads already: b")
 		c := leader.Holder{ID: uuid.New(), Until: time.Now().Add(time.Hour), Lease: time.Hour, Admin: "http://c"}
@@ -697,6 +700,68 @@ func TestRunEndsWithItsContext(t *testing.T) {
 		func(err error) { t.Errorf("told of %v", err) }), store.Timeout)
 }
 
+// Each end of a lease is told, also where nobody else has led between two of them.
+func TestEachLostLeaseIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		ctx, end := context.WithCancel(t.Context())
+		var told []error
+		done := make(chan error, 1)
+		go func() {
+			done <- leader.New(s, leader.Options{}).Run(ctx, untilEnd, func(err error) { told = append(told, err) })
+		}()
+		for n := range 3 {
+			synctest.Wait()
+			putHolder(t, s, leader.Holder{})
+			time.Sleep(leader.DefaultLease) // it renews after a third, and leads again after another one
+			synctest.Wait()
+			require.Len(t, told, n+1)
+			require.ErrorIs(t, told[n], leader.ErrLost)
+		}
+		end()
+		require.ErrorIs(t, <-done, store.Timeout)
+	})
+}
+
+// A nanosecond before the end of the lease the work goes on.
+func TestTheLastMomentOfALease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const lease = time.Minute
+		k := &clocks{wall: time.Unix(1_000_000, 0), mono: time.Hour}
+		_, ended := begin(t, leader.New(memstore.New(), k.options(leader.Options{Lease: lease})))
+		k.add(lease-1, 0)
+		time.Sleep(lease/20 + 10) // one look, and ten more
+		synctest.Wait()
+		require.Empty(t, ended)
+		k.add(1, 0)
+		require.ErrorIs(t, <-ended, leader.ErrLost)
+	})
+}
+
+// The context of the swap that resigns ends with it, and is not that of the work.
+func TestTheContextOfResigning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScripted()
+		stop, _ := begin(t, leader.New(s, leader.Options{}))
+		var of context.Context
+		s.script(nil, func(ctx context.Context, _ int, do func() error) error {
+			of = ctx
+			require.NoError(t, ctx.Err())
+			return do()
+		})
+		require.ErrorIs(t, stop(), context.Canceled)
+		require.ErrorIs(t, of.Err(), context.Canceled)
+	})
+}
+
+// Errors name the work.
+func TestErrorsOfTheCleaning(t *testing.T) {
+	ctx, end := context.WithCancel(t.Context())
+	end()
+	require.ErrorContains(t, leader.New(memstore.New(), leader.Options{Work: leader.Cleaning}).Run(ctx, nothing, nil),
+		"wait to lead the cleaning: ")
+}
+
 // An option that is not given, or makes no sense, is the default.
 func TestDefaults(t *testing.T) {
 	require.Equal(t, 15*time.Second, leader.DefaultLease)
@@ -720,12 +785,13 @@ func TestDefaults(t *testing.T) {
 	}
 	// The skew is a second.
 	for _, c := range []struct {
-		ago  time.Duration
-		over bool
-	}{{time.Second, false}, {time.Second + 1, true}} {
+		skew, ago time.Duration
+		over      bool
+	}{{0, time.Second, false}, {0, time.Second + 1, true}, {1, 1, false}, {1, 2, true}} {
 		s, at := memstore.New(), time.Unix(1_000_000, 0)
 		putHolder(t, s, leader.Holder{ID: uuid.New(), Until: at.Add(-c.ago)})
-		err := leader.New(s, leader.Options{Now: func() time.Time { return at }}).Try(t.Context(), nothing)
+		o := leader.Options{Skew: c.skew, Now: func() time.Time { return at }}
+		err := leader.New(s, o).Try(t.Context(), nothing)
 		require.Equal(t, c.over, err == nil, "%v", err)
 	}
 }
@@ -752,4 +818,9 @@ func TestTheFormOfTheRecord(t *testing.T) {
 	require.EqualError(t, &leader.HeldError{Holder: h},
 		"another rebalancer leads already: c09ffeee-0000-4000-8000-000000000001, "+
 			"until 2026-01-02T03:04:20Z unless it renews: it takes no commands; wait until it has ended")
+	require.EqualError(t, &leader.HeldError{Holder: h, Work: leader.Cleaning},
+		"another cleaner leads already: c09ffeee-0000-4000-8000-000000000001, "+
+			"until 2026-01-02T03:04:20Z unless it renews: it takes no commands; wait until it has ended")
+	_, err = leader.Current(t.Context(), memstore.New(), leader.Cleaning)
+	require.ErrorContains(t, err, "no cleaner leads")
 }

@@ -496,6 +496,39 @@ func TestLookPassesOverWhatLiesBetween(t *testing.T) {
 	}
 }
 
+// A place without an end includes all that begins within it.
+func TestLookToTheEnd(t *testing.T) {
+	w := newWorld(t, "a", "b", "c", "d", "e")
+	goals := []move.Goal{move.Merge(b("b"), nil), move.Merge(b("c"), b("d"))}
+	v, err := move.Look(w.t.Context(), w.root, &theMap{w: w}, &move.Seen{}, goals)
+	require.NoError(t, err)
+	require.Len(t, v.Ranges, 4)
+	require.Equal(t, []partmap.Span{{Start: b("b")}}, v.Spans())
+}
+
+// noHistory is a map whose nodes can't be searched for what changed.
+type noHistory struct{ theMap }
+
+func (noHistory) RangesSince(context.Context, *partmap.Root, uint64) iter.Seq2[partmap.Range, error] {
+	return func(yield func(partmap.Range, error) bool) { yield(partmap.Range{}, errAway) }
+}
+
+// A search for the ranges of others' batches that fails once is told, though all else can be read.
+func TestASearchThatFails(t *testing.T) {
+	w := newWorld(t, "a", "b", "c")
+	w.begin(move.Merge(b("a"), b("c")))
+	_, err := move.Look(w.t.Context(), w.root, &noHistory{theMap{w: w}}, &move.Seen{}, nil)
+	require.ErrorIs(t, err, errAway)
+}
+
+// A goal where the view has no range is impossible.
+func TestAGoalOutsideTheView(t *testing.T) {
+	g := move.Merge(b("a"), b("c"))
+	verdict, _, err := g.Judge(&move.View{Root: &partmap.Root{}}, time.Now(), nil)
+	require.Equal(t, move.Impossible, verdict)
+	require.ErrorIs(t, err, store.InvalidArgument)
+}
+
 // What the makers of goals make.
 func TestGoals(t *testing.T) {
 	rg := partmap.Range{Entry: partmap.Entry{Start: b("a"), Partition: store.PartitionID{3}}, End: b("c")}

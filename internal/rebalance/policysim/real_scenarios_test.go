@@ -24,7 +24,7 @@ var short = []string{"burst-150-1s", "burst-300-60s", "burst-600-60s", "burst-90
 
 // missed are scenarios that miss a target over the real parts.
 var missed = []string{
-	"absent", "appends-100", "burst-3000-60s", "date-counter", "date-hash", "queue-3000", "random-1000m",
+	"absent", "append-170", "appends-100", "burst-3000-60s", "date-counter", "date-hash", "queue-3000", "random-1000m",
 	"random-100m", "random-10m", "random-300m", "random-30m", "swing", "uuidv7-100", "uuidv7-17",
 }
 
