@@ -438,3 +438,5 @@ var written3 = map[string]string{
 		"7001100000000000000002000000000000004d090c03036b6579000000000000004e12ffffffff0f0400020abff80000" +
 		"00000000036b65790e400000000000000000",
 }
+
+func (*keeping) Forget(context.Context, ...store.Partition) error { return nil }

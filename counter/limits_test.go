@@ -275,3 +275,5 @@ func TestAppendsSideBySide(t *testing.T) {
 	r.Put(p, []byte("10512"), 1, 1)
 	require.Equal(t, before+1, above())
 }
+
+func (*flushes) Forget(context.Context, ...store.Partition) error { return nil }

@@ -19,6 +19,7 @@ import (
 // Flusher is what a Recorder needs of a Backend.
 type Flusher interface {
 	Flush(ctx context.Context, b *Batch) ([]Hint, error)
+	Forget(ctx context.Context, partitions ...store.Partition) error
 }
 
 // Grouper is a Flusher whose batches have partitions of one group of buckets each. The batches
@@ -78,6 +79,9 @@ type Recorder struct {
 	last     time.Time         // of the last batch that was applied
 	begun    time.Time         // when recording for the next batch began
 	rounds   int
+
+	removing sync.Mutex
+	removed  []store.Partition // to be forgotten at the next flush
 
 	quit   chan struct{}
 	closed sync.Once
@@ -230,6 +234,40 @@ func (r *Recorder) Read(p store.Partition, key []byte) {
 	s.mu.Unlock()
 }
 
+// Removed records that many entries of a partition were deleted at once: its counts are dropped, so that it is counted
+// again.
+func (r *Recorder) Removed(p store.Partition) {
+	s := r.shard(p.ID)
+	s.mu.Lock()
+	if x := r.touch(s, p); x != nil {
+		x.Deletes++
+	}
+	s.mu.Unlock()
+	r.removing.Lock()
+	defer r.removing.Unlock()
+	if len(r.removed) < r.o.MaxPartitions {
+		r.removed = append(r.removed, p)
+	}
+}
+
+// forgetRemoved drops the counts of what Removed recorded.
+func (r *Recorder) forgetRemoved(ctx context.Context) error {
+	r.removing.Lock()
+	all := r.removed
+	r.removed = nil
+	r.removing.Unlock()
+	if len(all) == 0 {
+		return nil
+	}
+	err := r.to.Forget(ctx, all...)
+	if err != nil {
+		r.removing.Lock()
+		defer r.removing.Unlock()
+		r.removed = append(all, r.removed...)
+	}
+	return err
+}
+
 // shard: partition ids are random, so a byte of them is a hash.
 func (r *Recorder) shard(id store.PartitionID) *shard { return &r.shards[id[15]%recorderShards] }
 
@@ -319,6 +357,11 @@ func (r *Recorder) Flush(ctx context.Context) error {
 	r.flushing.Lock()
 	defer r.flushing.Unlock()
 	r.rounds++
+	// First: what is written to them since then shows that they are to be looked at.
+	if err := r.forgetRemoved(ctx); err != nil {
+		r.failures.Add(1)
+		return store.Wrap("flush counts", err)
+	}
 	if len(r.inflight) == 0 { // else the backend is away: keep adding up in place
 		r.collect()
 	}

@@ -23,6 +23,8 @@ type sink struct {
 	batches []uint64
 	puts    int64
 	hints   []Hint
+
+	forgotten []store.Partition
 }
 
 func (s *sink) Flush(_ context.Context, b *Batch) ([]Hint, error) {
@@ -36,6 +38,15 @@ func (s *sink) Flush(_ context.Context, b *Batch) ([]Hint, error) {
 		s.puts += b.Deltas[i].Puts
 	}
 	return s.hints, nil
+}
+
+func (s *sink) Forget(_ context.Context, partitions ...store.Partition) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fail == nil {
+		s.forgotten = append(s.forgotten, partitions...)
+	}
+	return s.fail
 }
 
 func partitions(n int) []store.Partition {
@@ -66,6 +77,25 @@ func TestNothingIsLostWhileABackendIsAway(t *testing.T) {
 		require.Equal(t, uint64(i+1), seq)
 	}
 	require.Zero(t, r.Counts().Waiting)
+}
+
+// The counts of what was deleted at once are dropped once the backend is there, before what came later counts.
+func TestWhatWasRemovedIsForgotten(t *testing.T) {
+	s := &sink{fail: errors.New("away")}
+	r := NewRecorder(s, RecorderOptions{Every: -1, MaxPartitions: 3})
+	all := partitions(5)
+	for _, p := range all[:2] {
+		r.Removed(p)
+	}
+	require.Error(t, r.Flush(t.Context()))
+	r.Removed(all[2])
+	r.Removed(all[3])
+	require.Empty(t, s.batches)
+	s.fail = nil
+	require.NoError(t, r.Flush(t.Context()))
+	require.Equal(t, all[:3], s.forgotten, "at most so many are remembered")
+	require.NoError(t, r.Flush(t.Context()))
+	require.Len(t, s.forgotten, 3, "once")
 }
 
 func TestMemoryIsBounded(t *testing.T) {

@@ -665,3 +665,5 @@ func TestABacklogIsNoBurst(t *testing.T) {
 	w.flush()
 	require.InDelta(t, 10, w.stats().PutsPerS, 1)
 }
+
+func (*world) Forget(context.Context, ...store.Partition) error { return nil }

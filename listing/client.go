@@ -50,7 +50,7 @@ type Timestamps interface {
 
 // Options of a Client. The zero value has the defaults.
 type Options struct {
-	// MaxValueBytes is the longest value: default 64 KiB, at most store.MaxValueBytes - 1.
+	// MaxValueBytes is the longest value: default DefaultMaxValueBytes, at most store.MaxValueBytes - 1.
 	MaxValueBytes int
 	// MaxIdleReads bounds the reads of one page that find nothing for it, default 256.
 	// After them the page ends early, with a token.
@@ -98,6 +98,8 @@ type Recorder interface {
 	Delete(p store.Partition, key []byte, at store.Timestamp, marker bool)
 	// Read records one read of a partition: of an entry, or of a page from a key on (empty: from the beginning).
 	Read(p store.Partition, key []byte)
+	// Removed records that many entries of a partition were deleted at once, nobody knows how many.
+	Removed(p store.Partition)
 }
 
 // noRecorder takes the place of a nil Recorder.
@@ -106,6 +108,10 @@ type noRecorder struct{}
 func (noRecorder) Put(store.Partition, []byte, int, store.Timestamp)     {}
 func (noRecorder) Delete(store.Partition, []byte, store.Timestamp, bool) {}
 func (noRecorder) Read(store.Partition, []byte)                          {}
+func (noRecorder) Removed(store.Partition)                               {}
+
+// DefaultMaxValueBytes is the longest value where Options say nothing else.
+const DefaultMaxValueBytes = 64 << 10
 
 const (
 	defaultParallel = 8
@@ -167,7 +173,7 @@ func (o Options) withDefaults(common *commontime.Clock) (Options, error) {
 		value        *int
 		preset, most int
 	}{
-		{"MaxValueBytes", &o.MaxValueBytes, 64 << 10, store.MaxValueBytes - 1},
+		{"MaxValueBytes", &o.MaxValueBytes, DefaultMaxValueBytes, store.MaxValueBytes - 1},
 		{"MaxIdleReads", &o.MaxIdleReads, 256, 1 << 30},
 		{"MaxParallel", &o.MaxParallel, defaultParallel, 1 << 10},
 		{"RowsPerRead", &o.RowsPerRead, 128, store.MaxPageRows},

@@ -357,7 +357,8 @@ type kindOfOperation int
 const (
 	reads kindOfOperation = iota
 	writesEntries
-	changesBuckets // in several steps: after an error that is not definite some may have been done
+	writesInSteps  // after an error that is not definite some may have been done
+	changesBuckets // the same
 )
 
 func show(items []listing.Item) string {
@@ -467,6 +468,44 @@ func operations() (all []operation) {
 			"delete bucket "+in.name, in.world, nil,
 			func(ctx context.Context, c *listing.Client, _ *world) error { return c.DeleteBucket(ctx, "b") },
 		)
+	}
+	for _, r := range []struct {
+		name     string
+		world    func(*world)
+		from, to string
+		kind     kindOfOperation
+	}{
+		{"a range of settled", settled, "b", "c", writesEntries},
+		{"one entry of settled", settled, "b/1", "b/2", writesEntries},
+		{"nothing of settled", settled, "c", "d", writesEntries},
+		{"all of settled", settled, "", "", writesInSteps},
+		{"parts of settled", settled, "a/2", "b/2", writesInSteps},
+		{"parts of tree", tree, "k03/2", "k08", writesInSteps},
+		{"one entry of phases", phases, "c/4", "c/5", writesEntries},
+		{"all of phases", phases, "", "", writesInSteps},
+	} {
+		write("delete "+r.name, r.world, func(ctx context.Context, b *listing.Bucket) error {
+			return b.DeleteRange(ctx, []byte(r.from), []byte(r.to))
+		})
+		all[len(all)-1].kind = r.kind
+	}
+	for name, rows := range map[string][]store.Row{
+		"an entry":        {{Key: []byte("a/3"), Value: []byte("brought"), Timestamp: 7}},
+		"two of a range":  {{Key: []byte("g/8"), Value: []byte("new")}, {Key: []byte("g/9"), Value: []byte("new")}},
+		"a deletion":      {{Key: []byte("c/4")}},
+		"rows of a range": {{Key: []byte("d/8"), Value: []byte("brought")}, {Key: []byte("d/9")}},
+		"rows of many":    {{Key: []byte("a/4")}, {Key: []byte("b/4")}, {Key: []byte("e/4"), Value: []byte("new")}},
+	} {
+		write("bring "+name, phases, func(ctx context.Context, b *listing.Bucket) error {
+			m, err := b.Mark(ctx)
+			if err != nil {
+				return err
+			}
+			return b.Bring(ctx, m, rows)
+		})
+		if strings.HasPrefix(name, "rows") {
+			all[len(all)-1].kind = writesInSteps
+		}
 	}
 	read("split points wide", wide, split)
 	all[len(all)-1].whole = true
@@ -803,7 +842,7 @@ func (o *operation) judge(t *testing.T, want, got, again *outcome, failed error)
 		require.Equal(t, want.after, got.after, "it said that it was done")
 	case o.kind == writesEntries && unknown:
 		require.Contains(t, []string{want.before, want.after}, got.after)
-	case o.kind == changesBuckets && (unknown || failed == nil || errors.Is(got.err, failed)):
+	case o.kind >= writesInSteps && (unknown || failed == nil || errors.Is(got.err, failed)):
 		require.Error(t, got.err)
 	default:
 		require.ErrorIs(t, got.err, failed)
@@ -825,7 +864,7 @@ func TestEachCallFails(t *testing.T) {
 				var again outcome
 				want, again, calls = o.attempt(t, faulttest.Case{}, 0)
 				o.judge(t, &want, &want, &again, nil)
-				if right, ok := rightAnswers[o.name]; ok || o.kind != writesEntries {
+				if right, ok := rightAnswers[o.name]; ok || o.kind == changesBuckets {
 					line, _, _ := strings.Cut(want.after, "\n")
 					_, root, _ := strings.Cut(want.after, "root: ")
 					if o.kind == changesBuckets {
@@ -848,7 +887,7 @@ func TestEachCallFails(t *testing.T) {
 					got, again, _ := o.attempt(t, fail, 0)
 					o.judge(t, &want, &got, &again, faultstore.ErrInjected)
 					if o.kind == writesEntries && fail.Way.Passing() &&
-						(fail.Op == faultstore.Put || fail.Op == faultstore.Delete) {
+						(fail.Op == faultstore.Put || fail.Op == faultstore.Delete || fail.Op == faultstore.Remove) {
 						require.NoError(t, got.err, "it is tried again")
 					}
 				})

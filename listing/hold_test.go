@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -41,6 +42,13 @@ func (s *slow) Delete(ctx context.Context, p store.Partition, key []byte, ts sto
 		<-s.leave
 	}
 	return s.Store.Delete(ctx, p, key, ts)
+}
+
+func (s *slow) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {
+	if s.leave != nil {
+		<-s.leave
+	}
+	return s.Store.Remove(ctx, p, b, ts)
 }
 
 func (s *slow) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
@@ -114,6 +122,17 @@ func TestLeaseIsHeldUntilTheWriteHasEnded(t *testing.T) {
 			return b.PutBatch(ctx, []listing.Entry{{Key: key}})
 		},
 		"Delete": func(ctx context.Context, b *listing.Bucket, key []byte) error { return b.Delete(ctx, key) },
+		"DeleteRange of few": func(ctx context.Context, b *listing.Bucket, key []byte) error {
+			return b.DeleteRange(ctx, key, nil)
+		},
+		"DeleteRange of all": func(ctx context.Context, b *listing.Bucket, key []byte) error {
+			return b.DeleteRange(ctx, nil, nil)
+		},
+		"Bring": func(ctx context.Context, b *listing.Bucket, key []byte) error {
+			m, err := b.Mark(ctx)
+			require.NoError(t, err)
+			return b.Bring(ctx, m, []store.Row{{Key: key, Value: []byte{}}})
+		},
 	} {
 		for _, then := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/then=%v", name, then), func(t *testing.T) {
@@ -124,7 +143,7 @@ func TestLeaseIsHeldUntilTheWriteHasEnded(t *testing.T) {
 						around = slowThen{s}
 					}
 					c, b, id := overSlow(t, s, around)
-					if name == "Delete" {
+					if strings.HasPrefix(name, "Delete") {
 						require.NoError(t, b.Put(t.Context(), []byte("k"), nil))
 					}
 					s.leave = make(chan struct{})
@@ -150,7 +169,7 @@ func TestLeaseIsHeldUntilTheWriteHasEnded(t *testing.T) {
 					require.NoError(t, <-waited)
 					<-ended
 					_, err = b.Get(t.Context(), []byte("k"))
-					if name == "Delete" {
+					if strings.HasPrefix(name, "Delete") {
 						require.ErrorIs(t, err, listing.ErrNotFound)
 					} else {
 						require.NoError(t, err, "it came to its end")
@@ -245,6 +264,13 @@ func TestOperationsReleaseTheirLeases(t *testing.T) {
 		"delete": func(ctx context.Context, _ *listing.Client, b *listing.Bucket) error { return b.Delete(ctx, key) },
 		"batch": func(ctx context.Context, _ *listing.Client, b *listing.Bucket) error {
 			return b.PutBatch(ctx, []listing.Entry{{Key: key}})
+		},
+		"delete range": func(ctx context.Context, _ *listing.Client, b *listing.Bucket) error {
+			return errors.Join(b.DeleteRange(ctx, key, nil), b.Put(ctx, key, nil), b.DeleteRange(ctx, nil, nil))
+		},
+		"bring": func(ctx context.Context, _ *listing.Client, b *listing.Bucket) error {
+			m, err := b.Mark(ctx)
+			return errors.Join(err, b.Bring(ctx, m, []store.Row{{Key: key, Value: []byte("v")}}))
 		},
 		"get": func(ctx context.Context, _ *listing.Client, b *listing.Bucket) error {
 			_, err := b.Get(ctx, key)

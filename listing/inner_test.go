@@ -449,3 +449,17 @@ func TestLooksAtAnOpenBucket(t *testing.T) {
 		require.Equal(t, store.Version{}, left.version, name)
 	}
 }
+
+// TestRenewingEndsWithItsContext: a read that is repeated again and again ends with its caller, who keeps the lease
+// that there was.
+func TestRenewingEndsWithItsContext(t *testing.T) {
+	_, c, id := overSeen(t, Options{})
+	h, err := c.acquire(t.Context(), id)
+	require.NoError(t, err)
+	defer h.release()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	n, err := c.renew(ctx, h)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Same(t, h, n)
+}

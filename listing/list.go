@@ -96,7 +96,7 @@ type read struct {
 	bounds store.Bounds
 	got    piece
 	into   *rowsOfPage // memory for the rows of got, until they are taken
-	sifted *[]Sifted   // of those rows that the store has asked about; or nil
+	sifted *[]sifted   // of those rows that the store has asked about; or nil
 }
 
 // rowsOfPage are the rows of a page, and the one behind it.
@@ -106,7 +106,13 @@ type rowsOfPage [defaultLimit + 1]store.Row
 // they are a quarter of what a page allocates, and full of pointers.
 var rowsOfPages = sync.Pool{New: func() any { return new(rowsOfPage) }}
 
-var siftedOfPages = sync.Pool{New: func() any { return new([]Sifted) }}
+// A sifted is a Sifted of a row, without pointers: what it passes over is the beginning of the key.
+type sifted struct {
+	hidden, commonPrefix bool
+	pass                 int32 // bytes of the key; -1: it passes over nothing
+}
+
+var siftedOfPages = sync.Pool{New: func() any { return new([]sifted) }}
 
 // free gives the memory of the rows back.
 func (r *read) free() {
@@ -116,7 +122,6 @@ func (r *read) free() {
 	rowsOfPages.Put(r.into)
 	r.into, r.got = nil, piece{}
 	if r.sifted != nil {
-		clear(*r.sifted)
 		*r.sifted = (*r.sifted)[:0]
 		siftedOfPages.Put(r.sifted)
 		r.sifted = nil
@@ -129,7 +134,11 @@ func (r *read) passes(q *Query, row *store.Row) []byte {
 	if value, live, err := store.EntryValue(row.Value); err == nil && live {
 		what = q.sift(row.Key, value)
 	}
-	*r.sifted = append(*r.sifted, what)
+	short := sifted{hidden: what.Hidden, commonPrefix: what.CommonPrefix, pass: -1}
+	if what.Pass != nil {
+		short.pass = int32(len(what.Pass)) //nolint:gosec // part of a key
+	}
+	*r.sifted = append(*r.sifted, short)
 	return what.Pass
 }
 
@@ -139,7 +148,12 @@ func (r *read) known(i int) (what Sifted, ok bool) {
 	if r.sifted == nil || i >= len(*r.sifted) || len(*r.sifted) > len(r.got.rows) {
 		return Sifted{}, false
 	}
-	return (*r.sifted)[i], true
+	short := (*r.sifted)[i]
+	what = Sifted{Hidden: short.hidden, CommonPrefix: short.commonPrefix}
+	if short.pass >= 0 {
+		what.Pass = r.got.rows[i].Key[:short.pass]
+	}
+	return what, true
 }
 
 // run reads ranges in waves until the page is full, the listing is at its end, or the page
@@ -229,7 +243,7 @@ func (p *pager) fetch(ctx context.Context, wave []read) error {
 		r.into = rowsOfPages.Get().(*rowsOfPage)
 		o.Into = r.into[:]
 		if p.q.jumps() && !p.q.Reverse {
-			r.sifted = siftedOfPages.Get().(*[]Sifted)
+			r.sifted = siftedOfPages.Get().(*[]sifted)
 			o.Pass = func(row store.Row) []byte { return r.passes(p.q, &row) }
 		}
 		r.got, err = p.c.readRange(ctx, p.h, &r.rg, r.bounds, o)

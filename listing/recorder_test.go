@@ -26,12 +26,13 @@ type book struct {
 	markers int
 	reads   map[store.Partition]int
 	from    []string // keys of reads
+	removed map[store.Partition]int
 }
 
 func newBook() *book {
 	return &book{
 		at: map[store.Partition]map[string]store.Timestamp{}, size: map[store.Partition]int{},
-		reads: map[store.Partition]int{},
+		reads: map[store.Partition]int{}, removed: map[store.Partition]int{},
 	}
 }
 
@@ -52,6 +53,12 @@ func (b *book) Delete(p store.Partition, key []byte, at store.Timestamp, marker 
 	if marker {
 		b.markers++
 	}
+}
+
+func (b *book) Removed(p store.Partition) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.removed[p]++
 }
 
 func (b *book) Read(p store.Partition, key []byte) {
@@ -157,6 +164,11 @@ func TestARecorderIsToldSizes(t *testing.T) {
 	for _, put := range []func() error{
 		func() error { return b.Put(t.Context(), entry.Key, entry.Value) },
 		func() error { return b.PutBatch(t.Context(), []listing.Entry{entry}) },
+		func() error {
+			m, err := b.Mark(t.Context())
+			require.NoError(t, err)
+			return b.Bring(t.Context(), m, []store.Row{{Key: entry.Key, Value: entry.Value}})
+		},
 	} {
 		clear(told.size)
 		require.NoError(t, put())

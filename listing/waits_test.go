@@ -74,6 +74,11 @@ func (s *crowd) Put(ctx context.Context, p store.Partition, rows ...store.Row) e
 	return s.Store.Put(ctx, p, rows...)
 }
 
+func (s *crowd) Delete(ctx context.Context, p store.Partition, key []byte, ts store.Timestamp) error {
+	s.call(ctx)
+	return s.Store.Delete(ctx, p, key, ts)
+}
+
 func (s *crowd) Stats(ctx context.Context, partitions []store.Partition) ([]counter.Stats, error) {
 	s.call(ctx)
 	all := make([]counter.Stats, len(partitions))
@@ -116,6 +121,12 @@ func TestOperationsWorkOnThreePartitionsAtOnce(t *testing.T) {
 		"a batch": func(t *testing.T, s *crowd) {
 			c, all := s.fill(t, 1, listing.Options{})
 			require.Equal(t, 3, s.most(func() { require.NoError(t, c.Bucket("b").PutBatch(t.Context(), all)) }))
+		},
+		"a range of keys": func(t *testing.T, s *crowd) {
+			c, _ := s.fill(t, 10, listing.Options{})
+			require.Equal(t, 3, s.most(func() {
+				require.NoError(t, c.Bucket("b").DeleteRange(t.Context(), []byte("03/"), []byte("03/0008")))
+			}))
 		},
 		"a deletion": func(t *testing.T, s *crowd) {
 			c, _ := s.fill(t, 0, listing.Options{})

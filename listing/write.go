@@ -151,12 +151,12 @@ func (c *Client) remove(ctx context.Context, h *hold, rg *partmap.Range, key []b
 }
 
 // deleteAt deletes a key unless it was written after ts.
-func (b *Bucket) deleteAt(ctx context.Context, key []byte, ts store.Timestamp) error {
+func (b *Bucket) deleteAt(ctx context.Context, key []byte, ts store.Timestamp) (err error) {
 	h, rg, err := b.locate(ctx, key)
 	if err != nil {
 		return err
 	}
-	defer h.release()
+	defer func() { err = h.leave(err) }()
 	return b.c.remove(ctx, h, &rg, key, ts)
 }
 
@@ -171,30 +171,31 @@ func (c *Client) write(
 	ctx context.Context, h *hold, rg *partmap.Range, first, last []byte, ts store.Timestamp,
 	f func(context.Context, store.Partition) error,
 ) error {
-	p := takesWrites(h, rg)
+	if err := c.attempt(ctx, h, takesWrites(h, rg), f); err != nil {
+		return err
+	}
+	if err := c.stamps.Passed(ctx, ts); err != nil {
+		return unknown(err)
+	}
+	if h.Valid() {
+		return nil
+	}
+	return c.stillCounts(ctx, h, rg, first, last)
+}
+
+// attempt makes the attempts of a write to p, by f: one after another while the outcome is unknown and the lease lasts.
+func (c *Client) attempt(
+	ctx context.Context, h *hold, p store.Partition, f func(context.Context, store.Partition) error,
+) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	err := f(ctx, p)
+	maybe := store.OutcomeUnknown(err) // a refused repetition says nothing about the first attempt
 	for i := 1; retryable(err) && i < c.o.WriteAttempts && pauses.Sleep(ctx, i) == nil && h.Valid(); i++ {
 		err = f(ctx, p)
-		if err != nil && !store.OutcomeUnknown(err) {
-			// A refused repetition says nothing about the first attempt.
-			err = unknown(err)
-			break
-		}
 	}
-	if err == nil {
-		if err = c.stamps.Passed(ctx, ts); err != nil {
-			return unknown(err)
-		}
-	}
-	switch {
-	case err == nil && h.Valid():
-		return nil
-	case err == nil:
-		return c.stillCounts(ctx, h, rg, first, last)
-	case store.OutcomeUnknown(err):
+	if err != nil && maybe {
 		return unknown(err)
 	}
 	return err

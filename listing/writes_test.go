@@ -61,6 +61,13 @@ func (s *scripted) Delete(ctx context.Context, p store.Partition, key []byte, ts
 	return s.Store.Delete(ctx, p, key, ts)
 }
 
+func (s *scripted) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {
+	if err := s.next(); err != nil {
+		return err
+	}
+	return s.Store.Remove(ctx, p, b, ts)
+}
+
 func over(t *testing.T, s store.Store, o listing.Options) *listing.Client {
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	c, err := listing.NewEmbedded(s, o)
@@ -137,10 +144,18 @@ func TestTriesOfWrites(t *testing.T) {
 			"batch": func(b *listing.Bucket) error {
 				return b.PutBatch(t.Context(), []listing.Entry{{Key: []byte("k"), Value: []byte("v")}})
 			},
+			"delete range": func(b *listing.Bucket) error { return b.DeleteRange(t.Context(), nil, nil) },
+			"bring": func(b *listing.Bucket) error {
+				m, err := b.Mark(t.Context())
+				require.NoError(t, err)
+				return b.Bring(t.Context(), m, []store.Row{{Key: []byte("k"), Value: []byte("v")}})
+			},
 		} {
 			what := fmt.Sprintf("%s %v", op, c.script)
 			s := &scripted{Store: memstore.New()}
-			client := over(t, s, listing.Options{WriteAttempts: c.attempts})
+			told := newBook()
+			client := over(t, s, listing.Options{WriteAttempts: c.attempts, Recorder: told})
+			require.NoError(t, client.Bucket("b").Put(t.Context(), []byte("k"), []byte("old")))
 			s.script, s.writes = c.script, 0
 			err := write(client.Bucket("b"))
 			require.Equal(t, c.tries, s.writes, what)
@@ -153,6 +168,9 @@ func TestTriesOfWrites(t *testing.T) {
 				require.NotErrorIs(t, err, listing.ErrOutcomeUnknown, what)
 			default:
 				require.NoError(t, err, what)
+			}
+			if op == "delete range" {
+				require.Equal(t, err == nil, len(told.removed) == 1, what)
 			}
 		}
 	}
@@ -176,16 +194,25 @@ func TestBatchesAreCut(t *testing.T) {
 	} {
 		s := &scripted{Store: memstore.New()}
 		client := over(t, s, listing.Options{MaxValueBytes: 1<<20 - 1, MaxParallel: 1})
-		s.rows, s.bytes = nil, nil
 		var entries []listing.Entry
+		var rows []store.Row
 		for i := range c.n {
 			key := fmt.Appendf(nil, "%05d", i)
 			entries = append(entries, listing.Entry{Key: key, Value: bytes.Repeat([]byte("v"), c.size-len(key)-1)})
+			rows = append(rows, store.Row{Key: key, Value: entries[i].Value})
 		}
-		require.NoError(t, client.Bucket("b").PutBatch(t.Context(), entries))
-		require.Equal(t, c.rows, s.rows, "%+v", c)
-		for i, n := range s.rows {
-			require.Equal(t, n*c.size, s.bytes[i])
+		m, err := client.Bucket("b").Mark(t.Context())
+		require.NoError(t, err)
+		for _, write := range []func() error{
+			func() error { return client.Bucket("b").PutBatch(t.Context(), entries) },
+			func() error { return client.Bucket("b").Bring(t.Context(), m, rows) },
+		} {
+			s.rows, s.bytes = nil, nil
+			require.NoError(t, write())
+			require.Equal(t, c.rows, s.rows, "%+v", c)
+			for i, n := range s.rows {
+				require.Equal(t, n*c.size, s.bytes[i])
+			}
 		}
 	}
 }

@@ -76,6 +76,7 @@ func Run(t *testing.T, env func(t *testing.T, clock *Clock) *Env) {
 		{"Requests", (*suite).requests},
 		{"ManyPartitions", (*suite).manyPartitions},
 		{"Forget", (*suite).forget},
+		{"Removed", (*suite).removed},
 		{"Written", (*suite).written},
 		{"Covers", (*suite).covers},
 		{"AllAtOnce", (*suite).allAtOnce},

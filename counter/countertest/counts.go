@@ -236,6 +236,29 @@ func (s *suite) forget() {
 	}
 }
 
+// What was deleted at once has to be counted again, and is among what was written.
+func (s *suite) removed() {
+	p, q := partition(), partition()
+	s.correct(p, 10)
+	s.correct(q, 20)
+	r := s.recorder()
+	_, mark, err := s.b.Written(s.Context(), 0)
+	require.NoError(s, err)
+	r.Removed(p)
+	r.Put(q, key(1), 10, s.now())
+	s.flush(r)
+	for range 2 {
+		require.False(s, s.stats(p).Known)
+		require.Zero(s, s.stats(p).Rows)
+		require.True(s, s.stats(q).Known)
+		written, _, err := s.b.Written(s.Context(), mark)
+		require.NoError(s, err)
+		require.Contains(s, written, p)
+	}
+	s.correct(p, 0)
+	require.True(s, s.stats(p).Known)
+}
+
 // All calls at once, by several backends where they may: every put counts once.
 func (s *suite) allAtOnce() {
 	backends := []counter.Backend{s.b}

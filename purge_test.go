@@ -1,0 +1,213 @@
+package evenkeel_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
+	"github.com/evenkeel/evenkeel/listing"
+)
+
+// purgeTime counts the begins and ends of calls; never is the end of a call of unknown outcome.
+type purgeTime = int64
+
+const never = math.MaxInt64
+
+// A purgedPut is a put of one of the keys, each of which has one writer.
+type purgedPut struct{ begin, end purgeTime }
+
+// A purgedRange is a deletion of keys from <= key < to; done: it has succeeded.
+type purgedRange struct {
+	from, to   int
+	begin, end purgeTime
+	done       bool
+}
+
+// A purgedList is a listing of keys from <= key < to, with the begin of the put that each value names.
+type purgedList struct {
+	from, to   int
+	begin, end purgeTime
+	seen       map[int]purgeTime
+}
+
+// purgeOracle knows what was done to a bucket.
+type purgeOracle struct {
+	now     atomic.Int64
+	puts    [][]purgedPut
+	deletes []purgedRange
+	lists   []purgedList
+	// stayed counts keys that were put while a deletion of them was under way, and that were listed after it.
+	stayed, gone int
+}
+
+// check finds what a listing shows that it can't, and lacks that it must have.
+func (o *purgeOracle) check(l *purgedList) error {
+	for k := l.from; k < l.to; k++ {
+		shown, seen := l.seen[k]
+		known := false
+		for i, put := range o.puts[k] {
+			replaced := false // by a put that ended before the listing
+			for _, later := range o.puts[k][i+1:] {
+				replaced = replaced || later.end < l.begin
+			}
+			begun := replaced // something began that may hide the put
+			hidden := replaced
+			for _, later := range o.puts[k][i+1:] {
+				begun = begun || later.begin < l.end
+			}
+			meanwhile := false
+			for _, d := range o.deletes {
+				if k < d.from || k >= d.to || d.begin > l.end || d.end < put.begin {
+					continue
+				}
+				begun = true
+				hidden = hidden || d.done && d.begin > put.end && d.end < l.begin
+				meanwhile = meanwhile || d.done && d.begin < put.begin && d.end < l.begin
+			}
+			if seen && put.begin == shown {
+				known = true
+				if hidden {
+					return fmt.Errorf("key %d is shown, but was deleted or replaced: %v, listed in %d to %d", k, put, l.begin, l.end)
+				}
+				if meanwhile {
+					o.stayed++
+				}
+			}
+			if put.end < l.begin && !begun && shown != put.begin {
+				return fmt.Errorf("key %d is not shown, but was put: %v, listed in %d to %d", k, put, l.begin, l.end)
+			}
+			if hidden && !seen {
+				o.gone++
+			}
+		}
+		if seen && !known {
+			return fmt.Errorf("key %d is shown with a value that nobody has put: %d", k, shown)
+		}
+	}
+	return nil
+}
+
+// TestPurgesUnderWritersAndListers deletes ranges of a bucket of many ranges, with the balancer on, while others put and
+// list: listings are right throughout. EVENKEEL_PURGE_KEYS sets the keys.
+func TestPurgesUnderWritersAndListers(t *testing.T) {
+	keys, rounds := 30_000, 12
+	if text := os.Getenv("EVENKEEL_PURGE_KEYS"); text != "" {
+		var err error
+		keys, err = strconv.Atoi(text)
+		require.NoError(t, err)
+		rounds = 100
+	}
+	const maxRows, writers, listers = 1000, 3, 2
+	number := seed.Number(t)
+	db, err := evenkeel.Open(t.TempDir(), evenkeel.Options{MaxRows: maxRows})
+	require.NoError(t, err)
+	defer db.Close()
+	ctx := t.Context()
+	require.NoError(t, db.CreateBucket(ctx, "b"))
+	b := db.Bucket("b")
+	o := &purgeOracle{puts: make([][]purgedPut, keys)}
+	key := func(k int) []byte { return fmt.Appendf(nil, "k/%09d", k) }
+	r := rand.New(rand.NewPCG(number, 200))
+	var load []listing.Entry
+	for _, k := range r.Perm(keys)[:keys/3] { // not in order: cuts ahead of appends move nothing
+		o.puts[k] = []purgedPut{{1, 2}}
+		load = append(load, listing.Entry{Key: key(k), Value: []byte("1")})
+	}
+	o.now.Store(2)
+	require.NoError(t, b.PutBatch(ctx, load))
+	ranges := func() (n int) {
+		id, err := db.BucketID(ctx, "b")
+		require.NoError(t, err)
+		root, err := db.Maps().Load(ctx, id)
+		require.NoError(t, err)
+		for _, err := range db.Maps().Ranges(ctx, root, nil) {
+			require.NoError(t, err)
+			n++
+		}
+		return n
+	}
+	require.Eventually(t, func() bool { return ranges() > 3 }, time.Minute, time.Millisecond, "nothing is split")
+	working, stop := context.WithCancel(ctx)
+	defer stop()
+	var work sync.WaitGroup
+	for w := range writers {
+		work.Go(func() {
+			r := rand.New(rand.NewPCG(number, uint64(w)))
+			for working.Err() == nil {
+				k := r.IntN(keys/writers)*writers + w
+				put := purgedPut{begin: o.now.Add(1), end: never}
+				if b.Put(ctx, key(k), strconv.AppendInt(nil, put.begin, 10)) == nil {
+					put.end = o.now.Add(1)
+				}
+				o.puts[k] = append(o.puts[k], put)
+			}
+		})
+	}
+	var mu sync.Mutex
+	list := func(from, to int) {
+		l := purgedList{from: from, to: to, begin: o.now.Add(1), seen: map[int]purgeTime{}}
+		last := -1
+		for item, err := range b.All(ctx, listing.Query{From: key(from), To: key(to)}) {
+			if err != nil {
+				t.Errorf("a listing: %v", err)
+				return
+			}
+			k, e1 := strconv.Atoi(string(item.Key[2:]))
+			v, e2 := strconv.ParseInt(string(item.Value), 10, 64)
+			if e1 != nil || e2 != nil || k <= last {
+				t.Errorf("%q = %q after %d", item.Key, item.Value, last)
+			}
+			last, l.seen[k] = k, v
+		}
+		l.end = o.now.Add(1)
+		mu.Lock()
+		defer mu.Unlock()
+		o.lists = append(o.lists, l)
+	}
+	for i := range listers {
+		work.Go(func() {
+			r := rand.New(rand.NewPCG(number, uint64(100+i)))
+			for working.Err() == nil {
+				from := r.IntN(keys)
+				list(from, min(keys, from+1+r.IntN(3000)))
+				time.Sleep(10 * time.Millisecond)
+			}
+		})
+	}
+	first := ranges()
+	for range rounds {
+		from := r.IntN(keys)
+		d := purgedRange{from: from, to: min(keys, from+1+r.IntN(keys/6))}
+		for !d.done {
+			d.begin = o.now.Add(1)
+			err := b.DeleteRange(ctx, key(d.from), key(d.to))
+			d.end, d.done = o.now.Add(1), err == nil
+			o.deletes = append(o.deletes, d)
+			if err != nil {
+				t.Log(err)
+			}
+		}
+	}
+	stop()
+	work.Wait()
+	list(0, keys)
+	for i := range o.lists {
+		require.NoError(t, o.check(&o.lists[i]))
+	}
+	t.Logf("%d deletions, %d listings, %d ranges, then %d, %d keys gone, %d put meanwhile stayed", len(o.deletes),
+		len(o.lists), first, ranges(), o.gone, o.stayed)
+	require.Positive(t, o.gone)
+	require.NoError(t, b.DeletePrefix(ctx, nil))
+	require.NoError(t, db.DeleteBucket(ctx, "b"))
+}
