@@ -54,7 +54,7 @@ func (h *History) Overtaken() (found []Violation) {
 		case Acknowledged:
 			acknowledged = append(acknowledged, w)
 			begun = append(begun, w)
-		case Unknown:
+		case Unknown, Cleared:
 			begun = append(begun, w)
 		}
 	}

@@ -29,12 +29,17 @@ const (
 	Acknowledged
 	// Refused: it has not happened and never will.
 	Refused
+	// Cleared: a deletion hid what was there at some moment of the call, and left nothing where nothing was: what
+	// comes later shows, also with a lower timestamp.
+	Cleared
 )
 
 func (o Outcome) String() string {
 	switch o {
 	case Acknowledged:
 		return "acknowledged"
+	case Cleared:
+		return "cleared"
 	case Refused:
 		return "refused"
 	}

@@ -103,6 +103,7 @@ type client struct {
 	leased  *mapclient.Lease // of the operation under way
 	deleter bool             // sometimes tries to delete the bucket
 	folds   *rand.Rand       // nil: listings have no delimiter
+	ranges  *rand.Rand       // nil: no range of keys is deleted
 	closes  bool             // some client is a deleter
 }
 
@@ -116,6 +117,8 @@ func (c *client) run(ctx context.Context, ops int, moving func() bool) {
 		switch x := c.r.IntN(100); {
 		case c.deleter && c.r.IntN(5) == 0:
 			c.tolerate("delete bucket", c.c.DeleteBucket(withOp(ctx, op{unleased: true}), "b"))
+		case x < c.writes && c.ranges != nil && c.ranges.IntN(4) == 0:
+			c.deleteRange(ctx)
 		case x < c.writes:
 			c.change(ctx, c.r.IntN(2) == 0)
 		case c.r.IntN(2) == 0:
@@ -201,6 +204,38 @@ func (c *client) change(ctx context.Context, deletes bool) {
 	if err != nil {
 		c.h.doubt(w)
 		c.tolerate("change "+w.key, err)
+		return
+	}
+	if err := c.h.acknowledge(w); err != nil {
+		c.s.fail("%s: %v", c.a.name, err)
+	}
+}
+
+// deleteRange deletes all keys between two, or from or up to one, or all.
+func (c *client) deleteRange(ctx context.Context) {
+	from, to := c.ranges.IntN(len(c.keys)), 1+c.ranges.IntN(len(c.keys))
+	if from >= to {
+		from, to = to-1, from+1
+	}
+	var lo, hi []byte
+	if from > 0 || c.ranges.IntN(2) == 0 {
+		lo = []byte(c.keys[from])
+	}
+	if to < len(c.keys) {
+		hi = []byte(c.keys[to])
+	}
+	w := &write{key: c.keys[from], deletes: true, before: c.h.view(), begun: c.h.tick()}
+	for _, k := range c.keys[from+1 : to] {
+		w.also = append(w.also, &write{key: k, deletes: true})
+	}
+	ctx, cancel := c.patience(withOp(ctx, op{write: w, lease: c.leased}))
+	defer cancel()
+	if c.m.NoLookAfterWrite {
+		defer c.p.freeze()()
+	}
+	if err := c.b.DeleteRange(ctx, lo, hi); err != nil {
+		c.h.doubt(w)
+		c.tolerate(fmt.Sprintf("delete range %q %q", lo, hi), err)
 		return
 	}
 	if err := c.h.acknowledge(w); err != nil {

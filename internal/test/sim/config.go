@@ -42,6 +42,8 @@ type Config struct {
 	LongKeys bool
 	// Ahead: clients list with delimiters, in pages of few rows, and read ahead.
 	Ahead bool
+	// Ranges: clients also delete ranges of keys, unless the bucket may be deleted.
+	Ranges bool
 	// Net is the network form; nil: the embedded one.
 	Net      *Net
 	Mistakes Mistakes
@@ -75,6 +77,7 @@ func Random(seed uint64) Config {
 	if c.Ahead = rand.New(rand.NewPCG(seed, 7)).IntN(3) == 0; c.Ahead && !c.Deletes {
 		c.Keys += 8 // reading ahead extrapolates from names
 	}
+	c.Ranges = rand.New(rand.NewPCG(seed, 8)).IntN(3) == 0
 	return c
 }
 

@@ -97,6 +97,7 @@ func (g *gated) Slice(
 
 func (g *gated) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {
 	return g.turn(ctx, fmt.Sprintf("remove %s %q %q", name(p.ID), b.Start, b.End), func(ctx context.Context) error {
+		g.watch.client(ctx, p, b, true)
 		return g.inner.Remove(ctx, p, b, ts)
 	})
 }

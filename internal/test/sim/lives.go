@@ -70,6 +70,10 @@ func (w *world) client(i, life int) (*client, error) {
 		c.folds = rand.New(rand.NewPCG(w.c.Seed, 500+seed))
 		options.RowsPerRead, options.ReadAhead, options.ReadAheadAfter = 1, 4, 1
 	}
+	if w.c.Ranges && !w.c.Deletes {
+		c.ranges = rand.New(rand.NewPCG(w.c.Seed, 700+seed))
+		options.MaxParallel = 1 // the same seed gives the same run
+	}
 	m := w.c.Mistakes
 	m.EmptyAtHome = m.EmptyAtHome && c.deleter
 	own := &clientStore{Store: w.gated, m: m, world: w, r: rand.New(rand.NewPCG(w.c.Seed, 300+seed))}

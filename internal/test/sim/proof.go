@@ -31,6 +31,18 @@ type write struct {
 	deletes    bool
 	ts         store.Timestamp
 	begun      history.Instant
+	// Of the deletion of a range: what was proven when it began, and the deletes of the other keys, at the same timestamp.
+	before view
+	also   []*write
+}
+
+// each calls f for all writes of one call.
+func (w *write) each(f func(*write)) {
+	f(w)
+	for _, o := range w.also {
+		o.ts, o.begun, o.before = w.ts, w.begun, w.before
+		f(o)
+	}
 }
 
 type cell struct {
@@ -53,12 +65,14 @@ func (h *proof) begin(w *write) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.writes[w.ts] = w
-	r := h.keys[w.key]
-	if w.deletes {
-		r.deletes = append(r.deletes, w)
-	} else {
-		r.byValue[w.value] = w
-	}
+	w.each(func(w *write) {
+		r := h.keys[w.key]
+		if w.deletes {
+			r.deletes = append(r.deletes, w)
+		} else {
+			r.byValue[w.value] = w
+		}
+	})
 }
 
 // faithful returns how a row differs from the write with its timestamp.
@@ -68,6 +82,11 @@ func (h *proof) faithful(row store.Row) error {
 	w := h.writes[row.Timestamp]
 	if w == nil {
 		return fmt.Errorf("no client wrote %q with timestamp %d", row.Key, row.Timestamp)
+	}
+	for _, o := range w.also {
+		if o.key == string(row.Key) {
+			w = o
+		}
 	}
 	value, live, err := store.EntryValue(row.Value)
 	if err != nil || string(row.Key) != w.key || live == w.deletes || string(value) != w.value {
@@ -83,13 +102,29 @@ func (h *proof) acknowledge(w *write) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.acked++
-	h.record(w, history.Acknowledged)
-	h.keys[w.key].least = max(h.keys[w.key].least, w.ts)
+	if w.before != nil {
+		w.each(h.cleared)
+	} else {
+		h.record(w, history.Acknowledged)
+		h.keys[w.key].least = max(h.keys[w.key].least, w.ts)
+	}
 	if h.deleted {
 		return fmt.Errorf("I2: a write of %q with timestamp %d was acknowledged after the bucket was deleted", w.key,
 			w.ts)
 	}
 	return nil
+}
+
+// cleared records that the range of a key was deleted: an entry that was proven before, and is older, is gone. What was
+// being put then may stay, whatever its timestamp: no tombstone is left where nothing was found.
+func (h *proof) cleared(w *write) {
+	h.record(w, history.Cleared)
+	r, had := h.keys[w.key], w.before[w.key]
+	for _, put := range r.byValue {
+		if put.ts == had && had < w.ts {
+			r.least = max(r.least, had+1)
+		}
+	}
 }
 
 // doubt records that a write ended without an acknowledgement.
@@ -98,7 +133,7 @@ func (h *proof) doubt(w *write) {
 	defer h.mu.Unlock()
 	h.unknown++
 	if w.ts > 0 {
-		h.record(w, history.Unknown)
+		w.each(func(w *write) { h.record(w, history.Unknown) })
 	}
 }
 
@@ -173,6 +208,14 @@ func (h *proof) deletes(key string, ts store.Timestamp) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.ContainsFunc(h.keys[key].deletes, func(d *write) bool { return d.ts >= ts })
+}
+
+// clears reports whether a client deletes a range at this timestamp.
+func (h *proof) clears(ts store.Timestamp) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w := h.writes[ts]
+	return w != nil && w.before != nil
 }
 
 // undone reports whether a newer write of the row's key was acknowledged or shown.

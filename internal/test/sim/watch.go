@@ -327,9 +327,18 @@ func (w *watch) Delete(ctx context.Context, p store.Partition, key []byte, ts st
 	return w.Store.Delete(ctx, p, key, ts)
 }
 
-// Remove may hit only what everybody has left.
+// Remove by a mover may hit only what everybody has left, by a client only what it deletes.
 func (w *watch) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {
-	if p.Bucket == w.bucket {
+	if p.Bucket == w.bucket && w.h.clears(ts) {
+		w.mu.Lock()
+		w.touched[p.ID] = true
+		for _, k := range w.keys {
+			if store.Within([]byte(k), b) && !w.h.deletes(k, ts) {
+				w.violated("I5: %s removes %q at %d in %s, and nobody deletes the key", actorOf(ctx).name, k, ts, name(p.ID))
+			}
+		}
+		w.mu.Unlock()
+	} else if p.Bucket == w.bucket {
 		w.mu.Lock()
 		w.touched[p.ID] = true
 		for _, rg := range w.ranges {
