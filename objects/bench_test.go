@@ -289,7 +289,8 @@ func BenchmarkBodies(b *testing.B) {
 					least[i] = d
 				}
 			}
-			require.NoError(b, blobs.Delete(ctx, "alone"))
+			// Both find the disk alike.
+			require.NoError(b, blobs.List(ctx, "", "", func(name string, _ int64) error { return blobs.Delete(ctx, name) }))
 		}
 	}
 	b.ReportMetric(float64(least[0])/float64(least[1]), "put-x")

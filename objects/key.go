@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"math/rand/v2"
+	"time"
 
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -35,6 +36,9 @@ func newID(stamp store.Timestamp) ID {
 // IsZero reports whether the ID is zero: no version.
 func (id ID) IsZero() bool { return id == ID{} }
 
+// time is when the version began.
+func (id ID) time() time.Time { return time.UnixMicro(int64(id.Stamp)).UTC() }
+
 // append appends the ID in the order of rows: newest first.
 func (id ID) append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint64(dst, ^uint64(id.Stamp))
@@ -45,7 +49,7 @@ func parseID(b []byte) (id ID, ok bool) {
 	if len(b) != idBytes {
 		return ID{}, false
 	}
-	id.Stamp = store.Timestamp(^binary.BigEndian.Uint64(b))
+	id.Stamp = stampAt(b)
 	copy(id.Salt[:], b[8:])
 	return id, id.Stamp > 0
 }
@@ -142,14 +146,14 @@ func unescape(b []byte) []byte { return bytes.ReplaceAll(b, []byte{zero, escaped
 // no zero byte: as almost all have that listings look at. Else it returns 0.
 func plainGroup(b []byte) int {
 	n := len(b) - idBytes
-	if n <= 2 || bytes.IndexByte(b, zero) != n-2 || b[n-1] != endsKey {
-		return 0
-	}
-	if _, ok := parseID(b[n:]); !ok {
+	if n <= 2 || bytes.IndexByte(b, zero) != n-2 || b[n-1] != endsKey || stampAt(b[n:]) <= 0 {
 		return 0
 	}
 	return n
 }
+
+// stampAt reads the stamp at the beginning of an ID.
+func stampAt(b []byte) store.Timestamp { return store.Timestamp(^binary.BigEndian.Uint64(b)) }
 
 // parseRow takes the key of a row apart. The error is Corrupt.
 func parseRow(b []byte) (r row, err error) {

@@ -140,7 +140,7 @@ func (r *record) info(key []byte, id ID) (i Info) {
 // infoInto is info but for an ETag that is the MD5, into a zero Info: it leaves alone what is zero.
 func (r *record) infoInto(i *Info, key []byte, id ID) {
 	i.Key, i.ID, i.Marker, i.Null, i.Size, i.Parts = key, id, r.marker, r.null, r.size, r.parts()
-	i.Modified = time.UnixMicro(int64(id.Stamp)).UTC()
+	i.Modified = id.time()
 	if len(r.etag) > 0 {
 		i.ETag = r.etag
 	}

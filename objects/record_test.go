@@ -3,10 +3,13 @@ package objects
 import (
 	"bytes"
 	"crypto/md5"
+	"math"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -82,6 +85,45 @@ func FuzzRecords(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, head{r.rank, r.marker, r.null}, h)
 	})
+}
+
+// TestListingsReadWhatIsThere: what is read without a record in between is what decode reads, also where
+// a byte is another one; and most records are read so.
+func TestListingsReadWhatIsThere(t *testing.T) {
+	r, id, sum := seed.New(t), ID{Stamp: 1_700_000_000_000_000}, bytes.Repeat([]byte{0xab}, 16)
+	plain := []*record{
+		{rank: live, md5: sum, size: 3, body: []byte("abc")},
+		{rank: kept, md5: sum, null: true, typ: "image/png", size: 300, body: make([]byte, 300)},
+		{rank: live, md5: sum, typ: "image/png", where: inBlob, size: 5 << 30},
+		{rank: live, md5: sum, null: true, where: inBlob, size: math.MaxInt64},
+		{rank: kept, md5: sum, typ: strings.Repeat("t", 127)},
+	}
+	same := func(b []byte, known string) bool {
+		lines := reader{typ: known}
+		got, want, of := Info{Key: []byte("k"), ID: id, Modified: id.time()}, Info{}, record{}
+		if !lines.plain(&got, b) {
+			return false
+		}
+		require.NoError(t, of.decode(b), "%x", b)
+		want = of.info([]byte("k"), id)
+		require.Equal(t, want, got, "%x", b)
+		return true
+	}
+	for _, p := range plain {
+		require.True(t, same(p.encode(), ""), "%+v", p)
+		require.True(t, same(p.encode(), "image/png"), "%+v", p)
+	}
+	for _, p := range append(plain, sampleRecords()...) {
+		whole := p.encode()
+		for n := range min(len(whole), 200) {
+			same(whole[:n], "")
+		}
+		for range 2000 {
+			b := bytes.Clone(whole)
+			b[r.IntN(min(len(b), 64))] = byte(r.IntN(256))
+			same(b, "image/png")
+		}
+	}
 }
 
 // TestEachRecordHasItsOwnType, also one as long as that of the record before.
