@@ -18,7 +18,7 @@ import (
 	"github.com/evenkeel/evenkeel/s3api"
 )
 
-var update = flag.Bool("update", false, "write testdata/answers.txt anew")
+var update = flag.Bool("update", false, "write files of testdata anew")
 
 // TestAnswersToTheLetter: headers and documents are promises. If one changes on purpose, run
 // go test ./s3api -run AnswersToTheLetter -update, and look at the difference.
@@ -80,13 +80,18 @@ func TestAnswersToTheLetter(t *testing.T) {
 			"<Object><Key>&lt;</Key></Object><Object><Key>e</Key><VersionId>5</VersionId></Object><Object></Object></Delete>"
 		ask("POST /abc?delete", doc, "Content-MD5", md5Of(doc))
 	}
-	const path = "testdata/answers.txt"
+	same(t, "testdata/answers.txt", all.String())
+}
+
+// same compares a text with that of a file.
+func same(t *testing.T, path, text string) {
+	t.Helper()
 	if *update {
-		require.NoError(t, os.WriteFile(path, []byte(all.String()), 0o600))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	want, err := os.ReadFile(path)
 	require.NoError(t, err)
-	require.Equal(t, string(want), all.String())
+	require.Equal(t, string(want), text)
 }
 
 // asking notes what it is asked for.

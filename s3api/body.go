@@ -181,9 +181,6 @@ func (b *body) Read(p []byte) (int, error) {
 	case err != nil:
 		b.end = broken(err)
 	}
-	if b.end != nil && b.end != io.EOF {
-		return 0, b.end
-	}
 	return n, b.end
 }
 
@@ -253,7 +250,7 @@ func (b *body) verify() *Error {
 func (b *body) all() ([]byte, *Error) {
 	var refusal *Error
 	// Room to find the end without growing.
-	buf := bytes.NewBuffer(make([]byte, 0, max(b.length, 0)+bytes.MinRead))
+	buf := bytes.NewBuffer(make([]byte, 0, b.length+bytes.MinRead))
 	if _, err := buf.ReadFrom(b); errors.As(err, &refusal) {
 		return nil, refusal
 	}

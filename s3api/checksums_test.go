@@ -9,7 +9,9 @@ import (
 	"hash"
 	"hash/crc32"
 	"hash/crc64"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -207,6 +209,100 @@ func TestChecksumsThatAreRefused(t *testing.T) {
 	require.Contains(t, a.body, digest+"-1<", "the number of parts may be left out")
 	require.Equal(t, sumOf("CRC32", "one"), s.want(200, "", "HEAD", "/abc/k", "", "x-amz-checksum-mode", "ENABLED").
 		header.Get("x-amz-checksum-crc32"))
+}
+
+// TestAnswersAboutChecksumsToTheLetter: as TestAnswersToTheLetter, also for attributes.
+func TestAnswersAboutChecksumsToTheLetter(t *testing.T) {
+	l := newLetters(t)
+	l.ask("PUT /abc", "")
+	l.ask("PUT /plain", "", "x-evenkeel-bucket-kind", "plain")
+	l.ask("PUT /plain/k", "plain")
+	const algorithm, kind = "x-amz-checksum-algorithm", "x-amz-checksum-type"
+	const size = "x-amz-mp-object-size"
+	algorithms := slices.Sorted(maps.Keys(hashes))
+	sum := func(by string, texts ...string) []string {
+		return []string{"x-amz-checksum-" + by, sumOf(by, texts...)}
+	}
+	for _, by := range append(algorithms, "crc32", "MD5", "") {
+		for _, of := range []string{"", "COMPOSITE", "FULL_OBJECT", "composite"} {
+			l.ask("POST /abc/k?uploads", "", algorithm, by, kind, of)
+			known := hashes[by] != nil
+			if known && of == "" {
+				up := l.last()
+				for _, sent := range algorithms {
+					l.ask("PUT /abc/k?partNumber=1&uploadId="+up, "hello", sum(sent, "hello")...)
+				}
+				l.ask("PUT /abc/k?partNumber=1&uploadId="+up, "hello", sum(by, "other")...)
+				l.ask("PUT /abc/k?partNumber=1&uploadId="+up, "hello")
+				l.ask("GET /abc/k?uploadId="+up, "")
+				end := "POST /abc/k?uploadId=" + up
+				doc := completion([]string{helloETag})
+				for _, sent := range algorithms {
+					l.ask(end, doc, sum(sent, "other")...)
+				}
+				for _, headers := range [][]string{
+					{kind, "COMPOSITE"}, {kind, "FULL_OBJECT"}, {kind, "x"}, {size, "4"}, {size, "-1"}, {size, "0"}, {size, "x"},
+					append(sum("SHA1", "hello"), sum("SHA256", "hello")...), {size, "5"},
+				} {
+					l.ask(end, doc, append(headers, "x-amz-checksum-"+by, "x")...)
+				}
+				l.ask(end, completion([]string{helloETag}, "<ChecksumCRC32>x</ChecksumCRC32>"))
+				l.ask(end, doc, size, "5")
+				l.ask(end, doc, sum(by, "other")...)
+				l.ask(end, doc)
+				l.ask("GET /abc/k", "", "x-amz-checksum-mode", "enabled")
+				l.ask("GET /abc/k?partNumber=1", "", "x-amz-checksum-mode", "ENABLED")
+				l.ask("GET /abc/k?attributes", "", "x-amz-object-attributes", "ETag,Checksum,ObjectParts,StorageClass,ObjectSize")
+				for _, other := range append(algorithms, "MD5", "") {
+					l.ask("PUT /abc/copy", "", "x-amz-copy-source", "/abc/k", algorithm, other)
+				}
+			}
+		}
+	}
+	l.ask("GET /abc?uploads", "")
+	l.ask("PUT /plain/copy", "", "x-amz-copy-source", "/abc/k")
+	l.ask("HEAD /plain/copy", "")
+
+	// Uploads without an algorithm have what their parts came with.
+	for _, by := range algorithms {
+		composite, full := sumOfSums(by, "hello"), sumOf(by, "hello")
+		for _, sent := range []string{"", by} {
+			l.ask("POST /abc/k?uploads", "")
+			up := l.last()
+			if sent == "" {
+				l.ask("PUT /abc/k?partNumber=1&uploadId="+up, "hello")
+			} else {
+				l.ask("PUT /abc/k?partNumber=1&uploadId="+up, "hello", sum(sent, "hello")...)
+			}
+			end := "POST /abc/k?uploadId=" + up
+			doc := completion([]string{helloETag})
+			for _, headers := range [][]string{
+				{kind, "COMPOSITE", size, "1"}, {"x-amz-checksum-" + by, "x", kind, "FULL_OBJECT"},
+				{"x-amz-checksum-" + by, "x", kind, "COMPOSITE"}, {"x-amz-checksum-" + by, "x-1"},
+				{"x-amz-checksum-" + by, composite, kind, "FULL_OBJECT"}, {"x-amz-checksum-" + by, full},
+				{"x-amz-checksum-" + by, composite},
+			} {
+				l.ask(end, doc, headers...)
+			}
+		}
+	}
+
+	// Attributes.
+	const asked = "x-amz-object-attributes"
+	l.ask("PUT /abc/k", "hello", sum("SHA256", "hello")...)
+	for _, names := range []string{
+		"", ",", "ETag", "ETag,", "ETag, Checksum", "ObjectParts", "StorageClass", "ObjectSize", "etag", "ETag,Other",
+	} {
+		l.ask("GET /abc/k?attributes", "", asked, names)
+	}
+	for _, n := range []string{"", "0", "1", "1001", "2147483647", "2147483648", "-1", "x"} {
+		l.ask("GET /abc/copy?attributes", "", asked, "ObjectParts", "x-amz-max-parts", n)
+		l.ask("GET /abc/k?attributes", "", asked, "ObjectParts", "x-amz-part-number-marker", n)
+	}
+	for _, key := range []string{"abc/none", "plain/k", "none/k"} {
+		l.ask("GET /"+key+"?attributes", "", asked, "ETag")
+	}
+	same(t, "testdata/answersaboutchecksums.txt", l.all.String())
 }
 
 func TestAttributes(t *testing.T) {

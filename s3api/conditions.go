@@ -179,28 +179,59 @@ func (l *keyLocks) release(name keyName, k *keyLock, part int64) {
 	}
 }
 
-// change writes one key. A condition is checked against the object right before the write,
-// and no other write of this server comes between; where other servers write, conditions are
-// refused.
-func (h *Handler) change(x *exchange, key string, c writeCondition, write func(Bucket) error) error {
+// conditionsRefused is the answer to writes with conditions where other servers write.
+func conditionsRefused(x *exchange) *Error {
+	return notImplemented(x.op.name + " with If-Match, If-None-Match or an ETag on a store that other servers write to")
+}
+
+// change writes one key of a bucket of objects, or where in is nil of one with plain entries. A condition is checked
+// against the object right before the write, and no other write of this server comes between; where other servers
+// write, conditions are refused.
+func (h *Handler) change(
+	x *exchange, in *versioned, key string, c writeCondition, write func(Bucket) error,
+) error {
 	bucket := h.buckets.Bucket(x.bucket)
 	if !h.o.SoleWriter {
 		if c.present {
-			return notImplemented(x.op.name + " with If-Match or If-None-Match on a store that other servers write to")
+			return conditionsRefused(x)
 		}
 		return write(bucket)
 	}
+	if !c.present {
+		return h.locked(x, lockPart{keyName{x.bucket, key}, lockShare, lockShare}, c, func() error { return write(bucket) })
+	}
+	return h.locked(x, lockPart{ofRanges(x.bucket), lockShare, lockShare}, c, func() error {
+		return h.locked(x, lockPart{keyName{x.bucket, key}, lockWhole, lockShare}, c, func() error {
+			o, err := h.present(x, in, key)
+			if err != nil {
+				return err
+			}
+			if refusal := c.check(o); refusal != nil {
+				return refusal
+			}
+			return write(bucket)
+		})
+	})
+}
+
+// ofRanges names the lock of a bucket that a deletion of a range of keys holds whole, and a write with a condition
+// shares.
+func ofRanges(bucket string) keyName { return keyName{bucket, ""} } // no key is empty
+
+// lockPart is a part of a lock. Of that so much is kept after a request by a write that is still under way.
+type lockPart struct {
+	keyName
+	part, late int64
+}
+
+// locked does a write while it holds a lock.
+func (h *Handler) locked(x *exchange, l lockPart, c writeCondition, write func() error) error {
 	if h.late.Load() >= int64(h.o.MaxRequests) {
 		return slowDown(nil, "Too many earlier writes, whose requests have ended, are still under way in the store. "+
 			"Nothing was written. Please try again.")
 	}
-	part := lockShare
-	if c.present {
-		part = lockWhole
-	}
-	name := keyName{x.bucket, key}
 	waiting, cancel := context.WithTimeout(x.ctx(), h.o.RequestTimeout) // a stream has longer
-	lock, err := h.locks.acquire(waiting, name, part)
+	lock, err := h.locks.acquire(waiting, l.keyName, l.part)
 	cancel()
 	if err != nil {
 		return lockedOut(c.present, err)
@@ -208,40 +239,26 @@ func (h *Handler) change(x *exchange, key string, c writeCondition, write func(B
 	var underWay <-chan struct{}
 	defer func() {
 		if underWay == nil {
-			h.locks.release(name, lock, part)
+			h.locks.release(l.keyName, lock, l.part)
 			return
 		}
 		// The write may still take effect. As its timestamp is drawn, every later write wins
 		// over it; but until it has ended no condition can be checked.
-		lock.Release(part - lockShare)
+		lock.Release(l.part - l.late)
 		h.late.Add(1)
 		go func() {
 			defer h.late.Add(-1)
-			defer h.locks.release(name, lock, lockShare)
+			defer h.locks.release(l.keyName, lock, l.late)
 			<-underWay
 		}()
 	}()
-	if c.present {
-		o, err := h.present(x, key)
-		if err != nil {
-			return err
-		}
-		if refusal := c.check(o); refusal != nil {
-			return refusal
-		}
-	}
-	err = write(bucket)
+	err = write()
 	underWay = listing.UnderWay(err)
 	return err
 }
 
 // present reads the object that a condition of a write is about; nil: there is none.
-func (h *Handler) present(x *exchange, key string) (*Object, error) {
-	in, err := h.objectsOf(x.ctx(), x.bucket)
-	if err != nil {
-		return nil, err
-	}
-	var o *Object
+func (h *Handler) present(x *exchange, in *versioned, key string) (o *Object, err error) {
 	if in == nil {
 		o, err = h.load(x, x.bucket, key)
 	} else {

@@ -198,12 +198,12 @@ func (h *Handler) copyInto(x *exchange, in *versioned, src *source, c writeCondi
 		return refusal
 	}
 	var i objects.Info
-	err := h.change(x, x.key, c, func(Bucket) (err error) {
+	err := h.change(x, in, x.key, c, func(Bucket) (err error) {
 		i, err = in.Put(x.ctx(), []byte(x.key), body, m)
 		return err
 	})
 	if err == nil {
-		in.tell(x, &i)
+		in.tellNew(x, &i)
 		in.tellExpiry(x, &i)
 		src.Modified, src.ETag, src.sums = i.Modified, i.ETag, i.Sums
 	}
@@ -228,7 +228,7 @@ func (h *Handler) copyPlain(x *exchange, src *source, c writeCondition) error {
 		o.seal()
 	}
 	o.Modified = h.o.Now()
-	return h.change(x, x.key, c, func(b Bucket) error {
+	return h.change(x, nil, x.key, c, func(b Bucket) error {
 		return b.Put(x.ctx(), []byte(x.key), o.AppendRecord(nil))
 	})
 }

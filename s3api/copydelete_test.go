@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/s3api"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
@@ -172,7 +173,7 @@ func TestDeleteObjects(t *testing.T) {
 	post(400, "BadDigest", one, "x-amz-checksum-crc32", "AAAAAA==")
 	for code, body := range map[string]string{
 		"MalformedXML":   "<Delete><Object><Key>stays</Key></Object>",
-		"NotImplemented": "<Delete><Object><Key>stays</Key><ETag>x</ETag></Object></Delete>",
+		"NotImplemented": "<Delete><Object><Key>stays</Key><Size>5</Size></Object></Delete>",
 	} {
 		status := map[string]int{"MalformedXML": 400, "NotImplemented": 501}[code]
 		post(status, code, body, "Content-MD5", md5Of(body))
@@ -195,6 +196,38 @@ func TestDeleteObjects(t *testing.T) {
 	f := &faulty{err: store.Errorf(store.Unavailable, "away")}
 	f.pages = append(f.pages, pageOf("k"))
 	serve(t, f, s3api.Options{}).deleteObjects(503, "ServiceUnavailable", "abc", false, "a", "b")
+}
+
+// Entries with an ETag are deleted if the object has it, whatever becomes of the others.
+func TestDeleteObjectsOnConditions(t *testing.T) {
+	objectsServed, _ := serveObjects(t)
+	for name, s := range map[string]*server{"plain": serveStore(t, memstore.New()), "objects": objectsServed} {
+		t.Run(name, func(t *testing.T) {
+			s.want(200, "", "PUT", "/abc", "")
+			tag := s.want(200, "", "PUT", "/abc/a", "v").header.Get("ETag")
+			s.want(200, "", "PUT", "/abc/b", "other")
+			s.want(200, "", "PUT", "/abc/c", "v")
+			entry := func(key, tag string) string {
+				return "<Object><Key>" + key + "</Key><ETag>" + s3api.XMLText(tag) + "</ETag></Object>"
+			}
+			body := "<Delete>" + entry("a", tag) + entry("b", tag) + entry("c", "*") + entry("none", "*") + "</Delete>"
+			var d deleteResult
+			require.NoError(t, xml.Unmarshal([]byte(s.want(200, "", "POST", "/abc?delete", body, "Content-MD5",
+				md5Of(body)).body), &d))
+			require.Equal(t, []string{"a", "c"}, d.deleted())
+			require.Equal(t, map[string]string{"b": "PreconditionFailed", "none": "NoSuchKey"}, d.errors())
+			require.Equal(t, []string{"b"}, keysOf(t, s.want(200, "", "GET", "/abc?list-type=2", "").body))
+		})
+	}
+	// Other servers may write between the look and the delete: nothing of such a request is done.
+	c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+	require.NoError(t, err)
+	s := serve(t, s3api.Over(c), s3api.Options{})
+	s.want(200, "", "PUT", "/abc", "")
+	s.want(200, "", "PUT", "/abc/k", "v")
+	body := "<Delete><Object><Key>k</Key></Object><Object><Key>l</Key><ETag>x</ETag></Object></Delete>"
+	s.want(501, "NotImplemented", "POST", "/abc?delete", body, "Content-MD5", md5Of(body))
+	s.want(200, "", "GET", "/abc/k", "")
 }
 
 // What has its place in the document, and what not.

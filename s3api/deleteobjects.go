@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -28,6 +29,7 @@ type deleteDocument struct {
 type deleteEntry struct {
 	Key       string
 	VersionId *string
+	ETag      string // the condition of If-Match; empty: none
 }
 
 // forDeletes is the memory for a document of n bytes, its keys and the answer, in which each
@@ -55,6 +57,10 @@ func (h *Handler) deleteObjects(x *exchange) error {
 	in, err := h.objectsOf(x.ctx(), x.bucket)
 	if err != nil {
 		return err
+	}
+	conditional := func(e deleteEntry) bool { return e.ETag != "" }
+	if !h.o.SoleWriter && slices.ContainsFunc(doc.Object, conditional) {
+		return conditionsRefused(x) // before any of them is deleted
 	}
 	outcomes := make([]*Error, len(doc.Object))
 	done := make([]removed, len(doc.Object))
@@ -130,15 +136,22 @@ func parseDelete(body []byte) (*deleteDocument, *Error) {
 					var id string
 					id, err = d.text()
 					e.VersionId = &id
+				case "ETag":
+					if e.ETag != "" {
+						return errors.New("an object has two ETags")
+					}
+					if e.ETag, err = d.text(); err == nil && e.ETag == "" {
+						err = errors.New("an ETag is empty")
+					}
 				default:
-					// ETag, Size and LastModifiedTime are conditions, which must not be
-					// ignored.
+					// Size and LastModifiedTime are conditions of other kinds of buckets, which must not
+					// be ignored.
 					err = notImplemented("DeleteObjects with " + name)
 				}
 				return err
 			})
-			if keys += len(e.Key); err == nil && keys > maxDeletes*maxKeyBytes+maxXMLToken {
-				err = errors.New("its keys are too long")
+			if keys += len(e.Key) + len(e.ETag); err == nil && keys > maxDeletes*maxKeyBytes+maxXMLToken {
+				err = errors.New("its keys and ETags are too long")
 			}
 			doc.Object = append(doc.Object, e)
 		default:
@@ -180,10 +193,12 @@ func (h *Handler) deleteOne(x *exchange, in *versioned, e *deleteEntry) (removed
 	case !x.who.mayKeys(x.bucket, e.Key):
 		return removed{}, accessDenied("The access key is limited to other buckets or prefixes.")
 	}
+	condition := writeCondition{match: e.ETag, present: e.ETag != ""}
 	if in != nil {
-		return h.remove(x, in, e.Key, writeCondition{}, e.VersionId)
+		return h.remove(x, in, e.Key, condition, e.VersionId)
 	}
-	return removed{}, h.change(x, e.Key, writeCondition{}, func(b Bucket) error { return b.Delete(x.ctx(), []byte(e.Key)) })
+	return removed{}, h.change(x, nil, e.Key, condition,
+		func(b Bucket) error { return b.Delete(x.ctx(), []byte(e.Key)) })
 }
 
 // hasDigest reports whether headers or announced trailers have a digest of the body.

@@ -857,6 +857,12 @@ func TestSummariesOfDamagedRecords(t *testing.T) {
 			_, _, err := s3api.Summary(record[:i])
 			require.ErrorIs(t, err, store.Corrupt, "cut to %d of %d bytes", i, len(record))
 		}
+		for flag := byte(2); flag < 0x80; flag <<= 1 {
+			other := bytes.Clone(record)
+			other[2] |= flag
+			_, _, err := s3api.Summary(other)
+			require.ErrorIs(t, err, store.Corrupt, "with a flag %#x that is unknown", flag)
+		}
 	}
 }
 

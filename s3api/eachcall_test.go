@@ -61,6 +61,8 @@ func eachRequest() (all []wanted) {
 		} {
 			add("GET /"+bucket+query, "")
 		}
+		add("POST /"+bucket+"?evenkeel-delete-range&prefix=a/", "")
+		add("POST /"+bucket+"?evenkeel-delete-range&evenkeel-from=a/2&evenkeel-to=e/2", "")
 		add("HEAD /"+bucket, "")
 		add("PUT /"+bucket+"?acl", "", "x-amz-acl", "private")
 	}

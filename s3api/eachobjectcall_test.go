@@ -3,9 +3,11 @@ package s3api_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -28,6 +30,18 @@ type brokenBlobs struct {
 	objects.Blobs
 	m            map[string][]byte
 	calls, fails int
+	open         int // bodies that were not closed
+}
+
+// closes notes that a body is closed.
+type closes struct {
+	io.Reader
+	open *int
+}
+
+func (c *closes) Close() error {
+	*c.open--
+	return nil
 }
 
 func (b *brokenBlobs) broken() error {
@@ -54,7 +68,8 @@ func (b *brokenBlobs) Open(_ context.Context, name string, offset, n int64) (io.
 	if err := b.broken(); err != nil {
 		r = io.MultiReader(io.LimitReader(r, n-1), iotest.ErrReader(err))
 	}
-	return io.NopCloser(r), int64(len(body)), nil
+	b.open++
+	return &closes{r, &b.open}, int64(len(body)), nil
 }
 
 func (b *brokenBlobs) Delete(_ context.Context, name string) error {
@@ -102,8 +117,9 @@ func eachObjectRequest() map[int][]wanted {
 		add(200, "PUT /"+b+"/copy", "", "x-amz-copy-source", "/plain/a")
 		add(200, "PUT /plain/copy", "", "x-amz-copy-source", "/"+b+"/a")
 		add(404, "PUT /"+b+"/copy", "", "x-amz-copy-source", "/"+b+"/gone")
+		// Of two keys: they are deleted at once, and those of one key would be in any order.
 		const both = "<Delete><Object><Key>a</Key></Object>" +
-			"<Object><Key>a</Key><VersionId>null</VersionId></Object></Delete>"
+			"<Object><Key>gone</Key><VersionId>null</VersionId></Object></Delete>"
 		add(200, "POST /"+b+"?delete", both, "Content-MD5", md5Of(both))
 	}
 	add(204, "DELETE /hollow", "")
@@ -126,6 +142,26 @@ func eachObjectRequest() map[int][]wanted {
 	add(200, "GET /kept/up?uploadId={up}", "")
 	add(200, "GET /kept?uploads", "")
 	add(200, "POST /kept/up?uploadId={up}", part("{tag}"))
+	add(206, "GET /kept/a?partNumber=1", "")
+	add(200, "HEAD /kept/a?versionId={v1}", "")
+	add(200, "GET /kept/a?versionId={v1}&acl", "")
+	add(200, "PUT /kept/a?acl", "", "x-amz-acl", "private")
+	add(200, "GET /kept/a?attributes", "", "x-amz-object-attributes", "ETag,ObjectParts")
+	add(200, "GET /kept/whole?attributes", "", "x-amz-object-attributes", "ETag,ObjectParts")
+	add(206, "GET /kept/whole?partNumber=1", "")
+	add(206, "HEAD /kept/whole?partNumber=1", "")
+	add(200, "PUT /kept/copy", "", "x-amz-copy-source", "/kept/whole")
+	add(200, "GET /kept/a?tagging", "")
+	add(200, "PUT /kept/a?tagging&versionId=null", tagging("a", "1"))
+	add(204, "DELETE /kept/a?tagging", "")
+	add(200, "PUT /kept?lifecycle", lifecycle(rule("1", inDays)))
+	add(404, "GET /kept?lifecycle", "")
+	add(204, "DELETE /kept?lifecycle", "")
+	add(204, "DELETE /plain?lifecycle", "")
+	add(200, "GET /kept?location", "")
+	add(200, "GET /kept?acl", "")
+	add(206, "GET /kept/a?versionId={v1}", "", "Range", "bytes=1-2")
+	add(200, "GET /kept/a?versionId={v2}", "", "If-Match", "*")
 	add(204, "DELETE /kept/up?uploadId={up}", "")
 	add(404, "DELETE /kept/up?uploadId={none}", "")
 	return all
@@ -155,9 +191,10 @@ func stockObjects(t *testing.T, s store.Store, blobs objects.Blobs) *strings.Rep
 		remove(b, objects.Unversioned, "gone")
 	}
 	put("never", objects.Unversioned, "a", "body of a")
-	put("kept", objects.Unversioned, "a", "null of a")
 	require.NoError(t, o.SetStatus(ctx, "kept", objects.Enabled))
-	v1, v2 := put("kept", objects.Versioned, "a", "first of a"), put("kept", objects.Versioned, "a", "second of a")
+	v1 := put("kept", objects.Versioned, "a", "first of a")
+	put("kept", objects.Unversioned, "a", "null of a")
+	v2 := put("kept", objects.Versioned, "a", "second of a")
 	marker, v3 := remove("kept", objects.Versioned, "gone"), put("kept", objects.Versioned, "gone", "a moment")
 	id, err := objects.ParseID(v3)
 	require.NoError(t, err)
@@ -167,6 +204,13 @@ func stockObjects(t *testing.T, s store.Store, blobs objects.Blobs) *strings.Rep
 	u, err := kept.CreateUpload(ctx, []byte("up"), objects.Meta{Size: -1})
 	require.NoError(t, err)
 	p, err := kept.PutPart(ctx, []byte("up"), u.ID, 1, strings.NewReader("a part"), objects.Meta{Size: -1})
+	require.NoError(t, err)
+	whole, err := kept.CreateUpload(ctx, []byte("whole"), objects.Meta{Size: -1})
+	require.NoError(t, err)
+	only, err := kept.PutPart(ctx, []byte("whole"), whole.ID, 1, strings.NewReader("a part"), objects.Meta{Size: -1})
+	require.NoError(t, err)
+	_, err = kept.Complete(ctx, []byte("whole"), whole.ID, []objects.NamedPart{{Number: 1, ETag: only.ETag}},
+		func(objects.Upload, []objects.Part) ([]objects.Pair, error) { return nil, nil })
 	require.NoError(t, err)
 	none, err := kept.CreateUpload(ctx, []byte("other"), objects.Meta{Size: -1})
 	require.NoError(t, err)
@@ -182,11 +226,14 @@ var idsAndTimes = regexp.MustCompile(
 	`\b[0-9a-f]{28}\b|\d{4}-\d\d-\d\dT[\d:.]*Z|Last-Modified\[[^]]*]|(?:<NextContinuationToken>)[^<]*`)
 
 // TestEachCallOfObjectsFails: as TestEachCallFails, for buckets of objects, where the store, or that
-// of the bodies, refuses one call. Bodies break off, too: such an answer never ends well.
+// of the bodies, refuses one call. Bodies break off, too: such an answer never ends well. How many calls a
+// request costs is in testdata/calls.txt: if that changes on purpose, run go test ./s3api -run
+// EachCallOfObjectsFails -update.
 func TestEachCallOfObjectsFails(t *testing.T) {
 	refused := faulttest.Way{
 		Fault: faultstore.Fault{Ending: faultstore.Refused, Kind: store.TooMuchDeadData}, Times: 1,
 	}
+	var costs []string // how often each request calls the store, and that of the bodies
 	for status, requests := range eachObjectRequest() {
 		for _, w := range requests {
 			t.Run(w.call, func(t *testing.T) {
@@ -227,6 +274,7 @@ func TestEachCallOfObjectsFails(t *testing.T) {
 							code, text = ask.send(t.Context(), h)
 						}()
 						faults.Enable(false)
+						require.Zero(t, b.open, "bodies that were not closed")
 						calls, bodies = faulttest.Calls(faults), b.calls
 						h = over(inner)
 						for _, q := range []string{
@@ -246,8 +294,17 @@ func TestEachCallOfObjectsFails(t *testing.T) {
 				}
 				code, want, then, calls, bodies := attempt(faulttest.Case{}, 0)
 				require.Equal(t, status, code, want)
+				cost := fmt.Sprintf("%s %q:", w.call, w.headers)
+				for op := range faultstore.Op(len(calls)) {
+					if n := calls[op]; n > 0 {
+						cost += fmt.Sprintf(" %d %v", n, op)
+					}
+				}
+				costs = append(costs, fmt.Sprintf("%s, %d of bodies\n", cost, bodies))
+				checked := []int{0, status, http.StatusServiceUnavailable} // 0: it broke off
 				check := func(fail faulttest.Case, body int) {
 					code, got, after, _, _ := attempt(fail, body)
+					require.Contains(t, checked, code, got)
 					if code != 0 && code < 500 {
 						require.Equal(t, want, got, "call %d of %v, or %d of bodies", fail.Nth, fail.Op, body)
 						require.Equal(t, then, after, "call %d of %v, or %d of bodies", fail.Nth, fail.Op, body)
@@ -265,4 +322,6 @@ func TestEachCallOfObjectsFails(t *testing.T) {
 			})
 		}
 	}
+	slices.Sort(costs)
+	same(t, "testdata/calls.txt", strings.Join(costs, ""))
 }

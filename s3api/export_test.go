@@ -171,3 +171,16 @@ func MarkerBelow(key []byte, past bool) []byte { return markerBelow(key, past) }
 func CombineCRC(name string, first, second uint64, n int64) uint64 {
 	return crcs[name].combine(first, second, n)
 }
+
+// Leave takes all memory for requests but so many bytes of either kind, until it is given back.
+func (h *Handler) Leave(small, large int64) (giveBack func()) {
+	r := h.requests
+	small, large = max(r.small-small, 0), max(r.large-large, 0)
+	if !r.smalls.TryAcquire(small) || !r.larges.TryAcquire(large) {
+		panic("requests are under way")
+	}
+	return func() {
+		r.smalls.Release(small)
+		r.larges.Release(large)
+	}
+}

@@ -16,10 +16,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/codes"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/s3api"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
 // faulty answers every call in the same way.
@@ -35,9 +39,13 @@ func (f *faulty) CreateBucket(context.Context, string, ...[]byte) error { return
 func (f *faulty) DeleteBucket(context.Context, string) error            { return f.err }
 func (*faulty) Settings(context.Context) ([]byte, error)                { return nil, nil }
 
-func (f *faulty) Bucket(string) s3api.Bucket                         { return f }
-func (f *faulty) Put(context.Context, []byte, []byte) error          { return f.err }
-func (f *faulty) Delete(context.Context, []byte) error               { return f.err }
+func (f *faulty) Bucket(string) s3api.Bucket                { return f }
+func (f *faulty) Put(context.Context, []byte, []byte) error { return f.err }
+func (f *faulty) Delete(context.Context, []byte) error      { return f.err }
+func (f *faulty) DeleteRangeUntil(context.Context, []byte, []byte, time.Time) ([]byte, error) {
+	return nil, f.err
+}
+
 func (f *faulty) Get(context.Context, []byte) (listing.Entry, error) { return listing.Entry{}, f.err }
 func (f *faulty) SplitPoints(context.Context, listing.Query, int) ([][]byte, error) {
 	return nil, f.err
@@ -114,16 +122,17 @@ func TestErrorsOfTheStore(t *testing.T) {
 		{listing.ErrBadToken, 400, "InvalidArgument", "", "token provided is incorrect", ""},
 		{store.Errorf(store.InvalidArgument, "the value is long"), 400, "InvalidArgument", "", "the value is long", ""},
 	} {
-		s := serve(t, &faulty{err: c.err}, s3api.Options{})
+		s := serve(t, &faulty{err: c.err}, s3api.Options{Region: "mars"})
 		for _, call := range []string{"PUT /abc/k", "GET /abc/k", "HEAD /abc/k", "DELETE /abc/k",
 			"GET /abc?list-type=2",
-			"PUT /abc", "DELETE /abc", "HEAD /abc", "GET /abc?location", "GET /abc?evenkeel-splits=2"} {
+			"PUT /abc", "DELETE /abc", "HEAD /abc", "GET /abc?location", "GET /abc?evenkeel-splits=2",
+			"POST /abc?evenkeel-delete-range"} {
 			method, uri, _ := strings.Cut(call, " ")
 			a := s.want(c.status, c.code, method, uri, "")
 			require.Equal(t, c.retry, a.header.Get("Retry-After"), "%v: %s", c.err, call)
 			require.NotContains(t, a.body, "secret")
 			says := c.says
-			if method == "PUT" || method == "DELETE" {
+			if method != "GET" && method != "HEAD" {
 				says = cmp.Or(c.writer, says)
 			}
 			if method != "HEAD" {
@@ -215,4 +224,54 @@ evenkeel_s3_errors_total{code="NotImplemented",operation="other"} 1
 	}
 	_, err = s3api.New(&faulty{}, s3api.Options{Metrics: registry})
 	require.Error(t, err, "the same metrics twice")
+}
+
+// TestSpans: a span has the operation's name, the bucket, and how it ended, and no key.
+func TestSpans(t *testing.T) {
+	recorder := tracetest.NewSpanRecorder()
+	tracer := sdk.NewTracerProvider(sdk.WithSpanProcessor(recorder)).Tracer("")
+	var log bytes.Buffer
+	o := s3api.Options{Logger: slog.New(slog.NewJSONHandler(&log, nil)), LogEvery: true}
+	c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+	require.NoError(t, err)
+	require.NoError(t, c.CreateBucket(t.Context(), "abc"))
+	fine, wrong := serve(t, s3api.Over(c), o), serve(t, &panicking{}, o)
+	for _, c := range []struct {
+		s          *server
+		call       string
+		name, code string
+		http       int64
+		status     codes.Code
+	}{
+		{fine, "PUT /abc/secret", "PutObject", "", 200, codes.Unset},
+		{fine, "GET /abc/secrets", "GetObject", "NoSuchKey", 404, codes.Unset},
+		{fine, "PUT /abc?policy", "other", "NotImplemented", 501, codes.Error},
+		{wrong, "GET /abc/secret", "GetObject", "InternalError", 500, codes.Error},
+	} {
+		ctx, span := tracer.Start(t.Context(), "before")
+		w := wanted{call: c.call}
+		log.Reset()
+		_, _ = w.send(ctx, c.s.handler)
+		span.End()
+		ended := recorder.Ended()
+		got := ended[len(ended)-1]
+		require.Equal(t, c.name, got.Name(), c.call)
+		require.Contains(t, log.String(), `"trace":"`+got.SpanContext().TraceID().String()+`"`)
+		has := map[string]any{}
+		for _, a := range got.Attributes() {
+			has[string(a.Key)] = a.Value.AsInterface()
+		}
+		require.Regexp(t, "^[0-9A-F]{16}$", has["aws.request_id"])
+		delete(has, "aws.request_id")
+		want := map[string]any{"http.response.status_code": c.http, "aws.s3.bucket": "abc"}
+		description := ""
+		if c.code != "" {
+			want["error.type"] = c.code
+		}
+		if c.status == codes.Error {
+			description = c.code
+		}
+		require.Equal(t, want, has, c.call)
+		require.Equal(t, sdk.Status{Code: c.status, Description: description}, got.Status(), c.call)
+	}
 }

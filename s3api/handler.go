@@ -105,7 +105,7 @@ type Handler struct {
 
 // New makes a Handler over the buckets of a listing client (see Over).
 func New(b Buckets, o Options) (*Handler, error) {
-	o.Region = cmp.Or(o.Region, "us-east-1")
+	o.Region = cmp.Or(o.Region, oldestRegion)
 	o.MaxBodyBytes = cmp.Or(o.MaxBodyBytes, 4<<10)
 	o.MaxCuts = cmp.Or(o.MaxCuts, 10_000)
 	o.MemoryBytes = cmp.Or(o.MemoryBytes, 128<<20)
@@ -243,7 +243,11 @@ func (h *Handler) dispatch(x *exchange) (err error) {
 			return refusal
 		}
 	}
-	return x.op.serve(h, x)
+	err = x.op.serve(h, x)
+	if err == nil && x.status == 0 {
+		x.writeHeader(http.StatusOK)
+	}
+	return err
 }
 
 func (h *Handler) translate(x *exchange, err error) *Error {
@@ -308,7 +312,7 @@ func (x *exchange) writeHeader(status int) {
 	x.w.WriteHeader(status)
 }
 
-// done answers without a body, unless err is one.
+// done answers a status other than 200, without a body, unless err is an error.
 func (x *exchange) done(status int, err error) error {
 	if err == nil {
 		x.writeHeader(status)

@@ -2,6 +2,7 @@ package s3api
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +13,9 @@ import (
 	"testing/iotest"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/objects"
 )
 
 // TestCutsThatAreRefused: with the line, and what is wrong with it.
@@ -100,6 +104,96 @@ func TestBodiesStayAtTheirEnd(t *testing.T) {
 			require.Equal(t, end, err)
 			require.Equal(t, code, err.(*Error).Code)
 		}
+	}
+}
+
+// TestBodiesFailOnce: what comes behind a failure is not read.
+func TestBodiesFailOnce(t *testing.T) {
+	failing := io.MultiReader(strings.NewReader("he"), &failsOnce{}, strings.NewReader("llo"))
+	r := httptest.NewRequest("PUT", "/abc/k", failing)
+	r.ContentLength = 5
+	b, refusal := openBody(r, payload{}, 16)
+	require.Nil(t, refusal)
+	_, end := io.Copy(io.Discard, struct{ io.Reader }{b})
+	require.Equal(t, "IncompleteBody", end.(*Error).Code)
+	n, err := b.Read(make([]byte, 8))
+	require.Zero(t, n)
+	require.Equal(t, end, err)
+}
+
+// TestBodiesEndWhereTheyWereToEnd: what is longer than said is not waited for.
+func TestBodiesEndWhereTheyWereToEnd(t *testing.T) {
+	for _, said := range []string{"0", "1", "4", "5"} {
+		late := iotest.ErrReader(os.ErrDeadlineExceeded)
+		r := httptest.NewRequest("PUT", "/abc/k", io.MultiReader(strings.NewReader("5\r\nhello\r\n"), late))
+		r.Header.Set("Content-Encoding", "aws-chunked")
+		r.Header.Set("X-Amz-Decoded-Content-Length", said)
+		b, refusal := openBody(r, payload{}, 16)
+		require.Nil(t, refusal)
+		_, refusal = b.all()
+		require.Equal(t, map[bool]string{true: "RequestTimeout", false: "IncompleteBody"}[said == "5"], refusal.Code, said)
+	}
+}
+
+// TestTokensOfOtherQueries: a token is good for one query.
+func TestTokensOfOtherQueries(t *testing.T) {
+	seen := map[string]bool{}
+	for _, texts := range [][4]string{
+		{}, {"x"}, {"", "x"}, {"", "", "x"}, {"", "", "", "x"}, {"x", "y"}, {"x y"}, {"x "}, {"x", " "}, {"", "x "}, {" x"},
+		{"x 1", "y"}, {"x", "1 y"}, {"x", "", " "}, {"x  "},
+	} {
+		q := listing.Query{Prefix: []byte(texts[0]), Delimiter: []byte(texts[1]), From: []byte(texts[2]), To: []byte(texts[3])}
+		for _, bucket := range []string{"abc", "abd"} {
+			sum := string((&listQuery{Query: q}).tokenSum(bucket))
+			require.False(t, seen[sum], "%q", texts)
+			seen[sum] = true
+		}
+	}
+}
+
+// TestCausesOfRefusedParts are for the log.
+func TestCausesOfRefusedParts(t *testing.T) {
+	for err, code := range map[error]string{
+		objects.ErrNoSuchUpload: "NoSuchUpload", objects.ErrInvalidPart: "InvalidPart", objects.ErrPartOrder: "InvalidPartOrder",
+	} {
+		cause := fmt.Errorf("why: %w", err)
+		e := (&Handler{}).translate(&exchange{}, cause)
+		require.Equal(t, code, e.Code)
+		require.Equal(t, cause, e.Cause)
+	}
+}
+
+// failsOnce fails, and then has nothing.
+type failsOnce struct{ failed bool }
+
+func (f *failsOnce) Read([]byte) (int, error) {
+	if f.failed {
+		return 0, io.EOF
+	}
+	f.failed = true
+	return 0, errors.New("broken")
+}
+
+// TestDamagedChecksumsOfParts: no checksum is made of them.
+func TestDamagedChecksumsOfParts(t *testing.T) {
+	for _, c := range []checksum{{"crc32", false}, {"crc32", true}} {
+		for value, want := range map[string]bool{"AAAAAA==": true, "AAAAAA": false, "AAAAAAA=": false, "AAAA": false, "": false} {
+			sum, err := c.compute([]objects.Part{{Number: 1, Size: 1, Sums: []objects.Pair{{Name: "crc32", Value: value}}}})
+			require.Equal(t, want, err == nil, "%q", value)
+			require.Equal(t, want, sum != "", "%q", value)
+		}
+	}
+}
+
+// TestTooLarge: what a client is told depends on which limit it was.
+func TestTooLarge(t *testing.T) {
+	for limit, want := range map[int64]string{
+		maxObjectBytes: "Your proposed upload exceeds the maximum allowed object size: 5368709120 bytes in one request.",
+		4096: "Your body is larger than 4096 bytes. Values are metadata here: keep the object's bytes elsewhere, and send " +
+			"its size and ETag in X-Evenkeel-Size and X-Evenkeel-Etag with an empty body.",
+	} {
+		refusal := tooLarge(limit)
+		require.Equal(t, []any{400, "EntityTooLarge", want}, []any{refusal.Status, refusal.Code, refusal.Message})
 	}
 }
 

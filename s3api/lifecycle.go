@@ -118,7 +118,7 @@ func (h *Handler) putLifecycle(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.done(http.StatusOK, h.o.Objects.SetLifecycle(x.ctx(), x.bucket, rules))
+	return h.o.Objects.SetLifecycle(x.ctx(), x.bucket, rules)
 }
 
 func (h *Handler) deleteLifecycle(x *exchange) error {
@@ -231,17 +231,35 @@ func (p *ruleParser) element(name string) (err error) {
 		err = p.prefix()
 	case "Filter":
 		p.r.Form = formFilter
-		err = p.d.children(p.filter)
+		err = p.one(0, p.filter, errors.New("a Filter has one element, or And with several"))
 	case "Expiration":
-		err = p.d.children(p.expiration)
+		err = p.one(1, p.expiration, errors.New("an Expiration has either Days, a Date or ExpiredObjectDeleteMarker"))
 	case "NoncurrentVersionExpiration":
 		err = p.d.children(p.noncurrent)
 	case "AbortIncompleteMultipartUpload":
 		err = p.d.children(p.abort)
 	case "Transition", "NoncurrentVersionTransition":
-		err = notImplemented("a lifecycle rule with a " + name + ": there is one storage class")
+		// What S3 refuses in it is refused as there.
+		if err = p.d.children(p.transition); err == nil {
+			err = notImplemented("a lifecycle rule with a " + name + ": there is one storage class")
+		}
 	default:
 		err = unexpected(name)
+	}
+	return err
+}
+
+// one reads the only child of an element, which may be absent if least is 0; else it fails with wrong.
+func (p *ruleParser) one(least int, read func(name string) error, wrong error) error {
+	n := 0
+	err := p.d.children(func(name string) error {
+		if n++; n > 1 {
+			return wrong
+		}
+		return read(name)
+	})
+	if n < least {
+		err = cmp.Or(err, wrong)
 	}
 	return err
 }
@@ -281,9 +299,6 @@ func (p *ruleParser) filter(name string) (err error) {
 }
 
 func (p *ruleParser) expiration(name string) (err error) {
-	if err := p.once("Expiration's " + name); err != nil {
-		return err
-	}
 	switch name {
 	case "Days":
 		p.r.Days, err = p.days("'Days' for Expiration action")
@@ -293,6 +308,15 @@ func (p *ruleParser) expiration(name string) (err error) {
 		p.r.Unmark, err = p.d.bool()
 	default:
 		err = unexpected(name)
+	}
+	return err
+}
+
+func (p *ruleParser) transition(name string) (err error) {
+	if name == "Date" {
+		_, err = p.date()
+	} else {
+		_, err = p.d.text()
 	}
 	return err
 }
@@ -369,27 +393,13 @@ func (p *ruleParser) date() (time.Time, error) {
 func (p *ruleParser) check() error {
 	r := &p.r
 	sizes := r.MinSize > 0 || r.Below > 0
-	ways := 0
-	for _, name := range []string{"Days", "Date", "ExpiredObjectDeleteMarker"} {
-		if p.has("Expiration's " + name) {
-			ways++
-		}
-	}
-	parts := 0
-	for _, name := range []string{"Prefix", "ObjectSizeGreaterThan", "ObjectSizeLessThan"} {
-		if p.has("Filter's " + name) {
-			parts++
-		}
-	}
 	switch {
 	case !p.has("Status"):
 		return errors.New("a Rule has no Status")
 	case p.has("Filter") == p.has("Prefix"):
 		return errors.New("a Rule has either a Filter or a Prefix")
-	case r.Form == formFilter && parts > 1 || r.Form == formAnd && parts == 0:
-		return errors.New("a Filter has one element, or And with several")
-	case p.has("Expiration") && ways != 1:
-		return errors.New("an Expiration has either Days, a Date or ExpiredObjectDeleteMarker")
+	case r.Form == formAnd && !sizes && !p.has("Filter's Prefix"):
+		return errors.New("an And has elements")
 	case p.has("NoncurrentVersionExpiration") && r.NoncurrentDays == 0:
 		return errors.New("a NoncurrentVersionExpiration has NoncurrentDays")
 	case p.has("AbortIncompleteMultipartUpload") && r.AbandonDays == 0:

@@ -1,13 +1,20 @@
 package s3api_test
 
 import (
+	"context"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/s3api"
+	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
 // rule is a rule with a prefix, as S3 had it first.
@@ -68,13 +75,17 @@ func TestLifecycleOfABucket(t *testing.T) {
 	}
 }
 
-func TestLifecyclesThatAreRefused(t *testing.T) {
-	s, _ := serveObjects(t)
-	s.want(200, "", "PUT", "/abc", "")
+// manyRules are more than a bucket may have.
+func manyRules() []string {
 	many := make([]string, 101)
 	for i := range many {
 		many[i] = rule(fmt.Sprint(i), inDays)
 	}
+	return many
+}
+
+// refusedLifecycles are documents, by the codes of their refusals.
+func refusedLifecycles() map[string][]string {
 	long := make([]string, 20)
 	for i := range long {
 		long[i] = strings.Replace(rule(fmt.Sprint(i), inDays), "logs/", strings.Repeat("p", 1000), 1)
@@ -89,7 +100,7 @@ func TestLifecyclesThatAreRefused(t *testing.T) {
 	const marks = "<Expiration><ExpiredObjectDeleteMarker>true</ExpiredObjectDeleteMarker></Expiration>"
 	const aborts = "<AbortIncompleteMultipartUpload><DaysAfterInitiation>1</DaysAfterInitiation></AbortIncompleteMultipartUpload>"
 	const larger = "<ObjectSizeGreaterThan>5</ObjectSizeGreaterThan>"
-	refused := map[string][]string{
+	return map[string][]string{
 		"MalformedXML": {
 			"", "x", "<a/>", "<LifecycleConfiguration>", lifecycle(), lifecycle("<Rules/>"), lifecycle("<Rule>"),
 			lifecycle(strings.Replace(rule("1", inDays), "Enabled", "enabled", 1)), lifecycle(rule("1", "<Other/>"+inDays)),
@@ -105,6 +116,22 @@ func TestLifecyclesThatAreRefused(t *testing.T) {
 			lifecycle(filter("<Prefix>a</Prefix>"+larger, inDays)), lifecycle(filter("<And></And>", inDays)),
 			lifecycle(filter("<And><And><Prefix>a</Prefix></And></And>", inDays)), lifecycle(filter("<Other/>", inDays)),
 			lifecycle(filter("<Prefix>a</Prefix><Prefix>b</Prefix>", inDays)),
+			lifecycle(filter("<And><Prefix>a</Prefix><Prefix>b</Prefix></And>", inDays)),
+			lifecycle(filter(larger+"<ObjectSizeLessThan>9</ObjectSizeLessThan>", inDays)),
+			lifecycle(filter("<And></And><Prefix>a</Prefix>", inDays)), lifecycle(filter("<Prefix><a/></Prefix>", inDays)),
+			lifecycle(filter("<ObjectSizeGreaterThan>x</ObjectSizeGreaterThan>", inDays)),
+			lifecycle(filter("<ObjectSizeLessThan><a/></ObjectSizeLessThan>", inDays)),
+			lifecycle(rule("<a/>", inDays)), lifecycle(rule("1", "<Status>Enabled</Status>"+inDays)),
+			lifecycle(strings.Replace(rule("1", inDays), "Enabled", "<a/>", 1)),
+			lifecycle(strings.Replace(rule("1", inDays), "logs/", "<a/>", 1)),
+			lifecycle(rule("1", "<Expiration/>"+aborts)), lifecycle(expires("<Date><a/></Date>")),
+			lifecycle(expires("<ExpiredObjectDeleteMarker>x</ExpiredObjectDeleteMarker>")),
+			lifecycle(expires("<ExpiredObjectDeleteMarker>true</ExpiredObjectDeleteMarker><Days>1</Days>")),
+			lifecycle(noncurrent("<NoncurrentDays>1</NoncurrentDays><NoncurrentDays>1</NoncurrentDays>")),
+			lifecycle(noncurrent("<NoncurrentDays>x</NoncurrentDays>")),
+			lifecycle(noncurrent("<NoncurrentDays>1</NoncurrentDays><NewerNoncurrentVersions>x</NewerNoncurrentVersions>")),
+			lifecycle(rule("1", strings.ReplaceAll(aborts, ">1<", ">1</DaysAfterInitiation><DaysAfterInitiation>1<"))),
+			lifecycle(rule("1", strings.ReplaceAll(aborts, ">1<", ">x<"))),
 		},
 		"InvalidArgument": {
 			lifecycle(rule(strings.Repeat("a", 256), inDays)), lifecycle(rule("1", inDays), rule("1", inDays)),
@@ -117,12 +144,21 @@ func TestLifecyclesThatAreRefused(t *testing.T) {
 			lifecycle(noncurrent("<NoncurrentDays>1</NoncurrentDays><NewerNoncurrentVersions>0</NewerNoncurrentVersions>")),
 			lifecycle(rule("1", strings.ReplaceAll(aborts, ">1<", ">0<"))),
 			lifecycle(strings.Replace(rule("1", inDays), "logs/", strings.Repeat("p", 1025), 1)),
+			lifecycle(expires("<Date>9999-12-31T23:00:00-01:00</Date>")),
+			lifecycle(filter("<ObjectSizeGreaterThan>-1</ObjectSizeGreaterThan>", inDays)),
+			lifecycle(filter("<ObjectSizeGreaterThan>9223372036854775807</ObjectSizeGreaterThan>", inDays)),
 			lifecycle(filter("<ObjectSizeLessThan>0</ObjectSizeLessThan>", inDays)), lifecycle(long...),
+			lifecycle(rule("1", "<Transition><Date>2020-01-01T00:00:01Z</Date></Transition>")),
 		},
 		"InvalidRequest": {
-			lifecycle(rule("1", "")), lifecycle(many...), lifecycle(filter(larger, marks)), lifecycle(filter(larger, aborts)),
+			lifecycle(rule("1", "")), lifecycle(manyRules()...), lifecycle(filter(larger, marks)), lifecycle(filter(larger, aborts)),
 			lifecycle(expires("<ExpiredObjectDeleteMarker>false</ExpiredObjectDeleteMarker>")),
 			lifecycle(filter("<And>"+larger+"<ObjectSizeLessThan>6</ObjectSizeLessThan></And>", inDays)),
+			lifecycle(filter("<And><ObjectSizeGreaterThan>0</ObjectSizeGreaterThan><ObjectSizeLessThan>1</ObjectSizeLessThan>"+
+				"</And>", inDays)),
+			lifecycle(filter("<ObjectSizeLessThan>6</ObjectSizeLessThan>", marks)),
+			lifecycle(filter("<ObjectSizeLessThan>6</ObjectSizeLessThan>", aborts)),
+			lifecycle(filter("<ObjectSizeGreaterThan>0</ObjectSizeGreaterThan>", marks)),
 		},
 		"NotImplemented": {
 			lifecycle(rule("1", "<Transition><Days>1</Days><StorageClass>GLACIER</StorageClass></Transition>")),
@@ -131,7 +167,36 @@ func TestLifecyclesThatAreRefused(t *testing.T) {
 			lifecycle(filter("<And><Tag/></And>", inDays)),
 		},
 	}
-	for code, documents := range refused {
+}
+
+// closing has buckets whose deletion has begun: they have settings, and can't be listed.
+type closing struct{ *listing.Client }
+
+type closingBucket struct{ s3api.Bucket }
+
+func (c closing) Bucket(name string) s3api.Bucket { return closingBucket{c.Client.Bucket(name)} }
+
+func (closingBucket) List(context.Context, listing.Query) (listing.Page, error) {
+	return listing.Page{}, listing.ErrNoSuchBucket
+}
+
+// TestSettingsOfClosingBuckets are not shown.
+func TestSettingsOfClosingBuckets(t *testing.T) {
+	c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+	require.NoError(t, err)
+	s := serve(t, closing{c}, s3api.Options{SoleWriter: true, Objects: overBlobs(t, c)})
+	s.want(200, "", "PUT", "/abc", "")
+	s.want(200, "", "PUT", "/abc?lifecycle", lifecycle(rule("1", inDays)))
+	for _, query := range []string{"lifecycle", "versioning", "location", "acl"} {
+		s.want(404, "NoSuchBucket", "GET", "/abc?"+query, "")
+	}
+	s.want(404, "", "HEAD", "/abc", "")
+}
+
+func TestLifecyclesThatAreRefused(t *testing.T) {
+	s, _ := serveObjects(t)
+	s.want(200, "", "PUT", "/abc", "")
+	for code, documents := range refusedLifecycles() {
 		for _, doc := range documents {
 			status := 400
 			if code == "NotImplemented" {
@@ -141,8 +206,61 @@ func TestLifecyclesThatAreRefused(t *testing.T) {
 		}
 	}
 	s.want(404, "NoSuchLifecycleConfiguration", "GET", "/abc?lifecycle", "")
-	s.want(200, "", "PUT", "/abc?lifecycle", lifecycle(many[:100]...))
+	s.want(200, "", "PUT", "/abc?lifecycle", lifecycle(manyRules()[:100]...))
 	s.want(400, "EntityTooLarge", "PUT", "/abc?lifecycle", strings.Repeat(" ", 65<<10))
+}
+
+// TestAnswersAboutLifecyclesToTheLetter: as TestAnswersToTheLetter.
+func TestAnswersAboutLifecyclesToTheLetter(t *testing.T) {
+	l := newLetters(t)
+	l.ask("PUT /abc", "")
+	l.ask("PUT /plain", "", "x-evenkeel-bucket-kind", "plain")
+	refused := refusedLifecycles()
+	for _, code := range slices.Sorted(maps.Keys(refused)) {
+		for _, doc := range refused[code] {
+			l.ask("PUT /abc?lifecycle", doc)
+		}
+	}
+	filter := func(inner string) string {
+		return "<Rule><ID>1</ID><Filter>" + inner + "</Filter><Status>Enabled</Status>" + inDays + "</Rule>"
+	}
+	for _, doc := range []string{
+		lifecycle(filter("<And><Prefix>a</Prefix></And>")), lifecycle(filter("<Prefix></Prefix>")),
+		lifecycle(filter("<ObjectSizeGreaterThan>9223372036854775806</ObjectSizeGreaterThan>")),
+		lifecycle(filter("<ObjectSizeGreaterThan> 0 </ObjectSizeGreaterThan>")),
+		lifecycle(filter("<ObjectSizeLessThan>9223372036854775807</ObjectSizeLessThan>")),
+		lifecycle(filter("<ObjectSizeLessThan>1</ObjectSizeLessThan>")),
+		lifecycle(filter("<And><ObjectSizeGreaterThan>0</ObjectSizeGreaterThan><ObjectSizeLessThan>2</ObjectSizeLessThan></And>")),
+		lifecycle(rule(strings.Repeat("a", 255), inDays)), lifecycle(rule("1", "<Expiration><Days> 1 </Days></Expiration>")),
+		lifecycle(strings.Replace(rule("1", inDays), "logs/", strings.Repeat("k", 1024), 1)),
+		lifecycle(rule("1", "<Expiration><Days>2147483647</Days></Expiration>")),
+		lifecycle(rule("1", "<Expiration><Date> 1970-01-01 </Date></Expiration>")),
+		lifecycle(rule("1", "<Expiration><Date>9999-12-31T01:00:00+01:00</Date></Expiration>")),
+		lifecycle(rule("1", "<Expiration><ExpiredObjectDeleteMarker>false</ExpiredObjectDeleteMarker></Expiration>"+
+			"<NoncurrentVersionExpiration><NewerNoncurrentVersions>1</NewerNoncurrentVersions>"+
+			"<NoncurrentDays>1</NoncurrentDays></NoncurrentVersionExpiration>")),
+		lifecycle(rule("1", "<AbortIncompleteMultipartUpload><DaysAfterInitiation>1</DaysAfterInitiation>"+
+			"</AbortIncompleteMultipartUpload><Expiration><ExpiredObjectDeleteMarker>true</ExpiredObjectDeleteMarker></Expiration>")),
+		lifecycle(manyRules()[:100]...),
+		"<BucketLifecycleConfiguration>" + rule("1", inDays) + rule("2", inDays) + "</BucketLifecycleConfiguration>",
+	} {
+		l.ask("PUT /abc?lifecycle", doc)
+		l.ask("GET /abc?lifecycle", "")
+	}
+	l.ask("PUT /abc/logs/k", "body")
+	l.ask("PUT /abc/logs/k", "", "x-amz-copy-source", "/abc/logs/k", "x-amz-metadata-directive", "REPLACE")
+	l.ask("GET /abc/logs/k", "")
+	l.ask("POST /abc/logs/k?uploads", "")
+	up := l.last()
+	l.ask("PUT /abc/logs/k?partNumber=1&uploadId="+up, "hello")
+	l.ask("POST /abc/logs/k?uploadId="+up, completion([]string{helloETag}))
+	l.ask("DELETE /abc?lifecycle", "")
+	l.ask("GET /abc?lifecycle", "")
+	l.ask("GET /abc/logs/k", "")
+	for _, method := range []string{"GET", "PUT", "DELETE"} {
+		l.ask(method+" /plain?lifecycle", lifecycle(rule("1", inDays)))
+	}
+	same(t, "testdata/answersaboutlifecycles.txt", l.all.String())
 }
 
 // TestAnswersTellWhenAnObjectExpires: by the rule that is the first to hide it, at a midnight.

@@ -79,6 +79,7 @@ func TestDefaultsAndLimits(t *testing.T) {
 		"memory: cuts":               {forCuts(1000), int64(1_052_576)},
 		"memory: deletes":            {forDeletes(1000), int64(264_000)},
 		"memory: most deletes":       {forDeletes(8_192_000), int64(15_616_000)},
+		"memory: parts":              {forParts(1000), int64(5000)},
 		"memory: documents":          {asDocument(1000), int64(24_000)},
 		"transfers: slack":           {slackTime, 10 * time.Second},
 		"slots":                      {h.requests.most, 1024},

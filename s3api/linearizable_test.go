@@ -59,6 +59,11 @@ func (b slowBucket) Put(ctx context.Context, key, value []byte) error {
 	return b.Bucket.Put(ctx, key, value)
 }
 
+func (b slowBucket) DeleteRangeUntil(ctx context.Context, from, to []byte, until time.Time) ([]byte, error) {
+	b.wait()
+	return b.Bucket.DeleteRangeUntil(ctx, from, to, until)
+}
+
 func (b slowBucket) Delete(ctx context.Context, key []byte) error {
 	b.wait()
 	return b.Bucket.Delete(ctx, key)
@@ -67,7 +72,7 @@ func (b slowBucket) Delete(ctx context.Context, key []byte) error {
 // objectCall is one request about one object; "" is no object. The ETag of a
 // body stands for it.
 type objectCall struct {
-	kind       string // get, put, create (If-None-Match: *), follow (If-Match), delete, drop (delete If-Match)
+	kind       string // get, put, create (If-None-Match: *), follow (If-Match), delete, drop (delete If-Match), range (delete all with the prefix)
 	body, seen string // what is written, and what the condition names
 }
 
@@ -184,7 +189,7 @@ func checkConditions(t *testing.T, s *server, rounds, calls, readers int) (unkno
 		begun := time.Now()
 		// do does a call and returns what is there, if that is what it told.
 		do := func(client int, in objectCall, etag string) (seen, seenETag string) {
-			method, body, headers := "PUT", in.body, []string(nil)
+			method, at, body, headers := "PUT", uri, in.body, []string(nil)
 			switch in.kind {
 			case "get":
 				method = "GET"
@@ -196,9 +201,11 @@ func checkConditions(t *testing.T, s *server, rounds, calls, readers int) (unkno
 				method, body = "DELETE", ""
 			case "drop":
 				method, body, headers = "DELETE", "", []string{"If-Match", etag}
+			case "range":
+				method, at, body = "POST", fmt.Sprintf("/abc?evenkeel-delete-range&prefix=k%d", round), ""
 			}
 			called := time.Since(begun)
-			a := s.do(method, uri, body, headers...)
+			a := s.do(method, at, body, headers...)
 			returned := time.Since(begun)
 			out := fmt.Sprint(a.status)
 			seen, seenETag = in.seen, etag
@@ -229,9 +236,9 @@ func checkConditions(t *testing.T, s *server, rounds, calls, readers int) (unkno
 				seen, etag := "", "none"
 				for i := range calls {
 					in := objectCall{kind: []string{"get", "get", "put", "create", "follow", "follow", "delete",
-						"drop"}[rnd.IntN(8)],
+						"drop", "range"}[rnd.IntN(9)],
 						seen: seen}
-					if in.kind != "get" && in.kind != "delete" && in.kind != "drop" {
+					if in.kind != "get" && in.kind != "delete" && in.kind != "drop" && in.kind != "range" {
 						in.body = fmt.Sprintf("%d/%d", client, i)
 					}
 					seen, etag = do(client, in, etag)

@@ -23,6 +23,8 @@ const (
 	paramTo   = "evenkeel-to"
 	// paramSplits=N requests up to N-1 keys that cut a listing into pieces of similar size.
 	paramSplits = "evenkeel-splits"
+	// paramDeleteRange deletes a range of keys.
+	paramDeleteRange = "evenkeel-delete-range"
 	// paramCuts: CreateBucket's body is a list of cuts.
 	paramCuts = "evenkeel-cuts"
 )

@@ -74,9 +74,6 @@ func (h *Handler) objectQuery(x *exchange, in *versioned, l *listQuery) (q objec
 		default:
 			return q, listing.ErrBadToken
 		}
-	case len(l.startAfter) > objects.MaxKeyBytes:
-		// No key is as long; what is above it is what is above its beginning, and not that.
-		q.After = []byte(l.startAfter)[:objects.MaxKeyBytes]
 	case l.beyond:
 		q.After = beyondPrefix([]byte(l.startAfter))
 	case l.versionMarker != "" && in.status != objects.Never:
@@ -109,9 +106,9 @@ func (h *Handler) fillObjects(x *exchange, in *versioned, p *listPage) error {
 		return err
 	}
 	until := time.Now().Add(fillTime)
+	// One more: what is behind a page may be hidden, and so the page be the last one.
+	q.Limit = p.l.maxKeys + 1
 	for {
-		// One more: what is behind a page may be hidden, and so the page be the last one.
-		q.Limit = p.l.maxKeys - p.n + 1
 		page, err := read(x.ctx(), q)
 		if err != nil {
 			return err

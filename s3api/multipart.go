@@ -33,13 +33,13 @@ func (h *Handler) objectsIn(x *exchange) (*versioned, error) {
 	return in, err
 }
 
-// upload returns the upload that a request names.
-func (x *exchange) upload() (objects.UploadID, error) {
+// upload returns the id of the upload that a request names; for what is no id one that no upload has.
+func (x *exchange) upload() objects.UploadID {
 	id, err := objects.ParseUploadID(x.query.Get("uploadId"))
 	if err != nil {
-		return id, noSuchUpload()
+		id.Stamp = 1 // none began then
 	}
-	return id, nil
+	return id
 }
 
 func noSuchUpload() *Error {
@@ -106,8 +106,7 @@ func (h *Handler) part(x *exchange) (in *versioned, id objects.UploadID, n int, 
 	if err != nil || n < 1 || n > objects.MaxParts {
 		return nil, id, 0, invalidArgument("Part number must be an integer between 1 and %d, inclusive.", objects.MaxParts)
 	}
-	id, err = x.upload()
-	return in, id, n, err
+	return in, x.upload(), n, nil
 }
 
 func (h *Handler) uploadPart(x *exchange) error {
@@ -132,7 +131,7 @@ func (h *Handler) uploadPart(x *exchange) error {
 		x.w.Header().Set(checksumPrefix+s.Name, s.Value)
 	}
 	x.w.Header().Set("ETag", quoted(p.ETag))
-	return x.done(http.StatusOK, nil)
+	return nil
 }
 
 // copyPart makes a part of a part of an object.
@@ -210,11 +209,11 @@ func copyRange(value string, size int64) (start, length int64, refusal *Error) {
 	from, err1 := strconv.ParseUint(first, 10, 63)
 	to, err2 := strconv.ParseUint(last, 10, 63)
 	if !ok || !strings.HasPrefix(value, "bytes=") || err1 != nil || err2 != nil || from > to {
-		return 0, 0, invalidArgument("The x-amz-copy-source-range value must be of the form bytes=first-last where first and " +
+		return start, length, invalidArgument("The x-amz-copy-source-range value must be of the form bytes=first-last where first and " +
 			"last are the zero-based offsets of the first and last bytes to copy")
 	}
 	if int64(to) >= size {
-		return 0, 0, refuse(http.StatusRequestedRangeNotSatisfiable, "InvalidRange",
+		return start, length, refuse(http.StatusRequestedRangeNotSatisfiable, "InvalidRange",
 			"The range is not within the source, which has %d bytes.", size)
 	}
 	return int64(from), int64(to-from) + 1, nil
@@ -225,16 +224,13 @@ func (h *Handler) completeUpload(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	id, err := x.upload()
-	if err != nil {
-		return err
-	}
+	id := x.upload()
 	condition := readWriteCondition(x.r.Header)
 	want, refusal := completedBy(x.r.Header)
 	if refusal != nil {
 		return refusal
 	}
-	doc, refusal := h.receive(x, maxPartsBytes, func(n int64) int64 { return 5 * n })
+	doc, refusal := h.receive(x, maxPartsBytes, forParts)
 	if refusal != nil {
 		return refusal
 	}
@@ -247,7 +243,7 @@ func (h *Handler) completeUpload(x *exchange) error {
 		named[i] = parts[i].NamedPart
 	}
 	var i objects.Info
-	err = h.change(x, x.key, condition, func(Bucket) (err error) {
+	err = h.change(x, in, x.key, condition, func(Bucket) (err error) {
 		i, err = in.Complete(x.ctx(), []byte(x.key), id, named, func(u objects.Upload, found []objects.Part) ([]objects.Pair,
 			error) {
 			return want.check(&u, found, parts)
@@ -260,7 +256,7 @@ func (h *Handler) completeUpload(x *exchange) error {
 	if refusal := want.compare(i.Sums); refusal != nil { // the upload had been completed before
 		return refusal
 	}
-	in.tell(x, &i)
+	in.tellNew(x, &i)
 	in.tellExpiry(x, &i)
 	return x.writeDocument("CompleteMultipartUploadResult", func(b *xmlBuffer) {
 		b.text("Location", "/"+x.bucket+"/"+x.key)
@@ -271,6 +267,9 @@ func (h *Handler) completeUpload(x *exchange) error {
 		b.sumsType(i.Sums)
 	})
 }
+
+// forParts is the memory for a document of n bytes, with the parts that it names.
+func forParts(n int64) int64 { return 5 * n }
 
 // namedPart is a part as the document of a completion has it.
 type namedPart struct {
@@ -350,11 +349,7 @@ func (h *Handler) abortUpload(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	id, err := x.upload()
-	if err == nil {
-		err = in.Abort(x.ctx(), []byte(x.key), id)
-	}
-	return x.done(http.StatusNoContent, err)
+	return x.done(http.StatusNoContent, in.Abort(x.ctx(), []byte(x.key), x.upload()))
 }
 
 // pageSize reads a parameter that bounds a page.
@@ -364,15 +359,15 @@ func pageSize(x *exchange, name string) (int, *Error) {
 }
 
 // count reads a number that a request may have.
-func count(value, name string, absent int) (int, *Error) {
+func count(value, name string, absent int) (n int, refusal *Error) {
 	if value == "" {
 		return absent, nil
 	}
-	n, err := strconv.ParseInt(value, 10, 32)
-	if err != nil || n < 0 {
-		return 0, invalidArgument("Argument %s must be an integer between 0 and 2147483647.", name)
+	got, err := strconv.ParseInt(value, 10, 32)
+	if err != nil || got < 0 {
+		return n, invalidArgument("Argument %s must be an integer between 0 and 2147483647.", name)
 	}
-	return int(n), nil
+	return int(got), nil
 }
 
 func (h *Handler) listParts(x *exchange) error {
@@ -391,10 +386,7 @@ func (h *Handler) listParts(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	id, err := x.upload()
-	if err != nil {
-		return err
-	}
+	id := x.upload()
 	u, err := in.Upload(x.ctx(), []byte(x.key), id)
 	if err != nil {
 		return err
@@ -449,8 +441,6 @@ func (h *Handler) listUploads(x *exchange) error {
 	l.goBeyond(marker)
 	q := objects.UploadQuery{Prefix: l.Prefix, Delimiter: l.Delimiter, After: []byte(marker)}
 	switch {
-	case len(marker) > objects.MaxKeyBytes:
-		q.After = q.After[:objects.MaxKeyBytes]
 	case l.beyond:
 		q.After = beyondPrefix(q.After)
 	case marker != "" && idMarker != "":
@@ -468,7 +458,7 @@ func (h *Handler) listUploads(x *exchange) error {
 		return err
 	}
 	var items []objects.UploadItem
-	truncated := false
+	var truncated bool
 	for q.Limit = 1; ; { // one more than the page has, to see whether others follow
 		q.Limit = limit - len(items) + 1
 		page, err := in.ListUploads(x.ctx(), q)

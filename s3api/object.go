@@ -174,10 +174,8 @@ func openRecord(value []byte) (decoder, summary, error) {
 	if s.external {
 		s.size = int64(d.uvarint())
 		s.etag = d.bytes()
-	} else if len(d.rest) >= md5.Size {
+	} else { // what follows is missing where the digest is cut
 		d.rest = d.rest[copy(s.md5[:], d.rest):]
-	} else {
-		d.bad = true
 	}
 	d.bad = d.bad || s.modified < 0 || s.size < 0
 	return d, s, nil

@@ -56,14 +56,14 @@ func (h *Handler) putObject(x *exchange) error {
 	if refusal != nil {
 		return refusal
 	}
-	err = h.change(x, x.key, condition, func(b Bucket) error {
+	err = h.change(x, nil, x.key, condition, func(b Bucket) error {
 		return b.Put(x.ctx(), []byte(x.key), o.AppendRecord(nil))
 	})
 	if err != nil {
 		return err
 	}
 	x.w.Header().Set("ETag", quoted(o.ETag))
-	return x.done(http.StatusOK, nil)
+	return nil
 }
 
 // readObject reads an object from a request's headers and body.
@@ -154,7 +154,10 @@ func readExternal(o *Object, header http.Header) *Error {
 
 // withoutChunked drops aws-chunked, the coding of the transfer, from a Content-Encoding.
 func withoutChunked(value string) string {
-	return strings.Join(slices.DeleteFunc(elements(value), func(enc string) bool { return enc == "aws-chunked" }), ",")
+	if all := elements(value); slices.Contains(all, "aws-chunked") {
+		return strings.Join(slices.DeleteFunc(all, func(enc string) bool { return enc == "aws-chunked" }), ", ")
+	}
+	return value
 }
 
 // getObject answers an object, or a range of it, if the conditions hold; to HEAD without the body.
@@ -322,7 +325,7 @@ func (h *Handler) deleteObject(x *exchange) error {
 		return refusal
 	}
 	return x.done(http.StatusNoContent,
-		h.change(x, x.key, condition, func(b Bucket) error { return b.Delete(x.ctx(), []byte(x.key)) }))
+		h.change(x, nil, x.key, condition, func(b Bucket) error { return b.Delete(x.ctx(), []byte(x.key)) }))
 }
 
 func quoted(etag string) string { return `"` + etag + `"` }

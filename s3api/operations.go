@@ -12,7 +12,7 @@ import (
 // NotImplemented answers.
 type operation struct {
 	name string
-	// serve is nil for what isn't implemented.
+	// serve is nil for what isn't implemented. What returns without an answer is answered 200.
 	serve func(*Handler, *exchange) error
 	// later: serve calls Handler.begin itself, after the body has arrived or memory for
 	// the answer was taken.
@@ -21,7 +21,7 @@ type operation struct {
 	long bool
 	// turns: a page or a document, which keeps a processor busy for long.
 	turns bool
-	// write: needs a key that may write; an error may leave the outcome unknown.
+	// write, set by the method: needs a key that may write; an error may leave the outcome unknown.
 	write bool
 	// conditions are the headers that this operation accepts, of those that others refuse.
 	conditions []string
@@ -45,34 +45,37 @@ var (
 	}
 	bucketOperations = map[asked]operation{
 		{"PUT", ""}: {
-			name: "CreateBucket", serve: (*Handler).createBucket, later: true, write: true, scope: onBucket,
+			name: "CreateBucket", serve: (*Handler).createBucket, later: true, scope: onBucket,
 		},
 		{"HEAD", ""}:         {name: "HeadBucket", serve: (*Handler).headBucket, scope: inBucket},
-		{"DELETE", ""}:       {name: "DeleteBucket", serve: (*Handler).deleteBucket, write: true, scope: onBucket},
+		{"DELETE", ""}:       {name: "DeleteBucket", serve: (*Handler).deleteBucket, scope: onBucket},
 		{"GET", ""}:          listOf("ListObjects", listIn(formV1)),
 		{"GET", listV2}:      listOf("ListObjectsV2", listIn(formV2)),
 		{"GET", "versions"}:  listOf("ListObjectVersions", listIn(formVersions)),
 		{"GET", paramSplits}: listOf("EvenkeelSplitPoints", (*Handler).splitPoints),
 		{"GET", "location"}:  {name: getBucketLocation, serve: (*Handler).getBucketLocation, scope: inBucket},
 		{"PUT", "versioning"}: {
-			name: "PutBucketVersioning", serve: (*Handler).putBucketVersioning, later: true, write: true, scope: onBucket,
+			name: "PutBucketVersioning", serve: (*Handler).putBucketVersioning, later: true, scope: onBucket,
 		},
 		{"GET", "versioning"}: {name: "GetBucketVersioning", serve: (*Handler).getBucketVersioning, scope: inBucket},
 		{"PUT", "lifecycle"}: {
-			name: "PutBucketLifecycleConfiguration", serve: (*Handler).putLifecycle, later: true, write: true, scope: onBucket,
+			name: "PutBucketLifecycleConfiguration", serve: (*Handler).putLifecycle, later: true, scope: onBucket,
 		},
 		{"GET", "lifecycle"}: {
 			name: "GetBucketLifecycleConfiguration", serve: (*Handler).getLifecycle, scope: inBucket,
 		},
 		{"DELETE", "lifecycle"}: {
-			name: "DeleteBucketLifecycle", serve: (*Handler).deleteLifecycle, write: true, scope: onBucket,
+			name: "DeleteBucketLifecycle", serve: (*Handler).deleteLifecycle, scope: onBucket,
 		},
 		{"GET", "acl"}: {name: "GetBucketAcl", serve: (*Handler).getAcl, scope: inBucket},
 		{"PUT", "acl"}: {
-			name: "PutBucketAcl", serve: (*Handler).putAcl, later: true, write: true, scope: onBucket,
+			name: "PutBucketAcl", serve: (*Handler).putAcl, later: true, scope: onBucket,
 		},
 		{"POST", "delete"}: {
-			name: "DeleteObjects", serve: (*Handler).deleteObjects, turns: true, later: true, write: true, scope: inBucket,
+			name: "DeleteObjects", serve: (*Handler).deleteObjects, turns: true, later: true, scope: inBucket,
+		},
+		{"POST", paramDeleteRange}: {
+			name: "EvenkeelDeleteRange", serve: (*Handler).deleteRange, later: true, scope: onListing,
 		},
 		{"POST", ""}:       {name: "PostObject"},
 		{"GET", "uploads"}: listOf("ListMultipartUploads", (*Handler).listUploads),
@@ -81,31 +84,31 @@ var (
 		{"GET", ""}:  {name: "GetObject", serve: (*Handler).getObject, scope: onKey},
 		{"HEAD", ""}: {name: "HeadObject", serve: (*Handler).getObject, scope: onKey},
 		{"PUT", ""}: {
-			name: "PutObject", serve: (*Handler).putObject, later: true, write: true, scope: onKey, conditions: ofPuts,
+			name: "PutObject", serve: (*Handler).putObject, later: true, scope: onKey, conditions: ofPuts,
 		},
 		{"PUT", headerCopySource}: {
-			name: "CopyObject", serve: (*Handler).copyObject, write: true, scope: onKey, conditions: ofPuts,
+			name: "CopyObject", serve: (*Handler).copyObject, scope: onKey, conditions: ofPuts,
 		},
 		{"DELETE", ""}: {
-			name: "DeleteObject", serve: (*Handler).deleteObject, write: true, scope: onKey, conditions: bothMatches[:1],
+			name: "DeleteObject", serve: (*Handler).deleteObject, scope: onKey, conditions: bothMatches[:1],
 		},
 		{"POST", "uploads"}: {
-			name: "CreateMultipartUpload", serve: (*Handler).createUpload, write: true, scope: onKey,
+			name: "CreateMultipartUpload", serve: (*Handler).createUpload, scope: onKey,
 			conditions: ofPuts[2:],
 		},
 		{"PUT", "uploadId"}: {
-			name: "UploadPart", serve: (*Handler).uploadPart, later: true, write: true, scope: onKey,
+			name: "UploadPart", serve: (*Handler).uploadPart, later: true, scope: onKey,
 		},
 		{"PUT", uploadCopy}: {
-			name: "UploadPartCopy", serve: (*Handler).copyPart, write: true, scope: onKey,
+			name: "UploadPartCopy", serve: (*Handler).copyPart, scope: onKey,
 			conditions: []string{headerCopyRange},
 		},
 		{"POST", "uploadId"}: {
-			name: "CompleteMultipartUpload", serve: (*Handler).completeUpload, later: true, write: true, scope: onKey,
+			name: "CompleteMultipartUpload", serve: (*Handler).completeUpload, later: true, scope: onKey,
 			conditions: bothMatches,
 		},
 		{"DELETE", "uploadId"}: {
-			name: "AbortMultipartUpload", serve: (*Handler).abortUpload, write: true, scope: onKey,
+			name: "AbortMultipartUpload", serve: (*Handler).abortUpload, scope: onKey,
 		},
 		{"GET", "uploadId"}: {name: "ListParts", serve: (*Handler).listParts, later: true, scope: onKey},
 		{"GET", "attributes"}: {
@@ -113,13 +116,13 @@ var (
 		},
 		{"GET", "tagging"}: {name: "GetObjectTagging", serve: (*Handler).getObjectTagging, scope: onKey},
 		{"PUT", "tagging"}: {
-			name: "PutObjectTagging", serve: (*Handler).putObjectTagging, later: true, write: true, scope: onKey,
+			name: "PutObjectTagging", serve: (*Handler).putObjectTagging, later: true, scope: onKey,
 		},
 		{"DELETE", "tagging"}: {
-			name: "DeleteObjectTagging", serve: (*Handler).deleteObjectTagging, write: true, scope: onKey,
+			name: "DeleteObjectTagging", serve: (*Handler).deleteObjectTagging, scope: onKey,
 		},
 		{"GET", "acl"}: {name: "GetObjectAcl", serve: (*Handler).getAcl, scope: onKey},
-		{"PUT", "acl"}: {name: "PutObjectAcl", serve: (*Handler).putAcl, later: true, write: true, scope: onKey},
+		{"PUT", "acl"}: {name: "PutObjectAcl", serve: (*Handler).putAcl, later: true, scope: onKey},
 	}
 )
 
@@ -172,6 +175,12 @@ var (
 // operationFor finds the operation of a request. One that is not implemented has a name and
 // no serve.
 func operationFor(method string, t target, header http.Header) operation {
+	op := findOperation(method, t, header)
+	op.write = method != http.MethodGet && method != http.MethodHead
+	return op
+}
+
+func findOperation(method string, t target, header http.Header) operation {
 	switch {
 	case t.bucket == "":
 		sub := subresource(t.query, bucketResources)
@@ -190,6 +199,9 @@ func operationFor(method string, t target, header http.Header) operation {
 			case kind != "":
 				return operation{name: "list-type=" + kind}
 			}
+		}
+		if sub == "" && method == http.MethodPost && t.query.Has(paramDeleteRange) {
+			sub = paramDeleteRange
 		}
 		if op, ok := bucketOperations[asked{method, sub}]; ok {
 			return op

@@ -82,10 +82,10 @@ func (p *plainS3) do(r plainRequest) plainAnswer {
 	ok := plainAnswer{status: 200, header: map[string]string{}}
 	if r.key == "" {
 		switch {
-		case r.method == "PUT" && there:
-			return p.fail(409, "BucketAlreadyOwnedByYou", "")
 		case r.method == "PUT":
-			p.buckets[r.bucket] = map[string]plainObject{}
+			if !there {
+				p.buckets[r.bucket] = map[string]plainObject{}
+			}
 			ok.header["Location"] = "/" + r.bucket
 			return ok
 		case r.method == "GET":

@@ -297,7 +297,10 @@ func (patientBucket) wait(ctx context.Context) error {
 
 func (p patientBucket) Put(ctx context.Context, _, _ []byte) error { return p.wait(ctx) }
 func (p patientBucket) Delete(ctx context.Context, _ []byte) error { return p.wait(ctx) }
-func (p patientBucket) Settings(context.Context) ([]byte, error)   { return nil, nil }
+func (p patientBucket) DeleteRangeUntil(ctx context.Context, _, _ []byte, _ time.Time) ([]byte, error) {
+	return nil, p.wait(ctx)
+}
+func (p patientBucket) Settings(context.Context) ([]byte, error) { return nil, nil }
 func (p patientBucket) Get(ctx context.Context, _ []byte) (listing.Entry, error) {
 	return listing.Entry{}, p.wait(ctx)
 }
@@ -403,6 +406,12 @@ func TestContextsEnd(t *testing.T) {
 		require.Len(t, c.seen, i+1)
 		require.ErrorIs(t, c.seen[i].Err(), context.Canceled, target)
 	}
+	ended := 0
+	x := &exchange{r: httptest.NewRequest("GET", "/abc/k", nil), end: func() { ended++ }}
+	h.extend(x)
+	x.end()
+	require.Equal(t, 1, ended)
+	require.ErrorIs(t, x.ctx().Err(), context.Canceled)
 }
 
 // TestWaitingForBytes: a second, or until the request ends; what is free is had at once, by those

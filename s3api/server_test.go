@@ -135,7 +135,9 @@ func TestBuckets(t *testing.T) {
 
 	a := s.want(200, "", "PUT", "/abc", "")
 	require.Equal(t, "/abc", a.header.Get("Location"))
-	s.want(409, "BucketAlreadyOwnedByYou", "PUT", "/abc", "")
+	require.Equal(t, "/abc", s.want(200, "", "PUT", "/abc", "").header.Get("Location"))
+	s.want(409, "BucketAlreadyOwnedByYou", "PUT", "/abc", "", "x-evenkeel-bucket-kind", "plain")
+	s.want(409, "BucketAlreadyOwnedByYou", "PUT", "/abc?evenkeel-cuts", "k")
 	s.want(200, "", "PUT", "/abd/",
 		`<CreateBucketConfiguration xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><LocationConstraint>eu-west-1</LocationConstraint></CreateBucketConfiguration>`)
 	s.want(400, "MalformedXML", "PUT", "/abe", "<Nonsense>")
@@ -350,11 +352,11 @@ func TestChunkedObject(t *testing.T) {
 	s.want(200, "", "PUT", "/abc", "")
 	s.want(200, "", "PUT", "/abc/k", chunked("hello", []int{2, 2}, true), "x-amz-content-sha256",
 		"STREAMING-AWS4-HMAC-SHA256-PAYLOAD",
-		"x-amz-decoded-content-length", "5", "Content-Encoding", "aws-chunked,gzip", "Authorization",
+		"x-amz-decoded-content-length", "5", "Content-Encoding", "aws-chunked,deflate, gzip", "Authorization",
 		"AWS4-HMAC-SHA256 Credential=any/20200101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0")
 	a := s.want(200, "", "GET", "/abc/k", "", "Accept-Encoding", "identity")
 	require.Equal(t, "hello", a.body)
-	require.Equal(t, "gzip", a.header.Get("Content-Encoding"))
+	require.Equal(t, "deflate, gzip", a.header.Get("Content-Encoding"))
 	s.want(200, "", "GET",
 		"/abc/k?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=x&X-Amz-Date=20200101T000000Z&X-Amz-Expires=60&"+
 			"X-Amz-SignedHeaders=host&X-Amz-Signature=0", "", "Accept-Encoding", "identity")

@@ -2,6 +2,8 @@ package s3api_test
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -107,51 +109,123 @@ func between(body, tag string) string {
 	return text
 }
 
+func manyTags(n int) (tags []string) {
+	for i := range n {
+		tags = append(tags, fmt.Sprint("k", i), "v")
+	}
+	return tags
+}
+
+// refusedTags are documents, by the codes of their refusals.
+func refusedTags() map[string][]string {
+	refused := map[string][]string{"MalformedXML": {
+		"", "x", "<Tagging>", "<Tagging/>", "<Tagging></Tagging>", "<Other><TagSet/></Other>", "<Tagging><TagSet>",
+		"<Tagging><TagSet/><TagSet/></Tagging>", "<Tagging><TagSet><Other/></TagSet></Tagging>", "<Tagging><Other/></Tagging>",
+		"<Tagging><TagSet><Tag/></TagSet></Tagging>", "<Tagging><TagSet><Tag><Key>a</Key></Tag></TagSet></Tagging>",
+		"<Tagging><TagSet><Tag><Value>a</Value></Tag></TagSet></Tagging>",
+		"<Tagging><TagSet><Tag><Key>a</Key><Key>b</Key><Value/></Tag></TagSet></Tagging>",
+		"<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value><Value>b</Value></Tag></TagSet></Tagging>",
+		"<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value><Other/></Tag></TagSet></Tagging>",
+		"<Tagging><TagSet><Tag><Key><a/></Key><Value>b</Value></Tag></TagSet></Tagging>",
+		"<Tagging><TagSet><Tag><Key>b</Key><Value><a/></Value></Tag></TagSet></Tagging>",
+		"<Tagging><TagSet><Tag><Other/></Tag></TagSet></Tagging>",
+	}}
+	for _, tags := range [][]string{
+		manyTags(11), {"", "v"}, {strings.Repeat("k", 129), ""}, {strings.Repeat("ü", 129), ""},
+		{"k", strings.Repeat("v", 257)}, {"k", "1", "k", "2"}, {"k", "1", "k", "1"}, {"aws:k", "v"}, {"AWS:k", "v"},
+		{"aws:", "v"}, {"a!b", "v"}, {"k", "a,b"}, {"k", "a&#9;b"}, {"k", "&lt;"}, {"k", "\u200b"},
+	} {
+		refused["InvalidTag"] = append(refused["InvalidTag"], tagging(tags...))
+	}
+	return refused
+}
+
+// refusedTagHeaders are headers, by the codes of their refusals.
+func refusedTagHeaders() map[string][]string {
+	return map[string][]string{
+		"InvalidTag": {
+			strings.Repeat("k", 129) + "=v", "k=" + strings.Repeat("v", 257), "=v", "aws:k=v", "a%21", "k=%0A", "k=%ff",
+			strings.Join(strings.Split("abcdefghijk", ""), "&"), "a&b&c&d&e&f&g&h&i&j&&&&&&&&&&&&",
+		},
+		"InvalidArgument": {"k=1&k=2", "%zz", "a;b", "k=%"},
+	}
+}
+
+// TestAnswersAboutTagsToTheLetter: as TestAnswersToTheLetter.
+func TestAnswersAboutTagsToTheLetter(t *testing.T) {
+	l := newLetters(t)
+	l.ask("PUT /abc", "")
+	l.ask("PUT /plain", "", "x-evenkeel-bucket-kind", "plain")
+	l.ask("PUT /plain/k", "plain")
+	l.ask("PUT /abc/k", "hello", "x-amz-tagging", "b=2&a=1")
+	documents, headers := refusedTags(), refusedTagHeaders()
+	for _, code := range slices.Sorted(maps.Keys(documents)) {
+		for _, doc := range documents[code] {
+			l.ask("PUT /abc/k?tagging", doc)
+		}
+		for _, header := range headers[code] {
+			l.ask("PUT /abc/k", "", "x-amz-tagging", header)
+		}
+	}
+	l.ask("PUT /abc/k", "hello", "x-amz-tagging", headers["InvalidArgument"][0])
+	for _, header := range []string{
+		"a&b&c&d&e&f&g&h&i&j", "aws=1", "awsx:=2", "a=+-=._:/@1%C3%BC", strings.Repeat("k", 128) + "=" + strings.Repeat("x", 256),
+	} {
+		l.ask("PUT /abc/k", "hello", "x-amz-tagging", header)
+		l.ask("GET /abc/k?tagging", "")
+	}
+	for _, doc := range []string{
+		tagging(manyTags(10)...), tagging(), tagging("b", "", "a", "&amp;"), tagging("b", "", "a", "@"),
+	} {
+		l.ask("PUT /abc/k?tagging", doc)
+		l.ask("GET /abc/k?tagging", "")
+	}
+	for _, method := range []string{"GET", "PUT", "DELETE"} {
+		for _, key := range []string{"abc/k", "abc/none", "plain/k", "plain/none", "none/k"} {
+			l.ask(method+" /"+key+"?tagging", tagging("c", "3"))
+		}
+	}
+	for _, bucket := range []string{"abc", "plain"} {
+		for _, directive := range []string{"", "COPY", "REPLACE", "copy"} {
+			for _, tags := range []string{"", "d=4", "d=4&d=5"} {
+				l.ask("PUT /"+bucket+"/copy", "", "x-amz-copy-source", "/abc/k", "x-amz-tagging-directive", directive,
+					"x-amz-tagging", tags)
+				l.ask("HEAD /"+bucket+"/copy", "")
+			}
+		}
+		l.ask("PUT /"+bucket+"/k", "x", "x-amz-tagging", "d=4")
+		l.ask("POST /"+bucket+"/k?uploads", "", "x-amz-tagging", "d=4")
+		l.ask("POST /"+bucket+"/k?uploads", "", "x-amz-tagging", "d=4&d=5")
+		l.ask("POST /"+bucket+"/k?uploadId=x", "", "x-amz-tagging", "d=4")
+		l.ask("PUT /"+bucket+"/k?uploadId=x&partNumber=1", "", "x-amz-tagging", "d=4")
+		l.ask("DELETE /"+bucket+"/k", "", "x-amz-tagging", "d=4")
+	}
+	same(t, "testdata/answersabouttags.txt", l.all.String())
+}
+
 func TestTagsThatAreRefused(t *testing.T) {
 	s, dir := serveObjects(t)
 	s.want(200, "", "PUT", "/abc", "")
 	s.want(200, "", "PUT", "/abc/k", "1", "x-amz-tagging", "stays=so")
 	count := files(t, dir)
-	most := func(n int) (tags []string) {
-		for i := range n {
-			tags = append(tags, fmt.Sprint("k", i), "v")
+	for code, documents := range refusedTags() {
+		for _, doc := range documents {
+			s.want(400, code, "PUT", "/abc/k?tagging", doc)
 		}
-		return tags
 	}
-	for _, tags := range [][]string{
-		most(11), {"", "v"}, {strings.Repeat("k", 129), ""}, {strings.Repeat("ü", 129), ""}, {"k", strings.Repeat("v", 257)},
-		{"k", "1", "k", "2"}, {"k", "1", "k", "1"}, {"aws:k", "v"}, {"AWS:k", "v"}, {"a!b", "v"}, {"k", "a,b"}, {"k", "a&#9;b"},
-		{"k", "&lt;"}, {"k", "\u200b"},
-	} {
-		s.want(400, "InvalidTag", "PUT", "/abc/k?tagging", tagging(tags...))
-	}
-	for _, header := range []string{
-		strings.Repeat("k", 129) + "=v", "k=" + strings.Repeat("v", 257), "=v", "aws:k=v", "a%21", "k=%0A", "k=%ff",
-		strings.Join(strings.Split("abcdefghijk", ""), "&"), "a&b&c&d&e&f&g&h&i&j&&&&&&&&&&&&",
-	} {
-		s.want(400, "InvalidTag", "PUT", "/abc/k", strings.Repeat("large", 2000), "x-amz-tagging", header)
-	}
-	for _, header := range []string{"k=1&k=2", "%zz", "a;b", "k=%"} {
-		s.want(400, "InvalidArgument", "PUT", "/abc/k", strings.Repeat("large", 2000), "x-amz-tagging", header)
-		s.want(400, "InvalidArgument", "POST", "/abc/k?uploads", "", "x-amz-tagging", header)
-		s.want(400, "InvalidArgument", "PUT", "/abc/copy", "", "x-amz-copy-source", "/abc/k", "x-amz-tagging", header)
-	}
-	for _, doc := range []string{
-		"", "x", "<Tagging>", "<Tagging/>", "<Tagging></Tagging>", "<Other><TagSet/></Other>", "<Tagging><TagSet>",
-		"<Tagging><TagSet/><TagSet/></Tagging>", "<Tagging><TagSet><Other/></TagSet></Tagging>",
-		"<Tagging><TagSet><Tag/></TagSet></Tagging>", "<Tagging><TagSet><Tag><Key>a</Key></Tag></TagSet></Tagging>",
-		"<Tagging><TagSet><Tag><Key>a</Key><Key>b</Key><Value/></Tag></TagSet></Tagging>",
-		"<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value><Other/></Tag></TagSet></Tagging>",
-		"<Tagging><TagSet><Tag><Key><a/></Key><Value>b</Value></Tag></TagSet></Tagging>",
-	} {
-		s.want(400, "MalformedXML", "PUT", "/abc/k?tagging", doc)
+	for code, headers := range refusedTagHeaders() {
+		for _, header := range headers {
+			s.want(400, code, "PUT", "/abc/k", strings.Repeat("large", 2000), "x-amz-tagging", header)
+			s.want(400, code, "POST", "/abc/k?uploads", "", "x-amz-tagging", header)
+			s.want(400, code, "PUT", "/abc/copy", "", "x-amz-copy-source", "/abc/k", "x-amz-tagging", header)
+		}
 	}
 	s.want(400, "EntityTooLarge", "PUT", "/abc/k?tagging", tagging("k", strings.Repeat("v", 64<<10)))
 	s.want(400, "BadDigest", "PUT", "/abc/k?tagging", tagging(), "Content-MD5", b64(make([]byte, 16)))
 	s.wantTags("/abc/k", "stays", "so")
 	require.Equal(t, count, files(t, dir), "nothing was stored")
-	s.want(200, "", "PUT", "/abc/k?tagging", tagging(most(10)...))
-	s.wantTags("/abc/k", most(10)...)
+	s.want(200, "", "PUT", "/abc/k?tagging", tagging(manyTags(10)...))
+	s.wantTags("/abc/k", manyTags(10)...)
 	long := []string{strings.Repeat("ü", 128), strings.Repeat("𝔸", 256)}
 	s.want(200, "", "PUT", "/abc/k?tagging", tagging(long...))
 	s.wantTags("/abc/k", long...)

@@ -35,9 +35,11 @@ func TestATurnThatIsNotHad(t *testing.T) {
 	r := newRequests(10, minMemory, 4)
 	require.True(t, r.turns.TryAcquire(4))
 	m := held{of: r, mine: r.enter(asker{})}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	require.ErrorIs(t, m.takeTurn(ctx), context.Canceled)
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, m.takeTurn(ctx), context.DeadlineExceeded)
+	})
 	require.True(t, m.mine.turns.TryAcquire(3))
 	m.mine.turns.Release(3)
 	m.endTurn()

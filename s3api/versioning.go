@@ -43,7 +43,7 @@ func (h *Handler) putBucketVersioning(x *exchange) error {
 	if refusal != nil {
 		return refusal
 	}
-	return x.done(http.StatusOK, h.o.Objects.SetStatus(x.ctx(), x.bucket, status))
+	return h.o.Objects.SetStatus(x.ctx(), x.bucket, status)
 }
 
 func parseVersioning(doc []byte) (status objects.Status, refusal *Error) {

@@ -68,6 +68,13 @@ func (v *versioned) tell(x *exchange, i *objects.Info) {
 	}
 }
 
+// tellNew is tell of a version that the request has made. S3 names it only where versions are kept now.
+func (v *versioned) tellNew(x *exchange, i *objects.Info) {
+	if v.status == objects.Enabled {
+		v.tell(x, i)
+	}
+}
+
 // named returns the version that a request names; Latest without a name. It fails with
 // listing.ErrNotFound where there is no null version.
 func (v *versioned) named(ctx context.Context, key string, q url.Values) (objects.ID, error) {
@@ -190,32 +197,34 @@ func (h *Handler) putVersion(x *exchange, in *versioned, c writeCondition) error
 	}
 	m.Size, m.Sums = size, sums
 	var i objects.Info
-	err := h.change(x, x.key, c, func(Bucket) (err error) {
+	err := h.change(x, in, x.key, c, func(Bucket) (err error) {
 		i, err = in.Put(x.ctx(), []byte(x.key), from, m)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	in.tell(x, &i)
+	in.tellNew(x, &i)
 	in.tellExpiry(x, &i)
 	x.tellSums(i.Sums, i.Sums)
 	x.w.Header().Set("ETag", quoted(i.ETag))
-	return x.done(http.StatusOK, nil)
+	return nil
 }
 
 // intake returns the body of a request, of any size, with its length, or -1, and the checksums that come with it,
 // which are complete once the body is. It has one by the algorithm that is named; others may not come then. A small
 // body is read before the work begins.
-func (h *Handler) intake(x *exchange, algorithm string) (io.Reader, int64, []objects.Pair, *Error) {
+func (h *Handler) intake(x *exchange, algorithm string) (
+	from io.Reader, size int64, sums []objects.Pair, refusal *Error,
+) {
 	b, refusal := h.open(x, maxObjectBytes, func(n int64) int64 { return min(n, streamBytes) })
 	if refusal != nil {
-		return nil, 0, nil, refusal
+		return from, size, sums, refusal
 	}
 	if refusal := b.sumBy(algorithm); refusal != nil {
-		return nil, 0, nil, refusal
+		return from, size, sums, refusal
 	}
-	sums := b.sums()
+	sums = b.sums()
 	if b.length < 0 || b.length > streamBytes {
 		h.beginStream(x)
 		return &arriving{body: b, x: x, sums: sums}, b.length, sums, nil
@@ -225,7 +234,7 @@ func (h *Handler) intake(x *exchange, algorithm string) (io.Reader, int64, []obj
 		refusal = h.begin(x)
 	}
 	if refusal != nil {
-		return nil, 0, nil, refusal
+		return from, size, sums, refusal
 	}
 	b.fill(sums)
 	return bytes.NewReader(data), int64(len(data)), sums, nil
@@ -471,7 +480,7 @@ func (h *Handler) remove(x *exchange, in *versioned, key string, c writeConditio
 	}
 	if version == nil {
 		var i objects.Info
-		err := h.change(x, key, c, func(Bucket) (err error) {
+		err := h.change(x, in, key, c, func(Bucket) (err error) {
 			i, err = in.Delete(x.ctx(), []byte(key))
 			return err
 		})
@@ -481,7 +490,7 @@ func (h *Handler) remove(x *exchange, in *versioned, key string, c writeConditio
 		return removed{versionText(&i), true, true}, nil
 	}
 	var i objects.Info
-	err := h.change(x, key, c, func(Bucket) error {
+	err := h.change(x, in, key, c, func(Bucket) error {
 		id, err := in.parse(x.ctx(), key, *version)
 		if err == nil {
 			i, err = in.DeleteVersion(x.ctx(), []byte(key), id)

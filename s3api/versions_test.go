@@ -111,6 +111,10 @@ func TestVersionsAgainstAModel(t *testing.T) {
 			case 1, 2, 3, 4:
 				body := fmt.Sprint(i, strings.Repeat("x", rnd.IntN(3)*4000))
 				id := s.want(200, "", "PUT", uri, body).header.Get("x-amz-version-id")
+				if k.status == "Suspended" {
+					require.Empty(s.t, id)
+					id = "null"
+				}
 				s.checkID(k, id)
 				k.add(key, keptVersion{id, body, false})
 			case 5, 6:

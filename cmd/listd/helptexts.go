@@ -27,7 +27,10 @@ var help = kong.Vars{
 	"load_cuts_file":    "With --create: begin with these cuts, one key per line, ascending, UTF-8 with \\xNN escapes.",
 	"load_progress":     "auto, bar, plain (a line now and then) or none. auto is bar on a terminal.",
 	"ls_format":         "text: keys with escapes; json: an object per line; null: raw keys, each ended by a NUL.",
-	"rm_progress":       "With --prefix: bar, plain, none, or auto: a bar on a terminal.",
+	"rm_recursive":      "Delete all keys that begin with each KEY; without KEY all keys of the bucket.",
+	"purge_dry_run":     "Count what would be deleted, and delete nothing. It reads all of it.",
+	"purge_concurrency": "Concurrent requests where keys are deleted one by one.",
+	"purge_progress":    "bar, plain, none, or auto: a bar on a terminal.",
 	"rebalance_rebalance": "" +
 		"On Cassandra: who moves ranges. here: this server stands by for it; elsewhere: never this one, for " +
 		"instance because rebalancer run does. With --counter its writes are counted in any case.",

@@ -296,9 +296,12 @@ func TestBucketCommands(t *testing.T) {
 	ok(t, "", "bucket", "create", "abc", "--server", server, "--cuts-file", cuts)
 	ok(t, "", "bucket", "create", "abd", "--server", server)
 	require.Equal(t, "abc\nabd\n", ok(t, "", "bucket", "list", "--server", server))
-	o := listd(t, "", "bucket", "create", "abc", "--server", server)
-	require.Equal(t, exitFailed, o.code)
-	require.Contains(t, o.err, "BucketAlreadyOwnedByYou")
+	ok(t, "", "bucket", "create", "abc", "--server", server)
+	for _, asks := range [][]string{{"--plain"}, {"--cuts-file", cuts}} {
+		o := listd(t, "", append([]string{"bucket", "create", "abc", "--server", server}, asks...)...)
+		require.Equal(t, exitFailed, o.code)
+		require.Contains(t, o.err, "BucketAlreadyOwnedByYou")
+	}
 	ok(t, "k\n", "load", "abc", "--server", server)
 	require.Contains(t, listd(t, "", "bucket", "delete", "abc", "--server", server).err, "BucketNotEmpty")
 	ok(t, "", "bucket", "delete", "abd", "--server", server)

@@ -1,20 +1,14 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"context"
-	"encoding/xml"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"os"
-	"strings"
-	"sync/atomic"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/s3api/sigv4"
@@ -138,94 +132,75 @@ func (c *cpCmd) Run(ctx context.Context) error {
 
 type rmCmd struct {
 	serverFlags `group:"Server:"`
-	Prefix      *keytext.Key  `help:"Delete all keys that begin with this; empty: all of the bucket."`
-	Yes         bool          `short:"y" env:"-" help:"With --prefix: do not ask."`
-	Concurrency int           `default:"128" help:"Concurrent requests."`
-	Progress    string        `default:"auto" enum:"auto,bar,plain,none" help:"${rm_progress=}"`
+	Recursive   bool         `short:"r" env:"-" help:"${rm_recursive=}"`
+	Prefix      *keytext.Key `help:"Short for --recursive with one KEY; empty: all keys of the bucket."`
+	purgeFlags  `group:"With --recursive:"`
 	Bucket      string        `arg:"" help:"Name of the bucket."`
 	Keys        []keytext.Key `arg:"" optional:"" name:"key" help:"Keys to delete."`
 }
 
 func (*rmCmd) Help() string {
-	return `Deletes keys, or all keys with a prefix. A key that does not exist is no error. What is put
-while a prefix is deleted may stay.
+	return `Deletes keys, or with --recursive all keys that begin with them. A key that does not exist is no
+error. What is put while a prefix is deleted may stay, or be deleted.
+
+Keys of a plain bucket are deleted by ranges: that takes a time by the size of its map, some
+milliseconds for each range, however many keys there are. They are not counted. In a bucket of objects each
+key is deleted by itself; with versions enabled that makes delete markers. An
+interrupted command may be repeated.
 
 Examples:
 
   listd rm files docs/a.txt docs/b.txt
-  listd rm files --prefix docs/ --yes`
+  listd rm files docs/ --recursive --dry-run
+  listd rm files docs/2022/ docs/2023/ --recursive --yes
+  listd rm files --recursive`
 }
 
 func (c *rmCmd) Run(ctx context.Context, std stdio) error {
+	prefixes := c.Keys
 	switch {
-	case (c.Prefix == nil) == (len(c.Keys) == 0):
-		return daemon.UsageError("give keys, or --prefix for all keys that begin with it")
-	case c.Concurrency < 1 || c.Concurrency > 4096:
-		return daemon.UsageError("--concurrency is 1 to 4096, not %d", c.Concurrency)
+	case c.Prefix != nil && len(c.Keys) > 0:
+		return daemon.UsageError("give --prefix, or keys and --recursive, not both")
+	case c.Prefix != nil:
+		prefixes, c.Recursive = []keytext.Key{*c.Prefix}, true
+	case !c.Recursive && len(c.Keys) == 0:
+		return daemon.UsageError("give keys, or --recursive (--prefix) to delete all keys that begin with one")
+	case !c.Recursive && c.DryRun:
+		return daemon.UsageError("--dry-run is for --recursive")
+	case len(c.Keys) == 0:
+		prefixes = []keytext.Key{nil}
 	}
-	r, err := c.connect(c.Concurrency)
+	if err := c.check(); err != nil {
+		return err
+	}
+	p, err := c.purge(c.Bucket, &c.serverFlags)
 	if err != nil {
 		return err
 	}
-	if c.Prefix == nil {
+	if !c.Recursive {
 		for _, key := range c.Keys {
-			if err := c.remove(ctx, r, key); err != nil {
+			if err := p.delete(ctx, key, nil); err != nil {
 				return fmt.Errorf("%s: %w", key, err)
 			}
 		}
-		return nil
-	}
-	if !c.Yes {
-		if !terminal(std.in) {
-			return daemon.UsageError("nobody can be asked here: --yes deletes all the same")
+		if c.Format == "text" {
+			return nil
 		}
-		fmt.Fprintf(std.out, "Delete all keys of %s that begin with %q? [y/N] ", c.Bucket, c.Prefix.String())
-		line, _ := bufio.NewReader(std.in).ReadString('\n') // without an answer: no
-		if yes := strings.ToLower(strings.TrimSpace(line)); yes != "y" && yes != "yes" {
-			return errors.New("nothing was deleted")
+		n := p.n.Load()
+		deleted := &purged{Bucket: keytext.Key(c.Bucket), Prefixes: []keytext.Key{}, Keys: &n, Complete: true}
+		return deleted.print(std, c.Format)
+	}
+	result := &purged{Bucket: keytext.Key(c.Bucket), Prefixes: prefixes, DryRun: c.DryRun}
+	if err := c.ask(std, fmt.Sprintf("Delete all keys of %s%s?", c.Bucket, result.of())); err != nil {
+		return err
+	}
+	end := p.show(std)
+	for _, prefix := range prefixes {
+		if err = p.prefix(ctx, prefix); err != nil {
+			break
 		}
 	}
-	var n atomic.Int64
-	end := showCount(c.Progress, std.err, "deleted", &n, 0)
-	err = c.removeAll(ctx, r, &n)
 	end()
-	fmt.Fprintf(std.out, "deleted %d keys\n", n.Load())
-	return err
-}
-
-var terminal = daemon.Terminal // tests replace it
-
-func (c *rmCmd) remove(ctx context.Context, r *remote, key keytext.Key) error {
-	_, err := r.do(ctx, &call{method: http.MethodDelete, bucket: c.Bucket, key: key})
-	return err
-}
-
-// removeAll deletes page by page.
-func (c *rmCmd) removeAll(ctx context.Context, r *remote, n *atomic.Int64) error {
-	q := (&lsCmd{Prefix: *c.Prefix}).query()
-	for {
-		answer, err := r.do(ctx, &call{method: http.MethodGet, bucket: c.Bucket, query: q})
-		if err != nil {
-			return err
-		}
-		var p listed
-		if err := xml.Unmarshal(answer, &p); err != nil {
-			return fmt.Errorf("the server's page: %w", err)
-		}
-		g, ctx := errgroup.WithContext(ctx)
-		g.SetLimit(c.Concurrency)
-		for _, at := range p.Contents {
-			g.Go(func() error {
-				err := c.remove(ctx, r, keytext.Key(at.Key))
-				if err == nil {
-					n.Add(1)
-				}
-				return err
-			})
-		}
-		if err := g.Wait(); err != nil || !p.IsTruncated {
-			return err
-		}
-		q.Set("continuation-token", p.NextContinuationToken)
-	}
+	result.Keys, result.Complete = p.keys(), err == nil
+	return errors.Join(err, result.print(std, c.Format))
 }

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -48,7 +46,13 @@ func TestObjectCommands(t *testing.T) {
 		{"put abc k --value x value", exitUsage, "not both"},
 		{"put abc k /no/such", exitUsage, "/no/such"},
 		{"cp abc none k", exitFailed, "NoSuchKey"},
-		{"rm abc", exitUsage, "--prefix"},
+		{"rm abc", exitUsage, "--recursive"},
+		{"rm abc k --dry-run", exitUsage, "--recursive"},
+		{"rm abc --recursive", exitUsage, "--yes"},
+		{"rm none --recursive k --dry-run", exitFailed, "NoSuchBucket"},
+		{"bucket delete abc --dry-run", exitUsage, "--purge"},
+		{"bucket delete abc --purge", exitUsage, "--yes"},
+		{"bucket delete none --purge --yes", exitFailed, "NoSuchBucket"},
 		{"rm abc k --prefix k", exitUsage, "--prefix"},
 		{"rm abc --prefix k", exitUsage, "--yes"},
 		{"rm none --prefix k --yes", exitFailed, "NoSuchBucket"},
@@ -65,36 +69,4 @@ func TestObjectCommands(t *testing.T) {
 	o = listd(t, large[:5000], "put", "abc", "large", server)
 	require.Equal(t, exitFailed, o.code)
 	require.Contains(t, o.err, "EntityTooLarge")
-}
-
-// TestPrefixesAreDeleted: over pages, after a question, and despite refused requests.
-func TestPrefixesAreDeleted(t *testing.T) {
-	refuse := 3
-	server := "--server=" + memServer(t, func(h http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.Method == http.MethodDelete && refuse > 0 {
-				refuse--
-				http.Error(w, "not now", http.StatusServiceUnavailable)
-				return
-			}
-			h.ServeHTTP(w, r)
-		})
-	})
-	var keys strings.Builder
-	for i := range 2500 {
-		fmt.Fprintf(&keys, "a/%04d\n", i)
-	}
-	keys.WriteString("a\nb\n")
-	ok(t, keys.String(), "load", "abc", "--create", "--progress", "none", server)
-	terminal = func(any) bool { return true }
-	defer func() { terminal = func(any) bool { return false } }()
-	o := listd(t, "no\n", "rm", "abc", "--prefix", "a/", server)
-	require.Equal(t, exitFailed, o.code)
-	require.Contains(t, o.out, `Delete all keys of abc that begin with "a/"? [y/N]`)
-	require.Contains(t, o.err, "nothing was deleted")
-	out := ok(t, "y\n", "rm", "abc", "--prefix", "a/", "--concurrency", "1", "--progress", "none", server)
-	require.Contains(t, out, "deleted 2500 keys\n")
-	require.Equal(t, "a\nb\n", ok(t, "", "ls", "abc", server))
-	require.Contains(t, ok(t, "", "rm", "abc", "--prefix=", "--yes", server), "deleted 2 keys")
-	ok(t, "", "bucket", "delete", "abc", server)
 }

@@ -1,0 +1,81 @@
+package s3api
+
+import (
+	"bytes"
+	"time"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+const (
+	// deleteRangeTime is how long one request deletes ranges of the map, one after the other.
+	deleteRangeTime = 5 * time.Second
+	// deleteRangeMemory is that of a page of entries that are deleted by their keys.
+	deleteRangeMemory = 4 << 20
+)
+
+// deleteRange deletes the keys of a plain bucket from one key up to another, with a prefix. It answers the key from
+// which to go on, unless all is done. A bucket may have more ranges than can be deleted within a request, and the next
+// request may go to another server.
+func (h *Handler) deleteRange(x *exchange) error {
+	if refusal := h.beginWith(x, deleteRangeMemory); refusal != nil {
+		return refusal
+	}
+	l, refusal := parseListQuery(x.query, formV2)
+	if refusal != nil {
+		return refusal
+	}
+	for _, name := range []string{"delimiter", "start-after", "continuation-token", "max-keys", paramReverse} {
+		if x.query.Has(name) { // deleted must not be more than was meant
+			return invalidArgument("%s takes prefix, %s and %s, not %s.", paramDeleteRange, paramFrom, paramTo, name)
+		}
+	}
+	for name, key := range map[string][]byte{"prefix": l.Prefix, paramFrom: l.From, paramTo: l.To} {
+		if len(key) > store.MaxKeyBytes {
+			return invalidArgument("%s has %d bytes: at most %d.", name, len(key), store.MaxKeyBytes)
+		}
+	}
+	in, err := h.objectsOf(x.ctx(), x.bucket)
+	if err != nil {
+		return err
+	}
+	if in != nil {
+		return notImplemented("deletion of ranges in a bucket of objects: delete them one by one, or by a lifecycle rule")
+	}
+	from, to := l.From, l.To
+	if bytes.Compare(from, l.Prefix) < 0 {
+		from = l.Prefix
+	}
+	if end := store.PrefixEnd(l.Prefix); len(end) > 0 && (len(to) == 0 || bytes.Compare(end, to) < 0) {
+		to = end
+	}
+	if len(to) > 0 && bytes.Compare(from, to) >= 0 { // nothing is within both
+		return h.answerDeleteRange(x, &l, nil, h.exists(x))
+	}
+	until := time.Now().Add(min(deleteRangeTime, h.o.RequestTimeout/4))
+	var next []byte
+	remove := func() (err error) {
+		next, err = h.buckets.Bucket(x.bucket).DeleteRangeUntil(x.ctx(), from, to, until)
+		return err
+	}
+	if h.o.SoleWriter {
+		err = h.locked(x, lockPart{ofRanges(x.bucket), lockWhole, lockWhole}, writeCondition{}, remove)
+	} else {
+		err = remove()
+	}
+	return h.answerDeleteRange(x, &l, next, err)
+}
+
+func (h *Handler) answerDeleteRange(x *exchange, l *listQuery, next []byte, err error) error {
+	if err != nil {
+		return err
+	}
+	return x.writeDocument("EvenkeelDeleteRangeResult", func(b *xmlBuffer) {
+		if l.urlEncoded {
+			b.text("EncodingType", "url")
+		}
+		if next != nil {
+			b.key("NextKey", next, l)
+		}
+	})
+}
