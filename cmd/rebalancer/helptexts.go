@@ -54,6 +54,32 @@ var help = kong.Vars{
 	"simulate_progress": "" +
 		"How to show progress of several simulations, on standard error: plain lines, none, or auto: plain " +
 		"lines with --all.",
+	"adopt_cql": "Bring rows of a Cassandra table into a bucket, while the application goes on.",
+	"adopt_partition": "" +
+		"The partitions: each partition column with its value; a range of integers, like 0..15, stands for all of " +
+		"them. Repeatable.",
+	"adopt_key": "" +
+		"Columns of the key: any partition columns, then all clustering columns; - in front turns the order around. " +
+		"Default: the clustering columns as the table has them.",
+	"adopt_value": "" +
+		"Columns of the value: one of text or blob as it is, others as a JSON object; without it values are empty.",
+	"adopt_catch_up": "" +
+		"Compare both sides, and make the bucket like the table: put what is missing or another value, delete what " +
+		"the table has not.",
+	"adopt_verify": "Compare both sides and report what differs, also while the application writes. Changes nothing.",
+	"adopt_back": "" +
+		"The way back after the cut-over: make the table like the bucket, where they differ. With --dry-run only " +
+		"count what differs.",
+	"adopt_form": "" +
+		"A line is a key (plain); a key, a tab and the value (tsv); or an object with key and value (jsonl), where a " +
+		"value that is a text is taken as it is, and others as their JSON.",
+	"adopt_as_of": "The time of all rows, like 2026-11-01T10:00:00Z. Default: when the file was last changed; of " +
+		"standard input: now.",
+	"adopt_temp":     "Where the temporary store is made. Default: the system's folder for temporary files.",
+	"adopt_max_rows": "Most rows of a partition, as the servers have it: a new bucket is cut for two thirds of it.",
+	"adopt_checkpoint": "" +
+		"File for the progress of the copy: the same command goes on there after a crash. Without it a copy " +
+		"begins anew, which does no harm.",
 	"audit_bucket": "Name of the bucket; without it all buckets of objects.",
 	"audit_data":   "Read this data directory, while its listd does not run.",
 	"audit_bodies": "" +

@@ -41,7 +41,7 @@ var layers = [][]string{
 	{"evenkeel", "s3api"},
 	{"rebalance/adminapi", "rebalance/assembly", "s3api/sigv4"},
 	{"rebalance"},
-	{"internal/rebalance/repair", "internal/cleaning"},
+	{"internal/adopt", "internal/rebalance/repair", "internal/cleaning"},
 	{"objects"},
 	{"objects/fileblobs", "objects/internal/tidy", "objects/s3blobs"},
 	{"listing"},

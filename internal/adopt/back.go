@@ -1,0 +1,265 @@
+package adopt
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"iter"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Target is a source that takes rows back from the bucket.
+type Target interface {
+	Source
+	// Home returns the part to which the row of an entry belongs that the target has not, or why there is none.
+	Home(key []byte) (part int, why Refusal)
+	// Takes returns why an entry can't be a row, if so.
+	Takes(key, value []byte) Refusal
+	// Write writes rows of a part at their timestamps, or deletes those without a value (nil). It is not atomic.
+	Write(ctx context.Context, part int, rows []store.Row) error
+}
+
+// Refusals of entries on the way back.
+const (
+	NoRow    Refusal = "no row of the given partitions can have this key"
+	NoHome   Refusal = "it is new, and only the application knows which of the partitions has its row"
+	NoValues Refusal = "its value does not fit the columns"
+)
+
+// clockSlack is how far the clocks of the application may be behind the common time, so that what it writes to the
+// target after a row was read still wins over the row.
+const clockSlack = time.Second
+
+// Back makes the target, which is the source of the options, like the bucket. Only the application's clocks order what
+// it writes to the target. So each page of the bucket begins with a mark, and rows are written at a time X, somewhat
+// before the mark: whatever the application changes after the page was read is newer than X in the target. A row of the
+// target that is newer than X may have come meanwhile, or from a clock that is ahead: both sides are read again, the
+// target first. The application writes to the bucket first, so what differs then is older in the target, and is written
+// or deleted at the first time that wins over what was seen there. With dry nothing is written.
+func (a *Adoption) Back(ctx context.Context, target Target, dry bool) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(a.o.Parallel)
+	for _, s := range a.o.Spans {
+		b := back{Adoption: a, target: target, dry: dry, changes: map[int][]store.Row{}}
+		g.Go(func() error { return b.span(ctx, s) })
+	}
+	return g.Wait()
+}
+
+// BackCuts returns at most n-1 cuts of about equal distance, for the spans of Back: each is the key of an entry, and of
+// a row that the target may have.
+func BackCuts(ctx context.Context, b *listing.Bucket, target Target, n int) (cuts [][]byte, err error) {
+	points, err := b.SplitPoints(ctx, listing.Query{}, n)
+	if err != nil {
+		return nil, err
+	}
+	for _, point := range points { // which may lie between keys
+		for item, err := range b.All(ctx, listing.Query{From: point, Limit: 1, KeysOnly: true}) {
+			if err != nil {
+				return nil, err
+			}
+			_, why := target.Home(item.Key)
+			if why != NoRow && (len(cuts) == 0 || bytes.Compare(item.Key, cuts[len(cuts)-1]) > 0) {
+				cuts = append(cuts, item.Key)
+			}
+		}
+	}
+	return cuts, nil
+}
+
+// back is the way back of one span.
+type back struct {
+	*Adoption
+	target  Target
+	dry     bool
+	changes map[int][]store.Row // by part
+	held    int                 // bytes of changes
+	found   []suspect
+}
+
+func beforeMark(m listing.Mark) store.Timestamp {
+	return m.At() - store.Timestamp(clockSlack.Microseconds())
+}
+
+func (b *back) span(ctx context.Context, s Span) error {
+	nextRow, stopRows := iter.Pull2(b.merged(ctx, s))
+	defer stopRows()
+	nextItem, stopItems := iter.Pull2(b.items(ctx, s, true))
+	defer stopItems()
+	row, err, isRow := nextRow()
+	item, ierr, _ := nextItem()
+	for {
+		if err != nil || ierr != nil {
+			return cmp.Or(err, ierr)
+		}
+		order := 0
+		switch {
+		case !isRow && item.Item == nil:
+			return cmp.Or(b.flush(ctx), b.settleBack(ctx))
+		case !isRow:
+			order = 1
+		case item.Item == nil:
+			order = -1
+		default:
+			order = bytes.Compare(row.Key, item.Key)
+		}
+		var failed error
+		switch {
+		case order > 0:
+			failed = b.missing(ctx, item)
+		case order < 0:
+			failed = b.extra(ctx, row, item.at)
+		case row.Refused == "" && b.o.Source.Same(row.Value, item.Value):
+		default:
+			failed = b.differs(ctx, row, item.Key, item.Value, item.at)
+		}
+		if failed != nil {
+			return failed
+		}
+		if order <= 0 {
+			row, err, isRow = nextRow()
+		}
+		if order >= 0 {
+			item, ierr, _ = nextItem()
+		}
+	}
+}
+
+func (b *back) refuse(key []byte, why Refusal) {
+	b.counts.Refused.Add(1)
+	b.report(key, string(why))
+}
+
+// missing is an entry that the target has not.
+func (b *back) missing(ctx context.Context, item paged) error {
+	part, why := b.target.Home(item.Key)
+	if why == "" {
+		why = b.target.Takes(item.Key, item.Value)
+	}
+	if why != "" {
+		b.refuse(item.Key, why)
+		return nil
+	}
+	return b.change(ctx, part, entry(item.Key, item.Value, item.at))
+}
+
+// extra is a row of the target that is not in the bucket. What was never adopted is left alone.
+func (b *back) extra(ctx context.Context, row placed, at store.Timestamp) error {
+	if row.Refused != "" {
+		b.refuse(row.Key, row.Refused)
+		return nil
+	}
+	return b.differs(ctx, row, row.Key, nil, at)
+}
+
+// differs is a row that has another value in the bucket, or (nil) none.
+func (b *back) differs(ctx context.Context, row placed, key, value []byte, at store.Timestamp) error {
+	if value != nil {
+		if why := b.target.Takes(key, value); why != "" {
+			b.refuse(key, why)
+			return nil
+		}
+	}
+	if row.Time < at {
+		return b.change(ctx, row.part, store.Row{Key: key, Value: value, Timestamp: at})
+	}
+	b.found = append(b.found, suspect{key: bytes.Clone(key), part: row.part})
+	if len(b.found) < mostSuspects {
+		return nil
+	}
+	return b.settleBack(ctx)
+}
+
+// change writes a row of the target, now or later.
+func (b *back) change(ctx context.Context, part int, row store.Row) error {
+	b.counts.Different.Add(1)
+	if row.Value == nil {
+		b.counts.Deleted.Add(1)
+	} else {
+		b.counts.Put.Add(1)
+	}
+	if b.dry {
+		return nil
+	}
+	b.changes[part] = append(b.changes[part], row)
+	b.held += len(row.Key) + len(row.Value)
+	if len(b.changes[part]) < backRows && b.held < backBytes {
+		return nil
+	}
+	return b.flush(ctx)
+}
+
+// A batch of the target has at most so many rows, and about so many bytes.
+const (
+	backRows  = 200
+	backBytes = 32 << 10
+)
+
+func (b *back) flush(ctx context.Context) error {
+	for part, rows := range b.changes {
+		if err := b.write(ctx, part, rows); err != nil {
+			return err
+		}
+		delete(b.changes, part)
+	}
+	b.held = 0
+	return nil
+}
+
+// write writes rows, and finds those that the target does not take.
+func (b *back) write(ctx context.Context, part int, rows []store.Row) error {
+	err := b.patiently(ctx, func() error { return b.target.Write(ctx, part, rows) })
+	if store.KindOf(err) != store.InvalidArgument {
+		return err
+	}
+	if len(rows) == 1 && rows[0].Value != nil {
+		b.counts.Different.Add(-1)
+		b.counts.Put.Add(-1)
+		b.refuse(rows[0].Key, NoValues+": "+Refusal(err.Error()))
+		return nil
+	}
+	if len(rows) == 1 {
+		return err
+	}
+	return cmp.Or(b.write(ctx, part, rows[:len(rows)/2]), b.write(ctx, part, rows[len(rows)/2:]))
+}
+
+// settleBack reads suspects again, in the target first, and writes what still differs.
+func (b *back) settleBack(ctx context.Context) error {
+	found := b.found
+	if b.found = nil; len(found) == 0 {
+		return nil
+	}
+	var all []both
+	var at store.Timestamp
+	err := b.patiently(ctx, func() error {
+		m, err := b.o.Bucket.Mark(ctx)
+		if err == nil {
+			at = beforeMark(m)
+			all, err = b.readBoth(ctx, found, thereFirst)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		row, key := &all[i], found[i].key
+		if !row.isThere && !row.isHere || row.isThere && row.isHere && b.o.Source.Same(row.here.Value, row.there.Value) {
+			continue
+		}
+		change := store.Row{Key: key, Timestamp: max(at, row.there.Time)} // at a tie a deletion wins
+		if row.isHere {
+			change = entry(key, row.here.Value, max(at, row.there.Time+1))
+		}
+		if err := b.change(ctx, found[i].part, change); err != nil {
+			return err
+		}
+	}
+	return b.flush(ctx)
+}

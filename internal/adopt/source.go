@@ -1,0 +1,196 @@
+package adopt
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/cassandrastore"
+	"github.com/evenkeel/evenkeel/store/keytext"
+)
+
+// Source is what is adopted: one or more parts, each a sorted stream. It is used by several goroutines at a time.
+type Source interface {
+	Parts() int
+	// Page reads at most limit rows of a part within a span, in ascending order of keys; fewer are the last ones.
+	// Without values only keys are set.
+	Page(ctx context.Context, part int, s Span, limit int, values bool) ([]Row, error)
+	// Get reads the row of a key in a part, if it is there.
+	Get(ctx context.Context, part int, key []byte) (Row, bool, error)
+	// Same reports whether two values are the same to the source.
+	Same(a, b []byte) bool
+}
+
+// Row is a row of a source.
+type Row struct {
+	Key, Value []byte
+	// Time of the write in the source; 0: not known.
+	Time store.Timestamp
+	// Refused says why the row can't be adopted, if so.
+	Refused Refusal
+}
+
+// Refusal is why a row is not adopted.
+type Refusal string
+
+// The refusals.
+const (
+	Expires  Refusal = "it has a TTL, and entries do not expire"
+	BadKey   Refusal = "its key is empty or too long"
+	BadValue Refusal = "its value is too long"
+)
+
+// Span is an interval of keys: From <= key < To, without From itself if After is set. nil is no bound; From, if not
+// nil, and To are keys of rows.
+type Span struct {
+	From, To []byte
+	After    bool
+}
+
+// table is rows of a Cassandra table.
+type table struct {
+	m          *Mapping
+	partitions [][][]byte
+	prefixes   [][]byte
+	t          *cassandrastore.Table
+	mostValue  int
+}
+
+// FromTable returns partitions of a table. Values have at most mostValue bytes.
+func FromTable(t *cassandrastore.Table, m *Mapping, partitions [][][]byte, mostValue int) (Target, error) {
+	s := &table{m: m, partitions: partitions, t: t, mostValue: mostValue}
+	for _, p := range partitions {
+		prefix, err := m.prefix(p)
+		if err != nil {
+			return nil, err
+		}
+		s.prefixes = append(s.prefixes, prefix)
+	}
+	return s, nil
+}
+
+func (t *table) Parts() int { return len(t.partitions) }
+
+func (t *table) query(part, limit int, values bool) cassandrastore.TableQuery {
+	q := cassandrastore.TableQuery{
+		Partition: t.partitions[part], Desc: t.m.desc, TableDesc: t.m.tableDesc, AsJSON: t.m.json, Limit: limit,
+	}
+	if values {
+		q.Values = t.m.values
+	}
+	return q
+}
+
+func (t *table) Page(ctx context.Context, part int, s Span, limit int, values bool) ([]Row, error) {
+	q, prefix := t.query(part, limit, values), t.prefixes[part]
+	// bound returns the clustering columns of a bound; side says where keys of another partition lie.
+	var err error
+	bound := func(key []byte) (columns [][]byte, side int) {
+		if key == nil {
+			return nil, 0
+		}
+		if !bytes.HasPrefix(key, prefix) {
+			return nil, bytes.Compare(key, prefix)
+		}
+		columns, ok := t.m.Clustering(t.partitions[part], key)
+		if !ok { // no bound would take its place
+			err = store.Errorf(store.InvalidArgument, "the bound %s is no key of a row", keytext.Key(key))
+		}
+		return columns, 0
+	}
+	var side int
+	if q.From, side = bound(s.From); side > 0 {
+		return nil, nil
+	}
+	if q.To, side = bound(s.To); side < 0 {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	q.FromExclusive = s.After
+	return t.rows(ctx, part, q)
+}
+
+func (t *table) rows(ctx context.Context, part int, q cassandrastore.TableQuery) ([]Row, error) {
+	got, err := t.t.Read(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	rows := make([]Row, len(got))
+	for i := range got {
+		from, to := &got[i], &rows[i]
+		if to.Key, err = t.m.Key(t.partitions[part], from.Clustering); err != nil {
+			return nil, err
+		}
+		to.Value, to.Time = t.m.Value(from.Values), from.WriteTime
+		switch {
+		case from.Expires:
+			to.Refused = Expires
+		case store.CheckKey(to.Key) != nil:
+			to.Refused = BadKey
+		case len(to.Value) > t.mostValue:
+			to.Refused = BadValue
+		}
+	}
+	return rows, nil
+}
+
+func (t *table) Get(ctx context.Context, part int, key []byte) (Row, bool, error) {
+	columns, ok := t.m.Clustering(t.partitions[part], key)
+	if !ok {
+		return Row{}, false, nil
+	}
+	q := t.query(part, 1, true)
+	q.From = columns
+	rows, err := t.rows(ctx, part, q)
+	if err != nil || len(rows) == 0 || !bytes.Equal(rows[0].Key, key) {
+		return Row{}, false, err
+	}
+	return rows[0], true, nil
+}
+
+func (t *table) Same(a, b []byte) bool { return t.m.same(a, b) }
+
+func (t *table) Home(key []byte) (part int, why Refusal) {
+	part, why = -1, NoRow
+	for i, prefix := range t.prefixes {
+		if !bytes.HasPrefix(key, prefix) {
+			continue
+		}
+		if _, ok := t.m.Clustering(t.partitions[i], key); !ok {
+			continue
+		}
+		if part >= 0 {
+			return -1, NoHome
+		}
+		part, why = i, ""
+	}
+	return part, why
+}
+
+func (t *table) Takes(_, value []byte) Refusal {
+	if _, err := t.m.columnsOf(value); err != nil {
+		return NoValues + ": " + Refusal(err.Error())
+	}
+	return ""
+}
+
+func (t *table) Write(ctx context.Context, part int, rows []store.Row) error {
+	changes := make([]cassandrastore.TableChange, len(rows))
+	for i := range rows {
+		c := &changes[i]
+		c.At, c.Delete = rows[i].Timestamp, rows[i].Value == nil
+		var ok bool
+		if c.Clustering, ok = t.m.Clustering(t.partitions[part], rows[i].Key); !ok {
+			return store.Errorf(store.InvalidArgument, "%s is no key of a row", keytext.Key(rows[i].Key))
+		}
+		if !c.Delete {
+			var err error
+			if c.Values, err = t.m.columnsOf(rows[i].Value); err != nil {
+				return store.Errorf(store.InvalidArgument, "%w", err)
+			}
+		}
+	}
+	return t.t.Write(ctx, t.partitions[part], t.m.values, t.m.json, changes)
+}
