@@ -25,7 +25,7 @@ WITH_PROGRAMS = EVENKEEL_TEST_PROGRAMS=$(PROGRAMS)
 # nodes miss their own time limits. What takes longest comes first.
 WITH_NODE = ./internal/test/e2e/oncassandra ./store/cassandrastore ./cmd/rebalancer \
 	$(addprefix ./internal/test/e2e/,livemoves moverkilled growing versions)
-WITHOUT_NODE = $(shell $(GO) list ./... | grep -v -e /evenkeel/partmap$$ -e /policysim -e /rebalance/plan \
+WITHOUT_NODE = $(shell $(GO) list ./... ./examples/metrics | grep -v -e /evenkeel/partmap$$ -e /policysim -e /rebalance/plan \
 	-e /rebalance/move$$ -e /forecast -e /store/cassandrastore -e /cmd/rebalancer -e /oncassandra -e /livemoves \
 	-e /moverkilled -e /growing -e /e2e/versions -e /e2e/attacks)
 # Hostile clients take all processors that there are, and the time of an honest one is

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"time"
+
+	"github.com/evenkeel/evenkeel/keys"
+	"github.com/evenkeel/evenkeel/listing"
+)
+
+// Sample is a value of a series at a time, in whole microseconds, UTC.
+type Sample struct {
+	Series string    `parquet:"series,dict"`
+	At     time.Time `parquet:"at,timestamp(microsecond)"`
+	Value  float64   `parquet:"value"`
+}
+
+// Slice is a day, by its number since 1970, in UTC: what is exported and dropped as one.
+type Slice int64
+
+// sliceOf returns the slice of a time.
+func sliceOf(at time.Time) Slice {
+	begin := at.UTC().Truncate(24 * time.Hour) // days since year 1 begin when those since 1970 do
+	return Slice(begin.Unix() / (24 * 3600))
+}
+
+// Begin returns the first moment of a slice; its end is the next one's.
+func (s Slice) Begin() time.Time { return time.Unix(int64(s)*24*3600, 0).UTC() }
+
+// late is how long after its end a slice takes samples.
+const late = time.Hour
+
+// ErrTooLate means that a sample's slice takes no more samples, as it may be exported.
+var ErrTooLate = errors.New("the sample's day has ended too long ago")
+
+// Metrics keeps samples in one bucket. A sample's key is its slice, its series and its time:
+// so a slice is one stretch of keys, and within it a series is one. Methods are safe for
+// concurrent use.
+type Metrics struct{ samples *listing.Bucket }
+
+// NewMetrics keeps samples in the bucket "samples", which is made if there is none.
+func NewMetrics(ctx context.Context, c *listing.Client) (*Metrics, error) {
+	if err := c.CreateBucket(ctx, "samples"); err != nil && !errors.Is(err, listing.ErrBucketExists) {
+		return nil, err
+	}
+	return &Metrics{samples: c.Bucket("samples")}, nil
+}
+
+// Add stores samples, in place of earlier ones of the same series and time. It fails with
+// ErrTooLate, and stores none, where a slice has ended more than an hour before now.
+func (m *Metrics) Add(ctx context.Context, now time.Time, samples ...Sample) error {
+	entries := make([]listing.Entry, len(samples))
+	for i, s := range samples {
+		slice := sliceOf(s.At)
+		if end := (slice + 1).Begin(); !now.Before(end.Add(late)) {
+			return fmt.Errorf("%s at %v: %w", s.Series, s.At, ErrTooLate)
+		}
+		entries[i] = listing.Entry{Key: key(slice, s.Series, s.At), Value: keys.BigEndian(math.Float64bits(s.Value))}
+	}
+	return m.samples.PutBatch(ctx, entries)
+}
+
+// Scan reads the samples of a series with from <= time < to, in their order. It costs two
+// reads per slice, or more where there are many samples.
+func (m *Metrics) Scan(ctx context.Context, series string, from, to time.Time) iter.Seq2[Sample, error] {
+	return func(yield func(Sample, error) bool) {
+		last := sliceOf(to.Add(-time.Microsecond))
+		for slice, err := range m.slices(ctx, sliceOf(from), last) {
+			if err != nil {
+				yield(Sample{}, err)
+				return
+			}
+			q := listing.Query{From: key(slice, series, from), To: key(slice, series, to)}
+			for s, err := range m.read(ctx, q) {
+				if !yield(s, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Retain exports slices that ended longer than keep before now to the archive, each with all
+// its series, and drops them. It may be interrupted and repeated: a slice is dropped only
+// once the archive has it. Only one Retain may be under way at a time. It returns how many
+// slices were dropped.
+func (m *Metrics) Retain(ctx context.Context, now time.Time, keep time.Duration, a Archive) (dropped int, err error) {
+	// What was added before the slice was closed has arrived by then, or has failed.
+	if keep < 2*late {
+		return 0, fmt.Errorf("%v is too short to keep samples: at least %v", keep, 2*late)
+	}
+	last := sliceOf(now.Add(-keep)) - 1
+	for slice, err := range m.slices(ctx, math.MinInt32, last) {
+		if err != nil {
+			return dropped, err
+		}
+		if err := m.retire(ctx, slice, a); err != nil {
+			return dropped, fmt.Errorf("the samples of %s: %w", slice.Begin().Format(time.DateOnly), err)
+		}
+		dropped++
+	}
+	return dropped, nil
+}
+
+func (m *Metrics) retire(ctx context.Context, slice Slice, a Archive) error {
+	// If the archive has it, an earlier call was interrupted while it dropped the slice, and
+	// perhaps only a part of that is left.
+	kept, err := a.Has(slice)
+	if err != nil {
+		return err
+	}
+	if !kept {
+		if err := a.Keep(slice, m.read(ctx, listing.Query{Prefix: prefix(slice)})); err != nil {
+			return err
+		}
+	}
+	left := m.read(ctx, listing.Query{Prefix: prefix(slice)})
+	if err := lacks(a.Read(slice), left); err != nil {
+		return err
+	}
+	return m.drop(ctx, slice)
+}
+
+// lacks fails unless the samples of a file include all that are left. Both are in order of
+// series and time.
+func lacks(file, left iter.Seq2[Sample, error]) error {
+	next, stop := iter.Pull2(file)
+	defer stop()
+	for s, err := range left {
+		if err != nil {
+			return err
+		}
+		for {
+			kept, err, more := next()
+			if err != nil {
+				return err
+			}
+			if !more {
+				return fmt.Errorf("the file lacks a sample of %s at %v, so nothing is dropped", s.Series, s.At)
+			}
+			if kept.Series == s.Series && kept.At.Equal(s.At) &&
+				math.Float64bits(kept.Value) == math.Float64bits(s.Value) {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// drop deletes a slice: all its keys, and no others, begin with it, and nobody adds to it any more.
+func (m *Metrics) drop(ctx context.Context, slice Slice) error {
+	return m.samples.DeletePrefix(ctx, prefix(slice))
+}
+
+// slices finds the slices from first to last that have samples: from one it jumps to the next.
+func (m *Metrics) slices(ctx context.Context, first, last Slice) iter.Seq2[Slice, error] {
+	return func(yield func(Slice, error) bool) {
+		for next := first; next <= last; {
+			found := false
+			for s, err := range m.read(ctx, listing.Query{From: prefix(next), To: prefix(last + 1), Limit: 1}) {
+				if err != nil {
+					yield(0, err)
+					return
+				}
+				found, next = true, sliceOf(s.At)
+			}
+			if !found || !yield(next, nil) {
+				return
+			}
+			next++
+		}
+	}
+}
+
+func (m *Metrics) read(ctx context.Context, q listing.Query) iter.Seq2[Sample, error] {
+	return func(yield func(Sample, error) bool) {
+		for item, err := range m.samples.All(ctx, q) {
+			if err != nil {
+				yield(Sample{}, err)
+				return
+			}
+			r := keys.Read(item.Key)
+			slice := Slice(r.Int())
+			s := Sample{Series: r.String(), At: r.Time().UTC()}
+			err := r.End()
+			if err == nil && slice != sliceOf(s.At) {
+				err = errors.New("its time is not in its slice")
+			}
+			bits, bad := keys.FromBigEndian(item.Value)
+			if err := errors.Join(err, bad); err != nil {
+				yield(Sample{}, fmt.Errorf("the bucket has an entry that is no sample: %q: %w", item.Key, err))
+				return
+			}
+			s.Value = math.Float64frombits(bits)
+			if !yield(s, nil) {
+				return
+			}
+		}
+	}
+}
+
+func prefix(s Slice) []byte { return keys.Of(keys.Int(int64(s))) }
+
+func key(s Slice, series string, at time.Time) []byte {
+	return keys.Of(keys.Int(int64(s)), keys.String(series), keys.Time(at))
+}
