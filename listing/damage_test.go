@@ -16,6 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
 	"github.com/evenkeel/evenkeel/store/record"
@@ -228,6 +229,57 @@ func TestLeasesThatEndUnderAPage(t *testing.T) {
 			require.Len(t, page.Items, 45)
 			if at == 0 {
 				most = calls.Load()
+			}
+		}
+	})
+}
+
+// lapsing is a store in which rows are removed as soon as the leases of readers allow it: reads that take longer than a
+// lease find nothing. Of the reads one takes a little longer than a lease, and the next one ends a little later.
+type lapsing struct {
+	store.Store
+	calls, at atomic.Int64
+}
+
+func (s *lapsing) Slice(
+	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
+) (store.Page, error) {
+	begun := time.Now() // of a bubble
+	page, err := s.Store.Slice(ctx, p, b, o)
+	took := time.Millisecond
+	if late := s.calls.Add(1) - s.at.Load(); late == 0 || late == 1 {
+		took += mapclient.DefaultLease * time.Duration(10+late) / 10
+	}
+	time.Sleep(took)
+	if time.Since(begun) > mapclient.DefaultLease {
+		return store.Page{}, nil
+	}
+	return page, err
+}
+
+// TestReadsAheadThatOutlastTheirLease are repeated under the next one, also if that begins before they end.
+func TestReadsAheadThatOutlastTheirLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &lapsing{Store: memstore.New()}
+		c := leased(t, s, s, listing.Options{RowsPerRead: 8, ReadAhead: 8, ReadAheadAfter: 2})
+		require.NoError(t, c.CreateBucket(t.Context(), "b"))
+		var entries []listing.Entry
+		for _, k := range folders(50, counted, each(20)) {
+			entries = append(entries, listing.Entry{Key: []byte(k)})
+		}
+		b := c.Bucket("b")
+		require.NoError(t, b.PutBatch(t.Context(), entries))
+		for at, most := int64(-1), int64(0); at <= most; at++ {
+			s.calls.Store(0)
+			s.at.Store(at)
+			page, err := b.List(t.Context(), listing.Query{Delimiter: []byte("/"), Limit: 45})
+			require.NoError(t, err)
+			require.Len(t, page.Items, 45)
+			for i, item := range page.Items {
+				require.Equal(t, counted(i)+"/", string(item.Key), "reads %d and %d are late", at, at+1)
+			}
+			if at < 0 {
+				most = s.calls.Load()
 			}
 		}
 	})

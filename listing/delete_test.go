@@ -19,10 +19,17 @@ import (
 // patient ends a context after so many reads of rows.
 type patient struct {
 	store.Store
-	left atomic.Int64
-	end  context.CancelFunc
-	all  atomic.Int64
-	slow time.Duration // each read takes so long
+	left       atomic.Int64
+	end        context.CancelFunc
+	all, swaps atomic.Int64
+	slow       time.Duration // each read takes so long
+}
+
+func (p *patient) Swap(
+	ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record,
+) error {
+	p.swaps.Add(1)
+	return p.Store.Swap(ctx, t, key, old, next)
 }
 
 func (p *patient) Slice(
@@ -186,8 +193,15 @@ func TestWhatIsWrittenBetweenTwoDeletionsStays(t *testing.T) {
 	}
 }
 
-// TestABucketWithAnEntryIsNotClosed: however many ranges are empty before it.
+// TestABucketWithAnEntryIsNotClosed: however many ranges are empty before it, or after it.
 func TestABucketWithAnEntryIsNotClosed(t *testing.T) {
+	for _, key := range []string{"0", "00001/", "02998"} {
+		s, c := manyRanges(t, 3000)
+		require.NoError(t, c.Bucket("abc").Put(t.Context(), []byte(key), nil))
+		swaps := s.swaps.Load()
+		require.ErrorIs(t, c.DeleteBucket(t.Context(), "abc"), listing.ErrNotEmpty, key)
+		require.Equal(t, swaps, s.swaps.Load(), key)
+	}
 	s, c := manyRanges(t, 3000)
 	b := c.Bucket("abc")
 	require.NoError(t, b.Put(t.Context(), []byte("9"), []byte("v")))
