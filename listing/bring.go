@@ -5,7 +5,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/wait"
 )
@@ -97,7 +96,7 @@ func (b *Bucket) bring(ctx context.Context, m Mark, rows []store.Row) error {
 
 // bringFirst brings as many of the first rows as fit in one batch for one partition: entries, or a deletion.
 func (b *Bucket) bringFirst(ctx context.Context, m Mark, rows []store.Row) (n int, err error) {
-	h, rg, _, err := b.stamped(ctx, rows[0].Key, func(*partmap.Range) (store.Timestamp, error) { return 0, nil })
+	h, rg, err := b.locate(ctx, rows[0].Key)
 	if err != nil {
 		return 0, err
 	}
