@@ -209,17 +209,61 @@ func TestDeleteRangeOfAllLooksAgain(t *testing.T) {
 	require.Empty(t, keysOf(t, w.c.Bucket("b")))
 }
 
-// A bucket that closes during the look loses nothing.
+// A bucket that closes during the look loses nothing, whether entries were found or not.
 func TestDeleteRangeOfABucketThatCloses(t *testing.T) {
-	s, w := newPausing(t, listing.Options{}, 3)
-	s.look = func([]byte) error {
-		s.look = nil
-		w.state(w.id, partmap.Closing)
-		return nil
+	for _, from := range []string{"", "m"} {
+		s, w := newPausing(t, listing.Options{}, 3)
+		s.look = func([]byte) error {
+			s.look = nil
+			w.state(w.id, partmap.Closing)
+			return nil
+		}
+		require.ErrorIs(t, w.c.Bucket("b").DeleteRange(t.Context(), []byte(from), nil), listing.ErrBucketClosing)
+		w.state(w.id, partmap.Open)
+		require.Len(t, keysOf(t, w.c.Bucket("b")), 6)
 	}
-	require.ErrorIs(t, w.c.Bucket("b").DeleteRange(t.Context(), nil, nil), listing.ErrBucketClosing)
-	w.state(w.id, partmap.Open)
-	require.Len(t, keysOf(t, w.c.Bucket("b")), 6)
+}
+
+// DeleteRangeUntil deletes from one range at least, goes on where it stopped, and waits for a move no longer than it
+// may.
+func TestDeleteRangeUntil(t *testing.T) {
+	past := time.Unix(1, 0)
+	inBubble(t, "the time is over", func(t *testing.T) {
+		s, w := newPausing(t, listing.Options{}, 3)
+		b := w.c.Bucket("b")
+		left := []int{6, 3, 0}
+		for i, next := range []string{"m", "n", ""} {
+			from := []string{"", "m", "n"}[i]
+			got, err := b.DeleteRangeUntil(t.Context(), []byte(from), nil, past)
+			require.NoError(t, err)
+			require.Equal(t, next, string(got))
+			require.Equal(t, next == "", got == nil)
+			require.Len(t, keysOf(t, b), left[i])
+		}
+		require.Len(t, s.removed, 2, "the range without entries takes no tombstone")
+	})
+	inBubble(t, "there is time", func(t *testing.T) {
+		_, w := newPausing(t, listing.Options{}, 3)
+		got, err := w.c.Bucket("b").DeleteRangeUntil(t.Context(), nil, nil, time.Now().Add(time.Second))
+		require.NoError(t, err)
+		require.Nil(t, got)
+		require.Empty(t, keysOf(t, w.c.Bucket("b")))
+	})
+	inBubble(t, "a range moves", func(t *testing.T) {
+		_, w := newPausing(t, listing.Options{}, 1500)
+		w.begin("m", "m", "n")
+		begun := time.Now()
+		until := begun.Add(2 * time.Second)
+		got, err := w.c.Bucket("b").DeleteRangeUntil(t.Context(), []byte("l"), nil, until)
+		require.NoError(t, err)
+		require.Equal(t, "m", string(got), "to go on there")
+		require.Equal(t, 2*time.Second, time.Since(begun))
+		_, err = w.c.Bucket("b").DeleteRangeUntil(t.Context(), got, nil, time.Now().Add(time.Second))
+		require.ErrorIs(t, err, store.Unavailable)
+		require.ErrorContains(t, err, "the range of key m moves")
+		require.Equal(t, 3*time.Second, time.Since(begun))
+		require.Len(t, keysOf(t, w.c.Bucket("b")), 1503)
+	})
 }
 
 // Few entries are few, however long their values are.
