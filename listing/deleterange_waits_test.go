@@ -249,6 +249,19 @@ func TestDeleteRangeUntil(t *testing.T) {
 		require.Nil(t, got)
 		require.Empty(t, keysOf(t, w.c.Bucket("b")))
 	})
+	inBubble(t, "the time ends at the second range", func(t *testing.T) {
+		s, w := newPausing(t, listing.Options{}, 3)
+		s.look = func(start []byte) error {
+			if string(start) == "m" {
+				time.Sleep(2 * time.Second)
+			}
+			return nil
+		}
+		got, err := w.c.Bucket("b").DeleteRangeUntil(t.Context(), nil, nil, time.Now().Add(time.Second))
+		require.NoError(t, err)
+		require.Equal(t, "n", string(got))
+		require.Len(t, keysOf(t, w.c.Bucket("b")), 3)
+	})
 	inBubble(t, "a range moves", func(t *testing.T) {
 		_, w := newPausing(t, listing.Options{}, 1500)
 		w.begin("m", "m", "n")

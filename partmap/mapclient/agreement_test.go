@@ -302,3 +302,38 @@ func TestLimitsAreAnnounced(t *testing.T) {
 	_, err = mapclient.AnnouncedLimits(ctx, s)
 	require.ErrorIs(t, err, store.Corrupt)
 }
+
+// TestAgreed: all terms, or the error of whichever can't be read.
+func TestAgreed(t *testing.T) {
+	ctx, s := t.Context(), newHooked()
+	terms, err := mapclient.Agreed(ctx, s)
+	require.NoError(t, err)
+	require.Equal(t, mapclient.Terms{}, terms)
+	want := mapclient.Terms{
+		Lease: time.Minute, ClockSkew: time.Second, Counting: mapclient.InRedis, Limits: mapclient.Limits{MaxRows: 7},
+	}
+	require.NoError(t, mapclient.AgreeOnLease(ctx, s, want.Lease, false))
+	_, err = mapclient.AgreeOnClockSkew(ctx, s, want.ClockSkew, false)
+	require.NoError(t, err)
+	_, err = mapclient.AgreeOnCounting(ctx, s, want.Counting, false)
+	require.NoError(t, err)
+	_, err = mapclient.AnnounceLimits(ctx, s, want.Limits)
+	require.NoError(t, err)
+	reads, fails := 0, 0
+	set(s, &s.read, func(_ context.Context, rec store.Record, err error) (store.Record, error) {
+		if reads++; reads == fails {
+			return store.Record{}, store.Errorf(store.Timeout, "gone")
+		}
+		return rec, err
+	})
+	terms, err = mapclient.Agreed(ctx, s)
+	require.NoError(t, err)
+	require.Equal(t, want, terms)
+	require.Equal(t, 4, reads)
+	for fails = range 4 {
+		reads, fails = 0, fails+1
+		_, err = mapclient.Agreed(ctx, s)
+		require.ErrorIs(t, err, store.Timeout)
+		require.ErrorContains(t, err, "read what processes have agreed on: ")
+	}
+}

@@ -37,11 +37,11 @@ func Next(v *View, s *Seen, in Input) []Effect {
 	s.look(v.Root)
 	var effects []Effect
 	swap := Swap{Epoch: v.Root.Epoch + 1}
-	due := uint64(0) // the epoch to wait for
+	waits := false // for the present epoch
 	for _, b := range v.Root.Batches {
 		p := s.batches[b.ID]
 		if s.waited < p.entered {
-			due = v.Root.Epoch
+			waits = true
 			continue
 		}
 		tasks, over := v.tasks(b)
@@ -55,8 +55,8 @@ func Next(v *View, s *Seen, in Input) []Effect {
 			over(&swap)
 		}
 	}
-	if due > 0 {
-		return append(effects, Wait{Epoch: due})
+	if waits {
+		return append(effects, Wait{Epoch: v.Root.Epoch})
 	}
 	switch {
 	case v.Root.State == partmap.Closing:
@@ -71,7 +71,7 @@ func Next(v *View, s *Seen, in Input) []Effect {
 }
 
 func (e *Swap) empty() bool {
-	return len(e.Advance)+len(e.Settle)+len(e.Swept)+len(e.Begin) == 0 && !e.Reopen
+	return len(e.Advance) == 0 && len(e.Settle) == 0 && len(e.Swept) == 0 && len(e.Begin) == 0 && !e.Reopen
 }
 
 // tasks returns the work of a batch's phase, and what the next swap does with the batch

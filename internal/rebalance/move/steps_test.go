@@ -521,12 +521,30 @@ func TestASearchThatFails(t *testing.T) {
 	require.ErrorIs(t, err, errAway)
 }
 
-// A goal where the view has no range is impossible.
+// A goal where the view lacks a range is impossible.
 func TestAGoalOutsideTheView(t *testing.T) {
-	g := move.Merge(b("a"), b("c"))
-	verdict, _, err := g.Judge(&move.View{Root: &partmap.Root{}}, time.Now(), nil)
-	require.Equal(t, move.Impossible, verdict)
-	require.ErrorIs(t, err, store.InvalidArgument)
+	from := func(start, end string) partmap.Range {
+		return partmap.Range{Entry: partmap.Entry{Start: b(start), Partition: store.PartitionID{start[0]}}, End: b(end)}
+	}
+	for _, ranges := range [][]partmap.Range{
+		nil, {from("a", "b"), from("c", "d")}, {from("b", "c"), from("c", "d")}, {from("a", "b"), from("b", "c")},
+	} {
+		g := move.Merge(b("a"), b("d"))
+		verdict, _, err := g.Judge(&move.View{Root: &partmap.Root{}, Ranges: ranges}, time.Now(), nil)
+		require.Equal(t, move.Impossible, verdict)
+		require.ErrorIs(t, err, store.InvalidArgument)
+	}
+}
+
+// The view of a move that took more ranges, some of which have settled, has those that move.
+func TestLookDropsWhatHasSettled(t *testing.T) {
+	w := newWorld(t, "a", "b", "c", "d", "e")
+	w.begin(move.Merge(b("b"), b("d")))
+	var s move.Seen
+	s.Began(w.root.Batches[0].ID, []partmap.Span{{}})
+	v, err := move.Look(t.Context(), w.root, &theMap{w: w}, &s, nil)
+	require.NoError(t, err)
+	require.Equal(t, []partmap.Span{{Start: b("b"), End: b("d")}}, v.Spans())
 }
 
 // What the makers of goals make.
