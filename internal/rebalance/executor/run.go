@@ -117,14 +117,13 @@ func (l *loop) step(ctx context.Context) (over bool, err error) {
 		if len(l.running) > 0 {
 			return false, nil
 		}
-		if len(goals) > 0 && hold != nil && view.Root.State == partmap.Open {
-			return true, &pause.Error{Pause: *hold}
+		switch {
+		case len(goals) > 0 && hold != nil && view.Root.State == partmap.Open:
+			err = &pause.Error{Pause: *hold}
+		case len(goals) > 0:
+			err = store.Errorf(store.Unavailable, "bucket %s is %s: its goals have to wait", l.x.bucket, view.Root.State)
 		}
-		if len(goals) > 0 {
-			return true, store.Errorf(store.Unavailable, "bucket %s is %s: its goals have to wait", l.x.bucket,
-				view.Root.State)
-		}
-		return true, nil
+		return true, err
 	}
 }
 

@@ -63,6 +63,34 @@ func TestSendAfterItsContextEnded(t *testing.T) {
 	require.ErrorIs(t, send(ctx, make(chan int), 1), context.Canceled)
 }
 
+// ends is a store that ends a context after it has read.
+type ends struct {
+	store.Store
+	end context.CancelFunc
+}
+
+func (s ends) Slice(
+	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
+) (store.Page, error) {
+	defer s.end()
+	return s.Store.Slice(ctx, p, b, o)
+}
+
+// A copy whose context ended with its last page has not copied it, and says so: whether a writer took the batch is left
+// to chance.
+func TestACopyThatIsEnded(t *testing.T) {
+	for range 50 {
+		ctx, cancel := context.WithCancel(t.Context())
+		s := memstore.New()
+		from := store.Partition{ID: store.PartitionID{1}}
+		row := store.Row{Key: []byte("k"), Value: store.EntryCell(nil), Timestamp: 1}
+		require.NoError(t, s.Put(ctx, from, row))
+		x := New(ends{s, cancel}, nil, store.BucketID{}, Options{})
+		task := move.Task{Range: partmap.Range{Entry: partmap.Entry{Partition: from.ID, To: store.PartitionID{2}}}}
+		require.ErrorIs(t, x.copy(ctx, &task), context.Canceled)
+	}
+}
+
 // A call is repeated, four times in all, only where that may help.
 func TestWhatIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
