@@ -125,3 +125,14 @@ func TestLeasesAndWaits(t *testing.T) {
 	}
 	require.Equal(t, 3130*time.Millisecond, waitFor(3*s))
 }
+
+// A clock remembers the last 256 bumps: 4 KiB, which each poll reads.
+func TestRingSize(t *testing.T) {
+	var c mapClock
+	for i := range 300 {
+		c = c.bumped(store.BucketID{byte(i), byte(i >> 8)})
+	}
+	require.EqualValues(t, 300, c.value)
+	require.Len(t, c.ring, 256)
+	require.Equal(t, store.BucketID{44, 0}, c.ring[0])
+}

@@ -175,8 +175,17 @@ func TestHowLeasesStand(t *testing.T) {
 			require.NoError(t, err)
 			buckets[root.Clock] = store.BucketID{i}
 		}
+		during := 0 // the first poll: it has no lease yet
+		set(w.store, &w.store.read, func(_ context.Context, rec store.Record, err error) (store.Record, error) {
+			if during++; during == 1 {
+				require.Equal(t, mapclient.Timed{Length: lease}, other.Leases())
+			}
+			return rec, err
+		})
 		_, err := other.Acquire(w.ctx, buckets[0])
 		require.NoError(t, err)
+		require.NotZero(t, during)
+		set(w.store, &w.store.read, nil)
 		require.Equal(t, mapclient.Timed{Length: lease, Left: lease, Clocks: 1}, other.Leases())
 		away := func(context.Context, store.Table) error { return store.Errorf(store.Unavailable, "away") }
 		set(w.store, &w.store.lose, away)

@@ -123,16 +123,15 @@ func (g *Goal) check() error {
 func (g *Goal) starts() [][]byte { return append([][]byte{g.Start}, g.Cuts...) }
 
 func (g *Goal) met(ranges []partmap.Range) bool {
-	starts := g.starts()
 	if g.split() {
-		found := 0
-		for i := range ranges {
-			if found < len(starts) && string(ranges[i].Start) == string(starts[found]) {
-				found++
-			}
-		}
-		return found == len(starts)
+		return !slices.ContainsFunc(g.Cuts, func(cut []byte) bool {
+			_, there := slices.BinarySearchFunc(ranges, cut, func(rg partmap.Range, cut []byte) int {
+				return bytes.Compare(rg.Start, cut)
+			})
+			return !there
+		})
 	}
+	starts := g.starts()
 	if len(ranges) != len(starts) {
 		return false
 	}

@@ -91,16 +91,12 @@ func look(ctx context.Context, root *partmap.Root, m Maps, spans []partmap.Span,
 		if next != nil && len(next) == 0 {
 			break // all was read
 		}
-		first := true
 		for rg, err := range m.Ranges(ctx, root, later(s.Start, next)) {
 			if err != nil {
 				return nil, err
 			}
-			if first {
-				first = false
-				if err := before(ctx, root, m, &rg, next, take); err != nil {
-					return nil, err
-				}
+			if err := before(ctx, root, m, &rg, next, take); err != nil {
+				return nil, err
 			}
 			// Beyond the span only the rest of a run counts.
 			if len(s.End) > 0 && bytes.Compare(rg.Start, s.End) >= 0 &&
@@ -119,7 +115,7 @@ func look(ctx context.Context, root *partmap.Root, m Maps, spans []partmap.Span,
 }
 
 // before takes the ranges before rg that are in the same partition, from next on (nil: the
-// lowest key): those before it were taken already.
+// lowest key): those before it were taken already, in most cases all.
 func before(
 	ctx context.Context, root *partmap.Root, m Maps, rg *partmap.Range, next []byte, take func(partmap.Range),
 ) error {
