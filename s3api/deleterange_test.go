@@ -104,6 +104,11 @@ func TestRangesThatAreNotDeleted(t *testing.T) {
 		"evenkeel-reverse=true", "encoding-type=x", "evenkeel-from=" + strings.Repeat("k", 65536)} {
 		s.want(400, "InvalidArgument", "POST", "/abc?evenkeel-delete-range&"+bad, "")
 	}
+	require.Contains(t, s.want(400, "InvalidArgument", "POST",
+		"/abc?evenkeel-delete-range&evenkeel-from="+strings.Repeat("k", 65536), "").body, "has 65536 bytes: at most 65535.")
+	require.NotContains(t, s.want(200, "", "POST", "/abc?evenkeel-delete-range&prefix=k1", "").body, "EncodingType")
+	require.Contains(t, s.want(200, "", "POST", "/abc?evenkeel-delete-range&prefix=k1&encoding-type=url", "").body,
+		"<EncodingType>url</EncodingType>")
 	for _, nothing := range []string{"prefix=k1", "evenkeel-from=l", "evenkeel-to=k", "evenkeel-from=l&evenkeel-to=k",
 		"prefix=k&evenkeel-from=l", "prefix=k&evenkeel-to=a"} {
 		s.want(200, "", "POST", "/abc?evenkeel-delete-range&"+nothing, "")

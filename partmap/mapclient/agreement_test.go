@@ -247,7 +247,17 @@ func TestCountingIsAgreedOn(t *testing.T) {
 		}
 	}
 	s := newHooked()
+	set(s, &s.swap, func(context.Context, func() error) error { return store.Errorf(store.Timeout, "gone") })
 	_, err := mapclient.AgreeOnCounting(t.Context(), s, redis, false)
+	require.ErrorIs(t, err, store.Timeout)
+	set(s, &s.swap, nil)
+	for counting, text := range map[mapclient.Counting]string{
+		none: "not counted", elsewhere: "not counted", looks: "counted by looks at all rows", redis: "counted in Redis",
+		9: "counted in a way that this program does not know",
+	} {
+		require.Equal(t, text, counting.String())
+	}
+	_, err = mapclient.AgreeOnCounting(t.Context(), s, redis, false)
 	require.NoError(t, err)
 	_, err = mapclient.AgreeOnCounting(t.Context(), s, elsewhere, true)
 	require.ErrorContains(t, err, "agree on how sizes are counted: ")
@@ -278,6 +288,16 @@ func TestLimitsAreAnnounced(t *testing.T) {
 		require.Equal(t, c.before, before)
 		there(c.mine)
 	}
+	swaps := 0
+	set(s, &s.swap, func(_ context.Context, do func() error) error { swaps++; return do() })
+	before, err := mapclient.AnnounceLimits(ctx, s, first)
+	require.NoError(t, err)
+	require.Equal(t, first, before)
+	require.Zero(t, swaps, "they are there already")
+	set(s, &s.swap, func(context.Context, func() error) error { swaps++; return store.Errorf(store.Conflict, "other") })
+	_, err = mapclient.AnnounceLimits(ctx, s, second)
+	require.ErrorIs(t, err, store.Conflict)
+	require.Equal(t, 4, swaps)
 	// Of two at once the later one learns of the other.
 	meanwhile := true
 	set(s, &s.swap, func(_ context.Context, do func() error) error {
@@ -288,7 +308,7 @@ func TestLimitsAreAnnounced(t *testing.T) {
 		}
 		return do()
 	})
-	before, err := mapclient.AnnounceLimits(ctx, s, second)
+	before, err = mapclient.AnnounceLimits(ctx, s, second)
 	require.NoError(t, err)
 	require.Equal(t, mapclient.Limits{MaxRows: 7}, before)
 	there(second)

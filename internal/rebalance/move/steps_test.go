@@ -404,6 +404,21 @@ func TestWhatIsRemovedWhole(t *testing.T) {
 	w = newWorld(t, "m")
 	w.begin(move.Split(nil, b("m"), -1, b("g")))
 	require.Equal(t, `remove the partition of ["", "g")`, drained(w))
+
+	// Goals do not begin two batches that leave one partition. If there are two, each removes its own ranges.
+	leaves := func(batch uint64, start, end string) partmap.Range {
+		return partmap.Range{Entry: partmap.Entry{
+			Start: b(start), Partition: store.PartitionID{1}, To: store.PartitionID{byte(batch), 1}, Batch: batch,
+		}, End: b(end), Phase: partmap.Draining}
+	}
+	v := &move.View{Root: &partmap.Root{Epoch: 9, Batches: []partmap.Batch{
+		{ID: 2, Phase: partmap.Draining, Ranges: 1}, {ID: 3, Phase: partmap.Draining, Ranges: 1},
+	}}, Ranges: []partmap.Range{leaves(2, "", "g"), leaves(3, "g", "m")}}
+	var s move.Seen
+	move.Next(v, &s, move.Input{})
+	s.Waited(9)
+	require.Equal(t, `remove 1 ranges from ["", "g") on + remove 1 ranges from ["g", "m") on`,
+		text(move.Next(v, &s, move.Input{})))
 }
 
 // What effects are called.

@@ -105,9 +105,6 @@ func look(ctx context.Context, root *partmap.Root, m Maps, spans []partmap.Span,
 			}
 			take(rg)
 			next = append([]byte{}, rg.End...)
-			if len(rg.End) == 0 {
-				break
-			}
 		}
 	}
 	flush()
@@ -144,9 +141,8 @@ func later(a, b []byte) []byte {
 	return a
 }
 
-// joined sorts spans and joins those that overlap.
+// joined sorts spans, in place, and joins those that overlap.
 func joined(spans []partmap.Span) (out []partmap.Span) {
-	spans = slices.Clone(spans)
 	slices.SortFunc(spans, func(a, b partmap.Span) int { return bytes.Compare(a.Start, b.Start) })
 	for _, s := range spans {
 		n := len(out)
