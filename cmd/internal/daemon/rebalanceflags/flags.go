@@ -32,7 +32,7 @@ type Flags struct {
 	LoadPerS          float64        `default:"1000" help:"${rebalance_load_per_s=}"`
 	LoadShare         float64        `default:"0.25" help:"${rebalance_load_share=}"`
 	Planner           string         `default:"exact" enum:"even,exact,greedy,genetic,auto" help:"${rebalance_planner=}"`
-	Cool              time.Duration  `default:"30m" help:"Least age of partitions that are merged or refreshed."`
+	Cool              time.Duration  `default:"30m" help:"${rebalance_cool=}"`
 	MoveRate          int            `default:"20000" help:"${rebalance_move_rate=}"`
 	MoveRows          int64          `placeholder:"N" help:"${rebalance_move_rows=}"`
 	History           string         `placeholder:"FILE" help:"${rebalance_history=}"`

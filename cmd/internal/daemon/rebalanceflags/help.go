@@ -28,8 +28,10 @@ var Help = kong.Vars{
 		"is also --load-share of its bucket's. 0: never.",
 	"rebalance_load_share": "" +
 		"Share of its bucket's requests, 0 to 1, that one partition may take if it has --load-per-s.",
+	"rebalance_cool": "Least age of partitions that are split by load. A merge that copies a full range waits six" +
+		" times as long.",
 	"rebalance_planner": "" +
-		"Algorithm that finds the cuts of ranges that are split and merged: even, exact, greedy, genetic or " +
+		"Algorithm that finds the cuts of ranges that are split: even, exact, greedy, genetic or " +
 		"auto. docs/policy.md compares them.",
 	"rebalance_move_rate": "" +
 		"Most rows copied and compared per second, fewer while the store is slow; three times as many are " +
