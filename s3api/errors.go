@@ -47,8 +47,7 @@ func invalidRequest(format string, args ...any) *Error {
 
 // malformed is the answer to a document that can't be read, unless its reader has found another one.
 func malformed(err error) *Error {
-	var refusal *Error
-	if errors.As(err, &refusal) {
+	if refusal, ok := errors.AsType[*Error](err); ok {
 		return refusal
 	}
 	return refuse(http.StatusBadRequest, "MalformedXML",

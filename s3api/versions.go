@@ -520,8 +520,7 @@ func (h *Handler) remove(x *exchange, in *versioned, key string, c writeConditio
 func (h *Handler) deleteVersion(x *exchange, in *versioned, c writeCondition) error {
 	var version *string
 	if x.query.Has("versionId") {
-		v := x.query.Get("versionId")
-		version = &v
+		version = new(x.query.Get("versionId"))
 	}
 	done, err := h.remove(x, in, x.key, c, version)
 	if err == nil && done.version != "" {

@@ -12,8 +12,8 @@ import (
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/secrecy"
-	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
+	"github.com/evenkeel/evenkeel/rebalance/assembly"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
 )
@@ -118,13 +118,12 @@ func countBuckets(ctx context.Context, dir string, o pebblestore.Options) (n int
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	db, err := assembly.Open(ctx, s, assembly.Options{})
 	if err != nil {
 		return 0, err
 	}
-	defer c.Maps().Close()
-	for _, err := range c.Buckets(ctx, "", "") {
+	defer func() { err = errors.Join(err, db.Close()) }()
+	for _, err := range db.Buckets(ctx, "", "") {
 		if err != nil {
 			return 0, err
 		}

@@ -159,8 +159,7 @@ func (a *auditCmd) Run(ctx context.Context, std stdio) error {
 		if x.at != "" {
 			fmt.Fprintf(std.err, "rebalancer: go on with --continue %s\n", x.at)
 		}
-		var exit *daemon.ExitError
-		if errors.As(err, &exit) {
+		if _, ok := errors.AsType[*daemon.ExitError](err); ok {
 			return err
 		}
 		if kind := store.KindOf(err); kind == store.NotFound || kind == store.InvalidArgument {

@@ -52,8 +52,7 @@ func follow[P, T any](w http.ResponseWriter, show func(P) T, work func(report fu
 		mu.Lock()
 		p := last
 		mu.Unlock()
-		v := show(p)
-		return &v
+		return new(show(p))
 	}
 	stop := wait.Every(progressEvery, func() { _ = line(Progress[T]{Progress: now()}) })
 	err := work(func(p P) {
