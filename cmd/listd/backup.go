@@ -68,7 +68,7 @@ func (b *backupCmd) Run(ctx context.Context, std stdio) error {
 type restoreCmd struct {
 	Dir      string `arg:"" help:"The backup: a directory that listd backup has made, or a copy of one. It is only read."`
 	Data     string `required:"" placeholder:"NEW" help:"New or empty directory to restore into, for a server to use."`
-	Progress string `default:"auto" enum:"auto,plain,none" help:"${restore_progress=}"`
+	Progress string `default:"auto" enum:"auto,plain,none" help:"${backup_progress=}"`
 }
 
 func (*restoreCmd) Help() string {
@@ -177,10 +177,5 @@ func sizeLine(s store.Size, total int64, took time.Duration) string {
 	if total > 0 {
 		line += fmt.Sprintf(" (%d %%)", min(100, 100*s.Bytes/total))
 	}
-	line += fmt.Sprintf(", %.0f MiB/s", rate/mib)
-	if s.Bytes > 0 && s.Bytes < total {
-		left := time.Duration(float64(total-s.Bytes) / rate * float64(time.Second))
-		line += fmt.Sprintf(", %v left", left.Round(time.Second))
-	}
-	return line
+	return line + fmt.Sprintf(", %.0f MiB/s", rate/mib) + daemon.Left(s.Bytes, total, rate)
 }

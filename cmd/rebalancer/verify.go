@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -145,20 +145,12 @@ func (v *verifyCmd) remote(ctx context.Context, std stdio, out *findings) (sum r
 	if err != nil {
 		return sum, usageError("%w", err)
 	}
-	var mu sync.Mutex
-	var now repair.Summary
-	stop := v.showProgress(std.err, func() repair.Summary {
-		mu.Lock()
-		defer mu.Unlock()
-		return now
-	})
+	var now atomic.Pointer[repair.Summary]
+	now.Store(new(repair.Summary))
+	stop := v.showProgress(std.err, func() repair.Summary { return *now.Load() })
 	defer stop()
 	ask := adminapi.Verify{Bucket: v.Bucket, Options: v.options(), StuckAfterMs: v.StuckAfter.Milliseconds()}
-	return c.Verify(ctx, ask, out.finding, func(s repair.Summary) {
-		mu.Lock()
-		defer mu.Unlock()
-		now = s
-	})
+	return c.Verify(ctx, ask, out.finding, func(s repair.Summary) { now.Store(&s) })
 }
 
 // here checks in this process.
