@@ -182,7 +182,7 @@ func (x *auditing) summary(err error) {
 		if err != nil {
 			text = err.Error()
 		}
-		x.object(map[string]any{
+		printLine(x.out, map[string]any{
 			"version": daemon.JSONVersion, "summary": x.sum, "complete": err == nil, "error": text, "continue": x.at,
 		})
 		return
@@ -195,8 +195,6 @@ func (x *auditing) summary(err error) {
 		x.out.printf("clean\n")
 	}
 }
-
-func (x *auditing) object(v any) { printLine(x.out, v) }
 
 // printLine prints an object of JSON as a line.
 func printLine(w *failing, v any) {
@@ -359,7 +357,7 @@ func (x *auditing) finding(bucket string, f *objects.Finding) {
 		if f.Key != nil {
 			key = text(string(f.Key))
 		}
-		x.object(map[string]any{
+		printLine(x.out, map[string]any{
 			"fault": f.Fault, "bucket": bucket, "key": key, "version_id": id, "blob": f.Blob, "size": f.Size, "want": f.Want,
 		})
 		return

@@ -245,14 +245,12 @@ type findings struct {
 }
 
 func (f *findings) finding(x repair.Finding) {
-	if !f.json {
+	if f.json {
+		printLine(f.w, x)
+	} else {
 		f.w.printf("%s\n", x)
-		return
 	}
-	f.object(x)
 }
-
-func (f *findings) object(x any) { printLine(f.w, x) }
 
 func (f *findings) summary(s repair.Summary, err error) {
 	if f.json {
@@ -260,7 +258,7 @@ func (f *findings) summary(s repair.Summary, err error) {
 		if err != nil {
 			text = err.Error()
 		}
-		f.object(map[string]any{"version": daemon.JSONVersion, "summary": s, "complete": err == nil, "error": text})
+		printLine(f.w, map[string]any{"version": daemon.JSONVersion, "summary": s, "complete": err == nil, "error": text})
 		return
 	}
 	if err != nil && s == (repair.Summary{}) {

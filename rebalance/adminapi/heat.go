@@ -5,6 +5,7 @@ import (
 	"math"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/heat"
@@ -139,15 +140,11 @@ func digits(v float64) float64 {
 
 func metricsOf(names []string) (out []heat.Metric, err error) {
 	for _, name := range names {
-		known := false
-		for _, m := range heat.All {
-			if m.Name() == name {
-				out, known = append(out, m), true
-			}
-		}
-		if !known {
+		at := slices.IndexFunc(heat.All, func(m heat.Metric) bool { return m.Name() == name })
+		if at < 0 {
 			return nil, store.Errorf(store.InvalidArgument, "metric is writes, reads, rows or bytes, not %q", name)
 		}
+		out = append(out, heat.All[at])
 	}
 	return out, nil
 }
