@@ -165,7 +165,8 @@ func (h *Handler) readSource(x *exchange, from target) (*source, error) {
 	if err == nil && id != objects.Latest {
 		var i objects.Info
 		if i, err = in.Head(x.ctx(), []byte(from.key), id); err == nil && i.Marker {
-			return nil, invalidRequest("The source of a copy request may not specifically refer to a delete marker by version id.")
+			return nil, invalidRequest(
+				"The source of a copy request may not specifically refer to a delete marker by version id.")
 		}
 	}
 	if err != nil {

@@ -7,9 +7,9 @@ func AppendString(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// Shortest reads a record of which there is exactly one encoding: only the shortest form of a number is accepted. After
-// the first thing that does not fit, Bad is set, and nothing is left. It counts, and never changes a pointer: that costs
-// more while garbage is collected.
+// Shortest reads a record of which there is exactly one encoding: only the shortest form of a number is accepted.
+// After the first thing that does not fit, Bad is set, and nothing is left. It counts, and never changes a pointer:
+// that costs more while garbage is collected.
 type Shortest struct {
 	Of  []byte
 	At  int // what is before it has been read

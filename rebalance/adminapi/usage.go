@@ -63,7 +63,8 @@ func (h *handler) usage(r *http.Request) (any, error) {
 		return nil, err
 	}
 	out := Usage{Bucket: name, Prefix: Key(prefix), Delimiter: delimiter}
-	u := levels{prefix: prefix, end: string(store.PrefixEnd([]byte(prefix))), delimiter: delimiter, all: map[string]*Prefix{}}
+	u := levels{prefix: prefix, delimiter: delimiter, all: map[string]*Prefix{}}
+	u.end = string(store.PrefixEnd([]byte(prefix)))
 	type straddling struct {
 		balancer.Seen
 		quanta []counter.Quantum
