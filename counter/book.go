@@ -156,6 +156,14 @@ func (b *Book) Stats(partitions []store.Partition, now time.Time) []Stats {
 	return all
 }
 
+// Quanta returns a sample of a partition's keys; nil where nothing is known of it.
+func (b *Book) Quanta(p store.Partition) []Quantum {
+	if s, ok := b.States[p.ID]; ok {
+		return s.Quanta()
+	}
+	return nil
+}
+
 // AppendHead appends the encoding of everything but the states.
 func (b *Book) AppendHead(dst []byte) ([]byte, error) {
 	e := encoder{wire.Encoder{B: append(dst, form)}}

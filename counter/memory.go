@@ -63,10 +63,7 @@ func (m *Memory) Stats(_ context.Context, partitions []store.Partition) ([]Stats
 func (m *Memory) Quanta(_ context.Context, p store.Partition) ([]Quantum, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if s, ok := m.book.States[p.ID]; ok {
-		return s.Quanta(), nil
-	}
-	return nil, nil
+	return m.book.Quanta(p), nil
 }
 
 // Correct implements Backend.

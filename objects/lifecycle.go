@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/wire"
 	"github.com/evenkeel/evenkeel/objects/internal/tidy"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -76,7 +77,7 @@ func (l Lifecycle) encode() []byte {
 			flags |= ruleDate
 			date = uint64(r.Date.Unix() / int64(day/time.Second))
 		}
-		b = appendString(appendString(append(b, flags, r.Form), r.ID), r.Prefix)
+		b = wire.AppendString(wire.AppendString(append(b, flags, r.Form), r.ID), r.Prefix)
 		for _, n := range []uint64{
 			uint64(r.MinSize), uint64(r.Below), uint64(r.Days), date, uint64(r.NoncurrentDays), uint64(r.Newer),
 			uint64(r.AbandonDays),
@@ -88,16 +89,16 @@ func (l Lifecycle) encode() []byte {
 }
 
 func decodeLifecycle(b []byte) (l Lifecycle, ok bool) {
-	d := decoder{of: b}
-	n := d.uvarint()
-	for i := uint64(0); i < n && i < MaxRules && len(d.rest()) >= 2; i++ {
-		flags, form := d.rest()[0], d.rest()[1]
-		d.at += 2
+	d := decoder{wire.Shortest{Of: b}}
+	n := d.Uint()
+	for i := uint64(0); i < n && i < MaxRules && len(d.Rest()) >= 2; i++ {
+		flags, form := d.Rest()[0], d.Rest()[1]
+		d.At += 2
 		r := Rule{Form: form, Disabled: flags&ruleDisabled != 0, Unmark: flags&ruleUnmark != 0}
-		r.ID, r.Prefix = d.str(MaxRuleIDBytes), d.str(MaxKeyBytes)
+		r.ID, r.Prefix = d.String(MaxRuleIDBytes), d.String(MaxKeyBytes)
 		number := func(most int64) int64 {
-			v := d.uvarint()
-			d.bad = d.bad || v > uint64(most)
+			v := d.Uint()
+			d.Bad = d.Bad || v > uint64(most)
 			return int64(v) //nolint:gosec // checked
 		}
 		r.MinSize, r.Below = number(math.MaxInt64), number(math.MaxInt64)
@@ -110,7 +111,7 @@ func decodeLifecycle(b []byte) (l Lifecycle, ok bool) {
 		r.AbandonDays = int(number(math.MaxInt32))
 		l = append(l, r)
 	}
-	return l, !d.bad && len(d.rest()) == 0 && n > 0 && n == uint64(len(l))
+	return l, !d.Bad && len(d.Rest()) == 0 && n > 0 && n == uint64(len(l))
 }
 
 // check refuses what is no Lifecycle, or too large.

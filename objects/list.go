@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/evenkeel/evenkeel/internal/wire"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -285,10 +286,10 @@ func (r *reader) plain(i *Info, b []byte) bool {
 		b[1] != 1 || b[2]&^flagNull != 0 || b[3] > byte(inBlob) {
 		return false
 	}
-	d := decoder{of: b, at: 4}
-	size := d.uvarint()
-	at := d.at // of the length of the MD5; behind that are those of the ETag and of the type
-	if d.bad || len(b) < at+md5.Size+3 || b[at] != md5.Size || b[at+md5.Size+1] != 0 {
+	d := decoder{wire.Shortest{Of: b, At: 4}}
+	size := d.Uint()
+	at := d.At // of the length of the MD5; behind that are those of the ETag and of the type
+	if d.Bad || len(b) < at+md5.Size+3 || b[at] != md5.Size || b[at+md5.Size+1] != 0 {
 		return false
 	}
 	typ := at + md5.Size + 3

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/wire"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -47,27 +48,27 @@ func encodeManifest(pieces []piece) []byte {
 // decodeManifest is the inverse of encodeManifest. The error is Corrupt, also where the parts are not
 // of so many bytes together.
 func decodeManifest(b []byte, size int64) ([]piece, error) {
-	d := decoder{of: b}
-	n := d.uvarint()
+	d := decoder{wire.Shortest{Of: b}}
+	n := d.Uint()
 	if n == 0 || n > MaxParts {
 		return nil, damagedManifest(b)
 	}
 	pieces := make([]piece, 0, n)
 	last, sum := uint64(0), int64(0)
 	for range n {
-		number, bytes := d.uvarint(), d.uvarint()
-		if d.bad || number <= last || number > MaxParts || bytes > uint64(math.MaxInt64-sum) || len(d.rest()) < idBytes {
+		number, bytes := d.Uint(), d.Uint()
+		if d.Bad || number <= last || number > MaxParts || bytes > uint64(math.MaxInt64-sum) || len(d.Rest()) < idBytes {
 			return nil, damagedManifest(b)
 		}
-		id, ok := parseID(d.rest()[:idBytes])
+		id, ok := parseID(d.Rest()[:idBytes])
 		if !ok {
 			return nil, damagedManifest(b)
 		}
-		d.at += idBytes
+		d.At += idBytes
 		pieces = append(pieces, piece{number: int(number), size: int64(bytes), id: id})
 		last, sum = number, sum+int64(bytes)
 	}
-	sums := d.rest()
+	sums := d.Rest()
 	long := len(sums) / len(pieces)
 	if len(sums) != long*len(pieces) || long > maxSumBytes || sum != size {
 		return nil, damagedManifest(b)
@@ -95,14 +96,14 @@ func (r *record) parts() int {
 
 // checkParts reports whether the body of a record can be a manifest, as far as that costs nothing.
 func (r *record) checkParts() bool {
-	d := decoder{of: r.body}
-	n := d.uvarint()
-	ok := !d.bad && n > 0 && n <= MaxParts
+	d := decoder{wire.Shortest{Of: r.body}}
+	n := d.Uint()
+	ok := !d.Bad && n > 0 && n <= MaxParts
 	if r.where == inListedParts {
-		_, valid := parseID(d.rest())
+		_, valid := parseID(d.Rest())
 		return ok && valid
 	}
-	return ok && len(r.body) <= mostInline && len(d.rest()) >= int(n)*(idBytes+2) //nolint:gosec // bounded
+	return ok && len(r.body) <= mostInline && len(d.Rest()) >= int(n)*(idBytes+2) //nolint:gosec // bounded
 }
 
 // partName is the name of a part's blob; part 0 is the manifest. The parts of a version lie below the

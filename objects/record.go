@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"math"
 
+	"github.com/evenkeel/evenkeel/internal/wire"
 	"github.com/evenkeel/evenkeel/objects/internal/tidy"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -112,9 +113,9 @@ func (r *record) encode() []byte {
 	}
 	b := append(make([]byte, 0, 128+len(r.body)), byte(r.rank), version, flags, byte(r.where))
 	b = binary.AppendUvarint(b, uint64(r.size))
-	b = appendString(b, string(r.md5))
-	b = appendString(b, r.etag)
-	b = appendString(b, r.typ)
+	b = wire.AppendString(b, string(r.md5))
+	b = wire.AppendString(b, r.etag)
+	b = wire.AppendString(b, r.typ)
 	b = appendPairs(appendPairs(b, r.sums), r.meta)
 	if len(r.tags) > 0 {
 		b = appendPairs(b, r.tags)
@@ -125,13 +126,9 @@ func (r *record) encode() []byte {
 func appendPairs(b []byte, pairs []Pair) []byte {
 	b = binary.AppendUvarint(b, uint64(len(pairs)))
 	for _, p := range pairs {
-		b = appendString(appendString(b, p.Name), p.Value)
+		b = wire.AppendString(wire.AppendString(b, p.Name), p.Value)
 	}
 	return b
-}
-
-func appendString(b []byte, s string) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
 // head is the part of a record that decides whether a version is shown.
@@ -170,11 +167,11 @@ func (r *record) decode(b []byte) error {
 	}
 	typ := r.typ
 	*r = record{rank: h.rank, marker: h.marker, null: h.null, where: where(b[3]), summed: b[2]&flagSummed != 0}
-	d := decoder{of: b, at: 4, bad: r.where > inListedParts}
-	size := d.uvarint()
-	r.md5 = d.bytes(md5.Size)
-	r.etag = d.str(maxETagBytes)
-	if text := d.bytes(maxTypeBytes); string(text) == typ {
+	d := decoder{wire.Shortest{Of: b, At: 4, Bad: r.where > inListedParts}}
+	size := d.Uint()
+	r.md5 = d.Bytes(md5.Size)
+	r.etag = d.String(maxETagBytes)
+	if text := d.Bytes(maxTypeBytes); string(text) == typ {
 		r.typ = typ
 	} else {
 		r.typ = string(text)
@@ -182,23 +179,23 @@ func (r *record) decode(b []byte) error {
 	r.sums, r.meta = d.pairs(maxMetaBytes), d.pairs(maxMetaBytes)
 	if b[2]&flagTags != 0 {
 		r.tags = d.pairs(maxTagBytes)
-		d.bad = d.bad || len(r.tags) == 0
+		d.Bad = d.Bad || len(r.tags) == 0
 	}
-	if body := d.rest(); len(body) > 0 {
+	if body := d.Rest(); len(body) > 0 {
 		r.body = body
 	}
-	d.bad = d.bad || size > math.MaxInt64 || len(r.md5) != 0 && len(r.md5) != md5.Size
+	d.Bad = d.Bad || size > math.MaxInt64 || len(r.md5) != 0 && len(r.md5) != md5.Size
 	r.size = int64(size)
 	switch {
 	case r.rank == burned || r.where == inBlob:
-		d.bad = d.bad || len(r.body) > 0
+		d.Bad = d.Bad || len(r.body) > 0
 	case r.where == inline:
-		d.bad = d.bad || r.size != int64(len(r.body))
+		d.Bad = d.Bad || r.size != int64(len(r.body))
 	default:
-		d.bad = d.bad || !r.checkParts()
+		d.Bad = d.Bad || !r.checkParts()
 	}
-	d.bad = d.bad || r.summed && r.parts() == 0
-	if d.bad || r.marker && (r.size > 0 || r.where != inline) {
+	d.Bad = d.Bad || r.summed && r.parts() == 0
+	if d.Bad || r.marker && (r.size > 0 || r.where != inline) {
 		return damagedRecord(b)
 	}
 	return nil
@@ -212,64 +209,20 @@ func damagedRecord(b []byte) error {
 	return store.Errorf(store.Corrupt, "a value of %d bytes is not the record of an object's version", len(b))
 }
 
-// decoder reads a record from its beginning; bad stays true after the first thing that is wrong, and
-// then nothing is left. It counts, and never changes a pointer: that costs more while garbage is
-// collected.
-type decoder struct {
-	of  []byte
-	at  int
-	bad bool
-}
-
-// rest is what is not decoded yet.
-func (d *decoder) rest() []byte { return d.of[d.at:] }
-
-func (d *decoder) fail() { d.bad, d.at = true, len(d.of) }
-
-// uvarint is fast for one byte, as most lengths are.
-func (d *decoder) uvarint() uint64 {
-	if d.at < len(d.of) && d.of[d.at] < 0x80 {
-		d.at++
-		return uint64(d.of[d.at-1])
-	}
-	return d.longUvarint()
-}
-
-func (d *decoder) longUvarint() uint64 {
-	v, n := binary.Uvarint(d.rest())
-	// The last byte of a shortest encoding is not zero.
-	if n <= 0 || n > 1 && d.of[d.at+n-1] == 0 {
-		d.fail()
-		return 0
-	}
-	d.at += n
-	return v
-}
-
-func (d *decoder) str(most int) string { return string(d.bytes(most)) }
-
-// bytes shares the memory of what is decoded.
-func (d *decoder) bytes(most int) []byte {
-	n := d.uvarint()
-	if n > uint64(min(most, len(d.of)-d.at)) {
-		d.fail()
-		return nil
-	}
-	d.at += int(n)                         //nolint:gosec // bounded
-	return d.of[d.at-int(n) : d.at : d.at] //nolint:gosec // bounded
-}
+// decoder reads a record from its beginning.
+type decoder struct{ wire.Shortest }
 
 func (d *decoder) pairs(most int) (pairs []Pair) {
-	n := d.uvarint()
+	n := d.Uint()
 	if n > maxPairs {
-		d.bad = true
+		d.Bad = true
 		return nil
 	}
 	size := 0
 	for range n {
-		p := Pair{Name: d.str(most), Value: d.str(most)}
-		if size += len(p.Name) + len(p.Value); d.bad || size > most {
-			d.bad = true
+		p := Pair{Name: d.String(most), Value: d.String(most)}
+		if size += len(p.Name) + len(p.Value); d.Bad || size > most {
+			d.Bad = true
 			return nil
 		}
 		pairs = append(pairs, p)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/evenkeel/evenkeel/internal/wire"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -48,9 +49,9 @@ func decodeTags(b []byte) ([]Pair, error) {
 	if len(b) == 0 {
 		return nil, damagedTags(b)
 	}
-	d := decoder{of: b, at: 1}
+	d := decoder{wire.Shortest{Of: b, At: 1}}
 	tags := d.pairs(maxTagBytes)
-	if d.bad || len(d.rest()) > 0 || b[0] != tagsVersion {
+	if d.Bad || len(d.Rest()) > 0 || b[0] != tagsVersion {
 		return nil, damagedTags(b)
 	}
 	return tags, nil

@@ -133,22 +133,23 @@ func (r *reader) id() (id [16]byte) {
 
 func (r *reader) uvarint() uint64 {
 	x, n := binary.Uvarint(r.b)
-	if n <= 0 {
-		r.fail("a number is cut short or too large")
-	} else {
-		r.b = r.b[n:]
-	}
+	r.take(n)
 	return x
 }
 
 func (r *reader) varint() int64 {
 	x, n := binary.Varint(r.b)
+	r.take(n)
+	return x
+}
+
+// take goes on behind a number of n bytes; n is not positive where there is none.
+func (r *reader) take(n int) {
 	if n <= 0 {
 		r.fail("a number is cut short or too large")
 	} else {
 		r.b = r.b[n:]
 	}
-	return x
 }
 
 // count reads the number of items that follow, each of at least size bytes.

@@ -101,6 +101,5 @@ func (r *Root) Cuts() *Cuts {
 	if r.Height == 0 {
 		n, at = len(r.Entries), func(i int) []byte { return r.Entries[i].Start }
 	}
-	c := newCuts(n, at)
-	return &c
+	return new(newCuts(n, at))
 }

@@ -278,8 +278,7 @@ func (r *Rebalancer) Run(ctx context.Context) error {
 			log.Info("this process leads the moves now")
 			return r.work(ctx)
 		}, func(err error) {
-			var held *leader.HeldError
-			if errors.As(err, &held) {
+			if held, ok := errors.AsType[*leader.HeldError](err); ok {
 				log.Info("another process leads the moves", "leader", held.Holder.String(), "admin", held.Holder.Admin)
 				return
 			}

@@ -155,7 +155,7 @@ func (d *digest) parse(value string) ([]byte, *Error) {
 	case d.name == "Content-Md5":
 		return nil, refuse(http.StatusBadRequest, "InvalidDigest", "The Content-MD5 you specified is not valid.")
 	}
-	return nil, refuse(http.StatusBadRequest, "InvalidRequest", "The value of %s is not valid.", d.name)
+	return nil, invalidRequest("The value of %s is not valid.", d.name)
 }
 
 func (b *body) Read(p []byte) (int, error) {

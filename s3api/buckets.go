@@ -175,11 +175,16 @@ func (h *Handler) exists(x *exchange) error {
 	return err
 }
 
-func (h *Handler) headBucket(x *exchange) error {
+// existing is objectsOf, and fails if the bucket does not exist.
+func (h *Handler) existing(x *exchange) (*versioned, error) {
 	if err := h.exists(x); err != nil {
-		return err
+		return nil, err
 	}
-	in, err := h.objectsOf(x.ctx(), x.bucket)
+	return h.objectsOf(x.ctx(), x.bucket)
+}
+
+func (h *Handler) headBucket(x *exchange) error {
+	in, err := h.existing(x)
 	if err != nil {
 		return err
 	}

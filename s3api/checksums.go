@@ -57,10 +57,6 @@ func algorithmOf(header http.Header) (name string, refusal *Error) {
 	return name, nil
 }
 
-func invalidRequest(format string, args ...any) *Error {
-	return refuse(http.StatusBadRequest, "InvalidRequest", format, args...)
-}
-
 // newChecksum reads the headers of CreateMultipartUpload.
 func newChecksum(header http.Header) ([]objects.Pair, *Error) {
 	name, refusal := algorithmOf(header)

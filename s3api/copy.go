@@ -17,12 +17,9 @@ const headerCopySource = "X-Amz-Copy-Source"
 // copyObject reads one object and writes another, in two steps: the source may change in
 // between.
 func (h *Handler) copyObject(x *exchange) error {
-	from, refusal := copySource(x.r.Header.Get(headerCopySource))
+	from, refusal := x.copySource()
 	if refusal != nil {
 		return refusal
-	}
-	if !x.who.mayKeys(from.bucket, from.key) {
-		return accessDenied("The access key is limited to other buckets or prefixes than those of the source.")
 	}
 	if refusal := x.checkNewKey(); refusal != nil {
 		return refusal
@@ -42,9 +39,8 @@ func (h *Handler) copyObject(x *exchange) error {
 	condition := readWriteCondition(x.r.Header)
 	itself := from.bucket == x.bucket && from.key == x.key
 	if itself && !replace && !from.query.Has("versionId") {
-		return refuse(http.StatusBadRequest, "InvalidRequest",
-			"This copy request is illegal because it is trying to copy an object to itself without changing the object's "+
-				"metadata.")
+		return invalidRequest("This copy request is illegal because it is trying to copy an object to itself without " +
+			"changing the object's metadata.")
 	}
 	in, err := h.objectsOf(x.ctx(), x.bucket)
 	if err != nil {
@@ -59,9 +55,6 @@ func (h *Handler) copyObject(x *exchange) error {
 	}
 	defer src.close()
 	o := src.Object
-	if v, name := evaluate(x.r.Header, headerCopySource+"-", o); v != goAhead {
-		return preconditionFailed("x-amz-copy-source-" + name)
-	}
 	if o.External && (!itself || in != nil) {
 		return refuse(http.StatusConflict, "ObjectBodyElsewhere",
 			"The bytes of this object live elsewhere, so they can't be copied here: copy them there, and put the new "+
@@ -85,9 +78,7 @@ func (h *Handler) copyObject(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	if src.version != "" {
-		x.w.Header().Set(headerCopySource+"-Version-Id", src.version)
-	}
+	src.tell(x)
 	return x.writeDocument("CopyObjectResult", func(b *xmlBuffer) {
 		b.time("LastModified", o.Modified)
 		b.text("ETag", quoted(o.ETag))
@@ -132,8 +123,27 @@ func (s *source) close() {
 	}
 }
 
-// openSource reads an object, or a version, that is to be copied.
+// tell sets the header that names the version that was copied.
+func (s *source) tell(x *exchange) {
+	if s.version != "" {
+		x.w.Header().Set(headerCopySource+"-Version-Id", s.version)
+	}
+}
+
+// openSource reads an object, or a version, that is to be copied, and checks the request's conditions on it.
 func (h *Handler) openSource(x *exchange, from target) (*source, error) {
+	s, err := h.readSource(x, from)
+	if err != nil {
+		return nil, err
+	}
+	if v, name := evaluate(x.r.Header, headerCopySource+"-", s.Object); v != goAhead {
+		s.close()
+		return nil, preconditionFailed("x-amz-copy-source-" + name)
+	}
+	return s, nil
+}
+
+func (h *Handler) readSource(x *exchange, from target) (*source, error) {
 	in, err := h.objectsOf(x.ctx(), from.bucket)
 	if errors.Is(err, listing.ErrNoSuchBucket) {
 		return nil, noSuchBucket(from.bucket)
@@ -155,7 +165,7 @@ func (h *Handler) openSource(x *exchange, from target) (*source, error) {
 	if err == nil && id != objects.Latest {
 		var i objects.Info
 		if i, err = in.Head(x.ctx(), []byte(from.key), id); err == nil && i.Marker {
-			return nil, refuse(http.StatusBadRequest, "InvalidRequest",
+			return nil, invalidRequest(
 				"The source of a copy request may not specifically refer to a delete marker by version id.")
 		}
 	}
@@ -234,8 +244,9 @@ func (h *Handler) copyPlain(x *exchange, src *source, c writeCondition) error {
 }
 
 // copySource parses the header that names the source: /BUCKET/KEY or BUCKET/KEY,
-// percent-encoded, perhaps with ?versionId=….
-func copySource(value string) (from target, refusal *Error) {
+// percent-encoded, perhaps with ?versionId=…. The access key must be good for it.
+func (x *exchange) copySource() (from target, refusal *Error) {
+	value := x.r.Header.Get(headerCopySource)
 	bad := func() (target, *Error) {
 		return target{}, invalidArgument("Copy Source must mention the source bucket and key: sourcebucket/sourcekey")
 	}
@@ -251,6 +262,9 @@ func copySource(value string) (from target, refusal *Error) {
 	key, _ = url.PathUnescape(key) // empty if it can't be read
 	if badBucketName(bucket) != "" || key == "" || len(key) > maxKeyBytes {
 		return bad()
+	}
+	if !x.who.mayKeys(bucket, key) {
+		return target{}, accessDenied("The access key is limited to other buckets or prefixes than those of the source.")
 	}
 	return target{bucket, key, q}, nil
 }

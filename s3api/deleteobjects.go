@@ -40,8 +40,7 @@ func forDeletes(n int64) int64 { return n + min(7*n, 7*maxDeletes*maxKeyBytes) +
 // them the request is answered 503 and can be repeated.
 func (h *Handler) deleteObjects(x *exchange) error {
 	if !hasDigest(x.r.Header) {
-		return refuse(http.StatusBadRequest, "InvalidRequest",
-			"Missing required header for this request: Content-MD5, or x-amz-checksum-")
+		return invalidRequest("Missing required header for this request: Content-MD5, or x-amz-checksum-")
 	}
 	body, refusal := h.receive(x, maxDeleteBytes, forDeletes)
 	if refusal != nil {
@@ -51,10 +50,7 @@ func (h *Handler) deleteObjects(x *exchange) error {
 	if refusal != nil {
 		return refusal
 	}
-	if err := h.exists(x); err != nil {
-		return err
-	}
-	in, err := h.objectsOf(x.ctx(), x.bucket)
+	in, err := h.existing(x)
 	if err != nil {
 		return err
 	}
@@ -115,7 +111,7 @@ func (e *deleteEntry) write(b *xmlBuffer) {
 func parseDelete(body []byte) (*deleteDocument, *Error) {
 	d := newXMLReader(body)
 	if name, err := d.root(); err != nil || name != "Delete" {
-		return nil, malformedDelete(cmp.Or(err, errors.New("it is no Delete")))
+		return nil, malformed(cmp.Or(err, errors.New("it is no Delete")))
 	}
 	var doc deleteDocument
 	keys := 0
@@ -162,19 +158,10 @@ func parseDelete(body []byte) (*deleteDocument, *Error) {
 	if err == nil && len(doc.Object) == 0 {
 		err = fmt.Errorf("it has no objects: 1 to %d", maxDeletes)
 	}
-	var refusal *Error
-	if errors.As(err, &refusal) {
-		return nil, refusal
-	}
 	if err != nil {
-		return nil, malformedDelete(err)
+		return nil, malformed(err)
 	}
 	return &doc, nil
-}
-
-func malformedDelete(err error) *Error {
-	return refuse(http.StatusBadRequest, "MalformedXML",
-		"The XML you provided was not well-formed or did not validate against our published schema: %v.", err)
 }
 
 func (h *Handler) deleteOne(x *exchange, in *versioned, e *deleteEntry) (removed, error) {

@@ -41,6 +41,19 @@ func invalidArgument(format string, args ...any) *Error {
 	return refuse(http.StatusBadRequest, "InvalidArgument", format, args...)
 }
 
+func invalidRequest(format string, args ...any) *Error {
+	return refuse(http.StatusBadRequest, "InvalidRequest", format, args...)
+}
+
+// malformed is the answer to a document that can't be read, unless its reader has found another one.
+func malformed(err error) *Error {
+	if refusal, ok := errors.AsType[*Error](err); ok {
+		return refusal
+	}
+	return refuse(http.StatusBadRequest, "MalformedXML",
+		"The XML you provided was not well-formed or did not validate against our published schema: %v.", err)
+}
+
 func notImplemented(what string) *Error {
 	return refuse(http.StatusNotImplemented, "NotImplemented", "This server does not implement %s.", what)
 }

@@ -112,7 +112,8 @@ func ParseDelete(body []byte) (keys []string, code string) {
 
 // CopySource reads the header that names what is copied.
 func CopySource(value string) (bucket, key, code string) {
-	from, err := copySource(value)
+	x := exchange{r: &http.Request{Header: http.Header{headerCopySource: {value}}}, who: allKeys}
+	from, err := x.copySource()
 	if err == nil {
 		err = checkVersion(from.query)
 	}

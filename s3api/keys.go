@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -69,15 +70,7 @@ func (k *Key) mayKeys(bucket, prefix string) bool {
 }
 
 func (k *Key) may(bucket string, fits func(Area) bool) bool {
-	if k.Everything {
-		return true
-	}
-	for _, a := range k.Only {
-		if a.Bucket == bucket && fits(a) {
-			return true
-		}
-	}
-	return false
+	return k.Everything || slices.ContainsFunc(k.Only, func(a Area) bool { return a.Bucket == bucket && fits(a) })
 }
 
 // KeySet has the keys of a file by their id.

@@ -25,10 +25,7 @@ const (
 
 // getLifecycle answers the rules of a bucket as they were sent.
 func (h *Handler) getLifecycle(x *exchange) error {
-	if err := h.exists(x); err != nil {
-		return err
-	}
-	in, err := h.objectsOf(x.ctx(), x.bucket)
+	in, err := h.existing(x)
 	if err != nil {
 		return err
 	}
@@ -102,17 +99,9 @@ func writeRule(b *xmlBuffer, r *objects.Rule) {
 
 // putLifecycle answers once all servers act on the new rules.
 func (h *Handler) putLifecycle(x *exchange) error {
-	in, err := h.objectsOf(x.ctx(), x.bucket)
+	doc, err := h.configuration(x)
 	if err != nil {
 		return err
-	}
-	if in == nil {
-		return notImplemented("PutBucketLifecycleConfiguration of a bucket for plain entries: make one with " +
-			headerKind + ": " + kindObjects)
-	}
-	doc, refusal := h.receive(x, maxConfigurationBytes, asDocument)
-	if refusal != nil {
-		return refusal
 	}
 	rules, err := parseLifecycle(doc)
 	if err != nil {
@@ -135,7 +124,7 @@ func (h *Handler) deleteLifecycle(x *exchange) error {
 func parseLifecycle(doc []byte) (objects.Lifecycle, error) {
 	d := newXMLReader(doc)
 	if name, err := d.root(); err != nil || name != "LifecycleConfiguration" && name != "BucketLifecycleConfiguration" {
-		return nil, malformedLifecycle(cmp.Or(err, errors.New("it is no LifecycleConfiguration")))
+		return nil, malformed(cmp.Or(err, errors.New("it is no LifecycleConfiguration")))
 	}
 	var rules objects.Lifecycle
 	err := d.children(func(name string) error {
@@ -143,7 +132,7 @@ func parseLifecycle(doc []byte) (objects.Lifecycle, error) {
 			return unexpected(name)
 		}
 		if len(rules) == objects.MaxRules {
-			return refuse(http.StatusBadRequest, "InvalidRequest", "The lifecycle has more than %d rules.", objects.MaxRules)
+			return invalidRequest("The lifecycle has more than %d rules.", objects.MaxRules)
 		}
 		p := ruleParser{d: d}
 		if err := d.children(p.element); err != nil {
@@ -162,11 +151,7 @@ func parseLifecycle(doc []byte) (objects.Lifecycle, error) {
 		err = nameRules(rules)
 	}
 	if err != nil {
-		var refusal *Error
-		if errors.As(err, &refusal) {
-			return nil, refusal
-		}
-		return nil, malformedLifecycle(err)
+		return nil, malformed(err)
 	}
 	return rules, nil
 }
@@ -183,11 +168,6 @@ func nameRules(rules objects.Lifecycle) error {
 		}
 	}
 	return nil
-}
-
-func malformedLifecycle(err error) *Error {
-	return refuse(http.StatusBadRequest, "MalformedXML",
-		"The XML you provided was not well-formed or did not validate against our published schema: %v.", err)
 }
 
 func unexpected(name string) error { return fmt.Errorf("%.64q has no place in it", name) }
@@ -405,12 +385,12 @@ func (p *ruleParser) check() error {
 	case p.has("AbortIncompleteMultipartUpload") && r.AbandonDays == 0:
 		return errors.New("an AbortIncompleteMultipartUpload has DaysAfterInitiation")
 	case r.Days == 0 && r.Date.IsZero() && !r.Unmark && r.NoncurrentDays == 0 && r.AbandonDays == 0:
-		return refuse(http.StatusBadRequest, "InvalidRequest", "At least one action needs to be specified in a rule.")
+		return invalidRequest("At least one action needs to be specified in a rule.")
 	case sizes && (r.Unmark || r.AbandonDays > 0):
-		return refuse(http.StatusBadRequest, "InvalidRequest",
+		return invalidRequest(
 			"ExpiredObjectDeleteMarker and AbortIncompleteMultipartUpload cannot be specified with a filter by size.")
 	case r.Below > 0 && r.MinSize >= r.Below:
-		return refuse(http.StatusBadRequest, "InvalidRequest", "No object is within the sizes of the filter.")
+		return invalidRequest("No object is within the sizes of the filter.")
 	}
 	return nil
 }

@@ -75,7 +75,7 @@ type listQuery struct {
 }
 
 func parseListQuery(q url.Values, form listForm) (listQuery, *Error) {
-	l := listQuery{form: form, maxKeys: maxPageKeys, fetchOwner: form != formV2}
+	l := listQuery{form: form, fetchOwner: form != formV2}
 	l.Prefix, l.Delimiter = []byte(q.Get("prefix")), []byte(q.Get("delimiter"))
 	if form != formV2 {
 		for _, name := range []string{paramFrom, paramTo, paramReverse} {
@@ -107,21 +107,22 @@ func parseListQuery(q url.Values, form listForm) (listQuery, *Error) {
 			return l, invalidArgument("A version-id marker cannot be specified without a key marker.")
 		}
 	}
-	if s := q.Get("max-keys"); s != "" {
-		n, err := strconv.ParseInt(s, 10, 32)
-		if err != nil || n < 0 {
-			return l, invalidArgument("Argument max-keys must be an integer between 0 and 2147483647.")
-		}
-		l.maxKeys = int(min(n, maxPageKeys))
+	n, refusal := count(q.Get("max-keys"), "max-keys", maxPageKeys)
+	if refusal != nil {
+		return l, refusal
 	}
-	switch enc := q.Get("encoding-type"); enc {
-	case "":
-	case "url":
-		l.urlEncoded = true
-	default:
-		return l, invalidArgument("Invalid Encoding Method specified in Request: %q.", enc)
+	l.maxKeys = min(n, maxPageKeys)
+	refusal = l.encoding(q)
+	return l, refusal
+}
+
+// encoding reads how keys are to be written in the answer.
+func (l *listQuery) encoding(q url.Values) *Error {
+	enc := q.Get("encoding-type")
+	if l.urlEncoded = enc == "url"; enc != "" && !l.urlEncoded {
+		return invalidArgument("Invalid Encoding Method specified in Request: %q.", enc)
 	}
-	return l, nil
+	return nil
 }
 
 // goBeyond starts a listing without tokens after a marker. A marker that is a common prefix

@@ -99,14 +99,18 @@ func (h *Handler) createUpload(x *exchange) error {
 
 // part returns the bucket, the upload and the number of the part that a request names.
 func (h *Handler) part(x *exchange) (in *versioned, id objects.UploadID, n int, err error) {
-	if in, err = h.objectsIn(x); err != nil {
-		return nil, id, 0, err
+	if in, err = h.objectsIn(x); err == nil {
+		n, err = x.partNumber()
 	}
-	n, err = strconv.Atoi(x.query.Get("partNumber"))
+	return in, x.upload(), n, err
+}
+
+func (x *exchange) partNumber() (int, error) {
+	n, err := strconv.Atoi(x.query.Get("partNumber"))
 	if err != nil || n < 1 || n > objects.MaxParts {
-		return nil, id, 0, invalidArgument("Part number must be an integer between 1 and %d, inclusive.", objects.MaxParts)
+		return 0, invalidArgument("Part number must be an integer between 1 and %d, inclusive.", objects.MaxParts)
 	}
-	return in, x.upload(), n, nil
+	return n, nil
 }
 
 func (h *Handler) uploadPart(x *exchange) error {
@@ -140,12 +144,9 @@ func (h *Handler) copyPart(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	from, refusal := copySource(x.r.Header.Get(headerCopySource))
+	from, refusal := x.copySource()
 	if refusal != nil {
 		return refusal
-	}
-	if !x.who.mayKeys(from.bucket, from.key) {
-		return accessDenied("The access key is limited to other buckets or prefixes than those of the source.")
 	}
 	u, err := in.Upload(x.ctx(), []byte(x.key), id)
 	if err != nil {
@@ -156,9 +157,6 @@ func (h *Handler) copyPart(x *exchange) error {
 		return err
 	}
 	defer src.close()
-	if v, name := evaluate(x.r.Header, headerCopySource+"-", src.Object); v != goAhead {
-		return preconditionFailed("x-amz-copy-source-" + name)
-	}
 	body, size := io.Reader(src.body), src.Size
 	if src.body == nil {
 		if src.External {
@@ -191,9 +189,7 @@ func (h *Handler) copyPart(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	if src.version != "" {
-		x.w.Header().Set(headerCopySource+"-Version-Id", src.version)
-	}
+	src.tell(x)
 	return x.writeDocument("CopyPartResult", func(b *xmlBuffer) {
 		b.time("LastModified", p.Modified)
 		b.text("ETag", quoted(p.ETag))
@@ -297,12 +293,8 @@ func checkParts(parts []objects.Part, named []namedPart) error {
 // parseParts reads the document that names the parts of an upload.
 func parseParts(doc []byte) ([]namedPart, *Error) {
 	d := newXMLReader(doc)
-	bad := func(err error) *Error {
-		return refuse(http.StatusBadRequest, "MalformedXML",
-			"The XML you provided was not well-formed or did not validate against our published schema: %v.", err)
-	}
 	if name, err := d.root(); err != nil || name != "CompleteMultipartUpload" {
-		return nil, bad(cmp.Or(err, errors.New("it is no CompleteMultipartUpload")))
+		return nil, malformed(cmp.Or(err, errors.New("it is no CompleteMultipartUpload")))
 	}
 	var parts []namedPart
 	err := d.children(func(name string) error {
@@ -339,7 +331,7 @@ func parseParts(doc []byte) ([]namedPart, *Error) {
 		err = errors.New("it names no part")
 	}
 	if err != nil {
-		return nil, bad(err)
+		return nil, malformed(err)
 	}
 	return parts, nil
 }
@@ -431,11 +423,8 @@ func (h *Handler) listUploads(x *exchange) error {
 	}
 	l := listQuery{}
 	l.Prefix, l.Delimiter = []byte(x.query.Get("prefix")), []byte(x.query.Get("delimiter"))
-	switch enc := x.query.Get("encoding-type"); enc {
-	case "", "url":
-		l.urlEncoded = enc == "url"
-	default:
-		return invalidArgument("Invalid Encoding Method specified in Request: %q.", enc)
+	if refusal := l.encoding(x.query); refusal != nil {
+		return refusal
 	}
 	marker, idMarker := x.query.Get("key-marker"), x.query.Get("upload-id-marker")
 	l.goBeyond(marker)
@@ -519,13 +508,12 @@ func (h *Handler) listUploads(x *exchange) error {
 
 // partOf returns the part of a version that a request asks for by its number.
 func (v *versioned) partOf(x *exchange, id objects.ID) (objects.Info, objects.Range, error) {
-	n, err := strconv.Atoi(x.query.Get("partNumber"))
-	if err != nil || n < 1 || n > objects.MaxParts {
-		return objects.Info{}, objects.Range{}, invalidArgument("Part number must be an integer between 1 and %d, inclusive.",
-			objects.MaxParts)
+	n, err := x.partNumber()
+	if err != nil {
+		return objects.Info{}, objects.Range{}, err
 	}
 	if x.r.Header.Get("Range") != "" {
-		return objects.Info{}, objects.Range{}, refuse(http.StatusBadRequest, "InvalidRequest",
+		return objects.Info{}, objects.Range{}, invalidRequest(
 			"Cannot specify both Range header and partNumber query parameter")
 	}
 	i, parts, err := v.Parts(x.ctx(), []byte(x.key), id)

@@ -4,8 +4,10 @@ import (
 	"crypto/md5"
 	"encoding/binary"
 	"encoding/hex"
+	"math"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/wire"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -64,26 +66,22 @@ func (o *Object) AppendRecord(dst []byte) []byte {
 		dst = append(dst, flagExternal)
 		dst = binary.AppendUvarint(dst, modified)
 		dst = binary.AppendUvarint(dst, uint64(o.Size))
-		dst = appendString(dst, o.ETag)
+		dst = wire.AppendString(dst, o.ETag)
 	} else {
 		dst = append(dst, 0)
 		dst = binary.AppendUvarint(dst, modified)
 		sum := md5.Sum(o.Body)
 		dst = append(dst, sum[:]...)
 	}
-	dst = appendString(dst, o.ContentType)
+	dst = wire.AppendString(dst, o.ContentType)
 	dst = binary.AppendUvarint(dst, uint64(len(o.Headers)))
 	for _, h := range o.Headers {
-		dst = appendString(appendString(dst, h.Name), h.Value)
+		dst = wire.AppendString(wire.AppendString(dst, h.Name), h.Value)
 	}
 	if o.External {
 		return dst
 	}
 	return append(dst, o.Body...)
-}
-
-func appendString(dst []byte, s string) []byte {
-	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
 }
 
 // ParseRecord reads an entry's value. Body shares the value's memory. A value that is not a
@@ -98,20 +96,20 @@ func ParseRecord(value []byte) (Object, error) {
 		return Object{}, err
 	}
 	o := Object{Modified: time.UnixMilli(s.modified).UTC(), External: s.external, ETag: string(s.appendETag(nil))}
-	o.ContentType = d.str()
-	n := d.uvarint()
-	for i := uint64(0); i < n && !d.bad; i++ {
-		o.Headers = append(o.Headers, Header{d.str(), d.str()})
+	o.ContentType = d.String(math.MaxInt)
+	n := d.Uint()
+	for i := uint64(0); i < n && !d.Bad; i++ {
+		o.Headers = append(o.Headers, Header{d.String(math.MaxInt), d.String(math.MaxInt)})
 	}
 	o.Size = s.size
 	if o.External {
-		d.bad = d.bad || len(d.rest) > 0
+		d.Bad = d.Bad || len(d.Rest()) > 0
 	} else {
-		o.Body = d.rest
-		o.Size = int64(len(d.rest))
-		d.bad = d.bad || md5.Sum(o.Body) != s.md5
+		o.Body = d.Rest()
+		o.Size = int64(len(d.Rest()))
+		d.Bad = d.Bad || md5.Sum(o.Body) != s.md5
 	}
-	if d.bad {
+	if d.Bad {
 		return Object{}, damaged(value)
 	}
 	return o, nil
@@ -146,38 +144,38 @@ func parseSummary(value []byte) (summary, error) {
 		return summary{}, err
 	}
 	if !s.external { // the body follows the headers
-		d.skip()
-		for n := d.uvarint(); n > 0 && !d.bad; n-- {
-			d.skip()
-			d.skip()
+		d.Bytes(math.MaxInt)
+		for n := d.Uint(); n > 0 && !d.Bad; n-- {
+			d.Bytes(math.MaxInt)
+			d.Bytes(math.MaxInt)
 		}
-		s.size = int64(len(d.rest))
+		s.size = int64(len(d.Rest()))
 	}
-	if d.bad {
+	if d.Bad {
 		return summary{}, damaged(value)
 	}
 	return s, nil
 }
 
-// openRecord reads a record up to its ETag. If that is damaged the decoder is bad.
-func openRecord(value []byte) (decoder, summary, error) {
-	d := decoder{rest: value[1:]}
-	version, flags := d.uvarint(), d.uvarint() // a byte each
+// openRecord reads a record up to its ETag. If that is damaged the reader of the rest is Bad.
+func openRecord(value []byte) (wire.Shortest, summary, error) {
+	d := wire.Shortest{Of: value, At: 1}
+	version, flags := d.Uint(), d.Uint() // a byte each
 	switch {
-	case d.bad || flags&^flagExternal != 0:
-		return decoder{}, summary{}, damaged(value)
+	case d.Bad || flags&^flagExternal != 0:
+		return wire.Shortest{}, summary{}, damaged(value)
 	case version != recordVersion:
-		return decoder{}, summary{}, store.Errorf(store.Corrupt,
+		return wire.Shortest{}, summary{}, store.Errorf(store.Corrupt,
 			"an object's record of version %d: this program reads version %d", version, recordVersion)
 	}
-	s := summary{external: flags&flagExternal != 0, modified: int64(d.uvarint())}
+	s := summary{external: flags&flagExternal != 0, modified: int64(d.Uint())}
 	if s.external {
-		s.size = int64(d.uvarint())
-		s.etag = d.bytes()
+		s.size = int64(d.Uint())
+		s.etag = d.Bytes(math.MaxInt)
 	} else { // what follows is missing where the digest is cut
-		d.rest = d.rest[copy(s.md5[:], d.rest):]
+		d.At += copy(s.md5[:], d.Rest())
 	}
-	d.bad = d.bad || s.modified < 0 || s.size < 0
+	d.Bad = d.Bad || s.modified < 0 || s.size < 0
 	return d, s, nil
 }
 
@@ -188,34 +186,3 @@ func (s *summary) appendETag(dst []byte) []byte {
 	}
 	return hex.AppendEncode(dst, s.md5[:])
 }
-
-// decoder reads the parts of a record; bad is set if one is malformed.
-type decoder struct {
-	rest []byte
-	bad  bool
-}
-
-func (d *decoder) uvarint() uint64 {
-	v, n := binary.Uvarint(d.rest)
-	// Only the shortest form is accepted: one object, one record.
-	if n <= 0 || (n > 1 && d.rest[n-1] == 0) {
-		d.bad, d.rest = true, nil
-		return v
-	}
-	d.rest = d.rest[n:]
-	return v
-}
-
-func (d *decoder) bytes() []byte {
-	n := d.uvarint()
-	if n > uint64(len(d.rest)) {
-		d.bad, d.rest = true, nil
-		return nil
-	}
-	b := d.rest[:n]
-	d.rest = d.rest[n:]
-	return b
-}
-
-func (d *decoder) str() string { return string(d.bytes()) }
-func (d *decoder) skip()       { d.bytes() }

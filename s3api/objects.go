@@ -187,10 +187,7 @@ func (h *Handler) getObject(x *exchange) error {
 	case failed:
 		return preconditionFailed(name)
 	case notModified:
-		x.describe(o)
-		x.w.Header().Del("Content-Length")
-		x.w.Header().Del("Content-Type")
-		return x.done(http.StatusNotModified, nil)
+		return x.unchanged(o)
 	}
 	if o.External && withBody {
 		return refuse(http.StatusConflict, "ObjectBodyElsewhere",
@@ -310,6 +307,14 @@ func (x *exchange) describe(o *Object) {
 		header.Set(headerSize, strconv.FormatInt(o.Size, 10))
 		header.Set(headerETag, quoted(o.ETag))
 	}
+}
+
+// unchanged answers that the client has the object already.
+func (x *exchange) unchanged(o *Object) error {
+	x.describe(o)
+	x.w.Header().Del("Content-Length")
+	x.w.Header().Del("Content-Type")
+	return x.done(http.StatusNotModified, nil)
 }
 
 func (h *Handler) deleteObject(x *exchange) error {

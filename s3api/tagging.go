@@ -163,13 +163,9 @@ func (h *Handler) setTags(x *exchange, status int, tags []objects.Pair) error {
 // parseTags reads the document that has an object's tags.
 func parseTags(doc []byte) ([]objects.Pair, *Error) {
 	d := newXMLReader(doc)
-	bad := func(err error) *Error {
-		return refuse(http.StatusBadRequest, "MalformedXML",
-			"The XML you provided was not well-formed or did not validate against our published schema: %v.", err)
-	}
 	name, err := d.root()
 	if err != nil || name != "Tagging" {
-		return nil, bad(cmp.Or(err, errors.New("it is no Tagging")))
+		return nil, malformed(cmp.Or(err, errors.New("it is no Tagging")))
 	}
 	var tags []objects.Pair
 	sets := 0
@@ -208,7 +204,7 @@ func parseTags(doc []byte) ([]objects.Pair, *Error) {
 		err = errors.New("it has no TagSet")
 	}
 	if err != nil {
-		return nil, bad(err)
+		return nil, malformed(err)
 	}
 	return checkTags(tags)
 }

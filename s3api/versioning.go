@@ -11,10 +11,7 @@ import (
 var statusNames = map[objects.Status]string{objects.Enabled: "Enabled", objects.Suspended: "Suspended"}
 
 func (h *Handler) getBucketVersioning(x *exchange) error {
-	if err := h.exists(x); err != nil {
-		return err
-	}
-	in, err := h.objectsOf(x.ctx(), x.bucket)
+	in, err := h.existing(x)
 	if err != nil {
 		return err
 	}
@@ -27,17 +24,9 @@ func (h *Handler) getBucketVersioning(x *exchange) error {
 
 // putBucketVersioning answers once all servers act on the new status.
 func (h *Handler) putBucketVersioning(x *exchange) error {
-	in, err := h.objectsOf(x.ctx(), x.bucket)
+	doc, err := h.configuration(x)
 	if err != nil {
 		return err
-	}
-	if in == nil {
-		return notImplemented("PutBucketVersioning of a bucket for plain entries: make one with " +
-			headerKind + ": " + kindObjects)
-	}
-	doc, refusal := h.receive(x, maxConfigurationBytes, asDocument)
-	if refusal != nil {
-		return refusal
 	}
 	status, refusal := parseVersioning(doc)
 	if refusal != nil {

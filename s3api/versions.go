@@ -44,6 +44,23 @@ func (h *Handler) objectsOf(ctx context.Context, bucket string) (*versioned, err
 	return &versioned{h.o.Objects.Bucket(bucket, s.Status.Versioning()), s.Status, s.Lifecycle}, nil
 }
 
+// configuration receives the document of a request that changes a setting of buckets of objects.
+func (h *Handler) configuration(x *exchange) ([]byte, error) {
+	in, err := h.objectsOf(x.ctx(), x.bucket)
+	if err != nil {
+		return nil, err
+	}
+	if in == nil {
+		return nil, notImplemented(x.op.name + " of a bucket for plain entries: make one with " +
+			headerKind + ": " + kindObjects)
+	}
+	doc, refusal := h.receive(x, maxConfigurationBytes, asDocument)
+	if refusal != nil {
+		return nil, refusal
+	}
+	return doc, nil
+}
+
 const (
 	headerVersion = "X-Amz-Version-Id"
 	headerMarker  = "X-Amz-Delete-Marker"
@@ -375,10 +392,7 @@ func (h *Handler) getVersion(x *exchange, in *versioned) error {
 		return preconditionFailed(name)
 	case notModified:
 		in.tell(x, &i)
-		x.describe(o)
-		x.w.Header().Del("Content-Length")
-		x.w.Header().Del("Content-Type")
-		return x.done(http.StatusNotModified, nil)
+		return x.unchanged(o)
 	}
 	status, length := http.StatusOK, o.Size
 	if part != objects.All && o.Size > 0 {
@@ -506,8 +520,7 @@ func (h *Handler) remove(x *exchange, in *versioned, key string, c writeConditio
 func (h *Handler) deleteVersion(x *exchange, in *versioned, c writeCondition) error {
 	var version *string
 	if x.query.Has("versionId") {
-		v := x.query.Get("versionId")
-		version = &v
+		version = new(x.query.Get("versionId"))
 	}
 	done, err := h.remove(x, in, x.key, c, version)
 	if err == nil && done.version != "" {

@@ -12,8 +12,8 @@ import (
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/secrecy"
-	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
+	"github.com/evenkeel/evenkeel/rebalance/assembly"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
 )
@@ -68,7 +68,7 @@ func (b *backupCmd) Run(ctx context.Context, std stdio) error {
 type restoreCmd struct {
 	Dir      string `arg:"" help:"The backup: a directory that listd backup has made, or a copy of one. It is only read."`
 	Data     string `required:"" placeholder:"NEW" help:"New or empty directory to restore into, for a server to use."`
-	Progress string `default:"auto" enum:"auto,plain,none" help:"${restore_progress=}"`
+	Progress string `default:"auto" enum:"auto,plain,none" help:"${backup_progress=}"`
 }
 
 func (*restoreCmd) Help() string {
@@ -118,13 +118,12 @@ func countBuckets(ctx context.Context, dir string, o pebblestore.Options) (n int
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	c, err := listing.NewEmbedded(s, listing.Options{})
+	db, err := assembly.Open(ctx, s, assembly.Options{})
 	if err != nil {
 		return 0, err
 	}
-	defer c.Maps().Close()
-	for _, err := range c.Buckets(ctx, "", "") {
+	defer func() { err = errors.Join(err, db.Close()) }()
+	for _, err := range db.Buckets(ctx, "", "") {
 		if err != nil {
 			return 0, err
 		}
@@ -178,10 +177,5 @@ func sizeLine(s store.Size, total int64, took time.Duration) string {
 	if total > 0 {
 		line += fmt.Sprintf(" (%d %%)", min(100, 100*s.Bytes/total))
 	}
-	line += fmt.Sprintf(", %.0f MiB/s", rate/mib)
-	if s.Bytes > 0 && s.Bytes < total {
-		left := time.Duration(float64(total-s.Bytes) / rate * float64(time.Second))
-		line += fmt.Sprintf(", %v left", left.Round(time.Second))
-	}
-	return line
+	return line + fmt.Sprintf(", %.0f MiB/s", rate/mib) + daemon.Left(s.Bytes, total, rate)
 }

@@ -96,8 +96,7 @@ type lasting struct{ error }
 
 // code is the S3 error code of err, or "".
 func code(err error) string {
-	var e *serverError
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*serverError](err); ok {
 		return e.Code
 	}
 	return ""
@@ -209,8 +208,7 @@ func (r *remote) once(ctx context.Context, u *url.URL, c *call) (io.ReadCloser, 
 	}
 	answer, err := r.http.Do(req.WithContext(ctx))
 	if err != nil {
-		var op *url.Error
-		if errors.As(err, &op) {
+		if op, ok := errors.AsType[*url.Error](err); ok {
 			err = op.Err
 		}
 		if cause := reload.ClientError("--server", r.base, err); cause != nil {

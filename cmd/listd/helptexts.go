@@ -17,8 +17,7 @@ var help = kong.Vars{
 		"least as long as the uncertainty, and beyond this limit writes are refused while reads continue. " +
 		"Also the assumed difference between clocks of data centres that can't be compared. All servers of a " +
 		"keyspace need the same, like --lease.",
-	"backup_progress":  "How to show progress, on standard error: plain lines, none, or auto: lines on a terminal only.",
-	"restore_progress": "How to show progress, on standard error: plain lines, none, or auto: lines on a terminal only.",
+	"backup_progress": "How to show progress, on standard error: plain lines, none, or auto: lines on a terminal only.",
 	"server_server_ca_file": "" +
 		"Certificates (PEM) of the authorities to trust at an https:// server; by default the system's, or " +
 		"those of the environment variable SSL_CERT_FILE.",

@@ -132,8 +132,7 @@ func (l *loadCmd) prepare(ctx context.Context, r *remote, cuts []byte, w io.Writ
 		return err
 	}
 	_, err := r.do(ctx, &call{method: http.MethodHead, bucket: l.Bucket})
-	var e *serverError
-	if errors.As(err, &e) && e.status == http.StatusNotFound {
+	if e, ok := errors.AsType[*serverError](err); ok && e.status == http.StatusNotFound {
 		return fmt.Errorf("there is no bucket %s: --create makes it", l.Bucket)
 	}
 	return err

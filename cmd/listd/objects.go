@@ -186,8 +186,7 @@ func (c *rmCmd) Run(ctx context.Context, std stdio) error {
 		if c.Format == "text" {
 			return nil
 		}
-		n := p.n.Load()
-		deleted := &purged{Bucket: keytext.Key(c.Bucket), Prefixes: []keytext.Key{}, Keys: &n, Complete: true}
+		deleted := &purged{Bucket: keytext.Key(c.Bucket), Prefixes: []keytext.Key{}, Keys: new(p.n.Load()), Complete: true}
 		return deleted.print(std, c.Format)
 	}
 	result := &purged{Bucket: keytext.Key(c.Bucket), Prefixes: prefixes, DryRun: c.DryRun}

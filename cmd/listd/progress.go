@@ -26,9 +26,5 @@ func progressLine(what string, n, total int, took time.Duration) string {
 		return fmt.Sprintf("%s %d keys, %.0f keys/s", what, n, rate)
 	}
 	s := fmt.Sprintf("%s %d of %d keys (%d %%), %.0f keys/s", what, n, total, 100*n/total, rate)
-	if n > 0 && n < total {
-		left := time.Duration(float64(total-n) / rate * float64(time.Second))
-		s += fmt.Sprintf(", %v left", left.Round(time.Second))
-	}
-	return s
+	return s + daemon.Left(int64(n), int64(total), rate)
 }

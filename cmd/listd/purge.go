@@ -144,8 +144,7 @@ func (p *purge) keys() *int64 {
 	if !p.single.Load() && !p.DryRun {
 		return nil
 	}
-	n := p.n.Load()
-	return &n
+	return new(p.n.Load())
 }
 
 // prefix deletes all keys with a prefix: by ranges, or one by one where the server refuses that because the bucket has

@@ -247,15 +247,7 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) (err error) {
 // serve runs the servers until ctx ends.
 func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, o opened) error {
 	registry := prometheus.NewRegistry()
-	if err := registry.Register(o.lines.Metric()); err != nil {
-		return err
-	}
-	if err := registry.Register(mapMetrics{o.db.Maps()}); err != nil {
-		return err
-	}
-	if err := registry.Register(storeMetrics{o.db.Store}); err != nil {
-		return err
-	}
+	registry.MustRegister(o.lines.Metric(), mapMetrics{o.db.Maps()}, storeMetrics{o.db.Store})
 	guard, err := webguard.New(s.AdminAccess.AllowHost, s.HostSuffix)
 	if err != nil {
 		return daemon.UsageError("--allow-host: %w", err)
@@ -324,9 +316,7 @@ func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, o ope
 	balance := s.balancing(o.db, log, adminURL)
 	if s.CleanEvery > 0 {
 		cleaner := cleaning.New(s.cleaning(o.db, ofObjects, log, adminURL))
-		if err := registry.Register(cleaner); err != nil {
-			return err
-		}
+		registry.MustRegister(cleaner)
 		balance.Cleaning = cleaner
 		clean, stop := context.WithCancel(ctx)
 		var ended sync.WaitGroup
@@ -335,9 +325,7 @@ func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, o ope
 		defer stop()
 	}
 	balancing := o.db.Balance(ctx, balance)
-	if err := registry.Register(rebalance.Metrics{Rebalancer: balancing, Recorder: o.db.Recorder}); err != nil {
-		return err
-	}
+	registry.MustRegister(rebalance.Metrics{Rebalancer: balancing, Recorder: o.db.Recorder})
 	failed := make(chan error, 2)
 	if admin != nil {
 		go func() { failed <- admin.Serve(o.traces.Requests(adminapi.New(balancing))) }()

@@ -116,8 +116,7 @@ func (f *adminFlags) directly(ctx context.Context, std stdio, leads bool, comman
 		return command(ctx, wayIn{Client: c})
 	}
 	err = r.Lead(ctx, func(ctx context.Context) error { return command(ctx, wayIn{Client: c, direct: true}) })
-	var held *leader.HeldError
-	if errors.As(err, &held) && held.Holder.Admin != "" {
+	if held, ok := errors.AsType[*leader.HeldError](err); ok && held.Holder.Admin != "" {
 		there, cerr := f.Servers.At(held.Holder.String(), held.Holder.Admin)
 		if cerr != nil {
 			return cerr

@@ -159,8 +159,7 @@ func (a *auditCmd) Run(ctx context.Context, std stdio) error {
 		if x.at != "" {
 			fmt.Fprintf(std.err, "rebalancer: go on with --continue %s\n", x.at)
 		}
-		var exit *daemon.ExitError
-		if errors.As(err, &exit) {
+		if _, ok := errors.AsType[*daemon.ExitError](err); ok {
 			return err
 		}
 		if kind := store.KindOf(err); kind == store.NotFound || kind == store.InvalidArgument {
@@ -183,7 +182,7 @@ func (x *auditing) summary(err error) {
 		if err != nil {
 			text = err.Error()
 		}
-		x.object(map[string]any{
+		printLine(x.out, map[string]any{
 			"version": daemon.JSONVersion, "summary": x.sum, "complete": err == nil, "error": text, "continue": x.at,
 		})
 		return
@@ -196,8 +195,6 @@ func (x *auditing) summary(err error) {
 		x.out.printf("clean\n")
 	}
 }
-
-func (x *auditing) object(v any) { printLine(x.out, v) }
 
 // printLine prints an object of JSON as a line.
 func printLine(w *failing, v any) {
@@ -360,7 +357,7 @@ func (x *auditing) finding(bucket string, f *objects.Finding) {
 		if f.Key != nil {
 			key = text(string(f.Key))
 		}
-		x.object(map[string]any{
+		printLine(x.out, map[string]any{
 			"fault": f.Fault, "bucket": bucket, "key": key, "version_id": id, "blob": f.Blob, "size": f.Size, "want": f.Want,
 		})
 		return

@@ -229,8 +229,7 @@ func readLayout(path string, stdin io.Reader, most int64) (l plan.Layout, limits
 			"%s is larger than %d MiB, the most that a layout may have: sample fewer quanta", name, most>>20))
 	}
 	l, limits, err = plan.DecodeLayout(data)
-	var problems plan.Problems
-	if errors.As(err, &problems) {
+	if problems, ok := errors.AsType[plan.Problems](err); ok {
 		var b strings.Builder
 		fmt.Fprintf(&b, "%s is no layout:", name)
 		for i, p := range problems {

@@ -51,8 +51,5 @@ func progressLine(what string, j *scheduler.Job, took time.Duration) string {
 	}
 	rate := float64(n) / took.Seconds()
 	s += fmt.Sprintf(" (%d %%), %s rows/s", 100*n/(passes*j.Rows), commas(int64(rate)))
-	if left := passes*j.Rows - n; left > 0 {
-		s += fmt.Sprintf(", %v left", time.Duration(float64(left)/rate*float64(time.Second)).Round(time.Second))
-	}
-	return s
+	return s + daemon.Left(n, passes*j.Rows, rate)
 }

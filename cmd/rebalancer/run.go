@@ -161,12 +161,7 @@ func (d *runner) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error
 		MoveRate: c.Sizes.MoveRate, HistoryFile: c.Sizes.History, Version: build.Version, Commit: build.Commit,
 		Leader: &d.leader, Log: d.log,
 	})
-	if err := registry.Register(d.lines.Metric()); err != nil {
-		return err
-	}
-	if err := registry.Register(rebalance.Metrics{Rebalancer: k}); err != nil {
-		return err
-	}
+	registry.MustRegister(d.lines.Metric(), rebalance.Metrics{Rebalancer: k})
 	failed := make(chan error, 2)
 	working, stop := context.WithCancel(ctx)
 	var work sync.WaitGroup

@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -145,20 +145,12 @@ func (v *verifyCmd) remote(ctx context.Context, std stdio, out *findings) (sum r
 	if err != nil {
 		return sum, usageError("%w", err)
 	}
-	var mu sync.Mutex
-	var now repair.Summary
-	stop := v.showProgress(std.err, func() repair.Summary {
-		mu.Lock()
-		defer mu.Unlock()
-		return now
-	})
+	var now atomic.Pointer[repair.Summary]
+	now.Store(new(repair.Summary))
+	stop := v.showProgress(std.err, func() repair.Summary { return *now.Load() })
 	defer stop()
 	ask := adminapi.Verify{Bucket: v.Bucket, Options: v.options(), StuckAfterMs: v.StuckAfter.Milliseconds()}
-	return c.Verify(ctx, ask, out.finding, func(s repair.Summary) {
-		mu.Lock()
-		defer mu.Unlock()
-		now = s
-	})
+	return c.Verify(ctx, ask, out.finding, func(s repair.Summary) { now.Store(&s) })
 }
 
 // here checks in this process.
@@ -188,8 +180,7 @@ func (v *verifyCmd) here(ctx context.Context, std stdio, out *findings) (sum rep
 // alone runs work as the leader, so that no other process moves ranges meanwhile.
 func (v *verifyCmd) alone(ctx context.Context, regs store.Registers, work func(ctx context.Context) error) error {
 	err := leader.New(regs, leader.Options{Name: rebalance.Name("rebalancer")}).Try(ctx, work)
-	var held *leader.HeldError
-	if errors.As(err, &held) {
+	if _, ok := errors.AsType[*leader.HeldError](err); ok {
 		return fmt.Errorf("servers run, or ended less than half a minute ago: --adopt has to be alone; end them and try again: %w", err)
 	}
 	return err
@@ -254,14 +245,12 @@ type findings struct {
 }
 
 func (f *findings) finding(x repair.Finding) {
-	if !f.json {
+	if f.json {
+		printLine(f.w, x)
+	} else {
 		f.w.printf("%s\n", x)
-		return
 	}
-	f.object(x)
 }
-
-func (f *findings) object(x any) { printLine(f.w, x) }
 
 func (f *findings) summary(s repair.Summary, err error) {
 	if f.json {
@@ -269,7 +258,7 @@ func (f *findings) summary(s repair.Summary, err error) {
 		if err != nil {
 			text = err.Error()
 		}
-		f.object(map[string]any{"version": daemon.JSONVersion, "summary": s, "complete": err == nil, "error": text})
+		printLine(f.w, map[string]any{"version": daemon.JSONVersion, "summary": s, "complete": err == nil, "error": text})
 		return
 	}
 	if err != nil && s == (repair.Summary{}) {

@@ -277,10 +277,7 @@ func (b *Backend) Quanta(ctx context.Context, p store.Partition) ([]counter.Quan
 	if err := b.ready(ctx); err != nil {
 		return nil, err
 	}
-	if s, ok := b.book.States[p.ID]; ok {
-		return s.Quanta(), nil
-	}
-	return nil, nil
+	return b.book.Quanta(p), nil
 }
 
 // Correct implements counter.Backend.

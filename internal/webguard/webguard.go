@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -48,13 +49,9 @@ func New(hosts, domains []string) (*Guard, error) {
 // for the page's, but sends the page's name as Host.
 func (g *Guard) CheckHost(r *http.Request) error {
 	name := hostOf(r.Host)
-	if g.any || loopback(name) || g.hosts[name] {
+	below := func(suffix string) bool { return strings.HasSuffix(name, suffix) }
+	if g.any || loopback(name) || g.hosts[name] || slices.ContainsFunc(g.suffixes, below) {
 		return nil
-	}
-	for _, s := range g.suffixes {
-		if strings.HasSuffix(name, s) {
-			return nil
-		}
 	}
 	const most = 255 // of a name in DNS
 	return fmt.Errorf("the host %.*q is not a loopback name, and clients that do not authenticate themselves "+

@@ -189,18 +189,16 @@ type Terms struct {
 
 // Agreed returns the terms. It changes nothing.
 func Agreed(ctx context.Context, s store.Registers) (t Terms, err error) {
-	const doing = "read what processes have agreed on"
-	if t.Lease, err = leaseTerm.read(ctx, s); err != nil {
-		return t, store.Wrap(doing, err)
+	if t.Lease, err = leaseTerm.read(ctx, s); err == nil {
+		t.ClockSkew, err = skewTerm.read(ctx, s)
 	}
-	if t.ClockSkew, err = skewTerm.read(ctx, s); err != nil {
-		return t, store.Wrap(doing, err)
+	if err == nil {
+		t.Counting, err = countingTerm.read(ctx, s)
 	}
-	if t.Counting, err = countingTerm.read(ctx, s); err != nil {
-		return t, store.Wrap(doing, err)
+	if err == nil {
+		t.Limits, err = AnnouncedLimits(ctx, s)
 	}
-	t.Limits, err = AnnouncedLimits(ctx, s)
-	return t, store.Wrap(doing, err)
+	return t, store.Wrap("read what processes have agreed on", err)
 }
 
 // Limits are how large partitions may be, by which the process that leads decides.

@@ -129,10 +129,10 @@ func (h *handler) leads(ctx context.Context) error {
 }
 
 func (h *handler) buckets(r *http.Request) (any, error) {
-	q := r.URL.Query()
-	limit, err := limitOf(r, "limit", bucketsShown, mostBuckets)
-	if err != nil {
-		return nil, err
+	q := paramsOf(r)
+	limit := q.limit("limit", bucketsShown, mostBuckets)
+	if q.err != nil {
+		return nil, q.err
 	}
 	out := Buckets{Buckets: []Figures{}, Keeper: h.keeper(r.Context()), Limits: h.limits()}
 	paused, _ := h.pauses(r.Context())
@@ -196,12 +196,6 @@ func (h *handler) figures(ctx context.Context, id store.BucketID) Figures {
 	return f
 }
 
-// limitOf is a parameter that bounds the answer; usual where it is 0 or absent.
-func limitOf(r *http.Request, name string, usual, most int) (int, error) {
-	n, err := number(r, name)
-	return int(min(cmp.Or(n, uint64(usual)), uint64(most))), err
-}
-
 // Shape is the map of a bucket as bars: neighbouring ranges put together.
 type Shape struct {
 	Bucket string `json:"bucket"`
@@ -224,12 +218,9 @@ const (
 )
 
 func (h *handler) shape(r *http.Request) (any, error) {
-	q := r.URL.Query()
-	bars, err := limitOf(r, "bars", barsShown, mostBars)
-	if err != nil {
-		return nil, err
-	}
-	name, id, err := h.asked(r)
+	q := paramsOf(r)
+	bars := q.limit("bars", barsShown, mostBars)
+	name, id, err := h.asked(r, q)
 	if err != nil {
 		return nil, err
 	}
@@ -333,16 +324,12 @@ const (
 )
 
 func (h *handler) ranges(r *http.Request) (any, error) {
-	q := r.URL.Query()
-	limit, err := limitOf(r, "limit", rangesShown, mostRanges)
-	if err != nil {
-		return nil, err
-	}
-	only := q.Get("only")
+	q := paramsOf(r)
+	limit, only := q.limit("limit", rangesShown, mostRanges), q.Get("only")
 	if only != "" && only != "notable" {
-		return nil, store.Errorf(store.InvalidArgument, "only is notable, or absent, not %q", only)
+		q.bad("only is notable, or absent, not %q", only)
 	}
-	name, id, err := h.asked(r)
+	name, id, err := h.asked(r, q)
 	if err != nil {
 		return nil, err
 	}
@@ -353,8 +340,7 @@ func (h *handler) ranges(r *http.Request) (any, error) {
 			return nil
 		}
 		if len(out.Ranges) == limit {
-			next := Key(bytes.Clone(x.Start))
-			out.Next = &next
+			out.Next = new(Key(bytes.Clone(x.Start)))
 			return balancer.ErrEnough
 		}
 		one := Range{

@@ -21,7 +21,7 @@ func (c *Client) Explain(ctx context.Context, bucket string) (e Explanation, err
 }
 
 func (h *handler) explain(r *http.Request) (any, error) {
-	bucket, id, err := h.asked(r)
+	bucket, id, err := h.asked(r, paramsOf(r))
 	if err != nil {
 		return nil, err
 	}

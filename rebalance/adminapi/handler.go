@@ -7,8 +7,10 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -85,8 +87,7 @@ func fail(w http.ResponseWriter, err error) {
 	case store.Unavailable, store.Timeout:
 		code = http.StatusServiceUnavailable
 	}
-	var e *rebalance.NotLeading
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*rebalance.NotLeading](err); ok {
 		code = http.StatusMisdirectedRequest
 		p.Leader = leaderOf(e.Leader)
 	}
@@ -169,24 +170,57 @@ func (h *handler) bucket(ctx context.Context, name string) (store.BucketID, erro
 	return id, err
 }
 
-// asked finds the bucket that the parameter of a request names.
-func (h *handler) asked(r *http.Request) (name string, id store.BucketID, err error) {
-	name = r.URL.Query().Get("bucket")
-	id, err = h.bucket(r.Context(), name)
+// asked finds the bucket that a request names. It fails with what is wrong of the parameters that were read before.
+func (h *handler) asked(r *http.Request, q *params) (name string, id store.BucketID, err error) {
+	name = q.Get("bucket")
+	if err = q.err; err == nil {
+		id, err = h.bucket(r.Context(), name)
+	}
 	return name, id, err
 }
 
 // nameOf is a bucket's name, or its id if that is not known.
 func (h *handler) nameOf(id store.BucketID) string { return cmp.Or(h.Names().Of(id), id.String()) }
 
-func number(r *http.Request, name string) (uint64, error) {
-	s := r.URL.Query().Get(name)
-	if s == "" {
-		return 0, nil
-	}
+// params are the parameters of a request; err says which of those that were read is wrong.
+type params struct {
+	url.Values
+	err error
+}
+
+func paramsOf(r *http.Request) *params { return &params{Values: r.URL.Query()} }
+
+func (p *params) bad(format string, args ...any) {
+	p.err = cmp.Or(p.err, store.Errorf(store.InvalidArgument, format, args...))
+}
+
+// number is 0 if it is absent.
+func (p *params) number(name string) uint64 {
+	s := cmp.Or(p.Get(name), "0")
 	n, err := strconv.ParseUint(s, 10, 64)
 	if err != nil {
-		return 0, store.Errorf(store.InvalidArgument, "%s is %q, not a number", name, s)
+		p.bad("%s is %q, not a number", name, s)
 	}
-	return n, nil
+	return n
+}
+
+// limit is a parameter that bounds the answer; usual where it is 0 or absent.
+func (p *params) limit(name string, usual, most int) int {
+	return int(min(cmp.Or(p.number(name), uint64(usual)), uint64(most)))
+}
+
+// time is a parameter in RFC 3339 or Unix seconds.
+func (p *params) time(name string, usual time.Time) time.Time {
+	s := p.Get(name)
+	if s == "" {
+		return usual
+	}
+	if t, err := time.Parse(time.RFC3339, s); err == nil {
+		return t
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		p.bad("%s is %q, not a time like 2026-03-01T12:00:00Z or Unix seconds", name, s)
+	}
+	return time.Unix(n, 0)
 }

@@ -5,7 +5,7 @@ import (
 	"math"
 	"net/http"
 	"net/url"
-	"strconv"
+	"slices"
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/heat"
@@ -54,28 +54,21 @@ const (
 )
 
 func (h *handler) heat(r *http.Request) (any, error) {
-	q := r.URL.Query()
-	name, id, err := h.asked(r)
+	q := paramsOf(r)
+	w := heat.Window{
+		Start: q.Get("start"), End: q.Get("end"), Metrics: heat.All, To: q.time("to", time.Now()),
+		Width: q.limit("width", heatWidth, heat.MostCells), Height: q.limit("height", heatHeight, heat.MostCells),
+	}
+	w.From = q.time("from", w.To.Add(-heatTime))
+	name, id, err := h.asked(r, q)
 	if err != nil {
 		return nil, err
 	}
-	w := heat.Window{Bucket: id, To: time.Now(), Start: q.Get("start"), End: q.Get("end"), Metrics: heat.All}
+	w.Bucket = id
 	if p := q.Get("prefix"); p != "" {
-		w.Start, w.End = p, prefixEnd(p)
+		w.Start, w.End = p, string(store.PrefixEnd([]byte(p)))
 	}
-	if w.To, err = timeOf(r, "to", w.To); err != nil {
-		return nil, err
-	}
-	if w.From, err = timeOf(r, "from", w.To.Add(-heatTime)); err != nil {
-		return nil, err
-	}
-	if w.Width, err = limitOf(r, "width", heatWidth, heat.MostCells); err != nil {
-		return nil, err
-	}
-	if w.Height, err = limitOf(r, "height", heatHeight, heat.MostCells); err != nil {
-		return nil, err
-	}
-	if names := q["metric"]; len(names) > 0 {
+	if names := q.Values["metric"]; len(names) > 0 {
 		if w.Metrics, err = metricsOf(names); err != nil {
 			return nil, err
 		}
@@ -145,46 +138,15 @@ func digits(v float64) float64 {
 	return math.Round(v/unit) / math.Round(1/unit) // exact powers of ten print short
 }
 
-// prefixEnd is the first key above all with a prefix; empty: there is none.
-func prefixEnd(prefix string) string {
-	for b := []byte(prefix); len(b) > 0; b = b[:len(b)-1] {
-		if last := len(b) - 1; b[last] < 0xff {
-			b[last]++
-			return string(b)
-		}
-	}
-	return ""
-}
-
 func metricsOf(names []string) (out []heat.Metric, err error) {
 	for _, name := range names {
-		known := false
-		for _, m := range heat.All {
-			if m.Name() == name {
-				out, known = append(out, m), true
-			}
-		}
-		if !known {
+		at := slices.IndexFunc(heat.All, func(m heat.Metric) bool { return m.Name() == name })
+		if at < 0 {
 			return nil, store.Errorf(store.InvalidArgument, "metric is writes, reads, rows or bytes, not %q", name)
 		}
+		out = append(out, heat.All[at])
 	}
 	return out, nil
-}
-
-// timeOf is a parameter in RFC 3339 or Unix seconds.
-func timeOf(r *http.Request, name string, usual time.Time) (time.Time, error) {
-	s := r.URL.Query().Get(name)
-	if s == "" {
-		return usual, nil
-	}
-	if t, err := time.Parse(time.RFC3339, s); err == nil {
-		return t, nil
-	}
-	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil {
-		return usual, store.Errorf(store.InvalidArgument, "%s is %q, not a time like 2026-03-01T12:00:00Z or Unix seconds", name, s)
-	}
-	return time.Unix(n, 0), nil
 }
 
 // Moved is a page of the moves that are remembered, the newest first.
@@ -195,15 +157,12 @@ type Moved struct {
 }
 
 func (h *handler) moved(r *http.Request) (any, error) {
-	limit, err := limitOf(r, "limit", movesShown, mostMoves)
-	if err != nil {
-		return nil, err
+	q := paramsOf(r)
+	limit, before := q.limit("limit", movesShown, mostMoves), q.number("before")
+	if q.err != nil {
+		return nil, q.err
 	}
-	before, err := number(r, "before")
-	if err != nil {
-		return nil, err
-	}
-	id, err := h.one(r.Context(), r.URL.Query().Get("bucket"))
+	id, err := h.one(r.Context(), q.Get("bucket"))
 	if err != nil {
 		return nil, err
 	}

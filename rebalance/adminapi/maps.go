@@ -32,12 +32,9 @@ func (h *handler) rootAt(ctx context.Context, id store.BucketID, epoch uint64) (
 
 // showMap writes a map while it reads it, so that a map of any size takes little memory.
 func (h *handler) showMap(w http.ResponseWriter, r *http.Request) {
-	epoch, err := number(r, "epoch")
-	if err != nil {
-		fail(w, err)
-		return
-	}
-	name, id, err := h.asked(r)
+	q := paramsOf(r)
+	epoch := q.number("epoch")
+	name, id, err := h.asked(r, q)
 	var root *partmap.Root
 	if err == nil {
 		root, err = h.rootAt(r.Context(), id, epoch)
@@ -94,11 +91,9 @@ func (h *handler) showMap(w http.ResponseWriter, r *http.Request) {
 
 func (h *handler) history(r *http.Request) (any, error) {
 	const most = 1000
-	limit, err := limitOf(r, "limit", most, most)
-	if err != nil {
-		return nil, err
-	}
-	name, id, err := h.asked(r)
+	q := paramsOf(r)
+	limit := q.limit("limit", most, most)
+	name, id, err := h.asked(r, q)
 	if err != nil {
 		return nil, err
 	}

@@ -91,8 +91,7 @@ func (h *handler) looks(
 func (h *handler) sizes(w http.ResponseWriter, r *http.Request) {
 	h.looks(w, r, r.URL.Query().Get("bucket"), func(id store.BucketID, line func(Line) error) (uint64, error) {
 		return h.Balancer().Look(r.Context(), id, nil, func(x balancer.Seen) error {
-			out := sizeOf(&x)
-			return line(Line{Size: &out})
+			return line(Line{Size: new(sizeOf(&x))})
 		})
 	})
 }
@@ -133,12 +132,13 @@ func (h *handler) recount(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *handler) layout(w http.ResponseWriter, r *http.Request) {
-	exact, err := number(r, "exact")
-	if err != nil {
-		fail(w, err)
+	q := paramsOf(r)
+	exact := q.number("exact")
+	if q.err != nil {
+		fail(w, q.err)
 		return
 	}
-	h.looks(w, r, r.URL.Query().Get("bucket"), func(id store.BucketID, line func(Line) error) (uint64, error) {
+	h.looks(w, r, q.Get("bucket"), func(id store.BucketID, line func(Line) error) (uint64, error) {
 		return h.Balancer().Layout(r.Context(), id, exact > 0, func(p plan.Partition) error {
 			if p.Quanta == nil {
 				p.Quanta = []plan.Quantum{} // a list in JSON, not null

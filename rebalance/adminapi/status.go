@@ -64,8 +64,7 @@ func (h *handler) status(r *http.Request) (any, error) {
 	}
 	out.Round = h.round(&sizes)
 	if c := h.o.Cleaning; c != nil {
-		s := c.Status(r.Context())
-		out.Cleaning = &s
+		out.Cleaning = new(c.Status(r.Context()))
 	}
 	return out, nil
 }

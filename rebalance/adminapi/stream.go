@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/evenkeel/evenkeel/store"
@@ -46,21 +47,11 @@ func lines[Line any](w http.ResponseWriter) func(Line) error {
 // request's context.
 func follow[P, T any](w http.ResponseWriter, show func(P) T, work func(report func(P)) error) {
 	line := lines[Progress[T]](w)
-	var mu sync.Mutex
-	var last P
-	now := func() *T {
-		mu.Lock()
-		p := last
-		mu.Unlock()
-		v := show(p)
-		return &v
-	}
+	var last atomic.Pointer[P]
+	last.Store(new(P))
+	now := func() *T { return new(show(*last.Load())) }
 	stop := wait.Every(progressEvery, func() { _ = line(Progress[T]{Progress: now()}) })
-	err := work(func(p P) {
-		mu.Lock()
-		defer mu.Unlock()
-		last = p
-	})
+	err := work(func(p P) { last.Store(&p) })
 	stop()
 	if err != nil {
 		_ = line(Progress[T]{Problem: problemOf(err)})

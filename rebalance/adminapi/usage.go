@@ -56,14 +56,15 @@ const (
 )
 
 func (h *handler) usage(r *http.Request) (any, error) {
-	q := r.URL.Query()
+	q := paramsOf(r)
 	prefix, delimiter := q.Get("prefix"), cmp.Or(q.Get("delimiter"), "/")
-	name, id, err := h.asked(r)
+	name, id, err := h.asked(r, q)
 	if err != nil {
 		return nil, err
 	}
 	out := Usage{Bucket: name, Prefix: Key(prefix), Delimiter: delimiter}
-	u := levels{prefix: prefix, end: prefixEnd(prefix), delimiter: delimiter, all: map[string]*Prefix{}}
+	u := levels{prefix: prefix, delimiter: delimiter, all: map[string]*Prefix{}}
+	u.end = string(store.PrefixEnd([]byte(prefix)))
 	type straddling struct {
 		balancer.Seen
 		quanta []counter.Quantum
@@ -142,8 +143,8 @@ func (u *levels) alone(start, end []byte) bool {
 	if !strings.HasSuffix(p, u.delimiter) || len(p) == len(u.prefix) {
 		return false
 	}
-	above := prefixEnd(p)
-	return above == "" || len(end) > 0 && string(end) <= above
+	above := store.PrefixEnd([]byte(p))
+	return above == nil || len(end) > 0 && bytes.Compare(end, above) <= 0
 }
 
 // add adds a share of a range.

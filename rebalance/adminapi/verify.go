@@ -43,8 +43,7 @@ func (h *handler) verify(w http.ResponseWriter, r *http.Request) {
 	v.Report = func(f repair.Finding) { _ = line(VerifyLine{Finding: &f}) }
 	check := repair.New(h.o.Store, h.o.Buckets, v.Options)
 	stop := wait.Every(progressEvery, func() {
-		now := check.Progress()
-		_ = line(VerifyLine{Progress: &now})
+		_ = line(VerifyLine{Progress: new(check.Progress())})
 	})
 	s, err := check.Run(r.Context(), v.Bucket)
 	stop()

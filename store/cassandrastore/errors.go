@@ -29,8 +29,7 @@ func kind(err error) store.Kind {
 
 // code returns the protocol's error code, if the server answered with an error.
 func code(err error) (int, bool) {
-	var r gocql.RequestError
-	if errors.As(err, &r) {
+	if r, ok := errors.AsType[gocql.RequestError](err); ok {
 		return r.Code(), true
 	}
 	return 0, false

@@ -194,8 +194,7 @@ func (p *Program) Run(ctx context.Context, grammar any, args []string, bind ...a
 		return 0
 	}
 	fmt.Fprintf(p.Err, "%s: %v\n", p.Name, err)
-	var parse *kong.ParseError
-	if errors.As(err, &parse) {
+	if parse, ok := errors.AsType[*kong.ParseError](err); ok {
 		command := []string{p.Name}
 		if parse.Context != nil {
 			for _, at := range parse.Context.Path {
@@ -206,8 +205,7 @@ func (p *Program) Run(ctx context.Context, grammar any, args []string, bind ...a
 		}
 		fmt.Fprintf(p.Err, "Run %q for help.\n", strings.Join(append(command, "--help"), " "))
 	}
-	var exit *ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*ExitError](err); ok {
 		return exit.Code
 	}
 	return ExitFailed

@@ -74,6 +74,15 @@ func (p *Progress) bar(w io.Writer) (end func()) {
 	}
 }
 
+// Left says how long the rest takes, behind the text of a line: "" where that is not known, or nothing is left.
+func Left(done, total int64, rate float64) string {
+	if done <= 0 || done >= total {
+		return ""
+	}
+	left := time.Duration(float64(total-done) / rate * float64(time.Second))
+	return fmt.Sprintf(", %v left", left.Round(time.Second))
+}
+
 // PrintEvery prints a line, unless it is empty, at an interval until stop.
 func PrintEvery(d time.Duration, w io.Writer, line func() string) (stop func()) {
 	return wait.Every(d, func() {

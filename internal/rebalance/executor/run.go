@@ -155,8 +155,7 @@ func (l *loop) took(ctx context.Context, r result) error {
 	if t, ok := r.effect.(move.Task); ok {
 		l.tasks[t.Batch]--
 	}
-	var paused *pause.Error
-	if errors.As(r.err, &paused) {
+	if paused, ok := errors.AsType[*pause.Error](r.err); ok {
 		l.x.Hold(&paused.Pause)
 		return nil
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/evenkeel/evenkeel/partmap/keyspread"
+	"github.com/evenkeel/evenkeel/store"
 )
 
 // Below is Ahead for keys that descend, such as reversed times: recent are the lowest keys of a range, ascending, and
@@ -36,7 +37,7 @@ func Below(recent [][]byte, o Options) (*Forecast, error) {
 	n := 0
 	for i, c := range f.Cuts {
 		// Keys that reach the mirrored cut begin with what it is in the mirror, or lie below that.
-		cut := after(m.of(c))
+		cut := store.PrefixEnd(m.of(c))
 		if cut == nil || bytes.Compare(cut, low) > 0 || n > 0 && bytes.Compare(cut, f.Cuts[n-1]) >= 0 {
 			continue
 		}
@@ -47,17 +48,6 @@ func Below(recent [][]byte, o Options) (*Forecast, error) {
 		return nil, cannot("no cut lies below the lowest key, %s", text(low))
 	}
 	return f, nil
-}
-
-// after is the lowest text above all that begin with a prefix; nil: there is none.
-func after(prefix []byte) []byte {
-	out := bytes.Clone(prefix)
-	for i := len(out) - 1; i >= 0; i-- {
-		if out[i]++; out[i] != 0 {
-			return out[:i+1]
-		}
-	}
-	return nil
 }
 
 // mirror turns the order of keys around that have a number at the same place: each digit d of b becomes b-1-d.

@@ -110,8 +110,7 @@ func (c *Candidate) Run(ctx context.Context, work func(ctx context.Context) erro
 		}
 		// Once for each holder, not for each of its renewals.
 		is := err.Error()
-		var other *HeldError
-		if errors.As(err, &other) {
+		if other, ok := errors.AsType[*HeldError](err); ok {
 			is = other.Holder.ID.String()
 		}
 		if is != observed {

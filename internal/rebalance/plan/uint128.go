@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"encoding/json"
 	"math/big"
 	"math/bits"
@@ -38,13 +39,7 @@ func (a Uint128) Sub(b Uint128) Uint128 {
 
 // Cmp returns -1, 0 or 1 as a is below, equal to or above b.
 func (a Uint128) Cmp(b Uint128) int {
-	switch {
-	case a == b:
-		return 0
-	case a.Hi < b.Hi || (a.Hi == b.Hi && a.Lo < b.Lo):
-		return -1
-	}
-	return 1
+	return cmp.Or(cmp.Compare(a.Hi, b.Hi), cmp.Compare(a.Lo, b.Lo))
 }
 
 // Big returns a as a big integer of its own.

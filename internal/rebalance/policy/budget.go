@@ -100,15 +100,9 @@ func (j *judge) opens() (at time.Time) {
 
 // open reports whether rows may be moved at this hour.
 func (j *judge) open() bool {
-	if len(j.Budget.Hours) == 0 {
-		return true
-	}
 	const day = 24 * time.Hour
 	at := j.Now.Sub(j.Now.UTC().Truncate(day)) % day
-	for _, h := range j.Budget.Hours {
-		if h.From < h.To && at >= h.From && at < h.To || h.From >= h.To && (at >= h.From || at < h.To) {
-			return true
-		}
-	}
-	return false
+	return len(j.Budget.Hours) == 0 || slices.ContainsFunc(j.Budget.Hours, func(h Hours) bool {
+		return h.From < h.To && at >= h.From && at < h.To || h.From >= h.To && (at >= h.From || at < h.To)
+	})
 }

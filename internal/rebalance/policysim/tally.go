@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -298,13 +299,8 @@ func (b *tallied) merge(in *policy.Input, d *policy.Decision) {
 	if found {
 		b.SplitsUndone++
 	}
-	var recent []joined
-	for _, j := range b.joined {
-		if in.Now.Sub(j.at) < undone {
-			recent = append(recent, j)
-		}
-	}
-	b.joined = append(recent, joined{bytes.Clone(in.Ranges[d.From].Start), bytes.Clone(in.Ranges[d.To-1].End), in.Now})
+	b.joined = slices.DeleteFunc(b.joined, func(j joined) bool { return in.Now.Sub(j.at) >= undone })
+	b.joined = append(b.joined, joined{bytes.Clone(in.Ranges[d.From].Start), bytes.Clone(in.Ranges[d.To-1].End), in.Now})
 	maps.DeleteFunc(b.cut, func(_ string, at time.Time) bool { return in.Now.Sub(at) >= undone })
 }
 

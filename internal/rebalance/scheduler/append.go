@@ -147,8 +147,7 @@ func (p *planner) learned(f *forecast.Forecast, keys int, each float64) {
 
 // unforeseen says what to do where keys can't be foreseen.
 func unforeseen(err error) error {
-	var no *forecast.Unpredictable
-	if errors.As(err, &no) {
+	if _, ok := errors.AsType[*forecast.Unpredictable](err); ok {
 		return invalid("%w. Give the cuts themselves (--at-file), or other keys to learn from (--like)", err)
 	}
 	return err

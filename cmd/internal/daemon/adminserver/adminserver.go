@@ -55,14 +55,10 @@ const (
 // Listen opens an admin address, and registers the metrics of Go's runtime and of the
 // process. Connections wait until Serve.
 func Listen(o Options) (*Server, error) {
-	for _, c := range []prometheus.Collector{
+	o.Registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collectors.NewBuildInfoCollector(), version.Current().Metric(),
-	} {
-		if err := o.Registry.Register(c); err != nil {
-			return nil, err
-		}
-	}
+	)
 	l, err := net.ListenTCP("tcp", o.Address)
 	if err != nil {
 		return nil, err

@@ -51,8 +51,7 @@ func read(name string) (*file, error) {
 	if err == nil {
 		data, err = os.ReadFile(name)
 	}
-	var path *os.PathError
-	if errors.As(err, &path) {
+	if path, ok := errors.AsType[*os.PathError](err); ok {
 		err = path.Err
 	}
 	if err != nil {
