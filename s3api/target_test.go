@@ -202,3 +202,15 @@ func TestOperations(t *testing.T) {
 	require.Equal(t, "UploadPartCopy", name)
 	require.True(t, served)
 }
+
+// A bucket with a name that S3 does not allow, which a program has made, can be deleted, and nothing else.
+func TestTargetsOfOtherNames(t *testing.T) {
+	for request, code := range map[string]string{
+		"DELETE /Abc": "", "DELETE /Abc?lifecycle": "InvalidBucketName", "DELETE /Abc/k": "InvalidBucketName",
+		"PUT /Abc": "InvalidBucketName", "GET /Abc": "InvalidBucketName",
+	} {
+		method, uri, _ := strings.Cut(request, " ")
+		_, _, got := s3api.ParseTarget(httptest.NewRequest(method, uri, nil))
+		require.Equal(t, code, got, request)
+	}
+}
