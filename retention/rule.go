@@ -38,17 +38,22 @@ type Rule struct {
 	NewestFirst bool `yaml:"newest-first"`
 }
 
-// Parse reads rules as YAML: a list of maps with bucket, prefix (\xHH is a byte), keep (720h), time and newest-first.
-// It fails like Check.
+// Parse reads rules as YAML: "rules" is a list of maps with bucket, prefix (\xHH is a byte), keep (720h), time and
+// newest-first. It fails like Check, and if there are none.
 func Parse(text []byte) ([]Rule, error) {
-	var rules []Rule
+	var file struct {
+		Rules []Rule `yaml:"rules"`
+	}
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	d.KnownFields(true)
-	if err := d.Decode(&rules); err != nil && !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("rules are a YAML list, such as `- {bucket: sensors-*, prefix: day/, keep: 720h, "+
-			"time: 2006-01-02}`: %w", err)
+	if err := d.Decode(&file); err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("rules are YAML, such as `rules: [{bucket: sensors-*, prefix: day/, keep: 720h, "+
+			"time: 2006-01-02}]`: %w", err)
 	}
-	return rules, Check(rules)
+	if len(file.Rules) == 0 {
+		return nil, errors.New("there are no rules: give a list with the name rules")
+	}
+	return file.Rules, Check(file.Rules)
 }
 
 // Check returns what is wrong with rules, and how to mend it; nil: nothing.

@@ -149,6 +149,7 @@ func TestKeysOfAnotherUnit(t *testing.T) {
 func TestRulesAreRead(t *testing.T) {
 	rules, err := retention.Parse([]byte(`
 # comment
+rules:
 - bucket: sensors-*
   prefix: day/\xff
   keep: 720h
@@ -162,16 +163,17 @@ func TestRulesAreRead(t *testing.T) {
 	}, rules)
 	require.True(t, rules[0].Applies("sensors-1"))
 	require.False(t, rules[0].Applies("sensor"))
-	none, err := retention.Parse(nil)
-	require.NoError(t, err)
-	require.Empty(t, none)
+	for _, none := range []string{"", "rules: []", "# comment"} {
+		_, err := retention.Parse([]byte(none))
+		require.ErrorContains(t, err, "no rules", "%q", none)
+	}
 }
 
 func TestWrongRules(t *testing.T) {
 	const one = "- {bucket: b, keep: 1h, time: 2006}\n- "
 	for text, want := range map[string]string{
 		`- {bucket: b, keep: 1h, time: 2006, colour: red}`:         "colour",
-		`{bucket: b, keep: 1h, time: 2006}`:                        "a YAML list",
+		`  {bucket: b, keep: 1h, time: 2006}`:                        "rules are YAML",
 		`- {keep: 1h, time: 2006}`:                                 "bucket is missing",
 		`- {bucket: "b[", keep: 1h, time: 2006}`:                   "is no pattern",
 		`- {bucket: "*[a-", keep: 1h, time: 2006}`:                 "is no pattern",
@@ -197,7 +199,7 @@ func TestWrongRules(t *testing.T) {
 		one + "{bucket: b, keep: 1h, time: 2006-01}":                                                      "the same",
 		"- {bucket: 'a*', keep: 1h, time: 2006}\n- {bucket: '*b', keep: 2h, time: 2006}":                  "the same",
 	} {
-		_, err := retention.Parse([]byte(text))
+		_, err := retention.Parse([]byte("rules:\n" + text))
 		require.ErrorContains(t, err, want, text)
 	}
 	for _, text := range []string{
@@ -205,7 +207,7 @@ func TestWrongRules(t *testing.T) {
 		"- {bucket: b, prefix: a/, keep: 1h, time: 2006}\n- {bucket: b, prefix: b/, keep: 2h, time: 2006}",
 		"- {bucket: 'a*', keep: 1h, time: 2006}\n- {bucket: 'b*', keep: 2h, time: 2006}",
 	} {
-		_, err := retention.Parse([]byte(text))
+		_, err := retention.Parse([]byte("rules:\n" + text))
 		require.NoError(t, err, text)
 	}
 }

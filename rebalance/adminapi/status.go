@@ -67,6 +67,10 @@ func (h *handler) status(r *http.Request) (any, error) {
 		s := c.Status(r.Context())
 		out.Cleaning = &s
 	}
+	if len(h.o.Retention) > 0 {
+		s := h.Retention().Status()
+		out.Retention = &s
+	}
 	return out, nil
 }
 
