@@ -39,8 +39,8 @@ type DB struct {
 type Options struct {
 	// MaxRows is the most rows of a partition: what has more is split. Default 100,000.
 	MaxRows int64
-	// Retention are rules by which old entries are deleted, once an hour, by the process that moves ranges; over
-	// Cassandra give all processes the same. They go with balancing.
+	// Retention are rules by which old entries are deleted, once an hour, by the process that moves ranges. Over
+	// Cassandra give all processes the same.
 	Retention []retention.Rule
 	// Unbalanced: this process neither moves ranges nor counts what it writes (but for
 	// Cassandra.Counter). What nobody keeps in shape gets as slow as one large partition.

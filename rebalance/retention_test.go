@@ -12,6 +12,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
+	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/rebalance"
@@ -150,5 +151,76 @@ func TestAMonthOfRetention(t *testing.T) {
 		}
 		k.Logf("%d rows put, %d left; ranges, partitions and rows by weeks: %v; moved: %v", all, len(oracle), weeks,
 			k.r.Balancer().Status().Moved)
+	})
+}
+
+// While moves are paused nothing is dropped, and the status says so; after it everything that is old.
+func TestRetentionObeysPauses(t *testing.T) {
+	rule := retention.Rule{Bucket: "b", Keep: time.Hour, Time: "20060102T150405"}
+	keep(t, 500, []retention.Rule{rule}, func(k *kept) {
+		ctx := k.Context()
+		require.NoError(k, k.CreateBucket(ctx, "b"))
+		left := func() (n int) {
+			for _, err := range k.Bucket("b").All(ctx, listing.Query{}) {
+				require.NoError(k, err)
+				n++
+			}
+			return n
+		}
+		for i := range 5 {
+			at := time.Now().Add(time.Duration(i) - 3*time.Hour).UTC()
+			require.NoError(k, k.Bucket("b").Put(ctx, at.AppendFormat(nil, "20060102T150405.000000000"), nil))
+		}
+		_, _, err := pause.Set(ctx, k.store, nil, pause.Pause{Why: "a backup", Since: time.Now()}, time.Now())
+		require.NoError(k, err)
+		time.Sleep(3 * time.Hour)
+		require.Equal(k, 5, left())
+		s := k.r.Retention().Status()
+		require.True(k, s.Paused)
+		require.NotNil(k, s.Last)
+		require.Empty(k, s.Drops)
+		_, err = pause.Lift(ctx, k.store, nil)
+		require.NoError(k, err)
+		time.Sleep(rebalance.RetentionEvery + time.Minute)
+		require.Zero(k, left())
+		s = k.r.Retention().Status()
+		require.False(k, s.Paused)
+		require.Len(k, s.Drops, 1)
+		require.Empty(k, s.Drops[0].Error)
+	})
+}
+
+// A rule that does not fit the keys, or the kind of a bucket, drops nothing of it, and says why; others go on.
+func TestRulesThatDoNotFit(t *testing.T) {
+	rules := []retention.Rule{
+		{Bucket: "objects*", Keep: time.Hour, Time: "decimal-s"},
+		{Bucket: "objects", Prefix: []byte("p"), Keep: time.Hour, Time: "decimal-s"},
+		{Bucket: "words", Keep: time.Hour, Time: "2006-01-02"},
+		{Bucket: "good", Keep: time.Hour, Time: "2006-01-02"},
+	}
+	rules[0].Prefix = []byte("q")
+	keep(t, 500, rules, func(k *kept) {
+		ctx := k.Context()
+		require.NoError(k, k.CreateBucketWith(ctx, "objects", []byte("settings of objects")))
+		require.NoError(k, k.CreateBucket(ctx, "words"))
+		require.NoError(k, k.CreateBucket(ctx, "good"))
+		require.NoError(k, k.Bucket("words").Put(ctx, []byte("1 word"), nil))
+		require.NoError(k, k.Bucket("words").Put(ctx, []byte("1999-01-01"), nil))
+		require.NoError(k, k.Bucket("good").Put(ctx, []byte("1999-01-01"), nil))
+		time.Sleep(2 * time.Minute)
+		s := k.r.Retention().Status()
+		require.EqualValues(k, 2, s.Last.Failed)
+		errs := map[string]string{}
+		for _, d := range s.Drops {
+			errs[d.Bucket] = d.Error
+		}
+		require.Contains(k, errs["objects"], "lifecycle rule")
+		require.Contains(k, errs["words"], `key 1 word has no time of the form 2006-01-02`)
+		require.Contains(k, errs, "good")
+		require.Empty(k, errs["good"])
+		_, err := k.Bucket("words").Get(ctx, []byte("1999-01-01"))
+		require.NoError(k, err)
+		_, err = k.Bucket("good").Get(ctx, []byte("1999-01-01"))
+		require.ErrorIs(k, err, store.NotFound)
 	})
 }

@@ -173,7 +173,7 @@ func TestWrongRules(t *testing.T) {
 	const one = "- {bucket: b, keep: 1h, time: 2006}\n- "
 	for text, want := range map[string]string{
 		`- {bucket: b, keep: 1h, time: 2006, colour: red}`:         "colour",
-		`  {bucket: b, keep: 1h, time: 2006}`:                        "rules are YAML",
+		`  {bucket: b, keep: 1h, time: 2006}`:                      "rules are YAML",
 		`- {keep: 1h, time: 2006}`:                                 "bucket is missing",
 		`- {bucket: "b[", keep: 1h, time: 2006}`:                   "is no pattern",
 		`- {bucket: "*[a-", keep: 1h, time: 2006}`:                 "is no pattern",

@@ -32,7 +32,7 @@ const mostOld = 1000
 
 // oldKeys finds what rules would drop. It changes nothing.
 func (h *handler) oldKeys(r *http.Request, q OldAsk) (any, error) {
-	if err := h.leads(r.Context()); err != nil {
+	if err := h.Leads(r.Context()); err != nil {
 		return nil, err
 	}
 	rules := h.o.Retention

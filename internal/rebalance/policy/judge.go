@@ -170,7 +170,9 @@ func (j *judge) one(i int) (Decision, bool) {
 }
 
 // purged reports whether a range had rows that were deleted at once, and has had none since. What is deleted fades.
-func purged(s *counter.Stats) bool { return s.Rows == 0 && s.Puts == 0 && s.Dead >= counter.RemovedDeletes/2 }
+func purged(s *counter.Stats) bool {
+	return s.Rows == 0 && s.Puts == 0 && s.Dead >= counter.RemovedDeletes/2
+}
 
 // refresh rewrites a partition with too many tombstones, unless it will have no rows before it has twice as many: then
 // it is merged or refreshed for nothing.
