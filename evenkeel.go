@@ -10,6 +10,7 @@ package evenkeel
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"path/filepath"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/rebalance/assembly"
+	"github.com/evenkeel/evenkeel/retention"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
@@ -37,6 +39,9 @@ type DB struct {
 type Options struct {
 	// MaxRows is the most rows of a partition: what has more is split. Default 100,000.
 	MaxRows int64
+	// Retention are rules by which old entries are deleted, once an hour, by the process that moves ranges. Over
+	// Cassandra give all processes the same.
+	Retention []retention.Rule
 	// Unbalanced: this process neither moves ranges nor counts what it writes (but for
 	// Cassandra.Counter). What nobody keeps in shape gets as slow as one large partition.
 	Unbalanced bool
@@ -121,16 +126,31 @@ func OpenCassandra(ctx context.Context, c Cassandra) (*DB, error) {
 func open(
 	ctx context.Context, st store.Store, a assembly.Options, o *Options, wait time.Duration, elect *rebalance.Candidate,
 ) (*DB, error) {
+	if err := checkRetention(o); err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
 	all, err := assembly.Open(ctx, st, a)
 	if err != nil {
 		return nil, err
 	}
 	if !o.Unbalanced {
 		all.Balance(context.Background(), rebalance.Options{
-			MaxRows: o.MaxRows, MoveRate: moveRate, Wait: wait, Leader: elect, Log: o.Log,
+			MaxRows: o.MaxRows, MoveRate: moveRate, Wait: wait, Leader: elect, Retention: o.Retention, Log: o.Log,
 		})
 	}
 	return &DB{all.Client, all}, nil
+}
+
+// checkRetention refuses rules that are wrong, or that nobody would apply.
+func checkRetention(o *Options) error {
+	err := retention.Check(o.Retention)
+	if err == nil && o.Unbalanced && len(o.Retention) > 0 {
+		err = errors.New("this process is Unbalanced, and does not apply them")
+	}
+	if err != nil {
+		return store.Errorf(store.InvalidArgument, "Retention: %w", err)
+	}
+	return nil
 }
 
 // Close ends balancing and closes the store. No other method may be called after it, nor be

@@ -7,12 +7,14 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel"
 	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
 	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/retention"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -88,4 +90,18 @@ func TestErrorsSayWhoEndedIt(t *testing.T) {
 	require.ErrorIs(t, err, store.Unavailable)
 	require.NotErrorIs(t, err, listing.ErrOutcomeUnknown)
 	require.ErrorContains(t, err, "closed")
+}
+
+// Rules that are wrong, or that nobody would apply, are refused, and the store can be opened again.
+func TestRulesOfRetentionAreChecked(t *testing.T) {
+	dir := t.TempDir()
+	good := retention.Rule{Bucket: "b", Keep: time.Hour, Time: "2006-01-02"}
+	_, err := evenkeel.Open(dir, evenkeel.Options{Retention: []retention.Rule{{Bucket: "b", Time: "2006-01-02"}}})
+	require.ErrorIs(t, err, store.InvalidArgument)
+	require.ErrorContains(t, err, "keep is 0s")
+	_, err = evenkeel.Open(dir, evenkeel.Options{Retention: []retention.Rule{good}, Unbalanced: true})
+	require.ErrorIs(t, err, store.InvalidArgument)
+	db, err := evenkeel.Open(dir, evenkeel.Options{Retention: []retention.Rule{good}})
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
 }

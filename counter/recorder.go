@@ -234,13 +234,16 @@ func (r *Recorder) Read(p store.Partition, key []byte) {
 	s.mu.Unlock()
 }
 
+// RemovedDeletes is how many deletes Removed counts: the store reads over what it hid like over so many tombstones.
+const RemovedDeletes = 1000
+
 // Removed records that many entries of a partition were deleted at once: its counts are dropped, so that it is counted
-// again.
+// again, but for RemovedDeletes.
 func (r *Recorder) Removed(p store.Partition) {
 	s := r.shard(p.ID)
 	s.mu.Lock()
 	if x := r.touch(s, p); x != nil {
-		x.Deletes++
+		x.Deletes += RemovedDeletes
 	}
 	s.mu.Unlock()
 	r.removing.Lock()

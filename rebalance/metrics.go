@@ -1,6 +1,8 @@
 package rebalance
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/evenkeel/evenkeel/counter"
@@ -59,6 +61,14 @@ var (
 	lostDesc      = desc("counter_lost_writes_total", "Writes that were not counted, for lack of memory.")
 	blindDesc     = desc("counter_blind_writes_total",
 		"Writes that were counted without sampling their keys, for lack of memory.")
+	retainingDesc = desc("retention_run_age_seconds",
+		"Time since the last run of the rules of retention ended, or since this process began to apply them. Absent where "+
+			"there are none, or another process leads.")
+	runsDesc    = desc("retention_runs_total", "Runs of the rules of retention over all buckets.")
+	droppedDesc = desc("retention_dropped_ranges_total", "Ranges that rules of retention have dropped as a whole.")
+	oldRowsDesc = desc("retention_dropped_rows_total", "Rows of these ranges, as they were counted.")
+	unkeptDesc  = desc("retention_failures_total",
+		"Buckets to which a rule of retention could not be applied; it is tried again.")
 	pendingDesc = desc("counter_waiting_partitions", "Partitions with counts that are not sent yet.")
 )
 
@@ -105,6 +115,20 @@ func (m Metrics) Collect(to chan<- prometheus.Metric) {
 		send(oldDesc, now, float64(s.Sizes.Old))
 		send(omittedDesc, now, float64(m.Rebalancer.history.Omitted()))
 		to <- histogram(&s.Sizes, m.Rebalancer.balancer.Limits().MaxRows)
+	}
+	if t := m.Rebalancer.retention; len(t.o.Retention) > 0 {
+		t.mu.Lock()
+		if since := t.since; !since.IsZero() {
+			if t.state.Last != nil && t.state.Last.Ended.After(since) {
+				since = t.state.Last.Ended
+			}
+			send(retainingDesc, now, time.Since(since).Seconds())
+		}
+		send(runsDesc, sum, float64(t.runs))
+		send(droppedDesc, sum, float64(t.sums.Whole))
+		send(oldRowsDesc, sum, float64(t.sums.Rows))
+		send(unkeptDesc, sum, float64(t.sums.Failed))
+		t.mu.Unlock()
 	}
 	if m.Recorder != nil {
 		c := m.Recorder.Counts()

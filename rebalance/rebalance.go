@@ -39,6 +39,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/retention"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -98,6 +99,10 @@ type Options struct {
 	Aside bool
 	// Cleaning is what cleans buckets of objects in this process, for the status; nil: nothing does.
 	Cleaning *cleaning.Cleaning
+	// Retention are rules by which old entries are dropped, every RetentionEvery, default an hour. They must be valid
+	// (retention.Check).
+	Retention      []retention.Rule
+	RetentionEvery time.Duration
 	// Log receives what begins, ends and fails; nil: nothing is logged.
 	Log *slog.Logger
 }
@@ -124,6 +129,7 @@ type Rebalancer struct {
 	candidate *leader.Candidate  // nil: this process has its store for itself
 	names     *Names
 	history   *History // nil if balancer is
+	retention *Retention
 }
 
 // New makes a Rebalancer. Nothing is read or written until Run.
@@ -135,10 +141,12 @@ func New(o Options) *Rebalancer {
 		b := balancer.For(cmp.Or(o.MaxRows, defaultMaxRows), o.MoveRate, lookEvery, cmp.Or(o.Wait, EmbeddedWait))
 		o.Balance = &b
 	}
+	o.RetentionEvery = cmp.Or(o.RetentionEvery, RetentionEvery)
 	maps := o.Buckets.Maps()
 	names := newNames(o.Buckets)
 	o.Log = slog.New(&namedLog{o.Log.Handler(), names})
 	r := &Rebalancer{o: o, names: names}
+	r.retention = newRetention(&r.o)
 	moves := scheduler.Options{RowsPerSecond: o.MoveRate, Logger: o.Log}
 	watched := o.Balance.Every > 0 && !o.Aside
 	if watched {
@@ -172,6 +180,9 @@ func (r *Rebalancer) Balancer() *balancer.Balancer    { return r.balancer }
 
 // History is what ranges had and took while this process led; nil if sizes are not watched.
 func (r *Rebalancer) History() *History { return r.history }
+
+// Retention applies the rules of retention, if there are any.
+func (r *Rebalancer) Retention() *Retention { return r.retention }
 
 // Names are the names of buckets that were met.
 func (r *Rebalancer) Names() *Names { return r.names }
@@ -247,6 +258,9 @@ func (r *Rebalancer) work(ctx context.Context) error {
 		r.history.load()
 		beside.Go(func() { _ = r.balancer.Run(ctx) })
 		beside.Go(func() { r.history.run(ctx, r.balancer) })
+	}
+	if len(r.o.Retention) > 0 {
+		beside.Go(func() { r.retention.run(ctx) })
 	}
 	beside.Go(func() { r.names.run(ctx) })
 	defer beside.Wait()

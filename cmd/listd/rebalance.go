@@ -25,6 +25,10 @@ func (f *rebalanceFlags) validate(cassandra bool) error {
 	if f.Rebalance == "elsewhere" && !cassandra {
 		return errors.New("--rebalance elsewhere: only with --cassandra; nobody else can open the data directory")
 	}
+	if f.Rebalance == "elsewhere" && f.Retention != "" {
+		return errors.New("--retention: with --rebalance elsewhere this process never applies rules; give them to those " +
+			"that lead the moves")
+	}
 	if err := adminapi.CheckURL("--admin-url (EVENKEEL_ADMIN_URL)", f.AdminURL); err != nil {
 		return err
 	}
@@ -41,6 +45,7 @@ func (s *serveCmd) balancing(db *assembly.DB, log *slog.Logger, adminURL string)
 	build := version.Current()
 	o := rebalance.Options{
 		Balance: &balance, MoveRate: f.MoveRate, HistoryFile: f.History, Version: build.Version, Commit: build.Commit, Log: log,
+		Retention: f.Rules(), RetentionEvery: f.RetentionEvery,
 	}
 	if len(s.Cassandra) == 0 {
 		o.HistoryFile = cmp.Or(f.History, filepath.Join(s.Data, "history"))

@@ -36,7 +36,8 @@ var help = kong.Vars{
 		"Time limit of the command: the genetic planner begins no generation that would exceed it; the other " +
 		"work may take longer. By default 2s (8s for more than 150,000 quanta), with --generations none. The " +
 		"plan has the number of generations.",
-	"run_lease": "The lease of the servers' maps; the same for all servers and rebalancers of a keyspace.",
+	"retention_rules": "File with the rules to look at, instead of those of the process that leads.",
+	"run_lease":       "The lease of the servers' maps; the same for all servers and rebalancers of a keyspace.",
 	"run_admin_listen": "" +
 		"Address of /healthz, /readyz, /metrics, /debug/pprof and of the commands of rebalancer; port 0 takes " +
 		"a free one. Loopback only, unless there is a token or clients show certificates.",

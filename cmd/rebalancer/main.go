@@ -49,19 +49,20 @@ type cli struct {
 
 	Daemon runCmd `cmd:"" name:"run" help:"Keep the buckets of a Cassandra keyspace in shape until a signal."`
 
-	Split    splitCmd    `cmd:"" help:"Cut ranges of a bucket at keys."`
-	Merge    mergeCmd    `cmd:"" help:"Join neighbouring ranges of a bucket."`
-	Refresh  refreshCmd  `cmd:"" help:"Rewrite ranges of a bucket into fresh partitions, without their tombstones."`
-	Presplit presplitCmd `cmd:"" help:"Cut a bucket ahead of future keys."`
-	Status   statusCmd   `cmd:"" help:"Print what moves, its progress, what waits and why."`
-	Top      topCmd      `cmd:"" help:"Show the busiest buckets and what moves, live."`
-	Map      mapCmd      `cmd:"" help:"Print the map of a bucket: its ranges and where they are."`
-	Recount  recountCmd  `cmd:"" help:"Count the rows of a bucket, correct the counters, and print their drift."`
-	Explain  explainCmd  `cmd:"" help:"Print the last decisions about a bucket, and their input."`
-	Layout   layoutCmd   `cmd:"" help:"Print the layout of a bucket for planners."`
-	Pause    pauseCmd    `cmd:"" help:"Prevent moves from beginning, and wait until nothing moves; for snapshots."`
-	Resume   resumeCmd   `cmd:"" help:"End a pause."`
-	Abort    abortCmd    `cmd:"" help:"Drop requested moves that have not begun."`
+	Split    splitCmd     `cmd:"" help:"Cut ranges of a bucket at keys."`
+	Merge    mergeCmd     `cmd:"" help:"Join neighbouring ranges of a bucket."`
+	Refresh  refreshCmd   `cmd:"" help:"Rewrite ranges of a bucket into fresh partitions, without their tombstones."`
+	Presplit presplitCmd  `cmd:"" help:"Cut a bucket ahead of future keys."`
+	Status   statusCmd    `cmd:"" help:"Print what moves, its progress, what waits and why."`
+	Top      topCmd       `cmd:"" help:"Show the busiest buckets and what moves, live."`
+	Map      mapCmd       `cmd:"" help:"Print the map of a bucket: its ranges and where they are."`
+	Recount  recountCmd   `cmd:"" help:"Count the rows of a bucket, correct the counters, and print their drift."`
+	Explain  explainCmd   `cmd:"" help:"Print the last decisions about a bucket, and their input."`
+	Layout   layoutCmd    `cmd:"" help:"Print the layout of a bucket for planners."`
+	Retain   retentionCmd `cmd:"" name:"retention" help:"Print what rules of retention would delete now."`
+	Pause    pauseCmd     `cmd:"" help:"Prevent moves from beginning, and wait until nothing moves; for snapshots."`
+	Resume   resumeCmd    `cmd:"" help:"End a pause."`
+	Abort    abortCmd     `cmd:"" help:"Drop requested moves that have not begun."`
 
 	Plan     planCmd     `cmd:"" help:"Find a better layout and print its moves. Changes nothing."`
 	Apply    applyCmd    `cmd:"" help:"Show a plan, ask, and carry it out."`

@@ -159,7 +159,7 @@ func (d *runner) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error
 	k := rebalance.New(rebalance.Options{
 		Store: d.store, Buckets: d.names, Balance: &balance, Counts: d.counts, Counting: d.counting,
 		MoveRate: c.Sizes.MoveRate, HistoryFile: c.Sizes.History, Version: build.Version, Commit: build.Commit,
-		Leader: &d.leader, Log: d.log,
+		Leader: &d.leader, Retention: c.Sizes.Rules(), RetentionEvery: c.Sizes.RetentionEvery, Log: d.log,
 	})
 	registry.MustRegister(d.lines.Metric(), rebalance.Metrics{Rebalancer: k})
 	failed := make(chan error, 2)

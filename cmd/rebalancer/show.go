@@ -135,6 +135,7 @@ func printStatus(w *failing, s *adminapi.Status, now time.Time) {
 		w.printf("At most %s rows per second, of %s while nobody else waits for the store\n", commas(int64(s.Rate)), commas(int64(s.MostRate)))
 	}
 	printCleaning(w, s.Cleaning, now)
+	printRetention(w, s.Retention, s.Leading, now)
 	if len(s.Buckets) == 0 {
 		w.printf("Nothing moves\n")
 	}

@@ -47,6 +47,7 @@ func New(r *rebalance.Rebalancer) http.Handler {
 	mux.HandleFunc("POST /v1/sizes", h.sizes)
 	mux.HandleFunc("GET /v1/explain", h.serve(h.watched(h.explain)))
 	mux.HandleFunc("POST /v1/recount", h.recount)
+	mux.HandleFunc("POST /v1/retention", h.serve(decoded(h.oldKeys)))
 	mux.HandleFunc("POST /v1/layout", h.layout)
 	mux.HandleFunc("GET /v1/jobs/{id}", h.serve(h.job))
 	mux.HandleFunc("POST /v1/moves", h.serve(decoded(h.moves)))

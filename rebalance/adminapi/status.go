@@ -66,6 +66,10 @@ func (h *handler) status(r *http.Request) (any, error) {
 	if c := h.o.Cleaning; c != nil {
 		out.Cleaning = new(c.Status(r.Context()))
 	}
+	if len(h.o.Retention) > 0 {
+		s := h.Retention().Status()
+		out.Retention = &s
+	}
 	return out, nil
 }
 

@@ -153,6 +153,8 @@ type Status struct {
 	Round    Round           `json:"balance"`
 	// Cleaning is absent where this process does not stand by to clean buckets of objects.
 	Cleaning *cleaning.Status `json:"cleaning,omitempty"`
+	// Retention is absent where this process has no rules.
+	Retention *rebalance.RetentionStatus `json:"retention,omitempty"`
 }
 
 // Bucket is one with something to do.

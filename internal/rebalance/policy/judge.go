@@ -169,11 +169,19 @@ func (j *judge) one(i int) (Decision, bool) {
 	return loaded, hot
 }
 
+// purged reports whether a range had rows that were deleted at once, and has had none since. What is deleted fades.
+func purged(s *counter.Stats) bool {
+	return s.Rows == 0 && s.Puts == 0 && s.Dead >= counter.RemovedDeletes/2
+}
+
 // refresh rewrites a partition with too many tombstones, unless it will have no rows before it has twice as many: then
 // it is merged or refreshed for nothing.
 func (j *judge) refresh(i int) (Decision, bool) {
 	s := &j.Ranges[i].Stats
 	empty := s.Rows == 0 && s.PutsPerS == 0 // nothing is copied
+	if j.MaxDead > 0 && purged(s) {
+		return j.decision(Refresh, i, Dead, "all its rows were deleted at once: reads pass over them until it is rewritten"), true
+	}
 	if j.MaxDead <= 0 || s.Dead <= j.MaxDead && (!empty || s.Dead <= j.MaxDead/4) {
 		return Decision{}, false
 	}

@@ -190,7 +190,7 @@ func (j *judge) merge(i int, within time.Duration) {
 			Kind: Merge, From: from, To: to, Rows: rows, Copies: rows, Why: Rows,
 			Text: fmt.Sprintf("%d rows, fewer than min_rows (%d); together %d", j.Ranges[i].Stats.Rows, j.MinRows, rows),
 		})
-	case dead && !soon:
+	case dead && (!soon || purged(&j.Ranges[i].Stats)):
 		j.set(v)
 	case to-from > 1:
 		for k := from; k < to; k++ {
@@ -246,6 +246,9 @@ func (j *judge) due(from, to int, rows int64) time.Duration {
 	}
 	if all { // one of them must be there
 		held -= least
+	}
+	if rows == 0 && slices.ContainsFunc(j.Ranges[from:to], func(r Range) bool { return purged(&r.Stats) }) {
+		return 0
 	}
 	if rows == 0 { // it was perhaps cut ahead of what has just begun
 		return max(0, j.Cool/10-least, passing*j.Lead-least)

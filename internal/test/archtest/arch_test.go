@@ -61,7 +61,7 @@ var layers = [][]string{
 	{"partmap"},
 	{"internal/rebalance/leader"},
 	{"store/timestamps"},
-	{"partmap/keyspread", "store/record"},
+	{"partmap/keyspread", "retention", "store/record"},
 	{"store/cassandrastore", "store/memstore", "store/pebblestore"},
 	{"store/commontime"},
 	{"store"},
@@ -90,7 +90,7 @@ var drivers = map[string]string{
 // pure names the packages that do no I/O and never ask for the time or for
 // chance: both are passed in.
 var pure = []string{
-	"partmap", "partmap/keyspread",
+	"partmap", "partmap/keyspread", "retention",
 	"internal/rebalance/plan", "internal/rebalance/planner", "internal/rebalance/planner/exact",
 	"internal/rebalance/planner/genetic", "internal/rebalance/planner/greedy",
 	"internal/rebalance/forecast", "internal/rebalance/heat", "internal/rebalance/move",

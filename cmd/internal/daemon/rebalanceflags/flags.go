@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/alecthomas/kong"
 	"github.com/robfig/cron/v3"
 
 	"github.com/evenkeel/evenkeel/counter"
@@ -19,6 +21,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 	"github.com/evenkeel/evenkeel/internal/webguard"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/retention"
 )
 
 // Flags are the flags, for kong.
@@ -37,6 +40,10 @@ type Flags struct {
 	MoveRows          int64          `placeholder:"N" help:"${rebalance_move_rows=}"`
 	History           string         `placeholder:"FILE" help:"${rebalance_history=}"`
 	MoveHours         []string       `placeholder:"22:00-06:00" help:"${rebalance_move_hours=}"`
+	Retention         string         `placeholder:"FILE" help:"${rebalance_retention=}"`
+	RetentionEvery    time.Duration  `default:"1h" help:"${rebalance_retention_every=}"`
+
+	rules []retention.Rule // that Validate has read
 }
 
 // defaultInterval is the pause between two checks where sizes are counted.
@@ -75,9 +82,37 @@ func (f *Flags) Validate() error {
 			return fmt.Errorf("--counter: %w", err)
 		}
 	}
-	_, err := f.hours()
+	if _, err := f.hours(); err != nil {
+		return err
+	}
+	return f.readRules()
+}
+
+// readRules reads the file of --retention.
+func (f *Flags) readRules() (err error) {
+	if f.Retention == "" {
+		return nil
+	}
+	if f.RetentionEvery <= 0 {
+		return fmt.Errorf("--retention-every is a time above zero, not %v", f.RetentionEvery)
+	}
+	f.rules, _, err = ReadRules("--retention", f.Retention)
 	return err
 }
+
+// ReadRules reads the rules of retention in the file that a flag names.
+func ReadRules(flag, name string) (rules []retention.Rule, text []byte, err error) {
+	if text, err = os.ReadFile(kong.ExpandPath(name)); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	if rules, err = retention.Parse(text); err != nil {
+		return nil, nil, fmt.Errorf("%s %s: %w", flag, name, err)
+	}
+	return rules, text, nil
+}
+
+// Rules are those of --retention, once Validate has read them.
+func (f *Flags) Rules() []retention.Rule { return f.rules }
 
 // schedule parses --schedule; nil: there is none.
 func (f *Flags) schedule() (cron.Schedule, error) {

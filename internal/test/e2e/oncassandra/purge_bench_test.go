@@ -1,6 +1,7 @@
 package oncassandra
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strconv"
@@ -10,12 +11,17 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
+	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
 	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/rebalance"
 )
 
 // BenchmarkPurge deletes a bucket's rows, 10,000 in each range, at once, beside deleting up to 20,000 of another one by
-// their keys, and then lists what is empty, beside as many ranges that never had a row. EVENKEEL_PURGE_ROWS sets the
-// rows, default 200,000.
+// their keys, and then lists what is empty, beside as many ranges that never had a row, and again once a balancer that
+// looks at them every ten seconds has joined them. EVENKEEL_PURGE_ROWS sets the rows, default 200,000.
 func BenchmarkPurge(b *testing.B) {
 	const each, most = 10_000, 20_000
 	rows := 200_000
@@ -26,6 +32,10 @@ func BenchmarkPurge(b *testing.B) {
 	}
 	x := newRig(b)
 	ctx := b.Context()
+	counts := counter.NewMemory(nil)
+	recorder := counter.NewRecorder(counts, counter.RecorderOptions{})
+	b.Cleanup(func() { _ = recorder.Close(context.Background()) })
+	x.client = harness.Client(b, x.store, x.maps, listing.Options{Recorder: recorder})
 	key := func(i int) []byte { return fmt.Appendf(nil, "sensor/%012d", i) }
 	var cuts [][]byte
 	for i := each; i < rows; i += each {
@@ -68,8 +78,26 @@ func BenchmarkPurge(b *testing.B) {
 		b.ReportMetric(time.Since(begun).Seconds()*float64(rows)/float64(min(rows, most)), "s/by-keys")
 		b.ReportMetric(scan(purged), "us/purged-range")
 		b.ReportMetric(scan(never), "us/never-range")
+		b.ReportMetric(balanced(b, x, counts, name).Seconds(), "s/joined")
+		b.ReportMetric(scan(purged), "us/joined-range")
 		begun = time.Now()
 		require.NoError(b, x.client.DeleteBucket(ctx, name))
 		b.ReportMetric(time.Since(begun).Seconds(), "s/delete-bucket")
 	}
+}
+
+// balanced lets a balancer work until a bucket has only a few ranges left, and returns how long that took.
+func balanced(b *testing.B, x *rig, counts counter.Backend, name string) time.Duration {
+	o := balancer.For(20_000, 0, 10*time.Second, rebalance.Wait(mapclient.DefaultLease))
+	r := rebalance.New(rebalance.Options{Store: x.store, Buckets: x.client, Balance: &o, Counts: counts})
+	ctx, stop := context.WithCancel(b.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = r.Run(ctx)
+	}()
+	defer func() { stop(); <-ended }()
+	begun := time.Now()
+	harness.Eventually(b, "ranges are joined", func() bool { return harness.Partitions(b, x.client, name) <= 3 })
+	return time.Since(begun)
 }

@@ -1,0 +1,372 @@
+package rebalance
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/retention"
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/keytext"
+	"github.com/evenkeel/evenkeel/store/wait"
+)
+
+// Drop is what a rule drops of a bucket, or has dropped.
+type Drop struct {
+	Bucket string `json:"bucket"`
+	Rule   string `json:"rule"`
+	// Began is when it was looked at; Ended is zero unless all was dropped.
+	Began time.Time `json:"began"`
+	Ended time.Time `json:"ended,omitzero"`
+	// The old keys are those from From up to To, without To; empty: no bound. First and Last are the first and the last
+	// one that there are.
+	From  keytext.Key `json:"from"`
+	To    keytext.Key `json:"to"`
+	First keytext.Key `json:"first,omitempty"`
+	Last  keytext.Key `json:"last,omitempty"`
+	// Whole are the ranges of the map that lie within and may have rows. The counters say that they have about Rows;
+	// of Unknown ones they know nothing.
+	Whole   int64 `json:"whole_ranges"`
+	Rows    int64 `json:"rows"`
+	Unknown int64 `json:"ranges_of_unknown_size"`
+	// Parts are the ranges that lie within in part, with about PartRows.
+	Parts    int64 `json:"parts_of_ranges"`
+	PartRows int64 `json:"rows_of_these_ranges"`
+	// Error is why nothing, or not all, is dropped.
+	Error string `json:"error,omitempty"`
+}
+
+// RetentionRun is one look of the rules at all buckets.
+type RetentionRun struct {
+	Began time.Time `json:"began"`
+	// Ended is zero while the run is under way.
+	Ended time.Time `json:"ended,omitzero"`
+	// Buckets that rules are about, Whole ranges that were dropped, with about so many Rows, and Failed buckets.
+	Buckets int64 `json:"buckets"`
+	Whole   int64 `json:"whole_ranges"`
+	Rows    int64 `json:"rows"`
+	Failed  int64 `json:"failed"`
+}
+
+// RetentionStatus is what rules do, as far as this process knows.
+type RetentionStatus struct {
+	Rules []string `json:"rules"`
+	Every string   `json:"every"`
+	// Paused: the last run passed over buckets because moves are paused.
+	Paused bool `json:"paused"`
+	// Next is when the next run begins; zero: one is under way, or this process does not lead.
+	Next time.Time     `json:"next,omitzero"`
+	Last *RetentionRun `json:"last,omitempty"`
+	Now  *RetentionRun `json:"now,omitempty"`
+	// Drops are the last ones of this process that dropped or failed, the newest first.
+	Drops []Drop `json:"drops"`
+}
+
+// Retention applies rules of retention to buckets, while its Rebalancer leads.
+type Retention struct {
+	o   *Options
+	log *slog.Logger
+
+	mu    sync.Mutex
+	state RetentionStatus
+	since time.Time    // when this process began to apply rules; zero: it does not
+	runs  int64        // that have ended
+	sums  RetentionRun // of all runs
+}
+
+const (
+	// RetentionEvery is the default time from the end of a run to the beginning of the next one.
+	RetentionEvery = time.Hour
+	// dropsKept is how many drops the status has.
+	dropsKept = 100
+	// dropsFor is the longest time in which a pause of moves is not seen.
+	dropsFor = 30 * time.Second
+)
+
+// errRetentionPaused ends the work on a bucket.
+var errRetentionPaused = errors.New("moves are paused")
+
+func newRetention(o *Options) *Retention {
+	t := &Retention{o: o, log: o.Log}
+	t.state.Every, t.state.Rules, t.state.Drops = o.RetentionEvery.String(), []string{}, []Drop{}
+	for i := range o.Retention {
+		t.state.Rules = append(t.state.Rules, o.Retention[i].String())
+	}
+	return t
+}
+
+// Status reports what was dropped, and what comes next.
+func (t *Retention) Status() RetentionStatus {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.state
+	s.Drops = slices.Clone(s.Drops)
+	if s.Now != nil {
+		now := *s.Now
+		s.Now = &now
+	}
+	return s
+}
+
+// run applies the rules until ctx ends.
+func (t *Retention) run(ctx context.Context) {
+	const first = time.Minute // until the first run
+	t.change(func(s *RetentionStatus) { t.since = time.Now() })
+	defer t.change(func(s *RetentionStatus) { s.Now, s.Next, t.since = nil, time.Time{}, time.Time{} })
+	for rest := min(first, t.o.RetentionEvery); ; rest = t.o.RetentionEvery {
+		t.change(func(s *RetentionStatus) { s.Next = time.Now().Add(rest).UTC() })
+		if wait.Sleep(ctx, rest) != nil {
+			return
+		}
+		t.once(ctx)
+	}
+}
+
+func (t *Retention) change(f func(*RetentionStatus)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f(&t.state)
+}
+
+// once applies the rules to all buckets.
+func (t *Retention) once(ctx context.Context) {
+	r := &RetentionRun{Began: time.Now().UTC()}
+	t.change(func(s *RetentionStatus) { s.Now, s.Next = r, time.Time{} })
+	paused := false
+	err := t.Look(ctx, "", t.o.Retention, r.Began, func(id store.BucketID, d *Drop) error {
+		var err error
+		if d.Error != "" {
+			err = errors.New(d.Error)
+		} else {
+			err = t.drop(ctx, id, d)
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if errors.Is(err, errRetentionPaused) {
+			paused = true
+			return nil
+		}
+		t.dropped(r, d, err)
+		return nil
+	}, func() { t.change(func(*RetentionStatus) { r.Buckets++ }) })
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		t.log.Warn("rules of retention could not be applied to all buckets; it is tried again", "error", err)
+	}
+	t.change(func(s *RetentionStatus) {
+		if err != nil {
+			r.Failed++
+			t.sums.Failed++
+		}
+		if paused && !s.Paused {
+			t.log.Info("rules of retention are not applied while moves are paused")
+		}
+		r.Ended = time.Now().UTC()
+		s.Now, s.Last, s.Paused = nil, r, paused
+		t.runs++
+		t.log.Debug("rules of retention are applied", "buckets", r.Buckets, "ranges", r.Whole, "rows", r.Rows,
+			"failed", r.Failed, "took", r.Ended.Sub(r.Began).Round(time.Millisecond))
+	})
+}
+
+// dropped notes a drop.
+func (t *Retention) dropped(r *RetentionRun, d *Drop, err error) {
+	if err != nil {
+		d.Error = err.Error()
+		t.log.Warn("old entries could not be dropped; it is tried again", "bucket", d.Bucket, "rule", d.Rule, "error", err)
+	} else {
+		d.Ended = time.Now().UTC()
+		t.log.Info("old entries are dropped", "bucket", d.Bucket, "rule", d.Rule, "first", d.First.String(),
+			"last", d.Last.String(), "ranges", d.Whole, "rows", d.Rows, "took", d.Ended.Sub(d.Began).Round(time.Millisecond))
+	}
+	t.change(func(s *RetentionStatus) {
+		for _, sum := range []*RetentionRun{r, &t.sums} {
+			if err != nil {
+				sum.Failed++
+			} else {
+				sum.Whole, sum.Rows = sum.Whole+d.Whole, sum.Rows+d.Rows
+			}
+		}
+		s.Drops = slices.Insert(s.Drops, 0, *d)
+		s.Drops = s.Drops[:min(len(s.Drops), dropsKept)]
+	})
+}
+
+// drop deletes what is old, and stops where moves are paused.
+func (t *Retention) drop(ctx context.Context, id store.BucketID, d *Drop) error {
+	b, from := t.o.Buckets.Bucket(d.Bucket), []byte(d.From)
+	for {
+		s, err := pause.Read(ctx, t.o.Store, store.Local)
+		if err != nil {
+			return err
+		}
+		if _, paused := s.Of(id, time.Now()); paused {
+			return errRetentionPaused
+		}
+		from, err = b.DeleteRangeUntil(ctx, from, d.To, time.Now().Add(dropsFor))
+		if err != nil || from == nil {
+			return err
+		}
+	}
+}
+
+// Look calls f with what rules would drop at a time, of one bucket or, if that is empty, of all, and with Drop.Error where
+// a rule can't be applied. each, if not nil, is called for each bucket that a rule is about. Look changes nothing. It
+// fails with f's error, or if the list of buckets can't be read.
+func (t *Retention) Look(
+	ctx context.Context, bucket string, rules []retention.Rule, now time.Time, f func(store.BucketID, *Drop) error,
+	each func(),
+) error {
+	for info, err := range t.o.Buckets.Buckets(ctx, bucket, "") {
+		if err != nil {
+			return err
+		}
+		if bucket != "" && info.Name != bucket {
+			return nil
+		}
+		about := false
+		for i := range rules {
+			r := &rules[i]
+			if !r.Applies(info.Name) {
+				continue
+			}
+			d := &Drop{Bucket: info.Name, Rule: r.String(), Began: now}
+			some, err := t.look(ctx, &info, r, d)
+			switch {
+			case err != nil && store.KindOf(err) == store.NotFound: // it was deleted
+				continue
+			case errors.Is(err, errOtherLayer) && r.Bucket != info.Name: // a pattern may fit more than is meant
+				continue
+			case err != nil && ctx.Err() != nil:
+				return context.Cause(ctx)
+			case err != nil:
+				d.Error = err.Error()
+			}
+			if !about && each != nil {
+				each()
+			}
+			about = true
+			if some || err != nil {
+				if err := f(info.ID, d); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// errOtherLayer means that what the bucket has are no plain entries.
+var errOtherLayer = store.Errorf(store.InvalidArgument,
+	"the bucket has objects: rules of retention are for plain entries; give it a lifecycle rule")
+
+// look finds what a rule drops of a bucket, and reports whether there is something.
+func (t *Retention) look(ctx context.Context, info *listing.BucketInfo, r *retention.Rule, d *Drop) (bool, error) {
+	var some bool
+	if d.From, d.To, some = r.Old(d.Began); !some {
+		return false, nil
+	}
+	b := t.o.Buckets.Bucket(info.Name)
+	settings, err := b.Settings(ctx)
+	if err == nil && len(settings) > 0 {
+		err = errOtherLayer
+	}
+	if err != nil {
+		return false, err
+	}
+	// Keys at both ends show whether the bucket's keys have the rule's form at all.
+	for _, reverse := range []bool{false, true} {
+		q := listing.Query{From: d.From, To: d.To, Limit: 1, KeysOnly: true, Reverse: reverse}
+		some = false
+		for item, err := range b.All(ctx, q) {
+			if err == nil {
+				_, err = r.TimeOf(item.Key)
+			}
+			if err != nil {
+				return false, err
+			}
+			if some = true; reverse {
+				d.Last = item.Key
+			} else {
+				d.First = item.Key
+			}
+		}
+		if !some {
+			return false, nil
+		}
+	}
+	return true, t.measure(ctx, info.ID, d)
+}
+
+// measure finds the ranges of what is dropped, and what the counters know of them.
+func (t *Retention) measure(ctx context.Context, id store.BucketID, d *Drop) error {
+	maps := t.o.Buckets.Maps()
+	root, err := maps.Load(ctx, id)
+	if err != nil {
+		return err
+	}
+	const atOnce = 1000
+	var run []partmap.Range
+	flush := func() error {
+		defer func() { run = run[:0] }()
+		return t.count(ctx, id, run, d)
+	}
+	for rg, err := range maps.Ranges(ctx, root, d.First) {
+		if err != nil {
+			return err
+		}
+		if bytes.Compare(rg.Start, d.Last) > 0 {
+			break
+		}
+		if run = append(run, rg); len(run) == atOnce {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return flush()
+}
+
+func (t *Retention) count(ctx context.Context, id store.BucketID, run []partmap.Range, d *Drop) error {
+	parts := make([]store.Partition, len(run))
+	for i := range run {
+		parts[i] = store.Partition{Bucket: id, ID: run[i].WriteTo()}
+	}
+	known := func(int) (rows int64, known bool) { return 0, false }
+	if t.o.Counts != nil && len(run) > 0 {
+		stats, err := t.o.Counts.Stats(ctx, parts)
+		if err != nil {
+			return fmt.Errorf("read the sizes of ranges: %w", err)
+		}
+		known = func(i int) (int64, bool) { return stats[i].Rows, stats[i].Known }
+	}
+	for i := range run {
+		rg := &run[i]
+		rows, known := known(i)
+		whole := bytes.Compare(rg.Start, d.From) >= 0 &&
+			(len(d.To) == 0 || len(rg.End) > 0 && bytes.Compare(rg.End, d.To) <= 0)
+		switch {
+		case known && rows == 0:
+			continue
+		case whole:
+			d.Whole, d.Rows = d.Whole+1, d.Rows+rows
+		default:
+			d.Parts, d.PartRows = d.Parts+1, d.PartRows+rows
+		}
+		if !known {
+			d.Unknown++
+		}
+	}
+	return nil
+}

@@ -1,0 +1,226 @@
+package rebalance_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
+	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/rebalance"
+	"github.com/evenkeel/evenkeel/retention"
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/memstore"
+)
+
+// kept is a store with all parts that keep its buckets in shape, in virtual time.
+type kept struct {
+	testing.TB
+	*listing.Client
+	store *memstore.Store
+	r     *rebalance.Rebalancer
+}
+
+// keep runs f over a store to whose buckets rules of retention apply.
+func keep(t *testing.T, maxRows int64, rules []retention.Rule, f func(k *kept)) {
+	synctest.Test(t, func(t *testing.T) {
+		require.NoError(t, retention.Check(rules))
+		s := memstore.New()
+		counts := counter.NewMemory(nil)
+		rec := counter.NewRecorder(counts, counter.RecorderOptions{Every: 10 * time.Second})
+		c, err := listing.NewEmbedded(s, listing.Options{Recorder: rec, Sizes: counts})
+		require.NoError(t, err)
+		balance := balancer.For(maxRows, 0, 5*time.Minute, rebalance.EmbeddedWait)
+		r := rebalance.New(rebalance.Options{
+			Store: s, Buckets: c, Balance: &balance, Counts: counts, Retention: rules,
+		})
+		ctx, stop := context.WithCancel(context.Background())
+		var work sync.WaitGroup
+		work.Go(func() { _ = r.Run(ctx) })
+		defer func() {
+			stop()
+			work.Wait()
+			_ = rec.Close(context.Background())
+			c.Maps().Close()
+		}()
+		f(&kept{t, c, s, r})
+	})
+}
+
+// space is how many ranges the bucket has, and how many partitions and rows the store.
+func (k *kept) space(bucket string) [3]int {
+	partitions, rows := 0, 0
+	id, err := k.BucketID(k.Context(), bucket)
+	require.NoError(k, err)
+	root, err := k.Maps().Load(k.Context(), id)
+	require.NoError(k, err)
+	after := store.Partition{}
+	for {
+		all, err := k.store.Partitions(k.Context(), after, 1000)
+		require.NoError(k, err)
+		for _, p := range all {
+			if after = p; p.Bucket != id {
+				continue
+			}
+			partitions++
+			for o, bounds := (store.SliceOptions{Limit: 10_000}), (store.Bounds{}); ; {
+				page, err := k.store.Slice(k.Context(), p, bounds, o)
+				require.NoError(k, err)
+				if rows += len(page.Rows); len(page.Rows) < o.Limit {
+					break
+				}
+				bounds.Start = append(page.Rows[len(page.Rows)-1].Key, 0)
+			}
+		}
+		if len(all) == 0 {
+			return [3]int{int(root.Ranges), partitions, rows}
+		}
+	}
+}
+
+// A month of appends, of which three days are kept: listings have what is not old, and in the last week there are no
+// more ranges, partitions and rows than in the second one. The balancer splits and merges meanwhile.
+func TestAMonthOfRetention(t *testing.T) {
+	r := rand.New(rand.NewPCG(seed.Number(t), 1))
+	const day, keepFor, maxRows, every = 24 * time.Hour, 72 * time.Hour, 500, 30 * time.Minute
+	rule := retention.Rule{Bucket: "log*", Prefix: []byte("at/"), Keep: keepFor, Time: "2006/01/02/15"}
+	keep(t, maxRows, []retention.Rule{rule}, func(k *kept) {
+		ctx := k.Context()
+		require.NoError(k, k.CreateBucket(ctx, "logs"))
+		b := k.Bucket("logs")
+		for _, other := range []string{"about", "zebra"} { // beside the prefix
+			require.NoError(k, b.Put(ctx, []byte(other), []byte("stays")))
+		}
+		begun := time.Now()
+		all := 0
+		oracle := map[string]time.Time{} // when each row is no longer kept
+		var weeks [4][3]int              // sums of ranges, partitions and rows in each week, by looks twice a day
+		for n := 1; time.Since(begun) < 30*day; n++ {
+			time.Sleep(every)
+			now := time.Now()
+			var rows []listing.Entry
+			for range 10 + r.IntN(30) {
+				at := now.Add(-time.Duration(r.Int64N(int64(every))))
+				key := "at/" + at.UTC().Format("2006/01/02/15:04:05.000000")
+				oracle[key] = at.Truncate(time.Hour).Add(time.Hour + keepFor)
+				rows = append(rows, listing.Entry{Key: []byte(key), Value: []byte("v")})
+			}
+			all += len(rows)
+			require.NoError(k, b.PutBatch(ctx, rows))
+			if n%(int(12*time.Hour/every)) != 0 {
+				continue
+			}
+			seen := map[string]bool{}
+			for item, err := range b.All(ctx, listing.Query{}) {
+				require.NoError(k, err)
+				seen[string(item.Key)] = true
+				until, known := oracle[string(item.Key)]
+				require.True(k, known || string(item.Value) == "stays", "%s was dropped already, or never put", item.Key)
+				require.True(k, !known || now.Before(until.Add(rebalance.RetentionEvery+2*time.Minute)), "%s is old", item.Key)
+			}
+			require.True(k, seen["about"] && seen["zebra"])
+			for key, until := range oracle {
+				if !seen[key] {
+					require.False(k, now.Before(until), "%s is gone too early", key)
+					delete(oracle, key)
+				}
+			}
+			if week := int((time.Since(begun) - 2*day) / (7 * day)); time.Since(begun) > 2*day && week < len(weeks) {
+				for i, n := range k.space("logs") {
+					weeks[week][i] += n
+				}
+			}
+		}
+		require.Greater(k, all, 5*len(oracle))
+		for i := range weeks[0] {
+			require.LessOrEqual(k, weeks[3][i], weeks[1][i]+weeks[1][i]/4, "ranges, partitions and rows by weeks: %v", weeks)
+		}
+		require.Greater(k, weeks[0][0]/14, 5)
+		s := k.r.Retention().Status()
+		require.Greater(k, len(s.Drops), 50)
+		for _, d := range s.Drops {
+			require.Empty(k, d.Error)
+		}
+		k.Logf("%d rows put, %d left; ranges, partitions and rows by weeks: %v; moved: %v", all, len(oracle), weeks,
+			k.r.Balancer().Status().Moved)
+	})
+}
+
+// While moves are paused nothing is dropped, and the status says so; after it everything that is old.
+func TestRetentionObeysPauses(t *testing.T) {
+	rule := retention.Rule{Bucket: "b", Keep: time.Hour, Time: "20060102T150405"}
+	keep(t, 500, []retention.Rule{rule}, func(k *kept) {
+		ctx := k.Context()
+		require.NoError(k, k.CreateBucket(ctx, "b"))
+		left := func() (n int) {
+			for _, err := range k.Bucket("b").All(ctx, listing.Query{}) {
+				require.NoError(k, err)
+				n++
+			}
+			return n
+		}
+		for i := range 5 {
+			at := time.Now().Add(time.Duration(i) - 3*time.Hour).UTC()
+			require.NoError(k, k.Bucket("b").Put(ctx, at.AppendFormat(nil, "20060102T150405.000000000"), nil))
+		}
+		_, _, err := pause.Set(ctx, k.store, nil, pause.Pause{Why: "a backup", Since: time.Now()}, time.Now())
+		require.NoError(k, err)
+		time.Sleep(3 * time.Hour)
+		require.Equal(k, 5, left())
+		s := k.r.Retention().Status()
+		require.True(k, s.Paused)
+		require.NotNil(k, s.Last)
+		require.Empty(k, s.Drops)
+		_, err = pause.Lift(ctx, k.store, nil)
+		require.NoError(k, err)
+		time.Sleep(rebalance.RetentionEvery + time.Minute)
+		require.Zero(k, left())
+		s = k.r.Retention().Status()
+		require.False(k, s.Paused)
+		require.Len(k, s.Drops, 1)
+		require.Empty(k, s.Drops[0].Error)
+	})
+}
+
+// A rule that does not fit the keys, or the kind of a bucket, drops nothing of it, and says why; others go on.
+func TestRulesThatDoNotFit(t *testing.T) {
+	rules := []retention.Rule{
+		{Bucket: "objects*", Keep: time.Hour, Time: "decimal-s"},
+		{Bucket: "objects", Prefix: []byte("p"), Keep: time.Hour, Time: "decimal-s"},
+		{Bucket: "words", Keep: time.Hour, Time: "2006-01-02"},
+		{Bucket: "good", Keep: time.Hour, Time: "2006-01-02"},
+	}
+	rules[0].Prefix = []byte("q")
+	keep(t, 500, rules, func(k *kept) {
+		ctx := k.Context()
+		require.NoError(k, k.CreateBucketWith(ctx, "objects", []byte("settings of objects")))
+		require.NoError(k, k.CreateBucket(ctx, "words"))
+		require.NoError(k, k.CreateBucket(ctx, "good"))
+		require.NoError(k, k.Bucket("words").Put(ctx, []byte("1 word"), nil))
+		require.NoError(k, k.Bucket("words").Put(ctx, []byte("1999-01-01"), nil))
+		require.NoError(k, k.Bucket("good").Put(ctx, []byte("1999-01-01"), nil))
+		time.Sleep(2 * time.Minute)
+		s := k.r.Retention().Status()
+		require.EqualValues(k, 2, s.Last.Failed)
+		errs := map[string]string{}
+		for _, d := range s.Drops {
+			errs[d.Bucket] = d.Error
+		}
+		require.Contains(k, errs["objects"], "lifecycle rule")
+		require.Contains(k, errs["words"], `key 1 word has no time of the form 2006-01-02`)
+		require.Contains(k, errs, "good")
+		require.Empty(k, errs["good"])
+		_, err := k.Bucket("words").Get(ctx, []byte("1999-01-01"))
+		require.NoError(k, err)
+		_, err = k.Bucket("good").Get(ctx, []byte("1999-01-01"))
+		require.ErrorIs(k, err, store.NotFound)
+	})
+}

@@ -1,0 +1,218 @@
+package retention
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/evenkeel/evenkeel/keys"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// form is how keys have their time.
+type form interface {
+	// before returns the texts that begin with a time whose whole unit is before t: from <= text < to. from is nil: there
+	// are none; to is nil: it has no end.
+	before(t time.Time) (from, to []byte)
+	// read returns the time that a text begins with.
+	read(text []byte) (time.Time, error)
+	// least is the first time that can be told from one of another unit.
+	least() time.Time
+}
+
+// form is that of the rule.
+func (r *Rule) form() (form, error) {
+	if strings.HasPrefix(r.Time, elements[0]) {
+		if err := checkLayout(r.Time); err != nil {
+			return nil, err
+		}
+		if r.NewestFirst {
+			return nil, fmt.Errorf("newest-first is for numbers: keys with %s come in the order of their time", r.Time)
+		}
+		return layout(r.Time), nil
+	}
+	encoding, name, _ := strings.Cut(r.Time, "-")
+	i := slices.IndexFunc(units, func(u unit) bool { return u.name == name })
+	if !slices.Contains([]string{"decimal", "binary", "tuple"}, encoding) || i < 0 {
+		return nil, fmt.Errorf("time %q is no form: give a layout such as 2006-01-02, 2006/01/02/15 or 20060102T150405, or "+
+			"decimal, binary or tuple, a hyphen, and day, hour, s, ms, us, ns or snowflake, such as decimal-ms", r.Time)
+	}
+	return number{encoding, &units[i], r.NewestFirst}, nil
+}
+
+// layout is one of package time.
+type layout string
+
+// elements of layouts, in the order that sorts.
+var elements = []string{"2006", "01", "02", "15", "04", "05"}
+
+func checkLayout(text string) error {
+	rest, n := text, 0
+	for ; rest != ""; n++ {
+		if n == len(elements) || !strings.HasPrefix(rest, elements[n]) {
+			return fmt.Errorf("time %q is no layout of fixed width that sorts: it has 2006, 01, 02, 15, 04 and 05 in this "+
+				"order, from the year as far as you like, with %s or nothing between them", text, separators)
+		}
+		rest = strings.TrimLeft(rest[len(elements[n]):], separators)
+	}
+	return nil
+}
+
+// separators stand between the elements of a layout.
+const separators = "-/._:TZ "
+
+func (l layout) before(t time.Time) (from, to []byte) {
+	t = t.UTC()
+	if t.Year() < 0 || t.Year() > 9999 {
+		return nil, nil
+	}
+	from, to = time.Time{}.AddDate(-1, 0, 0).AppendFormat(nil, string(l)), t.AppendFormat(nil, string(l))
+	if string(from) >= string(to) {
+		return nil, nil
+	}
+	return from, to
+}
+
+func (l layout) read(text []byte) (time.Time, error) {
+	if len(text) < len(l) {
+		return time.Time{}, errors.New("it is too short")
+	}
+	return time.Parse(string(l), string(text[:len(l)]))
+}
+
+func (layout) least() time.Time { return time.Time{} }
+
+// unit is what a number counts.
+type unit struct {
+	name   string
+	digits int // of decimal numbers at present
+	of     func(time.Time) int64
+	time   func(int64) time.Time
+	// least times are not those of another unit: today's milliseconds, taken for microseconds, are in January of 1970.
+	least time.Time
+}
+
+var (
+	// firstYear ends the time that numbers of larger units come to.
+	firstYear = time.Date(1971, 1, 1, 0, 0, 0, 0, time.UTC)
+
+	units = []unit{
+		{"day", 5, whole(24 * time.Hour), wholes(24 * time.Hour), firstYear},
+		{"hour", 6, whole(time.Hour), wholes(time.Hour), firstYear},
+		{"s", 10, time.Time.Unix, func(v int64) time.Time { return time.Unix(v, 0) }, firstYear},
+		{"ms", 13, time.Time.UnixMilli, time.UnixMilli, firstYear},
+		{"us", 16, time.Time.UnixMicro, time.UnixMicro, firstYear},
+		{"ns", 19, nanoseconds, func(v int64) time.Time { return time.Unix(0, v) }, firstYear},
+		{"snowflake", 19, keys.FirstSnowflake, keys.SnowflakeTime, keys.SnowflakeTime(0).AddDate(0, 1, 0)},
+	}
+)
+
+func whole(d time.Duration) func(time.Time) int64 {
+	return func(t time.Time) int64 { return t.Unix() / int64(d/time.Second) }
+}
+
+func wholes(d time.Duration) func(int64) time.Time {
+	return func(v int64) time.Time { // of what can't be a time: far away
+		return time.Unix(min(v, math.MaxInt64/int64(d/time.Second))*int64(d/time.Second), 0)
+	}
+}
+
+func nanoseconds(t time.Time) int64 {
+	if t.Unix() > math.MaxInt64/int64(time.Second)-1 {
+		return math.MaxInt64
+	}
+	return t.UnixNano()
+}
+
+// number is a time as a number.
+type number struct {
+	encoding    string
+	unit        *unit
+	newestFirst bool
+}
+
+func (n number) least() time.Time { return n.unit.least }
+
+// nines is the greatest decimal number.
+func (n number) nines() uint64 {
+	v := uint64(1)
+	for range n.unit.digits {
+		v *= 10
+	}
+	return v - 1
+}
+
+func (n number) before(t time.Time) (from, to []byte) {
+	if t.Unix() <= 0 {
+		return nil, nil
+	}
+	end := uint64(n.unit.of(t))
+	if n.encoding == "decimal" {
+		end = min(end, n.nines())
+	}
+	switch {
+	case end == 0:
+		return nil, nil
+	case n.newestFirst:
+		return n.encode(end - 1), store.PrefixEnd(n.encode(0))
+	}
+	return n.encode(0), n.encode(end)
+}
+
+func (n number) encode(v uint64) []byte {
+	switch n.encoding {
+	case "tuple":
+		e := keys.Uint(v)
+		if n.newestFirst {
+			e = keys.Desc(e)
+		}
+		return keys.Of(e)
+	case "binary":
+		if n.newestFirst {
+			v = ^v
+		}
+		return keys.BigEndian(v)
+	}
+	if n.newestFirst {
+		v = n.nines() - v
+	}
+	return fmt.Appendf(nil, "%0*d", n.unit.digits, v)
+}
+
+func (n number) read(text []byte) (time.Time, error) {
+	v := uint64(0)
+	switch n.encoding {
+	case "tuple":
+		r := keys.Read(text)
+		v = r.Uint()
+		if len(text) == 0 || string(n.encode(v)) != string(text[:len(text)-len(r.Rest())]) {
+			return time.Time{}, errors.New("it has no such element")
+		}
+	case "binary":
+		if len(text) < 8 {
+			return time.Time{}, errors.New("it is too short")
+		}
+		if v = binary.BigEndian.Uint64(text); n.newestFirst {
+			v = ^v
+		}
+	default:
+		digits := text[:len(text)-len(bytes.TrimLeft(text, "0123456789"))]
+		var err error
+		if v, err = strconv.ParseUint(string(digits), 10, 64); err != nil || len(digits) != n.unit.digits {
+			return time.Time{}, fmt.Errorf("it has %d digits, not %d", len(digits), n.unit.digits)
+		}
+		if n.newestFirst {
+			v = n.nines() - v
+		}
+	}
+	if v > math.MaxInt64 {
+		return time.Time{}, errors.New("the number is too large")
+	}
+	return n.unit.time(int64(v)), nil
+}

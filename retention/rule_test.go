@@ -1,0 +1,250 @@
+package retention_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"path"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/internal/test/seed"
+	"github.com/evenkeel/evenkeel/keys"
+	"github.com/evenkeel/evenkeel/retention"
+)
+
+func binary(v int64) []byte { return keys.BigEndian(uint64(v)) }
+
+func inverted(v int64) []byte { return keys.BigEndian(^uint64(v)) }
+
+// forms are how programs write times into keys, without this package, and the unit of each.
+var forms = map[string]struct {
+	write       func(time.Time) []byte
+	unit        time.Duration
+	newestFirst bool
+}{
+	"2006-01-02":          {layout("2006-01-02"), 24 * time.Hour, false},
+	"2006/01/02/15/":      {layout("2006/01/02/15/"), time.Hour, false},
+	"20060102T150405":     {layout("20060102T150405"), time.Second, false},
+	"2006_01_02 15.04.05": {layout("2006_01_02 15.04.05"), time.Second, false},
+	"decimal-day":         {func(t time.Time) []byte { return fmt.Append(nil, t.Unix()/86400) }, 24 * time.Hour, false},
+	"decimal-hour":        {func(t time.Time) []byte { return fmt.Append(nil, t.Unix()/3600) }, time.Hour, false},
+	"decimal-s":           {func(t time.Time) []byte { return fmt.Append(nil, t.Unix()) }, time.Second, false},
+	"decimal-ms":          {func(t time.Time) []byte { return fmt.Append(nil, t.UnixMilli()) }, time.Millisecond, false},
+	"decimal-us":          {func(t time.Time) []byte { return fmt.Append(nil, t.UnixMicro()) }, time.Microsecond, false},
+	"decimal-ns":          {func(t time.Time) []byte { return fmt.Append(nil, t.UnixNano()) }, 1, false},
+	"decimal-snowflake":   {func(t time.Time) []byte { return fmt.Append(nil, snowflake(t)) }, time.Millisecond, false},
+	"decimal-s ": {func(t time.Time) []byte { return fmt.Append(nil, 9_999_999_999-t.Unix()) },
+		time.Second, true},
+	"binary-s":          {func(t time.Time) []byte { return binary(t.Unix()) }, time.Second, false},
+	"binary-ms":         {func(t time.Time) []byte { return binary(t.UnixMilli()) }, time.Millisecond, false},
+	"binary-ms ":        {func(t time.Time) []byte { return inverted(t.UnixMilli()) }, time.Millisecond, true},
+	"binary-ns":         {func(t time.Time) []byte { return binary(t.UnixNano()) }, 1, false},
+	"binary-snowflake":  {func(t time.Time) []byte { return binary(snowflake(t)) }, time.Millisecond, false},
+	"binary-snowflake ": {func(t time.Time) []byte { return inverted(snowflake(t)) }, time.Millisecond, true},
+	"tuple-day":         {func(t time.Time) []byte { return keys.Of(keys.Int(t.Unix() / 86400)) }, 24 * time.Hour, false},
+	"tuple-us":          {func(t time.Time) []byte { return keys.Of(keys.Time(t)) }, time.Microsecond, false},
+	"tuple-us ":         {func(t time.Time) []byte { return keys.Of(keys.Desc(keys.Time(t))) }, time.Microsecond, true},
+	"tuple-snowflake ": {func(t time.Time) []byte { return keys.Of(keys.Desc(keys.Int(snowflake(t)))) },
+		time.Millisecond, true},
+}
+
+func layout(l string) func(time.Time) []byte {
+	return func(t time.Time) []byte { return t.UTC().AppendFormat(nil, l) }
+}
+
+// snowflake is an id of some worker.
+func snowflake(t time.Time) int64 { return keys.FirstSnowflake(t) + 77<<12 + 5 }
+
+// Of keys with times around the limit exactly those are old whose whole unit is, whatever follows the time.
+func TestWhatIsOld(t *testing.T) {
+	r := rand.New(rand.NewPCG(seed.Number(t), 1))
+	for name, form := range forms {
+		t.Run(name, func(t *testing.T) {
+			rule := retention.Rule{Bucket: "b", Prefix: randomBytes(r, r.IntN(4)), Time: name, NewestFirst: form.newestFirst}
+			if form.newestFirst {
+				rule.Time = name[:len(name)-1]
+			}
+			olds := 0
+			const most = 2000
+			for range most {
+				now := time.Unix(1_780_000_000+r.Int64N(1_500_000_000), r.Int64N(1e9)) // 2026 to 2073
+				rule.Keep = 1 + time.Duration(r.Int64N(int64(5*365*24*time.Hour)))
+				require.NoError(t, retention.Check([]retention.Rule{rule}))
+				limit := now.Add(-rule.Keep)
+				at := limit.Add(time.Duration(r.Int64N(9)-4) * form.unit / 2)
+				if r.IntN(4) == 0 {
+					at = limit.Add(time.Duration(r.Int64N(int64(3*365*24*time.Hour))) - 3*365*12*time.Hour)
+				}
+				key := append(append(bytes.Clone(rule.Prefix), form.write(at)...), suffix(r)...)
+				unit := at.Truncate(form.unit)
+				read, err := rule.TimeOf(key)
+				require.NoError(t, err)
+				require.WithinRange(t, read, unit, unit.Add(form.unit), "%q of %v", key, at)
+				from, to, some := rule.Old(now)
+				require.True(t, some)
+				old := bytes.Compare(from, key) <= 0 && (len(to) == 0 || bytes.Compare(key, to) < 0)
+				require.Equal(t, limit.Truncate(form.unit).After(unit), old, "key %q of %v, limit %v, from %q to %q", key, at,
+					limit, from, to)
+				if old {
+					olds++
+				}
+				for _, bound := range [][]byte{from, to} {
+					require.True(t, bytes.HasPrefix(bound, rule.Prefix) || len(bound) == 0 || bytes.Compare(bound, key) > 0)
+				}
+			}
+			require.Greater(t, olds, most/8)
+			require.Less(t, olds, most/8*7)
+		})
+	}
+}
+
+// suffix is what follows a time: no digit.
+func suffix(r *rand.Rand) []byte {
+	return append([]byte("/-\x00\xff"[r.IntN(4):][:1]), randomBytes(r, r.IntN(4))...)[:r.IntN(2)]
+}
+
+func randomBytes(r *rand.Rand, n int) []byte {
+	out := make([]byte, n)
+	for i := range out {
+		out[i] = byte(r.UintN(256)) | byte(r.UintN(2)*255) // many are 0xff
+	}
+	return out
+}
+
+// Numbers of another unit are told from those of the rule, where taking them for those would drop what is new.
+func TestKeysOfAnotherUnit(t *testing.T) {
+	now := time.Date(2026, 3, 4, 5, 6, 7, 8, time.UTC)
+	told := 0
+	for wrong, form := range forms {
+		for name, right := range forms {
+			rule := retention.Rule{Bucket: "b", Keep: time.Hour, Time: name, NewestFirst: right.newestFirst}
+			if right.newestFirst {
+				rule.Time = name[:len(name)-1]
+			}
+			key := form.write(now)
+			from, to, _ := rule.Old(now)
+			if bytes.Compare(key, from) < 0 || len(to) > 0 && bytes.Compare(key, to) >= 0 {
+				continue // it stays anyway
+			}
+			at, err := rule.TimeOf(key)
+			if err == nil && now.Sub(at) < 48*time.Hour { // nearly the same form: a day, without its hour
+				continue
+			}
+			mine, _, numbers := strings.Cut(wrong, "-")
+			if !numbers || !strings.HasPrefix(name, mine) || mine == "2006" ||
+				strings.Contains(wrong, "-ns") && strings.Contains(name, "-snowflake") { // for years these are about the same
+				continue
+			}
+			told++
+			require.Error(t, err, "%s as %s is %v", wrong, name, at)
+		}
+	}
+	require.Greater(t, told, 5)
+}
+
+func TestRulesAreRead(t *testing.T) {
+	rules, err := retention.Parse([]byte(`
+# comment
+rules:
+- bucket: sensors-*
+  prefix: day/\xff
+  keep: 720h
+  time: 2006-01-02
+- {bucket: feed, keep: 1h30m, time: tuple-snowflake, newest-first: true}
+`))
+	require.NoError(t, err)
+	require.Equal(t, []retention.Rule{
+		{Bucket: "sensors-*", Prefix: []byte("day/\xff"), Keep: 720 * time.Hour, Time: "2006-01-02"},
+		{Bucket: "feed", Keep: 90 * time.Minute, Time: "tuple-snowflake", NewestFirst: true},
+	}, rules)
+	require.True(t, rules[0].Applies("sensors-1"))
+	require.False(t, rules[0].Applies("sensor"))
+	for _, none := range []string{"", "rules: []", "# comment"} {
+		_, err := retention.Parse([]byte(none))
+		require.ErrorContains(t, err, "no rules", "%q", none)
+	}
+}
+
+func TestWrongRules(t *testing.T) {
+	const one = "- {bucket: b, keep: 1h, time: 2006}\n- "
+	for text, want := range map[string]string{
+		`- {bucket: b, keep: 1h, time: 2006, colour: red}`:         "colour",
+		`  {bucket: b, keep: 1h, time: 2006}`:                      "rules are YAML",
+		`- {keep: 1h, time: 2006}`:                                 "bucket is missing",
+		`- {bucket: "b[", keep: 1h, time: 2006}`:                   "is no pattern",
+		`- {bucket: "*[a-", keep: 1h, time: 2006}`:                 "is no pattern",
+		`- {bucket: 'b\', keep: 1h, time: 2006}`:                   "is no pattern",
+		`- {bucket: b, time: 2006}`:                                "keep is 0s",
+		`- {bucket: b, keep: 0s, time: 2006}`:                      "keep is 0s",
+		`- {bucket: b, keep: -1h, time: 2006}`:                     "keep is -1h",
+		`- {bucket: b, keep: 30, time: 2006}`:                      "time.Duration",
+		`- {bucket: b, keep: 30d, time: 2006}`:                     "30d",
+		`- {bucket: b, keep: 1h}`:                                  `time "" is no form`,
+		`- {bucket: b, keep: 1h, time: unix}`:                      `time "unix" is no form`,
+		`- {bucket: b, keep: 1h, time: decimal}`:                   `is no form`,
+		`- {bucket: b, keep: 1h, time: decimal-week}`:              `is no form`,
+		`- {bucket: b, keep: 1h, time: 2006-02-01}`:                "no layout",
+		`- {bucket: b, keep: 1h, time: 2006-1-2}`:                  "no layout",
+		`- {bucket: b, keep: 1h, time: 2006-01-02 15:04:05.000}`:   "no layout",
+		`- {bucket: b, keep: 1h, time: 2006-01-02T15:04:05Z07:00}`: "no layout",
+		`- {bucket: b, keep: 1h, time: 2006, newest-first: true}`:  "newest-first is for numbers",
+		`- {bucket: b, keep: 1h, prefix: '\x', time: 2006}`:        `\x`,
+
+		one + "{bucket: '*', keep: 2h, time: 2006}":                                                       "rules 1",
+		"- {bucket: b, prefix: a, keep: 1h, time: 2006}\n- {bucket: b, prefix: ab, keep: 2h, time: 2006}": "the same",
+		one + "{bucket: b, keep: 1h, time: 2006-01}":                                                      "the same",
+		"- {bucket: 'a*', keep: 1h, time: 2006}\n- {bucket: '*b', keep: 2h, time: 2006}":                  "the same",
+	} {
+		_, err := retention.Parse([]byte("rules:\n" + text))
+		require.ErrorContains(t, err, want, text)
+	}
+	for _, text := range []string{
+		one + "{bucket: '?', keep: 1h, time: 2006}",
+		"- {bucket: b, prefix: a/, keep: 1h, time: 2006}\n- {bucket: b, prefix: b/, keep: 2h, time: 2006}",
+		"- {bucket: 'a*', keep: 1h, time: 2006}\n- {bucket: 'b*', keep: 2h, time: 2006}",
+	} {
+		_, err := retention.Parse([]byte("rules:\n" + text))
+		require.NoError(t, err, text)
+	}
+}
+
+// Rules for buckets whose patterns fit one name are told from others: against all names of up to six letters.
+func TestPatternsThatMeet(t *testing.T) {
+	r := rand.New(rand.NewPCG(seed.Number(t), 2))
+	var names []string
+	for n := range 1 + 3 + 9 + 27 + 81 + 243 + 729 {
+		name := ""
+		for ; n > 0; n = (n - 1) / 3 {
+			name += string("abc"[(n-1)%3])
+		}
+		names = append(names, name)
+	}
+	met := 0
+	for range 1000 {
+		pattern := func() (p string) {
+			for range 1 + r.IntN(3) {
+				p += []string{"a", "b", "c", "*", "?", `\b`}[r.IntN(6)]
+			}
+			return p
+		}
+		a, b := pattern(), pattern()
+		both := false
+		for _, name := range names {
+			one, _ := path.Match(a, name)
+			two, _ := path.Match(b, name)
+			both = both || one && two
+		}
+		err := retention.Check([]retention.Rule{
+			{Bucket: a, Keep: time.Hour, Time: "2006"}, {Bucket: b, Keep: time.Minute, Time: "2006"},
+		})
+		require.Equal(t, both, err != nil, "%s and %s", a, b)
+		if both {
+			met++
+		}
+	}
+	require.Greater(t, met, 100)
+}
