@@ -21,6 +21,7 @@ import (
 // adoptCmd brings the rows of other stores into buckets.
 type adoptCmd struct {
 	CQL  adoptCQLCmd  `cmd:"" name:"cql" help:"${adopt_cql=}"`
+	S3   adoptS3Cmd   `cmd:"" name:"s3" help:"Bring the names and metadata of another S3 store's objects into a bucket."`
 	File adoptFileCmd `cmd:"" name:"file" help:"Bring the lines of a file into a bucket: keys, TSV, or JSON lines."`
 }
 
@@ -42,8 +43,9 @@ type adoptFlags struct {
 	JSON                 daemon.JSON   `name:"json" env:"-" help:"Short for --format json."`
 	Progress             string        `default:"auto" enum:"auto,bar,plain,none" help:"${move_progress=}"`
 
-	back adopt.Target // not nil: the way back
-	took time.Duration
+	back   adopt.Target // not nil: the way back
+	within []byte       // the prefix of all keys
+	took   time.Duration
 }
 
 type adoptCQLCmd struct {
@@ -235,12 +237,12 @@ func (c *adoptFlags) run(
 		if c.CatchUp || c.Verify {
 			parts = 1
 		}
-		streams := adopt.Streams(cuts, max((c.Parallel+parts-1)/parts, 1))
+		streams := sample.Streams(max((c.Parallel+parts-1)/parts, 1))
 		done = adopt.NewDone(task, source.Parts(), streams, sample.Rows())
 	}
 	a := adopt.New(adopt.Options{
 		Source: source, Bucket: client.Bucket(c.Bucket), Pace: wait.NewPacer(c.Rate), Parallel: c.Parallel,
-		Spans: adopt.Spans(done.Cuts()), Report: func(f adopt.Finding) { c.finding(out, f) },
+		Spans: adopt.Within(adopt.Spans(done.Cuts()), c.within), Report: func(f adopt.Finding) { c.finding(out, f) },
 	})
 	err = c.work(ctx, std, a, done)
 	c.summary(out, a.Counts(), err)

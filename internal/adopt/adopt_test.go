@@ -106,7 +106,7 @@ func TestCopyGoesOnWhereItFailed(t *testing.T) {
 			Report: func(f adopt.Finding) { found[f.Fault] = append(found[f.Fault], string(f.Key)) },
 		})
 	}
-	read, fresh := int64(0), adopt.NewDone("task", 3, adopt.Streams(cuts, 2), sample.Rows())
+	read, fresh := int64(0), adopt.NewDone("task", 3, sample.Streams(2), sample.Rows())
 	require.NoError(t, fresh.Save(file))
 	for failures := 0; ; failures++ {
 		done, err := adopt.LoadDone(file, "task", 3)

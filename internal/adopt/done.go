@@ -1,6 +1,7 @@
 package adopt
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
@@ -117,6 +119,21 @@ func Spans(cuts [][]byte) []Span {
 		out[i].To, out[i+1].From = cut, cut
 	}
 	return out
+}
+
+// Within narrows spans, whose cuts have a prefix, to the keys that have it.
+func Within(spans []Span, prefix []byte) []Span {
+	end := store.PrefixEnd(prefix)
+	for i := range spans {
+		s := &spans[i]
+		if bytes.Compare(s.From, prefix) < 0 {
+			s.From = prefix
+		}
+		if end != nil && (s.To == nil || bytes.Compare(end, s.To) < 0) {
+			s.To = end
+		}
+	}
+	return spans
 }
 
 func (d *Done) left(part, span int, s Span) (Span, bool) {
