@@ -13,6 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/adopt"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 	"github.com/evenkeel/evenkeel/store/keytext"
 	"github.com/evenkeel/evenkeel/store/wait"
@@ -23,6 +24,8 @@ type adoptCmd struct {
 	CQL  adoptCQLCmd  `cmd:"" name:"cql" help:"${adopt_cql=}"`
 	S3   adoptS3Cmd   `cmd:"" name:"s3" help:"Bring the names and metadata of another S3 store's objects into a bucket."`
 	File adoptFileCmd `cmd:"" name:"file" help:"Bring the lines of a file into a bucket: keys, TSV, or JSON lines."`
+
+	Status adoptStatusCmd `cmd:"" help:"Print how far a copy has come, by the file of --checkpoint."`
 }
 
 // adoptFlags are those of all sources.
@@ -204,6 +207,9 @@ func (c *adoptFlags) run(
 	}
 	if done == nil {
 		sample, err := adopt.TakeSample(ctx, source, c.Parallel)
+		if store.KindOf(err) == store.Corrupt {
+			return refused("%w", err)
+		}
 		if err != nil {
 			return err
 		}
@@ -211,7 +217,7 @@ func (c *adoptFlags) run(
 		if c.DryRun {
 			if c.Format == "json" {
 				return daemon.PrintJSON(std.out, map[string]any{
-					"version": daemon.JSONVersion, "partitions": source.Parts(), "rows": sample.Rows(), "row_bytes": sample.RowBytes,
+					"partitions": source.Parts(), "rows": sample.Rows(), "row_bytes": sample.RowBytes,
 					"bucket_exists": there, "cuts": keytext.Keys(cuts),
 				})
 			}
@@ -254,6 +260,9 @@ func (c *adoptFlags) run(
 		return daemon.Exit(exitFailed, fmt.Errorf("%d keys differ", n.Different.Load()))
 	case n.Refused.Load() > 0:
 		return daemon.Exit(exitFailed, fmt.Errorf("%d rows were refused", n.Refused.Load()))
+	case c.Checkpoint != "" && done.Refused() > 0:
+		return daemon.Exit(exitFailed, fmt.Errorf("%d rows were refused by runs before: rebalancer adopt status %s",
+			done.Refused(), c.Checkpoint))
 	}
 	return out.err
 }
@@ -307,7 +316,16 @@ func (c *adoptFlags) finding(out *failing, f adopt.Finding) {
 		printLine(out, map[string]any{"key": keytext.Key(f.Key), "fault": f.Fault})
 		return
 	}
-	out.printf("%s: %s\n", keytext.Key(f.Key), f.Fault)
+	out.printf("%s: %s\n", shownKey(f.Key), f.Fault)
+}
+
+// shownKey is a key for people, who do not read one of 64 KiB.
+func shownKey(key []byte) string {
+	const shown = 256
+	if len(key) <= shown {
+		return keytext.Format(key)
+	}
+	return fmt.Sprintf("%s… (%s bytes)", keytext.Format(key[:shown]), commas(int64(len(key))))
 }
 
 func (c *adoptFlags) summary(out *failing, n *adopt.Counts, err error) {

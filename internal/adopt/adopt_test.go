@@ -116,7 +116,16 @@ func TestCopyGoesOnWhereItFailed(t *testing.T) {
 		a := run(done)
 		err = a.Copy(ctx, done)
 		require.NoError(t, done.Save(file))
-		if read += a.Counts().Read.Load(); err == nil {
+		read += a.Counts().Read.Load()
+		saved, rerr := adopt.ReadDone(file)
+		require.NoError(t, rerr)
+		s := saved.Status()
+		require.Equal(t, []int64{read, 6000}, []int64{s.Read, s.Rows})
+		require.EqualValues(t, len(found[string(adopt.Expires)]), s.Refused)
+		require.Len(t, s.Refusals, min(int(s.Refused), 20))
+		require.Positive(t, s.Seconds)
+		require.Equal(t, err == nil, s.Phase == "copied" && s.StreamsEnded == s.Streams)
+		if err == nil {
 			require.Positive(t, failures)
 			break
 		}

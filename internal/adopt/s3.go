@@ -1,12 +1,14 @@
 package adopt
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -91,7 +93,7 @@ func FromS3(at S3) (Source, error) {
 	c, err := minio.New(u.Host, &minio.Options{
 		Creds: keys, Secure: u.Scheme == "https", MaxRetries: s3Attempts,
 		Region: cmp.Or(at.Region, os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION")),
-		Transport: endless{&http.Transport{
+		Transport: listings{&http.Transport{
 			Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
 			TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: time.Minute,
 			MaxIdleConnsPerHost: 2 * s3Heads, IdleConnTimeout: time.Minute,
@@ -103,19 +105,34 @@ func FromS3(at S3) (Source, error) {
 	return &objectsOf{c: c, at: at, heads: make(chan struct{}, s3Heads)}, nil
 }
 
-// endless ends listings that have no keys and yet go on, where the client would not.
-type endless struct{ next http.RoundTripper }
+// listings refuses answers that the client would take, or wait for without an end.
+type listings struct{ next http.RoundTripper }
 
 type emptyAnswers struct{} // the key of a count in a context
 
-func (e endless) RoundTrip(r *http.Request) (*http.Response, error) {
-	if n, ok := r.Context().Value(emptyAnswers{}).(*int); ok {
+func (l listings) RoundTrip(r *http.Request) (*http.Response, error) {
+	n, isListing := r.Context().Value(emptyAnswers{}).(*int)
+	if isListing {
 		if *n++; *n > emptyPages*s3Attempts {
 			return nil, store.Errorf(store.Corrupt, "the listing does not end: %d answers in a row have no key, and say that "+
 				"there are more", emptyPages)
 		}
 	}
-	return e.next.RoundTrip(r)
+	resp, err := l.next.RoundTrip(r)
+	if err != nil || !isListing || resp.StatusCode != http.StatusOK || !r.URL.Query().Has("list-type") {
+		return resp, err
+	}
+	// Other XML, like that of a web page, would be a listing without keys: a catch-up would delete all.
+	body := bufio.NewReader(resp.Body)
+	if start, _ := body.Peek(1024); !bytes.Contains(start, []byte("<ListBucketResult")) {
+		return nil, errors.Join(store.Errorf(store.Unavailable, "the answer is no listing of S3: is the endpoint right?"),
+			resp.Body.Close())
+	}
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{body, resp.Body}
+	return resp, nil
 }
 
 // Parts returns 1.
@@ -319,8 +336,11 @@ func (s *objectsOf) fault(err error) error {
 		answer.StatusCode != http.StatusRequestTimeout:
 		hint = "the server does not take the request"
 	default:
+		if answer.StatusCode > 0 {
+			err = fmt.Errorf("%s: %w (%d)", answer.Code, err, answer.StatusCode)
+		}
 		return store.Errorf(store.Unavailable, "bucket %s of %s: %w", s.at.Bucket, s.at.Endpoint, err)
 	}
-	return store.Errorf(store.InvalidArgument, "bucket %s of %s: %s: %w", s.at.Bucket, s.at.Endpoint, hint,
-		fmt.Errorf("%s: %s (%d)", cmp.Or(answer.Code, "no error code"), answer.Message, answer.StatusCode))
+	return store.Errorf(store.InvalidArgument, "bucket %s of %s: %s: %s: %w (%d)", s.at.Bucket, s.at.Endpoint, hint,
+		answer.Code, err, answer.StatusCode)
 }
