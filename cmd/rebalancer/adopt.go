@@ -252,6 +252,9 @@ func (c *adoptFlags) run(
 	})
 	err = c.work(ctx, std, a, done)
 	c.summary(out, a.Counts(), err)
+	if k := store.KindOf(err); ctx.Err() == nil && (k == store.Unavailable || k == store.Timeout) {
+		err = fmt.Errorf("%w; what has been done stays: run the same command again", err)
+	}
 	if err != nil {
 		return daemon.Exit(exitFailed, err) // some rows are written
 	}
@@ -298,17 +301,28 @@ func (c *adoptFlags) work(ctx context.Context, std stdio, a *adopt.Adoption, don
 	if c.Checkpoint == "" {
 		return a.Copy(ctx, done)
 	}
-	if err := done.Save(c.Checkpoint); err != nil {
+	save := func() error {
+		err := done.Save(c.Checkpoint)
+		if err != nil {
+			err = fmt.Errorf("the progress can't be saved: %w; what has been copied stays: free space for --checkpoint, and "+
+				"run the same command again", err)
+		}
 		return err
 	}
+	if err := save(); err != nil {
+		return err
+	}
+	said := false
 	stop := wait.Every(time.Second, func() {
-		if err := done.Save(c.Checkpoint); err != nil {
-			fmt.Fprintf(std.err, "rebalancer: the progress can't be saved: %v\n", err)
+		err := save()
+		if err != nil && !said {
+			fmt.Fprintln(std.err, "rebalancer:", err)
 		}
+		said = err != nil
 	})
 	err = a.Copy(ctx, done)
 	stop()
-	return cmp.Or(err, done.Save(c.Checkpoint))
+	return cmp.Or(err, save())
 }
 
 func (c *adoptFlags) finding(out *failing, f adopt.Finding) {

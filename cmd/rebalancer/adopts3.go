@@ -82,5 +82,6 @@ func (c *adoptS3Cmd) Run(ctx context.Context, std stdio) error {
 		return usageError("--endpoint: %w", err)
 	}
 	c.within = []byte(c.Prefix)
-	return c.adopt(ctx, std, source, fmt.Sprintf("s3 %s/%s prefix=%q metadata=%v", at.Endpoint, c.From, c.Prefix, c.Metadata))
+	task := fmt.Sprintf("s3 %s/%s prefix=%q metadata=%v", at.Endpoint, c.From, c.Prefix, c.Metadata)
+	return c.adopt(ctx, std, source, task)
 }

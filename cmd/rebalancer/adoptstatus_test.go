@@ -37,8 +37,8 @@ func TestAdoptStatus(t *testing.T) {
 	require.Zero(t, code)
 	lines := strings.Split(out, "\n")
 	require.Equal(t, "s3 there to here", lines[0])
-	require.Equal(t, "copying: 3,000 of about 4,000 rows (75.0 %), 1 of 2 streams have ended; 300 rows/s, 3s left at that rate",
-		lines[1])
+	require.Equal(t, "copying: 3,000 of about 4,000 rows (75.0 %), 1 of 2 streams have ended; 300 rows/s, "+
+		"3s left at that rate", lines[1])
 	require.Contains(t, lines[2], "saved 2026-11-01T10:00:00Z, ")
 	require.Equal(t, []string{"22 rows refused", strings.Repeat("k", 256) + "… (300 bytes): it is bad", "and 21 more", ""},
 		lines[3:])

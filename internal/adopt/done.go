@@ -133,8 +133,8 @@ func (d *Done) Status() Status {
 	defer d.mu.Unlock()
 	s := &d.state
 	out := Status{
-		Task: s.Task, Phase: "copied", Read: s.Read, Rows: s.Rows, Streams: len(s.Streams), Seconds: s.Seconds, Saved: s.Saved,
-		RowsPerSecond: float64(s.Read) / max(s.Seconds, 1e-3), Refused: s.Refused,
+		Task: s.Task, Phase: "copied", Read: s.Read, Rows: s.Rows, Streams: len(s.Streams), Seconds: s.Seconds,
+		Saved: s.Saved, RowsPerSecond: float64(s.Read) / max(s.Seconds, 1e-3), Refused: s.Refused,
 		Refusals: append([]refusal{}, s.Refusals...),
 	}
 	for _, one := range s.Streams {

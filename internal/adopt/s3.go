@@ -251,8 +251,8 @@ func (s *objectsOf) described(ctx context.Context, o minio.ObjectInfo) (Row, boo
 		}
 		o = listed[0]
 	}
-	return Row{}, false, store.Errorf(store.Unavailable, "the metadata of %.64q are not those of its listing: it changes all "+
-		"the time", o.Key)
+	return Row{}, false, store.Errorf(store.Unavailable, "the metadata of %.64q are not those of its listing: it changes "+
+		"all the time", o.Key)
 }
 
 func (s *objectsOf) row(o *minio.ObjectInfo, values bool) Row {

@@ -94,7 +94,9 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	sorted := slices.Sorted(maps.Keys(s.keys))
 	after := cmp.Or(q.Get("continuation-token"), q.Get("start-after"))
-	keys := slices.DeleteFunc(sorted, func(key string) bool { return key <= after || !strings.HasPrefix(key, q.Get("prefix")) })
+	keys := slices.DeleteFunc(sorted, func(key string) bool {
+		return key <= after || !strings.HasPrefix(key, q.Get("prefix"))
+	})
 	most, _ := strconv.Atoi(q.Get("max-keys"))
 	truncated := len(keys) > most
 	keys = keys[:min(most, len(keys))]
@@ -246,7 +248,8 @@ func TestBadS3(t *testing.T) {
 		text   string
 	}{
 		"a key that may not list": {
-			before: fails(403, "AccessDenied", ""), kind: store.InvalidArgument, text: "the access key is wrong, or may not list",
+			before: fails(403, "AccessDenied", ""), kind: store.InvalidArgument,
+			text: "the access key is wrong, or may not list",
 		},
 		"no such bucket": {
 			before: fails(404, "NoSuchBucket", ""), kind: store.InvalidArgument, text: "there is no such bucket",
@@ -268,7 +271,8 @@ func TestBadS3(t *testing.T) {
 			text: `lists "b" after "b"`,
 		},
 		"start-after is ignored": {
-			listed: func(keys []string) []string { return []string{"a", "b"} }, kind: store.Corrupt, text: `lists "a" after "a"`,
+			listed: func(keys []string) []string { return []string{"a", "b"} }, kind: store.Corrupt,
+			text: `lists "a" after "a"`,
 		},
 		"the prefix is ignored": {
 			listed: func(keys []string) []string { return []string{"z"} }, kind: store.Corrupt, text: "does not begin with",
@@ -303,7 +307,9 @@ func TestBadS3(t *testing.T) {
 			require.ErrorContains(t, err, c.text)
 		})
 	}
-	for _, endpoint := range []string{"", "s3.example.com", "ftp://x", "http://x/path", "http://u:secret@x", "http://x?y"} {
+	for _, endpoint := range []string{
+		"", "s3.example.com", "ftp://x", "http://x/path", "http://u:secret@x", "http://x?y",
+	} {
 		_, err := adopt.FromS3(adopt.S3{Endpoint: endpoint})
 		require.ErrorIs(t, err, store.InvalidArgument, endpoint)
 		require.NotContains(t, err.Error(), "secret")

@@ -116,7 +116,8 @@ func TestAdoptS3(t *testing.T) {
 	s := summary(p.Run("rebalancer", command("--checkpoint", checkpoint, "--json")...))
 	require.True(t, s.Complete)
 	require.Less(t, s.Summary.Read, int64(objects), "it went on where it was killed")
-	t.Logf("%d objects read in %.1f s: %.0f/s", s.Summary.Read, s.Summary.Seconds, float64(s.Summary.Read)/s.Summary.Seconds)
+	rate := float64(s.Summary.Read) / s.Summary.Seconds
+	t.Logf("%d objects read in %.1f s: %.0f/s", s.Summary.Read, s.Summary.Seconds, rate)
 	require.Equal(t, 7, harness.Partitions(t, client, "photos"))
 	same()
 
