@@ -114,6 +114,7 @@ compile:
 		$(WITHOUT_NODE) $(WITH_NODE) $(BENCH_WITHOUT_NODE) $(BENCH_WITH_NODE)
 	@$(GO) list -test -export -f '{{""}}' \
 		$(ATTACKS) $(CLIENTS) $(CONSOLE) $(CLIENTS_WITH_NODE) $(PACKAGES) $(PURE) $(SIMULATIONS) $(FAULTS)
+	@cd internal/test/s3test/server && GOWORK=off $(GO) tool -n versitygw >/dev/null
 
 programs:
 	@$(GO) build -o $(PROGRAMS)/ ./cmd/... ./internal/test/cassandratest/cmd/run-cassandra

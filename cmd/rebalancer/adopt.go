@@ -13,6 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/adopt"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 	"github.com/evenkeel/evenkeel/store/keytext"
 	"github.com/evenkeel/evenkeel/store/wait"
@@ -21,7 +22,10 @@ import (
 // adoptCmd brings the rows of other stores into buckets.
 type adoptCmd struct {
 	CQL  adoptCQLCmd  `cmd:"" name:"cql" help:"${adopt_cql=}"`
+	S3   adoptS3Cmd   `cmd:"" name:"s3" help:"Bring the names and metadata of another S3 store's objects into a bucket."`
 	File adoptFileCmd `cmd:"" name:"file" help:"Bring the lines of a file into a bucket: keys, TSV, or JSON lines."`
+
+	Status adoptStatusCmd `cmd:"" help:"Print how far a copy has come, by the file of --checkpoint."`
 }
 
 // adoptFlags are those of all sources.
@@ -42,8 +46,9 @@ type adoptFlags struct {
 	JSON                 daemon.JSON   `name:"json" env:"-" help:"Short for --format json."`
 	Progress             string        `default:"auto" enum:"auto,bar,plain,none" help:"${move_progress=}"`
 
-	back adopt.Target // not nil: the way back
-	took time.Duration
+	back   adopt.Target // not nil: the way back
+	within []byte       // the prefix of all keys
+	took   time.Duration
 }
 
 type adoptCQLCmd struct {
@@ -202,6 +207,9 @@ func (c *adoptFlags) run(
 	}
 	if done == nil {
 		sample, err := adopt.TakeSample(ctx, source, c.Parallel)
+		if store.KindOf(err) == store.Corrupt {
+			return refused("%w", err)
+		}
 		if err != nil {
 			return err
 		}
@@ -209,7 +217,7 @@ func (c *adoptFlags) run(
 		if c.DryRun {
 			if c.Format == "json" {
 				return daemon.PrintJSON(std.out, map[string]any{
-					"version": daemon.JSONVersion, "partitions": source.Parts(), "rows": sample.Rows(), "row_bytes": sample.RowBytes,
+					"partitions": source.Parts(), "rows": sample.Rows(), "row_bytes": sample.RowBytes,
 					"bucket_exists": there, "cuts": keytext.Keys(cuts),
 				})
 			}
@@ -235,15 +243,18 @@ func (c *adoptFlags) run(
 		if c.CatchUp || c.Verify {
 			parts = 1
 		}
-		streams := adopt.Streams(cuts, max((c.Parallel+parts-1)/parts, 1))
+		streams := sample.Streams(max((c.Parallel+parts-1)/parts, 1))
 		done = adopt.NewDone(task, source.Parts(), streams, sample.Rows())
 	}
 	a := adopt.New(adopt.Options{
 		Source: source, Bucket: client.Bucket(c.Bucket), Pace: wait.NewPacer(c.Rate), Parallel: c.Parallel,
-		Spans: adopt.Spans(done.Cuts()), Report: func(f adopt.Finding) { c.finding(out, f) },
+		Spans: adopt.Within(adopt.Spans(done.Cuts()), c.within), Report: func(f adopt.Finding) { c.finding(out, f) },
 	})
 	err = c.work(ctx, std, a, done)
 	c.summary(out, a.Counts(), err)
+	if k := store.KindOf(err); ctx.Err() == nil && (k == store.Unavailable || k == store.Timeout) {
+		err = fmt.Errorf("%w; what has been done stays: run the same command again", err)
+	}
 	if err != nil {
 		return daemon.Exit(exitFailed, err) // some rows are written
 	}
@@ -252,6 +263,9 @@ func (c *adoptFlags) run(
 		return daemon.Exit(exitFailed, fmt.Errorf("%d keys differ", n.Different.Load()))
 	case n.Refused.Load() > 0:
 		return daemon.Exit(exitFailed, fmt.Errorf("%d rows were refused", n.Refused.Load()))
+	case c.Checkpoint != "" && done.Refused() > 0:
+		return daemon.Exit(exitFailed, fmt.Errorf("%d rows were refused by runs before: rebalancer adopt status %s",
+			done.Refused(), c.Checkpoint))
 	}
 	return out.err
 }
@@ -287,17 +301,28 @@ func (c *adoptFlags) work(ctx context.Context, std stdio, a *adopt.Adoption, don
 	if c.Checkpoint == "" {
 		return a.Copy(ctx, done)
 	}
-	if err := done.Save(c.Checkpoint); err != nil {
+	save := func() error {
+		err := done.Save(c.Checkpoint)
+		if err != nil {
+			err = fmt.Errorf("the progress can't be saved: %w; what has been copied stays: free space for --checkpoint, and "+
+				"run the same command again", err)
+		}
 		return err
 	}
+	if err := save(); err != nil {
+		return err
+	}
+	said := false
 	stop := wait.Every(time.Second, func() {
-		if err := done.Save(c.Checkpoint); err != nil {
-			fmt.Fprintf(std.err, "rebalancer: the progress can't be saved: %v\n", err)
+		err := save()
+		if err != nil && !said {
+			fmt.Fprintln(std.err, "rebalancer:", err)
 		}
+		said = err != nil
 	})
 	err = a.Copy(ctx, done)
 	stop()
-	return cmp.Or(err, done.Save(c.Checkpoint))
+	return cmp.Or(err, save())
 }
 
 func (c *adoptFlags) finding(out *failing, f adopt.Finding) {
@@ -305,7 +330,16 @@ func (c *adoptFlags) finding(out *failing, f adopt.Finding) {
 		printLine(out, map[string]any{"key": keytext.Key(f.Key), "fault": f.Fault})
 		return
 	}
-	out.printf("%s: %s\n", keytext.Key(f.Key), f.Fault)
+	out.printf("%s: %s\n", shownKey(f.Key), f.Fault)
+}
+
+// shownKey is a key for people, who do not read one of 64 KiB.
+func shownKey(key []byte) string {
+	const shown = 256
+	if len(key) <= shown {
+		return keytext.Format(key)
+	}
+	return fmt.Sprintf("%s… (%s bytes)", keytext.Format(key[:shown]), commas(int64(len(key))))
 }
 
 func (c *adoptFlags) summary(out *failing, n *adopt.Counts, err error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
@@ -24,9 +25,9 @@ type adoptFileCmd struct {
 
 // Help is shown by adopt file --help.
 func (adoptFileCmd) Help() string {
-	return `It reads the file once, in any order of lines, and keeps the rows sorted in a temporary store, which takes about
-as much space as the file. Nothing is changed if a line can't be read. Then a bucket that is not there is made, and cut
-by a sample, and the rows are put into it.
+	return `It reads the file once, in any order of lines, and keeps the rows sorted in a temporary store, which takes
+about as much space as the file. Nothing is changed if a line can't be read. Then a bucket that is not there is made,
+and cut by a sample, and the rows are put into it.
 
 Each row gets one time, that of --as-of: what was put or deleted in the bucket later stays so. Keys are written as
 "listd ls" prints them, with \xNN for bytes that are no text, and \\ for a backslash.
@@ -90,6 +91,9 @@ func (c *adoptFileCmd) Run(ctx context.Context, std stdio) (err error) {
 	if err != nil {
 		if ctx.Err() != nil {
 			return err
+		}
+		if errors.Is(err, store.ErrFull) || errors.Is(err, syscall.ENOSPC) {
+			return refused("the temporary store is in %s: %w; nothing was changed: free space, or set --temp", dir, err)
 		}
 		return refused("%s: %w; nothing was changed", name, err)
 	}

@@ -65,12 +65,19 @@ var help = kong.Vars{
 	"adopt_value": "" +
 		"Columns of the value: one of text or blob as it is, others as a JSON object; without it values are empty.",
 	"adopt_catch_up": "" +
-		"Compare both sides, and make the bucket like the table: put what is missing or another value, delete what " +
-		"the table has not.",
+		"Compare both sides, and make the bucket like the source: put what is missing or another value, delete what " +
+		"the source has not.",
 	"adopt_verify": "Compare both sides and report what differs, also while the application writes. Changes nothing.",
 	"adopt_back": "" +
 		"The way back after the cut-over: make the table like the bucket, where they differ. With --dry-run only " +
 		"count what differs.",
+	"adopt_prefix": "That of the keys that are listed. Entries with other keys are left alone.",
+	"adopt_metadata": "" +
+		"Bring user metadata and content types, too: one request for each object, bounded by --rate.",
+	"adopt_access_key": "" +
+		"Access key of the other store. Default: that of the environment (AWS_ACCESS_KEY_ID) and the files of AWS; " +
+		"without any the requests are not signed.",
+	"adopt_region": "Region of its bucket. Default: AWS_REGION, else the store is asked.",
 	"adopt_form": "" +
 		"A line is a key (plain); a key, a tab and the value (tsv); or an object with key and value (jsonl), where a " +
 		"value that is a text is taken as it is, and others as their JSON.",

@@ -124,21 +124,21 @@ func (a *Adoption) copy(ctx context.Context, done *Done, part, i int) error {
 			return err
 		}
 		a.o.Pace.Return(limit - len(page))
-		put := len(page)
+		var refused []Row
 		for i := range page {
 			if page[i].Refused != "" {
-				put--
-				a.counts.Refused.Add(1)
+				refused = append(refused, page[i])
 				a.report(page[i].Key, string(page[i].Refused))
 			}
 		}
 		a.counts.Read.Add(int64(len(page)))
-		a.counts.Put.Add(int64(put))
+		a.counts.Refused.Add(int64(len(refused)))
+		a.counts.Put.Add(int64(len(page) - len(refused)))
 		if ended = len(page) < limit; !ended {
 			left.From, left.After = slices.Clone(page[len(page)-1].Key), true
 			n.learn(page)
 		}
-		done.set(part, i, left.From, ended)
+		done.set(part, i, page, refused, ended)
 	}
 	return nil
 }

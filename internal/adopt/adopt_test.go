@@ -106,7 +106,7 @@ func TestCopyGoesOnWhereItFailed(t *testing.T) {
 			Report: func(f adopt.Finding) { found[f.Fault] = append(found[f.Fault], string(f.Key)) },
 		})
 	}
-	read, fresh := int64(0), adopt.NewDone("task", 3, adopt.Streams(cuts, 2), sample.Rows())
+	read, fresh := int64(0), adopt.NewDone("task", 3, sample.Streams(2), sample.Rows())
 	require.NoError(t, fresh.Save(file))
 	for failures := 0; ; failures++ {
 		done, err := adopt.LoadDone(file, "task", 3)
@@ -116,7 +116,16 @@ func TestCopyGoesOnWhereItFailed(t *testing.T) {
 		a := run(done)
 		err = a.Copy(ctx, done)
 		require.NoError(t, done.Save(file))
-		if read += a.Counts().Read.Load(); err == nil {
+		read += a.Counts().Read.Load()
+		saved, rerr := adopt.ReadDone(file)
+		require.NoError(t, rerr)
+		s := saved.Status()
+		require.Equal(t, []int64{read, 6000}, []int64{s.Read, s.Rows})
+		require.EqualValues(t, len(found[string(adopt.Expires)]), s.Refused)
+		require.Len(t, s.Refusals, min(int(s.Refused), 20))
+		require.Positive(t, s.Seconds)
+		require.Equal(t, err == nil, s.Phase == "copied" && s.StreamsEnded == s.Streams)
+		if err == nil {
 			require.Positive(t, failures)
 			break
 		}

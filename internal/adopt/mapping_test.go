@@ -204,7 +204,7 @@ func TestCutsOfASample(t *testing.T) {
 			last = at
 		}
 	}
-	require.Len(t, Streams(sample.Cuts(7000, 1<<40), 4), 3)
-	require.Empty(t, Streams(nil, 8))
+	require.Len(t, sample.Streams(4), 3)
+	require.Empty(t, (&Sample{}).Streams(8))
 	require.Empty(t, (&Sample{}).Cuts(10, 10))
 }

@@ -103,27 +103,20 @@ func (s *sparse) thin() {
 
 // Cuts divides the keys into ranges of at most so many rows, by the sample, and bytes, if all rows are as large as
 // those that were measured.
-func (s *Sample) Cuts(rows, size int64) (cuts [][]byte) {
+func (s *Sample) Cuts(rows, size int64) [][]byte {
 	if s.RowBytes > 0 {
 		rows = max(min(rows, size/int64(s.RowBytes)), 1)
 	}
-	n := int64(float64(s.Rows()+rows-1) / float64(rows))
-	for i := int64(1); i < n; i++ {
-		cut := s.Keys[i*int64(len(s.Keys))/n]
+	return s.Streams(int(float64(s.Rows()+rows-1) / float64(rows)))
+}
+
+// Streams returns at most n-1 cuts, for streams of about the same length.
+func (s *Sample) Streams(n int) (cuts [][]byte) {
+	for i := 1; i < n && len(s.Keys) > 0; i++ {
+		cut := s.Keys[i*len(s.Keys)/n]
 		if len(cut) > 0 && (len(cuts) == 0 || !bytes.Equal(cut, cuts[len(cuts)-1])) {
 			cuts = append(cuts, cut)
 		}
 	}
 	return cuts
-}
-
-// Streams picks cuts for so many streams of about the same length.
-func Streams(cuts [][]byte, n int) (out [][]byte) {
-	for i := 1; i < n && len(cuts) > 0; i++ {
-		cut := cuts[min(i*(len(cuts)+1)/n, len(cuts))-min(1, i*(len(cuts)+1)/n)]
-		if len(out) == 0 || !bytes.Equal(cut, out[len(out)-1]) {
-			out = append(out, cut)
-		}
-	}
-	return out
 }

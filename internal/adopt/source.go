@@ -114,6 +114,10 @@ func (t *table) Page(ctx context.Context, part int, s Span, limit int, values bo
 
 func (t *table) rows(ctx context.Context, part int, q cassandrastore.TableQuery) ([]Row, error) {
 	got, err := t.t.Read(ctx, q)
+	if store.KindOf(err) == store.InvalidArgument { // the first reads were taken
+		err = store.Errorf(store.InvalidArgument, "the table seems to have been changed or dropped meanwhile; what has been "+
+			"copied stays: begin again with --key and --value as the table is now: %w", err)
+	}
 	if err != nil {
 		return nil, err
 	}
