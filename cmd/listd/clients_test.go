@@ -67,6 +67,7 @@ func clientKeys(rnd *rand.Rand) []string {
 }
 
 func TestOtherClients(t *testing.T) {
+	t.Parallel()
 	p := start(t, t.TempDir())
 	keys := clientKeys(seed.New(t))
 	file := filepath.Join(t.TempDir(), "keys")
@@ -77,7 +78,10 @@ func TestOtherClients(t *testing.T) {
 	t.Run("boto3", func(t *testing.T) {
 		interpreter := python(t)
 		for _, how := range []string{"unsigned", "signed"} {
-			t.Log(client(t, interpreter, "testdata/boto.py", p.s3, "abc", file, how))
+			t.Run(how, func(t *testing.T) {
+				t.Parallel()
+				t.Log(client(t, interpreter, "testdata/boto.py", p.s3, "abc", file, how))
+			})
 		}
 	})
 	t.Run("aws", func(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -129,6 +128,7 @@ func puts(t *testing.T, url string, n int) {
 // descriptors, to both addresses, with and without a request on them before, keep
 // neither other clients nor the store from their work.
 func TestIdleConnectionsLeaveFilesToTheStore(t *testing.T) {
+	t.Parallel() // it waits for the end of connections without a request
 	p := startBy(t, withFiles("256"), filepath.Join(t.TempDir(), "data"))
 	require.Contains(t, p.errs.String(), "connections=80")
 	ok(t, "a\n", "load", "abc", "--create", "--server", p.s3)
@@ -212,36 +212,25 @@ func TestMemoryOfHostileRequests(t *testing.T) {
 		fmt.Fprintf(&keys, "%0900d\n", i)
 	}
 	ok(t, keys.String(), "load", "abc", "--create", "--server", p.s3)
-	for name, send := range map[string]func(c net.Conn){
-		"headers": func(c net.Conn) {
-			fmt.Fprint(c, "GET /abc/k HTTP/1.1\r\nHost: h\r\n")
-			for i := range 5000 {
-				fmt.Fprintf(c, "a%x:\n", i)
-			}
-		},
-		"headers of requests that wait": func(c net.Conn) {
-			fmt.Fprint(c, "PUT /abc/k HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n"+strings.Repeat("a:\n", 8000)+"\r\n")
-		},
-		"pages": func(c net.Conn) {
-			fmt.Fprint(c, strings.Repeat("GET /abc?list-type=2&encoding-type=url HTTP/1.1\r\nHost: h\r\n\r\n", 10))
-		},
-		"documents": func(c net.Conn) {
-			fmt.Fprint(c, "POST /abc?delete HTTP/1.1\r\nHost: h\r\nContent-MD5: 1B2M2Y8AsgTpgAmY7PhCfg==\r\n"+
-				"Content-Length: 8000000\r\n\r\n<Delete>")
-			for range 100 {
-				fmt.Fprint(c, strings.Repeat("<a/>", 10_000))
-			}
-		},
-		"cuts": func(c net.Conn) {
-			fmt.Fprint(c, "PUT /cuts?evenkeel-cuts HTTP/1.1\r\nHost: h\r\nContent-Length: 4000000\r\n\r\n"+
-				strings.Repeat("a\n", 100_000))
-		},
+	lines := ""
+	for i := range 5000 {
+		lines += fmt.Sprintf("a%x:\n", i)
+	}
+	for name, text := range map[string]string{
+		"headers": "GET /abc/k HTTP/1.1\r\nHost: h\r\n" + lines,
+		"headers of requests that wait": "PUT /abc/k HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n" +
+			strings.Repeat("a:\n", 8000) + "\r\n",
+		"pages": strings.Repeat("GET /abc?list-type=2&encoding-type=url HTTP/1.1\r\nHost: h\r\n\r\n", 10),
+		"documents": "POST /abc?delete HTTP/1.1\r\nHost: h\r\nContent-MD5: 1B2M2Y8AsgTpgAmY7PhCfg==\r\n" +
+			"Content-Length: 8000000\r\n\r\n<Delete>" + strings.Repeat("<a/>", 1_000_000),
+		"cuts": "PUT /cuts?evenkeel-cuts HTTP/1.1\r\nHost: h\r\nContent-Length: 4000000\r\n\r\n" +
+			strings.Repeat("a\n", 100_000),
 	} {
 		t.Run(name, func(t *testing.T) {
 			idle := resident(t, p)
 			for range 400 {
 				c := dial(t, p.s3)
-				go send(c)
+				go c.Write([]byte(text))
 			}
 			highest := 0
 			for end := time.Now().Add(2 * time.Second); time.Now().Before(end); {

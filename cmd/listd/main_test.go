@@ -19,17 +19,22 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/s3api"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
-// binary is the program itself, built once.
+// binary is the program itself, built once for all packages, or for this one.
 var binary string
 
 func TestMain(m *testing.M) {
 	flag.Parse()
 	os.Exit(func() int {
+		if built := os.Getenv(harness.ProgramsVariable); built != "" {
+			binary = filepath.Join(built, "listd")
+			return m.Run()
+		}
 		dir, err := os.MkdirTemp("", "listd-test")
 		if err != nil {
 			panic(err)
