@@ -25,26 +25,31 @@ WITH_PROGRAMS = EVENKEEL_TEST_PROGRAMS=$(PROGRAMS)
 # nodes miss their own time limits. What takes longest comes first.
 WITH_NODE = ./internal/test/e2e/oncassandra ./store/cassandrastore ./cmd/rebalancer \
 	$(addprefix ./internal/test/e2e/,livemoves moverkilled growing versions)
-WITHOUT_NODE = $(shell $(GO) list ./... ./examples/metrics | grep -v -e /evenkeel/partmap$$ -e /policysim -e /rebalance/plan \
-	-e /rebalance/move$$ -e /forecast -e /store/cassandrastore -e /cmd/rebalancer -e /oncassandra -e /livemoves \
-	-e /moverkilled -e /growing -e /e2e/versions -e /e2e/attacks)
+WITHOUT_NODE = $(shell $(GO) list ./... ./examples/metrics | grep -v -e /evenkeel/partmap$$ -e /policysim \
+	-e /rebalance/plan -e /rebalance/move$$ -e /forecast -e /store/cassandrastore -e /cmd/rebalancer -e /oncassandra \
+	-e /livemoves -e /moverkilled -e /growing -e /e2e/versions -e /e2e/attacks -e /test/e2e$$ -e /e2e/bodies -e /keyspread -e /tidy \
+	-e /rebalance/heat -e /rebalance/policy$$)
 # Hostile clients take all processors that there are, and the time of an honest one is
 # measured beside them: they run by themselves.
 ATTACKS = ./internal/test/e2e/attacks
-# S3 clients of others, against our programs: the race detector would see the clients only, which take a minute of a
+# S3 clients, against our programs: the race detector would see the clients only. Those of others take a minute of a
 # processor to compile for it.
-CLIENTS = ./internal/test/e2e/s3tour
+CLIENTS = ./internal/test/e2e/s3tour ./internal/test/e2e ./internal/test/e2e/bodies
 # The console in a browser.
 CONSOLE = ./internal/test/e2e/console
 CLIENTS_WITH_NODE = ./internal/test/e2e/s3tour/oncassandra ./internal/test/e2e/console/oncassandra
 # What makes packages, and tries them.
 PACKAGES = ./deploy/packages
 # Pure packages have no goroutines: the race detector finds nothing in them, and takes up to ten times as long.
-PURE = ./partmap $(addprefix ./internal/rebalance/,policysim plan... move forecast)
+PURE = ./partmap ./partmap/keyspread ./objects/internal/tidy \
+	$(addprefix ./internal/rebalance/,policysim plan... move forecast heat policy)
 # Days in virtual time: many seeds find more than the race detector, which runs on fewer.
 SIMULATIONS = ./internal/test/sim ./internal/rebalance/balancer
-# The failure of each call is up to 40 times slower with the race detector, which gets every fifth.
+# The failure of each call is up to 40 times slower with the race detector, which gets every fifth. Of some packages
+# these are the only tests that it does not get in full.
 FAULTS = ./listing
+FAULTS_ONLY = ./s3api ./internal/rebalance/executor
+EACH = -run 'EachCall|EachFailpoint'
 BESIDE = nice -n 19 env GOMAXPROCS=1
 WITH_CASSANDRA = $(GO) run ./internal/test/cassandratest/cmd/with-cassandra
 AT_ONCE = -p 2 -parallel 2
@@ -79,7 +84,8 @@ test: tools ## everything that must hold, on a fresh machine; each part has a ti
 	@scripts/within 900 compile $(MAKE) -s compile
 	@scripts/within 240 programs $(MAKE) -s programs
 	@$(WITH_PROGRAMS) scripts/within 1200 unit $(TEST_RACE) -timeout 640s $(WITHOUT_NODE)
-	@$(WITH_PROGRAMS) scripts/within 120 clients $(TEST) -timeout 110s $(CLIENTS)
+	@$(WITH_PROGRAMS) scripts/within 240 clients $(TEST) -timeout 230s $(CLIENTS)
+	@scripts/within 180 faults $(TEST) -timeout 170s $(EACH) $(FAULTS_ONLY)
 	@$(WITH_PROGRAMS) scripts/within 150 console $(TEST) -timeout 140s $(CONSOLE)
 	@$(WITH_PROGRAMS) scripts/within 180 attacks $(TEST) -timeout 170s $(ATTACKS)
 	@scripts/within 240 packages $(TEST) -timeout 230s $(PACKAGES)
@@ -98,9 +104,10 @@ lint: ## gofmt, vet, staticcheck, go.mod
 
 unit: programs ## the Go tests that need no Cassandra node, with the race detector
 	$(WITH_PROGRAMS) $(TEST_RACE) -timeout 640s $(WITHOUT_NODE)
-	$(WITH_PROGRAMS) $(GO) test -timeout 110s $(CLIENTS)
+	$(WITH_PROGRAMS) $(GO) test -timeout 230s $(CLIENTS)
 	$(WITH_PROGRAMS) $(GO) test -timeout 140s $(CONSOLE)
 	$(GO) test $(PURE) $(FAULTS)
+	$(GO) test $(EACH) $(FAULTS_ONLY)
 	$(TEST_RACE) -timeout 230s $(BENCH_WITHOUT_NODE)
 
 cassandra: programs ## the Go tests that need Cassandra nodes
@@ -113,7 +120,7 @@ compile:
 	@env CGO_ENABLED=1 $(GO) list -race -test -export -f '{{""}}' \
 		$(WITHOUT_NODE) $(WITH_NODE) $(BENCH_WITHOUT_NODE) $(BENCH_WITH_NODE)
 	@$(GO) list -test -export -f '{{""}}' \
-		$(ATTACKS) $(CLIENTS) $(CONSOLE) $(CLIENTS_WITH_NODE) $(PACKAGES) $(PURE) $(SIMULATIONS) $(FAULTS)
+		$(ATTACKS) $(CLIENTS) $(CONSOLE) $(CLIENTS_WITH_NODE) $(PACKAGES) $(PURE) $(SIMULATIONS) $(FAULTS) $(FAULTS_ONLY)
 	@cd internal/test/s3test/server && GOWORK=off $(GO) tool -n versitygw >/dev/null
 
 programs:

@@ -16,7 +16,6 @@ import (
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
 	"github.com/evenkeel/evenkeel/internal/test/faulttest"
 	"github.com/evenkeel/evenkeel/internal/test/listtest"
-	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -858,7 +857,6 @@ func TestEachCallFails(t *testing.T) {
 	for _, o := range operations() {
 		t.Run(o.name, func(t *testing.T) {
 			var want outcome
-			cases := 0
 			var calls map[faultstore.Op]int
 			synctest.Test(t, func(t *testing.T) {
 				var again outcome
@@ -880,9 +878,6 @@ func TestEachCallFails(t *testing.T) {
 					(fail.Way.Times > 1 || k == store.Timeout || k == store.TooMuchDeadData) {
 					return // reads are not tried again, whatever failed
 				}
-				if cases++; race.Enabled && cases%underRace > 0 {
-					return
-				}
 				synctest.Test(t, func(t *testing.T) {
 					got, again, _ := o.attempt(t, fail, 0)
 					o.judge(t, &want, &got, &again, faultstore.ErrInjected)
@@ -896,18 +891,15 @@ func TestEachCallFails(t *testing.T) {
 	}
 }
 
-// underRace is one in how many cases the race detector gets: each is 40 times slower with it.
-// make test also runs all of them without it.
-const underRace = 5
-
 // The same for callers who give up, before or after each call.
 func TestTheCallerGivesUpAtEachCall(t *testing.T) {
 	for _, o := range operations() {
 		t.Run(o.name, func(t *testing.T) {
 			var want outcome
 			synctest.Test(t, func(t *testing.T) { want, _, _ = o.attempt(t, faulttest.Case{}, 0) })
+			var sample faulttest.Sample
 			for at := 1; at <= want.hooks && !t.Failed(); at++ {
-				if race.Enabled && at%underRace > 0 {
+				if sample.Skips() {
 					continue
 				}
 				synctest.Test(t, func(t *testing.T) {

@@ -141,7 +141,7 @@ func (t *Retention) once(ctx context.Context) {
 	r := &RetentionRun{Began: time.Now().UTC()}
 	t.change(func(s *RetentionStatus) { s.Now, s.Next = r, time.Time{} })
 	paused := false
-	err := t.Look(ctx, "", t.o.Retention, r.Began, func(id store.BucketID, d *Drop) error {
+	err := t.Look(ctx, "", t.o.Retention, func(id store.BucketID, d *Drop) error {
 		var err error
 		if d.Error != "" {
 			err = errors.New(d.Error)
@@ -221,12 +221,12 @@ func (t *Retention) drop(ctx context.Context, id store.BucketID, d *Drop) error 
 	}
 }
 
-// Look calls f with what rules would drop at a time, of one bucket or, if that is empty, of all, and with Drop.Error where
-// a rule can't be applied. each, if not nil, is called for each bucket that a rule is about. Look changes nothing. It
-// fails with f's error, or if the list of buckets can't be read.
+// Look calls f with what rules would drop now, of one bucket or, if that is empty, of all, and with Drop.Error where a
+// rule can't be applied. Now is the common time of the store: a wrong clock of this process drops nothing. each, if not
+// nil, is called for each bucket that a rule is about. Look changes nothing. It fails with f's error, or if the list of
+// buckets can't be read.
 func (t *Retention) Look(
-	ctx context.Context, bucket string, rules []retention.Rule, now time.Time, f func(store.BucketID, *Drop) error,
-	each func(),
+	ctx context.Context, bucket string, rules []retention.Rule, f func(store.BucketID, *Drop) error, each func(),
 ) error {
 	for info, err := range t.o.Buckets.Buckets(ctx, bucket, "") {
 		if err != nil {
@@ -241,7 +241,7 @@ func (t *Retention) Look(
 			if !r.Applies(info.Name) {
 				continue
 			}
-			d := &Drop{Bucket: info.Name, Rule: r.String(), Began: now}
+			d := &Drop{Bucket: info.Name, Rule: r.String(), Began: time.Now().UTC()}
 			some, err := t.look(ctx, &info, r, d)
 			switch {
 			case err != nil && store.KindOf(err) == store.NotFound: // it was deleted
@@ -273,10 +273,6 @@ var errOtherLayer = store.Errorf(store.InvalidArgument,
 
 // look finds what a rule drops of a bucket, and reports whether there is something.
 func (t *Retention) look(ctx context.Context, info *listing.BucketInfo, r *retention.Rule, d *Drop) (bool, error) {
-	var some bool
-	if d.From, d.To, some = r.Old(d.Began); !some {
-		return false, nil
-	}
 	b := t.o.Buckets.Bucket(info.Name)
 	settings, err := b.Settings(ctx)
 	if err == nil && len(settings) > 0 {
@@ -284,6 +280,14 @@ func (t *Retention) look(ctx context.Context, info *listing.BucketInfo, r *reten
 	}
 	if err != nil {
 		return false, err
+	}
+	now, err := b.Mark(ctx)
+	if err != nil {
+		return false, err
+	}
+	var some bool
+	if d.From, d.To, some = r.Old(time.UnixMicro(int64(now.At()))); !some {
+		return false, nil
 	}
 	// Keys at both ends show whether the bucket's keys have the rule's form at all.
 	for _, reverse := range []bool{false, true} {

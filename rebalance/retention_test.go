@@ -19,6 +19,7 @@ import (
 	"github.com/evenkeel/evenkeel/retention"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
+	"github.com/evenkeel/evenkeel/store/timestamps"
 )
 
 // kept is a store with all parts that keep its buckets in shape, in virtual time.
@@ -222,5 +223,37 @@ func TestRulesThatDoNotFit(t *testing.T) {
 		require.NoError(k, err)
 		_, err = k.Bucket("good").Get(ctx, []byte("1999-01-01"))
 		require.ErrorIs(k, err, store.NotFound)
+	})
+}
+
+// What is old is judged by the common time of the store: a process whose clock is ahead drops nothing too early.
+func TestRetentionByTheCommonTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		behind := func() time.Time { return time.Now().Add(-48 * time.Hour) }
+		s := memstore.New()
+		c, err := listing.NewEmbedded(s, listing.Options{Timestamps: timestamps.New(behind)})
+		require.NoError(t, err)
+		defer c.Maps().Close()
+		rule := retention.Rule{Bucket: "logs", Keep: 24 * time.Hour, Time: "2006-01-02T15"}
+		require.NoError(t, retention.Check([]retention.Rule{rule}))
+		r := rebalance.New(rebalance.Options{Store: s, Buckets: c})
+		require.NoError(t, c.CreateBucket(t.Context(), "logs"))
+		put := func(age time.Duration) {
+			key := behind().Add(-age).UTC().Format("2006-01-02T15")
+			require.NoError(t, c.Bucket("logs").Put(t.Context(), []byte(key), nil))
+		}
+		old := func() (drops int) {
+			require.NoError(t, r.Retention().Look(t.Context(), "", []retention.Rule{rule},
+				func(_ store.BucketID, d *rebalance.Drop) error {
+					require.Empty(t, d.Error)
+					drops++
+					return nil
+				}, nil))
+			return drops
+		}
+		put(23 * time.Hour)
+		require.Zero(t, old())
+		put(26 * time.Hour)
+		require.Equal(t, 1, old())
 	})
 }

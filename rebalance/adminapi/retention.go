@@ -3,7 +3,6 @@ package adminapi
 import (
 	"context"
 	"net/http"
-	"time"
 
 	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/retention"
@@ -55,7 +54,7 @@ func (h *handler) oldKeys(r *http.Request, q OldAsk) (any, error) {
 	for i := range rules {
 		out.Rules = append(out.Rules, rules[i].String())
 	}
-	err := h.Retention().Look(r.Context(), q.Bucket, rules, time.Now().UTC(), func(_ store.BucketID, d *rebalance.Drop) error {
+	err := h.Retention().Look(r.Context(), q.Bucket, rules, func(_ store.BucketID, d *rebalance.Drop) error {
 		if len(out.Drops) == mostOld {
 			out.Omitted++
 		} else {

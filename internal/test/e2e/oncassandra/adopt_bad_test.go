@@ -145,6 +145,8 @@ func TestAdoptFromANodeThatGoesAway(t *testing.T) {
 	build(t)
 	node := cassandratest.New(t, cassandratest.Options{DurableWrites: true}).Nodes[0]
 	e := endanger(t, node.Address)
+	_, err := node.Nodetool(t.Context(), "flush") // of what the node must know of its tables
+	require.NoError(t, err)
 	checkpoint := filepath.Join(t.TempDir(), "c.json")
 	command := e.command("--value", "meta")
 	code, errs := e.during(t, checkpoint, append(command, slowly...), func() { require.NoError(t, node.Kill()) })
