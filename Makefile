@@ -27,8 +27,8 @@ WITH_NODE = ./internal/test/e2e/oncassandra ./store/cassandrastore ./cmd/rebalan
 	$(addprefix ./internal/test/e2e/,livemoves moverkilled growing versions)
 WITHOUT_NODE = $(shell $(GO) list ./... ./examples/metrics | grep -v -e /evenkeel/partmap$$ -e /policysim \
 	-e /rebalance/plan -e /rebalance/move$$ -e /forecast -e /store/cassandrastore -e /cmd/rebalancer -e /oncassandra \
-	-e /livemoves -e /moverkilled -e /growing -e /e2e/versions -e /e2e/attacks -e /test/e2e$$ -e /e2e/bodies -e /keyspread -e /tidy \
-	-e /rebalance/heat -e /rebalance/policy$$)
+	-e /livemoves -e /moverkilled -e /growing -e /e2e/versions -e /e2e/attacks -e /test/e2e$$ -e /e2e/bodies \
+	-e /keyspread -e /tidy -e /rebalance/heat -e /rebalance/policy$$)
 # Hostile clients take all processors that there are, and the time of an honest one is
 # measured beside them: they run by themselves.
 ATTACKS = ./internal/test/e2e/attacks
