@@ -53,14 +53,14 @@ func (s *serveCmd) open(
 	if len(s.Cassandra) > 0 {
 		c, err := s.clusterFlags.Options(log)
 		if err != nil {
-			return nil, nil, daemon.Exit(exitUsage, err)
+			return nil, nil, daemon.Exit(daemon.ExitUsage, err)
 		}
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, openTimeout)
 		defer cancel()
 		cluster, err := cassandrastore.Open(ctx, c)
 		if err != nil {
-			return nil, nil, daemon.Exit(exitStore, err)
+			return nil, nil, daemon.Exit(daemon.ExitUnusable, err)
 		}
 		st = traces.Cassandra(cluster)
 		o.ChangeTerms, o.Shared = s.ChangeLease, &mapclient.Options{
@@ -74,7 +74,7 @@ func (s *serveCmd) open(
 			CacheBytes: s.CacheMiB << 20, TombstoneGrace: s.TombstoneGrace, OpenTables: tables, Logger: log,
 		})
 		if err != nil {
-			return nil, nil, daemon.Exit(exitStore, err)
+			return nil, nil, daemon.Exit(daemon.ExitUnusable, err)
 		}
 		st = traces.Pebble(embedded)
 		counters, where = filepath.Join(s.Data, "counters"), []any{"data", s.Data}
@@ -88,7 +88,7 @@ func (s *serveCmd) open(
 		err = fmt.Errorf("%w (--lease, --max-clock-skew; --counter, --rebalance-interval, --rebalance; --change-lease)", err)
 	}
 	if err != nil {
-		return nil, nil, daemon.Exit(exitStore, err)
+		return nil, nil, daemon.Exit(daemon.ExitUnusable, err)
 	}
 	return db, where, nil
 }

@@ -46,7 +46,7 @@ func (b *backupCmd) Run(ctx context.Context, std stdio) error {
 	}
 	c, err := b.Client()
 	if err != nil {
-		return daemon.Exit(exitUsage, err)
+		return daemon.Exit(daemon.ExitUsage, err)
 	}
 	ctx, release := daemon.Signals(ctx)
 	defer release()
@@ -97,11 +97,11 @@ func (r *restoreCmd) Run(ctx context.Context, std stdio) error {
 	size, err := pebblestore.Restore(ctx, r.Dir, r.Data, o, now)
 	end()
 	if err != nil {
-		return daemon.Exit(exitStore, err)
+		return daemon.Exit(daemon.ExitUnusable, err)
 	}
 	buckets, err := countBuckets(ctx, r.Data, o)
 	if err != nil {
-		return daemon.Exit(exitStore, fmt.Errorf(
+		return daemon.Exit(daemon.ExitUnusable, fmt.Errorf(
 			"%s is restored, but its buckets can't be read; rebalancer verify --data %s says what is wrong: %w", r.Data, r.Data,
 			err))
 	}

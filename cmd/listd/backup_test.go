@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
@@ -212,16 +213,16 @@ func TestBackupsThatAreRefused(t *testing.T) {
 		code int
 		says string
 	}{
-		{"backup " + backup + " --admin " + p.admin, exitFailed, backup + " exists"},
-		{"backup " + filepath.Join(data, "b") + " --admin " + p.admin, exitFailed, "within the data directory"},
-		{"backup " + filepath.Join(top, "no", "b") + " --admin " + p.admin, exitFailed, "is no directory"},
-		{"backup " + backup + "2 --admin nonsense", exitUsage, "--admin"},
-		{"backup " + backup + "2 --admin http://127.0.0.1:1", exitFailed, "can't be reached"},
-		{"backup", exitUsage, "<dir>"},
-		{"restore " + backup, exitUsage, "--data"},
-		{"restore " + data + " --data " + filepath.Join(top, "new"), exitStore, "held by"},
-		{"restore " + top + " --data " + filepath.Join(top, "new"), exitStore, "no backup"},
-		{"restore " + backup + " --data " + data, exitStore, "not empty"},
+		{"backup " + backup + " --admin " + p.admin, daemon.ExitFailed, backup + " exists"},
+		{"backup " + filepath.Join(data, "b") + " --admin " + p.admin, daemon.ExitFailed, "within the data directory"},
+		{"backup " + filepath.Join(top, "no", "b") + " --admin " + p.admin, daemon.ExitFailed, "is no directory"},
+		{"backup " + backup + "2 --admin nonsense", daemon.ExitUsage, "--admin"},
+		{"backup " + backup + "2 --admin http://127.0.0.1:1", daemon.ExitFailed, "can't be reached"},
+		{"backup", daemon.ExitUsage, "<dir>"},
+		{"restore " + backup, daemon.ExitUsage, "--data"},
+		{"restore " + data + " --data " + filepath.Join(top, "new"), daemon.ExitUnusable, "held by"},
+		{"restore " + top + " --data " + filepath.Join(top, "new"), daemon.ExitUnusable, "no backup"},
+		{"restore " + backup + " --data " + data, daemon.ExitUnusable, "not empty"},
 	} {
 		o := listd(t, "", strings.Fields(c.args)...)
 		require.Equal(t, c.code, o.code, "%s: %s", c.args, o.err)

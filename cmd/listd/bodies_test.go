@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 )
 
 // Objects of any size survive a restart, below --bodies, and what was replaced is cleaned.
@@ -42,6 +44,6 @@ func TestBodies(t *testing.T) {
 	_, err := os.Stat(filepath.Join(data, "bodies"))
 	require.ErrorIs(t, err, os.ErrNotExist)
 	for _, bad := range []string{"/srv/bodies", "file://host/srv", "s3://bucket/prefix", "file:srv", "file:///srv?x"} {
-		says(t, exitUsage, "serve --bodies "+bad, "--bodies")
+		says(t, daemon.ExitUsage, "serve --bodies "+bad, "--bodies")
 	}
 }

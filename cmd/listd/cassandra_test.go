@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 )
 
 // Flags that contradict each other, or would have no effect, are refused before
@@ -39,12 +41,12 @@ func TestFlagsOfCassandra(t *testing.T) {
 	} {
 		o := listd(t, "", append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"},
 			strings.Fields(args)...)...)
-		require.Equal(t, exitUsage, o.code, "%s: %s", args, o.err)
+		require.Equal(t, daemon.ExitUsage, o.code, "%s: %s", args, o.err)
 		require.Contains(t, o.err, says, args)
 		require.Empty(t, o.out, args)
 	}
 	o := listd(t, "", strings.Fields("serve --listen 127.0.0.1:0 --admin 127.0.0.1:0 "+cluster)...)
-	require.Equal(t, exitStore, o.code, o.err)
+	require.Equal(t, daemon.ExitUnusable, o.code, o.err)
 	require.Contains(t, o.err, "127.0.0.1:1")
 	require.Contains(t, o.err, "is Cassandra running there")
 	require.NoDirExists(t, "evenkeel-data")

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 )
 
 func TestHelpTeaches(t *testing.T) {
@@ -33,7 +35,7 @@ func TestBadCommandLines(t *testing.T) {
 		"serve --admin 0.0.0.0:0", "--config /no/such/file serve", "serve --max-requests=-1",
 	} {
 		o := listd(t, "", append(strings.Fields(args), "--log-level=error")...)
-		require.Equal(t, exitUsage, o.code, "listd %s: %s%s", args, o.out, o.err)
+		require.Equal(t, daemon.ExitUsage, o.code, "listd %s: %s%s", args, o.out, o.err)
 		require.Contains(t, o.err, "listd: ", args)
 		require.Empty(t, o.out, args)
 	}
@@ -72,14 +74,14 @@ func TestConfiguration(t *testing.T) {
 	require.Contains(t, out, "max-requests: 9 # file")
 
 	t.Setenv("EVENKEEL_CONFIG", "/no/such/file")
-	require.Equal(t, exitUsage, listd(t, "", "config").code)
+	require.Equal(t, daemon.ExitUsage, listd(t, "", "config").code)
 	os.Unsetenv("EVENKEEL_CONFIG")
 	for _, bad := range []string{"serve:\n  dta: /x\n", "serve: [1", "lisen: x\n", "serve:\n  max-requests: many\n"} {
 		require.NoError(t, os.WriteFile(file, []byte(bad), 0o600))
 		o := listd(t, "", "--config", file, "config")
-		require.Equal(t, exitUsage, o.code, bad)
+		require.Equal(t, daemon.ExitUsage, o.code, bad)
 		require.NotEmpty(t, o.err, bad)
 	}
 	t.Setenv("EVENKEEL_MAX_REQUESTS", "many")
-	require.Equal(t, exitUsage, listd(t, "", "config").code)
+	require.Equal(t, daemon.ExitUsage, listd(t, "", "config").code)
 }

@@ -57,7 +57,7 @@ func (f *serverFlags) connect(concurrency int) (*remote, error) {
 	}
 	trust, err := reload.ClientTLS("--server", f.ServerCAFile, "", "")
 	if err != nil {
-		return nil, daemon.Exit(exitUsage, err)
+		return nil, daemon.Exit(daemon.ExitUsage, err)
 	}
 	transport := &http.Transport{
 		TLSClientConfig:     trust,

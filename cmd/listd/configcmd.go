@@ -34,11 +34,11 @@ func (c *configCmd) Run(outer *cli, std stdio) error {
 	}
 	parser, err := program(std).Parser(&cli{})
 	if err != nil {
-		return daemon.Exit(exitUsage, err)
+		return daemon.Exit(daemon.ExitUsage, err)
 	}
 	parsed, err := parser.Parse(args)
 	if err != nil {
-		return daemon.Exit(exitUsage, err)
+		return daemon.Exit(daemon.ExitUsage, err)
 	}
 	return printSettings(std, parsed)
 }

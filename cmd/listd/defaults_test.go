@@ -44,8 +44,8 @@ func TestLimits(t *testing.T) {
 		"headers: free":                  {freeCost, 12_288}, // 4 KiB and 25 lines
 		"headers: an encrypted byte":     {sealedCost, 16},
 		"headers: free of encrypted":     {sealedFree, 6 * 1024 * sealedCost},
-		"exit codes: the store":          {exitStore, 3},
-		"exit codes: some lines are bad": {exitPartial, 4},
+		"exit codes: the store":          {daemon.ExitUnusable, 3},
+		"exit codes: some lines are bad": {daemon.ExitRefused, 4},
 	} {
 		require.Equal(t, c.want, c.got, name)
 	}

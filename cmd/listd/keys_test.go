@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 )
 
 // writeKeys replaces a file of keys as editors do.
@@ -81,12 +83,12 @@ func TestKeysFilesThatAreRefused(t *testing.T) {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 		o := listd(t, "", "serve", "--data", dir, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--keys-file",
 			file)
-		require.Equal(t, exitUsage, o.code, o.err)
+		require.Equal(t, daemon.ExitUsage, o.code, o.err)
 		require.Contains(t, o.err, says)
 		require.Contains(t, o.err, file)
 	}
 	o := listd(t, "", "serve", "--data", dir, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--keys-file",
 		file+".none")
-	require.Equal(t, exitUsage, o.code, o.err)
+	require.Equal(t, daemon.ExitUsage, o.code, o.err)
 	require.NoDirExists(t, dir)
 }

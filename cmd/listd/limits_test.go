@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/adminserver"
 )
 
@@ -167,7 +168,7 @@ func TestFewFilesAreRefused(t *testing.T) {
 	out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
 	var exit *exec.ExitError
 	require.ErrorAs(t, err, &exit)
-	require.Equal(t, exitUsage, exit.ExitCode())
+	require.Equal(t, daemon.ExitUsage, exit.ExitCode())
 	require.Contains(t, string(out), "at least 256 are needed; raise it (ulimit -n")
 }
 

@@ -88,7 +88,7 @@ func (l *loadCmd) Run(ctx context.Context, std stdio) error {
 		return err
 	}
 	if t.bad > 0 {
-		return daemon.Exit(exitPartial, fmt.Errorf("%d lines were not loaded", t.bad))
+		return daemon.Exit(daemon.ExitRefused, fmt.Errorf("%d lines were not loaded", t.bad))
 	}
 	return nil
 }
@@ -100,7 +100,7 @@ func (l *loadCmd) open(std stdio) (io.ReadCloser, int, error) {
 	}
 	f, err := os.Open(l.File)
 	if err != nil {
-		return nil, 0, daemon.Exit(exitUsage, err)
+		return nil, 0, daemon.Exit(daemon.ExitUsage, err)
 	}
 	info, err := f.Stat()
 	if err == nil && info.IsDir() {
@@ -114,7 +114,7 @@ func (l *loadCmd) open(std stdio) (io.ReadCloser, int, error) {
 	}
 	if err != nil {
 		_ = f.Close()
-		return nil, 0, daemon.Exit(exitUsage, err)
+		return nil, 0, daemon.Exit(daemon.ExitUsage, err)
 	}
 	return f, total, nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
@@ -149,7 +150,7 @@ func TestBadLinesAreReportedAndTheRestIsLoaded(t *testing.T) {
 	long := strings.Repeat("x", 1025)
 	o := listd(t, "good1\n\n"+long+"\n"+strings.Repeat("y", 100_000)+"\n"+long[:1024]+"\ngood2\r\nlast", "load", "abc",
 		"--create", "--server", server)
-	require.Equal(t, exitPartial, o.code)
+	require.Equal(t, daemon.ExitRefused, o.code)
 	require.Contains(t, o.err, "line 2 (): the key is empty")
 	require.Contains(t, o.err, "line 3 ("+long[:64]+"): the key has more than 1024 bytes")
 	require.Contains(t, o.err, "line 4 (): the line is too long")
@@ -159,13 +160,13 @@ func TestBadLinesAreReportedAndTheRestIsLoaded(t *testing.T) {
 
 	o = listd(t, "k1\tv\nno tab\nk2\t"+strings.Repeat("v", 4097)+"\nk3\tv\n", "load", "tsv", "--create", "--tsv",
 		"--server", server)
-	require.Equal(t, exitPartial, o.code)
+	require.Equal(t, daemon.ExitRefused, o.code)
 	require.Contains(t, o.err, "line 2 (no tab): there is no TAB")
 	require.Contains(t, o.err, "line 3 (k2): EntityTooLarge")
 	require.Equal(t, "k1\nk3\n", ok(t, "", "ls", "tsv", "--server", server))
 
 	o = listd(t, strings.Repeat("\n", 300), "load", "abc", "--server", server)
-	require.Equal(t, exitPartial, o.code)
+	require.Equal(t, daemon.ExitRefused, o.code)
 	require.Equal(t, maxComplaints, strings.Count(o.err, "the key is empty"))
 	require.Contains(t, o.out, "300 lines not loaded")
 }
@@ -243,7 +244,7 @@ func TestLoadGivesUp(t *testing.T) {
 		})
 	})
 	o := listd(t, "a\n", "load", "abc", "--create", "--server", server, "--patience", "1s")
-	require.Equal(t, exitFailed, o.code)
+	require.Equal(t, daemon.ExitFailed, o.code)
 	require.Contains(t, o.err, "line 1: the server answered 503")
 	require.EqualValues(t, 1, puts.Load(), "it must not ask again before the time it was told")
 }
@@ -251,17 +252,17 @@ func TestLoadGivesUp(t *testing.T) {
 func TestServerIsAway(t *testing.T) {
 	for _, args := range []string{"load abc --create", "load abc"} {
 		o := listd(t, "a\n", append(strings.Fields(args), "--server", "http://127.0.0.1:1")...)
-		require.Equal(t, exitFailed, o.code)
+		require.Equal(t, daemon.ExitFailed, o.code)
 		require.Contains(t, o.err, "is `listd serve` running?")
 	}
 	o := listd(t, "", "ls", "abc", "--server", "http://127.0.0.1:1", "--patience", "0s")
-	require.Equal(t, exitFailed, o.code)
+	require.Equal(t, daemon.ExitFailed, o.code)
 	server := memServer(t)
 	o = listd(t, "a\n", "load", "abc", "--server", server)
-	require.Equal(t, exitFailed, o.code)
+	require.Equal(t, daemon.ExitFailed, o.code)
 	require.Contains(t, o.err, "there is no bucket abc: --create makes it")
 	o = listd(t, "", "ls", "abc", "--server", server)
-	require.Equal(t, exitFailed, o.code)
+	require.Equal(t, daemon.ExitFailed, o.code)
 	require.Contains(t, o.err, "NoSuchBucket")
 	o = listd(t, "", "ls", "abc", "--server", server, "--parallel", "2")
 	require.Contains(t, o.err, "NoSuchBucket")
@@ -285,7 +286,7 @@ func TestListThatBreaksOff(t *testing.T) {
 	}
 	ok(t, keys.String(), "load", "abc", "--create", "--server", server)
 	o := listd(t, "", "ls", "abc", "--server", server, "--patience", "0s")
-	require.Equal(t, exitFailed, o.code)
+	require.Equal(t, daemon.ExitFailed, o.code)
 	require.Equal(t, 2000, strings.Count(o.out, "\n"))
 }
 
@@ -299,7 +300,7 @@ func TestBucketCommands(t *testing.T) {
 	ok(t, "", "bucket", "create", "abc", "--server", server)
 	for _, asks := range [][]string{{"--plain"}, {"--cuts-file", cuts}} {
 		o := listd(t, "", append([]string{"bucket", "create", "abc", "--server", server}, asks...)...)
-		require.Equal(t, exitFailed, o.code)
+		require.Equal(t, daemon.ExitFailed, o.code)
 		require.Contains(t, o.err, "BucketAlreadyOwnedByYou")
 	}
 	ok(t, "k\n", "load", "abc", "--server", server)
@@ -308,7 +309,8 @@ func TestBucketCommands(t *testing.T) {
 	require.Equal(t, "abc\n", ok(t, "", "bucket", "list", "--server", server))
 	require.Contains(t, listd(t, "", "bucket", "create", "No", "--server", server).err, "InvalidBucketName")
 	require.NoError(t, os.WriteFile(cuts, []byte("b\na\n"), 0o600))
-	require.Equal(t, exitUsage, listd(t, "", "bucket", "create", "abe", "--server", server, "--cuts-file", cuts).code)
+	o := listd(t, "", "bucket", "create", "abe", "--server", server, "--cuts-file", cuts)
+	require.Equal(t, daemon.ExitUsage, o.code)
 }
 
 func TestProgress(t *testing.T) {

@@ -6,16 +6,6 @@ import (
 	"context"
 	"io"
 	"os"
-
-	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
-)
-
-// Exit codes. They are documented in --help.
-const (
-	exitFailed  = daemon.ExitFailed
-	exitUsage   = daemon.ExitUsage
-	exitStore   = daemon.ExitUnusable // the data directory, or the keyspace
-	exitPartial = daemon.ExitRefused  // done, but some lines were bad or were refused
 )
 
 func main() {

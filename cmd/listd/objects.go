@@ -56,7 +56,7 @@ func (p *putCmd) value(std stdio) ([]byte, error) {
 	}
 	in, name, err := daemon.Input(cmp.Or(p.File, "-"), std.in)
 	if err != nil {
-		return nil, daemon.Exit(exitUsage, err)
+		return nil, daemon.Exit(daemon.ExitUsage, err)
 	}
 	defer in.Close()
 	value, err := io.ReadAll(io.LimitReader(in, maxValueBytes+1))

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 )
 
 func TestObjectCommands(t *testing.T) {
@@ -40,23 +42,23 @@ func TestObjectCommands(t *testing.T) {
 		code int
 		says string
 	}{
-		{"get abc none", exitFailed, "NoSuchKey"},
-		{"get none k2", exitFailed, "NoSuchBucket"},
-		{"put none k --value x", exitFailed, "NoSuchBucket"},
-		{"put abc k --value x value", exitUsage, "not both"},
-		{"put abc k /no/such", exitUsage, "/no/such"},
-		{"cp abc none k", exitFailed, "NoSuchKey"},
-		{"rm abc", exitUsage, "--recursive"},
-		{"rm abc k --dry-run", exitUsage, "--recursive"},
-		{"rm abc --recursive", exitUsage, "--yes"},
-		{"rm none --recursive k --dry-run", exitFailed, "NoSuchBucket"},
-		{"bucket delete abc --dry-run", exitUsage, "--purge"},
-		{"bucket delete abc --purge", exitUsage, "--yes"},
-		{"bucket delete none --purge --yes", exitFailed, "NoSuchBucket"},
-		{"rm abc k --prefix k", exitUsage, "--prefix"},
-		{"rm abc --prefix k", exitUsage, "--yes"},
-		{"rm none --prefix k --yes", exitFailed, "NoSuchBucket"},
-		{"rm abc --prefix k --yes --concurrency 0", exitUsage, "--concurrency"},
+		{"get abc none", daemon.ExitFailed, "NoSuchKey"},
+		{"get none k2", daemon.ExitFailed, "NoSuchBucket"},
+		{"put none k --value x", daemon.ExitFailed, "NoSuchBucket"},
+		{"put abc k --value x value", daemon.ExitUsage, "not both"},
+		{"put abc k /no/such", daemon.ExitUsage, "/no/such"},
+		{"cp abc none k", daemon.ExitFailed, "NoSuchKey"},
+		{"rm abc", daemon.ExitUsage, "--recursive"},
+		{"rm abc k --dry-run", daemon.ExitUsage, "--recursive"},
+		{"rm abc --recursive", daemon.ExitUsage, "--yes"},
+		{"rm none --recursive k --dry-run", daemon.ExitFailed, "NoSuchBucket"},
+		{"bucket delete abc --dry-run", daemon.ExitUsage, "--purge"},
+		{"bucket delete abc --purge", daemon.ExitUsage, "--yes"},
+		{"bucket delete none --purge --yes", daemon.ExitFailed, "NoSuchBucket"},
+		{"rm abc k --prefix k", daemon.ExitUsage, "--prefix"},
+		{"rm abc --prefix k", daemon.ExitUsage, "--yes"},
+		{"rm none --prefix k --yes", daemon.ExitFailed, "NoSuchBucket"},
+		{"rm abc --prefix k --yes --concurrency 0", daemon.ExitUsage, "--concurrency"},
 	} {
 		o := listd(t, "", append(strings.Fields(c.args), server)...)
 		require.Equal(t, c.code, o.code, "%s: %s", c.args, o.err)
@@ -64,9 +66,9 @@ func TestObjectCommands(t *testing.T) {
 	}
 	large := strings.Repeat("x", maxValueBytes+1)
 	o := listd(t, large, "put", "abc", "large", server)
-	require.Equal(t, exitFailed, o.code)
+	require.Equal(t, daemon.ExitFailed, o.code)
 	require.Contains(t, o.err, "metadata")
 	o = listd(t, large[:5000], "put", "abc", "large", server)
-	require.Equal(t, exitFailed, o.code)
+	require.Equal(t, daemon.ExitFailed, o.code)
 	require.Contains(t, o.err, "EntityTooLarge")
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 )
 
 // keysBelow are lines of keys.
@@ -59,7 +61,7 @@ func TestPrefixesAreDeleted(t *testing.T) {
 			terminal = func(any) bool { return true }
 			defer func() { terminal = func(any) bool { return false } }()
 			o := listd(t, "no\n", "rm", "abc", "--prefix", "a/", server)
-			require.Equal(t, exitFailed, o.code)
+			require.Equal(t, daemon.ExitFailed, o.code)
 			require.Contains(t, o.err, `Delete all keys of abc that begin with "a/"? [y/N]`)
 			require.Contains(t, o.err, "nothing was deleted")
 			require.Contains(t, ok(t, "", "rm", "abc", "-r", "a/", "c/", "--dry-run", server),
@@ -114,7 +116,7 @@ func TestPurgesEndUnderWriters(t *testing.T) {
 	})
 	ok(t, keysBelow("a/", 10), "load", "abc", "--create", "--progress", "none", "--server", server)
 	o := listd(t, "", "bucket", "delete", "abc", "--purge", "--yes", "--json", "--server", server)
-	require.Equal(t, exitFailed, o.code)
+	require.Equal(t, daemon.ExitFailed, o.code)
 	require.Contains(t, o.err, "others put keys into the bucket while it is purged")
 	require.Contains(t, o.out, `"complete": false`)
 	require.Equal(t, mostRounds, purges)

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/adminserver"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/cassandraflags"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/logging"
@@ -63,11 +64,11 @@ one file:
 	b.Shared()
 	b.ExitCodes(
 		flagdocs.ExitCode{Code: 0, Meaning: "done; serve: ended by a signal"},
-		flagdocs.ExitCode{Code: exitFailed, Meaning: "failed: the message says why; serve: an address is taken, or requests had to be cut off at the end"},
-		flagdocs.ExitCode{Code: exitUsage, Meaning: "bad flags, arguments or configuration; nothing was done"},
-		flagdocs.ExitCode{Code: exitStore, Meaning: "the data directory can't be used (held by another process, foreign, damaged, no access), or the " +
+		flagdocs.ExitCode{Code: daemon.ExitFailed, Meaning: "failed: the message says why; serve: an address is taken, or requests had to be cut off at the end"},
+		flagdocs.ExitCode{Code: daemon.ExitUsage, Meaning: "bad flags, arguments or configuration; nothing was done"},
+		flagdocs.ExitCode{Code: daemon.ExitUnusable, Meaning: "the data directory can't be used (held by another process, foreign, damaged, no access), or the " +
 			"Cassandra keyspace (no node answers, login refused, schema missing or not as it has to be)"},
-		flagdocs.ExitCode{Code: exitPartial, Meaning: "load: some lines were bad or refused, all others are loaded"},
+		flagdocs.ExitCode{Code: daemon.ExitRefused, Meaning: "load: some lines were bad or refused, all others are loaded"},
 	)
 	writeMetrics(t, &b)
 	for name, text := range map[string]string{

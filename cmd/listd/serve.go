@@ -187,7 +187,7 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) (err error) {
 		"--keys-file allows it for clients with a key; --insecure allows it without: "+
 			"then everybody who reaches the address reads and writes everything")
 	if err != nil {
-		return daemon.Exit(exitUsage, err)
+		return daemon.Exit(daemon.ExitUsage, err)
 	}
 	if s.KeysFile != "" {
 		if o.keys, err = openKeys(s.KeysFile); err != nil {
@@ -207,11 +207,11 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) (err error) {
 	}
 	secrecy.WarnOfSettings(log, string(c.Config))
 	if o.access, err = s.AdminAccess.Open(log); err != nil {
-		return daemon.Exit(exitUsage, err)
+		return daemon.Exit(daemon.ExitUsage, err)
 	}
 	if s.Admin != "" {
 		if o.admin, err = o.access.Resolve("--admin", s.Admin, log); err != nil {
-			return daemon.Exit(exitUsage, err)
+			return daemon.Exit(daemon.ExitUsage, err)
 		}
 	}
 	files, err := openFiles()
@@ -220,7 +220,7 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) (err error) {
 	}
 	share, err := shareFiles(files, s.MaxConnections)
 	if err != nil {
-		return daemon.Exit(exitUsage, err)
+		return daemon.Exit(daemon.ExitUsage, err)
 	}
 	if o.connections = share.connections; o.connections < s.MaxConnections {
 		log.Warn("fewer connections than --max-connections are kept, to leave files to the store: "+
@@ -228,14 +228,14 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) (err error) {
 			"connections", share.connections, "wanted", s.MaxConnections, "files", files)
 	}
 	if o.traces, err = tracing.Open(ctx, "listd", log); err != nil {
-		return daemon.Exit(exitUsage, err)
+		return daemon.Exit(daemon.ExitUsage, err)
 	}
 	defer o.traces.End()
 	if o.db, o.where, err = s.open(ctx, share.tables, o.traces, log); err != nil {
 		return err
 	}
 	if o.bodies, err = s.openBodies(ctx, log); err != nil {
-		return errors.Join(daemon.Exit(exitStore, err), o.db.Close())
+		return errors.Join(daemon.Exit(daemon.ExitUnusable, err), o.db.Close())
 	}
 	// Only now: a signal while the store is being opened ends the process at once, which is
 	// harmless.
@@ -280,7 +280,7 @@ func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, o ope
 	}
 	ofObjects, err := objects.New(o.db.Client, o.bodies, objects.Options{})
 	if err != nil {
-		return daemon.Exit(exitUsage, err)
+		return daemon.Exit(daemon.ExitUsage, err)
 	}
 	options := s3api.Options{
 		Objects:     ofObjects,
@@ -297,7 +297,7 @@ func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, o ope
 	}
 	handler, err := s3api.New(s3api.Over(o.db.Client), options)
 	if err != nil {
-		return daemon.Exit(exitUsage, err)
+		return daemon.Exit(daemon.ExitUsage, err)
 	}
 	s3.Handler = o.traces.Requests(handler)
 	var admin *adminserver.Server

@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 )
 
@@ -47,21 +48,21 @@ func TestServeRefusesWhatItMust(t *testing.T) {
 		code int
 		says string
 	}{
-		{"--data " + dir, exitStore, dir},
-		{"--data " + foreign, exitStore, foreign},
-		{"--data " + file, exitStore, file},
-		{"--data /proc/nowhere", exitStore, "/proc/nowhere"},
-		{"--data " + t.TempDir() + " --listen " + taken, exitFailed, "--listen"},
-		{"--data " + t.TempDir() + " --admin " + taken, exitFailed, "--admin"},
-		{"--listen 0.0.0.0:0", exitUsage, "--insecure"},
-		{"--listen [::]:0", exitUsage, "--insecure"},
-		{"--admin 0.0.0.0:0", exitUsage, "--admin-token"},
-		{"--admin 0.0.0.0:0 --insecure", exitUsage, "--admin-token"},
-		{"--admin-token fifteen-letters", exitUsage, "openssl rand"},
-		{"--admin-https-cert-file " + file, exitUsage, "--admin-https-key-file"},
-		{"--allow-host http://x", exitUsage, "--allow-host"},
-		{"--admin-url http://a:9001,http://b:9001", exitUsage, "--admin-url"},
-		{"--log-rate -1", exitUsage, "--log-rate"},
+		{"--data " + dir, daemon.ExitUnusable, dir},
+		{"--data " + foreign, daemon.ExitUnusable, foreign},
+		{"--data " + file, daemon.ExitUnusable, file},
+		{"--data /proc/nowhere", daemon.ExitUnusable, "/proc/nowhere"},
+		{"--data " + t.TempDir() + " --listen " + taken, daemon.ExitFailed, "--listen"},
+		{"--data " + t.TempDir() + " --admin " + taken, daemon.ExitFailed, "--admin"},
+		{"--listen 0.0.0.0:0", daemon.ExitUsage, "--insecure"},
+		{"--listen [::]:0", daemon.ExitUsage, "--insecure"},
+		{"--admin 0.0.0.0:0", daemon.ExitUsage, "--admin-token"},
+		{"--admin 0.0.0.0:0 --insecure", daemon.ExitUsage, "--admin-token"},
+		{"--admin-token fifteen-letters", daemon.ExitUsage, "openssl rand"},
+		{"--admin-https-cert-file " + file, daemon.ExitUsage, "--admin-https-key-file"},
+		{"--allow-host http://x", daemon.ExitUsage, "--allow-host"},
+		{"--admin-url http://a:9001,http://b:9001", daemon.ExitUsage, "--admin-url"},
+		{"--log-rate -1", daemon.ExitUsage, "--log-rate"},
 	} {
 		o := listd(t, "", append(strings.Fields("serve --listen 127.0.0.1:0 --admin 127.0.0.1:0"),
 			strings.Fields(c.args)...)...)
@@ -147,7 +148,7 @@ func TestShutdownDrains(t *testing.T) {
 	answer, err := http.ReadResponse(bufio.NewReader(slow), nil)
 	require.NoError(t, err)
 	require.Equal(t, 200, answer.StatusCode)
-	require.Equal(t, exitFailed, p.wait(), "one request was cut off")
+	require.Equal(t, daemon.ExitFailed, p.wait(), "one request was cut off")
 	require.Contains(t, p.errs.String(), "cut off")
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/s3api"
 	"github.com/evenkeel/evenkeel/store/memstore"
@@ -31,10 +32,10 @@ func says(t *testing.T, code int, args string, parts ...string) {
 
 func TestAServerThatIsNotThereIsNotWaitedFor(t *testing.T) {
 	for _, command := range []string{"bucket list", "ls abc", "load abc --create"} {
-		says(t, exitFailed, command+" --patience 1h --server http://127.0.0.1:1", "connection refused",
+		says(t, daemon.ExitFailed, command+" --patience 1h --server http://127.0.0.1:1", "connection refused",
 			"is `listd serve` running?")
 	}
-	says(t, exitFailed, "bucket list --patience 1h --server http://nobody.invalid:9000", "nobody.invalid")
+	says(t, daemon.ExitFailed, "bucket list --patience 1h --server http://nobody.invalid:9000", "nobody.invalid")
 }
 
 func TestWrongSchemesAndCertificates(t *testing.T) {
@@ -42,27 +43,27 @@ func TestWrongSchemesAndCertificates(t *testing.T) {
 	defer sealed.Close()
 	sealed.Config.ErrorLog = nil
 	host := strings.TrimPrefix(sealed.URL, "https://")
-	says(t, exitFailed, "bucket list --patience 1h --server http://"+host, "speaks TLS", "--server https://"+host)
-	says(t, exitFailed, "bucket list --patience 1h --server "+sealed.URL, "--server-ca-file")
-	says(t, exitFailed, "backup /backup --admin http://"+host, "speaks TLS", "--admin https://"+host)
-	says(t, exitFailed, "backup /backup --admin "+sealed.URL, "--admin-ca-file")
+	says(t, daemon.ExitFailed, "bucket list --patience 1h --server http://"+host, "speaks TLS", "--server https://"+host)
+	says(t, daemon.ExitFailed, "bucket list --patience 1h --server "+sealed.URL, "--server-ca-file")
+	says(t, daemon.ExitFailed, "backup /backup --admin http://"+host, "speaks TLS", "--admin https://"+host)
+	says(t, daemon.ExitFailed, "backup /backup --admin "+sealed.URL, "--admin-ca-file")
 	open := strings.TrimPrefix(memServer(t), "http://")
-	says(t, exitFailed, "bucket list --patience 1h --server https://"+open, "plain HTTP", "--server http://"+open)
-	says(t, exitFailed, "backup /backup --admin https://"+open, "plain HTTP", "--admin http://"+open)
+	says(t, daemon.ExitFailed, "bucket list --patience 1h --server https://"+open, "plain HTTP", "--server http://"+open)
+	says(t, daemon.ExitFailed, "backup /backup --admin https://"+open, "plain HTTP", "--admin http://"+open)
 
 	ca := filepath.Join(t.TempDir(), "ca.pem")
 	require.NoError(t, os.WriteFile(ca,
 		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: sealed.Certificate().Raw}), 0o600))
 	other := strings.Replace(sealed.URL, "127.0.0.1", "localhost", 1)
-	says(t, exitFailed, "bucket list --patience 1h --server "+other+" --server-ca-file "+ca, "another host")
+	says(t, daemon.ExitFailed, "bucket list --patience 1h --server "+other+" --server-ca-file "+ca, "another host")
 }
 
 func TestValuesOfFlagsThatAreRefused(t *testing.T) {
-	says(t, exitUsage, "ls abc --log-level loud", "--log-level", "debug, info, warn or error", "loud")
-	says(t, exitUsage, "ls abc --limit -1", "--limit", "0", "not -1")
-	says(t, exitUsage, "ls abc --limit=-1", "--limit", "0", "not -1")
-	says(t, exitUsage, "ls abc --parallel 0", "--parallel", "1 to 256", "not 0")
-	says(t, exitUsage, "load abc --concurrency -7", "--concurrency", "1 to 4096", "not -7")
+	says(t, daemon.ExitUsage, "ls abc --log-level loud", "--log-level", "debug, info, warn or error", "loud")
+	says(t, daemon.ExitUsage, "ls abc --limit -1", "--limit", "0", "not -1")
+	says(t, daemon.ExitUsage, "ls abc --limit=-1", "--limit", "0", "not -1")
+	says(t, daemon.ExitUsage, "ls abc --parallel 0", "--parallel", "1 to 256", "not 0")
+	says(t, daemon.ExitUsage, "load abc --concurrency -7", "--concurrency", "1 to 4096", "not -7")
 }
 
 func TestBrokenSettingsFilesAreNamed(t *testing.T) {
@@ -83,14 +84,14 @@ func TestBrokenSettingsFilesAreNamed(t *testing.T) {
 			continue
 		}
 		o := listd(t, "", strings.Fields(args)...)
-		require.Equal(t, exitUsage, o.code, text)
+		require.Equal(t, daemon.ExitUsage, o.code, text)
 		for _, part := range append(want, file) {
 			require.Contains(t, o.err, part, text)
 		}
 	}
-	says(t, exitUsage, "--config /no/such/file config", "--config", "/no/such/file: no such file")
+	says(t, daemon.ExitUsage, "--config /no/such/file config", "--config", "/no/such/file: no such file")
 	t.Setenv("EVENKEEL_CONFIG", "/no/such/file")
-	says(t, exitUsage, "config", "EVENKEEL_CONFIG", "/no/such/file")
+	says(t, daemon.ExitUsage, "config", "EVENKEEL_CONFIG", "/no/such/file")
 }
 
 // One file may be shared with rebalancer: what concerns both stands outside of the sections.
@@ -132,9 +133,9 @@ func TestBucketsWithNamesThatS3DoesNotAllow(t *testing.T) {
 		ok(t, "", "bucket", "delete", name, "--server", server.URL)
 	}
 	require.Equal(t, "x\n", ok(t, "", "bucket", "list", "--server", server.URL))
-	says(t, exitFailed, "bucket delete x --server "+server.URL, "BucketNotEmpty")
-	says(t, exitFailed, "bucket delete Other_Name --server "+server.URL, "InvalidBucketName")
-	says(t, exitFailed, "bucket create Other_Name --server "+server.URL, "InvalidBucketName")
+	says(t, daemon.ExitFailed, "bucket delete x --server "+server.URL, "BucketNotEmpty")
+	says(t, daemon.ExitFailed, "bucket delete Other_Name --server "+server.URL, "InvalidBucketName")
+	says(t, daemon.ExitFailed, "bucket create Other_Name --server "+server.URL, "InvalidBucketName")
 }
 
 // A client that sends a large body in parts learns where it belongs.
@@ -167,7 +168,7 @@ func TestAFullDiskIsNotWaitedFor(t *testing.T) {
 	defer server.Close()
 	for _, command := range []string{"put abc k --value v", "load abc --progress none", "bucket create abc"} {
 		asked.Store(0)
-		says(t, exitFailed, command+" --patience 20s --server "+server.URL, "InsufficientStorage", "make room")
+		says(t, daemon.ExitFailed, command+" --patience 20s --server "+server.URL, "InsufficientStorage", "make room")
 		require.Equal(t, int64(1), asked.Load(), command)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/test/tlstest"
 )
 
@@ -64,7 +65,7 @@ func TestHTTPS(t *testing.T) {
 		o := listd(t, "", append([]string{"serve", "--data", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0",
 			"--admin",
 			"127.0.0.1:0"}, strings.Fields(args)...)...)
-		require.Equal(t, exitUsage, o.code, "%s: %s", args, o.err)
+		require.Equal(t, daemon.ExitUsage, o.code, "%s: %s", args, o.err)
 		require.Contains(t, o.err, says)
 	}
 }

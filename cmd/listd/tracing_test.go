@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 )
 
 // message is one of protobuf: the values of its fields of bytes.
@@ -168,7 +170,7 @@ func TestSettingsOfTraces(t *testing.T) {
 			t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
 			t.Setenv(name, value)
 			o := listd(t, "", "serve", "--data", t.TempDir(), "--listen", "127.0.0.1:0", "--admin", "")
-			require.Equal(t, exitUsage, o.code, o.err)
+			require.Equal(t, daemon.ExitUsage, o.code, o.err)
 			require.Contains(t, o.err, "OTEL_")
 			require.NotContains(t, o.err, "secret")
 		})

@@ -90,7 +90,7 @@ func refusal(err error) error {
 	}
 	switch store.KindOf(err) {
 	case store.InvalidArgument, store.NotFound, store.Conflict:
-		return daemon.Exit(exitRefused, err)
+		return daemon.Exit(daemon.ExitRefused, err)
 	}
 	return err
 }
@@ -144,11 +144,11 @@ func openKeyspace(
 	}
 	st, err := cassandrastore.Open(ctx, o)
 	if err != nil {
-		return nil, daemon.Exit(exitUnusable, err)
+		return nil, daemon.Exit(daemon.ExitUnusable, err)
 	}
 	db, err := openShared(ctx, traces.Cassandra(st), lease, sizes, log)
 	if err != nil {
-		return nil, daemon.Exit(exitUnusable, err)
+		return nil, daemon.Exit(daemon.ExitUnusable, err)
 	}
 	return db, nil
 }

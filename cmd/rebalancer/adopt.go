@@ -161,12 +161,12 @@ func (c *adoptCQLCmd) Run(ctx context.Context, std stdio) error {
 
 // adopt brings a source into the bucket; task says which one.
 func (c *adoptFlags) adopt(ctx context.Context, std stdio, source adopt.Source, task string) error {
-	s, client, err := openStore(ctx, "", &c.Flags, c.Lease)
+	db, err := openStore(ctx, "", &c.Flags, c.Lease)
 	if err != nil {
-		return daemon.Exit(exitUnusable, err)
+		return daemon.Exit(daemon.ExitUnusable, err)
 	}
-	defer func() { client.Maps().Close(); _ = s.Close() }()
-	return refusal(c.run(ctx, std, source, fmt.Sprintf("%s to %s/%s", task, c.Keyspace, c.Bucket), client))
+	defer db.Close()
+	return refusal(c.run(ctx, std, source, fmt.Sprintf("%s to %s/%s", task, c.Keyspace, c.Bucket), db.Client))
 }
 
 func (c *adoptFlags) run(
@@ -256,15 +256,15 @@ func (c *adoptFlags) run(
 		err = fmt.Errorf("%w; what has been done stays: run the same command again", err)
 	}
 	if err != nil {
-		return daemon.Exit(exitFailed, err) // some rows are written
+		return daemon.Exit(daemon.ExitFailed, err) // some rows are written
 	}
 	switch n := a.Counts(); {
 	case c.Verify && n.Different.Load() > 0:
-		return daemon.Exit(exitFailed, fmt.Errorf("%d keys differ", n.Different.Load()))
+		return daemon.Exit(daemon.ExitFailed, fmt.Errorf("%d keys differ", n.Different.Load()))
 	case n.Refused.Load() > 0:
-		return daemon.Exit(exitFailed, fmt.Errorf("%d rows were refused", n.Refused.Load()))
+		return daemon.Exit(daemon.ExitFailed, fmt.Errorf("%d rows were refused", n.Refused.Load()))
 	case c.Checkpoint != "" && done.Refused() > 0:
-		return daemon.Exit(exitFailed, fmt.Errorf("%d rows were refused by runs before: rebalancer adopt status %s",
+		return daemon.Exit(daemon.ExitFailed, fmt.Errorf("%d rows were refused by runs before: rebalancer adopt status %s",
 			done.Refused(), c.Checkpoint))
 	}
 	return out.err

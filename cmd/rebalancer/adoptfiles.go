@@ -103,5 +103,5 @@ func (c *adoptFileCmd) Run(ctx context.Context, std stdio) (err error) {
 	if err := errors.Join(c.adopt(ctx, std, spool, task), out.err); err != nil || bad == 0 {
 		return err
 	}
-	return daemon.Exit(exitFailed, fmt.Errorf("%d of %d lines were refused, or had a key again", bad, lines))
+	return daemon.Exit(daemon.ExitFailed, fmt.Errorf("%d of %d lines were refused, or had a key again", bad, lines))
 }

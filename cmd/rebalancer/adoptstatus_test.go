@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/adopt"
 )
 
@@ -21,11 +22,11 @@ func TestAdoptStatus(t *testing.T) {
 		return ran(t, time.Millisecond, "", append([]string{"adopt", "status", file}, args...)...)
 	}
 	code, _, errs := status()
-	require.Equal(t, exitRefused, code)
+	require.Equal(t, daemon.ExitRefused, code)
 	require.Contains(t, errs, file)
 	require.NoError(t, os.WriteFile(file, []byte("{}"), 0o600))
 	code, _, errs = status()
-	require.Equal(t, exitRefused, code)
+	require.Equal(t, daemon.ExitRefused, code)
 	require.Contains(t, errs, "the version of its form")
 
 	long, _ := json.Marshal(strings.Repeat("k", 300))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
@@ -80,7 +81,7 @@ func TestPresplitByRate(t *testing.T) {
 		fmt.Fprintf(&like, "logs/%s-%03d\n", now.Add(time.Duration(i-500)*time.Second).Format("2006/01/02/15:04:05"), i)
 	}
 	code, out, errs = s.ran(like.String(), "presplit", "empty", "--append", "--rate", "1M/d", "--for", "1h", "--max-rows", "10k", "--like", "-", "--pin-for", "0")
-	require.Equal(t, exitUsage, code, "%s%s", out, errs)
+	require.Equal(t, daemon.ExitUsage, code, "%s%s", out, errs)
 	code, out, errs = s.ran(like.String(), "presplit", "empty", "--append", "--rate", "1M/d", "--for", "1h", "--max-rows", "10000", "--like", "-", "--pin-for", "0")
 	require.Zero(t, code, errs)
 	require.Contains(t, out, "learned from 500 keys: time after 'logs/', to the second")
@@ -101,24 +102,27 @@ func TestPresplitByRateRefuses(t *testing.T) {
 		code int
 		says string
 	}{
-		{"presplit random --append --rate 1000 --for 2h", "", exitUsage, "a rate needs a unit: 1000/s, 1000/min or 1000/h"},
-		{"presplit random --append --rate 1000/fortnight --for 2h", "", exitUsage, "s, min, h or d"},
-		{"presplit random --append --rate=-5/s --for 2h", "", exitUsage, "above 0"},
-		{"presplit random --append --rate 5Q/s --for 2h", "", exitUsage, "above 0"},
-		{"presplit random --append --rate /s --for 2h", "", exitUsage, "above 0"},
-		{"presplit random --append --for 2h", "", exitUsage, "--append needs --rate"},
-		{"presplit random --append --rate 5/s", "", exitUsage, "--append needs --for"},
-		{"presplit random --append --rate 5/s --for 1h --max-rows -1", "", exitUsage, "--max-rows"},
-		{"presplit random --append --rate 5/s --for 1h --count 3", "", exitUsage, "--count"},
-		{"presplit random --rate 5/s --at-file -", "a\n", exitUsage, "go with --append"},
-		{"presplit random --append --rate 100/s --for 2m", "", exitRefused, "without leading zeros"},
-		{"presplit random --append --rate 100/s --for 2m", "", exitRefused, "--at-file"},
-		{"presplit empty --append --rate 100/s --for 2m", "", exitRefused, "the bucket is empty"},
-		{"presplit few --append --rate 100/s --for 2m", "", exitRefused, "3 keys"},
-		{"presplit b --append --rate 100/s --for 2m", "", exitRefused, "a digit more"},
-		{"presplit b --append --rate 100000/min --for 24h", "", exitRefused, "more than 4000"},
-		{"presplit empty --append --rate 100/s --for 2m --like -", "", exitRefused, "no keys"},
-		{"presplit none --append --rate 100/s --for 2m", "", exitRefused, `no bucket "none"`},
+		{
+			"presplit random --append --rate 1000 --for 2h", "", daemon.ExitUsage,
+			"a rate needs a unit: 1000/s, 1000/min or 1000/h",
+		},
+		{"presplit random --append --rate 1000/fortnight --for 2h", "", daemon.ExitUsage, "s, min, h or d"},
+		{"presplit random --append --rate=-5/s --for 2h", "", daemon.ExitUsage, "above 0"},
+		{"presplit random --append --rate 5Q/s --for 2h", "", daemon.ExitUsage, "above 0"},
+		{"presplit random --append --rate /s --for 2h", "", daemon.ExitUsage, "above 0"},
+		{"presplit random --append --for 2h", "", daemon.ExitUsage, "--append needs --rate"},
+		{"presplit random --append --rate 5/s", "", daemon.ExitUsage, "--append needs --for"},
+		{"presplit random --append --rate 5/s --for 1h --max-rows -1", "", daemon.ExitUsage, "--max-rows"},
+		{"presplit random --append --rate 5/s --for 1h --count 3", "", daemon.ExitUsage, "--count"},
+		{"presplit random --rate 5/s --at-file -", "a\n", daemon.ExitUsage, "go with --append"},
+		{"presplit random --append --rate 100/s --for 2m", "", daemon.ExitRefused, "without leading zeros"},
+		{"presplit random --append --rate 100/s --for 2m", "", daemon.ExitRefused, "--at-file"},
+		{"presplit empty --append --rate 100/s --for 2m", "", daemon.ExitRefused, "the bucket is empty"},
+		{"presplit few --append --rate 100/s --for 2m", "", daemon.ExitRefused, "3 keys"},
+		{"presplit b --append --rate 100/s --for 2m", "", daemon.ExitRefused, "a digit more"},
+		{"presplit b --append --rate 100000/min --for 24h", "", daemon.ExitRefused, "more than 4000"},
+		{"presplit empty --append --rate 100/s --for 2m --like -", "", daemon.ExitRefused, "no keys"},
+		{"presplit none --append --rate 100/s --for 2m", "", daemon.ExitRefused, `no bucket "none"`},
 	} {
 		code, out, errs := s.ran(c.in, strings.Fields(c.args)...)
 		require.Equal(t, c.code, code, "%s: %s%s", c.args, out, errs)

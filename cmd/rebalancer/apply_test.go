@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner"
@@ -125,7 +126,7 @@ func TestAppliedPlansAreWhatWasPlanned(t *testing.T) {
 		require.Len(t, got, rows)
 		if len(p.Moves) > 0 {
 			code, _, errs = ran(t, time.Millisecond, "", "apply", "--plan", file, "--yes", "--admin", h.URL)
-			require.Equal(t, exitRefused, code)
+			require.Equal(t, daemon.ExitRefused, code)
 			require.Contains(t, errs, "has changed since the plan was made")
 		}
 	}
@@ -158,7 +159,7 @@ func TestApplyAsks(t *testing.T) {
 	require.NoError(t, os.WriteFile(plan, []byte(`{"bucket":"b","partitions":[{"id":"`+id+`","start":"","rows":100},{"id":"new-1","start":"k1","rows":100}],
 		"moves":[{"from":"`+id+`","to":"new-1","start":"k1","end":"","rows":100,"reason":"split: because"}],"rows_moved":100}`), 0o600))
 	code, _, errs := s.ran("y\n", "apply", "--plan", plan)
-	require.Equal(t, exitUsage, code)
+	require.Equal(t, daemon.ExitUsage, code)
 	require.Contains(t, errs, "--yes")
 	require.Contains(t, s.ok("apply", "--plan", plan, "--dry-run"), "nothing was done")
 	real := terminal
@@ -166,7 +167,7 @@ func TestApplyAsks(t *testing.T) {
 	defer func() { terminal = real }()
 	for _, no := range []string{"", "\n", "n\n", "never\n"} {
 		code, out, errs := s.ran(no, "apply", "--plan", plan)
-		require.Equal(t, exitRefused, code)
+		require.Equal(t, daemon.ExitRefused, code)
 		require.Contains(t, out, "Apply? [y/N]")
 		require.Contains(t, errs, "nothing was done")
 		require.Empty(t, s.cuts())
@@ -183,11 +184,11 @@ func TestApplyAsks(t *testing.T) {
 	} {
 		require.NoError(t, os.WriteFile(plan, []byte(bad.text), 0o600))
 		code, _, errs := s.ran("y\n", "apply", "--plan", plan)
-		require.Equal(t, exitRefused, code, bad.text)
+		require.Equal(t, daemon.ExitRefused, code, bad.text)
 		require.Contains(t, errs, bad.says)
 	}
 	for _, args := range []string{"apply", "apply b --plan x", "apply --plan x --exact"} {
 		code, _, _ := s.ran("", strings.Fields(args)...)
-		require.Equal(t, exitUsage, code, args)
+		require.Equal(t, daemon.ExitUsage, code, args)
 	}
 }

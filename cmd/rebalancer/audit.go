@@ -163,13 +163,13 @@ func (a *auditCmd) Run(ctx context.Context, std stdio) error {
 			return err
 		}
 		if kind := store.KindOf(err); kind == store.NotFound || kind == store.InvalidArgument {
-			return daemon.Exit(exitRefused, err)
+			return daemon.Exit(daemon.ExitRefused, err)
 		}
-		return daemon.Exit(exitUnusable, err)
+		return daemon.Exit(daemon.ExitUnusable, err)
 	}
 	switch s := x.sum; {
 	case s.Problems > s.Condemned:
-		return daemon.Exit(exitFailed, fmt.Errorf("%d problems", s.Problems-s.Condemned))
+		return daemon.Exit(daemon.ExitFailed, fmt.Errorf("%d problems", s.Problems-s.Condemned))
 	case s.Unjudged > 0:
 		return refused("%d bodies could not be judged: too many keys above 400 bytes begin alike", s.Unjudged)
 	}
@@ -217,21 +217,21 @@ func (a *objectsFlags) open(ctx context.Context, work func(o *objects.Objects, c
 			return fmt.Errorf("the directory of bodies: %w", err)
 		}
 	}
-	s, c, err := openStore(ctx, a.Data, &a.Flags, a.Lease)
+	db, err := openStore(ctx, a.Data, &a.Flags, a.Lease)
 	if err != nil {
 		return err
 	}
-	defer func() { c.Maps().Close(); err = errors.Join(err, s.Close()) }()
+	defer func() { err = errors.Join(err, db.Close()) }()
 	blobs, err := at.Open(ctx, slog.Default())
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, blobs.Close()) }()
-	o, err := objects.New(c, blobs, objects.Options{})
+	o, err := objects.New(db.Client, blobs, objects.Options{})
 	if err != nil {
 		return err
 	}
-	return work(o.Everywhere(), c)
+	return work(o.Everywhere(), db.Client)
 }
 
 func (x *auditing) run(ctx context.Context, o *objects.Objects, c *listing.Client, progress io.Writer) error {

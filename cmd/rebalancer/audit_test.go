@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/cleaning"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
 	"github.com/evenkeel/evenkeel/listing"
@@ -89,24 +90,24 @@ func TestAudit(t *testing.T) {
 		put(o, "photos", "bb", orphan)
 	})
 	require.NoError(t, os.CopyFS(filepath.Join(data, "bodies"), os.DirFS(filepath.Join(other, "bodies"))))
-	out, _ = audit(exitFailed)
+	out, _ = audit(daemon.ExitFailed)
 	require.Contains(t, out, "orphan: bucket photos, key bb, version ")
 	require.Contains(t, out, "; 1 problems, 0 condemned")
-	again, _ := audit(exitFailed, "photos", "--rate", "1000000")
+	again, _ := audit(daemon.ExitFailed, "photos", "--rate", "1000000")
 	require.Contains(t, again, "1 buckets, 3 rows, 4 bodies (0 of uploads, 0 of deleted", "a dry run changes nothing")
-	_, errs := audit(exitUsage, "--condemn")
+	_, errs := audit(daemon.ExitUsage, "--condemn")
 	require.Contains(t, errs, "name the bucket")
 
 	// Nothing is condemned where a body is lost.
 	lost := files(t, data, "photosb"+body)
 	require.Len(t, lost, 1)
 	require.NoError(t, os.Rename(lost[0], lost[0]+"-elsewhere"))
-	out, errs = audit(exitRefused, "photos", "--condemn")
+	out, errs = audit(daemon.ExitRefused, "photos", "--condemn")
 	require.Contains(t, out, "lost body: bucket photos, key b, version ")
 	require.Contains(t, out, "is not there")
 	require.Contains(t, out, "stranger: bucket photos, body ")
 	require.Contains(t, errs, "nothing is condemned")
-	out, _ = audit(exitFailed, "--json")
+	out, _ = audit(daemon.ExitFailed, "--json")
 	var faults []string
 	var sum struct {
 		Complete bool
@@ -148,7 +149,7 @@ func TestAudit(t *testing.T) {
 	} {
 		code, _, errs := ran(t, 0, "", append([]string{"audit", "--data", data}, strings.Fields(args)...)...)
 		require.NotZero(t, code, args)
-		require.NotEqual(t, exitFailed, code, args)
+		require.NotEqual(t, daemon.ExitFailed, code, args)
 		require.Contains(t, errs, says, args)
 	}
 }

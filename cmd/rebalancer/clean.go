@@ -72,7 +72,7 @@ func (c *cleanCmd) Run(ctx context.Context, std stdio) error {
 		if err = refusal(err); errors.As(err, &exit) {
 			return err
 		}
-		return daemon.Exit(exitUnusable, err)
+		return daemon.Exit(daemon.ExitUnusable, err)
 	}
 	if c.Format == "json" {
 		printLine(w, map[string]any{"version": daemon.JSONVersion, "steps": steps})

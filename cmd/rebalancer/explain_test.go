@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
@@ -55,6 +56,6 @@ func TestExplain(t *testing.T) {
 		require.Equal(t, l.Decisions, policy.Decide(*l.Input))
 	}
 	code, _, errs = explain("nope")
-	require.Equal(t, exitRefused, code)
+	require.Equal(t, daemon.ExitRefused, code)
 	require.Contains(t, errs, "no bucket")
 }

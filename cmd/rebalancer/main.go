@@ -21,14 +21,6 @@ import (
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 )
 
-// Exit codes. They are documented in --help.
-const (
-	exitFailed   = daemon.ExitFailed
-	exitUsage    = daemon.ExitUsage
-	exitUnusable = daemon.ExitUnusable // of a layout the message lists all problems, by path
-	exitRefused  = daemon.ExitRefused  // a request does not fit the state of a bucket; nothing changed
-)
-
 func main() {
 	ctx, stop := daemon.Signals(context.Background())
 	code := run(ctx, os.Args[1:], stdio{os.Stdin, os.Stdout, os.Stderr, time.Now})

@@ -285,7 +285,7 @@ func (c *presplitCmd) cuts(std stdio) (keytext.Keys, error) {
 }
 
 func refused(format string, args ...any) error {
-	return daemon.Exit(exitRefused, fmt.Errorf(format, args...))
+	return daemon.Exit(daemon.ExitRefused, fmt.Errorf(format, args...))
 }
 
 // readKeys reads keys, one per line.

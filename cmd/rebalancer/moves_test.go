@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
@@ -94,7 +95,7 @@ func TestCommandsThatMove(t *testing.T) {
 	require.Contains(t, s.ok("merge", "b", "--range", "..k1"), "done: 100 rows copied")
 	require.Equal(t, []string{"k1"}, s.cuts())
 	code, _, errs := s.ran("", "merge", "b", "--range", "..k1", "--range", "k1..")
-	require.Equal(t, exitRefused, code)
+	require.Equal(t, daemon.ExitRefused, code)
 	require.Contains(t, errs, "more than max_rows (100)")
 	s.ok("merge", "b", "--range", "..k1", "--range", "k1..", "--force")
 	require.Empty(t, s.cuts())
@@ -111,7 +112,7 @@ func TestCommandsThatMove(t *testing.T) {
 	require.Contains(t, s.ok("map", "show", "b"), `k\xff`)
 	require.Contains(t, s.ok("map", "show", "b"), "pinned until")
 	code, _, errs = s.ran("", "merge", "b", "--range", "..k\\xff")
-	require.Equal(t, exitRefused, code)
+	require.Equal(t, daemon.ExitRefused, code)
 	require.Contains(t, errs, "pinned until")
 
 	code, out, errs = s.ran("x3\nx1\nx2\nx4\nx1\n", "presplit", "b", "--count", "4", "--like", "-")
@@ -150,7 +151,7 @@ func TestCommandsThatShow(t *testing.T) {
 	require.Contains(t, s.ok("pause", "b", "--wait"), "b: paused already, since ")
 	require.Contains(t, s.ok("status"), "The moves of b are paused since ")
 	code, _, errs := s.ran("", "split", "b", "--at", "k100", "--no-wait")
-	require.Equal(t, exitRefused, code)
+	require.Equal(t, daemon.ExitRefused, code)
 	require.Contains(t, errs, "moves are paused since ")
 	require.Contains(t, s.ok("split", "b", "--at", "k100", "--dry-run"), "nothing was done")
 	require.Contains(t, s.ok("abort", "b"), "0 moves dropped")
@@ -178,41 +179,41 @@ func TestCommandsRefuse(t *testing.T) {
 		code int
 		says string
 	}{
-		{"split none --at a", "", exitRefused, `no bucket "none"`},
-		{"split b", "", exitUsage, "--at"},
-		{"split b --at=", "", exitRefused, "outside the bucket"},
-		{`split b --at \x`, "", exitUsage, "backslash"},
-		{"merge b --range a", "", exitUsage, "START..END"},
-		{"merge b --range a..b..c", "", exitUsage, "not clear"},
-		{"merge b --range a..b", "", exitRefused, "not cut at a"},
-		{"merge b --range ..m --range n..", "", exitRefused, "not neighbours"},
-		{"merge b --range m..a", "", exitRefused, "ends before it begins"},
-		{"refresh b --range ..x", "", exitRefused, "not cut at x"},
-		{"presplit b", "", exitUsage, "--at-file"},
-		{"presplit b --at-file - --count 3", "", exitUsage, "--count"},
-		{"presplit b --at-file - --like x", "", exitUsage, "--like goes with --count"},
-		{"presplit b --count 3", "", exitUsage, "--like"},
-		{"presplit b --count 1 --like -", "", exitUsage, "at least 2"},
-		{"presplit b --count 3 --like -", "a\nb\na\n", exitRefused, "too few for 3 ranges"},
-		{"presplit b --at-file -", "b\na\n", exitRefused, "line 2: the cut a is below"},
-		{"presplit b --at-file -", "a\na\n", exitRefused, "line 2: the cut a repeats"},
-		{"presplit b --at-file -", "a\n\n", exitRefused, "line 2: the line is empty"},
-		{"presplit b --at-file -", "", exitRefused, "no cuts"},
-		{"presplit b --at-file /nowhere", "", exitFailed, "/nowhere"},
-		{"presplit b --at-file - --pin-for -1h", "a\n", exitUsage, "--pin-for"},
-		{"map show none", "", exitRefused, `no bucket "none"`},
-		{"map show b --epoch 99", "", exitRefused, "newest epoch"},
-		{"map diff b --from 99", "", exitRefused, "newest epoch"},
-		{"map history b --limit 0", "", exitUsage, "--limit"},
-		{"pause none", "", exitRefused, `no bucket "none"`},
-		{"pause --wait --timeout 0s", "", exitUsage, "--timeout"},
-		{"resume none", "", exitRefused, `no bucket "none"`},
-		{"status --keyspace x", "", exitUsage, "only with --cassandra"},
-		{"status --admin nonsense", "", exitUsage, "--admin"},
-		{"status --admin http://127.0.0.1:1", "", exitFailed, "can't be reached"},
-		{"split b --at a --cassandra 127.0.0.1:1 --local-dc x --no-wait", "", exitUsage, "--no-wait"},
-		{"split b --at a --cassandra 127.0.0.1:1", "", exitUsage, "--local-dc"},
-		{"split b --at a --cassandra 127.0.0.1:1 --local-dc x --move-rate -1", "", exitUsage, "--move-rate"},
+		{"split none --at a", "", daemon.ExitRefused, `no bucket "none"`},
+		{"split b", "", daemon.ExitUsage, "--at"},
+		{"split b --at=", "", daemon.ExitRefused, "outside the bucket"},
+		{`split b --at \x`, "", daemon.ExitUsage, "backslash"},
+		{"merge b --range a", "", daemon.ExitUsage, "START..END"},
+		{"merge b --range a..b..c", "", daemon.ExitUsage, "not clear"},
+		{"merge b --range a..b", "", daemon.ExitRefused, "not cut at a"},
+		{"merge b --range ..m --range n..", "", daemon.ExitRefused, "not neighbours"},
+		{"merge b --range m..a", "", daemon.ExitRefused, "ends before it begins"},
+		{"refresh b --range ..x", "", daemon.ExitRefused, "not cut at x"},
+		{"presplit b", "", daemon.ExitUsage, "--at-file"},
+		{"presplit b --at-file - --count 3", "", daemon.ExitUsage, "--count"},
+		{"presplit b --at-file - --like x", "", daemon.ExitUsage, "--like goes with --count"},
+		{"presplit b --count 3", "", daemon.ExitUsage, "--like"},
+		{"presplit b --count 1 --like -", "", daemon.ExitUsage, "at least 2"},
+		{"presplit b --count 3 --like -", "a\nb\na\n", daemon.ExitRefused, "too few for 3 ranges"},
+		{"presplit b --at-file -", "b\na\n", daemon.ExitRefused, "line 2: the cut a is below"},
+		{"presplit b --at-file -", "a\na\n", daemon.ExitRefused, "line 2: the cut a repeats"},
+		{"presplit b --at-file -", "a\n\n", daemon.ExitRefused, "line 2: the line is empty"},
+		{"presplit b --at-file -", "", daemon.ExitRefused, "no cuts"},
+		{"presplit b --at-file /nowhere", "", daemon.ExitFailed, "/nowhere"},
+		{"presplit b --at-file - --pin-for -1h", "a\n", daemon.ExitUsage, "--pin-for"},
+		{"map show none", "", daemon.ExitRefused, `no bucket "none"`},
+		{"map show b --epoch 99", "", daemon.ExitRefused, "newest epoch"},
+		{"map diff b --from 99", "", daemon.ExitRefused, "newest epoch"},
+		{"map history b --limit 0", "", daemon.ExitUsage, "--limit"},
+		{"pause none", "", daemon.ExitRefused, `no bucket "none"`},
+		{"pause --wait --timeout 0s", "", daemon.ExitUsage, "--timeout"},
+		{"resume none", "", daemon.ExitRefused, `no bucket "none"`},
+		{"status --keyspace x", "", daemon.ExitUsage, "only with --cassandra"},
+		{"status --admin nonsense", "", daemon.ExitUsage, "--admin"},
+		{"status --admin http://127.0.0.1:1", "", daemon.ExitFailed, "can't be reached"},
+		{"split b --at a --cassandra 127.0.0.1:1 --local-dc x --no-wait", "", daemon.ExitUsage, "--no-wait"},
+		{"split b --at a --cassandra 127.0.0.1:1", "", daemon.ExitUsage, "--local-dc"},
+		{"split b --at a --cassandra 127.0.0.1:1 --local-dc x --move-rate -1", "", daemon.ExitUsage, "--move-rate"},
 	} {
 		args := strings.Fields(c.args)
 		if !strings.Contains(c.args, "--admin") {

@@ -225,7 +225,7 @@ func readLayout(path string, stdin io.Reader, most int64) (l plan.Layout, limits
 		return l, limits, fmt.Errorf("reading %s: %w", name, err)
 	}
 	if int64(len(data)) > most {
-		return l, limits, daemon.Exit(exitUnusable, fmt.Errorf(
+		return l, limits, daemon.Exit(daemon.ExitUnusable, fmt.Errorf(
 			"%s is larger than %d MiB, the most that a layout may have: sample fewer quanta", name, most>>20))
 	}
 	l, limits, err = plan.DecodeLayout(data)
@@ -239,7 +239,7 @@ func readLayout(path string, stdin io.Reader, most int64) (l plan.Layout, limits
 			}
 			fmt.Fprintf(&b, "\n  %s", p)
 		}
-		return l, limits, daemon.Exit(exitUnusable, errors.New(b.String()))
+		return l, limits, daemon.Exit(daemon.ExitUnusable, errors.New(b.String()))
 	}
 	return l, limits, err
 }

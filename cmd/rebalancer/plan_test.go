@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 	"github.com/evenkeel/evenkeel/internal/test/plannertest"
 )
@@ -134,7 +135,7 @@ func TestWrongLayouts(t *testing.T) {
 	code, out, errs := ran(t, 0,
 		`{"limits":{"max_rows":5,"min_rows":6},"partitions":[{"id":"p","start":"","quanta":[{"key":"a","rows":-1}]}],"x":1} y`,
 		"plan", "--layout", "-")
-	require.Equal(t, exitUnusable, code)
+	require.Equal(t, daemon.ExitUnusable, code)
 	require.Empty(t, out)
 	require.Equal(t, `rebalancer: standard input is no layout:
   x: unknown field
@@ -151,7 +152,7 @@ func TestWrongLayouts(t *testing.T) {
 	}
 	b.WriteString("}]}")
 	code, _, errs = ran(t, 0, b.String(), "plan", "--layout", "-")
-	require.Equal(t, exitUnusable, code)
+	require.Equal(t, daemon.ExitUnusable, code)
 	require.True(t, strings.HasSuffix(errs, "\n  and 2000 more\n"), errs[len(errs)-50:])
 
 	_, _, err := readLayout("-", strings.NewReader(small), int64(len(small)))
@@ -167,14 +168,14 @@ func TestExitCodes(t *testing.T) {
 	for want, lines := range map[int][]string{
 		0: {"plan --layout " + path, "plan --help", "--help", "",
 			"plan --layout " + path + " --weight spread=2 --weight moves=0"},
-		exitFailed: {"plan --layout /nowhere/at-all", "plan --layout " + filepath.Dir(path)},
-		exitUsage: {"plan", "plans", "plan --layout " + path + " --planner best",
+		daemon.ExitFailed: {"plan --layout /nowhere/at-all", "plan --layout " + filepath.Dir(path)},
+		daemon.ExitUsage: {"plan", "plans", "plan --layout " + path + " --planner best",
 			"plan --layout " + path + " --format xml",
 			"plan --layout " + path + " --weight beauty=2", "plan --layout " + path + " --weight spread=-2",
 			"plan --layout " + path + " --weight spread=NaN",
 			"plan --layout " + path + " --generations -1", "plan --layout " + path + " --time-limit 0s",
 			"plan --layout " + path + " extra"},
-		exitUnusable: {"plan --layout -"},
+		daemon.ExitUnusable: {"plan --layout -"},
 	} {
 		for _, line := range lines {
 			code, out, errs := ran(t, time.Millisecond, "", strings.Fields(line)...)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/adminserver"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/cassandraflags"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/logging"
@@ -49,11 +50,11 @@ the variable (` + "`$NAME`" + `) where it is not ` + "`EVENKEEL_`" + ` and the n
 	b.ExitCodes(
 		flagdocs.ExitCode{Code: 0, Meaning: "done; run: ended by a signal; " +
 			"pause --wait: nothing moves; verify: clean, or all problems are mended"},
-		flagdocs.ExitCode{Code: exitFailed, Meaning: "failed: the message says why; verify: problems were found"},
-		flagdocs.ExitCode{Code: exitUsage, Meaning: "bad flags, arguments or configuration"},
-		flagdocs.ExitCode{Code: exitUnusable, Meaning: "the data directory or the keyspace can't be used; plan: the layout " +
-			"is invalid: every problem is listed, by path; verify: the check could not be made, or not to its end"},
-		flagdocs.ExitCode{Code: exitRefused, Meaning: "refused: it does not fit the state of the bucket; " +
+		flagdocs.ExitCode{Code: daemon.ExitFailed, Meaning: "failed: the message says why; verify: problems were found"},
+		flagdocs.ExitCode{Code: daemon.ExitUsage, Meaning: "bad flags, arguments or configuration"},
+		flagdocs.ExitCode{Code: daemon.ExitUnusable, Meaning: "the data directory or the keyspace can't be used; plan: the " +
+			"layout is invalid: every problem is listed, by path; verify: the check could not be made, or not to its end"},
+		flagdocs.ExitCode{Code: daemon.ExitRefused, Meaning: "refused: it does not fit the state of the bucket; " +
 			"nothing changed; verify: something could not be checked"},
 		flagdocs.ExitCode{Code: exitMoving, Meaning: "pause: moves are paused, but something still moves"},
 	)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
@@ -49,19 +50,19 @@ func TestWhatRulesWouldDelete(t *testing.T) {
 
 	require.Contains(t, s.ok("retention", "b", "--rules", good), "nothing is old, by 1 rule")
 	code, out, errs := s.ran("", "retention", "--rules", rules("{bucket: b, keep: 1h, prefix: k, time: decimal-s}"))
-	require.Equal(t, exitFailed, code)
+	require.Equal(t, daemon.ExitFailed, code)
 	require.Contains(t, errs, "a rule can't be applied")
 	require.Contains(t, out, "it has 3 digits, not 10")
 	code, out, _ = s.ran("", "retention", "--rules", rules("{bucket: days, keep: 1h, prefix: d/, time: decimal-ms}"))
-	require.Equal(t, exitFailed, code)
+	require.Equal(t, daemon.ExitFailed, code)
 	require.Contains(t, out, "it has 4 digits, not 13")
 	code, _, errs = s.ran("", "retention")
-	require.Equal(t, exitRefused, code)
+	require.Equal(t, daemon.ExitRefused, code)
 	require.Contains(t, errs, "without --retention")
 	code, _, errs = s.ran("", "retention", "missing", "--rules", good)
-	require.Equal(t, exitRefused, code, errs)
+	require.Equal(t, daemon.ExitRefused, code, errs)
 	code, _, errs = s.ran("", "retention", "--rules", rules("{bucket: b, keep: 0s, time: 2006}"))
-	require.Equal(t, exitUsage, code)
+	require.Equal(t, daemon.ExitUsage, code)
 	require.Contains(t, errs, "keep is 0s")
 }
 

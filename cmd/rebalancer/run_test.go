@@ -20,6 +20,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/adminserver"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/logging"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/rebalanceflags"
@@ -521,7 +522,7 @@ func TestDaemonsFlags(t *testing.T) {
 		{"run --cassandra x --local-dc dc1 --counter redis://y --log-rate -1", "--log-rate"},
 	} {
 		code, out, errs := ran(t, time.Millisecond, "", strings.Fields(c.args)...)
-		require.Equal(t, exitUsage, code, "%s: %s %s", c.args, out, errs)
+		require.Equal(t, daemon.ExitUsage, code, "%s: %s %s", c.args, out, errs)
 		require.Contains(t, errs, c.says, c.args)
 	}
 	code, out, _ := ran(t, time.Millisecond, "", "run", "--help")

@@ -45,7 +45,7 @@ func openAdmin(ctx context.Context, f *cassandraflags.Flags) (*cassandrastore.Ad
 	}
 	admin, err := cassandrastore.OpenAdmin(ctx, o)
 	if err != nil {
-		return nil, daemon.Exit(exitUnusable, err)
+		return nil, daemon.Exit(daemon.ExitUnusable, err)
 	}
 	return admin, nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/test/cassandratest"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
@@ -35,7 +36,7 @@ func TestSchemaIsPrintedWithReasons(t *testing.T) {
 		{"check"},
 	} {
 		code, _, errs := ran(t, 0, "", append([]string{"schema"}, bad...)...)
-		require.Equal(t, exitUsage, code, "%q: %s", bad, errs)
+		require.Equal(t, daemon.ExitUsage, code, "%q: %s", bad, errs)
 	}
 }
 
@@ -58,11 +59,11 @@ func TestSchemaOfALiveCluster(t *testing.T) {
 	}
 
 	code, out, errs := schema("check")
-	require.Equal(t, exitFailed, code, "there is no keyspace yet: %s", out)
+	require.Equal(t, daemon.ExitFailed, code, "there is no keyspace yet: %s", out)
 	require.Contains(t, out+errs, keyspace)
 
 	code, _, errs = schema("apply", "--replication", "elsewhere=1")
-	require.Equal(t, exitUsage, code)
+	require.Equal(t, daemon.ExitUsage, code)
 	require.Contains(t, errs, "dc1", "it says which data centres there are")
 
 	for range 2 { // the second time there is nothing to do
@@ -76,7 +77,7 @@ func TestSchemaOfALiveCluster(t *testing.T) {
 		Problems []struct{ Where, What string }
 	}
 	require.NoError(t, json.Unmarshal([]byte(out), &found), out)
-	require.Equal(t, exitFailed, code, "one copy is refused: %s", out)
+	require.Equal(t, daemon.ExitFailed, code, "one copy is refused: %s", out)
 	for _, p := range found.Problems {
 		t.Log(p.Where, p.What)
 	}

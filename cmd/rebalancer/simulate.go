@@ -91,7 +91,7 @@ func (c *simulateCmd) Run(ctx context.Context, std stdio) error {
 		err = r.Print(std.out)
 	}
 	if err == nil && c.Check && len(r.Missed) > 0 {
-		err = daemon.Exit(exitFailed, fmt.Errorf("%d targets were missed", len(r.Missed)))
+		err = daemon.Exit(daemon.ExitFailed, fmt.Errorf("%d targets were missed", len(r.Missed)))
 	}
 	return err
 }
@@ -202,7 +202,7 @@ func (c *simulateCmd) judge(ctx context.Context, std stdio, all []*policysim.Sce
 		}
 	}
 	if err == nil && c.Check && missed > 0 {
-		err = daemon.Exit(exitFailed, fmt.Errorf("%d of %d scenarios missed a target", missed, len(verdicts)))
+		err = daemon.Exit(daemon.ExitFailed, fmt.Errorf("%d of %d scenarios missed a target", missed, len(verdicts)))
 	}
 	return err
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policysim"
 )
 
@@ -32,7 +33,7 @@ func TestSimulate(t *testing.T) {
 	require.Contains(t, table, "mine: 0.02 days in ")
 	require.Contains(t, table, "MISSED: ")
 	code, _, errs = simulate(file, "--check")
-	require.Equal(t, exitFailed, code)
+	require.Equal(t, daemon.ExitFailed, code)
 	require.Contains(t, errs, "1 targets were missed")
 	code, text, _ := simulate(file, "--format", "json")
 	require.Zero(t, code)
@@ -45,15 +46,15 @@ func TestSimulate(t *testing.T) {
 	require.NotEqual(t, text, other)
 
 	code, _, errs = simulate("nothing-like-it")
-	require.Equal(t, exitUsage, code)
+	require.Equal(t, daemon.ExitUsage, code)
 	require.Contains(t, errs, "months")
 	for _, args := range [][]string{{}, {file, "--all"}, {"--list", "--all"}, {file, "--seeds", "-1"}} {
 		code, _, _ = simulate(args...)
-		require.Equal(t, exitUsage, code, args)
+		require.Equal(t, daemon.ExitUsage, code, args)
 	}
 	require.NoError(t, os.WriteFile(file, []byte("days: 1\nnonsense: 2\n"), 0o600))
 	code, _, errs = simulate(file)
-	require.Equal(t, exitUsage, code)
+	require.Equal(t, daemon.ExitUsage, code)
 	require.Contains(t, errs, "nonsense")
 	code, text, _ = simulate("--list")
 	require.Zero(t, code)
@@ -75,7 +76,7 @@ func TestSimulateSeveralSeeds(t *testing.T) {
 	require.Contains(t, table, " | MISSED |")
 	require.Contains(t, errs, "1 of 1: mine, 0.0 days")
 	code, text, errs := simulate(file, "--seeds", "2", "--format", "json", "--check")
-	require.Equal(t, exitFailed, code)
+	require.Equal(t, daemon.ExitFailed, code)
 	require.Contains(t, errs, "1 of 1 scenarios missed a target")
 	var v []policysim.Verdict
 	require.NoError(t, json.Unmarshal([]byte(text), &v))

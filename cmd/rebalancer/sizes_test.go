@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
@@ -104,10 +105,10 @@ func TestCommandsThatLookAtSizes(t *testing.T) {
 		require.Contains(t, fromFile, "980 rows; max_rows 1,000")
 		require.Equal(t, fromFile, ok("plan", "b", "--planner", "exact", "--objective", "rows", exact))
 	}
-	refused(exitRefused, "no bucket", "status", "nope")
-	refused(exitRefused, "no bucket", "layout", "export", "nope")
-	refused(exitRefused, "no bucket", "recount", "nope")
-	refused(exitUsage, "not both", "plan", "b", "--layout", "x")
-	refused(exitUsage, "name a bucket", "plan")
+	refused(daemon.ExitRefused, "no bucket", "status", "nope")
+	refused(daemon.ExitRefused, "no bucket", "layout", "export", "nope")
+	refused(daemon.ExitRefused, "no bucket", "recount", "nope")
+	refused(daemon.ExitUsage, "not both", "plan", "b", "--layout", "x")
+	refused(daemon.ExitUsage, "name a bucket", "plan")
 	require.Equal(t, before, epoch(), "nothing was touched")
 }

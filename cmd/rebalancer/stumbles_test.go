@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 )
 
 // says runs the program, which must end with a code, and with a text that has each part.
@@ -26,12 +28,12 @@ func TestWrongAddressesAndValues(t *testing.T) {
 	sealed := httptest.NewTLSServer(http.NotFoundHandler())
 	defer sealed.Close()
 	host := strings.TrimPrefix(sealed.URL, "https://")
-	says(t, exitFailed, "status --admin http://"+host, "speaks TLS", "--admin https://"+host)
-	says(t, exitFailed, "status --admin "+sealed.URL, "--admin-ca-file")
-	says(t, exitFailed, "status --admin http://127.0.0.1:1", "connection refused", "`listd serve`")
-	says(t, exitUsage, "run --log-level loud", "--log-level", "debug, info, warn or error")
-	says(t, exitUsage, "map history b --limit -1", "--limit is at least 1, not -1")
-	says(t, exitUsage, "status --cassandra 127.0.0.1:1 --local-dc dc1 --move-rate -5", "--move-rate", "not -5")
+	says(t, daemon.ExitFailed, "status --admin http://"+host, "speaks TLS", "--admin https://"+host)
+	says(t, daemon.ExitFailed, "status --admin "+sealed.URL, "--admin-ca-file")
+	says(t, daemon.ExitFailed, "status --admin http://127.0.0.1:1", "connection refused", "`listd serve`")
+	says(t, daemon.ExitUsage, "run --log-level loud", "--log-level", "debug, info, warn or error")
+	says(t, daemon.ExitUsage, "map history b --limit -1", "--limit is at least 1, not -1")
+	says(t, daemon.ExitUsage, "status --cassandra 127.0.0.1:1 --local-dc dc1 --move-rate -5", "--move-rate", "not -5")
 }
 
 // Exit codes mean the same in all commands: 3, what is to be worked on can't be used.
@@ -44,7 +46,7 @@ func TestExitCodesAreTheSameInAllCommands(t *testing.T) {
 	} {
 		says(t, 3, command)
 	}
-	says(t, exitUsage, "verify --admin nonsense")
+	says(t, daemon.ExitUsage, "verify --admin nonsense")
 }
 
 // rebalancer takes the settings file of listd, and the environment.
@@ -52,26 +54,26 @@ func TestSettings(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "evenkeel.yaml")
 	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
 	write("log-level: warn\nserve:\n  listen: 127.0.0.1:0\nmap:\n  history:\n    limit: -3\n")
-	says(t, exitUsage, "--config "+file+" map history b", "not -3")
+	says(t, daemon.ExitUsage, "--config "+file+" map history b", "not -3")
 	t.Setenv("EVENKEEL_LIMIT", "-4")
-	says(t, exitUsage, "--config "+file+" map history b", "not -4")
-	says(t, exitUsage, "--config "+file+" map history b --limit -5", "not -5")
+	says(t, daemon.ExitUsage, "--config "+file+" map history b", "not -4")
+	says(t, daemon.ExitUsage, "--config "+file+" map history b --limit -5", "not -5")
 	write("cassandra: 127.0.0.1:1\nlocal-dc: dc1\nmax-rows: 1\ncounter: redis://127.0.0.1:1\nload: {tsv: true}\n")
-	says(t, exitUsage, "--config "+file+" run", "--max-rows is at least 2, not 1")
+	says(t, daemon.ExitUsage, "--config "+file+" run", "--max-rows is at least 2, not 1")
 	t.Setenv("EVENKEEL_CONFIG", file)
-	says(t, exitUsage, "run", "--max-rows is at least 2, not 1")
+	says(t, daemon.ExitUsage, "run", "--max-rows is at least 2, not 1")
 	says(t, 3, "run --max-rows 100", "127.0.0.1:1")
 	write("cassandra: 127.0.0.1:1\nlocal-dc: dc1\nrun:\n  counter: redis://:secret@127.0.0.1:1\n")
 	require.NoError(t, os.Chmod(file, 0o644))
 	says(t, 3, "run", "can be read by everybody", file)
 	write("max-rows: 50000\n")
-	says(t, exitUsage, "presplit b --count 2", "--count needs --like") // its own --max-rows is another thing
+	says(t, daemon.ExitUsage, "presplit b --count 2", "--count needs --like") // its own --max-rows is another thing
 	for text, want := range map[string]string{
 		"run: [1": "not YAML", "run:\n  max-row: 1\n": "run-max-row", "run:\n  max-rows: many\n": "many",
 		"apply:\n  yes: true\n": "apply-yes", "verify: {adopt-all: true}\n": "verify-adopt-all",
 	} {
 		write(text)
-		says(t, exitUsage, "run", want, file)
+		says(t, daemon.ExitUsage, "run", want, file)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/heat"
@@ -63,7 +64,7 @@ func TestTop(t *testing.T) {
 	require.EqualValues(t, 500, look.Buckets[0].Rows)
 
 	code, _, errs := s.ran("", "top", "--every", "10ms")
-	require.Equal(t, exitUsage, code)
+	require.Equal(t, daemon.ExitUsage, code)
 	require.Contains(t, errs, "--every is at least 1s")
 
 	ctx, stop := context.WithCancel(t.Context())
@@ -115,11 +116,11 @@ func TestMapShowHeat(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(s.ok("map", "show", "busy", "--heat", "--metric", "rows", "--json")), &p))
 	require.Len(t, p.Metrics, 1)
 	code, _, errs := s.ran("", "map", "show", "busy", "--heat", "--last", "1000h")
-	require.Equal(t, exitRefused, code)
+	require.Equal(t, daemon.ExitRefused, code)
 	require.Contains(t, errs, "7 days")
 	code, _, _ = s.ran("", "map", "show", "busy", "--heat", "--epoch", "1")
-	require.Equal(t, exitUsage, code)
+	require.Equal(t, daemon.ExitUsage, code)
 	code, _, errs = serveMoves(t).ran("", "map", "show", "b", "--heat")
-	require.Equal(t, exitRefused, code)
+	require.Equal(t, daemon.ExitRefused, code)
 	require.Contains(t, errs, "nobody looks after sizes here")
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
+	"github.com/evenkeel/evenkeel/rebalance/assembly"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
@@ -128,11 +129,11 @@ func (v *verifyCmd) Run(ctx context.Context, std stdio) error {
 		if err = refusal(err); errors.As(err, &exit) {
 			return err
 		}
-		return daemon.Exit(exitUnusable, err)
+		return daemon.Exit(daemon.ExitUnusable, err)
 	case err != nil:
-		return daemon.Exit(exitFailed, fmt.Errorf("there are problems, and the check did not come to its end: %w", err))
+		return daemon.Exit(daemon.ExitFailed, fmt.Errorf("there are problems, and the check did not end: %w", err))
 	case sum.Problems > 0:
-		return daemon.Exit(exitFailed, fmt.Errorf("%d problems", sum.Problems))
+		return daemon.Exit(daemon.ExitFailed, fmt.Errorf("%d problems", sum.Problems))
 	case sum.Unchecked > 0:
 		return refused("%d things could not be checked", sum.Unchecked)
 	}
@@ -155,26 +156,26 @@ func (v *verifyCmd) remote(ctx context.Context, std stdio, out *findings) (sum r
 
 // here checks in this process.
 func (v *verifyCmd) here(ctx context.Context, std stdio, out *findings) (sum repair.Summary, err error) {
-	s, c, err := openStore(ctx, v.Data, &v.Flags, v.Lease)
+	db, err := openStore(ctx, v.Data, &v.Flags, v.Lease)
 	if err != nil {
 		return sum, err
 	}
+	defer func() { err = errors.Join(err, db.Close()) }()
 	o := v.options()
 	o.Report = out.finding
 	work := func(ctx context.Context) error {
-		check := repair.New(s, c, o)
+		check := repair.New(db.Store, db.Client, o)
 		stop := v.showProgress(std.err, check.Progress)
 		defer stop()
 		sum, err = check.Run(ctx, v.Bucket)
 		return err
 	}
 	if o.Adopt != repair.AdoptNone && v.Data == "" {
-		err = v.alone(ctx, s, work)
+		err = v.alone(ctx, db.Store, work)
 	} else {
 		err = work(ctx)
 	}
-	c.Maps().Close()
-	return sum, errors.Join(err, s.Close())
+	return sum, err
 }
 
 // alone runs work as the leader, so that no other process moves ranges meanwhile.
@@ -186,55 +187,49 @@ func (v *verifyCmd) alone(ctx context.Context, regs store.Registers, work func(c
 	return err
 }
 
-// openStore opens the store to check: a data directory, or with "" a keyspace.
+// openStore opens the store to check: a data directory, or with "" a keyspace. Nothing is counted.
 func openStore(
 	ctx context.Context, data string, f *cassandraflags.Flags, lease time.Duration,
-) (store.Store, *listing.Client, error) {
+) (*assembly.DB, error) {
 	if data != "" {
 		// A check must not create it.
 		if _, err := os.Stat(filepath.Join(data, pebblestore.FormatFile)); err != nil {
-			return nil, nil, fmt.Errorf("--data: %s is not a data directory of listd: %w", data, err)
+			return nil, fmt.Errorf("--data: %s is not a data directory of listd: %w", data, err)
 		}
 		secrecy.Umask()
 		// listd collects tombstones, by its own flag.
 		const never = 100 * 365 * 24 * time.Hour
 		s, err := pebblestore.Open(data, pebblestore.Options{TombstoneGrace: never})
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		c, err := listing.NewEmbedded(s, listing.Options{})
-		if err != nil {
-			return nil, nil, errors.Join(err, s.Close())
-		}
-		return s, c, nil
+		return assembly.Open(ctx, s, assembly.Options{})
 	}
 	o, err := f.Options(nil)
 	if err != nil {
-		return nil, nil, usageError("%w", err)
+		return nil, usageError("%w", err)
 	}
 	opening, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	s, err := cassandrastore.Open(opening, o)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
+	db := &assembly.DB{Store: s}
 	clocks, err := countClocks(opening, s)
 	if err == nil && clocks == 0 {
 		err = errors.New("the keyspace has no map clocks: no server was ever started on it, or they are lost")
 	}
-	if err != nil {
-		return nil, nil, errors.Join(err, s.Close())
+	if err == nil {
+		var m *mapclient.Client
+		if m, err = mapclient.NewNetwork(s, mapclient.Options{Lease: lease, Clocks: clocks}); err == nil {
+			db.Client, err = listing.New(s, m, listing.Options{})
+		}
 	}
-	m, err := mapclient.NewNetwork(s, mapclient.Options{Lease: lease, Clocks: clocks})
 	if err != nil {
-		return nil, nil, errors.Join(err, s.Close())
+		return nil, errors.Join(err, db.Close())
 	}
-	c, err := listing.New(s, m, listing.Options{})
-	if err != nil {
-		m.Close()
-		return nil, nil, errors.Join(err, s.Close())
-	}
-	return s, c, nil
+	return db, nil
 }
 
 // findings prints what a check finds.

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/listing"
@@ -97,7 +98,7 @@ func TestVerifyADataDirectory(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	code, _, errs := ran(t, 0, "", "verify", "--data", dir)
-	require.Equal(t, exitUnusable, code)
+	require.Equal(t, daemon.ExitUnusable, code)
 	require.Contains(t, errs, "not a data directory")
 	require.NoDirExists(t, dir)
 	for _, bad := range [][]string{
@@ -108,7 +109,7 @@ func TestVerifyADataDirectory(t *testing.T) {
 		{"--data", dir, "--repair", "--discard", "nothing"},
 	} {
 		code, _, errs := ran(t, 0, "", append([]string{"verify"}, bad...)...)
-		require.Equal(t, exitUsage, code, "%q: %s", bad, errs)
+		require.Equal(t, daemon.ExitUsage, code, "%q: %s", bad, errs)
 	}
 
 	with := func(what string, f func()) {
@@ -124,7 +125,7 @@ func TestVerifyADataDirectory(t *testing.T) {
 	}
 	with("whole", func() {
 		code, _, errs := ran(t, 0, "", "verify", "--data", dir)
-		require.Equal(t, exitUnusable, code, "somebody has it open")
+		require.Equal(t, daemon.ExitUnusable, code, "somebody has it open")
 		require.Contains(t, errs, "unavailable")
 	})
 	code, out, errs := ran(t, 0, "", "verify", "--data", dir)
@@ -154,7 +155,7 @@ func verifies(t *testing.T, args []string, damage func(what string)) {
 	}
 	for _, scope := range [][]string{args, one} {
 		code, found, summary := verified(t, scope...)
-		require.Equal(t, exitFailed, code)
+		require.Equal(t, daemon.ExitFailed, code)
 		require.ElementsMatch(t, []string{"left markers", "orphan partition"}, kinds(found))
 		require.EqualValues(t, 2, summary["problems"])
 	}
@@ -168,7 +169,7 @@ func verifies(t *testing.T, args []string, damage func(what string)) {
 
 	damage("elsewhere")
 	code, found, _ = verified(t, append(args, "--repair")...)
-	require.Equal(t, exitFailed, code, "a repair does not remove what is nowhere else")
+	require.Equal(t, daemon.ExitFailed, code, "a repair does not remove what is nowhere else")
 	require.Equal(t, []string{"orphan partition"}, kinds(found))
 	require.EqualValues(t, 1, found[0]["missing"])
 	require.Contains(t, found[0]["todo"], "--adopt")
@@ -187,7 +188,7 @@ func verifies(t *testing.T, args []string, damage func(what string)) {
 
 	damage("moved")
 	code, found, _ = verified(t, append(args, "--repair")...)
-	require.Equal(t, exitFailed, code)
+	require.Equal(t, daemon.ExitFailed, code)
 	require.Equal(t, []string{"orphan partition"}, kinds(found))
 	require.EqualValues(t, found[0]["count"], found[0]["missing"])
 	require.GreaterOrEqual(t, found[0]["missing"], 41.0)
@@ -200,11 +201,11 @@ func verifies(t *testing.T, args []string, damage func(what string)) {
 
 	damage("lasting")
 	code, found, _ = verified(t, append(args, "--repair")...)
-	require.Equal(t, exitFailed, code)
+	require.Equal(t, daemon.ExitFailed, code)
 	require.Equal(t, []string{"misplaced rows"}, kinds(found))
 	require.NotEmpty(t, found[0]["todo"])
 	code, _, errs := ran(t, 0, "", append([]string{"verify", "nothing"}, args...)...)
-	require.Equal(t, exitRefused, code)
+	require.Equal(t, daemon.ExitRefused, code)
 	require.Contains(t, errs, "there is no such bucket")
 }
 

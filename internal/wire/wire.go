@@ -29,19 +29,13 @@ type Decoder struct {
 func (d *Decoder) fail() { d.Bad, d.Rest = true, nil }
 
 // Uint reads an unsigned varint.
-func (d *Decoder) Uint() uint64 {
-	v, n := binary.Uvarint(d.Rest)
-	if n <= 0 {
-		d.fail()
-		return 0
-	}
-	d.Rest = d.Rest[n:]
-	return v
-}
+func (d *Decoder) Uint() uint64 { return number(d, binary.Uvarint) }
 
 // Int reads a signed varint.
-func (d *Decoder) Int() int64 {
-	v, n := binary.Varint(d.Rest)
+func (d *Decoder) Int() int64 { return number(d, binary.Varint) }
+
+func number[T uint64 | int64](d *Decoder, read func([]byte) (T, int)) T {
+	v, n := read(d.Rest)
 	if n <= 0 {
 		d.fail()
 		return 0

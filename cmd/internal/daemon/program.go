@@ -20,12 +20,12 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/version"
 )
 
-// Exit codes of all commands.
+// Exit codes of all commands. They are documented in --help.
 const (
 	ExitFailed   = 1 // the message says why
 	ExitUsage    = 2 // bad flags, configuration or arguments
-	ExitUnusable = 3 // what the command is to work on can't be used: data directory, keyspace, layout
-	ExitRefused  = 4 // it does not fit what there is, or a part of it was left out
+	ExitUnusable = 3 // what it is to work on can't be used: data directory, keyspace, layout (all problems, by path)
+	ExitRefused  = 4 // it does not fit what there is, and nothing changed; or a part was left out: bad lines
 )
 
 // ExitError is an error with an exit code.
