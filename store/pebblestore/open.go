@@ -32,9 +32,10 @@ type Options struct {
 	// CacheBytes bounds Pebble's cache of blocks. Default 128 MiB.
 	CacheBytes int64
 	// MemTableBytes is the size of the memtable, which becomes a file when it is
-	// full; twice that much memory may be in use. Default 64 MiB. It is limited to a
-	// sixteenth of the disk's reserve (but 64 KiB at least), so that the store can be
-	// opened on a full disk.
+	// full. Once some have been, three times that much memory stays in use: Pebble keeps
+	// one for reuse, and a reference to another one; while files are written it is up to
+	// five times. Default 64 MiB. It is limited to a sixteenth of the disk's reserve (but
+	// 64 KiB at least), so that the store can be opened on a full disk.
 	MemTableBytes int64
 	// OpenTables is about how many tables the store keeps open. Default 1000, at
 	// least 64. Beside them it needs some 50 file descriptors.

@@ -160,9 +160,9 @@ const (
 	maxLatency = time.Second // of an honest client's operations, at the 99th percentile
 	// maxLog is what may be logged, and maxLogRate for each second more.
 	maxLog, maxLogRate = siege.MiB, siege.MiB
-	// Afterwards there may be a little more than before: files of tables, blocks in
-	// the store's cache.
-	moreHeap, moreFiles, moreGoroutines = 128 * siege.MiB, 64, 32
+	// Afterwards there may be a little more than before: files of tables, blocks in the store's cache of 128 MiB, and
+	// three memtables of 64 MiB: what a quick machine writes in a short attack fills several.
+	moreHeap, moreFiles, moreGoroutines = (128 + 3*64) * siege.MiB, 64, 32
 	// recovery is how long a server may take to be as before.
 	recovery = 20 * time.Second
 )
