@@ -43,12 +43,25 @@ type purgedList struct {
 
 // purgeOracle knows what was done to a bucket.
 type purgeOracle struct {
-	now     atomic.Int64
-	puts    [][]purgedPut
+	now atomic.Int64
+	// puts has those of each writer; key k is of writer k % len(puts). Every third key, by loaded, has an earlier one.
+	puts    []map[int][]purgedPut
 	deletes []purgedRange
 	lists   []purgedList
 	// stayed counts keys that were put while a deletion of them was under way, and that were listed after it.
 	stayed, gone int
+}
+
+// loaded reports whether a key is there from the beginning, with the value 1.
+func loaded(k int) bool { return k%3 == 0 }
+
+// of returns the puts of a key, in their order.
+func (o *purgeOracle) of(k int) []purgedPut {
+	puts := o.puts[k%len(o.puts)][k]
+	if loaded(k) {
+		puts = append([]purgedPut{{1, 2}}, puts...)
+	}
+	return puts
 }
 
 // check finds what a listing shows that it can't, and lacks that it must have.
@@ -56,14 +69,15 @@ func (o *purgeOracle) check(l *purgedList) error {
 	for k := l.from; k < l.to; k++ {
 		shown, seen := l.seen[k]
 		known := false
-		for i, put := range o.puts[k] {
+		puts := o.of(k)
+		for i, put := range puts {
 			replaced := false // by a put that ended before the listing
-			for _, later := range o.puts[k][i+1:] {
+			for _, later := range puts[i+1:] {
 				replaced = replaced || later.end < l.begin
 			}
 			begun := replaced // something began that may hide the put
 			hidden := replaced
-			for _, later := range o.puts[k][i+1:] {
+			for _, later := range puts[i+1:] {
 				begun = begun || later.begin < l.end
 			}
 			meanwhile := false
@@ -99,33 +113,46 @@ func (o *purgeOracle) check(l *purgedList) error {
 }
 
 // TestPurgesUnderWritersAndListers deletes ranges of a bucket of many ranges, with the balancer on, while others put and
-// list: listings are right throughout. EVENKEEL_PURGE_KEYS sets the keys.
+// list: listings are right throughout. EVENKEEL_PURGE_KEYS sets the keys, and makes some 1,000 ranges beforehand:
+// 300,000,000 keys are 100,000,000 rows at the beginning.
 func TestPurgesUnderWritersAndListers(t *testing.T) {
-	keys, rounds := 30_000, 12
+	const writers, listers = 3, 2
+	keys, rounds, maxRows := 30_000, 12, 1000
+	key := func(k int) []byte { return fmt.Appendf(nil, "k/%09d", k) }
+	var cuts [][]byte
 	if text := os.Getenv("EVENKEEL_PURGE_KEYS"); text != "" {
 		var err error
 		keys, err = strconv.Atoi(text)
 		require.NoError(t, err)
-		rounds = 100
+		rounds, maxRows = 100, max(maxRows, keys/2500)
+		for k := keys / 1000; k < keys; k += keys / 1000 {
+			cuts = append(cuts, key(k))
+		}
 	}
-	const maxRows, writers, listers = 1000, 3, 2
 	number := seed.Number(t)
-	db, err := evenkeel.Open(t.TempDir(), evenkeel.Options{MaxRows: maxRows})
+	db, err := evenkeel.Open(t.TempDir(), evenkeel.Options{MaxRows: int64(maxRows)})
 	require.NoError(t, err)
 	defer db.Close()
 	ctx := t.Context()
-	require.NoError(t, db.CreateBucket(ctx, "b"))
+	require.NoError(t, db.CreateBucket(ctx, "b", cuts...))
 	b := db.Bucket("b")
-	o := &purgeOracle{puts: make([][]purgedPut, keys)}
-	key := func(k int) []byte { return fmt.Appendf(nil, "k/%09d", k) }
+	o := &purgeOracle{puts: make([]map[int][]purgedPut, writers)}
+	for w := range o.puts {
+		o.puts[w] = map[int][]purgedPut{}
+	}
 	r := rand.New(rand.NewPCG(number, 200))
-	var load []listing.Entry
-	for _, k := range r.Perm(keys)[:keys/3] { // not in order: cuts ahead of appends move nothing
-		o.puts[k] = []purgedPut{{1, 2}}
-		load = append(load, listing.Entry{Key: key(k), Value: []byte("1")})
+	const batch = 10_000
+	for _, first := range r.Perm((keys + batch - 1) / batch) { // not in order: cuts ahead of appends move nothing
+		var load []listing.Entry
+		for k := first * batch; k < min(keys, (first+1)*batch); k++ {
+			if loaded(k) {
+				load = append(load, listing.Entry{Key: key(k), Value: []byte("1")})
+			}
+		}
+		r.Shuffle(len(load), func(i, j int) { load[i], load[j] = load[j], load[i] })
+		require.NoError(t, b.PutBatch(ctx, load))
 	}
 	o.now.Store(2)
-	require.NoError(t, b.PutBatch(ctx, load))
 	ranges := func() (n int) {
 		id, err := db.BucketID(ctx, "b")
 		require.NoError(t, err)
@@ -150,7 +177,7 @@ func TestPurgesUnderWritersAndListers(t *testing.T) {
 				if b.Put(ctx, key(k), strconv.AppendInt(nil, put.begin, 10)) == nil {
 					put.end = o.now.Add(1)
 				}
-				o.puts[k] = append(o.puts[k], put)
+				o.puts[w][k] = append(o.puts[w][k], put)
 			}
 		})
 	}
@@ -185,7 +212,7 @@ func TestPurgesUnderWritersAndListers(t *testing.T) {
 			}
 		})
 	}
-	first := ranges()
+	first, begun, deleted := ranges(), time.Now(), 0
 	for range rounds {
 		from := r.IntN(keys)
 		d := purgedRange{from: from, to: min(keys, from+1+r.IntN(keys/6))}
@@ -198,15 +225,17 @@ func TestPurgesUnderWritersAndListers(t *testing.T) {
 				t.Log(err)
 			}
 		}
+		deleted += d.to - d.from
 	}
+	took := time.Since(begun)
 	stop()
 	work.Wait()
 	list(0, keys)
 	for i := range o.lists {
 		require.NoError(t, o.check(&o.lists[i]))
 	}
-	t.Logf("%d deletions, %d listings, %d ranges, then %d, %d keys gone, %d put meanwhile stayed", len(o.deletes),
-		len(o.lists), first, ranges(), o.gone, o.stayed)
+	t.Logf("%d deletions of %d keys in %v, %d listings, %d ranges, then %d, %d keys gone, %d put meanwhile stayed",
+		len(o.deletes), deleted, took.Round(time.Millisecond), len(o.lists), first, ranges(), o.gone, o.stayed)
 	require.Positive(t, o.gone)
 	require.NoError(t, b.DeletePrefix(ctx, nil))
 	require.NoError(t, db.DeleteBucket(ctx, "b"))
