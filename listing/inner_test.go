@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
@@ -298,11 +297,8 @@ func TestRangesThatAreNotFound(t *testing.T) {
 	s, c := overNodes(t, Options{RowsPerRead: 8, ReadAhead: 8, ReadAheadAfter: 2}, cuts...)
 	b := c.Bucket("b")
 	require.NoError(t, b.PutBatch(t.Context(), entries))
-	failed, most, step := 0, int64(0), int64(1)
-	if race.Enabled { // 30 times slower; make test also runs all without it
-		step = 2
-	}
-	for nth := int64(0); nth <= most; nth += step {
+	failed, most := 0, int64(0)
+	for nth := int64(0); nth <= most; nth++ {
 		s.reads.Store(0)
 		s.fails.Store(nth)
 		page, err := b.List(t.Context(), Query{Delimiter: []byte("/"), Limit: 54})
