@@ -1,0 +1,245 @@
+// Package purgetest holds deletions of ranges to an oracle.
+package purgetest
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel"
+	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
+	"github.com/evenkeel/evenkeel/internal/test/seed"
+	"github.com/evenkeel/evenkeel/listing"
+)
+
+// purgeTime counts the begins and ends of calls; never is the end of a call of unknown outcome.
+type purgeTime = int64
+
+const never = math.MaxInt64
+
+// A purgedPut is a put of one of the keys, each of which has one writer.
+type purgedPut struct{ begin, end purgeTime }
+
+// A purgedRange is a deletion of keys from <= key < to; done: it has succeeded.
+type purgedRange struct {
+	from, to   int
+	begin, end purgeTime
+	done       bool
+}
+
+// A purgedList is a listing of keys from <= key < to, with the begin of the put that each value names.
+type purgedList struct {
+	from, to   int
+	begin, end purgeTime
+	seen       map[int]purgeTime
+}
+
+// purgeOracle knows what was done to a bucket.
+type purgeOracle struct {
+	now atomic.Int64
+	// puts has those of each writer; key k is of writer k % len(puts). Every third key, by loaded, has an earlier one.
+	puts    []map[int][]purgedPut
+	deletes []purgedRange
+	lists   []purgedList
+	// stayed counts keys that were put while a deletion of them was under way, and that were listed after it.
+	stayed, gone int
+}
+
+// loaded reports whether a key is there from the beginning, with the value 1.
+func loaded(k int) bool { return k%3 == 0 }
+
+// of returns the puts of a key, in their order.
+func (o *purgeOracle) of(k int) []purgedPut {
+	puts := o.puts[k%len(o.puts)][k]
+	if loaded(k) {
+		puts = append([]purgedPut{{1, 2}}, puts...)
+	}
+	return puts
+}
+
+// check finds what a listing shows that it can't, and lacks that it must have.
+func (o *purgeOracle) check(l *purgedList) error {
+	for k := l.from; k < l.to; k++ {
+		shown, seen := l.seen[k]
+		known := false
+		puts := o.of(k)
+		for i, put := range puts {
+			replaced := false // by a put that ended before the listing
+			for _, later := range puts[i+1:] {
+				replaced = replaced || later.end < l.begin
+			}
+			begun := replaced // something began that may hide the put
+			hidden := replaced
+			for _, later := range puts[i+1:] {
+				begun = begun || later.begin < l.end
+			}
+			meanwhile := false
+			for _, d := range o.deletes {
+				if k < d.from || k >= d.to || d.begin > l.end || d.end < put.begin {
+					continue
+				}
+				begun = true
+				hidden = hidden || d.done && d.begin > put.end && d.end < l.begin
+				meanwhile = meanwhile || d.done && d.begin < put.begin && d.end < l.begin
+			}
+			if seen && put.begin == shown {
+				known = true
+				if hidden {
+					return fmt.Errorf("key %d is shown, but was deleted or replaced: %v, listed in %d to %d", k, put, l.begin, l.end)
+				}
+				if meanwhile {
+					o.stayed++
+				}
+			}
+			if put.end < l.begin && !begun && shown != put.begin {
+				return fmt.Errorf("key %d is not shown, but was put: %v, listed in %d to %d", k, put, l.begin, l.end)
+			}
+			if hidden && !seen {
+				o.gone++
+			}
+		}
+		if seen && !known {
+			return fmt.Errorf("key %d is shown with a value that nobody has put: %d", k, shown)
+		}
+	}
+	return nil
+}
+
+// MaxRows is the size of ranges for a database with so many keys; where EVENKEEL_PURGE_KEYS sets them, Run begins with
+// some 1,000 ranges.
+func MaxRows(keys int) int64 { return max(1000, int64(keys/2500)) }
+
+// Keys returns EVENKEEL_PURGE_KEYS, or 30,000: a third of them are rows at the beginning.
+func Keys(t *testing.T) int { return harness.Setting(t, "EVENKEEL_PURGE_KEYS", preset) }
+
+const preset = 30_000
+
+// Run deletes ranges of a bucket of many ranges, with the balancer on, while others put and list: listings are right
+// throughout. It is for databases that keep ranges of MaxRows(keys) rows.
+func Run(t *testing.T, db *evenkeel.DB, keys int) {
+	const writers, listers = 3, 2
+	rounds := 12
+	key := func(k int) []byte { return fmt.Appendf(nil, "k/%09d", k) }
+	var cuts [][]byte
+	if keys != preset {
+		rounds = 100
+		for k := keys / 1000; k < keys; k += keys / 1000 {
+			cuts = append(cuts, key(k))
+		}
+	}
+	number := seed.Number(t)
+	ctx := t.Context()
+	require.NoError(t, db.CreateBucket(ctx, "b", cuts...))
+	b := db.Bucket("b")
+	o := &purgeOracle{puts: make([]map[int][]purgedPut, writers)}
+	for w := range o.puts {
+		o.puts[w] = map[int][]purgedPut{}
+	}
+	r := rand.New(rand.NewPCG(number, 200))
+	const batch = 10_000
+	for _, first := range r.Perm((keys + batch - 1) / batch) { // not in order: cuts ahead of appends move nothing
+		var load []listing.Entry
+		for k := first * batch; k < min(keys, (first+1)*batch); k++ {
+			if loaded(k) {
+				load = append(load, listing.Entry{Key: key(k), Value: []byte("1")})
+			}
+		}
+		r.Shuffle(len(load), func(i, j int) { load[i], load[j] = load[j], load[i] })
+		require.NoError(t, b.PutBatch(ctx, load))
+	}
+	o.now.Store(2)
+	ranges := func() (n int) {
+		id, err := db.BucketID(ctx, "b")
+		require.NoError(t, err)
+		root, err := db.Maps().Load(ctx, id)
+		require.NoError(t, err)
+		for _, err := range db.Maps().Ranges(ctx, root, nil) {
+			require.NoError(t, err)
+			n++
+		}
+		return n
+	}
+	require.Eventually(t, func() bool { return ranges() > 3 }, time.Minute, time.Millisecond, "nothing is split")
+	working, stop := context.WithCancel(ctx)
+	defer stop()
+	var work sync.WaitGroup
+	for w := range writers {
+		work.Go(func() {
+			r := rand.New(rand.NewPCG(number, uint64(w)))
+			for working.Err() == nil {
+				k := r.IntN(keys/writers)*writers + w
+				put := purgedPut{begin: o.now.Add(1), end: never}
+				if b.Put(ctx, key(k), strconv.AppendInt(nil, put.begin, 10)) == nil {
+					put.end = o.now.Add(1)
+				}
+				o.puts[w][k] = append(o.puts[w][k], put)
+			}
+		})
+	}
+	var mu sync.Mutex
+	list := func(from, to int) {
+		l := purgedList{from: from, to: to, begin: o.now.Add(1), seen: map[int]purgeTime{}}
+		last := -1
+		for item, err := range b.All(ctx, listing.Query{From: key(from), To: key(to)}) {
+			if err != nil {
+				t.Errorf("a listing: %v", err)
+				return
+			}
+			k, e1 := strconv.Atoi(string(item.Key[2:]))
+			v, e2 := strconv.ParseInt(string(item.Value), 10, 64)
+			if e1 != nil || e2 != nil || k <= last {
+				t.Errorf("%q = %q after %d", item.Key, item.Value, last)
+			}
+			last, l.seen[k] = k, v
+		}
+		l.end = o.now.Add(1)
+		mu.Lock()
+		defer mu.Unlock()
+		o.lists = append(o.lists, l)
+	}
+	for i := range listers {
+		work.Go(func() {
+			r := rand.New(rand.NewPCG(number, uint64(100+i)))
+			for working.Err() == nil {
+				from := r.IntN(keys)
+				list(from, min(keys, from+1+r.IntN(3000)))
+				time.Sleep(10 * time.Millisecond)
+			}
+		})
+	}
+	first, begun, deleted := ranges(), time.Now(), 0
+	for range rounds {
+		from := r.IntN(keys)
+		d := purgedRange{from: from, to: min(keys, from+1+r.IntN(keys/6))}
+		for !d.done {
+			d.begin = o.now.Add(1)
+			err := b.DeleteRange(ctx, key(d.from), key(d.to))
+			d.end, d.done = o.now.Add(1), err == nil
+			o.deletes = append(o.deletes, d)
+			if err != nil {
+				t.Log(err)
+			}
+		}
+		deleted += d.to - d.from
+	}
+	took := time.Since(begun)
+	stop()
+	work.Wait()
+	list(0, keys)
+	for i := range o.lists {
+		require.NoError(t, o.check(&o.lists[i]))
+	}
+	t.Logf("%d deletions of %d keys in %v, %d listings, %d ranges, then %d, %d keys gone, %d put meanwhile stayed",
+		len(o.deletes), deleted, took.Round(time.Millisecond), len(o.lists), first, ranges(), o.gone, o.stayed)
+	require.Positive(t, o.gone)
+	require.NoError(t, b.DeletePrefix(ctx, nil))
+	require.NoError(t, db.DeleteBucket(ctx, "b"))
+}
