@@ -289,26 +289,27 @@ func (t *Retention) look(ctx context.Context, info *listing.BucketInfo, r *reten
 	if d.From, d.To, some = r.Old(time.UnixMicro(int64(now.At()))); !some {
 		return false, nil
 	}
-	// Keys at both ends show whether the bucket's keys have the rule's form at all.
-	for _, reverse := range []bool{false, true} {
-		q := listing.Query{From: d.From, To: d.To, Limit: 1, KeysOnly: true, Reverse: reverse}
-		some = false
+	// Keys at both ends show whether the bucket's keys have the rule's form at all; where nothing is old, the first key
+	// behind the prefix does.
+	end := func(q listing.Query) (key []byte, err error) {
+		q.Limit, q.KeysOnly = 1, true
 		for item, err := range b.All(ctx, q) {
 			if err == nil {
 				_, err = r.TimeOf(item.Key)
 			}
-			if err != nil {
-				return false, err
-			}
-			if some = true; reverse {
-				d.Last = item.Key
-			} else {
-				d.First = item.Key
-			}
+			return item.Key, err
 		}
-		if !some {
-			return false, nil
-		}
+		return nil, nil
+	}
+	if d.First, err = end(listing.Query{From: d.From, To: d.To}); err != nil {
+		return false, err
+	}
+	if d.First == nil {
+		_, err = end(listing.Query{Prefix: r.Prefix})
+		return false, err
+	}
+	if d.Last, err = end(listing.Query{From: d.From, To: d.To, Reverse: true}); err != nil || d.Last == nil {
+		return false, err
 	}
 	return true, t.measure(ctx, info.ID, d)
 }

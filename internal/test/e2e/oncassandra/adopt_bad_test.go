@@ -159,6 +159,10 @@ func TestAdoptFromANodeThatGoesAway(t *testing.T) {
 		require.NotContains(t, out, "4,000 rows read", "it went on where it was")
 		return code == 0
 	})
+	harness.Eventually(t, "this process is connected again", func() bool {
+		_, err := e.client.Bucket("adopted").List(t.Context(), listing.Query{Limit: 1})
+		return err == nil
+	})
 	requireEqual(t, e.want, e.rows(t))
 	require.Contains(t, e.Run("rebalancer", "adopt", "status", checkpoint), "copied: 4,000 of about 4,000 rows")
 }
