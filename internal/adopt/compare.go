@@ -2,6 +2,7 @@ package adopt
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -31,8 +32,10 @@ func (a *Adoption) Compare(ctx context.Context, mend bool) error {
 type suspect struct {
 	key  []byte
 	part int // of the source that has it; -1: none has
-	// rows were read from the source before.
-	rows int64
+	// rows were read from the source before, up to the key before, or the span's bound: the key itself may be one that
+	// the source can't have.
+	rows   int64
+	before []byte
 }
 
 // mostSuspects is how many are looked at again at a time.
@@ -45,9 +48,9 @@ func (a *Adoption) compare(ctx context.Context, s Span, mend bool) error {
 		found = found[:0]
 		return err
 	}
-	rows := int64(0)
+	rows, before := int64(0), s.From
 	suspects := func(key []byte, part int) error {
-		if found = append(found, suspect{bytes.Clone(key), part, rows}); len(found) < mostSuspects {
+		if found = append(found, suspect{bytes.Clone(key), part, rows, before}); len(found) < mostSuspects {
 			return nil
 		}
 		return settle()
@@ -85,6 +88,7 @@ func (a *Adoption) compare(ctx context.Context, s Span, mend bool) error {
 			return failed
 		}
 		if order <= 0 {
+			before = row.Key
 			row, err, isRow = nextRow()
 			rows++
 		}
@@ -372,11 +376,13 @@ func (a *Adoption) readThere(ctx context.Context, found []suspect, out []both) e
 		}
 	}
 	nowhere := map[string]int{}
-	var between int64
-	for i, s := range found {
-		if s.part < 0 {
+	var first, last *suspect
+	between := int64(0)
+	for i := range found {
+		if s := &found[i]; s.part < 0 {
 			nowhere[string(s.key)] = i
-			between = s.rows - found[0].rows
+			first, last = cmp.Or(first, s), s
+			between = s.rows - first.rows
 		}
 	}
 	parts := a.o.Source.Parts()
@@ -399,7 +405,7 @@ func (a *Adoption) readThere(ctx context.Context, found []suspect, out []both) e
 		for part := range parts {
 			limit := min(max(int(between)*5/4/parts, 16), pageRows)
 			g.Go(func() error {
-				return a.sweep(ctx, part, limit, found[0].key, found[len(found)-1].key, func(row Row) {
+				return a.sweep(ctx, part, limit, first.before, last.key, func(row Row) {
 					if i, found := nowhere[string(row.Key)]; found {
 						merge(i, row)
 					}
@@ -413,7 +419,7 @@ func (a *Adoption) readThere(ctx context.Context, found []suspect, out []both) e
 // rowsPerGet is about how many rows a page reads in the time of a get.
 const rowsPerGet = 20
 
-// sweep reads the rows of a part between two keys, both included.
+// sweep reads the rows of a part from first, nil or the key of a row, to last.
 func (a *Adoption) sweep(ctx context.Context, part, limit int, first, last []byte, each func(Row)) error {
 	for s := (Span{From: first}); ; s.After = true {
 		page, err := a.o.Source.Page(ctx, part, s, limit, true)
