@@ -127,12 +127,16 @@ type stream struct {
 // late. What was acknowledged is seen, or something newer; streams end well. Audits find
 // no lost body, ever. In the end only bodies of versions that are seen are left.
 func TestCleanersDestroyNothingThatIsSeen(t *testing.T) {
-	tags := 0
+	const steps = 700
+	tags, seeds := 0, 0
 	seed.Each(t, 40, func(seed uint64) bool {
-		synctest.Test(t, func(t *testing.T) { tags += clean(t, seed, 700) }) // ends of uploads sleep between their tries
+		// Ends of uploads sleep between their tries.
+		synctest.Test(t, func(t *testing.T) { tags += clean(t, seed, steps) })
+		seeds++
 		return true
 	})
 	require.Positive(t, tags, "no version has tags")
+	t.Logf("%d operations, with %d seeds", seeds*steps, seeds)
 }
 
 func clean(t *testing.T, seed uint64, steps int) (seenTags int) {

@@ -352,9 +352,9 @@ func (a *author) checkAll(ctx context.Context) (blobs int) {
 // writers were told, and there is no body beside. EVENKEEL_CLEANER_OPS is for a long form.
 func TestOneProcessCleansForAll(t *testing.T) {
 	ctx := t.Context()
-	steps, most, disturbances := harness.Setting(t, "EVENKEEL_CLEANER_OPS", 200), int64(1<<20), 1
+	steps, most, disturbances, atOnce := harness.Setting(t, "EVENKEEL_CLEANER_OPS", 200), int64(1<<20), 1, 1
 	if steps >= 100_000 {
-		most, disturbances = 20<<20, 50
+		most, disturbances, atOnce = 20<<20, 50, 6
 	}
 	dir := t.TempDir()
 	bodies, err := fileblobs.Open(dir)
@@ -383,10 +383,12 @@ func TestOneProcessCleansForAll(t *testing.T) {
 			require.NoError(t, c.CreateBucket(ctx, "plain"))
 		}
 		for name, v := range map[string]objects.Versioning{"never": objects.Unversioned, "kept": objects.Versioned} {
-			authors = append(authors, &author{
-				t: t, b: o.Bucket(name, v), v: v, name: fmt.Sprint(i), r: seed.New(t), most: most,
-				want: map[string][]*written{},
-			})
+			for j := range atOnce {
+				authors = append(authors, &author{
+					t: t, b: o.Bucket(name, v), v: v, name: fmt.Sprint(i, "-", j), r: seed.New(t), most: most,
+					want: map[string][]*written{},
+				})
+			}
 		}
 	}
 	for range 3 {
@@ -397,10 +399,13 @@ func TestOneProcessCleansForAll(t *testing.T) {
 	// Every disturbance takes its time, and so do the writers: both go on until both have had their share.
 	var writers errgroup.Group
 	var disturbed atomic.Bool
+	var done atomic.Int64
+	begun := time.Now()
 	for _, a := range authors {
 		writers.Go(func() error {
 			for n := 0; n < steps/len(authors) || !disturbed.Load(); n++ {
 				a.step(ctx)
+				done.Add(1)
 			}
 			return nil
 		})
@@ -409,8 +414,10 @@ func TestOneProcessCleansForAll(t *testing.T) {
 		k.disturb(true)
 		k.disturb(false)
 	}
+	t.Logf("%d disturbances, %d operations in %v", 2*disturbances, done.Load(), time.Since(begun).Round(time.Second))
 	disturbed.Store(true)
 	require.NoError(t, writers.Wait())
+	t.Logf("%d operations in %v", done.Load(), time.Since(begun).Round(time.Second))
 	for _, p := range k.each {
 		if s := p.status.Load(); s != nil && s.Last != nil {
 			require.Zero(t, s.Last.Failed, s.Last.Error)
