@@ -342,7 +342,7 @@ func TestPausesAfterASuccess(t *testing.T) {
 		x.Add(move.Split(nil, nil, 0, key(5)))
 		began := time.Now()
 		require.NoError(t, x.Run(t.Context()))
-		require.Equal(t, 10*time.Millisecond, time.Since(began))
+		require.InDelta(t, 9*time.Millisecond, time.Since(began), float64(time.Millisecond), "5 ms less 20 % at most")
 		require.Equal(t, 6+2, m.n, "each phase is a swap")
 	})
 }

@@ -3,6 +3,7 @@ package executor
 import (
 	"context"
 	"errors"
+	"hash/fnv"
 	"slices"
 	"time"
 
@@ -96,7 +97,8 @@ func (l *loop) step(ctx context.Context) (over bool, err error) {
 				return false, store.Wrap("look at the map of bucket "+l.x.bucket.String(), err)
 			}
 			l.x.o.Observe(Event{Kind: Looked, Err: err})
-			if err := l.x.pauseAfter(ctx, l.failures, "look"); err != nil {
+			l.failures["look"]++
+			if err := pauses.Sleep(ctx, l.failures["look"]); err != nil {
 				return false, store.Wrap("look at the map of bucket "+l.x.bucket.String(), err)
 			}
 			continue
@@ -138,11 +140,11 @@ func (l *loop) start(ctx context.Context, v *move.View, e move.Effect) {
 	if t, ok := e.(move.Task); ok {
 		l.tasks[t.Batch]++
 	}
-	tries := map[string]int{key: l.failures[key]}
+	failures := l.failures[key] + 1 // if it fails
 	go func() {
 		err := l.x.do(ctx, v, e)
 		if err != nil && !final(ctx, err) && store.KindOf(err) != store.Conflict {
-			_ = l.x.pauseAfter(ctx, tries, key)
+			_ = apart(key).Sleep(ctx, failures)
 		}
 		l.results <- result{e, err}
 	}()
@@ -203,10 +205,16 @@ func final(ctx context.Context, err error) bool {
 // pauses are those after failures.
 var pauses = wait.Backoff{First: 5 * time.Millisecond, Most: 5 * time.Second}
 
-// pauseAfter counts a failure and waits before the next try.
-func (x *Executor) pauseAfter(ctx context.Context, failures map[string]int, key string) error {
-	failures[key]++
-	return pauses.Sleep(ctx, failures[key])
+// apart returns the pauses of an effect. Effects that fail at one moment are not tried again at
+// one moment. The jitter comes from the key, so that a simulation can be repeated.
+func apart(key string) *wait.Backoff {
+	p := pauses
+	p.Jitter, p.Rand = 0.2, func() float64 {
+		h := fnv.New32a()
+		_, _ = h.Write([]byte(key))
+		return float64(h.Sum32()) / (1 << 32)
+	}
+	return &p
 }
 
 func (x *Executor) look(ctx context.Context, seen *move.Seen, goals []move.Goal) (*move.View, error) {
