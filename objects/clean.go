@@ -372,7 +372,23 @@ func (c *Cleaner) do(ctx context.Context, key []byte, group []member, s tidy.Ste
 	case tidy.Expire:
 		return c.expire(ctx, key, v, still)
 	}
+	if alone, err := c.alone(ctx, key, v.id); err != nil || !alone {
+		return false, err
+	}
 	return true, c.b.rows.DeleteAt(ctx, rowKey(key, v.id), listing.Given{At: v.id.at(gone), Still: still})
+}
+
+// alone reports whether a delete marker hides nothing, and nothing that comes: no upload has a row that
+// was created before it, and then there is no other row of the object. In this order: what an upload
+// became is there before the rows of the upload are removed.
+func (c *Cleaner) alone(ctx context.Context, key []byte, id ID) (bool, error) {
+	uploads := listing.Query{Prefix: uploadGroup(key), To: uploadKey(key, UploadID(id)), Limit: 1, KeysOnly: true}
+	page, err := c.b.rows.List(ctx, uploads)
+	if err != nil || len(page.Items) > 0 {
+		return false, err
+	}
+	page, err = c.b.rows.List(ctx, listing.Query{Prefix: groupOf(key), Limit: 2, KeysOnly: true})
+	return err == nil && len(page.Items) == 1 && bytes.Equal(page.Items[0].Key, rowKey(key, id)), err
 }
 
 // expire hides a version as a delete would that came right behind it, before everything that is newer

