@@ -143,11 +143,14 @@ func (j *jumper) over(prefix []byte) bool {
 		j.first = j.n + tryAgain
 	}
 	// The prefix may lie in the memory of the row, which is not changed.
-	end := bytes.TrimRight(prefix, "\xff")
-	if len(end) == 0 {
+	end := len(prefix)
+	for end > 0 && prefix[end-1] == 0xff { // bytes.TrimRight takes other bytes that are no UTF-8 for the same
+		end--
+	}
+	if end == 0 {
 		return false
 	}
-	j.key = appendRowKey(j.key[:0], j.p, end)
+	j.key = appendRowKey(j.key[:0], j.p, prefix[:end])
 	j.key[len(j.key)-1]++
 	return j.it.SeekGE(j.key)
 }

@@ -186,6 +186,9 @@ func (s *suite) passing(t *testing.T) {
 		if i%17 == 0 {
 			key = append([]byte{0xFF}, key...) // nothing is above all that begins so
 		}
+		if i%5 == 1 {
+			key = append([]byte{0x80}, key...) // no UTF-8, and yet something is above
+		}
 		o.rows = append(o.rows, store.Row{Key: key, Value: fmt.Append(nil, i), Timestamp: 1})
 	}
 	require.NoError(t, o.apply(ctx, s.rows, []store.Partition{p}))
