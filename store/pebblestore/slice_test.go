@@ -31,8 +31,8 @@ func TestStretchesArePassedOver(t *testing.T) {
 			require.NoError(t, s.Put(t.Context(), p, store.Row{Key: []byte(key), Value: []byte{1}, Timestamp: 1}))
 		}
 	}
-	pass := func(r store.Row) []byte { return r.Key[:1] }
-	page, err := s.Slice(t.Context(), p, store.Bounds{}, store.SliceOptions{Limit: 1000, Pass: pass})
+	sift := func(_, value []byte) (pass, keep int) { return 1, len(value) }
+	page, err := s.Slice(t.Context(), p, store.Bounds{}, store.SliceOptions{Limit: 1000, Sift: sift})
 	require.NoError(t, err)
 	var got []string
 	for _, row := range page.Rows {
