@@ -725,8 +725,8 @@ func (a asking) Slice(
 ) (store.Page, error) {
 	page, err := a.seen.Slice(ctx, p, b, o)
 	for i := range page.Rows[:max(len(page.Rows)-a.leave, 0)] {
-		if o.Pass != nil {
-			o.Pass(page.Rows[i])
+		if o.Sift != nil {
+			o.Sift(page.Rows[i].Key, page.Rows[i].Value)
 		}
 	}
 	return page, err

@@ -2,6 +2,7 @@ package listing_test
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
+	"github.com/evenkeel/evenkeel/store/pebblestore"
 )
 
 func still() bool { return true }
@@ -69,8 +71,18 @@ func TestGivenTimesDecide(t *testing.T) {
 // What a listing shows by a caller's own rule: pages of any size, with many and few keys below what
 // is passed over.
 func TestListingsThatSift(t *testing.T) {
+	t.Run("in a store that leaves nothing out", func(t *testing.T) { listingsThatSift(t, memstore.New()) })
+	t.Run("in a store that leaves out what is passed over", func(t *testing.T) {
+		s, err := pebblestore.Open(t.TempDir(), pebblestore.Options{NoSync: true})
+		require.NoError(t, err)
+		defer s.Close()
+		listingsThatSift(t, s)
+	})
+}
+
+func listingsThatSift(t *testing.T, s store.Store) {
 	ctx, r := t.Context(), seed.New(t)
-	c, err := listing.NewEmbedded(memstore.New(), listing.Options{RowsPerRead: 1 + r.IntN(30)})
+	c, err := listing.NewEmbedded(s, listing.Options{RowsPerRead: 1 + r.IntN(30)})
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(ctx, "b"))
 	b := c.Bucket("b")
@@ -78,11 +90,13 @@ func TestListingsThatSift(t *testing.T) {
 	for group := range 40 {
 		for n := range []int{1, 2, 5, 300}[min(r.IntN(20), 3)] {
 			keys = append(keys, fmt.Sprintf("%02d/%03d", group, n))
-			require.NoError(t, b.Put(ctx, []byte(keys[len(keys)-1]), []byte{byte(r.IntN(4))}))
+			require.NoError(t, b.Put(ctx, []byte(keys[len(keys)-1]), []byte{byte(r.IntN(4)), 1, 2, 3}))
 		}
 	}
 	// By the value: 0 and 1 are shown, and hide the rest of the group; 2 is hidden and hides it; 3 is
-	// hidden alone; in groups that end with 7, what is shown is a common prefix.
+	// hidden alone; in groups that end with 7, what is shown is a common prefix. Some items lack the end of
+	// their value, or try to have more than all.
+	valueBytes := func(key []byte) int32 { return int32(key[len(key)-1]-'0') % 7 }
 	judge := func(e listing.Entry) (s listing.Sifted) {
 		group := e.Key[:3]
 		switch e.Value[0] {
@@ -91,7 +105,7 @@ func TestListingsThatSift(t *testing.T) {
 		case 2:
 			return listing.Sifted{Hidden: true, Pass: group}
 		}
-		return listing.Sifted{CommonPrefix: group[1] == '7', Pass: group}
+		return listing.Sifted{CommonPrefix: group[1] == '7', Pass: group, ValueBytes: valueBytes(e.Key)}
 	}
 	want := func(reverse bool) (shown []string) {
 		entries := []listing.Entry{}
@@ -125,6 +139,11 @@ func TestListingsThatSift(t *testing.T) {
 			require.LessOrEqual(t, len(page.Items), q.Limit)
 			for _, item := range page.Items {
 				got = append(got, string(item.Key))
+				n := min(cmp.Or(int(valueBytes(item.Key)), 4), 4)
+				if q.KeysOnly || item.CommonPrefix {
+					n = 0
+				}
+				require.Len(t, item.Value, n, "%+v", item)
 			}
 			if q.Token = page.Next; q.Token == "" {
 				break

@@ -3,6 +3,7 @@ package listing
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"sort"
 	"sync"
 
@@ -110,6 +111,7 @@ var rowsOfPages = sync.Pool{New: func() any { return new(rowsOfPage) }}
 type sifted struct {
 	hidden, commonPrefix bool
 	pass                 int32 // bytes of the key; -1: it passes over nothing
+	value                int32 // ValueBytes
 }
 
 var siftedOfPages = sync.Pool{New: func() any { return new([]sifted) }}
@@ -128,28 +130,35 @@ func (r *read) free() {
 	}
 }
 
-// passes sifts a row for the store (store.SliceOptions.Pass), and remembers the result.
-func (r *read) passes(q *Query, row *store.Row) []byte {
-	var what Sifted
-	if value, live, err := store.EntryValue(row.Value); err == nil && live {
-		what = q.sift(row.Key, value)
-	}
-	short := sifted{hidden: what.Hidden, commonPrefix: what.CommonPrefix, pass: -1}
-	if what.Pass != nil {
-		short.pass = int32(len(what.Pass)) //nolint:gosec // part of a key
+// sift sifts a row for the store (store.SliceOptions.Sift), and remembers the result.
+func (r *read) sift(q *Query, key, cell []byte) (pass, keep int) {
+	short, keep := sifted{pass: -1}, len(cell)
+	if value, live, err := store.EntryValue(cell); err == nil && live {
+		what := q.sift(key, value)
+		short.hidden, short.commonPrefix = what.Hidden, what.CommonPrefix
+		if what.Pass != nil {
+			short.pass = int32(len(what.Pass)) //nolint:gosec // part of a key
+		}
+		switch {
+		case what.Hidden || what.CommonPrefix:
+			keep -= len(value)
+		case what.ValueBytes > 0:
+			short.value = what.ValueBytes
+			keep -= max(len(value)-int(short.value), 0)
+		}
 	}
 	*r.sifted = append(*r.sifted, short)
-	return what.Pass
+	return int(short.pass), keep
 }
 
 // known returns what the listing shows for row i, if the store has asked about it: it asks in the
 // order of the rows.
 func (r *read) known(i int) (what Sifted, ok bool) {
-	if r.sifted == nil || i >= len(*r.sifted) || len(*r.sifted) > len(r.got.rows) {
+	if r.sifted == nil || i >= len(*r.sifted) {
 		return Sifted{}, false
 	}
 	short := (*r.sifted)[i]
-	what = Sifted{Hidden: short.hidden, CommonPrefix: short.commonPrefix}
+	what = Sifted{Hidden: short.hidden, CommonPrefix: short.commonPrefix, ValueBytes: short.value}
 	if short.pass >= 0 {
 		what.Pass = r.got.rows[i].Key[:short.pass]
 	}
@@ -244,7 +253,7 @@ func (p *pager) fetch(ctx context.Context, wave []read) error {
 		o.Into = r.into[:]
 		if p.q.jumps() && !p.q.Reverse {
 			r.sifted = siftedOfPages.Get().(*[]sifted)
-			o.Pass = func(row store.Row) []byte { return r.passes(p.q, &row) }
+			o.Sift = func(key, value []byte) (pass, keep int) { return r.sift(p.q, key, value) }
 		}
 		r.got, err = p.c.readRange(ctx, p.h, &r.rg, r.bounds, o)
 		return err
@@ -298,6 +307,10 @@ func (p *pager) consume(wave []read) error {
 // take puts the items of one read on the page and advances the near end of left.
 func (p *pager) take(r *read) error {
 	rows := r.got.rows // of which a common prefix may have passed some
+	if r.sifted != nil && len(*r.sifted) > len(rows) {
+		// Their values may be cut, so they can't be sifted again.
+		return fmt.Errorf("the store has asked about %d rows, and returned %d", len(*r.sifted), len(rows))
+	}
 	first := sort.Search(len(rows), func(i int) bool { return !p.left.passed(rows[i].Key) })
 	rows = rows[first:]
 	if cap(p.items) == 0 {
@@ -339,6 +352,9 @@ func (p *pager) take(r *read) error {
 			p.bytes += len(prefix)
 			passed = prefix
 		default:
+			if n := int(what.ValueBytes); n > 0 && n < len(value) {
+				value = value[:n:n]
+			}
 			if p.q.KeysOnly {
 				at := len(keys)
 				keys = append(keys, key...)

@@ -58,6 +58,9 @@ type Sifted struct {
 	Hidden bool
 	// CommonPrefix: Pass, as a common prefix.
 	CommonPrefix bool
+	// ValueBytes, unless 0, is how much of the value the item has: its beginning. What is left out
+	// need not be copied. (With 32 bits a Sifted fits into registers.)
+	ValueBytes int32
 	// Pass, if not nil, is what the key begins with: of all keys that do, the listing passes
 	// over the rest, and jumps where there are many. It may share the key's memory.
 	Pass []byte

@@ -252,7 +252,7 @@ func readPhase(
 		return single(p), nil
 	}
 	// What one side passes over may be all that is left when the other side has deleted the rest.
-	o.Timestamps, o.Into, o.Pass = true, nil, nil
+	o.Timestamps, o.Into, o.Sift = true, nil, nil
 	var from, to store.Page
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) { from, err = rows.Slice(gctx, src, b, o); return err })

@@ -2,17 +2,20 @@ package objects_test
 
 import (
 	"bytes"
+	"crypto/md5"
 	"fmt"
 	"io"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/objects/fileblobs"
+	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
 )
 
@@ -20,7 +23,9 @@ import (
 // machine does hits all alike: the least of many times each. All rows are in memory first, where Pebble
 // collects what is new, then in its tables. Puts are measured without syncs, then with them, as they are
 // by default. Plain pages are of a bucket with as many rows as objects, and of one with as many rows
-// as versions: the larger one is what a page of versions is compared with. Run it with -benchtime 1x.
+// as versions: the larger one is what a page of versions is compared with. What bare Pebble needs for one
+// search per object, among as many rows in tables, is the least for a page of the latest of many versions. Run it
+// with -benchtime 1x.
 func BenchmarkRatios(b *testing.B) {
 	const keys, most = 1500, 100
 	ctx, body, dir := b.Context(), bytes.Repeat([]byte("x"), 100), b.TempDir()
@@ -31,6 +36,13 @@ func BenchmarkRatios(b *testing.B) {
 		_, err := bucket.Put(ctx, key, bytes.NewReader(body), objects.Meta{Size: -1})
 		require.NoError(b, err)
 	}
+	bare, err := pebble.Open(b.TempDir(), pebblestore.EngineOptions())
+	require.NoError(b, err)
+	defer bare.Close()
+	for i := range keys * most {
+		require.NoError(b, bare.Set(append(make([]byte, 1+store.PartitionBytes), version(i)...), value, pebble.NoSync))
+	}
+	require.NoError(b, bare.Flush())
 	for _, stage := range []struct {
 		name string
 		o    pebblestore.Options
@@ -90,18 +102,19 @@ func BenchmarkRatios(b *testing.B) {
 				page, err := buckets[most].ListVersions(ctx, objects.Query{})
 				require.True(b, err == nil && len(page.Items) == 1000)
 			}, 1},
+			{"bare searches", func() { searches(b, bare) }, 0},
 			{"plain put", func() {
 				for i := range 300 {
 					require.NoError(b, plain.Put(ctx, key(i), value))
 				}
-			}, 6},
+			}, 7},
 			{"put", func() {
 				for i := range 300 {
 					put(puts, key(i))
 				}
-			}, 6},
+			}, 7},
 		}
-		const firstPut = 6 // its place in kinds
+		const firstPut = 7 // its place in kinds
 		b.Run(stage.name, func(b *testing.B) {
 			least := make([]time.Duration, len(kinds))
 			measure := func(from, to, rounds int) {
@@ -127,6 +140,22 @@ func BenchmarkRatios(b *testing.B) {
 		})
 		require.NoError(b, s.Close())
 	}
+}
+
+// searches finds the first of each 1,000 stretches of rows by one iterator of Pebble.
+func searches(b *testing.B, db *pebble.DB) {
+	it, err := db.NewIter(nil)
+	require.NoError(b, err)
+	place := make([]byte, 1+store.PartitionBytes, 100)
+	more := it.First()
+	for range 1000 {
+		require.True(b, more)
+		place = append(place[:0], it.Key()...)
+		place = place[:len(place)-6] // the version's number
+		place = append(place, 0xff)
+		more = it.SeekGE(place)
+	}
+	require.NoError(b, it.Close())
 }
 
 // BenchmarkPages measures pages of 1,000 of the newest of 1, 10 and 100 versions, beside a plain page
@@ -278,6 +307,7 @@ func BenchmarkBodies(b *testing.B) {
 			require.NoError(b, err)
 			drop(o.Body)
 		},
+		func() { _ = md5.Sum(body) },
 	}
 	least := make([]time.Duration, len(kinds))
 	for b.Loop() {
@@ -295,6 +325,8 @@ func BenchmarkBodies(b *testing.B) {
 	}
 	b.ReportMetric(float64(least[0])/float64(least[1]), "put-x")
 	b.ReportMetric(float64(least[2])/float64(least[3]), "get-x")
+	b.ReportMetric(float64(least[0])/float64(least[4]), "md5-x") // no put is faster than that
+	b.ReportMetric(float64(len(body))/least[1].Seconds()/1e6, "MB/s-put")
 	b.ReportMetric(float64(len(body))/least[0].Seconds()/1e6, "MB/s-blob-written")
 	b.ReportMetric(float64(len(body))/least[2].Seconds()/1e6, "MB/s-blob-read")
 }

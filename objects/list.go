@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/md5"
+	"encoding/binary"
 	"encoding/hex"
 	"math"
 	"strings"
@@ -193,7 +194,9 @@ func (q *Query) rows(judge func(group []byte, h head) listing.Sifted) listing.Qu
 		if err != nil {
 			return listing.Sifted{} // shown, and so an error of the page
 		}
-		return judge(e.Key[:n:n], h)
+		s := judge(e.Key[:n:n], h)
+		s.ValueBytes = bytesToList(e.Value)
+		return s
 	}
 	return rows
 }
@@ -212,6 +215,7 @@ func (q *Query) sift(e listing.Entry, judge func(group []byte, h head) listing.S
 		return listing.Sifted{}
 	}
 	s := judge(at.group, h)
+	s.ValueBytes = bytesToList(e.Value)
 	if s.Hidden || len(q.Delimiter) == 0 {
 		return s
 	}
@@ -267,7 +271,7 @@ func (r *reader) read(i *Item, of *listing.Item) (group []byte, err error) {
 		return nil, err
 	}
 	record := record{typ: r.typ}
-	if err := record.decode(of.Value); err != nil {
+	if err := record.decode(of.Value, listed); err != nil {
 		return nil, store.Wrap("version "+at.id.String(), err)
 	}
 	r.typ = record.typ
@@ -278,7 +282,7 @@ func (r *reader) read(i *Item, of *listing.Item) (group []byte, err error) {
 	return at.group, nil
 }
 
-// plain reads a record as most are that listings show: a body, inline or one blob, its MD5, and a type.
+// plain reads a record as most are that listings show: of a body, inline or one blob, its MD5, and a type.
 // It returns false where there is anything else, or something wrong: then decode reads the record. It
 // spares the record in between, field by field with all that may be empty: three times the work.
 func (r *reader) plain(i *Info, b []byte) bool {
@@ -297,8 +301,7 @@ func (r *reader) plain(i *Info, b []byte) bool {
 	if b[typ-1] >= 0x80 || len(b) < end+2 || b[end]|b[end+1] != 0 {
 		return false
 	}
-	body := uint64(len(b) - (end + 2)) //nolint:gosec // not negative
-	if b[3] == byte(inline) && size != body || b[3] == byte(inBlob) && (body > 0 || size > math.MaxInt64) {
+	if len(b) != end+2 || size > math.MaxInt64 {
 		return false
 	}
 	if text := b[typ:end]; string(text) != r.typ {
@@ -311,10 +314,23 @@ func (r *reader) plain(i *Info, b []byte) bool {
 	return true
 }
 
+// hexOf4 returns the hexadecimal digits of four bytes, in order. It takes a third of the time of package hex.
+func hexOf4(of uint32) uint64 {
+	const each = 0x0101_0101_0101_0101 // of 8 bytes
+	b := uint64(of)
+	b = (b | b<<16) & 0x0000_FFFF_0000_FFFF
+	b = (b | b<<8) & 0x00FF_00FF_00FF_00FF
+	b = (b | b<<4) & 0x0F0F_0F0F_0F0F_0F0F
+	letters := (b + 6*each) >> 4 & each // 1 where the digit is a letter
+	return b + '0'*each + ('a'-'0'-10)*letters
+}
+
 // hexOf is hexOf of an MD5.
 func (r *reader) hexOf(sum []byte) string {
 	var digits [2 * md5.Size]byte
-	hex.Encode(digits[:], sum)
+	for i := 0; i < md5.Size; i += 4 {
+		binary.BigEndian.PutUint64(digits[2*i:], hexOf4(binary.BigEndian.Uint32(sum[i:])))
+	}
 	begin := r.text.Len()
 	r.text.Write(digits[:])
 	return r.text.String()[begin:]

@@ -7,7 +7,6 @@ import (
 	"encoding/base32"
 	"encoding/hex"
 	"errors"
-	"hash"
 	"io"
 	"strings"
 	"time"
@@ -35,7 +34,7 @@ func (b *Bucket) Put(ctx context.Context, key []byte, body io.Reader, m Meta) (I
 	}
 	key = bytes.Clone(key)
 	id := newID(stamp)
-	in := &measured{r: body, sum: md5.New(), want: m.Size, most: b.o.o.MaxBytes, still: still}
+	in := &measured{r: body, want: m.Size, most: b.o.o.MaxBytes, still: still}
 	first, err := io.ReadAll(io.LimitReader(in, int64(max(b.o.o.InlineBytes, 0))+1))
 	if err != nil {
 		return Info{}, err
@@ -48,7 +47,7 @@ func (b *Bucket) Put(ctx context.Context, key []byte, body io.Reader, m Meta) (I
 			return Info{}, store.Wrap("store the body", err)
 		}
 	}
-	r.size, r.md5 = in.n, in.sum.Sum(nil)
+	r.size, r.md5 = in.n, in.sum.end()
 	if err := b.write(ctx, key, id, r, still); err != nil {
 		if r.where == inBlob && !errors.Is(err, listing.ErrOutcomeUnknown) {
 			b.dropBlob(ctx, b.blobName(key, id))
@@ -178,7 +177,7 @@ func (r *record) ashes() *record {
 // wanted one, or above the most, and once the time of the put is over.
 type measured struct {
 	r     io.Reader
-	sum   hash.Hash
+	sum   hashing
 	n     int64
 	want  int64 // negative: unknown
 	most  int64
@@ -188,7 +187,7 @@ type measured struct {
 func (m *measured) Read(p []byte) (int, error) {
 	n, err := m.r.Read(p)
 	m.n += int64(n)
-	_, _ = m.sum.Write(p[:n])
+	m.sum.write(p[:n])
 	switch {
 	case m.n > m.most || m.want >= 0 && m.n > m.want:
 		return 0, ErrWrongSize

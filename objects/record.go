@@ -149,10 +149,33 @@ func decodeHead(b []byte) (head, error) {
 	return head{rank: rank(b[0]), marker: b[2]&flagMarker != 0, null: b[2]&flagNull != 0}, nil
 }
 
+// extent says how much of a record there is.
+type extent bool
+
+const (
+	whole  extent = false
+	listed extent = true // without its inline body, which no listing shows: the first bytesToList
+)
+
+// bytesToList returns how much of the record of a version that is seen a listing needs, as
+// listing.Sifted.ValueBytes: 0 is all. What is no record does not become one by being cut, as each byte before
+// the body is needed.
+func bytesToList(b []byte) int32 {
+	if where(b[3]) != inline {
+		return 0
+	}
+	d := wire.Shortest{Of: b, At: 4}
+	size := d.Uint()
+	if rest := len(b) - d.At; d.Bad || size > uint64(rest) || len(b) > maxRecordBytes { //nolint:gosec // not negative
+		return 4 // that is no record, either
+	}
+	return int32(len(b) - int(size)) //nolint:gosec // bounded
+}
+
 // decode reads a record; md5 and body share the memory of b. The error is Corrupt.
 func decode(b []byte) (*record, error) {
 	r := new(record)
-	if err := r.decode(b); err != nil {
+	if err := r.decode(b, whole); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -160,7 +183,7 @@ func decode(b []byte) (*record, error) {
 
 // decode is decode into a record whose memory the caller has: listings read many. They mostly have
 // the content type of the record before, which is kept then.
-func (r *record) decode(b []byte) error {
+func (r *record) decode(b []byte, has extent) error {
 	h, err := decodeHead(b)
 	if err != nil || len(b) > maxRecordBytes {
 		return damagedRecord(b)
@@ -188,6 +211,8 @@ func (r *record) decode(b []byte) error {
 	r.size = int64(size)
 	switch {
 	case r.rank == burned || r.where == inBlob:
+		d.Bad = d.Bad || len(r.body) > 0
+	case r.where == inline && has == listed:
 		d.Bad = d.Bad || len(r.body) > 0
 	case r.where == inline:
 		d.Bad = d.Bad || r.size != int64(len(r.body))

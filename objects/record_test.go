@@ -87,8 +87,8 @@ func FuzzRecords(f *testing.F) {
 	})
 }
 
-// TestListingsReadWhatIsThere: what is read without a record in between is what decode reads, also where
-// a byte is another one; and most records are read so.
+// TestListingsReadWhatIsThere: of a record without its body, what is read, with or without a record in between,
+// is what decode reads of all of it, also where a byte is another one; and most records are read so.
 func TestListingsReadWhatIsThere(t *testing.T) {
 	r, id, sum := seed.New(t), ID{Stamp: 1_700_000_000_000_000}, bytes.Repeat([]byte{0xab}, 16)
 	plain := []*record{
@@ -99,13 +99,27 @@ func TestListingsReadWhatIsThere(t *testing.T) {
 		{rank: kept, md5: sum, typ: strings.Repeat("t", 127)},
 	}
 	same := func(b []byte, known string) bool {
+		if h, err := decodeHead(b); err != nil || !h.visible() {
+			return false // it is no item
+		}
+		short := b
+		if n := bytesToList(b); n > 0 {
+			short = b[:n:n]
+		}
 		lines := reader{typ: known}
-		got, want, of := Info{Key: []byte("k"), ID: id, Modified: id.time()}, Info{}, record{}
-		if !lines.plain(&got, b) {
+		got, want, of, all := Info{Key: []byte("k"), ID: id, Modified: id.time()}, Info{}, record{}, record{}
+		bad := all.decode(b, whole)
+		if err := of.decode(short, listed); bad != nil {
+			require.ErrorIs(t, err, store.Corrupt, "%x", b)
+		} else {
+			require.NoError(t, err, "%x", b)
+			want = all.info([]byte("k"), id)
+			require.Equal(t, want, of.info([]byte("k"), id), "%x", b)
+		}
+		if !lines.plain(&got, short) {
 			return false
 		}
-		require.NoError(t, of.decode(b), "%x", b)
-		want = of.info([]byte("k"), id)
+		require.NoError(t, bad, "%x", b)
 		require.Equal(t, want, got, "%x", b)
 		return true
 	}
@@ -131,7 +145,7 @@ func TestEachRecordHasItsOwnType(t *testing.T) {
 	r := record{typ: "image/png"}
 	for _, typ := range []string{"image/gif", "image/gif", "", "text/html"} {
 		of := record{rank: live, typ: typ}
-		require.NoError(t, r.decode(of.encode()))
+		require.NoError(t, r.decode(of.encode(), whole))
 		require.Equal(t, typ, r.typ)
 	}
 }

@@ -3,7 +3,6 @@ package objects
 import (
 	"bytes"
 	"context"
-	"crypto/md5"
 	"errors"
 	"fmt"
 	"io"
@@ -143,12 +142,12 @@ func (b *Bucket) PutPart(
 	}
 	key = bytes.Clone(key)
 	at := newID(stamp)
-	in := &measured{r: body, sum: md5.New(), want: m.Size, most: b.o.o.MaxBytes, still: still}
+	in := &measured{r: body, want: m.Size, most: b.o.o.MaxBytes, still: still}
 	name := b.partName(key, id.Version(), number, at)
 	if err := b.o.blobs.Create(ctx, name, in, m.Size); err != nil {
 		return Part{}, store.Wrap("store the part", err)
 	}
-	r.size, r.md5 = in.n, in.sum.Sum(nil)
+	r.size, r.md5 = in.n, in.sum.end()
 	r.body = encodeManifest([]piece{{number: number, size: in.n, id: at}})
 	g := listing.Given{At: stamp, Still: still}
 	if err := b.rows.PutAt(ctx, partKey(key, id, number), r.encode(), g); err != nil {

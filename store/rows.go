@@ -165,10 +165,12 @@ type SliceOptions struct {
 	// overwritten. It may be nil. Keys and values never lie in it, so a caller that reads
 	// page after page may reuse it and keep them.
 	Into []Row
-	// Pass, if not nil, returns what the keys behind a row begin with that the caller has no use
-	// for, or nil: an ascending slice may leave them out. It may share the row's memory. A store
-	// calls it for each row of the page in order, but perhaps not for the last one; or not at all.
-	Pass func(Row) []byte
+	// Sift, if not nil, says what the caller has use for: of the row's value the first keep bytes
+	// and, unless pass is negative, none of the keys behind it that begin with its first pass
+	// bytes. An ascending slice may leave out the rest. A store calls it, if at all, once for each
+	// row of the page, in order, but perhaps not for the last ones. Key and value are valid, and not
+	// to be changed, until it returns.
+	Sift func(key, value []byte) (pass, keep int)
 }
 
 // PageBytes is the byte limit of a slice.

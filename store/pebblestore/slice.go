@@ -63,7 +63,7 @@ func (s *Store) slice(
 		if err != nil {
 			return page, err
 		}
-		var pass []byte
+		var passed []byte
 		if r, ok := decodeStored(v); !ok {
 			return page, corruptRow(p, it.Key()[prefixBytes:])
 		} else if r.kind == rowLive {
@@ -72,6 +72,12 @@ func (s *Store) slice(
 					page.Rows = make([]store.Row, 0, min(o.Limit, 1024))
 				}
 				a.free = make([]byte, 0, s.expectedBytes(&o))
+			}
+			pass := -1
+			if o.Sift != nil && !o.Reverse {
+				var keep int
+				pass, keep = o.Sift(it.Key()[prefixBytes:], r.cell)
+				r.cell = r.cell[:min(keep, len(r.cell))]
 			}
 			n := len(page.Rows)
 			page.Rows = slices.Grow(page.Rows, 1)[:n+1]
@@ -85,17 +91,17 @@ func (s *Store) slice(
 				page.More = true
 				break
 			}
-			if o.Pass != nil && !o.Reverse {
-				pass = o.Pass(*row)
+			if pass >= 0 {
+				passed = row.Key[:pass]
 			}
 		}
 		switch {
 		case o.Reverse:
 			more = it.Prev()
-		case pass == nil:
+		case passed == nil:
 			more = it.Next()
 		default:
-			more = jump.over(pass)
+			more = jump.over(passed)
 		}
 	}
 	if err := it.Error(); err != nil {
@@ -143,11 +149,14 @@ func (j *jumper) over(prefix []byte) bool {
 		j.first = j.n + tryAgain
 	}
 	// The prefix may lie in the memory of the row, which is not changed.
-	end := bytes.TrimRight(prefix, "\xff")
-	if len(end) == 0 {
+	end := len(prefix)
+	for end > 0 && prefix[end-1] == 0xff { // bytes.TrimRight takes other bytes that are no UTF-8 for the same
+		end--
+	}
+	if end == 0 {
 		return false
 	}
-	j.key = appendRowKey(j.key[:0], j.p, end)
+	j.key = appendRowKey(j.key[:0], j.p, prefix[:end])
 	j.key[len(j.key)-1]++
 	return j.it.SeekGE(j.key)
 }
