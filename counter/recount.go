@@ -11,8 +11,10 @@ import (
 
 // A Count is the result of a recount of one partition.
 type Count struct {
-	// Started is when it began, by the wall clock, in whole microseconds.
+	// Started is when it began, by the wall clock, in whole microseconds; Took is how long it took, whatever
+	// was done to the clock.
 	Started time.Time
+	Took    time.Duration
 	// Start and End are the bounds of the count (an empty End is plus infinity).
 	Start, End []byte
 	// Rows are live entries, Bytes those of their keys and values, Markers the
@@ -66,9 +68,10 @@ type Recount struct {
 	o         RecountOptions
 
 	count Count
-	each  int64  // rows per quantum
-	last  []byte // the last live key
-	at    int64  // when it was written
+	begun time.Time // with its monotonic part
+	each  int64     // rows per quantum
+	last  []byte    // the last live key
+	at    int64     // when it was written
 	done  bool
 	// apart is by how much the times differ at the start of each quantum, longest the largest
 	// of these among all rows, descending.
@@ -99,7 +102,7 @@ func NewRecount(rows Slicer, p store.Partition, bounds store.Bounds, o RecountOp
 func (r *Recount) Run(ctx context.Context) (*Count, error) {
 	if r.count.Started.IsZero() {
 		// Backends keep microseconds, and identify a count by its start.
-		r.count.Started = r.o.Now().Truncate(time.Microsecond)
+		r.count.Started, r.begun = r.o.Now().Truncate(time.Microsecond), time.Now()
 	}
 	for !r.done {
 		if err := r.o.Yield(ctx, r.o.PageRows); err != nil {
@@ -113,6 +116,7 @@ func (r *Recount) Run(ctx context.Context) (*Count, error) {
 			return nil, store.Wrap("recount "+r.partition.String(), err)
 		}
 	}
+	r.count.Took = time.Since(r.begun)
 	return &r.count, nil
 }
 

@@ -248,7 +248,12 @@ func (s *State) expire(at time.Time) {
 // since then, as far as they are sampled, count on top of it; those that the
 // recount has seen already do so only once.
 func (s *State) Correct(c *Count, generation uint64) {
-	puts, deletes := s.countsAt(c.Started)
+	started := c.Started
+	if newest := time.UnixMilli(s.applied); newest.Sub(started.Add(c.Took)) > mostBehind {
+		// All that is known by now counts as seen: else it would count twice, in each recount.
+		started = newest.Add(2 * startSlack)
+	}
+	puts, deletes := s.countsAt(started)
 	old := s.sample
 	s.sample = c.Sample.clone()
 	if s.sample.below == 0 { // of a count that was not made by a Recount
@@ -256,7 +261,7 @@ func (s *State) Correct(c *Count, generation uint64) {
 	}
 	s.sample.lower(old.below)
 	// A little earlier than it began: writes carry their clients' clocks.
-	since := store.Timestamp(c.Started.Add(-startSlack).UnixMicro())
+	since := store.Timestamp(started.Add(-startSlack).UnixMicro())
 	for i := range old.slots {
 		x := &old.slots[i]
 		if x.hash != 0 && x.at < since {
@@ -282,7 +287,12 @@ func (s *State) Correct(c *Count, generation uint64) {
 	s.sum()
 }
 
-const startSlack = time.Second
+const (
+	startSlack = time.Second
+	// mostBehind is for how long writes may be newer than the end of a count, since they went on until the
+	// correction; if they are newer, the clock of who counted is behind those of the writers.
+	mostBehind = time.Minute
+)
 
 // rows estimates the live rows.
 //
