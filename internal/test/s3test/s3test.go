@@ -36,12 +36,13 @@ type Server struct {
 	// Client is one that may do everything.
 	Client *minio.Client
 
-	t       testing.TB
-	program string
-	dir     string
-	addr    string
-	process *os.Process
-	exited  <-chan struct{}
+	t        testing.TB
+	program  string
+	dir      string
+	versions string // the folder of versions that are not the newest
+	addr     string
+	process  *os.Process
+	exited   <-chan struct{}
 }
 
 // built is the program: the go command builds it once, and keeps it in its cache.
@@ -71,7 +72,7 @@ func Start(t testing.TB) *Server {
 	}
 	const tries = 5 // another process may take the port before the server does
 	for range tries {
-		s := &Server{t: t, program: program, dir: t.TempDir()}
+		s := &Server{t: t, program: program, dir: t.TempDir(), versions: t.TempDir()}
 		port, err := child.FreePort()
 		if err != nil {
 			t.Fatal(err)
@@ -114,7 +115,7 @@ func (s *Server) Kill() {
 
 func (s *Server) start() error {
 	cmd := exec.Command(s.program, "--port", s.addr, "--access", AccessKey, "--secret", SecretKey, "--region", Region,
-		"--quiet", "--keep-alive", "--health", "/health", "posix", s.dir)
+		"--quiet", "--keep-alive", "--health", "/health", "posix", "--versioning-dir", s.versions, s.dir)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	exited, err := child.Start(cmd)
