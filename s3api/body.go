@@ -74,8 +74,9 @@ func openBody(r *http.Request, p payload, limit int64) (*body, *Error) {
 		b.raw = sha256.New()
 		b.r = io.TeeReader(b.r, b.raw)
 	}
-	if strings.HasPrefix(b.stands, "STREAMING-") || isChunked(r.Header) {
-		said := r.Header.Get("X-Amz-Decoded-Content-Length")
+	// Clients that name the coding, but neither sign chunks nor say how long they are together, do not use it.
+	said := r.Header.Get("X-Amz-Decoded-Content-Length")
+	if strings.HasPrefix(b.stands, "STREAMING-") || said != "" && isChunked(r.Header) {
 		n, err := strconv.ParseInt(said, 10, 64)
 		switch {
 		case said == "":

@@ -138,6 +138,7 @@ func TestReadBody(t *testing.T) {
 		{"chunked, no frames", "hello", streaming, "IncompleteBody"},
 		{"chunked by its encoding", framed(), []string{"Content-Encoding", "gzip, aws-chunked",
 			"x-amz-decoded-content-length", "5"}, ""},
+		{"not chunked, whatever its encoding says", "hello", []string{"Content-Encoding", "gzip, aws-chunked"}, ""},
 		{"chunked, no length", framed(), streaming[:2], "MissingContentLength"},
 		{"chunked, bad length", framed(), []string{streaming[0], streaming[1], streaming[2], "five"},
 			"InvalidArgument"},

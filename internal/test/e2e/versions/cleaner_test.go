@@ -352,9 +352,9 @@ func (a *author) checkAll(ctx context.Context) (blobs int) {
 // writers were told, and there is no body beside. EVENKEEL_CLEANER_OPS is for a long form.
 func TestOneProcessCleansForAll(t *testing.T) {
 	ctx := t.Context()
-	steps, most, disturbances, atOnce := harness.Setting(t, "EVENKEEL_CLEANER_OPS", 200), int64(1<<20), 1, 1
+	steps, most, atOnce := harness.Setting(t, "EVENKEEL_CLEANER_OPS", 200), int64(1<<20), 1
 	if steps >= 100_000 {
-		most, disturbances, atOnce = 20<<20, 50, 6
+		most, atOnce = 20<<20, 6
 	}
 	dir := t.TempDir()
 	bodies, err := fileblobs.Open(dir)
@@ -398,7 +398,7 @@ func TestOneProcessCleansForAll(t *testing.T) {
 
 	// Every disturbance takes its time, and so do the writers: both go on until both have had their share.
 	var writers errgroup.Group
-	var disturbed atomic.Bool
+	var disturbed, written atomic.Bool
 	var done atomic.Int64
 	begun := time.Now()
 	for _, a := range authors {
@@ -407,15 +407,17 @@ func TestOneProcessCleansForAll(t *testing.T) {
 				a.step(ctx)
 				done.Add(1)
 			}
+			written.Store(true)
 			return nil
 		})
 	}
-	for range disturbances {
+	disturbances := 0
+	for ; disturbances == 0 || !written.Load(); disturbances++ {
 		k.disturb(true)
 		k.disturb(false)
+		disturbed.Store(true)
 	}
-	t.Logf("%d disturbances, %d operations in %v", 2*disturbances, done.Load(), time.Since(begun).Round(time.Second))
-	disturbed.Store(true)
+	t.Logf("killed %d times, and stopped as often", disturbances)
 	require.NoError(t, writers.Wait())
 	t.Logf("%d operations in %v", done.Load(), time.Since(begun).Round(time.Second))
 	for _, p := range k.each {
