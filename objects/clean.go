@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/md5"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -139,6 +140,7 @@ func (b *Bucket) Cleaner(wide *Objects, o CleanOptions) (*Cleaner, error) {
 type member struct {
 	id   ID
 	what tidy.Version
+	tags []Pair
 	ash  *record
 	kept bool // that it is kept was acknowledged, to this pass
 }
@@ -218,16 +220,22 @@ func (c *Cleaner) pace(ctx context.Context, rows int, done *Cleaned) error {
 	return c.o.Pacer.Take(ctx, rows)
 }
 
-// add adds what a row says to a group. Tags and a note come right behind the row of their version.
+// add adds what a row says to a group. Tags and a note come right behind the row of their version. Where an
+// error is of tags no rule is for them.
 func (c *Cleaner) add(group []member, at *row, value []byte, now store.Timestamp) ([]member, error) {
 	if at.beside() {
 		if n := len(group); n == 0 || group[n-1].id != at.id {
 			v := tidy.Version{Age: age(now, at.id.Stamp), Proven: -1}
 			group = append(group, member{id: at.id, what: v, ash: &record{rank: burned}})
 		}
-		v := &group[len(group)-1].what
-		v.Tags, v.Note = v.Tags || at.tags, v.Note || at.note
-		return group, nil
+		m := &group[len(group)-1]
+		m.what.Tags, m.what.Note = m.what.Tags || at.tags, m.what.Note || at.note
+		if !at.tags || !c.life.rules.byTags() {
+			return group, nil
+		}
+		var err error
+		m.tags, err = decodeTags(value)
+		return group, err
 	}
 	r, err := decode(value)
 	if err != nil {
@@ -237,7 +245,7 @@ func (c *Cleaner) add(group []member, at *row, value []byte, now store.Timestamp
 	if r.rank == burned {
 		v.Proven, _ = c.since(rowKey(at.key, at.id))
 	}
-	return append(group, member{id: at.id, what: v, ash: r.ashes()}), nil
+	return append(group, member{id: at.id, what: v, tags: r.tags, ash: r.ashes()}), nil
 }
 
 // since returns how long ago something was acknowledged of a row, and what; negative: it was not.
@@ -316,7 +324,12 @@ func (c *Cleaner) tidy(
 			done.Waiting++
 		}
 	}
-	for _, s := range tidy.Decide(versions, behind, more, c.rules(key)) {
+	var tags []Pair
+	newest := slices.IndexFunc(group, func(m member) bool { return m.what.Rank.Seen() })
+	if newest >= 0 && !(more && newest == len(group)-1) { // else its tags may come in the next part
+		tags = group[newest].tags
+	}
+	for _, s := range tidy.Decide(versions, behind, more, c.rules(key, tags)) {
 		if ctx.Err() != nil {
 			return
 		}

@@ -122,7 +122,7 @@ func (c *Cleaner) doUpload(ctx context.Context, u *uploadMember, still func() bo
 			u.what.Proven = -1
 		}
 	}
-	step = tidy.DecideUpload(u.what, c.rules(u.key))
+	step = tidy.DecideUpload(u.what, c.rules(u.key, nil))
 	if step == 0 || !c.may(step, u.key, u.id.Version()) {
 		return 0, nil
 	}

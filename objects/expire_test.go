@@ -1,6 +1,7 @@
 package objects_test
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -90,6 +91,63 @@ func TestObjectsExpire(t *testing.T) {
 		_, err = one.Pass(ctx)
 		require.NoError(t, err)
 		require.False(t, gone("logs/a"), "its user wanted it back")
+	}
+}
+
+// TestObjectsWithTagsExpire: those that have all tags of a rule now, whatever they were made with.
+func TestObjectsWithTagsExpire(t *testing.T) {
+	for _, v := range []objects.Versioning{objects.Versioned, objects.Unversioned} {
+		ctx, b := t.Context(), newPlace(t, memstore.New(), v)
+		tags := func(names ...string) (tags []objects.Pair) {
+			for _, name := range names {
+				tags = append(tags, objects.Pair{Name: name, Value: "yes"})
+			}
+			return tags
+		}
+		require.NoError(t, b.o.SetLifecycle(ctx, "objects", objects.Lifecycle{
+			{ID: "keys", Prefix: "elsewhere", Days: 1}, {ID: "tags", Days: 1, Tags: tags("old", "small")},
+		}))
+		made := map[string][]objects.Pair{
+			"both": tags("old", "small"), "more": tags("a", "old", "small", "z"), "one": tags("old"), "none": nil,
+			"other": {{Name: "old", Value: "no"}, {Name: "small", Value: "yes"}}, "changed": tags("old", "small"),
+			"taken": tags("old", "small"), "given": nil, "hidden": tags("old", "small"),
+		}
+		for _, key := range slices.Sorted(maps.Keys(made)) {
+			info, err := b.Put(ctx, []byte(key), strings.NewReader("body"), objects.Meta{Size: -1, Tags: made[key]})
+			require.NoError(t, err)
+			if to, ok := map[string][]objects.Pair{"changed": tags("new"), "taken": nil, "given": tags("small", "old")}[key]; ok {
+				_, err = b.SetTags(ctx, []byte(key), info.ID, to)
+				require.NoError(t, err)
+			}
+		}
+		_, err := b.Put(ctx, []byte("hidden"), strings.NewReader("newer"), objects.Meta{Size: -1})
+		require.NoError(t, err)
+		rules, err := b.o.Lifecycle(ctx, "objects")
+		require.NoError(t, err)
+		for key := range made {
+			info, err := b.Head(ctx, []byte(key), objects.Latest)
+			require.NoError(t, err)
+			_, by := rules.Expires(&info)
+			want := ""
+			if slices.Contains([]string{"both", "given", "more"}, key) {
+				want = "tags"
+			}
+			require.Equal(t, want, by, key)
+		}
+		b.now = b.now.Add(49 * time.Hour)
+		var expired []string
+		_, err = b.cleaner(t, objects.CleanOptions{Before: func(d objects.Deed) bool {
+			if d.Do == "expire" {
+				expired = append(expired, string(d.Key))
+			}
+			return true
+		}}).Pass(ctx)
+		require.NoError(t, err)
+		require.Equal(t, []string{"both", "given", "more"}, expired)
+		for key := range made {
+			_, err := b.Head(ctx, []byte(key), objects.Latest)
+			require.Equal(t, slices.Contains(expired, key), err != nil, "%s: %v", key, err)
+		}
 	}
 }
 

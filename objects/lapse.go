@@ -43,12 +43,12 @@ func (c *Cleaner) learn(ctx context.Context) error {
 	return nil
 }
 
-// rules are the times of a cleaner for an object. What rules say of noncurrent versions counts once it
-// has known them for the margin: who deletes by older rules has ended then.
-func (c *Cleaner) rules(key []byte) tidy.Rules {
+// rules are the times of a cleaner for an object whose newest version has such tags. What rules say of
+// noncurrent versions counts once it has known them for the margin: who deletes by older rules has ended then.
+func (c *Cleaner) rules(key []byte, tags []Pair) tidy.Rules {
 	r := tidy.Rules{Grace: c.o.Grace, Settled: c.o.Settled, Unmark: c.b.versioned == Unversioned, Margin: lapseMargin}
 	now := c.b.o.o.Now()
-	r.Of, r.Abandon = c.life.rules.of(key, now.Wall), c.life.rules.abandons(key)
+	r.Of, r.Abandon = c.life.rules.of(key, tags, now.Wall), c.life.rules.abandons(key)
 	if least, _ := now.Since(c.life.since); least < lapseMargin {
 		for i := range r.Of {
 			r.Of[i].Noncurrent = 0
@@ -88,7 +88,7 @@ func (b *Bucket) burnLapsed(ctx context.Context, key []byte, id ID, still func()
 	if err != nil && !errors.Is(err, ErrPlain) {
 		return err
 	}
-	rules := tidy.Rules{Of: s.Lifecycle.of(key, time.Time{})}
+	rules := tidy.Rules{Of: s.Lifecycle.of(key, nil, time.Time{})}
 	if !slices.ContainsFunc(rules.Of, func(r tidy.Rule) bool { return r.Noncurrent > 0 }) {
 		return nil
 	}

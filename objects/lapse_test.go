@@ -218,6 +218,12 @@ func TestLifecycles(t *testing.T) {
 		ID: "full", Prefix: "a\x00b", MinSize: 1, Below: 1 << 40, Form: 2, Date: time.Date(2030, 1, 2, 0, 0, 0, 0, time.UTC),
 		NoncurrentDays: 3, Newer: 100, Disabled: true,
 	}
+	tags := func(n int) (tags []objects.Pair) {
+		for i := range n {
+			tags = append(tags, objects.Pair{Name: fmt.Sprint(i), Value: "v"})
+		}
+		return tags
+	}
 	all := objects.Lifecycle{full, {ID: "2", Days: 5, Unmark: true, AbandonDays: 1 << 30}}
 	require.NoError(t, o.SetLifecycle(ctx, "photos", all))
 	require.NoError(t, o.SetStatus(ctx, "photos", objects.Enabled))
@@ -237,6 +243,9 @@ func TestLifecycles(t *testing.T) {
 		"the same ID": {{ID: "1"}, {ID: "1"}}, "a long prefix": {{ID: "1", Prefix: strings.Repeat("a", 1025)}},
 		"negative days": {{ID: "1", Days: -1}}, "too many versions": {{ID: "1", NoncurrentDays: 1, Newer: 101}},
 		"versions without days": {{ID: "1", Newer: 1}}, "no sizes": {{ID: "1", MinSize: 5, Below: 5}},
+		"too many tags": {{ID: "1", Days: 1, Tags: tags(11)}}, "tags and versions": {{ID: "1", NoncurrentDays: 1, Tags: tags(1)}},
+		"tags and uploads": {{ID: "1", AbandonDays: 1, Tags: tags(1)}}, "tags and markers": {{ID: "1", Unmark: true, Tags: tags(1)}},
+		"long tags":   {{ID: "1", Days: 1, Tags: []objects.Pair{{Name: strings.Repeat("a", 16<<10)}}}},
 		"no midnight": {{ID: "1", Date: time.Unix(1, 0)}}, "a date and days": {{ID: "1", Date: full.Date, Days: 1}},
 	} {
 		require.ErrorIs(t, o.SetLifecycle(ctx, "photos", bad), store.InvalidArgument, name)
@@ -249,13 +258,24 @@ func TestLifecycles(t *testing.T) {
 	require.NoError(t, c.CreateBucket(ctx, "plain"))
 	require.ErrorIs(t, o.SetLifecycle(ctx, "plain", all), objects.ErrPlain)
 
-	require.NoError(t, o.SetLifecycle(ctx, "photos", all))
-	encoded, err := c.Bucket("photos").Settings(ctx)
-	require.NoError(t, err)
-	for n := range encoded {
-		_, err := objects.ParseSettings(encoded[:n])
+	for version, rules := range map[byte]objects.Lifecycle{
+		2: all, 3: append(objects.Lifecycle{{ID: "3", Days: 1, Tags: tags(10)}}, all...),
+	} {
+		require.NoError(t, o.SetLifecycle(ctx, "photos", rules))
+		got, err := o.Lifecycle(ctx, "photos")
+		require.NoError(t, err)
+		require.Equal(t, rules, got)
+		encoded, err := c.Bucket("photos").Settings(ctx)
+		require.NoError(t, err)
+		require.Equal(t, version, encoded[1], "older programs refuse what they do not know")
+		for n := range encoded {
+			_, err := objects.ParseSettings(encoded[:n])
+			require.Error(t, err)
+		}
+		_, err = objects.ParseSettings(append(encoded, 0))
+		require.Error(t, err)
+		encoded[1] = 5 - version
+		_, err = objects.ParseSettings(encoded)
 		require.Error(t, err)
 	}
-	_, err = objects.ParseSettings(append(encoded, 0))
-	require.Error(t, err)
 }

@@ -26,6 +26,9 @@ type Rule struct {
 	Prefix   string
 	// MinSize and Below bound the sizes of objects: MinSize <= size < Below, if Below is not 0.
 	MinSize, Below int64
+	// Tags: the rule is for objects that have all of them, with Days or Date only. A change of an object's
+	// tags counts from a minute later on.
+	Tags []Pair
 	// Form is how the rule was written: it changes nothing.
 	Form byte
 	// Days is the age at which objects are hidden, counted to the next midnight in UTC; or they
@@ -46,7 +49,9 @@ const (
 	MaxRules       = 100
 	MaxRuleIDBytes = 255
 	MaxNewer       = tidy.MostNewer
-	// MaxLifecycleBytes bounds its encoding: of each rule the ID, the prefix, and 10 to 30 bytes.
+	// MaxRuleTags is how many tags a rule may ask for.
+	MaxRuleTags = 10
+	// MaxLifecycleBytes bounds its encoding: of each rule the ID, the prefix, the tags, and 10 to 30 bytes.
 	MaxLifecycleBytes = 15 << 10
 	// mostDays keeps durations within their range; nothing is older.
 	mostDays = 100_000
@@ -60,9 +65,15 @@ const (
 	ruleDate
 )
 
-// encode returns the encoding: the count (uvarint), then of each rule flags, form, ID, prefix, and
-// seven numbers.
+// byTags reports whether a rule asks for tags.
+func (l Lifecycle) byTags() bool {
+	return slices.ContainsFunc(l, func(r Rule) bool { return len(r.Tags) > 0 })
+}
+
+// encode returns the encoding: the count (uvarint), then of each rule flags, form, ID, prefix, seven
+// numbers and, if a rule of them asks for tags, its tags.
 func (l Lifecycle) encode() []byte {
+	byTags := l.byTags()
 	b := binary.AppendUvarint(nil, uint64(len(l)))
 	for i := range l {
 		r := &l[i]
@@ -84,11 +95,14 @@ func (l Lifecycle) encode() []byte {
 		} {
 			b = binary.AppendUvarint(b, n)
 		}
+		if byTags {
+			b = appendPairs(b, r.Tags)
+		}
 	}
 	return b
 }
 
-func decodeLifecycle(b []byte) (l Lifecycle, ok bool) {
+func decodeLifecycle(b []byte, byTags bool) (l Lifecycle, ok bool) {
 	d := decoder{wire.Shortest{Of: b}}
 	n := d.Uint()
 	for i := uint64(0); i < n && i < MaxRules && len(d.Rest()) >= 2; i++ {
@@ -109,9 +123,13 @@ func decodeLifecycle(b []byte) (l Lifecycle, ok bool) {
 		}
 		r.NoncurrentDays, r.Newer = int(number(math.MaxInt32)), int(number(MaxNewer))
 		r.AbandonDays = int(number(math.MaxInt32))
+		if byTags {
+			r.Tags = d.pairs(maxTagBytes)
+			d.Bad = d.Bad || len(r.Tags) > MaxRuleTags
+		}
 		l = append(l, r)
 	}
-	return l, !d.Bad && len(d.Rest()) == 0 && n > 0 && n == uint64(len(l))
+	return l, !d.Bad && len(d.Rest()) == 0 && n > 0 && n == uint64(len(l)) && l.byTags() == byTags
 }
 
 // check refuses what is no Lifecycle, or too large.
@@ -137,9 +155,17 @@ func (l Lifecycle) check() error {
 		case r.MinSize < 0 || r.Below < 0 || r.Below > 0 && r.MinSize >= r.Below:
 			return store.Errorf(store.InvalidArgument, "rule %q is for sizes from %d to below %d: there are none", r.ID,
 				r.MinSize, r.Below)
+		case len(r.Tags) > MaxRuleTags || len(r.Tags) > 0 && (r.Unmark || r.NoncurrentDays > 0 || r.AbandonDays > 0):
+			return store.Errorf(store.InvalidArgument, "rule %q has %d tags: at most %d, and nothing but Days or a Date",
+				r.ID, len(r.Tags), MaxRuleTags)
 		case !r.Date.IsZero() && (r.Date.Unix() < 0 || r.Date.Unix()%int64(day/time.Second) != 0 || r.Date.Year() > 9999 ||
 			r.Days > 0):
 			return store.Errorf(store.InvalidArgument, "rule %q has the date %v: a midnight in UTC, and no days", r.ID, r.Date)
+		}
+	}
+	for i := range l {
+		if err := (&record{tags: l[i].Tags}).check(); err != nil {
+			return err
 		}
 	}
 	if n := len(l.encode()); n > MaxLifecycleBytes {
@@ -170,11 +196,17 @@ func (o *Objects) SetLifecycle(ctx context.Context, name string, l Lifecycle) er
 
 func days(n int) time.Duration { return time.Duration(min(n, mostDays)) * day }
 
-// of returns the rules for an object, as cleaners act on them now.
-func (l Lifecycle) of(key []byte, now time.Time) (rules []tidy.Rule) {
+// is reports whether the rule is for an object with such a key and such tags.
+func (r *Rule) is(key []byte, tags []Pair) bool {
+	return !r.Disabled && strings.HasPrefix(string(key), r.Prefix) &&
+		!slices.ContainsFunc(r.Tags, func(t Pair) bool { return !slices.Contains(tags, t) })
+}
+
+// of returns the rules for an object whose newest version has such tags, as cleaners act on them now.
+func (l Lifecycle) of(key []byte, tags []Pair, now time.Time) (rules []tidy.Rule) {
 	for i := range l {
 		r := &l[i]
-		if r.Disabled || !strings.HasPrefix(string(key), r.Prefix) {
+		if !r.is(key, tags) {
 			continue
 		}
 		one := tidy.Rule{
@@ -195,7 +227,7 @@ func (l Lifecycle) of(key []byte, now time.Time) (rules []tidy.Rule) {
 func (l Lifecycle) abandons(key []byte) (least time.Duration) {
 	for i := range l {
 		r := &l[i]
-		if r.AbandonDays > 0 && !r.Disabled && strings.HasPrefix(string(key), r.Prefix) {
+		if r.AbandonDays > 0 && r.is(key, nil) {
 			least = cmp.Or(min(least, days(r.AbandonDays)), days(r.AbandonDays))
 		}
 	}
@@ -203,13 +235,13 @@ func (l Lifecycle) abandons(key []byte) (least time.Duration) {
 }
 
 // Expires returns when the newest version of an object will be hidden, and the ID of the rule that
-// says so; a zero time: never.
+// says so; a zero time: never. Info must have the tags.
 func (l Lifecycle) Expires(i *Info) (at time.Time, id string) {
 	v := tidy.Version{Marker: i.Marker, Size: i.Size}
 	for n := range l {
 		r := &l[n]
 		fits := (&tidy.Rule{MinSize: r.MinSize, Below: r.Below}).Fits(&v)
-		if r.Disabled || i.Marker || !fits || !strings.HasPrefix(string(i.Key), r.Prefix) {
+		if i.Marker || !fits || !r.is(i.Key, i.Tags) {
 			continue
 		}
 		when := r.Date

@@ -35,18 +35,27 @@ type Settings struct {
 }
 
 // The settings of a bucket of objects: its kind, their version, the status; in version 2 the rules
-// follow. Programs that know version 1 only refuse a bucket that has rules.
+// follow, in version 3 rules with tags. Programs that do not know the version refuse the bucket.
 const (
 	kindObjects     = 'o'
 	settingsVersion = 1
 	rulesVersion    = 2
+	byTagsVersion   = 3
 )
 
 func (s *Settings) encode() []byte {
-	if len(s.Lifecycle) == 0 {
-		return []byte{kindObjects, settingsVersion, byte(s.Status)}
+	version := byte(settingsVersion)
+	switch {
+	case s.Lifecycle.byTags():
+		version = byTagsVersion
+	case len(s.Lifecycle) > 0:
+		version = rulesVersion
 	}
-	return append([]byte{kindObjects, rulesVersion, byte(s.Status)}, s.Lifecycle.encode()...)
+	b := []byte{kindObjects, version, byte(s.Status)}
+	if version == settingsVersion {
+		return b
+	}
+	return append(b, s.Lifecycle.encode()...)
 }
 
 // ParseSettings reads the settings of a bucket. It fails with ErrPlain where there are none.
@@ -57,8 +66,8 @@ func ParseSettings(b []byte) (s Settings, err error) {
 	if len(b) >= 3 && b[0] == kindObjects && b[2] <= byte(Suspended) {
 		s.Status = Status(b[2])
 		ok := b[1] == settingsVersion && len(b) == 3
-		if b[1] == rulesVersion {
-			s.Lifecycle, ok = decodeLifecycle(b[3:])
+		if b[1] == rulesVersion || b[1] == byTagsVersion {
+			s.Lifecycle, ok = decodeLifecycle(b[3:], b[1] == byTagsVersion)
 		}
 		if ok {
 			return s, nil

@@ -65,6 +65,7 @@ func writeRule(b *xmlBuffer, r *objects.Rule) {
 				b.text("ObjectSizeGreaterThan", strconv.FormatInt(r.MinSize-1, 10))
 			}
 			number("ObjectSizeLessThan", r.Below)
+			writeTags(b, r.Tags)
 		})
 	})
 	status := "Enabled"
@@ -253,7 +254,10 @@ func (p *ruleParser) prefix() (err error) {
 
 // filter reads a child of Filter, or of its And.
 func (p *ruleParser) filter(name string) (err error) {
-	if err := p.once("Filter's " + name); err != nil {
+	if name != "Tag" {
+		err = p.once("Filter's " + name)
+	}
+	if err != nil {
 		return err
 	}
 	switch name {
@@ -271,7 +275,12 @@ func (p *ruleParser) filter(name string) (err error) {
 	case "ObjectSizeLessThan":
 		p.r.Below, err = p.number(1, math.MaxInt64, name)
 	case "Tag":
-		err = notImplemented("a lifecycle rule with a filter by tags")
+		if len(p.r.Tags) == objects.MaxRuleTags {
+			return invalidRequest("The rule has more than %d tags.", objects.MaxRuleTags)
+		}
+		var t objects.Pair
+		t, err = parseTag(p.d)
+		p.r.Tags = append(p.r.Tags, t)
 	default:
 		err = unexpected(name)
 	}
@@ -378,7 +387,7 @@ func (p *ruleParser) check() error {
 		return errors.New("a Rule has no Status")
 	case p.has("Filter") == p.has("Prefix"):
 		return errors.New("a Rule has either a Filter or a Prefix")
-	case r.Form == formAnd && !sizes && !p.has("Filter's Prefix"):
+	case r.Form == formAnd && !sizes && len(r.Tags) == 0 && !p.has("Filter's Prefix"):
 		return errors.New("an And has elements")
 	case p.has("NoncurrentVersionExpiration") && r.NoncurrentDays == 0:
 		return errors.New("a NoncurrentVersionExpiration has NoncurrentDays")
@@ -391,7 +400,17 @@ func (p *ruleParser) check() error {
 			"ExpiredObjectDeleteMarker and AbortIncompleteMultipartUpload cannot be specified with a filter by size.")
 	case r.Below > 0 && r.MinSize >= r.Below:
 		return invalidRequest("No object is within the sizes of the filter.")
+	case len(r.Tags) > 0 && (r.Unmark || r.AbandonDays > 0):
+		return invalidRequest(
+			"ExpiredObjectDeleteMarker and AbortIncompleteMultipartUpload cannot be specified with a filter by tags.")
+	case len(r.Tags) > 0 && r.NoncurrentDays > 0:
+		return notImplemented("NoncurrentVersionExpiration with a filter by tags")
 	}
+	tags, refusal := checkTags(r.Tags)
+	if refusal != nil {
+		return refusal
+	}
+	r.Tags = tags
 	return nil
 }
 

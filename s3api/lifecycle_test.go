@@ -47,6 +47,10 @@ func TestLifecycleOfABucket(t *testing.T) {
 		"sizes": begins("1") + "<Filter><And><Prefix>x</Prefix><ObjectSizeGreaterThan>0</ObjectSizeGreaterThan>" +
 			"<ObjectSizeLessThan>500</ObjectSizeLessThan></And></Filter>" + on + inDays + "</Rule>",
 		"a size": begins("1") + "<Filter><ObjectSizeGreaterThan>500</ObjectSizeGreaterThan></Filter>" + on + inDays + "</Rule>",
+		"a tag": begins("1") + "<Filter><Tag><Key>k</Key><Value>v</Value></Tag></Filter>" + on + inDays + "</Rule>",
+		"tags": begins("1") + "<Filter><And><Prefix>x</Prefix><ObjectSizeLessThan>500</ObjectSizeLessThan>" +
+			"<Tag><Key>a</Key><Value></Value></Tag><Tag><Key>b</Key><Value>c-d</Value></Tag></And></Filter>" + on + inDays +
+			"</Rule>" + begins("2") + "<Filter></Filter>" + on + inDays + "</Rule>",
 		"two": begins("1") + "<Filter></Filter>" + on + "<NoncurrentVersionExpiration><NoncurrentDays>2</NoncurrentDays>" +
 			"<NewerNoncurrentVersions>100</NewerNoncurrentVersions></NoncurrentVersionExpiration></Rule>" +
 			begins("2") + "<Filter></Filter>" + off + "<AbortIncompleteMultipartUpload><DaysAfterInitiation>2147483647" +
@@ -100,8 +104,19 @@ func refusedLifecycles() map[string][]string {
 	const marks = "<Expiration><ExpiredObjectDeleteMarker>true</ExpiredObjectDeleteMarker></Expiration>"
 	const aborts = "<AbortIncompleteMultipartUpload><DaysAfterInitiation>1</DaysAfterInitiation></AbortIncompleteMultipartUpload>"
 	const larger = "<ObjectSizeGreaterThan>5</ObjectSizeGreaterThan>"
+	tag := func(name string) string { return "<Tag><Key>" + name + "</Key><Value>v</Value></Tag>" }
+	var tags string
+	for i := range 11 {
+		tags += tag(fmt.Sprint(i))
+	}
 	return map[string][]string{
+		"InvalidTag": {
+			lifecycle(filter("<And>"+tag("a")+tag("a")+"</And>", inDays)), lifecycle(filter(tag("aws:a"), inDays)),
+			lifecycle(filter(tag(""), inDays)), lifecycle(filter(tag("a!"), inDays)),
+		},
 		"MalformedXML": {
+			lifecycle(filter("<And><Tag/></And>", inDays)), lifecycle(filter("<Tag><Key>a</Key></Tag>", inDays)),
+			lifecycle(filter(tag("a")+tag("b"), inDays)), lifecycle(filter("<Tag>"+tag("a")+"</Tag>", inDays)),
 			"", "x", "<a/>", "<LifecycleConfiguration>", lifecycle(), lifecycle("<Rules/>"), lifecycle("<Rule>"),
 			lifecycle(strings.Replace(rule("1", inDays), "Enabled", "enabled", 1)), lifecycle(rule("1", "<Other/>"+inDays)),
 			lifecycle("<Rule><Prefix/>" + inDays + "</Rule>"), lifecycle("<Rule><Status>Enabled</Status>" + inDays + "</Rule>"),
@@ -156,6 +171,8 @@ func refusedLifecycles() map[string][]string {
 			lifecycle(filter("<And>"+larger+"<ObjectSizeLessThan>6</ObjectSizeLessThan></And>", inDays)),
 			lifecycle(filter("<And><ObjectSizeGreaterThan>0</ObjectSizeGreaterThan><ObjectSizeLessThan>1</ObjectSizeLessThan>"+
 				"</And>", inDays)),
+			lifecycle(filter("<And>"+tags+"</And>", inDays)), lifecycle(filter(tag("a"), marks)),
+			lifecycle(filter(tag("a"), aborts)),
 			lifecycle(filter("<ObjectSizeLessThan>6</ObjectSizeLessThan>", marks)),
 			lifecycle(filter("<ObjectSizeLessThan>6</ObjectSizeLessThan>", aborts)),
 			lifecycle(filter("<ObjectSizeGreaterThan>0</ObjectSizeGreaterThan>", marks)),
@@ -163,8 +180,8 @@ func refusedLifecycles() map[string][]string {
 		"NotImplemented": {
 			lifecycle(rule("1", "<Transition><Days>1</Days><StorageClass>GLACIER</StorageClass></Transition>")),
 			lifecycle(rule("1", inDays+"<NoncurrentVersionTransition/>")),
-			lifecycle(filter("<Tag><Key>a</Key><Value>b</Value></Tag>", inDays)),
-			lifecycle(filter("<And><Tag/></And>", inDays)),
+			lifecycle(filter(tag("a"), "<NoncurrentVersionExpiration><NoncurrentDays>1</NoncurrentDays>"+
+				"</NoncurrentVersionExpiration>")),
 		},
 	}
 }

@@ -119,14 +119,18 @@ func (h *Handler) getObjectTagging(x *exchange) error {
 	in.tell(x, &i)
 	return x.writeDocument("Tagging", func(b *xmlBuffer) {
 		b.raw("<TagSet>")
-		for _, t := range i.Tags {
-			b.raw("<Tag>")
-			b.text("Key", t.Name)
-			b.text("Value", t.Value)
-			b.raw("</Tag>")
-		}
+		writeTags(b, i.Tags)
 		b.raw("</TagSet>")
 	})
+}
+
+func writeTags(b *xmlBuffer, tags []objects.Pair) {
+	for _, t := range tags {
+		b.raw("<Tag>")
+		b.text("Key", t.Name)
+		b.text("Value", t.Value)
+		b.raw("</Tag>")
+	}
 }
 
 func (h *Handler) putObjectTagging(x *exchange) error {
@@ -160,6 +164,29 @@ func (h *Handler) setTags(x *exchange, status int, tags []objects.Pair) error {
 	return x.done(status, err)
 }
 
+// parseTag reads the children of a Tag.
+func parseTag(d *xmlReader) (t objects.Pair, err error) {
+	seen := map[string]bool{}
+	err = d.children(func(name string) (err error) {
+		if seen[name] {
+			return errors.New("a Tag has two of " + name)
+		}
+		switch seen[name] = true; name {
+		case "Key":
+			t.Name, err = d.text()
+		case "Value":
+			t.Value, err = d.text()
+		default:
+			err = errors.New(name + " has no place in a Tag")
+		}
+		return err
+	})
+	if err == nil && (!seen["Key"] || !seen["Value"]) {
+		err = errors.New("a Tag has a Key and a Value")
+	}
+	return t, err
+}
+
 // parseTags reads the document that has an object's tags.
 func parseTags(doc []byte) ([]objects.Pair, *Error) {
 	d := newXMLReader(doc)
@@ -177,25 +204,7 @@ func parseTags(doc []byte) ([]objects.Pair, *Error) {
 			if name != "Tag" {
 				return errors.New(name + " has no place in a TagSet")
 			}
-			var t objects.Pair
-			seen := map[string]bool{}
-			err := d.children(func(name string) (err error) {
-				if seen[name] {
-					return errors.New("a Tag has two of " + name)
-				}
-				switch seen[name] = true; name {
-				case "Key":
-					t.Name, err = d.text()
-				case "Value":
-					t.Value, err = d.text()
-				default:
-					err = errors.New(name + " has no place in a Tag")
-				}
-				return err
-			})
-			if err == nil && (!seen["Key"] || !seen["Value"]) {
-				err = errors.New("a Tag has a Key and a Value")
-			}
+			t, err := parseTag(d)
 			tags = append(tags, t)
 			return err
 		})
