@@ -47,7 +47,7 @@ func TestLifecycleOfABucket(t *testing.T) {
 		"sizes": begins("1") + "<Filter><And><Prefix>x</Prefix><ObjectSizeGreaterThan>0</ObjectSizeGreaterThan>" +
 			"<ObjectSizeLessThan>500</ObjectSizeLessThan></And></Filter>" + on + inDays + "</Rule>",
 		"a size": begins("1") + "<Filter><ObjectSizeGreaterThan>500</ObjectSizeGreaterThan></Filter>" + on + inDays + "</Rule>",
-		"a tag": begins("1") + "<Filter><Tag><Key>k</Key><Value>v</Value></Tag></Filter>" + on + inDays + "</Rule>",
+		"a tag":  begins("1") + "<Filter><Tag><Key>k</Key><Value>v</Value></Tag></Filter>" + on + inDays + "</Rule>",
 		"tags": begins("1") + "<Filter><And><Prefix>x</Prefix><ObjectSizeLessThan>500</ObjectSizeLessThan>" +
 			"<Tag><Key>a</Key><Value></Value></Tag><Tag><Key>b</Key><Value>c-d</Value></Tag></And></Filter>" + on + inDays +
 			"</Rule>" + begins("2") + "<Filter></Filter>" + on + inDays + "</Rule>",
