@@ -220,8 +220,8 @@ func (c *Cleaner) pace(ctx context.Context, rows int, done *Cleaned) error {
 	return c.o.Pacer.Take(ctx, rows)
 }
 
-// add adds what a row says to a group. Tags and a note come right behind the row of their version. Where an
-// error is of tags no rule is for them.
+// add adds what a row says to a group. Tags and a note come right behind the row of their version. A version
+// whose tags can't be read has none for the rules.
 func (c *Cleaner) add(group []member, at *row, value []byte, now store.Timestamp) ([]member, error) {
 	if at.beside() {
 		if n := len(group); n == 0 || group[n-1].id != at.id {
@@ -230,11 +230,10 @@ func (c *Cleaner) add(group []member, at *row, value []byte, now store.Timestamp
 		}
 		m := &group[len(group)-1]
 		m.what.Tags, m.what.Note = m.what.Tags || at.tags, m.what.Note || at.note
-		if !at.tags || !c.life.rules.byTags() {
-			return group, nil
-		}
 		var err error
-		m.tags, err = decodeTags(value)
+		if at.tags {
+			m.tags, err = decodeTags(value)
+		}
 		return group, err
 	}
 	r, err := decode(value)
