@@ -724,11 +724,22 @@ func (a asking) Slice(
 	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
 ) (store.Page, error) {
 	page, err := a.seen.Slice(ctx, p, b, o)
-	for i := range page.Rows[:max(len(page.Rows)-a.leave, 0)] {
-		if o.Sift != nil {
-			o.Sift(page.Rows[i].Key, page.Rows[i].Value)
+	if o.Sift == nil {
+		return page, err
+	}
+	asked := max(len(page.Rows)-a.leave, 0)
+	all, passed := page.Rows, []byte(nil)
+	page.Rows = nil
+	for _, row := range all[:asked] {
+		if passed != nil && bytes.HasPrefix(row.Key, passed) {
+			continue
+		}
+		page.Rows, passed = append(page.Rows, row), nil
+		if pass, _ := o.Sift(row.Key, row.Value); pass > 0 {
+			passed = row.Key[:pass]
 		}
 	}
+	page.Rows = append(page.Rows, all[asked:]...)
 	return page, err
 }
 
@@ -755,7 +766,7 @@ func TestListingsSiftOnce(t *testing.T) {
 			if n := (e.Key[1]-'0')*10 + e.Key[2] - '0'; n%4 != 1 {
 				return Sifted{Hidden: true}
 			}
-			return Sifted{Pass: e.Key[:1]}
+			return Sifted{Pass: 1}
 		}}
 		page, err := b.List(t.Context(), q)
 		require.NoError(t, err)

@@ -97,7 +97,7 @@ type read struct {
 	bounds store.Bounds
 	got    piece
 	into   *rowsOfPage // memory for the rows of got, until they are taken
-	sifted *[]sifted   // of those rows that the store has asked about; or nil
+	sifted *[]Sifted   // of those rows that the store has asked about; or nil
 }
 
 // rowsOfPage are the rows of a page, and the one behind it.
@@ -107,14 +107,7 @@ type rowsOfPage [defaultLimit + 1]store.Row
 // they are a quarter of what a page allocates, and full of pointers.
 var rowsOfPages = sync.Pool{New: func() any { return new(rowsOfPage) }}
 
-// A sifted is a Sifted of a row, without pointers: what it passes over is the beginning of the key.
-type sifted struct {
-	hidden, commonPrefix bool
-	pass                 int32 // bytes of the key; -1: it passes over nothing
-	value                int32 // ValueBytes
-}
-
-var siftedOfPages = sync.Pool{New: func() any { return new([]sifted) }}
+var siftedOfPages = sync.Pool{New: func() any { return new([]Sifted) }}
 
 // free gives the memory of the rows back.
 func (r *read) free() {
@@ -132,23 +125,18 @@ func (r *read) free() {
 
 // sift sifts a row for the store (store.SliceOptions.Sift), and remembers the result.
 func (r *read) sift(q *Query, key, cell []byte) (pass, keep int) {
-	short, keep := sifted{pass: -1}, len(cell)
+	var what Sifted
+	keep = len(cell)
 	if value, live, err := store.EntryValue(cell); err == nil && live {
-		what := q.sift(key, value)
-		short.hidden, short.commonPrefix = what.Hidden, what.CommonPrefix
-		if what.Pass != nil {
-			short.pass = int32(len(what.Pass)) //nolint:gosec // part of a key
-		}
-		switch {
+		switch what = q.sift(key, value); {
 		case what.Hidden || what.CommonPrefix:
 			keep -= len(value)
 		case what.ValueBytes > 0:
-			short.value = what.ValueBytes
-			keep -= max(len(value)-int(short.value), 0)
+			keep -= max(len(value)-what.ValueBytes, 0)
 		}
 	}
-	*r.sifted = append(*r.sifted, short)
-	return int(short.pass), keep
+	*r.sifted = append(*r.sifted, what)
+	return what.Pass, keep
 }
 
 // known returns what the listing shows for row i, if the store has asked about it: it asks in the
@@ -157,12 +145,7 @@ func (r *read) known(i int) (what Sifted, ok bool) {
 	if r.sifted == nil || i >= len(*r.sifted) {
 		return Sifted{}, false
 	}
-	short := (*r.sifted)[i]
-	what = Sifted{Hidden: short.hidden, CommonPrefix: short.commonPrefix, ValueBytes: short.value}
-	if short.pass >= 0 {
-		what.Pass = r.got.rows[i].Key[:short.pass]
-	}
-	return what, true
+	return (*r.sifted)[i], true
 }
 
 // run reads ranges in waves until the page is full, the listing is at its end, or the page
@@ -252,8 +235,8 @@ func (p *pager) fetch(ctx context.Context, wave []read) error {
 		r.into = rowsOfPages.Get().(*rowsOfPage)
 		o.Into = r.into[:]
 		if p.q.jumps() && !p.q.Reverse {
-			r.sifted = siftedOfPages.Get().(*[]sifted)
-			o.Sift = func(key, value []byte) (pass, keep int) { return r.sift(p.q, key, value) }
+			r.sifted = siftedOfPages.Get().(*[]Sifted)
+			o.Sift = func(key, cell []byte) (pass, keep int) { return r.sift(p.q, key, cell) }
 		}
 		r.got, err = p.c.readRange(ctx, p.h, &r.rg, r.bounds, o)
 		return err
@@ -343,16 +326,15 @@ func (p *pager) take(r *read) error {
 			p.more = true
 			break
 		}
+		last, passed = key, key[:what.Pass]
 		switch {
 		case what.Hidden:
-			last, passed = key, what.Pass
 		case what.CommonPrefix:
-			prefix := bytes.Clone(what.Pass)
+			prefix := bytes.Clone(passed)
 			p.items = append(p.items, Item{Entry: Entry{Key: prefix}, CommonPrefix: true})
 			p.bytes += len(prefix)
-			passed = prefix
 		default:
-			if n := int(what.ValueBytes); n > 0 && n < len(value) {
+			if n := what.ValueBytes; n > 0 && n < len(value) {
 				value = value[:n:n]
 			}
 			if p.q.KeysOnly {
@@ -362,13 +344,12 @@ func (p *pager) take(r *read) error {
 			}
 			p.items = append(p.items, Item{Entry: Entry{Key: key, Value: value}})
 			p.bytes += len(key) + len(value)
-			last, passed = key, what.Pass
 		}
-		if rest := rows[i+1:]; passed != nil && len(rest) > 0 && bytes.HasPrefix(rest[0].Key, passed) {
+		if rest := rows[i+1:]; !ok && len(passed) > 0 && len(rest) > 0 && bytes.HasPrefix(rest[0].Key, passed) {
 			i += sort.Search(len(rest), func(j int) bool { return !bytes.HasPrefix(rest[j].Key, passed) })
 		}
 	}
-	if passed != nil { // which ends behind the last key
+	if len(passed) > 0 { // which ends behind the last key
 		p.left.passPrefix(bytes.Clone(passed))
 	} else if last != nil {
 		p.left.passKey(last)

@@ -56,14 +56,14 @@ type Item struct {
 type Sifted struct {
 	// Hidden: nothing.
 	Hidden bool
-	// CommonPrefix: Pass, as a common prefix.
+	// CommonPrefix: the first Pass bytes of the key, as a common prefix.
 	CommonPrefix bool
+	// Pass, unless 0: of all keys that have the first Pass bytes in common with this one, the listing passes over the
+	// rest, and jumps where there are many.
+	Pass int
 	// ValueBytes, unless 0, is how much of the value the item has: its beginning. What is left out
-	// need not be copied. (With 32 bits a Sifted fits into registers.)
-	ValueBytes int32
-	// Pass, if not nil, is what the key begins with: of all keys that do, the listing passes
-	// over the rest, and jumps where there are many. It may share the key's memory.
-	Pass []byte
+	// need not be copied.
+	ValueBytes int
 }
 
 // Page is a part of a listing. It is complete between its first and last item: it has every
@@ -259,10 +259,12 @@ func (q *Query) jumps() bool { return len(q.Delimiter) > 0 || q.Sift != nil }
 // sift says what the listing shows for an entry.
 func (q *Query) sift(key, value []byte) (s Sifted) {
 	if q.Sift != nil {
-		return q.Sift(Entry{Key: key, Value: value})
+		s = q.Sift(Entry{Key: key, Value: value})
+		s.Pass = min(max(s.Pass, 0), len(key))
+		return s
 	}
-	s.Pass, s.CommonPrefix = q.commonPrefix(key)
-	return s
+	prefix, folded := q.commonPrefix(key)
+	return Sifted{CommonPrefix: folded, Pass: len(prefix)}
 }
 
 // commonPrefix returns the common prefix of key, sharing its memory; false where key is

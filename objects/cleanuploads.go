@@ -85,7 +85,7 @@ func sumUp(e listing.Entry) listing.Sifted {
 	if err != nil || at.part == 0 {
 		return listing.Sifted{}
 	}
-	return listing.Sifted{Pass: e.Key[:len(at.group)+1]}
+	return listing.Sifted{Pass: len(at.group) + 1}
 }
 
 func age(now, of store.Timestamp) time.Duration { return time.Duration(now-of) * time.Microsecond }

@@ -241,12 +241,12 @@ func (l Lifecycle) Expires(i *Info) (at time.Time, id string) {
 	for n := range l {
 		r := &l[n]
 		fits := (&tidy.Rule{MinSize: r.MinSize, Below: r.Below}).Fits(&v)
-		if i.Marker || !fits || !r.is(i.Key, i.Tags) {
+		if i.Marker || !fits || !r.is(i.Key, i.Tags()) {
 			continue
 		}
 		when := r.Date
 		if r.Days > 0 {
-			when = i.Modified.UTC().Add(days(r.Days))
+			when = i.Modified().Add(days(r.Days))
 			if midnight := when.Truncate(day); !when.Equal(midnight) {
 				when = midnight.Add(day)
 			}

@@ -4,10 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/md5"
-	"encoding/binary"
-	"encoding/hex"
 	"math"
-	"strings"
 	"sync"
 
 	"github.com/evenkeel/evenkeel/internal/wire"
@@ -56,18 +53,10 @@ func (b *Bucket) List(ctx context.Context, q Query) (out Page, err error) {
 	if !q.AfterID.IsZero() {
 		return Page{}, store.Errorf(store.InvalidArgument, "AfterID is for ListVersions")
 	}
-	rows := q.rows(func(group []byte, h head) listing.Sifted {
-		switch {
-		case !h.visible(): // it may hide nothing: an older one is the latest
-			return listing.Sifted{Hidden: true}
-		case h.marker:
-			return listing.Sifted{Hidden: true, Pass: group}
-		}
-		return listing.Sifted{Pass: group}
-	})
+	rows := q.rows(true)
 	err = b.page(ctx, rows, func(page listing.Page) error {
 		out = Page{Items: make([]Item, len(page.Items)), Next: page.Next}
-		r := newReader(len(page.Items))
+		r := reader{}
 		for i := range page.Items {
 			item := &out.Items[i]
 			if _, err := r.read(item, &page.Items[i]); err != nil {
@@ -86,7 +75,7 @@ func (b *Bucket) List(ctx context.Context, q Query) (out Page, err error) {
 // ListVersions reads a page of all versions, delete markers included: in the order of keys, the
 // newest version of each first. Of null versions only the newest is shown. It fails like List.
 func (b *Bucket) ListVersions(ctx context.Context, q Query) (out Page, err error) {
-	rows := q.rows(func(_ []byte, h head) listing.Sifted { return listing.Sifted{Hidden: !h.visible()} })
+	rows := q.rows(false)
 	err = b.page(ctx, rows, func(page listing.Page) error {
 		out = Page{Items: make([]Item, len(page.Items)), Next: page.Next}
 		n, err := b.versionsInto(ctx, out.Items, &q, page.Items)
@@ -101,7 +90,7 @@ func (b *Bucket) ListVersions(ctx context.Context, q Query) (out Page, err error
 
 // versionsInto reads the versions of a page of rows into as many zero items. It returns how many it needed.
 func (b *Bucket) versionsInto(ctx context.Context, items []Item, q *Query, rows []listing.Item) (n int, err error) {
-	r := newReader(len(rows))
+	r := reader{}
 	var group []byte
 	seen := false // the group has a newer version, and a null one
 	null := false
@@ -165,9 +154,9 @@ func (b *Bucket) above(ctx context.Context, rowKey, group []byte) (seen, null bo
 	}
 }
 
-// rows returns the query of the rows. judge says what the listing shows for a version; what has the
-// delimiter is a common prefix instead of an item.
-func (q *Query) rows(judge func(group []byte, h head) listing.Sifted) listing.Query {
+// rows returns the query of the rows, of the latest versions or of all. What has the delimiter is a common prefix
+// instead of an item.
+func (q *Query) rows(latest bool) listing.Query {
 	prefix := escape(nil, q.Prefix)
 	rows := listing.Query{Prefix: prefix, Limit: q.Limit, Token: q.Token}
 	if len(prefix) == 0 {
@@ -187,22 +176,34 @@ func (q *Query) rows(judge func(group []byte, h head) listing.Sifted) listing.Qu
 	}
 	rows.Sift = func(e listing.Entry) listing.Sifted {
 		n := plainGroup(e.Key)
-		if n == 0 || len(q.Delimiter) > 0 {
-			return q.sift(e, judge)
+		if n == 0 || len(q.Delimiter) > 0 || !plainHead(e.Value) {
+			return q.sift(e, latest)
 		}
-		h, err := decodeHead(e.Value)
-		if err != nil {
-			return listing.Sifted{} // shown, and so an error of the page
+		s := listing.Sifted{ValueBytes: bytesToList(e.Value)}
+		if latest {
+			s.Pass = n
 		}
-		s := judge(e.Key[:n:n], h)
-		s.ValueBytes = bytesToList(e.Value)
 		return s
 	}
 	return rows
 }
 
+// plainHead reports whether a record is of a version that is seen, as most are, and no delete marker.
+func plainHead(b []byte) bool {
+	return len(b) >= 4 && (b[0] == byte(live) || b[0] == byte(kept)) && b[1] == 1 && b[2]&^flagNull == 0
+}
+
+// judge says what a listing shows for a version.
+func (h head) judge(group int, latest bool) listing.Sifted {
+	s := listing.Sifted{Hidden: !h.visible()}
+	if latest && !s.Hidden { // what is not seen hides nothing: an older one is the latest
+		s.Hidden, s.Pass = h.marker, group
+	}
+	return s
+}
+
 // sift says what a listing shows for any row.
-func (q *Query) sift(e listing.Entry, judge func(group []byte, h head) listing.Sifted) listing.Sifted {
+func (q *Query) sift(e listing.Entry, latest bool) listing.Sifted {
 	at, err := parseRow(e.Key)
 	if err != nil {
 		return listing.Sifted{} // shown, and so an error of the page
@@ -214,14 +215,15 @@ func (q *Query) sift(e listing.Entry, judge func(group []byte, h head) listing.S
 	if err != nil {
 		return listing.Sifted{}
 	}
-	s := judge(at.group, h)
+	s := h.judge(len(at.group), latest)
 	s.ValueBytes = bytesToList(e.Value)
 	if s.Hidden || len(q.Delimiter) == 0 {
 		return s
 	}
 	if i := bytes.Index(at.key[len(q.Prefix):], q.Delimiter); i >= 0 {
 		end := len(q.Prefix) + i + len(q.Delimiter)
-		return listing.Sifted{CommonPrefix: true, Pass: escape(nil, at.key[:end])}
+		pass := len(escape(nil, at.key[:end]))
+		return listing.Sifted{CommonPrefix: true, Pass: pass}
 	}
 	return s
 }
@@ -243,16 +245,9 @@ func (b *Bucket) page(ctx context.Context, q listing.Query, do func(listing.Page
 	return err
 }
 
-// reader reads the items of one page, which share memory.
+// reader reads the items of one page.
 type reader struct {
-	typ  string          // of the item before, which most items have, too
-	text strings.Builder // the ETags
-}
-
-func newReader(items int) *reader {
-	r := new(reader)
-	r.text.Grow(items * hex.EncodedLen(md5.Size))
-	return r
+	typ string // of the item before, which most items have, too
 }
 
 // read reads an item of a listing of rows into a zero item. It returns the group of a version.
@@ -262,8 +257,8 @@ func (r *reader) read(i *Item, of *listing.Item) (group []byte, err error) {
 		return nil, nil
 	}
 	if n := plainGroup(of.Key); n > 0 && r.plain(&i.Info, of.Value) {
-		id, _ := parseID(of.Key[n:])
-		i.Key, i.ID, i.Modified = of.Key[:n-2:n-2], id, id.time()
+		i.Key = of.Key[: n-2 : n-2]
+		i.ID, _ = parseID(of.Key[n:])
 		return of.Key[:n:n], nil
 	}
 	at, err := parseRow(of.Key)
@@ -275,10 +270,7 @@ func (r *reader) read(i *Item, of *listing.Item) (group []byte, err error) {
 		return nil, store.Wrap("version "+at.id.String(), err)
 	}
 	r.typ = record.typ
-	record.infoInto(&i.Info, at.key, at.id)
-	if len(record.md5) > 0 {
-		i.ETag = r.hexOf(record.md5)
-	}
+	record.infoInto(&i.Info, at.key, at.id, nil)
 	return at.group, nil
 }
 
@@ -310,28 +302,6 @@ func (r *reader) plain(i *Info, b []byte) bool {
 	if i.Null, i.Size = b[2] == flagNull, int64(size); end > typ { //nolint:gosec // bounded
 		i.ContentType = r.typ
 	}
-	i.ETag = r.hexOf(b[at+1 : at+1+md5.Size])
+	i.hasMD5, i.md5 = true, [md5.Size]byte(b[at+1:])
 	return true
-}
-
-// hexOf4 returns the hexadecimal digits of four bytes, in order. It takes a third of the time of package hex.
-func hexOf4(of uint32) uint64 {
-	const each = 0x0101_0101_0101_0101 // of 8 bytes
-	b := uint64(of)
-	b = (b | b<<16) & 0x0000_FFFF_0000_FFFF
-	b = (b | b<<8) & 0x00FF_00FF_00FF_00FF
-	b = (b | b<<4) & 0x0F0F_0F0F_0F0F_0F0F
-	letters := (b + 6*each) >> 4 & each // 1 where the digit is a letter
-	return b + '0'*each + ('a'-'0'-10)*letters
-}
-
-// hexOf is hexOf of an MD5.
-func (r *reader) hexOf(sum []byte) string {
-	var digits [2 * md5.Size]byte
-	for i := 0; i < md5.Size; i += 4 {
-		binary.BigEndian.PutUint64(digits[2*i:], hexOf4(binary.BigEndian.Uint32(sum[i:])))
-	}
-	begin := r.text.Len()
-	r.text.Write(digits[:])
-	return r.text.String()[begin:]
 }

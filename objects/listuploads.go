@@ -74,7 +74,7 @@ func (q *UploadQuery) rows() listing.Query {
 		if err != nil {
 			return listing.Sifted{} // shown, and so an error of the page
 		}
-		s := listing.Sifted{Pass: at.group}
+		s := listing.Sifted{Pass: len(at.group)}
 		if !at.own() { // of an upload that is gone
 			s.Hidden = true
 			return s
@@ -88,7 +88,8 @@ func (q *UploadQuery) rows() listing.Query {
 		}
 		if i := bytes.Index(at.key[len(q.Prefix):], q.Delimiter); i >= 0 {
 			end := len(q.Prefix) + i + len(q.Delimiter)
-			return listing.Sifted{CommonPrefix: true, Pass: escape(bytes.Clone(uploadsBegin), at.key[:end])}
+			pass := len(uploadsBegin) + len(escape(nil, at.key[:end]))
+			return listing.Sifted{CommonPrefix: true, Pass: pass}
 		}
 		return s
 	}

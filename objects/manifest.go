@@ -164,7 +164,7 @@ func (b *Bucket) Parts(ctx context.Context, key []byte, id ID) (Info, []Part, er
 		return Info{}, nil, err
 	}
 	info := r.info(bytes.Clone(key), id)
-	if info.Parts == 0 {
+	if info.Parts() == 0 {
 		return info, nil, nil
 	}
 	pieces, err := b.pieces(ctx, key, id, r)

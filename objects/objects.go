@@ -3,6 +3,7 @@ package objects
 import (
 	"cmp"
 	"context"
+	"crypto/md5"
 	"io"
 	"time"
 
@@ -109,46 +110,86 @@ type Meta struct {
 	Tags []Pair
 }
 
-// Info is a version of an object.
+// Info is a version of an object. A page of a listing has a thousand of them: what can be told from the rest, and what
+// most versions lack, is read by methods.
 type Info struct {
-	Key []byte
-	ID  ID
+	Key         []byte
+	ID          ID
+	Size        int64
+	ContentType string
+	more        *details // nil: there is nothing of it
+	md5         [md5.Size]byte
+	hasMD5      bool
 	// Marker: it is a delete marker. Null: it is a null version.
 	Marker, Null bool
-	Size         int64
-	// ETag is the MD5 of the body in hexadecimal digits; of a version in parts the MD5 of their MD5s,
-	// a hyphen, and Parts.
-	ETag string
-	// Parts is how many parts it was uploaded in; 0: it was put whole.
-	Parts         int
-	Modified      time.Time
-	ContentType   string
-	Sums, Headers []Pair
-	// Tags of a version that was read by itself; listings leave them out.
-	Tags []Pair
+}
+
+// details are what most versions lack.
+type details struct {
+	parts               int
+	etag                string
+	sums, headers, tags []Pair
+}
+
+// Modified is when the version began.
+func (i *Info) Modified() time.Time { return i.ID.time() }
+
+// ETag is the MD5 of the body in hexadecimal digits; of a version in parts the MD5 of their MD5s, a hyphen, and how
+// many parts there are.
+func (i *Info) ETag() string {
+	switch {
+	case i.hasMD5:
+		return hexOf(i.md5[:])
+	case i.more != nil:
+		return i.more.etag
+	}
+	return ""
+}
+
+// Parts is how many parts it was uploaded in; 0: it was put whole.
+func (i *Info) Parts() int {
+	if i.more == nil {
+		return 0
+	}
+	return i.more.parts
+}
+
+// Sums are the checksums that came with the version.
+func (i *Info) Sums() []Pair {
+	if i.more == nil {
+		return nil
+	}
+	return i.more.sums
+}
+
+// Headers are the user metadata.
+func (i *Info) Headers() []Pair {
+	if i.more == nil {
+		return nil
+	}
+	return i.more.headers
+}
+
+// Tags are those of a version that was read by itself: listings leave them out.
+func (i *Info) Tags() []Pair {
+	if i.more == nil {
+		return nil
+	}
+	return i.more.tags
 }
 
 func (r *record) info(key []byte, id ID) (i Info) {
-	r.infoInto(&i, key, id)
-	i.Tags = r.tags
-	if len(r.md5) > 0 {
-		i.ETag = hexOf(r.md5)
-	}
+	r.infoInto(&i, key, id, r.tags)
 	return i
 }
 
-// infoInto is info but for an ETag that is the MD5, into a zero Info: it leaves alone what is zero.
-func (r *record) infoInto(i *Info, key []byte, id ID) {
-	i.Key, i.ID, i.Marker, i.Null, i.Size, i.Parts = key, id, r.marker, r.null, r.size, r.parts()
-	i.Modified = id.time()
-	if len(r.etag) > 0 {
-		i.ETag = r.etag
-	}
-	if len(r.typ) > 0 {
-		i.ContentType = r.typ
-	}
-	if r.sums != nil || r.meta != nil {
-		i.Sums, i.Headers = r.sums, r.meta
+// infoInto is info into a zero Info.
+func (r *record) infoInto(i *Info, key []byte, id ID, tags []Pair) {
+	i.Key, i.ID, i.Marker, i.Null, i.Size, i.ContentType = key, id, r.marker, r.null, r.size, r.typ
+	i.hasMD5 = copy(i.md5[:], r.md5) > 0
+	parts := r.parts()
+	if parts > 0 || r.etag != "" || r.sums != nil || r.meta != nil || tags != nil {
+		i.more = &details{parts: parts, etag: r.etag, sums: r.sums, headers: r.meta, tags: tags}
 	}
 }
 

@@ -236,7 +236,7 @@ func compareWithMap(t *testing.T, s store.Store, blobs objects.Blobs, steps int)
 				continue
 			}
 			require.NoError(t, err)
-			require.Equal(t, tags, info.Tags)
+			require.Equal(t, tags, info.Tags())
 			vs[i].tags = tags
 		case 10: // an upload, begun and completed around other steps
 			if upload == nil {
@@ -256,7 +256,7 @@ func compareWithMap(t *testing.T, s store.Store, blobs objects.Blobs, steps int)
 			}
 			info, err := b.Complete(ctx, upload.u.Key, upload.u.ID, upload.named, nil)
 			require.NoError(t, err)
-			upload.v.etag = info.ETag
+			upload.v.etag = info.ETag()
 			key := string(upload.u.Key)
 			at, _ := slices.BinarySearchFunc(want[key], upload.v.id, func(v version, id objects.ID) int {
 				return strings.Compare(v.id.String(), id.String())
@@ -397,7 +397,7 @@ func compareObject(t *testing.T, b *objects.Bucket, key []byte, id objects.ID, w
 	require.NoError(t, got.Body.Close())
 	require.True(t, bytes.Equal(want.body, body))
 	require.Equal(t, want.id, got.ID)
-	require.Equal(t, want.tags, got.Tags)
+	require.Equal(t, want.tags, got.Tags())
 	head, err := b.Head(t.Context(), key, id)
 	require.NoError(t, err)
 	require.Equal(t, got.Info, head)
@@ -430,7 +430,7 @@ func lines(t *testing.T, b *objects.Bucket, q objects.Query, versions bool) (lin
 				continue
 			}
 			lines = append(lines, fmt.Sprintf("%q %s marker %v null %v size %d etag %s type %q latest %v",
-				item.Key, item.ID, item.Marker, item.Null, item.Size, item.ETag, item.ContentType, item.Latest))
+				item.Key, item.ID, item.Marker, item.Null, item.Size, item.ETag(), item.ContentType, item.Latest))
 		}
 		if page.Next == "" {
 			return lines

@@ -66,7 +66,7 @@ func (b *Bucket) Copy(ctx context.Context, key []byte, from Source, m *Meta) (In
 		return Info{}, store.Wrap("the source of the copy", err)
 	}
 	defer o.Body.Close()
-	meta := Meta{ContentType: o.ContentType, Sums: o.Sums, Headers: o.Headers, Tags: o.Tags}
+	meta := Meta{ContentType: o.ContentType, Sums: o.Sums(), Headers: o.Headers(), Tags: o.Tags()}
 	if m != nil {
 		meta = *m
 	}

@@ -160,7 +160,7 @@ const (
 // bytesToList returns how much of the record of a version that is seen a listing needs, as
 // listing.Sifted.ValueBytes: 0 is all. What is no record does not become one by being cut, as each byte before
 // the body is needed.
-func bytesToList(b []byte) int32 {
+func bytesToList(b []byte) int {
 	if where(b[3]) != inline {
 		return 0
 	}
@@ -169,7 +169,7 @@ func bytesToList(b []byte) int32 {
 	if rest := len(b) - d.At; d.Bad || size > uint64(rest) || len(b) > maxRecordBytes { //nolint:gosec // not negative
 		return 4 // that is no record, either
 	}
-	return int32(len(b) - int(size)) //nolint:gosec // bounded
+	return len(b) - int(size) //nolint:gosec // bounded
 }
 
 // decode reads a record; md5 and body share the memory of b. The error is Corrupt.

@@ -107,7 +107,7 @@ func TestListingsReadWhatIsThere(t *testing.T) {
 			short = b[:n:n]
 		}
 		lines := reader{typ: known}
-		got, want, of, all := Info{Key: []byte("k"), ID: id, Modified: id.time()}, Info{}, record{}, record{}
+		got, want, of, all := Info{Key: []byte("k"), ID: id}, Info{}, record{}, record{}
 		bad := all.decode(b, whole)
 		if err := of.decode(short, listed); bad != nil {
 			require.ErrorIs(t, err, store.Corrupt, "%x", b)

@@ -117,14 +117,14 @@ func TestAnUploadBecomesAVersion(t *testing.T) {
 		sum := md5.Sum([]byte(body))
 		sums.Write(sum[:])
 	}
-	require.Equal(t, fmt.Sprintf("%x-4", sums.Sum(nil)), info.ETag)
+	require.Equal(t, fmt.Sprintf("%x-4", sums.Sum(nil)), info.ETag())
 	require.Equal(t, u.ID.Version(), info.ID)
-	require.Equal(t, 4, info.Parts)
+	require.Equal(t, 4, info.Parts())
 	require.Equal(t, "text/plain", info.ContentType)
 	got, err := b.Head(ctx, key, objects.Latest)
 	require.NoError(t, err)
-	require.Equal(t, info.ETag, got.ETag)
-	require.Equal(t, []objects.Pair{{Name: "crc32", Value: "x"}}, got.Sums)
+	require.Equal(t, info.ETag(), got.ETag())
+	require.Equal(t, []objects.Pair{{Name: "crc32", Value: "x"}}, got.Sums())
 	const body = "threeseventhe end"
 	for offset := range len(body) + 1 {
 		for n := range len(body) + 2 - offset {
@@ -142,7 +142,7 @@ func TestAnUploadBecomesAVersion(t *testing.T) {
 	// What comes after it.
 	again, err := complete(three, seven, nine, last)
 	require.NoError(t, err)
-	require.Equal(t, got.ETag, again.ETag)
+	require.Equal(t, got.ETag(), again.ETag())
 	_, err = complete(three, seven)
 	require.ErrorIs(t, err, objects.ErrNoSuchUpload)
 	require.ErrorIs(t, b.Abort(ctx, key, u.ID), objects.ErrNoSuchUpload)
@@ -192,7 +192,7 @@ func TestManyParts(t *testing.T) {
 	require.Len(t, parts, 1000)
 	info, err := b.Complete(ctx, key, u.ID, named, nil)
 	require.NoError(t, err)
-	require.Equal(t, 1200, info.Parts)
+	require.Equal(t, 1200, info.Parts())
 	require.Equal(t, body.String(), read(t, b.Bucket, key, objects.All))
 	_, all, err := b.Parts(ctx, key, info.ID)
 	require.NoError(t, err)

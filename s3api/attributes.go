@@ -56,21 +56,21 @@ func (h *Handler) getAttributes(x *exchange) error {
 	}
 	wants := func(name string) bool { return slices.Contains(asked, name) }
 	var parts []objects.Part
-	if wants(attributeParts) && i.Parts > 0 {
+	if wants(attributeParts) && i.Parts() > 0 {
 		if _, parts, err = in.Parts(x.ctx(), []byte(x.key), i.ID); err != nil {
 			return err
 		}
 	}
 	in.tell(x, &i)
-	x.w.Header().Set("Last-Modified", i.Modified.Format(http.TimeFormat))
+	x.w.Header().Set("Last-Modified", i.Modified().Format(http.TimeFormat))
 	return x.writeDocument("GetObjectAttributesResponse", func(b *xmlBuffer) {
 		if wants(attributeETag) {
-			b.text("ETag", i.ETag)
+			b.text("ETag", i.ETag())
 		}
-		if wants(attributeChecksum) && len(i.Sums) > 0 {
+		if wants(attributeChecksum) && len(i.Sums()) > 0 {
 			b.raw("<Checksum>")
-			b.sums(i.Sums)
-			b.sumsType(i.Sums)
+			b.sums(i.Sums())
+			b.sumsType(i.Sums())
 			b.raw("</Checksum>")
 		}
 		if len(parts) > 0 {

@@ -182,7 +182,7 @@ func (h *Handler) readSource(x *exchange, from target) (*source, error) {
 	case err != nil:
 		return nil, err
 	}
-	s := &source{Object: asObject(&got.Info), sums: got.Sums, tags: got.Tags, body: got.Body, named: in, id: got.ID}
+	s := &source{Object: asObject(&got.Info), sums: got.Sums(), tags: got.Tags(), body: got.Body, named: in, id: got.ID}
 	if in.status != objects.Never {
 		s.version = versionText(&got.Info)
 	}
@@ -215,7 +215,7 @@ func (h *Handler) copyInto(x *exchange, in *versioned, src *source, c writeCondi
 	if err == nil {
 		in.tellNew(x, &i)
 		in.tellExpiry(x, &i)
-		src.Modified, src.ETag, src.sums = i.Modified, i.ETag, i.Sums
+		src.Modified, src.ETag, src.sums = i.Modified(), i.ETag(), i.Sums()
 	}
 	return err
 }

@@ -169,10 +169,10 @@ func (p *listPage) addObject(item *objects.Item) {
 		b.text("VersionId", p.lastVersion)
 		b.text("IsLatest", strconv.FormatBool(item.Latest))
 	}
-	b.time("LastModified", item.Modified)
+	b.time("LastModified", item.Modified())
 	if !item.Marker {
-		b.text("ETag", quoted(item.ETag))
-		for _, s := range item.Sums {
+		b.text("ETag", quoted(item.ETag()))
+		for _, s := range item.Sums() {
 			b.text("ChecksumAlgorithm", checksumNames[s.Name])
 			b.text("ChecksumType", "FULL_OBJECT")
 		}

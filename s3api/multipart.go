@@ -249,7 +249,7 @@ func (h *Handler) completeUpload(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	if refusal := want.compare(i.Sums); refusal != nil { // the upload had been completed before
+	if refusal := want.compare(i.Sums()); refusal != nil { // the upload had been completed before
 		return refusal
 	}
 	in.tellNew(x, &i)
@@ -258,9 +258,9 @@ func (h *Handler) completeUpload(x *exchange) error {
 		b.text("Location", "/"+x.bucket+"/"+x.key)
 		b.text("Bucket", x.bucket)
 		b.text("Key", x.key)
-		b.text("ETag", quoted(i.ETag))
-		b.sums(i.Sums)
-		b.sumsType(i.Sums)
+		b.text("ETag", quoted(i.ETag()))
+		b.sums(i.Sums())
+		b.sumsType(i.Sums())
 	})
 }
 
@@ -534,7 +534,7 @@ func (v *versioned) partOf(x *exchange, id objects.ID) (objects.Info, objects.Ra
 		part.Offset += p.Size
 	}
 	if x.wantsSums() {
-		x.tellSums(parts[n-1].Sums, i.Sums)
+		x.tellSums(parts[n-1].Sums, i.Sums())
 	}
 	return i, part, nil
 }

@@ -92,7 +92,7 @@ func (x *exchange) refuseTags() *Error {
 
 // tellTags sets the header with the number of tags.
 func (x *exchange) tellTags(i *objects.Info) {
-	if n := len(i.Tags); n > 0 {
+	if n := len(i.Tags()); n > 0 {
 		x.w.Header().Set("X-Amz-Tagging-Count", strconv.Itoa(n))
 	}
 }
@@ -119,7 +119,7 @@ func (h *Handler) getObjectTagging(x *exchange) error {
 	in.tell(x, &i)
 	return x.writeDocument("Tagging", func(b *xmlBuffer) {
 		b.raw("<TagSet>")
-		writeTags(b, i.Tags)
+		writeTags(b, i.Tags())
 		b.raw("</TagSet>")
 	})
 }

@@ -163,7 +163,7 @@ func (v *versioned) head(x *exchange, key string, id objects.ID, text string) (o
 	case err == nil && i.Marker:
 		v.tell(x, &i)
 		x.w.Header().Set("Allow", http.MethodDelete)
-		x.w.Header().Set("Last-Modified", i.Modified.Format(http.TimeFormat))
+		x.w.Header().Set("Last-Modified", i.Modified().Format(http.TimeFormat))
 		return i, refuse(http.StatusMethodNotAllowed, "MethodNotAllowed",
 			"The specified method is not allowed against this resource: the version is a delete marker.")
 	}
@@ -176,8 +176,8 @@ func noSuchVersion() *Error {
 
 // asObject is a version as the answers to all reads have it.
 func asObject(i *objects.Info) *Object {
-	o := &Object{Modified: i.Modified, Size: i.Size, ETag: i.ETag, ContentType: i.ContentType}
-	for _, p := range i.Headers {
+	o := &Object{Modified: i.Modified(), Size: i.Size, ETag: i.ETag(), ContentType: i.ContentType}
+	for _, p := range i.Headers() {
 		o.Headers = append(o.Headers, Header(p))
 	}
 	return o
@@ -223,8 +223,8 @@ func (h *Handler) putVersion(x *exchange, in *versioned, c writeCondition) error
 	}
 	in.tellNew(x, &i)
 	in.tellExpiry(x, &i)
-	x.tellSums(i.Sums, i.Sums)
-	x.w.Header().Set("ETag", quoted(i.ETag))
+	x.tellSums(i.Sums(), i.Sums())
+	x.w.Header().Set("ETag", quoted(i.ETag()))
 	return nil
 }
 
@@ -398,8 +398,8 @@ func (h *Handler) getVersion(x *exchange, in *versioned) error {
 	if part != objects.All && o.Size > 0 {
 		status, length = http.StatusPartialContent, part.N
 	}
-	if part != objects.All && i.Parts > 0 {
-		x.w.Header().Set("X-Amz-Mp-Parts-Count", strconv.Itoa(i.Parts))
+	if part != objects.All && i.Parts() > 0 {
+		x.w.Header().Set("X-Amz-Mp-Parts-Count", strconv.Itoa(i.Parts()))
 	}
 	if rangeAsked != "" && rangeCounts(x.r.Header.Get("If-Range"), o) {
 		start, n, partial, refusal := parseRange(rangeAsked, o.Size)
@@ -433,7 +433,7 @@ func (h *Handler) getVersion(x *exchange, in *versioned) error {
 	x.override()
 	x.tellTags(&i)
 	if x.wantsSums() && status == http.StatusOK {
-		x.tellSums(i.Sums, i.Sums)
+		x.tellSums(i.Sums(), i.Sums())
 	}
 	if status == http.StatusPartialContent {
 		x.w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", part.Offset, part.Offset+length-1, o.Size))

@@ -166,10 +166,10 @@ type SliceOptions struct {
 	// page after page may reuse it and keep them.
 	Into []Row
 	// Sift, if not nil, says what the caller has use for: of the row's value the first keep bytes
-	// and, unless pass is negative, none of the keys behind it that begin with its first pass
-	// bytes. An ascending slice may leave out the rest. A store calls it, if at all, once for each
-	// row of the page, in order, but perhaps not for the last ones. Key and value are valid, and not
-	// to be changed, until it returns.
+	// and, unless pass is 0, none of the keys behind it that begin with its first pass bytes. It is for
+	// ascending slices. A store calls it, if at all, once for each row of the page, in order, but perhaps not
+	// for the last ones; after a call it leaves out the keys that are passed over. Key and value are valid,
+	// and not to be changed, until it returns.
 	Sift func(key, value []byte) (pass, keep int)
 }
 

@@ -78,7 +78,7 @@ func Example_mailBox() {
 func owners(ctx context.Context, mail *listing.Bucket) (names []string, err error) {
 	q := listing.Query{Sift: func(e listing.Entry) listing.Sifted {
 		owner := keys.Read(e.Key).String()
-		return listing.Sifted{CommonPrefix: true, Pass: keys.Of(keys.String(owner))}
+		return listing.Sifted{CommonPrefix: true, Pass: len(keys.Of(keys.String(owner)))}
 	}}
 	for item, err := range mail.All(ctx, q) {
 		if err != nil {

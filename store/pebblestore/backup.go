@@ -46,7 +46,7 @@ func (s *Store) backup(ctx context.Context, dir string, progress func(store.Size
 		end()
 		return store.Size{}, err
 	}
-	t := &target{ctx: ctx, quit: s.quit, dir: dir + partialSuffix, progress: progress}
+	t := &target{ctx: ctx, quit: s.quit, dir: dir + partialSuffix, format: s.format, progress: progress}
 	err := t.prepare(s.o.fs, dir)
 	if err == nil && liesIn(s.dir, dir) {
 		err = store.Errorf(store.InvalidArgument, "the target lies within the data directory: choose one outside")
@@ -98,6 +98,7 @@ type target struct {
 	ctx      context.Context
 	quit     <-chan struct{}
 	dir      string // with partialSuffix
+	format   int
 	progress func(store.Size)
 
 	mu     sync.Mutex
@@ -130,7 +131,7 @@ func (t *target) finish(fsys vfs.FS, dir string) error {
 	if err := t.alive(); err != nil {
 		return err
 	}
-	if err := markFormat(fsys, t.dir); err != nil {
+	if err := markFormat(fsys, t.dir, t.format); err != nil {
 		return err
 	}
 	if _, err := fsys.Stat(dir); err == nil {
@@ -362,14 +363,14 @@ func (f *copyFile) Close() error {
 }
 
 // markFormat writes the format file, the last step of making a data directory.
-func markFormat(fsys vfs.FS, dir string) error {
+func markFormat(fsys vfs.FS, dir string, format int) error {
 	path := fsys.PathJoin(dir, FormatFile)
 	temporary := path + ".new"
 	f, err := fsys.Create(temporary, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(f, "%s%d\n", formatMagic, formatCurrent)
+	_, err = fmt.Fprintf(f, "%s%d\n", formatMagic, format)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
@@ -403,7 +404,7 @@ func Restore(ctx context.Context, from, dir string, o Options, progress func(sto
 func restore(ctx context.Context, from, dir string, o Options, progress func(store.Size)) (size store.Size, err error) {
 	fsys := diskFS(o)
 	from, dir = filepath.Clean(from), filepath.Clean(dir)
-	names, err := backedUp(fsys, from)
+	names, format, err := backedUp(fsys, from)
 	if err != nil {
 		return size, err
 	}
@@ -442,7 +443,7 @@ func restore(ctx context.Context, from, dir string, o Options, progress func(sto
 			progress(size)
 		}
 	}
-	if err := errors.Join(markFormat(fsys, dir), syncDir(fsys, fsys.PathDir(dir))); err != nil {
+	if err := errors.Join(markFormat(fsys, dir, format), syncDir(fsys, fsys.PathDir(dir))); err != nil {
 		return size, err
 	}
 	s, err := open(dir, o)
@@ -453,39 +454,39 @@ func restore(ctx context.Context, from, dir string, o Options, progress func(sto
 }
 
 // backedUp lists the files of a backup that are copied: all but the format and the lock,
-// which Restore creates. It omits directories (the estimates of counters).
-func backedUp(fsys vfs.FS, from string) (names []string, err error) {
+// which Restore creates. It omits directories (the estimates of counters). It returns the format, too.
+func backedUp(fsys vfs.FS, from string) (names []string, format int, err error) {
 	info, err := fsys.Stat(from)
 	if err != nil {
-		return nil, store.Errorf(store.InvalidArgument, "there is no backup: %w", err)
+		return nil, 0, store.Errorf(store.InvalidArgument, "there is no backup: %w", err)
 	}
 	if !info.IsDir() {
-		return nil, store.Errorf(store.InvalidArgument, "%s is no directory", from)
+		return nil, 0, store.Errorf(store.InvalidArgument, "%s is no directory", from)
 	}
 	if _, err := fsys.Stat(fsys.PathJoin(from, FormatFile)); err != nil {
 		if strings.HasSuffix(filepath.Clean(from), partialSuffix) {
-			return nil, store.Errorf(store.InvalidArgument,
+			return nil, 0, store.Errorf(store.InvalidArgument,
 				"%s is a backup that did not come to its end: take another one", from)
 		}
-		return nil, store.Errorf(store.InvalidArgument, "%s is no backup of evenkeel: it has no file %s", from, FormatFile)
+		return nil, 0, store.Errorf(store.InvalidArgument, "%s is no backup of evenkeel: it has no file %s", from, FormatFile)
 	}
-	if err := checkFormat(fsys, from); err != nil {
-		return nil, err
+	if format, err = checkFormat(fsys, from); err != nil {
+		return nil, 0, err
 	}
 	all, err := fsys.List(from)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	for _, name := range all {
 		info, err := fsys.Stat(fsys.PathJoin(from, name))
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		if !info.IsDir() && name != FormatFile && name != FormatFile+".new" && name != "LOCK" {
 			names = append(names, name)
 		}
 	}
-	return names, nil
+	return names, format, nil
 }
 
 // emptyDir checks that a directory is empty, or creates it.

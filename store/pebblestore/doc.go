@@ -51,6 +51,6 @@
 //	n bucket(16) node(16)                a map node's bytes
 //	m c                                  the ceiling: an upper bound of all timestamps (newest.go)
 //
-// The file EVENKEEL has the version of the format. Pebble checksums every block and log record;
-// what contradicts its checksum or this list is Corrupt.
+// The file EVENKEEL has the version of the format: since 2 Pebble knows groups of rows (groups.go). Pebble checksums
+// every block and log record; what contradicts its checksum or this list is Corrupt.
 package pebblestore

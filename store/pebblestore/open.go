@@ -108,11 +108,12 @@ func open(dir string, o Options) (_ *Store, err error) {
 			_ = lock.Close()
 		}
 	}()
-	if err := checkFormat(o.fs, dir); err != nil {
+	format, err := checkFormat(o.fs, dir)
+	if err != nil {
 		return nil, err
 	}
 
-	s := &Store{dir: dir, o: o, lock: lock, quit: make(chan struct{})}
+	s := &Store{dir: dir, o: o, format: format, lock: lock, quit: make(chan struct{})}
 	s.locks.seed = maphash.MakeSeed()
 	s.newest.step = ceilingStep
 	s.disk = newDisk(o.fs, dir, o.Logger)
@@ -164,6 +165,7 @@ func (s *Store) openPebble() error {
 // pebbleOptions are chosen for short slices and point reads of small rows.
 func (s *Store) pebbleOptions() *pebble.Options {
 	o := EngineOptions()
+	o.Comparer = comparerOf(s.format)
 	o.FS, o.Lock, o.Cache = s.copies, s.lock, s.cache
 	o.MaxOpenFiles = s.o.OpenTables
 	o.MemTableSize = uint64(s.disk.memTable(s.o.MemTableBytes))
@@ -188,6 +190,10 @@ func (s *Store) pebbleOptions() *pebble.Options {
 	return o
 }
 
+// blockBytes is the size of a block of a table. Larger blocks hold more groups, and a listing goes from block to block
+// less often; a row that is read by itself costs more I/O where its block is not in the cache.
+const blockBytes = 32 << 10
+
 // EngineOptions returns the options of Pebble, without those that depend on the directory
 // and on Options: for tools, and for benchmarks that compare with bare Pebble.
 func EngineOptions() *pebble.Options {
@@ -200,6 +206,7 @@ func EngineOptions() *pebble.Options {
 		MaxOpenFiles:                openTables,
 	}
 	for i := range o.Levels {
+		o.Levels[i].BlockSize = blockBytes
 		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 		o.Levels[i].FilterType = pebble.TableFilter
 	}
@@ -240,39 +247,41 @@ func lockDir(fsys vfs.FS, dir string) (*pebble.Lock, error) {
 			"stop the other, or choose another directory (%w)", dir, err)
 }
 
-// The format of a data directory. Open refuses a higher one.
+// The format of a data directory. Open refuses a higher one. A directory keeps the one that it was made with, and so do
+// its backups.
 const (
 	FormatFile    = "EVENKEEL"
 	formatMagic   = "evenkeel pebblestore format "
-	formatCurrent = 1
+	formatGroups  = 2 // from here on Pebble knows groups (groups.go)
+	formatCurrent = formatGroups
 )
 
-// checkFormat checks the format file, or writes it into an empty directory.
-func checkFormat(fsys vfs.FS, dir string) error {
+// checkFormat returns the format that the format file names, or writes the file into an empty directory.
+func checkFormat(fsys vfs.FS, dir string) (int, error) {
 	path := fsys.PathJoin(dir, FormatFile)
 	f, err := fsys.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return writeFormat(fsys, dir)
+		return formatCurrent, writeFormat(fsys, dir)
 	}
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, 1024))
 	if err != nil {
-		return err
+		return 0, err
 	}
 	number, ok := strings.CutPrefix(string(bytes.TrimSpace(text)), formatMagic)
 	version, err := strconv.Atoi(number)
 	switch {
 	case !ok || err != nil || version < 1:
-		return store.Errorf(store.Corrupt, "%s does not name a format of evenkeel", path)
+		return 0, store.Errorf(store.Corrupt, "%s does not name a format of evenkeel", path)
 	case version > formatCurrent:
-		return store.Errorf(store.InvalidArgument,
+		return 0, store.Errorf(store.InvalidArgument,
 			"%s was written by a newer evenkeel (format %d, this one knows up to %d): run the newer one",
 			dir, version, formatCurrent)
 	}
-	return nil
+	return version, nil
 }
 
 func writeFormat(fsys vfs.FS, dir string) error {
@@ -288,5 +297,5 @@ func writeFormat(fsys vfs.FS, dir string) error {
 				"%s holds something else (%s, but no file %s): choose an empty or a new directory", dir, name, FormatFile)
 		}
 	}
-	return markFormat(fsys, dir)
+	return markFormat(fsys, dir, formatCurrent)
 }

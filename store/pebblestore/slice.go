@@ -40,10 +40,15 @@ func (s *Store) slice(
 	if string(lower) >= string(upper) {
 		return page, nil
 	}
+	jump := jumper{p: p}
+	if o.Sift != nil && !o.Reverse && s.format >= formatGroups {
+		upper = jump.byGroups(upper)
+	}
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	if err != nil {
 		return page, err
 	}
+	jump.it = it
 	defer func() { err = errors.Join(err, it.Close()) }()
 
 	var more bool
@@ -53,9 +58,8 @@ func (s *Store) slice(
 		more = it.First()
 	}
 	var a arena
-	jump := jumper{it: it, p: p}
 	limit := o.PageBytes()
-	for seen := 1; more; seen++ {
+	for seen := 1; more && !jump.atEnd(); seen++ {
 		if seen%checkEvery == 0 && ctx.Err() != nil {
 			return page, ctx.Err()
 		}
@@ -73,7 +77,7 @@ func (s *Store) slice(
 				}
 				a.free = make([]byte, 0, s.expectedBytes(&o))
 			}
-			pass := -1
+			pass := 0
 			if o.Sift != nil && !o.Reverse {
 				var keep int
 				pass, keep = o.Sift(it.Key()[prefixBytes:], r.cell)
@@ -91,7 +95,7 @@ func (s *Store) slice(
 				page.More = true
 				break
 			}
-			if pass >= 0 {
+			if pass > 0 {
 				passed = row.Key[:pass]
 			}
 		}
@@ -113,15 +117,18 @@ func (s *Store) slice(
 	return page, nil
 }
 
-// A jumper passes over stretches of rows. A search costs as much as some rows, so it reads a few
-// through first. Where stretches are long that is in vain, so after one that needed a search it
-// searches at once, but for one stretch of many: Pebble also finds it faster from one search to the next.
+// A jumper passes over stretches of rows: from group to group, if that is what is passed over, else by searches. Either
+// costs as much as some rows, so it reads a few through first. Where stretches are long that is in vain, so after one
+// that needed a jump it jumps at once, but for one stretch of many: Pebble also finds it faster from one search to the
+// next.
 type jumper struct {
 	it    *pebble.Iterator
 	p     store.Partition
 	key   []byte
-	first int // the stretch after which few rows are read through again
-	n     int // stretches so far
+	group bool   // Pebble knows groups
+	end   []byte // unless nil, where the rows end, within the last group of the iterator
+	first int    // the stretch after which few rows are read through again
+	n     int    // stretches so far
 }
 
 const (
@@ -131,9 +138,27 @@ const (
 	tryAgain = 16
 )
 
-// over goes on to the first row whose key does not begin with a prefix.
+// byGroups makes the jumper go from group to group, where it can. It returns the upper bound that the iterator needs
+// for the given one: Pebble goes on by groups only where no group crosses the bound.
+func (j *jumper) byGroups(upper []byte) []byte {
+	j.group = true
+	n := groupLen(upper)
+	if n == len(upper) {
+		return upper
+	}
+	j.end = upper
+	return appendNextGroup(nil, upper[:n])
+}
+
+// atEnd reports whether the iterator has passed the end of the rows.
+func (j *jumper) atEnd() bool { return j.end != nil && string(j.it.Key()) >= string(j.end) }
+
+// over goes on from the row that is the first whose key begins with a prefix to the first one whose key does not.
 func (j *jumper) over(prefix []byte) bool {
-	nexts := fewNexts
+	nexts, group := fewNexts, j.group && endsGroup(prefix)
+	if group {
+		nexts = 1
+	}
 	if j.n++; j.n < j.first {
 		nexts = 0
 	}
@@ -147,6 +172,9 @@ func (j *jumper) over(prefix []byte) bool {
 	}
 	if nexts > 0 {
 		j.first = j.n + tryAgain
+	}
+	if group && groupLen(j.it.Key()) == prefixBytes+len(prefix) {
+		return j.it.NextPrefix()
 	}
 	// The prefix may lie in the memory of the row, which is not changed.
 	end := len(prefix)

@@ -26,6 +26,7 @@ var (
 type Store struct {
 	dir    string
 	o      Options
+	format int // of the directory
 	db     *pebble.DB
 	lock   *pebble.Lock
 	disk   *disk

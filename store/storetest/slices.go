@@ -208,7 +208,7 @@ func (s *suite) passing(t *testing.T) {
 			if p := pass(store.Row{Key: key}); p != nil {
 				return len(p), keep(value)
 			}
-			return -1, keep(value)
+			return 0, keep(value)
 		}}
 		page, err := s.rows.Slice(ctx, p, store.Bounds{}, slice)
 		require.NoError(t, err)
