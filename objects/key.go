@@ -49,8 +49,7 @@ func parseID(b []byte) (id ID, ok bool) {
 	if len(b) != idBytes {
 		return ID{}, false
 	}
-	id.Stamp = stampAt(b)
-	copy(id.Salt[:], b[8:])
+	id = ID{Stamp: stampAt(b), Salt: [saltBytes]byte(b[8:])}
 	return id, id.Stamp > 0
 }
 

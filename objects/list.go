@@ -175,8 +175,8 @@ func (q *Query) rows(latest bool) listing.Query {
 		rows.To = groupOf(q.To)
 	}
 	rows.Sift = func(e listing.Entry) listing.Sifted {
-		n := plainGroup(e.Key)
-		if n == 0 || len(q.Delimiter) > 0 || !plainHead(e.Value) {
+		n := len(e.Key) - idBytes // of the group, if it is a version's row; what is shown is parsed again
+		if n <= 2 || e.Key[n-1] != endsKey || e.Key[n-2] != zero || len(q.Delimiter) > 0 || !plainHead(e.Value) {
 			return q.sift(e, latest)
 		}
 		s := listing.Sifted{ValueBytes: bytesToList(e.Value)}
