@@ -274,26 +274,25 @@ func (r *reader) read(i *Item, of *listing.Item) (group []byte, err error) {
 	return at.group, nil
 }
 
-// plain reads a record as most are that listings show: of a body, inline or one blob, its MD5, and a type.
+// plain reads a record as most are that listings show: of a body, inline or one blob, its MD5 or none, and a type.
 // It returns false where there is anything else, or something wrong: then decode reads the record. It
 // spares the record in between, field by field with all that may be empty: three times the work.
 func (r *reader) plain(i *Info, b []byte) bool {
-	if len(b) > maxRecordBytes || len(b) < 4 || b[0] != byte(live) && b[0] != byte(kept) ||
-		b[1] != 1 || b[2]&^flagNull != 0 || b[3] > byte(inBlob) {
+	if len(b) > maxRecordBytes || !plainHead(b) || b[3] > byte(inBlob) {
 		return false
 	}
 	d := decoder{wire.Shortest{Of: b, At: 4}}
 	size := d.Uint()
-	at := d.At // of the length of the MD5; behind that are those of the ETag and of the type
-	if d.Bad || len(b) < at+md5.Size+3 || b[at] != md5.Size || b[at+md5.Size+1] != 0 {
+	sum := d.At + 1 // behind its length; behind the MD5 are the lengths of the ETag and of the type
+	if d.Bad || len(b) < sum+2 || b[sum-1] != 0 && b[sum-1] != md5.Size {
 		return false
 	}
-	typ := at + md5.Size + 3
+	typ := sum + int(b[sum-1]) + 2
+	if len(b) < typ || b[typ-2] != 0 || b[typ-1] >= 0x80 {
+		return false
+	}
 	end := typ + int(b[typ-1]) // of the type; then come no checksums and no headers
-	if b[typ-1] >= 0x80 || len(b) < end+2 || b[end]|b[end+1] != 0 {
-		return false
-	}
-	if len(b) != end+2 || size > math.MaxInt64 {
+	if len(b) != end+2 || b[end]|b[end+1] != 0 || size > math.MaxInt64 {
 		return false
 	}
 	if text := b[typ:end]; string(text) != r.typ {
@@ -302,6 +301,8 @@ func (r *reader) plain(i *Info, b []byte) bool {
 	if i.Null, i.Size = b[2] == flagNull, int64(size); end > typ { //nolint:gosec // bounded
 		i.ContentType = r.typ
 	}
-	i.hasMD5, i.md5 = true, [md5.Size]byte(b[at+1:])
+	if b[sum-1] != 0 {
+		i.hasMD5, i.md5 = true, [md5.Size]byte(b[sum:])
+	}
 	return true
 }

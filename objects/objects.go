@@ -36,6 +36,9 @@ type Options struct {
 	InlineBytes int
 	// MaxBytes is the longest body, default 5 GiB.
 	MaxBytes int64
+	// FastETags spares the MD5 of bodies that are blobs and are put whole: it takes longer than writing them to a fast
+	// disk. Their ETag is that of their version then (Info.ETag).
+	FastETags bool
 	// PutTimeout is the most that a put may take with its body, default 1 hour. Cleaners wait
 	// for longer than that before they take a blob for an orphan: all processes need the same.
 	PutTimeout time.Duration
@@ -135,15 +138,18 @@ type details struct {
 func (i *Info) Modified() time.Time { return i.ID.time() }
 
 // ETag is the MD5 of the body in hexadecimal digits; of a version in parts the MD5 of their MD5s, a hyphen, and how
-// many parts there are.
+// many parts there are. With Options.FastETags it may be the ID with "-1" behind it: other versions have others, and
+// clients take it for that of a version in parts, which they do not compare with an MD5. A delete marker has none.
 func (i *Info) ETag() string {
 	switch {
 	case i.hasMD5:
 		return hexOf(i.md5[:])
-	case i.more != nil:
+	case i.more != nil && i.more.etag != "":
 		return i.more.etag
+	case i.Marker:
+		return ""
 	}
-	return ""
+	return i.ID.String() + "-1"
 }
 
 // Parts is how many parts it was uploaded in; 0: it was put whole.

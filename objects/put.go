@@ -34,20 +34,26 @@ func (b *Bucket) Put(ctx context.Context, key []byte, body io.Reader, m Meta) (I
 	}
 	key = bytes.Clone(key)
 	id := newID(stamp)
-	in := &measured{r: body, want: m.Size, most: b.o.o.MaxBytes, still: still}
+	in := &measured{r: body, want: m.Size, most: b.o.o.MaxBytes, still: still, unhashed: b.o.o.FastETags}
 	first, err := io.ReadAll(io.LimitReader(in, int64(max(b.o.o.InlineBytes, 0))+1))
 	if err != nil {
 		return Info{}, err
 	}
 	if len(first) <= b.o.o.InlineBytes {
 		r.where, r.body = inline, first
+		if in.unhashed {
+			sum := md5.Sum(first)
+			r.md5 = sum[:]
+		}
 	} else {
 		r.where = inBlob
 		if err := b.o.blobs.Create(ctx, b.blobName(key, id), io.MultiReader(bytes.NewReader(first), in), m.Size); err != nil {
 			return Info{}, store.Wrap("store the body", err)
 		}
 	}
-	r.size, r.md5 = in.n, in.sum.end()
+	if r.size = in.n; !in.unhashed {
+		r.md5 = in.sum.end()
+	}
 	if err := b.write(ctx, key, id, r, still); err != nil {
 		if r.where == inBlob && !errors.Is(err, listing.ErrOutcomeUnknown) {
 			b.dropBlob(ctx, b.blobName(key, id))
@@ -173,21 +179,24 @@ func (r *record) ashes() *record {
 	return &record{rank: burned, marker: r.marker, null: r.null, where: r.where, size: r.size}
 }
 
-// measured reads a body, and takes its length and MD5. It fails where the length is not the
+// measured reads a body, and takes its length and, unless it is unhashed, its MD5. It fails where the length is not the
 // wanted one, or above the most, and once the time of the put is over.
 type measured struct {
-	r     io.Reader
-	sum   hashing
-	n     int64
-	want  int64 // negative: unknown
-	most  int64
-	still func() bool
+	r        io.Reader
+	unhashed bool
+	sum      hashing
+	n        int64
+	want     int64 // negative: unknown
+	most     int64
+	still    func() bool
 }
 
 func (m *measured) Read(p []byte) (int, error) {
 	n, err := m.r.Read(p)
 	m.n += int64(n)
-	m.sum.write(p[:n])
+	if !m.unhashed {
+		m.sum.write(p[:n])
+	}
 	switch {
 	case m.n > m.most || m.want >= 0 && m.n > m.want:
 		return 0, ErrWrongSize

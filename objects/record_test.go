@@ -97,6 +97,7 @@ func TestListingsReadWhatIsThere(t *testing.T) {
 		{rank: live, md5: sum, typ: "image/png", where: inBlob, size: 5 << 30},
 		{rank: live, md5: sum, null: true, where: inBlob, size: math.MaxInt64},
 		{rank: kept, md5: sum, typ: strings.Repeat("t", 127)},
+		{rank: live, typ: "image/png", where: inBlob, size: 5 << 30},
 	}
 	same := func(b []byte, known string) bool {
 		if h, err := decodeHead(b); err != nil || !h.visible() {

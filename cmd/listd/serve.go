@@ -44,6 +44,7 @@ type serveCmd struct {
 	Region        string   `default:"us-east-1" help:"Region of signatures, and the answer of GetBucketLocation."`
 
 	Bodies     string        `placeholder:"URL" help:"${serve_bodies=}"`
+	FastETags  bool          `name:"fast-etags" help:"${serve_fast_etags=}"`
 	CleanEvery time.Duration `default:"1h" help:"${serve_clean_every=}"`
 	CleanRate  int           `default:"20000" help:"${serve_clean_rate=}"`
 
@@ -278,7 +279,7 @@ func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, o ope
 		countHeader(c, state)
 		limitState(c, state)
 	}
-	ofObjects, err := objects.New(o.db.Client, o.bodies, objects.Options{})
+	ofObjects, err := objects.New(o.db.Client, o.bodies, objects.Options{FastETags: s.FastETags})
 	if err != nil {
 		return daemon.Exit(daemon.ExitUsage, err)
 	}
