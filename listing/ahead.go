@@ -10,8 +10,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A listing with a delimiter jumps from one common prefix to the next, and each jump waits
-// for the previous read. Where reads take long and a page needs many, the rest of the page
+// A listing with a delimiter jumps from one common prefix to the next, one of the latest versions from one object to
+// the next, and each jump waits for the previous read. Where reads take long and a page needs many, the rest of the page
 // is divided into walks that are listed concurrently. Their items join the page in order;
 // what the page does not need is dropped. Only the page's latency changes.
 //
@@ -53,7 +53,7 @@ type ahead struct {
 // reads one after the other, and is expected to need twice as many more.
 func (p *pager) worthReadingAhead() bool {
 	o := &p.c.o
-	return len(p.q.Delimiter) > 0 && o.ReadAhead > 1 && p.reads >= o.ReadAheadAfter && len(p.items) < p.limit &&
+	return p.q.stretches() && o.ReadAhead > 1 && p.reads >= o.ReadAheadAfter && len(p.items) < p.limit &&
 		p.pace > 0 && float64(p.limit-len(p.items)) > p.pace*float64(2*o.ReadAheadAfter)
 }
 
@@ -194,8 +194,10 @@ func (a *ahead) join() {
 			}
 			p.items = append(p.items, *item)
 			p.bytes += len(item.Key) + len(item.Value)
-			if item.CommonPrefix {
+			if passed := p.q.stretch(item.Key); item.CommonPrefix {
 				p.left.passPrefix(item.Key)
+			} else if len(passed) > 0 {
+				p.left.passPrefix(bytes.Clone(passed))
 			} else {
 				p.left.passKey(item.Key)
 			}
@@ -288,7 +290,11 @@ func (a *ahead) guess(i int, items float64) []byte {
 	if len(seen) >= keyspread.MinNames {
 		a.names = a.names[:0]
 		for _, item := range seen[max(len(seen)-keyspread.MaxNames, 0):] {
-			a.names = append(a.names, item.Key)
+			name := item.Key
+			if passed := a.p.q.stretch(name); len(passed) > 0 {
+				name = passed
+			}
+			a.names = append(a.names, name)
 		}
 	}
 	if at := keyspread.Predict(a.names, len(a.p.q.Prefix), near, items, w.left.reverse); at != nil {
@@ -310,18 +316,18 @@ func (a *ahead) edge(w *walk) (at []byte, items float64) {
 	return a.outside(at), max(float64(len(a.p.items))/float64(a.p.ranges), 1)
 }
 
-// outside moves a cut within a common prefix to the far end of the prefix, or both walks
-// would list it. The walk that finds the prefix jumps there, without another read.
+// outside moves a cut within a stretch that the listing passes over to the far end of the stretch, or both walks
+// would list it. The walk that finds the stretch jumps there, without another read.
 func (a *ahead) outside(at []byte) []byte {
 	if !bytes.HasPrefix(at, a.p.q.Prefix) {
 		return at
 	}
-	prefix, ok := a.p.q.commonPrefix(at)
+	stretch := a.p.q.stretch(at)
 	switch {
-	case !ok:
+	case len(stretch) == 0:
 		return at
 	case a.p.left.reverse:
-		return bytes.Clone(prefix)
+		return bytes.Clone(stretch)
 	}
-	return store.PrefixEnd(prefix)
+	return store.PrefixEnd(stretch)
 }

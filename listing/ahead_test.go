@@ -1,6 +1,7 @@
 package listing_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -106,8 +107,8 @@ func crowded(i int) string {
 	return counted(10 * (i - 400))
 }
 
-// TestReadingAhead: a page is the same as one read after the other, in a fraction
-// of the time where there is much to read; it costs at most half as much again, and
+// TestReadingAhead: a page, of common prefixes or of the first key of each folder, is the same as one read after the
+// other, in a fraction of the time where there is much to read; it costs at most half as much again, and
 // where there is little to read, nothing. Time is counted in reads, one after the
 // other.
 func TestReadingAhead(t *testing.T) {
@@ -158,8 +159,13 @@ func TestReadingAhead(t *testing.T) {
 		{"a small limit", folders(n, counted, each(files)), 7, 8, 1, true},
 		{"a limit of 100", folders(n, counted, each(files)), 7, 100, 1.5, true},
 	} {
-		for _, reverse := range []bool{false, true} {
+		for i := range 4 {
+			reverse := i%2 == 1
 			q := listing.Query{Delimiter: []byte("/"), Reverse: reverse, Limit: c.limit}
+			if i >= 2 {
+				q.Delimiter, q.Stretch = nil, func(key []byte) int { return bytes.IndexByte(key, '/') + 1 }
+				q.Sift = func(e listing.Entry) listing.Sifted { return listing.Sifted{Pass: q.Stretch(e.Key)} }
+			}
 			costs := costOf(
 				t, c.keys, c.ranges, q, listing.Options{RowsPerRead: 8}, listing.Options{RowsPerRead: 8, ReadAhead: 8},
 			)
@@ -167,8 +173,9 @@ func TestReadingAhead(t *testing.T) {
 			require.Equal(t, one.items, many.items, c.name)
 			per := float64(len(many.items))
 			t.Logf(
-				"%-22s reverse %-5v %4d items: %4d reads became %4d (%.2f per item), %6d rows %6d (%.1f per item), %4d rounds %4d (%.1f times as fast)",
-				c.name, reverse, len(many.items), one.reads, many.reads, float64(many.reads)/per, one.rows, many.rows,
+				"%-22s %d reverse %-5v %4d items: %4d reads became %4d (%.2f per item), %6d rows %6d (%.1f per item), "+
+					"%4d rounds %4d (%.1f times as fast)",
+				c.name, i, reverse, len(many.items), one.reads, many.reads, float64(many.reads)/per, one.rows, many.rows,
 				float64(many.rows)/per, one.rounds, many.rounds, float64(one.rounds)/float64(many.rounds),
 			)
 			assert.LessOrEqual(t, many.reads, one.reads*3/2+4, c.name)
@@ -179,17 +186,21 @@ func TestReadingAhead(t *testing.T) {
 				require.Equal(t, one.rows, many.rows, c.name)
 			} else if c.skips {
 				assert.LessOrEqual(t, many.reads, int64(2*per), c.name)
-				assert.LessOrEqual(t, many.rows, int64(10*per)+200, c.name)
+				first := int64(200)
+				if i == 2 {
+					first += 2000 // embedded it begins with a slice for a whole page
+				}
+				assert.LessOrEqual(t, many.rows, int64(10*per)+first, c.name)
 			}
 		}
 	}
 }
 
 // TestReadingAheadOfNothing: places with nothing in them end pages early, as ever, and
-// no page stays where the one before ended.
+// no page stays where the one before ended; whether common prefixes are listed, or the first key of each.
 func TestReadingAheadOfNothing(t *testing.T) {
 	r := seed.New(t)
-	for range 30 {
+	for round := range 60 {
 		s := memstore.New()
 		defer s.Close()
 		c, err := listing.NewEmbedded(&listtest.Morsels{Store: s, Rows: 2}, listing.Options{
@@ -207,16 +218,27 @@ func TestReadingAheadOfNothing(t *testing.T) {
 		b := c.Bucket("b")
 		var want []string
 		var entries []listing.Entry
+		q := listing.Query{Delimiter: []byte("/"), Reverse: r.IntN(2) == 0, Limit: 20 + r.IntN(180)}
+		if round%2 == 1 {
+			q.Delimiter, q.Stretch = nil, func(key []byte) int { return bytes.IndexByte(key, '/') + 1 }
+			q.Sift = func(e listing.Entry) listing.Sifted { return listing.Sifted{Pass: q.Stretch(e.Key)} }
+		}
 		for i, there := 0, true; i < names; i++ {
 			if there = there != (r.IntN(20) == 0); there {
-				want = append(want, counted(i)+"/")
-				for f := range 1 + r.IntN(5) {
+				files, name := 1+r.IntN(5), counted(i)+"/"
+				switch {
+				case q.Sift != nil && q.Reverse:
+					name += fmt.Sprint(files - 1)
+				case q.Sift != nil:
+					name += "0"
+				}
+				want = append(want, name)
+				for f := range files {
 					entries = append(entries, listing.Entry{Key: fmt.Appendf(nil, "%s/%d", counted(i), f)})
 				}
 			}
 		}
 		require.NoError(t, b.PutBatch(t.Context(), entries))
-		q := listing.Query{Delimiter: []byte("/"), Reverse: r.IntN(2) == 0, Limit: 200}
 		if q.Reverse {
 			slices.Reverse(want)
 		}

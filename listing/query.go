@@ -36,6 +36,10 @@ type Query struct {
 	// of Delimiter, must always say the same of the same entry, and must not keep it. It is
 	// called by the operation itself, by several goroutines at a time.
 	Sift func(e Entry) Sifted
+	// Stretch, with Sift, lets listings over a network read ahead, as they do with Delimiter. It says how many of the
+	// first bytes of a key Sift returns as Pass for an entry with that key that is shown; 0 if that is none. It is
+	// also called with keys that no entry has, and by several goroutines at a time.
+	Stretch func(key []byte) int
 	// Into is memory that Page.Items may use from its beginning; its content is overwritten. It
 	// may be nil. Keys and values never lie in it. It is for List.
 	Into []Item
@@ -111,6 +115,9 @@ func (q *Query) limit() int { return min(cmp.Or(q.Limit, defaultLimit), maxLimit
 func (q *Query) bytes() int { return min(cmp.Or(q.Bytes, maxPageBytes), maxPageBytes) }
 
 func (q *Query) check() error {
+	if q.Sift == nil && q.Stretch != nil {
+		return invalid("the query has a Stretch, but no Sift")
+	}
 	if q.Sift != nil && len(q.Delimiter) > 0 {
 		return invalid("the query has both a delimiter and its own way to sift")
 	}
@@ -255,6 +262,19 @@ func (s *span) passed(key []byte) bool {
 // jumps reports whether the listing passes over keys, so that a few rows may be all that is
 // useful of many.
 func (q *Query) jumps() bool { return len(q.Delimiter) > 0 || q.Sift != nil }
+
+// stretches reports whether it can be told of any key which stretch of keys the listing passes over with it.
+func (q *Query) stretches() bool { return len(q.Delimiter) > 0 || q.Stretch != nil }
+
+// stretch returns what all keys have in common that the listing passes over with a key, sharing its memory; empty if
+// there is nothing.
+func (q *Query) stretch(key []byte) []byte {
+	if q.Stretch != nil {
+		return key[:min(max(q.Stretch(key), 0), len(key))]
+	}
+	prefix, _ := q.commonPrefix(key)
+	return prefix
+}
 
 // sift says what the listing shows for an entry.
 func (q *Query) sift(key, value []byte) (s Sifted) {

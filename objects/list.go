@@ -174,6 +174,9 @@ func (q *Query) rows(latest bool) listing.Query {
 	if len(q.To) > 0 {
 		rows.To = groupOf(q.To)
 	}
+	if latest || len(q.Delimiter) > 0 {
+		rows.Stretch = func(rowKey []byte) int { return q.stretch(rowKey, latest) }
+	}
 	rows.Sift = func(e listing.Entry) listing.Sifted {
 		n := len(e.Key) - idBytes // of the group, if it is a version's row; what is shown is parsed again
 		if n <= 2 || e.Key[n-1] != endsKey || e.Key[n-2] != zero || len(q.Delimiter) > 0 || !plainHead(e.Value) {
@@ -186,6 +189,24 @@ func (q *Query) rows(latest bool) listing.Query {
 		return s
 	}
 	return rows
+}
+
+// stretch returns how much of the key of a row all those have in common that a listing passes over with it: a common
+// prefix or, of a listing of the latest, a group. The key may be cut anywhere.
+func (q *Query) stretch(rowKey []byte, latest bool) int {
+	key, group := rowKey, 0
+	if i := bytes.Index(rowKey, []byte{zero, endsKey}); i >= 0 {
+		key, group = rowKey[:i], i+2
+	}
+	if own := unescape(key); len(q.Delimiter) > 0 && bytes.HasPrefix(own, q.Prefix) {
+		if i := bytes.Index(own[len(q.Prefix):], q.Delimiter); i >= 0 {
+			return len(escape(nil, own[:len(q.Prefix)+i+len(q.Delimiter)]))
+		}
+	}
+	if !latest {
+		return 0
+	}
+	return group
 }
 
 // plainHead reports whether a record is of a version that is seen, as most are, and no delete marker.
