@@ -174,7 +174,8 @@ func (c *Client) recall(ctx context.Context, root *partmap.Root) {
 		return
 	}
 	kept := emptied{
-		version: store.Version{Epoch: binary.BigEndian.Uint64(payload), Token: store.Token(payload[8:24])}, next: payload[fixed:],
+		version: store.Version{Epoch: binary.BigEndian.Uint64(payload), Token: store.Token(payload[8:24])},
+		next:    payload[fixed:],
 	}
 	age := c.o.Now().Sub(time.UnixMicro(int64(binary.BigEndian.Uint64(payload[24:]))))
 	if kept.version == of && (root.State == partmap.Closing || age < openHintAge) {

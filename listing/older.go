@@ -84,7 +84,9 @@ func (b *Bucket) eachOlder(
 }
 
 // inPart returns at most limit entries that a removal deletes of a part of a range; more: there are others.
-func (b *Bucket) inPart(ctx context.Context, part store.Bounds, r removal, limit int) (items []Item, more bool, err error) {
+func (b *Bucket) inPart(
+	ctx context.Context, part store.Bounds, r removal, limit int,
+) (items []Item, more bool, err error) {
 	if r.older {
 		err = b.eachOlder(ctx, part.Start, part.End, r.ts, func(_ *partmap.Range, key []byte) bool {
 			if more = len(items) == limit; !more {

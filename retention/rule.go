@@ -1,6 +1,6 @@
 // Package retention has rules by which old entries go: those whose key has a time, behind a prefix, that is longer ago
-// than the rule keeps, or that were put longer ago. What a rule of times in keys drops of a bucket is one range of keys,
-// so ranges of the map go as a whole.
+// than the rule keeps, or that were put longer ago. What a rule of times in keys drops of a bucket is one range of
+// keys, so ranges of the map go as a whole.
 //
 // It is pure: who applies rules passes the time. rebalance.Options takes rules, and so do evenkeel.Options.
 package retention

@@ -33,8 +33,8 @@ type TableColumn struct {
 }
 
 // OpenTables connects to the cluster of the options, whose keyspace does not matter, and returns tables, each by its
-// "keyspace.table". They share a connection, which Close of any of them closes. It fails with NotFound where there is no
-// such table, and like OpenAdmin.
+// "keyspace.table". They share a connection, which Close of any of them closes. It fails with NotFound where there is
+// no such table, and like OpenAdmin.
 func OpenTables(ctx context.Context, o Options, names ...string) ([]*Table, error) {
 	o, err := o.withDefaults()
 	if err != nil {

@@ -127,7 +127,7 @@ func betweenNumbers(typ string, low, high []byte) []byte {
 	return wireNumber(typ, middle)
 }
 
-// betweenStrings reads values as fractions whose digits are bytes, or the characters of a text, in the order of the type.
+// betweenStrings reads values as fractions whose digits are bytes, or the characters of a text.
 func betweenStrings(typ string, low, high []byte) []byte {
 	const surrogates, afterSurrogates = 0x800, 0xe000 // are no characters
 	base := map[string]int64{"blob": 256, "ascii": utf8.RuneSelf, "text": utf8.MaxRune + 1 - surrogates}[typ]

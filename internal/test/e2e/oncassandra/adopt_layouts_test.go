@@ -15,9 +15,10 @@ import (
 	"github.com/evenkeel/evenkeel/listing"
 )
 
-// TestAdoptEachLayout: time buckets, partitions by the first characters of the key, and a table per slice of time become
-// one bucket, which is cut so that no range is too large, though each partition has a part of the keys for itself. A
-// row that is deleted in one of them is deleted by a catch-up, and no others. What is refused is listed and counted.
+// TestAdoptEachLayout: time buckets, partitions by the first characters of the key, and a table per slice of time
+// become one bucket, which is cut so that no range is too large, though each partition has a part of the keys for
+// itself. A row that is deleted in one of them is deleted by a catch-up, and no others. What is refused is listed and
+// counted.
 func TestAdoptEachLayout(t *testing.T) {
 	t.Parallel()
 	p := build(t)
@@ -60,7 +61,8 @@ func TestAdoptEachLayout(t *testing.T) {
 		again: true,
 	}, {
 		name:   "key prefixes",
-		create: []string{"CREATE TABLE names (room text, prefix text, name text, v text, PRIMARY KEY ((room, prefix), name))"},
+		create: []string{"CREATE TABLE names (room text, prefix text, name text, v text, " +
+			"PRIMARY KEY ((room, prefix), name))"},
 		insert: func(i int) (string, []any) {
 			return "INSERT INTO names (room, prefix, name, v) VALUES ('r', ?, ?, ?)", []any{hex(i)[:2], hex(i)}
 		},
@@ -175,8 +177,8 @@ func TestAdoptEachLayout(t *testing.T) {
 	}
 }
 
-// TestAdoptKeysThatCollide: two rows of different partitions that get one key are listed and counted by a comparison, and
-// the newer one counts, whichever came first.
+// TestAdoptKeysThatCollide: two rows of different partitions that get one key are listed and counted by a comparison,
+// and the newer one counts, whichever came first.
 func TestAdoptKeysThatCollide(t *testing.T) {
 	t.Parallel()
 	e := endanger(t, cassandra.Address(t))
