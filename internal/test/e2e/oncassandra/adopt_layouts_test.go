@@ -60,7 +60,7 @@ func TestAdoptEachLayout(t *testing.T) {
 			"--partition", "room=r,day=2025-12-20..2026-03-31"},
 		again: true,
 	}, {
-		name:   "key prefixes",
+		name: "key prefixes",
 		create: []string{"CREATE TABLE names (room text, prefix text, name text, v text, " +
 			"PRIMARY KEY ((room, prefix), name))"},
 		insert: func(i int) (string, []any) {
