@@ -135,7 +135,7 @@ func tablesAreReadThroughDeadData(t *testing.T, o cassandrastore.Options) {
 	require.NoError(t, raw.Query("INSERT INTO app (room, day, name, v) VALUES ('r', '1970-01-03', 'z', 'last')").Exec())
 	var g errgroup.Group
 	g.SetLimit(4)
-	for at := 0; at < limit/10*25; at += 500 {
+	for at := 0; at < limit/10*15; at += 500 {
 		g.Go(func() error {
 			b := raw.NewBatch(gocql.UnloggedBatch)
 			for i := at; i < at+500; i++ {
@@ -145,7 +145,7 @@ func tablesAreReadThroughDeadData(t *testing.T, o cassandrastore.Options) {
 		})
 	}
 	require.NoError(t, g.Wait())
-	middle := fmt.Sprintf("ö/%06d+", limit)
+	middle := fmt.Sprintf("ö/%06d+", limit/10*12)
 	require.NoError(t, raw.Query("INSERT INTO app (room, day, name, v) VALUES ('r', '1970-01-02', ?, 'v')", middle).Exec())
 	var failure *gocql.RequestErrReadFailure
 	require.ErrorAs(t, raw.Query("SELECT name FROM app WHERE room = 'r' LIMIT 3").Exec(), &failure, "the premise")
