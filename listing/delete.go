@@ -3,6 +3,7 @@ package listing
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"slices"
 	"time"
@@ -11,13 +12,14 @@ import (
 
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/record"
 )
 
 // DeleteBucket deletes an empty bucket. It fails with ErrNoSuchBucket, ErrNotEmpty,
 // InvalidArgument, Unavailable, Timeout, Corrupt or ErrOutcomeUnknown; after the last four
 // the bucket may stay closed for a while. The call may be interrupted and repeated, by any
 // process. If ctx ends while it looks through very many ranges, the bucket stays closed, and
-// the next call of this Client continues there.
+// the next call, also of another process, continues there if it comes within a minute.
 func (c *Client) DeleteBucket(ctx context.Context, name string) error {
 	return c.DeleteBucketBut(ctx, name, Remains{})
 }
@@ -81,7 +83,8 @@ func (c *Client) delete(ctx context.Context, name string, remains *Remains) erro
 	}
 	if root.State == partmap.Open {
 		// Most buckets with entries show it at once, and need not be closed.
-		if empty, err := c.looksEmpty(ctx, n.id, remains); err != nil || !empty {
+		c.recall(ctx, root)
+		if empty, err := c.looksEmpty(ctx, root, remains); err != nil || !empty {
 			return cmp.Or(err, ErrNotEmpty)
 		}
 	}
@@ -91,7 +94,8 @@ func (c *Client) delete(ctx context.Context, name string, remains *Remains) erro
 	return c.forget(ctx, name, n)
 }
 
-func (c *Client) looksEmpty(ctx context.Context, id store.BucketID, remains *Remains) (bool, error) {
+func (c *Client) looksEmpty(ctx context.Context, root *partmap.Root, remains *Remains) (bool, error) {
+	id := root.Bucket
 	var left span
 	var q Query
 	if remains.Gone != nil {
@@ -107,7 +111,13 @@ func (c *Client) looksEmpty(ctx context.Context, id store.BucketID, remains *Rem
 			return true, nil
 		case page.err != nil && ctx.Err() != nil && len(page.left.lo) > 0:
 			c.emptied.Add(id, emptied{next: page.left.lo})
+			c.keep(ctx, id)
 			return false, goesOn(page.err)
+		case page.err == nil && len(page.items) == 0 && page.left.done && root.Ranges > lookRanges:
+			// Should this call end before the bucket has been closed for long, the next one need not look again.
+			c.emptied.Add(id, emptied{next: left.lo})
+			c.keep(ctx, id)
+			return true, nil
 		case page.err != nil || len(page.items) > 0 || page.left.done:
 			c.emptied.Remove(id)
 			return page.err == nil && len(page.items) == 0, page.err
@@ -135,6 +145,62 @@ const (
 	lookRanges = 256
 )
 
+// The progress of a long look is kept in store.Process, too, for the next call of another process. It is a hint: an
+// error of reading or writing it is none of the deletion, and a record of another version of the root means nothing.
+// Records are never removed, as those of registers never are: at most one for each bucket.
+const (
+	emptiedForm = 1
+	// openHintAge is how long a look through an open bucket is worth something to others: what was empty then may have
+	// entries by now, for which the bucket would be closed in vain.
+	openHintAge = 10 * time.Minute
+	keepTime    = 5 * time.Second
+)
+
+func emptiedKey(id store.BucketID) string { return "emptied/" + id.String() }
+
+// recall learns how far another process has looked through a bucket of many ranges.
+func (c *Client) recall(ctx context.Context, root *partmap.Root) {
+	of := root.Version()
+	if root.State == partmap.Open {
+		of = store.Version{}
+	}
+	seen, found := c.emptied.Get(root.Bucket)
+	if root.Ranges <= lookRanges || root.State == partmap.Deleted || found && seen.version == of || ctx.Err() != nil {
+		return
+	}
+	payload, _, err := record.Read(ctx, c.regs, store.Process, emptiedKey(root.Bucket), store.Local, emptiedForm)
+	const fixed = 8 + 16 + 8
+	if err != nil || len(payload) <= fixed {
+		return
+	}
+	kept := emptied{
+		version: store.Version{Epoch: binary.BigEndian.Uint64(payload), Token: store.Token(payload[8:24])},
+		next:    payload[fixed:],
+	}
+	age := c.o.Now().Sub(time.UnixMicro(int64(binary.BigEndian.Uint64(payload[24:]))))
+	if kept.version == of && (root.State == partmap.Closing || age < openHintAge) {
+		c.emptied.Add(root.Bucket, kept)
+	}
+}
+
+// keep writes down how far this process has come, if at all, also when ctx has ended.
+func (c *Client) keep(ctx context.Context, id store.BucketID) {
+	seen, _ := c.emptied.Peek(id)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepTime)
+	defer cancel()
+	_, old, err := record.Read(ctx, c.regs, store.Process, emptiedKey(id), store.Local, emptiedForm)
+	if err != nil {
+		return
+	}
+	payload := binary.BigEndian.AppendUint64(nil, seen.version.Epoch)
+	payload = append(payload, seen.version.Token[:]...)
+	payload = binary.BigEndian.AppendUint64(payload, uint64(c.o.Now().UnixMicro()))
+	// All below a part of a key is empty, too; a record should be small.
+	payload = append(payload, seen.next[:min(len(seen.next), 1024)]...)
+	next := record.Seal(emptiedForm, record.Next(old), payload)
+	_ = c.regs.Swap(ctx, store.Process, []byte(emptiedKey(id)), old, next)
+}
+
 // errLookTime means that lookTime is over.
 var errLookTime = store.Errorf(store.Timeout, "the bucket is looked through in parts")
 
@@ -149,12 +215,14 @@ func (c *Client) closeAndDelete(ctx context.Context, root *partmap.Root, remains
 	// Each move in flight may change the root once per phase.
 	const decisions = 10 * casAttempts
 	for left := decisions; left > 0; left-- {
+		c.recall(ctx, root)
 		seen, goOn := c.emptied.Get(root.Bucket)
 		if goOn = goOn && seen.version == root.Version(); !goOn {
 			seen = emptied{}
 		}
 		if err := ctx.Err(); err != nil {
 			if goOn {
+				c.keep(ctx, root.Bucket)
 				return goesOn(err)
 			}
 			return c.reopen(ctx, root, store.Wrap("delete the bucket", context.Cause(ctx)))
@@ -184,6 +252,7 @@ func (c *Client) closeAndDelete(ctx context.Context, root *partmap.Root, remains
 				continue
 			}
 			c.emptied.Add(root.Bucket, emptied{root.Version(), seen.next})
+			c.keep(ctx, root.Bucket)
 		} else {
 			// Another call may have closed it, and its wait may not be over.
 			err = c.maps.Wait(ctx, root.Bucket)
@@ -204,6 +273,9 @@ func (c *Client) closeAndDelete(ctx context.Context, root *partmap.Root, remains
 			if empty, _, err = c.empty(ctx, root, nil, &second); errors.Is(err, errLookTime) {
 				err = goesOn(err)
 			}
+		}
+		if err == nil && !empty && c.emptied.Remove(root.Bucket) {
+			c.keep(ctx, root.Bucket)
 		}
 		if err != nil || !empty {
 			return c.reopen(ctx, root, cmp.Or(err, ErrNotEmpty))

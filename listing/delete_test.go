@@ -87,6 +87,72 @@ func TestDeletionGoesOnWhereItStopped(t *testing.T) {
 	require.ErrorIs(t, c.DeleteBucket(t.Context(), "abc"), listing.ErrNoSuchBucket)
 }
 
+// TestDeletionGoesOnInAnotherProcess: the same, where each call comes to another process, but not for an open bucket
+// after some time. What was kept of a state that has ended counts for nothing.
+func TestDeletionGoesOnInAnotherProcess(t *testing.T) {
+	const ranges = 5000
+	for name, open := range map[string]bool{"while it is open": true, "once it is closing": false} {
+		s, first := manyRanges(t, ranges)
+		now := time.Now()
+		process := func() *listing.Client {
+			c, err := listing.NewEmbedded(s, listing.Options{Now: func() time.Time { return now }})
+			require.NoError(t, err)
+			return c
+		}
+		id, err := first.BucketID(t.Context(), "abc")
+		require.NoError(t, err)
+		root := func() *partmap.Root {
+			r, err := first.Maps().Load(t.Context(), id)
+			require.NoError(t, err)
+			return r
+		}
+		set := func(to partmap.State) {
+			change, err := partmap.WithState(root(), to, first.Maps().Stamp())
+			require.NoError(t, err)
+			require.NoError(t, first.Maps().Swap(t.Context(), change))
+		}
+		if !open {
+			set(partmap.Closing)
+		}
+		calls := 0
+		for {
+			calls++
+			require.Less(t, calls, 40)
+			err := process().DeleteBucket(s.within(t, 1000), "abc")
+			if err == nil {
+				break
+			}
+			require.ErrorIs(t, err, context.Canceled, name)
+			if calls != 2 {
+				continue
+			}
+			before := s.all.Load()
+			if open {
+				require.Equal(t, partmap.Open, root().State)
+				require.NoError(t, process().Bucket("abc").Put(t.Context(), []byte("00001"), nil))
+				now = now.Add(time.Hour) // what was empty then has an entry now
+				swaps := s.swaps.Load()
+				require.ErrorIs(t, process().DeleteBucket(t.Context(), "abc"), listing.ErrNotEmpty)
+				require.Equal(t, swaps, s.swaps.Load(), "it was closed in vain")
+				now = now.Add(-time.Hour)
+				require.NoError(t, process().Bucket("abc").Delete(t.Context(), []byte("00001")))
+				s.all.Store(before)
+				continue
+			}
+			set(partmap.Open)
+			require.NoError(t, process().Bucket("abc").Put(t.Context(), []byte("00001"), []byte("v")))
+			set(partmap.Closing)
+			require.ErrorIs(t, process().DeleteBucket(t.Context(), "abc"), listing.ErrNotEmpty)
+			require.NoError(t, process().Bucket("abc").Delete(t.Context(), []byte("00001")))
+			set(partmap.Closing)
+			s.all.Store(0)
+		}
+		require.Greater(t, calls, 4, name)
+		require.Less(t, s.all.Load(), int64(ranges*2+calls*300), name)
+		require.ErrorIs(t, process().DeleteBucket(t.Context(), "abc"), listing.ErrNoSuchBucket)
+	}
+}
+
 // TestDeletionsThatAreGivenUp say so, after whichever read of the empty bucket: neither that it has
 // entries, nor that it could not be opened again.
 func TestDeletionsThatAreGivenUp(t *testing.T) {

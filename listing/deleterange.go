@@ -37,8 +37,15 @@ func (b *Bucket) DeleteRange(ctx context.Context, from, to []byte) error {
 // from which to go on with another call, which deletes what was put before that; nil: all is done. A call deletes from
 // one range at least: if that moves for too long it fails with Unavailable.
 func (b *Bucket) DeleteRangeUntil(ctx context.Context, from, to []byte, until time.Time) (next []byte, err error) {
-	next, err = b.deleteRange(ctx, bytes.Clone(from), bytes.Clone(to), until)
+	next, err = b.deleteRange(ctx, bytes.Clone(from), bytes.Clone(to), removal{}, until)
 	return next, wrap("delete range", b.name, err)
+}
+
+// removal is what is deleted of a range of keys: what is not newer than ts.
+type removal struct {
+	ts store.Timestamp // 0: that of the call
+	// older: there may be much that is newer; else little.
+	older bool
 }
 
 // More than manyEntries are deleted by one tombstone, others by their keys: each removal of a part of a range is kept
@@ -46,22 +53,28 @@ func (b *Bucket) DeleteRangeUntil(ctx context.Context, from, to []byte, until ti
 const manyEntries = 1000
 
 // deleteRange stops at until, unless that is zero.
-func (b *Bucket) deleteRange(ctx context.Context, from, to []byte, until time.Time) (next []byte, err error) {
+func (b *Bucket) deleteRange(
+	ctx context.Context, from, to []byte, r removal, until time.Time,
+) (next []byte, err error) {
 	if len(to) > 0 && bytes.Compare(from, to) >= 0 {
 		return nil, invalid("the range ends at %s, not above its first key %s", keytext.Format(to), keytext.Format(from))
 	}
 	// One timestamp for all: what is put after the call began is newer. A delete may be sent long after its
 	// timestamp was drawn, also to a partition that is younger: it hides only what is older.
-	ts, err := b.c.stamps.Next(ctx, 1)
-	if err == nil {
-		err = b.c.stamps.Passed(ctx, ts)
+	now, err := b.c.stamps.Next(ctx, 1)
+	switch {
+	case err == nil && r.ts >= now:
+		return nil, invalid("the time up to which entries are deleted is not over")
+	case err == nil && r.ts == 0:
+		r.ts = now
+		err = b.c.stamps.Passed(ctx, now)
 	}
 	if err != nil {
 		return nil, store.Wrap("draw a timestamp", err)
 	}
 	waited := false
 	for left := (span{lo: from, hi: to}); ; {
-		next, err := b.deletePart(ctx, left, ts)
+		next, err := b.deletePart(ctx, left, r)
 		over := !until.IsZero() && !time.Now().Before(until)
 		switch moves := errors.Is(err, errMoves); {
 		case moves && !over && wait.Sleep(ctx, moveLook) == nil:
@@ -90,7 +103,7 @@ const moveLook = 100 * time.Millisecond
 var errMoves = errors.New("the range moves")
 
 // deletePart deletes what lies in the first range of left, and returns where that ends.
-func (b *Bucket) deletePart(ctx context.Context, left span, ts store.Timestamp) (next []byte, err error) {
+func (b *Bucket) deletePart(ctx context.Context, left span, r removal) (next []byte, err error) {
 	h, rg, err := b.locate(ctx, left.lo)
 	if err != nil {
 		return nil, err
@@ -101,17 +114,12 @@ func (b *Bucket) deletePart(ctx context.Context, left span, ts store.Timestamp) 
 	if !moves && string(part.Start) == string(rg.Start) && string(part.End) == string(rg.End) {
 		single = 0
 	}
-	q := Query{From: part.Start, To: part.End, Limit: max(single, 1), KeysOnly: true}
-	page, err := b.list(ctx, q)
-	for err == nil && len(page.Items) == 0 && page.Next != "" { // there may be nothing at all
-		q.Token = page.Next
-		page, err = b.list(ctx, q)
-	}
+	items, more, err := b.inPart(ctx, part, r, single)
 	switch {
 	case err != nil:
 		return nil, err
-	case page.Next == "" && len(page.Items) <= single:
-		return part.End, b.deleteEach(ctx, page.Items, ts)
+	case !more:
+		return part.End, b.deleteEach(ctx, items, r.ts)
 	case moves:
 		return nil, errMoves
 	}
@@ -123,7 +131,7 @@ func (b *Bucket) deletePart(ctx context.Context, left span, ts store.Timestamp) 
 	if now.Phase != rg.Phase || !bytes.Equal(now.End, rg.End) {
 		return nil, errMoves
 	}
-	return part.End, b.removePart(ctx, h, takesWrites(h, &now), part, ts)
+	return part.End, b.removePart(ctx, h, takesWrites(h, &now), part, r.ts)
 }
 
 // removePart deletes a part of a settled range by one tombstone. If its outcome is unknown the call fails: a tombstone

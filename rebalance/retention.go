@@ -40,6 +40,9 @@ type Drop struct {
 	// Parts are the ranges that lie within in part, with about PartRows.
 	Parts    int64 `json:"parts_of_ranges"`
 	PartRows int64 `json:"rows_of_these_ranges"`
+	// PutBefore, of rules by the time of the put, is when what goes was put at the latest. Then Rows are counted one by
+	// one, and Whole are all ranges that have some.
+	PutBefore time.Time `json:"put_before,omitzero"`
 	// Error is why nothing, or not all, is dropped.
 	Error string `json:"error,omitempty"`
 }
@@ -78,6 +81,7 @@ type Retention struct {
 	mu    sync.Mutex
 	state RetentionStatus
 	since time.Time    // when this process began to apply rules; zero: it does not
+	read  []time.Time  // when each rule by the time of the put was applied last, which reads all entries
 	runs  int64        // that have ended
 	sums  RetentionRun // of all runs
 }
@@ -89,13 +93,15 @@ const (
 	dropsKept = 100
 	// dropsFor is the longest time in which a pause of moves is not seen.
 	dropsFor = 30 * time.Second
+	// rereads is how often rules by the time of the put read all entries in the time that they keep them, at most.
+	rereads = 24
 )
 
 // errRetentionPaused ends the work on a bucket.
 var errRetentionPaused = errors.New("moves are paused")
 
 func newRetention(o *Options) *Retention {
-	t := &Retention{o: o, log: o.Log}
+	t := &Retention{o: o, log: o.Log, read: make([]time.Time, len(o.Retention))}
 	t.state.Every, t.state.Rules, t.state.Drops = o.RetentionEvery.String(), []string{}, []Drop{}
 	for i := range o.Retention {
 		t.state.Rules = append(t.state.Rules, o.Retention[i].String())
@@ -136,12 +142,26 @@ func (t *Retention) change(f func(*RetentionStatus)) {
 	f(&t.state)
 }
 
+// due returns the rules of a run.
+func (t *Retention) due(now time.Time) (rules []retention.Rule) {
+	for i, r := range t.o.Retention {
+		if r.Time == retention.Written {
+			if now.Sub(t.read[i]) < r.Keep/rereads {
+				continue
+			}
+			t.read[i] = now
+		}
+		rules = append(rules, r)
+	}
+	return rules
+}
+
 // once applies the rules to all buckets.
 func (t *Retention) once(ctx context.Context) {
 	r := &RetentionRun{Began: time.Now().UTC()}
 	t.change(func(s *RetentionStatus) { s.Now, s.Next = r, time.Time{} })
 	paused := false
-	err := t.Look(ctx, "", t.o.Retention, func(id store.BucketID, d *Drop) error {
+	err := t.Look(ctx, "", t.due(time.Now()), func(id store.BucketID, d *Drop) error {
 		var err error
 		if d.Error != "" {
 			err = errors.New(d.Error)
@@ -168,6 +188,9 @@ func (t *Retention) once(ctx context.Context) {
 		if err != nil {
 			r.Failed++
 			t.sums.Failed++
+		}
+		if paused || r.Failed > 0 {
+			clear(t.read)
 		}
 		if paused && !s.Paused {
 			t.log.Info("rules of retention are not applied while moves are paused")
@@ -214,7 +237,12 @@ func (t *Retention) drop(ctx context.Context, id store.BucketID, d *Drop) error 
 		if _, paused := s.Of(id, time.Now()); paused {
 			return errRetentionPaused
 		}
-		from, err = b.DeleteRangeUntil(ctx, from, d.To, time.Now().Add(dropsFor))
+		until := time.Now().Add(dropsFor)
+		if d.PutBefore.IsZero() {
+			from, err = b.DeleteRangeUntil(ctx, from, d.To, until)
+		} else {
+			from, err = b.DeleteOlderUntil(ctx, from, d.To, store.Timestamp(d.PutBefore.UnixMicro()), until)
+		}
 		if err != nil || from == nil {
 			return err
 		}
@@ -288,6 +316,12 @@ func (t *Retention) look(ctx context.Context, info *listing.BucketInfo, r *reten
 	var some bool
 	if d.From, d.To, some = r.Old(time.UnixMicro(int64(now.At()))); !some {
 		return false, nil
+	}
+	if r.Time == retention.Written {
+		d.PutBefore = time.UnixMicro(int64(now.At())).Add(-r.Keep).UTC()
+		old, err := b.OlderThan(ctx, d.From, d.To, store.Timestamp(d.PutBefore.UnixMicro()))
+		d.First, d.Last, d.Whole, d.Rows = old.First, old.Last, old.Ranges, old.Entries
+		return old.Entries > 0, err
 	}
 	// Keys at both ends show whether the bucket's keys have the rule's form at all; where nothing is old, the first key
 	// behind the prefix does.

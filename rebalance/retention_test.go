@@ -1,8 +1,11 @@
 package rebalance_test
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -255,5 +258,78 @@ func TestRetentionByTheCommonTime(t *testing.T) {
 		require.Zero(t, old())
 		put(26 * time.Hour)
 		require.Equal(t, 1, old())
+	})
+}
+
+// TestRetentionByTheTimeOfThePut: keys without a time, put again now and then, go once their last put is long ago, and
+// a bucket into which as many are put each day stays as large as it is.
+func TestRetentionByTheTimeOfThePut(t *testing.T) {
+	r := rand.New(rand.NewPCG(seed.Number(t), 1))
+	const day, keepFor, maxRows, every = 24 * time.Hour, 24 * time.Hour, 200, time.Hour
+	rule := retention.Rule{Bucket: "sessions", Prefix: []byte("s/"), Keep: keepFor, Time: retention.Written}
+	keep(t, maxRows, []retention.Rule{rule}, func(k *kept) {
+		ctx := k.Context()
+		require.NoError(k, k.CreateBucket(ctx, "sessions"))
+		b := k.Bucket("sessions")
+		require.NoError(k, b.Put(ctx, []byte("other"), []byte("stays")))
+		oracle := map[string]time.Time{} // when each key was put last
+		var known []string
+		begun, all := time.Now(), 0
+		var parts [3][3]int // sums of ranges, partitions and rows in two days each
+		for n := 1; time.Since(begun) < 7*day; n++ {
+			time.Sleep(every)
+			var rows []listing.Entry
+			for range 10 + r.IntN(30) {
+				key := fmt.Sprintf("s/%08x", r.Uint32())
+				if len(known) > 0 && r.IntN(3) == 0 { // again, perhaps after it has gone
+					key = known[r.IntN(len(known))]
+				}
+				known = append(known, key)
+				rows = append(rows, listing.Entry{Key: []byte(key), Value: []byte("v")})
+			}
+			slices.SortFunc(rows, func(a, b listing.Entry) int { return bytes.Compare(a.Key, b.Key) })
+			rows = slices.CompactFunc(rows, func(a, b listing.Entry) bool { return bytes.Equal(a.Key, b.Key) })
+			known = known[max(0, len(known)-1000):]
+			now := time.Now()
+			require.NoError(k, b.PutBatch(ctx, rows))
+			for i := range rows {
+				oracle[string(rows[i].Key)] = now
+			}
+			if all += len(rows); n%6 != 0 {
+				continue
+			}
+			seen := map[string]bool{}
+			for item, err := range b.All(ctx, listing.Query{}) {
+				require.NoError(k, err)
+				seen[string(item.Key)] = true
+				age := now.Sub(oracle[string(item.Key)])
+				require.True(k, string(item.Value) == "stays" || age < keepFor+keepFor/24+rebalance.RetentionEvery+2*time.Minute,
+					"%s is %v old", item.Key, age)
+			}
+			require.True(k, seen["other"])
+			for key, at := range oracle {
+				if !seen[key] {
+					require.GreaterOrEqual(k, time.Since(at), keepFor, "%s is gone too early", key)
+					delete(oracle, key)
+				}
+			}
+			if part := int(time.Since(begun)/(2*day)) - 1; part >= 0 && part < len(parts) {
+				for i, n := range k.space("sessions") {
+					parts[part][i] += n
+				}
+			}
+		}
+		require.Greater(k, all, 5*len(oracle))
+		for i := range parts[0] {
+			require.LessOrEqual(k, parts[2][i], parts[0][i]+parts[0][i]/4, "ranges, partitions and rows: %v", parts)
+		}
+		require.Greater(k, parts[0][0]/8, 3)
+		s := k.r.Retention().Status()
+		require.Greater(k, len(s.Drops), 20)
+		for _, d := range s.Drops {
+			require.Empty(k, d.Error)
+			require.WithinDuration(k, d.Began.Add(-keepFor), d.PutBefore, time.Minute)
+		}
+		k.Logf("%d rows put, %d left; ranges, partitions and rows: %v", all, len(oracle), parts)
 	})
 }

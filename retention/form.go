@@ -26,7 +26,10 @@ type form interface {
 	least() time.Time
 }
 
-// form is that of the rule.
+// Written, as the Time of a rule, says that entries are old by the time of their last put, whatever their keys are.
+const Written = "written"
+
+// form is that of the rule, whose time is in the keys.
 func (r *Rule) form() (form, error) {
 	if strings.HasPrefix(r.Time, elements[0]) {
 		if err := checkLayout(r.Time); err != nil {
@@ -41,7 +44,8 @@ func (r *Rule) form() (form, error) {
 	i := slices.IndexFunc(units, func(u unit) bool { return u.name == name })
 	if !slices.Contains([]string{"decimal", "binary", "tuple"}, encoding) || i < 0 {
 		return nil, fmt.Errorf("time %q is no form: give a layout such as 2006-01-02, 2006/01/02/15 or 20060102T150405, or "+
-			"decimal, binary or tuple, a hyphen, and day, hour, s, ms, us, ns or snowflake, such as decimal-ms", r.Time)
+			"decimal, binary or tuple, a hyphen, and day, hour, s, ms, us, ns or snowflake, such as decimal-ms; or written, "+
+			"for the time of the put", r.Time)
 	}
 	return number{encoding, &units[i], r.NewestFirst}, nil
 }

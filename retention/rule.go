@@ -1,5 +1,6 @@
 // Package retention has rules by which old entries go: those whose key has a time, behind a prefix, that is longer ago
-// than the rule keeps. What a rule drops of a bucket is one range of keys, so ranges of the map go as a whole.
+// than the rule keeps, or that were put longer ago. What a rule of times in keys drops of a bucket is one range of
+// keys, so ranges of the map go as a whole.
 //
 // It is pure: who applies rules passes the time. rebalance.Options takes rules, and so do evenkeel.Options.
 package retention
@@ -22,7 +23,7 @@ import (
 type Rule struct {
 	// Bucket is the name of a bucket, or a pattern of names as path.Match takes it, such as sensors-*.
 	Bucket string `yaml:"bucket"`
-	// Prefix is what the keys begin with; empty: nothing. All keys with it must go on with a time.
+	// Prefix is what the keys begin with; empty: nothing. All keys with it must go on with a time, unless Time is Written.
 	Prefix keytext.Key `yaml:"prefix"`
 	// Keep is for how long entries stay; above zero. An entry goes once all of the time that its key names, such as a
 	// day, is longer ago.
@@ -31,7 +32,8 @@ type Rule struct {
 	//   - a layout of package time, of fixed width, from the year on: 2006-01-02, 2006/01/02/15, 20060102T150405;
 	//   - ENCODING-UNIT, a number. ENCODING is decimal (as many digits as the unit has at present, and then another
 	//     character), binary (8 bytes, big-endian) or tuple (keys.Int). UNIT is what has passed since 1970: day, hour, s,
-	//     ms, us or ns; or snowflake, an id of keys.Snowflakes.
+	//     ms, us or ns; or snowflake, an id of keys.Snowflakes;
+	//   - Written: keys need have no time. An entry goes once its last put is longer ago.
 	Time string `yaml:"time"`
 	// NewestFirst: numbers are complements, so that the newest comes first: keys.Desc of a tuple, all bits inverted of a
 	// binary one, 999… minus a decimal one.
@@ -85,6 +87,12 @@ func (r *Rule) check() error {
 	case r.Keep <= 0:
 		return fmt.Errorf("keep is %v: give a time above zero, such as 720h; to delete all, use listd rm --recursive", r.Keep)
 	}
+	if r.Time == Written {
+		if r.NewestFirst {
+			return errors.New("newest-first is for numbers in keys, not for the time of the put")
+		}
+		return nil
+	}
 	_, err := r.form()
 	return err
 }
@@ -105,8 +113,11 @@ func (r *Rule) Applies(bucket string) bool {
 }
 
 // Old returns the keys that are old at a time: from <= key < to, where an empty to is no end. some is false if there
-// can be none. The rule must be valid (Check).
+// can be none. By the time of the put these are all keys that the rule is about. The rule must be valid (Check).
 func (r *Rule) Old(now time.Time) (from, to []byte, some bool) {
+	if r.Time == Written {
+		return bytes.Clone(r.Prefix), store.PrefixEnd(r.Prefix), true
+	}
 	f, err := r.form()
 	if err != nil {
 		return nil, nil, false

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -53,7 +54,7 @@ type adoptFlags struct {
 
 type adoptCQLCmd struct {
 	adoptFlags
-	Table     string   `env:"-" required:"" placeholder:"KEYSPACE.TABLE" help:"The table."`
+	Table     []string `env:"-" required:"" placeholder:"KEYSPACE.TABLE" help:"${adopt_table=}"`
 	Partition []string `env:"-" required:"" sep:"none" placeholder:"COLUMN=VALUE,…" help:"${adopt_partition=}"`
 	Key       []string `env:"-" placeholder:"COLUMN" help:"${adopt_key=}"`
 	Value     []string `env:"-" placeholder:"COLUMN" help:"${adopt_value=}"`
@@ -94,7 +95,7 @@ Exit codes: 0 done, or both sides are equal; 1 rows were refused, or differ; 2 b
 // Validate checks the flags.
 func (c *adoptCQLCmd) Validate() error {
 	switch {
-	case strings.Count(c.Table, ".") != 1:
+	case slices.ContainsFunc(c.Table, func(name string) bool { return strings.Count(name, ".") != 1 }):
 		return errors.New("--table is KEYSPACE.TABLE")
 	case c.Checkpoint != "" && c.Back:
 		return errors.New("--checkpoint is for the copy, not for --back")
@@ -123,7 +124,7 @@ func (c *adoptFlags) Validate() error {
 
 // task says what is copied to where: a checkpoint is of one.
 func (c *adoptCQLCmd) task() string {
-	return fmt.Sprintf("%s partition=%q key=%q value=%q", c.Table, c.Partition, c.Key, c.Value)
+	return fmt.Sprintf("%s partition=%q key=%q value=%q", strings.Join(c.Table, ","), c.Partition, c.Key, c.Value)
 }
 
 // Run adopts.
@@ -134,25 +135,36 @@ func (c *adoptCQLCmd) Run(ctx context.Context, std stdio) error {
 	}
 	opening, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	keyspace, name, _ := strings.Cut(c.Table, ".")
-	t, err := cassandrastore.OpenTable(opening, o, keyspace, name)
+	tables, err := cassandrastore.OpenTables(opening, o, c.Table...)
 	if err != nil {
 		return refusal(err)
 	}
-	defer t.Close()
-	columns := adopt.Columns{Partition: t.Partition, Clustering: t.Clustering, Others: t.Others}
-	m, err := adopt.NewMapping(columns, c.Key, c.Value)
-	if err != nil {
-		return refused("%s can't be adopted: %w", c.Table, err)
+	defer tables[0].Close()
+	var all []adopt.Target
+	var first *adopt.Mapping
+	for i, t := range tables {
+		columns := adopt.Columns{Partition: t.Partition, Clustering: t.Clustering, Others: t.Others}
+		m, err := adopt.NewMapping(columns, c.Key, c.Value)
+		if err == nil && i == 0 {
+			first = m
+		}
+		if err == nil {
+			err = first.Fits(m)
+		}
+		if err != nil {
+			return refused("%s can't be adopted: %w", c.Table[i], err)
+		}
+		partitions, err := m.Partitions(c.Partition...)
+		if err != nil {
+			return refused("--partition: %w", err)
+		}
+		source, err := adopt.FromTable(t, m, partitions, listing.DefaultMaxValueBytes)
+		if err != nil {
+			return refused("%w", err)
+		}
+		all = append(all, source)
 	}
-	partitions, err := m.Partitions(c.Partition...)
-	if err != nil {
-		return refused("--partition: %w", err)
-	}
-	source, err := adopt.FromTable(t, m, partitions, listing.DefaultMaxValueBytes)
-	if err != nil {
-		return refused("%w", err)
-	}
+	source := adopt.Join(all...)
 	if c.Back {
 		c.back = source
 	}
@@ -206,7 +218,7 @@ func (c *adoptFlags) run(
 		done = adopt.NewDone(task, source.Parts(), cuts, 0)
 	}
 	if done == nil {
-		sample, err := adopt.TakeSample(ctx, source, c.Parallel)
+		sample, err := adopt.TakeSample(ctx, source, c.Parallel, wait.NewPacer(c.Rate))
 		if store.KindOf(err) == store.Corrupt {
 			return refused("%w", err)
 		}

@@ -56,9 +56,12 @@ var help = kong.Vars{
 		"How to show progress of several simulations, on standard error: plain lines, none, or auto: plain " +
 		"lines with --all.",
 	"adopt_cql": "Bring rows of a Cassandra table into a bucket, while the application goes on.",
+	"adopt_table": "" +
+		"The table; several, with commas between, are one source, such as a table for each month: they have the same " +
+		"partitions, and columns of the same types.",
 	"adopt_partition": "" +
-		"The partitions: each partition column with its value; a range of integers, like 0..15, stands for all of " +
-		"them. Repeatable.",
+		"The partitions: each partition column with its value; a range of integers or dates, like 0..15, stands for " +
+		"all of them. Repeatable.",
 	"adopt_key": "" +
 		"Columns of the key: any partition columns, then all clustering columns; - in front turns the order around. " +
 		"Default: the clustering columns as the table has them.",

@@ -32,7 +32,7 @@ Look at new rules before you give them to the servers: with --rules FILE.
     - bucket: sensors-*     # or one name
       prefix: day/          # what follows it in the key is a time
       keep: 720h
-      time: 2006-01-02      # its form; see docs/operations.md for others
+      time: 2006-01-02      # its form, or written: the time of the put; docs/operations.md has all
 
 Examples:
 
@@ -90,6 +90,11 @@ func printDrop(w *failing, d *rebalance.Drop, what string) {
 		w.printf("  failed: %s\n", d.Error)
 	}
 	if len(d.First) == 0 {
+		return
+	}
+	if !d.PutBefore.IsZero() {
+		w.printf("  %s %s rows in %s, put before %s, with keys from %s to %s\n", what, commas(d.Rows),
+			many(int(d.Whole), "range"), d.PutBefore.Format(time.RFC3339), d.First, d.Last)
 		return
 	}
 	w.printf("  %s the keys from %s to %s, all in [%s, %s): %s as a whole, about %s rows", what, d.First, d.Last,

@@ -41,6 +41,12 @@ func TestWhatRulesWouldDelete(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(s.ok("retention", "days", "--rules", good, "--json")), &old))
 	require.Len(t, old.Drops, 1)
 	require.Equal(t, day(5), old.Drops[0].To.String())
+	require.Contains(t, s.ok("retention", "--rules", rules("{bucket: days, prefix: d/, keep: 1h, time: written}")),
+		"nothing is old")
+	time.Sleep(time.Millisecond)
+	out = s.ok("retention", "--rules", rules("{bucket: days, prefix: d/, keep: 1us, time: written}"))
+	require.Regexp(t, fmt.Sprintf("would delete 10 rows in 3 ranges, put before .*, with keys from %s/x to %s/x", day(9),
+		day(0)), out)
 	n := 0
 	for _, err := range s.c.Bucket("days").All(t.Context(), listing.Query{}) {
 		require.NoError(t, err)

@@ -82,7 +82,7 @@ func TestCopyGoesOnWhereItFailed(t *testing.T) {
 	}
 	c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
 	require.NoError(t, err)
-	sample, err := adopt.TakeSample(ctx, source, 2)
+	sample, err := adopt.TakeSample(ctx, source, 2, wait.NewPacer(0))
 	require.NoError(t, err)
 	require.EqualValues(t, 6000, sample.Rows())
 	cuts := sample.Cuts(500, 1<<30)
@@ -184,6 +184,51 @@ func TestCopyGoesOnWhereItFailed(t *testing.T) {
 
 	source.rows[1] = append([]adopt.Row{{Key: []byte("zz")}}, source.rows[1]...)
 	require.ErrorContains(t, run(fresh).Compare(ctx, false), "behind")
+}
+
+// TestSamplesOfManyParts: parts by a hash are samples of each other, and few are read. Where each has keys of its own,
+// such as days, all are: so the ranges are of one size, whatever part is the largest.
+func TestSamplesOfManyParts(t *testing.T) {
+	const all, maxRows = 400, 1000
+	for _, apart := range []bool{false, true} {
+		source := &parts{rows: make([][]adopt.Row, all)}
+		rows := 0
+		for part := range all {
+			n := 100
+			if part == 203 { // which is none of those that are read first
+				n = 5000
+			}
+			for i := range n {
+				key := fmt.Sprintf("%05d/%03d", i, part)
+				if apart {
+					key = fmt.Sprintf("%03d/%05d", part, i)
+				}
+				source.rows[part] = append(source.rows[part], adopt.Row{Key: []byte(key)})
+			}
+			rows += n
+		}
+		sample, err := adopt.TakeSample(t.Context(), source, 4, wait.NewPacer(0))
+		require.NoError(t, err)
+		if !apart {
+			require.EqualValues(t, 16*2+all-16, source.pages.Load(), "pages that were read")
+			continue
+		}
+		require.EqualValues(t, rows, sample.Rows())
+		cuts := append(sample.Cuts(maxRows, 1<<30), []byte("~"))
+		in := make([]int, len(cuts))
+		for _, part := range source.rows {
+			for i := range part {
+				n, _ := slices.BinarySearchFunc(cuts, part[i].Key, func(cut, key []byte) int {
+					if bytes.Compare(cut, key) <= 0 {
+						return -1
+					}
+					return 1
+				})
+				in[n]++
+			}
+		}
+		require.LessOrEqual(t, slices.Max(in), maxRows)
+	}
 }
 
 // shelf is a target in memory: one part, where the highest time wins.

@@ -107,6 +107,20 @@ func NewMapping(t Columns, key, values []string) (*Mapping, error) {
 	return m, m.checkValues(t.Others)
 }
 
+// Fits fails where another mapping, of another table, makes other keys or values: then the rows of both are not in one
+// order, or not of one form.
+func (m *Mapping) Fits(other *Mapping) error {
+	same := m.plain == other.plain && m.json == other.json && len(m.key) == len(other.key)
+	for i := 0; same && i < len(m.key); i++ {
+		a, b := &m.key[i], &other.key[i]
+		same = a.Type == b.Type && a.desc == b.desc && (a.partition < 0) == (b.partition < 0)
+	}
+	if !same {
+		return errors.New("its columns make other keys, or other values, than those of the first table")
+	}
+	return nil
+}
+
 func names(columns []cassandrastore.TableColumn) string {
 	var out []string
 	for _, c := range columns {
@@ -360,8 +374,8 @@ func decoded(text []byte) (v any, err error) {
 	return v, err
 }
 
-// Partitions reads the values of partition columns, like "room=7,shard=0..15": a range of integers stands for each of
-// them. It returns the partitions that the texts name, in their order.
+// Partitions reads the values of partition columns, like "room=7,shard=0..15": a range of integers or dates stands for
+// each of them. It returns the partitions that the texts name, in their order.
 func (m *Mapping) Partitions(texts ...string) (out [][][]byte, err error) {
 	for _, text := range texts {
 		given := map[string]string{}
@@ -403,7 +417,28 @@ func (m *Mapping) Partitions(texts ...string) (out [][][]byte, err error) {
 
 const mostPartitions = 100_000
 
-// wiresOf reads a value, or a range of integers, of a column.
+// rangeOf reads "first..last", or one value.
+func rangeOf(text string, read func(string) (int64, error), wire func(int64) []byte) (out [][]byte, err error) {
+	low, high, found := strings.Cut(text, "..")
+	first, err := read(low)
+	last := first
+	if err == nil && found {
+		last, err = read(high)
+	}
+	if err == nil && (last < first || last-first >= mostPartitions || last-first < 0) {
+		err = fmt.Errorf("a range goes upwards, over at most %d values", mostPartitions)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for v := first; ; v++ {
+		if out = append(out, wire(v)); v == last {
+			return out, nil
+		}
+	}
+}
+
+// wiresOf reads a value, or a range of integers or dates, of a column.
 func wiresOf(c cassandrastore.TableColumn, text string) ([][]byte, error) {
 	bad := func(err error) error { return fmt.Errorf("%q is no value of %s, a %s: %w", text, c.Name, c.Type, err) }
 	n, whole := integers[c.Type]
@@ -416,34 +451,22 @@ func wiresOf(c cassandrastore.TableColumn, text string) ([][]byte, error) {
 		wire, _ := fromInteger(at.UnixMilli(), n)
 		return [][]byte{wire}, nil
 	case c.Type == "date":
-		at, err := time.Parse(time.DateOnly, text)
+		out, err := rangeOf(text, func(text string) (int64, error) {
+			at, err := time.Parse(time.DateOnly, text)
+			const day = 24 * 60 * 60
+			return at.Unix()/day + dateZero, err
+		}, func(v int64) []byte { return binary.BigEndian.AppendUint32(nil, uint32(v)) })
 		if err != nil {
 			return nil, bad(err)
 		}
-		const day = 24 * 60 * 60
-		return [][]byte{binary.BigEndian.AppendUint32(nil, uint32(at.Unix()/day+dateZero))}, nil
+		return out, nil
 	case whole:
-		low, high, found := strings.Cut(text, "..")
-		first, err := strconv.ParseInt(low, 10, 8*n)
+		out, err := rangeOf(text, func(text string) (int64, error) { return strconv.ParseInt(text, 10, 8*n) },
+			func(v int64) []byte { wire, _ := fromInteger(v, n); return wire })
 		if err != nil {
 			return nil, bad(err)
 		}
-		last := first
-		if found {
-			if last, err = strconv.ParseInt(high, 10, 8*n); err != nil {
-				return nil, bad(err)
-			}
-		}
-		if last < first || last-first >= mostPartitions || last-first < 0 {
-			return nil, bad(fmt.Errorf("a range goes upwards, over at most %d values", mostPartitions))
-		}
-		var out [][]byte
-		for v := first; ; v++ {
-			wire, _ := fromInteger(v, n)
-			if out = append(out, wire); v == last {
-				return out, nil
-			}
-		}
+		return out, nil
 	case c.Type == "boolean":
 		v, err := strconv.ParseBool(text)
 		if err != nil {

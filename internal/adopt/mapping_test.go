@@ -179,6 +179,19 @@ func TestMappingsThatLoseOrderAreRefused(t *testing.T) {
 		_, err := m.Partitions(bad)
 		require.Error(t, err, bad)
 	}
+	dates := Columns{
+		Partition:  []cassandrastore.TableColumn{column("day", "date", part, false)},
+		Clustering: []cassandrastore.TableColumn{column("id", "bigint", sort, true)},
+	}
+	m2, err := NewMapping(dates, []string{"day", "id"}, nil)
+	require.NoError(t, err)
+	got, err = m2.Partitions("day=1969-12-31..1970-01-02")
+	require.NoError(t, err)
+	require.Equal(t, [][][]byte{{{0x7f, 255, 255, 255}}, {{0x80, 0, 0, 0}}, {{0x80, 0, 0, 1}}}, got)
+	_, err = m2.Partitions("day=1970-01-02..1970-01-01")
+	require.ErrorContains(t, err, "upwards")
+	require.ErrorContains(t, m.Fits(m2), "other keys")
+	require.NoError(t, m2.Fits(m2))
 	key, err := m.Key([][]byte{[]byte("a"), nil}, [][]byte{{0x80, 0, 0, 1}})
 	require.NoError(t, err)
 	require.Equal(t, keys.Of(keys.String("a"), keys.Int(1)), key, "what programs make with package keys")

@@ -330,7 +330,7 @@ func TestS3GoesAway(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, c.CreateBucket(ctx, "b"))
 	source := s.source(t, nil)
-	sample, err := adopt.TakeSample(ctx, source, 2)
+	sample, err := adopt.TakeSample(ctx, source, 2, wait.NewPacer(0))
 	require.NoError(t, err)
 	require.EqualValues(t, len(keys), sample.Rows())
 	file := filepath.Join(t.TempDir(), "done.json")

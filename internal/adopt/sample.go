@@ -4,8 +4,12 @@ import (
 	"bytes"
 	"context"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // Sample is what a source looks like.
@@ -21,55 +25,102 @@ type Sample struct {
 func (s *Sample) Rows() int64 { return int64(float64(len(s.Keys)) * s.Every) }
 
 const (
-	// sampledParts is how many parts are read, all keys of each: parts by a hash are samples of each other.
+	// sampledParts is how many parts are read at first, all keys of each: parts by a hash are samples of each other.
 	sampledParts = 16
 	mostKeys     = 1 << 16
 	sampleRows   = 5000
 )
 
-// TakeSample reads the keys of some parts.
-func TakeSample(ctx context.Context, s Source, parallel int) (*Sample, error) {
-	parts := min(s.Parts(), sampledParts)
-	seen := make([]sparse, parts)
-	sizes := make([]int, parts)
-	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(parallel)
-	for i := range parts {
-		part := i * s.Parts() / parts
-		g.Go(func() (err error) {
-			first, err := s.Page(gctx, part, Span{}, 200, true)
-			for j := range first {
-				sizes[i] += (len(first[j].Key) + len(first[j].Value)) / len(first)
-			}
-			for span := (Span{}); err == nil; span.After = true {
-				var page []Row
-				page, err = s.Page(gctx, part, span, sampleRows, false)
-				for j := range page {
-					seen[i].add(page[j].Key, mostKeys/parts)
-				}
-				if len(page) < sampleRows {
-					break
-				}
-				span.From = bytes.Clone(page[len(page)-1].Key)
-			}
-			return err
-		})
+// TakeSample reads the keys of some parts, or of all where those do not show where the keys of the others lie, as of
+// days, or of prefixes. Nothing is adopted meanwhile; pace is that of the keys that are read.
+func TakeSample(ctx context.Context, s Source, parallel int, pace *wait.Pacer) (*Sample, error) {
+	var mu sync.Mutex
+	var seen sparse
+	out := &Sample{}
+	page := func(ctx context.Context, part int, span Span, limit int, values bool) ([]Row, error) {
+		if err := pace.Take(ctx, limit); err != nil {
+			return nil, err
+		}
+		rows, err := s.Page(ctx, part, span, limit, values)
+		pace.Return(limit - len(rows))
+		return rows, err
 	}
-	if err := g.Wait(); err != nil {
+	read := func(ctx context.Context, part int) error {
+		for span := (Span{}); ; span.After = true {
+			rows, err := page(ctx, part, span, sampleRows, false)
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			for i := range rows {
+				seen.add(rows[i].Key, mostKeys)
+			}
+			mu.Unlock()
+			if len(rows) < sampleRows {
+				return nil
+			}
+			span.From = bytes.Clone(rows[len(rows)-1].Key)
+		}
+	}
+	each := func(parts []int, do func(ctx context.Context, part int) error) error {
+		g, ctx := errgroup.WithContext(ctx)
+		g.SetLimit(parallel)
+		for _, part := range parts {
+			g.Go(func() error { return do(ctx, part) })
+		}
+		return g.Wait()
+	}
+	n := min(s.Parts(), sampledParts)
+	var some, others []int
+	for part := range s.Parts() {
+		if len(some) < n && part == len(some)*s.Parts()/n {
+			some = append(some, part)
+		} else {
+			others = append(others, part)
+		}
+	}
+	err := each(some, func(ctx context.Context, part int) error {
+		first, err := page(ctx, part, Span{}, 200, true)
+		if err != nil {
+			return err
+		}
+		size := 0
+		for i := range first {
+			size += len(first[i].Key) + len(first[i].Value)
+		}
+		mu.Lock()
+		out.RowBytes = max(out.RowBytes, size/max(len(first), 1))
+		mu.Unlock()
+		return read(ctx, part)
+	})
+	if err != nil {
 		return nil, err
 	}
-	every := 1
-	for i := range seen {
-		every = max(every, seen[i].every)
+	slices.SortFunc(seen.keys, bytes.Compare)
+	var early []byte // parts by a hash all begin before it
+	if len(seen.keys) > 0 {
+		early = seen.keys[len(seen.keys)/4]
 	}
-	out := &Sample{Every: float64(every) * float64(s.Parts()) / float64(parts), RowBytes: slices.Max(sizes)}
-	for i := range seen {
-		for seen[i].every < every {
-			seen[i].thin()
+	var apart atomic.Bool
+	err = each(others, func(ctx context.Context, part int) error {
+		if apart.Load() {
+			return nil
 		}
-		out.Keys = append(out.Keys, seen[i].keys...)
+		first, err := page(ctx, part, Span{}, 1, false)
+		if len(first) > 0 && bytes.Compare(first[0].Key, early) > 0 {
+			apart.Store(true)
+		}
+		return err
+	})
+	if err == nil && apart.Load() {
+		some = append(some, others...)
+		err = each(others, read)
 	}
-	slices.SortFunc(out.Keys, bytes.Compare)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(seen.keys, bytes.Compare)
+	out.Keys, out.Every = seen.keys, float64(seen.every)*float64(s.Parts())/float64(len(some))
 	return out, nil
 }
 

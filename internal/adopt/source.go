@@ -146,7 +146,7 @@ func (t *table) Get(ctx context.Context, part int, key []byte) (Row, bool, error
 		return Row{}, false, nil
 	}
 	q := t.query(part, 1, true)
-	q.From = columns
+	q.From, q.To, q.ToInclusive = columns, columns, true
 	rows, err := t.rows(ctx, part, q)
 	if err != nil || len(rows) == 0 || !bytes.Equal(rows[0].Key, key) {
 		return Row{}, false, err

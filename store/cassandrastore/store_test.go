@@ -33,6 +33,7 @@ func TestOneNode(t *testing.T) {
 		"conformance behind faults that nobody may notice": conformanceBehindFaults,
 		"slices read through dead data":                    sliceReadsThroughDeadData,
 		"partitions behind dead data are listed":           partitionsBehindDeadDataAreListed,
+		"tables are read through dead data":                tablesAreReadThroughDeadData,
 		"torn registers are unavailable":                   tornRegistersAreUnavailable,
 		"open refuses a wrong cluster":                     openRefusesAWrongCluster,
 		"open warns of a periodic commit log":              openWarnsOfAPeriodicCommitLog,

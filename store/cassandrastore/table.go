@@ -32,9 +32,10 @@ type TableColumn struct {
 	Desc bool
 }
 
-// OpenTable connects to the cluster of the options, whose keyspace does not matter. It fails with NotFound where there
-// is no such table, and like OpenAdmin.
-func OpenTable(ctx context.Context, o Options, keyspace, table string) (*Table, error) {
+// OpenTables connects to the cluster of the options, whose keyspace does not matter, and returns tables, each by its
+// "keyspace.table". They share a connection, which Close of any of them closes. It fails with NotFound where there is
+// no such table, and like OpenAdmin.
+func OpenTables(ctx context.Context, o Options, names ...string) ([]*Table, error) {
 	o, err := o.withDefaults()
 	if err != nil {
 		return nil, err
@@ -43,15 +44,21 @@ func OpenTable(ctx context.Context, o Options, keyspace, table string) (*Table, 
 	if err != nil {
 		return nil, err
 	}
-	t := &Table{Name: keyspace + "." + table, s: Store{o: o}}
-	if t.session, err = connect(ctx, local(o.cluster(auth), o.DataCentre, "")); err != nil {
-		return nil, fail(ctx, err, "open", t.Name)
+	session, err := connect(ctx, local(o.cluster(auth), o.DataCentre, ""))
+	if err != nil {
+		return nil, fail(ctx, err, "open", strings.Join(names, ", "))
 	}
-	if err := t.describe(ctx, keyspace, table); err != nil {
-		t.session.Close()
-		return nil, err
+	var all []*Table
+	for _, name := range names {
+		keyspace, table, _ := strings.Cut(name, ".")
+		t := &Table{Name: name, session: session, s: Store{o: o}}
+		if err := t.describe(ctx, keyspace, table); err != nil {
+			session.Close()
+			return nil, err
+		}
+		all = append(all, t)
 	}
-	return t, nil
+	return all, nil
 }
 
 // Close closes the connection.
@@ -98,9 +105,9 @@ type TableQuery struct {
 	// Partition has a value per partition column.
 	Partition [][]byte
 	// From and To bound the clustering columns: a value for each; nil is no bound. From is left out if FromExclusive is
-	// set. With Desc rows come in descending order of the values, and From is the higher bound.
-	From, To      [][]byte
-	FromExclusive bool
+	// set, To unless ToInclusive is. With Desc rows come in descending order of the values, and From is the higher bound.
+	From, To                   [][]byte
+	FromExclusive, ToInclusive bool
 	// Desc and TableDesc are whether rows are wanted, and lie, in descending order of their clustering columns.
 	Desc, TableDesc bool
 	// Values are the columns to read, as they are, or AsJSON each as its CQL JSON.
@@ -118,14 +125,23 @@ type TableRow struct {
 	Expires   bool
 }
 
-// statement returns the CQL of a query, and its values.
-func (t *Table) statement(q *TableQuery) (cql string, args []any) {
+// places returns the bounds of a query, in ascending order of values.
+func (q *TableQuery) places() (low, high place) {
+	low, high = place{q.From, q.FromExclusive}, place{q.To, q.ToInclusive}
+	if q.Desc {
+		low, high = place{q.To, !q.ToInclusive}, place{q.From, !q.FromExclusive}
+	}
+	return low, high
+}
+
+// statement returns the CQL of a query, for the rows between two places, and its values.
+func (t *Table) statement(q *TableQuery, low, high place) (cql string, args []any) {
 	var columns, where, order []string
 	for _, c := range t.Clustering {
 		columns = append(columns, quoted(c.Name))
 		order = append(order, quoted(c.Name)+map[bool]string{false: " ASC", true: " DESC"}[q.Desc])
 	}
-	names := strings.Join(columns, ", ")
+	names := columns
 	for _, v := range q.Values {
 		v = quoted(v)
 		if q.AsJSON {
@@ -139,23 +155,17 @@ func (t *Table) statement(q *TableQuery) (cql string, args []any) {
 		where, args = append(where, quoted(c.Name)+" = ?"), append(args, (*wireBlob)(&q.Partition[i]))
 	}
 	bound := func(comparison string, values [][]byte) {
-		if values == nil {
+		if len(values) == 0 {
 			return
 		}
-		where = append(where, fmt.Sprintf("(%s) %s (?%s)", names, comparison, strings.Repeat(", ?", len(values)-1)))
+		where = append(where, fmt.Sprintf("(%s) %s (?%s)", strings.Join(names[:len(values)], ", "), comparison,
+			strings.Repeat(", ?", len(values)-1)))
 		for i := range values {
 			args = append(args, (*wireBlob)(&values[i]))
 		}
 	}
-	above, below := ">", "<"
-	if q.Desc {
-		above, below = below, above
-	}
-	if !q.FromExclusive {
-		above += "="
-	}
-	bound(above, q.From)
-	bound(below, q.To)
+	bound(map[bool]string{false: ">=", true: ">"}[low.after], low.values)
+	bound(map[bool]string{false: "<", true: "<="}[high.after], high.values)
 	cql = "SELECT " + strings.Join(columns, ", ") + " FROM " + t.Name + " WHERE " + strings.Join(where, " AND ")
 	if q.Desc != q.TableDesc {
 		cql += " ORDER BY " + strings.Join(order, ", ")
@@ -164,15 +174,44 @@ func (t *Table) statement(q *TableQuery) (cql string, args []any) {
 }
 
 // Read reads at most q.Limit rows; fewer are the last ones. It reads through a quorum of each data centre: what was
-// acknowledged in another one may be at this keyspace's side already, and must not seem to be deleted here.
-func (t *Table) Read(ctx context.Context, q TableQuery) (rows []TableRow, err error) {
-	cql, args := t.statement(&q)
+// acknowledged in another one may be at this keyspace's side already, and must not seem to be deleted here. What
+// replicas refuse to read, for too many tombstones in a row, is read in smaller parts.
+func (t *Table) Read(ctx context.Context, q TableQuery) ([]TableRow, error) {
+	low, high := q.places()
+	rows, err := t.between(ctx, q, low, high)
+	return rows, t.fail(ctx, err, "read")
+}
+
+func (t *Table) between(ctx context.Context, q TableQuery, low, high place) (rows []TableRow, err error) {
+	cql, args := t.statement(&q, low, high)
 	err = t.s.retry(ctx, t.s.o.ReadTimeout, func(ctx context.Context) error {
 		iter := t.session.Query(cql, args...).WithContext(ctx).Consistency(gocql.EachQuorum).Iter()
 		rows = t.scan(iter, &q)
 		return iter.Close()
 	})
-	return rows, t.fail(ctx, err, "read")
+	if !readFailed(err) {
+		return rows, err
+	}
+	cut, ok := halveRows(t.Clustering, low, high)
+	if !ok {
+		return nil, err
+	}
+	parts := [][2]place{{low, cut}, {cut, high}}
+	if q.Desc {
+		slices.Reverse(parts)
+	}
+	rows = nil
+	for _, part := range parts {
+		more, err := t.between(ctx, q, part[0], part[1])
+		if err != nil {
+			return nil, err
+		}
+		if rows = append(rows, more...); len(more) >= q.Limit {
+			break
+		}
+		q.Limit -= len(more)
+	}
+	return rows, nil
 }
 
 // fail is for errors of reads and writes: InvalidArgument is what the server refuses by its rules, now and later.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gocql/gocql"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
 	"github.com/evenkeel/evenkeel/store"
@@ -121,5 +122,56 @@ func partitionsBehindDeadDataAreListed(t *testing.T, o cassandrastore.Options) {
 	}
 	for _, p := range want {
 		require.Equal(t, 1, found[p], "%s is missing", p)
+	}
+}
+
+// More dead rows of an application's table than a replica reads past, in both directions.
+func tablesAreReadThroughDeadData(t *testing.T, o cassandrastore.Options) {
+	raw := rawSession(t, o)
+	limit := harness.DeadRowLimit(t, raw)
+	require.NoError(t, raw.Query("CREATE TABLE app (room text, day date, name text, v text, "+
+		"PRIMARY KEY (room, day, name))").Exec())
+	require.NoError(t, raw.Query("INSERT INTO app (room, day, name, v) VALUES ('r', '1970-01-02', 'a', 'first')").Exec())
+	require.NoError(t, raw.Query("INSERT INTO app (room, day, name, v) VALUES ('r', '1970-01-03', 'z', 'last')").Exec())
+	var g errgroup.Group
+	g.SetLimit(4)
+	for at := 0; at < limit/10*15; at += 500 {
+		g.Go(func() error {
+			b := raw.NewBatch(gocql.UnloggedBatch)
+			for i := at; i < at+500; i++ {
+				b.Query("DELETE FROM app WHERE room = 'r' AND day = '1970-01-02' AND name = ?", fmt.Sprintf("ö/%06d", i))
+			}
+			return raw.ExecuteBatch(b)
+		})
+	}
+	require.NoError(t, g.Wait())
+	middle := fmt.Sprintf("ö/%06d+", limit/10*12)
+	require.NoError(t, raw.Query("INSERT INTO app (room, day, name, v) VALUES ('r', '1970-01-02', ?, 'v')", middle).Exec())
+	var failure *gocql.RequestErrReadFailure
+	require.ErrorAs(t, raw.Query("SELECT name FROM app WHERE room = 'r' LIMIT 3").Exec(), &failure, "the premise")
+
+	tables, err := cassandrastore.OpenTables(t.Context(), o, o.Keyspace+".app")
+	require.NoError(t, err)
+	table := tables[0]
+	defer table.Close()
+	q := cassandrastore.TableQuery{Partition: [][]byte{[]byte("r")}, Values: []string{"v"}}
+	read := func() (names []string) {
+		rows, err := table.Read(t.Context(), q)
+		require.NoError(t, err)
+		for _, r := range rows {
+			names = append(names, string(r.Clustering[1]))
+		}
+		return names
+	}
+	day := func(d byte) []byte { return []byte{0x80, 0, 0, d} }
+	for _, q.Limit = range []int{1000, 2} {
+		q.Desc, q.From, q.FromExclusive = false, nil, false
+		require.Equal(t, []string{"a", middle, "z"}[:min(q.Limit, 3)], read())
+		q.From, q.FromExclusive = [][]byte{day(1), []byte("a")}, true
+		require.Equal(t, []string{middle, "z"}, read())
+		q.Desc, q.From = true, nil
+		require.Equal(t, []string{"z", middle, "a"}[:min(q.Limit, 3)], read())
+		q.From, q.FromExclusive = [][]byte{day(1), []byte(middle)}, true
+		require.Equal(t, []string{"a"}, read())
 	}
 }

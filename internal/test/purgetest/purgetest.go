@@ -185,12 +185,16 @@ func Run(t *testing.T, db *evenkeel.DB, keys int) {
 		})
 	}
 	var mu sync.Mutex
+	failed := 0
 	list := func(from, to int) {
 		l := purgedList{from: from, to: to, begin: o.now.Add(1), seen: map[int]purgeTime{}}
 		last := -1
 		for item, err := range b.All(ctx, listing.Query{From: key(from), To: key(to)}) {
-			if err != nil {
-				t.Errorf("a listing: %v", err)
+			if err != nil { // of a busy node; it may fail, not lie
+				mu.Lock()
+				defer mu.Unlock()
+				failed++
+				t.Logf("a listing: %v", err)
 				return
 			}
 			k, e1 := strconv.Atoi(string(item.Key[2:]))
@@ -233,13 +237,24 @@ func Run(t *testing.T, db *evenkeel.DB, keys int) {
 	took := time.Since(begun)
 	stop()
 	work.Wait()
-	list(0, keys)
+	for before := len(o.lists); len(o.lists) == before; {
+		list(0, keys)
+	}
 	for i := range o.lists {
 		require.NoError(t, o.check(&o.lists[i]))
 	}
 	t.Logf("%d deletions of %d keys in %v, %d listings, %d ranges, then %d, %d keys gone, %d put meanwhile stayed",
 		len(o.deletes), deleted, took.Round(time.Millisecond), len(o.lists), first, ranges(), o.gone, o.stayed)
 	require.Positive(t, o.gone)
-	require.NoError(t, b.DeletePrefix(ctx, nil))
-	require.NoError(t, db.DeleteBucket(ctx, "b"))
+	require.Less(t, failed, len(o.lists)/10+1)
+	require.Eventually(t, func() bool {
+		err := b.DeletePrefix(ctx, nil)
+		if err == nil {
+			err = db.DeleteBucket(ctx, "b")
+		}
+		if err != nil {
+			t.Log(err)
+		}
+		return err == nil
+	}, 5*time.Minute, time.Second)
 }

@@ -109,6 +109,12 @@ type Mistakes struct {
 	// TornPage: rows are lost from a page of a source, and the scan continues after it.
 	TornPage bool
 
+	// PurgeNewer: the deletion of a range hides all that is there when its removal is sent, also what came after the call
+	// had begun.
+	PurgeNewer bool
+	// PurgeUnknown: a removal of unknown outcome counts, and lands later.
+	PurgeUnknown bool
+
 	// Unwatched turns off the invariants of the inside: only answers to clients can
 	// reveal a mistake.
 	Unwatched bool
@@ -200,6 +206,21 @@ func (c *clientStore) Delete(ctx context.Context, p store.Partition, key []byte,
 		return c.landLater(ctx, p, key, func(ctx context.Context) { _ = c.Store.Delete(ctx, p, key, ts) })
 	}
 	return c.Store.Delete(ctx, p, key, ts)
+}
+
+// Remove is of the deletion of a range.
+func (c *clientStore) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {
+	if c.m.PurgeNewer {
+		var err error
+		if ts, err = c.world.stamps.Next(ctx, 1); err != nil {
+			return err
+		}
+	}
+	if c.m.PurgeUnknown {
+		_ = c.landLater(ctx, p, b.Start, func(ctx context.Context) { _ = c.Store.Remove(ctx, p, b, ts) })
+		return nil
+	}
+	return c.Store.Remove(ctx, p, b, ts)
 }
 
 // landLater does a write at some later time. Nobody hears of it.

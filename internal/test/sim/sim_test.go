@@ -92,7 +92,7 @@ func TestProtocolHoldsWhereItIsHard(t *testing.T) {
 		tune  func(c *sim.Config)
 		seeds int
 	}{{"deadly", deadly, 4}, {"writing", writing, 4}, {"crossing", crossing, 30}, {"crossingTwice", crossingTwice,
-		20}, {"late", late, 80}, {"overtaken", overtaken, 80}, {"loose", loose, 2}} {
+		20}, {"late", late, 80}, {"overtaken", overtaken, 80}, {"loose", loose, 2}, {"purging", purging, 4}} {
 		t.Run(c.name, func(t *testing.T) {
 			seed.Each(t, many(c.seeds), func(seed uint64) bool {
 				config := sim.Random(seed)
@@ -144,6 +144,9 @@ var mistakes = []struct {
 	{name: "UsedDestination", on: func(m *sim.Mistakes) { m.UsedDestination = true }, seeds: 3000},
 	{name: "SkipSweep", on: func(m *sim.Mistakes) { m.SkipSweep = true }, seeds: 3000, watched: true},
 	{name: "TornPage", on: func(m *sim.Mistakes) { m.TornPage = true }, tune: writing, seeds: 300},
+	{name: "PurgeNewer", on: func(m *sim.Mistakes) { m.PurgeNewer, m.Unwatched = true, true }, tune: purging, seeds: 3000},
+	{name: "PurgeUnknown", on: func(m *sim.Mistakes) { m.PurgeUnknown, m.Unwatched = true, true }, tune: purging,
+		seeds: 3000},
 
 	{name: "BumpFirst", net: true, on: func(m *sim.Mistakes) { m.BumpFirst = true }, seeds: 3000},
 	{name: "RootBeforeClock", net: true, on: func(m *sim.Mistakes) { m.RootBeforeClock = true }, seeds: 3000},
@@ -209,6 +212,9 @@ func deadly(c *sim.Config) { c.Kill = 0.15 }
 
 // writing: readers rarely repair what is lost.
 func writing(c *sim.Config) { c.Clients, c.Keys, c.Writes, c.Late = 4, 12, 90, 0 }
+
+// purging: ranges are deleted while others put.
+func purging(c *sim.Config) { c.Ranges, c.Deletes, c.Clients, c.Keys, c.Writes = true, false, 4, 4, 80 }
 
 // crossing: few writes under neighbouring leases to the same key, without later writes.
 func crossing(c *sim.Config) {
@@ -296,7 +302,7 @@ func TestMistakesAreFound(t *testing.T) {
 					if m.tune != nil {
 						m.tune(&c)
 					}
-					c.Mistakes.Unwatched = unwatched
+					c.Mistakes.Unwatched = c.Mistakes.Unwatched || unwatched
 					r := run(t, c)
 					if found = r.Err != nil; found {
 						t.Logf("found with seed %d, the %dth: %v", seed, n, r.Err)

@@ -46,7 +46,8 @@ var Help = kong.Vars{
 		"Hours of the day (UTC) of automatic moves, by default all. Partitions of more than 1.2 x --max-rows " +
 		"are split at any hour.",
 	"rebalance_retention": "" +
-		"YAML file with rules of retention: what is old, by the time in its key, is deleted (docs/operations.md). " +
+		"YAML file with rules of retention: what is old, by the time in its key or of its put, is deleted " +
+		"(docs/operations.md). " +
 		"Whoever leads applies its own: give all processes of a keyspace the same.",
 	"rebalance_retention_every": "Time from the end of a run of the rules of retention to the next one.",
 }
