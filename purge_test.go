@@ -15,5 +15,5 @@ func TestPurgesUnderWritersAndListers(t *testing.T) {
 	db, err := evenkeel.Open(t.TempDir(), evenkeel.Options{MaxRows: purgetest.MaxRows(keys)})
 	require.NoError(t, err)
 	defer db.Close()
-	purgetest.Run(t, db, keys)
+	require.Zero(t, purgetest.Run(t, db, keys))
 }
