@@ -518,7 +518,8 @@ func (v *versioned) partOf(x *exchange, id objects.ID) (objects.Info, objects.Ra
 	}
 	i, parts, err := v.Parts(x.ctx(), []byte(x.key), id)
 	switch {
-	case errors.Is(err, listing.ErrNotFound) || errors.Is(err, objects.ErrDeleted):
+	case errors.Is(err, listing.ErrNotFound) || errors.Is(err, objects.ErrDeleted),
+		err == nil && id != objects.Latest && !answersTo(&i, x.query.Get("versionId")):
 		i, err = v.head(x, x.key, id, x.query.Get("versionId"))
 		fallthrough
 	case err != nil:

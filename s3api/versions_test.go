@@ -328,6 +328,34 @@ func TestKindsOfBuckets(t *testing.T) {
 	}
 }
 
+// A null version answers to "null" only. Like all others it has an id, which that of its upload tells.
+func TestANullVersionHasNoOtherName(t *testing.T) {
+	s, _ := serveObjects(t)
+	s.want(200, "", "PUT", "/abc", "")
+	id, etags := s.upload("/abc/k", []string{"the body"}, "")
+	s.want(200, "", "POST", "/abc/k?uploadId="+id, completion(etags))
+	upload, err := objects.ParseUploadID(id)
+	require.NoError(t, err)
+	id = upload.Version().String()
+	hidden := "/abc/k?versionId=" + id
+	for _, status := range []string{"", "Enabled", "Suspended"} {
+		if status != "" {
+			s.want(200, "", "PUT", "/abc?versioning", "<VersioningConfiguration><Status>"+status+
+				"</Status></VersioningConfiguration>")
+		}
+		s.want(404, "NoSuchVersion", "GET", hidden, "")
+		s.want(404, "NoSuchVersion", "GET", hidden+"&partNumber=1", "")
+		s.want(404, "NoSuchVersion", "PUT", "/abc/copy", "", "x-amz-copy-source", hidden)
+		s.want(404, "NoSuchVersion", "PUT", hidden+"&tagging", "<Tagging><TagSet></TagSet></Tagging>")
+		s.want(204, "", "DELETE", hidden, "")
+		doc := "<Delete><Object><Key>k</Key><VersionId>" + id + "</VersionId></Object></Delete>"
+		s.want(200, "", "POST", "/abc?delete", doc, "Content-MD5", md5Of(doc))
+		require.Equal(t, "the body", s.want(200, "", "GET", "/abc/k", "").body)
+	}
+	s.want(204, "", "DELETE", "/abc/k?versionId=null", "")
+	s.want(404, "NoSuchKey", "GET", "/abc/k", "")
+}
+
 // Uploads in parts, and the ways in which they are refused.
 func TestUploadsInParts(t *testing.T) {
 	s, bodies := serveObjects(t)
