@@ -212,7 +212,7 @@ func (h *Handler) copyInto(x *exchange, in *versioned, src *source, c writeCondi
 		return refusal
 	}
 	var i objects.Info
-	err := h.change(x, in, x.key, c, func(Bucket) (err error) {
+	err := h.changeBy(x, in, c, body, src.Size, func(body io.Reader) (err error) {
 		i, err = in.Put(x.ctx(), []byte(x.key), body, m)
 		return err
 	})

@@ -222,6 +222,7 @@ func (h *Handler) completeUpload(x *exchange) error {
 	}
 	id := x.upload()
 	condition := readWriteCondition(x.r.Header)
+	condition.overtaken = func(now objects.ID) bool { return now.String() < id.Version().String() } // newest first
 	want, refusal := completedBy(x.r.Header)
 	if refusal != nil {
 		return refusal

@@ -218,7 +218,7 @@ func (h *Handler) putVersion(x *exchange, in *versioned, c writeCondition) error
 	}
 	m.Size, m.Sums = size, sums
 	var i objects.Info
-	err := h.change(x, in, x.key, c, func(Bucket) (err error) {
+	err := h.changeBy(x, in, c, from, size, func(from io.Reader) (err error) {
 		i, err = in.Put(x.ctx(), []byte(x.key), from, m)
 		return err
 	})
@@ -510,11 +510,10 @@ func (h *Handler) remove(x *exchange, in *versioned, key string, c writeConditio
 	var i objects.Info
 	err := h.change(x, in, key, c, func(Bucket) error {
 		id, err := in.parse(x.ctx(), key, *version)
-		if err == nil {
-			i, err = in.Head(x.ctx(), []byte(key), id)
-		}
-		if err == nil && !answersTo(&i, *version) {
-			i, err = objects.Info{}, listing.ErrNotFound
+		if err == nil && *version != nullVersion {
+			if i, err = in.Head(x.ctx(), []byte(key), id); err == nil && !answersTo(&i, *version) {
+				i, err = objects.Info{}, listing.ErrNotFound
+			}
 		}
 		if err == nil {
 			i, err = in.DeleteVersion(x.ctx(), []byte(key), id)
