@@ -325,6 +325,9 @@ func parseParts(doc []byte) ([]namedPart, *Error) {
 		if err == nil && p.Number == 0 {
 			err = errors.New("a part has no number")
 		}
+		if n := len(parts); n > 0 && parts[n-1].Number == p.Number {
+			parts = parts[:n-1] // it was uploaded again, and both answers were noted: the last one counts
+		}
 		parts = append(parts, p)
 		return err
 	})

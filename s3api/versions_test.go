@@ -398,6 +398,8 @@ func TestUploadsInParts(t *testing.T) {
 		complete(part(1, "x")): "InvalidPart",
 		"<CompleteMultipartUpload><Part><Other/></Part></CompleteMultipartUpload>": "MalformedXML",
 		complete(part(3, two), part(1, one)):                                       "InvalidPartOrder",
+		complete(part(1, one), part(3, two), part(1, one)):                         "InvalidPartOrder",
+		complete(part(1, one), part(1, "x"), part(3, two)):                         "InvalidPart",
 	} {
 		s.want(400, code, "POST", up, doc)
 	}
@@ -410,7 +412,7 @@ func TestUploadsInParts(t *testing.T) {
 	require.Contains(t, pages, "<NextKeyMarker>k</NextKeyMarker>")
 	require.Contains(t, s.want(200, "", "GET", "/abc?uploads&key-marker=k", "").body, "<Key>small</Key>")
 	whole := string(big) + last
-	a := s.want(200, "", "POST", up, complete(part(1, one), part(3, two)))
+	a := s.want(200, "", "POST", up, complete(part(1, "before"), part(1, one), part(3, two))) // the last 1 counts
 	require.Contains(t, a.body, "-2&quot;</ETag>")
 	a = s.want(200, "", "GET", "/abc/k", "")
 	require.Equal(t, whole, a.body)
