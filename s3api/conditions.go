@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net/http"
@@ -109,9 +110,13 @@ func parseRange(value string, size int64) (start, length int64, partial bool, re
 
 // writeCondition is the condition of a write on the present object.
 type writeCondition struct {
-	match   string // If-Match; empty: nothing
-	none    string // If-None-Match
-	present bool   // there is a condition
+	match string // If-Match; empty: nothing
+	none  string // If-None-Match
+	// size and modified, unless nil, are those that a version must have to be deleted: the one that is named, or the
+	// present one.
+	size     *int64
+	modified *time.Time
+	present  bool // there is a condition
 	// overtaken, if not nil, reports whether the write would be older than the present version, which has this ID:
 	// the stamp of a body of any size is drawn before the body comes, and that of an upload when it is created.
 	overtaken func(objects.ID) bool
@@ -121,6 +126,62 @@ func readWriteCondition(h http.Header) writeCondition {
 	c := writeCondition{match: h.Get("If-Match"), none: h.Get("If-None-Match")}
 	c.present = c.match != "" || c.none != ""
 	return c
+}
+
+// setSize sets what the condition of a delete asks of the size.
+func (c *writeCondition) setSize(text string) error {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 || c.size != nil {
+		return fmt.Errorf("%.64q is not a size, or not the only one", text)
+	}
+	c.size, c.present = &n, true
+	return nil
+}
+
+// setModified sets what the condition of a delete asks of the time of the last modification.
+func (c *writeCondition) setModified(text string) error {
+	t, err := http.ParseTime(text)
+	if err != nil {
+		if t, err = time.Parse(time.RFC3339, text); err != nil {
+			return fmt.Errorf("%.64q is not a time", text)
+		}
+	}
+	if c.modified != nil {
+		return errors.New("there are two times")
+	}
+	c.modified, c.present = &t, true
+	return nil
+}
+
+// readDeleteCondition reads the condition of DeleteObject.
+func readDeleteCondition(h http.Header) (writeCondition, *Error) {
+	c := readWriteCondition(h) // If-None-Match was refused before
+	for name, set := range map[string]func(string) error{
+		headerIfSize: c.setSize, headerIfModified: c.setModified,
+	} {
+		if text := h.Get(name); text != "" {
+			if err := set(text); err != nil {
+				return c, invalidArgument("%s: %s.", name, err)
+			}
+		}
+	}
+	return c, nil
+}
+
+const (
+	headerIfSize     = "X-Amz-If-Match-Size"
+	headerIfModified = "X-Amz-If-Match-Last-Modified-Time"
+)
+
+// ofVersion evaluates what the condition asks of the version that shall be deleted.
+func (c writeCondition) ofVersion(o *Object) *Error {
+	switch {
+	case c.size != nil && *c.size != o.Size:
+		return preconditionFailed(headerIfSize)
+	case c.modified != nil && !seconds(*c.modified).Equal(seconds(o.Modified)):
+		return preconditionFailed(headerIfModified)
+	}
+	return nil
 }
 
 // check evaluates the condition for the present object; nil: there is none.
@@ -244,6 +305,14 @@ func (h *Handler) judge(x *exchange, in *versioned, key string, c writeCondition
 	}
 	if refusal := c.check(o); refusal != nil {
 		return id, refusal
+	}
+	if o == nil && !id.IsZero() && in.status != objects.Never {
+		o = &Object{Size: -1} // a delete marker: neither a size nor a time is its
+	}
+	if o != nil {
+		if refusal := c.ofVersion(o); refusal != nil {
+			return id, refusal
+		}
 	}
 	if c.overtaken != nil && c.overtaken(id) {
 		return id, refuse(http.StatusConflict, "ConditionalRequestConflict",

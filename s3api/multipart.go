@@ -298,8 +298,9 @@ func parseParts(doc []byte) ([]namedPart, *Error) {
 		return nil, malformed(cmp.Or(err, errors.New("it is no CompleteMultipartUpload")))
 	}
 	var parts []namedPart
+	lines := 0
 	err := d.children(func(name string) error {
-		if name != "Part" || len(parts) == objects.MaxParts {
+		if lines++; name != "Part" || lines > objects.MaxParts {
 			return fmt.Errorf("it has something else than 1 to %d parts", objects.MaxParts)
 		}
 		var p namedPart

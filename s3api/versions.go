@@ -508,11 +508,18 @@ func (h *Handler) remove(x *exchange, in *versioned, key string, c writeConditio
 		return removed{versionText(&i), true, true}, nil
 	}
 	var i objects.Info
+	own := c
+	c.size, c.modified = nil, nil // they are about this version, If-Match about the newest one
 	err := h.change(x, in, key, c, func(Bucket) error {
 		id, err := in.parse(x.ctx(), key, *version)
-		if err == nil && *version != nullVersion {
+		if err == nil && (*version != nullVersion || own.present) {
 			if i, err = in.Head(x.ctx(), []byte(key), id); err == nil && !answersTo(&i, *version) {
 				i, err = objects.Info{}, listing.ErrNotFound
+			}
+			if err == nil {
+				if refusal := own.ofVersion(asObject(&i)); refusal != nil {
+					return refusal
+				}
 			}
 		}
 		if err == nil {

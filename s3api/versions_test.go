@@ -447,3 +447,75 @@ func TestUploadsInParts(t *testing.T) {
 	s.want(204, "", "DELETE", "/abc", "")
 	require.Zero(t, files(t, bodies))
 }
+
+// TestDeletesOfASizeOrTime: the version that shall be deleted must have both; where there is none nothing is to do.
+func TestDeletesOfASizeOrTime(t *testing.T) {
+	s, _ := serveObjects(t)
+	const size, modified = "x-amz-if-match-size", "x-amz-if-match-last-modified-time"
+	const longAgo = "Thu, 01 Jan 2015 00:00:00 GMT"
+	remove := func(key, version, header, value string) answer {
+		uri := "/abc/" + key
+		if version != "" {
+			uri += "?versionId=" + version
+		}
+		return s.do("DELETE", uri, "", header, value)
+	}
+	removeMany := func(key, version, element string) string {
+		doc := "<Delete><Object><Key>" + key + "</Key>"
+		if version != "" {
+			doc += "<VersionId>" + version + "</VersionId>"
+		}
+		doc += element + "</Object></Delete>"
+		return s.want(200, "", "POST", "/abc?delete", doc, "Content-MD5", md5Of(doc)).body
+	}
+	for _, status := range []string{"", "Enabled", "Suspended"} {
+		t.Run("versioning "+status, func(t *testing.T) {
+			if s.do("HEAD", "/abc", "").status == 404 {
+				s.want(200, "", "PUT", "/abc", "")
+			}
+			if status != "" {
+				s.want(200, "", "PUT", "/abc?versioning", "<VersioningConfiguration><Status>"+status+
+					"</Status></VersioningConfiguration>")
+			}
+			s.want(200, "", "PUT", "/abc/k", "12345")
+			at := s.want(200, "", "HEAD", "/abc/k", "").header.Get("Last-Modified")
+			for _, c := range []struct{ header, value, element string }{
+				{size, "4", "<Size>4</Size>"},
+				{modified, longAgo, "<LastModifiedTime>" + longAgo + "</LastModifiedTime>"},
+			} {
+				require.Equal(t, 412, remove("k", "", c.header, c.value).status)
+				require.Contains(t, removeMany("k", "", c.element), "<Code>PreconditionFailed</Code>")
+				require.Equal(t, 204, remove("never"+c.header+status, "null", c.header, c.value).status)
+				require.Equal(t, 204, remove("none"+c.header+status, "", c.header, c.value).status)
+			}
+			for header, bad := range map[string]string{size: "-1", modified: "yesterday"} {
+				require.Equal(t, "InvalidArgument", remove("k", "", header, bad).code())
+			}
+			require.Equal(t, 204, remove("k", "", modified, at).status)
+			want := 412 // its newest version is a delete marker
+			if status == "" {
+				want = 204
+			}
+			require.Equal(t, want, remove("k", "", size, "4").status)
+			s.want(404, "", "GET", "/abc/k", "")
+
+			a := s.want(200, "", "PUT", "/abc/k", "12345")
+			id := a.header.Get("x-amz-version-id")
+			if id == "" {
+				id = "null"
+			}
+			if status == "Enabled" {
+				s.want(200, "", "PUT", "/abc/k", "a newer one")
+			}
+			require.Equal(t, 412, remove("k", id, size, "11").status)
+			require.Contains(t, removeMany("k", id, "<Size>5</Size>"), "<Deleted>")
+			require.Contains(t, removeMany("k", id, "<Size>4</Size>"), "<Deleted>")
+			if status == "Enabled" {
+				require.Equal(t, "a newer one", s.want(200, "", "GET", "/abc/k", "").body)
+			}
+		})
+	}
+	doc := "<Delete><Object><Key>k</Key><Size>1</Size><Size>2</Size></Object></Delete>"
+	s.want(400, "MalformedXML", "POST", "/abc?delete", doc, "Content-MD5", md5Of(doc))
+	s.want(501, "NotImplemented", "PUT", "/abc/k", "x", size, "1")
+}
