@@ -15,6 +15,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
+	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
@@ -424,4 +425,23 @@ func TestConditionsOfOldUploads(t *testing.T) {
 			require.Equal(t, 204, ask("DELETE", "/abc/k", "").Code)
 		}
 	}
+}
+
+// TestABodyThatIsLost says so, and where to look; all else goes on.
+func TestABodyThatIsLost(t *testing.T) {
+	b := &bodies{opened: func(context.Context) error { return store.Errorf(store.NotFound, "no such blob") }}
+	h := overBodies(t, b, Options{})
+	putBytes(h, httptest.NewRecorder(), 100_000, true)
+	get := func(method, uri string) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(method, uri, http.NoBody))
+		return w
+	}
+	w := get("GET", "/abc/k")
+	require.Equal(t, 500, w.Code)
+	require.Contains(t, w.Body.String(), "the body of the version is lost")
+	require.Contains(t, w.Body.String(), "`rebalancer audit` says which bodies are lost")
+	require.Equal(t, 200, get("HEAD", "/abc/k").Code)
+	require.Contains(t, get("GET", "/abc?list-type=2").Body.String(), "<Key>k</Key>")
+	require.Equal(t, 204, get("DELETE", "/abc/k").Code)
 }

@@ -284,6 +284,20 @@ func TestLargeBodiesThatAreRefusedLeaveNothing(t *testing.T) {
 	require.Equal(t, []int64{0, 0, 0, 0}, []int64{int64(slots), small, rest, int64(askers)})
 }
 
+// Headers that mean nothing where nothing is locked are accepted: teardowns of test suites send them.
+func TestHeadersThatMeanNothing(t *testing.T) {
+	s, _ := serveObjects(t)
+	s.want(200, "", "PUT", "/abc", "", "x-amz-bucket-object-lock-enabled", "false")
+	s.want(200, "", "PUT", "/abc/k", "v", "x-amz-object-lock-legal-hold", "OFF", "x-amz-storage-class", "STANDARD")
+	doc := "<Delete><Object><Key>k</Key><VersionId>null</VersionId></Object></Delete>"
+	for _, header := range []string{"x-amz-bypass-governance-retention", "x-amz-mfa"} {
+		s.want(200, "", "POST", "/abc?delete", doc, "Content-MD5", md5Of(doc), header, "true")
+		s.want(204, "", "DELETE", "/abc/k?versionId=null", "", header, "true")
+		s.want(204, "", "DELETE", "/abc/k", "", header, "true")
+	}
+	s.want(204, "", "DELETE", "/abc", "")
+}
+
 // Buckets of either kind keep their kind, whatever the server makes by default.
 func TestKindsOfBuckets(t *testing.T) {
 	s, _ := serveObjects(t)
