@@ -195,7 +195,7 @@ func (c *cleaners) rounds(p *cleanerProcess, n int) {
 	}
 	for range n {
 		was := last()
-		require.Eventually(c.t, func() bool { return last().After(was) }, 5*time.Minute, 20*time.Millisecond)
+		require.Eventually(c.t, func() bool { return last().After(was) }, 20*time.Minute, 20*time.Millisecond)
 	}
 }
 
