@@ -116,7 +116,10 @@ type writeCondition struct {
 	// present one.
 	size     *int64
 	modified *time.Time
-	present  bool // there is a condition
+	// deletes: it is of a delete, for which a delete marker is a version that does not match. For other writes there is
+	// no object then.
+	deletes bool
+	present bool // there is a condition
 	// overtaken, if not nil, reports whether the write would be older than the present version, which has this ID:
 	// the stamp of a body of any size is drawn before the body comes, and that of an upload when it is created.
 	overtaken func(objects.ID) bool
@@ -156,6 +159,7 @@ func (c *writeCondition) setModified(text string) error {
 // readDeleteCondition reads the condition of DeleteObject.
 func readDeleteCondition(h http.Header) (writeCondition, *Error) {
 	c := readWriteCondition(h) // If-None-Match was refused before
+	c.deletes = true
 	for name, set := range map[string]func(string) error{
 		headerIfSize: c.setSize, headerIfModified: c.setModified,
 	} {
@@ -303,11 +307,12 @@ func (h *Handler) judge(x *exchange, in *versioned, key string, c writeCondition
 	if err != nil {
 		return id, err
 	}
+	asked := c.match != "" || c.size != nil || c.modified != nil
+	if marker := o == nil && !id.IsZero() && in.status != objects.Never; marker && c.deletes && asked {
+		return id, preconditionFailed("If-Match")
+	}
 	if refusal := c.check(o); refusal != nil {
 		return id, refusal
-	}
-	if o == nil && !id.IsZero() && in.status != objects.Never {
-		o = &Object{Size: -1} // a delete marker: neither a size nor a time is its
 	}
 	if o != nil {
 		if refusal := c.ofVersion(o); refusal != nil {

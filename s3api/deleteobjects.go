@@ -123,7 +123,7 @@ func parseDelete(body []byte) (*deleteDocument, *Error) {
 			if len(doc.Object) == maxDeletes {
 				return fmt.Errorf("it has more than %d objects", maxDeletes)
 			}
-			var e deleteEntry
+			e := deleteEntry{writeCondition: writeCondition{deletes: true}}
 			err = d.children(func(name string) (err error) {
 				switch name {
 				case "Key":

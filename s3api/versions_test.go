@@ -511,6 +511,12 @@ func TestDeletesOfASizeOrTime(t *testing.T) {
 				want = 204
 			}
 			require.Equal(t, want, remove("k", "", size, "4").status)
+			if status != "" {
+				require.Equal(t, 412, remove("k", "", "If-Match", "*").status)
+				require.Contains(t, removeMany("k", "", "<ETag>e</ETag>"), "<Code>PreconditionFailed</Code>")
+			} else {
+				require.Equal(t, "NoSuchKey", remove("k", "", "If-Match", "*").code())
+			}
 			s.want(404, "", "GET", "/abc/k", "")
 
 			a := s.want(200, "", "PUT", "/abc/k", "12345")
