@@ -615,30 +615,25 @@ func (c *Cleaner) Condemn(ctx context.Context, f Finding) error {
 // the rows of objects, as each upload becomes a version before its rows are removed. nil: none of them has it.
 func (b *Bucket) keyOf(ctx context.Context, blob string, begin []byte) (key []byte, err error) {
 	stem, _, _ := strings.Cut(blob, "-/")
-	// One row of each object, and of each upload, is looked at.
-	uploads := func(row []byte) (key, group []byte, err error) {
+	uploads := func(row []byte) ([]byte, error) {
 		at, err := parseUploadRow(row)
-		return at.key, at.group, err
+		return at.key, err
 	}
-	versions := func(row []byte) (key, group []byte, err error) {
+	versions := func(row []byte) ([]byte, error) {
 		at, err := parseRow(row)
-		return at.key, at.group, err
+		return at.key, err
 	}
 	for _, look := range []struct {
 		prefix []byte
-		parse  func([]byte) (key, group []byte, err error)
-	}{{bytes.Clone(uploadsBegin), uploads}, {nil, versions}} {
-		q := listing.Query{Prefix: escape(look.prefix, begin), KeysOnly: true, Sift: func(e listing.Entry) listing.Sifted {
-			_, group, err := look.parse(e.Key)
-			return listing.Sifted{Hidden: err != nil, Pass: group}
-		}}
-		for {
+		key    func(row []byte) ([]byte, error)
+	}{{escape(bytes.Clone(uploadsBegin), begin), uploads}, {escape(nil, begin), versions}} {
+		for q := (listing.Query{Prefix: look.prefix, Limit: 1000, KeysOnly: true}); ; {
 			page, err := b.rows.List(ctx, q)
 			if err != nil {
 				return nil, err
 			}
 			for _, item := range page.Items {
-				if key, _, err := look.parse(item.Key); err == nil && b.stem(key) == stem {
+				if key, err := look.key(item.Key); err == nil && b.stem(key) == stem {
 					return bytes.Clone(key), nil
 				}
 			}
