@@ -51,8 +51,9 @@ type body struct {
 type digest struct {
 	name string
 	hash.Hash
-	want []byte // nil: it comes in a trailer, or is only computed
-	only bool   // it is
+	want []byte // nil: no header has it
+	// trails: a trailer has it. If neither has, it is only computed.
+	trails bool
 }
 
 // value is the digest in S3's form.
@@ -121,10 +122,15 @@ func (b *body) takeDigests() *Error {
 		if err := checkDigestName(name); err != nil {
 			return err
 		}
-		again := slices.ContainsFunc(b.digests, func(d *digest) bool { return d.name == name && d.want == nil })
-		if digests[name] != nil && !again {
+		if digests[name] == nil {
+			continue
+		}
+		at := slices.IndexFunc(b.digests, func(d *digest) bool { return d.name == name })
+		if at < 0 {
+			at = len(b.digests)
 			b.digests = append(b.digests, &digest{name: name, Hash: digests[name]()})
 		}
+		b.digests[at].trails = true
 	}
 	return nil
 }
@@ -229,17 +235,15 @@ func (b *body) verify() *Error {
 		}
 	}
 	for _, d := range b.digests {
-		want := d.want
-		if d.only {
-			continue
-		}
-		if want == nil {
-			var refusal *Error
-			if want, refusal = d.parse(b.chunks.Trailer.Get(d.name)); refusal != nil {
+		right := d.want == nil || bytes.Equal(d.Sum(nil), d.want)
+		if d.trails {
+			want, refusal := d.parse(b.chunks.Trailer.Get(d.name))
+			if refusal != nil {
 				return refusal
 			}
+			right = right && bytes.Equal(d.Sum(nil), want)
 		}
-		if !bytes.Equal(d.Sum(nil), want) {
+		if !right {
 			return refuse(http.StatusBadRequest, "BadDigest", "The %s you specified is not that of the body that arrived.",
 				d.name)
 		}

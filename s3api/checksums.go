@@ -259,7 +259,7 @@ func (b *body) sumBy(algorithm string) *Error {
 			return nil
 		}
 	}
-	b.digests = append(b.digests, &digest{name: name, Hash: digests[name](), only: true})
+	b.digests = append(b.digests, &digest{name: name, Hash: digests[name]()})
 	return nil
 }
 

@@ -362,3 +362,21 @@ func TestAttributes(t *testing.T) {
 	s.want(501, "NotImplemented", "GET", "/plain/k?attributes", "", header, all)
 	require.Equal(t, http.StatusBadRequest, s.want(400, "", "GET", "/abc/k?attributes", "").status)
 }
+
+// A digest that comes in a header and in a trailer is one, and both must be right.
+func TestADigestInAHeaderAndATrailer(t *testing.T) {
+	s, _ := serveObjects(t)
+	s.want(200, "", "PUT", "/abc", "")
+	right, wrong := sumOf("CRC32", "hello"), sumOf("CRC32", "other")
+	put := func(status int, code, header, trailer string) {
+		s.want(status, code, "PUT", "/abc/k", chunked("hello", nil, false, "x-amz-checksum-crc32:"+trailer),
+			"Content-Encoding", "aws-chunked", "x-amz-decoded-content-length", "5",
+			"x-amz-trailer", "x-amz-checksum-crc32", "x-amz-checksum-crc32", header)
+	}
+	put(400, "BadDigest", wrong, right)
+	put(400, "BadDigest", right, wrong)
+	put(400, "InvalidRequest", right, "x")
+	put(200, "", right, right)
+	body := s.want(200, "", "GET", "/abc/k?attributes", "", "x-amz-object-attributes", "Checksum").body
+	require.Equal(t, 1, strings.Count(body, "<ChecksumCRC32>"), body)
+}

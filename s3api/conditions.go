@@ -1,8 +1,11 @@
 package s3api
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"math"
 	"net/http"
 	"slices"
@@ -107,15 +110,82 @@ func parseRange(value string, size int64) (start, length int64, partial bool, re
 
 // writeCondition is the condition of a write on the present object.
 type writeCondition struct {
-	match   string // If-Match; empty: nothing
-	none    string // If-None-Match
-	present bool   // there is a condition
+	match string // If-Match; empty: nothing
+	none  string // If-None-Match
+	// size and modified, unless nil, are those that a version must have to be deleted: the one that is named, or the
+	// present one.
+	size     *int64
+	modified *time.Time
+	// deletes: it is of a delete, for which a delete marker is a version that does not match. For other writes there is
+	// no object then.
+	deletes bool
+	present bool // there is a condition
+	// overtaken, if not nil, reports whether the write would be older than the present version, which has this ID:
+	// the stamp of a body of any size is drawn before the body comes, and that of an upload when it is created.
+	overtaken func(objects.ID) bool
 }
 
 func readWriteCondition(h http.Header) writeCondition {
 	c := writeCondition{match: h.Get("If-Match"), none: h.Get("If-None-Match")}
 	c.present = c.match != "" || c.none != ""
 	return c
+}
+
+// setSize sets what the condition of a delete asks of the size.
+func (c *writeCondition) setSize(text string) error {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 || c.size != nil {
+		return fmt.Errorf("%.64q is not a size, or not the only one", text)
+	}
+	c.size, c.present = &n, true
+	return nil
+}
+
+// setModified sets what the condition of a delete asks of the time of the last modification.
+func (c *writeCondition) setModified(text string) error {
+	t, err := http.ParseTime(text)
+	if err != nil {
+		if t, err = time.Parse(time.RFC3339, text); err != nil {
+			return fmt.Errorf("%.64q is not a time", text)
+		}
+	}
+	if c.modified != nil {
+		return errors.New("there are two times")
+	}
+	c.modified, c.present = &t, true
+	return nil
+}
+
+// readDeleteCondition reads the condition of DeleteObject.
+func readDeleteCondition(h http.Header) (writeCondition, *Error) {
+	c := readWriteCondition(h) // If-None-Match was refused before
+	c.deletes = true
+	for name, set := range map[string]func(string) error{
+		headerIfSize: c.setSize, headerIfModified: c.setModified,
+	} {
+		if text := h.Get(name); text != "" {
+			if err := set(text); err != nil {
+				return c, invalidArgument("%s: %s.", name, err)
+			}
+		}
+	}
+	return c, nil
+}
+
+const (
+	headerIfSize     = "X-Amz-If-Match-Size"
+	headerIfModified = "X-Amz-If-Match-Last-Modified-Time"
+)
+
+// ofVersion evaluates what the condition asks of the version that shall be deleted.
+func (c writeCondition) ofVersion(o *Object) *Error {
+	switch {
+	case c.size != nil && *c.size != o.Size:
+		return preconditionFailed(headerIfSize)
+	case c.modified != nil && !seconds(*c.modified).Equal(seconds(o.Modified)):
+		return preconditionFailed(headerIfModified)
+	}
+	return nil
 }
 
 // check evaluates the condition for the present object; nil: there is none.
@@ -200,18 +270,105 @@ func (h *Handler) change(
 	if !c.present {
 		return h.locked(x, lockPart{keyName{x.bucket, key}, lockShare, lockShare}, c, func() error { return write(bucket) })
 	}
-	return h.locked(x, lockPart{ofRanges(x.bucket), lockShare, lockShare}, c, func() error {
-		return h.locked(x, lockPart{keyName{x.bucket, key}, lockWhole, lockShare}, c, func() error {
-			o, err := h.present(x, in, key)
-			if err != nil {
-				return err
-			}
-			if refusal := c.check(o); refusal != nil {
-				return refusal
-			}
-			return write(bucket)
-		})
-	})
+	unlock, err := h.lockIf(x, in, key, c)
+	if err != nil {
+		return err
+	}
+	defer func() { unlock(err) }()
+	err = write(bucket)
+	return err
+}
+
+// lockIf locks a key for a write with a condition, if that holds. unlock gets the outcome of the write.
+func (h *Handler) lockIf(x *exchange, in *versioned, key string, c writeCondition) (unlock func(error), err error) {
+	ranges, err := h.lock(x, lockPart{ofRanges(x.bucket), lockShare, lockShare}, c)
+	if err != nil {
+		return nil, err
+	}
+	own, err := h.lock(x, lockPart{keyName{x.bucket, key}, lockWhole, lockShare}, c)
+	if err != nil {
+		ranges(nil)
+		return nil, err
+	}
+	unlock = func(err error) {
+		own(err)
+		ranges(err)
+	}
+	if _, err := h.judge(x, in, key, c); err != nil {
+		unlock(nil)
+		return nil, err
+	}
+	return unlock, nil
+}
+
+// judge fails unless a condition holds for the present object. It returns the ID of the present version.
+func (h *Handler) judge(x *exchange, in *versioned, key string, c writeCondition) (objects.ID, error) {
+	o, id, err := h.present(x, in, key)
+	if err != nil {
+		return id, err
+	}
+	asked := c.match != "" || c.size != nil || c.modified != nil
+	if marker := o == nil && !id.IsZero() && in.status != objects.Never; marker && c.deletes && asked {
+		return id, preconditionFailed("If-Match")
+	}
+	if refusal := c.check(o); refusal != nil {
+		return id, refusal
+	}
+	if o != nil {
+		if refusal := c.ofVersion(o); refusal != nil {
+			return id, refusal
+		}
+	}
+	if c.overtaken != nil && c.overtaken(id) {
+		return id, refuse(http.StatusConflict, "ConditionalRequestConflict",
+			"The conditional request cannot succeed: the key was written while the upload was under way. Nothing was written. "+
+				"Please try again, as a new upload.")
+	}
+	return id, nil
+}
+
+// changeBy is change of an object by a body, which write reads to its end; size is negative where it is not known. So that
+// nobody waits for the client of a large one, a condition is checked before it comes, without the locks, and again when it
+// has come: the locks are held from then on.
+func (h *Handler) changeBy(
+	x *exchange, in *versioned, c writeCondition, body io.Reader, size int64, write func(io.Reader) error,
+) (err error) {
+	if !c.present || !h.o.SoleWriter || size >= 0 && size <= streamBytes {
+		return h.change(x, in, x.key, c, func(Bucket) error { return write(body) })
+	}
+	before, err := h.judge(x, in, x.key, c)
+	if err != nil {
+		return err
+	}
+	c.overtaken = func(now objects.ID) bool { return now != before }
+	b := &conditional{Reader: body, lock: func() (func(error), error) { return h.lockIf(x, in, x.key, c) }}
+	defer func() {
+		if b.unlock != nil {
+			b.unlock(err)
+		}
+	}()
+	return write(b)
+}
+
+// conditional is a body that ends once its key is locked and the condition holds, else with the error of that.
+type conditional struct {
+	io.Reader
+	lock   func() (unlock func(error), err error)
+	unlock func(error) // nil: not yet
+	end    error       // nil: not yet
+}
+
+func (b *conditional) Read(p []byte) (n int, err error) {
+	if b.end != nil {
+		return 0, b.end
+	}
+	n, err = b.Reader.Read(p)
+	if errors.Is(err, io.EOF) {
+		if b.unlock, b.end = b.lock(); b.end == nil {
+			b.end = err
+		}
+	}
+	return n, cmp.Or(b.end, err)
 }
 
 // ofRanges names the lock of a bucket that a deletion of a range of keys holds whole, and a write with a condition
@@ -226,18 +383,29 @@ type lockPart struct {
 
 // locked does a write while it holds a lock.
 func (h *Handler) locked(x *exchange, l lockPart, c writeCondition, write func() error) error {
+	unlock, err := h.lock(x, l, c)
+	if err != nil {
+		return err
+	}
+	defer func() { unlock(err) }()
+	err = write()
+	return err
+}
+
+// lock waits for a lock. unlock gets the outcome of the write.
+func (h *Handler) lock(x *exchange, l lockPart, c writeCondition) (unlock func(error), err error) {
 	if h.late.Load() >= int64(h.o.MaxRequests) {
-		return slowDown(nil, "Too many earlier writes, whose requests have ended, are still under way in the store. "+
+		return nil, slowDown(nil, "Too many earlier writes, whose requests have ended, are still under way in the store. "+
 			"Nothing was written. Please try again.")
 	}
 	waiting, cancel := context.WithTimeout(x.ctx(), h.o.RequestTimeout) // a stream has longer
 	lock, err := h.locks.acquire(waiting, l.keyName, l.part)
 	cancel()
 	if err != nil {
-		return lockedOut(c.present, err)
+		return nil, lockedOut(c.present, err)
 	}
-	var underWay <-chan struct{}
-	defer func() {
+	return func(err error) {
+		underWay := listing.UnderWay(err)
 		if underWay == nil {
 			h.locks.release(l.keyName, lock, l.part)
 			return
@@ -251,25 +419,23 @@ func (h *Handler) locked(x *exchange, l lockPart, c writeCondition, write func()
 			defer h.locks.release(l.keyName, lock, l.late)
 			<-underWay
 		}()
-	}()
-	err = write()
-	underWay = listing.UnderWay(err)
-	return err
+	}, nil
 }
 
-// present reads the object that a condition of a write is about; nil: there is none.
-func (h *Handler) present(x *exchange, in *versioned, key string) (o *Object, err error) {
+// present reads the object that a condition of a write is about; nil: there is none. The ID is that of the newest
+// version, also of a delete marker.
+func (h *Handler) present(x *exchange, in *versioned, key string) (o *Object, id objects.ID, err error) {
 	if in == nil {
 		o, err = h.load(x, x.bucket, key)
 	} else {
 		var i objects.Info
 		i, err = in.Head(x.ctx(), []byte(key), objects.Latest)
-		o = asObject(&i)
+		o, id = asObject(&i), i.ID
 	}
 	if errors.Is(err, listing.ErrNotFound) || errors.Is(err, objects.ErrDeleted) {
-		return nil, nil
+		return nil, id, nil
 	}
-	return o, err
+	return o, id, err
 }
 
 // lockedOut is the answer to a write that did not get its key's lock in time.

@@ -164,7 +164,11 @@ func (h *Handler) readSource(x *exchange, from target) (*source, error) {
 	id, err := in.named(x.ctx(), from.key, from.query)
 	if err == nil && id != objects.Latest {
 		var i objects.Info
-		if i, err = in.Head(x.ctx(), []byte(from.key), id); err == nil && i.Marker {
+		i, err = in.Head(x.ctx(), []byte(from.key), id)
+		switch {
+		case err == nil && !answersTo(&i, from.query.Get("versionId")):
+			return nil, noSuchVersion()
+		case err == nil && i.Marker:
 			return nil, invalidRequest(
 				"The source of a copy request may not specifically refer to a delete marker by version id.")
 		}
@@ -208,7 +212,7 @@ func (h *Handler) copyInto(x *exchange, in *versioned, src *source, c writeCondi
 		return refusal
 	}
 	var i objects.Info
-	err := h.change(x, in, x.key, c, func(Bucket) (err error) {
+	err := h.changeBy(x, in, c, body, src.Size, func(body io.Reader) (err error) {
 		i, err = in.Put(x.ctx(), []byte(x.key), body, m)
 		return err
 	})

@@ -173,7 +173,7 @@ func TestDeleteObjects(t *testing.T) {
 	post(400, "BadDigest", one, "x-amz-checksum-crc32", "AAAAAA==")
 	for code, body := range map[string]string{
 		"MalformedXML":   "<Delete><Object><Key>stays</Key></Object>",
-		"NotImplemented": "<Delete><Object><Key>stays</Key><Size>5</Size></Object></Delete>",
+		"NotImplemented": "<Delete><Object><Key>stays</Key><Other>5</Other></Object></Delete>",
 	} {
 		status := map[string]int{"MalformedXML": 400, "NotImplemented": 501}[code]
 		post(status, code, body, "Content-MD5", md5Of(body))

@@ -27,9 +27,9 @@ type deleteDocument struct {
 }
 
 type deleteEntry struct {
-	Key       string
-	VersionId *string
-	ETag      string // the condition of If-Match; empty: none
+	Key            string
+	VersionId      *string
+	writeCondition // If-Match is its ETag
 }
 
 // forDeletes is the memory for a document of n bytes, its keys and the answer, in which each
@@ -54,7 +54,7 @@ func (h *Handler) deleteObjects(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	conditional := func(e deleteEntry) bool { return e.ETag != "" }
+	conditional := func(e deleteEntry) bool { return e.present }
 	if !h.o.SoleWriter && slices.ContainsFunc(doc.Object, conditional) {
 		return conditionsRefused(x) // before any of them is deleted
 	}
@@ -123,7 +123,7 @@ func parseDelete(body []byte) (*deleteDocument, *Error) {
 			if len(doc.Object) == maxDeletes {
 				return fmt.Errorf("it has more than %d objects", maxDeletes)
 			}
-			var e deleteEntry
+			e := deleteEntry{writeCondition: writeCondition{deletes: true}}
 			err = d.children(func(name string) (err error) {
 				switch name {
 				case "Key":
@@ -133,20 +133,25 @@ func parseDelete(body []byte) (*deleteDocument, *Error) {
 					id, err = d.text()
 					e.VersionId = &id
 				case "ETag":
-					if e.ETag != "" {
+					if e.match != "" {
 						return errors.New("an object has two ETags")
 					}
-					if e.ETag, err = d.text(); err == nil && e.ETag == "" {
+					if e.match, err = d.text(); err == nil && e.match == "" {
 						err = errors.New("an ETag is empty")
 					}
+					e.present = true
+				case "Size":
+					text, err := d.text()
+					return cmp.Or(err, e.setSize(text))
+				case "LastModifiedTime":
+					text, err := d.text()
+					return cmp.Or(err, e.setModified(text))
 				default:
-					// Size and LastModifiedTime are conditions of other kinds of buckets, which must not
-					// be ignored.
 					err = notImplemented("DeleteObjects with " + name)
 				}
 				return err
 			})
-			if keys += len(e.Key) + len(e.ETag); err == nil && keys > maxDeletes*maxKeyBytes+maxXMLToken {
+			if keys += len(e.Key) + len(e.match); err == nil && keys > maxDeletes*maxKeyBytes+maxXMLToken {
 				err = errors.New("its keys and ETags are too long")
 			}
 			doc.Object = append(doc.Object, e)
@@ -180,11 +185,10 @@ func (h *Handler) deleteOne(x *exchange, in *versioned, e *deleteEntry) (removed
 	case !x.who.mayKeys(x.bucket, e.Key):
 		return removed{}, accessDenied("The access key is limited to other buckets or prefixes.")
 	}
-	condition := writeCondition{match: e.ETag, present: e.ETag != ""}
 	if in != nil {
-		return h.remove(x, in, e.Key, condition, e.VersionId)
+		return h.remove(x, in, e.Key, e.writeCondition, e.VersionId)
 	}
-	return removed{}, h.change(x, nil, e.Key, condition,
+	return removed{}, h.change(x, nil, e.Key, e.writeCondition,
 		func(b Bucket) error { return b.Delete(x.ctx(), []byte(e.Key)) })
 }
 

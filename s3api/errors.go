@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -115,6 +116,9 @@ func fromStore(err error, write bool) *Error {
 		e.Message = "An internal error happened; the server's log has it under this request's id."
 		if kind == store.Corrupt {
 			e.Message = "What is stored is damaged: " + err.Error()
+			if errors.Is(err, objects.ErrBodyLost) {
+				e.Message += ". Other objects and listings are as before; `rebalancer audit` says which bodies are lost."
+			}
 		}
 	}
 	return e

@@ -77,6 +77,9 @@ type listQuery struct {
 func parseListQuery(q url.Values, form listForm) (listQuery, *Error) {
 	l := listQuery{form: form, fetchOwner: form != formV2}
 	l.Prefix, l.Delimiter = []byte(q.Get("prefix")), []byte(q.Get("delimiter"))
+	if q.Get("allow-unordered") == "true" && len(l.Delimiter) > 0 { // Ceph's; a listing in order is one of any order
+		return l, invalidArgument("allow-unordered and a delimiter do not go together.")
+	}
 	if form != formV2 {
 		for _, name := range []string{paramFrom, paramTo, paramReverse} {
 			if q.Has(name) {

@@ -283,12 +283,13 @@ func TestListParameters(t *testing.T) {
 		"max-keys=1%201",
 		"max-keys=0x10",
 		"encoding-type=base64", "continuation-token=garbage", "continuation-token=%00",
-		"fetch-owner=maybe", "evenkeel-reverse=1",
+		"fetch-owner=maybe", "evenkeel-reverse=1", "allow-unordered=true&delimiter=/",
 		"continuation-token=" + strings.Repeat("A", 20_000),
 	} {
 		s.want(400, "InvalidArgument", "GET", "/abc?list-type=2&"+bad, "")
 		s.want(400, "InvalidArgument", "GET", "/abc?list-type=2&max-keys=0&"+bad+"&continuation-token=x", "")
 	}
+	s.want(200, "", "GET", "/abc?list-type=2&allow-unordered=true", "")
 	zero := s.want(200, "", "GET", "/abc?list-type=2&max-keys=0", "").body
 	require.Contains(t, zero,
 		"<KeyCount>0</KeyCount><MaxKeys>0</MaxKeys><IsTruncated>false</IsTruncated></ListBucketResult>")

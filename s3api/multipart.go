@@ -222,6 +222,7 @@ func (h *Handler) completeUpload(x *exchange) error {
 	}
 	id := x.upload()
 	condition := readWriteCondition(x.r.Header)
+	condition.overtaken = func(now objects.ID) bool { return now.String() < id.Version().String() } // newest first
 	want, refusal := completedBy(x.r.Header)
 	if refusal != nil {
 		return refusal
@@ -297,8 +298,9 @@ func parseParts(doc []byte) ([]namedPart, *Error) {
 		return nil, malformed(cmp.Or(err, errors.New("it is no CompleteMultipartUpload")))
 	}
 	var parts []namedPart
+	lines := 0
 	err := d.children(func(name string) error {
-		if name != "Part" || len(parts) == objects.MaxParts {
+		if lines++; name != "Part" || lines > objects.MaxParts {
 			return fmt.Errorf("it has something else than 1 to %d parts", objects.MaxParts)
 		}
 		var p namedPart
@@ -323,6 +325,9 @@ func parseParts(doc []byte) ([]namedPart, *Error) {
 		})
 		if err == nil && p.Number == 0 {
 			err = errors.New("a part has no number")
+		}
+		if n := len(parts); n > 0 && parts[n-1].Number == p.Number {
+			parts = parts[:n-1] // it was uploaded again, and both answers were noted: the last one counts
 		}
 		parts = append(parts, p)
 		return err
@@ -518,7 +523,8 @@ func (v *versioned) partOf(x *exchange, id objects.ID) (objects.Info, objects.Ra
 	}
 	i, parts, err := v.Parts(x.ctx(), []byte(x.key), id)
 	switch {
-	case errors.Is(err, listing.ErrNotFound) || errors.Is(err, objects.ErrDeleted):
+	case errors.Is(err, listing.ErrNotFound) || errors.Is(err, objects.ErrDeleted),
+		err == nil && id != objects.Latest && !answersTo(&i, x.query.Get("versionId")):
 		i, err = v.head(x, x.key, id, x.query.Get("versionId"))
 		fallthrough
 	case err != nil:

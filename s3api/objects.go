@@ -318,7 +318,10 @@ func (x *exchange) unchanged(o *Object) error {
 }
 
 func (h *Handler) deleteObject(x *exchange) error {
-	condition := readWriteCondition(x.r.Header) // If-None-Match was refused before
+	condition, refusal := readDeleteCondition(x.r.Header)
+	if refusal != nil {
+		return refusal
+	}
 	in, err := h.objectsOf(x.ctx(), x.bucket)
 	if err != nil {
 		return err

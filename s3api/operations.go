@@ -90,7 +90,8 @@ var (
 			name: "CopyObject", serve: (*Handler).copyObject, scope: onKey, conditions: ofPuts,
 		},
 		{"DELETE", ""}: {
-			name: "DeleteObject", serve: (*Handler).deleteObject, scope: onKey, conditions: bothMatches[:1],
+			name: "DeleteObject", serve: (*Handler).deleteObject, scope: onKey,
+			conditions: []string{"If-Match", headerIfSize, headerIfModified},
 		},
 		{"POST", "uploads"}: {
 			name: "CreateMultipartUpload", serve: (*Handler).createUpload, scope: onKey,
@@ -270,8 +271,8 @@ var refusedHeaders = map[string][]string{
 	"X-Amz-Grant-Write":                                           nil,
 	"X-Amz-Grant-Write-Acp":                                       nil,
 	"X-Amz-Bucket-Object-Lock-Enabled":                            {"false"},
-	"X-Amz-If-Match-Last-Modified-Time":                           nil,
-	"X-Amz-If-Match-Size":                                         nil,
+	headerIfModified:                                              nil,
+	headerIfSize:                                                  nil,
 	"X-Amz-Object-Lock-Legal-Hold":                                {"OFF"},
 	"X-Amz-Object-Lock-Mode":                                      nil,
 	"X-Amz-Object-Lock-Retain-Until-Date":                         nil,

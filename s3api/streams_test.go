@@ -15,6 +15,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
+	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
@@ -313,4 +314,134 @@ func TestSettingsAreReadInTime(t *testing.T) {
 			require.ErrorIs(t, b.of.Err(), context.Canceled, call)
 		})
 	}
+}
+
+// interrupted is a body in the middle of which something else happens.
+type interrupted struct {
+	rest  string
+	other func()
+}
+
+func (i *interrupted) Read(p []byte) (int, error) {
+	if len(i.rest) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, i.rest)
+	if i.rest = i.rest[n:]; i.other != nil {
+		i.other()
+		i.other = nil
+	}
+	return n, nil
+}
+
+// TestNobodyWaitsForTheBodyOfAConditionalPut: a condition holds before the body comes and once it has come, and nothing
+// newer has come between. So what was acknowledged meanwhile is not hidden, nor does it hide what is acknowledged.
+func TestNobodyWaitsForTheBodyOfAConditionalPut(t *testing.T) {
+	const large = 100_000
+	for _, c := range []struct{ condition, before, meanwhile, code, after string }{
+		{"If-None-Match *", "", "", "", "large"},
+		{"If-None-Match *", "v", "DELETE", "PreconditionFailed", ""}, // it is not read
+		{"If-None-Match *", "", "PUT v", "PreconditionFailed", "v"},
+		{"If-None-Match *", "", "PUT v, DELETE", "ConditionalRequestConflict", ""},
+		{"If-Match *", "v", "", "", "large"},
+		{"If-Match *", "v", "PUT w", "ConditionalRequestConflict", "w"},
+		{"If-Match *", "v", "DELETE", "NoSuchKey", ""},
+	} {
+		t.Run(c.condition+" on "+c.before+", and meanwhile "+c.meanwhile, func(t *testing.T) {
+			b := &bodies{}
+			h := overBodies(t, b, Options{RequestTimeout: 2 * time.Second})
+			h.o.Objects, _ = objects.New(h.buckets.(client).Client, b, objects.Options{})
+			ask := func(method, body string) *httptest.ResponseRecorder {
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, httptest.NewRequest(method, "/abc/k", strings.NewReader(body)))
+				return w
+			}
+			if c.before != "" {
+				require.Equal(t, 200, ask("PUT", c.before).Code)
+			}
+			body := &interrupted{rest: strings.Repeat("x", large)}
+			body.other = func() {
+				for one := range strings.SplitSeq(c.meanwhile, ", ") {
+					if method, text, _ := strings.Cut(one, " "); method != "" {
+						require.Less(t, ask(method, text).Code, 300, "it does not wait")
+					}
+				}
+			}
+			r := httptest.NewRequest("PUT", "/abc/k", body)
+			r.ContentLength = large
+			name, value, _ := strings.Cut(c.condition, " ")
+			r.Header.Set(name, value)
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			if c.code != "" {
+				require.Contains(t, w.Body.String(), "<Code>"+c.code+"</Code>")
+			} else {
+				require.Equal(t, 200, w.Code, w.Body)
+			}
+			switch got := ask("GET", ""); c.after {
+			case "":
+				require.Equal(t, c.before != "" && c.meanwhile == "DELETE" && body.other != nil, got.Code == 200)
+			case "large":
+				require.Equal(t, large, got.Body.Len())
+			default:
+				require.Equal(t, c.after, got.Body.String())
+			}
+			require.Zero(t, h.KeyLocks())
+		})
+	}
+}
+
+// TestConditionsOfOldUploads: an upload counts as of its creation. What has come since would hide it.
+func TestConditionsOfOldUploads(t *testing.T) {
+	h := overBodies(t, &bodies{}, Options{})
+	ask := func(method, uri, body string, header ...string) *httptest.ResponseRecorder {
+		w, r := httptest.NewRecorder(), httptest.NewRequest(method, uri, strings.NewReader(body))
+		for i := 0; i < len(header); i += 2 {
+			r.Header.Set(header[i], header[i+1])
+		}
+		h.ServeHTTP(w, r)
+		return w
+	}
+	for _, c := range []struct {
+		condition, since string
+		status           int
+	}{{"If-None-Match", "DELETE", 409}, {"If-Match", "PUT", 409}, {"If-None-Match", "", 200}, {"If-Match", "", 200}} {
+		doc := ask("POST", "/abc/k?uploads", "").Body.String()
+		_, id, _ := strings.Cut(doc, "<UploadId>")
+		id, _, _ = strings.Cut(id, "<")
+		up := "/abc/k?uploadId=" + id
+		part := ask("PUT", up+"&partNumber=1", "x").Header().Get("ETag")
+		require.NotEmpty(t, part)
+		if c.since != "" {
+			require.Less(t, ask(c.since, "/abc/k", "y").Code, 300)
+		}
+		w := ask("POST", up, "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>"+part+
+			"</ETag></Part></CompleteMultipartUpload>", c.condition, "*")
+		require.Equal(t, c.status, w.Code, "%v: %s", c, w.Body)
+		if c.status == 409 {
+			require.Contains(t, w.Body.String(), "<Code>ConditionalRequestConflict</Code>")
+		}
+		if c.since == "PUT" {
+			require.Equal(t, 204, ask("DELETE", "/abc/k", "").Code)
+		}
+	}
+}
+
+// TestABodyThatIsLost says so, and where to look; all else goes on.
+func TestABodyThatIsLost(t *testing.T) {
+	b := &bodies{opened: func(context.Context) error { return store.Errorf(store.NotFound, "no such blob") }}
+	h := overBodies(t, b, Options{})
+	putBytes(h, httptest.NewRecorder(), 100_000, true)
+	get := func(method, uri string) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(method, uri, http.NoBody))
+		return w
+	}
+	w := get("GET", "/abc/k")
+	require.Equal(t, 500, w.Code)
+	require.Contains(t, w.Body.String(), "the body of the version is lost")
+	require.Contains(t, w.Body.String(), "`rebalancer audit` says which bodies are lost")
+	require.Equal(t, 200, get("HEAD", "/abc/k").Code)
+	require.Contains(t, get("GET", "/abc?list-type=2").Body.String(), "<Key>k</Key>")
+	require.Equal(t, 204, get("DELETE", "/abc/k").Code)
 }

@@ -150,6 +150,10 @@ func (v *versioned) null(ctx context.Context, key string) (objects.ID, error) {
 	}
 }
 
+// answersTo reports whether a version may be named by text. Those before versions were kept have an id below, which is
+// no name of theirs: only "null" is.
+func answersTo(i *objects.Info, text string) bool { return versionText(i) == text }
+
 // head reads what there is to say about a version, which the request names by text. Errors are S3's; where a delete
 // marker is the answer, its headers are set.
 func (v *versioned) head(x *exchange, key string, id objects.ID, text string) (objects.Info, error) {
@@ -158,7 +162,7 @@ func (v *versioned) head(x *exchange, key string, id objects.ID, text string) (o
 	case errors.Is(err, objects.ErrDeleted): // the newest version
 		v.tell(x, &i)
 		return i, noSuchKey()
-	case id != objects.Latest && (errors.Is(err, listing.ErrNotFound) || err == nil && versionText(&i) != text):
+	case id != objects.Latest && (errors.Is(err, listing.ErrNotFound) || err == nil && !answersTo(&i, text)):
 		return i, noSuchVersion()
 	case err == nil && i.Marker:
 		v.tell(x, &i)
@@ -214,7 +218,7 @@ func (h *Handler) putVersion(x *exchange, in *versioned, c writeCondition) error
 	}
 	m.Size, m.Sums = size, sums
 	var i objects.Info
-	err := h.change(x, in, x.key, c, func(Bucket) (err error) {
+	err := h.changeBy(x, in, c, from, size, func(from io.Reader) (err error) {
 		i, err = in.Put(x.ctx(), []byte(x.key), from, m)
 		return err
 	})
@@ -504,8 +508,20 @@ func (h *Handler) remove(x *exchange, in *versioned, key string, c writeConditio
 		return removed{versionText(&i), true, true}, nil
 	}
 	var i objects.Info
+	own := c
+	c.size, c.modified = nil, nil // they are about this version, If-Match about the newest one
 	err := h.change(x, in, key, c, func(Bucket) error {
 		id, err := in.parse(x.ctx(), key, *version)
+		if err == nil && (*version != nullVersion || own.present) {
+			if i, err = in.Head(x.ctx(), []byte(key), id); err == nil && !answersTo(&i, *version) {
+				i, err = objects.Info{}, listing.ErrNotFound
+			}
+			if err == nil {
+				if refusal := own.ofVersion(asObject(&i)); refusal != nil {
+					return refusal
+				}
+			}
+		}
 		if err == nil {
 			i, err = in.DeleteVersion(x.ctx(), []byte(key), id)
 		}

@@ -284,6 +284,20 @@ func TestLargeBodiesThatAreRefusedLeaveNothing(t *testing.T) {
 	require.Equal(t, []int64{0, 0, 0, 0}, []int64{int64(slots), small, rest, int64(askers)})
 }
 
+// Headers that mean nothing where nothing is locked are accepted: teardowns of test suites send them.
+func TestHeadersThatMeanNothing(t *testing.T) {
+	s, _ := serveObjects(t)
+	s.want(200, "", "PUT", "/abc", "", "x-amz-bucket-object-lock-enabled", "false")
+	s.want(200, "", "PUT", "/abc/k", "v", "x-amz-object-lock-legal-hold", "OFF", "x-amz-storage-class", "STANDARD")
+	doc := "<Delete><Object><Key>k</Key><VersionId>null</VersionId></Object></Delete>"
+	for _, header := range []string{"x-amz-bypass-governance-retention", "x-amz-mfa"} {
+		s.want(200, "", "POST", "/abc?delete", doc, "Content-MD5", md5Of(doc), header, "true")
+		s.want(204, "", "DELETE", "/abc/k?versionId=null", "", header, "true")
+		s.want(204, "", "DELETE", "/abc/k", "", header, "true")
+	}
+	s.want(204, "", "DELETE", "/abc", "")
+}
+
 // Buckets of either kind keep their kind, whatever the server makes by default.
 func TestKindsOfBuckets(t *testing.T) {
 	s, _ := serveObjects(t)
@@ -328,6 +342,34 @@ func TestKindsOfBuckets(t *testing.T) {
 	}
 }
 
+// A null version answers to "null" only. Like all others it has an id, which that of its upload tells.
+func TestANullVersionHasNoOtherName(t *testing.T) {
+	s, _ := serveObjects(t)
+	s.want(200, "", "PUT", "/abc", "")
+	id, etags := s.upload("/abc/k", []string{"the body"}, "")
+	s.want(200, "", "POST", "/abc/k?uploadId="+id, completion(etags))
+	upload, err := objects.ParseUploadID(id)
+	require.NoError(t, err)
+	id = upload.Version().String()
+	hidden := "/abc/k?versionId=" + id
+	for _, status := range []string{"", "Enabled", "Suspended"} {
+		if status != "" {
+			s.want(200, "", "PUT", "/abc?versioning", "<VersioningConfiguration><Status>"+status+
+				"</Status></VersioningConfiguration>")
+		}
+		s.want(404, "NoSuchVersion", "GET", hidden, "")
+		s.want(404, "NoSuchVersion", "GET", hidden+"&partNumber=1", "")
+		s.want(404, "NoSuchVersion", "PUT", "/abc/copy", "", "x-amz-copy-source", hidden)
+		s.want(404, "NoSuchVersion", "PUT", hidden+"&tagging", "<Tagging><TagSet></TagSet></Tagging>")
+		s.want(204, "", "DELETE", hidden, "")
+		doc := "<Delete><Object><Key>k</Key><VersionId>" + id + "</VersionId></Object></Delete>"
+		s.want(200, "", "POST", "/abc?delete", doc, "Content-MD5", md5Of(doc))
+		require.Equal(t, "the body", s.want(200, "", "GET", "/abc/k", "").body)
+	}
+	s.want(204, "", "DELETE", "/abc/k?versionId=null", "")
+	s.want(404, "NoSuchKey", "GET", "/abc/k", "")
+}
+
 // Uploads in parts, and the ways in which they are refused.
 func TestUploadsInParts(t *testing.T) {
 	s, bodies := serveObjects(t)
@@ -370,6 +412,8 @@ func TestUploadsInParts(t *testing.T) {
 		complete(part(1, "x")): "InvalidPart",
 		"<CompleteMultipartUpload><Part><Other/></Part></CompleteMultipartUpload>": "MalformedXML",
 		complete(part(3, two), part(1, one)):                                       "InvalidPartOrder",
+		complete(part(1, one), part(3, two), part(1, one)):                         "InvalidPartOrder",
+		complete(part(1, one), part(1, "x"), part(3, two)):                         "InvalidPart",
 	} {
 		s.want(400, code, "POST", up, doc)
 	}
@@ -382,7 +426,7 @@ func TestUploadsInParts(t *testing.T) {
 	require.Contains(t, pages, "<NextKeyMarker>k</NextKeyMarker>")
 	require.Contains(t, s.want(200, "", "GET", "/abc?uploads&key-marker=k", "").body, "<Key>small</Key>")
 	whole := string(big) + last
-	a := s.want(200, "", "POST", up, complete(part(1, one), part(3, two)))
+	a := s.want(200, "", "POST", up, complete(part(1, "before"), part(1, one), part(3, two))) // the last 1 counts
 	require.Contains(t, a.body, "-2&quot;</ETag>")
 	a = s.want(200, "", "GET", "/abc/k", "")
 	require.Equal(t, whole, a.body)
@@ -416,4 +460,82 @@ func TestUploadsInParts(t *testing.T) {
 	}
 	s.want(204, "", "DELETE", "/abc", "")
 	require.Zero(t, files(t, bodies))
+}
+
+// TestDeletesOfASizeOrTime: the version that shall be deleted must have both; where there is none nothing is to do.
+func TestDeletesOfASizeOrTime(t *testing.T) {
+	s, _ := serveObjects(t)
+	const size, modified = "x-amz-if-match-size", "x-amz-if-match-last-modified-time"
+	const longAgo = "Thu, 01 Jan 2015 00:00:00 GMT"
+	remove := func(key, version, header, value string) answer {
+		uri := "/abc/" + key
+		if version != "" {
+			uri += "?versionId=" + version
+		}
+		return s.do("DELETE", uri, "", header, value)
+	}
+	removeMany := func(key, version, element string) string {
+		doc := "<Delete><Object><Key>" + key + "</Key>"
+		if version != "" {
+			doc += "<VersionId>" + version + "</VersionId>"
+		}
+		doc += element + "</Object></Delete>"
+		return s.want(200, "", "POST", "/abc?delete", doc, "Content-MD5", md5Of(doc)).body
+	}
+	for _, status := range []string{"", "Enabled", "Suspended"} {
+		t.Run("versioning "+status, func(t *testing.T) {
+			if s.do("HEAD", "/abc", "").status == 404 {
+				s.want(200, "", "PUT", "/abc", "")
+			}
+			if status != "" {
+				s.want(200, "", "PUT", "/abc?versioning", "<VersioningConfiguration><Status>"+status+
+					"</Status></VersioningConfiguration>")
+			}
+			s.want(200, "", "PUT", "/abc/k", "12345")
+			at := s.want(200, "", "HEAD", "/abc/k", "").header.Get("Last-Modified")
+			for _, c := range []struct{ header, value, element string }{
+				{size, "4", "<Size>4</Size>"},
+				{modified, longAgo, "<LastModifiedTime>" + longAgo + "</LastModifiedTime>"},
+			} {
+				require.Equal(t, 412, remove("k", "", c.header, c.value).status)
+				require.Contains(t, removeMany("k", "", c.element), "<Code>PreconditionFailed</Code>")
+				require.Equal(t, 204, remove("never"+c.header+status, "null", c.header, c.value).status)
+				require.Equal(t, 204, remove("none"+c.header+status, "", c.header, c.value).status)
+			}
+			for header, bad := range map[string]string{size: "-1", modified: "yesterday"} {
+				require.Equal(t, "InvalidArgument", remove("k", "", header, bad).code())
+			}
+			require.Equal(t, 204, remove("k", "", modified, at).status)
+			want := 412 // its newest version is a delete marker
+			if status == "" {
+				want = 204
+			}
+			require.Equal(t, want, remove("k", "", size, "4").status)
+			if status != "" {
+				require.Equal(t, 412, remove("k", "", "If-Match", "*").status)
+				require.Contains(t, removeMany("k", "", "<ETag>e</ETag>"), "<Code>PreconditionFailed</Code>")
+			} else {
+				require.Equal(t, "NoSuchKey", remove("k", "", "If-Match", "*").code())
+			}
+			s.want(404, "", "GET", "/abc/k", "")
+
+			a := s.want(200, "", "PUT", "/abc/k", "12345")
+			id := a.header.Get("x-amz-version-id")
+			if id == "" {
+				id = "null"
+			}
+			if status == "Enabled" {
+				s.want(200, "", "PUT", "/abc/k", "a newer one")
+			}
+			require.Equal(t, 412, remove("k", id, size, "11").status)
+			require.Contains(t, removeMany("k", id, "<Size>5</Size>"), "<Deleted>")
+			require.Contains(t, removeMany("k", id, "<Size>4</Size>"), "<Deleted>")
+			if status == "Enabled" {
+				require.Equal(t, "a newer one", s.want(200, "", "GET", "/abc/k", "").body)
+			}
+		})
+	}
+	doc := "<Delete><Object><Key>k</Key><Size>1</Size><Size>2</Size></Object></Delete>"
+	s.want(400, "MalformedXML", "POST", "/abc?delete", doc, "Content-MD5", md5Of(doc))
+	s.want(501, "NotImplemented", "PUT", "/abc/k", "x", size, "1")
 }

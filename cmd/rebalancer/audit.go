@@ -57,7 +57,8 @@ does not fit. Servers may serve meanwhile, over Cassandra. What it finds:
     damaged row    a row of the bucket that can't be read: rebalancer verify
 
 Orphans and unlisted parts take space, and do no other harm: puts that failed leave them. Look at them first,
-then run the same with --condemn. The cleaner of the servers deletes them a day later.
+then run the same with --condemn. The cleaner of the servers deletes them a day later. An orphan of a key above 400
+bytes, of which there is no other version and no upload, is deleted at once, if it is older than 11 days.
 
 Make sure that --bodies is what these servers have: with another place all bodies seem to be lost, and
 those that are there seem to be orphans. Nothing is condemned in a bucket in which a body is lost.
@@ -296,7 +297,7 @@ func (x *auditing) bucket(ctx context.Context, name, from string) error {
 			f := &part.Findings[i]
 			x.finding(name, f)
 			lost = lost || f.Fault == objects.LostBody
-			if (f.Fault == objects.Orphan || f.Fault == objects.Unlisted) && f.Key != nil && len(guilty) < mostCondemned {
+			if (f.Fault == objects.Orphan || f.Fault == objects.Unlisted) && len(guilty) < mostCondemned {
 				guilty = append(guilty, *f)
 			}
 		}
@@ -334,7 +335,7 @@ func (x *auditing) bucket(ctx context.Context, name, from string) error {
 	}
 	for i := range guilty {
 		if err := cleaner.Condemn(ctx, guilty[i]); err != nil {
-			if store.KindOf(err) == store.InvalidArgument { // younger than the grace
+			if store.KindOf(err) == store.InvalidArgument { // too young
 				continue
 			}
 			return store.Wrap("condemn "+guilty[i].Blob, err)

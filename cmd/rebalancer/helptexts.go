@@ -97,7 +97,7 @@ var help = kong.Vars{
 		"Where the bodies are, as the servers have it: file:///DIRECTORY, or s3://BUCKET?endpoint=URL&region=NAME. " +
 		"Default: bodies in --data; needed with --cassandra.",
 	"audit_condemn": "" +
-		"Have the servers' cleaner delete the bodies that belong to no version, of the bucket that is named. They " +
+		"Have the servers' cleaner delete the bodies that belong to no version, of the bucket that is named. Most " +
 		"are gone a day later at the earliest. Without it nothing is changed.",
 	"audit_continue": "Go on where an audit ended that was interrupted: the token that it has printed.",
 	"audit_rate":     "Most rows and bodies that are read per second; 0: no limit.",

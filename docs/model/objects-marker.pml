@@ -12,7 +12,10 @@
                marker; what is burned is removed after a grace. Removes the marker once it sees no row of the upload and then, looking
                again, no version.
 
-   Asserted: the version, which the marker hides, is never seen. */
+   Asserted: the version, which the marker hides, is never seen.
+
+   Rule 16 is the same with M as a blob that the version needs, whose name does not tell the key: 1 there < 2 deleted. It is deleted
+   where the marker is removed, and the version is never seen without it. */
 #ifndef NCL
 #define NCL 2                 /* cleaners */
 #endif

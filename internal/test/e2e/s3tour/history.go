@@ -68,7 +68,7 @@ type history struct {
 // History runs it in a new bucket.
 func History(ctx context.Context, p Place, bucket string) (string, error) {
 	h := &history{bucket: &bucket, bodies: map[string]string{"null": "null"}, c: s3.New(s3.Options{
-		BaseEndpoint: aws.String(p.URL), Region: "us-east-1", UsePathStyle: true, RetryMaxAttempts: p.attempts(),
+		BaseEndpoint: aws.String(p.URL), Region: p.region(), UsePathStyle: true, RetryMaxAttempts: p.attempts(),
 		Credentials: awscredentials.NewStaticCredentialsProvider(p.KeyID, p.Secret, ""),
 	})}
 	if _, err := h.c.CreateBucket(ctx, &s3.CreateBucketInput{Bucket: h.bucket}); err != nil {

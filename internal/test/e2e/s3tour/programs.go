@@ -40,7 +40,7 @@ func (c commands) run(ctx context.Context, command, bucket, prefix, dir string) 
 	}
 	cmd := exec.CommandContext(ctx, program, words[1:]...)
 	cmd.Env = append(os.Environ(), "AWS_ACCESS_KEY_ID="+c.p.KeyID, "AWS_SECRET_ACCESS_KEY="+c.p.Secret,
-		"AWS_DEFAULT_REGION=us-east-1",
+		"AWS_DEFAULT_REGION="+c.p.region(),
 		"AWS_RETRY_MODE=standard", "AWS_MAX_ATTEMPTS="+strconv.Itoa(c.p.attempts()),
 		"AWS_CA_BUNDLE=", "AWS_EC2_METADATA_DISABLED=true", "AWS_CONFIG_FILE=/dev/null",
 		"AWS_SHARED_CREDENTIALS_FILE=/dev/null", "AWS_PAGER=",
@@ -124,7 +124,7 @@ func Rclone(p Place) Client {
 			"RCLONE_CONFIG=/dev/null", "RCLONE_CONFIG_S_TYPE=s3", "RCLONE_CONFIG_S_PROVIDER=Other",
 			"RCLONE_CONFIG_S_ENDPOINT=URL",
 			"RCLONE_CONFIG_S_ACCESS_KEY_ID=" + p.KeyID, "RCLONE_CONFIG_S_SECRET_ACCESS_KEY=" + p.Secret,
-			"RCLONE_CONFIG_S_REGION=us-east-1",
+			"RCLONE_CONFIG_S_REGION=" + p.region(),
 			"RCLONE_RETRIES=" + retries, "RCLONE_LOW_LEVEL_RETRIES=" + retries, "RCLONE_S3_LIST_CHUNK=PAGE",
 			"RCLONE_S3_UPLOAD_CUTOFF=5Mi",
 		},
@@ -139,7 +139,7 @@ func Rclone(p Place) Client {
 func S3cmd(p Place) Client {
 	return commands{
 		p: p, more: []string{"--access_key=" + p.KeyID, "--secret_key=" + p.Secret, "--host=HOST", "--host-bucket=HOST",
-			"--no-ssl", "--config=/dev/null", "--no-progress"},
+			"--no-ssl", "--config=/dev/null", "--no-progress", "--region=" + p.region()},
 		create: "s3cmd mb s3://BUCKET", up: "s3cmd sync --delete-removed DIR/ s3://BUCKET/PREFIX",
 		keys: "s3cmd ls -r s3://BUCKET/PREFIX", key: regexp.MustCompile(`s3://[^/]*/(.*)$`),
 		folders: "s3cmd ls s3://BUCKET/PREFIX", folder: regexp.MustCompile(`DIR +s3://[^/]*/(.*)$`),

@@ -130,7 +130,7 @@ func (p Place) attempts() int {
 // AWSSDK is a program that uses aws-sdk-go-v2.
 func AWSSDK(p Place) Client {
 	c := awsSDK{s3.New(s3.Options{
-		BaseEndpoint: aws.String(p.URL), Region: "us-east-1", UsePathStyle: true, RetryMaxAttempts: p.attempts(),
+		BaseEndpoint: aws.String(p.URL), Region: p.region(), UsePathStyle: true, RetryMaxAttempts: p.attempts(),
 		Credentials: awscredentials.NewStaticCredentialsProvider(p.KeyID, p.Secret, ""),
 	})}
 	return struct {
@@ -212,7 +212,7 @@ func Minio(p Place) (Client, error) {
 		return nil, err
 	}
 	c, err := minio.New(u.Host, &minio.Options{
-		Creds: credentials.NewStaticV4(p.KeyID, p.Secret, ""), Region: "us-east-1", MaxRetries: p.attempts(),
+		Creds: credentials.NewStaticV4(p.KeyID, p.Secret, ""), Region: p.region(), MaxRetries: p.attempts(),
 	})
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package s3tour
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -13,10 +14,14 @@ import (
 // Place is a running server and a key that is good for it.
 type Place struct {
 	URL, KeyID, Secret string
+	// Region, by default us-east-1.
+	Region string
 	// Patient clients send again what is answered 503, as they do by themselves;
 	// others take any such answer for a failure.
 	Patient bool
 }
+
+func (p Place) region() string { return cmp.Or(p.Region, "us-east-1") }
 
 // Client does what its users do with directories and buckets. Prefixes end with a
 // slash; names of keys and folders come back without the prefix, sorted.

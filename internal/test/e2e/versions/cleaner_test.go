@@ -195,7 +195,7 @@ func (c *cleaners) rounds(p *cleanerProcess, n int) {
 	}
 	for range n {
 		was := last()
-		require.Eventually(c.t, func() bool { return last().After(was) }, 5*time.Minute, 20*time.Millisecond)
+		require.Eventually(c.t, func() bool { return last().After(was) }, 20*time.Minute, 20*time.Millisecond)
 	}
 }
 
@@ -223,6 +223,23 @@ type written struct {
 	id     objects.ID
 	marker bool
 	parts  []randomBody
+	copied bool // into one body
+	tags   []objects.Pair
+}
+
+// blobs is how many it has.
+func (w *written) blobs() int {
+	size := int64(0)
+	for _, p := range w.parts {
+		size += p.size
+	}
+	switch {
+	case len(w.parts) > 1 && !w.copied:
+		return len(w.parts)
+	case size > 100:
+		return 1
+	}
+	return 0
 }
 
 func (w *written) sum(t require.TestingT) [md5.Size]byte {
@@ -270,9 +287,11 @@ func (a *author) add(key string, w *written) {
 
 // step does one operation.
 func (a *author) step(ctx context.Context) {
-	key := fmt.Sprintf("k%d/%s/%d", a.r.IntN(9), a.name, a.r.IntN(5))
+	folder := fmt.Sprintf("k%d/%s/", a.r.IntN(9), a.name)
+	key := fmt.Sprintf("%s%d", folder, a.r.IntN(5))
 	vs := a.want[key]
-	switch n := a.r.IntN(20); {
+	seen := len(vs) > 0 && !vs[0].marker
+	switch n := a.r.IntN(25); {
 	case n < 9:
 		body := a.body()
 		info, err := a.b.Put(ctx, []byte(key), body.reader(), objects.Meta{Size: body.size})
@@ -307,8 +326,48 @@ func (a *author) step(ctx context.Context) {
 		_, err = a.b.Complete(ctx, u.Key, u.ID, named, nil)
 		require.NoError(a.t, err)
 		a.add(key, w)
+	case n < 17 && seen:
+		to := fmt.Sprintf("%s%d", folder, a.r.IntN(5))
+		info, err := a.b.Copy(ctx, []byte(to), objects.Source{Bucket: a.b, Key: []byte(key), ID: vs[0].id}, nil)
+		require.NoError(a.t, err)
+		a.add(to, &written{id: info.ID, parts: vs[0].parts, copied: true, tags: vs[0].tags})
+	case n < 19 && seen:
+		vs[0].tags = []objects.Pair{{Name: "n", Value: fmt.Sprint(a.r.IntN(100))}}
+		_, err := a.b.SetTags(ctx, []byte(key), vs[0].id, vs[0].tags)
+		require.NoError(a.t, err)
+	case n < 20:
+		a.list(ctx, folder)
 	default:
 		a.check(ctx, key)
+	}
+}
+
+// list lists a folder of the author's, the latest and all versions.
+func (a *author) list(ctx context.Context, folder string) {
+	var latest, all []objects.ID
+	for i := range 5 {
+		for j, w := range a.want[fmt.Sprintf("%s%d", folder, i)] {
+			if all = append(all, w.id); j == 0 && !w.marker {
+				latest = append(latest, w.id)
+			}
+		}
+	}
+	for _, of := range []struct {
+		want []objects.ID
+		list func(context.Context, objects.Query) (objects.Page, error)
+	}{{latest, a.b.List}, {all, a.b.ListVersions}} {
+		var got []objects.ID
+		for q := (objects.Query{Prefix: []byte(folder), Limit: 7}); ; {
+			page, err := of.list(ctx, q)
+			require.NoError(a.t, err)
+			for i := range page.Items {
+				got = append(got, page.Items[i].ID)
+			}
+			if q.Token = page.Next; page.Next == "" {
+				break
+			}
+		}
+		require.Equal(a.t, of.want, got)
 	}
 }
 
@@ -338,9 +397,8 @@ func (a *author) checkAll(ctx context.Context) (blobs int) {
 			require.NoError(a.t, err)
 			require.Equal(a.t, w.sum(a.t), sumOf(a.t, o.Body))
 			require.NoError(a.t, o.Body.Close())
-			if len(w.parts) > 1 || w.parts[0].size > 100 {
-				blobs += len(w.parts)
-			}
+			require.Equal(a.t, w.tags, o.Tags)
+			blobs += w.blobs()
 		}
 	}
 	return blobs
