@@ -265,7 +265,7 @@ func TestRetentionByTheCommonTime(t *testing.T) {
 // a bucket into which as many are put each day stays as large as it is.
 func TestRetentionByTheTimeOfThePut(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed.Number(t), 1))
-	const day, keepFor, maxRows, every = 24 * time.Hour, 24 * time.Hour, 200, time.Hour
+	const day, keepFor, maxRows, every = 24 * time.Hour, 24 * time.Hour, 100, time.Hour
 	rule := retention.Rule{Bucket: "sessions", Prefix: []byte("s/"), Keep: keepFor, Time: retention.Written}
 	keep(t, maxRows, []retention.Rule{rule}, func(k *kept) {
 		ctx := k.Context()
@@ -276,7 +276,7 @@ func TestRetentionByTheTimeOfThePut(t *testing.T) {
 		var known []string
 		begun, all := time.Now(), 0
 		var parts [3][3]int // sums of ranges, partitions and rows in two days each
-		for n := 1; time.Since(begun) < 7*day; n++ {
+		for n := 1; time.Since(begun) < 8*day; n++ {
 			time.Sleep(every)
 			var rows []listing.Entry
 			for range 10 + r.IntN(30) {

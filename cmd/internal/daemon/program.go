@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"os/signal"
 	"regexp"
 	"slices"
@@ -214,7 +215,16 @@ func (p *Program) Run(ctx context.Context, grammar any, args []string, bind ...a
 // Signals returns a context that ends at the first SIGTERM or SIGINT. The second one ends
 // the process.
 func Signals(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
-	context.AfterFunc(ctx, stop)
-	return ctx, stop
+	ctx, cancel := context.WithCancel(ctx)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	go func() {
+		select {
+		case <-signals:
+		case <-ctx.Done():
+		}
+		signal.Stop(signals) // before anybody learns of the end, and says so: the next signal must not be lost
+		cancel()
+	}()
+	return ctx, cancel
 }
