@@ -195,9 +195,11 @@ func (s *Store) pebbleOptions() *pebble.Options {
 const blockBytes = 32 << 10
 
 // EngineOptions returns the options of Pebble, without those that depend on the directory
-// and on Options: for tools, and for benchmarks that compare with bare Pebble.
+// and on Options: for tools, and for benchmarks that compare with bare Pebble. They open directories of the present
+// format.
 func EngineOptions() *pebble.Options {
 	o := &pebble.Options{
+		Comparer:                    comparerOf(formatCurrent),
 		FormatMajorVersion:          pebble.FormatValueSeparation,
 		L0CompactionThreshold:       2,
 		L0StopWritesThreshold:       64,
