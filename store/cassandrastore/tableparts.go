@@ -47,6 +47,8 @@ func halveRows(columns []TableColumn, low, high place) (cut place, ok bool) {
 		switch {
 		case !known:
 			return place{}, false
+		case middle != nil && to != nil && len(middle) > len(to) && !high.is(i, false):
+			return with(to, false), true // strings come closer to the higher one without an end, and rows may have it
 		case middle != nil:
 			return with(middle, false), true
 		case !low.is(i, true) && to != nil && !high.is(i, false):
@@ -164,8 +166,9 @@ func betweenStrings(typ string, low, high []byte) []byte {
 	return value
 }
 
-// betweenDigits returns digits above low and below high, or above low if it is open, with few digits behind those that
-// it shares with low; nil: there are none. Where it is open, dead rows most likely begin like low: see halve.
+// betweenDigits returns digits above low and below high, or above low if it is open; nil: there are none. Of all such it
+// returns one of the shortest, in their middle: so cuts come to each value in a few steps for each of its digits. Where it
+// is open, dead rows most likely begin like low: see halve.
 func betweenDigits(base int64, low, high []int64, open bool) []int64 {
 	if open {
 		for n := len(low) - 1; n > 0; n-- {
@@ -174,39 +177,42 @@ func betweenDigits(base int64, low, high []int64, open bool) []int64 {
 			}
 		}
 	}
-	n := max(len(low), len(high)) + 1
-	number := func(digits []int64) *big.Int {
-		v := new(big.Int)
-		for i := range n {
-			v.Mul(v, big.NewInt(base))
-			if i < len(digits) {
-				v.Add(v, big.NewInt(digits[i]))
-			}
-		}
-		return v
-	}
-	first, last := number(low), number(high)
-	if open {
-		last.Exp(big.NewInt(base), big.NewInt(int64(n)), nil)
-	}
-	half := new(big.Int).Rsh(new(big.Int).Add(first, last), 1)
-	middle, digit := make([]int64, n), new(big.Int)
-	for i := n - 1; i >= 0; i-- {
-		half.DivMod(half, big.NewInt(base), digit)
-		middle[i] = digit.Int64()
-	}
-	common := 0
-	for common < len(low) && low[common] == middle[common] {
+	common := 0 // what both begin with, all between them do, too
+	for !open && common < min(len(low), len(high)) && low[common] == high[common] {
 		common++
 	}
-	if short := middle[:min(common+2, n)]; slices.Compare(short, low) > 0 {
-		middle = short
+	begin := low[:common:common]
+	low, high = low[common:], high[min(common, len(high)):]
+	one, digitBase := big.NewInt(1), big.NewInt(base)
+	first, last := new(big.Int), new(big.Int) // of low and of high the first n digits
+	for n := 1; n <= max(len(low), len(high))+1; n++ {
+		next := func(v *big.Int, digits []int64) {
+			if v.Mul(v, digitBase); n <= len(digits) {
+				v.Add(v, big.NewInt(digits[n-1]))
+			}
+		}
+		next(first, low)
+		next(last, high)
+		from, to := new(big.Int).Set(first), new(big.Int).Set(last)
+		if n <= len(low) {
+			from.Add(from, one)
+		}
+		switch {
+		case open:
+			to.Exp(digitBase, big.NewInt(int64(n)), nil)
+			to.Sub(to, one)
+		case n >= len(high):
+			to.Sub(to, one)
+		}
+		if from.Cmp(to) > 0 {
+			continue
+		}
+		middle, digit, out := from.Add(from, to).Rsh(from, 1), new(big.Int), make([]int64, n)
+		for i := n - 1; i >= 0; i-- {
+			middle.DivMod(middle, digitBase, digit)
+			out[i] = digit.Int64()
+		}
+		return append(begin, out...)
 	}
-	for len(middle) > 0 && middle[len(middle)-1] == 0 && slices.Compare(middle[:len(middle)-1], low) > 0 {
-		middle = middle[:len(middle)-1]
-	}
-	if slices.Compare(middle, low) <= 0 || !open && slices.Compare(middle, high) >= 0 {
-		return nil
-	}
-	return middle
+	return nil
 }
