@@ -397,7 +397,7 @@ func (a *author) checkAll(ctx context.Context) (blobs int) {
 			require.NoError(a.t, err)
 			require.Equal(a.t, w.sum(a.t), sumOf(a.t, o.Body))
 			require.NoError(a.t, o.Body.Close())
-			require.Equal(a.t, w.tags, o.Tags)
+			require.Equal(a.t, w.tags, o.Tags())
 			blobs += w.blobs()
 		}
 	}
