@@ -21,6 +21,7 @@ import (
 // TestAdoptFiles: lines in any order, of a file or of standard input, become a bucket that is cut for them; lines that
 // can't be read change nothing, and those that do not fit are named.
 func TestAdoptFiles(t *testing.T) {
+	t.Parallel()
 	p, random, ctx := build(t), seed.New(t), t.Context()
 	site := p.LaidOut(cassandra.Address(t))
 	p.ServeSite(site, "--lease", "300ms")

@@ -34,6 +34,7 @@ type stored struct {
 // TestAdoptS3: names, sizes, ETags and user metadata of all objects of a real S3 server come into a bucket, though the
 // copy is killed on the way, and the server goes away; what changes afterwards, a catch-up brings.
 func TestAdoptS3(t *testing.T) {
+	t.Parallel()
 	p, random, ctx := build(t), seed.New(t), t.Context()
 	objects := harness.Setting(t, "EVENKEEL_ADOPT_OBJECTS", 2000)
 	server := s3test.Start(t)

@@ -148,6 +148,7 @@ func (a *adopting) bounded() {
 // TestAdoptWhileTheApplicationWrites: whatever the application has acknowledged is in the bucket afterwards, and
 // nothing else, though it wrote all the time, ranges moved, and the copy was killed. Then the same on the way back.
 func TestAdoptWhileTheApplicationWrites(t *testing.T) {
+	t.Parallel()
 	p, rows := build(t), adoptRows(t)
 	site := p.LaidOut(cassandra.Address(t))
 	// Of a small table the ranges are made too large, so that they are split while rows come.
