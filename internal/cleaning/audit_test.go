@@ -49,9 +49,11 @@ func (w *world) bodies(bucket string) (names []string) {
 const idDigits = 28
 
 // orphan adds the body of a put of two days ago, whose row was never written.
-func (w *world) orphan(bucket string) (name string) {
+func (w *world) orphan(bucket string) (name string) { return w.orphanOf(bucket, 48*time.Hour) }
+
+func (w *world) orphanOf(bucket string, age time.Duration) (name string) {
 	like := w.bodies(bucket)[0]
-	id := objects.ID{Stamp: store.Timestamp(time.Now().Add(-48 * time.Hour).UnixMicro())}
+	id := objects.ID{Stamp: store.Timestamp(time.Now().Add(-age).UnixMicro())}
 	name = like[:len(like)-idDigits] + id.String()
 	require.NoError(w.t, w.blobs.Create(w.t.Context(), name, strings.NewReader("orphan"), 6))
 	return name
@@ -135,19 +137,24 @@ func TestAuditsCondemn(t *testing.T) {
 				w := newWorld(t)
 				w.auditEvery, w.condemn = 24*time.Hour, true
 				orphan := w.orphan("videos")
+				young := w.orphanOf("photos", 3*time.Hour)
 				c, stop := w.run(elect)
 				defer stop()
 				time.Sleep(time.Hour)
 				settle()
 				s := c.Status(t.Context())
-				require.EqualValues(t, 1, s.LastAudit.Problems)
-				require.EqualValues(t, 1, s.LastAudit.Condemned)
+				require.EqualValues(t, 2, s.LastAudit.Problems)
+				require.EqualValues(t, 1, s.LastAudit.Condemned, "the other one is younger than the grace")
 				time.Sleep(23 * time.Hour)
 				require.Contains(t, w.bodies("videos"), orphan, "for the grace")
 				time.Sleep(2 * time.Hour)
 				s = c.Status(t.Context())
-				require.Zero(t, s.LastAudit.Problems, "the next audit finds a deleted version")
+				require.EqualValues(t, 1, s.LastAudit.Problems, "the next audit finds one, and a deleted version")
+				require.EqualValues(t, 1, s.LastAudit.Condemned)
 				require.NotContains(t, w.bodies("videos"), orphan)
+				require.Contains(t, w.bodies("photos"), young)
+				time.Sleep(24 * time.Hour)
+				require.Zero(t, c.Status(t.Context()).LastAudit.Problems)
 				require.Len(t, w.bodies("videos"), 1, "that of the object")
 				require.Len(t, w.bodies("photos"), 1)
 			})
@@ -404,6 +411,32 @@ func TestAuditsAreRememberedAcrossRestarts(t *testing.T) {
 		defer stop()
 		time.Sleep(5 * time.Hour)
 		require.Greater(t, c.Status(t.Context()).LastAudit.Ended, last)
+	})
+}
+
+// Who has begun an audit, and leads again when another process has made one, leaves its own.
+func TestAnotherProcessHasAudited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.every, w.auditEvery = 10*time.Minute, 24*time.Hour
+		w.blobs.away.Store(true)
+		first, stop := w.run(&leader.Options{Name: "first"})
+		time.Sleep(2 * time.Hour)
+		require.NotNil(t, first.Status(t.Context()).Audit)
+		stop()
+		w.blobs.away.Store(false)
+		second, stop := w.run(&leader.Options{Name: "second"})
+		time.Sleep(2 * time.Hour)
+		last := second.Status(t.Context()).LastAudit
+		require.NotNil(t, last)
+		stop()
+		stop = w.start(first)
+		defer stop()
+		time.Sleep(2 * time.Hour)
+		s := first.Status(t.Context())
+		require.True(t, s.Leading)
+		require.Nil(t, s.Audit)
+		require.True(t, last.Ended.Equal(s.LastAudit.Ended))
 	})
 }
 

@@ -100,17 +100,22 @@ var (
 	burned    = []byte{2, 3} // and what took its place is kept
 )
 
-// run cleans until it is stopped.
+// run makes a cleaner, and starts it.
 func (w *world) run(elect *leader.Options) (c *cleaning.Cleaning, stop func()) {
 	c = cleaning.New(cleaning.Options{
 		Buckets: w.c, Objects: w.o, Registers: w.s, Every: cmp.Or(w.every, time.Minute), Leader: elect,
 		RowsPerSecond: w.rate, AuditEvery: w.auditEvery, Condemn: w.condemn,
 		Log: w.log,
 	})
+	return c, w.start(c)
+}
+
+// start cleans until it is stopped.
+func (w *world) start(c *cleaning.Cleaning) (stop func()) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { c.Run(ctx) })
-	return c, func() { cancel(); running.Wait() }
+	return func() { cancel(); running.Wait() }
 }
 
 // Of two processes one cleans, and the other one once the first has ended.
