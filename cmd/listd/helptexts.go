@@ -59,7 +59,8 @@ var help = kong.Vars{
 	"serve_clean_every": "" +
 		"Time between two rounds over all buckets of objects that delete for good what was deleted or replaced; its " +
 		"bodies are kept for a day. Of the servers of a keyspace one cleans. 0: this server does not.",
-	"serve_clean_rate": "Most rows of buckets of objects, and bodies, that rounds and audits look at per second; 0: no limit.",
+	"serve_clean_rate": "" +
+		"Most rows of buckets of objects, and bodies, that rounds and audits look at per second; 0: no limit.",
 	"serve_audit_every": "" +
 		"Time between two audits by the server that cleans: they compare the versions of objects with their bodies. The " +
 		"log, the status and the metrics have what they find. 0: this server makes none.",

@@ -48,7 +48,8 @@ type auditCmd struct {
 // Help is shown by audit --help.
 func (auditCmd) Help() string {
 	return `It reads the versions of objects and the names of bodies once, in the same order, and looks twice at what
-does not fit. Servers may serve meanwhile, over Cassandra. What it finds:
+does not fit. Servers may serve meanwhile, over Cassandra. They make audits, too (listd serve --audit-every), and log
+the first findings only. What it finds:
 
     lost body      a version is seen whose body is not there, or has another size: reading it fails. Bring the
                    file back from a backup, by the name that is printed, or delete the version
@@ -58,8 +59,9 @@ does not fit. Servers may serve meanwhile, over Cassandra. What it finds:
     damaged row    a row of the bucket that can't be read: rebalancer verify
 
 Orphans and unlisted parts take space, and do no other harm: puts that failed leave them. Look at them first,
-then run the same with --condemn. The cleaner of the servers deletes them a day later. An orphan of a key above 400
-bytes, of which there is no other version and no upload, is deleted at once, if it is older than 11 days.
+then run the same with --condemn. The cleaner of the servers deletes orphans a day later. At once go unlisted parts,
+and an orphan of a key above 400 bytes, of which there is no other version and no upload, if it is older than 11 days.
+It is for good: after a restore make sure that no rows are missing, whose bodies look like orphans.
 
 Make sure that --bodies is what these servers have: with another place all bodies seem to be lost, and
 those that are there seem to be orphans. Nothing is condemned in a bucket in which a body is lost.
@@ -228,7 +230,8 @@ func (x *auditing) run(ctx context.Context, o *objects.Objects, c *listing.Clien
 		x.mu.Lock()
 		defer x.mu.Unlock()
 		rate := float64(x.sum.Rows+x.sum.Blobs) / max(time.Since(began).Seconds(), 1e-3)
-		return fmt.Sprintf("audit: %s; %s rows and bodies/s; at %s", sumText(&x.sum), commas(int64(rate)), cmp.Or(x.at, "the beginning"))
+		return fmt.Sprintf("audit: %s; %s rows and bodies/s; at %s", sumText(&x.sum), commas(int64(rate)),
+			cmp.Or(x.at, "the beginning"))
 	}
 	if x.Progress == "plain" || x.Progress == "auto" && daemon.Terminal(progress) {
 		stop := daemon.PrintEvery(daemon.LineEvery, progress, describe)
