@@ -74,8 +74,8 @@ var ErrBodiesLost = store.Errorf(store.InvalidArgument, "nothing is condemned: b
 	"versions")
 
 // Condemn condemns them (objects.Cleaner.Condemn), once an audit has read all of their bucket, and returns how many.
-// Those that are too young are passed over. It fails with ErrBodiesLost, or like Condemn; then it goes on where it was
-// when it is called again.
+// Those that are too young, or whose rows are damaged, are left to the next audit. It fails with ErrBodiesLost, or like
+// Condemn; then it goes on where it was when it is called again.
 func (g *Guilty) Condemn(
 	ctx context.Context, b *objects.Bucket, wide *objects.Objects, p *wait.Pacer,
 ) (n int64, err error) {
@@ -92,10 +92,9 @@ func (g *Guilty) Condemn(
 			return n, err
 		}
 		err := cleaner.Condemn(ctx, g.found[0])
-		switch {
-		case err == nil:
+		if err == nil {
 			n++
-		case store.KindOf(err) != store.InvalidArgument: // too young
+		} else if k := store.KindOf(err); k != store.InvalidArgument && k != store.Corrupt {
 			return n, store.Wrap("condemn "+g.found[0].Blob, err)
 		}
 	}
