@@ -6,6 +6,7 @@ import (
 	"crypto/md5"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 	"strconv"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
 // Fault is what is wrong with a version or a blob.
@@ -32,6 +34,12 @@ const (
 	Damaged Fault = "damaged row"
 )
 
+// Faults are all of them.
+func Faults() []Fault { return []Fault{LostBody, Orphan, Unlisted, Stranger, Damaged} }
+
+// Condemnable reports whether it is a blob that no version has: Cleaner.Condemn deletes it.
+func (f Fault) Condemnable() bool { return f == Orphan || f == Unlisted }
+
 // Finding is one fault that an audit has found, and looked at twice.
 type Finding struct {
 	Fault Fault
@@ -45,12 +53,34 @@ type Finding struct {
 	Want, Size int64
 }
 
+// String says where it is, and what is there, for people.
+func (f *Finding) String() string {
+	var parts []string
+	if f.Key != nil {
+		parts = append(parts, "key "+keytext.Format(f.Key))
+	}
+	if !f.ID.IsZero() {
+		parts = append(parts, "version "+f.ID.String())
+	}
+	switch {
+	case f.Blob == "":
+	case f.Size < 0:
+		parts = append(parts, fmt.Sprintf("body %s is not there", f.Blob))
+	case f.Want >= 0:
+		parts = append(parts, fmt.Sprintf("body %s has %d bytes, not %d", f.Blob, f.Size, f.Want))
+	default:
+		parts = append(parts, fmt.Sprintf("body %s of %d bytes", f.Blob, f.Size))
+	}
+	return strings.Join(parts, ", ")
+}
+
 // Audited is a part of an audit.
 type Audited struct {
 	Findings []Finding
 	// Rows and Blobs are how many were compared. Of the blobs InUse belong to uploads, Waiting to
 	// versions that were deleted, and Young to puts that may be under way. Unjudged ones belong to
-	// keys of more than 400 bytes with the same beginning, of which there are too many.
+	// versions whose row is damaged, or to keys of more than 400 bytes with the same beginning, of which
+	// there are too many.
 	Rows, Blobs, InUse, Waiting, Young, Unjudged int64
 	// Next continues an audit behind this part; empty at the end.
 	Next string
@@ -427,6 +457,10 @@ func (a *audit) unowned(ctx context.Context, key []byte) error {
 	}
 	if base := a.b.blobName(n.key, n.id); base != a.judged {
 		known, err := a.b.stands(ctx, n.key, n.id)
+		if store.KindOf(err) == store.Corrupt { // the row is damaged, which is found at its place
+			a.part.Unjudged++
+			return a.step()
+		}
 		if err != nil {
 			return err
 		}

@@ -13,9 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/test/seed"
+	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
+	"github.com/evenkeel/evenkeel/store/timestamps"
 )
 
 // longName are the names of folders that tests need not show.
@@ -262,5 +264,44 @@ func TestOrphansOfLongKeys(t *testing.T) {
 			_, err = p.Head(ctx, key, made.ID)
 			require.ErrorIs(t, err, objects.ErrNotFound)
 		})
+	}
+}
+
+// A row that can't be read is found, and its body is left alone: it may be the last that there is of the version.
+func TestAuditsLeaveBodiesOfDamagedRowsAlone(t *testing.T) {
+	ctx, s := t.Context(), memstore.New()
+	p := newPlace(t, s, objects.Versioned)
+	for _, key := range []string{"a", "b"} {
+		_, err := p.Put(ctx, []byte(key), strings.NewReader(strings.Repeat(key, 100)), objects.Meta{Size: -1})
+		require.NoError(t, err)
+	}
+	later := timestamps.New(func() time.Time { return p.now.Add(time.Hour) })
+	rows, err := listing.NewEmbedded(s, listing.Options{Timestamps: later})
+	require.NoError(t, err)
+	defer rows.Maps().Close()
+	page, err := rows.Bucket("objects").List(ctx, listing.Query{})
+	require.NoError(t, err)
+	require.Len(t, page.Items, 2)
+	require.NoError(t, rows.Bucket("objects").Put(ctx, page.Items[0].Key, []byte("rubbish")))
+	p.now = p.now.Add(25 * time.Hour)
+	lines, _, sum := audit(t, p, "")
+	require.Equal(t, []string{"damaged row: key true, : -1, not -1"}, lines)
+	require.EqualValues(t, 2, sum.Blobs)
+	require.EqualValues(t, 1, sum.Unjudged)
+	require.Equal(t, strings.Repeat("b", 100), read(t, p.Bucket, []byte("b"), objects.All))
+}
+
+func TestFindingsSayWhereTheyAre(t *testing.T) {
+	id := objects.ID{Stamp: 1}
+	for want, f := range map[string]objects.Finding{
+		"":         {Fault: objects.Damaged, Want: -1, Size: -1},
+		`key \x00`: {Fault: objects.Damaged, Key: []byte{0}, Want: -1, Size: -1},
+		"key a, version " + id.String() + ", body x/y is not there": {
+			Fault: objects.LostBody, Key: []byte("a"), ID: id, Blob: "x/y", Want: 7, Size: -1},
+		"version " + id.String() + ", body x/y has 6 bytes, not 7": {
+			Fault: objects.LostBody, ID: id, Blob: "x/y", Want: 7, Size: 6},
+		"body x/y of 6 bytes": {Fault: objects.Stranger, Blob: "x/y", Want: -1, Size: 6},
+	} {
+		require.Equal(t, want, f.String())
 	}
 }

@@ -16,7 +16,7 @@ import (
 // can be deleted, or not yet, or like Pass.
 func (c *Cleaner) Condemn(ctx context.Context, f Finding) error {
 	n, ok := c.b.parseName(f.Blob)
-	if !ok || f.Fault != Orphan && f.Fault != Unlisted {
+	if !ok || !f.Fault.Condemnable() {
 		return store.Errorf(store.InvalidArgument, "a cleaner can't delete %.200q: it is a %s", f.Blob, f.Fault)
 	}
 	still := c.b.o.deadline(writeTimeout)

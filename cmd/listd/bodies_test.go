@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -12,6 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
+	"github.com/evenkeel/evenkeel/objects"
+	"github.com/evenkeel/evenkeel/rebalance/assembly"
+	"github.com/evenkeel/evenkeel/store"
 )
 
 // Objects of any size survive a restart, below --bodies, and what was replaced is cleaned.
@@ -46,4 +50,88 @@ func TestBodies(t *testing.T) {
 	for _, bad := range []string{"/srv/bodies", "file://host/srv", "s3://bucket/prefix", "file:srv", "file:///srv?x"} {
 		says(t, daemon.ExitUsage, "serve --bodies "+bad, "--bodies")
 	}
+	says(t, daemon.ExitUsage, "serve --audit-every -1s", "--audit-every")
+	says(t, daemon.ExitUsage, "serve --condemn-orphans --audit-every 0", "--condemn-orphans")
+}
+
+// A running server finds bodies without a version, and versions without a body.
+func TestServersAuditBodies(t *testing.T) {
+	data := t.TempDir()
+	flags := []string{"--clean-every", "20ms", "--audit-every", "30ms"}
+	p := start(t, data, flags...)
+	ok(t, "", "bucket", "create", "files", "--server", p.s3)
+	put := func(key string) {
+		t.Helper()
+		req, err := http.NewRequest(http.MethodPut, p.s3+"/files/"+key, strings.NewReader(strings.Repeat(key, 10_000)))
+		require.NoError(t, err)
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, 200, resp.StatusCode)
+	}
+	put("first")
+	body := bodyFiles(t, data)
+	require.Len(t, body, 1)
+	put("second")
+
+	finds := func(fault string, n int) {
+		t.Helper()
+		want := fmt.Sprintf("\nevenkeel_objects_audit_findings{fault=%q} %d\n", fault, n)
+		require.Eventually(t, func() bool {
+			_, metrics := get(t, p.admin+"/metrics")
+			return strings.Contains(metrics, want)
+		}, 30*time.Second, 10*time.Millisecond, "%s: %s", want, p.errs)
+	}
+	finds("orphan", 0)
+	// The body of a put of two days ago, which has ended before its row was written.
+	old := objects.ID{Stamp: store.Timestamp(time.Now().Add(-48 * time.Hour).UnixMicro())}
+	orphan := filepath.Join(filepath.Dir(body[0]), old.String())
+	content, err := os.ReadFile(body[0])
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(orphan, content, 0o600))
+	finds("orphan", 1)
+	finds("lost body", 0)
+	_, status := get(t, p.admin+"/v1/status")
+	require.Contains(t, status, `"found":[{"bucket":"files","faults":{"orphan":1}}]`)
+	require.Contains(t, p.errs.String(), "key first, version "+old.String())
+	require.Equal(t, 0, p.end(syscall.SIGTERM), p.errs)
+
+	// A version is burned in its place, and its body stays for a day.
+	p = start(t, data, append(flags, "--condemn-orphans")...)
+	finds("orphan", 0)
+	_, status = get(t, p.admin+"/v1/status")
+	require.Regexp(t, `"last_audit":\{[^{}]*"waiting":1,`, status)
+	require.FileExists(t, orphan)
+	got, text := get(t, p.s3+"/files/first")
+	require.Equal(t, 200, got)
+	require.Equal(t, string(content), text)
+
+	require.NoError(t, os.Rename(body[0], body[0]+"-elsewhere"))
+	finds("lost body", 1)
+	finds("stranger", 1)
+	require.NoError(t, os.Rename(body[0]+"-elsewhere", body[0]))
+	finds("lost body", 0)
+	require.Equal(t, 0, p.end(syscall.SIGTERM), p.errs)
+}
+
+// bodyFiles are the files of bodies in a data directory.
+func bodyFiles(t *testing.T, data string) (names []string) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(filepath.Join(data, "bodies"), func(name string, d os.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			names = append(names, name)
+		}
+		return err
+	}))
+	return names
+}
+
+// Without a place of bodies all would seem to be lost.
+func TestServersWithoutBodiesDoNotAuditThem(t *testing.T) {
+	s := &serveCmd{AuditEvery: time.Hour, CondemnOrphans: true}
+	require.Equal(t, time.Hour, s.cleaning(&assembly.DB{}, nil, nil, "").AuditEvery)
+	s.Cassandra = []string{"10.0.0.1"}
+	require.Zero(t, s.cleaning(&assembly.DB{}, nil, nil, "").AuditEvery)
+	s.Bodies = "file:///srv/bodies"
+	require.Equal(t, time.Hour, s.cleaning(&assembly.DB{}, nil, nil, "").AuditEvery)
 }

@@ -16,6 +16,9 @@ func (s *serveCmd) cleaning(db *assembly.DB, o *objects.Objects, log *slog.Logge
 	clean := cleaning.Options{
 		Buckets: db.Client, Objects: o, Registers: db.Store, Every: s.CleanEvery, RowsPerSecond: s.CleanRate, Log: log,
 	}
+	if _, none, _ := s.bodiesPlace(); !none { // else all bodies seem to be lost
+		clean.AuditEvery, clean.Condemn = s.AuditEvery, s.CondemnOrphans
+	}
 	if len(s.Cassandra) > 0 {
 		clean.Leader = &leader.Options{Name: rebalance.Name("listd"), Admin: cmp.Or(s.AdminURL, adminURL)}
 	}

@@ -59,7 +59,15 @@ var help = kong.Vars{
 	"serve_clean_every": "" +
 		"Time between two rounds over all buckets of objects that delete for good what was deleted or replaced; its " +
 		"bodies are kept for a day. Of the servers of a keyspace one cleans. 0: this server does not.",
-	"serve_clean_rate": "Most rows of buckets of objects that a round looks at per second; 0: no limit.",
+	"serve_clean_rate": "" +
+		"Most rows of buckets of objects, and bodies, that rounds and audits look at per second; 0: no limit.",
+	"serve_audit_every": "" +
+		"Time between two audits by the server that cleans: they compare the versions of objects with their bodies. The " +
+		"log, the status and the metrics have what they find. 0: this server makes none.",
+	"serve_condemn_orphans": "" +
+		"Have the bodies deleted that audits find without a version, most of them a day later, but none in a bucket in " +
+		"which a body is lost. It is for good. Not after a restore until all rows are back: bodies whose rows are missing " +
+		"look the same. Not where another keyspace may have the same --bodies: each would delete the other's.",
 	"serve_allow_unsigned_payload": "" +
 		"Accept signed requests whose signature does not cover the body also over plain HTTP from other than " +
 		"loopback addresses. For servers behind a proxy that ends TLS: elsewhere an eavesdropper can send " +

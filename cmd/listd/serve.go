@@ -47,6 +47,9 @@ type serveCmd struct {
 	FastETags  bool          `name:"fast-etags" help:"${serve_fast_etags=}"`
 	CleanEvery time.Duration `default:"1h" help:"${serve_clean_every=}"`
 	CleanRate  int           `default:"20000" help:"${serve_clean_rate=}"`
+	AuditEvery time.Duration `default:"168h" help:"${serve_audit_every=}"`
+
+	CondemnOrphans bool `help:"${serve_condemn_orphans=}"`
 
 	AllowUnsignedPayload bool `help:"${serve_allow_unsigned_payload=}"`
 
@@ -137,8 +140,11 @@ func (s *serveCmd) Validate() error {
 			return fmt.Errorf("--%s must be above zero", name)
 		}
 	}
-	if s.CleanEvery < 0 || s.CleanRate < 0 {
-		return errors.New("--clean-every and --clean-rate are not negative")
+	if s.CleanEvery < 0 || s.CleanRate < 0 || s.AuditEvery < 0 {
+		return errors.New("--clean-every, --clean-rate and --audit-every are not negative")
+	}
+	if s.CondemnOrphans && s.AuditEvery == 0 {
+		return errors.New("--condemn-orphans deletes what audits find: --audit-every 0 makes none")
 	}
 	if s.RequestMemoryMiB != 0 && s.RequestMemoryMiB < leastRequests {
 		return fmt.Errorf("--request-memory-mib must be at least %d", leastRequests)

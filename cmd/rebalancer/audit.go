@@ -17,6 +17,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/bodies"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/cassandraflags"
+	"github.com/evenkeel/evenkeel/internal/cleaning"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
@@ -47,7 +48,8 @@ type auditCmd struct {
 // Help is shown by audit --help.
 func (auditCmd) Help() string {
 	return `It reads the versions of objects and the names of bodies once, in the same order, and looks twice at what
-does not fit. Servers may serve meanwhile, over Cassandra. What it finds:
+does not fit. Servers may serve meanwhile, over Cassandra. They make audits, too (listd serve --audit-every), and log
+the first findings only. What it finds:
 
     lost body      a version is seen whose body is not there, or has another size: reading it fails. Bring the
                    file back from a backup, by the name that is printed, or delete the version
@@ -57,8 +59,9 @@ does not fit. Servers may serve meanwhile, over Cassandra. What it finds:
     damaged row    a row of the bucket that can't be read: rebalancer verify
 
 Orphans and unlisted parts take space, and do no other harm: puts that failed leave them. Look at them first,
-then run the same with --condemn. The cleaner of the servers deletes them a day later. An orphan of a key above 400
-bytes, of which there is no other version and no upload, is deleted at once, if it is older than 11 days.
+then run the same with --condemn. The cleaner of the servers deletes orphans a day later. At once go unlisted parts,
+and an orphan of a key above 400 bytes, of which there is no other version and no upload, if it is older than 11 days.
+It is for good: after a restore make sure that no rows are missing, whose bodies look like orphans.
 
 Make sure that --bodies is what these servers have: with another place all bodies seem to be lost, and
 those that are there seem to be orphans. Nothing is condemned in a bucket in which a body is lost.
@@ -117,23 +120,8 @@ func (a *objectsFlags) bodiesPlace() (bodies.Place, error) {
 	return bodies.Parse(a.Bodies)
 }
 
-// auditSum is what an audit has compared and found.
-type auditSum struct {
-	Buckets  int64 `json:"buckets"`
-	Rows     int64 `json:"rows"`
-	Blobs    int64 `json:"blobs"`
-	Problems int64 `json:"problems"`
-	// Condemned are those problems that a cleaner will mend.
-	Condemned int64 `json:"condemned"`
-	// InUse blobs belong to uploads, Waiting to versions that were deleted, Young to puts that may be
-	// under way. Unjudged ones can't be judged.
-	InUse    int64 `json:"in_use"`
-	Waiting  int64 `json:"waiting"`
-	Young    int64 `json:"young"`
-	Unjudged int64 `json:"unjudged"`
-}
-
-func (s auditSum) String() string {
+// sumText is a text for people.
+func sumText(s *cleaning.Compared) string {
 	return fmt.Sprintf("%s buckets, %s rows, %s bodies (%s of uploads, %s of deleted versions, %s of puts under way); "+
 		"%s problems, %s condemned, %s unjudged", commas(s.Buckets), commas(s.Rows), commas(s.Blobs), commas(s.InUse),
 		commas(s.Waiting), commas(s.Young), commas(s.Problems), commas(s.Condemned), commas(s.Unjudged))
@@ -147,7 +135,7 @@ type auditing struct {
 	pacer *wait.Pacer
 
 	mu  sync.Mutex
-	sum auditSum
+	sum cleaning.Compared
 	at  string // the token that continues behind what was compared
 }
 
@@ -188,10 +176,10 @@ func (x *auditing) summary(err error) {
 		})
 		return
 	}
-	if err != nil && x.sum == (auditSum{}) {
+	if err != nil && x.sum == (cleaning.Compared{}) {
 		return // there was no audit
 	}
-	x.out.printf("%s\n", x.sum)
+	x.out.printf("%s\n", sumText(&x.sum))
 	if err == nil && x.sum.Problems+x.sum.Unjudged == 0 {
 		x.out.printf("clean\n")
 	}
@@ -242,7 +230,8 @@ func (x *auditing) run(ctx context.Context, o *objects.Objects, c *listing.Clien
 		x.mu.Lock()
 		defer x.mu.Unlock()
 		rate := float64(x.sum.Rows+x.sum.Blobs) / max(time.Since(began).Seconds(), 1e-3)
-		return fmt.Sprintf("audit: %s; %s rows and bodies/s; at %s", x.sum, commas(int64(rate)), cmp.Or(x.at, "the beginning"))
+		return fmt.Sprintf("audit: %s; %s rows and bodies/s; at %s", sumText(&x.sum), commas(int64(rate)),
+			cmp.Or(x.at, "the beginning"))
 	}
 	if x.Progress == "plain" || x.Progress == "auto" && daemon.Terminal(progress) {
 		stop := daemon.PrintEvery(daemon.LineEvery, progress, describe)
@@ -281,31 +270,20 @@ func (x *auditing) buckets(ctx context.Context, c *listing.Client) error {
 	return ctx.Err()
 }
 
-// mostCondemned bounds the memory of one run.
-const mostCondemned = 100_000
-
 func (x *auditing) bucket(ctx context.Context, name, from string) error {
 	status, err := x.wide.Status(ctx, name)
 	if err != nil {
 		return err
 	}
 	b := x.wide.Bucket(name, status != objects.Never)
-	var guilty []objects.Finding
-	lost := false
+	var guilty cleaning.Guilty
 	err = b.Audit(ctx, x.wide, from, func(part objects.Audited) error {
 		for i := range part.Findings {
-			f := &part.Findings[i]
-			x.finding(name, f)
-			lost = lost || f.Fault == objects.LostBody
-			if (f.Fault == objects.Orphan || f.Fault == objects.Unlisted) && len(guilty) < mostCondemned {
-				guilty = append(guilty, *f)
-			}
+			x.finding(name, &part.Findings[i])
 		}
+		guilty.Take(&part)
 		x.mu.Lock()
-		s := &x.sum
-		s.Rows, s.Blobs, s.Problems = s.Rows+part.Rows, s.Blobs+part.Blobs, s.Problems+int64(len(part.Findings))
-		s.InUse, s.Waiting, s.Young = s.InUse+part.InUse, s.Waiting+part.Waiting, s.Young+part.Young
-		s.Unjudged += part.Unjudged
+		x.sum.Take(&part)
 		if part.Next != "" {
 			x.at = name + ":" + part.Next
 		}
@@ -321,39 +299,23 @@ func (x *auditing) bucket(ctx context.Context, name, from string) error {
 	x.mu.Lock()
 	x.sum.Buckets++
 	x.mu.Unlock()
-	if !x.Condemn || len(guilty) == 0 {
+	if !x.Condemn {
 		return nil
 	}
-	if lost {
-		return store.Errorf(store.InvalidArgument, "nothing is condemned in bucket %s: bodies of versions are lost, so that "+
-			"these may be the bodies of another keyspace; if they are the right ones, bring back what is lost, or delete its "+
-			"versions", name)
-	}
-	cleaner, err := b.Cleaner(x.wide, objects.CleanOptions{})
-	if err != nil {
-		return err
-	}
-	for i := range guilty {
-		if err := cleaner.Condemn(ctx, guilty[i]); err != nil {
-			if store.KindOf(err) == store.InvalidArgument { // too young
-				continue
-			}
-			return store.Wrap("condemn "+guilty[i].Blob, err)
-		}
-		x.mu.Lock()
-		x.sum.Condemned++
-		x.mu.Unlock()
-	}
-	return nil
+	n, err := guilty.Condemn(ctx, b, x.wide, x.pacer)
+	x.mu.Lock()
+	x.sum.Condemned += n
+	x.mu.Unlock()
+	return store.Wrap("bucket "+name, err)
 }
 
 // finding prints a finding.
 func (x *auditing) finding(bucket string, f *objects.Finding) {
-	id := ""
-	if !f.ID.IsZero() {
-		id = f.ID.String()
-	}
 	if x.Format == "json" {
+		id := ""
+		if !f.ID.IsZero() {
+			id = f.ID.String()
+		}
 		key := any(nil)
 		if f.Key != nil {
 			key = text(string(f.Key))
@@ -364,20 +326,8 @@ func (x *auditing) finding(bucket string, f *objects.Finding) {
 		return
 	}
 	x.out.printf("%s: bucket %s", f.Fault, text(bucket))
-	if f.Key != nil {
-		x.out.printf(", key %s", text(string(f.Key)))
-	}
-	if id != "" {
-		x.out.printf(", version %s", id)
-	}
-	switch {
-	case f.Blob == "":
-	case f.Size < 0:
-		x.out.printf(", body %s is not there", f.Blob)
-	case f.Want >= 0:
-		x.out.printf(", body %s has %d bytes, not %d", f.Blob, f.Size, f.Want)
-	default:
-		x.out.printf(", body %s of %d bytes", f.Blob, f.Size)
+	if at := f.String(); at != "" {
+		x.out.printf(", %s", at)
 	}
 	x.out.printf("\n")
 }

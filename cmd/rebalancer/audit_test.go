@@ -111,7 +111,7 @@ func TestAudit(t *testing.T) {
 	var faults []string
 	var sum struct {
 		Complete bool
-		Summary  auditSum
+		Summary  cleaning.Compared
 	}
 	for line := range strings.Lines(out) {
 		var f struct {
@@ -128,7 +128,7 @@ func TestAudit(t *testing.T) {
 	}
 	require.ElementsMatch(t, []string{"lost body", "stranger", "orphan"}, faults)
 	require.True(t, sum.Complete)
-	require.Equal(t, auditSum{Buckets: 2, Rows: 6, Blobs: 7, Problems: 3}, sum.Summary)
+	require.Equal(t, cleaning.Compared{Buckets: 2, Rows: 6, Blobs: 7, Problems: 3}, sum.Summary)
 	require.NoError(t, os.Rename(lost[0]+"-elsewhere", lost[0]))
 
 	// What is condemned is deleted by a cleaner, and nothing else.
@@ -204,6 +204,22 @@ func TestStatusTellsOfTheCleaner(t *testing.T) {
 			"This process cleans buckets of objects: present round begun 1h0m0s ago of 2 buckets: 30,000 rows, " +
 			"7 versions burned, 5 deleted with 1,000,000 bytes, 9 wait for the grace\n  3 steps failed: no space\n": {
 			Leading: true, Paused: true, Now: &failed,
+		},
+		"This process cleans buckets of objects, begun 1h0m0s ago; no round has ended yet\n" +
+			"Bodies of objects: last audit begun 1h0m0s ago, ended 1m0s ago, of 2 buckets, 30,000 rows, 0 bodies (0 of " +
+			"uploads, 0 of deleted versions, 0 of puts under way); 3 problems, 0 condemned, 0 unjudged\n" +
+			"  found: lost body: 1, orphan: 2\n  bucket photos: lost body: 1\n": {
+			Leading: true, Since: last.Began, LastAudit: &cleaning.Audit{Began: last.Began, Ended: last.Ended,
+				Compared: cleaning.Compared{Buckets: 2, Rows: 30_000, Problems: 3},
+				Faults:   cleaning.Counts{objects.Orphan: 2, objects.LostBody: 1},
+				Found:    []cleaning.Found{{Bucket: "photos", Faults: cleaning.Counts{objects.LostBody: 1}}},
+			},
+		},
+		"This process cleans buckets of objects, begun 1h0m0s ago; no round has ended yet\n" +
+			"Bodies of objects: present audit begun 1h0m0s ago, of 0 buckets, 0 rows, 0 bodies (0 of uploads, 0 of deleted " +
+			"versions, 0 of puts under way); 0 problems, 0 condemned, 0 unjudged\n" +
+			"  found: none\n  interrupted, and goes on later: away\n": {
+			Leading: true, Since: last.Began, Audit: &cleaning.Audit{Began: last.Began, Error: "away"},
 		},
 	} {
 		var out bytes.Buffer

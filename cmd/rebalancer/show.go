@@ -108,6 +108,26 @@ func printCleaning(w *failing, c *cleaning.Status, now time.Time) {
 		w.printf("This process cleans buckets of objects: present round begun ")
 		tell(c.Now)
 	}
+	printAudit(w, "last audit", c.LastAudit, now)
+	printAudit(w, "present audit", c.Audit, now)
+}
+
+// printAudit prints what an audit has compared and found; nil: there is none.
+func printAudit(w *failing, which string, a *cleaning.Audit, now time.Time) {
+	if a == nil {
+		return
+	}
+	w.printf("Bodies of objects: %s begun %s", which, ago(now, a.Began))
+	if !a.Ended.IsZero() {
+		w.printf(", ended %s", ago(now, a.Ended))
+	}
+	w.printf(", of %s\n  found: %s\n", sumText(&a.Compared), a.Faults)
+	for i := range a.Found {
+		w.printf("  bucket %s: %s\n", text(a.Found[i].Bucket), a.Found[i].Faults)
+	}
+	if a.Error != "" {
+		w.printf("  interrupted, and goes on later: %s\n", a.Error)
+	}
 }
 
 func printStatus(w *failing, s *adminapi.Status, now time.Time) {

@@ -1,6 +1,7 @@
 // Package cleaning deletes for good, now and then, what readers of buckets of objects do not see any
-// more. Of the processes that share a store one cleans at a time, which saves work; safety depends on the
-// rules of versions only (docs/objects.md). Pauses of moves hold for cleaners, too.
+// more, and audits the bodies of these buckets. Of the processes that share a store one cleans at a time, which
+// saves work; safety depends on the rules of versions only (docs/objects.md). Pauses of moves hold for cleaners,
+// too.
 package cleaning
 
 import (
@@ -25,8 +26,12 @@ type Options struct {
 	Registers store.Registers
 	// Every is the time from the end of a round to the beginning of the next one.
 	Every time.Duration
-	// RowsPerSecond is the most rows that are looked at; 0: no limit.
+	// RowsPerSecond is the most rows, and bodies, that are looked at; 0: no limit.
 	RowsPerSecond int
+	// AuditEvery is the time from the end of an audit to the beginning of the next one; 0: none is made.
+	AuditEvery time.Duration
+	// Condemn has the bodies deleted that audits find without a version.
+	Condemn bool
 	// Leader lets the processes of a shared store elect one that cleans; nil: this process has its store
 	// for itself.
 	Leader *leader.Options
@@ -67,6 +72,9 @@ type Status struct {
 	// Last is the last whole round of this process, Now the one that is under way.
 	Last *Round `json:"last,omitempty"`
 	Now  *Round `json:"now,omitempty"`
+	// LastAudit is the last whole audit, also one of another process, and Audit the one under way.
+	LastAudit *Audit `json:"last_audit,omitempty"`
+	Audit     *Audit `json:"audit,omitempty"`
 }
 
 // Cleaning cleans all buckets of objects of a store. Run is for one goroutine; the other methods are safe
@@ -80,9 +88,10 @@ type Cleaning struct {
 	cleaners map[store.BucketID]*bucketCleaner
 	memory   objects.Memory // of all of them
 
-	mu    sync.Mutex
-	state Status
-	sums  sums
+	mu       sync.Mutex
+	state    Status // but for Audit, which is in auditing
+	sums     sums
+	auditing *auditing // nil: no audit is under way
 }
 
 type bucketCleaner struct {
@@ -97,6 +106,8 @@ type sums struct {
 	failures    map[string]int64 // by the kind of the error
 	rows, bytes int64
 	rounds      int64
+	// of audits
+	comparedRows, comparedBlobs int64
 }
 
 // errPaused ends a pass.
@@ -132,13 +143,13 @@ func New(o Options) *Cleaning {
 // Run cleans until ctx ends, while this process leads.
 func (c *Cleaning) Run(ctx context.Context) {
 	if c.candidate == nil {
-		c.rounds(ctx)
+		c.work(ctx)
 		return
 	}
 	for ctx.Err() == nil {
 		err := c.candidate.Run(ctx, func(ctx context.Context) error {
 			c.o.Log.Info("this process cleans buckets of objects now")
-			c.rounds(ctx)
+			c.work(ctx)
 			return context.Cause(ctx)
 		}, func(err error) {
 			var held *leader.HeldError
@@ -153,6 +164,16 @@ func (c *Cleaning) Run(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// work cleans and audits until ctx ends.
+func (c *Cleaning) work(ctx context.Context) {
+	var auditing sync.WaitGroup
+	if c.o.AuditEvery > 0 { // an audit may take days: rounds go on meanwhile
+		auditing.Go(func() { c.audits(ctx) })
+	}
+	c.rounds(ctx)
+	auditing.Wait()
 }
 
 // rounds cleans until ctx ends.
@@ -221,36 +242,58 @@ func (c *Cleaning) failed(r *Round, n int64, reasons map[store.Kind]int64, err e
 // buckets cleans all buckets of objects, and reports whether one was passed over because of a pause.
 func (c *Cleaning) buckets(ctx context.Context, r *Round) (paused bool, err error) {
 	there := map[store.BucketID]bool{}
-	var failures []error
-	for info, err := range c.o.Buckets.Buckets(ctx, "", "") {
-		if err != nil {
-			return paused, err
-		}
-		there[info.ID] = true
-		err := c.bucket(ctx, info, r)
-		switch {
-		case errors.Is(err, errPaused):
-			paused = true
-		case err != nil && store.KindOf(err) != store.NotFound: // else it was deleted
-			if len(failures) < mostFailures {
-				failures = append(failures, store.Wrap("clean bucket "+info.Name, err))
-			}
-		}
-	}
+	wanted := func(id store.BucketID) bool { there[id] = true; return true }
+	paused, listed, err := c.each(ctx, "clean", wanted, func(ctx context.Context, b *bucket) error {
+		return c.pass(ctx, b, r)
+	})
 	for id := range c.cleaners {
-		if !there[id] {
+		if listed && !there[id] {
 			c.cleaners[id].Forget()
 			delete(c.cleaners, id)
 		}
 	}
-	return paused, errors.Join(failures...)
+	return paused, err
 }
 
-func (c *Cleaning) bucket(ctx context.Context, info listing.BucketInfo, r *Round) error {
-	status, err := c.o.Objects.Status(ctx, info.Name)
-	if errors.Is(err, objects.ErrPlain) {
-		return nil
+// bucket is a bucket of objects.
+type bucket struct {
+	*objects.Bucket
+	id     store.BucketID
+	name   string
+	status objects.Status
+}
+
+// each does something to each bucket of objects that is wanted, until its moves are paused, or that can't be known. It
+// reports whether moves of one are paused, and whether all buckets were listed. Those that are deleted meanwhile do
+// not count.
+func (c *Cleaning) each(
+	ctx context.Context, what string, wanted func(store.BucketID) bool, do func(context.Context, *bucket) error,
+) (paused, listed bool, err error) {
+	var failures []error
+	for info, err := range c.o.Buckets.Buckets(ctx, "", "") {
+		if err != nil {
+			return paused, false, err
+		}
+		if !wanted(info.ID) {
+			continue
+		}
+		err := c.unlessPaused(ctx, info, do)
+		switch {
+		case errors.Is(err, errPaused):
+			paused = true
+		case err != nil && !errors.Is(err, objects.ErrPlain) && store.KindOf(err) != store.NotFound:
+			if len(failures) < mostFailures {
+				failures = append(failures, store.Wrap(what+" bucket "+info.Name, err))
+			}
+		}
 	}
+	return paused, true, errors.Join(failures...)
+}
+
+func (c *Cleaning) unlessPaused(
+	ctx context.Context, info listing.BucketInfo, do func(context.Context, *bucket) error,
+) error {
+	status, err := c.o.Objects.Status(ctx, info.Name)
 	if err != nil {
 		return err
 	}
@@ -265,22 +308,31 @@ func (c *Cleaning) bucket(ctx context.Context, info listing.BucketInfo, r *Round
 	looking.Go(func() { c.look(ctx, info.ID, stop) })
 	defer looking.Wait()
 	defer stop(nil)
+	// Delete markers of a bucket that has had versions stay until they are deleted.
+	objects := c.o.Objects.Bucket(info.Name, status != objects.Never)
+	err = do(ctx, &bucket{objects, info.ID, info.Name, status})
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
 
-	cleaner := c.cleaners[info.ID]
-	if cleaner == nil || cleaner.status != status {
-		// Delete markers of a bucket that has had versions stay until they are deleted.
+// pass cleans a bucket once.
+func (c *Cleaning) pass(ctx context.Context, b *bucket, r *Round) (err error) {
+	cleaner := c.cleaners[b.id]
+	if cleaner == nil || cleaner.status != b.status {
 		if cleaner != nil {
 			cleaner.Forget()
 		}
-		made := &bucketCleaner{status: status}
-		made.Cleaner, err = c.o.Objects.Bucket(info.Name, status != objects.Never).Cleaner(c.wide, objects.CleanOptions{
+		made := &bucketCleaner{status: b.status}
+		made.Cleaner, err = b.Cleaner(c.wide, objects.CleanOptions{
 			Pacer: c.pacer, Memory: &c.memory, Report: func(now objects.Cleaned) { made.report(now) },
 		})
 		if err != nil {
 			return err
 		}
 		cleaner = made
-		c.cleaners[info.ID] = cleaner
+		c.cleaners[b.id] = cleaner
 	}
 	var before objects.Cleaned
 	cleaner.report = func(now objects.Cleaned) {
@@ -290,10 +342,10 @@ func (c *Cleaning) bucket(ctx context.Context, info listing.BucketInfo, r *Round
 	did, err := cleaner.Pass(ctx)
 	cleaner.report(did)
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return ctx.Err()
 	}
 	if did.FirstFailure != nil {
-		c.o.Log.Warn("some steps of cleaning failed; they are due again", "bucket", info.Name, "steps", did.Failed,
+		c.o.Log.Warn("some steps of cleaning failed; they are due again", "bucket", b.name, "steps", did.Failed,
 			"error", did.FirstFailure)
 		c.failed(r, did.Failed, did.Reasons, did.FirstFailure)
 	}
@@ -337,7 +389,7 @@ func (c *Cleaning) paused(ctx context.Context, id store.BucketID) (bool, error) 
 	return paused, nil
 }
 
-// look ends a pass once moves of its bucket are paused, or that can't be known.
+// look ends work on a bucket once moves of it are paused, or that can't be known.
 func (c *Cleaning) look(ctx context.Context, id store.BucketID, stop context.CancelCauseFunc) {
 	known := time.Now()
 	for wait.Sleep(ctx, lookEvery) == nil {
@@ -383,6 +435,9 @@ func (c *Cleaning) Status(ctx context.Context) Status {
 	if s.Now != nil {
 		now := *s.Now
 		s.Now = &now
+	}
+	if c.auditing != nil {
+		s.Audit = c.auditing.audit()
 	}
 	return s
 }

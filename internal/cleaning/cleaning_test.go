@@ -1,9 +1,9 @@
 package cleaning_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"strings"
 	"sync"
@@ -50,19 +50,28 @@ type world struct {
 	s *centres
 	c *listing.Client
 	o *objects.Objects
-	// rate is the most rows per second; 0: no limit.
-	rate int
+	// blobs are those of o.
+	blobs *flaky
+	lines strings.Builder // of log; to be read when nothing runs
+	log   *slog.Logger
+	// Options of the cleaner: RowsPerSecond, Every (a minute if it is zero), AuditEvery and Condemn.
+	rate       int
+	every      time.Duration
+	auditEvery time.Duration
+	condemn    bool
 }
 
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, s: &centres{Store: memstore.New()}}
+	w.log = slog.New(slog.NewTextHandler(&w.lines, nil))
 	var err error
 	w.c, err = listing.NewEmbedded(w.s, listing.Options{})
 	require.NoError(t, err)
 	blobs, err := fileblobs.Open(t.TempDir())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, blobs.Close()) })
-	w.o, err = objects.New(w.c, blobs, objects.Options{InlineBytes: -1})
+	w.blobs = &flaky{Blobs: blobs}
+	w.o, err = objects.New(w.c, w.blobs, objects.Options{InlineBytes: -1})
 	require.NoError(t, err)
 	require.NoError(t, w.c.CreateBucket(t.Context(), "plain"))
 	for _, name := range []string{"photos", "videos"} {
@@ -91,17 +100,22 @@ var (
 	burned    = []byte{2, 3} // and what took its place is kept
 )
 
-// run cleans once a minute, until it is stopped.
+// run makes a cleaner, and starts it.
 func (w *world) run(elect *leader.Options) (c *cleaning.Cleaning, stop func()) {
 	c = cleaning.New(cleaning.Options{
-		Buckets: w.c, Objects: w.o, Registers: w.s, Every: time.Minute, Leader: elect,
-		RowsPerSecond: w.rate,
-		Log:           slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Buckets: w.c, Objects: w.o, Registers: w.s, Every: cmp.Or(w.every, time.Minute), Leader: elect,
+		RowsPerSecond: w.rate, AuditEvery: w.auditEvery, Condemn: w.condemn,
+		Log: w.log,
 	})
+	return c, w.start(c)
+}
+
+// start cleans until it is stopped.
+func (w *world) start(c *cleaning.Cleaning) (stop func()) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { c.Run(ctx) })
-	return c, func() { cancel(); running.Wait() }
+	return func() { cancel(); running.Wait() }
 }
 
 // Of two processes one cleans, and the other one once the first has ended.

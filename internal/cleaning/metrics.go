@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/evenkeel/evenkeel/objects"
 )
 
 var (
@@ -24,14 +26,25 @@ var (
 		"Steps of the cleaner of buckets of objects: versions superseded, deleted for good, and others.",
 		[]string{"step"}, nil)
 	failuresDesc = prometheus.NewDesc("evenkeel_objects_cleaner_failures_total",
-		"Steps and rounds of the cleaner of buckets of objects that failed, by the kind of the error; they are due again.",
+		"Steps, rounds and audits of the cleaner of buckets of objects that failed, by the kind of the error; they are "+
+			"due again.",
 		[]string{"reason"}, nil)
+	auditAgeDesc = prometheus.NewDesc("evenkeel_objects_audit_age_seconds",
+		"Time since the last whole audit of the bodies of objects ended. Absent before the first, and where another "+
+			"process cleans.", nil, nil)
+	findingsDesc = prometheus.NewDesc("evenkeel_objects_audit_findings",
+		"What the last whole audit of the bodies of objects has found. Absent like its age.", []string{"fault"}, nil)
+	auditRowsDesc = prometheus.NewDesc("evenkeel_objects_audit_rows_total",
+		"Rows of versions that audits have compared with bodies.", nil, nil)
+	auditBlobsDesc = prometheus.NewDesc("evenkeel_objects_audit_bodies_total",
+		"Bodies, and parts of them, that audits have compared with versions.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (*Cleaning) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		leadingDesc, pausedDesc, ageDesc, roundsDesc, rowsDesc, bytesDesc, stepsDesc, failuresDesc,
+		auditAgeDesc, findingsDesc, auditRowsDesc, auditBlobsDesc,
 	} {
 		to <- d
 	}
@@ -63,6 +76,14 @@ func (c *Cleaning) Collect(to chan<- prometheus.Metric) {
 	send(roundsDesc, prometheus.CounterValue, float64(c.sums.rounds))
 	send(rowsDesc, prometheus.CounterValue, float64(c.sums.rows))
 	send(bytesDesc, prometheus.CounterValue, float64(c.sums.bytes))
+	if last := c.state.LastAudit; leading && last != nil {
+		send(auditAgeDesc, prometheus.GaugeValue, time.Since(last.Ended).Seconds())
+		for _, fault := range objects.Faults() {
+			send(findingsDesc, prometheus.GaugeValue, float64(last.Faults[fault]), string(fault))
+		}
+	}
+	send(auditRowsDesc, prometheus.CounterValue, float64(c.sums.comparedRows))
+	send(auditBlobsDesc, prometheus.CounterValue, float64(c.sums.comparedBlobs))
 	for step, n := range c.sums.steps {
 		send(stepsDesc, prometheus.CounterValue, float64(n), step)
 	}

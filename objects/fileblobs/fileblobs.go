@@ -193,8 +193,9 @@ func (s *Store) List(ctx context.Context, prefix, after string, each func(name s
 	return l.folder(ctx, dir)
 }
 
-// mostNames is how many names of a folder are sorted at a time.
-var mostNames = 500_000
+// mostNames is how many names of a folder are sorted at a time. Servers list all bodies now and then: of the longest
+// names these take 150 MiB, with the garbage.
+var mostNames = 200_000
 
 type lister struct {
 	s             *Store

@@ -15,7 +15,7 @@ import (
 )
 
 // TestServersClean has two servers over one keyspace and one directory of bodies. One of them cleans what both
-// were told, not under a pause, and the commands show it.
+// were told, not under a pause, and audits what both have; the commands show it.
 func TestServersClean(t *testing.T) {
 	p := harness.Build(t)
 	s := p.LaidOut(cassandra.Address(t))
@@ -23,7 +23,8 @@ func TestServersClean(t *testing.T) {
 	bodies := "file://" + dir
 	var servers []*harness.Server
 	for range 2 {
-		servers = append(servers, p.ServeSite(s, "--bodies", bodies, "--clean-every", "200ms", "--rebalance-interval", "0"))
+		servers = append(servers, p.ServeSite(s, "--bodies", bodies, "--clean-every", "200ms", "--audit-every", "300ms",
+			"--rebalance-interval", "0"))
 	}
 	p.Run("listd", "bucket", "create", "photos", "--server", servers[0].S3)
 	put := func(i int) {
@@ -64,8 +65,10 @@ func TestServersClean(t *testing.T) {
 	out := p.Run("rebalancer", audit...)
 	require.Contains(t, out, "1 buckets, 3 rows, 3 bodies (0 of uploads, 2 of deleted versions")
 	require.Contains(t, out, "\nclean\n")
-	require.NoError(t, os.Rename(dir, dir+"-away"))
-	require.NoError(t, os.Mkdir(dir, 0o700))
+	lost := `evenkeel_objects_audit_findings{fault="lost body"}`
+	becomes(`^(0  | 0 )$`, lost) // the one that cleans
+	require.NoError(t, os.RemoveAll(filepath.Join(dir, "photos")))
+	becomes(`^(1  | 1 )$`, lost)
 	code, out, _ := p.Try("rebalancer", audit...)
 	require.Equal(t, 1, code)
 	require.Contains(t, out, "lost body: bucket photos, key key, version ")
