@@ -56,6 +56,8 @@ AT_ONCE = -p 2 -parallel 2
 # Of what only compares, one package needs a node.
 BENCH_WITH_NODE = ./bench/layouts/cqltables
 BENCH_WITHOUT_NODE = $(shell $(GO) list ./bench/... | grep -v /cqltables)
+# Documents whose commands are followed word for word.
+TOURS = README.md docs/backup.md $(sort $(wildcard examples/*/README.md))
 
 .PHONY: all build compile programs run run-cassandra check test lint unit cassandra tour tools console packages \
 	test-packages bench bench-embedded bench-cassandra bench-s3 bench-moves bench-limits microbench fuzz sim soak attacks \
@@ -97,7 +99,7 @@ test: tools ## everything that must hold, on a fresh machine; each part has a ti
 	scripts/within 1800 sim $(BESIDE) $(TEST) -timeout 1500s $(PURE) $(SIMULATIONS) $(FAULTS) || sim=$$?; \
 	wait $$cassandra && exit $$sim
 	@scripts/within 300 model docs/model/run.sh quick
-	@scripts/within 300 tour $(GO) run ./internal/test/tour README.md docs/backup.md
+	@scripts/within 300 tour $(GO) run ./internal/test/tour $(TOURS)
 
 lint: ## gofmt, vet, staticcheck, go.mod
 	@scripts/lint
@@ -131,8 +133,8 @@ console: tools programs ## the console's tour in Chromium; pictures go to bin/co
 		$(if $(LARGE),EVENKEEL_CONSOLE_LARGE=1) \
 		$(GO) test -count 1 -v -timeout 300s $(CONSOLE)
 
-tour: ## the tours of README and docs/backup.md, word for word (need ports 9000, 9001, 9100 and 9101)
-	$(GO) run ./internal/test/tour README.md docs/backup.md
+tour: ## the tours of README, docs/backup.md and the examples, word for word (ports 9000, 9001, 9100 and 9101)
+	$(GO) run ./internal/test/tour $(TOURS)
 
 tools: ## what the tests need besides Go (Debian packages; says what it installs)
 	@scripts/install-tools

@@ -48,6 +48,7 @@ type adoptFlags struct {
 	Progress             string        `default:"auto" enum:"auto,bar,plain,none" help:"${move_progress=}"`
 
 	back   adopt.Target // not nil: the way back
+	memory int64        // for rows of the source while it is compared
 	within []byte       // the prefix of all keys
 	took   time.Duration
 }
@@ -59,6 +60,7 @@ type adoptCQLCmd struct {
 	Key       []string `env:"-" placeholder:"COLUMN" help:"${adopt_key=}"`
 	Value     []string `env:"-" placeholder:"COLUMN" help:"${adopt_value=}"`
 	Back      bool     `xor:"mode" env:"-" help:"${adopt_back=}"`
+	MemoryMiB int64    `name:"memory-mib" default:"256" help:"${adopt_memory_mib=}"`
 }
 
 // Help is shown by adopt cql --help.
@@ -97,6 +99,8 @@ func (c *adoptCQLCmd) Validate() error {
 	switch {
 	case slices.ContainsFunc(c.Table, func(name string) bool { return strings.Count(name, ".") != 1 }):
 		return errors.New("--table is KEYSPACE.TABLE")
+	case c.MemoryMiB < 1 || c.MemoryMiB > 1<<20:
+		return errors.New("--memory-mib is from 1 to 1048576")
 	case c.Checkpoint != "" && c.Back:
 		return errors.New("--checkpoint is for the copy, not for --back")
 	}
@@ -165,6 +169,7 @@ func (c *adoptCQLCmd) Run(ctx context.Context, std stdio) error {
 		all = append(all, source)
 	}
 	source := adopt.Join(all...)
+	c.memory = c.MemoryMiB << 20
 	if c.Back {
 		c.back = source
 	}
@@ -260,12 +265,16 @@ func (c *adoptFlags) run(
 	}
 	a := adopt.New(adopt.Options{
 		Source: source, Bucket: client.Bucket(c.Bucket), Pace: wait.NewPacer(c.Rate), Parallel: c.Parallel,
-		Spans: adopt.Within(adopt.Spans(done.Cuts()), c.within), Report: func(f adopt.Finding) { c.finding(out, f) },
+		Memory: c.memory,
+		Spans:  adopt.Within(adopt.Spans(done.Cuts()), c.within), Report: func(f adopt.Finding) { c.finding(out, f) },
 	})
 	err = c.work(ctx, std, a, done)
 	c.summary(out, a.Counts(), err)
 	if k := store.KindOf(err); ctx.Err() == nil && (k == store.Unavailable || k == store.Timeout) {
 		err = fmt.Errorf("%w; what has been done stays: run the same command again", err)
+	}
+	if errors.Is(err, adopt.ErrMemory) {
+		err = fmt.Errorf("%w: run the same command again with a larger --memory-mib", err)
 	}
 	if err != nil {
 		return daemon.Exit(daemon.ExitFailed, err) // some rows are written

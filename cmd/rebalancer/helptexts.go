@@ -74,6 +74,9 @@ var help = kong.Vars{
 	"adopt_back": "" +
 		"The way back after the cut-over: make the table like the bucket, where they differ. With --dry-run only " +
 		"count what differs.",
+	"adopt_memory_mib": "" +
+		"Most memory for rows of the table that --catch-up, --verify and --back hold: a page of each partition. With " +
+		"more partitions pages are smaller.",
 	"adopt_prefix": "That of the keys that are listed. Entries with other keys are left alone.",
 	"adopt_metadata": "" +
 		"Bring user metadata and content types, too: one request for each object, bounded by --rate.",

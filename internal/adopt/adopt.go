@@ -1,6 +1,7 @@
 package adopt
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -23,6 +24,9 @@ type Options struct {
 	Pace *wait.Pacer
 	// Parallel is how many streams are read at a time.
 	Parallel int
+	// Memory is the most bytes of rows of the source that Compare and Back hold at a time; 0: DefaultMemory. Where it is
+	// too little for a row of each part they fail with ErrMemory.
+	Memory int64
 	// Spans divide the keys: they are read at the same time.
 	Spans []Span
 	// Report receives rows that are not adopted, and what Compare finds. It is called by one goroutine at a time.
@@ -51,6 +55,7 @@ const (
 type Adoption struct {
 	o      Options
 	counts Counts
+	merge  merging
 	mu     sync.Mutex // of Report
 }
 
@@ -67,7 +72,10 @@ type Counts struct {
 }
 
 // New returns a run.
-func New(o Options) *Adoption { return &Adoption{o: o} }
+func New(o Options) *Adoption {
+	o.Memory = cmp.Or(o.Memory, DefaultMemory)
+	return &Adoption{o: o}
+}
 
 // Counts may be read at any time.
 func (a *Adoption) Counts() *Counts { return &a.counts }

@@ -43,7 +43,7 @@ const clockSlack = time.Second
 // or deleted at the first time that wins over what was seen there. With dry nothing is written.
 func (a *Adoption) Back(ctx context.Context, target Target, dry bool) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(a.o.Parallel)
+	g.SetLimit(a.merges())
 	for _, s := range a.o.Spans {
 		b := back{Adoption: a, target: target, dry: dry, changes: map[int][]store.Row{}}
 		g.Go(func() error { return b.span(ctx, s) })
@@ -166,7 +166,7 @@ func (b *back) differs(ctx context.Context, row placed, key, value []byte, at st
 		}
 	}
 	if row.Time < at {
-		return b.change(ctx, row.part, store.Row{Key: key, Value: value, Timestamp: at})
+		return b.change(ctx, row.part, store.Row{Key: bytes.Clone(key), Value: value, Timestamp: at})
 	}
 	b.found = append(b.found, suspect{key: bytes.Clone(key), part: row.part})
 	if len(b.found) < mostSuspects {

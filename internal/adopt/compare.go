@@ -13,7 +13,6 @@ import (
 
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/keytext"
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
@@ -21,7 +20,7 @@ import (
 // between the two sides. With mend it is made as the source is, at the time at which it was seen; else it is reported.
 func (a *Adoption) Compare(ctx context.Context, mend bool) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(a.o.Parallel)
+	g.SetLimit(a.merges())
 	for _, s := range a.o.Spans {
 		g.Go(func() error { return a.compare(ctx, s, mend) })
 	}
@@ -50,7 +49,7 @@ func (a *Adoption) compare(ctx context.Context, s Span, mend bool) error {
 	}
 	rows, before := int64(0), s.From
 	suspects := func(key []byte, part int) error {
-		if found = append(found, suspect{bytes.Clone(key), part, rows, before}); len(found) < mostSuspects {
+		if found = append(found, suspect{bytes.Clone(key), part, rows, bytes.Clone(before)}); len(found) < mostSuspects {
 			return nil
 		}
 		return settle()
@@ -139,84 +138,6 @@ func (a *Adoption) items(ctx context.Context, s Span, back bool) iter.Seq2[paged
 			}
 			if q.Token = page.Next; len(q.Token) == 0 {
 				yield(paged{nil, at}, nil)
-				return
-			}
-		}
-	}
-}
-
-// placed is a row with its part.
-type placed struct {
-	Row
-	part int
-}
-
-// merged merges the parts of the source. Of several rows with one key it returns the newest, and reports it.
-func (a *Adoption) merged(ctx context.Context, s Span) iter.Seq2[placed, error] {
-	type head struct {
-		rows  []Row
-		left  Span
-		n     size
-		ended bool
-	}
-	return func(yield func(placed, error) bool) {
-		var last []byte
-		heads := make([]head, a.o.Source.Parts())
-		for i := range heads {
-			heads[i] = head{left: s, n: size(max(pageRows/len(heads), 50))}
-		}
-		for {
-			least := -1
-			for i := range heads {
-				h := &heads[i]
-				if len(h.rows) == 0 && !h.ended {
-					limit := int(h.n)
-					err := a.o.Pace.Take(ctx, limit)
-					if err == nil {
-						err = a.patiently(ctx, func() (err error) {
-							h.rows, err = a.o.Source.Page(ctx, i, h.left, limit, true)
-							return err
-						})
-					}
-					if err != nil {
-						yield(placed{}, err)
-						return
-					}
-					a.counts.Read.Add(int64(len(h.rows)))
-					a.o.Pace.Return(limit - len(h.rows))
-					if h.ended = len(h.rows) < limit; !h.ended {
-						h.left.From, h.left.After = h.rows[limit-1].Key, true
-						h.n.learn(h.rows)
-						h.n = min(h.n, size(max(pageRows/len(heads), 50)))
-					}
-				}
-				if len(h.rows) > 0 && (least < 0 || bytes.Compare(h.rows[0].Key, heads[least].rows[0].Key) < 0) {
-					least = i
-				}
-			}
-			if least < 0 {
-				return
-			}
-			out := placed{heads[least].rows[0], least}
-			for i := range heads {
-				h := &heads[i]
-				if len(h.rows) == 0 || !bytes.Equal(h.rows[0].Key, out.Key) {
-					continue
-				}
-				if i != least {
-					a.counts.Refused.Add(1)
-					a.report(out.Key, string(Collision))
-					if r := &h.rows[0]; store.Beats(r.Time, r.Value, out.Time, out.Value) {
-						out = placed{*r, i}
-					}
-				}
-				h.rows = h.rows[1:]
-			}
-			if last != nil && bytes.Compare(last, out.Key) >= 0 {
-				yield(placed{}, store.Errorf(store.Corrupt, "the source has %s behind %s", keytext.Key(out.Key), keytext.Key(last)))
-				return
-			}
-			if last = out.Key; !yield(out, nil) {
 				return
 			}
 		}
@@ -403,7 +324,7 @@ func (a *Adoption) readThere(ctx context.Context, found []suspect, out []both) e
 	}
 	if sweeps && len(nowhere) > 0 {
 		for part := range parts {
-			limit := min(max(int(between)*5/4/parts, 16), pageRows)
+			limit := a.rowsIn(pageBytes, min(max(int(between)*5/4/parts, 16), pageRows))
 			g.Go(func() error {
 				return a.sweep(ctx, part, limit, first.before, last.key, func(row Row) {
 					if i, found := nowhere[string(row.Key)]; found {

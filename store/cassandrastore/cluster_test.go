@@ -2,11 +2,13 @@ package cassandrastore_test
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/gocql/gocql"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
@@ -144,12 +146,72 @@ func TestKilledNodeLosesNothingAcknowledged(t *testing.T) {
 	t.Logf("%d puts and %d swaps were acknowledged before the kill", len(acknowledged), root.Epoch)
 }
 
+// requireReadsAtReplicas checks that each partition of an application's table is read through the one node of the data
+// centre that has it, as the nodes count what they coordinate and what they read.
+func requireReadsAtReplicas(t *testing.T, o cassandrastore.Options, nodes ...*cassandratest.Node) {
+	ctx := t.Context()
+	raw := harness.Session(t, nodes[0].Address, "")
+	require.NoError(t, raw.Query("CREATE KEYSPACE app WITH replication = "+
+		"{'class': 'NetworkTopologyStrategy', 'dc1': 1, 'dc2': 1}").Exec())
+	require.NoError(t, raw.Query("CREATE TABLE app.files (bucket text, shard int, name text, meta text, "+
+		"PRIMARY KEY ((bucket, shard), name))").Exec())
+	const partitions = 24
+	for shard := range partitions {
+		require.NoError(t, raw.Query("INSERT INTO app.files (bucket, shard, name, meta) VALUES ('photos', ?, 'a', 'b')",
+			shard).Exec())
+	}
+	tables, err := cassandrastore.OpenTables(ctx, o, "app.files")
+	require.NoError(t, err)
+	defer tables[0].Close()
+	var sessions []*gocql.Session
+	for _, n := range nodes {
+		cluster := gocql.NewCluster(n.Address)
+		cluster.ProtoVersion, cluster.Timeout, cluster.HostFilter = 4, time.Minute, gocql.WhiteListHostFilter(n.Address)
+		session, err := cluster.CreateSession()
+		require.NoError(t, err)
+		defer session.Close()
+		sessions = append(sessions, session)
+	}
+	counts := func(view string) (out []int64) {
+		for _, session := range sessions {
+			var n int64
+			require.NoError(t, session.Query("SELECT count FROM system_views."+view+
+				" WHERE keyspace_name = 'app' AND table_name = 'files'").Consistency(gocql.One).Scan(&n))
+			out = append(out, n)
+		}
+		return out
+	}
+	through := make([]int, len(nodes))
+	coordinated, read := counts("coordinator_read_latency"), counts("local_read_latency")
+	for shard := range partitions {
+		rows, err := tables[0].Read(ctx, cassandrastore.TableQuery{
+			Partition: [][]byte{[]byte("photos"), binary.BigEndian.AppendUint32(nil, uint32(shard))},
+			Values:    []string{"meta"}, Limit: 10,
+		})
+		require.NoError(t, err)
+		require.Len(t, rows, 1)
+		nowCoordinated, nowRead := counts("coordinator_read_latency"), counts("local_read_latency")
+		for i := range nodes {
+			if nowCoordinated[i] > coordinated[i] {
+				through[i]++
+				require.Greater(t, nowRead[i], read[i], "shard %d was read through %s, which does not have it", shard,
+					nodes[i].Address)
+			}
+		}
+		coordinated, read = nowCoordinated, nowRead
+	}
+	t.Logf("partitions that were read through each node: %v", through)
+	require.Equal(t, partitions, through[0]+through[1], "each through one node")
+	require.NotContains(t, through, 0)
+}
+
 // Two data centres, the second of which is stopped and goes on again.
 func TestTwoDataCentres(t *testing.T) {
 	t.Parallel()
 	c := cassandratest.New(t, cassandratest.Options{DataCentres: []int{2, 1}})
 	o := harness.Keyspace(t, c.Nodes[0].Address, cassandrastore.Replication{"dc1": 2, "dc2": 1})
 	here := harness.Open(t, o)
+	requireReadsAtReplicas(t, o, c.Nodes[0], c.Nodes[1])
 	o.Hosts, o.DataCentre = []string{c.Nodes[2].Address}, "dc2"
 	there := harness.Open(t, o)
 	ctx, p, root := t.Context(), newPartition(), uuid.New()

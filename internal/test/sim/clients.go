@@ -60,7 +60,7 @@ func (c *stamps) Next(ctx context.Context, n int) (store.Timestamp, error) {
 	} else {
 		ts = store.Timestamp(c.last.Add(int64(n)) - int64(n) + 1)
 	}
-	if w := opOf(ctx).write; w != nil {
+	if w := opOf(ctx).write; w != nil && !w.aged {
 		w.ts = ts
 		c.h.begin(w)
 	}
@@ -104,7 +104,9 @@ type client struct {
 	deleter bool             // sometimes tries to delete the bucket
 	folds   *rand.Rand       // nil: listings have no delimiter
 	ranges  *rand.Rand       // nil: no range of keys is deleted
-	closes  bool             // some client is a deleter
+	age     *write           // of the next deletion by age
+	stamps  *stamps
+	closes  bool // some client is a deleter
 }
 
 // run runs at least ops operations, and more while moves run.
@@ -118,7 +120,11 @@ func (c *client) run(ctx context.Context, ops int, moving func() bool) {
 		case c.deleter && c.r.IntN(5) == 0:
 			c.tolerate("delete bucket", c.c.DeleteBucket(withOp(ctx, op{unleased: true}), "b"))
 		case x < c.writes && c.ranges != nil && c.ranges.IntN(4) == 0:
-			c.deleteRange(ctx)
+			if c.ranges.IntN(2) == 0 {
+				c.deleteOlder(ctx)
+			} else {
+				c.deleteRange(ctx)
+			}
 		case x < c.writes:
 			c.change(ctx, c.r.IntN(2) == 0)
 		case c.r.IntN(2) == 0:
@@ -211,31 +217,77 @@ func (c *client) change(ctx context.Context, deletes bool) {
 	}
 }
 
-// deleteRange deletes all keys between two, or from or up to one, or all.
-func (c *client) deleteRange(ctx context.Context) {
+// someRange returns a range of keys: those between two, or from or up to one, or all.
+func (c *client) someRange() (keys []string, lo, hi []byte) {
 	from, to := c.ranges.IntN(len(c.keys)), 1+c.ranges.IntN(len(c.keys))
 	if from >= to {
 		from, to = to-1, from+1
 	}
-	var lo, hi []byte
 	if from > 0 || c.ranges.IntN(2) == 0 {
 		lo = []byte(c.keys[from])
 	}
 	if to < len(c.keys) {
 		hi = []byte(c.keys[to])
 	}
-	w := &write{key: c.keys[from], deletes: true, before: c.h.view(), begun: c.h.tick()}
-	for _, k := range c.keys[from+1 : to] {
-		w.also = append(w.also, &write{key: k, deletes: true})
+	return c.keys[from:to], lo, hi
+}
+
+func (c *client) deleteRange(ctx context.Context) {
+	keys, lo, hi := c.someRange()
+	w := &write{before: c.h.view(), begun: c.h.tick()}
+	w.clears(keys)
+	c.purge(ctx, fmt.Sprintf("delete range %q %q", lo, hi), w, func(ctx context.Context) error {
+		return c.b.DeleteRange(ctx, lo, hi)
+	})
+}
+
+// deleteOlder remembers a time and later deletes what was put up to then, sometimes range by range.
+func (c *client) deleteOlder(ctx context.Context) {
+	if c.age == nil {
+		w := &write{aged: true, begun: c.h.tick()}
+		var err error
+		if w.ts, err = c.stamps.Next(withOp(ctx, op{}), 1); err != nil {
+			c.tolerate("remember a time", err)
+			return
+		}
+		c.age = w
+		return
 	}
+	w := c.age
+	c.age = nil
+	keys, lo, hi := c.someRange()
+	w.before = c.h.view()
+	w.clears(keys)
+	c.h.begin(w)
+	var until time.Time
+	if c.ranges.IntN(2) == 0 {
+		until = time.Now() // which is over after each range
+	}
+	c.purge(ctx, fmt.Sprintf("delete what is older than %d, %q %q", w.ts, lo, hi), w, func(ctx context.Context) error {
+		for next := lo; ; {
+			left, err := c.b.DeleteOlderUntil(ctx, next, hi, w.ts, until)
+			switch {
+			case store.KindOf(err) == store.Unavailable && !until.IsZero():
+				until = time.Time{} // the range may move: wait for it
+			case err != nil || left == nil:
+				return err
+			default:
+				next = left
+			}
+		}
+	})
+}
+
+// purge makes the call of a deletion of a range.
+func (c *client) purge(ctx context.Context, what string, w *write, call func(context.Context) error) {
 	ctx, cancel := c.patience(withOp(ctx, op{write: w, lease: c.leased}))
 	defer cancel()
 	if c.m.NoLookAfterWrite {
 		defer c.p.freeze()()
 	}
-	if err := c.b.DeleteRange(ctx, lo, hi); err != nil {
+	if err := call(ctx); err != nil {
 		c.h.doubt(w)
-		c.tolerate(fmt.Sprintf("delete range %q %q", lo, hi), err)
+		c.tolerate(what, err)
 		return
 	}
 	if err := c.h.acknowledge(w); err != nil {

@@ -42,7 +42,8 @@ type Config struct {
 	LongKeys bool
 	// Ahead: clients list with delimiters, in pages of few rows, and read ahead.
 	Ahead bool
-	// Ranges: clients also delete ranges of keys, unless the bucket may be deleted.
+	// Ranges: clients also delete ranges of keys, or what is older than some time in them, unless the bucket may be
+	// deleted.
 	Ranges bool
 	// Net is the network form; nil: the embedded one.
 	Net      *Net

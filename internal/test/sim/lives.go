@@ -64,6 +64,7 @@ func (w *world) client(i, life int) (*client, error) {
 			stamps.own = c.p
 		}
 	}
+	c.stamps = &stamps
 	var err error
 	options := listing.Options{Timestamps: &stamps, WriteAttempts: attempts}
 	if w.c.Ahead {

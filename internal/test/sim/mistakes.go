@@ -114,6 +114,8 @@ type Mistakes struct {
 	PurgeNewer bool
 	// PurgeUnknown: a removal of unknown outcome counts, and lands later.
 	PurgeUnknown bool
+	// PurgeByCall: what is older than a time is deleted with the timestamp of the call.
+	PurgeByCall bool
 
 	// Unwatched turns off the invariants of the inside: only answers to clients can
 	// reveal a mistake.
@@ -160,6 +162,13 @@ func (c *clientStore) Put(ctx context.Context, p store.Partition, rows ...store.
 	if !a.client || p.Bucket != c.world.bucket {
 		return c.Store.Put(ctx, p, rows...)
 	}
+	if c.m.PurgeByCall {
+		var err error
+		rows = slices.Clone(rows)
+		if rows[0].Timestamp, err = c.purgesAt(ctx, rows[0].Timestamp); err != nil {
+			return err
+		}
+	}
 	reads := opOf(ctx).write == nil
 	if reads {
 		if c.m.NoWriteThrough {
@@ -196,7 +205,10 @@ func (c *clientStore) Put(ctx context.Context, p store.Partition, rows ...store.
 // Delete is a plain delete, of the settled phase; or a reader's, of a copy.
 func (c *clientStore) Delete(ctx context.Context, p store.Partition, key []byte, ts store.Timestamp) error {
 	a := actorOf(ctx)
+	ts, err := c.purgesAt(ctx, ts)
 	switch {
+	case err != nil:
+		return err
 	case !a.client || p.Bucket != c.world.bucket:
 	case opOf(ctx).write == nil:
 		if c.m.NoDeleteThrough {
@@ -210,9 +222,12 @@ func (c *clientStore) Delete(ctx context.Context, p store.Partition, key []byte,
 
 // Remove is of the deletion of a range.
 func (c *clientStore) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {
+	ts, err := c.purgesAt(ctx, ts)
+	if err != nil {
+		return err
+	}
 	if c.m.PurgeNewer {
-		var err error
-		if ts, err = c.world.stamps.Next(ctx, 1); err != nil {
+		if ts, err = c.world.stamps.Next(withOp(ctx, op{}), 1); err != nil {
 			return err
 		}
 	}
@@ -221,6 +236,14 @@ func (c *clientStore) Remove(ctx context.Context, p store.Partition, b store.Bou
 		return nil
 	}
 	return c.Store.Remove(ctx, p, b, ts)
+}
+
+// purgesAt returns the timestamp at which an entry is deleted, with the mistake PurgeByCall.
+func (c *clientStore) purgesAt(ctx context.Context, ts store.Timestamp) (store.Timestamp, error) {
+	if w := opOf(ctx).write; !c.m.PurgeByCall || w == nil || !w.aged {
+		return ts, nil
+	}
+	return c.world.stamps.Next(ctx, 1)
 }
 
 // landLater does a write at some later time. Nobody hears of it.

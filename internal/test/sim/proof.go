@@ -34,6 +34,16 @@ type write struct {
 	// Of the deletion of a range: what was proven when it began, and the deletes of the other keys, at the same timestamp.
 	before view
 	also   []*write
+	// aged: the timestamp is a time before the call: newer entries stay.
+	aged bool
+}
+
+// clears makes w the deletion of all these keys.
+func (w *write) clears(keys []string) {
+	w.key, w.deletes = keys[0], true
+	for _, k := range keys[1:] {
+		w.also = append(w.also, &write{key: k, deletes: true, aged: w.aged})
+	}
 }
 
 // each calls f for all writes of one call.
@@ -118,7 +128,11 @@ func (h *proof) acknowledge(w *write) error {
 // cleared records that the range of a key was deleted: an entry that was proven before, and is older, is gone. What was
 // being put then may stay, whatever its timestamp: no tombstone is left where nothing was found.
 func (h *proof) cleared(w *write) {
-	h.record(w, history.Cleared)
+	if w.aged {
+		h.record(w, history.Unknown) // package history knows no deletion that leaves what is newer
+	} else {
+		h.record(w, history.Cleared)
+	}
 	r, had := h.keys[w.key], w.before[w.key]
 	for _, put := range r.byValue {
 		if put.ts == had && had < w.ts {

@@ -147,6 +147,8 @@ var mistakes = []struct {
 	{name: "PurgeNewer", on: func(m *sim.Mistakes) { m.PurgeNewer, m.Unwatched = true, true }, tune: purging, seeds: 3000},
 	{name: "PurgeUnknown", on: func(m *sim.Mistakes) { m.PurgeUnknown, m.Unwatched = true, true }, tune: purging,
 		seeds: 3000},
+	{name: "PurgeByCall", on: func(m *sim.Mistakes) { m.PurgeByCall, m.Unwatched = true, true }, tune: purging,
+		seeds: 3000},
 
 	{name: "BumpFirst", net: true, on: func(m *sim.Mistakes) { m.BumpFirst = true }, seeds: 3000},
 	{name: "RootBeforeClock", net: true, on: func(m *sim.Mistakes) { m.RootBeforeClock = true }, seeds: 3000},

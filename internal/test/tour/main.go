@@ -7,14 +7,18 @@
 // is alone on one. A command that ends in " &" goes on in the background until
 // the tour ends; its output is what it prints first.
 //
+// A command without output in the document must succeed.
+//
 // The commands run in a copy of the checkout, so that they find it as a new
-// user does and leave nothing behind.
+// user does and leave nothing behind. They must not change what they find
+// there: a user's git status would show it.
 package main
 
 import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -66,7 +70,8 @@ func follow(document string) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	if err := copyCheckout(dir); err != nil {
+	copied, err := copyCheckout(dir)
+	if err != nil {
 		return fmt.Errorf("copying the checkout: %w", err)
 	}
 	w := walk{dir: dir}
@@ -78,37 +83,56 @@ func follow(document string) error {
 		}
 		fmt.Printf("ok %6.2fs  $ %s\n", time.Since(begun).Seconds(), strings.ReplaceAll(s.command, "\n", "\n> "))
 	}
+	if changed := copied.changed(); len(changed) > 0 {
+		return fmt.Errorf("the tour has changed or removed files of the checkout:\n%s", strings.Join(changed, "\n"))
+	}
 	fmt.Printf("%s: %d passed, 0 failed\n", document, len(steps))
 	return nil
 }
 
+// files are hashes of files, by path.
+type files map[string][sha256.Size]byte
+
+// changed returns those that are gone or have another content.
+func (f files) changed() (out []string) {
+	for path, was := range f {
+		if body, err := os.ReadFile(path); err != nil || sha256.Sum256(body) != was {
+			out = append(out, path)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
 // copyCheckout copies the files that git tracks, or would, from here to dir.
-func copyCheckout(dir string) error {
+func copyCheckout(dir string) (files, error) {
 	list, err := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard").Output()
 	if err != nil {
-		return err
+		return nil, err
 	}
+	copied := files{}
 	for _, name := range strings.Split(strings.TrimRight(string(list), "\x00"), "\x00") {
 		info, err := os.Stat(name)
 		if errors.Is(err, os.ErrNotExist) {
 			continue // removed, but not committed so
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		body, err := os.ReadFile(name)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		to := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-			return err
+			return nil, err
 		}
 		if err := os.WriteFile(to, body, info.Mode().Perm()); err != nil {
-			return err
+			return nil, err
 		}
+		copied[to] = sha256.Sum256(body)
 	}
-	return nil
+	return copied, nil
 }
 
 // step is one command with the output that the document promises.
@@ -163,6 +187,9 @@ func (w *walk) do(s step) error {
 		return fmt.Errorf("%w, after printing:\n%s", err, out)
 	}
 	// A command may fail on purpose; then the document shows its error.
+	if err != nil && len(s.want) == 0 {
+		return fmt.Errorf("%w, after printing:\n%s", err, out)
+	}
 	if problem := compare(s.want, strings.Split(strings.TrimRight(string(out), "\n"), "\n")); problem != nil {
 		return fmt.Errorf("%w\nit printed:\n%s", problem, out)
 	}

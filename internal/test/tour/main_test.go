@@ -1,6 +1,9 @@
 package main
 
 import (
+	"crypto/sha256"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -41,4 +44,27 @@ func TestCompareKnowsTheEllipsis(t *testing.T) {
 	} {
 		require.Error(t, compare(bad[0], bad[1]), "%q", bad)
 	}
+}
+
+func TestACommandWithoutOutputMustSucceed(t *testing.T) {
+	w := walk{dir: t.TempDir()}
+	require.NoError(t, w.do(step{command: "true"}))
+	require.Error(t, w.do(step{command: "false"}))
+	require.NoError(t, w.do(step{command: "echo why; false", want: []string{"why"}}), "on purpose")
+}
+
+func TestChangedFilesAreFound(t *testing.T) {
+	dir, known := t.TempDir(), files{}
+	path := func(name string) string { return filepath.Join(dir, name) }
+	for _, name := range []string{"same", "removed", "changed"} {
+		require.NoError(t, os.WriteFile(path(name), []byte("a"), 0o600))
+		known[path(name)] = sha256.Sum256([]byte("a"))
+	}
+	require.NoError(t, os.WriteFile(path("same"), []byte("a"), 0o600))
+	require.NoError(t, os.WriteFile(path("added"), []byte("a"), 0o600))
+	require.Empty(t, known.changed())
+
+	require.NoError(t, os.WriteFile(path("changed"), []byte("b"), 0o600))
+	require.NoError(t, os.Remove(path("removed")))
+	require.Equal(t, []string{path("changed"), path("removed")}, known.changed())
 }
