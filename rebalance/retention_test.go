@@ -320,9 +320,11 @@ func TestRetentionByTheTimeOfThePut(t *testing.T) {
 			}
 		}
 		require.Greater(k, all, 5*len(oracle))
-		for i := range parts[0] {
-			require.LessOrEqual(k, parts[2][i], parts[0][i]+parts[0][i]/4, "ranges, partitions and rows: %v", parts)
-		}
+		// How many ranges the rows have depends on where splits fell, but those that have become empty are merged.
+		ranges, partitions, rows := parts[2][0], parts[2][1], parts[2][2]
+		require.LessOrEqual(k, rows, parts[0][2]+parts[0][2]/4, "ranges, partitions and rows: %v", parts)
+		require.LessOrEqual(k, ranges, rows/(maxRows/4), "ranges, partitions and rows: %v", parts)
+		require.LessOrEqual(k, partitions, ranges+ranges/4, "ranges, partitions and rows: %v", parts)
 		require.Greater(k, parts[0][0]/8, 3)
 		s := k.r.Retention().Status()
 		require.Greater(k, len(s.Drops), 20)
