@@ -92,7 +92,8 @@ func TestProtocolHoldsWhereItIsHard(t *testing.T) {
 		tune  func(c *sim.Config)
 		seeds int
 	}{{"deadly", deadly, 4}, {"writing", writing, 4}, {"crossing", crossing, 30}, {"crossingTwice", crossingTwice,
-		20}, {"late", late, 80}, {"overtaken", overtaken, 80}, {"loose", loose, 2}, {"purging", purging, 4}} {
+		20}, {"late", late, 80}, {"overtaken", overtaken, 60}, {"overtakenByTwo", overtakenByTwo, 20}, {"loose", loose, 2},
+		{"purging", purging, 4}} {
 		t.Run(c.name, func(t *testing.T) {
 			seed.Each(t, many(c.seeds), func(seed uint64) bool {
 				config := sim.Random(seed)
@@ -133,7 +134,7 @@ var mistakes = []struct {
 	{name: "PlainCopies", on: func(m *sim.Mistakes) { m.PlainCopies = true }, tune: overtaken, seeds: 15000},
 	{name: "NoUncopy", on: func(m *sim.Mistakes) { m.NoUncopy = true }, tune: overtaken, seeds: 15000},
 	{name: "NoDeleteThrough", on: func(m *sim.Mistakes) { m.NoDeleteThrough = true }, tune: overtaken, seeds: 15000},
-	{name: "DeleteThroughAtOnce", on: func(m *sim.Mistakes) { m.DeleteThroughAtOnce = true }, tune: overtaken,
+	{name: "DeleteThroughAtOnce", on: func(m *sim.Mistakes) { m.DeleteThroughAtOnce = true }, tune: overtakenOnce,
 		seeds: 15000},
 	{name: "UncopyUnchecked", on: func(m *sim.Mistakes) { m.UncopyUnchecked = true }, tune: overtakenByTwo,
 		seeds: 15000},
@@ -245,7 +246,13 @@ func overtaken(c *sim.Config) {
 // overtakenByTwo: the same with two movers that verify.
 func overtakenByTwo(c *sim.Config) {
 	overtaken(c)
-	c.Movers, c.Rounds = 2, 1
+	c.Movers, c.Rounds = 2, 3
+}
+
+// overtakenOnce: one mover again, and few writes.
+func overtakenOnce(c *sim.Config) {
+	overtaken(c)
+	c.Writes = 20
 }
 
 // redone: puts are lost, and deletes of their keys follow.

@@ -284,13 +284,13 @@ func (c *customer) step(ctx context.Context) {
 			}
 			return nil
 		})
-	case n < 52 && c.versioned && len(vs) > 0:
+	case n < 45:
+		c.upload(ctx, key)
+	case n < 53 && c.versioned && len(vs) > 0:
 		i := c.r.IntN(len(vs))
 		c.change(key, slices.Delete(slices.Clone(vs), i, i+1), func(s *minio.Core) error {
 			return s.RemoveObject(ctx, c.bucket, key, minio.RemoveObjectOptions{VersionID: vs[i].version})
 		})
-	case n < 53:
-		c.upload(ctx, key)
 	case n < 62 && there:
 		to := folder + string('0'+(key[len(key)-1]-'0'+1+byte(c.r.IntN(4)))%5) // S3 refuses copies onto themselves
 		made := &stored{written: written{parts: vs[0].parts, copied: true}, tag: vs[0].tag}
