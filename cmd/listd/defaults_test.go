@@ -38,6 +38,7 @@ func TestLimits(t *testing.T) {
 		"files: least":                   {leastFiles, 256},
 		"memory: least for requests":     {leastRequests, 32},
 		"memory: most for requests":      {mostRequests, 128},
+		"memory: memtables":              {memTablesMiB, 192},
 		"memory: other":                  {otherMiB, 192},
 		"headers: a byte":                {byteCost, 2},
 		"headers: a line":                {lineCost, 160},

@@ -13,8 +13,9 @@ const (
 	mib = 1 << 20
 	// leastRequests and mostRequests bound the default of --request-memory-mib.
 	leastRequests, mostRequests = 32, 128
-	// otherMiB is for connections, the store and Go's runtime.
-	otherMiB = 192
+	// memTablesMiB is for the memtables of the embedded store, otherMiB for connections and Go's runtime.
+	memTablesMiB = 192
+	otherMiB     = 192
 )
 
 // requestMemory is --request-memory-mib, or its default: an eighth of the memory.
@@ -29,7 +30,7 @@ func (s *serveCmd) requestMemory(machine int64) int64 {
 // to twice the live memory.
 func (s *serveCmd) limitMemory(requests int64) {
 	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit((s.CacheMiB+s.MapCacheMiB+otherMiB)*mib + requests)
+		debug.SetMemoryLimit((s.CacheMiB+s.MapCacheMiB+memTablesMiB+otherMiB)*mib + requests)
 	}
 }
 

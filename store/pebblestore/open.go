@@ -52,6 +52,9 @@ type Options struct {
 }
 
 const (
+	// memTablesInUse are there once some memtables have been full.
+	memTablesInUse = 3
+
 	openTables    = 1000
 	minOpenTables = 64 // Pebble's own least
 )
@@ -120,7 +123,8 @@ func open(dir string, o Options) (_ *Store, err error) {
 	s.opening = newOpeningFS(o.fs, dir)
 	s.fs = &guardFS{FS: s.opening, disk: s.disk}
 	s.copies = newBackupFS(s.fs, o.fs)
-	s.cache = pebble.NewCache(o.CacheBytes)
+	// Pebble takes the memory of memtables from the cache's.
+	s.cache = pebble.NewCache(o.CacheBytes + memTablesInUse*s.disk.memTable(o.MemTableBytes))
 	defer func() {
 		if err != nil {
 			s.cache.Unref()

@@ -49,7 +49,10 @@ func (s *Store) slice(
 		return page, err
 	}
 	jump.it = it
-	defer func() { err = errors.Join(err, it.Close()) }()
+	defer func() {
+		err = errors.Join(err, it.Close())
+		s.jumped(jump.jumps)
+	}()
 
 	var more bool
 	if o.Reverse {
@@ -129,6 +132,7 @@ type jumper struct {
 	end   []byte // unless nil, where the rows end, within the last group of the iterator
 	first int    // the stretch after which few rows are read through again
 	n     int    // stretches so far
+	jumps int    // of them
 }
 
 const (
@@ -170,7 +174,7 @@ func (j *jumper) over(prefix []byte) bool {
 			return true
 		}
 	}
-	if nexts > 0 {
+	if j.jumps++; nexts > 0 {
 		j.first = j.n + tryAgain
 	}
 	if group && groupLen(j.it.Key()) == prefixBytes+len(prefix) {

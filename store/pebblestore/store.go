@@ -45,6 +45,7 @@ type Store struct {
 	removals removals
 	newest   newest
 	rowBytes atomic.Int64 // mean size of the rows of a recent slice, to size the next arena
+	jumps    jumps
 
 	// gate is held shared by each call under way, and exclusively by Close.
 	gate    sync.RWMutex

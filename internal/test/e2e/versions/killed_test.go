@@ -215,7 +215,7 @@ func (c *customer) fits(key string, got []seen, want []*stored) bool {
 func (c *customer) look(prefix string) (got []seen) {
 	require.NoError(c.t, c.until(func(s *minio.Core) error {
 		got = nil
-		o := minio.ListObjectsOptions{Prefix: prefix, Recursive: true, WithVersions: c.versioned, MaxKeys: 7}
+		o := minio.ListObjectsOptions{Prefix: prefix, Recursive: true, WithVersions: c.versioned, MaxKeys: 3 + c.r.IntN(100)}
 		for item := range s.Client.ListObjects(c.t.Context(), c.bucket, o) {
 			if item.Err != nil {
 				return item.Err
@@ -466,13 +466,16 @@ func TestServersKilledAndStopped(t *testing.T) {
 			return nil
 		})
 	}
-	turns := 0
+	turns, calm := 0, 3000
+	if long {
+		calm = 12_000
+	}
 	for r := rand.New(rand.NewPCG(seed.New(t).Uint64(), 0)); turns < 2 || working.Load() > 0; turns++ {
-		time.Sleep(time.Duration(r.IntN(3000)) * time.Millisecond) // they get on
+		time.Sleep(time.Duration(r.IntN(calm)) * time.Millisecond) // they get on
 		servers.disturb(turns%2, false)
 		servers.disturb(turns%2, true)
 		if disturbed.Store(turns > 0); turns%10 == 9 {
-			t.Logf("%d operations", done.Load())
+			t.Logf("%d operations in %v", done.Load(), time.Since(begun).Round(time.Second))
 		}
 	}
 	require.NoError(t, writers.Wait())
