@@ -114,11 +114,13 @@ const split = `(async () => {
 	const now = Math.ceil(Date.now() / 1000);
 	const answer = await fetch('/v1/heat?bucket=photos&width=31&height=240&from=' + (now - 300) + '&to=' + now);
 	const heat = new Heat(await answer.json());
-	const event = heat.events.find((e) => e.kind === 'split' && e.ended);
+	const event = heat.events.find((e) => e.kind === 'split' && e.ended && heat.column(e.ended) > 1);
+	const column = heat.column(event.ended);
+	const when = (heat.times[column] + heat.times[column + 1]) / 2; // far from other columns
 	const canvas = document.querySelector('.picture canvas');
 	const [width, height] = [canvas.clientWidth - 148 - 8, canvas.clientHeight - 24 - 8];
 	const [first, last] = [heat.times[0], heat.times.at(-1)];
-	return [(148 + width * (new Date(event.ended) / 1000 - first) / (last - first)) / canvas.clientWidth,
+	return [(148 + width * (when - first) / (last - first)) / canvas.clientWidth,
 		(8 + height * (1 - (Math.floor(heat.place(event.start)) + 0.5) / heat.rows)) / canvas.clientHeight];
 })()`
 
