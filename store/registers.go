@@ -24,7 +24,7 @@ const (
 	// Busy is a hint: the buckets that may have a move in flight.
 	Busy
 	// Process has what processes keep across restarts: the leader record, the ceiling of
-	// an embedded timestamp source, how far the deletions of large buckets have come.
+	// an embedded timestamp source, how far the deletions of large buckets have come, the last audit of bodies.
 	Process
 )
 
