@@ -53,9 +53,11 @@ type ahead struct {
 // reads one after the other, and is expected to need twice as many more.
 func (p *pager) worthReadingAhead() bool {
 	o := &p.c.o
-	return p.q.stretches() && o.ReadAhead > 1 && p.reads >= o.ReadAheadAfter && len(p.items) < p.limit &&
-		p.pace > 0 && float64(p.limit-len(p.items)) > p.pace*float64(2*o.ReadAheadAfter)
+	return p.mayReadAhead() && p.reads >= o.ReadAheadAfter && p.n < p.limit &&
+		p.pace > 0 && float64(p.limit-p.n) > p.pace*float64(2*o.ReadAheadAfter)
 }
+
+func (p *pager) mayReadAhead() bool { return p.c.o.ReadAhead > 1 && p.q.stretches() }
 
 // leastWalk returns the least number of reads for which a walk is made.
 func leastWalk(o *Options) int { return max(o.ReadAheadAfter/2, 1) }
@@ -63,7 +65,7 @@ func leastWalk(o *Options) int { return max(o.ReadAheadAfter/2, 1) }
 // part returns the pager of a part of what a page lacks, with the estimates of p.
 func (p *pager) part(page *pager, left span) pager {
 	return pager{
-		c: p.c, q: p.q, limit: page.limit - len(page.items), left: left, slice: p.slice, rows: p.rows, floor: p.floor,
+		c: p.c, q: p.q, limit: page.limit - page.n, left: left, slice: p.slice, rows: p.rows, floor: p.floor,
 		pace: p.pace, rg: p.rg,
 	}
 }
@@ -87,7 +89,7 @@ func (a *ahead) run(ctx context.Context) error {
 		cancel()
 		a.drain() // nothing is read when the page's lease has been released
 	}()
-	for len(a.walks) > 0 && !p.enough() && len(p.items) < p.limit {
+	for len(a.walks) > 0 && !p.enough() && p.n < p.limit {
 		if bad := a.walks[0].bad; bad != nil {
 			return bad
 		}
@@ -104,16 +106,21 @@ func (a *ahead) run(ctx context.Context) error {
 			w.again = true
 			continue
 		case err != nil:
-			if a.join(); p.enough() || len(p.items) == p.limit {
+			if err := a.join(); err != nil {
+				return err
+			}
+			if p.enough() || p.n == p.limit {
 				return nil // it had found all that the page lacked
 			}
 			return err
 		}
-		before := len(w.items)
+		before := w.n
 		w.bad = w.consume(w.wave) // the page may be full before it comes to what is bad
-		w.found += len(w.items) - before
+		w.found += w.n - before
 		w.any = w.any || w.found > 0
-		a.join()
+		if err := a.join(); err != nil {
+			return err
+		}
 		a.cutAll()
 	}
 	return nil
@@ -131,7 +138,7 @@ func (a *ahead) drain() {
 // returns the error of that read, or of one that could not start.
 func (a *ahead) next(ctx context.Context) (*walk, error) {
 	most := a.most()
-	risk, size, expected := 0, 0, float64(len(a.p.items))
+	risk, size, expected := 0, 0, float64(a.p.n)
 	for _, w := range a.walks[1:] {
 		risk += w.reads
 		size += w.bytes
@@ -172,28 +179,29 @@ func (a *ahead) most() int {
 }
 
 // finished reports whether nothing is left of the part, or the page needs no more of it.
-func (w *walk) finished() bool { return w.left.done || w.more || len(w.items) >= w.limit }
+func (w *walk) finished() bool { return w.left.done || w.more || w.n >= w.limit }
 
 // expected estimates the items that a walk will have for the page.
 func (w *walk) expected() float64 {
 	if w.last || w.finished() {
-		return float64(len(w.items))
+		return float64(w.n)
 	}
-	return float64(len(w.items)) + max(w.guess-float64(w.found), 0)
+	return float64(w.n) + max(w.guess-float64(w.found), 0)
 }
 
 // join puts the items of the walks on the page, up to the first gap.
-func (a *ahead) join() {
+func (a *ahead) join() error {
 	p := a.p
 	for len(a.walks) > 0 && !a.walks[0].busy {
 		w := a.walks[0]
 		for i := range w.items {
 			item := &w.items[i]
-			if p.more = len(p.items) == p.limit; p.more || p.bytes >= p.q.bytes() {
-				return
+			if p.more = p.n == p.limit; p.more || p.bytes >= p.q.bytes() {
+				return nil
 			}
-			p.items = append(p.items, *item)
-			p.bytes += len(item.Key) + len(item.Value)
+			if err := p.add(*item, len(w.items)-1-i); err != nil {
+				return err
+			}
 			if passed := p.q.stretch(item.Key); item.CommonPrefix {
 				p.left.passPrefix(item.Key)
 			} else if len(passed) > 0 {
@@ -205,15 +213,15 @@ func (a *ahead) join() {
 		p.reads, p.idle, p.ranges = p.reads+w.reads, p.idle+w.idle, p.ranges+w.ranges
 		p.slice, p.rows, p.floor, p.pace, p.wide = w.slice, w.rows, w.floor, w.pace, 0
 		p.rg = w.rg
-		w.reads, w.idle, w.ranges, w.items, w.bytes, w.more = 0, 0, 0, nil, 0, false
-		w.limit = p.limit - len(p.items)
+		w.reads, w.idle, w.ranges, w.n, w.items, w.bytes, w.more = 0, 0, 0, 0, nil, 0, false
+		w.limit = p.limit - p.n
 		if !w.left.done {
 			p.left.passNear(&w.left)
-			return
+			return nil
 		}
 		if a.walks = a.walks[1:]; len(a.walks) == 0 {
 			p.left.done = true
-			return
+			return nil
 		}
 		next := a.walks[0]
 		p.left.passNear(&span{lo: next.begin, hi: next.begin})
@@ -221,12 +229,13 @@ func (a *ahead) join() {
 			next.left.passNear(&p.left)
 		}
 	}
+	return nil
 }
 
 // cutAll divides walks until there are as many as reads allowed: the last one, where names
 // are expected to go on, and any that has more items than expected.
 func (a *ahead) cutAll() {
-	active, expected, on := 0, float64(len(a.p.items)), true
+	active, expected, on := 0, float64(a.p.n), true
 	for _, w := range a.walks {
 		if expected += w.expected(); !w.finished() {
 			active++
@@ -250,7 +259,7 @@ func (a *ahead) cutAll() {
 // the far part.
 func (a *ahead) cut(i int) bool {
 	w := a.walks[i]
-	lack, o := float64(a.p.limit-len(a.p.items)), &a.p.c.o
+	lack, o := float64(a.p.limit-a.p.n), &a.p.c.o
 	reads := max(min(a.p.reads/walkShare, maxWalk), leastWalk(o))
 	items := max(min(float64(reads)*w.pace, lack/float64(o.ReadAhead)), float64(leastWalk(o))*w.pace, 1)
 	at := a.guess(i, items)
@@ -313,7 +322,7 @@ func (a *ahead) edge(w *walk) (at []byte, items float64) {
 	if w.left.reverse {
 		at = w.rg.Start
 	}
-	return a.outside(at), max(float64(len(a.p.items))/float64(a.p.ranges), 1)
+	return a.outside(at), max(float64(a.p.n)/float64(a.p.ranges), 1)
 }
 
 // outside moves a cut within a stretch that the listing passes over to the far end of the stretch, or both walks

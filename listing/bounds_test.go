@@ -158,7 +158,7 @@ func TestPagesAllocateOnce(t *testing.T) {
 	for _, q := range []*Query{{}, {KeysOnly: true}} {
 		p := pageOf(Options{}, q, 1000)
 		require.LessOrEqual(t, testing.AllocsPerRun(10, func() {
-			p.left, p.items, p.more = span{}, nil, false
+			p.left, p.n, p.items, p.more = span{}, 0, nil, false
 			if err := p.take(&read{got: piece{rows: rows}}); err != nil || len(p.items) != len(rows) {
 				panic(err)
 			}
@@ -782,24 +782,5 @@ func TestListingsSiftOnce(t *testing.T) {
 		}
 		require.Equal(t, want, got)
 		require.LessOrEqual(t, sifted, c.sifted, "%+v", c)
-	}
-}
-
-// TestItemsLieWhereTheCallerSays, as far as there is room.
-func TestItemsLieWhereTheCallerSays(t *testing.T) {
-	_, c, _ := overSeen(t, Options{})
-	b, into := c.Bucket("b"), make([]Item, 3)
-	for i := range 5 {
-		require.NoError(t, b.Put(t.Context(), []byte{'a' + byte(i)}, nil))
-	}
-	for limit, within := range []bool{1: true, 2: true, 3: true, 4: false} {
-		if limit == 0 {
-			continue
-		}
-		page, err := b.List(t.Context(), Query{Limit: limit, Into: into})
-		require.NoError(t, err)
-		require.Len(t, page.Items, limit)
-		require.Equal(t, within, &page.Items[0] == &into[0])
-		require.Equal(t, byte('a'+limit-1), page.Items[limit-1].Key[0])
 	}
 }

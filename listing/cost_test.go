@@ -51,7 +51,7 @@ func TestHowManyRowsAreAskedFor(t *testing.T) {
 		{q: folded, limit: 10, slice: 5, rows: 9, floor: 7, perR: 16, want: 7, slicesAfter: 5},
 	} {
 		p := pageOf(Options{RowsPerRead: c.perR}, c.q, c.limit)
-		p.items, p.slice, p.rows, p.floor = items(c.have), c.slice, c.rows, c.floor
+		p.n, p.slice, p.rows, p.floor = c.have, c.slice, c.rows, c.floor
 		require.Equal(t, c.want, p.sliceLimit(), "%+v", c)
 		require.Equal(t, c.slicesAfter, p.slice, "%+v", c)
 	}
@@ -98,7 +98,7 @@ func TestSlicesAdapt(t *testing.T) {
 func TestWhenAPageIsEnough(t *testing.T) {
 	page := func(change func(p *pager)) bool {
 		p := pageOf(Options{MaxIdleReads: 256}, &Query{}, 10)
-		p.items, p.bytes, p.idle, p.peeks = items(9), 8<<20-1, 255, 100
+		p.n, p.bytes, p.idle, p.peeks = 9, 8<<20-1, 255, 100
 		change(p)
 		return p.enough()
 	}
@@ -106,15 +106,15 @@ func TestWhenAPageIsEnough(t *testing.T) {
 	require.True(t, page(func(p *pager) { p.more = true }))
 	require.True(t, page(func(p *pager) { p.bytes++ }))
 	require.True(t, page(func(p *pager) { p.idle++ }))
-	require.True(t, page(func(p *pager) { p.items = items(10) }))
-	require.True(t, page(func(p *pager) { p.items, p.peeks = items(10), 8 }))
-	require.False(t, page(func(p *pager) { p.items, p.peeks = items(10), 7 }))
+	require.True(t, page(func(p *pager) { p.n = 10 }))
+	require.True(t, page(func(p *pager) { p.n, p.peeks = 10, 8 }))
+	require.False(t, page(func(p *pager) { p.n, p.peeks = 10, 7 }))
 }
 
 func TestWhenItIsWorthReadingAhead(t *testing.T) {
 	page := func(change func(p *pager)) bool {
 		p := pageOf(Options{ReadAhead: 2, ReadAheadAfter: 8}, &Query{Delimiter: []byte("/")}, 100)
-		p.reads, p.pace, p.items = 8, 5, items(19) // 81 to go, 80 are those of 16 reads
+		p.reads, p.pace, p.n = 8, 5, 19 // 81 to go, 80 are those of 16 reads
 		change(p)
 		return p.worthReadingAhead()
 	}
@@ -122,10 +122,10 @@ func TestWhenItIsWorthReadingAhead(t *testing.T) {
 	require.False(t, page(func(p *pager) { p.q = &Query{} }))
 	require.False(t, page(func(p *pager) { p.c.o.ReadAhead = 1 }))
 	require.False(t, page(func(p *pager) { p.reads = 7 }))
-	require.False(t, page(func(p *pager) { p.items = items(20) }))
+	require.False(t, page(func(p *pager) { p.n = 20 }))
 	require.False(t, page(func(p *pager) { p.pace = 0 }))
 	require.False(t, page(func(p *pager) { p.pace = 5.1 }))
-	require.False(t, page(func(p *pager) { p.items, p.pace = items(100), -1 }))
+	require.False(t, page(func(p *pager) { p.n, p.pace = 100, -1 }))
 	for after, least := range map[int]int{1: 1, 2: 1, 3: 1, 4: 2, 8: 4} {
 		require.Equal(t, least, leastWalk(&Options{ReadAheadAfter: after}))
 	}
@@ -137,7 +137,7 @@ func TestHowManyWalksThereAre(t *testing.T) {
 		require.Equal(t, most, a.most(), reads)
 	}
 	made := func(have, limit int, change func(w *walk)) *walk {
-		w := &walk{pager: pager{items: items(have), limit: limit}, guess: 10, found: have}
+		w := &walk{pager: pager{n: have, limit: limit}, guess: 10, found: have}
 		change(w)
 		return w
 	}
@@ -178,8 +178,8 @@ func TestWhichWalksReadOn(t *testing.T) {
 		"two more":              {1, func(_ *ahead, second, third *walk) { second.reads, third.reads = 8, 9 }},
 		"almost all bytes":      {3, func(_ *ahead, second, third *walk) { second.bytes, third.bytes = 60, 39 }},
 		"all bytes":             {1, func(_ *ahead, second, third *walk) { second.bytes, third.bytes = 60, 40 }},
-		"a page that is full":   {3, func(a *ahead, _, _ *walk) { a.p.items = items(30) }},
-		"a page that overflows": {2, func(a *ahead, _, _ *walk) { a.p.items = items(31) }},
+		"a page that is full":   {3, func(a *ahead, _, _ *walk) { a.p.n = 30 }},
+		"a page that overflows": {2, func(a *ahead, _, _ *walk) { a.p.n = 31 }},
 		"one is done":           {2, func(_ *ahead, second, _ *walk) { second.left.done = true }},
 		"one has failed":        {2, func(_ *ahead, second, _ *walk) { second.again = true }},
 		"one is damaged":        {2, func(_ *ahead, _, third *walk) { third.bad = ErrNotFound }},
@@ -227,13 +227,13 @@ func TestWhereWalksAreCut(t *testing.T) {
 			if reverse {
 				n = 900 - i
 			}
-			p.items = append(p.items, Item{Entry: Entry{Key: fmt.Appendf(nil, "n%03d", n)}})
+			p.n, p.items = p.n+1, append(p.items, Item{Entry: Entry{Key: fmt.Appendf(nil, "n%03d", n)}})
 		}
 		if have > 0 {
 			p.left.passKey(p.items[have-1].Key)
 		}
 		w := &walk{pager: *p, guess: math.Inf(1), last: true}
-		w.items = nil
+		w.n, w.items = 0, nil
 		w.rg = partmap.Range{Entry: partmap.Entry{Start: []byte("n300")}, End: []byte("n500")}
 		return &ahead{p: p, walks: []*walk{w}}
 	}
@@ -309,11 +309,11 @@ func TestWhereJoinedPagesEnd(t *testing.T) {
 		w := &walk{pager: *p, last: true}
 		for _, item := range items(4) { // of five bytes each
 			item.Key, item.Value = item.Key[:3], item.Key[3:]
-			w.items = append(w.items, item)
+			w.n, w.items = w.n+1, append(w.items, item)
 		}
 		want := w.items
 		a := &ahead{p: p, walks: []*walk{w}}
-		a.join()
+		require.NoError(t, a.join())
 		require.Equal(t, want[:c.want], p.items, "%+v", c)
 		if c.want == 4 {
 			require.Equal(t, c.limit-4, w.limit, "%+v", c)
@@ -329,7 +329,7 @@ func TestPagesGoOnAtTheNextWalk(t *testing.T) {
 	first, second := &walk{pager: *p}, &walk{pager: *p, begin: []byte("m"), last: true, busy: true}
 	first.left.done = true
 	a := &ahead{p: p, walks: []*walk{first, second}}
-	a.join()
+	require.NoError(t, a.join())
 	require.Equal(t, []*walk{second}, a.walks)
 	require.Equal(t, span{lo: []byte("m")}, p.left)
 }
@@ -339,10 +339,10 @@ func TestWalksGoOnBehindWhatWasListed(t *testing.T) {
 	for _, busy := range []bool{false, true} {
 		p := pageOf(Options{}, &Query{Delimiter: []byte("/")}, 9)
 		first, second := &walk{pager: *p}, &walk{pager: *p, begin: []byte("b/5"), last: true, busy: busy}
-		first.items, first.left.done = []Item{{Entry: Entry{Key: []byte("b/")}, CommonPrefix: true}}, true
+		first.n, first.items, first.left.done = 1, []Item{{Entry: Entry{Key: []byte("b/")}, CommonPrefix: true}}, true
 		second.left.lo = []byte("b/5")
 		a := &ahead{p: p, walks: []*walk{first, second}}
-		a.join()
+		require.NoError(t, a.join())
 		require.Equal(t, []*walk{second}, a.walks)
 		require.Equal(t, "b0", string(p.left.lo))
 		require.Equal(t, map[bool]string{false: "b0", true: "b/5"}[busy], string(second.left.lo), "busy %t", busy)
@@ -392,14 +392,14 @@ func TestWhatReadsTellAPage(t *testing.T) {
 		{3, 2, 2, []string{"a a1 a2", "b b1"}, told{items: 3, reads: 1, wide: 2, pace: 2.5, more: true, lo: "a1"}},
 	} {
 		p := pageOf(Options{MaxParallel: 8, RowsPerRead: 16}, &Query{Delimiter: []byte("/")}, c.limit)
-		p.items, p.wide, p.pace = items(c.have), c.wide, 4
+		p.n, p.wide, p.pace = c.have, c.wide, 4
 		var wave []read
 		for _, text := range c.wave {
 			wave = append(wave, made(text))
 		}
 		require.NoError(t, p.consume(wave))
 		require.Equal(t, c.want, told{
-			len(p.items), p.reads, p.idle, p.peeks, p.ranges, p.wide, p.pace, p.more, string(p.left.lo),
+			p.n, p.reads, p.idle, p.peeks, p.ranges, p.wide, p.pace, p.more, string(p.left.lo),
 		}, "%q", c.wave)
 	}
 }
@@ -407,15 +407,15 @@ func TestWhatReadsTellAPage(t *testing.T) {
 // TestWhatWalksTellTheirPage: what their reads cost counts once, and their latest guesses are the page's.
 func TestWhatWalksTellTheirPage(t *testing.T) {
 	p := pageOf(Options{}, &Query{Delimiter: []byte("/")}, 9)
-	p.items, p.reads, p.idle, p.ranges, p.wide = items(2), 10, 20, 30, 9
+	p.n, p.items, p.reads, p.idle, p.ranges, p.wide = 2, items(2), 10, 20, 30, 9
 	w := &walk{pager: *p}
-	w.items, w.bytes, w.more = items(3)[2:], 5, true
+	w.n, w.items, w.bytes, w.more = 1, items(3)[2:], 5, true
 	w.reads, w.idle, w.ranges = 1, 2, 3
 	w.slice, w.rows, w.floor, w.pace, w.wide = 4, 5, 6, 7, 8
 	w.rg.Start, w.left.lo = []byte("r"), []byte("z")
 	a := &ahead{p: p, walks: []*walk{w}}
 	for range 2 { // the second time there is nothing new
-		a.join()
+		require.NoError(t, a.join())
 		require.Equal(t, items(3), p.items)
 		require.Equal(t, []int{11, 22, 33, 4, 5, 6, 0}, []int{p.reads, p.idle, p.ranges, p.slice, p.rows, p.floor, p.wide})
 		require.Equal(t, 7.0, p.pace)
@@ -448,7 +448,7 @@ func TestAWalkThatFails(t *testing.T) {
 	for most, fails := range map[int]bool{10: false, 11: true} {
 		p := pageOf(Options{MaxIdleReads: 1}, &Query{Delimiter: []byte("/"), Bytes: most}, 9)
 		w := &walk{pager: *p, last: true, busy: true, err: ErrNotFound}
-		w.items = items(2) // of five bytes each
+		w.n, w.items = 2, items(2) // of five bytes each
 		a := &ahead{p: p, walks: []*walk{w}, busy: 1, done: make(chan *walk, 1)}
 		a.done <- w
 		err := a.run(t.Context())

@@ -29,7 +29,7 @@ func (b *Bucket) list(ctx context.Context, q Query) (Page, error) {
 	if err != nil {
 		return Page{}, err
 	}
-	p := pager{c: b.c, q: &q, left: q.span(), limit: q.limit(), h: h, items: q.Into[:0]}
+	p := pager{c: b.c, q: &q, left: q.span(), limit: q.limit(), h: h, each: q.Each}
 	if q.Sift != nil && !q.Reverse && !h.Timed() {
 		p.slice, p.rows = wholePage, 1
 	}
@@ -43,7 +43,10 @@ func (b *Bucket) list(ctx context.Context, q Query) (Page, error) {
 	if err := p.run(ctx); err != nil {
 		return Page{}, err
 	}
-	page := Page{Items: p.items, id: id, q: &q, left: p.left}
+	page := Page{id: id, q: &q, left: p.left}
+	if q.Each == nil {
+		page.Items = p.items
+	}
 	if !p.left.done {
 		page.Next = p.left.token(id, &q)
 	}
@@ -73,7 +76,9 @@ type pager struct {
 	h     *hold // the present lease
 
 	left  span // what is still to be listed
+	n     int  // items found
 	items []Item
+	each  func(Item, int) error // takes them in the place of items
 	bytes int
 	more  bool // the page is full and there is at least one more item
 
@@ -187,7 +192,7 @@ func (p *pager) run(ctx context.Context) error {
 
 func (p *pager) enough() bool {
 	return p.more || p.bytes >= p.q.bytes() || p.idle >= p.c.o.MaxIdleReads ||
-		len(p.items) == p.limit && p.peeks >= maxPeeks
+		p.n == p.limit && p.peeks >= maxPeeks
 }
 
 // plan returns the next reads, of n ranges at most: the rest of the present one, and those
@@ -214,7 +219,7 @@ func (p *pager) plan(ctx context.Context, wave []read, n int) ([]read, error) {
 // shows whether the page is the last. With a delimiter many rows may make one item, and
 // few rows of a slice may be useful; then adapt sets the limit.
 func (p *pager) sliceLimit() int {
-	n := p.limit + 1 - len(p.items)
+	n := p.limit + 1 - p.n
 	if p.q.jumps() {
 		if p.slice == 0 {
 			p.slice, p.rows = min(max(2*p.c.o.RowsPerRead, firstSlice), maxSlice), 1
@@ -254,16 +259,16 @@ func (p *pager) fetch(ctx context.Context, wave []read) error {
 
 // consume takes the results of a wave, in order, up to the first gap.
 func (p *pager) consume(wave []read) error {
-	full := len(p.items) == p.limit
+	full := p.n == p.limit
 	for i := range wave {
 		r := &wave[i]
-		before := len(p.items)
+		before := p.n
 		if err := p.take(r); err != nil {
 			return err
 		}
 		more := r.got.more
 		r.free()
-		found := len(p.items) - before
+		found := p.n - before
 		if found == 0 {
 			p.idle++
 		}
@@ -296,9 +301,6 @@ func (p *pager) take(r *read) error {
 	}
 	first := sort.Search(len(rows), func(i int) bool { return !p.left.passed(rows[i].Key) })
 	rows = rows[first:]
-	if cap(p.items) == 0 {
-		p.items = make([]Item, 0, min(len(rows), p.limit))
-	}
 	var keys []byte // with KeysOnly: memory of the keys, so that values are freed
 	if p.q.KeysOnly {
 		var size int
@@ -308,7 +310,7 @@ func (p *pager) take(r *read) error {
 		keys = make([]byte, 0, size)
 	}
 	var last, passed []byte // the last key that was judged, and what the listing passes over with it
-	found := len(p.items)
+	before := p.n
 	for i := 0; i < len(rows); i++ {
 		key := rows[i].Key
 		value, live, err := store.EntryValue(rows[i].Value)
@@ -322,7 +324,7 @@ func (p *pager) take(r *read) error {
 		if !ok {
 			what = p.q.sift(key, value)
 		}
-		if !what.Hidden && len(p.items) == p.limit {
+		if !what.Hidden && p.n == p.limit {
 			p.more = true
 			break
 		}
@@ -330,9 +332,10 @@ func (p *pager) take(r *read) error {
 		switch {
 		case what.Hidden:
 		case what.CommonPrefix:
-			prefix := bytes.Clone(passed)
-			p.items = append(p.items, Item{Entry: Entry{Key: prefix}, CommonPrefix: true})
-			p.bytes += len(prefix)
+			item := Item{Entry: Entry{Key: bytes.Clone(passed)}, CommonPrefix: true}
+			if err := p.add(item, len(rows)-1-i); err != nil {
+				return err
+			}
 		default:
 			if n := what.ValueBytes; n > 0 && n < len(value) {
 				value = value[:n:n]
@@ -342,8 +345,9 @@ func (p *pager) take(r *read) error {
 				keys = append(keys, key...)
 				key, value = keys[at:len(keys):len(keys)], nil
 			}
-			p.items = append(p.items, Item{Entry: Entry{Key: key, Value: value}})
-			p.bytes += len(key) + len(value)
+			if err := p.add(Item{Entry: Entry{Key: key, Value: value}}, len(rows)-1-i); err != nil {
+				return err
+			}
 		}
 		if rest := rows[i+1:]; !ok && len(passed) > 0 && len(rest) > 0 && bytes.HasPrefix(rest[0].Key, passed) {
 			i += sort.Search(len(rest), func(j int) bool { return !bytes.HasPrefix(rest[j].Key, passed) })
@@ -357,13 +361,30 @@ func (p *pager) take(r *read) error {
 	if p.more {
 		return nil
 	}
-	p.adapt(r, len(p.items)-found)
+	p.adapt(r, p.n-before)
 	if r.got.more {
 		p.left.passKey(r.got.last)
 	} else {
 		p.left.passRange(&r.rg)
 	}
 	return nil
+}
+
+// add adds an item to the page. more is how many rows have been read that are not looked at yet.
+func (p *pager) add(item Item, more int) error {
+	more = min(more, p.limit-1-p.n)
+	p.n++
+	p.bytes += len(item.Key) + len(item.Value)
+	if p.each == nil || p.mayReadAhead() { // which guesses from items
+		if n := len(p.items); n == cap(p.items) {
+			p.items = append(make([]Item, 0, n+1+more), p.items...)
+		}
+		p.items = append(p.items, item)
+	}
+	if p.each == nil {
+		return nil
+	}
+	return p.each(item, more)
 }
 
 // adapt sets the next row limit of a listing with a delimiter. Where a slice ended under a

@@ -40,11 +40,12 @@ type Query struct {
 	// first bytes of a key Sift returns as Pass for an entry with that key that is shown; 0 if that is none. It is
 	// also called with keys that no entry has, and by several goroutines at a time.
 	Stretch func(key []byte) int
-	// Into is memory that Page.Items may use from its beginning; its content is overwritten. It
-	// may be nil. Keys and values never lie in it. It is for List.
-	Into []Item
+	// Each, if not nil, is given the items in the place of Page.Items: one after the other, in order, by List itself. What
+	// it was given before List fails is to be dropped. more is how many items may follow from what has been read: a hint
+	// for memory. Its error ends the page, and is returned. It is for List.
+	Each func(item Item, more int) error
 	// Token continues where a page ended. The rest of the query must be the same, except
-	// for Limit, KeysOnly, Into and bounds that earlier pages have passed.
+	// for Limit, KeysOnly, Each and bounds that earlier pages have passed.
 	Token Token
 }
 

@@ -139,11 +139,11 @@ func BenchmarkRatios(b *testing.B) {
 			}
 			for b.Loop() {
 				used := make([]time.Duration, len(pages))
-				for range 4 {
+				runtime.GC() // what puts left
+				for range 40 {
 					for i, k := range pages[:last] {
-						runtime.GC() // what others left
 						begun := processorTime(b)
-						for range 2500 { // that makes garbage to be collected some times
+						for range 250 { // that makes garbage to be collected some times
 							k.do()
 						}
 						used[i] += processorTime(b) - begun

@@ -5,7 +5,7 @@ import (
 	"context"
 	"crypto/md5"
 	"math"
-	"sync"
+	"slices"
 
 	"github.com/evenkeel/evenkeel/internal/wire"
 	"github.com/evenkeel/evenkeel/listing"
@@ -53,74 +53,87 @@ func (b *Bucket) List(ctx context.Context, q Query) (out Page, err error) {
 	if !q.AfterID.IsZero() {
 		return Page{}, store.Errorf(store.InvalidArgument, "AfterID is for ListVersions")
 	}
-	rows := q.rows(true)
-	err = b.page(ctx, rows, func(page listing.Page) error {
-		out = Page{Items: make([]Item, len(page.Items)), Next: page.Next}
-		r := reader{}
-		for i := range page.Items {
-			item := &out.Items[i]
-			if _, err := r.read(item, &page.Items[i]); err != nil {
-				return err
-			}
-			item.Latest = !item.CommonPrefix
-		}
-		return nil
-	})
+	rows, r := q.rows(true), reader{}
+	rows.Each = func(row listing.Item, more int) error {
+		item := out.next(more)
+		err := r.read(item, &row)
+		item.Latest = !item.CommonPrefix
+		return err
+	}
+	page, err := b.rows.List(ctx, rows)
 	if err != nil {
 		return Page{}, err
 	}
+	out.Next = page.Next
 	return out, nil
+}
+
+// next returns the next item of the page, which is zero. more is how many may follow.
+func (p *Page) next(more int) *Item {
+	n := len(p.Items)
+	if n == cap(p.Items) {
+		p.Items = append(make([]Item, 0, n+1+more), p.Items...)
+	}
+	p.Items = p.Items[:n+1]
+	return &p.Items[n]
 }
 
 // ListVersions reads a page of all versions, delete markers included: in the order of keys, the
 // newest version of each first. Of null versions only the newest is shown. It fails like List.
 func (b *Bucket) ListVersions(ctx context.Context, q Query) (out Page, err error) {
-	rows := q.rows(false)
-	err = b.page(ctx, rows, func(page listing.Page) error {
-		out = Page{Items: make([]Item, len(page.Items)), Next: page.Next}
-		n, err := b.versionsInto(ctx, out.Items, &q, page.Items)
-		out.Items = out.Items[:n]
-		return err
-	})
+	rows, r := q.rows(false), reader{versions: true}
+	null := false // the group has a null version
+	rows.Each = func(row listing.Item, more int) error {
+		item := out.next(more)
+		if err := r.read(item, &row); err != nil || item.CommonPrefix {
+			return err
+		}
+		if item.Latest = !r.again; item.Latest {
+			null = false
+		}
+		if item.Null && null {
+			*item = Item{}
+			out.Items = out.Items[:len(out.Items)-1]
+			return nil
+		}
+		null = null || item.Null
+		return nil
+	}
+	page, err := b.rows.List(ctx, rows)
+	if err == nil && (len(q.Token) > 0 || !q.AfterID.IsZero()) { // else the page begins with a whole group
+		err = b.continueGroup(ctx, &out)
+	}
 	if err != nil {
 		return Page{}, err
 	}
+	out.Next = page.Next
 	return out, nil
 }
 
-// versionsInto reads the versions of a page of rows into as many zero items. It returns how many it needed.
-func (b *Bucket) versionsInto(ctx context.Context, items []Item, q *Query, rows []listing.Item) (n int, err error) {
-	r := reader{}
-	var group []byte
-	seen := false // the group has a newer version, and a null one
-	null := false
-	for i := range rows {
-		item := &items[n]
-		n++
-		own, err := r.read(item, &rows[i])
-		if err != nil {
-			return 0, err
-		}
-		if item.CommonPrefix {
-			continue
-		}
-		if i == 0 && (len(q.Token) > 0 || !q.AfterID.IsZero()) { // else the page begins with a whole group
-			if seen, null, err = b.above(ctx, rows[i].Key, own); err != nil {
-				return 0, err
-			}
-		} else if !bytes.Equal(own, group) {
-			seen, null = false, false
-		}
-		group = own
-		if item.Null && null {
-			*item = Item{}
-			n--
-			continue
-		}
-		item.Latest = !seen
-		seen, null = true, null || item.Null
+// continueGroup corrects a page of versions whose first key may have newer versions before the page.
+func (b *Bucket) continueGroup(ctx context.Context, p *Page) error {
+	if len(p.Items) == 0 || p.Items[0].CommonPrefix {
+		return nil
 	}
-	return n, nil
+	first := &p.Items[0]
+	seen, null, err := b.above(ctx, rowKey(first.Key, first.ID), groupOf(first.Key))
+	if err != nil {
+		return err
+	}
+	first.Latest = !seen
+	if !null {
+		return nil
+	}
+	for i := range p.Items {
+		if !bytes.Equal(p.Items[i].Key, first.Key) {
+			return nil
+		}
+		if p.Items[i].Null {
+			p.Items = slices.Delete(p.Items, i, i+1)
+			return nil // there is no second one
+		}
+	}
+	return nil
 }
 
 // above reports whether a group has versions that are seen before a row of it, and null ones.
@@ -249,50 +262,47 @@ func (q *Query) sift(e listing.Entry, latest bool) listing.Sifted {
 	return s
 }
 
-// rowsOfPages pools memory for the rows of pages of default size, which are dropped once they are items.
-var rowsOfPages = sync.Pool{New: func() any { return new([1000]listing.Item) }}
-
-// page reads a page of rows, and calls do with it. do must not keep the page.
-func (b *Bucket) page(ctx context.Context, q listing.Query, do func(listing.Page) error) error {
-	rows := rowsOfPages.Get().(*[1000]listing.Item)
-	q.Into = rows[:]
-	page, err := b.rows.List(ctx, q)
-	if err != nil {
-		return err // the page may still lie in the memory
-	}
-	err = do(page)
-	clear(rows[:min(len(page.Items), len(rows))]) // or the pool would keep keys and values alive
-	rowsOfPages.Put(rows)
-	return err
-}
-
 // reader reads the items of one page.
 type reader struct {
-	typ string // of the item before, which most items have, too
+	typ      string // of the item before, which most items have, too
+	versions bool   // rows of a group may follow one another
+	group    []byte // of the row before, if so
+	escaped  bool   // it has zero bytes
+	again    bool   // this row is of it
 }
 
-// read reads an item of a listing of rows into a zero item. It returns the group of a version.
-func (r *reader) read(i *Item, of *listing.Item) (group []byte, err error) {
+// read reads an item of a listing of rows into a zero item.
+func (r *reader) read(i *Item, of *listing.Item) error {
 	if of.CommonPrefix {
 		i.Key, i.CommonPrefix = unescape(of.Key), true
-		return nil, nil
+		return nil
 	}
-	if n := plainGroup(of.Key); n > 0 && r.plain(&i.Info, of.Value) {
-		i.Key = of.Key[: n-2 : n-2]
-		i.ID, _ = parseID(of.Key[n:])
-		return of.Key[:n:n], nil
+	n := len(of.Key) - idBytes
+	again := r.versions && n > 0 && string(of.Key[:n]) == string(r.group)
+	if !again || r.escaped || stampAt(of.Key[n:]) <= 0 {
+		n = plainGroup(of.Key)
+	}
+	if n > 0 && r.plain(&i.Info, of.Value) {
+		i.Key, i.ID.Stamp = of.Key[:n-2:n-2], stampAt(of.Key[n:])
+		copy(i.ID.Salt[:], of.Key[n+8:])
+		if r.again = again; r.versions && !again {
+			r.group, r.escaped = of.Key[:n:n], false
+		}
+		return nil
 	}
 	at, err := parseRow(of.Key)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	record := record{typ: r.typ}
 	if err := record.decode(of.Value, listed); err != nil {
-		return nil, store.Wrap("version "+at.id.String(), err)
+		return store.Wrap("version "+at.id.String(), err)
 	}
 	r.typ = record.typ
 	record.infoInto(&i.Info, at.key, at.id, nil)
-	return at.group, nil
+	r.again = bytes.Equal(at.group, r.group)
+	r.group, r.escaped = at.group, len(at.key) != len(at.group)-2
+	return nil
 }
 
 // plain reads a record as most are that listings show: of a body, inline or one blob, its MD5 or none, and a type.

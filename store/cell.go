@@ -65,11 +65,15 @@ func Newer(a, b *Row) bool {
 // EntryValue returns the value in the cell of an entry, copied or not, sharing its memory.
 // live is false for a marker. Any other cell is Corrupt.
 func EntryValue(cell []byte) (value []byte, live bool, err error) {
-	switch {
-	case len(cell) > 0 && cell[0] <= kindEntry:
+	if len(cell) > 0 && cell[0] <= kindEntry {
 		return cell[1:], true, nil
-	case IsMarker(cell):
-		return nil, false, nil
 	}
-	return nil, false, Errorf(Corrupt, "a cell of %d bytes is neither an entry nor a marker", len(cell))
+	return nil, false, noEntry(cell)
+}
+
+func noEntry(cell []byte) error {
+	if IsMarker(cell) {
+		return nil
+	}
+	return Errorf(Corrupt, "a cell of %d bytes is neither an entry nor a marker", len(cell))
 }
