@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/md5"
@@ -36,9 +37,10 @@ type Options struct {
 	InlineBytes int
 	// MaxBytes is the longest body, default 5 GiB.
 	MaxBytes int64
-	// FastETags spares the MD5 of bodies that are blobs and are put whole: it takes longer than writing them to a fast
-	// disk. Their ETag is that of their version then (Info.ETag).
-	FastETags bool
+	// MD5Bytes is the longest body of which Put takes the MD5 where Meta.MD5 does not say it and Meta.Size says how long
+	// it is, default 16 MiB; negative: of inline bodies only. An MD5 takes longer than writing a body to a fast disk. The
+	// ETag of others is that of their version (Info.ETag).
+	MD5Bytes int64
 	// PutTimeout is the most that a put may take with its body, default 1 hour. Cleaners wait
 	// for longer than that before they take a blob for an orphan: all processes need the same.
 	PutTimeout time.Duration
@@ -57,6 +59,7 @@ type Objects struct {
 func New(c *listing.Client, blobs Blobs, o Options) (*Objects, error) {
 	o.InlineBytes = cmp.Or(o.InlineBytes, 4<<10)
 	o.MaxBytes = cmp.Or(o.MaxBytes, 5<<30)
+	o.MD5Bytes = cmp.Or(o.MD5Bytes, 16<<20)
 	o.PutTimeout = cmp.Or(o.PutTimeout, time.Hour)
 	if o.Now == nil {
 		o.Now = wait.Instants(nil, nil)
@@ -109,6 +112,8 @@ type Meta struct {
 	// Sums are checksums by algorithm, Headers user metadata. They are kept as they are, and read
 	// only once the body has ended: so values of Sums may be filled in until then.
 	Sums, Headers []Pair
+	// MD5, unless empty, is the body's: the body fails at its end if it is not. It is not taken again.
+	MD5 []byte
 	// Tags are of at most 16 KiB together. SetTags changes them later.
 	Tags []Pair
 }
@@ -138,8 +143,9 @@ type details struct {
 func (i *Info) Modified() time.Time { return i.ID.time() }
 
 // ETag is the MD5 of the body in hexadecimal digits; of a version in parts the MD5 of their MD5s, a hyphen, and how
-// many parts there are. With Options.FastETags it may be the ID with "-1" behind it: other versions have others, and
-// clients take it for that of a version in parts, which they do not compare with an MD5. A delete marker has none.
+// many parts there are. Of a body whose MD5 is not known it is the ID with "-1" behind it (Options.MD5Bytes): other
+// versions have others, and clients take it for that of a version in parts, which they do not compare with an MD5. A
+// delete marker has none.
 func (i *Info) ETag() string {
 	switch {
 	case i.hasMD5:
@@ -150,6 +156,14 @@ func (i *Info) ETag() string {
 		return ""
 	}
 	return i.ID.String() + "-1"
+}
+
+// MD5 is the body's; nil: it is not known, as of a version in parts.
+func (i *Info) MD5() []byte {
+	if !i.hasMD5 {
+		return nil
+	}
+	return bytes.Clone(i.md5[:])
 }
 
 // Parts is how many parts it was uploaded in; 0: it was put whole.

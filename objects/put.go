@@ -19,8 +19,8 @@ import (
 // memory. It fails with InvalidArgument, ErrWrongSize, an error of the body, of the store of blobs,
 // or like listing.Bucket.Put.
 func (b *Bucket) Put(ctx context.Context, key []byte, body io.Reader, m Meta) (Info, error) {
-	r := &record{rank: live, null: b.versioned == Unversioned, typ: m.ContentType, sums: m.Sums, meta: m.Headers,
-		tags: m.Tags}
+	r := &record{rank: live, null: b.versioned == Unversioned, typ: m.ContentType, md5: m.MD5, sums: m.Sums,
+		meta: m.Headers, tags: m.Tags}
 	if err := checkKey(key); err != nil {
 		return Info{}, err
 	}
@@ -34,14 +34,15 @@ func (b *Bucket) Put(ctx context.Context, key []byte, body io.Reader, m Meta) (I
 	}
 	key = bytes.Clone(key)
 	id := newID(stamp)
-	in := &measured{r: body, want: m.Size, most: b.o.o.MaxBytes, still: still, unhashed: b.o.o.FastETags}
+	in := &measured{r: body, want: m.Size, most: b.o.o.MaxBytes, still: still}
+	in.unhashed = len(r.md5) > 0 || b.o.o.MD5Bytes < 0 || m.Size > b.o.o.MD5Bytes
 	first, err := io.ReadAll(io.LimitReader(in, int64(max(b.o.o.InlineBytes, 0))+1))
 	if err != nil {
 		return Info{}, err
 	}
 	if len(first) <= b.o.o.InlineBytes {
 		r.where, r.body = inline, first
-		if in.unhashed {
+		if in.unhashed && len(r.md5) == 0 {
 			sum := md5.Sum(first)
 			r.md5 = sum[:]
 		}
@@ -76,7 +77,7 @@ func (b *Bucket) Copy(ctx context.Context, key []byte, from Source, m *Meta) (In
 	if m != nil {
 		meta = *m
 	}
-	meta.Size = o.Size
+	meta.Size, meta.MD5 = o.Size, o.MD5()
 	return b.Put(ctx, key, o.Body, meta)
 }
 

@@ -79,6 +79,9 @@ const (
 
 // check refuses what a record can't hold.
 func (r *record) check() error {
+	if len(r.md5) > 0 && len(r.md5) != md5.Size {
+		return store.Errorf(store.InvalidArgument, "an MD5 has %d bytes, not %d", md5.Size, len(r.md5))
+	}
 	if len(r.typ) > maxTypeBytes || len(r.etag) > maxETagBytes {
 		return store.Errorf(store.InvalidArgument, "the content type has %d bytes, the ETag %d: at most %d and %d",
 			len(r.typ), len(r.etag), maxTypeBytes, maxETagBytes)

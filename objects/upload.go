@@ -120,7 +120,7 @@ func (b *Bucket) openUpload(ctx context.Context, key []byte, id UploadID) (*reco
 	return r, nil
 }
 
-// PutPart stores a part of an upload. Of parts with one number the last counts. Of m it takes Size and
+// PutPart stores a part of an upload. Of parts with one number the last counts. Of m it takes Size, MD5 and
 // Sums. It fails with ErrNoSuchUpload or like Put.
 func (b *Bucket) PutPart(
 	ctx context.Context, key []byte, id UploadID, number int, body io.Reader, m Meta,
@@ -128,7 +128,7 @@ func (b *Bucket) PutPart(
 	if number < 1 || number > MaxParts {
 		return Part{}, store.Errorf(store.InvalidArgument, "part number %d: 1 to %d", number, MaxParts)
 	}
-	r := &record{rank: live, where: inParts, sums: m.Sums}
+	r := &record{rank: live, where: inParts, md5: m.MD5, sums: m.Sums}
 	if err := r.check(); err != nil {
 		return Part{}, err
 	}
@@ -142,12 +142,14 @@ func (b *Bucket) PutPart(
 	}
 	key = bytes.Clone(key)
 	at := newID(stamp)
-	in := &measured{r: body, want: m.Size, most: b.o.o.MaxBytes, still: still}
+	in := &measured{r: body, want: m.Size, most: b.o.o.MaxBytes, still: still, unhashed: len(r.md5) > 0}
 	name := b.partName(key, id.Version(), number, at)
 	if err := b.o.blobs.Create(ctx, name, in, m.Size); err != nil {
 		return Part{}, store.Wrap("store the part", err)
 	}
-	r.size, r.md5 = in.n, in.sum.end()
+	if r.size = in.n; !in.unhashed {
+		r.md5 = in.sum.end()
+	}
 	r.body = encodeManifest([]piece{{number: number, size: in.n, id: at}})
 	g := listing.Given{At: stamp, Still: still}
 	if err := b.rows.PutAt(ctx, partKey(key, id, number), r.encode(), g); err != nil {

@@ -110,6 +110,7 @@ type source struct {
 	*Object
 	version string         // "": its bucket never kept versions
 	sums    []objects.Pair // of its body
+	md5     []byte         // nil: it is not known
 	tags    []objects.Pair
 	// body is that of a version, which is in named, else the object's own is used.
 	body  io.ReadCloser
@@ -186,7 +187,8 @@ func (h *Handler) readSource(x *exchange, from target) (*source, error) {
 	case err != nil:
 		return nil, err
 	}
-	s := &source{Object: asObject(&got.Info), sums: got.Sums(), tags: got.Tags(), body: got.Body, named: in, id: got.ID}
+	s := &source{Object: asObject(&got.Info), sums: got.Sums(), tags: got.Tags(), md5: got.MD5(), body: got.Body, named: in,
+		id: got.ID}
 	if in.status != objects.Never {
 		s.version = versionText(&got.Info)
 	}
@@ -196,7 +198,7 @@ func (h *Handler) readSource(x *exchange, from target) (*source, error) {
 // copyInto copies into a bucket of objects.
 func (h *Handler) copyInto(x *exchange, in *versioned, src *source, c writeCondition) error {
 	m := src.meta()
-	m.Size, m.Sums, m.Tags = src.Size, src.sums, src.tags
+	m.Size, m.Sums, m.Tags, m.MD5 = src.Size, src.sums, src.tags, src.md5
 	body := io.Reader(src.body)
 	if src.body == nil {
 		body = bytes.NewReader(src.Body)

@@ -123,11 +123,11 @@ func (h *Handler) uploadPart(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	from, size, sums, refusal := h.intake(x, checksumOf(&u).name)
+	from, m, refusal := h.intake(x, checksumOf(&u).name)
 	if refusal != nil {
 		return refusal
 	}
-	p, err := in.PutPart(x.ctx(), []byte(x.key), id, n, from, objects.Meta{Size: size, Sums: sums})
+	p, err := in.PutPart(x.ctx(), []byte(x.key), id, n, from, m)
 	if err != nil {
 		return err
 	}

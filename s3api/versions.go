@@ -212,13 +212,13 @@ func (h *Handler) putVersion(x *exchange, in *versioned, c writeCondition) error
 	if m.Tags, refusal = x.tagsOf(); refusal != nil {
 		return refusal
 	}
-	from, size, sums, refusal := h.intake(x, "")
+	from, came, refusal := h.intake(x, "")
 	if refusal != nil {
 		return refusal
 	}
-	m.Size, m.Sums = size, sums
+	m.Size, m.Sums, m.MD5 = came.Size, came.Sums, came.MD5
 	var i objects.Info
-	err := h.changeBy(x, in, c, from, size, func(from io.Reader) (err error) {
+	err := h.changeBy(x, in, c, from, m.Size, func(from io.Reader) (err error) {
 		i, err = in.Put(x.ctx(), []byte(x.key), from, m)
 		return err
 	})
@@ -232,33 +232,32 @@ func (h *Handler) putVersion(x *exchange, in *versioned, c writeCondition) error
 	return nil
 }
 
-// intake returns the body of a request, of any size, with its length, or -1, and the checksums that come with it,
-// which are complete once the body is. It has one by the algorithm that is named; others may not come then. A small
-// body is read before the work begins.
-func (h *Handler) intake(x *exchange, algorithm string) (
-	from io.Reader, size int64, sums []objects.Pair, refusal *Error,
-) {
+// intake returns the body of a request, of any size, with its length, or -1, its MD5 if it came before, and the
+// checksums that come with it, which are complete once the body is. It has one by the algorithm that is named; others
+// may not come then. A small body is read before the work begins.
+func (h *Handler) intake(x *exchange, algorithm string) (from io.Reader, m objects.Meta, refusal *Error) {
 	b, refusal := h.open(x, maxObjectBytes, func(n int64) int64 { return min(n, streamBytes) })
 	if refusal != nil {
-		return from, size, sums, refusal
+		return nil, m, refusal
 	}
 	if refusal := b.sumBy(algorithm); refusal != nil {
-		return from, size, sums, refusal
+		return nil, m, refusal
 	}
-	sums = b.sums()
+	m.Size, m.Sums, m.MD5 = b.length, b.sums(), b.md5()
 	if b.length < 0 || b.length > streamBytes {
 		h.beginStream(x)
-		return &arriving{body: b, x: x, sums: sums}, b.length, sums, nil
+		return &arriving{body: b, x: x, sums: m.Sums}, m, nil
 	}
 	data, refusal := b.all()
 	if refusal == nil {
 		refusal = h.begin(x)
 	}
 	if refusal != nil {
-		return from, size, sums, refusal
+		return nil, m, refusal
 	}
-	b.fill(sums)
-	return bytes.NewReader(data), int64(len(data)), sums, nil
+	b.fill(m.Sums)
+	m.Size = int64(len(data))
+	return bytes.NewReader(data), m, nil
 }
 
 // maxObjectBytes is S3's limit for one PutObject.
@@ -294,6 +293,16 @@ func (b *body) sums() (sums []objects.Pair) {
 		}
 	}
 	return sums
+}
+
+// md5 is what Content-MD5 says, with which the body is compared; nil: it does not come before the body.
+func (b *body) md5() []byte {
+	for _, d := range b.digests {
+		if d.name == "Content-Md5" {
+			return d.want
+		}
+	}
+	return nil
 }
 
 // fill sets the values of sums once the body has come.

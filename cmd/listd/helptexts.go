@@ -53,9 +53,9 @@ var help = kong.Vars{
 		"Where the bodies of objects above 4 KiB are kept: file:///DIRECTORY, or s3://BUCKET?endpoint=URL&region=NAME " +
 		"with the access key in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; all servers of a keyspace share it. " +
 		"Default: bodies in --data; with --cassandra such objects are refused.",
-	"serve_fast_etags": "" +
-		"Give objects above 4 KiB that are put whole an ETag that is not the MD5 of the body: taking the MD5 limits a put to " +
-		"some 700 MB/s. Clients that compare ETags with MD5s do not compare this one, as they don't for multipart uploads.",
+	"serve_md5_mib": "" +
+		"The ETag of a longer body that is put whole, without Content-MD5, is not its MD5, as that of a multipart upload is " +
+		"not: taking the MD5 limits a put to some 700 MB/s. 0: of each body above 4 KiB; 5120: of none.",
 	"serve_clean_every": "" +
 		"Time between two rounds over all buckets of objects that delete for good what was deleted or replaced; its " +
 		"bodies are kept for a day. Of the servers of a keyspace one cleans. 0: this server does not.",

@@ -44,7 +44,7 @@ type serveCmd struct {
 	Region        string   `default:"us-east-1" help:"Region of signatures, and the answer of GetBucketLocation."`
 
 	Bodies     string        `placeholder:"URL" help:"${serve_bodies=}"`
-	FastETags  bool          `name:"fast-etags" help:"${serve_fast_etags=}"`
+	MD5MiB     int64         `name:"md5-mib" env:"EVENKEEL_MD5_MIB" default:"16" help:"${serve_md5_mib=}"`
 	CleanEvery time.Duration `default:"1h" help:"${serve_clean_every=}"`
 	CleanRate  int           `default:"20000" help:"${serve_clean_rate=}"`
 	AuditEvery time.Duration `default:"168h" help:"${serve_audit_every=}"`
@@ -124,6 +124,17 @@ Exit codes: 0 ended by a signal; 1 failed (an address is taken, requests had to 
 off); 2 bad flags or configuration; 3 the data directory or the keyspace can't be used.`
 }
 
+// mostBodyMiB is the longest body that is put whole.
+const mostBodyMiB = 5 << 10
+
+// md5Bytes is --md5-mib as objects.Options has it.
+func (s *serveCmd) md5Bytes() int64 {
+	if s.MD5MiB == 0 {
+		return -1
+	}
+	return s.MD5MiB << 20
+}
+
 // Validate checks limits before anything is opened.
 func (s *serveCmd) Validate() error {
 	for name, v := range map[string]int64{
@@ -142,6 +153,9 @@ func (s *serveCmd) Validate() error {
 	}
 	if s.CleanEvery < 0 || s.CleanRate < 0 || s.AuditEvery < 0 {
 		return errors.New("--clean-every, --clean-rate and --audit-every are not negative")
+	}
+	if s.MD5MiB < 0 || s.MD5MiB > mostBodyMiB {
+		return fmt.Errorf("--md5-mib is at least 0 and at most %d, the longest body", mostBodyMiB)
 	}
 	if s.CondemnOrphans && s.AuditEvery == 0 {
 		return errors.New("--condemn-orphans deletes what audits find: --audit-every 0 makes none")
@@ -285,7 +299,7 @@ func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, o ope
 		countHeader(c, state)
 		limitState(c, state)
 	}
-	ofObjects, err := objects.New(o.db.Client, o.bodies, objects.Options{FastETags: s.FastETags})
+	ofObjects, err := objects.New(o.db.Client, o.bodies, objects.Options{MD5Bytes: s.md5Bytes()})
 	if err != nil {
 		return daemon.Exit(daemon.ExitUsage, err)
 	}

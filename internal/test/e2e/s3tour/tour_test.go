@@ -25,7 +25,7 @@ func TestClientsWhileRangesMove(t *testing.T) {
 		return p.Serve(append(flags, "--data", filepath.Join(p.Dir, data), "--rebalance-interval", "0", "--move-rate", "1000",
 			"--keys-file", KeysFile(t, p.Dir))...)
 	}
-	server, fast := serve("data"), serve("fast", "--fast-etags")
+	server, fast := serve("data"), serve("fast", "--md5-mib", "0")
 	files := map[string]int{"aws-sdk-go": 300, "minio-go": 300, "awscli": 30, "boto3": 30, "rclone": 100, "s3cmd": 60}
 	t.Run("clients", func(t *testing.T) {
 		tour := func(at *harness.Server, label, name string, client Client, files int) {
