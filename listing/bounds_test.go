@@ -167,6 +167,20 @@ func TestPagesAllocateOnce(t *testing.T) {
 	}
 }
 
+// TestPagesThatGrowSlowly do not copy all their items for each new one.
+func TestPagesThatGrowSlowly(t *testing.T) {
+	p := pageOf(Options{}, &Query{}, 1000)
+	require.LessOrEqual(t, testing.AllocsPerRun(10, func() {
+		p.n, p.items = 0, nil
+		for range 1000 {
+			if err := p.add(Item{}, 0); err != nil {
+				panic(err)
+			}
+		}
+	}), 11.0)
+	require.Equal(t, 1000, cap(p.items))
+}
+
 // unchanged is a store of rows that it copies to where they are wanted, and nowhere else.
 type unchanged struct {
 	store.Store

@@ -377,7 +377,7 @@ func (p *pager) add(item Item, more int) error {
 	p.bytes += len(item.Key) + len(item.Value)
 	if p.each == nil || p.mayReadAhead() { // which guesses from items
 		if n := len(p.items); n == cap(p.items) {
-			p.items = append(make([]Item, 0, n+1+more), p.items...)
+			p.items = append(make([]Item, 0, min(max(n+1+more, 2*n), p.limit)), p.items...)
 		}
 		p.items = append(p.items, item)
 	}

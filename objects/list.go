@@ -72,7 +72,7 @@ func (b *Bucket) List(ctx context.Context, q Query) (out Page, err error) {
 func (p *Page) next(more int) *Item {
 	n := len(p.Items)
 	if n == cap(p.Items) {
-		p.Items = append(make([]Item, 0, n+1+more), p.Items...)
+		p.Items = append(make([]Item, 0, max(n+1+more, 2*n)), p.Items...)
 	}
 	p.Items = p.Items[:n+1]
 	return &p.Items[n]

@@ -150,3 +150,13 @@ func TestEachRecordHasItsOwnType(t *testing.T) {
 		require.Equal(t, typ, r.typ)
 	}
 }
+
+// TestPagesThatGrowSlowly do not copy all their items for each new one.
+func TestPagesThatGrowSlowly(t *testing.T) {
+	require.LessOrEqual(t, testing.AllocsPerRun(10, func() {
+		p := Page{}
+		for range 1000 {
+			p.next(0)
+		}
+	}), 12.0)
+}
