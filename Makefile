@@ -44,7 +44,7 @@ PACKAGES = ./deploy/packages
 PURE = ./partmap ./partmap/keyspread ./objects/internal/tidy \
 	$(addprefix ./internal/rebalance/,policysim plan... move forecast heat policy)
 # Days in virtual time: many seeds find more than the race detector, which runs on fewer.
-SIMULATIONS = ./internal/test/sim ./internal/rebalance/balancer
+SIMULATIONS = ./internal/test/sim ./internal/rebalance/balancer ./rebalance
 # The failure of each call is up to 40 times slower with the race detector, which gets every fifth. Of some packages
 # these are the only tests that it does not get in full.
 FAULTS = ./listing
