@@ -57,6 +57,7 @@ func (p *pager) worthReadingAhead() bool {
 		p.pace > 0 && float64(p.limit-p.n) > p.pace*float64(2*o.ReadAheadAfter)
 }
 
+// mayReadAhead reports whether a page of this query could.
 func (p *pager) mayReadAhead() bool { return p.c.o.ReadAhead > 1 && p.q.stretches() }
 
 // leastWalk returns the least number of reads for which a walk is made.

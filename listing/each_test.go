@@ -13,8 +13,8 @@ import (
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
-// TestEach: Query.Each is given what Page.Items has otherwise, page by page, also where a page is read by several walks;
-// its hint promises no more than the page may have, and its error ends the page.
+// TestEach: Query.Each is given what Page.Items has otherwise, page by page, also where a page is read by
+// several walks; its hint promises no more than the page may have, and its error ends the page.
 func TestEach(t *testing.T) {
 	r := seed.New(t)
 	s := memstore.New()

@@ -40,9 +40,9 @@ type Query struct {
 	// first bytes of a key Sift returns as Pass for an entry with that key that is shown; 0 if that is none. It is
 	// also called with keys that no entry has, and by several goroutines at a time.
 	Stretch func(key []byte) int
-	// Each, if not nil, is given the items in the place of Page.Items: one after the other, in order, by List itself. What
-	// it was given before List fails is to be dropped. more is how many items may follow from what has been read: a hint
-	// for memory. Its error ends the page, and is returned. It is for List.
+	// Each, if not nil, is given the items in the place of Page.Items: one after the other, in order, before List
+	// returns. If List fails, drop what Each was given. more is how many items may follow from what has been read, a
+	// hint for memory. An error of Each ends the page, and List returns it. It is for List only.
 	Each func(item Item, more int) error
 	// Token continues where a page ended. The rest of the query must be the same, except
 	// for Limit, KeysOnly, Each and bounds that earlier pages have passed.

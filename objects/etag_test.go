@@ -15,18 +15,25 @@ import (
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
-// TestETagsWithoutMD5: where the MD5 is not taken, a body that is a blob and was put whole has another ETag: none that
-// looks like an MD5, the same in all answers, and each version another.
-func TestETagsWithoutMD5(t *testing.T) {
+// bucketsByMD5 makes a bucket with bodies in files, and returns it with any Options.MD5Bytes.
+func bucketsByMD5(t *testing.T) func(md5Bytes int64) *objects.Bucket {
 	c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
 	require.NoError(t, err)
 	blobs, err := fileblobs.Open(t.TempDir())
 	require.NoError(t, err)
-	o, err := objects.New(c, blobs, objects.Options{MD5Bytes: -1})
-	require.NoError(t, err)
-	ctx := t.Context()
-	require.NoError(t, c.CreateBucket(ctx, "b"))
-	b := o.Bucket("b", objects.Versioned)
+	t.Cleanup(func() { require.NoError(t, blobs.Close()) })
+	require.NoError(t, c.CreateBucket(t.Context(), "b"))
+	return func(md5Bytes int64) *objects.Bucket {
+		o, err := objects.New(c, blobs, objects.Options{MD5Bytes: md5Bytes})
+		require.NoError(t, err)
+		return o.Bucket("b", objects.Versioned)
+	}
+}
+
+// TestETagsWithoutMD5: where the MD5 is not taken, a body that is a blob and was put whole has another ETag: none that
+// looks like an MD5, the same in all answers, and each version another.
+func TestETagsWithoutMD5(t *testing.T) {
+	ctx, b := t.Context(), bucketsByMD5(t)(-1)
 	sum := func(body string) string { return fmt.Sprintf("%x", md5.Sum([]byte(body))) }
 	put := func(key string, size int) (body, etag string) {
 		body = string(bytes.Repeat([]byte(key), size))
@@ -72,12 +79,7 @@ func TestETagsWithoutMD5(t *testing.T) {
 
 // TestWhichBodiesHaveAnMD5: those whose length is not known to be above the limit, and those that come with it.
 func TestWhichBodiesHaveAnMD5(t *testing.T) {
-	c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
-	require.NoError(t, err)
-	blobs, err := fileblobs.Open(t.TempDir())
-	require.NoError(t, err)
-	ctx := t.Context()
-	require.NoError(t, c.CreateBucket(ctx, "b"))
+	ctx, bucket := t.Context(), bucketsByMD5(t)
 	given := md5.Sum([]byte("another body"))
 	for _, x := range []struct {
 		limit, size  int64
@@ -98,9 +100,7 @@ func TestWhichBodiesHaveAnMD5(t *testing.T) {
 		{limit: 0, size: 5000, own: true, want: "given"},
 	} {
 		what := fmt.Sprintf("%+v", x)
-		o, err := objects.New(c, blobs, objects.Options{MD5Bytes: x.limit})
-		require.NoError(t, err)
-		b, body, m := o.Bucket("b", objects.Versioned), make([]byte, x.size), objects.Meta{Size: x.size}
+		b, body, m := bucket(x.limit), make([]byte, x.size), objects.Meta{Size: x.size}
 		if x.unknown {
 			m.Size = -1
 		}
@@ -133,10 +133,8 @@ func TestWhichBodiesHaveAnMD5(t *testing.T) {
 		}
 		require.Equal(t, fmt.Sprintf("%x", sum), p.ETag, what)
 	}
-	o, err := objects.New(c, blobs, objects.Options{})
-	require.NoError(t, err)
 	for _, wrong := range [][]byte{{0}, make([]byte, 15), make([]byte, 17)} {
-		_, err = o.Bucket("b", objects.Versioned).Put(ctx, []byte("k"), bytes.NewReader(nil), objects.Meta{MD5: wrong})
+		_, err := bucket(0).Put(ctx, []byte("k"), bytes.NewReader(nil), objects.Meta{MD5: wrong})
 		require.ErrorIs(t, err, store.InvalidArgument)
 	}
 }

@@ -154,7 +154,8 @@ func TestAMonthOfRetention(t *testing.T) {
 		if !race.Enabled {
 			require.Greater(k, all, 5*len(oracle))
 			for i := range weeks[0] {
-				require.LessOrEqual(k, weeks[3][i], weeks[1][i]+weeks[1][i]/4, "ranges, partitions and rows by weeks: %v", weeks)
+				require.LessOrEqual(k, weeks[3][i], weeks[1][i]+weeks[1][i]/4,
+					"ranges, partitions and rows by weeks: %v", weeks)
 			}
 			require.Greater(k, weeks[0][0]/14, 5)
 			require.Greater(k, len(s.Drops), 50)

@@ -187,8 +187,10 @@ func (h *Handler) readSource(x *exchange, from target) (*source, error) {
 	case err != nil:
 		return nil, err
 	}
-	s := &source{Object: asObject(&got.Info), sums: got.Sums(), tags: got.Tags(), md5: got.MD5(), body: got.Body, named: in,
-		id: got.ID}
+	s := &source{
+		Object: asObject(&got.Info), sums: got.Sums(), md5: got.MD5(), tags: got.Tags(), body: got.Body, named: in,
+		id: got.ID,
+	}
 	if in.status != objects.Never {
 		s.version = versionText(&got.Info)
 	}

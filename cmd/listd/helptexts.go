@@ -54,8 +54,8 @@ var help = kong.Vars{
 		"with the access key in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; all servers of a keyspace share it. " +
 		"Default: bodies in --data; with --cassandra such objects are refused.",
 	"serve_md5_mib": "" +
-		"The ETag of a longer body that is put whole, without Content-MD5, is not its MD5, as that of a multipart upload is " +
-		"not: taking the MD5 limits a put to some 700 MB/s. 0: of each body above 4 KiB; 5120: of none.",
+		"Longest body, in MiB, whose ETag is its MD5. A longer one that is put whole, without Content-MD5, has an ETag " +
+		"like that of a multipart upload: taking the MD5 limits a put to some 700 MB/s. 0: 4 KiB; 5120: all have an MD5.",
 	"serve_clean_every": "" +
 		"Time between two rounds over all buckets of objects that delete for good what was deleted or replaced; its " +
 		"bodies are kept for a day. Of the servers of a keyspace one cleans. 0: this server does not.",

@@ -25,7 +25,7 @@ func TestPurgedRangesAreLeftAtOnce(t *testing.T) {
 				time.Sleep(2 * time.Second)
 			}
 		}
-		// Not when the balancer looks: it could see that some of the ranges are empty, and refresh them, before it sees all.
+		// Not when the balancer looks: it could see that some of the ranges are empty, and refresh them, before others.
 		time.Sleep(2*time.Hour + 3*time.Second)
 		before := f.ranges()
 		require.Greater(f, len(before), 16)

@@ -19,8 +19,9 @@ import (
 )
 
 // BenchmarkBodies measures a body of 64 MiB, written and read as an object, beside the store of blobs
-// alone, in turns: the least of several times each, as throughput relative to that alone. Puts are as by default, without
-// the body's MD5, and with it. The stores are files, which the kernel has in memory, and a bucket of another S3 server.
+// alone, in turns: the least of several times each, as throughput relative to that alone. Puts are as by
+// default, without the body's MD5, and with it. The stores are files, which the kernel has in memory, and a
+// bucket of another S3 server.
 func BenchmarkBodies(b *testing.B) {
 	s, err := pebblestore.Open(b.TempDir(), pebblestore.Options{})
 	require.NoError(b, err)

@@ -16,8 +16,9 @@ func TestMain(m *testing.M) { os.Exit(harness.Run(m, nil)) }
 // files up and down, list it and delete it, while the ranges of their buckets split,
 // merge and are refreshed without a rest. No answer may be a failure, and none may be
 // tried again. Moves are held back, so that one is under way nearly all the time.
-// One of the files goes in parts. Those that compare ETags with MD5s do so, too, where ETags are none. EVENKEEL_TREE_FILES is how many files a tree has, EVENKEEL_LARGE_MB the size of the
-// large one.
+// One of the files goes in parts. Clients that compare ETags with MD5s also sync with a
+// server whose ETags are none. EVENKEEL_TREE_FILES is how many files a tree has,
+// EVENKEEL_LARGE_MB the size of the large one.
 func TestClientsWhileRangesMove(t *testing.T) {
 	t.Parallel()
 	p := harness.Build(t)
