@@ -55,9 +55,9 @@ func TestCodesOfErrors(t *testing.T) {
 // Both sides of a cut are together what was cut, wherever it begins and ends.
 func TestHalvesOfOpenIntervals(t *testing.T) {
 	for _, c := range []struct{ start, end, cut string }{
-		{"", "", "\x80"}, {"a", "", "\xb0\x80"}, {"ab", "", "b"}, {"a\xffb", "", "b"},
-		{"\xff\xffb", "", "\xff\xff\xb1\x00"},
-		{"a", "b", "a\x80"}, {"", "b", "1\x00"},
+		{"", "", "\x7f"}, {"a", "", "\xb0"}, {"ab", "", "b"}, {"a\xffb", "", "b"}, {"\xff\xffb", "", "\xff\xff\xb1"},
+		{"a", "b", "a\x7f"}, {"", "b", "0"}, {"a", "c\x00\x00", "b"}, {"b", "c\x00\x00", "c"},
+		{"c", "c\x00\x00", "c\x00"},
 	} {
 		b := store.Bounds{Start: []byte(c.start), End: []byte(c.end)}
 		low, high, ok := halve(b)

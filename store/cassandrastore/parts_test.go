@@ -172,6 +172,38 @@ func TestDeadDataThatCannotBeReadIsSaidToBeSo(t *testing.T) {
 	require.ErrorIs(t, err, store.TooMuchDeadData)
 }
 
+// TestHalvesSeparateAnyTwoKeys halves the interval around two keys until they are on different sides: it may take a
+// step for each bit, not more, or a slice would give up on dead rows that lie between.
+func TestHalvesSeparateAnyTwoKeys(t *testing.T) {
+	r := seed.New(t)
+	draw := func() []byte {
+		key := make([]byte, r.IntN(4), 8)
+		for i := range key {
+			key[i] = []byte{0, 1, 0xff}[r.IntN(3)]
+		}
+		return key[:len(key)+r.IntN(4)] // zeros behind it
+	}
+	for range 20_000 {
+		keys := [][]byte{draw(), draw(), draw(), draw()}
+		slices.SortFunc(keys, bytes.Compare)
+		b := store.Bounds{Start: keys[0], End: keys[3]}
+		if r.IntN(4) == 0 {
+			b.End = nil
+		}
+		for steps := 0; !bytes.Equal(keys[1], keys[2]) && inside(b, keys[1]) && inside(b, keys[2]); steps++ {
+			low, high, ok := halve(b)
+			require.True(t, ok)
+			if b = low; inside(high, keys[2]) {
+				b = high
+				if inside(low, keys[1]) {
+					break
+				}
+			}
+			require.LessOrEqual(t, steps, 8*6+6, "%q", keys)
+		}
+	}
+}
+
 func TestHalvesLieBetweenAndEnd(t *testing.T) {
 	r := seed.New(t)
 	draw := func() []byte {

@@ -167,8 +167,11 @@ func betweenStrings(typ string, low, high []byte) []byte {
 }
 
 // betweenDigits returns digits above low and below high, or above low if it is open; nil: there are none. Of all such it
-// returns one of the shortest, in their middle: so cuts come to each value in a few steps for each of its digits. Where it
-// is open, dead rows most likely begin like low: see halve.
+// returns one of the shortest, in their middle: so cuts come to each value in a few steps for each of its digits. Halves
+// of fractions would not: a value and the same one with zeros behind it are equal as fractions.
+//
+// Where it is open, dead rows most likely begin like low (all of a prefix were deleted): the result is the first value
+// that shares low's digits only up to the last but one.
 func betweenDigits(base int64, low, high []int64, open bool) []int64 {
 	if open {
 		for n := len(low) - 1; n > 0; n-- {
