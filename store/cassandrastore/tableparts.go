@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math"
-	"math/big"
 	"slices"
 	"unicode/utf8"
 )
@@ -179,43 +178,42 @@ func betweenDigits(base int64, low, high []int64, open bool) []int64 {
 				return append(slices.Clone(low[:n-1]), low[n-1]+1)
 			}
 		}
+		return aboveDigits(base, low)
+	}
+	if slices.Compare(low, high) >= 0 {
+		return nil
 	}
 	common := 0 // what both begin with, all between them do, too
-	for !open && common < min(len(low), len(high)) && low[common] == high[common] {
+	for common < len(low) && low[common] == high[common] {
 		common++
 	}
-	begin := low[:common:common]
-	low, high = low[common:], high[min(common, len(high)):]
-	one, digitBase := big.NewInt(1), big.NewInt(base)
-	first, last := new(big.Int), new(big.Int) // of low and of high the first n digits
-	for n := 1; n <= max(len(low), len(high))+1; n++ {
-		next := func(v *big.Int, digits []int64) {
-			if v.Mul(v, digitBase); n <= len(digits) {
-				v.Add(v, big.NewInt(digits[n-1]))
-			}
-		}
-		next(first, low)
-		next(last, high)
-		from, to := new(big.Int).Set(first), new(big.Int).Set(last)
-		if n <= len(low) {
-			from.Add(from, one)
-		}
-		switch {
-		case open:
-			to.Exp(digitBase, big.NewInt(int64(n)), nil)
-			to.Sub(to, one)
-		case n >= len(high):
-			to.Sub(to, one)
-		}
-		if from.Cmp(to) > 0 {
-			continue
-		}
-		middle, digit, out := from.Add(from, to).Rsh(from, 1), new(big.Int), make([]int64, n)
-		for i := n - 1; i >= 0; i-- {
-			middle.DivMod(middle, digitBase, digit)
-			out[i] = digit.Int64()
-		}
-		return append(begin, out...)
+	begin := slices.Clone(low[:common])
+	low, high = low[common:], high[common:]
+	first, last := int64(0), high[0]
+	if len(low) > 0 {
+		first = low[0] + 1
 	}
-	return nil
+	if len(high) == 1 {
+		last--
+	}
+	switch {
+	case first <= last:
+		return append(begin, first+(last-first)/2)
+	case len(low) == 0: // high is low and a zero
+		return nil
+	}
+	return append(append(begin, low[0]), aboveDigits(base, low[1:])...)
+}
+
+// aboveDigits is betweenDigits without a high end.
+func aboveDigits(base int64, low []int64) []int64 {
+	n := 0
+	for n < len(low) && low[n] == base-1 {
+		n++
+	}
+	first := int64(0)
+	if n < len(low) {
+		first = low[n] + 1
+	}
+	return append(slices.Clone(low[:n]), first+(base-1-first)/2)
 }
