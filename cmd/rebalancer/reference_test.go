@@ -29,6 +29,7 @@ func TestGoldenReference(t *testing.T) {
 	b := flagdocs.Page{EnvPrefix: "EVENKEEL_", Groups: []flagdocs.Group{
 		flagdocs.NewGroup("Commands that move", "", &moveFlags{}, helpTexts()),
 		flagdocs.NewGroup("All commands", "", &adminFlags{}, helpTexts()),
+		flagdocs.NewGroup("Commands that adopt", "", &adoptFlags{}, helpTexts()),
 		flagdocs.NewGroup("Admin clients", listd, &adminapi.Flags{}, helpTexts()),
 		flagdocs.NewGroup("Cassandra", listd, &cassandraflags.Flags{}, helpTexts()),
 		flagdocs.NewGroup("Sizes and moves", listd, &rebalanceflags.Flags{}, helpTexts()),

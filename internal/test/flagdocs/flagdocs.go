@@ -132,7 +132,7 @@ func name(f *kong.Flag, envPrefix string) string {
 		notes = append(notes, "`"+f.Default+"`")
 	}
 	implied := envPrefix + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
-	if len(f.Envs) > 0 && (envPrefix == "" || f.Envs[0] != implied) {
+	if len(f.Envs) > 0 && f.Envs[0] != "-" && (envPrefix == "" || f.Envs[0] != implied) {
 		notes = append(notes, "`$"+f.Envs[0]+"`")
 	}
 	if len(notes) > 0 {
