@@ -2,11 +2,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"path/filepath"
+	"time"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/bodies"
+	"github.com/evenkeel/evenkeel/objects"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -22,7 +26,8 @@ func (s *serveCmd) bodiesPlace() (at bodies.Place, none bool, err error) {
 	return at, false, err
 }
 
-func (s *serveCmd) openBodies(ctx context.Context, log *slog.Logger) (bodies.Store, error) {
+// openBodies opens the place of bodies, and claims it for a store of rows.
+func (s *serveCmd) openBodies(ctx context.Context, rows store.Registers, log *slog.Logger) (bodies.Store, error) {
 	at, none, err := s.bodiesPlace()
 	if err != nil {
 		return nil, err
@@ -30,7 +35,32 @@ func (s *serveCmd) openBodies(ctx context.Context, log *slog.Logger) (bodies.Sto
 	if none {
 		return noBodies{}, nil
 	}
-	return at.Open(ctx, log)
+	ctx, cancel := context.WithTimeout(ctx, claimTime)
+	defer cancel()
+	blobs, err := at.Open(ctx, log)
+	if err != nil {
+		return nil, err
+	}
+	err = claim(ctx, rows, blobs)
+	if errors.Is(err, objects.ErrOthersBodies) {
+		return nil, errors.Join(err, blobs.Close())
+	}
+	if err != nil {
+		log.Warn("it is not known whether the place of --bodies is this store's: nothing is cleaned until it is", "error", err)
+	}
+	return blobs, nil
+}
+
+// claimTime bounds what the start asks the place of bodies.
+const claimTime = 15 * time.Second
+
+// claim makes a place of bodies that of a store of rows.
+func claim(ctx context.Context, rows store.Registers, blobs objects.Blobs) error {
+	id, err := mapclient.Identify(ctx, rows)
+	if err == nil {
+		err = objects.Claim(ctx, blobs, id.String())
+	}
+	return store.Wrap("--bodies", err)
 }
 
 // noBodies keeps none: objects are at most as long as rows may be.

@@ -114,11 +114,27 @@ func TestServersAuditBodies(t *testing.T) {
 	require.Equal(t, 0, p.end(syscall.SIGTERM), p.errs)
 }
 
+// Of two stores only the first one gets a place of bodies, or the cleaner of one would delete what the other needs.
+func TestAPlaceOfBodiesIsOfOneStore(t *testing.T) {
+	first, second, place := t.TempDir(), t.TempDir(), t.TempDir()
+	flag := "file://" + place
+	for range 2 {
+		require.Equal(t, 0, start(t, first, "--bodies", flag).end(syscall.SIGTERM))
+	}
+	args := "serve --listen 127.0.0.1:0 --admin 127.0.0.1:0 --bodies " + flag + " --data "
+	says(t, daemon.ExitUnusable, args+second, "--bodies", "belong to another store", "delete _owner there")
+	require.NoError(t, os.CopyFS(filepath.Join(second, "copy"), os.DirFS(first)))
+	require.Equal(t, 0, start(t, filepath.Join(second, "copy"), "--bodies", flag).end(syscall.SIGTERM), "what was restored")
+	require.NoError(t, os.Remove(filepath.Join(place, "_owner")))
+	require.Equal(t, 0, start(t, second, "--bodies", flag).end(syscall.SIGTERM))
+	says(t, daemon.ExitUnusable, args+first, "belong to another store")
+}
+
 // bodyFiles are the files of bodies in a data directory.
 func bodyFiles(t *testing.T, data string) (names []string) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(filepath.Join(data, "bodies"), func(name string, d os.DirEntry, err error) error {
-		if err == nil && d.Type().IsRegular() {
+		if err == nil && d.Type().IsRegular() && d.Name() != "_owner" {
 			names = append(names, name)
 		}
 		return err
@@ -129,9 +145,9 @@ func bodyFiles(t *testing.T, data string) (names []string) {
 // Without a place of bodies all would seem to be lost.
 func TestServersWithoutBodiesDoNotAuditThem(t *testing.T) {
 	s := &serveCmd{AuditEvery: time.Hour, CondemnOrphans: true}
-	require.Equal(t, time.Hour, s.cleaning(&assembly.DB{}, nil, nil, "").AuditEvery)
+	require.Equal(t, time.Hour, s.cleaning(&assembly.DB{}, nil, nil, nil, "").AuditEvery)
 	s.Cassandra = []string{"10.0.0.1"}
-	require.Zero(t, s.cleaning(&assembly.DB{}, nil, nil, "").AuditEvery)
+	require.Zero(t, s.cleaning(&assembly.DB{}, nil, nil, nil, "").AuditEvery)
 	s.Bodies = "file:///srv/bodies"
-	require.Equal(t, time.Hour, s.cleaning(&assembly.DB{}, nil, nil, "").AuditEvery)
+	require.Equal(t, time.Hour, s.cleaning(&assembly.DB{}, nil, nil, nil, "").AuditEvery)
 }

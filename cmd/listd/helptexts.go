@@ -67,7 +67,7 @@ var help = kong.Vars{
 	"serve_condemn_orphans": "" +
 		"Have the bodies deleted that audits find without a version, most of them a day later, but none in a bucket in " +
 		"which a body is lost. It is for good. Not after a restore until all rows are back: bodies whose rows are missing " +
-		"look the same. Not where another keyspace may have the same --bodies: each would delete the other's.",
+		"look the same. Not where a copy of this store, as a restored one, has the same --bodies: each would delete the other's.",
 	"serve_allow_unsigned_payload": "" +
 		"Accept signed requests whose signature does not cover the body also over plain HTTP from other than " +
 		"loopback addresses. For servers behind a proxy that ends TLS: elsewhere an eavesdropper can send " +

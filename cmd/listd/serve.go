@@ -255,7 +255,7 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) (err error) {
 	if o.db, o.where, err = s.open(ctx, share.tables, o.traces, log); err != nil {
 		return err
 	}
-	if o.bodies, err = s.openBodies(ctx, log); err != nil {
+	if o.bodies, err = s.openBodies(ctx, o.db.Store, log); err != nil {
 		return errors.Join(daemon.Exit(daemon.ExitUnusable, err), o.db.Close())
 	}
 	// Only now: a signal while the store is being opened ends the process at once, which is
@@ -336,7 +336,7 @@ func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, o ope
 	}
 	balance := s.balancing(o.db, log, adminURL)
 	if s.CleanEvery > 0 {
-		cleaner := cleaning.New(s.cleaning(o.db, ofObjects, log, adminURL))
+		cleaner := cleaning.New(s.cleaning(o.db, ofObjects, o.bodies, log, adminURL))
 		registry.MustRegister(cleaner)
 		balance.Cleaning = cleaner
 		clean, stop := context.WithCancel(ctx)

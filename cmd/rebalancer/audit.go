@@ -216,11 +216,28 @@ func (a *objectsFlags) open(ctx context.Context, work func(o *objects.Objects, c
 		return err
 	}
 	defer func() { err = errors.Join(err, blobs.Close()) }()
+	if err := checkOwner(ctx, db.Store, blobs); err != nil {
+		return err
+	}
 	o, err := objects.New(db.Client, blobs, objects.Options{})
 	if err != nil {
 		return err
 	}
 	return work(o.Everywhere(), db.Client)
+}
+
+// checkOwner fails where bodies are those of another store than the rows. It changes nothing: servers claim bodies.
+func checkOwner(ctx context.Context, rows store.Registers, blobs objects.Blobs) error {
+	owner, err := objects.Owner(ctx, blobs)
+	if err != nil || owner == "" {
+		return err
+	}
+	terms, err := mapclient.Agreed(ctx, rows)
+	if err == nil && terms.ID != 0 && owner != terms.ID.String() {
+		err = refused("the bodies belong to another store (%s; the rows are those of %s): is --bodies that of the servers?",
+			owner, terms.ID)
+	}
+	return err
 }
 
 func (x *auditing) run(ctx context.Context, o *objects.Objects, c *listing.Client, progress io.Writer) error {

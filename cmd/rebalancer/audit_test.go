@@ -17,6 +17,7 @@ import (
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/objects/fileblobs"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
 	"github.com/evenkeel/evenkeel/store/timestamps"
 )
@@ -83,6 +84,18 @@ func TestAudit(t *testing.T) {
 	require.Contains(t, out, "2 buckets, 6 rows, 6 bodies")
 	require.True(t, strings.HasSuffix(out, "\nclean\n"), out)
 
+	// Servers mark bodies as theirs.
+	require.NoError(t, os.WriteFile(filepath.Join(data, "bodies", "_owner"), []byte("0123456789abcdef\n"), 0o600))
+	audit(0)
+	rows, err := pebblestore.Open(data, pebblestore.Options{})
+	require.NoError(t, err)
+	_, err = mapclient.Identify(t.Context(), rows)
+	require.NoError(t, err)
+	require.NoError(t, rows.Close())
+	_, errs := audit(daemon.ExitRefused)
+	require.Contains(t, errs, "the bodies belong to another store (0123456789abcdef; the rows are those of ")
+	require.NoError(t, os.Remove(filepath.Join(data, "bodies", "_owner")))
+
 	// An orphan is the body of a put whose row was never written: here it is in another directory.
 	other := t.TempDir()
 	withObjects(t, other, days, func(o *objects.Objects, _ *listing.Client) {
@@ -95,7 +108,7 @@ func TestAudit(t *testing.T) {
 	require.Contains(t, out, "; 1 problems, 0 condemned")
 	again, _ := audit(daemon.ExitFailed, "photos", "--rate", "1000000")
 	require.Contains(t, again, "1 buckets, 3 rows, 4 bodies (0 of uploads, 0 of deleted", "a dry run changes nothing")
-	_, errs := audit(daemon.ExitUsage, "--condemn")
+	_, errs = audit(daemon.ExitUsage, "--condemn")
 	require.Contains(t, errs, "name the bucket")
 
 	// Nothing is condemned where a body is lost.

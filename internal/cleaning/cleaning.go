@@ -32,6 +32,8 @@ type Options struct {
 	AuditEvery time.Duration
 	// Condemn has the bodies deleted that audits find without a version.
 	Condemn bool
+	// Claim fails where the bodies may belong to another store; then nothing is cleaned or audited. nil: there are none.
+	Claim func(context.Context) error
 	// Leader lets the processes of a shared store elect one that cleans; nil: this process has its store
 	// for itself.
 	Leader *leader.Options
@@ -269,6 +271,11 @@ type bucket struct {
 func (c *Cleaning) each(
 	ctx context.Context, what string, wanted func(store.BucketID) bool, do func(context.Context, *bucket) error,
 ) (paused, listed bool, err error) {
+	if c.o.Claim != nil {
+		if err := c.o.Claim(ctx); err != nil {
+			return false, false, err
+		}
+	}
 	var failures []error
 	for info, err := range c.o.Buckets.Buckets(ctx, "", "") {
 		if err != nil {

@@ -59,6 +59,7 @@ type world struct {
 	every      time.Duration
 	auditEvery time.Duration
 	condemn    bool
+	claim      func(context.Context) error
 }
 
 func newWorld(t *testing.T) *world {
@@ -104,7 +105,7 @@ var (
 func (w *world) run(elect *leader.Options) (c *cleaning.Cleaning, stop func()) {
 	c = cleaning.New(cleaning.Options{
 		Buckets: w.c, Objects: w.o, Registers: w.s, Every: cmp.Or(w.every, time.Minute), Leader: elect,
-		RowsPerSecond: w.rate, AuditEvery: w.auditEvery, Condemn: w.condemn,
+		RowsPerSecond: w.rate, AuditEvery: w.auditEvery, Condemn: w.condemn, Claim: w.claim,
 		Log: w.log,
 	})
 	return c, w.start(c)
@@ -167,6 +168,31 @@ func TestADataCentreIsAway(t *testing.T) {
 		s = c.Status(t.Context())
 		require.Zero(t, s.Last.Failed)
 		require.Empty(t, s.Last.Error)
+	})
+}
+
+// Bodies that may be another store's are neither cleaned nor audited.
+func TestBodiesOfAnotherStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.auditEvery, w.condemn = 24*time.Hour, true
+		owner := "another"
+		w.claim = func(ctx context.Context) error { return objects.Claim(ctx, w.blobs, owner) }
+		require.NoError(t, w.claim(t.Context()))
+		owner = "this one"
+		orphan := w.orphan("videos")
+		c, stop := w.run(nil)
+		time.Sleep(50 * time.Hour)
+		require.Equal(t, untouched, w.ranks("photos"))
+		require.Contains(t, w.bodies("videos"), orphan)
+		s := c.Status(t.Context())
+		require.Nil(t, s.Last)
+		require.Nil(t, s.LastAudit)
+		owner = "another"
+		time.Sleep(50 * time.Hour)
+		stop()
+		require.NotContains(t, w.bodies("videos"), orphan)
+		require.Contains(t, w.lines.String(), "the bodies there belong to another store (another; this one is this one)")
 	})
 }
 

@@ -28,6 +28,7 @@ func Run(t *testing.T, empty func(t *testing.T) objects.Blobs) {
 		"nothing is left of a body that fails": nothingLeft,
 		"listings are in order":                InOrder,
 		"many at once":                         atOnce,
+		"one store of rows claims them":        claimed,
 	} {
 		t.Run(name, func(t *testing.T) { check(t, empty(t)) })
 	}
@@ -216,4 +217,30 @@ func atOnce(t *testing.T, s objects.Blobs) {
 	}
 	require.NoError(t, g.Wait())
 	require.Len(t, names(t, s, "b/", ""), blobs/2)
+}
+
+func claimed(t *testing.T, s objects.Blobs) {
+	ctx := t.Context()
+	owner, err := objects.Owner(ctx, s)
+	require.NoError(t, err)
+	require.Empty(t, owner)
+	for range 2 {
+		require.NoError(t, objects.Claim(ctx, s, "0123abcd"))
+		owner, err = objects.Owner(ctx, s)
+		require.NoError(t, err)
+		require.Equal(t, "0123abcd", owner)
+	}
+	err = objects.Claim(ctx, s, "4567")
+	require.ErrorIs(t, err, objects.ErrOthersBodies)
+	require.ErrorIs(t, err, store.InvalidArgument)
+	mark := names(t, s, "", "")
+	require.Len(t, mark, 1)
+	require.ErrorContains(t, err, "(0123abcd; this one is 4567)")
+	require.ErrorContains(t, err, "delete "+mark[0]+" there")
+	require.NoError(t, s.Delete(ctx, mark[0]))
+	require.NoError(t, objects.Claim(ctx, s, "4567"))
+
+	require.NoError(t, s.Delete(ctx, mark[0]))
+	require.NoError(t, s.Create(ctx, mark[0], strings.NewReader("nothing like an owner"), 21))
+	require.ErrorIs(t, objects.Claim(ctx, s, "4567"), store.Corrupt)
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -28,6 +30,7 @@ var (
 		key: "clock skew", form: 1, what: "a limit for the skew of clocks of", preset: commontime.DefaultLimit,
 	}
 	countingTerm = term[Counting]{key: "counting", form: 1, what: "sizes of partitions"}
+	idTerm       = term[StoreID]{key: "id", form: 1, what: "an id"}
 )
 
 // Counting is how the sizes of the partitions of a store are known.
@@ -180,8 +183,24 @@ func (t *term[T]) decode(rec store.Record) (T, error) {
 	return T(binary.BigEndian.Uint64(payload)), nil
 }
 
+// StoreID tells a store from others: a random number, which the first process that asks draws. Copies of a store have
+// the same.
+type StoreID int64
+
+// String has 16 hexadecimal digits.
+func (id StoreID) String() string { return fmt.Sprintf("%016x", uint64(id)) }
+
+// Identify returns the store's id. It fails like AgreeOnLease.
+func Identify(ctx context.Context, s store.Registers) (StoreID, error) {
+	t := idTerm
+	t.preset = StoreID(1 + rand.Int64N(math.MaxInt64))
+	id, err := t.agree(ctx, s, 0, false)
+	return id, store.Wrap("identify the store", err)
+}
+
 // Terms are what the processes of a store have agreed on; 0: nothing yet.
 type Terms struct {
+	ID               StoreID
 	Lease, ClockSkew time.Duration
 	Counting         Counting
 	Limits           Limits // of the process that announced its own last
@@ -194,6 +213,9 @@ func Agreed(ctx context.Context, s store.Registers) (t Terms, err error) {
 	}
 	if err == nil {
 		t.Counting, err = countingTerm.read(ctx, s)
+	}
+	if err == nil {
+		t.ID, err = idTerm.read(ctx, s)
 	}
 	if err == nil {
 		t.Limits, err = AnnouncedLimits(ctx, s)

@@ -3,9 +3,11 @@ package mapclient_test
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
@@ -88,6 +90,40 @@ func TestLeaseIsAgreedOnByOne(t *testing.T) {
 			}
 		}
 		require.GreaterOrEqual(t, decided, 0, "nobody may start")
+	}
+}
+
+// TestStoresAreIdentified: all processes learn one id, also those that come first at the same time and lose answers;
+// another store has another one.
+func TestStoresAreIdentified(t *testing.T) {
+	seen := map[mapclient.StoreID]bool{}
+	for range 50 {
+		s := newHooked()
+		var n atomic.Int64
+		set(s, &s.swap, func(_ context.Context, do func() error) error {
+			err := do()
+			if n.Add(1)%2 == 1 {
+				return store.Errorf(store.Timeout, "lost")
+			}
+			return err
+		})
+		var wg sync.WaitGroup
+		ids := make([]mapclient.StoreID, 8)
+		for i := range ids {
+			wg.Go(func() {
+				var err error
+				ids[i], err = mapclient.Identify(t.Context(), s)
+				assert.NoError(t, err)
+			})
+		}
+		wg.Wait()
+		require.Len(t, ids[0].String(), 16)
+		for _, id := range ids {
+			require.Equal(t, ids[0], id)
+		}
+		require.NotZero(t, ids[0])
+		require.False(t, seen[ids[0]], "two stores have the same id")
+		seen[ids[0]] = true
 	}
 }
 
@@ -332,6 +368,8 @@ func TestAgreed(t *testing.T) {
 	want := mapclient.Terms{
 		Lease: time.Minute, ClockSkew: time.Second, Counting: mapclient.InRedis, Limits: mapclient.Limits{MaxRows: 7},
 	}
+	want.ID, err = mapclient.Identify(ctx, s)
+	require.NoError(t, err)
 	require.NoError(t, mapclient.AgreeOnLease(ctx, s, want.Lease, false))
 	_, err = mapclient.AgreeOnClockSkew(ctx, s, want.ClockSkew, false)
 	require.NoError(t, err)
@@ -349,8 +387,8 @@ func TestAgreed(t *testing.T) {
 	terms, err = mapclient.Agreed(ctx, s)
 	require.NoError(t, err)
 	require.Equal(t, want, terms)
-	require.Equal(t, 4, reads)
-	for fails = range 4 {
+	require.Equal(t, 5, reads)
+	for fails = range 5 {
 		reads, fails = 0, fails+1
 		_, err = mapclient.Agreed(ctx, s)
 		require.ErrorIs(t, err, store.Timeout)

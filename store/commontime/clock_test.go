@@ -195,7 +195,6 @@ func oneTime(t *testing.T, seed uint64) {
 		processes = append(processes, process{m, c.clock(t, fmt.Sprintf("dc%d", i%len(sizes)), m, 0), r.IntN(2) == 0})
 	}
 	var last store.Timestamp
-	given := 0
 	for step := range 400 {
 		p := processes[r.IntN(len(processes))]
 		switch what := r.IntN(40); {
@@ -222,10 +221,14 @@ func oneTime(t *testing.T, seed uint64) {
 		if err != nil {
 			require.ErrorIs(t, err, commontime.ErrUnknown, "step %d", step)
 			require.ErrorIs(t, err, store.Unavailable)
-			t.Logf("step %d: %v", step, err)
-			continue
+			if r.IntN(4) > 0 {
+				continue
+			}
+			// Longer than machines are suspended: here they hear answers meanwhile, which are of the future then.
+			time.Sleep(6 * time.Second)
+			ts, err = p.clock.Next(t.Context(), n)
+			require.NoError(t, err, "step %d: the servers have been asked again", step)
 		}
-		given++
 		require.Greater(t, ts, last, "step %d: what was acknowledged has a higher timestamp than what began later",
 			step)
 		end := ts + store.Timestamp(n) - 1
@@ -239,7 +242,6 @@ func oneTime(t *testing.T, seed uint64) {
 			last = end
 		}
 	}
-	require.Greater(t, given, 300, "writes go on")
 }
 
 // TestStaysNearTheTrueTime: timestamps are those of the servers, whatever this
