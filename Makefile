@@ -86,7 +86,7 @@ test: tools ## everything that must hold, on a fresh machine; each part has a ti
 	@scripts/within 900 lint scripts/lint
 	@scripts/within 900 compile $(MAKE) -s compile
 	@scripts/within 240 programs $(MAKE) -s programs
-	@$(WITH_PROGRAMS) scripts/within 1200 unit $(TEST_RACE) -p 3 -timeout 640s $(WITHOUT_NODE)
+	@$(WITH_PROGRAMS) scripts/within 1200 unit $(TEST_RACE) -timeout 640s $(WITHOUT_NODE)
 	@$(WITH_PROGRAMS) scripts/within 240 clients $(TEST) -timeout 230s $(CLIENTS)
 	@scripts/within 180 faults $(TEST) -timeout 170s $(EACH) $(FAULTS_ONLY)
 	@$(WITH_PROGRAMS) scripts/within 150 console $(TEST) -timeout 140s $(CONSOLE)
