@@ -176,10 +176,8 @@ func TestBodiesOfAnotherStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.auditEvery, w.condemn = 24*time.Hour, true
-		owner := "another"
-		w.claim = func(ctx context.Context) error { return objects.Claim(ctx, w.blobs, owner) }
-		require.NoError(t, w.claim(t.Context()))
-		owner = "this one"
+		require.NoError(t, objects.Claim(t.Context(), w.blobs, "another"))
+		w.claim = func(ctx context.Context) error { return objects.Claim(ctx, w.blobs, "this one") }
 		orphan := w.orphan("videos")
 		c, stop := w.run(nil)
 		time.Sleep(50 * time.Hour)
@@ -188,7 +186,7 @@ func TestBodiesOfAnotherStore(t *testing.T) {
 		s := c.Status(t.Context())
 		require.Nil(t, s.Last)
 		require.Nil(t, s.LastAudit)
-		owner = "another"
+		require.NoError(t, w.blobs.Delete(t.Context(), "_owner"))
 		time.Sleep(50 * time.Hour)
 		stop()
 		require.NotContains(t, w.bodies("videos"), orphan)
