@@ -386,10 +386,8 @@ func (c *Client) Swap(ctx context.Context, change partmap.Change) error {
 	}
 	b := c.epochs.begin(id)
 	defer c.epochs.end(b)
-	for _, n := range change.Nodes {
-		if err := c.store.WriteNode(ctx, id, n.ID, n.Blob); err != nil {
-			return store.Wrap(fmt.Sprintf("write node %s of bucket %s", n.ID, id), err)
-		}
+	if err := c.nodes.write(ctx, id, change.Nodes); err != nil {
+		return err
 	}
 	if c.net != nil {
 		err = c.net.swapRoot(ctx, id, change.Old, rec)

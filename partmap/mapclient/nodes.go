@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -152,3 +154,26 @@ func (n *nodes) read(ctx context.Context, b store.BucketID, id store.NodeID, hei
 
 // nodeBytes is what a node takes beside the segment or index node that it is.
 const nodeBytes = 256
+
+// writesAtOnce bounds the nodes of one change that are written at the same time. Each write is a round trip to the
+// farthest data centre.
+const writesAtOnce = 16
+
+// write writes the nodes of a change and returns when no write is under way any more, with the error of the first one
+// that failed. The order does not matter, although index nodes name other nodes: a reader comes to a node from a root
+// only, and the root is swapped after all of them. After an error any of the nodes may be there, or arrive later. No
+// root names them, and the collector deletes them.
+func (n *nodes) write(ctx context.Context, b store.BucketID, nodes []partmap.Node) error {
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(writesAtOnce)
+	for _, node := range nodes {
+		g.Go(func() error {
+			err := gctx.Err()
+			if err == nil {
+				err = n.store.WriteNode(gctx, b, node.ID, node.Blob)
+			}
+			return store.Wrap(fmt.Sprintf("write node %s of bucket %s", node.ID, b), err)
+		})
+	}
+	return g.Wait()
+}
