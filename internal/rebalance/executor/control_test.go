@@ -90,6 +90,103 @@ func TestMovesBeginWhenAPauseIsLifted(t *testing.T) {
 	})
 }
 
+// While others wait a Run begins one batch, with all goals that are ready, and leaves what is wanted later to the next
+// Run. When they do not wait any more, the next move begins at once, also while the task of the batch takes long.
+func TestARunBeginsOneBatchWhileOthersWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixtureOf(t, memstore.New(), key(3), key(6))
+		t.Cleanup(func() { require.NoError(t, f.s.Close()) })
+		goOn := make(chan struct{})
+		x := executor.New(f.s, f.c.Maps(), f.id, executor.Options{
+			Failpoint: func(_ context.Context, point, _ string) error {
+				if point == "before copy" {
+					<-goOn
+				}
+				return nil
+			},
+		})
+		later := func() (batches int, ended chan error) {
+			ended = make(chan error)
+			go func() { ended <- x.Run(t.Context()) }()
+			synctest.Wait() // the copies of the first batch are held up
+			x.Add(move.Split(key(6), nil, 0, key(7)))
+			synctest.Wait()
+			return len(x.Status().Batches), ended
+		}
+		x.Yield(true)
+		x.Add(move.Split(nil, key(3), 0, key(1)), move.Split(key(3), key(6), 0, key(4)))
+		batches, ended := later()
+		require.Equal(t, 1, batches)
+		goOn <- struct{}{}
+		goOn <- struct{}{}
+		require.NoError(t, <-ended)
+		require.Len(t, f.ranges(t), 5, "both goals that were ready have been met")
+		require.Equal(t, 1, x.Status().Goals, "the third one is left")
+		require.Empty(t, x.Status().Batches)
+
+		batches, ended = later() // the same goal again: the next Run begins it although others wait
+		require.Equal(t, 1, batches)
+		goOn <- struct{}{}
+		require.NoError(t, <-ended)
+		require.Len(t, f.ranges(t), 6)
+
+		x.Add(move.Merge(nil, key(3)))
+		ended = make(chan error)
+		go func() { ended <- x.Run(t.Context()) }()
+		synctest.Wait()
+		x.Add(move.Merge(key(3), key(6)))
+		synctest.Wait()
+		require.Len(t, x.Status().Batches, 1)
+		x.Yield(false)
+		synctest.Wait()
+		require.Len(t, x.Status().Batches, 2)
+		close(goOn)
+		require.NoError(t, <-ended)
+		require.Len(t, f.ranges(t), 4)
+	})
+}
+
+// Goals of a bucket that is being deleted, or under a pause, have to wait although others wait, too: Run says why.
+func TestARunThatYieldsTellsWhyGoalsWait(t *testing.T) {
+	for name, stop := range map[string]func(t *testing.T, f *fixture, x *executor.Executor) error{
+		"closing": func(t *testing.T, f *fixture, _ *executor.Executor) error {
+			root, err := f.c.Maps().Load(t.Context(), f.id)
+			require.NoError(t, err)
+			change, err := partmap.WithState(root, partmap.Closing, f.c.Maps().Stamp())
+			require.NoError(t, err)
+			return f.c.Maps().Swap(t.Context(), change)
+		},
+		"paused": func(_ *testing.T, _ *fixture, x *executor.Executor) error {
+			x.Hold(&pause.Pause{Why: "a test"})
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, memstore.New(), 10)
+			var x *executor.Executor
+			once := false
+			x = executor.New(f.s, f.c.Maps(), f.id, executor.Options{
+				Failpoint: func(_ context.Context, point, _ string) error {
+					if point == "before copy" && !once {
+						once = true
+						x.Add(move.Split(key(5), nil, 0, key(7)))
+						require.NoError(t, stop(t, f, x))
+					}
+					return nil
+				},
+			})
+			x.Yield(true)
+			x.Add(move.Split(nil, nil, 0, key(5)))
+			err := x.Run(t.Context())
+			require.Error(t, err)
+			_, paused := errors.AsType[*pause.Error](err)
+			require.Equal(t, name == "paused", paused)
+			require.Equal(t, name == "closing", store.KindOf(err) == store.Unavailable && !paused)
+			require.Equal(t, 1, x.Status().Goals)
+		})
+	}
+}
+
 func TestAbortDropsWhatHasNotBegun(t *testing.T) {
 	const rows = 500
 	f := newFixture(t, memstore.New(), rows)

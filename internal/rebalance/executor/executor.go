@@ -108,7 +108,8 @@ type Executor struct {
 	mu      sync.Mutex
 	goals   []move.Goal
 	held    *pause.Pause                          // nothing may begin under it; nil for none
-	news    chan struct{}                         // has an element when goals or held changed
+	yields  bool                                  // a Run begins no batch after its first one
+	news    chan struct{}                         // has an element when goals, held or yields changed
 	seen    map[string]store.Timestamp            // highest timestamps of ranges that were compared
 	unsure  map[string]map[string]store.Timestamp // copies of unknown outcome: by range, then by key
 	status  Status                                // without the counts
@@ -164,11 +165,24 @@ func (x *Executor) Hold(p *pause.Pause) {
 	}
 }
 
-// wanted returns the goals and the pause.
-func (x *Executor) wanted() ([]move.Goal, *pause.Pause) {
+// Yield says whether others wait for Run to end. While they do, a Run that has begun a batch begins no other one, and
+// returns when nothing is in flight. The goals that are left wait for the next Run. A Run that has begun nothing yet
+// begins one batch all the same: so every Run gets something done.
+func (x *Executor) Yield(on bool) {
+	x.mu.Lock()
+	changed := x.yields != on
+	x.yields = on
+	x.mu.Unlock()
+	if changed {
+		wait.Signal(x.news)
+	}
+}
+
+// wanted returns the goals, the pause, and what Yield said.
+func (x *Executor) wanted() (goals []move.Goal, held *pause.Pause, yields bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return slices.Clone(x.goals), x.held
+	return slices.Clone(x.goals), x.held, x.yields
 }
 
 // drop forgets goals that have ended.

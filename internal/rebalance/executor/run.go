@@ -28,11 +28,10 @@ type result struct {
 	err    error
 }
 
-// Run completes all moves in flight and all goals, and returns nil. It retries after
-// failures of the store until ctx ends. It fails with Timeout when ctx ends; with Corrupt if
-// the map is broken (ErrBrokenMap) or rows are damaged; with Unavailable if goals have to
-// wait because the bucket is being deleted; and with a *pause.Error if nothing is in flight
-// and goals have to wait because moves are paused.
+// Run completes all moves in flight and all goals, and returns nil; while others wait, goals may be left (see Yield). It
+// retries after failures of the store until ctx ends. It fails with Timeout when ctx ends; with Corrupt if the map is
+// broken (ErrBrokenMap) or rows are damaged; with Unavailable if goals have to wait because the bucket is being deleted;
+// and with a *pause.Error if nothing is in flight and goals have to wait because moves are paused.
 //
 // It decides nothing: move.Next does.
 func (x *Executor) Run(ctx context.Context) error {
@@ -53,6 +52,7 @@ type loop struct {
 	x        *Executor
 	seen     move.Seen
 	checked  bool // the map was validated
+	began    bool // a batch has begun in this Run
 	results  chan result
 	running  map[string]bool
 	tasks    map[uint64]int // running tasks, by batch
@@ -85,7 +85,8 @@ func (l *loop) run(ctx context.Context) error {
 // step reads the map and starts what is due. over: nothing is due, and nothing runs.
 func (l *loop) step(ctx context.Context) (over bool, err error) {
 	for {
-		goals, hold := l.x.wanted()
+		goals, hold, yields := l.x.wanted()
+		ends := yields && l.began // when nothing is in flight
 		view, err := l.x.look(ctx, &l.seen, goals)
 		if err == nil && !l.checked {
 			if err = l.x.validate(ctx, view); err == nil {
@@ -110,7 +111,7 @@ func (l *loop) step(ctx context.Context) (over bool, err error) {
 		l.x.note(view.Root)
 		goals = l.x.judge(view, goals)
 		effects := move.Next(view, &l.seen, move.Input{
-			Goals: goals, Hold: hold != nil, Now: l.x.o.Now(),
+			Goals: goals, Hold: hold != nil || ends, Now: l.x.o.Now(),
 			Fresh: func() store.PartitionID { return store.PartitionID(l.x.o.NewID()) },
 		})
 		for _, e := range effects {
@@ -122,6 +123,7 @@ func (l *loop) step(ctx context.Context) (over bool, err error) {
 		switch {
 		case len(goals) > 0 && hold != nil && view.Root.State == partmap.Open:
 			err = &pause.Error{Pause: *hold}
+		case ends && view.Root.State == partmap.Open:
 		case len(goals) > 0:
 			err = store.Errorf(store.Unavailable, "bucket %s is %s: its goals have to wait", l.x.bucket, view.Root.State)
 		}
@@ -184,6 +186,7 @@ func (l *loop) took(ctx context.Context, r result) error {
 		l.seen.Waited(e.Epoch)
 	case move.Swap:
 		if len(e.Begin) > 0 {
+			l.began = true
 			l.seen.Began(e.Epoch, e.Spans())
 			for i := range e.Goals {
 				l.x.begin(e.Goals[i], e.Epoch)

@@ -109,7 +109,8 @@ func (g *Scheduler) Submit(id store.BucketID, what string, p *Plan) Job {
 		b := g.bucket(id)
 		b.pending = append(b.pending, p.Moves...)
 		b.feed()
-		b.wanted, b.again = true, time.Time{}
+		b.want()
+		b.again = time.Time{}
 		g.tell()
 	}
 	return g.snapshot(j)

@@ -66,7 +66,6 @@ type Scheduler struct {
 	pace     *wait.Pacer
 	counting *wait.Pacer // of recounts
 	throttle throttle
-	slots    chan struct{} // one per bucket that moves
 	events   chan struct{} // has an element when there may be something to do
 
 	gate *pause.Gate
@@ -78,6 +77,9 @@ type Scheduler struct {
 	jobs    Jobs
 	lastJob uint64
 	scanned Scan
+	turns   int // how many buckets have their turn, at most Options.Buckets
+	// ahead: the last turn was given to a bucket that had not waited longest.
+	ahead bool
 }
 
 // run is one call of Run.
@@ -94,6 +96,7 @@ type bucket struct {
 	// Guarded by Scheduler.mu.
 	wanted  bool // something is to be done, or may be
 	running bool
+	since   time.Time // it is wanted since then, or its last turn ended then
 	// parked: nothing is in flight, and what is wanted can't begin since moves are paused.
 	parked bool
 	// again is not before then: after a failure, or while it is being deleted.
@@ -104,7 +107,10 @@ type bucket struct {
 	collect time.Time   // when to look again for what no map names; zero: nothing is
 	pending []move.Goal // not given to the executor yet
 	need    int         // rows per second, see KeepUp
-	release func()      // gives back the slot
+
+	// Of the turn under way; nobody else looks at these.
+	tidied time.Time // when it was tidied last; zero: not since it has something to do
+	listed bool      // this process has put it into the list of busy buckets, or found it there
 }
 
 const (
@@ -113,6 +119,9 @@ const (
 	rootsPerSecond = 200
 	// keepEpochs is how many replaced roots of each bucket are kept.
 	keepEpochs = 100
+	// tidyEvery is how often a bucket is tidied while it moves. So it has at most keepEpochs replaced roots and those
+	// of this time, and map nodes go at most twice this time after CollectAfter.
+	tidyEvery = 10 * time.Minute
 	// keepJobs is how many jobs that have ended are kept.
 	keepJobs = 100
 )
@@ -131,7 +140,6 @@ func New(s Store, m Maps, o Options) *Scheduler {
 		busy:     busy{regs: s, turn: make(chan struct{}, 1)},
 		pace:     wait.NewPacer(o.RowsPerSecond),
 		counting: wait.NewPacer(countedFor * o.RowsPerSecond),
-		slots:    make(chan struct{}, o.Buckets),
 		events:   make(chan struct{}, 1),
 		buckets:  map[store.BucketID]*bucket{},
 	}
@@ -153,6 +161,14 @@ func (g *Scheduler) Run(ctx context.Context) error {
 	if err != nil {
 		g.o.Logger.Warn("the list of busy buckets can't be read: what was left unfinished is found by the scan", "error", err)
 	}
+	g.mu.Lock()
+	for _, b := range g.buckets {
+		b.listed = false // another process may have led meanwhile
+	}
+	for _, id := range ids {
+		g.bucket(id).listed = true
+	}
+	g.mu.Unlock()
 	for _, id := range ids {
 		g.want(id)
 	}
@@ -181,9 +197,17 @@ func (g *Scheduler) tell() { wait.Signal(g.events) }
 // want has a bucket looked at.
 func (g *Scheduler) want(id store.BucketID) {
 	g.mu.Lock()
-	g.bucket(id).wanted = true
+	g.bucket(id).want()
 	g.mu.Unlock()
 	g.tell()
+}
+
+// want has a bucket looked at. Scheduler.mu is held.
+func (b *bucket) want() {
+	if !b.wanted && !b.running {
+		b.since = time.Now()
+	}
+	b.wanted = true
 }
 
 // bucket finds or makes a bucket. Scheduler.mu is held.
@@ -230,66 +254,92 @@ func (b *bucket) drop() []move.Goal {
 // idle is how long the manager sleeps when there is nothing to do.
 const idle = time.Minute
 
-// start begins to work on buckets that want it, as far as there are slots, forgets
-// those that don't, and says when to look again.
+// start gives turns to the buckets that wait for one, Options.Buckets at once, and says when to look again.
+//
+// While no bucket waits, a turn lasts as long as its bucket has goals, and the bucket's batches overlap. While some
+// wait, a turn is one batch, of all goals that are ready: the buckets whose turn it is begin no other one, and the
+// first whose batches are swept makes room. So a bucket begins to move within one batch of the others, however many
+// goals they have.
+//
+// The next turn is of the bucket that has waited longest. But of two turns in a row one is of the bucket with the
+// highest KeepUp: a bucket that is written to fast does not wait until a hundred others have had their turns, and takes
+// at most half of the turns from them. Its goals come together meanwhile, and begin as one batch.
+//
+// The next turn of a bucket begins with one more read of the root at SERIAL, which is little beside the swaps and waits
+// of a batch. A turn that ends with goals left writes nothing: the bucket stays in the list of busy ones. What the map
+// client and the executor know stays good, as it is known of an epoch, a batch or a node; and no wait is repeated, as
+// nothing is in flight between turns. The price is that the batches of one bucket do not overlap while others wait: one
+// that copies for long holds up the goals that come meanwhile.
 func (g *Scheduler) start(r *run) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	now := time.Now()
-	next := idle
-	var ready []*bucket
+	queue, next := g.queue(time.Now())
+	for len(queue) > 0 && g.turns < g.o.Buckets {
+		at := 0
+		if !g.ahead {
+			for i, b := range queue {
+				if b.need > queue[at].need {
+					at = i
+				}
+			}
+		}
+		g.ahead = at > 0
+		b := queue[at]
+		queue = slices.Delete(queue, at, at+1)
+		b.running, b.wanted = true, false
+		g.turns++
+		r.work.Go(func() { g.work(r.ctx, b) })
+	}
+	for _, b := range g.buckets {
+		if b.running {
+			b.x.Yield(len(queue) > 0)
+		}
+	}
+	return next // or when somebody tells that a turn has ended
+}
+
+// queue returns the buckets that wait for a turn, the one that waits longest first, and when another one will.
+// It forgets those that need nothing. Scheduler.mu is held.
+func (g *Scheduler) queue(now time.Time) (queue []*bucket, next time.Duration) {
+	next = idle
 	for id, b := range g.buckets {
+		due := b.collect
+		if b.wanted {
+			due = b.since
+			if b.again.After(due) {
+				due = b.again
+			}
+		}
 		switch {
 		case b.running || b.parked:
-		case b.wanted:
-			if wait := b.again.Sub(now); wait > 0 {
+		case b.wanted || !b.collect.IsZero():
+			if wait := due.Sub(now); wait > 0 {
 				next = min(next, wait)
 			} else {
-				ready = append(ready, b)
-			}
-		case !b.collect.IsZero():
-			if wait := b.collect.Sub(now); wait > 0 {
-				next = min(next, wait)
-			} else {
-				ready = append(ready, b)
+				b.since = due
+				queue = append(queue, b)
 			}
 		case len(b.failed) == 0:
 			delete(g.buckets, id)
 		}
 	}
-	// In no order: none waits for ever behind others.
-	rand.Shuffle(len(ready), func(i, j int) { ready[i], ready[j] = ready[j], ready[i] })
-	for _, b := range ready {
-		select {
-		case g.slots <- struct{}{}:
-		default:
-			return next // somebody tells when a slot is free
-		}
-		b.running, b.wanted = true, false
-		b.release = sync.OnceFunc(func() {
-			<-g.slots
-			g.tell()
-		})
-		release := b.release
-		r.work.Go(func() {
-			defer release()
-			g.work(r.ctx, b)
-		})
-	}
-	return next
+	slices.SortFunc(queue, func(a, b *bucket) int { return a.since.Compare(b.since) })
+	return queue, next
 }
 
-// work does all that there is to do in a bucket.
+// work is the turn of a bucket.
 func (g *Scheduler) work(ctx context.Context, b *bucket) {
-	err := g.move(ctx, b)
+	left, err := g.move(ctx, b)
 	var collect time.Time
-	if err == nil {
+	if err == nil && !left {
 		collect = g.tidy(ctx, b)
+		b.tidied = time.Time{}
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	defer g.tell()
-	b.running = false
+	g.turns--
+	b.running, b.since = false, time.Now()
 	var paused *pause.Error
 	switch {
 	case ctx.Err() != nil:
@@ -319,8 +369,8 @@ func (g *Scheduler) work(ctx context.Context, b *bucket) {
 	}
 }
 
-// move brings all moves of a bucket to their end.
-func (g *Scheduler) move(ctx context.Context, b *bucket) error {
+// move brings the moves of a bucket to their end. left: it has goals for another turn, as others wait.
+func (g *Scheduler) move(ctx context.Context, b *bucket) (left bool, err error) {
 	root, err := g.maps.Load(ctx, b.id)
 	if err == nil && root.State == partmap.Deleted {
 		err = store.Errorf(store.NotFound, "bucket %s is deleted", b.id)
@@ -329,28 +379,48 @@ func (g *Scheduler) move(ctx context.Context, b *bucket) error {
 		g.mu.Lock()
 		g.end(b.id, b.drop(), err)
 		g.mu.Unlock()
-		return g.busy.set(ctx, b.id, false)
+		return false, g.list(ctx, b, false)
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	if root.State == partmap.Open && len(root.Batches) == 0 && b.x.Status().Goals == 0 {
-		return nil // it is only to be tidied
+		if !b.listed {
+			return false, nil // it is only to be tidied
+		}
+		return false, g.list(ctx, b, false)
 	}
-	if err := g.busy.set(ctx, b.id, true); err != nil {
-		return err
+	if !b.listed {
+		if err := g.list(ctx, b, true); err != nil {
+			return false, err
+		}
 	}
-	if err := b.x.Run(ctx); err != nil {
-		return err
+	if err := g.tidying(ctx, b, b.x.Run); err != nil {
+		return false, err
+	}
+	g.mu.Lock()
+	left = b.feed() > 0
+	g.mu.Unlock()
+	if left {
+		return true, nil
 	}
 	if root, err = g.maps.Load(ctx, b.id); err != nil {
-		return err
+		return false, err
 	}
 	if root.State == partmap.Closing {
 		// Somebody deletes it, or left it behind: then it is opened again.
-		return store.Errorf(store.Unavailable, "bucket %s is being deleted; it is opened again if that does not end within %v", b.id, move.ReopenAfter)
+		return false, store.Errorf(store.Unavailable, "bucket %s is being deleted; it is opened again if that does not end within %v", b.id, move.ReopenAfter)
 	}
-	return g.busy.set(ctx, b.id, false)
+	return false, g.list(ctx, b, false)
+}
+
+// list puts a bucket into the list of busy ones, or takes it out.
+func (g *Scheduler) list(ctx context.Context, b *bucket, busy bool) error {
+	err := g.busy.set(ctx, b.id, busy)
+	if err == nil {
+		b.listed = busy
+	}
+	return err
 }
 
 // observe takes in what an executor tells.

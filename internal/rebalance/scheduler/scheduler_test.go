@@ -155,7 +155,8 @@ func TestResumesWhatAnyCrashLeft(t *testing.T) {
 			at := 1 + r.IntN(60)
 			ctx, kill := context.WithCancel(t.Context())
 			var mu sync.Mutex
-			first := scheduler.New(f.s, f.c.Maps(), scheduler.Options{Executor: executor.Options{PageRows: 10, Failpoint: func(context.Context, string, string) error {
+			o := scheduler.Options{Buckets: 1 + int(round%3)} // they wait for each other, or don't
+			o.Executor = executor.Options{PageRows: 10, Failpoint: func(context.Context, string, string) error {
 				mu.Lock()
 				defer mu.Unlock()
 				if at--; at <= 0 {
@@ -163,7 +164,8 @@ func TestResumesWhatAnyCrashLeft(t *testing.T) {
 					return context.Canceled
 				}
 				return nil
-			}}})
+			}}
+			first := scheduler.New(f.s, f.c.Maps(), o)
 			done := make(chan error)
 			go func() { done <- first.Run(ctx) }()
 			for _, id := range f.ids {
@@ -316,7 +318,7 @@ func TestNothingChangesInQuiet(t *testing.T) {
 				require.NoError(t, err)
 				faults.Enable(true)
 				all = append(all, faults)
-				g := scheduler.New(s, slow{c.Maps(), seed + 100*round + uint64(i)}, scheduler.Options{})
+				g := scheduler.New(s, slow{c.Maps(), seed + 100*round + uint64(i)}, scheduler.Options{Buckets: 1 + i})
 				work.Go(func() { _ = g.Run(ctx) })
 				own := rand.New(rand.NewPCG(seed+round, uint64(i)))
 				work.Go(func() {

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
@@ -28,6 +29,27 @@ func (g *Scheduler) tidy(ctx context.Context, b *bucket) (again time.Time) {
 		return time.Now().Add(g.collectAfter())
 	}
 	return time.Time{}
+}
+
+// tidying calls f, and tidies the bucket meanwhile, every tidyEvery: a bucket that always moves would never be tidied
+// else. That needs no pause of the moves: the collector leaves the nodes of a swap that is still to come, of which
+// there may be some at any time, as two processes may work on a bucket. One that has begun when f returns is waited for.
+func (g *Scheduler) tidying(ctx context.Context, b *bucket, f func(ctx context.Context) error) error {
+	if b.tidied.IsZero() {
+		b.tidied = time.Now()
+	}
+	until, end := context.WithCancel(ctx)
+	var tidying sync.WaitGroup
+	tidying.Go(func() {
+		for wait.Sleep(until, time.Until(b.tidied.Add(tidyEvery))) == nil {
+			g.tidy(ctx, b)
+			b.tidied = time.Now()
+		}
+	})
+	err := f(ctx)
+	end()
+	tidying.Wait()
+	return err
 }
 
 func (g *Scheduler) collectAfter() time.Duration {
