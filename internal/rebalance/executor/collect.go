@@ -2,6 +2,8 @@ package executor
 
 import (
 	"context"
+	"fmt"
+	"slices"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -11,15 +13,16 @@ import (
 // Collect deletes the bucket's map nodes that no map names or can name any more. It returns
 // how many, and how many more are not due yet. It must be called now and then: a node goes
 // once it was found unnamed for Options.CollectAfter. That is remembered in memory only, so a
-// restart delays it.
+// restart delays it. It may be called while Run runs. It reads the map's index nodes, and the
+// nodes that the map does not name.
 func (x *Executor) Collect(ctx context.Context) (gone, waiting int, err error) {
 	// First the nodes, then the root: a node that the root does not name was never named,
 	// or is not named any more.
-	nodes, err := x.nodes(ctx)
+	ids, err := x.nodes(ctx)
 	if err != nil {
 		return 0, 0, store.Wrap("list the map nodes of bucket "+x.bucket.String(), err)
 	}
-	if len(nodes) == 0 {
+	if len(ids) == 0 {
 		return 0, 0, nil
 	}
 	root, err := x.maps.Load(ctx, x.bucket)
@@ -30,43 +33,50 @@ func (x *Executor) Collect(ctx context.Context) (gone, waiting int, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	x.mu.Lock()
-	due := x.unnamed.Due(root.Epoch, named, nodes, x.o.Now(), x.o.CollectAfter)
-	x.mu.Unlock()
-	for _, n := range nodes {
-		if !named[n.ID] {
-			waiting++
-		}
+	unnamed, err := x.epochs(ctx, slices.DeleteFunc(ids, func(id store.NodeID) bool { return named[id] }))
+	if err != nil {
+		return 0, 0, err
 	}
+	x.mu.Lock()
+	due := x.unnamed.Due(root.Epoch, named, unnamed, x.o.Now(), x.o.CollectAfter)
+	x.mu.Unlock()
+	waiting = len(unnamed) - len(due)
 	if len(due) == 0 {
 		return 0, waiting, nil
 	}
-	return len(due), waiting - len(due), x.do(ctx, nil, move.Collect{Nodes: due})
+	return len(due), waiting, x.do(ctx, nil, move.Collect{Nodes: due})
 }
 
-func (x *Executor) nodes(ctx context.Context) (all []move.Node, err error) {
+// nodes lists the bucket's map nodes.
+func (x *Executor) nodes(ctx context.Context) (all []store.NodeID, err error) {
 	var after store.NodeID
 	for {
 		ids, err := x.store.ScanNodes(ctx, x.bucket, after, 1000)
 		if err != nil || len(ids) == 0 {
 			return all, err
 		}
-		for _, id := range ids {
-			after = id
-			blob, err := x.store.Node(ctx, x.bucket, id)
-			if store.KindOf(err) == store.NotFound {
-				continue
-			}
-			if err != nil {
-				return nil, err
-			}
-			epoch, err := partmap.NodeEpoch(x.bucket, partmap.Node{ID: id, Blob: blob})
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, move.Node{ID: id, Epoch: epoch})
-		}
+		all = append(all, ids...)
+		after = ids[len(ids)-1]
 	}
+}
+
+// epochs finds out for which epochs nodes were written. It leaves out those that are not there any more.
+func (x *Executor) epochs(ctx context.Context, ids []store.NodeID) (all []move.Node, err error) {
+	for _, id := range ids {
+		blob, err := x.store.Node(ctx, x.bucket, id)
+		if store.KindOf(err) == store.NotFound {
+			continue
+		}
+		if err != nil {
+			return nil, store.Wrap(fmt.Sprintf("read node %s of bucket %s", id, x.bucket), err)
+		}
+		epoch, err := partmap.NodeEpoch(x.bucket, partmap.Node{ID: id, Blob: blob})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, move.Node{ID: id, Epoch: epoch})
+	}
+	return all, nil
 }
 
 func (x *Executor) collect(ctx context.Context, nodes []store.NodeID) error {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -123,6 +124,43 @@ func TestCollectFromATallMap(t *testing.T) {
 	gone, left, err = x.Collect(ctx)
 	require.NoError(t, err)
 	require.Zero(t, gone+left)
+}
+
+// A bucket that always moves is tidied again and again, so that must not read a whole map: of the segments only those
+// are read that the map does not name.
+func TestCollectDoesNotReadTheMap(t *testing.T) {
+	var mu sync.Mutex
+	var reads []store.NodeID
+	s := &vanishing{Store: memstore.New()}
+	defer func() { require.NoError(t, s.Close()) }()
+	f := newFixtureOf(t, s, cuts(10_000, 10_000)...)
+	now := time.Now()
+	x := executor.New(s, f.c.Maps(), f.id, executor.Options{Now: func() time.Time { return now }})
+	x.Add(move.Merge(nil, key(2)), move.Merge(key(9000), key(9002)))
+	require.NoError(t, x.Run(t.Context()))
+	root, err := f.c.Maps().Load(t.Context(), f.id)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, root.Height)
+	require.Greater(t, len(root.Children), 5)
+	s.before = func(id store.NodeID) {
+		mu.Lock()
+		defer mu.Unlock()
+		reads = append(reads, id)
+	}
+	_, waiting, err := x.Collect(t.Context())
+	require.NoError(t, err)
+	require.Positive(t, waiting)
+	now = now.Add(time.Hour)
+	gone, left, err := x.Collect(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, waiting, gone)
+	require.Zero(t, left)
+	require.Len(t, reads, 2*waiting)
+	for _, c := range root.Children {
+		require.NotContains(t, reads, c.Node)
+	}
+	s.before = nil
+	require.Len(t, f.ranges(t), 9998)
 }
 
 // names reports whether a map names a node.

@@ -30,7 +30,7 @@ type Store interface {
 
 // Options of a manager; the zero value is good.
 type Options struct {
-	// Buckets is how many buckets are moved at once, default 8.
+	// Buckets is how many buckets are moved at once, default 8. While there are more they take turns.
 	Buckets int
 	// RowsPerSecond is the most rows that are copied, compared and counted in a
 	// second, in all buckets together; 0: as many as possible, without regard to
@@ -96,7 +96,7 @@ type bucket struct {
 	// Guarded by Scheduler.mu.
 	wanted  bool // something is to be done, or may be
 	running bool
-	since   time.Time // it is wanted since then, or its last turn ended then
+	since   time.Time // when it was wanted first, or when its last turn ended
 	// parked: nothing is in flight, and what is wanted can't begin since moves are paused.
 	parked bool
 	// again is not before then: after a failure, or while it is being deleted.
@@ -108,8 +108,8 @@ type bucket struct {
 	pending []move.Goal // not given to the executor yet
 	need    int         // rows per second, see KeepUp
 
-	// Of the turn under way; nobody else looks at these.
-	tidied time.Time // when it was tidied last; zero: not since it has something to do
+	// Of the turn under way, or of Run before there is one.
+	tidied time.Time // when it was tidied last; zero: not since it has had something to do
 	listed bool      // this process has put it into the list of busy buckets, or found it there
 }
 
@@ -119,8 +119,8 @@ const (
 	rootsPerSecond = 200
 	// keepEpochs is how many replaced roots of each bucket are kept.
 	keepEpochs = 100
-	// tidyEvery is how often a bucket is tidied while it moves. So it has at most keepEpochs replaced roots and those
-	// of this time, and map nodes go at most twice this time after CollectAfter.
+	// tidyEvery is how often a bucket is tidied while it moves. So it keeps keepEpochs replaced roots and those of this
+	// time, and its map nodes stay for CollectAfter and at most twice this time.
 	tidyEvery = 10 * time.Minute
 	// keepJobs is how many jobs that have ended are kept.
 	keepJobs = 100
@@ -298,8 +298,8 @@ func (g *Scheduler) start(r *run) time.Duration {
 	return next // or when somebody tells that a turn has ended
 }
 
-// queue returns the buckets that wait for a turn, the one that waits longest first, and when another one will.
-// It forgets those that need nothing. Scheduler.mu is held.
+// queue returns the buckets that wait for a turn, the one that has waited longest first, and how long it takes until
+// another one may. It forgets the buckets that need nothing. Scheduler.mu is held.
 func (g *Scheduler) queue(now time.Time) (queue []*bucket, next time.Duration) {
 	next = idle
 	for id, b := range g.buckets {
