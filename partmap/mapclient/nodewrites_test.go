@@ -67,7 +67,8 @@ func splitAll(t *testing.T, c *mapclient.Client, id store.BucketID) partmap.Chan
 		require.NoError(t, err)
 		if i++; i%100 == 0 {
 			moves = append(moves, partmap.Move{Start: rg.Start, End: rg.End, Parts: []partmap.Part{
-				{Start: rg.Start}, {Start: append(append([]byte{}, rg.Start...), '5'), To: store.PartitionID(uuid.New())},
+				{Start: rg.Start},
+				{Start: append(append([]byte{}, rg.Start...), '5'), To: store.PartitionID(uuid.New())},
 			}})
 		}
 	}

@@ -28,10 +28,10 @@ type result struct {
 	err    error
 }
 
-// Run completes all moves in flight and all goals, and returns nil; while others wait, goals may be left (see Yield). It
-// retries after failures of the store until ctx ends. It fails with Timeout when ctx ends; with Corrupt if the map is
-// broken (ErrBrokenMap) or rows are damaged; with Unavailable if goals have to wait because the bucket is being deleted;
-// and with a *pause.Error if nothing is in flight and goals have to wait because moves are paused.
+// Run completes all moves in flight and all goals, and returns nil; while others wait, goals may be left (see Yield).
+// It retries after failures of the store until ctx ends. It fails with Timeout when ctx ends; with Corrupt if the map is
+// broken (ErrBrokenMap) or rows are damaged; with Unavailable if goals have to wait because the bucket is being
+// deleted; and with a *pause.Error if nothing is in flight and goals have to wait because moves are paused.
 //
 // It decides nothing: move.Next does.
 func (x *Executor) Run(ctx context.Context) error {

@@ -409,7 +409,10 @@ func (g *Scheduler) move(ctx context.Context, b *bucket) (left bool, err error) 
 	}
 	if root.State == partmap.Closing {
 		// Somebody deletes it, or left it behind: then it is opened again.
-		return false, store.Errorf(store.Unavailable, "bucket %s is being deleted; it is opened again if that does not end within %v", b.id, move.ReopenAfter)
+		return false, store.Errorf(
+			store.Unavailable, "bucket %s is being deleted; it is opened again if that does not end within %v", b.id,
+			move.ReopenAfter,
+		)
 	}
 	return false, g.list(ctx, b, false)
 }

@@ -31,9 +31,9 @@ func (g *Scheduler) tidy(ctx context.Context, b *bucket) (again time.Time) {
 	return time.Time{}
 }
 
-// tidying calls f, and tidies the bucket meanwhile, every tidyEvery: a bucket that always moves would never be tidied
-// else. That needs no pause of the moves: the collector leaves the nodes of a swap that is still to come, of which
-// there may be some at any time, as two processes may work on a bucket. One that has begun when f returns is waited for.
+// tidying calls f, and tidies the bucket meanwhile, every tidyEvery: else a bucket that always moves would never be
+// tidied. Moves need not stop for that: the collector leaves the nodes of swaps that are still to come, as another
+// process may be about to make one at any time. tidying returns when a tidying that has begun has ended, too.
 func (g *Scheduler) tidying(ctx context.Context, b *bucket, f func(ctx context.Context) error) error {
 	if b.tidied.IsZero() {
 		b.tidied = time.Now()

@@ -164,8 +164,8 @@ func (x *crowd) tidied(minutes int, minute func()) (made int) {
 			}
 			// Each swap replaces the root and its only node.
 			roots, nodes := x.kept(id)
-			require.LessOrEqual(x.t, roots, 100+now[i]-epochs[at-tidyEvery][i], "replaced roots of bucket %d after %d minutes", i, at)
-			require.LessOrEqual(x.t, nodes, 1+now[i]-epochs[at-unnamed][i], "map nodes of bucket %d after %d minutes", i, at)
+			require.LessOrEqual(x.t, roots, 100+now[i]-epochs[at-tidyEvery][i], "replaced roots in minute %d", at)
+			require.LessOrEqual(x.t, nodes, 1+now[i]-epochs[at-unnamed][i], "map nodes in minute %d", at)
 		}
 		epochs = append(epochs, now)
 	}
