@@ -58,10 +58,13 @@ func TestAnswersToTheLetter(t *testing.T) {
 		ask(method+" /abc/a%26b?response-content-type=text/y&response-expires=0", "")
 		ask(method+" /none", "")
 	}
-	for _, query := range []string{"list-type=2", "versions", ""} {
+	for _, form := range [][2]string{
+		{"list-type=2", "start-after=b%261"}, {"versions", "key-marker=b%261&version-id-marker=null"}, {"", "marker=b%261"},
+	} {
+		query, marker := form[0], form[1]
 		for _, more := range []string{
 			"", "&encoding-type=url&delimiter=%2B&prefix=%2B", "&delimiter=/&max-keys=2", "&max-keys=1", "&max-keys=0",
-			"&max-keys=1&delimiter=%26", "&start-after=b%261&marker=b%261&key-marker=b%261&version-id-marker=null",
+			"&max-keys=1&delimiter=%26", "&" + marker,
 			"&fetch-owner=true&prefix=b/", "&max-keys=-1",
 		} {
 			ask("GET /abc?"+query+more, "")

@@ -14,6 +14,9 @@ const (
 	deleteRangeMemory = 4 << 20
 )
 
+// notOfDeletes are parameters of listings that deleteRange refuses.
+var notOfDeletes = []string{"delimiter", "start-after", "continuation-token", "max-keys", paramReverse}
+
 // deleteRange deletes the keys of a plain bucket from one key up to another, with a prefix. It answers the key from
 // which to go on, unless all is done. A bucket may have more ranges than can be deleted within a request, and the next
 // request may go to another server.
@@ -25,7 +28,7 @@ func (h *Handler) deleteRange(x *exchange) error {
 	if refusal != nil {
 		return refusal
 	}
-	for _, name := range []string{"delimiter", "start-after", "continuation-token", "max-keys", paramReverse} {
+	for _, name := range notOfDeletes {
 		if x.query.Has(name) { // deleted must not be more than was meant
 			return invalidArgument("%s takes prefix, %s and %s, not %s.", paramDeleteRange, paramFrom, paramTo, name)
 		}

@@ -305,9 +305,11 @@ func TestNewKeysAreText(t *testing.T) {
 			name, _, _ := strings.Cut(param, "=")
 			used := name == "prefix" || name == "delimiter" || name == map[string]string{"list-type=2": "start-after",
 				"": "marker", "versions": "key-marker"}[form]
-			if used {
-				h.want(400, "InvalidArgument", "GET", "/abc?max-keys=0&"+param+"&"+form, "")
+			if !used { // it says where another form of listings begins
+				h.want(501, "NotImplemented", "GET", "/abc?max-keys=0&encoding-type=url&"+param+"&"+form, "")
+				continue
 			}
+			h.want(400, "InvalidArgument", "GET", "/abc?max-keys=0&"+param+"&"+form, "")
 			h.want(200, "", "GET", "/abc?max-keys=0&encoding-type=url&"+param+"&"+form, "")
 		}
 	}

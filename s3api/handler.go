@@ -218,7 +218,7 @@ func (h *Handler) dispatch(x *exchange) (err error) {
 	if refusal := h.authenticate(x); refusal != nil {
 		return refusal
 	}
-	if t.query.Has("X-Amz-Signature") {
+	if isPresigned(t.query) {
 		lowerHoisted(x.r, t.query)
 		x.op = operationFor(x.r.Method, t, x.r.Header)
 	}
@@ -234,6 +234,9 @@ func (h *Handler) dispatch(x *exchange) (err error) {
 		}
 	}
 	if refusal := x.authorize(); refusal != nil {
+		return refusal
+	}
+	if refusal := x.op.refuseParams(t.query); refusal != nil {
 		return refusal
 	}
 	x.asker = x.askerOf()

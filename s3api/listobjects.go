@@ -80,13 +80,6 @@ func parseListQuery(q url.Values, form listForm) (listQuery, *Error) {
 	if q.Get("allow-unordered") == "true" && len(l.Delimiter) > 0 { // Ceph's; a listing in order is one of any order
 		return l, invalidArgument("allow-unordered and a delimiter do not go together.")
 	}
-	if form != formV2 {
-		for _, name := range []string{paramFrom, paramTo, paramReverse} {
-			if q.Has(name) {
-				return l, notImplemented(name + " without list-type=2")
-			}
-		}
-	}
 	switch form {
 	case formV2:
 		l.From, l.To = []byte(q.Get(paramFrom)), []byte(q.Get(paramTo))

@@ -38,9 +38,6 @@ func (h *Handler) putObject(x *exchange) error {
 	if refusal := x.checkNewKey(); refusal != nil {
 		return refusal
 	}
-	if x.query.Has("versionId") {
-		return invalidArgument("This operation does not accept a version-id.")
-	}
 	condition := readWriteCondition(x.r.Header)
 	in, err := h.objectsOf(x.ctx(), x.bucket)
 	if err != nil {

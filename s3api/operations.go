@@ -2,6 +2,8 @@ package s3api
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -25,11 +27,16 @@ type operation struct {
 	write bool
 	// conditions are the headers that this operation accepts, of those that others refuse.
 	conditions []string
+	// sub, set by the request, is the parameter that names a sub-resource. takes are the operation's
+	// query parameters beside that: all others are refused (refuseParams).
+	sub   string
+	takes []string
 	// scope is the part of the store that the key must be good for.
 	scope scope
 }
 
-// asked is a method and a sub-resource, or what else tells operations of one method apart.
+// asked is a method and a parameter that names a sub-resource, or what else tells operations of one
+// method apart.
 type asked struct{ method, sub string }
 
 // ofPuts are If-Match and If-None-Match, and what else a new object may have.
@@ -38,22 +45,43 @@ var (
 	bothMatches = ofPuts[:2]
 )
 
+// The query parameters that several operations take.
+var (
+	ofVersions = []string{"versionId"}
+	ofParts    = []string{"partNumber"}
+	ofReads    = slices.AppendSeq([]string{"partNumber", "versionId"}, maps.Keys(overrides))
+	// ofListings are those of all listings of keys, beside where a page begins. Some are wishes that
+	// change nothing: Ceph's allow-unordered, and metadata and unsorted, which MinIO's clients send
+	// to any server.
+	ofListings = []string{
+		"allow-unordered", "delimiter", "encoding-type", "fetch-owner", "max-keys", "metadata", "prefix", "unsorted",
+	}
+)
+
 // The operations that are implemented; docs/s3.md describes them.
 var (
 	serviceOperations = map[asked]operation{
-		{"GET", ""}: {name: "ListBuckets", serve: (*Handler).listBuckets, later: true, long: true},
+		{"GET", ""}: {
+			name: "ListBuckets", serve: (*Handler).listBuckets, later: true, long: true,
+			takes: []string{"bucket-region", "continuation-token", "max-buckets", "prefix"},
+		},
 	}
 	bucketOperations = map[asked]operation{
 		{"PUT", ""}: {
 			name: "CreateBucket", serve: (*Handler).createBucket, later: true, scope: onBucket,
+			takes: []string{paramCuts},
 		},
-		{"HEAD", ""}:         {name: "HeadBucket", serve: (*Handler).headBucket, scope: inBucket},
-		{"DELETE", ""}:       {name: "DeleteBucket", serve: (*Handler).deleteBucket, scope: onBucket},
-		{"GET", ""}:          listOf("ListObjects", listIn(formV1)),
-		{"GET", listV2}:      listOf("ListObjectsV2", listIn(formV2)),
-		{"GET", "versions"}:  listOf("ListObjectVersions", listIn(formVersions)),
-		{"GET", paramSplits}: listOf("EvenkeelSplitPoints", (*Handler).splitPoints),
-		{"GET", "location"}:  {name: getBucketLocation, serve: (*Handler).getBucketLocation, scope: inBucket},
+		{"HEAD", ""}:   {name: "HeadBucket", serve: (*Handler).headBucket, scope: inBucket},
+		{"DELETE", ""}: {name: "DeleteBucket", serve: (*Handler).deleteBucket, scope: onBucket},
+		// list-type may be there without a value.
+		{"GET", ""}: listOf("ListObjects", listIn(formV1), ofListings, "list-type", "marker"),
+		{"GET", listV2}: listOf("ListObjectsV2", listIn(formV2), ofListings, "continuation-token", "list-type",
+			"start-after", paramFrom, paramReverse, paramTo),
+		{"GET", "versions"}: listOf("ListObjectVersions", listIn(formVersions), ofListings, "key-marker",
+			"version-id-marker"),
+		{"GET", paramSplits}: listOf("EvenkeelSplitPoints", (*Handler).splitPoints, ofListings, "list-type",
+			"start-after", paramFrom, paramReverse, paramTo),
+		{"GET", "location"}: {name: getBucketLocation, serve: (*Handler).getBucketLocation, scope: inBucket},
 		{"PUT", "versioning"}: {
 			name: "PutBucketVersioning", serve: (*Handler).putBucketVersioning, later: true, scope: onBucket,
 		},
@@ -63,6 +91,7 @@ var (
 		},
 		{"GET", "lifecycle"}: {
 			name: "GetBucketLifecycleConfiguration", serve: (*Handler).getLifecycle, scope: inBucket,
+			takes: []string{"withUpdatedAt"}, // minio-go sends it to all servers, and does without the answer
 		},
 		{"DELETE", "lifecycle"}: {
 			name: "DeleteBucketLifecycle", serve: (*Handler).deleteLifecycle, scope: onBucket,
@@ -76,33 +105,28 @@ var (
 		},
 		{"POST", paramDeleteRange}: {
 			name: "EvenkeelDeleteRange", serve: (*Handler).deleteRange, later: true, scope: onListing,
+			takes: append([]string{"encoding-type", "prefix", paramFrom, paramTo}, notOfDeletes...),
 		},
-		{"POST", ""}:       {name: "PostObject"},
-		{"GET", "uploads"}: listOf("ListMultipartUploads", (*Handler).listUploads),
+		{"POST", ""}: {name: "PostObject"},
+		{"GET", "uploads"}: listOf("ListMultipartUploads", (*Handler).listUploads, nil, "delimiter", "encoding-type",
+			"key-marker", "max-uploads", "prefix", "upload-id-marker"),
 	}
 	objectOperations = map[asked]operation{
-		{"GET", ""}:  {name: "GetObject", serve: (*Handler).getObject, scope: onKey},
-		{"HEAD", ""}: {name: "HeadObject", serve: (*Handler).getObject, scope: onKey},
+		{"GET", ""}:  {name: "GetObject", serve: (*Handler).getObject, scope: onKey, takes: ofReads},
+		{"HEAD", ""}: {name: "HeadObject", serve: (*Handler).getObject, scope: onKey, takes: ofReads},
 		{"PUT", ""}: {
 			name: "PutObject", serve: (*Handler).putObject, later: true, scope: onKey, conditions: ofPuts,
 		},
-		{"PUT", headerCopySource}: {
-			name: "CopyObject", serve: (*Handler).copyObject, scope: onKey, conditions: ofPuts,
-		},
 		{"DELETE", ""}: {
 			name: "DeleteObject", serve: (*Handler).deleteObject, scope: onKey,
-			conditions: []string{"If-Match", headerIfSize, headerIfModified},
+			conditions: []string{"If-Match", headerIfSize, headerIfModified}, takes: ofVersions,
 		},
 		{"POST", "uploads"}: {
 			name: "CreateMultipartUpload", serve: (*Handler).createUpload, scope: onKey,
 			conditions: ofPuts[2:],
 		},
 		{"PUT", "uploadId"}: {
-			name: "UploadPart", serve: (*Handler).uploadPart, later: true, scope: onKey,
-		},
-		{"PUT", uploadCopy}: {
-			name: "UploadPartCopy", serve: (*Handler).copyPart, scope: onKey,
-			conditions: []string{headerCopyRange},
+			name: "UploadPart", serve: (*Handler).uploadPart, later: true, scope: onKey, takes: ofParts,
 		},
 		{"POST", "uploadId"}: {
 			name: "CompleteMultipartUpload", serve: (*Handler).completeUpload, later: true, scope: onKey,
@@ -111,65 +135,88 @@ var (
 		{"DELETE", "uploadId"}: {
 			name: "AbortMultipartUpload", serve: (*Handler).abortUpload, scope: onKey,
 		},
-		{"GET", "uploadId"}: {name: "ListParts", serve: (*Handler).listParts, later: true, scope: onKey},
-		{"GET", "attributes"}: {
-			name: "GetObjectAttributes", serve: (*Handler).getAttributes, later: true, scope: onKey,
+		{"GET", "uploadId"}: {
+			name: "ListParts", serve: (*Handler).listParts, later: true, scope: onKey,
+			takes: []string{"max-parts", "part-number-marker"},
 		},
-		{"GET", "tagging"}: {name: "GetObjectTagging", serve: (*Handler).getObjectTagging, scope: onKey},
+		{"GET", "attributes"}: {
+			name: "GetObjectAttributes", serve: (*Handler).getAttributes, later: true, scope: onKey, takes: ofVersions,
+		},
+		{"GET", "tagging"}: {
+			name: "GetObjectTagging", serve: (*Handler).getObjectTagging, scope: onKey, takes: ofVersions,
+		},
 		{"PUT", "tagging"}: {
-			name: "PutObjectTagging", serve: (*Handler).putObjectTagging, later: true, scope: onKey,
+			name: "PutObjectTagging", serve: (*Handler).putObjectTagging, later: true, scope: onKey, takes: ofVersions,
 		},
 		{"DELETE", "tagging"}: {
-			name: "DeleteObjectTagging", serve: (*Handler).deleteObjectTagging, scope: onKey,
+			name: "DeleteObjectTagging", serve: (*Handler).deleteObjectTagging, scope: onKey, takes: ofVersions,
 		},
-		{"GET", "acl"}: {name: "GetObjectAcl", serve: (*Handler).getAcl, scope: onKey},
-		{"PUT", "acl"}: {name: "PutObjectAcl", serve: (*Handler).putAcl, later: true, scope: onKey},
+		{"GET", "acl"}: {name: "GetObjectAcl", serve: (*Handler).getAcl, scope: onKey, takes: ofVersions},
+		{"PUT", "acl"}: {
+			name: "PutObjectAcl", serve: (*Handler).putAcl, later: true, scope: onKey, takes: ofVersions,
+		},
+	}
+	// copyOperations are those of objectOperations that a header with a source makes others.
+	copyOperations = map[asked]operation{
+		{"PUT", ""}: {name: "CopyObject", serve: (*Handler).copyObject, scope: onKey, conditions: ofPuts},
+		{"PUT", "uploadId"}: {
+			name: "UploadPartCopy", serve: (*Handler).copyPart, scope: onKey, takes: ofParts,
+			conditions: []string{headerCopyRange},
+		},
 	}
 )
 
 const (
 	getBucketLocation = "GetBucketLocation"
 	listV2            = "list-type=2"
-	uploadCopy        = "uploadId, from a source"
 )
 
-func listOf(name string, serve func(*Handler, *exchange) error) operation {
-	return operation{name: name, serve: serve, later: true, long: true, turns: true, scope: onListing}
+func listOf(name string, serve func(*Handler, *exchange) error, takes []string, more ...string) operation {
+	return operation{
+		name: name, serve: serve, later: true, long: true, turns: true, scope: onListing, takes: slices.Concat(takes, more),
+	}
 }
 
-// Query parameters that name a sub-resource of a bucket or an object, with S3's
-// noun for it. The operation's name is made of the method and the noun.
+// Query parameters that name a sub-resource of a bucket or an object, with S3's noun for it. The
+// name of an operation that is not implemented is made of the method and the noun.
 var (
 	bucketResources = map[string]string{
-		"accelerate": "BucketAccelerateConfiguration", "acl": "BucketAcl", "analytics": "BucketAnalyticsConfiguration",
-		"cors": "BucketCors", "encryption": "BucketEncryption",
-		"intelligent-tiering": "BucketIntelligentTieringConfiguration",
-		"inventory":           "BucketInventoryConfiguration", "lifecycle": "BucketLifecycleConfiguration",
-		"location": "BucketLocation",
-		"logging":  "BucketLogging", "metadataConfiguration": "BucketMetadataConfiguration",
-		"metadataTable": "BucketMetadataTableConfiguration",
-		"metrics":       "BucketMetricsConfiguration", "notification": "BucketNotificationConfiguration",
-		"object-lock":       "ObjectLockConfiguration",
+		"abac": "BucketAbac", "accelerate": "BucketAccelerateConfiguration", "acl": "BucketAcl",
+		"analytics": "BucketAnalyticsConfiguration", "cors": "BucketCors", "delete": "Objects",
+		"encryption": "BucketEncryption", "events": "BucketNotification",
+		"intelligent-tiering": "BucketIntelligentTieringConfiguration", "inventory": "BucketInventoryConfiguration",
+		"lifecycle": "BucketLifecycleConfiguration", "location": "BucketLocation", "logging": "BucketLogging",
+		"metadataAnnotationTable": "BucketMetadataAnnotationTableConfiguration",
+		"metadataConfiguration":   "BucketMetadataConfiguration",
+		"metadataInventoryTable":  "BucketMetadataInventoryTableConfiguration",
+		"metadataJournalTable":    "BucketMetadataJournalTableConfiguration",
+		"metadataTable":           "BucketMetadataTableConfiguration", "metrics": "BucketMetricsConfiguration",
+		"notification": "BucketNotificationConfiguration", "object-lock": "ObjectLockConfiguration",
 		"ownershipControls": "BucketOwnershipControls", "policy": "BucketPolicy", "policyStatus": "BucketPolicyStatus",
 		"publicAccessBlock": "PublicAccessBlock", "replication": "BucketReplication",
-		"requestPayment": "BucketRequestPayment",
-		"session":        "Session", "tagging": "BucketTagging", "uploads": "MultipartUploads",
-		"versioning": "BucketVersioning",
-		"versions":   "ObjectVersions", "website": "BucketWebsite", "delete": "Objects", "events": "BucketNotification",
+		"requestPayment": "BucketRequestPayment", "session": "Session", "tagging": "BucketTagging",
+		"uploads": "MultipartUploads", "versioning": "BucketVersioning", "versions": "ObjectVersions",
+		"website": "BucketWebsite",
 	}
 	objectResources = map[string]string{
-		"acl": "ObjectAcl", "attributes": "ObjectAttributes", "legal-hold": "ObjectLegalHold", "partNumber": "ObjectPart",
+		"acl": "ObjectAcl", "annotation": "ObjectAnnotation", "append": "AppendObject", "attributes": "ObjectAttributes",
+		"encryption": "ObjectEncryption", "legal-hold": "ObjectLegalHold", "partNumber": "ObjectPart",
 		"renameObject": "RenameObject", "restore": "RestoreObject", "retention": "ObjectRetention",
-		"select":  "SelectObjectContent",
-		"tagging": "ObjectTagging", "torrent": "ObjectTorrent", "uploadId": "MultipartUpload", "uploads": "MultipartUpload",
-		"append": "AppendObject",
+		"select": "SelectObjectContent", "tagging": "ObjectTagging", "torrent": "ObjectTorrent",
+		"uploadId": "MultipartUpload", "uploads": "MultipartUpload",
 	}
-	// otherNames are the names that are not made of method and noun.
-	otherNames = map[asked]string{
-		{"POST", "uploads"}: "CreateMultipartUpload", {"POST", "uploadId"}: "CompleteMultipartUpload",
-		{"POST", "restore"}: "RestoreObject", {"POST", "select"}: "SelectObjectContent",
-		{"GET", "uploads"}: "ListMultipartUploads", {"GET", "uploadId"}: "ListParts",
-		{"PUT", "uploadId"}: "UploadPart", {"DELETE", "uploadId"}: "AbortMultipartUpload",
+	// otherNames are S3's names that are not made of method and noun.
+	otherNames = map[string]string{
+		"GetSession":                                    "CreateSession",
+		"PostBucketMetadataConfiguration":               "CreateBucketMetadataConfiguration",
+		"PostBucketMetadataTableConfiguration":          "CreateBucketMetadataTableConfiguration",
+		"PostRestoreObject":                             "RestoreObject",
+		"PostSelectObjectContent":                       "SelectObjectContent",
+		"PutBucketMetadataAnnotationTableConfiguration": "UpdateBucketMetadataAnnotationTableConfiguration",
+		"PutBucketMetadataInventoryTableConfiguration":  "UpdateBucketMetadataInventoryTableConfiguration",
+		"PutBucketMetadataJournalTableConfiguration":    "UpdateBucketMetadataJournalTableConfiguration",
+		"PutObjectEncryption":                           "UpdateObjectEncryption",
+		"PutRenameObject":                               "RenameObject",
 	}
 )
 
@@ -182,55 +229,97 @@ func operationFor(method string, t target, header http.Header) operation {
 }
 
 func findOperation(method string, t target, header http.Header) operation {
+	operations, resources, of, sub := serviceOperations, map[string]string(nil), "the service", ""
 	switch {
-	case t.bucket == "":
-		sub := subresource(t.query, bucketResources)
-		if op, ok := serviceOperations[asked{method, sub}]; ok {
-			return op
+	case t.key != "":
+		operations, resources, of, sub = objectOperations, objectResources, "an object", subOfObject(method, t.query)
+		_, copies := header[headerCopySource]
+		if _, can := copyOperations[asked{method, sub}]; copies && can {
+			operations = copyOperations
 		}
-		return operation{name: method + " on the service"}
-	case t.key == "":
-		sub := subresource(t.query, bucketResources)
-		if sub == "" && method == http.MethodGet {
-			switch kind := t.query.Get("list-type"); {
-			case t.query.Has(paramSplits):
-				sub = paramSplits
-			case kind == "2":
-				sub = listV2
-			case kind != "":
-				return operation{name: "list-type=" + kind}
-			}
-		}
-		if sub == "" && method == http.MethodPost && t.query.Has(paramDeleteRange) {
-			sub = paramDeleteRange
-		}
-		if op, ok := bucketOperations[asked{method, sub}]; ok {
-			return op
-		}
-		if sub == "" {
-			return operation{name: method + " on a bucket"}
-		}
-		return operation{name: resourceName(method, sub, bucketResources[sub])}
+	case t.bucket != "":
+		operations, resources, of, sub = bucketOperations, bucketResources, "a bucket", subOfBucket(method, t.query)
 	}
-	sub := subresource(t.query, objectResources)
-	if sub == "" && method == http.MethodPut && header.Get(headerCopySource) != "" {
-		sub = headerCopySource
-	}
-	switch {
-	case t.query.Has("uploadId") && method == http.MethodPut && header.Get(headerCopySource) != "":
-		sub = uploadCopy
-	case t.query.Has("uploadId") && otherNames[asked{method, "uploadId"}] != "":
-		sub = "uploadId" // there are other parameters before it
-	case sub == "partNumber" && (method == http.MethodGet || method == http.MethodHead):
-		sub = ""
-	}
-	if op, ok := objectOperations[asked{method, sub}]; ok {
+	if op, ok := operations[asked{method, sub}]; ok {
+		if sub != listV2 { // which is no parameter's name
+			op.sub = sub
+		}
 		return op
 	}
-	if sub == "" {
-		return operation{name: method + " on an object"}
+	switch noun := resources[sub]; {
+	case sub == "":
+		return operation{name: method + " on " + of}
+	case noun == "":
+		return operation{name: sub}
+	default:
+		name := method[:1] + strings.ToLower(method[1:]) + noun
+		return operation{name: cmp.Or(otherNames[name], name)}
 	}
-	return operation{name: resourceName(method, sub, objectResources[sub])}
+}
+
+func subOfBucket(method string, query url.Values) string {
+	sub := subresource(query, bucketResources)
+	switch {
+	case sub != "":
+		return sub
+	case method == http.MethodGet && query.Has(paramSplits):
+		return paramSplits
+	case method == http.MethodGet && query.Get("list-type") != "":
+		return "list-type=" + query.Get("list-type")
+	case method == http.MethodPost && query.Has(paramDeleteRange):
+		return paramDeleteRange
+	}
+	return ""
+}
+
+func subOfObject(method string, query url.Values) string {
+	sub := subresource(query, objectResources)
+	if _, ofUpload := objectOperations[asked{method, "uploadId"}]; ofUpload && query.Has("uploadId") {
+		return "uploadId" // there are other parameters before it
+	}
+	if sub == "partNumber" && (method == http.MethodGet || method == http.MethodHead) {
+		return ""
+	}
+	return sub
+}
+
+// refuseParams refuses parameters that the operation does not take. A parameter that is not known
+// may ask for anything: S3 tells most operations apart by parameters alone, so what passed one
+// over would put, delete or answer something else than was meant.
+func (op *operation) refuseParams(query url.Values) *Error {
+	signed := isPresigned(query)
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		taken := name != "" && name == op.sub || slices.Contains(op.takes, name)
+		switch {
+		case taken && len(query[name]) > 1:
+			return invalidArgument("The parameter %s is there %d times.", name, len(query[name]))
+		case taken, signed && ofSignature(name), ofLogs(name):
+		case name == "versionId":
+			return invalidArgument("This operation does not accept a version-id.")
+		default:
+			return notImplemented(fmt.Sprintf("%s with the parameter %.64q", op.name, name))
+		}
+	}
+	return nil
+}
+
+// isPresigned reports whether a URL has a signature, by version 4 or 2, with parameters that stand
+// for headers.
+func isPresigned(query url.Values) bool {
+	return query.Has("X-Amz-Signature") || query.Has("Signature") && query.Has("AWSAccessKeyId")
+}
+
+// ofSignature reports whether a parameter belongs to a presigned URL: those of version 2, where
+// botocore adds two headers, and x-amz-, as of the signature or for a header.
+func ofSignature(name string) bool {
+	return slices.Contains([]string{"AWSAccessKeyId", "Signature", "Expires", "content-md5", "content-type"}, name) ||
+		len(name) > 6 && strings.EqualFold(name[:6], "x-amz-")
+}
+
+// ofLogs reports whether S3 reserves a parameter for notes of clients to its logs, and ignores it.
+// x-id, by which SDKs name their operations, is one. Those that stand for headers are none.
+func ofLogs(name string) bool {
+	return strings.HasPrefix(name, "x-") && !strings.HasPrefix(name, "x-amz-") && !strings.HasPrefix(name, "x-evenkeel-")
 }
 
 // subresource returns the first parameter, in alphabetical order, that names a
@@ -247,13 +336,6 @@ func subresource(query url.Values, known map[string]string) string {
 
 // firstOf returns the first of two names in alphabetical order; found may be empty.
 func firstOf(found, name string) string { return min(cmp.Or(found, name), name) }
-
-func resourceName(method, sub, noun string) string {
-	if name := otherNames[asked{method, sub}]; name != "" || method == "" {
-		return cmp.Or(name, noun)
-	}
-	return method[:1] + strings.ToLower(method[1:]) + noun
-}
 
 // refusedHeaders change the meaning of an operation and are not implemented, so they can't
 // be ignored. The values listed are harmless.

@@ -177,7 +177,7 @@ func TestParametersOfOtherListings(t *testing.T) {
 	for _, k := range []string{"a", "b/1", "b/2", "c"} {
 		s.want(200, "", "PUT", "/abc/"+k, "v")
 	}
-	for _, what := range []string{"", "versions&"} {
+	for what, marker := range map[string]string{"": "marker", "versions&": "key-marker"} {
 		for _, bad := range []string{"max-keys=-1", "max-keys=x", "encoding-type=base64"} {
 			s.want(400, "InvalidArgument", "GET", "/abc?"+what+bad, "")
 		}
@@ -188,7 +188,7 @@ func TestParametersOfOtherListings(t *testing.T) {
 			"<MaxKeys>0</MaxKeys><IsTruncated>false</IsTruncated></List")
 		s.want(404, "NoSuchBucket", "GET", "/none?"+what, "")
 		s.want(404, "NoSuchBucket", "GET", "/none?"+
-			what+"prefix=%FF&delimiter=%FF&encoding-type=url&marker=%FF%FF&key-marker=%FF%FF", "")
+			what+"prefix=%FF&delimiter=%FF&encoding-type=url&"+marker+"=%FF%FF", "")
 	}
 	for _, bad := range []string{"version-id-marker=null", "version-id-marker=1&key-marker=a"} {
 		s.want(400, "InvalidArgument", "GET", "/abc?versions&"+bad, "")
