@@ -160,7 +160,7 @@ func TestWhatTheStoreIsAsked(t *testing.T) {
 		"GET /abc?max-keys=0": {list + "1 bytes 524288 keys only false"},
 		"GET /abc?list-type=2&prefix=p&delimiter=d&start-after=a&continuation-token=t&evenkeel-from=f&evenkeel-to=g&" +
 			"evenkeel-reverse=true&max-keys=7": {
-			`list abc "p" "d" after "a" token "t" from "f" to "g" reverse true limit 7 bytes 524288 keys only false`},
+			`list abc "p" "d" after "" token "t" from "f" to "g" reverse true limit 7 bytes 524288 keys only false`},
 		"GET /abc?prefix=p&delimiter=d&marker=pad&max-keys=7": {
 			`list abc "p" "d" after "" token "" from "pae" to "" reverse false limit 7 bytes 524288 keys only false`},
 		"GET /abc?prefix=p&delimiter=d&marker=padx": {

@@ -3,7 +3,6 @@ package s3api
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"encoding/xml"
 	"errors"
 	"fmt"
@@ -320,8 +319,8 @@ const (
 	kindPlain, kindObjects = "plain", "objects"
 	// bucketsChunk is the size of the parts in which a list of all buckets is sent.
 	bucketsChunk = 256 << 10
-	// bucketsToken begins a token of ListBuckets; the last name follows.
-	bucketsToken = "1:"
+	// bucketsToken is what a token of ListBuckets belongs to, with the prefix. Its place is the last name.
+	bucketsToken = "ListBuckets"
 	// writeTime is how long a client may take to read such a part.
 	writeTime = 30 * time.Second
 	// listBucketsMemory is for such a part and the pages that are read ahead.
@@ -370,7 +369,7 @@ func (h *Handler) listBuckets(x *exchange) error {
 	}
 	b.raw("</Buckets>")
 	if next != "" {
-		b.text("ContinuationToken", base64.RawURLEncoding.EncodeToString([]byte(bucketsToken+next)))
+		b.text("ContinuationToken", sealToken([]byte(next), []byte(bucketsToken), []byte(x.query.Get("prefix"))))
 	}
 	if p := x.query.Get("prefix"); p != "" {
 		b.text("Prefix", p)
@@ -416,12 +415,11 @@ func bucketsPage(x *exchange) (limit int, after string, refusal *Error) {
 		limit = n
 	}
 	if s := x.query.Get("continuation-token"); s != "" {
-		token, err := base64.RawURLEncoding.Strict().DecodeString(s)
-		name, ok := strings.CutPrefix(string(token), bucketsToken)
-		if err != nil || !ok || name == "" {
-			return limit, after, invalidArgument("The continuation token provided is incorrect.")
+		name, ok := openToken(s, []byte(bucketsToken), []byte(x.query.Get("prefix")))
+		if !ok || len(name) == 0 {
+			return limit, after, badToken()
 		}
-		after = name
+		after = string(name)
 	}
 	return limit, after, nil
 }

@@ -128,7 +128,7 @@ var MatchesETag = matchesETag
 
 // ListDocument is the document of one page.
 func ListDocument(bucket string, q listing.Query, page listing.Page, urlEncoded bool) ([]byte, error) {
-	l := listQuery{Query: q, maxKeys: 1000, urlEncoded: urlEncoded, startAfter: string(q.After), tokenGiven: q.Token != ""}
+	l := listQuery{Query: q, maxKeys: 1000, urlEncoded: urlEncoded, startAfter: string(q.After)}
 	p, head := newListPage(&l), newXML()
 	_, err := p.add(&page)
 	if err == nil {

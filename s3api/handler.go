@@ -274,7 +274,7 @@ func (h *Handler) translate(x *exchange, err error) *Error {
 	case errors.Is(err, listing.ErrNotEmpty):
 		e = refuse(http.StatusConflict, "BucketNotEmpty", "The bucket you tried to delete is not empty.")
 	case errors.Is(err, listing.ErrBadToken):
-		e = invalidArgument("The continuation token provided is incorrect.")
+		e = badToken()
 	default:
 		return fromStore(err, x.op.write)
 	}

@@ -144,7 +144,7 @@ func TestTokensOfOtherQueries(t *testing.T) {
 	} {
 		q := listing.Query{Prefix: []byte(texts[0]), Delimiter: []byte(texts[1]), From: []byte(texts[2]), To: []byte(texts[3])}
 		for _, bucket := range []string{"abc", "abd"} {
-			sum := string((&listQuery{Query: q}).tokenSum(bucket))
+			sum := string((&listQuery{Query: q}).tokenOf(bucket, tokenKey, []byte("k")))
 			require.False(t, seen[sum], "%q", texts)
 			seen[sum] = true
 		}

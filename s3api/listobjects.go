@@ -61,13 +61,11 @@ type listQuery struct {
 	maxKeys    int
 	urlEncoded bool
 	fetchOwner bool
-	// startAfter is start-after or the marker. The answer repeats it; a continuation token
-	// overrides it.
+	// startAfter is start-after or the marker. The answer repeats it; beside a continuation token
+	// it means nothing, as a client may repeat it or send another one.
 	startAfter string
 	// versionMarker is repeated in the answer.
 	versionMarker string
-	// tokenGiven: there is a continuation token, perhaps an empty one, which is the beginning.
-	tokenGiven bool
 	// beyond: the marker is a common prefix, and stands for all keys with it.
 	beyond bool
 	// nothing: no key can follow the marker.
@@ -84,9 +82,14 @@ func parseListQuery(q url.Values, form listForm) (listQuery, *Error) {
 	case formV2:
 		l.From, l.To = []byte(q.Get(paramFrom)), []byte(q.Get(paramTo))
 		l.startAfter = q.Get("start-after")
-		l.After = []byte(l.startAfter)
 		l.Token = listing.Token(q.Get("continuation-token"))
-		l.tokenGiven = q.Has("continuation-token")
+		switch {
+		case l.Token != "":
+		case q.Has("continuation-token"): // a client that has lost its token must not begin again
+			return l, badToken()
+		default:
+			l.After = []byte(l.startAfter)
+		}
 		var refusal *Error
 		if l.fetchOwner, refusal = boolParam(q, "fetch-owner"); refusal != nil {
 			return l, refusal
@@ -348,7 +351,7 @@ func (b *xmlBuffer) position(p *listPage) {
 		if l.startAfter != "" {
 			b.key("StartAfter", []byte(l.startAfter), l)
 		}
-		if l.tokenGiven {
+		if l.Token != "" {
 			b.text("ContinuationToken", string(l.Token))
 		}
 		if p.truncated {

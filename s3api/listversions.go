@@ -3,8 +3,6 @@ package s3api
 import (
 	"bytes"
 	"cmp"
-	"encoding/base64"
-	"hash/fnv"
 	"math"
 	"strconv"
 	"time"
@@ -15,29 +13,26 @@ import (
 )
 
 // Tokens of listings of objects are the last line of the page, or, where a page has none, the token
-// of the listing below; behind a sum of the bucket and the query.
+// of the listing below; behind a sum of that, of the bucket and of the query.
 const (
 	tokenKey    = 'k'
 	tokenPrefix = 'p'
 	tokenInner  = 't'
-	tokenSum    = 8
 	// tokenOfLast is tokenKey or tokenPrefix, as the last line is.
 	tokenOfLast = 0
 )
 
 func (l *listQuery) tokenOf(bucket string, kind byte, at []byte) listing.Token {
-	b := append(append(l.tokenSum(bucket), kind), at...)
-	return listing.Token(base64.RawURLEncoding.EncodeToString(b))
+	return listing.Token(sealToken(append([]byte{kind}, at...), []byte(bucket), l.Prefix, l.Delimiter, l.From, l.To))
 }
 
-func (l *listQuery) tokenSum(bucket string) []byte {
-	sum := fnv.New64a()
-	for _, part := range [][]byte{[]byte(bucket), l.Prefix, l.Delimiter, l.From, l.To} {
-		_, _ = sum.Write(strconv.AppendInt(nil, int64(len(part)), 10))
-		_, _ = sum.Write([]byte{' '})
-		_, _ = sum.Write(part)
+// openToken is the reverse of tokenOf. It fails with listing.ErrBadToken.
+func (l *listQuery) openToken(bucket string) (kind byte, at []byte, err error) {
+	b, ok := openToken(string(l.Token), []byte(bucket), l.Prefix, l.Delimiter, l.From, l.To)
+	if !ok || len(b) < 2 {
+		return 0, nil, listing.ErrBadToken
 	}
-	return sum.Sum(nil)
+	return b[0], b[1:], nil
 }
 
 // beyondPrefix is a key such that what is above it is above all keys with a prefix.
@@ -60,16 +55,16 @@ func (h *Handler) objectQuery(x *exchange, in *versioned, l *listQuery) (q objec
 	q = objects.Query{Prefix: l.Prefix, Delimiter: l.Delimiter, After: l.After}
 	switch {
 	case l.Token != "":
-		b, err := base64.RawURLEncoding.Strict().DecodeString(string(l.Token))
-		if err != nil || len(b) <= tokenSum+1 || !bytes.Equal(b[:tokenSum], l.tokenSum(x.bucket)) {
-			return q, listing.ErrBadToken
+		kind, at, err := l.openToken(x.bucket)
+		if err != nil {
+			return q, err
 		}
-		switch at := b[tokenSum+1:]; {
-		case b[tokenSum] == tokenInner:
+		switch {
+		case kind == tokenInner:
 			q.Token = listing.Token(at)
-		case b[tokenSum] == tokenKey && len(at) <= objects.MaxKeyBytes:
+		case kind == tokenKey && len(at) <= objects.MaxKeyBytes:
 			q.After = at
-		case b[tokenSum] == tokenPrefix && len(at) <= objects.MaxKeyBytes:
+		case kind == tokenPrefix && len(at) <= objects.MaxKeyBytes:
 			q.After = beyondPrefix(at)
 		default:
 			return q, listing.ErrBadToken
