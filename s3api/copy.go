@@ -251,25 +251,28 @@ func (h *Handler) copyPlain(x *exchange, src *source, c writeCondition) error {
 	})
 }
 
-// copySource parses the header that names the source: /BUCKET/KEY or BUCKET/KEY,
-// percent-encoded, perhaps with ?versionId=…. The access key must be good for it.
+// copySource parses the header that names the source: /BUCKET/KEY or BUCKET/KEY, perhaps with
+// ?versionId=… behind it. The access key must be good for it.
+//
+// Clients encode the whole of it, with its slashes, or only what is between them. So it is decoded
+// before it is cut, but behind the question mark, which a key has encoded. A plus is a blank, as S3
+// takes it: some clients encode as for a query, and those that encode as for a path send %2B.
 func (x *exchange) copySource() (from target, refusal *Error) {
-	value := x.r.Header.Get(headerCopySource)
-	bad := func() (target, *Error) {
-		return target{}, invalidArgument("Copy Source must mention the source bucket and key: sourcebucket/sourcekey")
-	}
-	if strings.HasPrefix(value, "arn:") {
-		return target{}, notImplemented("CopyObject from an ARN")
-	}
-	path, query, _ := strings.Cut(value, "?")
+	source, query, named := strings.Cut(x.r.Header.Get(headerCopySource), "?")
 	q, err := url.ParseQuery(query)
-	if err != nil {
-		return bad()
+	if err != nil || named && (len(q) != 1 || len(q["versionId"]) != 1) {
+		return target{}, invalidArgument(
+			"Only versionId=ID may follow a question mark in x-amz-copy-source: that of a key is sent as %%3F.")
 	}
-	bucket, key, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
-	key, _ = url.PathUnescape(key) // empty if it can't be read
+	if source, err = url.QueryUnescape(source); err != nil {
+		return target{}, invalidArgument("x-amz-copy-source can't be decoded: %v. A percent sign of a key is sent as %%25.", err)
+	}
+	if strings.HasPrefix(source, "arn:") {
+		return target{}, notImplemented(x.op.name + " from an ARN")
+	}
+	bucket, key, _ := strings.Cut(strings.TrimPrefix(source, "/"), "/")
 	if badBucketName(bucket) != "" || key == "" || len(key) > maxKeyBytes {
-		return bad()
+		return target{}, invalidArgument("Copy Source must mention the source bucket and key: sourcebucket/sourcekey")
 	}
 	if !x.who.mayKeys(bucket, key) {
 		return target{}, accessDenied("The access key is limited to other buckets or prefixes than those of the source.")

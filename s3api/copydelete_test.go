@@ -23,7 +23,7 @@ func TestCopyObject(t *testing.T) {
 	s.want(200, "", "PUT", "/abd", "")
 	s.want(200, "", "PUT", "/abc/a%20b+%C3%BC", "hello", "Content-Type", "text/x", "x-amz-meta-a", "1", "Cache-Control",
 		"no-cache")
-	for _, source := range []string{"/abc/a%20b+%C3%BC", "abc/a%20b+%C3%BC", "abc/a b+ü",
+	for _, source := range []string{"/abc/a%20b%2B%C3%BC", "abc/a%20b%2B%C3%BC", "abc/a b%2Bü", "/abc/a+b%2Bü",
 		"/abc/a%20b%2B%C3%BC?versionId=null"} {
 		a := s.want(200, "", "PUT", "/abd/k", "", "x-amz-copy-source", source)
 		require.Contains(t, a.body, "<ETag>&quot;"+helloETag+"&quot;</ETag>")
@@ -32,7 +32,7 @@ func TestCopyObject(t *testing.T) {
 		require.Equal(t, []string{"hello", "text/x", "1", "no-cache"}, []string{a.body, a.header.Get("Content-Type"),
 			a.header.Get("x-amz-meta-a"), a.header.Get("Cache-Control")})
 	}
-	const from = "/abc/a%20b+%C3%BC"
+	const from = "/abc/a%20b%2B%C3%BC"
 	s.want(200, "", "PUT", "/abd/k", "", "x-amz-copy-source", from, "x-amz-metadata-directive", "REPLACE",
 		"x-amz-meta-b",
 		"2")

@@ -160,7 +160,7 @@ func (p *plainS3) put(r plainRequest, objects map[string]plainObject, there bool
 	}
 	if source != "" {
 		bucket, key, _ := strings.Cut(source, "/")
-		key, _ = url.PathUnescape(key)
+		key, _ = url.QueryUnescape(key)
 		if bucket == r.bucket && key == r.key && r.header["X-Amz-Metadata-Directive"] != "REPLACE" {
 			return p.fail(400, "InvalidRequest", "")
 		}
