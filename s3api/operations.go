@@ -353,6 +353,7 @@ var refusedHeaders = map[string][]string{
 	"X-Amz-Grant-Write":                                           nil,
 	"X-Amz-Grant-Write-Acp":                                       nil,
 	"X-Amz-Bucket-Object-Lock-Enabled":                            {"false"},
+	"X-Amz-If-Match-Initiated-Time":                               nil, // of uploads that are aborted
 	headerIfModified:                                              nil,
 	headerIfSize:                                                  nil,
 	"X-Amz-Object-Lock-Legal-Hold":                                {"OFF"},
