@@ -135,13 +135,16 @@ func (b *body) takeDigests() *Error {
 	return nil
 }
 
-// announced are the canonical names of the trailers that the header promises.
+// announced are the canonical names of the trailers that the header promises. Where the form of the
+// body has no trailers, some clients announce one and send it as a header.
 func (b *body) announced() []string {
 	names := elements(b.request.Header.Get("X-Amz-Trailer"))
 	for i := range names {
 		names[i] = http.CanonicalHeaderKey(names[i])
 	}
-	return names
+	return slices.DeleteFunc(names, func(name string) bool {
+		return b.stands == sigv4.SignedChunks && b.request.Header.Get(name) != ""
+	})
 }
 
 // checkDigestName refuses a digest that can't be verified.

@@ -254,3 +254,38 @@ func TestForgedPlaces(t *testing.T) {
 	code, _ = put(t, h, c, request, body)
 	require.Equal(t, "SignatureDoesNotMatch", code)
 }
+
+// TestAnnouncedTrailersThatCameAsHeaders: the Java SDK announces a trailer of a body that can have none, and sends it as a
+// header, which is verified. Where trailers can come it is missed.
+func TestAnnouncedTrailersThatCameAsHeaders(t *testing.T) {
+	h, c := keyed(t)
+	crc := crc32.ChecksumIEEE([]byte(forgedData))
+	right := b64([]byte{byte(crc >> 24), byte(crc >> 16), byte(crc >> 8), byte(crc)})
+	ask := func(form, header string) (code, stored string) {
+		r, _ := streamed(t, sigv4.SignedChunks, 0)
+		r.Header.Del("Authorization")
+		r.Header.Set("X-Amz-Trailer", "x-amz-checksum-crc32")
+		if header != "" {
+			r.Header.Set("X-Amz-Checksum-Crc32", header)
+		}
+		signed := &sigv4.Request{Method: "PUT", Path: "/photos/k", Host: r.Host, Header: r.Header, Length: -1}
+		require.NoError(t, sigv4.Sign(signed, "ADMIN", "the secret of the admin", "us-east-1", form, time.Now()))
+		s := newSigner("the secret of the admin", r.Header.Get("Authorization"), r.Header.Get("X-Amz-Date"))
+		for _, part := range []string{forgedData[:10], forgedData[10:], ""} {
+			s.chunk(part)
+		}
+		if form == sigv4.SignedChunksTrailer {
+			s.trailers("")
+		}
+		return put(t, h, c, r, s.body.String()+"\r\n")
+	}
+	for _, w := range []struct{ form, header, code, stored string }{
+		{sigv4.SignedChunks, right, "", forgedData},
+		{sigv4.SignedChunks, "AAAAAA==", "BadDigest", ""},
+		{sigv4.SignedChunks, "", "MalformedTrailerError", ""},
+		{sigv4.SignedChunksTrailer, right, "MalformedTrailerError", ""},
+	} {
+		code, stored := ask(w.form, w.header)
+		require.Equal(t, []string{w.code, w.stored}, []string{code, stored}, "%+v", w)
+	}
+}
