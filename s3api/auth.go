@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/evenkeel/evenkeel/s3api/sigv4"
@@ -37,7 +38,7 @@ func (h *Handler) authenticate(x *exchange) *Error {
 		}
 		e := refuse(http.StatusBadRequest, code, "%s; the region '%s' is wrong; expecting '%s'",
 			what, claim.Scope.Region, h.o.Region)
-		e.Detail = Header{"Region", h.o.Region}
+		e.Details = []Header{{"Region", h.o.Region}}
 		return e
 	}
 	key := h.o.Keys.Key(claim.KeyID)
@@ -45,8 +46,17 @@ func (h *Handler) authenticate(x *exchange) *Error {
 		return refuse(http.StatusForbidden, "InvalidAccessKeyId",
 			"The AWS Access Key Id you provided does not exist in our records.")
 	}
-	if err := claim.CheckTime(h.o.Now()); err != nil {
-		return refuseSignature(err)
+	now := h.o.Now()
+	if err := claim.CheckTime(now); err != nil {
+		e := refuseSignature(err)
+		if e.Code == tooSkewed { // clients correct their clocks by it
+			e.Details = []Header{
+				{"RequestTime", claim.Time.UTC().Format("20060102T150405Z")},
+				{"ServerTime", now.UTC().Format("2006-01-02T15:04:05Z")},
+				{"MaxAllowedSkewMilliseconds", strconv.FormatInt(sigv4.MaxSkew.Milliseconds(), 10)},
+			}
+		}
+		return e
 	}
 	chain, err := claim.Verify(signed, key.Secret)
 	if err != nil {
@@ -97,9 +107,11 @@ func coversBody(claim *sigv4.Claim, header http.Header) bool {
 // statusOf has the statuses of sigv4's codes other than 400.
 var statusOf = map[string]int{
 	"AccessDenied": http.StatusForbidden, "SignatureDoesNotMatch": http.StatusForbidden,
-	"RequestTimeTooSkewed": http.StatusForbidden,
-	"NotImplemented":       http.StatusNotImplemented,
+	tooSkewed:        http.StatusForbidden,
+	"NotImplemented": http.StatusNotImplemented,
 }
+
+const tooSkewed = "RequestTimeTooSkewed"
 
 func refuseSignature(err error) *Error {
 	e := err.(*sigv4.Error) // they all are

@@ -3,6 +3,7 @@ package s3api_test
 import (
 	"bytes"
 	"encoding/json"
+	"encoding/xml"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -83,7 +84,21 @@ func TestWithoutAKeyNothingIsServed(t *testing.T) {
 				sigv4.PayloadOf([]byte(body)),
 				time.Now().Add(-16*time.Minute)))
 		}
-		late.want(403, "RequestTimeTooSkewed", method, uri, "")
+		a := late.want(403, "RequestTimeTooSkewed", method, uri, "")
+		if method == "HEAD" {
+			continue
+		}
+		var times struct {
+			RequestTime, ServerTime    string
+			MaxAllowedSkewMilliseconds int
+		}
+		require.NoError(t, xml.Unmarshal([]byte(a.body), &times))
+		said, err := time.Parse("20060102T150405Z", times.RequestTime)
+		require.NoError(t, err)
+		now, err := time.Parse(time.RFC3339, times.ServerTime)
+		require.NoError(t, err)
+		require.Equal(t, 900_000, times.MaxAllowedSkewMilliseconds)
+		require.Greater(t, now.Sub(said), 15*time.Minute, "a client corrects its clock by the difference")
 	}
 	elsewhere := *s
 	elsewhere.sign = func(r *sigv4.Request, body string) {

@@ -73,7 +73,7 @@ func same(given, etag string) bool {
 func preconditionFailed(condition string) *Error {
 	e := refuse(http.StatusPreconditionFailed, "PreconditionFailed",
 		"At least one of the pre-conditions you specified did not hold.")
-	e.Detail = Header{"Condition", condition}
+	e.Details = []Header{{"Condition", condition}}
 	return e
 }
 

@@ -16,8 +16,8 @@ type Error struct {
 	Code    string
 	Message string
 	Status  int
-	// Detail is another element of the answer, if it has a name.
-	Detail Header
+	// Details are other elements of the answer.
+	Details []Header
 	// RetryAfter, in seconds, is sent if positive.
 	RetryAfter int
 	// Cause is logged and not sent.

@@ -287,8 +287,10 @@ func (h *Handler) writeError(x *exchange, e *Error) {
 	if e.RetryAfter > 0 {
 		header.Set("Retry-After", strconv.Itoa(e.RetryAfter))
 	}
-	if e.Detail.Name == "Region" {
-		header.Set("X-Amz-Bucket-Region", e.Detail.Value) // HEAD has no document
+	for _, d := range e.Details {
+		if d.Name == "Region" {
+			header.Set("X-Amz-Bucket-Region", d.Value) // HEAD has no document
+		}
 	}
 	if x.r.Method == http.MethodHead {
 		x.writeHeader(e.Status)
@@ -300,8 +302,8 @@ func (h *Handler) writeError(x *exchange, e *Error) {
 	b.raw("<Error>") // without a namespace
 	b.text("Code", e.Code)
 	b.text("Message", e.Message)
-	if e.Detail.Name != "" {
-		b.text(e.Detail.Name, e.Detail.Value)
+	for _, d := range e.Details {
+		b.text(d.Name, d.Value)
 	}
 	b.text("Resource", path)
 	b.text("RequestId", x.id)
