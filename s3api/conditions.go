@@ -92,6 +92,8 @@ func parseRange(value string, size int64) (start, length int64, partial bool, re
 	from, okFrom := number(first)
 	to, okTo := number(last)
 	switch {
+	case first == "" && okTo && to > 0 && size == 0: // the last bytes of nothing, as readers of tails ask for them
+		return 0, size, false, nil
 	case first == "" && okTo: // the last to bytes
 		from, to = max(size-to, 0), size-1
 	case okFrom && last == "":

@@ -129,8 +129,14 @@ func TestRanges(t *testing.T) {
 		require.Equal(t, "bytes */5", a.header.Get("Content-Range"))
 		s.want(416, "", "HEAD", "/abc/k", "", "Range", beyond)
 	}
-	for _, beyond := range []string{"bytes=0-", "bytes=0-0", "bytes=-1"} {
+	for _, beyond := range []string{"bytes=0-", "bytes=0-0", "bytes=-0"} {
 		s.want(416, "InvalidRange", "GET", "/abc/empty", "", "Range", beyond)
+	}
+	// The last bytes of an empty object are none: readers of the ends of files ask for them.
+	for _, last := range []string{"bytes=-1", "bytes=-8"} {
+		a := s.want(200, "", "GET", "/abc/empty", "", "Range", last)
+		require.Equal(t, []string{"", "0", ""}, []string{a.body, a.header.Get("Content-Length"), a.header.Get("Content-Range")})
+		s.want(200, "", "HEAD", "/abc/empty", "", "Range", last)
 	}
 }
 

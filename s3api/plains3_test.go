@@ -226,6 +226,8 @@ func (p *plainS3) get(r plainRequest, objects map[string]plainObject) plainAnswe
 		from, err1 := strconv.Atoi(first)
 		to, err2 := strconv.Atoi(last)
 		switch {
+		case first == "" && err2 == nil && n == 0 && to > 0:
+			ranged = false // the last bytes of nothing
 		case first == "" && err2 == nil:
 			from, to = max(n-to, 0), n-1
 			if last == "0" {
