@@ -529,18 +529,21 @@ func (v *versioned) partOf(x *exchange, id objects.ID) (objects.Info, objects.Ra
 		fallthrough
 	case err != nil:
 		return i, objects.Range{}, err
-	case n > max(len(parts), 1):
-		return i, objects.Range{}, refuse(http.StatusBadRequest, "InvalidPart",
-			"The requested part number is not satisfiable: the last part is %d.", max(len(parts), 1))
-	case len(parts) == 0:
+	case len(parts) == 0 && n == 1:
 		return i, objects.Range{N: i.Size}, nil
 	}
-	part := objects.Range{N: parts[n-1].Size}
-	for _, p := range parts[:n-1] {
+	part := objects.Range{}
+	at := slices.IndexFunc(parts, func(p objects.Part) bool { return p.Number == n }) // there may be gaps
+	if at < 0 {
+		return i, objects.Range{}, refuse(http.StatusBadRequest, "InvalidPart",
+			"The requested part number is not satisfiable: the object has no part %d.", n)
+	}
+	for _, p := range parts[:at] {
 		part.Offset += p.Size
 	}
+	part.N = parts[at].Size
 	if x.wantsSums() {
-		x.tellSums(parts[n-1].Sums, i.Sums())
+		x.tellSums(parts[at].Sums, i.Sums())
 	}
 	return i, part, nil
 }
