@@ -2,7 +2,6 @@ package cassandrastore
 
 import (
 	"context"
-	"slices"
 
 	"github.com/gocql/gocql"
 
@@ -66,44 +65,10 @@ func (s *Store) seenIn(ctx context.Context, dataCentre string, t store.Table, ke
 	return nil
 }
 
-// sessionIn returns a session whose coordinators are in a data centre. It is opened at first
-// use.
+// sessionIn returns a session whose coordinators are in a data centre.
 func (s *Store) sessionIn(ctx context.Context, dataCentre string) (*gocql.Session, error) {
 	if dataCentre == s.o.DataCentre {
 		return s.session, nil
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if session := s.remote[dataCentre]; session != nil {
-		return session, nil
-	}
-	if s.closed.Load() {
-		return nil, store.ErrClosed
-	}
-	nodes, err := s.nodes(ctx)
-	if err != nil {
-		return nil, err
-	}
-	o := s.o
-	o.Hosts = nil
-	for _, n := range nodes {
-		if n.DataCentre == dataCentre {
-			o.Hosts = append(o.Hosts, n.Address)
-		}
-	}
-	if len(o.Hosts) == 0 {
-		return nil, store.Errorf(store.Unavailable, "no node of the data centre %s is known", dataCentre)
-	}
-	slices.Sort(o.Hosts)
-	connecting, cancel := context.WithTimeout(ctx, 2*o.ConnectTimeout)
-	defer cancel()
-	c := local(o.cluster(s.auth), dataCentre, o.Keyspace)
-	c.NumConns = 1
-	session, err := connect(connecting, c)
-	if err != nil {
-		// Not InvalidArgument: the caller's arguments are valid.
-		return nil, store.Errorf(store.Unavailable, "%w", err)
-	}
-	s.remote[dataCentre] = session
-	return session, nil
+	return s.far.in(ctx, dataCentre)
 }

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gocql/gocql"
-
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -39,10 +37,11 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		o: o, levels: levels, session: session, auth: auth, remote: map[string]*gocql.Session{},
-		sites: map[string]string{},
+		o: o, levels: levels, session: session, auth: auth, sites: map[string]string{},
 	}
+	s.far = newFar(s.openIn)
 	s.rows = rows{s: s, read: levels.readRows, write: levels.writeRows, memory: memory}
+	s.far.work.Go(s.openFar)
 	return s, nil
 }
 

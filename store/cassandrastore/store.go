@@ -20,12 +20,9 @@ type Store struct {
 	levels  levels
 	session *gocql.Session
 	auth    gocql.Authenticator
+	far     *far[*gocql.Session]
 	closed  atomic.Bool
 
-	// remote has a session for each other data centre, opened at first use. mu is held while
-	// connecting.
-	mu     sync.Mutex
-	remote map[string]*gocql.Session
 	// sites is the data centre of each node, by host id.
 	sitesMu sync.Mutex
 	sites   map[string]string
@@ -51,10 +48,6 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.session.Close()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, session := range s.remote {
-		session.Close()
-	}
+	s.far.close()
 	return nil
 }

@@ -29,8 +29,17 @@ func (s *Store) servers(ctx context.Context) (servers []store.Server, err error)
 		return nil, err
 	}
 	copies := copiesOf(replication)
-	servers, err = s.nodes(ctx)
-	return slices.DeleteFunc(servers, func(n store.Server) bool { return copies[n.DataCentre] == 0 }), err
+	if servers, err = s.nodes(ctx); err != nil {
+		return nil, err
+	}
+	servers = slices.DeleteFunc(servers, func(n store.Server) bool { return copies[n.DataCentre] == 0 })
+	s.sitesMu.Lock()
+	defer s.sitesMu.Unlock()
+	clear(s.sites)
+	for _, n := range servers {
+		s.sites[n.Name] = n.DataCentre
+	}
+	return servers, nil
 }
 
 // nodes lists the nodes of all data centres, as one coordinator knows them.
@@ -87,28 +96,25 @@ func (s *Store) Time(ctx context.Context, server string) (t time.Time, err error
 	return time.UnixMilli(millis), err
 }
 
-// sessionOf returns the session of a node's data centre.
+// sessionOf returns the session of a node's data centre, which is usually known from the last list of servers.
 func (s *Store) sessionOf(ctx context.Context, server string) (*gocql.Session, error) {
-	s.sitesMu.Lock()
-	dataCentre, known := s.sites[server]
-	s.sitesMu.Unlock()
+	dataCentre, known := s.siteOf(server)
 	if !known {
-		servers, err := s.servers(ctx)
-		if err != nil {
+		if _, err := s.servers(ctx); err != nil {
 			return nil, err
 		}
-		s.sitesMu.Lock()
-		clear(s.sites)
-		for _, n := range servers {
-			s.sites[n.Name] = n.DataCentre
-		}
-		dataCentre, known = s.sites[server]
-		s.sitesMu.Unlock()
-		if !known {
+		if dataCentre, known = s.siteOf(server); !known {
 			return nil, store.Errorf(store.Unavailable, "the cluster has no such node")
 		}
 	}
 	return s.sessionIn(ctx, dataCentre)
+}
+
+func (s *Store) siteOf(server string) (dataCentre string, known bool) {
+	s.sitesMu.Lock()
+	defer s.sitesMu.Unlock()
+	dataCentre, known = s.sites[server]
+	return dataCentre, known
 }
 
 // chosen is a policy that sends a query to the host named in its context (onHost). Other

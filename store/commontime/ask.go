@@ -77,13 +77,16 @@ func (c *Clock) follow(s *store.Server) {
 
 func (c *Clock) keepAsking(s store.Server, a *answer) {
 	pace, better := pace{pause: slowest}, false
-	for {
+	for asked := s.Near; ; asked = true { // round has asked the near ones
 		c.mu.Lock()
 		a.followed = c.awake && c.answers[s.Name] == a
 		followed := a.followed
 		pause := slowest // of another data centre: its distance matters more than newer answers
 		if s.Near {
 			pause = pace.next(c.counts.passed.Load(), c.counts.waits.Load(), better, len(c.servers))
+		}
+		if !asked {
+			pause = 0
 		}
 		c.mu.Unlock()
 		if !followed || wait.Sleep(c.ctx, pause) != nil {
