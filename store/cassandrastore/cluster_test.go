@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -231,15 +233,68 @@ func requireFarTime(t *testing.T, s *cassandrastore.Store) {
 	}
 }
 
+// logged is a log that may be read while it is written.
+type logged struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logged) says(text string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Contains(l.text.String(), text)
+}
+
+// requireServesThroughChanges checks that a store serves on whatever keyspaces are created, altered and dropped, and
+// goes on by itself where its own keyspace has lost its copies in the data centre, and has them again. The log is that
+// of the store.
+func requireServesThroughChanges(t *testing.T, host string, o cassandrastore.Options, s *cassandrastore.Store, log *logged) {
+	t.Helper()
+	raw := harness.Session(t, host, "")
+	const replication = " WITH replication = {'class': 'NetworkTopologyStrategy', "
+	elsewhere := harness.KeyspaceName()
+	for _, change := range []string{
+		"CREATE KEYSPACE " + elsewhere + replication + "'dc2': 1}",
+		"ALTER KEYSPACE " + elsewhere + replication + "'dc1': 1}",
+		"ALTER KEYSPACE " + elsewhere + replication + "'dc2': 1}",
+		"DROP KEYSPACE " + elsewhere,
+		"ALTER KEYSPACE " + o.Keyspace + replication + "'dc2': 1}",
+	} {
+		require.NoError(t, raw.Query(change).Exec(), change)
+	}
+	harness.Eventually(t, "the store knows that there are no copies", func() bool {
+		return log.says("where rows lie is not known")
+	})
+	p, row := newPartition(), store.Row{Key: []byte("key"), Value: []byte{1}, Timestamp: 1}
+	requireAway(t, within(t, 5*time.Second, func(ctx context.Context) error { return s.Put(ctx, p, row) }))
+	require.NoError(t, raw.Query("ALTER KEYSPACE "+o.Keyspace+replication+"'dc1': 2, 'dc2': 1}").Exec())
+	harness.Eventually(t, "the store knows that there are copies again", func() bool {
+		return log.says("where rows lie is known again")
+	})
+	eventually(t, func(ctx context.Context) error { return s.Put(ctx, p, row) })
+	_, found, err := s.Get(t.Context(), p, row.Key)
+	require.NoError(t, err)
+	require.True(t, found)
+	require.False(t, log.says(elsewhere))
+}
+
 // Two data centres, the second of which is stopped and goes on again.
 func TestTwoDataCentres(t *testing.T) {
 	t.Parallel()
 	c := cassandratest.New(t, cassandratest.Options{DataCentres: []int{2, 1}})
 	o := harness.Keyspace(t, c.Nodes[0].Address, cassandrastore.Replication{"dc1": 2, "dc2": 1})
+	var log logged
+	o.Log = slog.New(slog.NewTextHandler(&log, nil))
 	here := harness.Open(t, o)
 	requireFarTime(t, here)
 	requireReadsAtReplicas(t, o, c.Nodes[0], c.Nodes[1])
-	o.Hosts, o.DataCentre = []string{c.Nodes[2].Address}, "dc2"
+	o.Hosts, o.DataCentre, o.Log = []string{c.Nodes[2].Address}, "dc2", nil
 	there := harness.Open(t, o)
 	ctx, p, root := t.Context(), newPartition(), uuid.New()
 	put := func(rows store.Rows, key string) func(context.Context) error {
@@ -313,4 +368,6 @@ func TestTwoDataCentres(t *testing.T) {
 	_, found, err = there.Get(ctx, p, []byte("moved on"))
 	require.NoError(t, err)
 	require.True(t, found)
+
+	requireServesThroughChanges(t, c.Nodes[2].Address, o, here, &log)
 }

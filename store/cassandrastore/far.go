@@ -145,7 +145,7 @@ func (s *Store) openIn(ctx context.Context, dataCentre string) (*gocql.Session, 
 	}
 	rand.Shuffle(len(o.Hosts), func(i, j int) { o.Hosts[i], o.Hosts[j] = o.Hosts[j], o.Hosts[i] })
 	o.Hosts = o.Hosts[:min(contacts, len(o.Hosts))]
-	c := local(o.cluster(s.auth), dataCentre, o.Keyspace)
+	c := o.local(s.auth, dataCentre, o.Keyspace)
 	c.NumConns = 1
 	session, err := connect(ctx, c)
 	if err != nil {

@@ -27,7 +27,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err := checkCluster(ctx, o); err != nil {
 		return nil, err
 	}
-	session, err := connect(ctx, local(o.cluster(auth), o.DataCentre, o.Keyspace))
+	session, err := connect(ctx, o.local(auth, o.DataCentre, o.Keyspace))
 	if err != nil {
 		return nil, fail(ctx, err, "open", o.Keyspace)
 	}

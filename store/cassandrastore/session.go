@@ -43,13 +43,13 @@ func (o Options) cluster(auth gocql.Authenticator) *gocql.ClusterConfig {
 // attempt: a copy of all options would make the stack grow.
 func (o *Options) longest() time.Duration { return max(o.ReadTimeout, o.WriteTimeout, o.SwapTimeout) }
 
-// local restricts the configuration to one data centre and a keyspace. The host filter excludes
-// hosts of other data centres, so that LOCAL_QUORUM is always a quorum of this one.
-func local(c *gocql.ClusterConfig, dataCentre, keyspace string) *gocql.ClusterConfig {
+// local is the driver's configuration for one data centre and a keyspace. The host filter excludes hosts of other data
+// centres, so that LOCAL_QUORUM is always a quorum of this one.
+func (o Options) local(auth gocql.Authenticator, dataCentre, keyspace string) *gocql.ClusterConfig {
+	c := o.cluster(auth)
 	c.Keyspace = keyspace
 	c.HostFilter = gocql.DataCentreHostFilter(dataCentre)
-	c.PoolConfig.HostSelectionPolicy = newChosen(
-		gocql.TokenAwareHostPolicy(gocql.DCAwareRoundRobinPolicy(dataCentre), gocql.ShuffleReplicas()))
+	c.PoolConfig.HostSelectionPolicy = newChosen(keyspace, dataCentre, o.Log)
 	return c
 }
 

@@ -44,7 +44,7 @@ func OpenTables(ctx context.Context, o Options, names ...string) ([]*Table, erro
 	if err != nil {
 		return nil, err
 	}
-	session, err := connect(ctx, local(o.cluster(auth), o.DataCentre, ""))
+	session, err := connect(ctx, o.local(auth, o.DataCentre, ""))
 	if err != nil {
 		return nil, fail(ctx, err, "open", strings.Join(names, ", "))
 	}

@@ -5,7 +5,6 @@ import (
 	"net"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/gocql/gocql"
@@ -116,72 +115,3 @@ func (s *Store) siteOf(server string) (dataCentre string, known bool) {
 	dataCentre, known = s.sites[server]
 	return dataCentre, known
 }
-
-// chosen is a policy that sends a query to the host named in its context (onHost). Other
-// queries go where the policy within sends them.
-type chosen struct {
-	gocql.HostSelectionPolicy
-	mu    sync.RWMutex
-	hosts map[string]*gocql.HostInfo
-}
-
-func newChosen(within gocql.HostSelectionPolicy) *chosen {
-	return &chosen{HostSelectionPolicy: within, hosts: map[string]*gocql.HostInfo{}}
-}
-
-type hostKey struct{}
-
-// onHost returns a context whose queries go to one host.
-func onHost(ctx context.Context, id string) context.Context {
-	return context.WithValue(ctx, hostKey{}, id)
-}
-
-// AddHost implements gocql.HostStateNotifier.
-func (c *chosen) AddHost(h *gocql.HostInfo) {
-	c.HostSelectionPolicy.AddHost(h)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.hosts[h.HostID()] = h
-}
-
-// RemoveHost implements gocql.HostStateNotifier.
-func (c *chosen) RemoveHost(h *gocql.HostInfo) {
-	c.HostSelectionPolicy.RemoveHost(h)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.hosts, h.HostID())
-}
-
-// HostUp implements gocql.HostStateNotifier.
-func (c *chosen) HostUp(h *gocql.HostInfo) {
-	c.HostSelectionPolicy.HostUp(h)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.hosts[h.HostID()] = h
-}
-
-// Pick implements gocql.HostSelectionPolicy.
-func (c *chosen) Pick(q gocql.ExecutableQuery) gocql.NextHost {
-	id, named := q.Context().Value(hostKey{}).(string)
-	if !named {
-		return c.HostSelectionPolicy.Pick(q)
-	}
-	c.mu.RLock()
-	h := c.hosts[id]
-	c.mu.RUnlock()
-	return func() (next gocql.SelectedHost) {
-		if h != nil && h.IsUp() {
-			next, h = oneHost{h}, nil
-		}
-		return next
-	}
-}
-
-// oneHost implements gocql.SelectedHost.
-type oneHost struct{ *gocql.HostInfo }
-
-// Info implements gocql.SelectedHost.
-func (h oneHost) Info() *gocql.HostInfo { return h.HostInfo }
-
-// Mark implements gocql.SelectedHost.
-func (oneHost) Mark(error) {}

@@ -1,0 +1,180 @@
+package cassandrastore
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/gocql/gocql"
+)
+
+// chosen is the policy by which a session selects the node of a query: the one that the query's context names (onHost),
+// otherwise one of those that have the row, in the driver's token-aware way.
+//
+// The driver computes where rows lie, and in version 1.7.0 panics where a keyspace has copies, but none in the data
+// centre of the session. It tells its policy of changes from goroutines of its own, so that such a panic ends the
+// process. Two things prevent that: changes of other keyspaces are ignored, as nothing is read there, and a token-aware
+// policy is made anew after each change, under a guard. (One in which the driver has panicked can't be used further: it
+// may have kept its lock.) While there is none, nodes are taken in turn.
+type chosen struct {
+	keyspace, dataCentre string
+	log                  *slog.Logger
+	turns                gocql.HostSelectionPolicy // takes the data centre's nodes in turn
+	aware                atomic.Pointer[gocql.HostSelectionPolicy]
+
+	mu          sync.Mutex // held while aware is made; guards what follows
+	session     *gocql.Session
+	partitioner string
+	unaware     bool // the log says that nodes are taken in turn
+
+	hostsMu sync.RWMutex
+	hosts   map[string]*gocql.HostInfo // by id; changed under mu as well
+}
+
+func newChosen(keyspace, dataCentre string, log *slog.Logger) *chosen {
+	return &chosen{
+		keyspace: keyspace, dataCentre: dataCentre, log: log, turns: gocql.DCAwareRoundRobinPolicy(dataCentre),
+		hosts: map[string]*gocql.HostInfo{},
+	}
+}
+
+// renew makes the token-aware policy for the present nodes and copies. mu is held.
+func (c *chosen) renew() {
+	if c.session == nil || c.partitioner == "" || len(c.hosts) == 0 {
+		c.aware.Store(nil)
+		return
+	}
+	aware, err := tokenAware(c.session, c.partitioner, slices.Collect(maps.Values(c.hosts)), c.turns)
+	if err != nil {
+		c.aware.Store(nil)
+		if !c.unaware {
+			c.log.Warn("Cassandra: where rows lie is not known, so that nodes are asked in turn: does the keyspace have "+
+				"copies in this data centre?", "keyspace", c.keyspace, "data centre", c.dataCentre, "err", err)
+		}
+		c.unaware = true
+		return
+	}
+	c.aware.Store(&aware)
+	if c.unaware {
+		c.log.Info("Cassandra: where rows lie is known again", "keyspace", c.keyspace, "data centre", c.dataCentre)
+	}
+	c.unaware = false
+}
+
+// tokenAware makes the driver's policy, or returns its panic as an error.
+func tokenAware(
+	session *gocql.Session, partitioner string, hosts []*gocql.HostInfo, turns gocql.HostSelectionPolicy,
+) (aware gocql.HostSelectionPolicy, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the driver: %v", p)
+		}
+	}()
+	aware = gocql.TokenAwareHostPolicy(turns, gocql.ShuffleReplicas())
+	aware.Init(session)
+	aware.(interface{ AddHosts([]*gocql.HostInfo) }).AddHosts(hosts)
+	aware.SetPartitioner(partitioner)
+	return aware, nil
+}
+
+// Init implements gocql.HostSelectionPolicy.
+func (c *chosen) Init(s *gocql.Session) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.session = s
+}
+
+// IsLocal implements gocql.HostSelectionPolicy.
+func (c *chosen) IsLocal(h *gocql.HostInfo) bool { return c.turns.IsLocal(h) }
+
+// KeyspaceChanged implements gocql.HostSelectionPolicy.
+func (c *chosen) KeyspaceChanged(e gocql.KeyspaceUpdateEvent) {
+	if e.Keyspace == c.keyspace {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.renew()
+	}
+}
+
+// SetPartitioner implements gocql.HostSelectionPolicy.
+func (c *chosen) SetPartitioner(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.partitioner != name {
+		c.partitioner = name
+		c.renew()
+	}
+}
+
+// AddHosts is what the driver calls instead of AddHost for the nodes that it knows first.
+func (c *chosen) AddHosts(hosts []*gocql.HostInfo) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hostsMu.Lock()
+	for _, h := range hosts {
+		c.turns.AddHost(h)
+		c.hosts[h.HostID()] = h
+	}
+	c.hostsMu.Unlock()
+	c.renew()
+}
+
+// AddHost implements gocql.HostStateNotifier.
+func (c *chosen) AddHost(h *gocql.HostInfo) { c.AddHosts([]*gocql.HostInfo{h}) }
+
+// RemoveHost implements gocql.HostStateNotifier.
+func (c *chosen) RemoveHost(h *gocql.HostInfo) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hostsMu.Lock()
+	c.turns.RemoveHost(h)
+	delete(c.hosts, h.HostID())
+	c.hostsMu.Unlock()
+	c.renew()
+}
+
+// HostUp implements gocql.HostStateNotifier.
+func (c *chosen) HostUp(h *gocql.HostInfo) { c.turns.HostUp(h) }
+
+// HostDown implements gocql.HostStateNotifier.
+func (c *chosen) HostDown(h *gocql.HostInfo) { c.turns.HostDown(h) }
+
+type hostKey struct{}
+
+// onHost returns a context whose queries go to one host.
+func onHost(ctx context.Context, id string) context.Context {
+	return context.WithValue(ctx, hostKey{}, id)
+}
+
+// Pick implements gocql.HostSelectionPolicy.
+func (c *chosen) Pick(q gocql.ExecutableQuery) gocql.NextHost {
+	id, named := q.Context().Value(hostKey{}).(string)
+	if !named {
+		if aware := c.aware.Load(); aware != nil {
+			return (*aware).Pick(q)
+		}
+		return c.turns.Pick(q)
+	}
+	c.hostsMu.RLock()
+	h := c.hosts[id]
+	c.hostsMu.RUnlock()
+	return func() (next gocql.SelectedHost) {
+		if h != nil && h.IsUp() {
+			next, h = oneHost{h}, nil
+		}
+		return next
+	}
+}
+
+// oneHost implements gocql.SelectedHost.
+type oneHost struct{ *gocql.HostInfo }
+
+// Info implements gocql.SelectedHost.
+func (h oneHost) Info() *gocql.HostInfo { return h.HostInfo }
+
+// Mark implements gocql.SelectedHost.
+func (oneHost) Mark(error) {}
