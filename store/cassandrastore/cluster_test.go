@@ -254,7 +254,9 @@ func (l *logged) says(text string) bool {
 // requireServesThroughChanges checks that a store serves on whatever keyspaces are created, altered and dropped, and
 // goes on by itself where its own keyspace has lost its copies in the data centre, and has them again. The log is that
 // of the store.
-func requireServesThroughChanges(t *testing.T, host string, o cassandrastore.Options, s *cassandrastore.Store, log *logged) {
+func requireServesThroughChanges(
+	t *testing.T, host string, o cassandrastore.Options, s *cassandrastore.Store, log *logged,
+) {
 	t.Helper()
 	raw := harness.Session(t, host, "")
 	const replication = " WITH replication = {'class': 'NetworkTopologyStrategy', "

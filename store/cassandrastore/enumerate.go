@@ -111,19 +111,18 @@ func (e *enumeration[K]) read(ctx context.Context, s *Store, fetch int, behind b
 	return e.query(ctx, s, statement+" LIMIT ?", append(slices.Clone(e.afterValues), fetch)...)
 }
 
-func (e *enumeration[K]) query(ctx context.Context, s *Store, statement string, values ...any) (keys []K, err error) {
-	err = s.retry(ctx, s.o.ReadTimeout, func(ctx context.Context) error {
-		keys = nil
-		iter := s.session.Query(statement, values...).WithContext(ctx).Consistency(s.levels.readRegisters).Iter()
+func (e *enumeration[K]) query(ctx context.Context, s *Store, statement string, values ...any) ([]K, error) {
+	level := s.levels.readRegisters
+	return retry(ctx, s, s.o.ReadTimeout, quick(level), func(ctx context.Context) (keys []K, err error) {
+		iter := s.session.Query(statement, values...).WithContext(ctx).Consistency(level).Iter()
 		for {
 			key, ok := e.scan(iter)
 			if !ok {
-				return iter.Close()
+				return keys, iter.Close()
 			}
 			keys = append(keys, key)
 		}
 	})
-	return keys, err
 }
 
 // search finds the keys of the first token behind after that has any, where too many dead rows

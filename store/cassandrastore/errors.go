@@ -50,6 +50,9 @@ func unauthorized(err error) bool {
 // worthRetrying reports whether another coordinator, or the same one a little later, may succeed.
 // A server that refuses a request by its rules refuses it again.
 func worthRetrying(err error) bool {
+	if err == nil {
+		return false
+	}
 	switch c, fromServer := code(err); {
 	case !fromServer:
 		k := kind(err)

@@ -94,9 +94,9 @@ func TestWritesOfAClosedStore(t *testing.T) {
 	}
 
 	s.closed.Store(false)
-	err := s.retry(ctx, 0, func(context.Context) error {
+	_, err := retry(ctx, s, 0, false, func(context.Context) (struct{}, error) {
 		s.closed.Store(true)
-		return gocql.ErrConnectionClosed
+		return struct{}{}, gocql.ErrConnectionClosed
 	})
 	err = s.fail(ctx, err, "put", p)
 	require.ErrorIs(t, err, gocql.ErrConnectionClosed)

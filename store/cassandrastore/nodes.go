@@ -34,16 +34,15 @@ func (s *Store) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID
 
 // Node reads a node through a quorum of the local data centre.
 func (s *Store) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([]byte, error) {
-	var blob view
-	found := false
-	err := s.retry(ctx, s.o.ReadTimeout, func(ctx context.Context) error {
+	level := s.levels.readNodes
+	blob, err := retry(ctx, s, s.o.ReadTimeout, quick(level), func(ctx context.Context) (blob view, err error) {
 		iter := s.session.Query("SELECT blob FROM nodes WHERE bucket = ? AND shard = ? AND node = ?",
 			gocql.UUID(b), shard(id), gocql.UUID(id)).
-			WithContext(ctx).Consistency(s.levels.readNodes).Iter()
-		found = iter.Scan(&blob)
-		return iter.Close()
+			WithContext(ctx).Consistency(level).Iter()
+		iter.Scan(&blob)
+		return blob, iter.Close()
 	})
-	if err == nil && (!found || blob == nil) {
+	if err == nil && blob == nil {
 		err = store.NotFound
 	}
 	return blob, s.fail(ctx, err, "node", store.NodeName{Bucket: b, ID: id})
@@ -73,17 +72,16 @@ func (s *Store) ScanNodes(
 
 func (s *Store) scanShard(
 	ctx context.Context, b store.BucketID, at int8, after store.NodeID, limit int,
-) (ids []store.NodeID, err error) {
-	err = s.retry(ctx, s.o.ReadTimeout, func(ctx context.Context) error {
-		ids = nil
+) ([]store.NodeID, error) {
+	level := s.levels.readNodes
+	return retry(ctx, s, s.o.ReadTimeout, quick(level), func(ctx context.Context) (ids []store.NodeID, err error) {
 		iter := s.session.Query("SELECT node FROM nodes WHERE bucket = ? AND shard = ? AND node > ? LIMIT ?",
 			gocql.UUID(b), at, gocql.UUID(after), limit).
-			WithContext(ctx).Consistency(s.levels.readNodes).Iter()
+			WithContext(ctx).Consistency(level).Iter()
 		var id gocql.UUID
 		for iter.Scan(&id) {
 			ids = append(ids, store.NodeID(id))
 		}
-		return iter.Close()
+		return ids, iter.Close()
 	})
-	return ids, err
 }

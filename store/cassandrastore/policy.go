@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -13,7 +11,7 @@ import (
 )
 
 // chosen is the policy by which a session selects the node of a query: the one that the query's context names (onHost),
-// otherwise one of those that have the row, in the driver's token-aware way.
+// otherwise one of those that have the row, in the driver's token-aware way, but not one that hangs (order).
 //
 // The driver computes where rows lie, and in version 1.7.0 panics where a keyspace has copies, but none in the data
 // centre of the session. It tells its policy of changes from goroutines of its own, so that such a panic ends the
@@ -31,24 +29,28 @@ type chosen struct {
 	partitioner string
 	unaware     bool // the log says that nodes are taken in turn
 
-	hostsMu sync.RWMutex
-	hosts   map[string]*gocql.HostInfo // by id; changed under mu as well
+	nodesMu sync.RWMutex
+	nodes   map[string]*node // by id; changed under mu as well
 }
 
 func newChosen(keyspace, dataCentre string, log *slog.Logger) *chosen {
 	return &chosen{
 		keyspace: keyspace, dataCentre: dataCentre, log: log, turns: gocql.DCAwareRoundRobinPolicy(dataCentre),
-		hosts: map[string]*gocql.HostInfo{},
+		nodes: map[string]*node{},
 	}
 }
 
 // renew makes the token-aware policy for the present nodes and copies. mu is held.
 func (c *chosen) renew() {
-	if c.session == nil || c.partitioner == "" || len(c.hosts) == 0 {
+	if c.session == nil || c.partitioner == "" || len(c.nodes) == 0 {
 		c.aware.Store(nil)
 		return
 	}
-	aware, err := tokenAware(c.session, c.partitioner, slices.Collect(maps.Values(c.hosts)), c.turns)
+	hosts := make([]*gocql.HostInfo, 0, len(c.nodes))
+	for _, n := range c.nodes {
+		hosts = append(hosts, n.HostInfo)
+	}
+	aware, err := tokenAware(c.session, c.partitioner, hosts, c.turns)
 	if err != nil {
 		c.aware.Store(nil)
 		if !c.unaware {
@@ -114,12 +116,12 @@ func (c *chosen) SetPartitioner(name string) {
 func (c *chosen) AddHosts(hosts []*gocql.HostInfo) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.hostsMu.Lock()
+	c.nodesMu.Lock()
 	for _, h := range hosts {
 		c.turns.AddHost(h)
-		c.hosts[h.HostID()] = h
+		c.nodes[h.HostID()] = &node{HostInfo: h}
 	}
-	c.hostsMu.Unlock()
+	c.nodesMu.Unlock()
 	c.renew()
 }
 
@@ -130,10 +132,10 @@ func (c *chosen) AddHost(h *gocql.HostInfo) { c.AddHosts([]*gocql.HostInfo{h}) }
 func (c *chosen) RemoveHost(h *gocql.HostInfo) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.hostsMu.Lock()
+	c.nodesMu.Lock()
 	c.turns.RemoveHost(h)
-	delete(c.hosts, h.HostID())
-	c.hostsMu.Unlock()
+	delete(c.nodes, h.HostID())
+	c.nodesMu.Unlock()
 	c.renew()
 }
 
@@ -150,24 +152,30 @@ func onHost(ctx context.Context, id string) context.Context {
 	return context.WithValue(ctx, hostKey{}, id)
 }
 
+// node returns the node with an id, nil if there is none.
+func (c *chosen) node(id string) *node {
+	c.nodesMu.RLock()
+	defer c.nodesMu.RUnlock()
+	return c.nodes[id]
+}
+
 // Pick implements gocql.HostSelectionPolicy.
 func (c *chosen) Pick(q gocql.ExecutableQuery) gocql.NextHost {
-	id, named := q.Context().Value(hostKey{}).(string)
-	if !named {
-		if aware := c.aware.Load(); aware != nil {
-			return (*aware).Pick(q)
+	ctx := q.Context()
+	if id, named := ctx.Value(hostKey{}).(string); named {
+		n := c.node(id)
+		return func() (next gocql.SelectedHost) {
+			if n != nil && n.IsUp() {
+				next, n = oneHost{n.HostInfo}, nil
+			}
+			return next
 		}
-		return c.turns.Pick(q)
 	}
-	c.hostsMu.RLock()
-	h := c.hosts[id]
-	c.hostsMu.RUnlock()
-	return func() (next gocql.SelectedHost) {
-		if h != nil && h.IsUp() {
-			next, h = oneHost{h}, nil
-		}
-		return next
+	a, _ := ctx.Value(askingKey{}).(*asking)
+	if aware := c.aware.Load(); aware != nil {
+		return c.order(a, (*aware).Pick(q))
 	}
+	return c.order(a, c.turns.Pick(q))
 }
 
 // oneHost implements gocql.SelectedHost.

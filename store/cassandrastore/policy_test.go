@@ -51,9 +51,9 @@ func TestPanicsOfTheDriversPolicy(t *testing.T) {
 	c.KeyspaceChanged(gocql.KeyspaceUpdateEvent{Keyspace: "listings"})
 	require.NotSame(t, aware, c.aware.Load())
 
-	gone := c.hosts["a"]
+	gone := c.nodes["a"].HostInfo
 	for id := range hosts {
-		c.RemoveHost(c.hosts[id])
+		c.RemoveHost(c.nodes[id].HostInfo)
 	}
 	clear(hosts)
 	requireAll()

@@ -38,23 +38,26 @@ func (s *Store) readRegister(
 	if t == store.Roots {
 		statement += " LIMIT 1"
 	}
-	var epoch *int64
-	var token *gocql.UUID
-	var record view
-	found := false
-	err = s.retry(ctx, s.o.ReadTimeout, func(ctx context.Context) error {
+	type columns struct {
+		found  bool
+		epoch  *int64
+		token  *gocql.UUID
+		record view
+	}
+	hedged := quick(level) && session == s.session // another data centre may be farther than a second attempt waits
+	c, err := retry(ctx, s, s.o.ReadTimeout, hedged, func(ctx context.Context) (c columns, err error) {
 		iter := session.Query(statement, key).WithContext(ctx).Consistency(level).Iter()
-		found = iter.Scan(&epoch, &token, &record)
-		return iter.Close()
+		c.found = iter.Scan(&c.epoch, &c.token, &c.record)
+		return c, iter.Close()
 	})
 	switch {
 	case err != nil:
 		return store.Record{}, err
-	case !found:
+	case !c.found:
 		return store.Record{}, store.NotFound
 	}
-	r, ok := store.DecodeRecord(record)
-	if !ok || epoch == nil || token == nil || uint64(*epoch) != r.Epoch || store.Token(*token) != r.Token {
+	r, ok := store.DecodeRecord(c.record)
+	if !ok || c.epoch == nil || c.token == nil || uint64(*c.epoch) != r.Epoch || store.Token(*c.token) != r.Token {
 		return store.Record{}, store.Errorf(
 			store.Unavailable, "the record is torn (its columns are of different swaps): read it again",
 		)
@@ -173,9 +176,9 @@ func (s *Store) History(
 		statement = "SELECT epoch, at, record FROM roots WHERE key = ? AND at < ? LIMIT ?"
 		values = []any{id[:], int64(before), limit + 1}
 	}
-	err = s.retry(ctx, s.o.ReadTimeout, func(ctx context.Context) error {
-		records = nil
-		iter := s.session.Query(statement, values...).WithContext(ctx).Consistency(s.levels.readRegisters).Iter()
+	level := s.levels.readRegisters
+	return retry(ctx, s, s.o.ReadTimeout, quick(level), func(ctx context.Context) (records []store.Record, err error) {
+		iter := s.session.Query(statement, values...).WithContext(ctx).Consistency(level).Iter()
 		var epoch, at *int64
 		var record view
 		for len(records) < limit && iter.Scan(&epoch, &at, &record) {
@@ -184,13 +187,12 @@ func (s *Store) History(
 			}
 			r, ok := store.DecodeRecord(record)
 			if !ok || r.Epoch != uint64(*at) {
-				return store.Errorf(store.Corrupt, "the record that was replaced at epoch %d is damaged", *at)
+				return nil, store.Errorf(store.Corrupt, "the record that was replaced at epoch %d is damaged", *at)
 			}
 			records = append(records, r)
 		}
-		return iter.Close()
+		return records, iter.Close()
 	})
-	return records, err
 }
 
 // Forget deletes rows of a root's partition by a lightweight transaction: rows that such

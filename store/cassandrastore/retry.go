@@ -5,6 +5,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/gocql/gocql"
+
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/wait"
 )
@@ -15,28 +17,55 @@ const attempts = 3
 // pauses are those before another attempt: 10 ms on average at first.
 var pauses = wait.Backoff{First: 15 * time.Millisecond, Most: 15 * time.Second, Jitter: 2. / 3}
 
-// retry repeats an attempt, each under its own time limit, until it succeeds, fails for good, or
-// the context ends. It is only for requests that are harmless to repeat: reads, and writes that
-// reuse their timestamp. The driver's retry policies can't distinguish those.
-func (s *Store) retry(ctx context.Context, limit time.Duration, attempt func(ctx context.Context) error) error {
-	var err error
+// retry repeats an attempt, each under its own time limit, until it succeeds, fails for good, or the context ends.
+// Where it is hedged, a second attempt runs beside one that is slow. It is only for requests that are harmless to
+// repeat: reads, and writes that reuse their timestamp. The driver's retry policies can't distinguish those.
+//
+// A repeated write may arrive once more after its call was acknowledged, at any later time: the node that got it first
+// may have been stopped. That changes nothing. From the acknowledgement on a quorum of the replicas has the write, or
+// what wins over it; each read meets that quorum, and the same cell at the same timestamp adds nothing to it. So what
+// later deletes, moves or removes what was written has seen it, and hides this copy of it as well: a tombstone at a
+// higher timestamp, that of a swept marker or of a copy at the same one, and the removal of a source above all
+// timestamps so far. Without an acknowledgement the outcome is unknown, however many attempts there were.
+func retry[T any](
+	ctx context.Context, s *Store, limit time.Duration, hedged bool, attempt func(ctx context.Context) (T, error),
+) (result T, err error) {
+	s.spare.earn()
+	h := hedge[T]{s: s, limit: limit, attempt: attempt}
+	var asked []*node
 	for n := 1; ; n++ {
 		if unusable := s.usable(ctx); unusable != nil {
-			return cmp.Or(err, unusable) // what was attempted may have been applied
+			return result, cmp.Or(err, unusable) // what was attempted may have been applied
 		}
-		err = s.within(ctx, limit, attempt)
+		a := &asking{asked: asked, begun: time.Now()}
+		if hedged {
+			result, err = h.twice(ctx, a)
+		} else {
+			result, err = h.once(ctx, a, limit)
+		}
 		if err == nil || n >= attempts || ctx.Err() != nil || !worthRetrying(err) {
-			return err
+			return result, err
+		}
+		if n := a.node.Load(); n != nil {
+			asked = append(asked, n)
 		}
 		if pauses.Sleep(ctx, n) != nil {
-			return err
+			return result, err
 		}
 	}
 }
 
+// quick reports whether a request at a level is hedged: its answer comes from nodes nearby, so that it is late only if
+// something is wrong. At SERIAL a second attempt would hinder the first one.
+func quick(level gocql.Consistency) bool {
+	return level == gocql.LocalQuorum || level == gocql.LocalOne || level == gocql.One
+}
+
 // within runs an attempt under a time limit. The driver ends requests after the longest of all
 // limits, so that one needs no second timer.
-func (s *Store) within(ctx context.Context, limit time.Duration, attempt func(ctx context.Context) error) error {
+func within[T any](
+	ctx context.Context, s *Store, limit time.Duration, attempt func(ctx context.Context) (T, error),
+) (T, error) {
 	if limit >= s.o.longest() {
 		return attempt(ctx)
 	}

@@ -25,12 +25,13 @@ const (
 
 // exec runs a write statement that is harmless to repeat.
 func (s *Store) exec(ctx context.Context, level gocql.Consistency, statement string, values ...any) error {
-	return s.retry(ctx, s.o.WriteTimeout, func(ctx context.Context) error {
+	_, err := retry(ctx, s, s.o.WriteTimeout, quick(level), func(ctx context.Context) (struct{}, error) {
 		q := s.session.Query(statement, values...)
 		mine := q.WithContext(ctx) // a copy: the first goes back into the driver's pool
 		q.Release()
-		return mine.Consistency(level).Exec()
+		return struct{}{}, mine.Consistency(level).Exec()
 	})
+	return err
 }
 
 // Put writes the rows as one mutation of one partition: a single insert, or an unlogged batch. A
@@ -52,11 +53,11 @@ func (r *rows) Put(ctx context.Context, p store.Partition, rows ...store.Row) er
 		)
 	default:
 		entries := batchEntries(p, rows)
-		err = r.s.retry(ctx, r.s.o.WriteTimeout, func(ctx context.Context) error {
+		_, err = retry(ctx, r.s, r.s.o.WriteTimeout, quick(r.write), func(ctx context.Context) (struct{}, error) {
 			b := r.s.session.NewBatch(gocql.UnloggedBatch).WithContext(ctx)
 			b.SetConsistency(r.write)
 			b.Entries = entries
-			return r.s.session.ExecuteBatch(b)
+			return struct{}{}, r.s.session.ExecuteBatch(b)
 		})
 	}
 	return r.s.fail(ctx, err, "put", p)
@@ -78,20 +79,21 @@ func (r *rows) Get(ctx context.Context, p store.Partition, key []byte) (store.Ro
 	if err != nil {
 		return store.Row{}, false, r.s.fail(ctx, err, "get", p)
 	}
-	var value view
-	var ts *int64
-	found := false
-	err = r.s.retry(ctx, r.s.o.ReadTimeout, func(ctx context.Context) error {
+	type cell struct {
+		value view
+		ts    *int64
+	}
+	c, err := retry(ctx, r.s, r.s.o.ReadTimeout, quick(r.read), func(ctx context.Context) (c cell, err error) {
 		q := r.s.session.Query(getStatement, gocql.UUID(p.Bucket), gocql.UUID(p.ID), key)
 		iter := q.WithContext(ctx).Consistency(r.read).Iter()
-		found = iter.Scan(&value, &ts)
-		return iter.Close()
+		iter.Scan(&c.value, &c.ts)
+		return c, iter.Close()
 	})
-	if err != nil || !found || value == nil || ts == nil {
+	if err != nil || c.value == nil || c.ts == nil {
 		return store.Row{}, false, r.s.fail(ctx, err, "get", p)
 	}
 	// The caller's key may change after the call.
-	return store.Row{Key: append([]byte(nil), key...), Value: value, Timestamp: store.Timestamp(*ts)}, true, nil
+	return store.Row{Key: append([]byte(nil), key...), Value: c.value, Timestamp: store.Timestamp(*c.ts)}, true, nil
 }
 
 // Remove writes a range tombstone or, with zero bounds, a partition tombstone. After the latter,

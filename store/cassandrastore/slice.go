@@ -45,17 +45,16 @@ func sliceStatement(where string, o store.SliceOptions) string {
 // readPart sends one request.
 func (r *rows) readPart(
 	ctx context.Context, p store.Partition, b store.Bounds, limit int, o store.SliceOptions,
-) (page partPage, err error) {
+) (partPage, error) {
 	where, bounds := boundsCQL(b)
 	statement := sliceStatement(where, o)
 	values := append([]any{gocql.UUID(p.Bucket), gocql.UUID(p.ID)}, bounds...)
 	values = append(values, limit)
-	err = r.s.retry(ctx, r.s.o.ReadTimeout, func(ctx context.Context) error {
+	return retry(ctx, r.s, r.s.o.ReadTimeout, quick(r.read), func(ctx context.Context) (partPage, error) {
 		iter := r.s.session.Query(statement, values...).WithContext(ctx).Consistency(r.read).Iter()
-		page = scanPage(iter, b, limit, o)
-		return iter.Close()
+		page := scanPage(iter, b, limit, o)
+		return page, iter.Close()
 	})
-	return page, err
 }
 
 // scanPage takes rows until the page is full by bytes.

@@ -22,6 +22,7 @@ type Store struct {
 	auth    gocql.Authenticator
 	far     *far[*gocql.Session]
 	closed  atomic.Bool
+	spare   spare // for second attempts
 
 	// sites is the data centre of each node, by host id.
 	sitesMu sync.Mutex

@@ -182,12 +182,12 @@ func (t *Table) Read(ctx context.Context, q TableQuery) ([]TableRow, error) {
 	return rows, t.fail(ctx, err, "read")
 }
 
-func (t *Table) between(ctx context.Context, q TableQuery, low, high place) (rows []TableRow, err error) {
+func (t *Table) between(ctx context.Context, q TableQuery, low, high place) ([]TableRow, error) {
 	cql, args := t.statement(&q, low, high)
-	err = t.s.retry(ctx, t.s.o.ReadTimeout, func(ctx context.Context) error {
+	rows, err := retry(ctx, &t.s, t.s.o.ReadTimeout, false, func(ctx context.Context) ([]TableRow, error) {
 		iter := t.session.Query(cql, args...).WithContext(ctx).Consistency(gocql.EachQuorum).Iter()
-		rows = t.scan(iter, &q)
-		return iter.Close()
+		rows := t.scan(iter, &q)
+		return rows, iter.Close()
 	})
 	if !readFailed(err) {
 		return rows, err
@@ -267,11 +267,11 @@ func (t *Table) Write(
 			entries[i] = gocql.BatchEntry{Stmt: insert, Args: append(args, int64(c.At))}
 		}
 	}
-	err := t.s.retry(ctx, t.s.o.WriteTimeout, func(ctx context.Context) error {
+	_, err := retry(ctx, &t.s, t.s.o.WriteTimeout, false, func(ctx context.Context) (struct{}, error) {
 		b := t.session.NewBatch(gocql.UnloggedBatch).WithContext(ctx)
 		b.SetConsistency(gocql.EachQuorum)
 		b.Entries = entries
-		return t.session.ExecuteBatch(b)
+		return struct{}{}, t.session.ExecuteBatch(b)
 	})
 	return t.fail(ctx, err, "write")
 }

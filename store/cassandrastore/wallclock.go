@@ -42,16 +42,16 @@ func (s *Store) servers(ctx context.Context) (servers []store.Server, err error)
 }
 
 // nodes lists the nodes of all data centres, as one coordinator knows them.
-func (s *Store) nodes(ctx context.Context) (nodes []store.Server, err error) {
-	err = s.retry(ctx, s.o.ReadTimeout, func(ctx context.Context) error {
-		nodes = nil
+func (s *Store) nodes(ctx context.Context) ([]store.Server, error) {
+	const level = gocql.One
+	return retry(ctx, s, s.o.ReadTimeout, quick(level), func(ctx context.Context) (nodes []store.Server, err error) {
 		add := func(id, address, dataCentre string) {
 			nodes = append(nodes, store.Server{
 				Name: id, Address: address, DataCentre: dataCentre, Near: dataCentre == s.o.DataCentre,
 			})
 		}
 		iter := s.session.Query("SELECT host_id, data_center, native_address, native_port FROM system.peers_v2").
-			WithContext(ctx).Consistency(gocql.One).Iter()
+			WithContext(ctx).Consistency(level).Iter()
 		var id gocql.UUID
 		var dataCentre string
 		var address net.IP
@@ -63,9 +63,8 @@ func (s *Store) nodes(ctx context.Context) (nodes []store.Server, err error) {
 		if host := iter.Host(); host != nil {
 			add(host.HostID(), host.HostnameAndPort(), host.DataCenter())
 		}
-		return iter.Close()
+		return nodes, iter.Close()
 	})
-	return nodes, err
 }
 
 // timeStatement reads a row that is always there from a virtual table, which every role may

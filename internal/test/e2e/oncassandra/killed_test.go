@@ -19,7 +19,7 @@ import (
 
 // One of three nodes is killed under load and started again, later another one: at
 // LOCAL_QUORUM everything goes on, moves of ranges as well. The clients' clocks
-// differ, as clocks do.
+// differ, as clocks do. At last one hangs.
 func TestKilledNodesOfThree(t *testing.T) {
 	t.Parallel()
 	c := cassandratest.New(t, cassandratest.Options{DataCentres: []int{3}, DurableWrites: true, HeapMiB: 384})
@@ -60,6 +60,9 @@ func TestKilledNodesOfThree(t *testing.T) {
 	m.stop()
 	l.end(map[string]*listing.Client{"": clients[2]})
 	m.end(o, lease)
+	s := harness.Open(t, o)
+	patient := harness.Client(t, s, harness.Maps(t, s, 0), listing.Options{})
+	servesBesideAHungNode(t, c.Nodes[1], patient.Bucket(l.bucket))
 }
 
 // flush puts the schema on the disks of all nodes, which are to be killed.

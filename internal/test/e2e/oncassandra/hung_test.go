@@ -1,0 +1,63 @@
+package oncassandra
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/internal/test/cassandratest"
+	"github.com/evenkeel/evenkeel/listing"
+)
+
+// servesBesideAHungNode stops one of three nodes, whose connections stay open, under puts, gets and listings: all
+// succeed, and their number is a part of what it was before: without second attempts and a memory of who hangs it is a
+// hundredth, and some fail.
+func servesBesideAHungNode(t *testing.T, n *cassandratest.Node, b *listing.Bucket) {
+	t.Helper()
+	const period = 4 * time.Second
+	before, _ := sixWorkers(t, b, period)
+	require.NoError(t, n.Pause())
+	stopped, slowest := sixWorkers(t, b, period)
+	require.NoError(t, n.Resume())
+	t.Logf("requests in %v: %d; with a node that hangs: %d, the slowest took %v", period, before, stopped, slowest)
+	require.Greater(t, stopped, before/10)
+}
+
+// sixWorkers sends requests for a while, and returns how many ended.
+func sixWorkers(t *testing.T, b *listing.Bucket, period time.Duration) (ended int, slowest time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	until := time.Now().Add(period)
+	var mu sync.Mutex
+	var workers sync.WaitGroup
+	for w := range 6 {
+		workers.Go(func() {
+			for i := 0; time.Now().Before(until); i++ {
+				key := fmt.Appendf(nil, "%d/%03d", w, i%100)
+				begun := time.Now()
+				err := b.Put(ctx, key, key)
+				if err == nil {
+					_, err = b.Get(ctx, key)
+				}
+				if err == nil {
+					_, err = b.List(ctx, listing.Query{Limit: 100})
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				ended += 3
+				slowest = max(slowest, time.Since(begun))
+				mu.Unlock()
+			}
+		})
+	}
+	workers.Wait()
+	return ended, slowest
+}

@@ -1,0 +1,201 @@
+package cassandrastore
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/gocql/gocql"
+)
+
+const (
+	// hedgeAfter is how long an attempt goes on alone before a second one begins beside it: longer than a request takes
+	// that meets neither a hung node nor an overloaded cluster.
+	hedgeAfter = 250 * time.Millisecond
+	// avoidFor is how long requests avoid a node that did not answer. Then one of them tries it again.
+	avoidFor = time.Second
+	// One in hedgeShare requests may have a second attempt, and hedgeBurst more after a quiet time. So an overloaded
+	// cluster, in which all is slow, gets a tenth more to do, not twice as much.
+	hedgeShare, hedgeBurst = 10, 100
+)
+
+// node is a node of a session. A node that hangs, as in a long garbage collection or on a dead disk, still holds its
+// connections; the driver takes it for up until a heartbeat has failed several times, after half a minute.
+type node struct {
+	*gocql.HostInfo
+	answered atomic.Int64 // when it last did, Unix time in nanoseconds
+	avoided  atomic.Int64 // until when it is the last choice; 0: it is not
+}
+
+// silent notes that a request which was sent at a time is not answered yet. If nothing else was, either, the node is
+// avoided.
+func (n *node) silent(since time.Time) {
+	if now := time.Now(); now.Sub(since) >= hedgeAfter && n.answered.Load() < since.UnixNano() {
+		n.avoided.Store(now.Add(avoidFor).UnixNano())
+	}
+}
+
+func (n *node) answers() {
+	n.answered.Store(time.Now().UnixNano())
+	if n.avoided.Load() != 0 {
+		n.avoided.Store(0)
+	}
+}
+
+// avoid reports whether a request should go elsewhere. When the time is over it is false once, for the request that
+// finds out whether the node answers again.
+func (n *node) avoid() bool {
+	until := n.avoided.Load()
+	if until == 0 {
+		return false
+	}
+	now := time.Now()
+	if left := time.Duration(until - now.UnixNano()); left > 0 && left <= avoidFor { // more: the clock was set back
+		return true
+	}
+	return !n.avoided.CompareAndSwap(until, now.Add(avoidFor).UnixNano())
+}
+
+// asking is one attempt of a call.
+type asking struct {
+	asked  []*node // those that earlier attempts of the call went to
+	second bool    // it runs beside an earlier one, so it must not go to the same node
+	begun  time.Time
+	node   atomic.Pointer[node] // where it goes to
+}
+
+type askingKey struct{}
+
+// ended notes what the result of the attempt tells about the node.
+func (a *asking) ended(err error) {
+	n := a.node.Load()
+	if n == nil {
+		return
+	}
+	if _, fromServer := code(err); err == nil || fromServer || errors.Is(err, gocql.ErrNotFound) {
+		n.answers()
+	} else {
+		n.silent(a.begun)
+	}
+}
+
+// order puts the nodes that an attempt should avoid behind the others that the policy selects.
+func (c *chosen) order(a *asking, next gocql.NextHost) gocql.NextHost {
+	var behind []gocql.SelectedHost
+	return func() gocql.SelectedHost {
+		for h := next(); h != nil; h = next() {
+			n := c.node(h.Info().HostID())
+			switch {
+			case n == nil: // it has just been removed
+			case a != nil && slices.Contains(a.asked, n):
+				if !a.second {
+					behind = append(behind, h)
+				}
+			case n.avoid():
+				behind = append(behind, h)
+			default:
+				a.goes(n)
+				return h
+			}
+		}
+		if len(behind) == 0 {
+			return nil
+		}
+		h := behind[0]
+		behind = behind[1:]
+		a.goes(c.node(h.Info().HostID()))
+		return h
+	}
+}
+
+func (a *asking) goes(n *node) {
+	if a != nil {
+		a.node.Store(n)
+	}
+}
+
+// hedge is one or two attempts at a request.
+type hedge[T any] struct {
+	s       *Store
+	limit   time.Duration
+	attempt func(ctx context.Context) (T, error)
+}
+
+// once runs one attempt.
+func (h *hedge[T]) once(ctx context.Context, a *asking, limit time.Duration) (T, error) {
+	result, err := within(context.WithValue(ctx, askingKey{}, a), h.s, limit, h.attempt)
+	a.ended(err)
+	return result, err
+}
+
+// twice runs an attempt and, once that is slow, a second one through another node. The first one that succeeds, or that
+// is refused for good, decides. Both have ended when it returns, as the values of the request belong to the caller, and
+// they end within the time limit of one.
+func (h *hedge[T]) twice(ctx context.Context, first *asking) (T, error) {
+	one, endOne := context.WithCancel(ctx)
+	defer endOne()
+	two, endTwo := context.WithCancel(ctx)
+	defer endTwo()
+	type outcome struct {
+		result T
+		err    error
+	}
+	second := make(chan outcome, 1)
+	timer := time.AfterFunc(hedgeAfter, func() {
+		o := outcome{err: errNotHedged}
+		a := &asking{asked: first.asked, second: true, begun: time.Now()}
+		if n := first.node.Load(); n != nil {
+			n.silent(first.begun)
+			a.asked = append(slices.Clone(a.asked), n)
+		}
+		if h.s.spare.spend() {
+			o.result, o.err = h.once(two, a, h.limit-hedgeAfter)
+		}
+		second <- o
+		if !worthRetrying(o.err) {
+			endOne()
+		}
+	})
+	result, err := h.once(one, first, h.limit)
+	if timer.Stop() {
+		return result, err
+	}
+	if err == nil || one.Err() == nil && !worthRetrying(err) {
+		endTwo()
+		<-second
+		return result, err
+	}
+	if o := <-second; !worthRetrying(o.err) {
+		return o.result, o.err
+	}
+	return result, err
+}
+
+var errNotHedged = errors.New("no second attempt was made")
+
+// spare is what may be spent on second attempts. The zero value has hedgeBurst of them.
+type spare struct {
+	owed atomic.Int64 // requests that have to be made before all is paid for
+}
+
+// earn counts a request.
+func (s *spare) earn() {
+	for owed := s.owed.Load(); owed > 0 && !s.owed.CompareAndSwap(owed, owed-1); {
+		owed = s.owed.Load()
+	}
+}
+
+// spend takes a second attempt, if there is one left.
+func (s *spare) spend() bool {
+	for {
+		owed := s.owed.Load()
+		if owed+hedgeShare > hedgeShare*hedgeBurst {
+			return false
+		}
+		if s.owed.CompareAndSwap(owed, owed+hedgeShare) {
+			return true
+		}
+	}
+}

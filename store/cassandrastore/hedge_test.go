@@ -1,0 +1,198 @@
+package cassandrastore
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gocql/gocql"
+	"github.com/stretchr/testify/require"
+)
+
+// answers is a request of which each attempt takes some time and then has an outcome.
+type answers struct {
+	takes    []time.Duration
+	fails    []error
+	begun    atomic.Int32
+	underWay atomic.Int32
+}
+
+// attempt returns the number of the attempt, from 1.
+func (a *answers) attempt(ctx context.Context) (int, error) {
+	n := int(a.begun.Add(1))
+	a.underWay.Add(1)
+	defer a.underWay.Add(-1)
+	select {
+	case <-time.After(a.takes[min(n, len(a.takes))-1]):
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	if n <= len(a.fails) {
+		return n, a.fails[n-1]
+	}
+	return n, nil
+}
+
+func TestSecondAttempts(t *testing.T) {
+	const quickly, slowly, never = 10 * time.Millisecond, 400 * time.Millisecond, time.Hour
+	away, refused := gocql.ErrConnectionClosed, gocql.ErrSessionClosed
+	for name, c := range map[string]struct {
+		takes   []time.Duration
+		fails   []error
+		alone   bool // not hedged
+		says    int
+		err     error
+		took    time.Duration
+		attempt int32
+	}{
+		"a quick one stays alone":                       {takes: []time.Duration{quickly}, says: 1, took: quickly, attempt: 1},
+		"a slow one stays alone where it is not hedged": {takes: []time.Duration{slowly}, alone: true, says: 1, took: slowly, attempt: 1},
+		"one that hangs is overtaken": {
+			takes: []time.Duration{never, quickly}, says: 2, took: hedgeAfter + quickly, attempt: 2,
+		},
+		"one that is slow wins, too": {takes: []time.Duration{slowly, never}, says: 1, took: slowly, attempt: 2},
+		"a second one that fails does not count": {
+			takes: []time.Duration{slowly, quickly}, fails: []error{nil, away}, says: 1, took: slowly, attempt: 2,
+		},
+		"a first one that fails waits for the second": {
+			takes: []time.Duration{slowly, slowly}, fails: []error{away}, says: 2, took: hedgeAfter + slowly, attempt: 2,
+		},
+		"what is refused for good decides, from the first": {
+			takes: []time.Duration{slowly, never}, fails: []error{refused}, err: refused, took: slowly, attempt: 2,
+		},
+		"what is refused for good decides, from the second": {
+			takes: []time.Duration{never, quickly}, fails: []error{nil, refused}, err: refused,
+			took: hedgeAfter + quickly, attempt: 2,
+		},
+		"both take no longer than one may": {
+			takes: []time.Duration{never}, err: context.DeadlineExceeded, took: time.Second, attempt: 2,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, a := &Store{o: Options{ReadTimeout: time.Hour}}, &answers{takes: c.takes, fails: c.fails}
+				h := hedge[int]{s: s, limit: time.Second, attempt: a.attempt}
+				run := h.twice
+				if c.alone {
+					run = func(ctx context.Context, a *asking) (int, error) { return h.once(ctx, a, h.limit) }
+				}
+				begun := time.Now()
+				n, err := run(t.Context(), &asking{})
+				require.Equal(t, c.took, time.Since(begun))
+				require.Equal(t, c.attempt, a.begun.Load())
+				require.Zero(t, a.underWay.Load(), "no attempt goes on")
+				if c.err != nil {
+					require.ErrorIs(t, err, c.err)
+					return
+				}
+				require.NoError(t, err)
+				require.Equal(t, c.says, n)
+			})
+		})
+	}
+}
+
+// A cluster in which everything is slow gets a tenth more requests, not twice as many.
+func TestSecondAttemptsAreFew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, a := &Store{o: Options{ReadTimeout: time.Hour}}, &answers{takes: []time.Duration{time.Second}}
+		const rounds, atOnce = 20, 100
+		for range rounds {
+			var calls sync.WaitGroup
+			for range atOnce {
+				calls.Go(func() {
+					_, err := retry(t.Context(), s, time.Hour, true, a.attempt)
+					if err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			calls.Wait()
+		}
+		second := int(a.begun.Load()) - rounds*atOnce
+		require.InDelta(t, hedgeBurst+rounds*atOnce/hedgeShare, second, hedgeBurst/10)
+	})
+}
+
+// A node that does not answer is the last choice, but for one request now and then; when it answers it is one of all.
+func TestSilentNodesAreAvoided(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newChosen("listings", "", nil)
+		for i, id := range []string{"a", "b", "c"} {
+			h := (&gocql.HostInfo{}).SetConnectAddress(net.IPv4(127, 0, 0, byte(i+1)))
+			h.SetHostID(id)
+			c.AddHost(h)
+		}
+		order := func(a *asking) (ids []string) {
+			next := c.order(a, c.turns.Pick(nil))
+			for h := next(); h != nil; h = next() {
+				ids = append(ids, h.Info().HostID())
+			}
+			return ids
+		}
+		first := func() map[string]int {
+			count := map[string]int{}
+			for range 30 {
+				count[c.order(&asking{}, c.turns.Pick(nil))().Info().HostID()]++
+			}
+			return count
+		}
+		require.Equal(t, map[string]int{"a": 10, "b": 10, "c": 10}, first())
+
+		hung := c.node("b")
+		begun := time.Now()
+		time.Sleep(hedgeAfter)
+		hung.silent(begun)
+		require.Zero(t, first()["b"])
+		for range 10 {
+			ids := order(&asking{})
+			require.Len(t, ids, 3)
+			require.Equal(t, "b", ids[2])
+		}
+		time.Sleep(avoidFor)
+		require.Equal(t, 1, first()["b"], "one request tries")
+		require.Zero(t, first()["b"])
+		hung.answers()
+		require.Equal(t, map[string]int{"a": 10, "b": 10, "c": 10}, first())
+
+		begun = time.Now()
+		time.Sleep(hedgeAfter)
+		hung.answers()
+		hung.silent(begun)
+		require.Positive(t, first()["b"], "it has answered others meanwhile: the request is slow, not the node")
+
+		// What a call has asked already comes last, and for a second attempt not at all.
+		for range 10 {
+			a := &asking{asked: []*node{c.node("a")}}
+			require.Equal(t, "a", order(a)[2])
+			a.second = true
+			require.ElementsMatch(t, []string{"b", "c"}, order(a))
+		}
+	})
+}
+
+func TestAnswersTellOfNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, c := range map[string]struct {
+			err     error
+			avoided bool
+		}{
+			"an answer":               {nil, false},
+			"an error of the server":  {&gocql.RequestErrReadTimeout{}, false},
+			"a time limit":            {context.DeadlineExceeded, true},
+			"a limit of the driver's": {gocql.ErrTimeoutNoResponse, true},
+			"a lost connection":       {errors.New("reset"), true},
+		} {
+			a := &asking{begun: time.Now()}
+			a.goes(&node{})
+			time.Sleep(hedgeAfter)
+			a.ended(c.err)
+			require.Equal(t, c.avoided, a.node.Load().avoid(), name)
+		}
+	})
+}
