@@ -50,8 +50,10 @@ func TestSecondAttempts(t *testing.T) {
 		took    time.Duration
 		attempt int32
 	}{
-		"a quick one stays alone":                       {takes: []time.Duration{quickly}, says: 1, took: quickly, attempt: 1},
-		"a slow one stays alone where it is not hedged": {takes: []time.Duration{slowly}, alone: true, says: 1, took: slowly, attempt: 1},
+		"a quick one stays alone": {takes: []time.Duration{quickly}, says: 1, took: quickly, attempt: 1},
+		"a slow one stays alone where it is not hedged": {
+			takes: []time.Duration{slowly}, alone: true, says: 1, took: slowly, attempt: 1,
+		},
 		"one that hangs is overtaken": {
 			takes: []time.Duration{never, quickly}, says: 2, took: hedgeAfter + quickly, attempt: 2,
 		},
