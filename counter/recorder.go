@@ -7,11 +7,13 @@ import (
 	"errors"
 	"log/slog"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -35,8 +37,11 @@ type RecorderOptions struct {
 	Every time.Duration
 	// Timeout bounds one flush, default 5 s. No write waits for it.
 	Timeout time.Duration
-	// MaxPartitions bounds the partitions in memory, default 65,536. Writes to more, between
-	// two successful flushes, are not counted.
+	// MaxPartitions bounds the partitions in memory, default 65,536: those that wait for a flush, and, as far as there
+	// is room, those that were flushed last. As many again may be on their way to the backend. Writes to more, between
+	// two successful flushes, are not counted: the backend is told their partitions, which are not Known then. The
+	// names of four times as many partitions are kept for that; beyond it no partition of their group of buckets is
+	// Known.
 	MaxPartitions int
 	// MaxBytes bounds, roughly, the memory of sampled keys that were not flushed, default 64
 	// MiB. Beyond it writes are counted without sampling their keys.
@@ -52,10 +57,11 @@ type RecorderOptions struct {
 type RecorderCounts struct {
 	// Batches were flushed; Failures are flushes that failed.
 	Batches, Failures int64
-	// Lost writes were not counted, for lack of memory. Blind writes were counted without
-	// sampling their keys.
+	// Lost requests were not counted, for lack of memory; partitions with lost writes are not Known until they are
+	// recounted. Blind writes were counted without sampling their keys.
 	Lost, Blind int64
-	// Partitions are in memory at present; Waiting of them have something to flush.
+	// Partitions are in memory at present. Waiting are those of which the backend is to be told something: counts, or
+	// that some are lost.
 	Partitions, Waiting int64
 }
 
@@ -68,6 +74,7 @@ type Recorder struct {
 	shards [recorderShards]shard
 
 	partitions, bytes             atomic.Int64
+	flushed                       atomic.Int64 // partitions in memory that may make room for others
 	lost, blind, batches, failing atomic.Int64
 	failures                      atomic.Int64
 
@@ -80,8 +87,12 @@ type Recorder struct {
 	begun    time.Time         // when recording for the next batch began
 	rounds   int
 
-	removing sync.Mutex
-	removed  []store.Partition // to be forgotten at the next flush
+	telling sync.Mutex
+	removed []store.Partition // to be forgotten at the next flush
+	// uncounted are the partitions with writes that were not counted. Where there is no room for another name, its whole
+	// group of buckets is uncounted: flooded has one partition of each such group.
+	uncounted map[store.Partition]struct{}
+	flooded   map[int]store.Partition
 
 	quit   chan struct{}
 	closed sync.Once
@@ -92,11 +103,18 @@ const (
 	recorderShards = 32
 	// batchBytes is about how large batches are; a delta is never divided.
 	batchBytes = 256 << 10
+	// deltaBytes is about how large a delta without keys is.
+	deltaBytes = 100
 	// newNameAfter is the time without a batch after which a recorder takes a new id; see
 	// forgetClient.
 	newNameAfter = time.Hour
 	// idleRounds is the number of flushes after which a partition without writes is dropped.
 	idleRounds = 600
+	// namesPerPartition is how many uncounted partitions are remembered by name, for each one that may be in memory: a
+	// name takes a tenth of what a partition takes, or less.
+	namesPerPartition = 4
+	// namesPerBatch is how many uncounted partitions one batch tells: so many empty deltas fill it.
+	namesPerBatch = 2000
 )
 
 // sequence is the last batch of a group: its number and its partitions.
@@ -111,8 +129,11 @@ type shard struct {
 	mu      sync.Mutex
 	all     map[store.PartitionID]*pending
 	touched []*pending
+	// flushed are those of all that were not touched since they were flushed, oldest first. What is known of them is a
+	// cache: they make room for others.
+	flushed *simplelru.LRU[store.PartitionID, *pending]
 	free    []Sample
-	_       [40]byte // so that two shards share no cache line
+	_       [56]byte // so that two shards share no cache line
 }
 
 // pending is the state of a partition in a recorder.
@@ -154,6 +175,7 @@ func NewRecorder(to Flusher, o RecorderOptions) *Recorder {
 	r := &Recorder{
 		to: to, o: o, client: uuid.New(), sent: map[int]*sequence{}, group: func(store.BucketID) int { return 0 },
 		quit: make(chan struct{}), last: o.Now(),
+		uncounted: map[store.Partition]struct{}{}, flooded: map[int]store.Partition{},
 	}
 	if g, ok := to.(Grouper); ok {
 		r.group = g.Group
@@ -161,6 +183,8 @@ func NewRecorder(to Flusher, o RecorderOptions) *Recorder {
 	r.begun = r.last
 	for i := range r.shards {
 		r.shards[i].all = map[store.PartitionID]*pending{}
+		// It never is full before the recorder is; its size is positive.
+		r.shards[i].flushed, _ = simplelru.NewLRU[store.PartitionID, *pending](o.MaxPartitions, nil)
 	}
 	if o.Every > 0 {
 		r.done.Go(r.run)
@@ -192,6 +216,8 @@ func (r *Recorder) Put(p store.Partition, key []byte, size int, at store.Timesta
 			r.sample(x, hash, key, at, uint32(min(size, math.MaxUint32)), present|written)
 		}
 		x.ask(key)
+	} else {
+		r.miss(p)
 	}
 	s.mu.Unlock()
 }
@@ -219,6 +245,8 @@ func (r *Recorder) Delete(p store.Partition, key []byte, at store.Timestamp, mar
 			r.sample(x, hash, key, at, 0, 0)
 		}
 		x.ask(key)
+	} else {
+		r.miss(p)
 	}
 	s.mu.Unlock()
 }
@@ -242,30 +270,37 @@ const RemovedDeletes = 1000
 func (r *Recorder) Removed(p store.Partition) {
 	s := r.shard(p.ID)
 	s.mu.Lock()
+	counted := false
 	if x := r.touch(s, p); x != nil {
 		x.Deletes += RemovedDeletes
+		counted = true
 	}
 	s.mu.Unlock()
-	r.removing.Lock()
-	defer r.removing.Unlock()
+	r.telling.Lock()
 	if len(r.removed) < r.o.MaxPartitions {
 		r.removed = append(r.removed, p)
+	} else {
+		counted = false
+	}
+	r.telling.Unlock()
+	if !counted {
+		r.miss(p)
 	}
 }
 
 // forgetRemoved drops the counts of what Removed recorded.
 func (r *Recorder) forgetRemoved(ctx context.Context) error {
-	r.removing.Lock()
+	r.telling.Lock()
 	all := r.removed
 	r.removed = nil
-	r.removing.Unlock()
+	r.telling.Unlock()
 	if len(all) == 0 {
 		return nil
 	}
 	err := r.to.Forget(ctx, all...)
 	if err != nil {
-		r.removing.Lock()
-		defer r.removing.Unlock()
+		r.telling.Lock()
+		defer r.telling.Unlock()
 		r.removed = append(all, r.removed...)
 	}
 	return err
@@ -274,20 +309,23 @@ func (r *Recorder) forgetRemoved(ctx context.Context) error {
 // shard: partition ids are random, so a byte of them is a hash.
 func (r *Recorder) shard(id store.PartitionID) *shard { return &r.shards[id[15]%recorderShards] }
 
-// touch returns the state of a partition, nil if there is no room for it. The shard is locked.
+// touch returns the state of a partition, nil if there is no room for it: then what was a write is to be missed. The
+// shard is locked.
 func (r *Recorder) touch(s *shard, p store.Partition) *pending {
 	x, ok := s.all[p.ID]
 	if !ok {
-		if r.partitions.Load() >= int64(r.o.MaxPartitions) {
+		if !r.room(s) {
 			r.lost.Add(1)
 			return nil
 		}
-		r.partitions.Add(1)
 		x = &pending{below: math.MaxUint64, lot: binary.BigEndian.Uint64(p.ID[:8])}
 		x.Partition = p
 		s.all[p.ID] = x
 	}
 	if !x.touched {
+		if s.flushed.Remove(p.ID) {
+			r.flushed.Add(-1)
+		}
 		x.touched = true
 		x.remark()
 		x.skip = askedFrom + 1
@@ -298,6 +336,60 @@ func (r *Recorder) touch(s *shard, p store.Partition) *pending {
 		x.Sample.reset(x.below)
 	}
 	return x
+}
+
+// room takes the place of one more partition, and reports whether there was one. If all are taken, a partition that was
+// flushed gives up its place: the oldest of the shard, which is locked, or else of a shard that nobody uses just now.
+func (r *Recorder) room(s *shard) bool {
+	if r.partitions.Add(1) <= int64(r.o.MaxPartitions) {
+		return true
+	}
+	if r.evict(s) {
+		return true
+	}
+	for i := range r.shards {
+		if r.flushed.Load() == 0 {
+			break
+		}
+		if other := &r.shards[i]; other != s && other.mu.TryLock() {
+			evicted := r.evict(other)
+			other.mu.Unlock()
+			if evicted {
+				return true
+			}
+		}
+	}
+	r.partitions.Add(-1)
+	return false
+}
+
+// evict drops the partition of a shard, which is locked, that was flushed the longest ago. It reports whether there was
+// one.
+func (r *Recorder) evict(s *shard) bool {
+	id, _, ok := s.flushed.RemoveOldest()
+	if ok {
+		delete(s.all, id)
+		r.flushed.Add(-1)
+		r.partitions.Add(-1)
+	}
+	return ok
+}
+
+// miss notes that writes to a partition are not counted.
+func (r *Recorder) miss(p store.Partition) {
+	r.telling.Lock()
+	defer r.telling.Unlock()
+	group := r.group(p.Bucket)
+	if _, all := r.flooded[group]; all {
+		return
+	}
+	if len(r.uncounted) >= namesPerPartition*r.o.MaxPartitions {
+		if _, named := r.uncounted[p]; !named {
+			r.flooded[group] = p
+		}
+		return
+	}
+	r.uncounted[p] = struct{}{}
 }
 
 func (r *Recorder) sample(x *pending, hash uint64, key []byte, at store.Timestamp, size uint32, is flags) {
@@ -325,6 +417,9 @@ func (r *Recorder) Counts() RecorderCounts {
 		c.Waiting += int64(len(s.touched))
 		s.mu.Unlock()
 	}
+	r.telling.Lock()
+	defer r.telling.Unlock()
+	c.Waiting += int64(len(r.uncounted))
 	return c
 }
 
@@ -385,9 +480,7 @@ func (r *Recorder) Flush(ctx context.Context) error {
 			r.inflight = nil
 		}
 	}
-	if r.rounds%idleRounds == 0 {
-		r.forgetIdle()
-	}
+	r.forgetIdle()
 	return nil
 }
 
@@ -411,26 +504,76 @@ func (r *Recorder) collect() {
 				d.Sample.reset(math.MaxUint64)
 			}
 			q.open.Deltas = append(q.open.Deltas, d)
-			q.size += 100 + len(d.Sample.keys) + 24*d.Sample.n
+			q.size += deltaBytes + len(d.Sample.keys) + 24*d.Sample.n
 			x.Delta = Delta{Partition: x.Partition}
+			s.flushed.Add(x.Partition.ID, x)
+			r.flushed.Add(1)
 		}
 		clear(s.touched)
 		s.touched = s.touched[:0]
 		s.mu.Unlock()
 	}
+	r.admit(now)
 	for _, q := range r.sent {
 		q.close()
 	}
 	r.begun = now
 }
 
+// admit tells the backend which partitions are uncounted: as the partitions of a batch that took a number but is never
+// sent, so that it counts as missing. The batch after it names them, and has an empty delta of each, so that whoever
+// looks at what was written looks at them.
+func (r *Recorder) admit(now time.Time) {
+	of := map[int][]store.Partition{}
+	r.telling.Lock()
+	n := 0
+	for p := range r.uncounted {
+		if n++; n > r.o.MaxPartitions { // batches take more memory than names
+			break
+		}
+		group := r.group(p.Bucket)
+		of[group] = append(of[group], p)
+		delete(r.uncounted, p)
+	}
+	flooded := r.flooded
+	r.flooded = map[int]store.Partition{}
+	if len(r.uncounted) == 0 {
+		r.uncounted = map[store.Partition]struct{}{} // without the memory of the old one
+	}
+	r.telling.Unlock()
+	for group, all := range of {
+		for some := range slices.Chunk(all, namesPerBatch) {
+			r.skip(group, 1, some, now)
+		}
+	}
+	for group, p := range flooded {
+		// The backend must know the client to notice that many of its batches are missing.
+		r.skip(group, 0, []store.Partition{p}, now)
+		r.skip(group, manyMissing+1, []store.Partition{p}, now)
+	}
+}
+
+// skip opens a batch of a group after a number of missing batches, whose partitions it names.
+func (r *Recorder) skip(group int, missing uint64, of []store.Partition, now time.Time) {
+	q := r.sequence(group)
+	q.close()
+	if missing > 0 {
+		q.had = make([]store.PartitionID, len(of))
+		for i := range of {
+			q.had[i] = of[i].ID
+		}
+		q.seq += missing
+	}
+	r.batch(group, now)
+	for _, p := range of {
+		q.open.Deltas = append(q.open.Deltas, Delta{Partition: p, Sample: newSample()})
+		q.size += deltaBytes
+	}
+}
+
 // batch returns the open batch of a group, a new one if there is none with room.
 func (r *Recorder) batch(group int, now time.Time) *sequence {
-	q := r.sent[group]
-	if q == nil {
-		q = &sequence{}
-		r.sent[group] = q
-	}
+	q := r.sequence(group)
 	if q.open != nil && q.size > batchBytes {
 		q.close()
 	}
@@ -439,6 +582,15 @@ func (r *Recorder) batch(group int, now time.Time) *sequence {
 		q.open = &Batch{Client: r.client, Seq: q.seq, From: r.begun, At: now, Before: q.had}
 		q.size = 0
 		r.inflight = append(r.inflight, q.open)
+	}
+	return q
+}
+
+func (r *Recorder) sequence(group int) *sequence {
+	q := r.sent[group]
+	if q == nil {
+		q = &sequence{}
+		r.sent[group] = q
 	}
 	return q
 }
@@ -490,11 +642,12 @@ func (r *Recorder) forgetIdle() {
 	for i := range r.shards {
 		s := &r.shards[i]
 		s.mu.Lock()
-		for id, x := range s.all {
-			if !x.touched && r.rounds-x.used >= idleRounds {
-				delete(s.all, id)
-				r.partitions.Add(-1)
+		for {
+			_, oldest, ok := s.flushed.GetOldest()
+			if !ok || r.rounds-oldest.used < idleRounds {
+				break
 			}
+			r.evict(s)
 		}
 		s.mu.Unlock()
 	}
@@ -505,8 +658,11 @@ func (r *Recorder) Close(ctx context.Context) error {
 	r.closed.Do(func() { close(r.quit) })
 	r.done.Wait()
 	err := r.Flush(ctx)
-	if err == nil && r.Counts().Waiting > 0 { // older ones were sent first
-		err = r.Flush(ctx)
+	for range namesPerPartition + 1 {
+		if err != nil || r.Counts().Waiting == 0 {
+			break
+		}
+		err = r.Flush(ctx) // older ones were sent first
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return store.Errorf(store.Timeout, "the last counts were not taken in time: %w", err)

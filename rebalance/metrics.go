@@ -58,7 +58,7 @@ var (
 		"Present limit of rows copied, compared and counted per second; 0: none.")
 	batchesDesc   = desc("counter_batches_total", "Batches of counts sent to the counters.")
 	unflushedDesc = desc("counter_failures_total", "Batches of counts whose sending failed; it is retried.")
-	lostDesc      = desc("counter_lost_writes_total", "Writes that were not counted, for lack of memory.")
+	lostDesc      = desc("counter_lost_writes_total", "Requests that were not counted, for lack of memory. Partitions with such writes are recounted.")
 	blindDesc     = desc("counter_blind_writes_total",
 		"Writes that were counted without sampling their keys, for lack of memory.")
 	retainingDesc = desc("retention_run_age_seconds",

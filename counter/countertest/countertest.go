@@ -67,6 +67,7 @@ func Run(t *testing.T, env func(t *testing.T, clock *Clock) *Env) {
 		{"LostData", (*suite).lostData},
 		{"LostBatch", (*suite).lostBatch},
 		{"LostMany", (*suite).lostMany},
+		{"Uncounted", (*suite).uncounted},
 		{"WrongClocks", (*suite).wrongClocks},
 		{"Recount", (*suite).recount},
 		{"Overwrites", (*suite).overwrites},

@@ -164,6 +164,52 @@ func (s *suite) lostMany() {
 	require.True(s, s.stats(other).Known)
 }
 
+// Partitions of which a client has no memory to count the writes are unknown, and are looked at. Those of which it only
+// could not count a read are not, nor are those that nobody wrote to. Beyond some number all are unknown.
+func (s *suite) uncounted() {
+	bucket := partition().Bucket
+	draw := func() store.Partition {
+		p := partition()
+		p.Bucket = bucket
+		return p
+	}
+	counted, lost, read, quiet := draw(), draw(), draw(), draw()
+	known := func(want ...bool) {
+		s.Helper()
+		for range 2 {
+			for i, p := range []store.Partition{counted, lost, read, quiet} {
+				require.Equal(s, want[i], s.stats(p).Known, "partition %d", i)
+			}
+			s.reopen()
+		}
+	}
+	for _, p := range []store.Partition{counted, lost, read, quiet} {
+		s.correct(p, 500)
+	}
+	_, mark, err := s.b.Written(s.Context(), 0)
+	require.NoError(s, err)
+	s.clock.Go(time.Minute)
+	r := counter.NewRecorder(s.b, counter.RecorderOptions{Every: -1, MaxPartitions: 1, Now: s.clock.Now})
+	r.Put(counted, key(1), 10, s.now())
+	r.Put(lost, key(1), 10, s.now())
+	r.Read(read, nil)
+	require.Equal(s, int64(2), r.Counts().Lost)
+	s.flush(r)
+	written, _, err := s.b.Written(s.Context(), mark)
+	require.NoError(s, err)
+	require.ElementsMatch(s, []store.Partition{counted, lost}, written)
+	known(true, false, true, true)
+	s.correct(lost, 501)
+	known(true, true, true, true)
+
+	r = counter.NewRecorder(s.b, counter.RecorderOptions{Every: -1, MaxPartitions: 1, Now: s.clock.Now})
+	for range 20 {
+		r.Delete(draw(), key(1), s.now(), false)
+	}
+	require.NoError(s, r.Close(s.Context()))
+	known(false, false, false, false)
+}
+
 // A client whose clock is a day ahead, or behind, neither makes others forgotten nor takes the
 // partitions that it writes to into the future.
 func (s *suite) wrongClocks() {
