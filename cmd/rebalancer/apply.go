@@ -18,7 +18,7 @@ type applyCmd struct {
 	Bucket    string `arg:"" optional:"" help:"Name of a bucket to plan for; without it the plan is read from --plan."`
 	Plan      string `placeholder:"FILE" help:"A plan, as plan --format json printed it."`
 	Planner   string `default:"auto" enum:"exact,greedy,genetic,auto" help:"With a bucket: as for plan."`
-	Objective string `default:"full" enum:"rows,full" help:"With a bucket: as for plan."`
+	Objective string `default:"rows" enum:"rows,full" help:"With a bucket: as for plan."`
 	Exact     bool   `help:"With a bucket: count every row first instead of using the counters."`
 	Yes       bool   `short:"y" env:"-" help:"Do not ask."`
 	moveFlags

@@ -127,6 +127,6 @@ func knownOf(now time.Time, r *policy.Range) string {
 	if !r.Small.IsZero() {
 		rows += ", small since " + ago(now, r.Small)
 	}
-	return fmt.Sprintf("%s; %.1f puts/s, %+.1f rows/s, appends %.0f %%, spread %.2f, %s tombstones",
+	return fmt.Sprintf("%s; %.1f puts/s, %+.1f rows/s over the last hour, appends %.0f %%, spread %.2f, %s tombstones",
 		rows, s.PutsPerS, s.GrowthRowsPerS, 100*s.AppendShare, s.Spread, commas(s.Dead))
 }

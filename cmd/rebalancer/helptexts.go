@@ -26,11 +26,11 @@ var help = kong.Vars{
 		"Algorithm: exact (the optimum of the objective), greedy (one pass, for comparison), genetic (a " +
 		"search), or auto: exact, but genetic for --objective full where there are too many ways to cut.",
 	"plan_objective": "" +
-		"Objective. rows: limits, then fewest rows moved, then fewest and most even partitions. full: limits, " +
-		"then the cost in rows: rows moved, moves, ranges too many, rows over max_rows now or by forecast, " +
-		"load; see --weight.",
+		"Objective. rows: limits, then fewest rows moved, then fewest and most even partitions; a bucket within " +
+		"its limits stays as it is. full: limits, then the cost in rows: rows moved, moves, ranges too many, " +
+		"rows over max_rows now or by forecast, load; see --weight.",
 	"plan_weight": "" +
-		"Weight of a term of the full objective, like spread=1; may be repeated.",
+		"Weight of a term of the full objective, like spread=1; may be repeated. It implies --objective full.",
 	"plan_seed": "Seed of the genetic planner. The same seed and generations make the same plan.",
 	"plan_time_limit": "" +
 		"Time limit of the command: the genetic planner begins no generation that would exceed it; the other " +

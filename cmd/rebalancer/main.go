@@ -82,7 +82,7 @@ Begin like this:
   rebalancer apply photos                                 # shows it, asks, and carries it out
   rebalancer plan --layout layout.json                    # the same for a file
   rebalancer plan --layout layout.json --format json      # the same for programs
-  rebalancer plan --layout - --objective rows < layout.json
+  rebalancer plan --layout - --objective full < layout.json
   rebalancer schema print --replication dc1=3             # evenkeel's tables, with reasons
   rebalancer run --cassandra 10.0.0.1 --local-dc dc1 --counter redis://10.0.0.9:6379/0
   rebalancer verify --data ./evenkeel-data                # checks a data directory

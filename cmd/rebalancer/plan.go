@@ -21,7 +21,7 @@ type planCmd struct {
 	Layout      string             `placeholder:"FILE" help:"${plan_layout=}"`
 	Exact       bool               `help:"With a bucket: count every row first instead of using the counters."`
 	Planner     string             `default:"auto" enum:"exact,greedy,genetic,auto" help:"${plan_planner=}"`
-	Objective   string             `default:"full" enum:"rows,full" help:"${plan_objective=}"`
+	Objective   string             `default:"rows" enum:"rows,full" help:"${plan_objective=}"`
 	Weight      map[string]float64 `placeholder:"TERM=W" mapsep:"," help:"${plan_weight=}"`
 	Seed        int64              `default:"1" env:"EVENKEEL_PLAN_SEED" help:"${plan_seed=}"`
 	Generations *int               `placeholder:"N" help:"Most generations of the genetic planner, however long they take."`
@@ -42,7 +42,7 @@ func (planCmd) Help() string {
 
 A quantum's rows lie from its key up to the next one; cuts lie at keys of quanta and at starts,
 nowhere else. A pinned start stays a cut. Partitions may also have writes_per_s and
-growth_rows_per_s, and the limits max_writes_per_s and horizon_s: the full objective looks at
+growth_rows_per_s, and the limits max_writes_per_s and horizon_s: --objective full looks at
 them. A key that is not UTF-8 is written {"b64": "..."}. docs/planners.md has all of it.
 
 Or name a bucket: its layout is requested at --admin, from the process that keeps it in shape.
@@ -134,6 +134,9 @@ func (c *planCmd) Validate() error {
 func (c *planCmd) objective(maxRows int64) (plan.Objective, error) {
 	o := plan.Costs(maxRows)
 	o.Kind = plan.Kind(c.Objective)
+	if len(c.Weight) > 0 {
+		o.Kind = plan.Full
+	}
 	for term, w := range c.Weight {
 		if err := o.Weights.Set(term, w); err != nil {
 			return o, usageError("--weight: %w", err)

@@ -13,8 +13,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// PlanAsk requests a plan for a bucket. Objective is full or rows, default full; Planner one of planner.Names, default
-// auto.
+// PlanAsk requests a plan for a bucket. Objective is rows or full, default plan.DefaultKind; Planner one of
+// planner.Names, default auto.
 type PlanAsk struct {
 	Bucket    string `json:"bucket"`
 	Objective string `json:"objective,omitempty"`
@@ -53,9 +53,9 @@ func (h *handler) plan(r *http.Request, q PlanAsk) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	kind := plan.Kind(cmp.Or(q.Objective, string(plan.Full)))
+	kind := plan.Kind(cmp.Or(q.Objective, string(plan.DefaultKind)))
 	if kind != plan.Full && kind != plan.Rows {
-		return nil, store.Errorf(store.InvalidArgument, "objective is full or rows, not %q", q.Objective)
+		return nil, store.Errorf(store.InvalidArgument, "objective is rows or full, not %q", q.Objective)
 	}
 	select {
 	case h.planning <- struct{}{}:

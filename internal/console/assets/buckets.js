@@ -146,5 +146,5 @@ export function keeper(answer) {
     ? `: at most ${count(l.max_rows)} rows${l.max_bytes ? ` and ${bytes(l.max_bytes)}` : ''} in a range, ` +
       `at least ${count(l.min_rows)} rows`
     : '';
-  return `Sizes are looked after by ${k?.name || 'this process'}${within}. Rates are means over the last minute.`;
+  return `Sizes are looked after by ${k?.name || 'this process'}${within}. Writes and reads are means of the last minute, growth of the last hour.`;
 }

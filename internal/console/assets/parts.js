@@ -321,6 +321,6 @@ export const figuresOf = (b) => [
   figure('Ranges', count(b.ranges), b.moving_ranges ? `${count(b.moving_ranges)} of them move` : 'one partition each'),
   figure('Writes', rate(b.writes_per_s, 'writes'), 'over the last minute'),
   figure('Reads', rate(b.reads_per_s, 'reads'), 'over the last minute'),
-  figure('Growth', rate(b.growth_rows_per_s, 'rows'), 'over the last minute'),
+  figure('Growth', rate(b.growth_rows_per_s, 'rows'), 'over the last hour'),
   figure('Tombstones', count(b.dead), 'deleted rows not yet gone'),
 ];

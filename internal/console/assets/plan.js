@@ -144,7 +144,7 @@ class View {
             'Aim',
             [
               ['rows', 'sizes, by the fewest rows'],
-              ['full', 'also even sizes, load, growth'],
+              ['full', 'the lowest cost: also load, growth, fewer ranges'],
             ],
             this.objective,
             (v) => {

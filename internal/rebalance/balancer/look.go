@@ -156,7 +156,8 @@ func (b *Balancer) Limits() plan.Limits {
 }
 
 // Layout calls f for the partitions of a bucket as planners take them: exact, by recounts, or by the counters; unknown
-// ones are counted. It fails with Conflict if a range moves.
+// ones are counted. What the policy leaves as it is although it is too small, as what is cut ahead of a stream, counts as
+// pinned: plans neither join it nor find it too small. It fails with Conflict if a range moves.
 func (b *Balancer) Layout(
 	ctx context.Context, id store.BucketID, exact bool, f func(plan.Partition) error,
 ) (epoch uint64, err error) {
@@ -164,6 +165,12 @@ func (b *Balancer) Layout(
 		l, err := b.known(ctx, id, run)
 		if err != nil {
 			return err
+		}
+		stays := make([]bool, len(run))
+		for _, v := range policy.Judge(l) {
+			for i := v.From; i < v.To; i++ {
+				stays[i] = v.Stays()
+			}
 		}
 		for i := range run {
 			rg, s := &run[i], &l.Ranges[i].Stats
@@ -189,8 +196,9 @@ func (b *Balancer) Layout(
 			out := plan.Partition{
 				ID: rg.Partition.String(), Start: plan.Key(rg.Start), Quanta: within(quanta, rg),
 				Pinned: l.Ranges[i].PinUntil.After(b.o.Now()), WritesPerS: s.PutsPerS + s.DeletesPerS,
-				GrowthRowsPerS: s.GrowthRowsPerS,
+				GrowthRowsPerS: policy.Growth(s, b.o.Now()),
 			}
+			out.Pinned = out.Pinned || stays[i] && out.Rows() < b.o.Policy.MinRows
 			if err := f(out); err != nil {
 				return err
 			}

@@ -18,6 +18,10 @@ const (
 	Full Kind = "full"
 )
 
+// DefaultKind is the objective of whole plans where none is given, in commands, the admin API and the console: by it a
+// plan moves only what has to move to keep the limits. Full also copies rows for fewer ranges, and for a forecast.
+const DefaultKind = Rows
+
 // An Objective says which of two plans is the better.
 type Objective struct {
 	Kind Kind

@@ -41,7 +41,7 @@ func (j *judge) parts(s *counter.Stats) (n, grown int64, why Why, text string, c
 		return max(n, 2), grown, Rows, fmt.Sprintf("%d rows, more than %s", s.Rows, j.most()), true
 	case soon > j.MaxRows && s.Rows >= j.EarlyRows:
 		return max(n, 2), grown, Forecast, fmt.Sprintf("%d rows and %.1f more per second: %d within %v", s.Rows,
-			s.GrowthRowsPerS, soon, lead.Round(100*time.Millisecond)), true
+			j.growing(s), soon, lead.Round(100*time.Millisecond)), true
 	}
 	return 1, grown, "", "", count
 }
@@ -91,6 +91,16 @@ func (j *judge) lead(rows int64) time.Duration {
 
 // ceil is a/b rounded up.
 func ceil(a, b int64) int64 { return (a + b - 1) / max(b, 1) }
+
+// Growth returns how many rows per second a range gains, or loses (negative): the mean of the last hour, but not more
+// than is put or deleted at present.
+func Growth(s *counter.Stats, now time.Time) float64 {
+	j := judge{Input: &Input{Now: now}}
+	if g := j.growing(s); g > 0 {
+		return g
+	}
+	return max(min(s.GrowthRowsPerS, 0), -s.DeletesPerS)
+}
 
 // growing is how many rows per second a range gains: the slow rate shows growth that lasts, the fast one that it has
 // not ended, and so does the time of the last put, at once.

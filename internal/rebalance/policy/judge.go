@@ -63,7 +63,11 @@ func (j *judge) stays(i int) Decision {
 	if s.Rows >= least || len(j.Ranges) == 1 || emptying(s, j.Horizon) { // one alone is a small bucket
 		return j.none(i, Within, "")
 	}
-	return j.none(i, Growing, "%d rows of %d, and %.2g more per second", s.Rows, least, max(j.growing(s), s.GrowthRowsPerS))
+	if g := j.growing(s); g >= s.GrowthRowsPerS {
+		return j.none(i, Growing, "%d rows of %d, and %.2f more per second", s.Rows, least, g)
+	}
+	return j.none(i, Growing, "%d rows of %d, and %.2f more per second, as a mean of the last hour", s.Rows, least,
+		s.GrowthRowsPerS)
 }
 
 type judge struct {

@@ -241,6 +241,12 @@ type Decision struct {
 	Down bool `json:",omitempty"`
 }
 
+// Stays reports whether ranges are left as they are on purpose, however small, until their load changes: a plan has no
+// reason to join them. Others that have too few rows grow, or are merged as soon as that pays.
+func (d *Decision) Stays() bool {
+	return d.Kind == None && slices.Contains([]Why{Appends, Rolled, AtTail, Pinned, Load, Lonely}, d.Why)
+}
+
 // String is the kind with its reason.
 func (d Decision) String() string { return fmt.Sprintf("%s: %s: %s", d.Kind, d.Why, d.Text) }
 
