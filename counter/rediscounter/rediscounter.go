@@ -20,6 +20,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -90,7 +91,7 @@ const (
 	perMerge = 64
 	// attempts bounds the attempts at a transaction that conflicts with others.
 	attempts = 20
-	// perRead is how many states one command reads.
+	// perRead is how many states one command reads, or drops.
 	perRead = 1000
 )
 
@@ -320,29 +321,71 @@ func (b *Backend) Written(ctx context.Context, mark uint64) ([]store.Partition, 
 	if len(b.groups) > 1 {
 		since -= min(since, uint64(apart.Milliseconds()))
 	}
-	got := make([]*redis.ZSliceCmd, len(b.groups))
-	_, err = b.c.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i := range b.groups {
-			got[i] = p.ZRangeByScoreWithScores(ctx, b.groups[i].written(),
-				&redis.ZRangeBy{Min: strconv.FormatUint(since, 10), Max: "+inf"})
+	pages := make([]page, len(b.groups))
+	for i := range pages {
+		pages[i] = page{group: &b.groups[i], from: since}
+	}
+	var out []store.Partition
+	for len(pages) > 0 {
+		if err := b.read(ctx, pages); err != nil {
+			return nil, mark, wrap("read what was written", err)
+		}
+		rest := pages[:0]
+		for _, p := range pages {
+			members := p.got.Val()
+			for _, z := range members {
+				name, _ := z.Member.(string)
+				if len(name) == store.PartitionBytes {
+					out = append(out, store.PartitionAt(name))
+					mark = max(mark, uint64(z.Score))
+				}
+			}
+			if len(members) == p.most {
+				rest = append(rest, p.next(uint64(members[p.most-1].Score)))
+			}
+		}
+		pages = rest
+	}
+	return out, mark, nil
+}
+
+// page is a part of what was written to a group of buckets: members from a score on, which is a time, in the order of
+// their scores. What is written meanwhile gets a higher score, so that no page passes it.
+type page struct {
+	*group
+	from uint64
+	most int // members; 0: perPage, shared among all pages that are read at once
+	got  *redis.ZSliceCmd
+}
+
+// perPage is how many members of sorted sets are read at once. Redis answers that within milliseconds.
+const perPage = 10_000
+
+// next returns the page after this one, which was full and ends with a score. It begins with that score again: more
+// members may have it, and their number does not say which were read, as members come and go. If this page has no other
+// score, the next one is twice as large, until it has all members of the score.
+func (p page) next(last uint64) page {
+	if last > p.from {
+		return page{group: p.group, from: last}
+	}
+	return page{group: p.group, from: p.from, most: 2 * p.most}
+}
+
+// read reads pages of different groups.
+func (b *Backend) read(ctx context.Context, pages []page) error {
+	_, err := b.c.Pipelined(ctx, func(to redis.Pipeliner) error {
+		for i := range pages {
+			p := &pages[i]
+			if p.most == 0 {
+				p.most = max(1, perPage/len(pages))
+			}
+			p.got = to.ZRangeByScoreWithScores(ctx, p.written(), &redis.ZRangeBy{
+				Min: strconv.FormatUint(p.from, 10), Max: "+inf", Count: int64(p.most),
+			})
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, mark, wrap("read what was written", err)
-	}
-	var out []store.Partition
-	for _, of := range got {
-		for _, z := range of.Val() {
-			name, _ := z.Member.(string)
-			if len(name) != store.PartitionBytes {
-				continue
-			}
-			out = append(out, store.PartitionAt(name))
-			mark = max(mark, uint64(z.Score))
-		}
-	}
-	return out, mark, nil
+	return err
 }
 
 // Quanta implements counter.Source.
@@ -399,27 +442,33 @@ func (b *Backend) Forget(ctx context.Context, partitions ...store.Partition) err
 		g := b.of(p.Bucket)
 		of[g] = append(of[g], p)
 	}
-	for g, gone := range of {
-		var keys, ids []string
-		var members []any
-		for _, p := range gone {
-			members = append(members, string(p.AppendTo(nil)))
-			keys = append(keys, g.summary(p.ID), g.sample(p.ID))
-			ids = append(ids, string(p.ID[:]))
-		}
-		err := b.change(ctx, g, func(t *transaction) error {
-			t.also = func(p redis.Pipeliner) {
-				p.Unlink(ctx, keys...)
-				p.HDel(ctx, g.hints(), ids...)
-				p.ZRem(ctx, g.written(), members...)
+	for g, all := range of {
+		for gone := range slices.Chunk(all, perRead) {
+			if err := b.forget(ctx, g, gone); err != nil {
+				return err
 			}
-			return nil
-		})
-		if err != nil {
-			return err
 		}
 	}
 	return nil
+}
+
+// forget drops the counts of some partitions of a group, in one transaction.
+func (b *Backend) forget(ctx context.Context, g *group, gone []store.Partition) error {
+	var keys, ids []string
+	var members []any
+	for _, p := range gone {
+		members = append(members, string(p.AppendTo(nil)))
+		keys = append(keys, g.summary(p.ID), g.sample(p.ID))
+		ids = append(ids, string(p.ID[:]))
+	}
+	return b.change(ctx, g, func(t *transaction) error {
+		t.also = func(p redis.Pipeliner) {
+			p.Unlink(ctx, keys...)
+			p.HDel(ctx, g.hints(), ids...)
+			p.ZRem(ctx, g.written(), members...)
+		}
+		return nil
+	})
 }
 
 // Close implements counter.Backend.

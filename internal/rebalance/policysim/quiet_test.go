@@ -90,7 +90,7 @@ func TestAPlanOfAQuietBucketMovesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, _, err := Builtin(name)
 			require.NoError(t, err)
-			if slices.Contains(long, name) || testing.Short() && s.Days > 1 {
+			if slices.Contains(long, name) || testing.Short() && s.Days > 0.2 {
 				t.Skip("it takes long")
 			}
 			for _, q := range left(t, s, 6*time.Hour) {
