@@ -222,16 +222,19 @@ func (r *Rebalancer) Unattended() string {
 	return ""
 }
 
-// announce tells the other processes this one's limits, and the log if theirs are others.
-func (r *Rebalancer) announce(ctx context.Context) {
+// announce tells the other processes this one's limits, and the log if theirs are others. It reports whether that has
+// succeeded: equal limits are no condition of safety, so a process goes on without.
+func (r *Rebalancer) announce(ctx context.Context) bool {
 	before, err := mapclient.AnnounceLimits(ctx, r.o.Store, r.limits())
 	if err != nil && ctx.Err() == nil {
-		r.o.Log.Warn("whether other processes have the same limits of partitions is not known", "error", err)
+		r.o.Log.Warn("whether other processes have the same limits of partitions is not known; it is tried again when "+
+			"this process leads", "error", err)
 	}
 	if err == nil && before != (mapclient.Limits{}) && before != r.limits() {
 		r.o.Log.Warn("another process was started with other limits of partitions: whoever leads applies its own; "+
 			"give all the same --max-rows, --min-rows and --max-bytes", "limits", r.limits().String(), "others", before.String())
 	}
+	return err == nil
 }
 
 func (r *Rebalancer) limits() mapclient.Limits {
@@ -284,12 +287,11 @@ func (r *Rebalancer) Run(ctx context.Context) error {
 		_ = r.work(ctx)
 		return nil
 	}
-	if r.balancer != nil {
-		r.announce(ctx)
-	}
+	announced := r.balancer == nil || r.announce(ctx)
 	for ctx.Err() == nil {
 		err := r.candidate.Run(ctx, func(ctx context.Context) error {
 			log.Info("this process leads the moves now")
+			announced = announced || r.announce(ctx)
 			return r.work(ctx)
 		}, func(err error) {
 			if held, ok := errors.AsType[*leader.HeldError](err); ok {

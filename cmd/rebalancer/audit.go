@@ -232,10 +232,10 @@ func checkOwner(ctx context.Context, rows store.Registers, blobs objects.Blobs) 
 	if err != nil || owner == "" {
 		return err
 	}
-	terms, err := mapclient.Agreed(ctx, rows)
-	if err == nil && terms.ID != 0 && owner != terms.ID.String() {
+	id, err := mapclient.Identified(ctx, rows)
+	if err == nil && id != 0 && owner != id.String() {
 		err = refused("the bodies belong to another store (%s; the rows are those of %s): is --bodies that of the servers?",
-			owner, terms.ID)
+			owner, id)
 	}
 	return err
 }

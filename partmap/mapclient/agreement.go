@@ -13,24 +13,43 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/commontime"
 	"github.com/evenkeel/evenkeel/store/record"
+	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// A term is a setting that all processes of a store must share. The register in store.Process
-// has its number, 8 bytes big-endian: of a time the nanoseconds.
+// A term is a setting that all processes of a store must share. Its register in store.Process has its value in force, or
+// the announcement of a change (see terms).
+//
+// A process that starts reads the term at Local: if its own value is in force there, that is proof enough, and no start
+// needs the other data centres. For a value is changed in two steps, each acknowledged in every data centre: first it is
+// announced, then it is in force. Once the announcement is acknowledged, no read at Local finds the old value in force any
+// more; and the new one is in force only after that. So of two processes with different values the one with the old value
+// has read it before the change was announced everywhere, and whoever makes a change ends those first. A process that
+// finds an announcement does not start: neither value is safe. docs/model/terms.pml searches all of this.
 type term[T ~int64] struct {
 	key    string
-	form   byte
 	what   string // for error messages
 	preset T
 }
 
+// terms is the content of the register of a term. In force it is form 1: the value, 8 bytes big-endian, of a time the
+// nanoseconds. An announcement is form 2, of which earlier programs make nothing: the value before, and the one to come.
+type terms[T ~int64] struct {
+	value T // in force, or before the change
+	next  T // announced; 0: none is
+}
+
+const (
+	inForceForm   = 1
+	announcedForm = 2
+)
+
 var (
-	leaseTerm = term[time.Duration]{key: "lease", form: 1, what: "a lease of", preset: DefaultLease}
+	leaseTerm = term[time.Duration]{key: "lease", what: "a lease of", preset: DefaultLease}
 	skewTerm  = term[time.Duration]{
-		key: "clock skew", form: 1, what: "a limit for the skew of clocks of", preset: commontime.DefaultLimit,
+		key: "clock skew", what: "a limit for the skew of clocks of", preset: commontime.DefaultLimit,
 	}
-	countingTerm = term[Counting]{key: "counting", form: 1, what: "sizes of partitions"}
-	idTerm       = term[StoreID]{key: "id", form: 1, what: "an id"}
+	countingTerm = term[Counting]{key: "counting", what: "sizes of partitions"}
+	idTerm       = term[StoreID]{key: "id", what: "an id"}
 )
 
 // Counting is how the sizes of the partitions of a store are known.
@@ -66,25 +85,22 @@ func (c Counting) String() string {
 // takes what there is; that is 0 where no process has said it. A process that says Elsewhere may
 // start unless sizes are counted in Redis, and as the first one says ByLooks.
 func AgreeOnCounting(ctx context.Context, s store.Registers, mine Counting, change bool) (Counting, error) {
-	const doing = "agree on how sizes are counted"
-	there, err := countingTerm.read(ctx, s)
-	switch {
-	case err != nil:
-		return 0, store.Wrap(doing, err)
-	case mine == 0:
-		return there, nil
-	case mine == Elsewhere && (there == NotCounted || there == ByLooks):
-		return there, nil
-	case mine == Elsewhere && there == 0:
-		mine = ByLooks
-	case there != 0 && mine != there && (mine == Elsewhere || !change):
-		return 0, store.Wrap(doing, store.Errorf(
-			store.InvalidArgument, "sizes of partitions are %v in this store, and would be %v by this process: "+
-				"use the same; or, to change it for all, end all other processes first", there, mine,
-		))
-	}
-	agreed, err := countingTerm.agree(ctx, s, mine, change)
-	return agreed, store.Wrap(doing, err)
+	change = change && mine > 0 // the others have no value to change to
+	agreed, err := countingTerm.agree(ctx, s, change, func(there Counting) (Counting, error) {
+		switch {
+		case mine == 0 || mine == Elsewhere && (there == NotCounted || there == ByLooks):
+			return there, nil
+		case mine == Elsewhere && there == 0:
+			return ByLooks, nil
+		case there != 0 && mine != there && !change:
+			return 0, store.Errorf(
+				store.InvalidArgument, "sizes of partitions are %v in this store, and would be %v by this process: "+
+					"use the same; or, to change it for all, end all other processes first", there, mine,
+			)
+		}
+		return mine, nil
+	})
+	return agreed, store.Wrap("agree on how sizes are counted", err)
 }
 
 // AgreeOnLease makes all processes of a store use the same lease: the first process stores its
@@ -92,17 +108,18 @@ func AgreeOnCounting(ctx context.Context, s store.Registers, mine Counting, chan
 // own lease; a client with a longer one could still use an old map after the wait.
 //
 // With change the lease replaces the stored one. That is safe only while no other process uses
-// the store.
+// the store. If it fails or is interrupted, no process may be able to start until it is repeated, with the
+// new lease or with the old one; before that all other processes must have ended again.
 //
-// It reads at Serial, and acknowledges what it writes in every data centre: otherwise a process
-// in a stale data centre could start with the old lease. So no process starts while Serial is
-// unavailable: it fails with Unavailable or Timeout. It also does if the lease was stored, but
-// not acknowledged; then repeat the call.
+// A process whose lease is in force needs a read at Local only. Any other outcome, a refusal included, is
+// decided at Serial, and what is written is acknowledged in every data centre: then it fails with
+// Unavailable or Timeout while these are away, also if the lease was stored, but not acknowledged; repeat
+// the call.
 func AgreeOnLease(ctx context.Context, s store.Registers, lease time.Duration, change bool) error {
 	if lease == 0 {
 		lease = DefaultLease
 	}
-	_, err := leaseTerm.agree(ctx, s, lease, change)
+	_, err := leaseTerm.agreeOn(ctx, s, lease, change)
 	return store.Wrap("agree on the lease", err)
 }
 
@@ -110,78 +127,199 @@ func AgreeOnLease(ctx context.Context, s store.Registers, lease time.Duration, c
 // at a timestamp above all that clients may have drawn, which it computes from its own skew. With
 // skew 0 it returns the stored skew, or stores the default if there is none.
 func AgreeOnClockSkew(ctx context.Context, s store.Registers, skew time.Duration, change bool) (time.Duration, error) {
-	skew, err := skewTerm.agree(ctx, s, skew, change)
+	skew, err := skewTerm.agreeOn(ctx, s, skew, change)
 	return skew, store.Wrap("agree on the skew of clocks", err)
 }
 
-// read returns what is stored; 0: nothing is.
-func (t *term[T]) read(ctx context.Context, s store.Registers) (T, error) {
-	v, err := record.ReadAs(func() (store.Record, error) {
-		return s.Read(ctx, store.Process, []byte(t.key), store.Serial)
-	}, t.decode)
-	if errors.Is(err, store.NotFound) {
-		return 0, nil
-	}
-	return v, err
-}
-
-func (t *term[T]) agree(ctx context.Context, s store.Registers, mine T, change bool) (T, error) {
-	const tries = 4
-	var failed error
-	for range tries {
-		rec, err := s.Read(ctx, store.Process, []byte(t.key), store.Serial)
-		write := mine
+// agreeOn is agree for a process that takes no other value than mine; with 0 it takes what there is, or the preset.
+func (t *term[T]) agreeOn(ctx context.Context, s store.Registers, mine T, change bool) (T, error) {
+	change = change && mine != 0
+	return t.agree(ctx, s, change, func(there T) (T, error) {
 		switch {
-		case err == nil:
-			agreed, err := t.decode(rec)
-			if err != nil {
-				failed = err
-				continue
-			}
-			if mine == 0 || agreed == mine {
-				return agreed, t.acknowledge(ctx, s, change || failed != nil)
-			}
-			if !change {
-				return 0, store.Errorf(
-					store.InvalidArgument, "the processes of this store have %s %v, this one has %v: "+
-						"use the same; or, to change it for all, end all of them first", t.what, agreed, mine,
-				)
-			}
-		case !errors.Is(err, store.NotFound):
-			failed = err
-			continue
+		case mine == 0 && there == 0:
+			return t.preset, nil
 		case mine == 0:
-			write = t.preset
+			return there, nil
+		case there != 0 && mine != there && !change:
+			return 0, store.Errorf(
+				store.InvalidArgument, "the processes of this store have %s %v, this one has %v: "+
+					"use the same; or, to change it for all, end all of them first", t.what, there, mine,
+			)
 		}
-		next := record.Next(rec.Version)
-		payload := binary.BigEndian.AppendUint64(nil, uint64(write))
-		failed = s.Swap(ctx, store.Process, []byte(t.key), rec.Version, record.Seal(t.form, next, payload))
-		if failed == nil {
-			return write, t.acknowledge(ctx, s, true)
-		}
-	}
-	return 0, failed
+		return mine, nil
+	})
 }
 
-// acknowledge ensures that every later read returns what was written.
-func (t *term[T]) acknowledge(ctx context.Context, s store.Registers, written bool) error {
-	if !written {
-		return nil
+// read returns the value in force; 0: there is none.
+func (t *term[T]) read(ctx context.Context, s store.Registers, l store.Level) (T, error) {
+	found, err := record.ReadAs(func() (store.Record, error) {
+		return s.Read(ctx, store.Process, []byte(t.key), l)
+	}, t.decode)
+	switch {
+	case errors.Is(err, store.NotFound):
+		return 0, nil
+	case err == nil && found.next != 0:
+		return 0, t.unfinished(found)
 	}
-	_, err := store.Acknowledge(ctx, s, store.Process, []byte(t.key))
-	return store.Wrap("it is stored, but perhaps not in every data centre", err)
+	return found.value, err
 }
 
-func (t *term[T]) decode(rec store.Record) (T, error) {
-	payload, err := record.Open(t.form, rec)
+// agree returns the value with which this process may run. want is what the process wants where a value is in force (0:
+// none is), or an error that refuses it; with 0 it wants nothing.
+func (t *term[T]) agree(
+	ctx context.Context, s store.Registers, change bool, want func(there T) (T, error),
+) (T, error) {
+	a := agreement[T]{term: t, s: s, change: change, want: want, acknowledge: change}
+	const tries = 5
+	pauses := wait.Backoff{First: 250 * time.Millisecond, Most: 2 * time.Second}
+	for failures := 0; ; {
+		if !a.acknowledge {
+			// A refusal is given by the newest value alone: what is found here may be older.
+			there, err := t.read(ctx, s, store.Local)
+			if err == nil && there != 0 {
+				if mine, err := want(there); err == nil && mine == there {
+					return there, nil
+				}
+			}
+		}
+		agreed, done, err := a.step(ctx)
+		if done {
+			return agreed, err
+		}
+		if err == nil {
+			continue
+		}
+		if failures++; failures == tries || wait.Sleep(ctx, wait.Turn(pauses.Pause(failures))) != nil {
+			return 0, err // many may start at once
+		}
+	}
+}
+
+// agreement is the work of a process to which its data centre does not tell enough.
+type agreement[T ~int64] struct {
+	*term[T]
+	s      store.Registers
+	change bool
+	want   func(there T) (T, error)
+	// acknowledge: what is in force may be of this process, or of an earlier try to change it.
+	acknowledge bool
+	began       bool
+	from        T // the value in force, or before an announcement, when it began
+}
+
+// step does what is due by the newest record of the term. Unless it is done it has to be called again, also after an
+// error, which may be that of a swap of unknown outcome.
+func (a *agreement[T]) step(ctx context.Context) (agreed T, done bool, err error) {
+	rec, err := a.s.Read(ctx, store.Process, []byte(a.key), store.Serial)
+	var found terms[T]
+	if err == nil {
+		found, err = a.decode(rec)
+	}
+	if err != nil && !errors.Is(err, store.NotFound) {
+		return 0, store.KindOf(err) == store.Corrupt, err
+	}
+	announced := found.next != 0
+	if announced && !a.change {
+		return 0, true, a.unfinished(found)
+	}
+	mine, err := a.want(found.value)
+	switch {
+	case err != nil:
+		return 0, true, err
+	case !announced && mine == found.value:
+		if !a.acknowledge || mine == 0 {
+			return mine, true, nil
+		}
+		return a.ended(ctx, mine, rec.Version)
+	case a.began && found.value != a.from:
+		return 0, true, store.Errorf(
+			store.Conflict, "another process has changed it to %v meanwhile: end all other processes, and try again", found.value,
+		)
+	}
+	a.began, a.from = true, found.value
+	next := terms[T]{value: mine}
+	switch {
+	case found.value == 0: // the first one
+	case announced && mine == found.value: // back: the other value was never in force
+	case announced && mine == found.next:
+		// It comes into force by a swap of the very version that is acknowledged.
+		if err := a.seen(ctx, rec.Version); err != nil {
+			return 0, !errors.Is(err, store.Conflict), store.Wrap("the change is announced, but perhaps not in every data "+
+				"centre, and not in force: end all other processes again, and repeat it", err)
+		}
+	default:
+		next = terms[T]{value: found.value, next: mine}
+	}
+	v := record.Next(rec.Version)
+	err = a.s.Swap(ctx, store.Process, []byte(a.key), rec.Version, next.seal(v))
 	if err != nil {
-		return 0, err
+		// After a Conflict another process looks after what is there.
+		a.acknowledge = a.acknowledge || store.OutcomeUnknown(err)
+		return 0, false, err
 	}
-	if len(payload) != 8 {
-		return 0, store.Errorf(store.Corrupt, "%d bytes are not %s", len(payload), strings.TrimSuffix(t.what, " of"))
+	if next.next != 0 {
+		return 0, false, nil
 	}
-	return T(binary.BigEndian.Uint64(payload)), nil
+	return a.ended(ctx, mine, v)
 }
+
+// ended is the end of step by a value that came into force at a version. Acknowledged, it spares others a read at Serial.
+func (a *agreement[T]) ended(ctx context.Context, mine T, v store.Version) (agreed T, done bool, err error) {
+	if err := a.seen(ctx, v); err != nil {
+		return 0, !errors.Is(err, store.Conflict), store.Wrap("it is stored, but perhaps not in every data centre", err)
+	}
+	return mine, true, nil
+}
+
+// seen ensures that every later read at Local finds the record at a version. It fails with Conflict if that is not the
+// newest one.
+func (a *agreement[T]) seen(ctx context.Context, v store.Version) error {
+	rec, err := store.Acknowledge(ctx, a.s, store.Process, []byte(a.key))
+	if err == nil && rec.Version != v {
+		err = store.Errorf(store.Conflict, "another process has changed it meanwhile")
+	}
+	return err
+}
+
+// unfinished is the error of a process that finds an announcement.
+func (t *term[T]) unfinished(found terms[T]) error {
+	return store.Errorf(
+		store.InvalidArgument, "a change of %s from %v to %v was begun, and has not ended: no process starts before it has. "+
+			"End all processes of this store; then start one that makes the change to %v again, or one that makes the change "+
+			"to %v, which takes it back", t.name(), found.value, found.next, found.next, found.value,
+	)
+}
+
+func (c terms[T]) seal(v store.Version) store.Record {
+	payload := binary.BigEndian.AppendUint64(nil, uint64(c.value))
+	if c.next == 0 {
+		return record.Seal(inForceForm, v, payload)
+	}
+	return record.Seal(announcedForm, v, binary.BigEndian.AppendUint64(payload, uint64(c.next)))
+}
+
+func (t *term[T]) decode(rec store.Record) (c terms[T], err error) {
+	const number = 8
+	payload, err := record.Open(announcedForm, rec)
+	if err == nil && len(payload) == 2*number {
+		c.next = T(binary.BigEndian.Uint64(payload[number:]))
+	} else if store.KindOf(err) != store.Unavailable { // not torn
+		payload, err = record.Open(inForceForm, rec)
+		if err == nil && len(payload) != number {
+			err = store.Errorf(store.Corrupt, "%d bytes are not %s", len(payload), t.name())
+		}
+	}
+	if err != nil {
+		return c, err
+	}
+	if c.value = T(binary.BigEndian.Uint64(payload)); c.value == 0 {
+		return c, store.Errorf(store.Corrupt, "0 is not %s", t.name())
+	}
+	return c, nil
+}
+
+// name is what the term is, without its value.
+func (t *term[T]) name() string { return strings.TrimSuffix(t.what, " of") }
 
 // StoreID tells a store from others: a random number, which the first process that asks draws. Copies of a store have
 // the same.
@@ -190,11 +328,11 @@ type StoreID int64
 // String has 16 hexadecimal digits.
 func (id StoreID) String() string { return fmt.Sprintf("%016x", uint64(id)) }
 
-// Identify returns the store's id. It fails like AgreeOnLease.
+// Identify returns the store's id. It reads and fails like AgreeOnLease.
 func Identify(ctx context.Context, s store.Registers) (StoreID, error) {
 	t := idTerm
 	t.preset = StoreID(1 + rand.Int64N(math.MaxInt64))
-	id, err := t.agree(ctx, s, 0, false)
+	id, err := t.agreeOn(ctx, s, 0, false)
 	return id, store.Wrap("identify the store", err)
 }
 
@@ -206,21 +344,31 @@ type Terms struct {
 	Limits           Limits // of the process that announced its own last
 }
 
-// Agreed returns the terms. It changes nothing.
+// Agreed returns the terms for people to read. It changes nothing. It reads at Local: what is new may be missing, and the
+// newest id is that of Identified. It fails where a change of a term was begun and has not ended.
 func Agreed(ctx context.Context, s store.Registers) (t Terms, err error) {
-	if t.Lease, err = leaseTerm.read(ctx, s); err == nil {
-		t.ClockSkew, err = skewTerm.read(ctx, s)
+	if t.Lease, err = leaseTerm.read(ctx, s, store.Local); err == nil {
+		t.ClockSkew, err = skewTerm.read(ctx, s, store.Local)
 	}
 	if err == nil {
-		t.Counting, err = countingTerm.read(ctx, s)
+		t.Counting, err = countingTerm.read(ctx, s, store.Local)
 	}
 	if err == nil {
-		t.ID, err = idTerm.read(ctx, s)
+		t.ID, err = idTerm.read(ctx, s, store.Local)
 	}
 	if err == nil {
 		t.Limits, err = AnnouncedLimits(ctx, s)
 	}
 	return t, store.Wrap("read what processes have agreed on", err)
+}
+
+// Identified returns the store's id; 0: no process has asked for it yet. It changes nothing.
+func Identified(ctx context.Context, s store.Registers) (StoreID, error) {
+	id, err := idTerm.read(ctx, s, store.Local) // an id stays what it is
+	if id == 0 {
+		id, err = idTerm.read(ctx, s, store.Serial)
+	}
+	return id, store.Wrap("identify the store", err)
 }
 
 // Limits are how large partitions may be, by which the process that leads decides.
@@ -238,8 +386,12 @@ const (
 )
 
 // AnnounceLimits stores the limits of a process that starts, for others to compare theirs with, and
-// returns those that were there before; zero if there were none.
+// returns those that were there before; zero if there were none. Where a read at Local finds the same ones
+// it does nothing more: if others were announced elsewhere just now, their process has told it.
 func AnnounceLimits(ctx context.Context, s store.Registers, mine Limits) (before Limits, err error) {
+	if before, err = AnnouncedLimits(ctx, s); err == nil && before == mine {
+		return before, nil
+	}
 	const tries = 4
 	for range tries {
 		var rec store.Record
@@ -263,10 +415,11 @@ func AnnounceLimits(ctx context.Context, s store.Registers, mine Limits) (before
 	return before, store.Wrap("announce the limits of partitions", err)
 }
 
-// AnnouncedLimits returns the limits of the process that announced its own last; zero if none has.
+// AnnouncedLimits returns the limits of the process that announced its own last, as far as a read at Local tells; zero if
+// none has.
 func AnnouncedLimits(ctx context.Context, s store.Registers) (Limits, error) {
 	l, err := record.ReadAs(func() (store.Record, error) {
-		return s.Read(ctx, store.Process, []byte(limitsKey), store.Serial)
+		return s.Read(ctx, store.Process, []byte(limitsKey), store.Local)
 	}, decodeLimits)
 	if errors.Is(err, store.NotFound) {
 		return Limits{}, nil

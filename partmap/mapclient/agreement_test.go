@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -58,111 +59,119 @@ func TestJoin(t *testing.T) {
 // TestLeaseIsAgreedOnByOne: of several that come first at the same time, with
 // leases of their own and answers that get lost, one decides.
 func TestLeaseIsAgreedOnByOne(t *testing.T) {
-	for range 50 {
-		s := newHooked()
-		var mu sync.Mutex
-		n := 0
-		set(s, &s.swap, func(_ context.Context, do func() error) error {
-			err := do()
-			mu.Lock()
-			defer mu.Unlock()
-			if n++; n%2 == 1 {
-				return store.Errorf(store.Timeout, "lost")
-			}
-			return err
-		})
-		var wg sync.WaitGroup
-		agreed := make([]bool, 8)
-		for i := range agreed {
-			wg.Go(func() {
-				err := mapclient.AgreeOnLease(t.Context(), s, time.Duration(1+i%4)*time.Second, false)
-				agreed[i] = err == nil
+	synctest.Test(t, func(t *testing.T) {
+		for range 50 {
+			s := newHooked()
+			var mu sync.Mutex
+			n := 0
+			set(s, &s.swap, func(_ context.Context, do func() error) error {
+				err := do()
+				mu.Lock()
+				defer mu.Unlock()
+				if n++; n%2 == 1 {
+					return store.Errorf(store.Timeout, "lost")
+				}
+				return err
 			})
-		}
-		wg.Wait()
-		decided := -1
-		for i, ok := range agreed {
-			if ok && decided >= 0 {
-				require.Equal(t, decided, i%4, "two leases were agreed on: %v", agreed)
+			var wg sync.WaitGroup
+			agreed := make([]bool, 8)
+			for i := range agreed {
+				wg.Go(func() {
+					err := mapclient.AgreeOnLease(t.Context(), s, time.Duration(1+i%4)*time.Second, false)
+					agreed[i] = err == nil
+				})
 			}
-			if ok {
-				decided = i % 4
+			wg.Wait()
+			decided := -1
+			for i, ok := range agreed {
+				if ok && decided >= 0 {
+					require.Equal(t, decided, i%4, "two leases were agreed on: %v", agreed)
+				}
+				if ok {
+					decided = i % 4
+				}
 			}
+			require.GreaterOrEqual(t, decided, 0, "nobody may start")
 		}
-		require.GreaterOrEqual(t, decided, 0, "nobody may start")
-	}
+	})
 }
 
 // TestStoresAreIdentified: all processes learn one id, also those that come first at the same time and lose answers;
 // another store has another one.
 func TestStoresAreIdentified(t *testing.T) {
-	seen := map[mapclient.StoreID]bool{}
-	for range 50 {
-		s := newHooked()
-		var n atomic.Int64
-		set(s, &s.swap, func(_ context.Context, do func() error) error {
-			err := do()
-			if n.Add(1)%2 == 1 {
-				return store.Errorf(store.Timeout, "lost")
-			}
-			return err
-		})
-		var wg sync.WaitGroup
-		ids := make([]mapclient.StoreID, 8)
-		for i := range ids {
-			wg.Go(func() {
-				var err error
-				ids[i], err = mapclient.Identify(t.Context(), s)
-				assert.NoError(t, err)
+	synctest.Test(t, func(t *testing.T) {
+		seen := map[mapclient.StoreID]bool{}
+		for range 50 {
+			s := newHooked()
+			var n atomic.Int64
+			set(s, &s.swap, func(_ context.Context, do func() error) error {
+				err := do()
+				if n.Add(1)%2 == 1 {
+					return store.Errorf(store.Timeout, "lost")
+				}
+				return err
 			})
+			var wg sync.WaitGroup
+			ids := make([]mapclient.StoreID, 8)
+			for i := range ids {
+				wg.Go(func() {
+					var err error
+					ids[i], err = mapclient.Identify(t.Context(), s)
+					assert.NoError(t, err)
+				})
+			}
+			wg.Wait()
+			require.Len(t, ids[0].String(), 16)
+			for _, id := range ids {
+				require.Equal(t, ids[0], id)
+			}
+			require.NotZero(t, ids[0])
+			require.False(t, seen[ids[0]], "two stores have the same id")
+			seen[ids[0]] = true
 		}
-		wg.Wait()
-		require.Len(t, ids[0].String(), 16)
-		for _, id := range ids {
-			require.Equal(t, ids[0], id)
-		}
-		require.NotZero(t, ids[0])
-		require.False(t, seen[ids[0]], "two stores have the same id")
-		seen[ids[0]] = true
-	}
+	})
 }
 
 // TestLeaseThatCantBeRead is no reason to start with one's own.
 func TestLeaseThatCantBeRead(t *testing.T) {
-	s := newHooked()
-	set(s, &s.read, func(context.Context, store.Record, error) (store.Record, error) {
-		return store.Record{}, store.Errorf(store.Timeout, "gone")
+	synctest.Test(t, func(t *testing.T) {
+		s := newHooked()
+		set(s, &s.read, func(context.Context, store.Record, error) (store.Record, error) {
+			return store.Record{}, store.Errorf(store.Timeout, "gone")
+		})
+		require.Equal(t, store.Timeout, store.KindOf(mapclient.AgreeOnLease(t.Context(), s, 0, false)))
+		for _, mine := range []mapclient.Counting{0, mapclient.ByLooks, mapclient.Elsewhere} {
+			_, err := mapclient.AgreeOnCounting(t.Context(), s, mine, false)
+			require.Equal(t, store.Timeout, store.KindOf(err), "%v", mine)
+		}
+		set(s, &s.read, nil)
+		require.NoError(t, mapclient.AgreeOnLease(t.Context(), s, time.Second, false))
 	})
-	require.Equal(t, store.Timeout, store.KindOf(mapclient.AgreeOnLease(t.Context(), s, 0, false)))
-	for _, mine := range []mapclient.Counting{0, mapclient.ByLooks, mapclient.Elsewhere} {
-		_, err := mapclient.AgreeOnCounting(t.Context(), s, mine, false)
-		require.Equal(t, store.Timeout, store.KindOf(err), "%v", mine)
-	}
-	set(s, &s.read, nil)
-	require.NoError(t, mapclient.AgreeOnLease(t.Context(), s, time.Second, false))
 }
 
-// TestDamagedTerms: a record that is torn is read again, four times in all, and then what
-// it says is acknowledged; one that is damaged is no reason to start with one's own.
+// TestDamagedTerms: a record that is torn is read again, at Local and then at Serial; one that is damaged is no reason to
+// start with one's own, nor to read it again.
 func TestDamagedTerms(t *testing.T) {
-	for torn := range 5 {
-		s := &behind{hooked: newHooked(), caught: true}
-		require.NoError(t, mapclient.AgreeOnLease(t.Context(), s, time.Minute, false))
-		reads := 0
-		set(s.hooked, &s.read, func(_ context.Context, rec store.Record, err error) (store.Record, error) {
-			if reads++; reads <= torn {
-				rec.Epoch++
+	for _, torn := range []int{0, 1, 2, 3, 4, 19, 20} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &behind{hooked: newHooked(), caught: true}
+			require.NoError(t, mapclient.AgreeOnLease(t.Context(), s, time.Minute, false))
+			reads := 0
+			set(s.hooked, &s.read, func(_ context.Context, rec store.Record, err error) (store.Record, error) {
+				if reads++; reads <= torn {
+					rec.Epoch++
+				}
+				return rec, err
+			})
+			err := mapclient.AgreeOnLease(t.Context(), s, time.Minute, false)
+			if torn == 20 { // five times three at Local and one at Serial
+				require.ErrorIs(t, err, store.Unavailable)
+			} else {
+				require.NoError(t, err)
 			}
-			return rec, err
+			require.Equal(t, min(torn+1, 20), reads)
+			require.Equal(t, 1, s.acks, "this process has written nothing")
 		})
-		err := mapclient.AgreeOnLease(t.Context(), s, time.Minute, false)
-		if torn == 4 {
-			require.ErrorIs(t, err, store.Unavailable)
-			require.Equal(t, 4, reads)
-			continue
-		}
-		require.NoError(t, err)
-		require.Equal(t, 1+min(torn, 1), s.acks, "torn %d times", torn)
 	}
 	s := newHooked()
 	for text, rec := range map[string]store.Record{
@@ -230,7 +239,7 @@ func (b *behind) Acknowledge(ctx context.Context, t store.Table, key []byte) (st
 }
 
 // TestTermsOfADataCentreThatLags: nobody starts with a lease that was changed, and who
-// changes it does not start before it is changed everywhere.
+// changes it does not start before that is known everywhere. Until then the old lease is good there.
 func TestTermsOfADataCentreThatLags(t *testing.T) {
 	ctx, s := t.Context(), &behind{hooked: newHooked(), caught: true, old: map[string]store.Record{}}
 	require.NoError(t, mapclient.AgreeOnLease(ctx, s, time.Minute, false))
@@ -242,67 +251,70 @@ func TestTermsOfADataCentreThatLags(t *testing.T) {
 	err = mapclient.AgreeOnLease(ctx, s, time.Second, true)
 	require.ErrorIs(t, err, store.Unavailable)
 	require.ErrorContains(t, err, "perhaps not in every data centre")
-	err = mapclient.AgreeOnLease(ctx, s, time.Minute, false)
-	require.ErrorIs(t, err, store.InvalidArgument, "the old lease")
+	require.NoError(t, mapclient.AgreeOnLease(ctx, s, time.Minute, false), "the old lease")
+	require.ErrorIs(t, mapclient.AgreeOnLease(ctx, s, time.Second, false), store.InvalidArgument, "the new one")
 	require.ErrorIs(t, mapclient.AgreeOnLease(ctx, s, time.Second, true), store.Unavailable, "again")
 	s.caught = true
 	require.NoError(t, mapclient.AgreeOnLease(ctx, s, time.Second, true))
+	require.ErrorIs(t, mapclient.AgreeOnLease(ctx, s, time.Minute, false), store.InvalidArgument, "the old lease")
 	require.NoError(t, mapclient.AgreeOnLease(ctx, s, time.Second, false))
-	require.Equal(t, 2, s.acks, "who changes nothing has nothing to acknowledge")
+	require.Equal(t, 3, s.acks, "the announcement, and the value in force: who changes nothing has nothing to acknowledge")
 }
 
 // TestCountingIsAgreedOn: a process that would not count what others rely on is refused, with
 // the cause and the ways out.
 func TestCountingIsAgreedOn(t *testing.T) {
-	const none, looks, redis, elsewhere = mapclient.NotCounted, mapclient.ByLooks, mapclient.InRedis, mapclient.Elsewhere
-	for _, c := range []struct{ first, then, agreed mapclient.Counting }{
-		{redis, redis, redis}, {redis, 0, redis}, {redis, none, 0}, {redis, looks, 0}, {redis, elsewhere, 0},
-		{looks, looks, looks}, {looks, 0, looks}, {looks, elsewhere, looks}, {looks, redis, 0}, {looks, none, 0},
-		{none, none, none}, {none, elsewhere, none}, {none, redis, 0}, {none, looks, 0},
-		{elsewhere, looks, looks}, {elsewhere, elsewhere, looks}, {elsewhere, redis, 0},
-		{0, redis, redis}, {0, none, none}, {0, elsewhere, looks},
-	} {
-		ctx, s := t.Context(), newHooked()
-		_, err := mapclient.AgreeOnCounting(ctx, s, c.first, false)
+	synctest.Test(t, func(t *testing.T) {
+		const none, looks, redis, elsewhere = mapclient.NotCounted, mapclient.ByLooks, mapclient.InRedis, mapclient.Elsewhere
+		for _, c := range []struct{ first, then, agreed mapclient.Counting }{
+			{redis, redis, redis}, {redis, 0, redis}, {redis, none, 0}, {redis, looks, 0}, {redis, elsewhere, 0},
+			{looks, looks, looks}, {looks, 0, looks}, {looks, elsewhere, looks}, {looks, redis, 0}, {looks, none, 0},
+			{none, none, none}, {none, elsewhere, none}, {none, redis, 0}, {none, looks, 0},
+			{elsewhere, looks, looks}, {elsewhere, elsewhere, looks}, {elsewhere, redis, 0},
+			{0, redis, redis}, {0, none, none}, {0, elsewhere, looks},
+		} {
+			ctx, s := t.Context(), newHooked()
+			_, err := mapclient.AgreeOnCounting(ctx, s, c.first, false)
+			require.NoError(t, err)
+			agreed, err := mapclient.AgreeOnCounting(ctx, s, c.then, false)
+			if c.agreed == 0 {
+				require.ErrorIs(t, err, store.InvalidArgument, "%v, then %v", c.first, c.then)
+				require.ErrorContains(t, err, "use the same; or, to change it for all, end all other processes first")
+			} else {
+				require.NoError(t, err, "%v, then %v", c.first, c.then)
+			}
+			require.Equal(t, c.agreed, agreed, "%v, then %v", c.first, c.then)
+			if c.then > 0 {
+				agreed, err = mapclient.AgreeOnCounting(ctx, s, c.then, true)
+				require.NoError(t, err)
+				require.Equal(t, c.then, agreed)
+				agreed, err = mapclient.AgreeOnCounting(ctx, s, 0, false)
+				require.NoError(t, err)
+				require.Equal(t, c.then, agreed, "changed for all")
+			}
+		}
+		s := newHooked()
+		set(s, &s.swap, func(context.Context, func() error) error { return store.Errorf(store.Timeout, "gone") })
+		_, err := mapclient.AgreeOnCounting(t.Context(), s, redis, false)
+		require.ErrorIs(t, err, store.Timeout)
+		set(s, &s.swap, nil)
+		for counting, text := range map[mapclient.Counting]string{
+			none: "not counted", elsewhere: "not counted", looks: "counted by looks at all rows", redis: "counted in Redis",
+			9: "counted in a way that this program does not know",
+		} {
+			require.Equal(t, text, counting.String())
+		}
+		_, err = mapclient.AgreeOnCounting(t.Context(), s, redis, false)
 		require.NoError(t, err)
-		agreed, err := mapclient.AgreeOnCounting(ctx, s, c.then, false)
-		if c.agreed == 0 {
-			require.ErrorIs(t, err, store.InvalidArgument, "%v, then %v", c.first, c.then)
-			require.ErrorContains(t, err, "use the same; or, to change it for all, end all other processes first")
-		} else {
-			require.NoError(t, err, "%v, then %v", c.first, c.then)
-		}
-		require.Equal(t, c.agreed, agreed, "%v, then %v", c.first, c.then)
-		if c.then > 0 {
-			agreed, err = mapclient.AgreeOnCounting(ctx, s, c.then, true)
-			require.NoError(t, err)
-			require.Equal(t, c.then, agreed)
-			agreed, err = mapclient.AgreeOnCounting(ctx, s, 0, false)
-			require.NoError(t, err)
-			require.Equal(t, c.then, agreed, "changed for all")
-		}
-	}
-	s := newHooked()
-	set(s, &s.swap, func(context.Context, func() error) error { return store.Errorf(store.Timeout, "gone") })
-	_, err := mapclient.AgreeOnCounting(t.Context(), s, redis, false)
-	require.ErrorIs(t, err, store.Timeout)
-	set(s, &s.swap, nil)
-	for counting, text := range map[mapclient.Counting]string{
-		none: "not counted", elsewhere: "not counted", looks: "counted by looks at all rows", redis: "counted in Redis",
-		9: "counted in a way that this program does not know",
-	} {
-		require.Equal(t, text, counting.String())
-	}
-	_, err = mapclient.AgreeOnCounting(t.Context(), s, redis, false)
-	require.NoError(t, err)
-	_, err = mapclient.AgreeOnCounting(t.Context(), s, elsewhere, true)
-	require.ErrorContains(t, err, "agree on how sizes are counted: ")
-	require.ErrorContains(t, err, "are counted in Redis in this store, and would be not counted by this process")
-	set(s, &s.read, func(context.Context, store.Record, error) (store.Record, error) {
-		return store.Record{}, store.Errorf(store.Timeout, "gone")
+		_, err = mapclient.AgreeOnCounting(t.Context(), s, elsewhere, true)
+		require.ErrorContains(t, err, "agree on how sizes are counted: ")
+		require.ErrorContains(t, err, "are counted in Redis in this store, and would be not counted by this process")
+		set(s, &s.read, func(context.Context, store.Record, error) (store.Record, error) {
+			return store.Record{}, store.Errorf(store.Timeout, "gone")
+		})
+		_, err = mapclient.AgreeOnCounting(t.Context(), s, redis, false)
+		require.ErrorIs(t, err, store.Timeout)
 	})
-	_, err = mapclient.AgreeOnCounting(t.Context(), s, redis, false)
-	require.ErrorIs(t, err, store.Timeout)
 }
 
 // TestLimitsAreAnnounced: each process learns what the one before it said; none is refused.
