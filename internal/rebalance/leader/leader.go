@@ -3,6 +3,7 @@ package leader
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -28,7 +29,7 @@ type Options struct {
 	// Version is the program's, for people.
 	Version string
 	// Lease is how long a leader leads without renewing, DefaultLease if zero. It renews
-	// each third of it.
+	// each third of it; others look about as often.
 	Lease time.Duration
 	// Skew is the bound on the differences of candidates' wall clocks, 1 s if zero. Beyond
 	// it two may lead for a while.
@@ -53,9 +54,16 @@ type Candidate struct {
 	version store.Version
 	since   wait.Instant // the lease counts from it
 
-	// Another holder's record: its version, and since when it is unchanged.
-	seen      store.Version
-	seenSince wait.Instant
+	known sight
+}
+
+// sight is the newest record that a candidate has seen, and since when it is unchanged.
+type sight struct {
+	holder  Holder
+	version store.Version
+	since   wait.Instant
+	// refuted: there is a newer one, since a swap of this one met a Conflict.
+	refuted bool
 }
 
 // New makes a candidate. It does no I/O.
@@ -92,15 +100,31 @@ func (c *Candidate) over(now wait.Instant) bool { return c.left(now) <= 0 }
 // the lease is lost; work must return then. Run resigns and returns the result of work, or
 // Timeout when ctx ended. observe, if not nil, gets each new error: a HeldError for each other
 // leader, or a failure.
+//
+// While another one leads it reads at Local only, about each third of a lease. Operations at Serial
+// of many candidates would hinder each other, and the leader's renewals. When the lease looks free or
+// over all candidates see that: each waits a turn of its own, and looks again before it acts.
 func (c *Candidate) Run(ctx context.Context, work func(ctx context.Context) error, observe func(error)) error {
 	if observe == nil {
 		observe = func(error) {}
 	}
 	var observed string
-	for {
-		err := c.take(ctx)
+	failures := wait.Backoff{First: c.o.Lease / 3, Most: c.o.Lease}
+	for failed, turn := 0, false; ; {
+		err := c.look(ctx, store.Local)
+		held := c.held()
+		switch {
+		case held && err == nil:
+			err = c.heldError()
+		case !held && !turn && ctx.Err() == nil:
+			turn = true
+			_ = wait.Sleep(ctx, wait.Turn(c.o.Lease/6))
+			continue
+		case !held:
+			err = c.act(ctx, err)
+		}
 		if err == nil {
-			observed = ""
+			observed, failed = "", 0
 			if err = c.lead(ctx, work); !errors.Is(err, ErrLost) && ctx.Err() == nil {
 				return err
 			}
@@ -117,10 +141,29 @@ func (c *Candidate) Run(ctx context.Context, work func(ctx context.Context) erro
 			observed = is
 			observe(err)
 		}
-		if wait.Sleep(ctx, c.o.Lease/3) != nil {
+		var pause time.Duration
+		if c.held() {
+			failed = 0
+			pause, turn = c.untilNextLook()
+		} else {
+			failed++
+			pause, turn = wait.Turn(failures.Pause(failed)), true
+		}
+		if wait.Sleep(ctx, pause) != nil {
 			return store.Wrap("wait to "+c.o.Work.lead(), context.Cause(ctx))
 		}
 	}
+}
+
+// untilNextLook returns when to look again while another one leads: after a third of its own lease, more or less, or once
+// the other one's lease is over, and then when it is this candidate's turn to act.
+func (c *Candidate) untilNextLook() (pause time.Duration, turn bool) {
+	const least, spread = 0.75, 0.5
+	pause = time.Duration(float64(c.o.Lease/3) * (least + spread*rand.Float64()))
+	if left := c.leftOfKnown(); left < pause {
+		return left + wait.Turn(c.o.Lease/3), true
+	}
+	return pause, false
 }
 
 // Try runs work if nobody else leads. Otherwise it fails with a *HeldError (Conflict). When the
@@ -132,44 +175,76 @@ func (c *Candidate) Try(ctx context.Context, work func(ctx context.Context) erro
 	return c.lead(ctx, work)
 }
 
-// take makes this candidate the holder, or fails with a HeldError.
+// take makes this candidate the holder, or fails with a HeldError. It goes by the newest record.
 func (c *Candidate) take(ctx context.Context) error {
 	const tries = 4 // of swaps of unknown outcome
 	var err error
 	for range tries {
-		var h Holder
-		var v store.Version
-		if h, v, err = read(ctx, c.regs, c.o.Work); err != nil {
+		if err = c.look(ctx, store.Serial); err != nil {
 			return err
 		}
-		// Its own record is that of a swap of unknown outcome. It swaps again, since it
-		// does not know from when that lease counts.
-		if !h.free() && h.ID != c.id && !c.ended(h, v) {
-			return held(c.o.Work, h)
+		if c.held() {
+			return c.heldError()
 		}
-		sent := c.now()
-		mine := Holder{ID: c.id, Name: c.o.Name, Admin: c.o.Admin, Version: c.o.Version, Since: sent.Wall, Lease: c.o.Lease}
-		if err = c.write(ctx, v, mine, sent); err == nil {
+		if err = c.swap(ctx); err == nil {
 			return nil
 		}
 	}
-	return store.Wrap("take the leader's lease", err)
+	return err
 }
 
-// ended reports whether another holder's lease is over: by its own end, or because its record
-// has not changed for longer than the lease. The second does not need wall clocks that agree.
-func (c *Candidate) ended(h Holder, v store.Version) bool {
-	now := c.now()
-	if now.Wall.After(h.Until.Add(c.o.Skew)) {
-		return true
+// act makes this candidate the holder, as the lease looks free or over at Local, where a look had the error err.
+func (c *Candidate) act(ctx context.Context, err error) error {
+	if err != nil || c.known.refuted { // this data centre does not tell
+		if err = c.look(ctx, store.Serial); err != nil {
+			return err
+		}
+		if c.held() {
+			return c.heldError()
+		}
 	}
-	if c.seen != v {
-		c.seen, c.seenSince = v, now
-		return false
+	return c.swap(ctx)
+}
+
+// look reads the record, and keeps it if it is newer than the known one. What is read at Local may be older.
+func (c *Candidate) look(ctx context.Context, l store.Level) error {
+	h, v, err := read(ctx, c.regs, c.o.Work, l)
+	newer := l == store.Serial || v.Epoch > c.known.version.Epoch
+	if err == nil && newer && v != c.known.version {
+		c.known = sight{holder: h, version: v, since: c.now()}
 	}
+	return err
+}
+
+// held reports whether another one holds the lease by the known record. Its own record is that of a swap of unknown
+// outcome: it swaps again, since it does not know from when that lease counts.
+func (c *Candidate) held() bool {
+	h := &c.known.holder
+	return !h.free() && h.ID != c.id && c.leftOfKnown() >= 0
+}
+
+func (c *Candidate) heldError() error { return held(c.o.Work, c.known.holder) }
+
+// leftOfKnown is the rest of the lease of the known holder: until its own end, or until its record has not changed for
+// longer than the lease. The second does not need wall clocks that agree.
+//
+// Nothing is inferred from a record that a stale data centre shows, since whoever acts swaps that very record. Versions
+// only grow: if it is still the newest then, it was so ever since it was seen first, and the holder has renewed at no
+// time in between.
+func (c *Candidate) leftOfKnown() time.Duration {
+	now, h := c.now(), &c.known.holder
 	patience := h.Lease + h.Lease/100 + c.o.Skew
-	least, _ := now.Since(c.seenSince)
-	return least > patience
+	least, _ := now.Since(c.known.since)
+	return min(h.Until.Add(c.o.Skew).Sub(now.Wall), patience-least)
+}
+
+// swap makes this candidate the holder, if the known record is the newest.
+func (c *Candidate) swap(ctx context.Context) error {
+	sent := c.now()
+	mine := Holder{ID: c.id, Name: c.o.Name, Admin: c.o.Admin, Version: c.o.Version, Since: sent.Wall, Lease: c.o.Lease}
+	err := c.write(ctx, c.known.version, mine, sent)
+	c.known.refuted = errors.Is(err, store.Conflict)
+	return store.Wrap("take the leader's lease", err)
 }
 
 // write swaps the record. If that succeeds the lease counts from sent.
@@ -254,7 +329,7 @@ func (c *Candidate) renew(ctx context.Context) error {
 		return nil
 	}
 	// Whatever the error, the record decides.
-	now, v, rerr := read(ctx, c.regs, c.o.Work)
+	now, v, rerr := read(ctx, c.regs, c.o.Work, store.Serial)
 	switch {
 	case rerr != nil:
 		return rerr
@@ -288,13 +363,13 @@ func (c *Candidate) resign(ctx context.Context) {
 			return
 		}
 		// An interrupted renewal may have been applied.
-		if h, v, err = read(ctx, c.regs, c.o.Work); err != nil || h.ID != c.id {
+		if h, v, err = read(ctx, c.regs, c.o.Work, store.Serial); err != nil || h.ID != c.id {
 			return
 		}
 	}
 }
 
-// Leader returns the leader, if it is known, and whether it is this candidate.
+// Leader returns the leader, if it is known, and whether it is this candidate. It reads like Current.
 func (c *Candidate) Leader(ctx context.Context) (h Holder, known, mine bool) {
 	if h, mine := c.Leading(); mine {
 		return h, true, true

@@ -75,7 +75,7 @@ func TestALeaderCutOffStopsInTime(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() { _ = a.Run(ctx, w.work("a"), nil) })
-		time.Sleep(time.Second)
+		time.Sleep(leader.DefaultLease / 6) // its turn
 		wg.Go(func() { _ = b.Run(ctx, w.work("b"), nil) })
 		time.Sleep(time.Minute)
 		require.Equal(t, "a", w.who())

@@ -98,9 +98,9 @@ func seal(v store.Version, h *Holder) (store.Record, error) {
 	return record.Seal(form, v, payload), nil
 }
 
-// read returns the newest record, or a zero Holder at the zero version if there is none.
-func read(ctx context.Context, regs store.Registers, w Work) (h Holder, v store.Version, err error) {
-	payload, v, err := record.Read(ctx, regs, store.Process, string(w), store.Serial, form)
+// read returns the record, or a zero Holder at the zero version if there is none.
+func read(ctx context.Context, regs store.Registers, w Work, l store.Level) (h Holder, v store.Version, err error) {
+	payload, v, err := record.Read(ctx, regs, store.Process, string(w), l, form)
 	if err == nil && payload != nil {
 		if jerr := json.Unmarshal(payload, &h); jerr != nil {
 			err = store.Errorf(store.Corrupt, "%w", jerr)
@@ -113,9 +113,10 @@ func read(ctx context.Context, regs store.Registers, w Work) (h Holder, v store.
 	return h, v, nil
 }
 
-// Current returns the leader of a work, by its record: it may have died since. NotFound: nobody leads.
+// Current returns the leader of a work, by its record: it may have died since. NotFound: nobody leads. It reads at Local,
+// where another one may be missing that has begun to lead just now.
 func Current(ctx context.Context, regs store.Registers, w Work) (Holder, error) {
-	h, _, err := read(ctx, regs, w)
+	h, _, err := read(ctx, regs, w, store.Local)
 	if err == nil && h.free() {
 		err = store.Errorf(store.NotFound, "no %s leads", w.leader())
 	}
