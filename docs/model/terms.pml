@@ -1,22 +1,22 @@
 /* Changing a term that all processes of a store share, such as the lease (spin model; run.sh beside this file).
 
-   The term is one register. Each of its versions has a value in force, or announces a change: the value in force before,
-   and the one to come. A read at Serial finds the newest version; one at Local finds what a data centre has seen, which
-   may be older. An acknowledgement raises both data centres, one after the other, to the version that was the newest when
-   it began, and may end between the two.
+   The term is one register. Each of its versions has a value in force, or announces a change: the value in force
+   before, and the one to come. A read at Serial finds the newest version; one at Local finds what a data centre has
+   seen, which may be older. An acknowledgement raises both data centres, one after the other, to the version that
+   was the newest when it began, and may end between the two.
 
-   A process that starts reads at Local. It runs if its own value is in force there; else the newest version decides, and
-   it runs if its value is in force in that one, or if there was none and it has written its own. A process that changes
-   the term announces the change, acknowledges that, puts the new value in force by a swap of the very version that it
-   acknowledged, and runs. It resumes an announcement that it finds, takes it back, or replaces it by one of its own. It
-   gives up where another value came into force since its first look. It may die at any step. A swap may be applied after
-   its sender has gone on or died.
+   A process that starts reads at Local. It runs if its own value is in force there; else the newest version decides,
+   and it runs if its value is in force in that one, or if there was none and it has written its own. A process that
+   changes the term announces the change, acknowledges that, puts the new value in force by a swap of the very
+   version that it acknowledged, and runs. It resumes an announcement that it finds, takes it back, or replaces it by
+   one of its own. It gives up where another value came into force since its first look. It may die at any step. A
+   swap may be applied after its sender has gone on or died.
 
-   The operator's promise: who starts a change has ended all processes, and starts no others until it has come up. So all
-   end with its first look, and those with the value before, started meanwhile, with the acknowledgement.
+   The operator's promise: who starts a change has ended all processes, and starts no others until it has come up. So
+   all end with its first look, and those with the value before, started meanwhile, with the acknowledgement.
 
-   Asserted: all processes that run have the same value. That the new value is acknowledged, too, is not in the model: it
-   spares others a read at Serial. */
+   Asserted: all processes that run have the same value. That the new value is acknowledged, too, is not in the
+   model: it spares others a read at Serial. */
 #ifndef NCH
 #define NCH 3                 /* changes, one after the other or at once */
 #endif

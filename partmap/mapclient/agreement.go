@@ -16,15 +16,16 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// A term is a setting that all processes of a store must share. Its register in store.Process has its value in force, or
-// the announcement of a change (see terms).
+// A term is a setting that all processes of a store must share. Its register in store.Process has its value in force,
+// or the announcement of a change (see terms).
 //
-// A process that starts reads the term at Local: if its own value is in force there, that is proof enough, and no start
-// needs the other data centres. For a value is changed in two steps, each acknowledged in every data centre: first it is
-// announced, then it is in force. Once the announcement is acknowledged, no read at Local finds the old value in force any
-// more; and the new one is in force only after that. So of two processes with different values the one with the old value
-// has read it before the change was announced everywhere, and whoever makes a change ends those first. A process that
-// finds an announcement does not start: neither value is safe. docs/model/terms.pml searches all of this.
+// A process that starts reads the term at Local: if its own value is in force there, that is proof enough, and no
+// start needs the other data centres. For a value is changed in two steps, each acknowledged in every data centre:
+// first it is announced, then it is in force. Once the announcement is acknowledged, no read at Local finds the old
+// value in force any more; and the new one is in force only after that. So of two processes with different values the
+// one with the old value has read it before the change was announced everywhere, and whoever makes a change ends those
+// first. A process that finds an announcement does not start: neither value is safe. docs/model/terms.pml searches all
+// of this.
 type term[T ~int64] struct {
 	key    string
 	what   string // for error messages
@@ -32,7 +33,8 @@ type term[T ~int64] struct {
 }
 
 // terms is the content of the register of a term. In force it is form 1: the value, 8 bytes big-endian, of a time the
-// nanoseconds. An announcement is form 2, of which earlier programs make nothing: the value before, and the one to come.
+// nanoseconds. An announcement is form 2, of which earlier programs make nothing: the value before, and the one to
+// come.
 type terms[T ~int64] struct {
 	value T // in force, or before the change
 	next  T // announced; 0: none is
@@ -164,8 +166,8 @@ func (t *term[T]) read(ctx context.Context, s store.Registers, l store.Level) (T
 	return found.value, err
 }
 
-// agree returns the value with which this process may run. want is what the process wants where a value is in force (0:
-// none is), or an error that refuses it; with 0 it wants nothing.
+// agree returns the value with which this process may run. want is what the process wants where a value is in force
+// (0: none is), or an error that refuses it; with 0 it wants nothing.
 func (t *term[T]) agree(
 	ctx context.Context, s store.Registers, change bool, want func(there T) (T, error),
 ) (T, error) {
@@ -233,7 +235,8 @@ func (a *agreement[T]) step(ctx context.Context) (agreed T, done bool, err error
 		return a.ended(ctx, mine, rec.Version)
 	case a.began && found.value != a.from:
 		return 0, true, store.Errorf(
-			store.Conflict, "another process has changed it to %v meanwhile: end all other processes, and try again", found.value,
+			store.Conflict, "another process has changed it to %v meanwhile: end all other processes, and try again",
+			found.value,
 		)
 	}
 	a.began, a.from = true, found.value
@@ -263,7 +266,8 @@ func (a *agreement[T]) step(ctx context.Context) (agreed T, done bool, err error
 	return a.ended(ctx, mine, v)
 }
 
-// ended is the end of step by a value that came into force at a version. Acknowledged, it spares others a read at Serial.
+// ended is the end of step by a value that came into force at a version. Acknowledged, it spares others a read at
+// Serial.
 func (a *agreement[T]) ended(ctx context.Context, mine T, v store.Version) (agreed T, done bool, err error) {
 	if err := a.seen(ctx, v); err != nil {
 		return 0, !errors.Is(err, store.Conflict), store.Wrap("it is stored, but perhaps not in every data centre", err)
@@ -344,8 +348,8 @@ type Terms struct {
 	Limits           Limits // of the process that announced its own last
 }
 
-// Agreed returns the terms for people to read. It changes nothing. It reads at Local: what is new may be missing, and the
-// newest id is that of Identified. It fails where a change of a term was begun and has not ended.
+// Agreed returns the terms for people to read. It changes nothing. It reads at Local: what is new may be missing, and
+// the newest id is that of Identified. It fails where a change of a term was begun and has not ended.
 func Agreed(ctx context.Context, s store.Registers) (t Terms, err error) {
 	if t.Lease, err = leaseTerm.read(ctx, s, store.Local); err == nil {
 		t.ClockSkew, err = skewTerm.read(ctx, s, store.Local)
@@ -415,8 +419,8 @@ func AnnounceLimits(ctx context.Context, s store.Registers, mine Limits) (before
 	return before, store.Wrap("announce the limits of partitions", err)
 }
 
-// AnnouncedLimits returns the limits of the process that announced its own last, as far as a read at Local tells; zero if
-// none has.
+// AnnouncedLimits returns the limits of the process that announced its own last, as far as a read at Local tells; zero
+// if none has.
 func AnnouncedLimits(ctx context.Context, s store.Registers) (Limits, error) {
 	l, err := record.ReadAs(func() (store.Record, error) {
 		return s.Read(ctx, store.Process, []byte(limitsKey), store.Local)

@@ -99,8 +99,8 @@ func (s *site) Acknowledge(ctx context.Context, t store.Table, key []byte) (rec 
 }
 
 // TestAChangeThatEndsAnywhere: at each call, done or not, the process that changes the lease dies. Whatever the data
-// centres show by then, no two processes start with different leases. Another change, to any lease, then ends it, and after
-// that nothing but its lease starts.
+// centres show by then, no two processes start with different leases. Another change, to any lease, then ends it, and
+// after that nothing but its lease starts.
 func TestAChangeThatEndsAnywhere(t *testing.T) {
 	const before, next, third = time.Second, 2 * time.Second, 3 * time.Second
 	leases := []time.Duration{before, next, third}
@@ -202,7 +202,7 @@ func TestChangesAtOnce(t *testing.T) {
 	})
 	err := mapclient.AgreeOnLease(t.Context(), s, time.Minute, true)
 	require.ErrorIs(t, err, store.Conflict)
-	require.ErrorContains(t, err, "another process has changed it to 1h0m0s meanwhile: end all other processes, and try again")
+	require.ErrorContains(t, err, "another process has changed it to 1h0m0s meanwhile: end all other processes, and")
 	require.NoError(t, mapclient.AgreeOnLease(t.Context(), s, time.Hour, false))
 	// The same change by another is as good.
 	meanwhile = true

@@ -80,9 +80,9 @@ func (b *Backoff) Sleep(ctx context.Context, failures int) error {
 	return Sleep(ctx, b.Pause(failures))
 }
 
-// Turn draws how long one of an unknown number of processes waits, at most, before it does what one of them has to do, and
-// the others need not once they see it done. Few wait for less than the others: the density grows exponentially towards
-// most. So the second of up to some thousand waits longer than the first by an eighth of most, on average.
+// Turn draws how long one of an unknown number of processes waits, at most, before it does what one of them has to do,
+// and the others need not once they see it done. Few wait for less than the others: the density grows exponentially
+// towards most. So the second of up to some thousand waits longer than the first by an eighth of most, on average.
 func Turn(most time.Duration) time.Duration {
 	const steepness = 8 // e to this is how many processes it is good for
 	return time.Duration(float64(most) * math.Log1p(rand.Float64()*math.Expm1(steepness)) / steepness)

@@ -155,8 +155,8 @@ func (c *Candidate) Run(ctx context.Context, work func(ctx context.Context) erro
 	}
 }
 
-// untilNextLook returns when to look again while another one leads: after a third of its own lease, more or less, or once
-// the other one's lease is over, and then when it is this candidate's turn to act.
+// untilNextLook returns when to look again while another one leads: after a third of its own lease, more or less, or
+// once the other one's lease is over, and then when it is this candidate's turn to act.
 func (c *Candidate) untilNextLook() (pause time.Duration, turn bool) {
 	const least, spread = 0.75, 0.5
 	pause = time.Duration(float64(c.o.Lease/3) * (least + spread*rand.Float64()))
@@ -228,9 +228,9 @@ func (c *Candidate) heldError() error { return held(c.o.Work, c.known.holder) }
 // leftOfKnown is the rest of the lease of the known holder: until its own end, or until its record has not changed for
 // longer than the lease. The second does not need wall clocks that agree.
 //
-// Nothing is inferred from a record that a stale data centre shows, since whoever acts swaps that very record. Versions
-// only grow: if it is still the newest then, it was so ever since it was seen first, and the holder has renewed at no
-// time in between.
+// Nothing is inferred from a record that a stale data centre shows, since whoever acts swaps that very record.
+// Versions only grow: if it is still the newest then, it was so ever since it was seen first, and the holder has
+// renewed at no time in between.
 func (c *Candidate) leftOfKnown() time.Duration {
 	now, h := c.now(), &c.known.holder
 	patience := h.Lease + h.Lease/100 + c.o.Skew

@@ -17,8 +17,8 @@ import (
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
-// contended is a store on which operations at Serial hinder each other, as lightweight transactions do: one during whose
-// first half another one begins fails. All are on one register here.
+// contended is a store on which operations at Serial hinder each other, as lightweight transactions do: one during
+// whose first half another one begins fails. All are on one register here.
 type contended struct {
 	store.Store
 	mu     sync.Mutex

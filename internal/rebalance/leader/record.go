@@ -113,8 +113,8 @@ func read(ctx context.Context, regs store.Registers, w Work, l store.Level) (h H
 	return h, v, nil
 }
 
-// Current returns the leader of a work, by its record: it may have died since. NotFound: nobody leads. It reads at Local,
-// where another one may be missing that has begun to lead just now.
+// Current returns the leader of a work, by its record: it may have died since. NotFound: nobody leads. It reads at
+// Local, where another one may be missing that has begun to lead just now.
 func Current(ctx context.Context, regs store.Registers, w Work) (Holder, error) {
 	h, _, err := read(ctx, regs, w, store.Local)
 	if err == nil && h.free() {
