@@ -64,7 +64,8 @@ type Options struct {
 	RequestTimeout time.Duration
 	// MinRate is the least bytes per second that a client must send of a body of more than
 	// 64 KiB, or read of an answer of more than 4 KiB, after some seconds; 0: any. It needs an
-	// http.Server with a ReadTimeout and a WriteTimeout, which hold for smaller ones.
+	// http.Server with a ReadTimeout and a WriteTimeout, which hold for smaller ones. With or without
+	// MinRate the server's WriteTimeout counts from the beginning of an answer, not of its request.
 	MinRate int64
 	// BodyTimeout is the longest time for a body with MinRate, default a minute, and
 	// AnswerTimeout that for sending an answer, default two.
@@ -168,6 +169,8 @@ type exchange struct {
 	// status and bytes of the answer; status is 0 until the header is written.
 	status int
 	bytes  int
+	// sending is the time for the answer; 0: that of the server (answering).
+	sending time.Duration
 }
 
 // ctx ends with the request's time.
@@ -176,6 +179,10 @@ func (x *exchange) ctx() context.Context { return x.r.Context() }
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	started := time.Now()
 	x := &exchange{h: h, w: w, r: r, id: newID(), held: held{of: h.requests}}
+	if r.ProtoMajor > 1 {
+		// HTTP/2 resets a stream whose time to write is over, also while its request is worked on.
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
+	}
 	w.Header().Set("X-Amz-Request-Id", x.id)
 	w.Header().Set("X-Amz-Id-2", h.hostID)
 	w.Header().Set("Server", "evenkeel")
@@ -314,6 +321,7 @@ func (h *Handler) writeError(x *exchange, e *Error) {
 
 func (x *exchange) writeHeader(status int) {
 	x.status = status
+	x.answering()
 	x.w.WriteHeader(status)
 }
 

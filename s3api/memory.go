@@ -286,11 +286,24 @@ func (h *Handler) worked(x *exchange) {
 // sends ends the work for a request whose answer has n bytes.
 func (h *Handler) sends(x *exchange, n int) {
 	h.worked(x)
+	x.sending = 0
 	if h.o.MinRate > 0 && n > freeBytes {
-		// net/http has set a deadline for small answers.
-		until := time.Now().Add(min(h.timeFor(int64(n)), h.o.AnswerTimeout))
-		_ = http.NewResponseController(x.w).SetWriteDeadline(until)
+		x.sending = min(h.timeFor(int64(n)), h.o.AnswerTimeout)
 	}
+}
+
+// answering begins the time for an answer. net/http lets the server's WriteTimeout begin with the request's header: a
+// body that comes slowly, or long work, would leave no time for the answer.
+func (x *exchange) answering() {
+	after := x.sending
+	if after == 0 {
+		server, _ := x.r.Context().Value(http.ServerContextKey).(*http.Server)
+		if server == nil || server.WriteTimeout <= 0 {
+			return
+		}
+		after = server.WriteTimeout
+	}
+	_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(after))
 }
 
 // slackTime is how long a transfer may take beyond the time for its bytes.
@@ -330,6 +343,9 @@ func (h *Handler) open(x *exchange, limit int64, need func(n int64) int64) (*bod
 		// net/http has set a deadline for small bodies.
 		until := time.Now().Add(min(h.timeFor(n), h.o.BodyTimeout))
 		_ = http.NewResponseController(x.w).SetReadDeadline(until)
+	}
+	if x.r.ProtoMajor == 1 {
+		x.answering() // 100 Continue, which is sent when the body is read, must not come too late
 	}
 	return openBody(x.r, x.payload, limit)
 }

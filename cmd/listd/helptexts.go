@@ -93,8 +93,8 @@ var help = kong.Vars{
 		"How long a client may take to send a body; see --min-rate. Bodies of at most 64 KiB must arrive " +
 		"within 5 s after --header-timeout.",
 	"serve_answer_timeout": "" +
-		"Longest time for the work for a request and for sending its answer to a slow client; see --min-rate. " +
-		"Lists of all buckets may take longer.",
+		"How long a client may take to read an answer, from the beginning of the answer on; see --min-rate. " +
+		"Lists of all buckets, and bodies of objects that are read fast enough, may take longer.",
 	"serve_shutdown_timeout": "" +
 		"How long requests under way may continue after SIGTERM or SIGINT; a second signal ends the server at " +
 		"once.",
