@@ -92,7 +92,7 @@ func impatient(t *testing.T, o s3api.Options) (
 	}
 }
 
-// answerOf sends a request and returns the status and the body of its answer, which must come whole.
+// answerOf sends a request and returns the status and body of its answer, which must come whole.
 func answerOf(t *testing.T, server *httptest.Server, call string, body io.Reader, headers ...string) (int, string, error) {
 	method, target, _ := strings.Cut(call, " ")
 	r, err := http.NewRequestWithContext(t.Context(), method, server.URL+target, body)
@@ -157,7 +157,8 @@ func (b *lateBody) Read(p []byte) (int, error) {
 // inHalves is a body that comes in two halves.
 func inHalves(body string) io.Reader {
 	half := len(body) / 2
-	return io.MultiReader(strings.NewReader(body[:half]), &lateBody{ReadCloser: io.NopCloser(strings.NewReader(body[half:]))})
+	rest := io.NopCloser(strings.NewReader(body[half:]))
+	return io.MultiReader(strings.NewReader(body[:half]), &lateBody{ReadCloser: rest})
 }
 
 // TestSlowBodiesAreAnswered: those of puts and parts, as they are or in chunks, and copies into a slow place of bodies.

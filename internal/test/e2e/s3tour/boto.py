@@ -126,6 +126,9 @@ elif command == "down":
         s3.download_file(bucket, key, str(to))
 elif command == "empty":
     drop(keys(""))
+elif command == "puts":  # on one connection
+    for key, body in ("a/", b""), ("b", b"full"), ("c", b""), ("d", b"full"):
+        s3.put_object(Bucket=bucket, Key=key, Body=body)
 elif command == "history":
     history()
 elif command == "remove":
