@@ -99,6 +99,7 @@ func (r *restoreCmd) Run(ctx context.Context, std stdio) error {
 	if err != nil {
 		return daemon.Exit(daemon.ExitUnusable, err)
 	}
+	o.ReadOnly = true
 	buckets, err := countBuckets(ctx, r.Data, o)
 	if err != nil {
 		return daemon.Exit(daemon.ExitUnusable, fmt.Errorf(

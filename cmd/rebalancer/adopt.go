@@ -178,7 +178,7 @@ func (c *adoptCQLCmd) Run(ctx context.Context, std stdio) error {
 
 // adopt brings a source into the bucket; task says which one.
 func (c *adoptFlags) adopt(ctx context.Context, std stdio, source adopt.Source, task string) error {
-	db, err := openStore(ctx, "", &c.Flags, c.Lease)
+	db, err := openStore(ctx, "", false, &c.Flags, c.Lease)
 	if err != nil {
 		return daemon.Exit(daemon.ExitUnusable, err)
 	}

@@ -142,7 +142,7 @@ type auditing struct {
 // Run audits, prints findings, and fails if something is wrong.
 func (a *auditCmd) Run(ctx context.Context, std stdio) error {
 	x := &auditing{auditCmd: a, out: &failing{w: std.out}, pacer: wait.NewPacer(a.Rate), at: a.Continue}
-	err := a.open(ctx, func(o *objects.Objects, c *listing.Client) error { return x.run(ctx, o, c, std.err) })
+	err := a.open(ctx, !a.Condemn, func(o *objects.Objects, c *listing.Client) error { return x.run(ctx, o, c, std.err) })
 	x.summary(err)
 	if err != nil {
 		if x.at != "" {
@@ -195,23 +195,24 @@ func printLine(w *failing, v any) {
 	}
 }
 
-// open opens rows and bodies for work, which gets objects through a quorum of each data centre.
-func (a *objectsFlags) open(ctx context.Context, work func(o *objects.Objects, c *listing.Client) error) (err error) {
+// open opens rows and bodies for work, which gets objects through a quorum of each data centre. readOnly is that of
+// openStore.
+func (a *objectsFlags) open(ctx context.Context, readOnly bool, work func(o *objects.Objects, c *listing.Client) error) (err error) {
 	at, err := a.bodiesPlace()
 	if err != nil {
 		return usageError("%w", err)
 	}
 	if at.Dir != "" {
-		if _, err := os.Stat(at.Dir); err != nil { // a check must not create it
+		if _, err := os.Stat(at.Dir); err != nil {
 			return fmt.Errorf("the directory of bodies: %w", err)
 		}
 	}
-	db, err := openStore(ctx, a.Data, &a.Flags, a.Lease)
+	db, err := openStore(ctx, a.Data, readOnly, &a.Flags, a.Lease)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	blobs, err := at.Open(ctx, slog.Default())
+	blobs, err := at.Look(ctx, slog.Default())
 	if err != nil {
 		return err
 	}

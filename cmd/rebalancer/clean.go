@@ -53,7 +53,7 @@ func (c *cleanCmd) Validate() error {
 // Run prints the steps.
 func (c *cleanCmd) Run(ctx context.Context, std stdio) error {
 	w, pacer, steps := &failing{w: std.out}, wait.NewPacer(c.Rate), map[string]int64{}
-	err := c.open(ctx, func(o *objects.Objects, all *listing.Client) error {
+	err := c.open(ctx, true, func(o *objects.Objects, all *listing.Client) error {
 		if c.Bucket != "" {
 			return c.bucket(ctx, w, o, c.Bucket, pacer, steps)
 		}

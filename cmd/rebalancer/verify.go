@@ -156,12 +156,12 @@ func (v *verifyCmd) remote(ctx context.Context, std stdio, out *findings) (sum r
 
 // here checks in this process.
 func (v *verifyCmd) here(ctx context.Context, std stdio, out *findings) (sum repair.Summary, err error) {
-	db, err := openStore(ctx, v.Data, &v.Flags, v.Lease)
+	o := v.options()
+	db, err := openStore(ctx, v.Data, !v.Repair && o.Adopt == repair.AdoptNone, &v.Flags, v.Lease)
 	if err != nil {
 		return sum, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	o := v.options()
 	o.Report = out.finding
 	work := func(ctx context.Context) error {
 		check := repair.New(db.Store, db.Client, o)
@@ -187,9 +187,10 @@ func (v *verifyCmd) alone(ctx context.Context, regs store.Registers, work func(c
 	return err
 }
 
-// openStore opens the store to check: a data directory, or with "" a keyspace. Nothing is counted.
+// openStore opens the store to check: a data directory, or with "" a keyspace. Nothing is counted. readOnly leaves the
+// files of a data directory as they are.
 func openStore(
-	ctx context.Context, data string, f *cassandraflags.Flags, lease time.Duration,
+	ctx context.Context, data string, readOnly bool, f *cassandraflags.Flags, lease time.Duration,
 ) (*assembly.DB, error) {
 	if data != "" {
 		// A check must not create it.
@@ -199,7 +200,7 @@ func openStore(
 		secrecy.Umask()
 		// listd collects tombstones, by its own flag.
 		const never = 100 * 365 * 24 * time.Hour
-		s, err := pebblestore.Open(data, pebblestore.Options{TombstoneGrace: never})
+		s, err := pebblestore.Open(data, pebblestore.Options{TombstoneGrace: never, ReadOnly: readOnly})
 		if err != nil {
 			return nil, err
 		}

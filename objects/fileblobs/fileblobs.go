@@ -42,6 +42,11 @@ func Open(dir string) (*Store, error) {
 	if err := os.MkdirAll(filepath.Join(dir, unfinished), 0o700); err != nil {
 		return nil, kind(err)
 	}
+	return Look(dir)
+}
+
+// Look opens a directory that must be there, and makes nothing in it: for checks.
+func Look(dir string) (*Store, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, kind(err)

@@ -40,6 +40,9 @@ type Options struct {
 	// OpenTables is about how many tables the store keeps open. Default 1000, at
 	// least 64. Beside them it needs some 50 file descriptors.
 	OpenTables int
+	// ReadOnly leaves the directory, which must be one of a store, as it is: for checks and backups.
+	// What the logs have that no table has yet, and what is written, is kept in memory until Close.
+	ReadOnly bool
 	// Logger receives messages for operators; nil discards them.
 	Logger *slog.Logger
 
@@ -80,7 +83,8 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// Open opens the store in dir, or creates it. It fails with Unavailable if another process
+// Open opens the store in dir, or creates it. What root creates in a directory gets the owner of that
+// directory, so that a server that runs as its owner can go on. Open fails with Unavailable if another process
 // has it open, or if the disk is too full to flush the logs into tables (the error says how
 // much is missing; dir is unlocked, and Open may be called again); with InvalidArgument if dir
 // has other files or a newer format; with Corrupt if the store is damaged.
@@ -99,18 +103,25 @@ func open(dir string, o Options) (_ *Store, err error) {
 	if o, err = o.withDefaults(); err != nil {
 		return nil, err
 	}
-	if err := o.fs.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
-	}
-	lock, err := lockDir(o.fs, dir)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			_ = lock.Close()
+	present := false
+	if o.ReadOnly {
+		if present, err = readable(o.fs, dir); err != nil {
+			return nil, err
 		}
-	}()
+	} else if err := o.fs.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	var lock *pebble.Lock // nil: there is no lock file, and none may be made
+	if present || !o.ReadOnly {
+		if lock, err = lockDir(o.fs, dir); err != nil {
+			return nil, err
+		}
+		defer func() {
+			if err != nil {
+				_ = lock.Close()
+			}
+		}()
+	}
 	format, err := checkFormat(o.fs, dir)
 	if err != nil {
 		return nil, err
@@ -120,7 +131,9 @@ func open(dir string, o Options) (_ *Store, err error) {
 	s.locks.seed = maphash.MakeSeed()
 	s.newest.step = ceilingStep
 	s.disk = newDisk(o.fs, dir, o.Logger)
-	s.opening = newOpeningFS(o.fs, dir)
+	if s.opening, err = newOpeningFS(o.fs, dir, o.ReadOnly); err != nil {
+		return nil, err
+	}
 	s.fs = &guardFS{FS: s.opening, disk: s.disk}
 	s.copies = newBackupFS(s.fs, o.fs)
 	// Pebble takes the memory of memtables from the cache's.
@@ -173,6 +186,7 @@ func (s *Store) pebbleOptions() *pebble.Options {
 	o.FS, o.Lock, o.Cache = s.copies, s.lock, s.cache
 	o.MaxOpenFiles = s.o.OpenTables
 	o.MemTableSize = uint64(s.disk.memTable(s.o.MemTableBytes))
+	o.DisableAutomaticCompactions = s.o.ReadOnly // their tables would lie in memory
 	o.Logger = logger{s.o.Logger}
 	log := s.o.Logger
 	o.EventListener = &pebble.EventListener{
@@ -251,6 +265,19 @@ func lockDir(fsys vfs.FS, dir string) (*pebble.Lock, error) {
 	return nil, store.Errorf(store.Unavailable,
 		"the data directory %s is held by another process, or twice by this one: "+
 			"stop the other, or choose another directory (%w)", dir, err)
+}
+
+// readable fails where a directory is no store's, and reports whether it has a lock file. A backup has none: nobody
+// opens it but to read it.
+func readable(fsys vfs.FS, dir string) (lock bool, err error) {
+	if _, err := fsys.Stat(fsys.PathJoin(dir, FormatFile)); err != nil {
+		return false, store.Errorf(store.InvalidArgument, "%s is no data directory of evenkeel: %w", dir, err)
+	}
+	_, err = fsys.Stat(fsys.PathJoin(dir, "LOCK"))
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // The format of a data directory. Open refuses a higher one. A directory keeps the one that it was made with, and so do

@@ -25,20 +25,29 @@ import (
 // so their writes do fail.
 //
 // Once settled it passes everything through.
+//
+// With Options.ReadOnly all changes go to memory, from the beginning until the store is closed.
 type openingFS struct {
 	vfs.FS
 	dir     string
 	settled atomic.Bool
 
 	mu    sync.Mutex // held during each change, so that none to the disk follows the failed one
-	mem   *vfs.MemFS // nil until a change found the disk full
+	mem   *vfs.MemFS // nil until a change found the disk full, unless nothing may be changed
 	cause error      // the error of that change
 	named bool       // a manifest that was created here is the valid one
 	young []string   // files created here, on disk, to which the valid manifest can't refer
 	needs uint64     // bytes written since young was last empty
 }
 
-func newOpeningFS(fs vfs.FS, dir string) *openingFS { return &openingFS{FS: fs, dir: dir} }
+func newOpeningFS(fs vfs.FS, dir string, readOnly bool) (*openingFS, error) {
+	o := &openingFS{FS: fs, dir: dir}
+	if !readOnly {
+		return o, nil
+	}
+	o.mem = vfs.NewMem()
+	return o, o.mem.MkdirAll(dir, 0o755)
+}
 
 func (o *openingFS) Unwrap() vfs.FS { return o.FS }
 
@@ -125,7 +134,7 @@ func (o *openingFS) create(name string, c vfs.DiskWriteCategory, disk func() (vf
 		}
 		return err
 	}, func() (err error) {
-		if f.compaction {
+		if f.compaction && o.cause != nil {
 			return o.cause
 		}
 		f.inMemory = true
@@ -164,6 +173,21 @@ func (o *openingFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, erro
 
 func (o *openingFS) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	return o.create(to, c, func() (vfs.File, error) { return o.FS.ReuseForWrite(from, to, c) })
+}
+
+// Lock and MkdirAll are called by Pebble for the directory itself, which is there.
+func (o *openingFS) Lock(name string) (io.Closer, error) {
+	if mem := o.memory(); mem != nil {
+		return mem.Lock(name)
+	}
+	return o.FS.Lock(name)
+}
+
+func (o *openingFS) MkdirAll(dir string, perm os.FileMode) error {
+	if mem := o.memory(); mem != nil {
+		return mem.MkdirAll(dir, perm)
+	}
+	return o.FS.MkdirAll(dir, perm)
 }
 
 func (o *openingFS) OpenDir(name string) (vfs.File, error) {

@@ -28,7 +28,7 @@ type Store struct {
 	o      Options
 	format int // of the directory
 	db     *pebble.DB
-	lock   *pebble.Lock
+	lock   *pebble.Lock // nil: read only, and without a lock file
 	disk   *disk
 	fs     *guardFS
 	cache  *pebble.Cache
@@ -124,6 +124,9 @@ func (s *Store) close() error {
 		return err
 	}
 	s.cache.Unref()
+	if s.lock == nil {
+		return nil
+	}
 	return s.lock.Close()
 }
 
@@ -196,5 +199,5 @@ func diskFS(o Options) vfs.FS {
 	if o.fs != nil {
 		return o.fs
 	}
-	return vfs.Default
+	return owned(vfs.Default)
 }

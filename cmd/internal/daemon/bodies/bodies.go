@@ -44,6 +44,15 @@ func Parse(text string) (Place, error) {
 // checkTime bounds the look for a bucket.
 const checkTime = 15 * time.Second
 
+// Look opens the place to read it. A directory must be there, and nothing is made in it; a bucket is opened as by Open.
+func (p Place) Look(ctx context.Context, log *slog.Logger) (Store, error) {
+	if p.Bucket != nil {
+		return p.Open(ctx, log)
+	}
+	b, err := fileblobs.Look(p.Dir)
+	return b, store.Wrap("--bodies", err)
+}
+
 // Open opens the place. A bucket that can't be reached is warned of: it may be there later. One that does not
 // exist, or not for this access key, is an error.
 func (p Place) Open(ctx context.Context, log *slog.Logger) (Store, error) {

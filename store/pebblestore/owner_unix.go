@@ -1,0 +1,80 @@
+//go:build unix
+
+package pebblestore
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// owned returns a file system in which what root creates gets the owner of the directory in which it lies. Else a
+// server that runs as the owner of a data directory could not read what a command of root has left there.
+func owned(under vfs.FS) vfs.FS {
+	if os.Geteuid() != 0 {
+		return under
+	}
+	return ownedFS{under}
+}
+
+type ownedFS struct{ vfs.FS }
+
+func (o ownedFS) Unwrap() vfs.FS { return o.FS }
+
+// give gives a new file to the owner of its directory. A file system that has no owners, or does not let root give
+// files away, keeps it as it is.
+func give(name string, chown func(uid, gid int) error) {
+	info, err := os.Stat(filepath.Dir(name))
+	if err != nil {
+		return
+	}
+	if of, ok := info.Sys().(*syscall.Stat_t); ok && of.Uid != 0 {
+		_ = chown(int(of.Uid), int(of.Gid))
+	}
+}
+
+// giveFile gives an open file, by its descriptor: the owner of the directory may have put another one in its place.
+func giveFile(name string, f vfs.File, err error) (vfs.File, error) {
+	if err == nil && f.Fd() != vfs.InvalidFd {
+		give(name, func(uid, gid int) error { return syscall.Fchown(int(f.Fd()), uid, gid) })
+	}
+	return f, err
+}
+
+func (o ownedFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := o.FS.Create(name, c)
+	return giveFile(name, f, err)
+}
+
+func (o ownedFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	f, err := o.FS.OpenReadWrite(name, c, opts...)
+	return giveFile(name, f, err)
+}
+
+func (o ownedFS) MkdirAll(dir string, perm os.FileMode) error {
+	if _, err := os.Stat(dir); err == nil {
+		return o.FS.MkdirAll(dir, perm)
+	}
+	if parent := filepath.Dir(dir); parent != dir {
+		if err := o.MkdirAll(parent, perm); err != nil {
+			return err
+		}
+	}
+	err := o.FS.MkdirAll(dir, perm)
+	if err == nil {
+		give(dir, func(uid, gid int) error { return os.Lchown(dir, uid, gid) })
+	}
+	return err
+}
+
+func (o ownedFS) Lock(name string) (io.Closer, error) {
+	_, absent := os.Lstat(name)
+	l, err := o.FS.Lock(name)
+	if err == nil && absent != nil {
+		give(name, func(uid, gid int) error { return os.Lchown(name, uid, gid) })
+	}
+	return l, err
+}
