@@ -130,6 +130,51 @@ func TestAPlaceOfBodiesIsOfOneStore(t *testing.T) {
 	says(t, daemon.ExitUnusable, args+first, "belong to another store")
 }
 
+// A place of bodies that is not mounted is an empty directory: it is no new place of a store that has objects.
+func TestAPlaceOfBodiesThatIsNotMounted(t *testing.T) {
+	data, place := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "bodies")
+	flag := "file://" + place
+	p := start(t, data, "--bodies", flag)
+	ok(t, "", "bucket", "create", "files", "--server", p.s3)
+	body := strings.Repeat("body", 2000)
+	req, err := http.NewRequest(http.MethodPut, p.s3+"/files/k", strings.NewReader(body))
+	require.NoError(t, err)
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, 200, resp.StatusCode)
+	require.Equal(t, 0, p.end(syscall.SIGTERM))
+	serves := func(status int, flags ...string) {
+		t.Helper()
+		p := start(t, data, append(flags, "--bodies", flag)...)
+		got, text := get(t, p.s3+"/files/k")
+		require.Equal(t, status, got)
+		if status == 200 {
+			require.Equal(t, body, text)
+		}
+		require.Equal(t, 0, p.end(syscall.SIGTERM))
+	}
+
+	require.NoError(t, os.Rename(place, place+".away"))
+	require.NoError(t, os.Mkdir(place, 0o700))
+	args := "serve --listen 127.0.0.1:0 --admin 127.0.0.1:0 --bodies " + flag + " --data " + data
+	for range 2 {
+		says(t, daemon.ExitUnusable, args, "without the mark _owner", "mount it", "--bodies-new")
+		require.NoFileExists(t, filepath.Join(place, "_owner"))
+	}
+	require.NoError(t, os.RemoveAll(place))
+	require.NoError(t, os.Rename(place+".away", place))
+	serves(200)
+
+	require.NoError(t, os.Remove(filepath.Join(place, "_owner")))
+	serves(200) // an older listd made no mark
+	require.FileExists(t, filepath.Join(place, "_owner"))
+
+	require.NoError(t, os.Rename(place, place+".lost"))
+	serves(500, "--bodies-new")
+	serves(500)
+}
+
 // bodyFiles are the files of bodies in a data directory.
 func bodyFiles(t *testing.T, data string) (names []string) {
 	t.Helper()

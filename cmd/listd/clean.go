@@ -21,7 +21,7 @@ func (s *serveCmd) cleaning(
 	}
 	if _, none, _ := s.bodiesPlace(); !none { // else all bodies seem to be lost
 		clean.AuditEvery, clean.Condemn = s.AuditEvery, s.CondemnOrphans
-		clean.Claim = func(ctx context.Context) error { return claim(ctx, db.Store, blobs) }
+		clean.Claim = func(ctx context.Context) error { return claim(ctx, db, blobs, false) }
 	}
 	if len(s.Cassandra) > 0 {
 		clean.Leader = &leader.Options{Name: rebalance.Name("listd"), Admin: cmp.Or(s.AdminURL, adminURL)}

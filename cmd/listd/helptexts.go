@@ -53,6 +53,9 @@ var help = kong.Vars{
 		"Where the bodies of objects above 4 KiB are kept: file:///DIRECTORY, or s3://BUCKET?endpoint=URL&region=NAME " +
 		"with the access key in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; all servers of a keyspace share it. " +
 		"Default: bodies in --data; with --cassandra such objects are refused.",
+	"serve_bodies_new": "" +
+		"Take an empty place of bodies for a new one, although there are buckets of objects. Without it the server " +
+		"does not start then: a file system that is not mounted looks the same.",
 	"serve_md5_mib": "" +
 		"Longest body, in MiB, whose ETag is its MD5. A longer one that is put whole, without Content-MD5, has an ETag " +
 		"like that of a multipart upload: taking the MD5 limits a put to some 700 MB/s. 0: 4 KiB; 5120: all have an MD5.",

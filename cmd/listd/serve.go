@@ -44,6 +44,7 @@ type serveCmd struct {
 	Region        string   `default:"us-east-1" help:"Region of signatures, and the answer of GetBucketLocation."`
 
 	Bodies     string        `placeholder:"URL" help:"${serve_bodies=}"`
+	BodiesNew  bool          `env:"-" help:"${serve_bodies_new=}"`
 	MD5MiB     int64         `name:"md5-mib" env:"EVENKEEL_MD5_MIB" default:"16" help:"${serve_md5_mib=}"`
 	CleanEvery time.Duration `default:"1h" help:"${serve_clean_every=}"`
 	CleanRate  int           `default:"20000" help:"${serve_clean_rate=}"`
@@ -255,7 +256,7 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) (err error) {
 	if o.db, o.where, err = s.open(ctx, share.tables, o.traces, log); err != nil {
 		return err
 	}
-	if o.bodies, err = s.openBodies(ctx, o.db.Store, log); err != nil {
+	if o.bodies, err = s.openBodies(ctx, o.db, log); err != nil {
 		return errors.Join(daemon.Exit(daemon.ExitUnusable, err), o.db.Close())
 	}
 	// Only now: a signal while the store is being opened ends the process at once, which is

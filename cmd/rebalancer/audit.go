@@ -197,7 +197,9 @@ func printLine(w *failing, v any) {
 
 // open opens rows and bodies for work, which gets objects through a quorum of each data centre. readOnly is that of
 // openStore.
-func (a *objectsFlags) open(ctx context.Context, readOnly bool, work func(o *objects.Objects, c *listing.Client) error) (err error) {
+func (a *objectsFlags) open(
+	ctx context.Context, readOnly bool, work func(o *objects.Objects, c *listing.Client) error,
+) (err error) {
 	at, err := a.bodiesPlace()
 	if err != nil {
 		return usageError("%w", err)
