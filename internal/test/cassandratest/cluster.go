@@ -22,6 +22,8 @@ const StartTimeout = 3 * time.Minute
 // Cluster is a running cluster: its nodes in the order of their data centres.
 type Cluster struct {
 	Nodes []*Node
+	// Link is between the data centres, with Options.Apart; nil without.
+	Link *Link
 
 	dir      string
 	claim    net.Listener
@@ -57,25 +59,25 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 		return nil, errors.Join(err, c.Close())
 	}
 	if o.Apart {
-		if c.networks, err = newNetworks(ctx, o.DataCentres); err != nil {
+		if c.networks, c.Link, err = newNetworks(ctx, o.DataCentres); err != nil {
 			return nil, errors.Join(err, c.Close())
 		}
 	}
 	for dc, nodes := range o.DataCentres {
-		for range nodes {
+		for i := range nodes {
 			address := fmt.Sprintf("%s.%d", block, len(c.Nodes)+1)
 			n := &Node{
-				Address: address, DataCentre: fmt.Sprintf("dc%d", dc+1), listen: address,
+				Address: address, DataCentre: fmt.Sprintf("dc%d", dc+1),
 				options: o, dir: filepath.Join(c.dir, address), java: javaPath, lib: lib,
 			}
 			if o.Apart {
 				n.network = c.networks[dc]
-				n.Address, n.listen = n.network.outside, n.network.between
+				n.Address = n.network.nodes[i]
 			}
 			c.Nodes = append(c.Nodes, n)
 		}
 	}
-	if err := c.start(ctx, c.Nodes[0].listen); err != nil {
+	if err := c.start(ctx, c.Nodes[0].Address); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
@@ -131,14 +133,26 @@ func (c *Cluster) Close() error {
 	for _, n := range c.Nodes {
 		errs = append(errs, n.Kill())
 	}
-	for _, n := range c.networks {
-		n.close()
-	}
+	closeNetworks(c.networks, c.Link)
 	if c.dir != "" {
 		errs = append(errs, os.RemoveAll(c.dir))
 	}
 	return errors.Join(append(errs, c.claim.Close())...)
 }
+
+// Within calls f on a thread in the network of a data centre (0 for dc1), with Options.Apart:
+// sockets that f opens stay there, whoever uses them.
+func (c *Cluster) Within(dataCentre int, f func() error) error {
+	return c.networks[dataCentre].within(f)
+}
+
+// Enter returns the beginning of a command that runs within the network of a data centre, with
+// Options.Apart.
+func (c *Cluster) Enter(dataCentre int) []string { return c.networks[dataCentre].enter() }
+
+// Machine returns the address at which the network of a data centre reaches this machine, with
+// Options.Apart.
+func (c *Cluster) Machine(dataCentre int) string { return c.networks[dataCentre].machine }
 
 // New starts a cluster for one test, and ends it with the test.
 func New(t testing.TB, o Options) *Cluster {

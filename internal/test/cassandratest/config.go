@@ -29,10 +29,10 @@ type Options struct {
 	// ten seconds: for nodes that nobody kills, so that a busy machine is no
 	// failure.
 	Patient bool
-	// Apart puts each data centre, of one node, into a network of its own, with one
-	// link between each two of them, which Cluster.Cut cuts. It needs Linux, root and
-	// ip of iproute2; where the machine does not allow it, starting fails with
-	// ErrNoNetworks.
+	// Apart puts each of two data centres into a network of its own, with a Link of
+	// changing length between them, which can be cut. It needs Linux, root, ip of
+	// iproute2 and the device /dev/net/tun; where the machine does not allow it,
+	// starting fails with ErrNoNetworks.
 	Apart bool
 	// Settings are further lines of cassandra.yaml, for each node.
 	Settings []string
@@ -84,7 +84,7 @@ func (n *Node) yaml(seed string) string {
 		"hints_directory: " + filepath.Join(data, "hints"),
 		"cdc_raw_directory: " + filepath.Join(data, "cdc"),
 		"endpoint_snitch: GossipingPropertyFileSnitch",
-		"listen_address: " + n.listen,
+		"listen_address: " + n.Address,
 		"rpc_address: " + n.Address,
 		"native_transport_port: 9042",
 		"storage_port: 7000",

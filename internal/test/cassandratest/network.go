@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 
 	"github.com/evenkeel/evenkeel/internal/test/child"
@@ -14,79 +15,95 @@ import (
 
 // ErrNoNetworks says that data centres can't be put into networks of their own
 // here (Options.Apart).
-var ErrNoNetworks = errors.New("no network namespaces can be made here: they need Linux, root and the package iproute2")
+var ErrNoNetworks = errors.New("no network namespaces with a link between them can be made here: " +
+	"they need Linux, root, the package iproute2 and the device /dev/net/tun")
 
-// network is the network namespace of a data centre's node: one link to the
-// machine, for clients, and one to each other data centre. It lives as long as the
-// process that holds it; its links go with it, so nothing stays behind however
-// the test ends.
+// network is the network namespace of a data centre: the addresses of its nodes, a line to the
+// machine, and the end of a Link. It lives as long as the process that holds it; its devices go
+// with it, so nothing stays behind however the test ends.
 type network struct {
-	outside string // the node's address for clients
-	between string // its address for other nodes
+	subnet  string // of the data centre, for routes
+	machine string // the machine's address in it
+	nodes   []string
 
 	holder *os.Process
 	exited <-chan struct{}
 }
 
-// newNetworks makes a network for each data centre, and the links.
-func newNetworks(ctx context.Context, nodes []int) (made []*network, err error) {
-	if len(nodes) != 2 || nodes[0] != 1 || nodes[1] != 1 {
-		return nil, fmt.Errorf("data centres apart: two of one node each, not %v", nodes)
+// maxNodes of a data centre get addresses in its subnet of 64.
+const maxNodes = 32
+
+// newNetworks makes a network for each of two data centres with so many nodes, and the link
+// between them. Packets of a network go nowhere but to the machine and over the link.
+func newNetworks(ctx context.Context, nodes []int) (made []*network, l *Link, err error) {
+	if len(nodes) != 2 || slices.Min(nodes) < 1 || slices.Max(nodes) > maxNodes {
+		return nil, nil, fmt.Errorf("data centres apart: two of 1 to %d nodes each, not %v", maxNodes, nodes)
 	}
 	defer func() {
 		if err != nil {
-			for _, n := range made {
-				n.close()
-			}
+			closeNetworks(made, l)
 		}
 	}()
-	// 10.x.y.0/25 is between the nodes; a /30 above it is between each node and the
-	// machine.
 	block := fmt.Sprintf("10.%d.%d", 1+rand.IntN(254), rand.IntN(256))
 	name := fmt.Sprintf("evk%05x", rand.IntN(1<<20))
-	for i := range nodes {
-		n := &network{outside: fmt.Sprintf("%s.%d", block, 129+4*i), between: fmt.Sprintf("%s.%d", block, 1+i)}
+	for i, count := range nodes {
+		const size = 64
+		n := &network{subnet: fmt.Sprintf("%s.%d/26", block, size*i), machine: fmt.Sprintf("%s.%d", block, size*i+1)}
+		for k := range count {
+			n.nodes = append(n.nodes, fmt.Sprintf("%s.%d", block, size*i+2+k))
+		}
 		if err := n.hold(ctx); err != nil {
-			return made, fmt.Errorf("%w (%w)", ErrNoNetworks, err)
+			return made, nil, fmt.Errorf("%w (%w)", ErrNoNetworks, err)
 		}
 		made = append(made, n)
 		here, there := fmt.Sprint(name, i), fmt.Sprint(name, i, "n")
 		for _, args := range []string{
 			fmt.Sprintf("link add %s type veth peer name %s netns %d", here, there, n.holder.Pid),
-			fmt.Sprintf("addr add %s.%d/30 dev %s", block, 130+4*i, here),
+			fmt.Sprintf("addr add %s/26 dev %s", n.machine, here),
 			fmt.Sprintf("link set %s up", here),
 		} {
 			if err := ip(ctx, nil, args); err != nil {
-				return made, fmt.Errorf("%w (%w)", ErrNoNetworks, err)
+				return made, nil, fmt.Errorf("%w (%w)", ErrNoNetworks, err)
 			}
 		}
+		commands := []string{"link set lo up"}
+		for _, node := range n.nodes {
+			commands = append(commands, fmt.Sprintf("addr add %s/26 dev %s", node, there))
+		}
+		for _, args := range append(commands, fmt.Sprintf("link set %s up", there)) {
+			if err := ip(ctx, n, args); err != nil {
+				return made, nil, err
+			}
+		}
+	}
+	if l, err = newLink(made); err != nil {
+		return made, nil, fmt.Errorf("%w (%w)", ErrNoNetworks, err)
+	}
+	for i, n := range made {
 		for _, args := range []string{
-			"link set lo up",
-			fmt.Sprintf("addr add %s/30 dev %s", n.outside, there),
-			fmt.Sprintf("link set %s up", there),
+			// Large packets cost the relay less.
+			"link set " + far + " mtu 16000 up",
+			fmt.Sprintf("route add %s dev %s src %s", made[1-i].subnet, far, n.nodes[0]),
 		} {
 			if err := ip(ctx, n, args); err != nil {
-				return made, err
+				return made, l, err
 			}
 		}
 	}
-	if err := ip(ctx, made[0],
-		fmt.Sprintf("link add %s type veth peer name %s netns %d", link, link, made[1].holder.Pid)); err != nil {
-		return made, err
-	}
-	for _, n := range made {
-		for _, args := range []string{fmt.Sprintf("addr add %s/25 dev %s", n.between, link),
-			"link set " + link + " up"} {
-			if err := ip(ctx, n, args); err != nil {
-				return made, err
-			}
-		}
-	}
-	return made, nil
+	return made, l, nil
 }
 
-// link is the name of the link between data centres, in each of them.
-const link = "evkbetween"
+func closeNetworks(networks []*network, l *Link) {
+	if l != nil {
+		l.Close()
+	}
+	for _, n := range networks {
+		n.close()
+	}
+}
+
+// path names the namespace.
+func (n *network) path() string { return fmt.Sprintf("/proc/%d/ns/net", n.holder.Pid) }
 
 // hold starts the process that keeps the namespace.
 func (n *network) hold(ctx context.Context) error {
@@ -107,42 +124,22 @@ func (n *network) close() {
 	}
 }
 
+// enter is the beginning of a command that runs within the network.
+func (n *network) enter() []string { return []string{"nsenter", "--net=" + n.path()} }
+
 // command is a command within the network, or for none within the machine's.
 func (n *network) command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	if n == nil {
 		return exec.CommandContext(ctx, name, args...)
 	}
-	return exec.CommandContext(ctx, "nsenter",
-		append([]string{fmt.Sprintf("--net=/proc/%d/ns/net", n.holder.Pid), name}, args...)...)
+	line := append(append(n.enter(), name), args...)
+	return exec.CommandContext(ctx, line[0], line[1:]...)
 }
 
 // ip runs iproute2's ip within a network, or the machine's.
 func ip(ctx context.Context, n *network, args string) error {
 	if out, err := n.command(ctx, "ip", strings.Fields(args)...).CombinedOutput(); err != nil {
 		return fmt.Errorf("ip %s: %w: %s", args, err, strings.TrimSpace(string(out)))
-	}
-	return nil
-}
-
-// Cut cuts the link between the data centres of a cluster that has them apart:
-// what one sends to the other is lost without a word. Clients still reach both.
-func (c *Cluster) Cut(ctx context.Context) error {
-	return c.between(ctx, "neigh replace %s lladdr 02:00:00:00:00:99 nud permanent dev "+link)
-}
-
-// Mend undoes Cut.
-func (c *Cluster) Mend(ctx context.Context) error {
-	return c.between(ctx, "neigh del %s dev "+link)
-}
-
-func (c *Cluster) between(ctx context.Context, args string) error {
-	if len(c.networks) == 0 {
-		return errors.New("the cluster's data centres are not apart")
-	}
-	for i, n := range c.networks {
-		if err := ip(ctx, n, fmt.Sprintf(args, c.networks[1-i].between)); err != nil {
-			return err
-		}
 	}
 	return nil
 }

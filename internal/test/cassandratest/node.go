@@ -23,11 +23,10 @@ const Port = 9042
 
 // Node is one Cassandra process. Its methods are not safe for concurrent use.
 type Node struct {
-	// Address is the node's loopback address; CQL is on Port.
+	// Address is the node's address, for clients and other nodes; CQL is on Port.
 	Address    string
 	DataCentre string
 
-	listen  string // where other nodes find it; Address, unless Options.Apart
 	network *network
 	options Options
 	dir     string
@@ -100,7 +99,7 @@ func (n *Node) sees(ctx context.Context, other *Node) (bool, error) {
 	if other.started.After(since) {
 		since = other.started
 	}
-	if !saysUp(string(log), net.JoinHostPort(other.listen, "7000"), since) {
+	if !saysUp(string(log), net.JoinHostPort(other.Address, "7000"), since) {
 		return false, nil
 	}
 	c := gocql.NewCluster(n.Address)
@@ -114,7 +113,7 @@ func (n *Node) sees(ctx context.Context, other *Node) (bool, error) {
 	}
 	defer s.Close()
 	var tokens []string
-	err = s.Query("SELECT tokens FROM system.peers_v2 WHERE peer = ? AND peer_port = 7000", other.listen).
+	err = s.Query("SELECT tokens FROM system.peers_v2 WHERE peer = ? AND peer_port = 7000", other.Address).
 		WithContext(ctx).Scan(&tokens)
 	if errors.Is(err, gocql.ErrNotFound) {
 		err = nil

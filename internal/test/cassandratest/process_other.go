@@ -4,5 +4,13 @@ package cassandratest
 
 import "syscall"
 
-// inNewNetwork: only Linux has network namespaces.
+// Only Linux has network namespaces, and links between them.
+
+const far = ""
+
 func inNewNetwork() (*syscall.SysProcAttr, error) { return nil, ErrNoNetworks }
+func (n *network) within(func() error) error      { return ErrNoNetworks }
+func newLink([]*network) (*Link, error)           { return nil, ErrNoNetworks }
+
+// Close does nothing.
+func (l *Link) Close() {}
