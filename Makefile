@@ -28,7 +28,7 @@ WITH_NODE = ./internal/test/e2e/oncassandra ./store/cassandrastore ./cmd/rebalan
 	$(addprefix ./internal/test/e2e/,livemoves moverkilled growing versions)
 WITHOUT_NODE = $(shell $(GO) list ./... ./examples/metrics | grep -v -e /evenkeel/partmap$$ -e /policysim \
 	-e /rebalance/plan -e /rebalance/move$$ -e /forecast -e /store/cassandrastore -e /cmd/rebalancer -e /oncassandra \
-	-e /livemoves -e /moverkilled -e /growing -e /e2e/versions -e /e2e/attacks -e /test/e2e$$ -e /e2e/bodies \
+	-e /livemoves -e /moverkilled -e /growing -e /e2e/versions -e /e2e/apart -e /e2e/attacks -e /test/e2e$$ -e /e2e/bodies \
 	-e /keyspread -e /tidy -e /rebalance/heat -e /rebalance/policy$$)
 # Hostile clients take all processors that there are, and the time of an honest one is
 # measured beside them: they run by themselves.
@@ -57,10 +57,12 @@ AT_ONCE = -p 2 -parallel 2
 # Of what only compares, one package needs a node.
 BENCH_WITH_NODE = ./bench/layouts/cqltables
 BENCH_WITHOUT_NODE = $(shell $(GO) list ./bench/... | grep -v /cqltables)
+# Two data centres with a distance between them: six nodes.
+APART = ./internal/test/e2e/apart
 # Documents whose commands are followed word for word.
 TOURS = README.md docs/backup.md $(sort $(wildcard examples/*/README.md))
 
-.PHONY: all build compile programs run run-cassandra check test lint unit cassandra tour tools console packages \
+.PHONY: all build compile programs run run-cassandra check test lint unit cassandra cluster tour tools console packages \
 	test-packages bench bench-embedded bench-cassandra bench-s3 bench-moves bench-limits microbench fuzz sim soak attacks \
 	soak-attacks vulncheck model mutants objects-large generate clean help
 
@@ -117,6 +119,14 @@ cassandra: programs ## the Go tests that need Cassandra nodes
 	$(WITH_PROGRAMS) $(WITH_CASSANDRA) sh -c \
 		'$(GO) test -timeout 200s $(CLIENTS_WITH_NODE) && $(TEST_RACE) $(AT_ONCE) -timeout 1500s $(WITH_NODE) && \
 		$(TEST_RACE) -timeout 200s $(BENCH_WITH_NODE)'
+
+# RUN='/puts' runs one of the tests; DISTANCE=, PAXOS=v2 and MANY= change what is measured.
+cluster: tools programs ## two data centres of three nodes, 80 ms apart, 15 minutes (as root); writes bin/cluster.json
+	@uptime
+	$(WITH_PROGRAMS) EVENKEEL_APART=1 EVENKEEL_APART_DISTANCE=$(DISTANCE) EVENKEEL_APART_PAXOS=$(PAXOS) \
+		EVENKEEL_APART_MANY=$(MANY) EVENKEEL_APART_REPORT=$(CURDIR)/bin/cluster.json \
+		$(TEST) -count 1 -v -timeout 25m -run 'TestTwoDataCentres$(RUN)' $(APART)
+	@uptime
 
 # What the parts of make test are compiled of, so that their budgets are for tests, whatever was compiled before.
 compile:

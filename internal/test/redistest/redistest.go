@@ -34,10 +34,14 @@ type Server struct {
 
 // Start starts a server that ends with the test. Every write is on its disk
 // before it is acknowledged, so that Kill loses nothing. The test is skipped with
-// a message where there is no redis-server, unless $EVENKEEL_NEED_REDIS is set.
-func Start(t testing.TB) *Server {
+// a message where there is no redis-server, unless $EVENKEEL_NEED_REDIS is set. Beside
+// 127.0.0.1 it listens on the given addresses, at the same port.
+func Start(t testing.TB, also ...string) *Server {
 	t.Helper()
-	return start(t, none)
+	if len(also) == 0 {
+		return start(t, none)
+	}
+	return start(t, func(*Server) ([]string, error) { return append([]string{"--bind", "127.0.0.1"}, also...), nil })
 }
 
 // Serve is Start without a test: the caller ends the server by Kill, and removes its data in dir.

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -36,6 +37,9 @@ type Programs struct {
 	Patience time.Duration
 	// Environment is what the programs find in it beside the test's own.
 	Environment []string
+	// Enter is the beginning of a command that runs the programs elsewhere, such as in a
+	// network of their own; none: here.
+	Enter []string
 }
 
 var binaries struct {
@@ -91,7 +95,8 @@ func Run(m *testing.M, node *cassandratest.Shared) (code int) {
 
 // Command returns a program that is not started yet.
 func (p *Programs) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, filepath.Join(p.Bin, name), args...)
+	line := slices.Concat(p.Enter, []string{filepath.Join(p.Bin, name)}, args)
+	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
 	cmd.Env = append(os.Environ(), p.Environment...)
 	return cmd
 }
