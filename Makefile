@@ -28,8 +28,8 @@ WITH_NODE = ./internal/test/e2e/oncassandra ./store/cassandrastore ./cmd/rebalan
 	$(addprefix ./internal/test/e2e/,livemoves moverkilled growing versions)
 WITHOUT_NODE = $(shell $(GO) list ./... ./examples/metrics | grep -v -e /evenkeel/partmap$$ -e /policysim \
 	-e /rebalance/plan -e /rebalance/move$$ -e /forecast -e /store/cassandrastore -e /cmd/rebalancer -e /oncassandra \
-	-e /livemoves -e /moverkilled -e /growing -e /e2e/versions -e /e2e/apart -e /e2e/attacks -e /test/e2e$$ -e /e2e/bodies \
-	-e /keyspread -e /tidy -e /rebalance/heat -e /rebalance/policy$$)
+	-e /livemoves -e /moverkilled -e /growing -e /e2e/versions -e /e2e/apart -e /e2e/attacks -e /test/e2e$$ \
+	-e /e2e/bodies -e /keyspread -e /tidy -e /rebalance/heat -e /rebalance/policy$$)
 # Hostile clients take all processors that there are, and the time of an honest one is
 # measured beside them: they run by themselves.
 ATTACKS = ./internal/test/e2e/attacks
@@ -62,9 +62,9 @@ APART = ./internal/test/e2e/apart
 # Documents whose commands are followed word for word.
 TOURS = README.md docs/backup.md $(sort $(wildcard examples/*/README.md))
 
-.PHONY: all build compile programs run run-cassandra check test lint unit cassandra cluster tour tools console packages \
-	test-packages bench bench-embedded bench-cassandra bench-s3 bench-moves bench-limits microbench fuzz sim soak attacks \
-	soak-attacks vulncheck model mutants objects-large generate clean help
+.PHONY: all build compile programs run run-cassandra check test lint unit cassandra cluster tour tools console \
+	packages test-packages bench bench-embedded bench-cassandra bench-s3 bench-moves bench-limits microbench fuzz sim \
+	soak attacks soak-attacks vulncheck model mutants objects-large generate clean help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'

@@ -105,13 +105,20 @@ func TestTwoDataCentres(t *testing.T) {
 		{"writes on both sides of a cut", (*bed).cut},
 	} {
 		t.Run(part.name, func(t *testing.T) {
-			t.Cleanup(func() {
-				b.cluster.Link.Heal()
-				b.cluster.Link.SetDistance(0)
-			})
+			t.Cleanup(func() { b.settle(t) })
 			part.run(b, t)
 		})
 	}
+}
+
+// settle brings the cluster back to what it was, for the next test.
+func (b *bed) settle(t *testing.T) {
+	b.cluster.Link.Heal()
+	b.cluster.Link.SetDistance(0)
+	// The test's context has ended by now.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 2*time.Minute)
+	defer cancel()
+	require.NoError(t, b.cluster.AwaitUp(ctx))
 }
 
 func newSite(c *cassandratest.Cluster, dc int) *site {
@@ -175,7 +182,7 @@ func (b *bed) start(t *testing.T, at *site) (*server, error) {
 		s.kill()
 		if t.Failed() {
 			log := s.log.String()
-			const shown = 16 << 10
+			const shown = 4 << 10
 			t.Logf("the end of the log of a listd in %s:\n%s", at.name, log[max(0, len(log)-shown):])
 		}
 	})

@@ -25,12 +25,12 @@ func (b *bed) candidates(t *testing.T) {
 	b.cluster.Link.SetDistance(b.distance)
 	b.serve(t, b.sites[0])
 	s := harness.Open(t, b.options(b.sites[0]))
-	harness.Eventually(t, "the server leads", func() bool {
-		_, leads := leads(t.Context(), s)
-		return leads
-	})
 	r := seed.New(t)
 	for _, n := range []int{max(1, b.many/10), b.many} {
+		harness.Eventually(t, "the server leads", func() bool {
+			_, leads := leads(t.Context(), s)
+			return leads
+		})
 		when := fmt.Sprintf("%d + %d", n, n)
 		stop := watch(t, s)
 		all := b.send(t, crew{Do: "candidates", Processes: n, For: long, Seed: r.Uint64()})

@@ -3,8 +3,10 @@ package apart
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -25,6 +27,15 @@ type figure struct {
 	What  string
 	Value float64
 	Unit  string `json:",omitempty"` // none: a number of things
+}
+
+// String is the value with its unit.
+func (f figure) String() string {
+	digits := 2
+	if f.Value >= 100 || f.Value == math.Trunc(f.Value) {
+		digits = 0
+	}
+	return strings.TrimSpace(strconv.FormatFloat(f.Value, 'f', digits, 64) + " " + f.Unit)
 }
 
 func (r *report) setting(name, value string) {
@@ -55,7 +66,7 @@ func (r *report) write(t *testing.T, file string) {
 	var table strings.Builder
 	fmt.Fprintf(&table, "%v\n| check | what | figure |\n|---|---|---|\n", r.Settings)
 	for _, f := range r.Figures {
-		fmt.Fprintf(&table, "| %s | %s | %s |\n", f.Check, f.What, strings.TrimSpace(fmt.Sprintf("%.4g %s", f.Value, f.Unit)))
+		fmt.Fprintf(&table, "| %s | %s | %s |\n", f.Check, f.What, f)
 	}
 	fmt.Println(table.String())
 	if file == "" {

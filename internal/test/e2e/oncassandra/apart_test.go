@@ -111,6 +111,35 @@ func TestDataCentresApart(t *testing.T) {
 	}
 	require.Equal(t, shown["dc1"], shown["dc2"])
 	require.NoError(t, clients["dc2"].CreateBucket(t.Context(), "another"))
+	requireFarPuts(t, c, o, "another")
+}
+
+// requireFarPuts wants puts of a server that was started far from the other data centre to take no
+// longer than the distance more than those of one that was started near it. make cluster measures
+// how long they do take.
+func requireFarPuts(t *testing.T, c *cassandratest.Cluster, o cassandrastore.Options, bucket string) {
+	t.Helper()
+	const distance = 160 * time.Millisecond
+	p := build(t)
+	p.Enter = c.Enter(0)
+	site := harness.Site{Host: c.Nodes[0].Address, Name: o.Keyspace}
+	// put is the shortest time of a few, each by a program of its own.
+	put := func(s *harness.Server) time.Duration {
+		shortest := time.Hour
+		for range 3 {
+			begun := time.Now()
+			p.Run("listd", "put", bucket, "key", "--value", "v", "--server", s.S3)
+			shortest = min(shortest, time.Since(begun))
+		}
+		return shortest
+	}
+	// The other programs over this keyspace have the lease of a second.
+	near := put(p.ServeSite(site, "--rebalance-interval", "0"))
+	c.Link.SetDistance(distance)
+	far := p.ServeSite(site, "--rebalance-interval", "0")
+	harness.Eventually(t, "a put takes at most the distance more than without", func() bool {
+		return put(far) <= near+distance
+	})
 }
 
 // moving is an executor with one goal, on its way.
