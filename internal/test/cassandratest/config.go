@@ -142,8 +142,9 @@ func (n *Node) javaArguments(lib string) []string {
 		"-Dcassandra-foreground=yes",
 		fmt.Sprintf("-Dcassandra.jmx.local.port=%d", n.jmxPort),
 		"-Dlogback.configurationFile=file:" + filepath.Join(n.dir, "conf", "logback.xml"),
-		// Cluster.AwaitUp waits until the nodes see each other: they need not.
-		"-Dcassandra.ring_delay_ms=1000", "-Dcassandra.skip_wait_for_gossip_to_settle=0",
+		// Cluster.AwaitUp waits until the nodes see each other: they need not. But a node gives up
+		// that has no answer from the first one in this time, and a busy machine may need it.
+		"-Dcassandra.ring_delay_ms=20000", "-Dcassandra.skip_wait_for_gossip_to_settle=0",
 		// Each schema change would otherwise wait for a dozen flushes to disk. A test
 		// that kills a node and starts it again calls Nodetool("flush") before.
 		"-Dcassandra.unsafesystem=true",

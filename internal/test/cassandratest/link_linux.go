@@ -88,8 +88,9 @@ func (l *Link) carry(from, to, closing int) {
 			patience = &t
 		}
 		polled := []unix.PollFd{{Fd: int32(from), Events: unix.POLLIN}, {Fd: int32(closing), Events: unix.POLLIN}}
-		if _, err := unix.Ppoll(polled, patience, nil); err != nil && !errors.Is(err, unix.EINTR) ||
-			polled[1].Revents != 0 {
+		_, err := unix.Ppoll(polled, patience, nil)
+		if err != nil && !errors.Is(err, unix.EINTR) || polled[1].Revents != 0 ||
+			polled[0].Revents&^unix.POLLIN != 0 { // its network has ended
 			return
 		}
 		for range atOnce {
