@@ -146,6 +146,17 @@ func (c *Cluster) Within(dataCentre int, f func() error) error {
 	return c.networks[dataCentre].within(f)
 }
 
+// Dial returns what connects from within the network of a data centre, with Options.Apart.
+func (c *Cluster) Dial(dataCentre int) func(ctx context.Context, network, address string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (conn net.Conn, err error) {
+		err = c.Within(dataCentre, func() (err error) {
+			conn, err = new(net.Dialer).DialContext(ctx, network, address)
+			return err
+		})
+		return conn, err
+	}
+}
+
 // Enter returns the beginning of a command that runs within the network of a data centre, with
 // Options.Apart.
 func (c *Cluster) Enter(dataCentre int) []string { return c.networks[dataCentre].enter() }

@@ -128,15 +128,8 @@ func newSite(c *cassandratest.Cluster, dc int) *site {
 			s.hosts = append(s.hosts, n.Address)
 		}
 	}
-	dial := func(ctx context.Context, network, address string) (conn net.Conn, err error) {
-		err = c.Within(dc, func() (err error) {
-			conn, err = new(net.Dialer).DialContext(ctx, network, address)
-			return err
-		})
-		return conn, err
-	}
 	s.http = &http.Client{
-		Timeout: 2 * time.Minute, Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 64},
+		Timeout: 2 * time.Minute, Transport: &http.Transport{DialContext: c.Dial(dc), MaxIdleConnsPerHost: 64},
 	}
 	return s
 }

@@ -82,11 +82,8 @@ func (b *bed) measureLink(t *testing.T) (stop func() []time.Duration) {
 			_ = c.Close()
 		}
 	}()
-	var c net.Conn
-	require.NoError(t, b.cluster.Within(0, func() (err error) {
-		c, err = net.Dial("tcp", far.Addr().String())
-		return err
-	}))
+	c, err := b.cluster.Dial(0)(t.Context(), "tcp", far.Addr().String())
+	require.NoError(t, err)
 	ends, took := make(chan struct{}), make(chan []time.Duration)
 	go func() {
 		var all []time.Duration
