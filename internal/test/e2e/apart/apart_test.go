@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -27,6 +28,8 @@ const (
 	wantedVariable = "EVENKEEL_APART"
 	// distanceVariable is the round trip between the data centres, such as 80ms.
 	distanceVariable = "EVENKEEL_APART_DISTANCE"
+	// lossVariable is the share of packets between the data centres that are lost, such as 0.001.
+	lossVariable = "EVENKEEL_APART_LOSS"
 	// paxosVariable is the paxos_variant of the nodes, v1 or v2.
 	paxosVariable = "EVENKEEL_APART_PAXOS"
 	// manyVariable is the number of processes of each data centre where many are meant.
@@ -72,18 +75,22 @@ func TestTwoDataCentres(t *testing.T) {
 	}
 	distance, err := time.ParseDuration(cmp.Or(os.Getenv(distanceVariable), "80ms"))
 	require.NoError(t, err, distanceVariable)
+	loss, err := strconv.ParseFloat(cmp.Or(os.Getenv(lossVariable), "0"), 64)
+	require.NoError(t, err, lossVariable)
 	paxos := cmp.Or(os.Getenv(paxosVariable), "v1")
 	require.Contains(t, []string{"v1", "v2"}, paxos, paxosVariable)
 	b := &bed{distance: distance, many: harness.Setting(t, manyVariable, 100), report: &report{}}
 	t.Cleanup(func() { b.report.write(t, os.Getenv(reportVariable)) })
 	b.report.setting("paxos_variant", paxos)
 	b.report.setting("distance", distance.String())
+	b.report.setting("loss", fmt.Sprint(loss))
 
 	harness.Build(t)
 	begun := time.Now()
 	b.cluster = cassandratest.New(t, cassandratest.Options{
 		DataCentres: []int{3, 3}, Apart: true, HeapMiB: 400, Settings: []string{"paxos_variant: " + paxos},
 	})
+	b.cluster.Link.SetLoss(loss)
 	for dc := range b.sites {
 		b.sites[dc] = newSite(b.cluster, dc)
 	}
