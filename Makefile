@@ -121,7 +121,7 @@ cassandra: programs ## the Go tests that need Cassandra nodes
 		$(TEST_RACE) -timeout 200s $(BENCH_WITH_NODE)'
 
 # RUN=/puts runs one of the tests; DISTANCE=, LOSS=, PAXOS=v2 and MANY= change what is measured.
-cluster: tools programs ## two data centres of three nodes, 80 ms apart, 15 minutes (as root); writes bin/cluster.json
+cluster: tools programs ## two data centres of three nodes, 80 ms apart, 11 minutes (as root); writes bin/cluster.json
 	@uptime
 	$(WITH_PROGRAMS) EVENKEEL_APART=1 EVENKEEL_APART_DISTANCE=$(DISTANCE) EVENKEEL_APART_LOSS=$(LOSS) \
 		EVENKEEL_APART_PAXOS=$(PAXOS) EVENKEEL_APART_MANY=$(MANY) \

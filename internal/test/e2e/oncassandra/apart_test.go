@@ -145,11 +145,11 @@ func requireFarPuts(t *testing.T, c *cassandratest.Cluster, o cassandrastore.Opt
 	c.Link.SetDistance(distance)
 	far := p.ServeSite(site, "--rebalance-interval", "0")
 	var took time.Duration
+	defer func() { t.Logf("a put: %v, and %v at a distance of %v", near, took, distance) }()
 	harness.Eventually(t, "a put takes at most the distance more than without", func() bool {
 		took = put(far)
 		return took <= near+distance
 	})
-	t.Logf("a put: %v, and %v at a distance of %v", near, took, distance)
 }
 
 // moving is an executor with one goal, on its way.
