@@ -23,13 +23,14 @@ import (
 func (b *bed) candidates(t *testing.T) {
 	const check, long = "candidates", time.Minute
 	b.cluster.Link.SetDistance(b.distance)
-	b.serve(t, b.sites[0])
+	server := b.serve(t, b.sites[0])
 	s := harness.Open(t, b.options(b.sites[0]))
 	r := seed.New(t)
 	for _, n := range []int{max(1, b.many/10), b.many} {
+		// A server that was killed before seems to lead until its lease is over.
 		harness.Eventually(t, "the server leads", func() bool {
-			_, leads := leads(t.Context(), s)
-			return leads
+			h, leads := leads(t.Context(), s)
+			return leads && h.Admin == server.admin
 		})
 		when := fmt.Sprintf("%d + %d", n, n)
 		stop := watch(t, s)
@@ -62,9 +63,9 @@ func (l localReads) Read(ctx context.Context, t store.Table, key []byte, _ store
 }
 
 // leads returns the process that leads now; false: none does.
-func leads(ctx context.Context, s store.Registers) (uuid.UUID, bool) {
+func leads(ctx context.Context, s store.Registers) (leader.Holder, bool) {
 	h, err := leader.Current(ctx, localReads{s}, leader.Moves)
-	return h.ID, err == nil && h.ID != uuid.Nil && time.Now().Before(h.Until)
+	return h, err == nil && h.ID != uuid.Nil && time.Now().Before(h.Until)
 }
 
 // watch looks who leads until stop, which returns the share of looks that found somebody, and how
@@ -75,12 +76,12 @@ func watch(t *testing.T, s store.Registers) (stop func() (led float64, leaders i
 	found, looks := map[uuid.UUID]bool{}, []bool{}
 	g.Go(func() {
 		for ctx.Err() == nil {
-			id, leads := leads(ctx, s)
+			h, leads := leads(ctx, s)
 			if errors.Is(context.Cause(ctx), errEnded) {
 				return
 			}
 			if looks = append(looks, leads); leads {
-				found[id] = true
+				found[h.ID] = true
 			}
 			time.Sleep(200 * time.Millisecond)
 		}
