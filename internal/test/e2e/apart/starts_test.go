@@ -13,7 +13,7 @@ import (
 // an upgrade, or a power cut. All succeed.
 func (b *bed) starts(t *testing.T) {
 	const check, programs = "starts", 5
-	b.serve(t, b.sites[0]) // the first one of all
+	b.send(t, crew{Do: "starts", Processes: 1}) // the first ones of all
 	b.cluster.Link.SetDistance(b.distance)
 	when := fmt.Sprintf("%d + %d at once", b.many, b.many)
 	all := b.send(t, crew{Do: "starts", Processes: b.many})
