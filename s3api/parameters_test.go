@@ -29,7 +29,10 @@ type implementedOperation struct {
 }
 
 var implementedOperations = []implementedOperation{
-	{method: "GET", resource: "service", name: "ListBuckets", takes: "prefix max-buckets continuation-token bucket-region"},
+	{
+		method: "GET", resource: "service", name: "ListBuckets",
+		takes: "prefix max-buckets continuation-token bucket-region",
+	},
 	{method: "PUT", resource: "bucket", name: "CreateBucket", takes: "evenkeel-cuts"},
 	{method: "HEAD", resource: "bucket", name: "HeadBucket"},
 	{method: "DELETE", resource: "bucket", name: "DeleteBucket"},
@@ -280,7 +283,8 @@ func TestParametersThatAnOperationDoesNotTake(t *testing.T) {
 			}
 			var named []string
 			for _, of := range all {
-				if o.query == "" && of.method == o.method && of.resource == o.resource && of.sub == name && name != "-" && name != "list-type=2" {
+				if o.query == "" && of.method == o.method && of.resource == o.resource && of.sub == name &&
+					name != "-" && name != "list-type=2" {
 					named = append(named, of.name)
 				}
 			}
