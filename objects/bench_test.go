@@ -264,7 +264,8 @@ func BenchmarkRows(b *testing.B) {
 	o, err := objects.New(c, &blobsInMemory{m: map[string][]byte{}}, objects.Options{InlineBytes: 50})
 	require.NoError(b, err)
 	ctx := b.Context()
-	require.NoError(b, c.CreateBucket(ctx, "b"))
+	require.NoError(b, o.CreateBucket(ctx, "b"))
+	require.NoError(b, o.SetStatus(ctx, "b", objects.Enabled))
 	bucket := o.Bucket("b", objects.Versioned)
 	for i := range rows {
 		body := bytes.NewReader(make([]byte, 30+30*(i%2))) // every other one has a blob

@@ -53,6 +53,13 @@ func (c *Cleaner) may(do tidy.Do, key []byte, id ID) bool {
 	return c.o.Before == nil || c.o.Before(Deed{Do: do.String(), Key: bytes.Clone(key), ID: id, Why: do.Why()})
 }
 
+// stale reports whether the bucket's settings have changed since the cleaner read them last. A step that was decided by
+// settings of before, such as a rule that is deleted now, is left: the next pass decides anew.
+func (c *Cleaner) stale(ctx context.Context) (bool, error) {
+	same, err := c.learn(ctx)
+	return !same, store.Wrap("read the settings of the bucket", err)
+}
+
 // Cleaner deletes what no reader sees any more, of one bucket, and what the bucket's Lifecycle says.
 // Any number of them may run, in any processes, at the same time. It keeps in memory since when
 // versions are burned: one that is made
@@ -64,7 +71,7 @@ type Cleaner struct {
 	mu     sync.Mutex
 	proven map[string]proof // by row
 	pass   int              // the number of the present one, or the last
-	life   knownRules
+	known  knownSettings
 }
 
 // Memory counts what cleaners remember, and bounds it. The zero value is empty.
@@ -114,7 +121,8 @@ const (
 	mostOfGroup = 10_000
 )
 
-// Cleaner returns a cleaner of a bucket. wide is a client that reads and writes through a quorum of
+// Cleaner returns a cleaner of a bucket. It acts by the bucket's settings as they are at each step, whatever the
+// Versioning of b. wide is a client that reads and writes through a quorum of
 // each data centre: Objects over store.Everywhere, or the same ones where there is only one.
 func (b *Bucket) Cleaner(wide *Objects, o CleanOptions) (*Cleaner, error) {
 	if o.Grace == 0 {
@@ -172,7 +180,7 @@ func (c *Cleaner) Pass(ctx context.Context) (done Cleaned, err error) {
 	}
 	for {
 		read := c.b.o.deadline(writeTimeout)
-		if err := c.learn(ctx); err != nil {
+		if _, err := c.learn(ctx); err != nil {
 			return done, err
 		}
 		page, err := c.b.rows.List(ctx, q)
@@ -335,6 +343,12 @@ func (c *Cleaner) tidy(
 		if !c.may(s.Do, key, group[s.Version].id) {
 			continue
 		}
+		if stale, err := c.stale(ctx); err != nil || stale {
+			if err != nil {
+				done.fail(err)
+			}
+			return
+		}
 		did, err := c.do(ctx, key, group, s, still)
 		if err != nil {
 			done.fail(store.Wrap(s.Do.String()+" version "+group[s.Version].id.String(), err))
@@ -404,10 +418,11 @@ func (c *Cleaner) alone(ctx context.Context, key []byte, id ID) (bool, error) {
 }
 
 // expire hides a version as a delete would that came right behind it, before everything that is newer
-// now, or is on its way. So a delete marker has the version's stamp and a salt that is one less. Nobody
-// expects to get a null version back: it is deleted.
+// now, or is on its way. So a delete marker has the version's stamp and a salt that is one less. In a bucket that never
+// had versions nobody expects to get a null version back: it is deleted. Where versioning is suspended the marker is a
+// null version, which takes the place of another null version (S3, "Expiring objects").
 func (c *Cleaner) expire(ctx context.Context, key []byte, v *member, still func() bool) (bool, error) {
-	if v.what.Null && c.b.versioned == Unversioned {
+	if v.what.Null && c.known.Status == Never {
 		_, err := c.b.DeleteVersion(ctx, key, v.id)
 		if errors.Is(err, ErrNotFound) {
 			return false, nil
@@ -421,7 +436,7 @@ func (c *Cleaner) expire(ctx context.Context, key []byte, v *member, still func(
 			if err != nil {
 				return false, err
 			}
-			r := &record{rank: live, marker: true, null: c.b.versioned == Unversioned, meta: hidesSince(now)}
+			r := &record{rank: live, marker: true, null: c.known.Status != Enabled, meta: hidesSince(now)}
 			return true, c.b.write(ctx, key, id, r, still)
 		}
 	}

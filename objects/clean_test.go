@@ -168,6 +168,9 @@ func clean(t *testing.T, seed uint64, steps int) (seenTags int) {
 	require.NoError(t, err)
 	m := listtest.NewMover(&listtest.Env{Store: inner, Client: c, Maps: c.Maps(), Clock: &listtest.Clock{}}, owner.ID, r)
 	versioned := objects.Versioning(seed%2 == 0)
+	if versioned {
+		require.NoError(t, o.SetStatus(ctx, "objects", objects.Enabled))
+	}
 	b := o.Bucket("objects", versioned)
 	cleaner := func() *objects.Cleaner {
 		c, err := b.Cleaner(o, objects.CleanOptions{Grace: grace, Settled: settled})

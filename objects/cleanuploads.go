@@ -34,7 +34,7 @@ func (c *Cleaner) uploads(ctx context.Context, now store.Timestamp, done *Cleane
 	}
 	for {
 		read := c.b.o.deadline(writeTimeout)
-		if err := c.learn(ctx); err != nil {
+		if _, err := c.learn(ctx); err != nil {
 			return err
 		}
 		page, err := c.b.rows.List(ctx, q)
@@ -125,6 +125,9 @@ func (c *Cleaner) doUpload(ctx context.Context, u *uploadMember, still func() bo
 	step = tidy.DecideUpload(u.what, c.rules(u.key, nil))
 	if step == 0 || !c.may(step, u.key, u.id.Version()) {
 		return 0, nil
+	}
+	if stale, err := c.stale(ctx); err != nil || stale {
+		return 0, err
 	}
 	v := &member{id: u.id.Version(), ash: &record{rank: burned, where: inParts, null: u.null}}
 	switch step {

@@ -18,38 +18,40 @@ import (
 // than a delete by version may take from its first read to its last write (docs/objects.md, rule 9).
 const lapseMargin = 5 * writeTimeout
 
-// knownRules are the rules that a cleaner acts on, and since when it has known them.
-type knownRules struct {
-	settings []byte
-	rules    Lifecycle
-	since    wait.Instant
+// knownSettings are the settings that a cleaner acts on, and since when it has known them. They may change at any
+// moment, and a pass may take hours: a cleaner reads them before each page of versions, and again before each step.
+type knownSettings struct {
+	raw []byte // as they are stored
+	Settings
+	since wait.Instant
 }
 
-// learn reads the bucket's rules, mostly without I/O.
-func (c *Cleaner) learn(ctx context.Context) error {
+// learn reads the bucket's settings, mostly without I/O. It reports whether they are those that the cleaner knows
+// already: what was decided by others does not hold any more.
+func (c *Cleaner) learn(ctx context.Context) (same bool, err error) {
 	now := c.b.o.o.Now()
-	settings, err := c.b.rows.Settings(ctx)
+	raw, err := c.b.rows.Settings(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
-	if c.life.since != (wait.Instant{}) && bytes.Equal(settings, c.life.settings) {
-		return nil
+	if c.known.since != (wait.Instant{}) && bytes.Equal(raw, c.known.raw) {
+		return true, nil
 	}
-	s, err := ParseSettings(settings)
-	if err != nil && !errors.Is(err, ErrPlain) {
-		return err
+	s, err := ParseSettings(raw)
+	if err != nil {
+		return false, err
 	}
-	c.life = knownRules{settings, s.Lifecycle, now}
-	return nil
+	c.known = knownSettings{raw, s, now}
+	return false, nil
 }
 
 // rules are the times of a cleaner for an object whose newest version has such tags. What rules say of
 // noncurrent versions counts once it has known them for the margin: who deletes by older rules has ended then.
 func (c *Cleaner) rules(key []byte, tags []Pair) tidy.Rules {
-	r := tidy.Rules{Grace: c.o.Grace, Settled: c.o.Settled, Unmark: c.b.versioned == Unversioned, Margin: lapseMargin}
+	r := tidy.Rules{Grace: c.o.Grace, Settled: c.o.Settled, Unmark: c.known.Status == Never, Margin: lapseMargin}
 	now := c.b.o.o.Now()
-	r.Of, r.Abandon = c.life.rules.of(key, tags, now.Wall), c.life.rules.abandons(key)
-	if least, _ := now.Since(c.life.since); least < lapseMargin {
+	r.Of, r.Abandon = c.known.Lifecycle.of(key, tags, now.Wall), c.known.Lifecycle.abandons(key)
+	if least, _ := now.Since(c.known.since); least < lapseMargin {
 		for i := range r.Of {
 			r.Of[i].Noncurrent = 0
 		}

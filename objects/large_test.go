@@ -95,6 +95,7 @@ func TestManyOperationsThenAnAudit(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.NoError(t, o.CreateBucket(ctx, "objects", []byte("key-1"), []byte("key-3")))
+	require.NoError(t, o.SetStatus(ctx, "objects", objects.Enabled))
 	require.NoError(t, o.SetLifecycle(ctx, "objects", objects.Lifecycle{{ID: "uploads", AbandonDays: 10}}))
 	b := o.Bucket("objects", objects.Versioned)
 	cleaner, err := b.Cleaner(o, objects.CleanOptions{})

@@ -42,6 +42,9 @@ func newPlace(t *testing.T, s store.Store, v objects.Versioning) *place {
 		Now: func() wait.Instant { return wait.Instant{Mono: p.now.Sub(begin), Wall: p.now} }})
 	require.NoError(t, err)
 	require.NoError(t, p.o.CreateBucket(t.Context(), "objects"))
+	if v == objects.Versioned {
+		require.NoError(t, p.o.SetStatus(t.Context(), "objects", objects.Enabled))
+	}
 	p.Bucket = p.o.Bucket("objects", v)
 	return p
 }

@@ -90,11 +90,7 @@ func (c *cleanCmd) Run(ctx context.Context, std stdio) error {
 func (c *cleanCmd) bucket(
 	ctx context.Context, w *failing, o *objects.Objects, name string, pacer *wait.Pacer, steps map[string]int64,
 ) error {
-	status, err := o.Status(ctx, name)
-	if err != nil {
-		return err
-	}
-	cleaner, err := o.Bucket(name, status != objects.Never).Cleaner(o, objects.CleanOptions{
+	cleaner, err := o.Bucket(name, objects.Versioned).Cleaner(o, objects.CleanOptions{
 		Pacer: pacer,
 		Before: func(d objects.Deed) bool {
 			steps[d.Do]++

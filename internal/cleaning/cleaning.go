@@ -98,7 +98,6 @@ type Cleaning struct {
 
 type bucketCleaner struct {
 	*objects.Cleaner
-	status objects.Status
 	report func(objects.Cleaned) // of the present pass
 }
 
@@ -260,9 +259,8 @@ func (c *Cleaning) buckets(ctx context.Context, r *Round) (paused bool, err erro
 // bucket is a bucket of objects.
 type bucket struct {
 	*objects.Bucket
-	id     store.BucketID
-	name   string
-	status objects.Status
+	id   store.BucketID
+	name string
 }
 
 // each does something to each bucket of objects that is wanted, until its moves are paused, or that can't be known. It
@@ -300,9 +298,8 @@ func (c *Cleaning) each(
 func (c *Cleaning) unlessPaused(
 	ctx context.Context, info listing.BucketInfo, do func(context.Context, *bucket) error,
 ) error {
-	status, err := c.o.Objects.Status(ctx, info.Name)
-	if err != nil {
-		return err
+	if _, err := c.o.Objects.Status(ctx, info.Name); err != nil {
+		return err // it is no bucket of objects
 	}
 	if paused, err := c.paused(ctx, info.ID); err != nil || paused {
 		if paused {
@@ -315,9 +312,7 @@ func (c *Cleaning) unlessPaused(
 	looking.Go(func() { c.look(ctx, info.ID, stop) })
 	defer looking.Wait()
 	defer stop(nil)
-	// Delete markers of a bucket that has had versions stay until they are deleted.
-	objects := c.o.Objects.Bucket(info.Name, status != objects.Never)
-	err = do(ctx, &bucket{objects, info.ID, info.Name, status})
+	err := do(ctx, &bucket{c.o.Objects.Bucket(info.Name, objects.Versioned), info.ID, info.Name})
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -327,11 +322,8 @@ func (c *Cleaning) unlessPaused(
 // pass cleans a bucket once.
 func (c *Cleaning) pass(ctx context.Context, b *bucket, r *Round) (err error) {
 	cleaner := c.cleaners[b.id]
-	if cleaner == nil || cleaner.status != b.status {
-		if cleaner != nil {
-			cleaner.Forget()
-		}
-		made := &bucketCleaner{status: b.status}
+	if cleaner == nil {
+		made := &bucketCleaner{}
 		made.Cleaner, err = b.Cleaner(c.wide, objects.CleanOptions{
 			Pacer: c.pacer, Memory: &c.memory, Report: func(now objects.Cleaned) { made.report(now) },
 		})

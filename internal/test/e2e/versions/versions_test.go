@@ -58,9 +58,6 @@ func newProcesses(t *testing.T, n int) *processes {
 			require.NoError(t, mapclient.InitClocks(t.Context(), s, harness.Clocks))
 		}
 		c := harness.Client(t, s, harness.Maps(t, s, time.Second), listing.Options{})
-		if i == 0 {
-			require.NoError(t, c.CreateBucket(t.Context(), "objects", []byte("k3"), []byte("k6")))
-		}
 		o, err := objects.New(c, p.bodies, objects.Options{InlineBytes: 100, Now: func() wait.Instant {
 			at := now()
 			at.Mono += time.Duration(p.ahead.Load())
@@ -68,6 +65,10 @@ func newProcesses(t *testing.T, n int) *processes {
 			return at
 		}})
 		require.NoError(t, err)
+		if i == 0 {
+			require.NoError(t, o.CreateBucket(t.Context(), "objects", []byte("k3"), []byte("k6")))
+			require.NoError(t, o.SetStatus(t.Context(), "objects", objects.Enabled))
+		}
 		p.objects = append(p.objects, o)
 	}
 	return p
