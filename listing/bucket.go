@@ -16,7 +16,7 @@ import (
 type Bucket struct {
 	c    *Client
 	name string
-	// id is set for the list of buckets only, which has no name in the directory.
+	// id, where it is set, is what the handle is of, whatever the name means by now. The list of buckets has only an id.
 	id store.BucketID
 }
 
@@ -112,7 +112,7 @@ func (b *Bucket) locate(ctx context.Context, key []byte) (*hold, partmap.Range, 
 // checkKey refuses keys of a wrong length.
 func (b *Bucket) checkKey(key []byte) error {
 	most := store.MaxKeyBytes
-	if b.id != (store.BucketID{}) {
+	if b.id == listID {
 		most = MaxNameBytes
 	}
 	switch {
@@ -126,7 +126,7 @@ func (b *Bucket) checkKey(key []byte) error {
 
 func (b *Bucket) checkValue(value []byte) error {
 	most := b.c.o.MaxValueBytes
-	if b.id != (store.BucketID{}) {
+	if b.id == listID {
 		most = infoBytes
 	}
 	if len(value) > most {

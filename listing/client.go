@@ -167,6 +167,13 @@ func (c *Client) Maps() *mapclient.Client { return c.maps }
 // not exist fail with ErrNoSuchBucket.
 func (c *Client) Bucket(name string) *Bucket { return &Bucket{c: c, name: name} }
 
+// BucketOf returns a handle of the very bucket that Buckets has shown. Once that bucket is deleted, entries can't be read
+// or changed by the handle any more (ErrNoSuchBucket), also where another bucket has the same name by then. It does no
+// I/O.
+func (c *Client) BucketOf(info BucketInfo) *Bucket {
+	return &Bucket{c: c, name: info.Name, id: info.ID}
+}
+
 func (o Options) withDefaults(common *commontime.Clock) (Options, error) {
 	for _, d := range []struct {
 		what         string

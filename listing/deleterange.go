@@ -22,8 +22,14 @@ func (b *Bucket) DeletePrefix(ctx context.Context, prefix []byte) error {
 // DeleteRange deletes the entries with keys from one key (empty: the first) up to another, which is excluded (empty: no
 // end), that were put before the call. What is put meanwhile stays; listings meanwhile show some of the entries. A
 // range of the map that lies within as a whole takes one tombstone, and so do more than 1,000 entries of one that does
-// not: time and tombstones grow with ranges, not with rows. For a range with so many entries that moves it waits until
-// the move has ended.
+// not: time and tombstones grow with ranges, not with rows. For a range with more than 1,000 entries that moves it waits
+// until the move has ended.
+//
+// "Put before the call" holds for all data centres: where this one does not have enough to write a tombstone anyhow, a
+// quorum of each is asked, and DeleteRange fails with Unavailable while one is away. The deletion is of the bucket that
+// the name means when the call begins: if that is deleted meanwhile the call fails with ErrNoSuchBucket, whatever bucket
+// was made under its name. A bucket with settings (CreateBucketWith) belongs to a layer above, which alone knows what
+// its rows mean to each other: InvalidArgument.
 //
 // Where nothing is found no tombstone is left: what Bring writes later, with its own older timestamps, is not hidden.
 // A put that is under way when the call begins may stay, as if it had come later. DeleteRange fails with
@@ -72,6 +78,9 @@ func (b *Bucket) deleteRange(
 	if err != nil {
 		return nil, store.Wrap("draw a timestamp", err)
 	}
+	if b, err = b.itself(ctx); err != nil {
+		return nil, err
+	}
 	waited := false
 	for left := (span{lo: from, hi: to}); ; {
 		next, err := b.deletePart(ctx, left, r)
@@ -96,6 +105,20 @@ func (b *Bucket) deleteRange(
 	}
 }
 
+// errSettings refuses a deletion of ranges in a bucket of a layer above.
+var errSettings = store.Errorf(store.InvalidArgument,
+	"the bucket has settings, so its rows are those of a layer above, such as objects: ranges of them are not deleted")
+
+// itself returns a handle of the bucket that b means now.
+func (b *Bucket) itself(ctx context.Context) (*Bucket, error) {
+	h, err := b.acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer h.release()
+	return &Bucket{c: b.c, name: b.name, id: h.Root().Bucket}, nil
+}
+
 // moveLook is the pause between two looks at a range that moves.
 const moveLook = 100 * time.Millisecond
 
@@ -108,7 +131,13 @@ func (b *Bucket) deletePart(ctx context.Context, left span, r removal) (next []b
 	if err != nil {
 		return nil, err
 	}
+	if len(h.Root().Settings) > 0 {
+		err = errSettings
+	}
 	h.release() // to look for entries may take longer than a lease lasts
+	if err != nil {
+		return nil, err
+	}
 	part, moves := left.within(&rg), rg.Phase.Rules().Markers
 	single := manyEntries // are deleted by their keys
 	if !moves && string(part.Start) == string(rg.Start) && string(part.End) == string(rg.End) {
@@ -128,6 +157,9 @@ func (b *Bucket) deletePart(ctx context.Context, left span, r removal) (next []b
 		return nil, err
 	}
 	defer func() { err = h.leave(err) }()
+	if len(h.Root().Settings) > 0 {
+		return nil, errSettings
+	}
 	if now.Phase != rg.Phase || !bytes.Equal(now.End, rg.End) {
 		return nil, errMoves
 	}

@@ -29,9 +29,12 @@ func (b *Bucket) Settings(ctx context.Context) ([]byte, error) {
 
 // root reads the present root of a bucket that is not deleted.
 func (b *Bucket) root(ctx context.Context) (*partmap.Root, error) {
-	id, err := b.c.lookup(ctx, b.name, store.Serial)
-	if err != nil {
-		return nil, err
+	id := b.id
+	if id == (store.BucketID{}) {
+		var err error
+		if id, err = b.c.lookup(ctx, b.name, store.Serial); err != nil {
+			return nil, err
+		}
 	}
 	root, err := b.c.maps.Load(ctx, id)
 	if err == nil && root.State == partmap.Deleted {

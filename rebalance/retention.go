@@ -175,6 +175,9 @@ func (t *Retention) once(ctx context.Context) {
 			paused = true
 			return nil
 		}
+		if store.KindOf(err) == store.NotFound { // the bucket was deleted: there is nothing to drop any more
+			return nil
+		}
 		t.dropped(r, d, err)
 		return nil
 	}, func() { t.change(func(*RetentionStatus) { r.Buckets++ }) })
@@ -228,7 +231,7 @@ func (t *Retention) dropped(r *RetentionRun, d *Drop, err error) {
 
 // drop deletes what is old, and stops where moves are paused.
 func (t *Retention) drop(ctx context.Context, id store.BucketID, d *Drop) error {
-	b, from := t.o.Buckets.Bucket(d.Bucket), []byte(d.From)
+	b, from := t.o.Buckets.BucketOf(listing.BucketInfo{Name: d.Bucket, ID: id}), []byte(d.From)
 	for {
 		s, err := pause.Read(ctx, t.o.Store, store.Local)
 		if err != nil {
@@ -301,7 +304,7 @@ var errOtherLayer = store.Errorf(store.InvalidArgument,
 
 // look finds what a rule drops of a bucket, and reports whether there is something.
 func (t *Retention) look(ctx context.Context, info *listing.BucketInfo, r *retention.Rule, d *Drop) (bool, error) {
-	b := t.o.Buckets.Bucket(info.Name)
+	b := t.o.Buckets.BucketOf(*info)
 	settings, err := b.Settings(ctx)
 	if err == nil && len(settings) > 0 {
 		err = errOtherLayer
