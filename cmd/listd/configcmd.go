@@ -58,8 +58,8 @@ func printSettings(std stdio, parsed *kong.Context) error {
 			at = section
 		}
 		for _, f := range node.Flags {
-			switch f.Name {
-			case "help", "version", "config":
+			// What no environment variable sets, such as --bodies-new, no file sets either.
+			if f.Name == "config" || len(f.Envs) == 0 {
 				continue
 			}
 			value, err := settingValue(f)
