@@ -140,6 +140,9 @@ func TestAuditsCondemn(t *testing.T) {
 				young := w.orphanOf("photos", 3*time.Hour)
 				c, stop := w.run(elect)
 				defer stop()
+				if elect != nil {
+					time.Sleep(leader.DefaultLease) // until it leads
+				}
 				time.Sleep(time.Hour)
 				settle()
 				s := c.Status(t.Context())

@@ -124,7 +124,7 @@ func TestOneCleans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		a, stopA := w.run(&leader.Options{Name: "a"})
-		time.Sleep(time.Second)
+		time.Sleep(leader.DefaultLease) // until it leads
 		b, stopB := w.run(&leader.Options{Name: "b"})
 		defer stopB()
 		time.Sleep(90 * time.Second)
