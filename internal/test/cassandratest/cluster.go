@@ -103,7 +103,20 @@ func (c *Cluster) start(ctx context.Context, seed string) error {
 	return c.AwaitUp(ctx)
 }
 
-// AwaitUp waits until every running node sees all other running nodes as up.
+// UnseenError is the error of AwaitUp: By still takes Node for down.
+type UnseenError struct {
+	By, Node *Node
+	Err      error
+}
+
+func (e *UnseenError) Error() string {
+	return fmt.Sprintf("the node %s does not see %s: %v\n%s", e.By.Address, e.Node.Address, e.Err, e.By.Log(15))
+}
+
+func (e *UnseenError) Unwrap() error { return e.Err }
+
+// AwaitUp waits until every running node sees all other running nodes as up. It fails with an *UnseenError when ctx ends
+// before that.
 func (c *Cluster) AwaitUp(ctx context.Context) error {
 	for _, n := range c.Nodes {
 		for _, other := range c.Nodes {
@@ -117,8 +130,7 @@ func (c *Cluster) AwaitUp(ctx context.Context) error {
 				}
 				select {
 				case <-ctx.Done():
-					return fmt.Errorf("the node %s does not see %s: %w\n%s", n.Address, other.Address, ctx.Err(),
-						n.Log(15))
+					return &UnseenError{By: n, Node: other, Err: ctx.Err()}
 				case <-time.After(50 * time.Millisecond):
 				}
 			}

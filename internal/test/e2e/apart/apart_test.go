@@ -3,6 +3,7 @@ package apart
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -119,13 +120,31 @@ func TestTwoDataCentres(t *testing.T) {
 }
 
 // settle brings the cluster back to what it was, for the next test.
+//
+// After a cut a node may take one of the other data centre for down for good, although all others see it, and the two
+// are connected. (It was observed with Cassandra 5.0.8, for many minutes. Each node asks the other for an echo before it
+// takes it for up, and asks only once at a time.) That is not what these tests are about, so such a node is restarted.
 func (b *bed) settle(t *testing.T) {
 	b.cluster.Link.Heal()
 	b.cluster.Link.SetDistance(0)
-	// The test's context has ended by now.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 2*time.Minute)
-	defer cancel()
-	require.NoError(t, b.cluster.AwaitUp(ctx))
+	for restarts := 0; ; restarts++ {
+		// The test's context has ended by now.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+		err := b.cluster.AwaitUp(ctx)
+		cancel()
+		unseen, ok := errors.AsType[*cassandratest.UnseenError](err)
+		if !ok || restarts == len(b.cluster.Nodes) {
+			require.NoError(t, err)
+			return
+		}
+		t.Logf("the node %s is restarted, as it takes %s for down a minute after the link was healed",
+			unseen.By.Address, unseen.Node.Address)
+		require.NoError(t, unseen.By.Kill())
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(t.Context()), 3*time.Minute)
+		err = unseen.By.Start(ctx)
+		cancel()
+		require.NoError(t, err)
+	}
 }
 
 func newSite(c *cassandratest.Cluster, dc int) *site {
