@@ -244,6 +244,8 @@ func TestAMapIsTakenBack(t *testing.T) {
 		f.move(move.Merge(nil, key(1)), move.Merge(key(100), key(102)))
 		old := f.root(f.large)
 		f.move(move.Merge(nil, key(102)))
+		settings := []byte("later than the map that is whole")
+		require.NoError(t, f.c.Bucket("large").ChangeSettings(ctx, func([]byte) ([]byte, error) { return settings, nil }))
 		for _, c := range f.root(f.large).Children {
 			require.NoError(t, f.s.DeleteNode(ctx, f.large, c.Node))
 		}
@@ -257,6 +259,7 @@ func TestAMapIsTakenBack(t *testing.T) {
 		found, sum = f.check(nil)
 		require.Zero(t, sum.Problems, "%v", found)
 		require.LessOrEqual(t, old.Ranges, f.root(f.large).Ranges)
+		require.Equal(t, settings, f.root(f.large).Settings, "what users have said last holds")
 	})
 }
 

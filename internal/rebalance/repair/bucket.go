@@ -192,12 +192,13 @@ func (c *Checker) wholeBefore(ctx context.Context, root *partmap.Root) (*partmap
 	return nil, nil
 }
 
-// takeBack makes an older map the present one, at a new epoch. Batches keep their ids: no
-// later batch gets the same.
+// takeBack makes an older map the present one, at a new epoch. Only the map is taken back: the bucket's state and its
+// settings, such as whether it keeps versions, are those of now. Batches keep their ids: no later batch gets the same.
 func (c *Checker) takeBack(ctx context.Context, now, older *partmap.Root) error {
 	stamp := c.maps.Stamp()
 	next := *older
 	next.Epoch, next.Token, next.State, next.Clock = now.Epoch+1, stamp.Token, now.State, now.Clock
+	next.Settings = now.Settings
 	next.ChangedAt = stamp.Now.UnixMicro()
 	return c.maps.Swap(ctx, partmap.Change{Old: now.Version(), Next: &next})
 }
