@@ -198,7 +198,7 @@ fuzz: ## fuzz every target for DURATION each (default 30s)
 
 sim: ## simulate the protocol with thousands of seeds and each known mistake, and months of the balancer
 	$(GO) test -v -timeout 230s $(SIMULATIONS) ./internal/rebalance/policysim
-	EVENKEEL_SCENARIOS='*:5' $(GO) test -v -timeout 1h -run 'RealParts|AsPrograms' ./internal/rebalance/policysim
+	EVENKEEL_SCENARIOS='*:5' $(GO) test -v -timeout 1h -run 'RealParts|AsPrograms|Quiet' ./internal/rebalance/policysim
 
 model: ## the searches of docs/model that take up to ten minutes each (PART=quick, rest or huge)
 	docs/model/run.sh $(or $(PART),rest)
