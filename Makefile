@@ -95,8 +95,8 @@ test: tools ## everything that must hold, on a fresh machine; each part has a ti
 	@$(WITH_PROGRAMS) scripts/within 180 attacks $(TEST) -timeout 170s $(ATTACKS)
 	@scripts/within 240 packages $(TEST) -timeout 230s $(PACKAGES)
 	@scripts/within 240 bench $(TEST_RACE) -timeout 230s $(BENCH_WITHOUT_NODE)
-	@$(WITH_PROGRAMS) scripts/within 1800 cassandra $(WITH_CASSANDRA) sh -c \
-		'$(TEST) -timeout 200s $(CLIENTS_WITH_NODE) && $(TEST_RACE) $(AT_ONCE) -timeout 1500s $(WITH_NODE) && \
+	@$(WITH_PROGRAMS) scripts/within 2400 cassandra $(WITH_CASSANDRA) sh -c \
+		'$(TEST) -timeout 200s $(CLIENTS_WITH_NODE) && $(TEST_RACE) $(AT_ONCE) -timeout 2100s $(WITH_NODE) && \
 		$(TEST_RACE) -timeout 200s $(BENCH_WITH_NODE)' & \
 	cassandra=$$!; sim=0; \
 	scripts/within 1800 sim $(BESIDE) $(TEST) -timeout 1500s $(PURE) $(SIMULATIONS) $(FAULTS) || sim=$$?; \
@@ -117,7 +117,7 @@ unit: programs ## the Go tests that need no Cassandra node, with the race detect
 
 cassandra: programs ## the Go tests that need Cassandra nodes
 	$(WITH_PROGRAMS) $(WITH_CASSANDRA) sh -c \
-		'$(GO) test -timeout 200s $(CLIENTS_WITH_NODE) && $(TEST_RACE) $(AT_ONCE) -timeout 1500s $(WITH_NODE) && \
+		'$(GO) test -timeout 200s $(CLIENTS_WITH_NODE) && $(TEST_RACE) $(AT_ONCE) -timeout 2100s $(WITH_NODE) && \
 		$(TEST_RACE) -timeout 200s $(BENCH_WITH_NODE)'
 
 # RUN=/puts runs one of the tests; DISTANCE=, LOSS=, PAXOS=v2 and MANY= change what is measured.
