@@ -87,6 +87,9 @@ func TestProgramsNeedFewGrants(t *testing.T) {
 	}
 	require.Equal(t, "v", harness.Request(t, "GET", srv.S3+"/abc/b", "").Body)
 	require.Equal(t, 204, harness.Request(t, "DELETE", srv.S3+"/abc/c", "").Status)
+	harness.Eventually(t, "the server leads", func() bool {
+		return strings.Contains(srv.Log.String(), "this process leads the moves now")
+	})
 	p.Run("rebalancer", "split", "abc", "--at", "b", "--admin", srv.Admin)
 	require.Equal(t, "a\nb\n", p.Run("listd", "ls", "abc", "--server", srv.S3))
 	p.Run("rebalancer", "verify", "--admin", srv.Admin)
