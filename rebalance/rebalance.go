@@ -41,6 +41,7 @@ import (
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/retention"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // The types of plans and their moves.
@@ -115,6 +116,9 @@ const (
 	defaultMaxRows = 100_000
 	// lookEvery is the default pause between two looks at sizes.
 	lookEvery = 10 * time.Second
+	// ledWithin bounds how long a request that needs the leader waits while there is none. It is longer than the turns
+	// of candidates, and shorter than the patience of clients.
+	ledWithin = 4 * time.Second
 )
 
 // Wait returns the longest wait of a move with a lease.
@@ -355,15 +359,22 @@ func (r *Rebalancer) Ready(ctx context.Context, id store.BucketID) error {
 	return nil
 }
 
-// Leads fails unless this process leads.
+// Leads fails unless this process leads. While no process leads it waits for ledWithin: processes that start, or whose
+// leader has resigned, each wait a turn of some seconds before one of them leads, and whoever asks in between would
+// only have to ask again.
 func (r *Rebalancer) Leads(ctx context.Context) error {
-	switch holder, known, mine := r.Leader(ctx); {
-	case mine:
-		return nil
-	case known:
-		return &NotLeading{holder}
+	for end := time.Now().Add(ledWithin); ; {
+		switch holder, known, mine := r.Leader(ctx); {
+		case mine:
+			return nil
+		case known:
+			return &NotLeading{holder}
+		}
+		if time.Now().After(end) || wait.Sleep(ctx, ledWithin/20) != nil {
+			return store.Errorf(store.Unavailable,
+				"no process leads at present: one will in a moment, if one is left; try again")
+		}
 	}
-	return store.Errorf(store.Unavailable, "no process leads at present: one will in a moment, if one is left; try again")
 }
 
 // NotLeading is the error of a request that only the leader can do.

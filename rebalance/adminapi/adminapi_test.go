@@ -180,6 +180,24 @@ func TestWhoDoesNotLeadSendsOn(t *testing.T) {
 	require.Empty(t, other.r.Status().Jobs)
 }
 
+// Candidates wait their turns before one of them leads. Whoever asks for moves in between need not ask again.
+func TestRequestsWaitForALeader(t *testing.T) {
+	s := memstore.New()
+	p := start(t, s, "first")
+	asked, began := start(t, s, "second"), make(chan struct{})
+	t.Cleanup(func() { <-began })
+	go func() {
+		defer close(began)
+		time.Sleep(300 * time.Millisecond)
+		p.leads(t)
+	}()
+	c := asked.client(t)
+	a, err := c.Moves(t.Context(), adminapi.Moves{Bucket: "b", Ask: refresh})
+	require.NoError(t, err)
+	require.Equal(t, scheduler.JobDone, finished(t, c, a.Job.ID).State)
+	require.Len(t, p.r.Status().Jobs, 1)
+}
+
 func TestBadRequests(t *testing.T) {
 	s := memstore.New()
 	p := start(t, s, "first")

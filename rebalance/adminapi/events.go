@@ -107,7 +107,7 @@ func (h *handler) stream(r *http.Request, s *stream) {
 		case <-end:
 			return
 		}
-		if h.Leads(r.Context()) != nil {
+		if !h.Leading() {
 			return // whoever comes again is told who does
 		}
 	}
