@@ -3,6 +3,7 @@ package cassandrastore
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 
@@ -120,10 +121,18 @@ func OpenAdmin(ctx context.Context, o Options) (*Admin, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := o.cluster(auth)
-	c.NumConns = 1
-	c.HostFilter = atMost(adminHosts)
-	session, err := connect(ctx, c)
+	open := func(accepts *firstHosts) (*gocql.Session, error) {
+		c := o.cluster(auth)
+		c.NumConns = 1
+		c.HostFilter = accepts
+		c.PoolConfig.HostSelectionPolicy = &inTurn{gocql.RoundRobinHostPolicy(), newFirstNode()}
+		return connect(ctx, c)
+	}
+	near := &firstHosts{dataCentre: o.DataCentre}
+	session, err := open(near)
+	if err != nil && near.onlyOthers() {
+		session, err = open(&firstHosts{dataCentre: anyDataCentre}) // which tell what data centres there are
+	}
 	if err != nil {
 		return nil, fail(ctx, err, "open", "Cassandra")
 	}
@@ -133,18 +142,35 @@ func OpenAdmin(ctx context.Context, o Options) (*Admin, error) {
 // adminHosts is the number of hosts an Admin connects to: one of them may be down.
 const adminHosts = 3
 
-// atMost accepts the first n hosts.
-func atMost(n int) gocql.HostFilter {
-	var mu sync.Mutex
-	accepted := map[string]bool{}
-	return gocql.HostFilterFunc(func(h *gocql.HostInfo) bool {
-		mu.Lock()
-		defer mu.Unlock()
-		if len(accepted) < n {
-			accepted[h.HostID()] = true
-		}
-		return accepted[h.HostID()]
-	})
+// firstHosts accepts the first adminHosts hosts of a data centre, or of all (anyDataCentre). Hosts elsewhere may be out of
+// reach, and cost what it takes to find that out.
+type firstHosts struct {
+	dataCentre string
+
+	mu       sync.Mutex
+	accepted []string // by id
+	others   bool     // a host elsewhere was refused
+}
+
+// Accept implements gocql.HostFilter.
+func (f *firstHosts) Accept(h *gocql.HostInfo) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.dataCentre != anyDataCentre && f.dataCentre != h.DataCenter() {
+		f.others = true
+		return false
+	}
+	if !slices.Contains(f.accepted, h.HostID()) && len(f.accepted) < adminHosts {
+		f.accepted = append(f.accepted, h.HostID())
+	}
+	return slices.Contains(f.accepted, h.HostID())
+}
+
+// onlyOthers reports whether all hosts that were met are in other data centres.
+func (f *firstHosts) onlyOthers() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.others && len(f.accepted) == 0
 }
 
 // Close closes the connection.

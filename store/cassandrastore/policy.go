@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/gocql/gocql"
 )
@@ -31,13 +32,51 @@ type chosen struct {
 
 	nodesMu sync.RWMutex
 	nodes   map[string]*node // by id; changed under mu as well
+
+	firstNode
 }
 
 func newChosen(keyspace, dataCentre string, log *slog.Logger) *chosen {
 	return &chosen{
 		keyspace: keyspace, dataCentre: dataCentre, log: log, turns: gocql.DCAwareRoundRobinPolicy(dataCentre),
-		nodes: map[string]*node{},
+		nodes: map[string]*node{}, firstNode: newFirstNode(),
 	}
+}
+
+// firstNode is the part of a policy that tells the driver that a session is open once one node is connected. Otherwise a
+// session is open only when each node is connected or has been given up, and a single node that does not answer holds
+// the start of a program up for 18 s: four attempts.
+type firstNode struct {
+	once *sync.Once
+	up   chan struct{} // closed when a node is connected
+}
+
+func newFirstNode() firstNode { return firstNode{&sync.Once{}, make(chan struct{})} }
+
+func (f firstNode) isUp() { f.once.Do(func() { close(f.up) }) }
+
+// Ready implements gocql.ReadyPolicy. The driver asks when it is done with a node, and tells of one that is connected
+// (HostUp) from another goroutine, which may come a little later.
+func (f firstNode) Ready() bool {
+	const little = 100 * time.Millisecond
+	select {
+	case <-f.up:
+		return true
+	case <-time.After(little):
+		return false
+	}
+}
+
+// inTurn is a policy by which a session is open once one node is connected.
+type inTurn struct {
+	gocql.HostSelectionPolicy
+	firstNode
+}
+
+// HostUp implements gocql.HostStateNotifier.
+func (p *inTurn) HostUp(h *gocql.HostInfo) {
+	p.HostSelectionPolicy.HostUp(h)
+	p.isUp()
 }
 
 // renew makes the token-aware policy for the present nodes and copies. mu is held.
@@ -140,7 +179,10 @@ func (c *chosen) RemoveHost(h *gocql.HostInfo) {
 }
 
 // HostUp implements gocql.HostStateNotifier.
-func (c *chosen) HostUp(h *gocql.HostInfo) { c.turns.HostUp(h) }
+func (c *chosen) HostUp(h *gocql.HostInfo) {
+	c.turns.HostUp(h)
+	c.isUp()
+}
 
 // HostDown implements gocql.HostStateNotifier.
 func (c *chosen) HostDown(h *gocql.HostInfo) { c.turns.HostDown(h) }
