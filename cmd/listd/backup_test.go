@@ -19,6 +19,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
+	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -54,17 +55,11 @@ func TestBackupAndRestore(t *testing.T) {
 	const clients, keysEach = 4, 60
 	fates := make([][keysEach]fate, clients)
 	key := func(c, i int) string { return fmt.Sprintf("k%04d/%d", i*settled/keysEach, c) }
-	stop := make(chan struct{})
-	var work sync.WaitGroup
+	var work []func(context.Context)
 	for c := range clients {
 		r := rand.New(rand.NewPCG(seed, uint64(c)))
-		work.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
+		work = append(work, func(ctx context.Context) {
+			for ctx.Err() == nil {
 				// The last ones seldom: some are left alone however long a backup takes.
 				i := r.IntN(1 + r.IntN(keysEach))
 				f := &fates[c][i]
@@ -90,6 +85,7 @@ func TestBackupAndRestore(t *testing.T) {
 			}
 		})
 	}
+	end := harness.Meanwhile(t, work...)
 	cut := []byte("k0500")
 	began := func(ask scheduler.Ask) {
 		t.Helper()
@@ -166,8 +162,7 @@ func TestBackupAndRestore(t *testing.T) {
 		clean(t, data)
 		settle()
 	}
-	close(stop)
-	work.Wait()
+	end()
 	require.Equal(t, 0, p.end(syscall.SIGTERM), p.errs)
 }
 

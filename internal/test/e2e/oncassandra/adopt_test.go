@@ -1,6 +1,7 @@
 package oncassandra
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -85,15 +86,17 @@ func (a *adopting) load() {
 
 // writing begins to write.
 func (a *adopting) writing(w where) (end func()) {
-	stop, writers := make(chan struct{}), sync.WaitGroup{}
 	began, before := time.Now(), a.writes.Load()
+	var writers []func(context.Context)
 	for i := range a.oracles {
 		mine := rand.New(rand.NewPCG(a.random.Uint64(), 1))
-		writers.Go(func() { a.write(a.t.Context(), mine, i, stop, a.oracles[i], w) })
+		writers = append(writers, func(ctx context.Context) {
+			a.write(a.t.Context(), mine, i, ctx.Done(), a.oracles[i], w)
+		})
 	}
+	stop := harness.Meanwhile(a.t, writers...)
 	return sync.OnceFunc(func() {
-		close(stop)
-		writers.Wait()
+		stop()
 		a.t.Logf("the application wrote %.0f rows/s", float64(a.writes.Load()-before)/time.Since(began).Seconds())
 	})
 }

@@ -87,15 +87,15 @@ func (p *page) run(name string) string {
 // TestBackups is docs/backup.md on a real node.
 func TestBackups(t *testing.T) {
 	t.Parallel()
-	p := build(t)
+	build(t)
 	node := cassandratest.New(t, cassandratest.SharedOptions()).Nodes[0]
-	pg := openPage(t, p, node)
-	t.Run("under a pause", func(t *testing.T) { backupUnderAPause(t, p, pg, node) })
-	t.Run("at two moments", func(t *testing.T) { snapshotsAtTwoMoments(t, p, pg, node) })
+	t.Run("under a pause", func(t *testing.T) { backupUnderAPause(t, build(t), node) })
+	t.Run("at two moments", func(t *testing.T) { snapshotsAtTwoMoments(t, build(t), node) })
 }
 
 // backupUnderAPause follows the page from its begin to its end while somebody writes.
-func backupUnderAPause(t *testing.T, p *harness.Programs, pg *page, node *cassandratest.Node) {
+func backupUnderAPause(t *testing.T, p *harness.Programs, node *cassandratest.Node) {
+	pg := openPage(t, p, node)
 	s, into := p.LaidOut(node.Address), harness.NewSite(t, node.Address)
 	srv := p.ServeSite(s)
 	const rows = 200
@@ -111,17 +111,10 @@ func backupUnderAPause(t *testing.T, p *harness.Programs, pg *page, node *cassan
 	status := func(method, key string) int { return harness.Request(t, method, srv.S3+"/abc/"+key, "v").Status }
 	require.Equal(t, http.StatusNoContent, status("DELETE", "k0007"))
 
-	stop := make(chan struct{})
-	var work sync.WaitGroup
 	var mu sync.Mutex
 	var acknowledged []string
-	work.Go(func() {
-		for i := 0; ; i++ {
-			select {
-			case <-stop:
-				return
-			default:
-			}
+	end := harness.Meanwhile(t, func(ctx context.Context) {
+		for i := 0; ctx.Err() == nil; i++ {
 			key := fmt.Sprintf("k%04d/new", i)
 			req, _ := http.NewRequest(http.MethodPut, srv.S3+"/abc/"+key, strings.NewReader("v"))
 			resp, err := http.DefaultClient.Do(req)
@@ -150,8 +143,7 @@ func backupUnderAPause(t *testing.T, p *harness.Programs, pg *page, node *cassan
 	require.Contains(t, at.run("resume"), "resumed")
 	require.Equal(t, http.StatusNoContent, status("DELETE", "k0001"), "that is later than the backup")
 	at.run("copy")
-	close(stop)
-	work.Wait()
+	end()
 
 	at.run("restore schema")
 	at.run("restore import")
@@ -177,7 +169,8 @@ func backupUnderAPause(t *testing.T, p *harness.Programs, pg *page, node *cassan
 
 // snapshotsAtTwoMoments restores maps and rows of different moments, in both orders, of
 // buckets in which nothing moves, a range is split, and ranges are merged.
-func snapshotsAtTwoMoments(t *testing.T, p *harness.Programs, pg *page, node *cassandratest.Node) {
+func snapshotsAtTwoMoments(t *testing.T, p *harness.Programs, node *cassandratest.Node) {
+	pg := openPage(t, p, node)
 	seed := seed.Number(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	s := p.LaidOut(node.Address)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/url"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -39,21 +38,15 @@ func TestServersStoppedPastTheirLease(t *testing.T) {
 	killed.Store(serve())
 	p.Run("listd", "bucket", "create", bucket, "--server", stopped.S3)
 
-	var g sync.WaitGroup
-	stop := make(chan struct{})
+	var clients []func(context.Context)
 	for n := range 8 {
 		r := seed.New(t)
 		of := func() string { return stopped.S3 }
 		if n%2 == 1 {
 			of = func() string { return killed.Load().S3 }
 		}
-		g.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
+		clients = append(clients, func(ctx context.Context) {
+			for ctx.Err() == nil {
 				if err := overDialect(l, of()+"/"+bucket, r); err == nil {
 					l.count("")
 					time.Sleep(pause)
@@ -65,6 +58,7 @@ func TestServersStoppedPastTheirLease(t *testing.T) {
 			}
 		})
 	}
+	end := harness.Meanwhile(t, clients...)
 	o := harness.Patient(s.Options())
 	m := startMoves(t, o, l, lease)
 	for round := range 3 {
@@ -80,8 +74,7 @@ func TestServersStoppedPastTheirLease(t *testing.T) {
 		}
 	}
 	l.progress(200, lease, "")
-	close(stop)
-	g.Wait()
+	end()
 	m.stop()
 	for _, srv := range []*harness.Server{stopped, killed.Load()} {
 		for _, key := range l.keys {
