@@ -20,7 +20,8 @@ const casAttempts = 4
 // CreateBucket creates a bucket. Its first ranges begin and end at the given cuts, in any
 // order; without cuts it has one range. Of several concurrent calls one succeeds. It fails
 // with InvalidArgument, ErrBucketExists, ErrBucketClosing, ErrTimeUnknown,
-// ErrOutcomeUnknown, Unavailable, Timeout or Corrupt.
+// ErrOutcomeUnknown, Unavailable, Timeout or Corrupt. With store.ErrUnwritable in it, Unavailable or Timeout means that
+// nothing was done.
 func (c *Client) CreateBucket(ctx context.Context, name string, cuts ...[]byte) error {
 	return c.CreateBucketWith(ctx, name, nil, cuts...)
 }
@@ -45,7 +46,7 @@ func (c *Client) create(ctx context.Context, name string, settings []byte, cuts 
 	}
 	old, err := c.readName(ctx, name, store.Serial)
 	if err != nil {
-		return err
+		return notBegun(err)
 	}
 	if err := c.vacant(ctx, name, old); err != nil {
 		return err
@@ -59,11 +60,11 @@ func (c *Client) create(ctx context.Context, name string, settings []byte, cuts 
 			return err
 		}
 	}
-	// The map first: a name always has a map.
+	// The map first: a name always has a map. Whether it was written or not, nobody else knows its id yet.
 	id := store.BucketID(uuid.New())
 	root, err := c.maps.CreateWith(ctx, id, settings, cuts)
 	if err != nil {
-		return err
+		return notBegun(err)
 	}
 	created := c.o.Now().UnixMicro()
 	if err := c.claim(ctx, name, old, id, created); err != nil {

@@ -19,7 +19,8 @@ import (
 // InvalidArgument, Unavailable, Timeout, Corrupt or ErrOutcomeUnknown; after the last four
 // the bucket may stay closed for a while. The call may be interrupted and repeated, by any
 // process. If ctx ends while it looks through very many ranges, the bucket stays closed, and
-// the next call, also of another process, continues there if it comes within a minute.
+// the next call, also of another process, continues there if it comes within a minute. With store.ErrUnwritable in it,
+// Unavailable or Timeout means that nothing was done.
 func (c *Client) DeleteBucket(ctx context.Context, name string) error {
 	return c.DeleteBucketBut(ctx, name, Remains{})
 }
@@ -66,14 +67,14 @@ func (c *Client) delete(ctx context.Context, name string, remains *Remains) erro
 	}
 	n, err := c.readName(ctx, name, store.Serial)
 	if err != nil {
-		return err
+		return notBegun(err)
 	}
 	if n.free() {
 		return ErrNoSuchBucket
 	}
 	root, err := c.maps.Load(ctx, n.id)
 	if err != nil {
-		return err
+		return notBegun(err)
 	}
 	if root.State == partmap.Deleted { // by a call that was interrupted
 		if err := c.forget(ctx, name, n); err != nil {

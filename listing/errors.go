@@ -67,6 +67,15 @@ func wrap(op, bucket string, err error) error {
 	return &Error{Op: op, Bucket: bucket, Err: err}
 }
 
+// notBegun marks a failure before the first write of a call as store.ErrUnwritable: nothing was done.
+func notBegun(cause error) error {
+	switch store.KindOf(cause) {
+	case store.Unavailable, store.Timeout:
+		return fmt.Errorf("%w: %w", store.ErrUnwritable, cause)
+	}
+	return cause
+}
+
 // unknown marks the failure of a write as ErrOutcomeUnknown.
 func unknown(cause error) error {
 	return &unknownError{cause}

@@ -836,6 +836,10 @@ func noLeaseIsLeft(t *testing.T, c *listing.Client, id store.BucketID) {
 // judge compares what came of an operation with what comes of it without a failure.
 func (o *operation) judge(t *testing.T, want, got, again *outcome, failed error) {
 	unknown := errors.Is(got.err, listing.ErrOutcomeUnknown)
+	if errors.Is(got.err, store.ErrUnwritable) {
+		require.False(t, unknown)
+		require.Equal(t, want.before, got.after, "it said that nothing was done: %v", got.err)
+	}
 	switch {
 	case got.same(want):
 		require.Equal(t, want.after, got.after, "it said that it was done")

@@ -54,8 +54,11 @@ func (b *Bucket) ChangeSettings(ctx context.Context, change func(now []byte) ([]
 func (b *Bucket) changeSettings(ctx context.Context, change func(now []byte) ([]byte, error)) error {
 	// Each move in flight may change the root once per phase.
 	const attempts = 10 * casAttempts
-	for range attempts {
+	for attempt := range attempts {
 		root, err := b.root(ctx)
+		if err != nil && attempt == 0 {
+			return notBegun(err)
+		}
 		if err == nil && root.State == partmap.Closing {
 			err = ErrBucketClosing
 		}
