@@ -36,6 +36,10 @@ func (p Problem) String() string {
 // store needs. It reports all problems.
 func (a *Admin) Check(ctx context.Context) ([]Problem, error) {
 	keyspace := a.o.Keyspace
+	versions, err := a.checkVersions(ctx)
+	if err != nil {
+		return nil, err
+	}
 	replication := map[string]string{}
 	durable := false
 	iter := a.session.
@@ -46,8 +50,8 @@ func (a *Admin) Check(ctx context.Context) ([]Problem, error) {
 		return nil, fail(ctx, err, "check", keyspace)
 	}
 	if !found {
-		return []Problem{{keyspace, "there is no such keyspace: create it and its tables with `rebalancer schema apply`, " +
-			"or correct the name", true}}, nil
+		return append(versions, Problem{keyspace, "there is no such keyspace: create it and its tables with `rebalancer schema apply`, " +
+			"or correct the name", true}), nil
 	}
 	problems := checkReplication(keyspace, replication, durable)
 	if local := a.o.DataCentre; local != anyDataCentre && copiesOf(replication)[local] == 0 && len(problems) == 0 {
@@ -61,8 +65,8 @@ func (a *Admin) Check(ctx context.Context) ([]Problem, error) {
 	for _, t := range Tables() {
 		problems = append(problems, t.check(keyspace, live[t.Name])...)
 	}
-	settings, err := a.checkSettings(ctx, smallest(copiesOf(replication)))
-	return append(problems, settings...), err
+	settings, err := a.checkSettings(ctx, copiesOf(replication))
+	return slices.Concat(versions, problems, settings), err
 }
 
 // copiesOf returns the number of copies in each data centre.
@@ -208,11 +212,31 @@ func (t TableSchema) checkOption(live *liveTable, o TableOption, add func(fatal 
 // checkedSettings are the settings of a node on which evenkeel's guarantees depend.
 var checkedSettings = []string{
 	"commitlog_sync", "minimum_timestamp_warn_threshold", "minimum_timestamp_fail_threshold",
-	"user_timestamps_enabled", "max_mutation_size",
+	"user_timestamps_enabled", "max_mutation_size", paxosVariant,
+}
+
+// paxosVariant is the setting of how a node runs lightweight transactions.
+const paxosVariant = "paxos_variant"
+
+// paxosProblem returns what is to be said about a node's variant of Paxos; empty: nothing, also where it is not known ("").
+func paxosProblem(variant string, dataCentres int) (what string, fatal bool) {
+	switch variant {
+	case "", "v2":
+		return "", false
+	case "v1":
+		if dataCentres < 2 {
+			return "", false
+		}
+		return paxosVariant + " is v1: each change of a map, a name or a lease crosses the distance between the data " +
+			"centres twice as often as with v2: set it to v2 on all nodes", false
+	}
+	// Such as v2_without_linearizable_reads: a read at SERIAL may go back to an older map.
+	return paxosVariant + " is " + variant + ": maps and leases rest on linearizable reads at SERIAL, which v1 and v2 " +
+		"have: set it to v2 on all nodes", true
 }
 
 // checkSettings checks the configuration of the node that answers.
-func (a *Admin) checkSettings(ctx context.Context, copies int) (problems []Problem, err error) {
+func (a *Admin) checkSettings(ctx context.Context, copies Replication) (problems []Problem, err error) {
 	const where = "cassandra.yaml"
 	values := map[string]string{}
 	for _, name := range checkedSettings {
@@ -233,10 +257,13 @@ func (a *Admin) checkSettings(ctx context.Context, copies int) (problems []Probl
 		problems = append(problems, Problem{where, "commitlog_sync is periodic: acknowledged rows and roots may be lost if " +
 			"several replicas crash together (a power failure): set it to batch, or accept it", false})
 	}
-	if copies == 1 {
+	if smallest(copies) == 1 {
 		problems = append(problems, Problem{a.o.Keyspace, "a data centre keeps one copy only: a lost disk loses data, a " +
 			"node that is down is an outage, and with commitlog_sync periodic a crash loses ten seconds: replicate three times, " +
 			"or allow single replicas for a trial (--allow-single-replica)", !a.o.AllowSingleReplica})
+	}
+	if what, fatal := paxosProblem(values[paxosVariant], len(copies)); what != "" {
+		problems = append(problems, Problem{where, what, fatal})
 	}
 	for _, name := range []string{"minimum_timestamp_warn_threshold", "minimum_timestamp_fail_threshold"} {
 		if v := values[name]; v != "" && v != "null" {

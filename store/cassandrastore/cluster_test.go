@@ -294,6 +294,7 @@ func TestTwoDataCentres(t *testing.T) {
 	var log logged
 	o.Log = slog.New(slog.NewTextHandler(&log, nil))
 	here := harness.Open(t, o)
+	require.True(t, log.says("paxos_variant is v1"), "what the default costs is told")
 	requireFarTime(t, here)
 	requireReadsAtReplicas(t, o, c.Nodes[0], c.Nodes[1])
 	near := o
