@@ -66,7 +66,7 @@ func Open(dir string, o Options) (*DB, error) {
 			return localcounter.Open(filepath.Join(dir, "counters"), localcounter.Options{Logger: o.Log})
 		}
 	}
-	return open(context.Background(), st, a, &o, rebalance.EmbeddedWait, nil)
+	return open(context.Background(), st, a, &o, nil)
 }
 
 // Cassandra says which keyspace to use and how. Hosts and DataCentre are required, and
@@ -86,8 +86,9 @@ type Cassandra struct {
 	Counter string
 	// Store has what else there is to say about the cluster; what is above counts.
 	Store cassandrastore.Options
-	// Lease is how long a process may use what it knows of a map; it is agreed on with
-	// the keyspace. Default 3 s, as for the servers.
+	// Lease is how long a process may use what it knows of a map. It must be that of the
+	// keyspace, which is the default; the first process of a keyspace decides it, by default
+	// 3 s.
 	Lease time.Duration
 }
 
@@ -105,8 +106,7 @@ func OpenCassandra(ctx context.Context, c Cassandra) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	lease := cmp.Or(c.Lease, mapclient.DefaultLease)
-	a := assembly.Options{Shared: &mapclient.Options{Lease: lease}, Log: c.Log}
+	a := assembly.Options{Shared: &mapclient.Options{Lease: c.Lease}, Log: c.Log}
 	a.Counting = mapclient.Elsewhere
 	if c.Counter != "" {
 		a.Counting = mapclient.InRedis
@@ -118,13 +118,13 @@ func OpenCassandra(ctx context.Context, c Cassandra) (*DB, error) {
 			return rediscounter.Open(redis)
 		}
 	}
-	return open(ctx, st, a, &c.Options, rebalance.Wait(lease), &rebalance.Candidate{Name: rebalance.Name("evenkeel")})
+	return open(ctx, st, a, &c.Options, &rebalance.Candidate{Name: rebalance.Name("evenkeel")})
 }
 
-// open makes a DB over a store, and keeps its buckets in shape unless o.Unbalanced is set. wait
-// is the longest wait of a move; elect: processes elect the one that moves ranges.
+// open makes a DB over a store, and keeps its buckets in shape unless o.Unbalanced is set.
+// elect: processes elect the one that moves ranges.
 func open(
-	ctx context.Context, st store.Store, a assembly.Options, o *Options, wait time.Duration, elect *rebalance.Candidate,
+	ctx context.Context, st store.Store, a assembly.Options, o *Options, elect *rebalance.Candidate,
 ) (*DB, error) {
 	if err := checkRetention(o); err != nil {
 		return nil, errors.Join(err, st.Close())
@@ -135,7 +135,7 @@ func open(
 	}
 	if !o.Unbalanced {
 		all.Balance(context.Background(), rebalance.Options{
-			MaxRows: o.MaxRows, MoveRate: moveRate, Wait: wait, Leader: elect, Retention: o.Retention, Log: o.Log,
+			MaxRows: o.MaxRows, MoveRate: moveRate, Wait: all.Wait(), Leader: elect, Retention: o.Retention, Log: o.Log,
 		})
 	}
 	return &DB{all.Client, all}, nil

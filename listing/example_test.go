@@ -140,13 +140,7 @@ func ExampleNew() {
 		log.Fatal(err)
 	}
 	defer func() { _ = s.Close() }()
-	if err := mapclient.InitClocks(ctx, s, mapclient.DefaultClocks); err != nil {
-		log.Fatal(err)
-	}
-	if err := mapclient.AgreeOnLease(ctx, s, mapclient.DefaultLease, false); err != nil {
-		log.Fatal(err)
-	}
-	maps, err := mapclient.NewNetwork(s, mapclient.Options{})
+	maps, err := mapclient.Join(ctx, s, mapclient.Options{}, false)
 	if err != nil {
 		log.Fatal(err)
 	}

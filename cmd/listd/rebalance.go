@@ -37,11 +37,8 @@ func (f *rebalanceFlags) validate(cassandra bool) error {
 
 // balancing are the options of balancing.
 func (s *serveCmd) balancing(db *assembly.DB, log *slog.Logger, adminURL string) rebalance.Options {
-	f, wait := &s.rebalanceFlags.Flags, rebalance.EmbeddedWait
-	if len(s.Cassandra) > 0 {
-		wait = rebalance.Wait(s.Lease)
-	}
-	balance := f.Options(db.Counts != nil, wait)
+	f := &s.rebalanceFlags.Flags
+	balance := f.Options(db.Counts != nil, db.Wait())
 	build := version.Current()
 	o := rebalance.Options{
 		Balance: &balance, MoveRate: f.MoveRate, HistoryFile: f.History, Version: build.Version, Commit: build.Commit, Log: log,

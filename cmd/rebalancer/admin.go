@@ -28,7 +28,7 @@ type adminFlags struct {
 	JSON    daemon.JSON    `name:"json" env:"-" help:"Short for --format json."`
 
 	cassandraflags.Flags `group:"With --cassandra:"`
-	Lease                time.Duration `default:"3s" group:"With --cassandra:" help:"${admin_lease=}"`
+	Lease                time.Duration `placeholder:"DURATION" group:"With --cassandra:" help:"${terms_lease=}"`
 	// MoveRate is also a flag of listd.
 	MoveRate int `default:"20000" group:"With --cassandra:" help:"${admin_move_rate=}"`
 }
@@ -101,7 +101,7 @@ func (f *adminFlags) directly(ctx context.Context, std stdio, leads bool, comman
 	if f.MoveRate < 0 {
 		return usageError("--move-rate is a number of rows per second, or 0 for as many as possible, not %d", f.MoveRate)
 	}
-	db, err := openKeyspace(ctx, &f.Flags, f.Lease, 0, nil, log)
+	db, err := openKeyspace(ctx, &f.Flags, terms{lease: f.Lease}, nil, log)
 	if err != nil {
 		return err
 	}
@@ -127,10 +127,28 @@ func (f *adminFlags) directly(ctx context.Context, std stdio, leads bool, comman
 	return err
 }
 
-// openKeyspace opens a keyspace. sizes is how this process knows them, if it is to lead for long.
+// terms are what a command says of the terms of a keyspace.
+type terms struct {
+	lease, skew time.Duration // 0: those of the keyspace
+	// sizes is how this process knows sizes, if it is to lead for long; 0: it takes what there is.
+	sizes mapclient.Counting
+	// used: a keyspace on which no server was ever started is refused.
+	used bool
+	// damaged: what can't be read of the keyspace's terms is as it is said here.
+	damaged bool
+}
+
+// checkLease refuses a lease that no keyspace has.
+func checkLease(lease time.Duration) error {
+	if lease != 0 && (lease < mapclient.MinLease || lease > mapclient.MaxLease) {
+		return fmt.Errorf("--lease is from %v to %v", mapclient.MinLease, mapclient.MaxLease)
+	}
+	return nil
+}
+
+// openKeyspace opens a keyspace, with its terms.
 func openKeyspace(
-	ctx context.Context, f *cassandraflags.Flags, lease time.Duration, sizes mapclient.Counting, traces *tracing.Tracing,
-	log *slog.Logger,
+	ctx context.Context, f *cassandraflags.Flags, t terms, traces *tracing.Tracing, log *slog.Logger,
 ) (*assembly.DB, error) {
 	o, err := f.Options(log)
 	if err != nil {
@@ -139,32 +157,40 @@ func openKeyspace(
 	if f.LocalDC == "" {
 		return nil, usageError("--local-dc is missing: the data centre of this process, as nodetool status shows it")
 	}
-	if lease < mapclient.MinLease || lease > mapclient.MaxLease {
-		return nil, usageError("--lease is from %v to %v", mapclient.MinLease, mapclient.MaxLease)
+	if err := checkLease(t.lease); err != nil {
+		return nil, usageError("%w", err)
 	}
 	st, err := cassandrastore.Open(ctx, o)
 	if err != nil {
 		return nil, daemon.Exit(daemon.ExitUnusable, err)
 	}
-	db, err := openShared(ctx, traces.Cassandra(st), lease, sizes, log)
+	db, err := openShared(ctx, traces.Cassandra(st), t, log)
 	if err != nil {
 		return nil, daemon.Exit(daemon.ExitUnusable, err)
 	}
 	return db, nil
 }
 
-// openShared opens a store that servers use, with their terms: a mover with a shorter lease, or a
-// smaller limit for the skew of clocks, would wait too briefly.
-func openShared(
-	ctx context.Context, s store.Store, lease time.Duration, sizes mapclient.Counting, log *slog.Logger,
-) (*assembly.DB, error) {
+// openShared opens a store that servers use, with their terms. With a longer lease this process would acknowledge rows
+// that have moved away; with a shorter one, or a smaller limit for the skew of clocks, it would remove what is still in
+// use.
+func openShared(ctx context.Context, s store.Store, t terms, log *slog.Logger) (*assembly.DB, error) {
 	clocks, err := countClocks(ctx, s)
+	if err == nil && clocks == 0 && t.used {
+		err = errors.New("the keyspace has no map clocks: no server was ever started on it, or they are lost")
+	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	return assembly.Open(ctx, s, assembly.Options{
-		Shared: &mapclient.Options{Lease: lease, Clocks: clocks}, Counting: sizes, Log: log,
+	db, err := assembly.Open(ctx, s, assembly.Options{
+		Shared:  &mapclient.Options{Lease: t.lease, MaxClockSkew: t.skew, Clocks: clocks},
+		Damaged: t.damaged, Counting: t.sizes, Log: log,
 	})
+	if errors.Is(err, store.InvalidArgument) {
+		err = fmt.Errorf("%w (without --lease this command takes the keyspace's; rebalancer run: --counter, "+
+			"--rebalance-interval)", err)
+	}
+	return db, err
 }
 
 // countClocks returns the number of map clocks of a keyspace, which is --clocks of its servers.

@@ -13,7 +13,6 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/cassandraflags"
 	"github.com/evenkeel/evenkeel/internal/adopt"
 	"github.com/evenkeel/evenkeel/listing"
-	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 	"github.com/evenkeel/evenkeel/store/keytext"
@@ -38,7 +37,7 @@ type adoptFlags struct {
 	DryRun  bool `env:"-" help:"Read, and print what would be done."`
 
 	cassandraflags.Flags `group:"With --cassandra:"`
-	Lease                time.Duration `default:"3s" group:"With --cassandra:" help:"${verify_lease=}"`
+	Lease                time.Duration `placeholder:"DURATION" group:"With --cassandra:" help:"${terms_lease=}"`
 	MaxRows              int64         `default:"100000" env:"-" help:"${adopt_max_rows=}"`
 	Rate                 int           `default:"0" placeholder:"N" help:"Most rows read per second; 0: no limit."`
 	Parallel             int           `default:"8" placeholder:"N" help:"Streams read at once."`
@@ -116,14 +115,12 @@ func (c *adoptFlags) Validate() error {
 		return errors.New("--local-dc is missing: the data centre to read from, by the name that nodetool status shows")
 	case c.Rate < 0 || c.Parallel < 1 || c.MaxRows < 2:
 		return errors.New("--rate is not negative, --parallel at least 1, --max-rows at least 2")
-	case c.Lease < mapclient.MinLease || c.Lease > mapclient.MaxLease:
-		return fmt.Errorf("--lease is from %v to %v", mapclient.MinLease, mapclient.MaxLease)
 	case c.DryRun && (c.CatchUp || c.Verify):
 		return errors.New("--dry-run goes not with --catch-up, and not with --verify, which shows what a catch-up would do")
 	case c.Checkpoint != "" && (c.CatchUp || c.Verify || c.DryRun):
 		return errors.New("--checkpoint is for the copy, not for --catch-up, --verify or --dry-run")
 	}
-	return nil
+	return checkLease(c.Lease)
 }
 
 // task says what is copied to where: a checkpoint is of one.
@@ -178,9 +175,9 @@ func (c *adoptCQLCmd) Run(ctx context.Context, std stdio) error {
 
 // adopt brings a source into the bucket; task says which one.
 func (c *adoptFlags) adopt(ctx context.Context, std stdio, source adopt.Source, task string) error {
-	db, err := openStore(ctx, "", false, &c.Flags, c.Lease)
+	db, err := openStore(ctx, "", false, &c.Flags, terms{lease: c.Lease})
 	if err != nil {
-		return daemon.Exit(daemon.ExitUnusable, err)
+		return err
 	}
 	defer db.Close()
 	return refusal(c.run(ctx, std, source, fmt.Sprintf("%s to %s/%s", task, c.Keyspace, c.Bucket), db.Client))

@@ -31,7 +31,7 @@ type objectsFlags struct {
 	Data                 string `placeholder:"DIR" help:"${audit_data=}"`
 	Bodies               string `placeholder:"URL" help:"${audit_bodies=}"`
 	cassandraflags.Flags `group:"With --cassandra:"`
-	Lease                time.Duration `default:"3s" group:"With --cassandra:" help:"${verify_lease=}"`
+	Lease                time.Duration `placeholder:"DURATION" group:"With --cassandra:" help:"${terms_lease=}"`
 	Rate                 int           `default:"0" placeholder:"N" help:"${audit_rate=}"`
 	Format               string        `default:"text" enum:"text,json" help:"${verify_format=}"`
 	JSON                 daemon.JSON   `name:"json" env:"-" help:"Short for --format json."`
@@ -106,8 +106,9 @@ func (a *objectsFlags) validate() error {
 		return errors.New("--bodies is missing: where the servers keep the bodies of objects")
 	case a.Rate < 0:
 		return errors.New("--rate is not negative")
-	case a.Lease < mapclient.MinLease || a.Lease > mapclient.MaxLease:
-		return fmt.Errorf("--lease is from %v to %v", mapclient.MinLease, mapclient.MaxLease)
+	}
+	if err := checkLease(a.Lease); err != nil {
+		return err
 	}
 	_, err := a.bodiesPlace()
 	return err
@@ -209,7 +210,7 @@ func (a *objectsFlags) open(
 			return fmt.Errorf("the directory of bodies: %w", err)
 		}
 	}
-	db, err := openStore(ctx, a.Data, readOnly, &a.Flags, a.Lease)
+	db, err := openStore(ctx, a.Data, readOnly, &a.Flags, terms{lease: a.Lease})
 	if err != nil {
 		return err
 	}

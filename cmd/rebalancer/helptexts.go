@@ -4,9 +4,6 @@ import "github.com/alecthomas/kong"
 
 // help are the help texts of flags that are too long for their tags.
 var help = kong.Vars{
-	"admin_lease": "" +
-		"With --cassandra: the lease of the servers' maps; the same for all servers and rebalancers of a " +
-		"keyspace.",
 	"admin_move_rate": "With --cassandra: most rows copied, compared and counted per second; 0: as many as possible.",
 	"cli_simulate":    "Simulate months of many buckets in memory and report what the policy costs. Changes nothing.",
 	"move_progress":   "How to show progress: bar, plain (a line every 5 s), none, or auto: bar on a terminal, else plain.",
@@ -37,7 +34,6 @@ var help = kong.Vars{
 		"work may take longer. By default 2s (8s for more than 150,000 quanta), with --generations none. The " +
 		"plan has the number of generations.",
 	"retention_rules": "File with the rules to look at, instead of those of the process that leads.",
-	"run_lease":       "The lease of the servers' maps; the same for all servers and rebalancers of a keyspace.",
 	"run_admin_listen": "" +
 		"Address of /healthz, /readyz, /metrics, /debug/pprof and of the commands of rebalancer; port 0 takes " +
 		"a free one. Loopback only, unless there is a token or clients show certificates.",
@@ -104,8 +100,16 @@ var help = kong.Vars{
 		"are gone a day later at the earliest. Without it nothing is changed.",
 	"audit_continue": "Go on where an audit ended that was interrupted: the token that it has printed.",
 	"audit_rate":     "Most rows and bodies that are read per second; 0: no limit.",
-	"verify_bucket":  "Bucket to check; without it all, with partitions that belong to none.",
-	"verify_lease":   "Lease of the servers that use the keyspace (with --cassandra).",
+	"terms_lease": "" +
+		"Lease of the servers' maps. By default that of the keyspace, which refuses any other one; 3s where no " +
+		"process has said it.",
+	"verify_bucket": "Bucket to check; without it all, with partitions that belong to none.",
+	"verify_lease": "" +
+		"Lease of the servers' maps. By default that of the keyspace, which refuses any other one. With " +
+		"--max-clock-skew: what counts where the keyspace's own can't be read.",
+	"verify_max_clock_skew": "" +
+		"Limit of clocks of the servers. By default that of the keyspace, which refuses any other one. With " +
+		"--lease: what counts where the keyspace's own can't be read.",
 	"verify_adopt": "" +
 		"After a restore, with all servers ended: as --repair, and copy to where the map says the rows of " +
 		"partitions that no map names, if these are proven to be newer than the map. Each row keeps its " +

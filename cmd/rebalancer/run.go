@@ -32,7 +32,7 @@ import (
 // runCmd is the daemon.
 type runCmd struct {
 	Cluster cassandraflags.Flags `embed:"" group:"Cassandra:"`
-	Lease   time.Duration        `default:"3s" group:"Cassandra:" help:"${run_lease=}"`
+	Lease   time.Duration        `placeholder:"DURATION" group:"Cassandra:" help:"${terms_lease=}"`
 	Sizes   rebalanceflags.Flags `embed:"" group:"Sizes and moves:"`
 
 	AdminListen string            `group:"Admin address:" default:"127.0.0.1:9002" placeholder:"ADDR" help:"${run_admin_listen=}"`
@@ -104,7 +104,7 @@ func (c *runCmd) Run(ctx context.Context, outer *cli, std stdio) error {
 	defer traces.End()
 	opening, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	db, err := openKeyspace(opening, &c.Cluster, c.Lease, c.Sizes.Counting(false), traces, log)
+	db, err := openKeyspace(opening, &c.Cluster, terms{lease: c.Lease, sizes: c.Sizes.Counting(false)}, traces, log)
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (c *runCmd) Run(ctx context.Context, outer *cli, std stdio) error {
 		defer func() { _ = counts.Close() }()
 	}
 	d := runner{
-		store: db.Store, names: db.Client, counts: counts, counting: db.Counting, wait: rebalance.Wait(c.Lease), who: who, log: log,
+		store: db.Store, names: db.Client, counts: counts, counting: db.Counting, wait: db.Wait(), who: who, log: log,
 		lines: lines, traces: traces, out: std,
 	}
 	return d.run(ctx, c, address)

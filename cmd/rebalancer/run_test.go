@@ -16,6 +16,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -28,12 +29,15 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/version"
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/counter/rediscounter"
+	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
+	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/test/promtest"
 	"github.com/evenkeel/evenkeel/internal/test/redistest"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
@@ -131,8 +135,9 @@ func TestRequestsAreTraced(t *testing.T) {
 func TestTheClusterAsAProcessSeesIt(t *testing.T) {
 	t.Parallel()
 	k := newKeyspace(t)
-	require.NoError(t, mapclient.AgreeOnLease(t.Context(), k.s, testLease, false))
-	_, err := mapclient.AgreeOnClockSkew(t.Context(), k.s, 250*time.Millisecond, false)
+	_, err := mapclient.AgreeOnLease(t.Context(), k.s, testLease, false)
+	require.NoError(t, err)
+	_, err = mapclient.AgreeOnClockSkew(t.Context(), k.s, 250*time.Millisecond, false)
 	require.NoError(t, err)
 	_, err = mapclient.AgreeOnCounting(t.Context(), k.s, mapclient.InRedis, false)
 	require.NoError(t, err)
@@ -164,23 +169,105 @@ func TestTheClusterAsAProcessSeesIt(t *testing.T) {
 	require.True(t, c.Store.OK && c.Counters.OK)
 }
 
-// A mover waits by the servers' terms, not by its own.
-func TestMoversTakeTheKeyspacesTerms(t *testing.T) {
+// Who moves, brings, repairs or removes rows does so by the servers' terms, not by its own.
+func TestCommandsTakeTheKeyspacesTerms(t *testing.T) {
 	t.Parallel()
 	s := memstore.New()
-	_, err := mapclient.AgreeOnClockSkew(t.Context(), s, 2*time.Second, false)
+	_, err := openShared(t.Context(), kept{s}, terms{used: true}, nil)
+	require.ErrorContains(t, err, "no server was ever started on it")
+	const lease, skew = 30 * time.Second, 2 * time.Second
+	maps, err := mapclient.Join(t.Context(), s, mapclient.Options{Lease: lease, MaxClockSkew: skew, Clocks: 3}, false)
 	require.NoError(t, err)
-	require.NoError(t, mapclient.AgreeOnLease(t.Context(), s, time.Second, false))
-	require.NoError(t, mapclient.InitClocks(t.Context(), s, 3))
-	db, err := openShared(t.Context(), s, time.Second, mapclient.InRedis, nil)
+	maps.Close()
+	for _, said := range []terms{{}, {lease: lease}, {skew: skew, used: true}, {lease: lease, skew: skew, damaged: true}} {
+		db, err := openShared(t.Context(), kept{s}, said, nil)
+		require.NoError(t, err)
+		require.Equal(t, lease, db.Maps().Leases().Length)
+		require.Equal(t, skew, db.Maps().MaxClockSkew())
+		require.Equal(t, rebalance.Wait(lease), db.Wait())
+		require.NoError(t, db.Close())
+	}
+	for _, other := range []terms{
+		{lease: mapclient.DefaultLease}, {skew: time.Second}, {lease: mapclient.DefaultLease, skew: skew, damaged: true},
+	} {
+		_, err = openShared(t.Context(), kept{s}, other, nil)
+		require.ErrorIs(t, err, store.InvalidArgument)
+		require.ErrorContains(t, err, "without --lease")
+	}
+	db, err := openShared(t.Context(), s, terms{sizes: mapclient.InRedis}, nil)
 	require.NoError(t, err)
 	clocks, err := countClocks(t.Context(), s)
 	require.NoError(t, err)
 	require.Equal(t, 3, clocks, "it makes no clocks of its own")
 	require.Equal(t, mapclient.InRedis, db.Counting)
-	_, err = openShared(t.Context(), s, 3*time.Second, 0, nil)
-	require.ErrorIs(t, err, store.InvalidArgument)
 	require.NoError(t, db.Close())
+}
+
+// kept is a store that processes open one after the other.
+type kept struct{ store.Store }
+
+func (kept) Close() error { return nil }
+
+// holding holds up puts of rows while held is not nil, like a node that is slow to answer.
+type holding struct {
+	kept
+	held atomic.Pointer[chan struct{}]
+}
+
+func (h *holding) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
+	if held := h.held.Load(); held != nil {
+		*held <- struct{}{} // it waits
+		<-*held
+	}
+	return h.Store.Put(ctx, p, rows...)
+}
+
+// TestWhatACommandBringsIsNotLost: a row that is written late, when its range has moved away by the servers' lease, is
+// not reported as stored.
+func TestWhatACommandBringsIsNotLost(t *testing.T) {
+	for _, agreed := range []time.Duration{300 * time.Millisecond, 3 * time.Second, 30 * time.Second} {
+		t.Run(agreed.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, s := t.Context(), memstore.New()
+				maps, err := mapclient.Join(ctx, s, mapclient.Options{Lease: agreed, Clocks: 1}, false)
+				require.NoError(t, err)
+				defer maps.Close()
+				server, err := listing.New(s, maps, listing.Options{})
+				require.NoError(t, err)
+				require.NoError(t, server.CreateBucket(ctx, "b"))
+				id, err := server.BucketID(ctx, "b")
+				require.NoError(t, err)
+
+				slow := &holding{kept: kept{s}}
+				db, err := openShared(ctx, slow, terms{used: true}, nil)
+				require.NoError(t, err)
+				defer func() { require.NoError(t, db.Close()) }()
+				b := db.Bucket("b")
+				m, err := b.Mark(ctx)
+				require.NoError(t, err)
+				held := make(chan struct{})
+				slow.held.Store(&held)
+				outcome := make(chan error, 1)
+				row := store.Row{Key: []byte("k"), Value: []byte("v"), Timestamp: 17}
+				go func() { outcome <- b.Bring(ctx, m, []store.Row{row}) }()
+				<-held
+				slow.held.Store(nil)
+				root, err := maps.Load(ctx, id)
+				require.NoError(t, err)
+				x := executor.New(s, maps, id, executor.Options{})
+				for rg, err := range maps.Ranges(ctx, root, nil) {
+					require.NoError(t, err)
+					x.Add(move.Refresh(&rg))
+				}
+				require.NoError(t, x.Run(ctx))
+				close(held)
+				err = <-outcome
+				_, found := server.Bucket("b").Get(ctx, row.Key)
+				require.ErrorIs(t, found, listing.ErrNotFound, "it came too late")
+				require.ErrorIs(t, err, listing.ErrOutcomeUnknown)
+			})
+		})
+	}
 }
 
 // running is a daemon in this process.

@@ -18,13 +18,11 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/secrecy"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
-	"github.com/evenkeel/evenkeel/listing"
-	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 	"github.com/evenkeel/evenkeel/rebalance/assembly"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/cassandrastore"
+	"github.com/evenkeel/evenkeel/store/commontime"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
 	"github.com/evenkeel/evenkeel/store/wait"
 )
@@ -35,7 +33,8 @@ type verifyCmd struct {
 	Servers              adminapi.Flags `embed:"" group:"Without --cassandra:"`
 	Data                 string         `placeholder:"DIR" help:"Check this data directory, while its listd does not run."`
 	cassandraflags.Flags `group:"With --cassandra:"`
-	Lease                time.Duration       `default:"3s" group:"With --cassandra:" help:"${verify_lease=}"`
+	Lease                time.Duration       `placeholder:"DURATION" group:"With --cassandra:" help:"${verify_lease=}"`
+	MaxClockSkew         time.Duration       `placeholder:"DURATION" group:"With --cassandra:" help:"${verify_max_clock_skew=}"`
 	Repair               bool                `env:"-" help:"Repair what can be repaired safely, and report it."`
 	Adopt                bool                `env:"-" help:"${verify_adopt=}"`
 	AdoptAll             bool                `env:"-" help:"${verify_adopt_all=}"`
@@ -93,10 +92,10 @@ func (v *verifyCmd) Validate() error {
 		return errors.New("--discard removes a partition: only with --repair, --adopt or --adopt-all")
 	case v.RowsPerSecond < 0, v.Parallel < 1, v.StuckAfter <= 0:
 		return errors.New("--rows-per-second, --parallel and --stuck-after are above zero")
-	case v.Lease < mapclient.MinLease || v.Lease > mapclient.MaxLease:
-		return fmt.Errorf("--lease is from %v to %v", mapclient.MinLease, mapclient.MaxLease)
+	case v.MaxClockSkew != 0 && v.MaxClockSkew < commontime.MinLimit:
+		return fmt.Errorf("--max-clock-skew is at least %v", commontime.MinLimit)
 	}
-	return nil
+	return checkLease(v.Lease)
 }
 
 // options are those of the check.
@@ -157,7 +156,11 @@ func (v *verifyCmd) remote(ctx context.Context, std stdio, out *findings) (sum r
 // here checks in this process.
 func (v *verifyCmd) here(ctx context.Context, std stdio, out *findings) (sum repair.Summary, err error) {
 	o := v.options()
-	db, err := openStore(ctx, v.Data, !v.Repair && o.Adopt == repair.AdoptNone, &v.Flags, v.Lease)
+	said := terms{lease: v.Lease, skew: v.MaxClockSkew, damaged: v.Lease != 0 && v.MaxClockSkew != 0}
+	db, err := openStore(ctx, v.Data, !v.Repair && o.Adopt == repair.AdoptNone, &v.Flags, said)
+	if errors.Is(err, store.Corrupt) && len(v.Cassandra) > 0 && !said.damaged {
+		err = fmt.Errorf("%w; to check the rest give --lease and --max-clock-skew of the servers", err)
+	}
 	if err != nil {
 		return sum, err
 	}
@@ -187,50 +190,29 @@ func (v *verifyCmd) alone(ctx context.Context, regs store.Registers, work func(c
 	return err
 }
 
-// openStore opens the store to check: a data directory, or with "" a keyspace. Nothing is counted. readOnly leaves the
-// files of a data directory as they are.
+// openStore opens the store of a command: a data directory, or with "" a keyspace that servers use. Nothing is counted.
+// readOnly leaves the files of a data directory as they are.
 func openStore(
-	ctx context.Context, data string, readOnly bool, f *cassandraflags.Flags, lease time.Duration,
+	ctx context.Context, data string, readOnly bool, f *cassandraflags.Flags, t terms,
 ) (*assembly.DB, error) {
-	if data != "" {
-		// A check must not create it.
-		if _, err := os.Stat(filepath.Join(data, pebblestore.FormatFile)); err != nil {
-			return nil, fmt.Errorf("--data: %s is not a data directory of listd: %w", data, err)
-		}
-		secrecy.Umask()
-		// listd collects tombstones, by its own flag.
-		const never = 100 * 365 * 24 * time.Hour
-		s, err := pebblestore.Open(data, pebblestore.Options{TombstoneGrace: never, ReadOnly: readOnly})
-		if err != nil {
-			return nil, err
-		}
-		return assembly.Open(ctx, s, assembly.Options{})
+	if data == "" {
+		opening, cancel := context.WithTimeout(ctx, openTimeout)
+		defer cancel()
+		t.used = true
+		return openKeyspace(opening, f, t, nil, nil)
 	}
-	o, err := f.Options(nil)
-	if err != nil {
-		return nil, usageError("%w", err)
+	// A check must not create it.
+	if _, err := os.Stat(filepath.Join(data, pebblestore.FormatFile)); err != nil {
+		return nil, fmt.Errorf("--data: %s is not a data directory of listd: %w", data, err)
 	}
-	opening, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	s, err := cassandrastore.Open(opening, o)
+	secrecy.Umask()
+	// listd collects tombstones, by its own flag.
+	const never = 100 * 365 * 24 * time.Hour
+	s, err := pebblestore.Open(data, pebblestore.Options{TombstoneGrace: never, ReadOnly: readOnly})
 	if err != nil {
 		return nil, err
 	}
-	db := &assembly.DB{Store: s}
-	clocks, err := countClocks(opening, s)
-	if err == nil && clocks == 0 {
-		err = errors.New("the keyspace has no map clocks: no server was ever started on it, or they are lost")
-	}
-	if err == nil {
-		var m *mapclient.Client
-		if m, err = mapclient.NewNetwork(s, mapclient.Options{Lease: lease, Clocks: clocks}); err == nil {
-			db.Client, err = listing.New(s, m, listing.Options{})
-		}
-	}
-	if err != nil {
-		return nil, errors.Join(err, db.Close())
-	}
-	return db, nil
+	return assembly.Open(ctx, s, assembly.Options{})
 }
 
 // findings prints what a check finds.

@@ -105,9 +105,10 @@ func AgreeOnCounting(ctx context.Context, s store.Registers, mine Counting, chan
 	return agreed, store.Wrap("agree on how sizes are counted", err)
 }
 
-// AgreeOnLease makes all processes of a store use the same lease: the first process stores its
-// own, and for any other value it fails with InvalidArgument. A mover waits for the length of its
-// own lease; a client with a longer one could still use an old map after the wait.
+// AgreeOnLease makes all processes of a store use the same lease, and returns it: the first process
+// stores its own, and for any other value it fails with InvalidArgument. A mover waits for the length
+// of its own lease; a client with a longer one could still use an old map after the wait. With lease 0
+// it returns the stored lease, or stores the default if there is none.
 //
 // With change the lease replaces the stored one. That is safe only while no other process uses
 // the store. If it fails or is interrupted, no process may be able to start until it is repeated, with the
@@ -117,12 +118,9 @@ func AgreeOnCounting(ctx context.Context, s store.Registers, mine Counting, chan
 // decided at Serial, and what is written is acknowledged in every data centre: then it fails with
 // Unavailable or Timeout while these are away, also if the lease was stored, but not acknowledged; repeat
 // the call.
-func AgreeOnLease(ctx context.Context, s store.Registers, lease time.Duration, change bool) error {
-	if lease == 0 {
-		lease = DefaultLease
-	}
-	_, err := leaseTerm.agreeOn(ctx, s, lease, change)
-	return store.Wrap("agree on the lease", err)
+func AgreeOnLease(ctx context.Context, s store.Registers, lease time.Duration, change bool) (time.Duration, error) {
+	lease, err := leaseTerm.agreeOn(ctx, s, lease, change)
+	return lease, store.Wrap("agree on the lease", err)
 }
 
 // AgreeOnClockSkew does the same for Options.MaxClockSkew, and returns it. A mover removes rows

@@ -17,29 +17,39 @@ import (
 	"github.com/evenkeel/evenkeel/store/record"
 )
 
+func agreeOnLease(ctx context.Context, s store.Registers, lease time.Duration, change bool) error {
+	_, err := mapclient.AgreeOnLease(ctx, s, lease, change)
+	return err
+}
+
 func TestLeaseIsAgreedOn(t *testing.T) {
 	ctx, s := t.Context(), newHooked()
-	require.NoError(t, mapclient.AgreeOnLease(ctx, s, 0, false))
-	require.NoError(t, mapclient.AgreeOnLease(ctx, s, mapclient.DefaultLease, false))
+	require.NoError(t, agreeOnLease(ctx, s, 0, false))
+	require.NoError(t, agreeOnLease(ctx, s, mapclient.DefaultLease, false))
 	for _, other := range []time.Duration{time.Second, time.Minute} {
-		err := mapclient.AgreeOnLease(ctx, s, other, false)
+		err := agreeOnLease(ctx, s, other, false)
 		require.ErrorIs(t, err, store.InvalidArgument)
 		require.ErrorContains(t, err, "3s")
 		require.ErrorContains(t, err, other.String())
 	}
-	require.NoError(t, mapclient.AgreeOnLease(ctx, s, time.Minute, true))
-	require.NoError(t, mapclient.AgreeOnLease(ctx, s, time.Minute, true))
-	require.ErrorIs(t, mapclient.AgreeOnLease(ctx, s, 0, false), store.InvalidArgument)
-	require.NoError(t, mapclient.AgreeOnLease(ctx, s, time.Minute, false))
+	require.NoError(t, agreeOnLease(ctx, s, time.Minute, true))
+	require.NoError(t, agreeOnLease(ctx, s, time.Minute, true))
+	require.ErrorIs(t, agreeOnLease(ctx, s, mapclient.DefaultLease, false), store.InvalidArgument)
+	require.NoError(t, agreeOnLease(ctx, s, time.Minute, false))
+	agreed, err := mapclient.AgreeOnLease(ctx, s, 0, false)
+	require.NoError(t, err)
+	require.Equal(t, time.Minute, agreed, "who says nothing takes what there is")
 }
 
 // TestJoin: the first process makes what is missing and decides the terms; another one
 // has to come with the same, or changes them for all.
 func TestJoin(t *testing.T) {
 	ctx, s := t.Context(), newHooked()
+	var took [2]time.Duration
 	join := func(lease, skew time.Duration, change bool) error {
 		c, err := mapclient.Join(ctx, s, mapclient.Options{Lease: lease, MaxClockSkew: skew, Clocks: 2}, change)
 		if err == nil {
+			took = [2]time.Duration{c.Leases().Length, c.MaxClockSkew()}
 			c.Close()
 		}
 		return err
@@ -52,8 +62,11 @@ func TestJoin(t *testing.T) {
 	require.ErrorIs(t, join(time.Second, 0, false), store.InvalidArgument)
 	require.ErrorIs(t, join(0, time.Second, false), store.InvalidArgument)
 	require.NoError(t, join(time.Second, time.Second, true))
-	require.ErrorIs(t, join(0, 0, false), store.InvalidArgument)
+	require.ErrorIs(t, join(mapclient.DefaultLease, 0, false), store.InvalidArgument)
 	require.NoError(t, join(time.Second, 0, false), "skew 0 takes what was agreed on")
+	took = [2]time.Duration{}
+	require.NoError(t, join(0, 0, false), "and so does lease 0")
+	require.Equal(t, [2]time.Duration{time.Second, time.Second}, took)
 }
 
 // TestLeaseIsAgreedOnByOne: of several that come first at the same time, with
@@ -77,7 +90,7 @@ func TestLeaseIsAgreedOnByOne(t *testing.T) {
 			agreed := make([]bool, 8)
 			for i := range agreed {
 				wg.Go(func() {
-					err := mapclient.AgreeOnLease(t.Context(), s, time.Duration(1+i%4)*time.Second, false)
+					err := agreeOnLease(t.Context(), s, time.Duration(1+i%4)*time.Second, false)
 					agreed[i] = err == nil
 				})
 			}
@@ -139,13 +152,13 @@ func TestLeaseThatCantBeRead(t *testing.T) {
 		set(s, &s.read, func(context.Context, store.Record, error) (store.Record, error) {
 			return store.Record{}, store.Errorf(store.Timeout, "gone")
 		})
-		require.Equal(t, store.Timeout, store.KindOf(mapclient.AgreeOnLease(t.Context(), s, 0, false)))
+		require.Equal(t, store.Timeout, store.KindOf(agreeOnLease(t.Context(), s, 0, false)))
 		for _, mine := range []mapclient.Counting{0, mapclient.ByLooks, mapclient.Elsewhere} {
 			_, err := mapclient.AgreeOnCounting(t.Context(), s, mine, false)
 			require.Equal(t, store.Timeout, store.KindOf(err), "%v", mine)
 		}
 		set(s, &s.read, nil)
-		require.NoError(t, mapclient.AgreeOnLease(t.Context(), s, time.Second, false))
+		require.NoError(t, agreeOnLease(t.Context(), s, time.Second, false))
 	})
 }
 
@@ -155,7 +168,7 @@ func TestDamagedTerms(t *testing.T) {
 	for _, torn := range []int{0, 1, 2, 3, 4, 19, 20} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &behind{hooked: newHooked(), caught: true}
-			require.NoError(t, mapclient.AgreeOnLease(t.Context(), s, time.Minute, false))
+			require.NoError(t, agreeOnLease(t.Context(), s, time.Minute, false))
 			reads := 0
 			set(s.hooked, &s.read, func(_ context.Context, rec store.Record, err error) (store.Record, error) {
 				if reads++; reads <= torn {
@@ -163,7 +176,7 @@ func TestDamagedTerms(t *testing.T) {
 				}
 				return rec, err
 			})
-			err := mapclient.AgreeOnLease(t.Context(), s, time.Minute, false)
+			err := agreeOnLease(t.Context(), s, time.Minute, false)
 			if torn == 20 { // five times three at Local and one at Serial
 				require.ErrorIs(t, err, store.Unavailable)
 			} else {
@@ -180,7 +193,7 @@ func TestDamagedTerms(t *testing.T) {
 		"this program knows form": record.Seal(2, store.Version{Epoch: 1}, make([]byte, 8)),
 	} {
 		set(s, &s.read, func(context.Context, store.Record, error) (store.Record, error) { return rec, nil })
-		err := mapclient.AgreeOnLease(t.Context(), s, time.Minute, true)
+		err := agreeOnLease(t.Context(), s, time.Minute, true)
 		require.ErrorIs(t, err, store.Corrupt)
 		require.ErrorContains(t, err, "agree on the lease: ")
 		require.ErrorContains(t, err, text)
@@ -203,7 +216,7 @@ func TestClockSkewIsAgreedOn(t *testing.T) {
 	_, err := mapclient.AgreeOnClockSkew(ctx, s, 2*time.Second, false)
 	require.ErrorIs(t, err, store.InvalidArgument)
 	require.ErrorContains(t, err, "skew of clocks of 1s, this one has 2s")
-	require.NoError(t, mapclient.AgreeOnLease(ctx, s, time.Minute, false), "the two have nothing to do with each other")
+	require.NoError(t, agreeOnLease(ctx, s, time.Minute, false), "the two have nothing to do with each other")
 	require.Equal(t, 2*time.Second, agreed(2*time.Second, true))
 	require.Equal(t, 2*time.Second, agreed(0, true))
 
@@ -242,22 +255,22 @@ func (b *behind) Acknowledge(ctx context.Context, t store.Table, key []byte) (st
 // changes it does not start before that is known everywhere. Until then the old lease is good there.
 func TestTermsOfADataCentreThatLags(t *testing.T) {
 	ctx, s := t.Context(), &behind{hooked: newHooked(), caught: true, old: map[string]store.Record{}}
-	require.NoError(t, mapclient.AgreeOnLease(ctx, s, time.Minute, false))
+	require.NoError(t, agreeOnLease(ctx, s, time.Minute, false))
 	require.Equal(t, 1, s.acks, "what the first one wrote")
 	rec, err := s.hooked.Read(ctx, store.Process, []byte("lease"), store.Serial)
 	require.NoError(t, err)
 	s.old["lease"], s.caught = rec, false
 
-	err = mapclient.AgreeOnLease(ctx, s, time.Second, true)
+	err = agreeOnLease(ctx, s, time.Second, true)
 	require.ErrorIs(t, err, store.Unavailable)
 	require.ErrorContains(t, err, "perhaps not in every data centre")
-	require.NoError(t, mapclient.AgreeOnLease(ctx, s, time.Minute, false), "the old lease")
-	require.ErrorIs(t, mapclient.AgreeOnLease(ctx, s, time.Second, false), store.InvalidArgument, "the new one")
-	require.ErrorIs(t, mapclient.AgreeOnLease(ctx, s, time.Second, true), store.Unavailable, "again")
+	require.NoError(t, agreeOnLease(ctx, s, time.Minute, false), "the old lease")
+	require.ErrorIs(t, agreeOnLease(ctx, s, time.Second, false), store.InvalidArgument, "the new one")
+	require.ErrorIs(t, agreeOnLease(ctx, s, time.Second, true), store.Unavailable, "again")
 	s.caught = true
-	require.NoError(t, mapclient.AgreeOnLease(ctx, s, time.Second, true))
-	require.ErrorIs(t, mapclient.AgreeOnLease(ctx, s, time.Minute, false), store.InvalidArgument, "the old lease")
-	require.NoError(t, mapclient.AgreeOnLease(ctx, s, time.Second, false))
+	require.NoError(t, agreeOnLease(ctx, s, time.Second, true))
+	require.ErrorIs(t, agreeOnLease(ctx, s, time.Minute, false), store.InvalidArgument, "the old lease")
+	require.NoError(t, agreeOnLease(ctx, s, time.Second, false))
 	require.Equal(t, 3, s.acks, "the announcement, and the value in force: who changes nothing has nothing to acknowledge")
 }
 
@@ -382,7 +395,7 @@ func TestAgreed(t *testing.T) {
 	}
 	want.ID, err = mapclient.Identify(ctx, s)
 	require.NoError(t, err)
-	require.NoError(t, mapclient.AgreeOnLease(ctx, s, want.Lease, false))
+	require.NoError(t, agreeOnLease(ctx, s, want.Lease, false))
 	_, err = mapclient.AgreeOnClockSkew(ctx, s, want.ClockSkew, false)
 	require.NoError(t, err)
 	_, err = mapclient.AgreeOnCounting(ctx, s, want.Counting, false)

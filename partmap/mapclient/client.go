@@ -28,14 +28,14 @@ type Options struct {
 	CacheBytes int64
 	// Now is the wall clock, default time.Now.
 	Now func() time.Time
-	// Lease is the length of leases of the network form, default 3 s. All clients and
-	// movers of a store must have the same.
+	// Lease is the length of leases of the network form, default 3 s; for Join that of the
+	// store. All clients and movers of a store must have the same.
 	Lease time.Duration
 	// Clocks is the number of map clocks for buckets that a client of the network form
 	// creates, default 16. They must exist (InitClocks).
 	Clocks int
-	// MaxClockSkew is commontime.Options.Limit of the network form. All clients and movers
-	// of a store must have the same.
+	// MaxClockSkew is commontime.Options.Limit of the network form; for Join by default that of
+	// the store. All clients and movers of a store must have the same.
 	MaxClockSkew time.Duration
 	// Monotonic is a second clock of the network form, which is never set: the time since
 	// some moment. Default: the monotonic clock of the machine.

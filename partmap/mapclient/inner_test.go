@@ -242,8 +242,9 @@ func TestCallersShareAFailure(t *testing.T) {
 // TestTermsInTheStore: other versions read what this one writes.
 func TestTermsInTheStore(t *testing.T) {
 	s := memstore.New()
-	require.NoError(t, AgreeOnLease(t.Context(), s, 258, false))
-	_, err := AgreeOnClockSkew(t.Context(), s, 259, false)
+	_, err := AgreeOnLease(t.Context(), s, 258, false)
+	require.NoError(t, err)
+	_, err = AgreeOnClockSkew(t.Context(), s, 259, false)
 	require.NoError(t, err)
 	for key, last := range map[string]byte{"lease": 2, "clock skew": 3} {
 		rec, err := s.Read(t.Context(), store.Process, []byte(key), store.Serial)

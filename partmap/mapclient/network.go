@@ -1,6 +1,7 @@
 package mapclient
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -25,10 +26,22 @@ const (
 )
 
 // Join is how a process starts to use a store that it shares with others: it creates missing
-// map clocks, checks that its lease and clock skew equal those of the other processes, and
-// returns a client. With change the terms of o replace the stored ones; all other processes
-// must have ended. It fails like InitClocks, AgreeOnLease, AgreeOnClockSkew and NewNetwork.
+// map clocks, takes the lease and the clock skew of the other processes, and returns a client. A
+// lease or a clock skew that o has must be that of the store. With change the terms of o replace the
+// stored ones; all other processes must have ended. It fails like InitClocks, AgreeOnLease,
+// AgreeOnClockSkew and NewNetwork.
 func Join(ctx context.Context, s Store, o Options, change bool) (*Client, error) {
+	return join(ctx, s, o, change, false)
+}
+
+// JoinDamaged is Join for a process that looks for damage, where people know the terms: a lease or a
+// clock skew that can't be read (Corrupt) is the one that o has. One that can be read must be that of
+// o, and one that o does not have must be readable.
+func JoinDamaged(ctx context.Context, s Store, o Options) (*Client, error) {
+	return join(ctx, s, o, false, true)
+}
+
+func join(ctx context.Context, s Store, o Options, change, damaged bool) (*Client, error) {
 	if o.Clocks == 0 {
 		o.Clocks = DefaultClocks
 	}
@@ -36,19 +49,30 @@ func Join(ctx context.Context, s Store, o Options, change bool) (*Client, error)
 	if err := InitClocks(ctx, s, o.Clocks); err != nil {
 		return nil, err
 	}
-	if err := AgreeOnLease(ctx, s, o.Lease, change); err != nil {
+	lease, err := AgreeOnLease(ctx, s, o.Lease, change)
+	if damaged && o.Lease != 0 && store.KindOf(err) == store.Corrupt {
+		lease, err = o.Lease, nil
+	}
+	if err != nil {
 		return nil, err
 	}
-	var err error
-	if o.MaxClockSkew, err = AgreeOnClockSkew(ctx, s, o.MaxClockSkew, change); err != nil {
+	skew, err := AgreeOnClockSkew(ctx, s, o.MaxClockSkew, change)
+	if damaged && o.MaxClockSkew != 0 && store.KindOf(err) == store.Corrupt {
+		skew, err = o.MaxClockSkew, nil
+	}
+	if err != nil {
 		return nil, err
 	}
+	o.Lease, o.MaxClockSkew = lease, skew
 	return NewNetwork(s, o)
 }
 
 // NewNetwork makes a client of the network form, one per process. The store must have its map
 // clocks (InitClocks). The client polls those that it uses until Close. It fails with
 // InvalidArgument where an option is out of bounds.
+//
+// It agrees on nothing with other processes, and acknowledged rows are lost where their lease or
+// clock skew is another one: programs call Join.
 func NewNetwork(s Store, o Options) (*Client, error) {
 	if o.Lease == 0 {
 		o.Lease = DefaultLease
@@ -98,6 +122,15 @@ func (c *Client) Above(ctx context.Context) (store.Timestamp, error) {
 		return clock.Above(ctx)
 	}
 	return store.Timestamp(c.opts.Now().UnixMicro()), nil
+}
+
+// MaxClockSkew returns the limit for the skew of clocks that the processes of the store have agreed on;
+// 0 in the embedded form.
+func (c *Client) MaxClockSkew() time.Duration {
+	if c.net == nil {
+		return 0
+	}
+	return cmp.Or(c.opts.MaxClockSkew, commontime.DefaultLimit)
 }
 
 // network has the state of the network form (docs/protocol.md, "Map clocks, leases,

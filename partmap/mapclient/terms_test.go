@@ -108,7 +108,7 @@ func TestAChangeThatEndsAnywhere(t *testing.T) {
 		started := map[time.Duration]int{}
 		for at := range s.shown {
 			for _, lease := range leases {
-				err := mapclient.AgreeOnLease(t.Context(), &site{sites: s, at: at}, lease, false)
+				err := agreeOnLease(t.Context(), &site{sites: s, at: at}, lease, false)
 				if err == nil {
 					started[lease]++
 				} else {
@@ -125,8 +125,8 @@ func TestAChangeThatEndsAnywhere(t *testing.T) {
 			for n := range 2 * 4 * 3 {
 				lost, behind, then := n%2 == 0, n/2%4, leases[n/8]
 				s := newSites()
-				require.NoError(t, mapclient.AgreeOnLease(t.Context(), &site{sites: s}, before, false))
-				err := mapclient.AgreeOnLease(t.Context(), &site{sites: s, cut: cut, lost: lost}, next, true)
+				require.NoError(t, agreeOnLease(t.Context(), &site{sites: s}, before, false))
+				err := agreeOnLease(t.Context(), &site{sites: s, cut: cut, lost: lost}, next, true)
 				if err == nil {
 					ended = true
 				}
@@ -139,7 +139,7 @@ func TestAChangeThatEndsAnywhere(t *testing.T) {
 				require.LessOrEqual(t, len(started), 1, "call %d, lost %t, behind %02b: %v", cut, lost, behind, started)
 				require.Zero(t, started[third])
 				states[fmt.Sprint(started)]++
-				require.NoError(t, mapclient.AgreeOnLease(t.Context(), &site{sites: s, at: 1}, then, true))
+				require.NoError(t, agreeOnLease(t.Context(), &site{sites: s, at: 1}, then, true))
 				require.Equal(t, map[time.Duration]int{then: 2}, starting(s), "call %d, lost %t, then %v", cut, lost, then)
 			}
 			if ended {
@@ -157,7 +157,7 @@ func TestAChangeThatEndsAnywhere(t *testing.T) {
 func TestAChangeWhileADataCentreIsAway(t *testing.T) {
 	s := newSites()
 	start := func(at int, lease time.Duration, change bool) error {
-		return mapclient.AgreeOnLease(t.Context(), &site{sites: s, at: at}, lease, change)
+		return agreeOnLease(t.Context(), &site{sites: s, at: at}, lease, change)
 	}
 	require.NoError(t, start(0, time.Second, false))
 	s.away[1] = true
@@ -191,23 +191,23 @@ func TestAChangeWhileADataCentreIsAway(t *testing.T) {
 // runs by then.
 func TestChangesAtOnce(t *testing.T) {
 	s := newHooked()
-	require.NoError(t, mapclient.AgreeOnLease(t.Context(), s, time.Second, false))
+	require.NoError(t, agreeOnLease(t.Context(), s, time.Second, false))
 	meanwhile := true
 	set(s, &s.swap, func(_ context.Context, do func() error) error {
 		if meanwhile {
 			meanwhile = false
-			require.NoError(t, mapclient.AgreeOnLease(t.Context(), s, time.Hour, true))
+			require.NoError(t, agreeOnLease(t.Context(), s, time.Hour, true))
 		}
 		return do()
 	})
-	err := mapclient.AgreeOnLease(t.Context(), s, time.Minute, true)
+	err := agreeOnLease(t.Context(), s, time.Minute, true)
 	require.ErrorIs(t, err, store.Conflict)
 	require.ErrorContains(t, err, "another process has changed it to 1h0m0s meanwhile: end all other processes, and")
-	require.NoError(t, mapclient.AgreeOnLease(t.Context(), s, time.Hour, false))
+	require.NoError(t, agreeOnLease(t.Context(), s, time.Hour, false))
 	// The same change by another is as good.
 	meanwhile = true
-	require.NoError(t, mapclient.AgreeOnLease(t.Context(), s, time.Hour, true))
-	require.NoError(t, mapclient.AgreeOnLease(t.Context(), s, time.Minute, true))
+	require.NoError(t, agreeOnLease(t.Context(), s, time.Hour, true))
+	require.NoError(t, agreeOnLease(t.Context(), s, time.Minute, true))
 }
 
 // TestAnnouncementsOfOtherTerms: of the limit of clocks and of counting as of the lease.
@@ -244,9 +244,9 @@ func TestAnnouncementsOfOtherTerms(t *testing.T) {
 // TestTheFormOfAnnouncements: programs that know values in force only find it damaged, and one without values is.
 func TestTheFormOfAnnouncements(t *testing.T) {
 	s := newSites()
-	require.NoError(t, mapclient.AgreeOnLease(t.Context(), &site{sites: s}, 258, false))
+	require.NoError(t, agreeOnLease(t.Context(), &site{sites: s}, 258, false))
 	s.away[1] = true
-	require.Error(t, mapclient.AgreeOnLease(t.Context(), &site{sites: s}, 259, true))
+	require.Error(t, agreeOnLease(t.Context(), &site{sites: s}, 259, true))
 	rec, err := s.Store.Read(t.Context(), store.Process, []byte("lease"), store.Serial)
 	require.NoError(t, err)
 	_, err = record.Open(1, rec)
@@ -262,7 +262,7 @@ func TestTheFormOfAnnouncements(t *testing.T) {
 		set(h, &h.read, func(context.Context, store.Record, error) (store.Record, error) {
 			return record.Seal(c.form, store.Version{Epoch: 1}, c.payload), nil
 		})
-		require.ErrorIs(t, mapclient.AgreeOnLease(t.Context(), h, time.Minute, true), store.Corrupt)
+		require.ErrorIs(t, agreeOnLease(t.Context(), h, time.Minute, true), store.Corrupt)
 	}
 }
 
@@ -373,7 +373,7 @@ func TestManyStartsAtOnce(t *testing.T) {
 			_, counting := mapclient.AgreeOnCounting(t.Context(), s, mapclient.ByLooks, false)
 			_, id := mapclient.Identify(t.Context(), s)
 			_, limits := mapclient.AnnounceLimits(t.Context(), s, mapclient.Limits{MaxRows: 7})
-			return errors.Join(mapclient.AgreeOnLease(t.Context(), s, time.Second, false), skew, counting, id, limits)
+			return errors.Join(agreeOnLease(t.Context(), s, time.Second, false), skew, counting, id, limits)
 		}
 		require.NoError(t, start())
 		s.serial = 0
@@ -392,4 +392,51 @@ func TestManyStartsAtOnce(t *testing.T) {
 		require.Equal(t, len(failures), joined, "they join; of %d operations at Serial %d failed", s.serial, s.failed)
 		require.Zero(t, s.serial)
 	})
+}
+
+// TestATermThatCantBeRead: a process that looks for damage goes on with what it is told of a term that can't be read,
+// and with nothing else; all others end.
+func TestATermThatCantBeRead(t *testing.T) {
+	const lease, skew = 30 * time.Second, 2 * time.Second
+	whole := mapclient.Options{Lease: lease, MaxClockSkew: skew, Clocks: 1}
+	for _, key := range []string{"lease", "clock skew"} {
+		t.Run(key, func(t *testing.T) {
+			ctx, s := t.Context(), memstore.New()
+			c, err := mapclient.Join(ctx, s, whole, false)
+			require.NoError(t, err)
+			c.Close()
+			try := func(o mapclient.Options) error {
+				c, err := mapclient.JoinDamaged(ctx, s, o)
+				if err == nil {
+					require.Equal(t, lease, c.Leases().Length)
+					require.Equal(t, skew, c.MaxClockSkew())
+					c.Close()
+				}
+				return err
+			}
+			require.NoError(t, try(mapclient.Options{Clocks: 1}), "nothing is damaged")
+			require.ErrorIs(t, try(mapclient.Options{Lease: time.Second, MaxClockSkew: skew}), store.InvalidArgument)
+			require.ErrorIs(t, try(mapclient.Options{Lease: lease, MaxClockSkew: time.Second}), store.InvalidArgument)
+			old, err := s.Read(ctx, store.Process, []byte(key), store.Serial)
+			require.NoError(t, err)
+			next := store.Record{Version: record.Next(old.Version), Blob: []byte("damaged")}
+			require.NoError(t, s.Swap(ctx, store.Process, []byte(key), old.Version, next))
+			_, err = mapclient.Join(ctx, s, whole, false)
+			require.ErrorIs(t, err, store.Corrupt)
+			_, err = mapclient.Join(ctx, s, whole, true)
+			require.ErrorIs(t, err, store.Corrupt)
+			require.NoError(t, try(whole))
+			said := map[string]mapclient.Options{
+				"lease": {MaxClockSkew: skew, Clocks: 1}, "clock skew": {Lease: lease, Clocks: 1},
+			}
+			require.ErrorIs(t, try(said[key]), store.Corrupt, "nobody has said it")
+			wrong := map[string]mapclient.Options{
+				"lease": {Lease: lease, MaxClockSkew: time.Second}, "clock skew": {Lease: time.Second, MaxClockSkew: skew},
+			}
+			require.ErrorIs(t, try(wrong[key]), store.InvalidArgument, "the other term is whole")
+			rec, err := s.Read(ctx, store.Process, []byte(key), store.Serial)
+			require.NoError(t, err)
+			require.Equal(t, next, rec, "it changes no term")
+		})
+	}
 }

@@ -19,10 +19,13 @@ import (
 // Options of Open.
 type Options struct {
 	// Shared are the options of the maps of a store that other processes use, too; nil: this
-	// process has the store for itself.
+	// process has the store for itself. A lease or a clock skew in it must be that of the store,
+	// see mapclient.Join. A store whose servers have wall clocks is always shared.
 	Shared *mapclient.Options
 	// ChangeTerms makes the terms in Shared those of the store, see mapclient.Join.
 	ChangeTerms bool
+	// Damaged: what can't be read of the terms is as Shared has it, see mapclient.JoinDamaged.
+	Damaged bool
 	// MapCacheBytes bounds the cache of maps of a store that is not shared.
 	MapCacheBytes int64
 	// Counting is how sizes are known, which is agreed on with the store; 0: this process takes
@@ -78,21 +81,41 @@ func (db *DB) open(ctx context.Context, o Options) (err error) {
 		client.Recorder, client.Sizes = db.Recorder, db.Counts
 	}
 	if o.Shared == nil {
+		if _, shared := db.Store.(store.WallClock); shared {
+			return store.Errorf(store.InvalidArgument, "other processes use this store, too: Options.Shared is missing")
+		}
 		client.CacheBytes = o.MapCacheBytes
 		db.Client, err = listing.NewEmbedded(db.Store, client)
 		return err
 	}
-	maps, err := mapclient.Join(ctx, db.Store, *o.Shared, o.ChangeTerms)
+	var maps *mapclient.Client
+	if o.Damaged {
+		maps, err = mapclient.JoinDamaged(ctx, db.Store, *o.Shared)
+	} else {
+		maps, err = mapclient.Join(ctx, db.Store, *o.Shared, o.ChangeTerms)
+	}
 	if err != nil {
 		return err
 	}
-	if db.Counting, err = mapclient.AgreeOnCounting(ctx, db.Store, o.Counting, o.ChangeTerms); err == nil {
+	db.Counting, err = mapclient.AgreeOnCounting(ctx, db.Store, o.Counting, o.ChangeTerms)
+	if o.Damaged && store.KindOf(err) == store.Corrupt {
+		err = nil // it counts nothing
+	}
+	if err == nil {
 		db.Client, err = listing.New(db.Store, maps, client)
 	}
 	if err != nil {
 		maps.Close()
 	}
 	return err
+}
+
+// Wait returns the longest wait of a move of this process, by the lease of the store.
+func (db *DB) Wait() time.Duration {
+	if lease := db.Maps().Leases().Length; lease != 0 {
+		return rebalance.Wait(lease)
+	}
+	return rebalance.EmbeddedWait
 }
 
 // Balance keeps the buckets in shape until ctx ends or Close. It sets Store, Buckets, Counts and

@@ -20,6 +20,7 @@ import (
 	"github.com/evenkeel/evenkeel/rebalance/assembly"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
+	"github.com/evenkeel/evenkeel/store/record"
 )
 
 // kept is a store that processes open one after the other.
@@ -51,6 +52,47 @@ func TestAProcessThatCountsOtherwiseIsRefused(t *testing.T) {
 	require.NoError(t, open(mapclient.ByLooks, true))
 	require.NoError(t, open(mapclient.Elsewhere, false))
 	require.ErrorIs(t, open(mapclient.InRedis, false), store.InvalidArgument)
+}
+
+// clocked is a store whose servers have clocks, as those have that processes share.
+type clocked struct{ kept }
+
+func (clocked) Servers(context.Context) ([]store.Server, error) { return nil, nil }
+
+func (clocked) Time(context.Context, string) (time.Time, error) { return time.Now(), nil }
+
+// TestASharedStoreIsNotOpenedAlone: who counts leases in a store that others use would move rows under their hands.
+func TestASharedStoreIsNotOpenedAlone(t *testing.T) {
+	_, err := assembly.Open(t.Context(), clocked{kept{memstore.New()}}, assembly.Options{})
+	require.ErrorIs(t, err, store.InvalidArgument)
+	require.ErrorContains(t, err, "other processes use this store, too")
+}
+
+// TestADamagedTerm stops all but a check that was told the terms.
+func TestADamagedTerm(t *testing.T) {
+	s, o := kept{memstore.New()}, assembly.Options{
+		Shared: &mapclient.Options{Lease: time.Second, MaxClockSkew: time.Second, Clocks: 1},
+	}
+	open := func(o assembly.Options) error {
+		db, err := assembly.Open(t.Context(), s, o)
+		if err != nil {
+			return err
+		}
+		return db.Close()
+	}
+	ways := o
+	ways.Counting = mapclient.InRedis
+	require.NoError(t, open(ways))
+	for _, term := range []string{"counting", "lease", "clock skew"} {
+		old, err := s.Read(t.Context(), store.Process, []byte(term), store.Serial)
+		require.NoError(t, err)
+		damaged := store.Record{Version: record.Next(old.Version), Blob: []byte("damaged")}
+		require.NoError(t, s.Swap(t.Context(), store.Process, []byte(term), old.Version, damaged))
+		require.ErrorIs(t, open(o), store.Corrupt)
+		check := o
+		check.Damaged = true
+		require.NoError(t, open(check))
+	}
 }
 
 // gone are counters that do not answer.

@@ -12,6 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
@@ -220,6 +221,28 @@ func TestABucketWithRowsElsewhereIsNotEmpty(t *testing.T) {
 		require.True(t, x.Open(), "%s", x)
 	}
 	require.Equal(t, partmap.Open, f.root(root.Bucket).State)
+}
+
+// TestWhatIsDiscardedStaysSo: also what a server still writes whose clock is ahead by as much as the store's processes
+// have agreed on.
+func TestWhatIsDiscardedStaysSo(t *testing.T) {
+	const skew = time.Minute
+	f := newFixture(t, memstore.New())
+	maps, err := mapclient.Join(ctx, f.s, mapclient.Options{MaxClockSkew: skew, Clocks: 1}, false)
+	require.NoError(t, err)
+	defer maps.Close()
+	c, err := listing.New(f.s, maps, listing.Options{})
+	require.NoError(t, err)
+	p := store.Partition{Bucket: f.b, ID: fresh()}
+	f.put(p, key(1), []byte("junk"), now())
+	f.o.Repair, f.o.Discard = true, []store.PartitionID{p.ID}
+	sum, err := repair.New(f.s, c, f.o).All(ctx)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, sum.Mended)
+	f.put(p, key(1), []byte("late"), now()+store.Timestamp((skew-time.Second).Microseconds()))
+	_, there, err := f.s.Get(ctx, p, key(1))
+	require.NoError(t, err)
+	require.False(t, there)
 }
 
 // What evenkeel has not written is not adopted.

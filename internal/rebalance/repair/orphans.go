@@ -259,8 +259,12 @@ func (c *Checker) unrangedOne(ctx context.Context, b bucket, p store.Partition) 
 // remove removes a whole partition, above the timestamps of all of its rows and of all that
 // may still arrive.
 func (c *Checker) remove(ctx context.Context, p store.Partition) error {
-	highest := store.Timestamp(c.o.Now().UnixMicro())
-	err := c.pages(ctx, p, func(rows []store.Row) error {
+	highest, err := c.maps.Above(ctx)
+	if err != nil {
+		return err
+	}
+	highest = max(highest, store.Timestamp(c.o.Now().UnixMicro()))
+	err = c.pages(ctx, p, func(rows []store.Row) error {
 		for i := range rows {
 			highest = max(highest, rows[i].Timestamp)
 		}

@@ -41,7 +41,8 @@ type Options struct {
 	Patience time.Duration `json:"-"`
 	// StuckAfter is how long a batch may stay in one phase, default 1 h.
 	StuckAfter time.Duration `json:"-"`
-	// Skew is the bound on the differences of clients' wall clocks, default 1 s.
+	// Skew is the bound on the differences of clients' wall clocks, by default that of the store
+	// (mapclient.Client.MaxClockSkew), at least 1 s.
 	Skew time.Duration `json:"-"`
 	// Now is the wall clock, time.Now if nil. Sleep is the pause before a repeated check or
 	// call, wait.Sleep if nil; tests replace it to interleave other work.
@@ -82,7 +83,6 @@ func (o Options) withDefaults() Options {
 	o.PageRows = min(cmp.Or(o.PageRows, 1000), store.MaxPageRows)
 	o.Patience = cmp.Or(o.Patience, 10*time.Second)
 	o.StuckAfter = cmp.Or(o.StuckAfter, time.Hour)
-	o.Skew = cmp.Or(o.Skew, time.Second)
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -153,6 +153,7 @@ type Checker struct {
 // client of the store.
 func New(s Store, c *listing.Client, o Options) *Checker {
 	o = o.withDefaults()
+	o.Skew = cmp.Or(o.Skew, max(time.Second, c.Maps().MaxClockSkew()))
 	lister, _ := s.(store.PartitionLister)
 	return &Checker{
 		s: s, rows: store.Everywhere(s), lister: lister, c: c, maps: c.Maps(), o: o,

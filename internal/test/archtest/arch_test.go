@@ -80,6 +80,18 @@ var testOnly = []string{
 // packages use them. A test that needs more belongs into a module of its own.
 var testLibraries = []string{"github.com/anishathalye/porcupine", "github.com/stretchr/testify", "pgregory.net/rapid"}
 
+// openers are what makes a client of a store, with the packages of the product that may use it. All others open stores
+// by rebalance/assembly, which takes the terms of a store that is shared: a process with a lease or a clock skew of its
+// own loses acknowledged rows.
+var openers = map[string]map[string][]string{
+	"partmap/mapclient": {
+		"Join": {"rebalance/assembly"}, "JoinDamaged": {"rebalance/assembly"}, "AgreeOnCounting": {"rebalance/assembly"},
+		"AgreeOnLease": nil, "AgreeOnClockSkew": nil, "InitClocks": nil, "NewNetwork": nil,
+		"NewEmbedded": {"listing", "internal/rebalance/policysim"},
+	},
+	"listing": {"New": {"rebalance/assembly"}, "NewEmbedded": {"rebalance/assembly"}},
+}
+
 // drivers may be imported by few packages each, and by tests.
 var drivers = map[string][]string{
 	"github.com/gocql/gocql":       {"store/cassandrastore"},
@@ -287,6 +299,56 @@ func TestPurePackagesArePure(t *testing.T) {
 			for _, complaint := range impurities(t, filepath.Join(p.Dir, file)) {
 				t.Errorf("%s is pure, but %s", name, complaint)
 			}
+		}
+	}
+}
+
+// TestStoresAreOpenedInOneWay, so that no program can forget the terms that the processes of a store have agreed on.
+func TestStoresAreOpenedInOneWay(t *testing.T) {
+	used := map[string]bool{}
+	for name, p := range list(t) {
+		if forTests(name) {
+			continue
+		}
+		for _, file := range p.GoFiles {
+			fset := token.NewFileSet()
+			f, err := parser.ParseFile(fset, filepath.Join(p.Dir, file), nil, 0)
+			require.NoError(t, err)
+			watched := map[string]string{} // packages with openers, by their names in this file
+			for _, spec := range f.Imports {
+				imported, err := strconv.Unquote(spec.Path.Value)
+				require.NoError(t, err)
+				if imported = strings.TrimPrefix(imported, module); openers[imported] == nil {
+					continue
+				}
+				local := imported[strings.LastIndex(imported, "/")+1:]
+				if spec.Name != nil {
+					local = spec.Name.Name
+				}
+				require.NotEqual(t, ".", local, "%s", fset.Position(spec.Pos()))
+				watched[local] = imported
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				sel, ok := n.(*ast.SelectorExpr)
+				if !ok {
+					return true
+				}
+				pkg, ok := sel.X.(*ast.Ident)
+				if !ok || pkg.Obj != nil {
+					return true
+				}
+				owners, opens := openers[watched[pkg.Name]][sel.Sel.Name]
+				if used[watched[pkg.Name]+"."+sel.Sel.Name] = true; opens && !slices.Contains(owners, name) {
+					t.Errorf("%s: %s uses %s.%s: open the store by rebalance/assembly", fset.Position(sel.Pos()), name, pkg.Name,
+						sel.Sel.Name)
+				}
+				return true
+			})
+		}
+	}
+	for from, names := range openers {
+		for opener, owners := range names {
+			require.Equal(t, owners != nil, used[from+"."+opener], "%s.%s", from, opener)
 		}
 	}
 }
