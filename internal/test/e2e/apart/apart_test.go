@@ -105,6 +105,7 @@ func TestTwoDataCentres(t *testing.T) {
 		run  func(*bed, *testing.T)
 	}{
 		{"puts take half the distance", (*bed).puts},
+		{"changes of names and maps", (*bed).changes},
 		{"keyspaces of others", (*bed).tenant},
 		{"many candidates beside a leader", (*bed).candidates},
 		{"many starts at once", (*bed).starts},
