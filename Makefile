@@ -46,11 +46,12 @@ PURE = ./partmap ./partmap/keyspread ./objects/internal/tidy \
 	$(addprefix ./internal/rebalance/,policysim plan... move forecast heat policy)
 # Days in virtual time: many seeds find more than the race detector, which runs on fewer.
 SIMULATIONS = ./internal/test/sim ./internal/rebalance/balancer ./rebalance
-# The failure of each call is up to 40 times slower with the race detector, which gets every fifth. Of some packages
-# these are the only tests that it does not get in full.
-FAULTS = ./listing
-FAULTS_ONLY = ./s3api ./internal/rebalance/executor
-EACH = -run 'EachCall|EachFailpoint'
+# What repeats much, as the failure of each call and random operations, takes five to forty times as long with the race
+# detector, which gets a fifth of it, and none of what is a matter of numbers (internal/test/race). Without it these
+# packages run in full: those in virtual time, and one whose requests have time limits.
+AGAIN = ./counter ./listing ./objects ./partmap/mapclient ./store/commontime ./internal/rebalance/repair \
+	./internal/rebalance/executor
+AGAIN_IN_TIME = ./s3api
 BESIDE = nice -n 19 env GOMAXPROCS=1
 WITH_CASSANDRA = $(GO) run ./internal/test/cassandratest/cmd/with-cassandra
 AT_ONCE = -p 2 -parallel 2
@@ -90,7 +91,7 @@ test: tools ## everything that must hold, on a fresh machine; each part has a ti
 	@scripts/within 240 programs $(MAKE) -s programs
 	@$(WITH_PROGRAMS) scripts/within 1200 unit $(TEST_RACE) -timeout 640s $(WITHOUT_NODE)
 	@$(WITH_PROGRAMS) scripts/within 240 clients $(TEST) -timeout 230s $(CLIENTS)
-	@scripts/within 180 faults $(TEST) -timeout 170s $(EACH) $(FAULTS_ONLY)
+	@scripts/within 120 again $(TEST) -timeout 110s $(AGAIN_IN_TIME)
 	@$(WITH_PROGRAMS) scripts/within 150 console $(TEST) -timeout 140s $(CONSOLE)
 	@$(WITH_PROGRAMS) scripts/within 180 attacks $(TEST) -timeout 170s $(ATTACKS)
 	@scripts/within 240 packages $(TEST) -timeout 230s $(PACKAGES)
@@ -99,9 +100,9 @@ test: tools ## everything that must hold, on a fresh machine; each part has a ti
 		'$(TEST) -timeout 200s $(CLIENTS_WITH_NODE) && $(TEST_RACE) $(AT_ONCE) -timeout 2100s $(WITH_NODE) && \
 		$(TEST_RACE) -timeout 200s $(BENCH_WITH_NODE)' & \
 	cassandra=$$!; sim=0; \
-	scripts/within 1800 sim $(BESIDE) $(TEST) -timeout 1500s $(PURE) $(SIMULATIONS) $(FAULTS) || sim=$$?; \
+	scripts/within 1800 sim $(BESIDE) $(TEST) -timeout 1500s $(PURE) $(SIMULATIONS) $(AGAIN) || sim=$$?; \
+	scripts/within 1200 model env JOBS=1 SECONDS_MAX=600 nice -n 19 docs/model/run.sh quick || sim=$$?; \
 	wait $$cassandra && exit $$sim
-	@scripts/within 300 model docs/model/run.sh quick
 	@scripts/within 300 tour $(GO) run ./internal/test/tour $(TOURS)
 
 lint: ## gofmt, vet, staticcheck, go.mod
@@ -111,8 +112,7 @@ unit: programs ## the Go tests that need no Cassandra node, with the race detect
 	$(WITH_PROGRAMS) $(TEST_RACE) -timeout 640s $(WITHOUT_NODE)
 	$(WITH_PROGRAMS) $(GO) test -timeout 230s $(CLIENTS)
 	$(WITH_PROGRAMS) $(GO) test -timeout 140s $(CONSOLE)
-	$(GO) test $(PURE) $(FAULTS)
-	$(GO) test $(EACH) $(FAULTS_ONLY)
+	$(GO) test $(PURE) $(AGAIN) $(AGAIN_IN_TIME)
 	$(TEST_RACE) -timeout 230s $(BENCH_WITHOUT_NODE)
 
 cassandra: programs ## the Go tests that need Cassandra nodes
@@ -134,7 +134,7 @@ compile:
 	@env CGO_ENABLED=1 $(GO) list -race -test -export -f '{{""}}' \
 		$(WITHOUT_NODE) $(WITH_NODE) $(BENCH_WITHOUT_NODE) $(BENCH_WITH_NODE)
 	@$(GO) list -test -export -f '{{""}}' \
-		$(ATTACKS) $(CLIENTS) $(CONSOLE) $(CLIENTS_WITH_NODE) $(PACKAGES) $(PURE) $(SIMULATIONS) $(FAULTS) $(FAULTS_ONLY)
+		$(ATTACKS) $(CLIENTS) $(CONSOLE) $(CLIENTS_WITH_NODE) $(PACKAGES) $(PURE) $(SIMULATIONS) $(AGAIN) $(AGAIN_IN_TIME)
 	@cd internal/test/s3test/server && GOWORK=off $(GO) tool -n versitygw >/dev/null
 
 programs:
@@ -197,7 +197,7 @@ fuzz: ## fuzz every target for DURATION each (default 30s)
 	@scripts/fuzz $(or $(DURATION),30s)
 
 sim: ## simulate the protocol with thousands of seeds and each known mistake, and months of the balancer
-	$(GO) test -v -timeout 230s $(SIMULATIONS) ./internal/rebalance/policysim
+	$(GO) test -v -timeout 600s $(SIMULATIONS) ./internal/rebalance/policysim
 	EVENKEEL_SCENARIOS='*:5' $(GO) test -v -timeout 1h -run 'RealParts|AsPrograms|Quiet' ./internal/rebalance/policysim
 
 model: ## the searches of docs/model that take up to ten minutes each (PART=quick, rest or huge)

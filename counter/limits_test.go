@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -31,6 +32,7 @@ func (f *flushes) Flush(ctx context.Context, b *Batch) ([]Hint, error) {
 
 // Each default and limit has the documented value, as far as behaviour shows it.
 func TestDefaultsAndLimits(t *testing.T) {
+	race.Skip(t)
 	start := time.Unix(1_700_000_000, 0)
 	micros := func(at time.Time) store.Timestamp { return store.Timestamp(at.UnixMicro()) }
 	long := func(i, n int) []byte { return fmt.Appendf(nil, "%0*d", n, i) }

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -99,6 +100,7 @@ func TestWhatWasRemovedIsForgotten(t *testing.T) {
 }
 
 func TestMemoryIsBounded(t *testing.T) {
+	race.Skip(t)
 	s := &sink{fail: errors.New("away")}
 	r := NewRecorder(s, RecorderOptions{Every: -1, MaxPartitions: 1000, MaxBytes: 1 << 20})
 	all := partitions(3000)

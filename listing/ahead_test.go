@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/faulttest"
 	"github.com/evenkeel/evenkeel/internal/test/listtest"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
@@ -121,6 +122,7 @@ func TestReadingAhead(t *testing.T) {
 		return b.String()
 	}
 	const n, files, limit = 600, 30, 500
+	var sample faulttest.Sample
 	for _, c := range []struct {
 		name   string
 		keys   []string
@@ -160,6 +162,9 @@ func TestReadingAhead(t *testing.T) {
 		{"a limit of 100", folders(n, counted, each(files)), 7, 100, 1.5, true},
 	} {
 		for i := range 4 {
+			if sample.Skips() {
+				continue
+			}
 			reverse := i%2 == 1
 			q := listing.Query{Delimiter: []byte("/"), Reverse: reverse, Limit: c.limit}
 			if i >= 2 {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
@@ -57,7 +58,7 @@ func keysOf(t *testing.T, b *listing.Bucket) (keys [][]byte) {
 
 // Against an oracle: ranges that begin and end anywhere, at cuts, and nowhere.
 func TestDeleteRangeDeletesWhatIsWithin(t *testing.T) {
-	seed.Each(t, 30, func(n uint64) bool {
+	seed.Each(t, race.Fewer(30), func(n uint64) bool {
 		r := rand.New(rand.NewPCG(n, 1))
 		key := func(i int) []byte { return fmt.Appendf(nil, "%05d", i) }
 		var cuts, keys [][]byte

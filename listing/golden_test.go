@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
@@ -67,6 +68,7 @@ func (s *sampled) Quanta(_ context.Context, p store.Partition) (out []counter.Qu
 // the points are. No answer depends on it, so other numbers are no mistake by themselves:
 // look whether they are worse, and then rewrite the file with -update.
 func TestCostsOfPagesAndSplits(t *testing.T) {
+	race.Skip(t)
 	if runtime.GOARCH != "amd64" {
 		t.Skip("floating-point numbers are rounded in another way")
 	}

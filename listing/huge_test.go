@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
@@ -14,6 +15,7 @@ import (
 // TestHundredThousandEmptiedRanges: a page over them is bounded, and the chain
 // of pages comes to its end, in both directions; and the bucket is deleted.
 func TestHundredThousandEmptiedRanges(t *testing.T) {
+	race.Skip(t)
 	if testing.Short() {
 		t.Skip("a large map")
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
 	"github.com/evenkeel/evenkeel/internal/test/listtest"
+	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
@@ -56,7 +57,7 @@ func TestOverNetworkLeases(t *testing.T) {
 			MaxDelay: 200 * time.Millisecond,
 		})
 		return networked(t, slow, plain, clock, true)
-	}, listtest.Options{Steps: 800, Ranges: 600, Rounds: 10, Bubble: true})
+	}, listtest.Options{Steps: race.Fewer(800), Ranges: 600, Rounds: race.Fewer(10), Bubble: true})
 }
 
 // TestOverNetworkLeasesAndFaults has answers take up to a lease, so that leases
@@ -77,7 +78,7 @@ func TestOverNetworkLeasesAndFaults(t *testing.T) {
 		e := networked(t, s, plain, clock, false)
 		e.Faults = switchOf(t, faults)
 		return e
-	}, listtest.Options{Steps: 500, Ranges: 200, Rounds: 5, Bubble: true})
+	}, listtest.Options{Steps: race.Fewer(500), Ranges: 200, Rounds: race.Fewer(5), Bubble: true})
 }
 
 // TestNetworkLeasesThatEnd lets leases run out while calls are on their way and
@@ -89,9 +90,11 @@ func TestNetworkLeasesThatEnd(t *testing.T) {
 		options func(*listtest.Clock) listing.Options
 		steps   int
 	}{
-		"Whole":    {0, func(clock *listtest.Clock) listing.Options { return listing.Options{Timestamps: clock} }, 400},
-		"OneByOne": {3, func(clock *listtest.Clock) listing.Options { return listing.Options{Timestamps: clock, ReadAhead: 1} }, 800},
-		"Ahead":    {3, eager, 800},
+		"Whole": {0, func(clock *listtest.Clock) listing.Options { return listing.Options{Timestamps: clock} }, 400},
+		"OneByOne": {3, func(clock *listtest.Clock) listing.Options {
+			return listing.Options{Timestamps: clock, ReadAhead: 1}
+		}, race.Fewer(1000)},
+		"Ahead": {3, eager, race.Fewer(1000)},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			var s store.Store = memstore.New()

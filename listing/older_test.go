@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
@@ -19,7 +20,7 @@ import (
 // What was put before a time goes, within bounds that are anywhere, and what was put again since stays. A range of the
 // map that has nothing old takes no tombstone.
 func TestDeleteOlderDeletesWhatIsOld(t *testing.T) {
-	seed.Each(t, 30, func(n uint64) bool {
+	seed.Each(t, race.Fewer(30), func(n uint64) bool {
 		ctx, r := t.Context(), rand.New(rand.NewPCG(n, 1))
 		key := func(i int) []byte { return fmt.Appendf(nil, "%05d", i) }
 		const keys, young = 4000, 2000 // keys above young are all put later

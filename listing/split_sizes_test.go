@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/internal/test/realkeys"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
@@ -204,6 +205,7 @@ func (l *liar) Quanta(context.Context, store.Partition) ([]counter.Quantum, erro
 
 // TestSplitPointsOfWrongSizes: wrong sizes make parts uneven, and nothing else.
 func TestSplitPointsOfWrongSizes(t *testing.T) {
+	race.Skip(t)
 	seed := seed.Number(t)
 	r := rand.New(rand.NewPCG(seed, 1))
 	keys := names(2_000)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
 	"github.com/evenkeel/evenkeel/internal/test/listtest"
+	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
@@ -36,7 +37,7 @@ func embeddedWith(t *testing.T, s store.Store, o listing.Options) *listtest.Env 
 func TestOverMemory(t *testing.T) {
 	listtest.Run(t, func(t *testing.T, clock *listtest.Clock) *listtest.Env {
 		return embedded(t, memstore.New(), clock)
-	}, listtest.Options{})
+	}, listtest.Options{Steps: race.Fewer(2500), Rounds: race.Fewer(30)})
 }
 
 func TestOverPebble(t *testing.T) {
@@ -44,7 +45,7 @@ func TestOverPebble(t *testing.T) {
 		s, err := pebblestore.Open(t.TempDir(), pebblestore.Options{NoSync: true})
 		require.NoError(t, err)
 		return embedded(t, s, clock)
-	}, listtest.Options{Steps: 800, Rounds: 15})
+	}, listtest.Options{Steps: race.Fewer(800), Rounds: race.Fewer(15)})
 }
 
 func TestOverFaults(t *testing.T) {
@@ -58,7 +59,7 @@ func TestOverFaults(t *testing.T) {
 		e := embedded(t, s, clock)
 		e.Faults = switchOf(t, faults)
 		return e
-	}, listtest.Options{Steps: 1500, Rounds: 10})
+	}, listtest.Options{Steps: race.Fewer(1500), Rounds: race.Fewer(10)})
 }
 
 // switchOf switches faults on or off. The test of interrupted buckets wants to know
@@ -80,7 +81,7 @@ func switchOf(t *testing.T, faults *faultstore.Faults) func(on bool) {
 func TestOverMemoryAhead(t *testing.T) {
 	listtest.Run(t, func(t *testing.T, clock *listtest.Clock) *listtest.Env {
 		return embeddedWith(t, &listtest.Morsels{Store: memstore.New(), Rows: 3}, eager(clock))
-	}, listtest.Options{Steps: 800, Ranges: 300, Rounds: 5})
+	}, listtest.Options{Steps: race.Fewer(800), Ranges: 300, Rounds: race.Fewer(5)})
 }
 
 // TestOverFaultsAhead: reads that were made ahead fail, and take their time.
@@ -95,5 +96,5 @@ func TestOverFaultsAhead(t *testing.T) {
 		e := embeddedWith(t, &listtest.Morsels{Store: s, Rows: 5}, eager(clock))
 		e.Faults = switchOf(t, faults)
 		return e
-	}, listtest.Options{Steps: 600, Ranges: 200, Rounds: 5, Bubble: true})
+	}, listtest.Options{Steps: race.Fewer(600), Ranges: 200, Rounds: race.Fewer(5), Bubble: true})
 }

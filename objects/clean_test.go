@@ -18,6 +18,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
 	"github.com/evenkeel/evenkeel/internal/test/listtest"
+	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
@@ -129,7 +130,7 @@ type stream struct {
 func TestCleanersDestroyNothingThatIsSeen(t *testing.T) {
 	const steps = 700
 	tags, seeds := 0, 0
-	seed.Each(t, 40, func(seed uint64) bool {
+	seed.Each(t, race.Fewer(40), func(seed uint64) bool {
 		// Ends of uploads sleep between their tries.
 		synctest.Test(t, func(t *testing.T) { tags += clean(t, seed, steps) })
 		seeds++

@@ -306,6 +306,7 @@ func TestConditionsOutliveRequests(t *testing.T) {
 	for first, before := range map[string]string{"PUT If-None-Match": "", "PUT": "", "DELETE": "v",
 		"DELETE If-Match": "v"} {
 		t.Run(first, func(t *testing.T) {
+			t.Parallel() // it waits for the end of a request's time
 			st, s := serveStuck(t, s3api.Options{})
 			if before != "" {
 				s.want(200, "", "PUT", "/abc/k", before)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/s3api"
@@ -41,7 +42,7 @@ func (s *server) deleteRange(query url.Values) (requests int) {
 
 // Against an oracle, by requests that have the time for one range of the map each.
 func TestRangesAreDeletedBySeveralRequests(t *testing.T) {
-	seed.Each(t, 10, func(n uint64) bool {
+	seed.Each(t, race.Fewer(10), func(n uint64) bool {
 		r := rand.New(rand.NewPCG(n, 1))
 		c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
 		require.NoError(t, err)

@@ -27,6 +27,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/s3api"
 	"github.com/evenkeel/evenkeel/s3api/sigv4"
@@ -512,6 +513,7 @@ func (c *crowded) Buckets(_ context.Context, prefix, after string) iter.Seq2[lis
 
 // A list of buckets that is sent in parts is one document; in pages it is the same list.
 func TestManyBuckets(t *testing.T) {
+	race.Skip(t)
 	const n = 9000
 	f := &crowded{n: n}
 	h, err := s3api.New(f, s3api.Options{})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
@@ -176,6 +177,7 @@ func TestTokensOfObjects(t *testing.T) {
 // TestDocumentsOfObjects: a page ends with the line with which its document reaches a mebibyte, and the
 // next one goes on behind it.
 func TestDocumentsOfObjects(t *testing.T) {
+	race.Skip(t)
 	h := overBodies(t, &bodies{}, Options{})
 	var want []string
 	for i := range 450 {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/s3api"
@@ -21,6 +22,7 @@ import (
 // testdata/needs.txt has them; and when the server was busy, and not. With fewer bytes it is told so. If a
 // number changes on purpose, run go test ./s3api -run MemoryThatRequestsNeed -update.
 func TestMemoryThatRequestsNeed(t *testing.T) {
+	race.Skip(t)
 	requests := []wanted{
 		{"PUT /abc/k?acl", "", []string{"x-amz-acl", "private"}}, {"PUT /abe?evenkeel-cuts", "a\nb", nil}, {"GET /", "", nil},
 	}

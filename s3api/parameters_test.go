@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/s3api"
 )
@@ -250,6 +251,7 @@ func (g *parameterGround) refuses(o *implementedOperation, bucket, name string, 
 // be passed over. All operations of S3 that are not implemented, by all methods, on what is no resource of theirs, too,
 // and all implemented ones with any other parameter, are refused by name, and harm nothing.
 func TestParametersThatAnOperationDoesNotTake(t *testing.T) {
+	race.Skip(t)
 	all := s3Operations(t)
 	names := parameterNames(seed.New(t), all)
 	g := newParameterGround(t)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
@@ -93,7 +94,7 @@ type versionsDocument struct {
 // listed with S3's rules.
 func TestVersionsAgainstAModel(t *testing.T) {
 	rnd := seed.New(t)
-	for range 3 {
+	for range race.Fewer(3) {
 		s, _ := serveObjects(t)
 		s.want(200, "", "PUT", "/abc", "")
 		k := &keptBucket{keys: map[string][]keptVersion{}}
@@ -546,6 +547,7 @@ func TestDeletesOfASizeOrTime(t *testing.T) {
 // TestETagsOfLargeBodies: a body that is too long for its MD5 to be taken has it as ETag where the client sends it, and
 // it is right; a copy has the same. Nothing is stored where it is wrong.
 func TestETagsOfLargeBodies(t *testing.T) {
+	race.Skip(t)
 	s, bodies := serveObjects(t)
 	s.want(200, "", "PUT", "/abc", "")
 	body := strings.Repeat("0123456789abcdef", 1<<20) + "x"

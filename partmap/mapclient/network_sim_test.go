@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
+	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
@@ -345,8 +346,8 @@ func TestI3I6I7I9NetworkLeases(t *testing.T) {
 // TestMistakesAreCaught makes each of the mistakes that the protocol warns of,
 // and wants to see an invariant broken.
 func TestMistakesAreCaught(t *testing.T) {
-	if testing.Short() {
-		t.Skip("many simulated runs")
+	if testing.Short() || race.Enabled {
+		t.Skip("many simulated runs: make test has them without the race detector")
 	}
 	seed := seed.Number(t)
 	for name, wrong := range map[string]mistakes{

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/commontime"
@@ -157,7 +158,7 @@ func micros(t time.Time) store.Timestamp { return store.Timestamp(t.UnixMicro())
 // answers are late: who begins after somebody's acknowledgement has the higher
 // timestamp, always.
 func TestOneTimeForAll(t *testing.T) {
-	seed.Each(t, 40, func(seed uint64) bool {
+	seed.Each(t, race.Fewer(40), func(seed uint64) bool {
 		synctest.Test(t, func(t *testing.T) { oneTime(t, seed) })
 		return true
 	})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"sort"
 	"testing"
@@ -144,7 +145,9 @@ func requireWindows(t *testing.T, b *Balancer, m *plainMap, v *visit) {
 		require.Len(t, w.core, len(w.ranges))
 		from := at[w.ranges[0].Partition]
 		for k := range w.ranges {
-			require.Equal(t, m.ranges[from+k], w.ranges[k])
+			if !reflect.DeepEqual(m.ranges[from+k], w.ranges[k]) { // millions of them: an assertion takes ten times as long
+				require.Equal(t, m.ranges[from+k], w.ranges[k])
+			}
 			if w.core[k] {
 				i := from + k
 				require.Greater(t, i, last, "cores are in order, and apart")
@@ -160,7 +163,9 @@ func requireWindows(t *testing.T, b *Balancer, m *plainMap, v *visit) {
 		rg := &m.ranges[i]
 		want := v.whole || len(m.ranges) <= wholeUpTo || v.parts[rg.Partition] ||
 			slices.ContainsFunc(v.spans, func(s span) bool { return overlap(rg, &s.Span) })
-		require.Equal(t, want, core[i], "range %d of %d", i, len(m.ranges))
+		if want != core[i] {
+			require.Equal(t, want, core[i], "range %d of %d", i, len(m.ranges))
+		}
 	}
 }
 

@@ -32,11 +32,11 @@ func run(t *testing.T, c sim.Config) (r sim.Report) {
 	return r
 }
 
-// many is n seeds, or more in a full run without the race detector, which makes each
-// several times slower.
+// many is n seeds, or more in a full run. With the race detector, which makes each several times slower, there are fewer:
+// the simulation lets one actor act at a time anyway.
 func many(n int) int {
 	if race.Enabled || testing.Short() {
-		return n
+		return race.Fewer(n)
 	}
 	return 5 * n
 }
@@ -325,7 +325,7 @@ func TestMistakesAreFound(t *testing.T) {
 }
 
 func TestSameSeedSameRun(t *testing.T) {
-	seed.Each(t, 10, func(seed uint64) bool {
+	seed.Each(t, race.Fewer(10), func(seed uint64) bool {
 		var traces [2][]string
 		for i := range traces {
 			c := sim.Random(seed)
