@@ -19,7 +19,7 @@ import (
 // While the counters are away, for an hour, appends are cut ahead all the same: hot tails are read
 // directly.
 func TestRollsGoOnWithoutCounters(t *testing.T) {
-	notForRaces(t)
+	race.Skip(t)
 	r := seed.New(t)
 	for name, key := range map[string]func(i int) []byte{
 		"numbers": number,
@@ -132,11 +132,8 @@ func TestAWriterThatNobodyCountsIsFound(t *testing.T) {
 
 // Sizes are confirmed at a bounded rate, each in its turn.
 func TestSizesAreConfirmedAtABoundedRate(t *testing.T) {
-	const maxRows, perS = 1000, 0.2 // 720 rows per hour
-	days := 5
-	if race.Enabled { // make test also runs it without the race detector
-		days = 3
-	}
+	race.Skip(t)
+	const maxRows, perS, days = 1000, 0.2, 5 // 720 rows per hour
 	lookedAfter(t, maxRows, func(o *balancer.Options) { o.Confirm, o.ConfirmPerS = 24*time.Hour, perS }, func(f *fixture) {
 		for i := range 10_000 {
 			f.put(number(i * 7919 % 10_000))
@@ -149,10 +146,10 @@ func TestSizesAreConfirmedAtABoundedRate(t *testing.T) {
 		}
 		began := time.Now()
 		f.s.take()
-		time.Sleep(time.Duration(days) * 24 * time.Hour)
+		time.Sleep(days * 24 * time.Hour)
 		read := f.s.take()
 		require.Greater(f, read, 10_000)
-		require.LessOrEqual(f, float64(read), perS*float64(days)*24*3600*1.1+maxRows, "rows read")
+		require.LessOrEqual(f, float64(read), perS*days*24*3600*1.1+maxRows, "rows read")
 		stats, err := f.counts.Stats(f.Context(), parts)
 		require.NoError(f, err)
 		for i := range stats {

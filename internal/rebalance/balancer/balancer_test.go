@@ -285,10 +285,15 @@ func number(i int) []byte { return fmt.Appendf(nil, "key-%08d", i) }
 func TestKeepsABucketInShape(t *testing.T) {
 	for _, exact := range []bool{false, true} {
 		t.Run(fmt.Sprintf("exact %v", exact), func(t *testing.T) {
+			every := time.Minute
+			if race.Enabled { // each look counts everything; make test also runs it without the race detector
+				every = 3 * time.Minute
+			}
+			settle := func() { time.Sleep(2 * every) }
 			lookedAfter(t, 1000, func(o *balancer.Options) {
 				o.Exact, o.Policy.Cool = exact, 30*time.Minute
 				if exact {
-					o.Every = time.Minute
+					o.Every = every
 				}
 			}, func(f *fixture) {
 				rows := 10_000
@@ -305,7 +310,7 @@ func TestKeepsABucketInShape(t *testing.T) {
 						time.Sleep(time.Second)
 					}
 				}
-				time.Sleep(2 * time.Minute)
+				settle()
 				sizes := f.sizes()
 				require.LessOrEqual(f, slices.Max(sizes), 1000, "%v", sizes)
 				require.Greater(f, len(sizes), rows/1000)
@@ -342,7 +347,7 @@ func TestKeepsABucketInShape(t *testing.T) {
 						}
 					}
 				}
-				time.Sleep(2 * time.Minute)
+				settle()
 				require.LessOrEqual(f, len(f.sizes()), len(sizes), "not cut")
 				require.LessOrEqual(f, slices.Max(f.sizes()), 1000)
 				require.LessOrEqual(f, f.epoch(), epoch+10, "but for a merge that was due")
@@ -370,20 +375,12 @@ func (f *fixture) epoch() uint64 {
 	return root.Epoch
 }
 
-// notForRaces leaves out what is as good without the race detector, which takes ten
-// times as long for a hundred thousand puts.
-func notForRaces(t *testing.T) {
-	if race.Enabled {
-		t.Skip("a matter of numbers, not of races: make sim")
-	}
-}
-
 // Appends are rolled in time: next to no row moves, and no partition gets too large.
 func TestRollsAppends(t *testing.T) {
 	for _, c := range []struct{ perSecond, maxRows int }{{20, 1000}, {150, 1000}, {400, 1000}} {
 		t.Run(fmt.Sprintf("%d per second", c.perSecond), func(t *testing.T) {
 			if c.perSecond > 150 {
-				notForRaces(t)
+				race.Skip(t)
 			}
 			lookedAfter(t, int64(c.maxRows), nil, func(f *fixture) {
 				const seconds = 300
@@ -522,7 +519,7 @@ func TestCountersComeAndGo(t *testing.T) {
 
 // A tenant that overwrites the same keys all day does not grow.
 func TestOverwritesAllDay(t *testing.T) {
-	notForRaces(t)
+	race.Skip(t)
 	lookedAfter(t, 100_000, nil, func(f *fixture) {
 		const keys = 60_000
 		for i := range keys {
