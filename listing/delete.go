@@ -27,19 +27,24 @@ func (c *Client) DeleteBucket(ctx context.Context, name string) error {
 
 // Remains are entries that do not keep a bucket from being deleted.
 type Remains struct {
+	// Of reports whether they are those of a bucket with these settings; nil: of every bucket. A call for
+	// a bucket that has got others meanwhile, as another one has its name, fails with Unavailable.
+	Of func(settings []byte) bool
 	// Gone reports whether an entry is one; nil: none is. It is called from several goroutines, and must not
 	// keep the entry.
 	Gone func(e Entry) bool
 	// Discard, if not nil, frees what belongs to one. It is called from several goroutines
-	// once it is known that there is nothing else, while nobody can write to the bucket, before
-	// that is deleted, and perhaps again.
+	// once the bucket is deleted, and perhaps again: until then the bucket may be opened again,
+	// with all that it has.
 	Discard func(ctx context.Context, e Entry) error
 
 	discarding bool
 }
 
-// take reports whether a row of a closed bucket is one of the remains. While discarding it frees
-// what belongs to it.
+func (r *Remains) of(root *partmap.Root) bool { return r.Of == nil || r.Of(root.Settings) }
+
+// take reports whether a row of a closed bucket is one of the remains. While discarding, it frees
+// what belongs to one, and passes over what is none: that came late, and nobody was told that it is there.
 func (r *Remains) take(ctx context.Context, row *store.Row) (bool, error) {
 	value, live, err := store.EntryValue(row.Value)
 	if err != nil || !live {
@@ -47,7 +52,7 @@ func (r *Remains) take(ctx context.Context, row *store.Row) (bool, error) {
 	}
 	e := Entry{Key: row.Key, Value: value}
 	if r.Gone == nil || !r.Gone(e) {
-		return false, nil
+		return r.discarding, nil
 	}
 	if !r.discarding {
 		return true, nil
@@ -56,9 +61,32 @@ func (r *Remains) take(ctx context.Context, row *store.Row) (bool, error) {
 }
 
 // DeleteBucketBut is DeleteBucket of a bucket that may have remains. They stay in its partitions,
-// which nobody reads any more.
+// which nobody reads any more. If what belongs to them can't be freed it fails after the bucket is
+// deleted; the next call goes on there.
 func (c *Client) DeleteBucketBut(ctx context.Context, name string, r Remains) error {
 	return wrap("delete bucket", name, c.delete(ctx, name, &r))
+}
+
+// EndDelete brings a DeleteBucketBut to its end that was interrupted after the bucket was deleted. It
+// does nothing, and fails with ErrNoSuchBucket, where the name is free, and returns nil where it has a
+// bucket that is not deleted. Otherwise it fails like DeleteBucket.
+func (c *Client) EndDelete(ctx context.Context, name string, r Remains) error {
+	return wrap("end the deletion of bucket", name, c.endDelete(ctx, name, &r))
+}
+
+func (c *Client) endDelete(ctx context.Context, name string, remains *Remains) error {
+	n, err := c.readName(ctx, name, store.Serial)
+	if err != nil {
+		return err
+	}
+	if n.free() {
+		return ErrNoSuchBucket
+	}
+	root, err := c.maps.Load(ctx, n.id)
+	if err != nil || root.State != partmap.Deleted {
+		return err
+	}
+	return c.end(ctx, name, n, root, remains)
 }
 
 func (c *Client) delete(ctx context.Context, name string, remains *Remains) error {
@@ -77,10 +105,11 @@ func (c *Client) delete(ctx context.Context, name string, remains *Remains) erro
 		return notBegun(err)
 	}
 	if root.State == partmap.Deleted { // by a call that was interrupted
-		if err := c.forget(ctx, name, n); err != nil {
-			return err
-		}
-		return ErrNoSuchBucket
+		return cmp.Or(c.end(ctx, name, n, root, remains), ErrNoSuchBucket)
+	}
+	if !remains.of(root) {
+		return store.Errorf(store.Unavailable, "somebody else deleted the bucket and created another one at the same "+
+			"time: try again")
 	}
 	if root.State == partmap.Open {
 		// Most buckets with entries show it at once, and need not be closed.
@@ -89,10 +118,48 @@ func (c *Client) delete(ctx context.Context, name string, remains *Remains) erro
 			return cmp.Or(err, ErrNotEmpty)
 		}
 	}
-	if err := c.closeAndDelete(ctx, root, remains); err != nil {
+	deleted, err := c.closeAndDelete(ctx, root, remains)
+	if err != nil {
 		return err
 	}
+	return c.end(ctx, name, n, deleted, remains)
+}
+
+// end does what is left to do for a bucket that is deleted. As long as the name is taken, another
+// DeleteBucket finds it.
+func (c *Client) end(ctx context.Context, name string, n nameRecord, root *partmap.Root, remains *Remains) error {
+	if err := c.discardRemains(ctx, root, remains); err != nil {
+		return store.Wrap("the bucket is deleted, but not yet all that belongs to it; delete it again", err)
+	}
 	return c.forget(ctx, name, n)
+}
+
+// discardRemains frees what belongs to the remains of a deleted bucket. Nothing opens that again, and nothing
+// in it is acknowledged any more.
+func (c *Client) discardRemains(ctx context.Context, root *partmap.Root, remains *Remains) error {
+	if remains.Discard == nil || !remains.of(root) {
+		return nil
+	}
+	second := *remains
+	second.discarding = true
+	for {
+		c.recall(ctx, root)
+		seen, ok := c.emptied.Get(root.Bucket)
+		if !ok || seen.version != root.Version() {
+			seen = emptied{}
+		}
+		_, next, err := c.empty(ctx, root, seen.next, &second)
+		if err == nil {
+			return nil
+		}
+		if len(next) > 0 {
+			c.emptied.Add(root.Bucket, emptied{root.Version(), next})
+			c.keep(ctx, root.Bucket)
+		}
+		if !errors.Is(err, errLookTime) {
+			return err
+		}
+	}
 }
 
 func (c *Client) looksEmpty(ctx context.Context, root *partmap.Root, remains *Remains) (bool, error) {
@@ -127,10 +194,11 @@ func (c *Client) looksEmpty(ctx context.Context, root *partmap.Root, remains *Re
 	}
 }
 
-// emptied is the progress of a look through a bucket: all below next is empty.
+// emptied is the progress of a look through a bucket: all below next is empty; in a deleted one, what belongs
+// to the remains below next is freed.
 type emptied struct {
-	// version is that of the closing root under which the bucket was looked through. While
-	// it is the present one nothing can have been written. Zero: the bucket was open, so
+	// version is that of the closing or deleted root under which the bucket was looked through.
+	// While it is the present one nothing can have been written. Zero: the bucket was open, so
 	// next is only a hint.
 	version store.Version
 	next    []byte
@@ -166,7 +234,7 @@ func (c *Client) recall(ctx context.Context, root *partmap.Root) {
 		of = store.Version{}
 	}
 	seen, found := c.emptied.Get(root.Bucket)
-	if root.Ranges <= lookRanges || root.State == partmap.Deleted || found && seen.version == of || ctx.Err() != nil {
+	if root.Ranges <= lookRanges || found && seen.version == of || ctx.Err() != nil {
 		return
 	}
 	payload, _, err := record.Read(ctx, c.regs, store.Process, emptiedKey(root.Bucket), store.Local, emptiedForm)
@@ -179,7 +247,7 @@ func (c *Client) recall(ctx context.Context, root *partmap.Root) {
 		next:    payload[fixed:],
 	}
 	age := c.o.Now().Sub(time.UnixMicro(int64(binary.BigEndian.Uint64(payload[24:]))))
-	if kept.version == of && (root.State == partmap.Closing || age < openHintAge) {
+	if kept.version == of && (root.State != partmap.Open || age < openHintAge) {
 		c.emptied.Add(root.Bucket, kept)
 	}
 }
@@ -209,10 +277,10 @@ func goesOn(why error) error {
 	return store.Wrap("the bucket has very many ranges; delete it again to go on where this stopped", why)
 }
 
-// closeAndDelete takes a bucket from open or closing to deleted if it has no entries, else
-// back to open. Each decision is for one version of the root: if that has changed, its swap
-// fails and the decision is repeated.
-func (c *Client) closeAndDelete(ctx context.Context, root *partmap.Root, remains *Remains) error {
+// closeAndDelete takes a bucket from open or closing to deleted if it has no entries, and returns
+// its last root; else back to open. Each decision is for one version of the root: if that has
+// changed, its swap fails and the decision is repeated.
+func (c *Client) closeAndDelete(ctx context.Context, root *partmap.Root, remains *Remains) (*partmap.Root, error) {
 	// Each move in flight may change the root once per phase.
 	const decisions = 10 * casAttempts
 	for left := decisions; left > 0; left-- {
@@ -224,17 +292,17 @@ func (c *Client) closeAndDelete(ctx context.Context, root *partmap.Root, remains
 		if err := ctx.Err(); err != nil {
 			if goOn {
 				c.keep(ctx, root.Bucket)
-				return goesOn(err)
+				return nil, goesOn(err)
 			}
-			return c.reopen(ctx, root, store.Wrap("delete the bucket", context.Cause(ctx)))
+			return nil, c.reopen(ctx, root, store.Wrap("delete the bucket", context.Cause(ctx)))
 		}
 		var err error
 		switch root.State {
 		case partmap.Deleted:
-			return ErrNoSuchBucket // another call was first
+			return nil, ErrNoSuchBucket // another call was first
 		case partmap.Open:
 			if root, _, err = c.setState(ctx, root, partmap.Closing); err != nil {
-				return err
+				return nil, err
 			}
 			continue
 		}
@@ -247,7 +315,7 @@ func (c *Client) closeAndDelete(ctx context.Context, root *partmap.Root, remains
 				return partmap.Again(old, c.maps.Stamp()), nil
 			})
 			if err != nil {
-				return err
+				return nil, err
 			}
 			if !mine {
 				continue
@@ -267,30 +335,22 @@ func (c *Client) closeAndDelete(ctx context.Context, root *partmap.Root, remains
 				continue
 			}
 		}
-		if err == nil && empty && remains.Discard != nil {
-			second := *remains
-			second.discarding = true
-			// Not for longer than lookTime: nobody must open the bucket meanwhile.
-			if empty, _, err = c.empty(ctx, root, nil, &second); errors.Is(err, errLookTime) {
-				err = goesOn(err)
-			}
-		}
 		if err == nil && !empty && c.emptied.Remove(root.Bucket) {
 			c.keep(ctx, root.Bucket)
 		}
 		if err != nil || !empty {
-			return c.reopen(ctx, root, cmp.Or(err, ErrNotEmpty))
+			return nil, c.reopen(ctx, root, cmp.Or(err, ErrNotEmpty))
 		}
 		next, mine, err := c.setState(ctx, root, partmap.Deleted)
 		if err != nil {
-			return c.reopen(ctx, root, err)
+			return nil, c.reopen(ctx, root, err)
 		}
 		if mine {
-			return nil
+			return next, nil
 		}
 		root = next
 	}
-	return c.reopen(ctx, root, store.Errorf(store.Unavailable, "others change the bucket at the same time: try again"))
+	return nil, c.reopen(ctx, root, store.Errorf(store.Unavailable, "others change the bucket at the same time: try again"))
 }
 
 // reopen opens a closing bucket again and returns why. If that fails, the bucket stays

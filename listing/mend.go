@@ -126,7 +126,7 @@ func (c *Client) restore(ctx context.Context, name string) error {
 func (c *Client) Discard(ctx context.Context, id store.BucketID) error {
 	root, err := c.maps.Load(ctx, id)
 	if err == nil && root.State != partmap.Deleted {
-		err = c.closeAndDelete(ctx, root, &Remains{})
+		_, err = c.closeAndDelete(ctx, root, &Remains{})
 	}
 	return wrap("delete", id.String(), err)
 }

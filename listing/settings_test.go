@@ -75,7 +75,13 @@ func TestSettings(t *testing.T) {
 	require.NoError(t, c.CreateBucket(ctx, "long"), "nothing is left of it")
 }
 
+// TestRemainsDoNotKeepABucket: they are freed once it is deleted for good, by this call or another one.
 func TestRemainsDoNotKeepABucket(t *testing.T) {
+	t.Run("deleted again", func(t *testing.T) { remainsDoNotKeep(t, false) })
+	t.Run("brought to its end", func(t *testing.T) { remainsDoNotKeep(t, true) })
+}
+
+func remainsDoNotKeep(t *testing.T, end bool) {
 	ctx := t.Context()
 	c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
 	require.NoError(t, err)
@@ -112,11 +118,30 @@ func TestRemainsDoNotKeepABucket(t *testing.T) {
 	fails = full
 	require.ErrorIs(t, c.DeleteBucketBut(ctx, "photos", remains), full)
 	_, err = photos.Get(ctx, []byte("dd"))
-	require.NoError(t, err, "it is open again")
+	require.ErrorIs(t, err, listing.ErrNoSuchBucket, "it is not opened again: what was freed would be missing")
+	require.ErrorIs(t, c.EndDelete(ctx, "photos", remains), full)
 	fails, freed = nil, nil
-	require.NoError(t, c.DeleteBucketBut(ctx, "photos", remains))
+	others := remains
+	others.Of = func(settings []byte) bool { return len(settings) > 0 }
+	if end {
+		require.NoError(t, c.EndDelete(ctx, "photos", remains))
+	} else {
+		require.ErrorIs(t, c.DeleteBucketBut(ctx, "photos", remains), listing.ErrNoSuchBucket, "the call before was it")
+	}
 	slices.Sort(freed)
 	require.Equal(t, []string{"a", "c", "d", "dd", "z"}, freed)
-	_, err = photos.Get(ctx, []byte("dd"))
-	require.ErrorIs(t, err, listing.ErrNoSuchBucket)
+	for range 2 {
+		require.ErrorIs(t, c.EndDelete(ctx, "photos", remains), listing.ErrNoSuchBucket, "nothing is left")
+		for _, err := range c.Buckets(ctx, "", "") {
+			require.NoError(t, err)
+			require.Fail(t, "it is still on the list")
+		}
+	}
+	require.Len(t, freed, 5)
+	require.NoError(t, c.CreateBucket(ctx, "photos"))
+	require.NoError(t, photos.Put(ctx, []byte("a"), []byte("burned")))
+	require.NoError(t, c.EndDelete(ctx, "photos", remains), "another one has the name")
+	require.ErrorIs(t, c.DeleteBucketBut(ctx, "photos", others), store.Unavailable)
+	_, err = photos.Get(ctx, []byte("a"))
+	require.NoError(t, err)
 }

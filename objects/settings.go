@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -120,12 +121,16 @@ func (o *Objects) change(ctx context.Context, name string, f func(*Settings)) er
 	})
 }
 
-// DeleteBucket deletes a bucket of objects that has no version left, its uploads, and the blobs of
-// both; whoever reads one of them may find it cut off. In a bucket that never kept
-// versions delete markers do not count. It may be interrupted and repeated. It fails with ErrPlain
-// or like listing.Client.DeleteBucket.
+// DeleteBucket deletes a bucket of objects that has no version left, its uploads, and then the blobs
+// of both; whoever reads one of them may find it cut off. In a bucket that never kept
+// versions delete markers do not count. It may be interrupted and repeated: a call that deletes the rest
+// of a bucket that is deleted fails with listing.ErrNoSuchBucket. It fails with ErrPlain or like
+// listing.Client.DeleteBucketBut.
 func (o *Objects) DeleteBucket(ctx context.Context, name string) error {
 	status, err := o.Status(ctx, name)
+	if errors.Is(err, listing.ErrNoSuchBucket) {
+		return cmp.Or(o.EndDelete(ctx, name), err)
+	}
 	if err != nil {
 		return err
 	}
@@ -136,7 +141,20 @@ func (o *Objects) DeleteBucket(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	return o.c.DeleteBucketBut(ctx, name, listing.Remains{
+	return o.c.DeleteBucketBut(ctx, name, o.remains(name))
+}
+
+// EndDelete deletes the rest of a bucket whose deletion was interrupted, as listing.Client.EndDelete does.
+func (o *Objects) EndDelete(ctx context.Context, name string) error {
+	return o.c.EndDelete(ctx, name, o.remains(name))
+}
+
+// remains are what may be left in a bucket that is deleted: burned versions, what is beside versions, and uploads.
+// Their blobs go once the bucket is deleted for good; an upload of a bucket that is opened again can be completed.
+func (o *Objects) remains(name string) listing.Remains {
+	b := o.Bucket(name, Versioned)
+	return listing.Remains{
+		Of: func(settings []byte) bool { return len(settings) > 0 },
 		Gone: func(e listing.Entry) bool {
 			if _, err := parseUploadRow(e.Key); err == nil {
 				return true
@@ -171,7 +189,7 @@ func (o *Objects) DeleteBucket(ctx context.Context, name string) error {
 			}
 			return nil
 		},
-	})
+	}
 }
 
 // burnMarkers burns the delete markers of a bucket that never kept versions, with the null versions

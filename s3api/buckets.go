@@ -155,10 +155,10 @@ func parseCuts(data []byte, most int) ([][]byte, error) {
 func (h *Handler) deleteBucket(x *exchange) error {
 	in, err := h.objectsOf(x.ctx(), x.bucket)
 	switch {
-	case errors.Is(err, listing.ErrNoSuchBucket), err == nil && in == nil: // perhaps half deleted
-		err = h.buckets.DeleteBucket(x.ctx(), x.bucket)
-	case err == nil:
+	case errors.Is(err, listing.ErrNoSuchBucket) && h.o.Objects != nil, err == nil && in != nil: // perhaps half deleted
 		err = h.o.Objects.DeleteBucket(x.ctx(), x.bucket)
+	case errors.Is(err, listing.ErrNoSuchBucket), err == nil:
+		err = h.buckets.DeleteBucket(x.ctx(), x.bucket)
 	}
 	if errors.Is(err, listing.ErrNoSuchBucket) || errors.Is(err, store.InvalidArgument) {
 		if refusal := checkBucketName(x.bucket); refusal != nil {

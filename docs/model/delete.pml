@@ -6,7 +6,12 @@
    back to open. It may die at any step; then somebody else opens the bucket again, at any time. The mover goes on meanwhile.
    Leases are granted on open roots only; any may end at any moment. A wait ends when no lease on an older epoch is alive.
 
-   Asserted: a deleted bucket has no entry whose put was acknowledged, and nothing is acknowledged in it.
+   The bucket has remains, which do not keep it from being deleted: an open upload, with the bodies of its parts. A put is its
+   completion: it makes an entry of these bodies. They are deleted once the root is deleted, by whoever finds it so: from then on
+   nobody opens the bucket again (BUG_DISCARD_CLOSING: before, when nobody can write, but the bucket may be opened again).
+
+   Asserted: a deleted bucket has no entry whose put was acknowledged, and nothing is acknowledged in it. What is acknowledged
+   has its bodies.
 
    What keeps the search small, and why nothing is lost by it:
    - Steps are joined into one (atomic) where all but one of them concern variables that no other process writes, or reads
@@ -34,6 +39,7 @@
 #define HOME(p) (p < 2 -> 0 : 1)
 byte phase = 0, state = OPEN, epoch = 0;
 byte P[2], kind[NC*K+2], stamp = 1, acked = 0;
+bool bodies = 1;              /* of the upload */
 byte vphase[NC], vepoch[NC]; bool lease[NC];
 
 inline newest(i, v) { d_step { if :: P[i] < v -> P[i] = v :: else fi } }
@@ -59,13 +65,13 @@ proctype client(byte id) {
      atomic { ts = stamp; stamp++; if :: kind[ts] = PUT :: kind[ts] = DEL fi };
      newest(HOME(vphase[id]), ts);
      atomic { if
-       :: lease[id] -> assert(state != DELETED); if :: acked < ts -> acked = ts :: else fi
+       :: lease[id] -> assert(state != DELETED && (bodies || kind[ts] == DEL)); if :: acked < ts -> acked = ts :: else fi
 #ifdef BUG_ACK_CLOSED
        :: !lease[id] && phase == vphase[id] ->                       /* the same partition and phase, but is it open? */
 #else
        :: !lease[id] && phase == vphase[id] && state == OPEN ->      /* its lease is over: it counts in the same open bucket */
 #endif
-          if :: acked < ts -> acked = ts :: else fi; assert(state != DELETED)
+          if :: acked < ts -> acked = ts :: else fi; assert(state != DELETED && (bodies || kind[ts] == DEL))
 #if defined(PROBE) && PROBE == 2
           ; assert(false)
 #endif
@@ -107,6 +113,9 @@ again:
      if
      :: atomic { e = 0; p = 0; a = 0; break }              /* it dies, and leaves the bucket closing */
      :: a == 0 ->
+#ifdef BUG_DISCARD_CLOSING
+        bodies = 0;
+#endif
         atomic { if
 #ifdef BUG_DELETE_UNCHECKED
         :: state == CLOSING -> state = DELETED; epoch++; gone()
@@ -120,7 +129,8 @@ again:
         atomic { if :: state == CLOSING -> goto again :: else -> e = 0; p = 0 fi }   /* the map has moved on: look anew */
      :: atomic { a > 0 -> if :: epoch == e && state == CLOSING -> state = OPEN; epoch++ :: else fi; e = 0; p = 0; a = 0 }
      fi
-  od
+  od;
+  atomic { if :: state == DELETED -> bodies = 0; gone() :: true fi }   /* or it dies */
 }
 
 proctype reopener() {                                      /* whoever finds the bucket closing for too long */

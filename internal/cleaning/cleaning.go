@@ -5,6 +5,7 @@
 package cleaning
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -298,14 +299,18 @@ func (c *Cleaning) each(
 func (c *Cleaning) unlessPaused(
 	ctx context.Context, info listing.BucketInfo, do func(context.Context, *bucket) error,
 ) error {
-	if _, err := c.o.Objects.Status(ctx, info.Name); err != nil {
-		return err // it is no bucket of objects
+	_, gone := c.o.Objects.Status(ctx, info.Name)
+	if gone != nil && !errors.Is(gone, listing.ErrNoSuchBucket) {
+		return gone // it is no bucket of objects
 	}
 	if paused, err := c.paused(ctx, info.ID); err != nil || paused {
 		if paused {
 			err = errPaused
 		}
 		return err
+	}
+	if gone != nil { // it is still on the list: its deletion was interrupted
+		return cmp.Or(c.o.Objects.EndDelete(ctx, info.Name), gone)
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	var looking sync.WaitGroup

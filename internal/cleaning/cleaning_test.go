@@ -258,3 +258,43 @@ func TestAPauseEndsAPass(t *testing.T) {
 		require.Equal(t, untouched, w.ranks("videos"))
 	})
 }
+
+// TestACleanerEndsADeletion that was interrupted once the bucket was deleted: nobody else may come back to it.
+func TestACleanerEndsADeletion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		photos := w.o.Bucket("photos", objects.Unversioned)
+		u, err := photos.CreateUpload(t.Context(), []byte("other"), objects.Meta{})
+		require.NoError(t, err)
+		_, err = photos.PutPart(t.Context(), []byte("other"), u.ID, 1, strings.NewReader("part"), objects.Meta{Size: 4})
+		require.NoError(t, err)
+		info, err := photos.Head(t.Context(), []byte("key"), objects.Latest)
+		require.NoError(t, err)
+		for err == nil { // the newest version, and the one below
+			_, err = photos.DeleteVersion(t.Context(), []byte("key"), info.ID)
+			require.NoError(t, err)
+			info, err = photos.Head(t.Context(), []byte("key"), objects.Latest)
+		}
+		w.blobs.away.Store(true)
+		require.ErrorIs(t, w.o.DeleteBucket(t.Context(), "photos"), store.Unavailable)
+		_, err = w.o.Status(t.Context(), "photos")
+		require.ErrorIs(t, err, listing.ErrNoSuchBucket)
+		require.NotEmpty(t, w.bodies("photos"))
+		listed := func() (names []string) {
+			for info, err := range w.c.Buckets(t.Context(), "", "") {
+				require.NoError(t, err)
+				names = append(names, info.Name)
+			}
+			return names
+		}
+		_, stop := w.run(nil)
+		defer stop()
+		time.Sleep(90 * time.Second)
+		require.Equal(t, []string{"photos", "plain", "videos"}, listed())
+		w.blobs.away.Store(false)
+		time.Sleep(2 * time.Minute)
+		require.Empty(t, w.bodies("photos"))
+		require.Equal(t, []string{"plain", "videos"}, listed())
+		require.Len(t, w.bodies("videos"), 2)
+	})
+}
