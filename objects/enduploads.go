@@ -17,7 +17,7 @@ import (
 
 // Complete makes a version of the named parts. check, if not nil, sees them, and the upload, before anything is
 // written: it returns the checksums of the version (nil: those of CreateUpload), or an error, with which Complete
-// fails. Whoever completes an upload again with the same ETags gets the answer of the first completion. It
+// fails. Then it looks whether the bodies of the parts are there. Whoever completes an upload again with the same ETags gets the answer of the first completion. It
 // fails with ErrNoSuchUpload, ErrInvalidPart, ErrPartOrder, ErrUploadEnds, an error of check, or like Put.
 func (b *Bucket) Complete(
 	ctx context.Context, key []byte, id UploadID, named []NamedPart, check func(Upload, []Part) ([]Pair, error),
@@ -94,6 +94,9 @@ func (b *Bucket) complete(
 			r.sums = sums
 		}
 	}
+	if err := b.haveBodies(ctx, key, id.Version(), pieces); err != nil {
+		return Info{}, err
+	}
 	r.sumPieces(pieces, parts)
 	r.etag = etagOf(sum.Sum(nil), len(named))
 	if err := r.check(); err != nil {
@@ -117,6 +120,28 @@ func (b *Bucket) complete(
 	// The version decides. A cleaner ends what stays open here.
 	_ = b.writeUpload(ctx, key, id, &record{rank: burned}, still)
 	return r.info(key, id.Version()), nil
+}
+
+// haveBodies fails with ErrInvalidPart where the body of a part is not there, or has another size. Nothing deletes
+// it while the upload is open; but who acknowledges an object should have seen that it is whole.
+func (b *Bucket) haveBodies(ctx context.Context, key []byte, version ID, pieces []piece) error {
+	missing := make(map[string]*piece, len(pieces))
+	for i := range pieces {
+		missing[b.partName(key, version, pieces[i].number, pieces[i].id)] = &pieces[i]
+	}
+	err := b.o.blobs.List(ctx, b.blobName(key, version)+"/", "", func(name string, size int64) error {
+		if p := missing[name]; p != nil && p.size == size {
+			delete(missing, name)
+		}
+		return nil
+	})
+	if err != nil {
+		return store.Wrap("look at the bodies of the parts", err)
+	}
+	for _, p := range missing {
+		return fmt.Errorf("%w: the body of part %d is lost, upload it again", ErrInvalidPart, p.number)
+	}
+	return nil
 }
 
 func etagOf(sum []byte, parts int) string { return fmt.Sprintf("%x-%d", sum, parts) }

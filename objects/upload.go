@@ -50,7 +50,7 @@ type NamedPart struct {
 var (
 	// ErrNoSuchUpload: there is no such upload, or it was completed or aborted.
 	ErrNoSuchUpload = store.Errorf(store.NotFound, "there is no such upload: it was completed or aborted, or never begun")
-	// ErrInvalidPart: a named part is not there, or has another ETag.
+	// ErrInvalidPart: a named part, or its body, is not there, or it has another ETag.
 	ErrInvalidPart = store.Errorf(store.InvalidArgument, "a part of the list was not uploaded, or has another ETag")
 	// ErrPartOrder: the named parts are not in ascending order of their numbers.
 	ErrPartOrder = store.Errorf(store.InvalidArgument, "the parts of the list are not in ascending order")

@@ -5,9 +5,11 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -55,6 +57,22 @@ func (b *slowBlobs) Open(ctx context.Context, name string, offset, n int64) (io.
 		body = io.NopCloser(body)
 	}
 	return body, size, err
+}
+
+func (b *slowBlobs) List(ctx context.Context, prefix, after string, each func(name string, size int64) error) error {
+	sizes := map[string]int64{}
+	b.mu.Lock()
+	err := b.brokenBlobs.List(ctx, prefix, after, func(name string, size int64) error {
+		sizes[name] = size
+		return nil
+	})
+	b.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(sizes)) {
+		if err == nil {
+			err = each(name, sizes[name])
+		}
+	}
+	return err
 }
 
 func (b *slowBlobs) Delete(ctx context.Context, name string) error {

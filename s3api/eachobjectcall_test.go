@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"regexp"
 	"slices"
@@ -74,6 +75,21 @@ func (b *brokenBlobs) Open(_ context.Context, name string, offset, n int64) (io.
 
 func (b *brokenBlobs) Delete(_ context.Context, name string) error {
 	delete(b.m, name)
+	return nil
+}
+
+func (b *brokenBlobs) List(_ context.Context, prefix, after string, each func(name string, size int64) error) error {
+	if err := b.broken(); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(b.m)) {
+		if !strings.HasPrefix(name, prefix) || name <= after {
+			continue
+		}
+		if err := each(name, int64(len(b.m[name]))); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -24,11 +24,13 @@ type bodies struct {
 	objects.Blobs
 	create func(ctx context.Context, body io.Reader) error
 	opened func(ctx context.Context) error
-	size   int64
+	newest string
+	size   int64 // of the newest
 	closed int
 }
 
-func (b *bodies) Create(ctx context.Context, _ string, body io.Reader, _ int64) error {
+func (b *bodies) Create(ctx context.Context, name string, body io.Reader, _ int64) error {
+	b.newest = name
 	if b.create != nil {
 		return b.create(ctx, body)
 	}
@@ -44,6 +46,14 @@ func (b *bodies) Open(ctx context.Context, _ string, _, n int64) (io.ReadCloser,
 		}
 	}
 	return &zeros{ctx, b, n}, b.size, nil
+}
+
+// List knows the newest one only.
+func (b *bodies) List(_ context.Context, prefix, after string, each func(name string, size int64) error) error {
+	if !strings.HasPrefix(b.newest, prefix) || b.newest <= after {
+		return nil
+	}
+	return each(b.newest, b.size)
 }
 
 // zeros is a body that can't be read any more when its context has ended.

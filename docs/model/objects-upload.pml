@@ -7,13 +7,15 @@
    A claim says what somebody wants of the upload: list 1, list 2 or (3) its abort. Each try has a claim of its own, a row: 0 none, 1 there,
    2 withdrawn. Claims for the same do not disturb each other.
 
-   completion  finds the upload open; writes its claim, acknowledged; sees no claim for anything else; writes the version, acknowledged.
+   completion  finds the upload open, with its parts; writes its claim, acknowledged; sees no claim for anything else; writes the version, acknowledged.
                If it has not sent that, it may withdraw its claim; it may also die. The second has the other list, or (-DSAME) the same
                one; a third (-DNCO=3) the first one's again, as somebody has who tries again.
    abort       writes its claim, acknowledged; sees no claim for anything else: the upload is aborted. Else it may withdraw its claim
    cleaner     at EACH_QUORUM. Ends the upload at any time. Once that is acknowledged, it keeps the version it sees. A grace later it looks
                again: what it has kept stays with its list, the parts of no list are deleted. If there is none, it burns the row that is not
                there, and after another grace deletes all parts. Of notes (rule 7) objects.pml has what is to be said.
+
+   -DGONE: the parts of list 1 were lost before all else.
 
    Asserted: in one data centre only one of all completions (of one list) and the abort is acknowledged. What an acknowledged completion
    made is seen, with its parts or (after a cut) with those of another completion. No part of what is seen is deleted until the stream
@@ -125,7 +127,12 @@ end: do
 
 proctype completion(byte i) {
   bool d = (i > 0) && WHERE; bool ok, claims, sent;
-  atomic { if :: !E[d] -> runs[i] = 1; ok = true :: ok = false fi };   /* it may come too late, or never */
+  /* It may come too late, or never. It looks at its parts in the same step: while the upload is open nobody here takes them. */
+#ifdef BUG_BLIND
+  atomic { if :: !E[d] -> runs[i] = 1; ok = true :: ok = false fi };
+#else
+  atomic { if :: !E[d] && part[WANTS(i)] == 1 -> runs[i] = 1; ok = true :: ok = false fi };
+#endif
 #ifdef BUG_LOOK_FIRST
   if :: ok && OTHERS(d, i+1) -> ok = false :: else fi;
 #endif
@@ -284,6 +291,9 @@ proctype probe() {
 }
 #endif
 init { atomic { byte i = 0;
+#ifdef GONE
+  part[1] = 2;
+#endif
   do :: i < NCO -> run completion(i); i++ :: else -> break od;
   i = 0; do :: i < NCL -> run cleaner(i); i++ :: else -> break od;
   run abort_(); run reader(); run world(); run final();
