@@ -15,8 +15,9 @@ var help = kong.Vars{
 	"cluster_max_clock_skew": "" +
 		"On Cassandra: largest uncertainty of the common time of the nodes for a write. Each write takes at " +
 		"least as long as the uncertainty, and beyond this limit writes are refused while reads continue. " +
-		"Also the assumed difference between clocks of data centres that can't be compared. All servers of a " +
-		"keyspace need the same, like --lease.",
+		"Also the largest difference between the clocks of two data centres: beyond it writes are refused in " +
+		"both, and it is assumed of clocks that can't be compared. All servers of a keyspace need the same, " +
+		"like --lease.",
 	"backup_progress": "How to show progress, on standard error: plain lines, none, or auto: lines on a terminal only.",
 	"server_server_ca_file": "" +
 		"Certificates (PEM) of the authorities to trust at an https:// server; by default the system's, or " +

@@ -67,6 +67,20 @@ func metricsOfTime(now commontime.Status) []metric {
 	}
 }
 
+// metricsOfDataCentre have the name of another data centre as their label.
+func metricsOfDataCentre(other commontime.DataCentreClocks) []metric {
+	refused := 0.0
+	if other.Refused {
+		refused = 1
+	}
+	return []metric{
+		{"data_centre_clocks_ahead_seconds", "By how much the clocks of most servers of another data centre are ahead of " +
+			"those of this one (negative: behind), to within half a round trip.", other.Ahead.Seconds()},
+		{"data_centre_clocks_refused", "1 while the clocks of another data centre are known to differ from those of this " +
+			"one by more than --max-clock-skew, and writes are refused, else 0.", refused},
+	}
+}
+
 // metricOfServer has the server's address as its label.
 func metricOfServer(server commontime.ServerClock) metric {
 	return metric{"wall_clock_ahead_of_server_seconds", "By how much this machine's wall clock is ahead of one server's. " +
@@ -137,6 +151,9 @@ func (mapMetrics) Describe(to chan<- *prometheus.Desc) {
 		to <- one.desc()
 	}
 	to <- metricOfServer(commontime.ServerClock{}).desc("server")
+	for _, one := range metricsOfDataCentre(commontime.DataCentreClocks{}) {
+		to <- one.desc("data_centre")
+	}
 }
 
 // Collect implements prometheus.Collector.
@@ -154,5 +171,10 @@ func (m mapMetrics) Collect(to chan<- prometheus.Metric) {
 	for _, server := range now.Servers {
 		one := metricOfServer(server)
 		to <- prometheus.MustNewConstMetric(one.desc("server"), prometheus.GaugeValue, one.value, server.Address)
+	}
+	for _, other := range now.DataCentres {
+		for _, one := range metricsOfDataCentre(other) {
+			to <- prometheus.MustNewConstMetric(one.desc("data_centre"), prometheus.GaugeValue, one.value, other.DataCentre)
+		}
 	}
 }

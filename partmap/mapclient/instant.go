@@ -3,6 +3,7 @@ package mapclient
 import (
 	"time"
 
+	"github.com/evenkeel/evenkeel/store/commontime"
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
@@ -22,7 +23,8 @@ func waitLeft(since, now wait.Instant, full time.Duration) time.Duration {
 }
 
 // waitFor returns how long a mover waits for leases. The margin is for clocks that run at different
-// speeds, and for the time between the check of a lease and the use of it.
+// speeds, for the time between the check of a lease and the use of it, and for timestamps: what was
+// acknowledged under those leases, in any data centre, is below all that are drawn after the wait.
 func waitFor(lease time.Duration) time.Duration {
-	return lease + lease/100 + 100*time.Millisecond
+	return lease + lease/100 + commontime.Settled
 }

@@ -222,7 +222,11 @@ func (c *Clock) list(now wait.Instant) {
 
 // ask asks one server and applies its answer.
 func (c *Clock) ask(s *store.Server, a *answer) (t time.Time, ok bool) {
-	ctx, cancel := context.WithTimeout(c.ctx, c.limit)
+	patience := c.limit
+	if !s.Near {
+		patience = c.reach()
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, patience)
 	defer cancel()
 	before := c.now()
 	t, err := c.store.Time(ctx, s.Name)
@@ -234,6 +238,8 @@ func (c *Clock) ask(s *store.Server, a *answer) (t time.Time, ok bool) {
 		return t, false
 	}
 	c.counts.answers.Add(1)
+	trip, _ := after.Since(before) // one that is too short makes writes wait, one that is too long is wrong
+	a.trips.add(max(0, trip), after.Mono)
 	c.learn(a, answered(time.Duration(t.UnixNano()), store.TimeResolution, before, after), after)
 	c.tell()
 	return t, true
@@ -272,14 +278,15 @@ func (c *Clock) sites(now wait.Instant) (near site, far []site) {
 			if !known {
 				at = len(far)
 				others[s.DataCentre] = at
-				far = append(far, site{})
+				far = append(far, site{name: s.DataCentre, trip: math.MaxInt64})
 			}
 			of = &far[at]
 		}
 		of.servers++
 		if a := c.answers[s.Name]; a.known {
-			if _, most := now.Since(a.at); most < forget {
+			if _, most := now.Since(a.at); most < forget || !s.Near {
 				of.clocks = append(of.clocks, a.later(a.at, now))
+				of.trip = min(of.trip, a.trips.fastest())
 			}
 		}
 	}

@@ -16,8 +16,8 @@ import (
 
 // Options of a Clock. Zero values are the defaults.
 type Options struct {
-	// Limit is the most by which earliest and latest may differ for Next to work, and the
-	// assumed bound on the difference of data centres' clocks that can't be compared.
+	// Limit is the most by which the bounds of the near servers' clocks may differ for Next to
+	// work, and the clocks of two data centres; it is assumed of those that can't be compared.
 	// DefaultLimit if zero.
 	Limit time.Duration
 	// Wall and Monotonic are the two clocks of this machine; the real ones if nil.
@@ -51,8 +51,11 @@ const (
 	coarse = 5 * time.Millisecond
 	// listEvery is the time between reads of the list of servers.
 	listEvery = 10 * time.Second
-	// forget is how long an answer counts.
+	// forget is how long an answer of a near server counts. That of another data centre counts
+	// until there is a better one: drift makes it worse, but in a cut nothing is better.
 	forget = time.Minute
+	// remember is for how long the fastest round trip counts.
+	remember = 10 * time.Minute
 	// spin is the longest wait without a timer: in an idle process a timer takes a
 	// millisecond more. After mostStill looks at a clock that stands still, as in a test, a
 	// timer is used all the same.
@@ -100,6 +103,7 @@ type answer struct {
 	known    bool
 	followed bool  // it is asked in the background
 	failed   error // of the last question
+	trips    trips
 }
 
 // state is the common time at an instant.
@@ -139,8 +143,9 @@ func (c *Clock) Close() {
 }
 
 // Next returns the first of n consecutive timestamps (n >= 1). They are above all timestamps
-// that it returned before, that any process had acknowledged (Passed) before the call, and that
-// were given to Seen. It fails with ErrUnknown (Unavailable), or Timeout when ctx ends.
+// that it returned before, that were given to Seen, and that had been acknowledged (Passed) before
+// the call: by processes of this data centre, and by those of another one if that was known here, or
+// Settled ago. It fails with ErrUnknown (Unavailable), or Timeout when ctx ends.
 func (c *Clock) Next(ctx context.Context, n int) (store.Timestamp, error) {
 	v, err := c.narrow(ctx)
 	if err != nil {
@@ -222,11 +227,21 @@ func (c *Clock) Seen(ts store.Timestamp) {
 	}
 }
 
-// highest is the highest timestamp that any process may have given out so far. That process's
-// latest is at most the limit above the clock of a server of its data centre, and as much again
-// for the other data centres; that server's clock is at most the limit above those here; and
-// the process may have seen a timestamp that was as far above.
-func (c *Clock) highest(v bounds) store.Timestamp { return micros(v.latest() + 4*c.limit) }
+// highest is the highest timestamp that any process may have given out so far. No clock is above
+// latest by more than the news may take from there, which is less than reach. That process's latest
+// is above some clock by what is uncertain, the limit and a round trip at most, which is as much as
+// reach each; or by twice the limit, where it can't compare. The rest is for what it may have seen.
+// In a single data centre only the limit matters.
+func (c *Clock) highest(v bounds) store.Timestamp {
+	if !v.several {
+		return micros(v.latest() + 4*c.limit)
+	}
+	return micros(v.latest() + 4*c.reach())
+}
+
+// reach is for how long a server of another data centre is waited for: it may be farther away than
+// the clocks differ.
+func (c *Clock) reach() time.Duration { return max(c.limit, DefaultLimit) }
 
 // raise sets a to ts if that is higher.
 func raise(a *atomic.Int64, ts store.Timestamp) {
@@ -265,7 +280,10 @@ func (c *Clock) narrow(ctx context.Context) (bounds, error) {
 	for try := 0; ; try++ {
 		v, known := c.at(now)
 		width := v.width()
+		_, off := v.off(c.limit)
 		switch {
+		case known && off: // questions to near servers don't help
+			return v, c.refusal(v, known)
 		case known && width <= coarse, known && width <= c.limit && (try > 0 || c.fresh(now)):
 			return v, nil
 		case try == tries || c.ctx.Err() != nil:
@@ -303,9 +321,18 @@ func (c *Clock) refusal(v bounds, known bool) error {
 	}
 	c.mu.Unlock()
 	var why string
+	off, isOff := v.off(c.limit)
 	switch {
 	case c.ctx.Err() != nil:
 		why = "the client is closed"
+	case known && isOff:
+		side := "ahead of"
+		if off.low < 0 {
+			side = "behind"
+		}
+		return store.Errorf(store.Unavailable, "%w: the clocks of most servers of data centre %s are at least %v %s those"+
+			" of this one, more than %v allows (check NTP or chrony on the servers of both)", ErrUnknown, off.dataCentre,
+			off.least().Round(time.Millisecond), side, c.limit)
 	case known:
 		why = fmt.Sprintf("a majority of their clocks is known to within %v only, more than %v allows: they are"+
 			" apart, or answer late"+

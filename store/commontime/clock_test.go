@@ -22,7 +22,9 @@ import (
 type cluster struct {
 	mu      sync.Mutex
 	servers []*server
-	seed    uint64 // of the delays
+	ways    [2][2]time.Duration // of packets from one data centre to another, beside the delays of servers
+	cut     bool                // packets between data centres are lost
+	seed    uint64              // of the delays
 	clocks  uint64
 }
 
@@ -53,6 +55,9 @@ func newCluster(sizes ...int) *cluster {
 func (s *server) time() time.Time {
 	return time.Now().Add(s.offset + time.Duration(s.rate*float64(time.Since(s.began))))
 }
+
+// number is the number of a data centre.
+func number(dc string) int { return int(dc[len(dc)-1] - '0') }
 
 func (c *cluster) change(f func()) {
 	c.mu.Lock()
@@ -91,7 +96,14 @@ func (c from) Time(ctx context.Context, name string) (time.Time, error) {
 		there += time.Duration(c.delays[name].Int64N(int64(s.more)))
 		back = there + time.Duration(c.delays[name].Int64N(int64(s.more)))
 	}
+	here, far := number(c.dc), number(s.DataCentre)
+	there, back = there+c.ways[here][far], back+c.ways[far][here]
+	lost := c.cut && here != far
 	c.mu.Unlock()
+	if lost {
+		<-ctx.Done()
+		return time.Time{}, store.Wrap("time", ctx.Err())
+	}
 	wait := func(delay time.Duration) error {
 		select {
 		case <-time.After(delay):
@@ -154,9 +166,10 @@ func (c *cluster) clock(t *testing.T, dc string, m *machine, limit time.Duration
 func micros(t time.Time) store.Timestamp { return store.Timestamp(t.UnixMicro()) }
 
 // TestOneTimeForAll draws, acknowledges and draws through many processes whose own
-// clocks are anything, while clocks are set and machines suspended, servers fail and
-// answers are late: who begins after somebody's acknowledgement has the higher
-// timestamp, always.
+// clocks are anything, while clocks are set and machines suspended, servers fail,
+// answers are late and data centres are cut off: who begins after somebody's
+// acknowledgement in the same data centre has the higher timestamp, always; and so has
+// who begins in the other one after the news may have come.
 func TestOneTimeForAll(t *testing.T) {
 	seed.Each(t, race.Fewer(40), func(seed uint64) bool {
 		synctest.Test(t, func(t *testing.T) { oneTime(t, seed) })
@@ -170,15 +183,27 @@ func oneTime(t *testing.T, seed uint64) {
 	c := newCluster(sizes...)
 	c.seed = seed
 	apart := []time.Duration{0, time.Millisecond, 60 * time.Millisecond}[r.IntN(3)]
+	ahead := []time.Duration{0, 0, -200 * time.Millisecond, 200 * time.Millisecond}[r.IntN(4)] // the second one
 	for _, s := range c.servers {
 		if apart > 0 {
 			s.offset = time.Duration(r.Int64N(int64(apart)))
 		}
-		s.rate = (2*r.Float64() - 1) * 90e-6 // and the processes' clocks have rate 1
-		s.delay, s.more = time.Duration(r.IntN(1000))*time.Microsecond, time.Duration(1+r.IntN(5000))*time.Microsecond
 		if s.DataCentre == "dc1" {
-			s.delay += 20 * time.Millisecond
+			s.offset += ahead
 		}
+		s.rate = (2*r.Float64() - 1) * 190e-6 // and the processes' clocks have rate 1
+		s.delay, s.more = time.Duration(r.IntN(1000))*time.Microsecond, time.Duration(1+r.IntN(5000))*time.Microsecond
+	}
+	farthest := []time.Duration{80 * time.Millisecond, 80 * time.Millisecond, 240 * time.Millisecond}[r.IntN(3)]
+	for i := range 2 {
+		c.ways[i][1-i] = time.Duration(r.Int64N(int64(farthest)))
+	}
+	// The quickest news that timestamps allow for. The fastest answer may be late by three times the most that one
+	// of the ways is.
+	var news [2][2]time.Duration
+	for i := range 2 {
+		half := (c.ways[i][1-i] - c.ways[1-i][i] + 16*time.Millisecond) / 2
+		news[i][1-i] = min(max(0, half), commontime.Settled)
 	}
 	// The one whose clock is set at will, and which fails, is a minority.
 	var liar *server
@@ -188,14 +213,30 @@ func oneTime(t *testing.T, seed uint64) {
 	type process struct {
 		*machine
 		clock *commontime.Clock
+		dc    int
 		steps bool // its wall clock is set, else it is suspended
 	}
 	var processes []process
 	for i := range 4 {
 		m := &machine{wall: time.Duration(r.Int64N(int64(2*time.Second))) - time.Second}
-		processes = append(processes, process{m, c.clock(t, fmt.Sprintf("dc%d", i%len(sizes)), m, 0), r.IntN(2) == 0})
+		dc := i % len(sizes)
+		processes = append(processes, process{m, c.clock(t, fmt.Sprintf("dc%d", dc), m, 0), dc, r.IntN(2) == 0})
 	}
-	var last store.Timestamp
+	type write struct {
+		dc    int
+		ended time.Time
+		ts    store.Timestamp
+	}
+	var acknowledged []write
+	// last is the highest timestamp that can be known in a data centre.
+	last := func(dc int) (ts store.Timestamp) {
+		for _, w := range acknowledged {
+			if time.Since(w.ended) >= news[w.dc][dc] {
+				ts = max(ts, w.ts)
+			}
+		}
+		return ts
+	}
 	for step := range 400 {
 		p := processes[r.IntN(len(processes))]
 		switch what := r.IntN(40); {
@@ -216,15 +257,22 @@ func oneTime(t *testing.T, seed uint64) {
 			})
 		case what == 4:
 			time.Sleep(time.Duration(r.Int64N(int64(20 * time.Second))))
+		case what == 5:
+			c.change(func() { c.cut = !c.cut })
+		case what == 6 && c.cut:
+			time.Sleep(time.Duration(r.Int64N(int64(2 * time.Minute))))
+		case what < 20 && len(acknowledged) > 0: // just when the news comes
+			w := acknowledged[len(acknowledged)-1]
+			time.Sleep(time.Until(w.ended.Add(news[w.dc][p.dc])))
 		}
-		n := 1 + r.IntN(3)
+		n, known := 1+r.IntN(3), last(p.dc)
 		ts, err := p.clock.Next(t.Context(), n)
 		if err != nil {
 			require.ErrorIs(t, err, commontime.ErrUnknown, "step %d", step)
 			require.ErrorIs(t, err, store.Unavailable)
 			continue
 		}
-		require.Greater(t, ts, last, "step %d: what was acknowledged has a higher timestamp than what began later",
+		require.Greater(t, ts, known, "step %d: what was acknowledged has a higher timestamp than what began later",
 			step)
 		end := ts + store.Timestamp(n) - 1
 		above, err := processes[r.IntN(len(processes))].clock.Above(t.Context())
@@ -234,15 +282,16 @@ func oneTime(t *testing.T, seed uint64) {
 		if r.IntN(2) == 0 { // else it is never acknowledged
 			time.Sleep(time.Duration(r.IntN(3000)) * time.Microsecond)
 			require.NoError(t, p.clock.Passed(t.Context(), end))
-			last = end
+			acknowledged = append(acknowledged, write{p.dc, time.Now(), end})
 		}
 	}
+	c.change(func() { c.cut = false })
 	// Longer than machines are suspended: here they hear answers meanwhile, which are of the future then.
 	time.Sleep(6 * time.Second)
 	for _, p := range processes {
 		ts, err := p.clock.Next(t.Context(), 1)
 		require.NoError(t, err, "the servers have been asked again")
-		require.Greater(t, ts, last)
+		require.Greater(t, ts, last(p.dc))
 	}
 }
 
@@ -389,29 +438,147 @@ func TestSeen(t *testing.T) {
 	})
 }
 
-// TestDataCentresThatCantBeCompared: the stamp covers clocks that are apart by the
-// limit; where they can be compared, only what the way there leaves open.
+// took is how long a write waits that takes no time itself.
+func took(t *testing.T, clock *commontime.Clock) time.Duration {
+	t.Helper()
+	begin := time.Now()
+	ts, err := clock.Next(t.Context(), 1)
+	require.NoError(t, err)
+	require.NoError(t, clock.Passed(t.Context(), ts))
+	return time.Since(begin)
+}
+
+// TestDataCentresThatCantBeCompared: while a process knows nothing of the clocks of another data
+// centre, the stamp covers clocks that are apart by the limit. What is known makes no write wait
+// while clocks agree, and is carried on through a cut, by drift.
 func TestDataCentresThatCantBeCompared(t *testing.T) {
+	for _, limit := range []time.Duration{commontime.DefaultLimit, 20 * time.Millisecond} {
+		t.Run(fmt.Sprintf("a limit of %v", limit), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(1, 1)
+				c.ways = [2][2]time.Duration{{0, 40 * time.Millisecond}, {40 * time.Millisecond, 0}}
+				c.servers[0].delay = 100 * time.Microsecond
+				clock := c.clock(t, "dc0", &machine{}, limit)
+				require.InDelta(t, limit.Milliseconds(), took(t, clock).Milliseconds(), 10, "nothing is known yet")
+				for range 3 {
+					time.Sleep(time.Second)
+					require.Less(t, took(t, clock), 2*time.Millisecond)
+				}
+				c.change(func() { c.cut = true })
+				for range 12 { // not resting
+					time.Sleep(5 * time.Second)
+					took(t, clock)
+				}
+				time.Sleep(5 * time.Second)
+				require.InDelta(t, 13, took(t, clock).Milliseconds(), 2, "0.2 ms for each second")
+				time.Sleep(5 * time.Hour)
+				require.InDelta(t, limit.Milliseconds(), took(t, clock).Milliseconds(), 10)
+				require.Equal(t, 1, clock.Status().Silent)
+
+				fresh := c.clock(t, "dc0", &machine{}, limit)
+				took(t, fresh)
+				require.InDelta(t, limit.Milliseconds(), took(t, fresh).Milliseconds(), 10, "it began in the cut")
+				c.change(func() { c.cut = false })
+				time.Sleep(6 * time.Second)
+				for _, clock := range []*commontime.Clock{clock, fresh} {
+					took(t, clock)
+					time.Sleep(2 * time.Second)
+					require.Less(t, took(t, clock), 2*time.Millisecond)
+				}
+			})
+		})
+	}
+}
+
+// TestDataCentresTooFarApart: two data centres whose clocks differ by more than the limit write
+// nothing while they know that, neither the one ahead nor the one behind; and before, in order.
+func TestDataCentresTooFarApart(t *testing.T) {
+	for _, ahead := range []time.Duration{
+		-5 * time.Second, -600 * time.Millisecond, -200 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond,
+		510 * time.Millisecond, 600 * time.Millisecond, 1200 * time.Millisecond, 5 * time.Second,
+	} {
+		t.Run(fmt.Sprintf("%v ahead", ahead), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const way = 40 * time.Millisecond
+				c := newCluster(3, 3)
+				c.ways = [2][2]time.Duration{{0, way}, {way, 0}}
+				for _, s := range c.servers {
+					if s.delay = 200 * time.Microsecond; s.DataCentre == "dc1" {
+						s.offset = ahead
+					}
+				}
+				clocks := []*commontime.Clock{c.clock(t, "dc0", &machine{}, 0), c.clock(t, "dc1", &machine{}, 0)}
+				for _, clock := range clocks { // both come to know all clocks
+					_, _ = clock.Next(t.Context(), 1)
+					time.Sleep(3 * time.Second)
+					_, _ = clock.Next(t.Context(), 1)
+				}
+				time.Sleep(3 * time.Second)
+				refused := 0
+				for i, there := range clocks {
+					here := clocks[1-i]
+					x, err := there.Next(t.Context(), 1)
+					if err != nil {
+						refused++
+						require.ErrorIs(t, err, commontime.ErrUnknown)
+						require.ErrorContains(t, err, fmt.Sprintf("data centre dc%d are at least", 1-i))
+						require.ErrorContains(t, err, map[bool]string{true: "ahead of", false: "behind"}[(ahead > 0) == (i == 0)])
+						require.Equal(t, store.Unavailable, store.KindOf(err))
+						continue
+					}
+					require.NoError(t, there.Passed(t.Context(), x))
+					time.Sleep(way / 2)
+					y, err := here.Next(t.Context(), 1)
+					require.NoError(t, err)
+					require.Greater(t, y, x)
+					require.NoError(t, here.Passed(t.Context(), y))
+				}
+				if surely := ahead.Abs() > commontime.DefaultLimit+way; surely {
+					require.Equal(t, 2, refused)
+				} else {
+					require.Zero(t, refused)
+				}
+				for i, clock := range clocks {
+					status := clock.Status().DataCentres
+					require.Len(t, status, 1)
+					require.Equal(t, refused > 0, status[0].Refused)
+					require.Equal(t, fmt.Sprintf("dc%d", 1-i), status[0].DataCentre)
+					if i == 1 {
+						status[0].Ahead = -status[0].Ahead
+					}
+					require.InDelta(t, ahead.Seconds(), status[0].Ahead.Seconds(), way.Seconds())
+				}
+				c.change(func() {
+					for _, s := range c.servers {
+						s.offset = 0
+					}
+				})
+				time.Sleep(5 * time.Second)
+				for _, clock := range clocks {
+					require.Less(t, took(t, clock), 3*time.Millisecond, "their clocks have been set")
+				}
+			})
+		})
+	}
+}
+
+// TestClocksOfOneDataCentreAhead: writes wait for what the clocks differ by, in the data centre
+// behind, and for nothing in the one ahead.
+func TestClocksOfOneDataCentreAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(1, 1)
-		c.servers[1].delay = 40 * time.Millisecond
-		clock := c.clock(t, "dc0", &machine{}, 0)
-		took := func() time.Duration {
-			begin := time.Now()
-			ts, err := clock.Next(t.Context(), 1)
-			require.NoError(t, err)
-			require.NoError(t, clock.Passed(t.Context(), ts))
-			return time.Since(begin)
+		c := newCluster(3, 3)
+		c.ways = [2][2]time.Duration{{0, 40 * time.Millisecond}, {40 * time.Millisecond, 0}}
+		for _, s := range c.servers[3:] {
+			s.offset = 200 * time.Millisecond
 		}
-		took()
-		require.InDelta(t, 41, took().Milliseconds(), 3, "one way, from the second write on")
-		c.change(func() { c.servers[1].down = errors.New("the link is cut") })
-		time.Sleep(time.Second)
-		took()
-		time.Sleep(2 * time.Minute)
-		took()
-		require.InDelta(t, 500, took().Milliseconds(), 10)
-		require.Equal(t, 1, clock.Status().Silent)
+		behind, ahead := c.clock(t, "dc0", &machine{}, 0), c.clock(t, "dc1", &machine{}, 0)
+		for range 3 {
+			took(t, behind)
+			took(t, ahead)
+			time.Sleep(time.Second)
+		}
+		require.InDelta(t, 200, took(t, behind).Milliseconds(), 2)
+		require.Less(t, took(t, ahead), 2*time.Millisecond)
 	})
 }
 

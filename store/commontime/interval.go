@@ -39,8 +39,10 @@ func (v interval) and(other interval) (interval, bool) {
 
 // site is the known clocks of one data centre at one instant.
 type site struct {
+	name    string
 	clocks  []interval
-	servers int // also those without an answer
+	servers int           // also those without an answer
+	trip    time.Duration // the fastest round trip to a server of another data centre
 }
 
 func (s *site) majority() int { return s.servers/2 + 1 }
@@ -83,8 +85,32 @@ func (s *site) latest() (time.Duration, bool) {
 type bounds struct {
 	// interval holds the clocks of a majority of the near servers.
 	interval
-	// beyond bounds how far the clocks of the other data centres are ahead.
+	// beyond is how far above that a timestamp has to be for the clocks of the other data centres.
 	beyond time.Duration
+	// several: there are other data centres.
+	several bool
+	// others are the data centres whose clocks can be compared with the near ones.
+	others []difference
+}
+
+// difference holds the time of the clocks of a majority of another data centre's servers less that
+// of a majority of the near ones.
+type difference struct {
+	dataCentre string
+	interval
+}
+
+// least is the least by which the clocks differ.
+func (d *difference) least() time.Duration { return max(0, d.low, -d.high) }
+
+// off returns the data centre whose clocks differ the most, if that is surely more than limit.
+func (b bounds) off(limit time.Duration) (worst difference, found bool) {
+	for _, d := range b.others {
+		if d.least() > max(limit, worst.least()) {
+			worst, found = d, true
+		}
+	}
+	return worst, found
 }
 
 func (b bounds) later(then, now wait.Instant) bounds {
@@ -92,22 +118,62 @@ func (b bounds) later(then, now wait.Instant) bounds {
 	return b
 }
 
-// latest bounds the clocks of a majority of each data centre's servers.
+// latest bounds the clocks of a majority of the near servers, and what those of the others were
+// when the last news from there was sent.
 func (b bounds) latest() time.Duration { return b.high + b.beyond }
 
-// common bounds the common time by the clocks of the near data centre and the known ones of the
-// others; unknown ones differ from the near ones by apart at most. false: too few of the near
+// Settled bounds for how long a write that is acknowledged in one data centre may be above new
+// timestamps in another one. Who waits for so long need not hear of the write: in the waits of
+// movers (docs/protocol.md) it is the margin.
+const Settled = 100 * time.Millisecond
+
+// unheard is the least time of news from another data centre that timestamps allow for: half of the
+// fastest round trip, or Settled. The package comment has the reason.
+func (s *site) unheard() time.Duration { return min(s.trip/2, Settled) }
+
+// common bounds the common time by the clocks of the near data centre and those of the others. Where
+// too few servers of another one have told theirs, its clocks are taken to differ by limit at most.
+// What is known is covered also beyond the limit, as its order would be lost otherwise, but for
+// clocks that are not known to within the limit and a round trip: two of three servers have told
+// theirs, and one of these is wrong, or a cut has lasted for very long. false: too few of the near
 // servers have answered.
-func common(near site, far []site, apart time.Duration) (b bounds, ok bool) {
+func common(near site, far []site, limit time.Duration) (b bounds, ok bool) {
 	if b.interval, ok = near.narrowest(); !ok {
 		return b, false
 	}
+	b.several = len(far) > 0
 	for i := range far {
-		most := apart
-		if latest, ok := far[i].latest(); ok {
-			most = min(most, latest-b.high)
+		f, most := &far[i], limit
+		if there, ok := f.narrowest(); ok {
+			b.others = append(b.others, difference{f.name, interval{there.low - b.high, there.high - b.low}})
+			latest, _ := f.latest()
+			most = latest - f.unheard() - b.high
+			if there.width() > limit+f.trip {
+				most = min(most, limit)
+			}
 		}
 		b.beyond = max(b.beyond, most)
 	}
 	return b, true
 }
+
+// trips has the fastest round trip of the last answers, of the time remember at least. Without
+// answers, as in a cut, nothing is forgotten.
+type trips struct {
+	since       time.Duration // when the present span began; 0: never
+	now, before time.Duration // the fastest of that span and of the one before it
+}
+
+// add adds a round trip that ended at an instant of the monotonic clock.
+func (t *trips) add(trip, at time.Duration) {
+	switch {
+	case t.since == 0:
+		t.since, t.now, t.before = at, trip, trip
+	case at-t.since < remember:
+		t.now = min(t.now, trip)
+	default:
+		t.since, t.now, t.before = at, trip, t.now
+	}
+}
+
+func (t *trips) fastest() time.Duration { return min(t.now, t.before) }

@@ -54,6 +54,16 @@ type Status struct {
 	Silent int
 	// Apart is the least by which two servers' clocks must differ.
 	Apart time.Duration
+	// DataCentres are the other ones whose clocks can be compared.
+	DataCentres []DataCentreClocks
+}
+
+// DataCentreClocks are the clocks of most servers of another data centre: Ahead of those of this one
+// (negative: behind), give or take Bound. Refused: they differ by more than Options.Limit, so Next fails.
+type DataCentreClocks struct {
+	DataCentre   string
+	Ahead, Bound time.Duration
+	Refused      bool
 }
 
 // ServerClock is one server's clock: Ahead of this machine's wall clock (negative: behind), give
@@ -70,6 +80,12 @@ func (c *Clock) Status() Status {
 	s := Status{Known: known}
 	if known {
 		s.Width, s.Ahead = v.latest()-v.low, time.Duration(now.Wall.UnixNano())-(v.low+v.width()/2)
+		for _, d := range v.others {
+			s.DataCentres = append(s.DataCentres, DataCentreClocks{
+				DataCentre: d.dataCentre, Ahead: d.low + d.width()/2, Bound: d.width() / 2, Refused: d.least() > c.limit,
+			})
+		}
+		slices.SortFunc(s.DataCentres, func(a, b DataCentreClocks) int { return cmp.Compare(a.DataCentre, b.DataCentre) })
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
