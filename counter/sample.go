@@ -3,6 +3,7 @@ package counter
 import (
 	"bytes"
 	"cmp"
+	"encoding/binary"
 	"math"
 	"slices"
 	"sync"
@@ -273,38 +274,76 @@ func (s *Sample) known(hash uint64, at store.Timestamp) {
 // and Smirnov), 0 with too few keys to tell.
 func (s *Sample) spread() float64 {
 	const least = 16
-	type sampled struct {
-		key []byte
-		at  store.Timestamp
-	}
-	all := make([]sampled, 0, s.n)
+	var room [maxSampled]store.Timestamp // on the stack
+	times := room[:0]
 	for i := range s.slots {
 		if x := &s.slots[i]; x.hash != 0 && x.is&present != 0 {
-			all = append(all, sampled{s.keyOf(x), x.at})
+			times = append(times, x.at)
 		}
 	}
-	if len(all) < 2*least {
+	if len(times) < 2*least {
 		return 0
 	}
-	slices.SortFunc(all, func(a, b sampled) int { return cmp.Compare(b.at, a.at) })
-	newest := max(least, len(all)/4)
-	limit := all[newest-1].at
-	for newest > 0 && all[newest-1].at == all[len(all)-1].at {
+	slices.Sort(times)
+	slices.Reverse(times)
+	newest := max(least, len(times)/4)
+	limit := times[newest-1]
+	for newest > 0 && times[newest-1] == times[len(times)-1] {
 		newest-- // as old as the oldest: what a recount or a copy brought
 	}
 	if newest < least {
 		return 0
 	}
-	for newest < len(all) && all[newest].at == limit {
+	for newest < len(times) && times[newest] == limit {
 		newest++
 	}
-	slices.SortFunc(all, func(a, b sampled) int { return bytes.Compare(a.key, b.key) })
+	var places [maxSampled]place
 	most, seen := 0.0, 0
-	for i := range all {
-		if all[i].at >= limit {
+	for i, x := range s.ordered(places[:0]) {
+		if s.slots[x.slot].at >= limit {
 			seen++
 		}
-		most = max(most, math.Abs(float64(seen)/float64(newest)-float64(i+1)/float64(len(all))))
+		most = max(most, math.Abs(float64(seen)/float64(newest)-float64(i+1)/float64(len(times))))
 	}
 	return max(0, 1-most)
+}
+
+// place is that of a key in the order of all: head is what follows the bytes that all keys begin with, so that most
+// comparisons read no key.
+type place struct {
+	head uint64
+	slot uint32
+}
+
+// ordered appends the places of the keys that are there to room, which is empty, in the order of the keys. Each flush
+// of a partition that is written to needs them.
+func (s *Sample) ordered(room []place) []place {
+	var first []byte
+	common := 0 // bytes of first that all begin with
+	for i := range s.slots {
+		if x := &s.slots[i]; x.hash != 0 && x.is&present != 0 {
+			key := s.keyOf(x)
+			if len(room) == 0 {
+				first, common = key, len(key)
+			}
+			n := 0
+			for n < min(common, len(key)) && key[n] == first[n] {
+				n++
+			}
+			common = n
+			room = append(room, place{slot: uint32(i)})
+		}
+	}
+	for i := range room {
+		var head [8]byte
+		copy(head[:], s.keyOf(&s.slots[room[i].slot])[common:])
+		room[i].head = binary.BigEndian.Uint64(head[:])
+	}
+	slices.SortFunc(room, func(a, b place) int {
+		if a.head != b.head {
+			return cmp.Compare(a.head, b.head)
+		}
+		return bytes.Compare(s.keyOf(&s.slots[a.slot]), s.keyOf(&s.slots[b.slot]))
+	})
+	return room
 }
