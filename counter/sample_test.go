@@ -82,8 +82,8 @@ func spreadByKeys(s *Sample, keys [][]byte) float64 {
 	return max(0, 1-most)
 }
 
-// BenchmarkMicroApply takes in what a client has put within a second: twenty new keys of a partition with many.
-func BenchmarkMicroApply(b *testing.B) {
+// BenchmarkMicroSum brings up to date what a sample of many keys says, as each flush of its partition does.
+func BenchmarkMicroSum(b *testing.B) {
 	s := newSample()
 	for i := range 250 {
 		key := fmt.Appendf(nil, "photos/2024/%02d/%02d/IMG_%08d.jpg", i%12, i%28, i*7919)

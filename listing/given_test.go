@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
@@ -131,7 +132,7 @@ func listingsThatSift(t *testing.T, s store.Store) {
 		}
 		return shown
 	}
-	for range 50 {
+	for range race.Fewer(50) {
 		q := listing.Query{Sift: judge, Reverse: r.IntN(2) == 0, KeysOnly: r.IntN(2) == 0}
 		var got []string
 		for {
