@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -24,11 +25,11 @@ func TestKeysOfASampleAreInOrder(t *testing.T) {
 		}
 		return b
 	}
-	for range 2000 {
+	for range race.Fewer(1000) {
 		common := part(12)
 		s := newSample()
 		for range r.IntN(600) {
-			key := append(bytes.Clone(common), part(1 + r.IntN(20))...)
+			key := append(bytes.Clone(common), part(1+r.IntN(20))...)
 			s.write(hashOf(key), key, store.Timestamp(r.IntN(200)), 1, flags(r.IntN(4)))
 		}
 		want := s.present()

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -17,7 +18,7 @@ import (
 // that there were, and each is within what Since says.
 func TestWhatWasTakenInBetween(t *testing.T) {
 	r := seed.New(t)
-	for range 30 {
+	for range race.Fewer(30) {
 		now := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 		m := counter.NewMemory(func() time.Time { return now })
 		rec := counter.NewRecorder(m, counter.RecorderOptions{Every: -1, Now: func() time.Time { return now }})
