@@ -88,13 +88,13 @@ check: ## the inner loop, 90 s: gofmt, vet, staticcheck of what is not committed
 test: tools ## everything that must hold, on a fresh machine; each part has a time budget
 	@scripts/within 480 lint scripts/lint
 	@scripts/within 360 compile $(MAKE) -s compile
-	@scripts/within 60 programs $(MAKE) -s programs
+	@scripts/within 120 programs $(MAKE) -s programs
 	@$(WITH_PROGRAMS) scripts/within 900 unit $(TEST_RACE) -timeout 640s $(WITHOUT_NODE)
-	@$(WITH_PROGRAMS) scripts/within 200 clients $(TEST) -timeout 190s $(CLIENTS)
-	@scripts/within 120 again $(TEST) -timeout 110s $(AGAIN_IN_TIME)
-	@$(WITH_PROGRAMS) scripts/within 60 console $(TEST) -timeout 55s $(CONSOLE)
+	@$(WITH_PROGRAMS) scripts/within 240 clients $(TEST) -timeout 230s $(CLIENTS)
+	@scripts/within 180 again $(TEST) -timeout 170s $(AGAIN_IN_TIME)
+	@$(WITH_PROGRAMS) scripts/within 120 console $(TEST) -timeout 110s $(CONSOLE)
 	@$(WITH_PROGRAMS) scripts/within 220 attacks $(TEST) -timeout 210s $(ATTACKS)
-	@scripts/within 60 packages $(TEST) -timeout 55s $(PACKAGES)
+	@scripts/within 120 packages $(TEST) -timeout 110s $(PACKAGES)
 	@scripts/within 120 bench $(TEST_RACE) -timeout 110s $(BENCH_WITHOUT_NODE)
 	@$(WITH_PROGRAMS) scripts/within 2400 cassandra $(WITH_CASSANDRA) sh -c \
 		'$(TEST) -timeout 200s $(CLIENTS_WITH_NODE) && $(TEST_RACE) $(AT_ONCE) -timeout 2100s $(WITH_NODE) && \
