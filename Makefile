@@ -86,7 +86,7 @@ check: ## the inner loop, 90 s: gofmt, vet, staticcheck of what is not committed
 	@scripts/check
 
 test: tools ## everything that must hold, on a fresh machine; each part has a time budget
-	@scripts/within 480 lint scripts/lint
+	@scripts/within 600 lint scripts/lint
 	@scripts/within 360 compile $(MAKE) -s compile
 	@scripts/within 120 programs $(MAKE) -s programs
 	@$(WITH_PROGRAMS) scripts/within 900 unit $(TEST_RACE) -timeout 640s $(WITHOUT_NODE)
