@@ -202,8 +202,9 @@ func TestWhatWaitsIsLookedAtInTime(t *testing.T) {
 // Most buckets are not written to, and each read of a root takes 160 ms. That does not keep a busy one from being cut
 // in time: a look is due each ten seconds.
 func TestABusyBucketBesideManyOthers(t *testing.T) {
+	race.Skip(t)
 	others := 25_000
-	if testing.Short() || race.Enabled {
+	if testing.Short() {
 		others = 5_000
 	}
 	const maxRows, perSecond = 1000, 10
@@ -283,6 +284,7 @@ func (f *fixture) rangesOf(from []byte) (out []partmap.Range) {
 
 // Ranges that lose their rows are merged, however many they are.
 func TestEmptiedRangesAreMerged(t *testing.T) {
+	race.Skip(t)
 	for _, c := range []struct {
 		ranges int
 		within time.Duration
@@ -290,9 +292,6 @@ func TestEmptiedRangesAreMerged(t *testing.T) {
 		t.Run(strconv.Itoa(c.ranges), func(t *testing.T) {
 			if c.ranges > 8000 && os.Getenv("EVENKEEL_SCALE") == "" {
 				t.Skip("takes minutes: set EVENKEEL_SCALE")
-			}
-			if c.ranges > 2000 && race.Enabled {
-				t.Skip("ten times slower; make test also runs it without the race detector")
 			}
 			lookedAfterAt(t, 1000, 20_000, func(o *balancer.Options) {
 				o.Logger, o.Policy.Cool = slog.New(slog.DiscardHandler), 10*time.Minute

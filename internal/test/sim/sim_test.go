@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/test/faultstore"
+	"github.com/evenkeel/evenkeel/internal/test/faulttest"
 	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/internal/test/sim"
@@ -353,7 +354,11 @@ func TestKilledAtEveryPoint(t *testing.T) {
 		calm := run(t, c)
 		require.NoError(t, calm.Err)
 		require.NotZero(t, calm.Points)
+		var sample faulttest.Sample
 		for c.KillAt = 1; c.KillAt <= calm.Points; c.KillAt++ {
+			if sample.Skips() {
+				continue
+			}
 			r := run(t, c)
 			require.NoError(t, r.Err, "killed at %d", c.KillAt)
 			require.Equal(t, 1, r.Kills, "killed at %d", c.KillAt)
