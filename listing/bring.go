@@ -18,7 +18,8 @@ type Mark struct {
 }
 
 // At is the time of the mark. All writes to the bucket that were acknowledged before the call of Mark are older, all
-// that begin after it are newer.
+// that begin after it are newer; in another data centre, all that begin after something there was told of the mark, or
+// asked for a row because of it.
 func (m Mark) At() store.Timestamp { return m.at }
 
 // markAge is how long a mark may be used: far below the time for which any store remembers deletions.

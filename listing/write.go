@@ -27,7 +27,7 @@ func (b *Bucket) Delete(ctx context.Context, key []byte) error {
 }
 
 // Stamps draws the first of n consecutive timestamps, for writes at given times. They are
-// above those of all writes that were acknowledged before the call.
+// above those of all writes that were acknowledged before the call, like those of Put.
 func (c *Client) Stamps(ctx context.Context, n int) (store.Timestamp, error) {
 	ts, err := c.stamps.Next(ctx, n)
 	return ts, store.Wrap("draw a timestamp", err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -580,6 +581,76 @@ func TestClocksOfOneDataCentreAhead(t *testing.T) {
 		require.InDelta(t, 200, took(t, behind).Milliseconds(), 2)
 		require.Less(t, took(t, ahead), 2*time.Millisecond)
 	})
+}
+
+// listOf is what a process sees that has an old list of the servers.
+type listOf struct {
+	from
+	names []string
+}
+
+func (l listOf) Servers(ctx context.Context) (some []store.Server, err error) {
+	all, err := l.from.Servers(ctx)
+	for _, s := range all {
+		if slices.Contains(l.names, s.Name) {
+			some = append(some, s)
+		}
+	}
+	return some, err
+}
+
+// TestAServerJoins: processes one of which does not know yet of a server that has joined, in its own data
+// centre or in another one, have a server in common.
+func TestAServerJoins(t *testing.T) {
+	for _, far := range []bool{false, true} {
+		for ahead := range 4 {
+			t.Run(fmt.Sprintf("far: %v, %d clocks are ahead", far, ahead), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					const way = 10 * time.Millisecond
+					c := newCluster(4, 4)
+					c.ways = [2][2]time.Duration{{0, way}, {way, 0}}
+					for i, s := range c.servers {
+						if s.delay = 200 * time.Microsecond; i < ahead {
+							s.offset = 60 * time.Millisecond
+						}
+					}
+					here := "dc0"
+					if far {
+						here = "dc1"
+					}
+					old := []string{"server-0-0", "server-0-1", "server-0-2", "server-1-0", "server-1-1", "server-1-2"}
+					var clocks []*commontime.Clock
+					for _, s := range []store.WallClock{
+						from{c, "dc0", nil}, listOf{from{c, "dc0", nil}, old}, from{c, here, nil}, listOf{from{c, here, nil}, old},
+					} {
+						clock, err := commontime.New(s, commontime.Options{})
+						require.NoError(t, err)
+						t.Cleanup(clock.Close)
+						clocks = append(clocks, clock)
+					}
+					for range 3 {
+						for _, clock := range clocks {
+							took(t, clock)
+						}
+						time.Sleep(2 * time.Second)
+					}
+					for _, there := range clocks[:2] {
+						for _, here := range clocks[2:] {
+							x, err := there.Next(t.Context(), 1)
+							require.NoError(t, err)
+							require.NoError(t, there.Passed(t.Context(), x))
+							if far {
+								time.Sleep(way / 2)
+							}
+							y, err := here.Next(t.Context(), 1)
+							require.NoError(t, err)
+							require.Greater(t, y, x)
+						}
+					}
+				})
+			})
+		}
+	}
 }
 
 func TestOptionsAreChecked(t *testing.T) {

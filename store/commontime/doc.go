@@ -30,11 +30,12 @@
 //
 // So the assumption about the news is: a question on its way there and the news on its way back take
 // at least half as long, together, as the fastest answer of the last ten minutes. That holds for news
-// that travels up to twice as fast as our fastest answer did, and where the ways there and back take
-// the same, for news of any speed. What takes Settled needs no assumption. The ways are those of this
+// that travels up to twice as fast as our fastest answer did, unless that answer was late by more
+// than the question's way takes; and where the ways there and back take the same, for news of any
+// speed. What takes Settled needs no assumption. The ways are those of this
 // process; nothing is known of others. Every answer is a bound: the best is used, and in a cut it is
-// carried on at the highest speed, which is 0.2 ms for each second without an answer. docs/model/
-// time-apart.pml searches this, and has the mistakes.
+// carried on at the highest speed, which is 0.2 ms for each second without an answer. The model
+// docs/model/time-apart.pml searches this, and has the mistakes.
 //
 // While too few servers of a data centre have answered a process, as in its first second, their
 // clocks are assumed to differ from the near ones by Options.Limit at most. Where they are known to

@@ -104,7 +104,7 @@ func TestTwoDataCentres(t *testing.T) {
 		name string
 		run  func(*bed, *testing.T)
 	}{
-		{"puts take half the distance", (*bed).puts},
+		{"puts wait for no distance", (*bed).puts},
 		{"changes of names and maps", (*bed).changes},
 		{"keyspaces of others", (*bed).tenant},
 		{"many candidates beside a leader", (*bed).candidates},
