@@ -13,6 +13,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/test/cassandratest"
+	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
 
@@ -48,7 +49,7 @@ func TestSchemaOfALiveCluster(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		admin, err := cassandrastore.OpenAdmin(ctx,
-			cassandrastore.Options{Hosts: []string{address}, Keyspace: keyspace})
+			harness.Patient(cassandrastore.Options{Hosts: []string{address}, Keyspace: keyspace}))
 		require.NoError(t, err)
 		defer admin.Close()
 		require.NoError(t, admin.Drop(ctx))
