@@ -53,7 +53,9 @@ func product(limit time.Duration) rule {
 		}
 		v, _ := common(
 			site{clocks: []interval{{now, now}}, servers: 1},
-			[]site{{clocks: []interval{a.later(a.at, instant(now))}, servers: 1, trip: a.trips.fastest()}}, limit,
+			[]site{{
+				clocks: []interval{a.later(a.at, instant(now))}, servers: 1, trip: a.trips.fastest(), timed: a.trips.timed,
+			}}, limit,
 		)
 		if _, off := v.off(limit); off {
 			return forEver
@@ -171,19 +173,32 @@ func TestOrderOfTwoDataCentres(t *testing.T) {
 	})
 }
 
-// TestTrips: the fastest round trip counts for ten minutes at least, and without answers for ever.
+// TestTrips: the fastest round trip counts for ten minutes and four answers at least, and without answers for ever.
+// Before four there is none.
 func TestTrips(t *testing.T) {
 	const ms = time.Millisecond
 	var trips trips
-	trips.add(80*ms, time.Second)
+	add := func(at time.Duration, times ...time.Duration) {
+		for _, trip := range times {
+			trips.add(trip, at)
+		}
+	}
+	add(time.Second, 80*ms)
 	require.Equal(t, 80*ms, trips.fastest())
-	trips.add(40*ms, 2*time.Second)
-	trips.add(90*ms, 3*time.Second)
+	add(2*time.Second, 40*ms, 90*ms)
 	require.Equal(t, 40*ms, trips.fastest())
-	trips.add(60*ms, 5*time.Hour)
+	require.False(t, trips.timed)
+	add(3*time.Second, 90*ms)
+	require.True(t, trips.timed)
+	add(5*time.Hour, 60*ms)
 	require.Equal(t, 40*ms, trips.fastest(), "the first answer after a cut")
-	trips.add(70*ms, 5*time.Hour+remember+time.Second)
+	add(5*time.Hour+remember+time.Second, 70*ms)
+	require.Equal(t, 40*ms, trips.fastest(), "after rests there are few answers, which may all be late")
+	add(6*time.Hour, 80*ms, 80*ms)
+	require.Equal(t, 40*ms, trips.fastest())
+	add(7*time.Hour, 70*ms)
 	require.Equal(t, 60*ms, trips.fastest(), "the way has become longer")
-	trips.add(10*ms, 5*time.Hour+remember+2*time.Second)
+	add(7*time.Hour+time.Second, 10*ms)
 	require.Equal(t, 10*ms, trips.fastest())
+	require.True(t, trips.timed)
 }

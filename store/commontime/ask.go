@@ -125,7 +125,8 @@ func (p *pace) next(writes, waits int64, better bool, servers int) time.Duration
 // Answers are truncated to the resolution, so the two answers around a tick of the clock narrow
 // it the most, and the more the quicker they come. A look ends when the clock has ticked ticks
 // times and the interval is narrower. It goes on while the server is busy: one quick answer
-// among many slow ones is enough.
+// among many slow ones is enough. A server of another data centre is asked once, but for the first
+// contact: how far away it is has to be known.
 func (c *Clock) look(s *store.Server, a *answer) (better bool) {
 	width := func() time.Duration {
 		c.mu.Lock()
@@ -135,12 +136,17 @@ func (c *Clock) look(s *store.Server, a *answer) (better bool) {
 		}
 		return a.later(a.at, c.now()).width()
 	}
+	answers := func() int {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return a.trips.answers
+	}
 	before := width()
 	var last time.Time
 	ticked := 0
 	for i := range mostQuestions {
 		t, ok := c.ask(s, a)
-		if !ok || !s.Near || c.ctx.Err() != nil {
+		if !ok || !s.Near && answers() >= enough-1 || c.ctx.Err() != nil {
 			break
 		}
 		if i > 0 && !t.Equal(last) {
@@ -287,6 +293,7 @@ func (c *Clock) sites(now wait.Instant) (near site, far []site) {
 			if _, most := now.Since(a.at); most < forget || !s.Near {
 				of.clocks = append(of.clocks, a.later(a.at, now))
 				of.trip = min(of.trip, a.trips.fastest())
+				of.timed = of.timed || a.trips.timed
 			}
 		}
 	}

@@ -461,6 +461,8 @@ func TestDataCentresThatCantBeCompared(t *testing.T) {
 				c.servers[0].delay = 100 * time.Microsecond
 				clock := c.clock(t, "dc0", &machine{}, limit)
 				require.InDelta(t, limit.Milliseconds(), took(t, clock).Milliseconds(), 10, "nothing is known yet")
+				time.Sleep(time.Second)
+				require.Less(t, took(t, clock), 45*time.Millisecond, "how far away it is may not be known yet")
 				for range 3 {
 					time.Sleep(time.Second)
 					require.Less(t, took(t, clock), 2*time.Millisecond)
@@ -559,6 +561,96 @@ func TestDataCentresTooFarApart(t *testing.T) {
 					require.Less(t, took(t, clock), 3*time.Millisecond, "their clocks have been set")
 				}
 			})
+		})
+	}
+}
+
+// lateAtFirst has the first answers of far servers wait for a process that does not run.
+type lateAtFirst struct {
+	from
+	late  time.Duration
+	asked map[string]bool
+}
+
+func (l *lateAtFirst) Time(ctx context.Context, name string) (time.Time, error) {
+	got, err := l.from.Time(ctx, name)
+	l.mu.Lock()
+	again := l.asked[name]
+	l.asked[name] = true
+	l.mu.Unlock()
+	if !again && name[:len("server-1")] == "server-1" {
+		time.Sleep(l.late)
+	}
+	return got, err
+}
+
+// TestAProcessThatHasJustStarted does not take it for distance that the first answers were late, all at once: who hears
+// of a write by news that takes the way has the higher timestamp.
+func TestAProcessThatHasJustStarted(t *testing.T) {
+	race.Skip(t)
+	for _, x := range []struct{ way, ahead time.Duration }{
+		{2 * time.Millisecond, 60 * time.Millisecond},
+		{40 * time.Millisecond, 100 * time.Millisecond}, {40 * time.Millisecond, 400 * time.Millisecond},
+	} {
+		for _, late := range []time.Duration{0, 10 * time.Millisecond, 100 * time.Millisecond, 160 * time.Millisecond} {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(3, 3)
+				c.ways = [2][2]time.Duration{{0, x.way}, {x.way, 0}}
+				for _, s := range c.servers {
+					if s.delay = 200 * time.Microsecond; s.DataCentre == "dc1" {
+						s.offset = x.ahead
+					}
+				}
+				there := c.clock(t, "dc1", &machine{}, 0)
+				for range 5 {
+					took(t, there)
+					time.Sleep(time.Second)
+				}
+				here, err := commontime.New(&lateAtFirst{from{c, "dc0", nil}, late, map[string]bool{}}, commontime.Options{})
+				require.NoError(t, err)
+				t.Cleanup(here.Close)
+				_, err = here.Next(t.Context(), 1)
+				require.NoError(t, err)
+				for begun := time.Now(); time.Since(begun) < 3*time.Second; {
+					first, err := there.Next(t.Context(), 1)
+					require.NoError(t, err)
+					require.NoError(t, there.Passed(t.Context(), first))
+					time.Sleep(x.way)
+					second, err := here.Next(t.Context(), 1)
+					require.NoError(t, err)
+					require.Greater(t, second, first, "%v apart, %v ahead, %v late, %v after the start", x.way, x.ahead, late,
+						time.Since(begun))
+				}
+				require.Less(t, took(t, there), 3*time.Millisecond, "the clocks there are ahead")
+			})
+		}
+	}
+}
+
+// TestRefusedInACut: a data centre whose clocks were off when it was cut off, or ended, keeps the other one from
+// writing for half an hour at most.
+func TestRefusedInACut(t *testing.T) {
+	race.Skip(t)
+	for _, ahead := range []time.Duration{800 * time.Millisecond, 5 * time.Second, -5 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(3, 3)
+			c.ways = [2][2]time.Duration{{0, 40 * time.Millisecond}, {40 * time.Millisecond, 0}}
+			for _, s := range c.servers[3:] {
+				s.offset = ahead
+			}
+			here := c.clock(t, "dc0", &machine{}, 0)
+			for range 5 {
+				_, _ = here.Next(t.Context(), 1)
+				time.Sleep(time.Second)
+			}
+			_, err := here.Next(t.Context(), 1)
+			require.ErrorIs(t, err, commontime.ErrUnknown)
+			c.change(func() { c.cut = true })
+			for begun := time.Now(); err != nil; _, err = here.Next(t.Context(), 1) {
+				require.Less(t, time.Since(begun), 30*time.Minute)
+				time.Sleep(10 * time.Second)
+			}
+			require.Empty(t, here.Status().DataCentres)
 		})
 	}
 }

@@ -18,7 +18,8 @@
 // Between data centres the order is needed only for what can be known: X was acknowledged in the
 // one, the news travelled, and Y begins in the other. So the latest covers the clocks of a majority
 // of every other data centre's servers as they were a while ago: half of the fastest round trip to
-// one of them, or Settled, whichever is less. While clocks agree no write waits for that.
+// one of them, or Settled, whichever is less. (Before a server has answered enough questions it is
+// nothing: that the first answers were late says nothing about the way.) While clocks agree no write waits for that.
 //
 // Proof: a server showed R in answer to a question that was sent at q. X was acknowledged at x, when
 // that server's clock was past X's timestamp. Y begins at y, and its timestamp is at least R + (y-q),
@@ -44,7 +45,7 @@
 //
 // A server counts for the majority from when it is in the list, which is read every ten seconds.
 // Two processes with different lists have a server in common if these differ by one server. So
-// servers may join or leave one at a time, half a minute apart; Cassandra asks for two minutes.
+// servers may join or leave one at a time, a minute apart; Cassandra asks for two minutes.
 //
 // Timestamps that were given to Seen are exceeded without an answer from anywhere.
 //

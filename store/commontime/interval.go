@@ -43,6 +43,7 @@ type site struct {
 	clocks  []interval
 	servers int           // also those without an answer
 	trip    time.Duration // the fastest round trip to a server of another data centre
+	timed   bool          // trip is the fastest of several
 }
 
 func (s *site) majority() int { return s.servers/2 + 1 }
@@ -128,15 +129,22 @@ func (b bounds) latest() time.Duration { return b.high + b.beyond }
 const Settled = 100 * time.Millisecond
 
 // unheard is the least time of news from another data centre that timestamps allow for: half of the
-// fastest round trip, or Settled. The package comment has the reason.
-func (s *site) unheard() time.Duration { return min(s.trip/2, Settled) }
+// fastest round trip, or Settled. The package comment has the reason. A single round trip may have been
+// long for another reason than the way, as that the process did not run when the answer came: before
+// several of them nothing is allowed for.
+func (s *site) unheard() time.Duration {
+	if !s.timed {
+		return 0
+	}
+	return min(s.trip/2, Settled)
+}
 
 // common bounds the common time by the clocks of the near data centre and those of the others. Where
 // too few servers of another one have told theirs, its clocks are taken to differ by limit at most.
 // What is known is covered also beyond the limit, as its order would be lost otherwise, but for
 // clocks that are not known to within the limit and a round trip: two of three servers have told
-// theirs, and one of these is wrong, or a cut has lasted for very long. false: too few of the near
-// servers have answered.
+// theirs, and one of these is wrong, or a cut has lasted for half an hour. Such clocks can't be compared
+// any more. false: too few of the near servers have answered.
 func common(near site, far []site, limit time.Duration) (b bounds, ok bool) {
 	if b.interval, ok = near.narrowest(); !ok {
 		return b, false
@@ -145,11 +153,12 @@ func common(near site, far []site, limit time.Duration) (b bounds, ok bool) {
 	for i := range far {
 		f, most := &far[i], limit
 		if there, ok := f.narrowest(); ok {
-			b.others = append(b.others, difference{f.name, interval{there.low - b.high, there.high - b.low}})
 			latest, _ := f.latest()
 			most = latest - f.unheard() - b.high
 			if there.width() > limit+f.trip {
 				most = min(most, limit)
+			} else {
+				b.others = append(b.others, difference{f.name, interval{there.low - b.high, there.high - b.low}})
 			}
 		}
 		b.beyond = max(b.beyond, most)
@@ -157,23 +166,31 @@ func common(near site, far []site, limit time.Duration) (b bounds, ok bool) {
 	return b, true
 }
 
-// trips has the fastest round trip of the last answers, of the time remember at least. Without
-// answers, as in a cut, nothing is forgotten.
+// trips has the fastest round trip of the last answers of a server: of the time remember at least, and
+// of enough at least. Without answers, as in a cut, nothing is forgotten.
 type trips struct {
-	since       time.Duration // when the present span began; 0: never
+	since       time.Duration // when the present span began
+	answers     int           // of the present span
 	now, before time.Duration // the fastest of that span and of the one before it
+	timed       bool          // there were enough at some time
 }
+
+// enough is how many answers tell how long the way is. The first contact has one less (look), so these
+// come from two looks, a second apart.
+const enough = 4
 
 // add adds a round trip that ended at an instant of the monotonic clock.
 func (t *trips) add(trip, at time.Duration) {
 	switch {
-	case t.since == 0:
+	case t.answers == 0:
 		t.since, t.now, t.before = at, trip, trip
-	case at-t.since < remember:
+	case at-t.since < remember || t.answers < enough:
 		t.now = min(t.now, trip)
 	default:
-		t.since, t.now, t.before = at, trip, t.now
+		t.since, t.answers, t.now, t.before = at, 0, trip, t.now
 	}
+	t.answers++
+	t.timed = t.timed || t.answers >= enough
 }
 
 func (t *trips) fastest() time.Duration { return min(t.now, t.before) }
