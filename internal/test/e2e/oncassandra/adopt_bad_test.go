@@ -40,9 +40,9 @@ const (
 func endanger(t *testing.T, host string) *endangered {
 	p := build(t)
 	e := &endangered{Programs: p, site: p.LaidOut(host), want: map[string]string{}}
-	p.ServeSite(e.site, "--lease", "300ms")
+	p.ServeSite(e.site, "--lease", "1s")
 	store := harness.Open(t, harness.Patient(e.site.Options()))
-	e.client = harness.Client(t, store, harness.Maps(t, store, 300*time.Millisecond), listing.Options{})
+	e.client = harness.Client(t, store, harness.Maps(t, store, time.Second), listing.Options{})
 	e.session = harness.Session(t, host, e.site.Name)
 	require.NoError(t, e.session.Query("CREATE TABLE app (room text, name text, meta text, other text, "+
 		"PRIMARY KEY (room, name))").Exec())
@@ -62,7 +62,7 @@ func endanger(t *testing.T, host string) *endangered {
 func (e *endangered) command(more ...string) []string {
 	return e.site.Flags(append([]string{
 		"adopt", "cql", "adopted", "--table", e.site.Name + ".app", "--partition", "room=r", "--local-dc", "dc1",
-		"--lease", "300ms",
+		"--lease", "1s",
 	}, more...)...)
 }
 
@@ -190,7 +190,7 @@ func TestAdoptOnFullDisks(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(file, []byte(lines.String()), 0o600))
 	code, _, errs := e.Try("rebalancer", e.site.Flags("adopt", "file", "adopted", file, "--form", "tsv", "--local-dc", "dc1",
-		"--lease", "300ms", "--temp", temp)...)
+		"--lease", "1s", "--temp", temp)...)
 	require.Equal(t, 4, code, errs)
 	require.Contains(t, errs, "disk full")
 	require.Contains(t, errs, "nothing was changed: free space, or set --temp")

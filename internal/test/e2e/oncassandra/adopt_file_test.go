@@ -24,9 +24,9 @@ func TestAdoptFiles(t *testing.T) {
 	t.Parallel()
 	p, random, ctx := build(t), seed.New(t), t.Context()
 	site := p.LaidOut(cassandra.Address(t))
-	p.ServeSite(site, "--lease", "300ms")
+	p.ServeSite(site, "--lease", "1s")
 	store := harness.Open(t, harness.Patient(site.Options()))
-	client := harness.Client(t, store, harness.Maps(t, store, 300*time.Millisecond), listing.Options{})
+	client := harness.Client(t, store, harness.Maps(t, store, time.Second), listing.Options{})
 	const rows = 3000
 	want := map[string]string{}
 	for i := range rows {
@@ -47,7 +47,7 @@ func TestAdoptFiles(t *testing.T) {
 		text := strings.Join(lines, "\n") // the last line without an end
 		write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
 		try := func(more ...string) (code int, out, errs string) {
-			command := []string{"adopt", "file", bucket, file, "--form", form, "--local-dc", "dc1", "--lease", "300ms"}
+			command := []string{"adopt", "file", bucket, file, "--form", form, "--local-dc", "dc1", "--lease", "1s"}
 			return p.Try("rebalancer", site.Flags(append(command, more...)...)...)
 		}
 		write(text + "\nbad\\x\n")
@@ -63,7 +63,7 @@ func TestAdoptFiles(t *testing.T) {
 		require.Contains(t, out, "would be made with 3 ranges")
 		if form == "jsonl" { // from standard input
 			cmd := p.Command(ctx, "rebalancer", site.Flags("adopt", "file", bucket, "-", "--form", form, "--local-dc", "dc1",
-				"--lease", "300ms", "--max-rows", "1500")...)
+				"--lease", "1s", "--max-rows", "1500")...)
 			cmd.Stdin = strings.NewReader(text)
 			exited, err := child.Start(cmd)
 			require.NoError(t, err)

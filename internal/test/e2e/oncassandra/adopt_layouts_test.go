@@ -23,9 +23,9 @@ func TestAdoptEachLayout(t *testing.T) {
 	t.Parallel()
 	p := build(t)
 	site := p.LaidOut(cassandra.Address(t))
-	p.ServeSite(site, "--lease", "300ms")
+	p.ServeSite(site, "--lease", "1s")
 	store := harness.Open(t, harness.Patient(site.Options()))
-	client := harness.Client(t, store, harness.Maps(t, store, 300*time.Millisecond), listing.Options{})
+	client := harness.Client(t, store, harness.Maps(t, store, time.Second), listing.Options{})
 	session := harness.Session(t, site.Host, site.Name)
 	const rows, perDay, maxRows = 6000, 100, 200
 	first := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -107,7 +107,7 @@ func TestAdoptEachLayout(t *testing.T) {
 				require.NoError(t, session.ExecuteBatch(b))
 			}
 			try := func(more ...string) (code int, out string, s adoptSummary) {
-				command := append([]string{"adopt", "cql", bucket.Name(), "--local-dc", "dc1", "--lease", "300ms", "--max-rows",
+				command := append([]string{"adopt", "cql", bucket.Name(), "--local-dc", "dc1", "--lease", "1s", "--max-rows",
 					fmt.Sprint(maxRows), "--value", "v", "--json"}, c.flags...)
 				code, out, errs := p.Try("rebalancer", site.Flags(append(command, more...)...)...)
 				lines := strings.Split(strings.TrimSpace(out), "\n")
@@ -192,7 +192,7 @@ func TestAdoptKeysThatCollide(t *testing.T) {
 	}
 	command := func(more ...string) []string {
 		return e.site.Flags(append([]string{"adopt", "cql", "twice", "--table", e.site.Name + ".twice", "--partition",
-			"shard=0..1", "--value", "meta", "--local-dc", "dc1", "--lease", "300ms"}, more...)...)
+			"shard=0..1", "--value", "meta", "--local-dc", "dc1", "--lease", "1s"}, more...)...)
 	}
 	e.Run("rebalancer", command()...)
 	for _, mode := range []string{"--catch-up", "--verify"} {

@@ -66,14 +66,14 @@ func TestAdoptS3(t *testing.T) {
 	t.Logf("%d objects put in %v", objects, time.Since(began).Round(time.Second))
 
 	site := p.LaidOut(cassandra.Address(t))
-	p.ServeSite(site, "--lease", "300ms")
+	p.ServeSite(site, "--lease", "1s")
 	store := harness.Open(t, harness.Patient(site.Options()))
-	client := harness.Client(t, store, harness.Maps(t, store, 300*time.Millisecond), listing.Options{})
+	client := harness.Client(t, store, harness.Maps(t, store, time.Second), listing.Options{})
 	secret := filepath.Join(t.TempDir(), "secret")
 	require.NoError(t, os.WriteFile(secret, []byte(s3test.SecretKey+"\n"), 0o600))
 	command := func(more ...string) []string {
 		return site.Flags(append([]string{
-			"adopt", "s3", "photos", "--local-dc", "dc1", "--lease", "300ms", "--endpoint", server.URL, "--from", from,
+			"adopt", "s3", "photos", "--local-dc", "dc1", "--lease", "1s", "--endpoint", server.URL, "--from", from,
 			"--access-key", s3test.AccessKey, "--secret-key-file", secret, "--region", s3test.Region, "--metadata",
 			"--max-rows", fmt.Sprint(objects / 4),
 		}, more...)...)

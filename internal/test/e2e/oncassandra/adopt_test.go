@@ -156,9 +156,9 @@ func TestAdoptWhileTheApplicationWrites(t *testing.T) {
 	site := p.LaidOut(cassandra.Address(t))
 	// Of a small table the ranges are made too large, so that they are split while rows come.
 	served, cut := min(rows*3/20, 100_000), min(rows*2/5, 100_000)
-	lease := 300 * time.Millisecond
+	lease := time.Second
 	if rows > 100_000 {
-		lease = 3 * time.Second // the default: the machine is busy
+		lease = 3 * time.Second // the default: the machine is very busy
 	}
 	p.ServeSite(site, "--lease", lease.String(), "--max-rows", fmt.Sprint(served), "--rebalance-interval", "1s")
 	store := harness.Open(t, harness.Patient(site.Options()))
