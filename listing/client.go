@@ -174,6 +174,24 @@ func (c *Client) BucketOf(info BucketInfo) *Bucket {
 	return &Bucket{c: c, name: info.Name, id: info.ID}
 }
 
+// Pinned returns a handle, as of BucketOf, of the very bucket that b means now. An operation of several steps takes one
+// at its beginning: its later steps would else go to another bucket that has got the name meanwhile. It needs no I/O
+// where the bucket's map is known. It fails like Settings.
+func (b *Bucket) Pinned(ctx context.Context) (*Bucket, error) {
+	if b.id != (store.BucketID{}) {
+		return b, nil
+	}
+	root, err := b.present(ctx)
+	if err != nil {
+		return nil, wrap("find the bucket", b.name, err)
+	}
+	return &Bucket{c: b.c, name: b.name, id: root.Bucket}, nil
+}
+
+// With returns a handle over another client of the same store: of the same bucket if b is of BucketOf or Pinned, else
+// of the same name.
+func (b *Bucket) With(c *Client) *Bucket { return &Bucket{c: c, name: b.name, id: b.id} }
+
 func (o Options) withDefaults(common *commontime.Clock) (Options, error) {
 	for _, d := range []struct {
 		what         string

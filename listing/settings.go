@@ -12,19 +12,24 @@ import (
 // Settings returns what CreateBucketWith and ChangeSettings have given the bucket; nil: it has no
 // settings. It needs no I/O where the bucket's map is known. It fails like Get.
 func (b *Bucket) Settings(ctx context.Context) ([]byte, error) {
-	h, err := b.acquire(ctx)
-	if err == nil {
-		defer h.release()
-		return bytes.Clone(h.Root().Settings), nil
-	}
-	var root *partmap.Root
-	if errors.Is(err, ErrBucketClosing) { // there are no leases, but who deletes it asks
-		root, err = b.root(ctx)
-	}
+	root, err := b.present(ctx)
 	if err != nil {
 		return nil, wrap("read the settings", b.name, err)
 	}
 	return bytes.Clone(root.Settings), nil
+}
+
+// present returns the root of a bucket that is not deleted, from the cache where it is known.
+func (b *Bucket) present(ctx context.Context) (*partmap.Root, error) {
+	h, err := b.acquire(ctx)
+	if err == nil {
+		defer h.release()
+		return h.Root(), nil
+	}
+	if errors.Is(err, ErrBucketClosing) { // there are no leases, but who deletes it asks
+		return b.root(ctx)
+	}
+	return nil, err
 }
 
 // root reads the present root of a bucket that is not deleted.

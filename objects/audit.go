@@ -95,8 +95,12 @@ const mostOfStretch = 100_000
 // the parts one after the other; it may wait, and ends the audit by an error. Audit fails with that, or
 // like listing.Bucket.List or Blobs.List.
 func (b *Bucket) Audit(ctx context.Context, wide *Objects, from string, each func(Audited) error) error {
+	b, err := b.pinned(ctx)
+	if err != nil {
+		return err
+	}
 	w := *b
-	w.o, w.rows = wide, wide.c.Bucket(b.rows.Name())
+	w.o, w.rows = wide, b.rows.With(wide.c)
 	a := &audit{b: &w, home: bucketPart(b.rows.Name()) + "/"}
 	q := listing.Query{Limit: 1000, From: objectsBegin}
 	after := ""

@@ -63,7 +63,7 @@ func (c *Cleaner) stale(ctx context.Context) (bool, error) {
 // Cleaner deletes what no reader sees any more, of one bucket, and what the bucket's Lifecycle says.
 // Any number of them may run, in any processes, at the same time. It keeps in memory since when
 // versions are burned: one that is made
-// anew begins to count again.
+// anew begins to count again. It is of the bucket that has the name when it first does something.
 type Cleaner struct {
 	b *Bucket
 	o CleanOptions
@@ -140,7 +140,7 @@ func (b *Bucket) Cleaner(wide *Objects, o CleanOptions) (*Cleaner, error) {
 		o.Memory = &Memory{}
 	}
 	w := *b
-	w.o, w.rows = wide, wide.c.Bucket(b.rows.Name())
+	w.o, w.rows = wide, b.rows.With(wide.c)
 	return &Cleaner{b: &w, o: o, proven: map[string]proof{}}, nil
 }
 
@@ -156,6 +156,9 @@ type member struct {
 // Pass looks at all versions once, and does what is due. Steps that fail are counted, and due again
 // in the next pass; the error is that of a listing.
 func (c *Cleaner) Pass(ctx context.Context) (done Cleaned, err error) {
+	if err := c.pin(ctx); err != nil {
+		return done, err
+	}
 	c.mu.Lock()
 	c.pass++
 	c.mu.Unlock()
@@ -215,6 +218,17 @@ func (c *Cleaner) Pass(ctx context.Context) (done Cleaned, err error) {
 		}
 		q.Token = page.Next
 	}
+}
+
+// pin makes the cleaner one of the very bucket that has the name now: what it remembers means nothing in another one.
+func (c *Cleaner) pin(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b, err := c.b.pinned(ctx)
+	if err == nil && b != c.b {
+		c.b = b
+	}
+	return err
 }
 
 // pace reports that so many rows were looked at, and waits until they may have been.

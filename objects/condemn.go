@@ -15,6 +15,9 @@ import (
 // older than CleanOptions.Settled (rule 16). It fails with InvalidArgument where there is nothing that
 // can be deleted, or not yet, or like Pass.
 func (c *Cleaner) Condemn(ctx context.Context, f Finding) error {
+	if err := c.pin(ctx); err != nil {
+		return err
+	}
 	n, ok := c.b.parseName(f.Blob)
 	if !ok || !f.Fault.Condemnable() {
 		return store.Errorf(store.InvalidArgument, "a cleaner can't delete %.200q: it is a %s", f.Blob, f.Fault)

@@ -17,8 +17,9 @@ import (
 
 // Complete makes a version of the named parts. check, if not nil, sees them, and the upload, before anything is
 // written: it returns the checksums of the version (nil: those of CreateUpload), or an error, with which Complete
-// fails. Then it looks whether the bodies of the parts are there. Whoever completes an upload again with the same ETags gets the answer of the first completion. It
-// fails with ErrNoSuchUpload, ErrInvalidPart, ErrPartOrder, ErrUploadEnds, an error of check, or like Put.
+// fails. Then it looks whether the bodies of the parts are there. Whoever completes an upload again with the same ETags
+// gets the answer of the first completion. It fails with ErrNoSuchUpload, ErrInvalidPart, ErrPartOrder, ErrUploadEnds,
+// an error of check, or like Put.
 func (b *Bucket) Complete(
 	ctx context.Context, key []byte, id UploadID, named []NamedPart, check func(Upload, []Part) ([]Pair, error),
 ) (i Info, err error) {
@@ -27,6 +28,9 @@ func (b *Bucket) Complete(
 	}
 	if !inOrder(named) {
 		return Info{}, ErrPartOrder
+	}
+	if b, err = b.pinned(ctx); err != nil {
+		return Info{}, err
 	}
 	err = takeTurns(ctx, func() error {
 		i, err = b.complete(ctx, key, id, named, check)
@@ -240,6 +244,10 @@ const claimVersion = 1
 
 // Abort ends an upload without a version. It fails with ErrNoSuchUpload, ErrUploadEnds or like Put.
 func (b *Bucket) Abort(ctx context.Context, key []byte, id UploadID) error {
+	b, err := b.pinned(ctx)
+	if err != nil {
+		return err
+	}
 	return takeTurns(ctx, func() error { return b.abort(ctx, key, id) })
 }
 

@@ -81,6 +81,9 @@ func (p *Page) next(more int) *Item {
 // ListVersions reads a page of all versions, delete markers included: in the order of keys, the
 // newest version of each first. Of null versions only the newest is shown. It fails like List.
 func (b *Bucket) ListVersions(ctx context.Context, q Query) (out Page, err error) {
+	if b, err = b.pinned(ctx); err != nil {
+		return Page{}, err
+	}
 	rows, r := q.rows(false), reader{versions: true}
 	null := false // the group has a null version
 	rows.Each = func(row listing.Item, more int) error {

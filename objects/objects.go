@@ -104,6 +104,35 @@ func (o *Objects) Bucket(name string, v Versioning) *Bucket {
 	return &Bucket{o: o, rows: o.c.Bucket(name), versioned: v}
 }
 
+// BucketOf returns a handle of the very bucket that a listing of buckets has shown, as listing.Client.BucketOf does.
+func (o *Objects) BucketOf(info listing.BucketInfo, v Versioning) *Bucket {
+	return &Bucket{o: o, rows: o.c.BucketOf(info), versioned: v}
+}
+
+// Open returns a handle of the very bucket that has the name now, as BucketOf does, and the bucket's settings. Puts and
+// deletes by the handle do what the settings say. It mostly needs no I/O. It fails like Bucket.Settings.
+func (o *Objects) Open(ctx context.Context, name string) (*Bucket, Settings, error) {
+	b, err := o.Bucket(name, Unversioned).pinned(ctx)
+	if err != nil {
+		return nil, Settings{}, err
+	}
+	s, err := b.Settings(ctx)
+	if err != nil {
+		return nil, s, err
+	}
+	return &Bucket{o: o, rows: b.rows, versioned: s.Status.Versioning()}, s, nil
+}
+
+// pinned returns a handle of the very bucket that b means now. Operations begin with it: a bucket that gets the name
+// while they are under way is none of theirs (docs/objects.md, rule 18).
+func (b *Bucket) pinned(ctx context.Context) (*Bucket, error) {
+	rows, err := b.rows.Pinned(ctx)
+	if err != nil || rows == b.rows {
+		return b, err
+	}
+	return &Bucket{o: b.o, rows: rows, versioned: b.versioned}, nil
+}
+
 // Meta is what a client says about an object.
 type Meta struct {
 	// Size is checked against the body; negative: it is not known before.

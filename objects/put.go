@@ -27,6 +27,10 @@ func (b *Bucket) Put(ctx context.Context, key []byte, body io.Reader, m Meta) (I
 	if err := r.check(); err != nil {
 		return Info{}, err
 	}
+	b, err := b.pinned(ctx)
+	if err != nil {
+		return Info{}, err
+	}
 	still := b.o.deadline(b.o.o.PutTimeout)
 	stamp, err := b.o.c.Stamps(ctx, ranks)
 	if err != nil {
@@ -68,6 +72,10 @@ func (b *Bucket) Put(ctx context.Context, key []byte, body io.Reader, m Meta) (I
 // content type, checksums, user metadata and tags are kept, else they are those of m. A body is copied, not
 // shared. It fails like Get or Put.
 func (b *Bucket) Copy(ctx context.Context, key []byte, from Source, m *Meta) (Info, error) {
+	b, err := b.pinned(ctx)
+	if err != nil {
+		return Info{}, err
+	}
 	o, err := from.Bucket.Get(ctx, from.Key, from.ID, All)
 	if err != nil {
 		return Info{}, store.Wrap("the source of the copy", err)
@@ -99,6 +107,10 @@ func (b *Bucket) Delete(ctx context.Context, key []byte) (Info, error) {
 	if err := checkKey(key); err != nil {
 		return Info{}, err
 	}
+	b, err := b.pinned(ctx)
+	if err != nil {
+		return Info{}, err
+	}
 	still := b.o.deadline(b.o.o.PutTimeout)
 	stamp, err := b.o.c.Stamps(ctx, ranks)
 	if err != nil {
@@ -117,6 +129,10 @@ func (b *Bucket) Delete(ctx context.Context, key []byte) (Info, error) {
 // bucket's Lifecycle, which would be seen again. A cleaner deletes its blob
 // later, when those who read it have ended. It fails with ErrNotFound or like Put.
 func (b *Bucket) DeleteVersion(ctx context.Context, key []byte, id ID) (Info, error) {
+	b, err := b.pinned(ctx)
+	if err != nil {
+		return Info{}, err
+	}
 	still := b.o.deadline(writeTimeout)
 	r, err := b.version(ctx, key, id)
 	if err == nil && r.null {

@@ -91,12 +91,17 @@ func (o *Objects) CreateBucket(ctx context.Context, name string, cuts ...[]byte)
 // Status returns whether a bucket keeps versions. It mostly needs no I/O. It fails with ErrPlain, or
 // like listing.Bucket.Settings.
 func (o *Objects) Status(ctx context.Context, name string) (Status, error) {
-	b, err := o.c.Bucket(name).Settings(ctx)
-	if err != nil {
-		return 0, err
-	}
-	s, err := ParseSettings(b)
+	s, err := o.Bucket(name, Unversioned).Settings(ctx)
 	return s.Status, err
+}
+
+// Settings returns the bucket's settings. It fails like Objects.Status.
+func (b *Bucket) Settings(ctx context.Context) (Settings, error) {
+	raw, err := b.rows.Settings(ctx)
+	if err != nil {
+		return Settings{}, err
+	}
+	return ParseSettings(raw)
 }
 
 // SetStatus changes whether a bucket keeps versions: to Enabled or Suspended. Once it has returned,
@@ -127,15 +132,14 @@ func (o *Objects) change(ctx context.Context, name string, f func(*Settings)) er
 // of a bucket that is deleted fails with listing.ErrNoSuchBucket. It fails with ErrPlain or like
 // listing.Client.DeleteBucketBut.
 func (o *Objects) DeleteBucket(ctx context.Context, name string) error {
-	status, err := o.Status(ctx, name)
+	b, s, err := o.Open(ctx, name)
 	if errors.Is(err, listing.ErrNoSuchBucket) {
 		return cmp.Or(o.EndDelete(ctx, name), err)
 	}
 	if err != nil {
 		return err
 	}
-	b := o.Bucket(name, status.Versioning())
-	if status == Never {
+	if s.Status == Never {
 		// One that is closing has none any more.
 		if err := b.burnMarkers(ctx); err != nil && !errors.Is(err, listing.ErrBucketClosing) {
 			return err

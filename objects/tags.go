@@ -19,6 +19,10 @@ func (b *Bucket) SetTags(ctx context.Context, key []byte, id ID, tags []Pair) (I
 	if err := (&record{tags: tags}).check(); err != nil {
 		return Info{}, err
 	}
+	b, err := b.pinned(ctx)
+	if err != nil {
+		return Info{}, err
+	}
 	still := b.o.deadline(writeTimeout)
 	r, id, err := b.find(ctx, key, id)
 	if err == nil && r.marker {

@@ -69,6 +69,10 @@ func (b *Bucket) CreateUpload(ctx context.Context, key []byte, m Meta) (Upload, 
 	if err := r.check(); err != nil {
 		return Upload{}, err
 	}
+	b, err := b.pinned(ctx)
+	if err != nil {
+		return Upload{}, err
+	}
 	still := b.o.deadline(writeTimeout)
 	stamp, err := b.o.c.Stamps(ctx, ranks)
 	if err != nil {
@@ -132,6 +136,10 @@ func (b *Bucket) PutPart(
 	if err := r.check(); err != nil {
 		return Part{}, err
 	}
+	b, err := b.pinned(ctx)
+	if err != nil {
+		return Part{}, err
+	}
 	still := b.o.deadline(b.o.o.PutTimeout)
 	if _, err := b.openUpload(ctx, key, id); err != nil {
 		return Part{}, err
@@ -179,6 +187,10 @@ type Source struct {
 func (b *Bucket) CopyPart(
 	ctx context.Context, key []byte, id UploadID, number int, from Source, part Range,
 ) (Part, error) {
+	b, err := b.pinned(ctx)
+	if err != nil {
+		return Part{}, err
+	}
 	o, err := from.Bucket.Get(ctx, from.Key, from.ID, part)
 	if err != nil {
 		return Part{}, store.Wrap("the source of the part", err)
@@ -227,6 +239,9 @@ func partOf(item *listing.Item) (int, *record, error) {
 func (b *Bucket) ListParts(
 	ctx context.Context, key []byte, id UploadID, after, limit int,
 ) (parts []Part, more bool, err error) {
+	if b, err = b.pinned(ctx); err != nil {
+		return nil, false, err
+	}
 	if _, err := b.openUpload(ctx, key, id); err != nil {
 		return nil, false, err
 	}

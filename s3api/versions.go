@@ -37,11 +37,12 @@ func (h *Handler) objectsOf(ctx context.Context, bucket string) (*versioned, err
 	if h.o.Objects == nil {
 		return nil, notImplemented("buckets of objects")
 	}
-	s, err := objects.ParseSettings(settings)
+	// The whole request is about the bucket that has the name now, whatever its body waits for.
+	b, s, err := h.o.Objects.Open(ctx, bucket)
 	if err != nil {
 		return nil, err
 	}
-	return &versioned{h.o.Objects.Bucket(bucket, s.Status.Versioning()), s.Status, s.Lifecycle}, nil
+	return &versioned{b, s.Status, s.Lifecycle}, nil
 }
 
 // configuration receives the document of a request that changes a setting of buckets of objects.

@@ -299,7 +299,8 @@ func (c *Cleaning) each(
 func (c *Cleaning) unlessPaused(
 	ctx context.Context, info listing.BucketInfo, do func(context.Context, *bucket) error,
 ) error {
-	_, gone := c.o.Objects.Status(ctx, info.Name)
+	b := c.o.Objects.BucketOf(info, objects.Versioned)
+	_, gone := b.Settings(ctx)
 	if gone != nil && !errors.Is(gone, listing.ErrNoSuchBucket) {
 		return gone // it is no bucket of objects
 	}
@@ -317,7 +318,7 @@ func (c *Cleaning) unlessPaused(
 	looking.Go(func() { c.look(ctx, info.ID, stop) })
 	defer looking.Wait()
 	defer stop(nil)
-	err := do(ctx, &bucket{c.o.Objects.Bucket(info.Name, objects.Versioned), info.ID, info.Name})
+	err := do(ctx, &bucket{b, info.ID, info.Name})
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
