@@ -95,7 +95,7 @@ test: tools ## everything that must hold, on a fresh machine; each part has a ti
 	@$(WITH_PROGRAMS) scripts/within 120 console $(TEST) -timeout 110s $(CONSOLE)
 	@$(WITH_PROGRAMS) scripts/within 220 attacks $(TEST) -timeout 210s $(ATTACKS)
 	@scripts/within 120 packages $(TEST) -timeout 110s $(PACKAGES)
-	@scripts/within 120 bench $(TEST_RACE) -timeout 110s $(BENCH_WITHOUT_NODE)
+	@scripts/within 240 bench $(TEST_RACE) -timeout 230s $(BENCH_WITHOUT_NODE)
 	@$(WITH_PROGRAMS) scripts/within 2400 cassandra $(WITH_CASSANDRA) sh -c \
 		'$(TEST) -timeout 200s $(CLIENTS_WITH_NODE) && $(TEST_RACE) $(AT_ONCE) -timeout 2100s $(WITH_NODE) && \
 		$(TEST_RACE) -timeout 200s $(BENCH_WITH_NODE)' & \
