@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -15,7 +16,8 @@ import (
 	"github.com/evenkeel/evenkeel/store/record"
 )
 
-// DeleteBucket deletes an empty bucket. It fails with ErrNoSuchBucket, ErrNotEmpty,
+// DeleteBucket deletes an empty bucket. Where a DeleteBucketBut of a bucket with settings was interrupted, it does not
+// end that, unless nothing is left: it fails with Unavailable. It fails with ErrNoSuchBucket, ErrNotEmpty,
 // InvalidArgument, Unavailable, Timeout, Corrupt or ErrOutcomeUnknown; after the last four
 // the bucket may stay closed for a while. The call may be interrupted and repeated, by any
 // process. If ctx ends while it looks through very many ranges, the bucket stays closed, and
@@ -35,7 +37,7 @@ type Remains struct {
 	Gone func(e Entry) bool
 	// Discard, if not nil, frees what belongs to one. It is called from several goroutines
 	// once the bucket is deleted, and perhaps again: until then the bucket may be opened again,
-	// with all that it has.
+	// with all that it has. Its error keeps the bucket's name, but not what belongs to the others.
 	Discard func(ctx context.Context, e Entry) error
 
 	discarding bool
@@ -105,6 +107,9 @@ func (c *Client) delete(ctx context.Context, name string, remains *Remains) erro
 		return notBegun(err)
 	}
 	if root.State == partmap.Deleted { // by a call that was interrupted
+		if err := c.mayEnd(ctx, root, remains); err != nil {
+			return err
+		}
 		return cmp.Or(c.end(ctx, name, n, root, remains), ErrNoSuchBucket)
 	}
 	if !remains.of(root) {
@@ -140,25 +145,62 @@ func (c *Client) discardRemains(ctx context.Context, root *partmap.Root, remains
 	if remains.Discard == nil || !remains.of(root) {
 		return nil
 	}
+	var mu sync.Mutex
+	var first error // of one of the remains, which keeps no others
+	failed := func() error {
+		mu.Lock()
+		defer mu.Unlock()
+		return first
+	}
 	second := *remains
 	second.discarding = true
-	for {
-		c.recall(ctx, root)
-		seen, ok := c.emptied.Get(root.Bucket)
-		if !ok || seen.version != root.Version() {
-			seen = emptied{}
+	second.Discard = func(ctx context.Context, e Entry) error {
+		err := remains.Discard(ctx, e)
+		if err == nil || ctx.Err() != nil {
+			return err
 		}
-		_, next, err := c.empty(ctx, root, seen.next, &second)
+		mu.Lock()
+		defer mu.Unlock()
+		first = cmp.Or(first, err)
+		return nil
+	}
+	c.recall(ctx, root)
+	seen, ok := c.emptied.Get(root.Bucket)
+	if !ok || seen.version != root.Version() {
+		seen = emptied{}
+	}
+	for from := seen.next; ; {
+		_, next, err := c.empty(ctx, root, from, &second)
 		if err == nil {
-			return nil
+			return failed()
 		}
-		if len(next) > 0 {
+		if len(next) > 0 && failed() == nil { // else the next call begins below what is left
 			c.emptied.Add(root.Bucket, emptied{root.Version(), next})
 			c.keep(ctx, root.Bucket)
 		}
 		if !errors.Is(err, errLookTime) {
+			return cmp.Or(failed(), err)
+		}
+		from = next
+	}
+}
+
+// mayEnd fails where a deleted bucket has entries, and settings, which say what belongs to them, while the caller frees
+// nothing: once the name is free nothing leads there any more.
+func (c *Client) mayEnd(ctx context.Context, root *partmap.Root, remains *Remains) error {
+	if remains.Discard != nil || len(root.Settings) == 0 {
+		return nil
+	}
+	for from := []byte(nil); ; {
+		empty, next, err := c.empty(ctx, root, from, remains)
+		switch {
+		case err == nil && !empty:
+			return store.Errorf(store.Unavailable, "the bucket is deleted, but not yet all that belongs to it, which this "+
+				"call can't free: delete it by a program that can, as a server with the store of bodies")
+		case !errors.Is(err, errLookTime):
 			return err
 		}
+		from = next
 	}
 }
 

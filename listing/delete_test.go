@@ -3,6 +3,7 @@ package listing_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -317,5 +318,37 @@ func TestDeletionsOfAnyLengthEnd(t *testing.T) {
 		s.slow = 4 * time.Second
 		require.NoError(t, c.DeleteBucket(t.Context(), "abc"))
 		require.ErrorIs(t, c.DeleteBucket(t.Context(), "abc"), listing.ErrNoSuchBucket)
+	})
+}
+
+// TestWhatCannotBeFreedIsTriedAgain by the next deletion, however far the one before it has come behind it.
+func TestWhatCannotBeFreedIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ranges = 1000
+		s, c := manyRanges(t, ranges)
+		for i := range ranges - 1 {
+			require.NoError(t, c.Bucket("abc").Put(t.Context(), fmt.Appendf(nil, "%05d", i), []byte("v")))
+		}
+		s.slow = time.Second // so a call looks at the ranges in several parts
+		stuck := true
+		var mu sync.Mutex
+		freed := map[string]bool{}
+		remains := listing.Remains{
+			Gone: func(listing.Entry) bool { return true },
+			Discard: func(_ context.Context, e listing.Entry) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if string(e.Key) == "00003" && stuck {
+					return store.Errorf(store.Unavailable, "it is stuck")
+				}
+				freed[string(e.Key)] = true
+				return nil
+			},
+		}
+		require.ErrorContains(t, c.DeleteBucketBut(t.Context(), "abc", remains), "it is stuck")
+		require.Len(t, freed, ranges-2)
+		stuck = false
+		require.ErrorIs(t, c.DeleteBucketBut(t.Context(), "abc", remains), listing.ErrNoSuchBucket)
+		require.Len(t, freed, ranges-1)
 	})
 }

@@ -2,6 +2,7 @@ package objects
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/md5"
 	"encoding/binary"
@@ -218,14 +219,18 @@ func (c *Cleaner) condemn(ctx context.Context, key []byte, v *member, still func
 // noteVersion is the value of a note.
 const noteVersion = 1
 
-// deleteParts deletes the blobs below a version that are not listed.
+// deleteParts deletes the blobs below a version that are not listed. One that can't be deleted keeps no others; it
+// returns the first error.
 func (b *Bucket) deleteParts(ctx context.Context, key []byte, id ID, listed map[string]bool) error {
-	return b.o.blobs.List(ctx, b.blobName(key, id)+"/", "", func(name string, _ int64) error {
+	var first error
+	err := b.o.blobs.List(ctx, b.blobName(key, id)+"/", "", func(name string, _ int64) error {
 		if listed[name] {
 			return nil
 		}
-		return b.o.blobs.Delete(ctx, name)
+		first = cmp.Or(first, b.o.blobs.Delete(ctx, name))
+		return ctx.Err()
 	})
+	return cmp.Or(first, err)
 }
 
 // listed returns the names of the blobs that a version in parts has.

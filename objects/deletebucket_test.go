@@ -146,3 +146,70 @@ func deletionEnds(t *testing.T, way string, n int, outcomes map[string]int) (few
 	}
 	return fewer
 }
+
+// stuckBlobs can't delete the first blob of which that was asked.
+type stuckBlobs struct {
+	*blobsInMemory
+	stuck *string
+}
+
+func (s stuckBlobs) Delete(ctx context.Context, name string) error {
+	if *s.stuck == "" {
+		*s.stuck = name
+	}
+	if name == *s.stuck {
+		return store.Errorf(store.Unavailable, "blob %s is stuck", name)
+	}
+	return s.blobsInMemory.Delete(ctx, name)
+}
+
+// TestABodyThatIsStuckKeepsNoOthers when a bucket is deleted; the bucket's name is given back once that body is gone,
+// too, and only by who deletes bodies.
+func TestABodyThatIsStuckKeepsNoOthers(t *testing.T) {
+	ctx := t.Context()
+	c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+	require.NoError(t, err)
+	blobs, stuck := &blobsInMemory{m: map[string][]byte{}}, ""
+	o, err := objects.New(c, stuckBlobs{blobs, &stuck}, objects.Options{})
+	require.NoError(t, err)
+	require.NoError(t, o.CreateBucket(ctx, "photos", []byte("c")))
+	b := o.Bucket("photos", objects.Versioned)
+	for _, key := range []string{"a", "b", "c", "d", "e"} {
+		u, err := b.CreateUpload(ctx, []byte(key), objects.Meta{})
+		require.NoError(t, err)
+		_, err = b.PutPart(ctx, []byte(key), u.ID, 1, bytes.NewReader(make([]byte, 10_000)), objects.Meta{Size: -1})
+		require.NoError(t, err)
+	}
+	for range 2 {
+		require.ErrorContains(t, o.DeleteBucket(ctx, "photos"), "is stuck")
+		require.Len(t, blobs.m, 1)
+	}
+	err = c.DeleteBucket(ctx, "photos")
+	require.ErrorIs(t, err, store.Unavailable, "by a client that knows no bodies")
+	require.ErrorContains(t, err, "all that belongs to it")
+	stuck = "none"
+	require.ErrorIs(t, o.DeleteBucket(ctx, "photos"), listing.ErrNoSuchBucket)
+	require.Empty(t, blobs.m)
+	require.NoError(t, c.CreateBucket(ctx, "photos"))
+}
+
+// TestADamagedRowKeepsItsBucket before the bucket is deleted, not after: nothing that can't be read is left to a
+// deletion that can't be taken back.
+func TestADamagedRowKeepsItsBucket(t *testing.T) {
+	ctx := t.Context()
+	c, o, blobs := openObjects(t)
+	require.NoError(t, o.CreateBucket(ctx, "photos"))
+	b := o.Bucket("photos", objects.Versioned)
+	i, err := b.Put(ctx, []byte("a"), bytes.NewReader(make([]byte, 10_000)), objects.Meta{Size: -1})
+	require.NoError(t, err)
+	_, err = b.DeleteVersion(ctx, []byte("a"), i.ID)
+	require.NoError(t, err)
+	for item, err := range c.Bucket("photos").All(ctx, listing.Query{}) {
+		require.NoError(t, err)
+		require.NoError(t, c.Bucket("photos").Put(ctx, item.Key, append(bytes.Clone(item.Value), 7, 7, 7)))
+	}
+	require.ErrorIs(t, o.DeleteBucket(ctx, "photos"), listing.ErrNotEmpty)
+	_, err = o.Status(ctx, "photos")
+	require.NoError(t, err)
+	require.Len(t, blobs.m, 1)
+}

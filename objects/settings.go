@@ -167,8 +167,9 @@ func (o *Objects) remains(name string) listing.Remains {
 			if err != nil || at.beside() {
 				return err == nil
 			}
-			h, err := decodeHead(e.Value)
-			return err == nil && !h.visible()
+			// What Discard could not read would keep it from its end for ever.
+			r, err := decode(e.Value)
+			return err == nil && !r.rank.Seen()
 		},
 		Discard: func(ctx context.Context, e listing.Entry) error {
 			if u, err := parseUploadRow(e.Key); err == nil {
