@@ -261,8 +261,13 @@ func conditionsRefused(x *exchange) *Error {
 // write, conditions are refused.
 func (h *Handler) change(
 	x *exchange, in *versioned, key string, c writeCondition, write func(Bucket) error,
-) error {
+) (err error) {
 	bucket := h.buckets.Bucket(x.bucket)
+	if in == nil {
+		if bucket, err = stillPlain(x.ctx(), bucket); err != nil {
+			return err
+		}
+	}
 	if !h.o.SoleWriter {
 		if c.present {
 			return conditionsRefused(x)
@@ -279,6 +284,24 @@ func (h *Handler) change(
 	defer func() { unlock(err) }()
 	err = write(bucket)
 	return err
+}
+
+// stillPlain returns the very bucket that has the name now, which has plain entries. It fails with
+// listing.ErrNoSuchBucket where that is a bucket of objects: it was created since the request began, and an entry would
+// be a damaged row there, and a deletion of a range would take its rows.
+func stillPlain(ctx context.Context, b Bucket) (Bucket, error) {
+	if named, ok := b.(*listing.Bucket); ok {
+		very, err := named.Pinned(ctx)
+		if err != nil {
+			return nil, err
+		}
+		b = very
+	}
+	settings, err := b.Settings(ctx)
+	if err == nil && len(settings) > 0 {
+		err = listing.ErrNoSuchBucket
+	}
+	return b, err
 }
 
 // lockIf locks a key for a write with a condition, if that holds. unlock gets the outcome of the write.
