@@ -55,10 +55,14 @@ func (h *Handler) deleteRange(x *exchange) error {
 	if len(to) > 0 && bytes.Compare(from, to) >= 0 { // nothing is within both
 		return h.answerDeleteRange(x, &l, nil, h.exists(x))
 	}
+	bucket, err := stillPlain(x.ctx(), h.buckets.Bucket(x.bucket))
+	if err != nil {
+		return err
+	}
 	until := time.Now().Add(min(deleteRangeTime, h.o.RequestTimeout/4))
 	var next []byte
 	remove := func() (err error) {
-		next, err = h.buckets.Bucket(x.bucket).DeleteRangeUntil(x.ctx(), from, to, until)
+		next, err = bucket.DeleteRangeUntil(x.ctx(), from, to, until)
 		return err
 	}
 	if h.o.SoleWriter {

@@ -292,11 +292,10 @@ func (x *auditing) buckets(ctx context.Context, c *listing.Client) error {
 }
 
 func (x *auditing) bucket(ctx context.Context, name, from string) error {
-	status, err := x.wide.Status(ctx, name)
+	b, _, err := x.wide.Open(ctx, name) // what is condemned below was found in this very bucket
 	if err != nil {
 		return err
 	}
-	b := x.wide.Bucket(name, status != objects.Never)
 	var guilty cleaning.Guilty
 	err = b.Audit(ctx, x.wide, from, func(part objects.Audited) error {
 		for i := range part.Findings {
