@@ -25,8 +25,8 @@ func (a *awaited) Read(p []byte) (int, error) {
 	return a.Reader.Read(p)
 }
 
-// TestAWriteStaysInTheBucketItBeganWith while its body is awaited and the bucket of the name is deleted, and another one
-// is created: a bucket of objects has no entries, and a bucket for plain entries no rows of objects.
+// TestAWriteStaysInTheBucketItBeganWith while its body is awaited and the bucket of the name is deleted, and another
+// one is created: a bucket of objects has no entries, and a bucket for plain entries no rows of objects.
 func TestAWriteStaysInTheBucketItBeganWith(t *testing.T) {
 	for _, was := range []string{"plain", "objects"} {
 		for _, is := range []string{"plain", "objects"} {
