@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -21,19 +22,32 @@ import (
 
 // interrupted does something before one of the calls of an operation.
 type interrupted struct {
+	mu     sync.Mutex
 	n      int // 0: before none
 	seen   int
 	before func()
 }
 
 func (i *interrupted) next() {
-	if i.n == 0 {
-		return
+	i.mu.Lock()
+	now := false
+	if i.n > 0 {
+		if i.seen++; i.seen == i.n {
+			i.n, now = 0, true // the calls of before are none of the operation
+		}
 	}
-	if i.seen++; i.seen == i.n {
-		i.n = 0 // the calls of before are none of the operation
+	i.mu.Unlock()
+	if now {
 		i.before()
 	}
+}
+
+// ends ends interruptions, and returns how many calls were seen.
+func (i *interrupted) ends() (seen int) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.n = 0
+	return i.seen
 }
 
 // interruptedRows are a store of rows of which each call of an operation on rows or registers is interrupted.
@@ -232,14 +246,14 @@ func staysInItsBucket(
 		synctest.Wait() // it has ended, or waits for a lease of the operation
 	}
 	err = operation(ctx, &nextBucketCase{b, o, i.ID, u.ID, objects.NamedPart{Number: 1, ETag: p.ETag}})
-	at.n = 0
+	seen = at.ends()
 	if !begun {
 		require.NoError(t, err)
-		return false, at.seen
+		return false, seen
 	}
 	if replaced := <-made; replaced != nil {
 		require.Contains(t, []store.Kind{store.Conflict, store.NotFound}, store.KindOf(replaced), "call %d: %v", n, replaced)
-		return false, at.seen
+		return false, seen
 	}
 	for item, err := range c.Bucket("photos").All(ctx, listing.Query{}) {
 		require.NoError(t, err)
@@ -250,5 +264,5 @@ func staysInItsBucket(
 		objects.ErrInvalidPart, // the body of the part was gone already
 	}
 	require.True(t, slices.ContainsFunc(known, func(k error) bool { return errors.Is(err, k) }), "call %d: %v", n, err)
-	return true, at.seen
+	return true, seen
 }
