@@ -286,9 +286,10 @@ func (h *Handler) change(
 	return err
 }
 
-// stillPlain returns the very bucket that has the name now, which has plain entries. It fails with
-// listing.ErrNoSuchBucket where that is a bucket of objects: it was created since the request began, and an entry would
-// be a damaged row there, and a deletion of a range would take its rows.
+// stillPlain returns a handle of the bucket that has the name now, which stays with that bucket if the name changes hands.
+// The bucket must have plain entries. A bucket of objects was created since the request began: in it an entry would be a
+// damaged row, and the deletion of a range would take rows of objects. Then stillPlain fails with
+// listing.ErrNoSuchBucket.
 func stillPlain(ctx context.Context, b Bucket) (Bucket, error) {
 	if named, ok := b.(*listing.Bucket); ok {
 		very, err := named.Pinned(ctx)

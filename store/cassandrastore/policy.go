@@ -56,7 +56,8 @@ func newFirstNode() firstNode { return firstNode{&sync.Once{}, make(chan struct{
 func (f firstNode) isUp() { f.once.Do(func() { close(f.up) }) }
 
 // Ready implements gocql.ReadyPolicy. The driver asks when it is done with a node, and tells of one that is connected
-// (HostUp) from another goroutine, which may come a little later.
+// (HostUp) from another goroutine, which may come a little later. gocql.SingleHostReadyPolicy does not wait for that: if
+// the only node in reach is connected first, the session is not open before the others are given up.
 func (f firstNode) Ready() bool {
 	const little = 100 * time.Millisecond
 	select {
