@@ -65,7 +65,7 @@ TOURS = README.md docs/backup.md $(sort $(wildcard examples/*/README.md))
 
 .PHONY: all build compile programs run run-cassandra check test lint unit cassandra cluster tour tools console \
 	packages test-packages bench bench-embedded bench-cassandra bench-s3 bench-moves bench-limits microbench fuzz sim \
-	soak attacks soak-attacks vulncheck model mutants objects-large generate clean help
+	soak attacks soak-attacks vulncheck model mutants counters-large objects-large generate clean help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -206,6 +206,9 @@ model: ## the searches of docs/model that take up to ten minutes each (PART=quic
 soak: ## simulate moves with clients, faults and killed movers for DURATION (default 10m)
 	EVENKEEL_SIM_TIME=$(or $(DURATION),10m) $(GO) test -timeout 0 -v \
 		-run 'TestProtocolHolds$$|TestProtocolHoldsOverTheNetwork$$' ./internal/test/sim
+
+counters-large: tools ## a new leader's first question to a Redis with 1,500,000 active ranges
+	EVENKEEL_REDIS_MANY=1 $(GO) test -timeout 10m -v -run WrittenOfVeryMany ./counter/rediscounter
 
 objects-large: ## 200,000 operations on objects of up to 20 MB, then an audit: 10 minutes, 5 GB of the temporary folder
 	EVENKEEL_OBJECTS_OPS=200000 $(GO) test -timeout 0 -v -run ManyOperations ./objects
