@@ -8,6 +8,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/cassandrastore"
 	"github.com/evenkeel/evenkeel/store/commontime"
 )
 
@@ -87,8 +88,7 @@ func metricOfServer(server commontime.ServerClock) metric {
 		"A server that differs from the others has a wrong clock.", -server.Ahead.Seconds()}
 }
 
-// storeMetrics are those of the store's disk. They are absent on Cassandra, whose nodes have disks
-// of their own.
+// storeMetrics are those of the embedded store's disk, or of the requests to Cassandra.
 type storeMetrics struct{ store store.Store }
 
 func metricsOfDisk(u store.DiskUsage) []metric {
@@ -113,10 +113,14 @@ func (storeMetrics) Describe(to chan<- *prometheus.Desc) {
 	for _, one := range append(metricsOfDisk(store.DiskUsage{}), metricOfWrites(nil)) {
 		to <- one.desc()
 	}
+	cassandrastore.Metrics().Describe(to)
 }
 
 // Collect implements prometheus.Collector.
 func (m storeMetrics) Collect(to chan<- prometheus.Metric) {
+	if cluster, ok := m.store.(interface{ Metrics() prometheus.Collector }); ok {
+		cluster.Metrics().Collect(to)
+	}
 	s, embedded := m.store.(interface {
 		store.Writable
 		store.OnDisk

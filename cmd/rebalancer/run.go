@@ -162,6 +162,9 @@ func (d *runner) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error
 		Leader: &d.leader, Retention: c.Sizes.Rules(), RetentionEvery: c.Sizes.RetentionEvery, Log: d.log,
 	})
 	registry.MustRegister(d.lines.Metric(), rebalance.Metrics{Rebalancer: k})
+	if cluster, ok := d.store.(interface{ Metrics() prometheus.Collector }); ok {
+		registry.MustRegister(cluster.Metrics())
+	}
 	failed := make(chan error, 2)
 	working, stop := context.WithCancel(ctx)
 	var work sync.WaitGroup

@@ -145,9 +145,7 @@ func (s *Store) openIn(ctx context.Context, dataCentre string) (*gocql.Session, 
 	}
 	rand.Shuffle(len(o.Hosts), func(i, j int) { o.Hosts[i], o.Hosts[j] = o.Hosts[j], o.Hosts[i] })
 	o.Hosts = o.Hosts[:min(contacts, len(o.Hosts))]
-	c := o.local(s.auth, dataCentre, o.Keyspace)
-	c.NumConns = 1
-	session, err := connect(ctx, c)
+	session, err := o.session(ctx, s.measures, s.auth, dataCentre, o.Keyspace, farConnections)
 	if err != nil {
 		// Not InvalidArgument: the caller's arguments are valid.
 		return nil, store.Errorf(store.Unavailable, "%w", err)

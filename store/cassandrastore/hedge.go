@@ -3,6 +3,7 @@ package cassandrastore
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -16,6 +17,8 @@ const (
 	hedgeAfter = 250 * time.Millisecond
 	// avoidFor is how long requests avoid a node that did not answer. Then one of them tries it again.
 	avoidFor = time.Second
+	// hangsAfter is how long a node has to be silent before the log says so.
+	hangsAfter = 5 * time.Second
 	// One in hedgeShare requests may have a second attempt, and hedgeBurst more after a quiet time. So an overloaded
 	// cluster, in which all is slow, gets a tenth more to do, not twice as much.
 	hedgeShare, hedgeBurst = 10, 100
@@ -25,15 +28,28 @@ const (
 // connections; the driver takes it for up until a heartbeat has failed several times, after half a minute.
 type node struct {
 	*gocql.HostInfo
+	log      *slog.Logger
+	met      time.Time    // when the session got to know it
 	answered atomic.Int64 // when it last did, Unix time in nanoseconds
 	avoided  atomic.Int64 // until when it is the last choice; 0: it is not
+	lost     atomic.Bool  // the log says that it can't be reached
+	hangs    atomic.Bool  // the log says that it does not answer
 }
+
+// who are the attributes of log lines about the node.
+func (n *node) who() []any { return []any{"node", n.HostnameAndPort(), "data centre", n.DataCenter()} }
 
 // silent notes that a request which was sent at a time is not answered yet. If nothing else was, either, the node is
 // avoided.
 func (n *node) silent(since time.Time) {
-	if now := time.Now(); now.Sub(since) >= hedgeAfter && n.answered.Load() < since.UnixNano() {
-		n.avoided.Store(now.Add(avoidFor).UnixNano())
+	now, answered := time.Now(), n.answered.Load()
+	if now.Sub(since) < hedgeAfter || answered >= since.UnixNano() {
+		return
+	}
+	n.avoided.Store(now.Add(avoidFor).UnixNano())
+	silent := min(now.Sub(n.met), time.Duration(now.UnixNano()-answered))
+	if silent >= hangsAfter && n.IsUp() && !n.hangs.Swap(true) {
+		n.log.Warn("Cassandra: a node is connected, but does not answer", n.who()...)
 	}
 }
 
@@ -41,6 +57,9 @@ func (n *node) answers() {
 	n.answered.Store(time.Now().UnixNano())
 	if n.avoided.Load() != 0 {
 		n.avoided.Store(0)
+	}
+	if n.hangs.Load() && n.hangs.Swap(false) {
+		n.log.Info("Cassandra: a node answers again", n.who()...)
 	}
 }
 
@@ -118,8 +137,8 @@ func (a *asking) goes(n *node) {
 
 // hedge is one or two attempts at a request.
 type hedge[T any] struct {
-	s       *Store
-	limit   time.Duration
+	s *Store
+	request
 	attempt func(ctx context.Context) (T, error)
 }
 
@@ -151,6 +170,7 @@ func (h *hedge[T]) twice(ctx context.Context, first *asking) (T, error) {
 			a.asked = append(slices.Clone(a.asked), n)
 		}
 		if h.s.spare.spend() {
+			h.s.measures.again(h.op, "slow")
 			o.result, o.err = h.once(two, a, h.limit-hedgeAfter)
 		}
 		second <- o

@@ -3,6 +3,7 @@ package cassandrastore
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -78,7 +79,7 @@ func TestSecondAttempts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, a := &Store{o: Options{ReadTimeout: time.Hour}}, &answers{takes: c.takes, fails: c.fails}
-				h := hedge[int]{s: s, limit: time.Second, attempt: a.attempt}
+				h := hedge[int]{s: s, request: request{limit: time.Second}, attempt: a.attempt}
 				run := h.twice
 				if c.alone {
 					run = func(ctx context.Context, a *asking) (int, error) { return h.once(ctx, a, h.limit) }
@@ -108,7 +109,7 @@ func TestSecondAttemptsAreFew(t *testing.T) {
 			var calls sync.WaitGroup
 			for range atOnce {
 				calls.Go(func() {
-					_, err := retry(t.Context(), s, time.Hour, true, a.attempt)
+					_, err := retry(t.Context(), s, request{level: gocql.LocalQuorum, limit: time.Hour}, a.attempt)
 					if err != nil {
 						t.Error(err)
 					}
@@ -124,7 +125,7 @@ func TestSecondAttemptsAreFew(t *testing.T) {
 // A node that does not answer is the last choice, but for one request now and then; when it answers it is one of all.
 func TestSilentNodesAreAvoided(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newChosen("listings", "", nil)
+		c := newChosen("listings", "", slog.New(slog.DiscardHandler))
 		for i, id := range []string{"a", "b", "c"} {
 			h := (&gocql.HostInfo{}).SetConnectAddress(net.IPv4(127, 0, 0, byte(i+1)))
 			h.SetHostID(id)
@@ -191,7 +192,7 @@ func TestAnswersTellOfNodes(t *testing.T) {
 			"a lost connection":       {errors.New("reset"), true},
 		} {
 			a := &asking{begun: time.Now()}
-			a.goes(&node{})
+			a.goes(&node{HostInfo: &gocql.HostInfo{}, log: slog.New(slog.DiscardHandler)})
 			time.Sleep(hedgeAfter)
 			a.ended(c.err)
 			require.Equal(t, c.avoided, a.node.Load().avoid(), name)

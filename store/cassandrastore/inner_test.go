@@ -94,7 +94,7 @@ func TestWritesOfAClosedStore(t *testing.T) {
 	}
 
 	s.closed.Store(false)
-	_, err := retry(ctx, s, 0, false, func(context.Context) (struct{}, error) {
+	_, err := retry(ctx, s, request{level: gocql.EachQuorum}, func(context.Context) (struct{}, error) {
 		s.closed.Store(true)
 		return struct{}{}, gocql.ErrConnectionClosed
 	})

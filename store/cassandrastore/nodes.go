@@ -25,7 +25,7 @@ func shard(id store.NodeID) int8 { return int8(id[0] >> 4) }
 func (s *Store) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID, blob []byte) error {
 	err := store.CheckNode(blob)
 	if err == nil {
-		err = s.exec(ctx, gocql.EachQuorum,
+		err = s.exec(ctx, opWriteNode, gocql.EachQuorum,
 			"INSERT INTO nodes (bucket, shard, node, blob) VALUES (?, ?, ?, ?) USING TIMESTAMP ?",
 			gocql.UUID(b), shard(id), gocql.UUID(id), blob, int64(nodeWritten))
 	}
@@ -35,7 +35,8 @@ func (s *Store) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID
 // Node reads a node through a quorum of the local data centre.
 func (s *Store) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([]byte, error) {
 	level := s.levels.readNodes
-	blob, err := retry(ctx, s, s.o.ReadTimeout, quick(level), func(ctx context.Context) (blob view, err error) {
+	r := request{op: opReadNode, level: level, limit: s.o.ReadTimeout}
+	blob, err := retry(ctx, s, r, func(ctx context.Context) (blob view, err error) {
 		iter := s.session.Query("SELECT blob FROM nodes WHERE bucket = ? AND shard = ? AND node = ?",
 			gocql.UUID(b), shard(id), gocql.UUID(id)).
 			WithContext(ctx).Consistency(level).Iter()
@@ -50,7 +51,7 @@ func (s *Store) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([]
 
 // DeleteNode deletes at the foreground's level: a node that a replica keeps is only garbage.
 func (s *Store) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeID) error {
-	err := s.exec(ctx, s.levels.writeRows,
+	err := s.exec(ctx, opWriteNode, s.levels.writeRows,
 		"DELETE FROM nodes USING TIMESTAMP ? WHERE bucket = ? AND shard = ? AND node = ?",
 		int64(nodeDeleted), gocql.UUID(b), shard(id), gocql.UUID(id))
 	return s.fail(ctx, err, "delete node", store.NodeName{Bucket: b, ID: id})
@@ -74,7 +75,8 @@ func (s *Store) scanShard(
 	ctx context.Context, b store.BucketID, at int8, after store.NodeID, limit int,
 ) ([]store.NodeID, error) {
 	level := s.levels.readNodes
-	return retry(ctx, s, s.o.ReadTimeout, quick(level), func(ctx context.Context) (ids []store.NodeID, err error) {
+	r := request{op: opScan, level: level, limit: s.o.ReadTimeout}
+	return retry(ctx, s, r, func(ctx context.Context) (ids []store.NodeID, err error) {
 		iter := s.session.Query("SELECT node FROM nodes WHERE bucket = ? AND shard = ? AND node > ? LIMIT ?",
 			gocql.UUID(b), at, gocql.UUID(after), limit).
 			WithContext(ctx).Consistency(level).Iter()

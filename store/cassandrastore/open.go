@@ -27,7 +27,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err := checkCluster(ctx, o); err != nil {
 		return nil, err
 	}
-	session, err := connect(ctx, o.local(auth, o.DataCentre, o.Keyspace))
+	measures := newMeasures()
+	session, err := o.session(ctx, measures, auth, o.DataCentre, o.Keyspace, nearConnections)
 	if err != nil {
 		return nil, fail(ctx, err, "open", o.Keyspace)
 	}
@@ -37,7 +38,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		o: o, levels: levels, session: session, auth: auth, sites: map[string]string{},
+		o: o, levels: levels, session: session, auth: auth, sites: map[string]string{}, measures: measures,
 	}
 	s.far = newFar(s.openIn)
 	s.rows = rows{s: s, read: levels.readRows, write: levels.writeRows, memory: memory}

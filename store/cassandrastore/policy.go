@@ -33,6 +33,8 @@ type chosen struct {
 	nodesMu sync.RWMutex
 	nodes   map[string]*node // by id; changed under mu as well
 
+	connections atomic.Int64 // that are open
+
 	firstNode
 }
 
@@ -159,7 +161,7 @@ func (c *chosen) AddHosts(hosts []*gocql.HostInfo) {
 	c.nodesMu.Lock()
 	for _, h := range hosts {
 		c.turns.AddHost(h)
-		c.nodes[h.HostID()] = &node{HostInfo: h}
+		c.nodes[h.HostID()] = &node{HostInfo: h, log: c.log, met: time.Now()}
 	}
 	c.nodesMu.Unlock()
 	c.renew()
@@ -183,10 +185,38 @@ func (c *chosen) RemoveHost(h *gocql.HostInfo) {
 func (c *chosen) HostUp(h *gocql.HostInfo) {
 	c.turns.HostUp(h)
 	c.isUp()
+	if n := c.node(h.HostID()); n != nil && n.lost.Swap(false) {
+		n.log.Info("Cassandra: a node can be reached again", n.who()...)
+	}
 }
 
 // HostDown implements gocql.HostStateNotifier.
-func (c *chosen) HostDown(h *gocql.HostInfo) { c.turns.HostDown(h) }
+func (c *chosen) HostDown(h *gocql.HostInfo) {
+	c.turns.HostDown(h)
+	if n := c.node(h.HostID()); n != nil && !n.lost.Swap(true) {
+		n.log.Warn("Cassandra: a node can't be reached, or is down by what other nodes say", n.who()...)
+	}
+}
+
+// The states of a node.
+const nodeUp, nodeSilent, nodeDown = "up", "silent", "down"
+
+// states returns the state of each node.
+func (c *chosen) states() (states []string) {
+	c.nodesMu.RLock()
+	defer c.nodesMu.RUnlock()
+	for _, n := range c.nodes {
+		switch {
+		case !n.IsUp():
+			states = append(states, nodeDown)
+		case n.avoided.Load() != 0:
+			states = append(states, nodeSilent)
+		default:
+			states = append(states, nodeUp)
+		}
+	}
+	return states
+}
 
 type hostKey struct{}
 

@@ -3,6 +3,7 @@ package cassandrastore
 import (
 	"context"
 	"math"
+	"time"
 
 	"github.com/gocql/gocql"
 
@@ -44,8 +45,8 @@ func (s *Store) readRegister(
 		token  *gocql.UUID
 		record view
 	}
-	hedged := quick(level) && session == s.session // another data centre may be farther than a second attempt waits
-	c, err := retry(ctx, s, s.o.ReadTimeout, hedged, func(ctx context.Context) (c columns, err error) {
+	request := request{op: opReadRegister, level: level, limit: s.o.ReadTimeout, far: session != s.session}
+	c, err := retry(ctx, s, request, func(ctx context.Context) (c columns, err error) {
 		iter := session.Query(statement, key).WithContext(ctx).Consistency(level).Iter()
 		c.found = iter.Scan(&c.epoch, &c.token, &c.record)
 		return c, iter.Close()
@@ -121,6 +122,10 @@ func (s *Store) swap(ctx context.Context, t store.Table, key []byte, old store.V
 // transaction is then certainly not applied: a coordinator repeats only what every replica
 // refused. After an error the outcome is unknown, also where the answer states one.
 func (s *Store) transact(ctx context.Context, statements []gocql.BatchEntry) (present *store.Version, err error) {
+	begun := time.Now()
+	defer func(ctx context.Context) {
+		s.measures.ended(ctx, opSwap, gocql.Consistency(gocql.Serial), time.Since(begun), err)
+	}(ctx)
 	ctx, cancel := context.WithTimeout(ctx, s.o.SwapTimeout)
 	defer cancel()
 	found := map[string]any{}
@@ -177,7 +182,8 @@ func (s *Store) History(
 		values = []any{id[:], int64(before), limit + 1}
 	}
 	level := s.levels.readRegisters
-	return retry(ctx, s, s.o.ReadTimeout, quick(level), func(ctx context.Context) (records []store.Record, err error) {
+	r := request{op: opReadRegister, level: level, limit: s.o.ReadTimeout}
+	return retry(ctx, s, r, func(ctx context.Context) (records []store.Record, err error) {
 		iter := s.session.Query(statement, values...).WithContext(ctx).Consistency(level).Iter()
 		var epoch, at *int64
 		var record view

@@ -17,9 +17,17 @@ const attempts = 3
 // pauses are those before another attempt: 10 ms on average at first.
 var pauses = wait.Backoff{First: 15 * time.Millisecond, Most: 15 * time.Second, Jitter: 2. / 3}
 
+// request is what the attempts of one call have in common.
+type request struct {
+	op    operation
+	level gocql.Consistency
+	limit time.Duration // of one attempt
+	far   bool          // it goes to another data centre
+}
+
 // retry repeats an attempt, each under its own time limit, until it succeeds, fails for good, or the context ends.
-// Where it is hedged, a second attempt runs beside one that is slow. It is only for requests that are harmless to
-// repeat: reads, and writes that reuse their timestamp. The driver's retry policies can't distinguish those.
+// Where the request is quick, a second attempt runs beside one that is slow. It is only for requests that are harmless
+// to repeat: reads, and writes that reuse their timestamp. The driver's retry policies can't distinguish those.
 //
 // A repeated write may arrive once more after its call was acknowledged, at any later time: the node that got it first
 // may have been stopped. That changes nothing. From the acknowledgement on a quorum of the replicas has the write, or
@@ -28,20 +36,22 @@ var pauses = wait.Backoff{First: 15 * time.Millisecond, Most: 15 * time.Second, 
 // higher timestamp, that of a swept marker or of a copy at the same one, and the removal of a source above all
 // timestamps so far. Without an acknowledgement the outcome is unknown, however many attempts there were.
 func retry[T any](
-	ctx context.Context, s *Store, limit time.Duration, hedged bool, attempt func(ctx context.Context) (T, error),
+	ctx context.Context, s *Store, r request, attempt func(ctx context.Context) (T, error),
 ) (result T, err error) {
+	begun := time.Now()
+	defer func() { s.measures.ended(ctx, r.op, r.level, time.Since(begun), err) }()
 	s.spare.earn()
-	h := hedge[T]{s: s, limit: limit, attempt: attempt}
+	h := hedge[T]{s: s, request: r, attempt: attempt}
 	var asked []*node
 	for n := 1; ; n++ {
 		if unusable := s.usable(ctx); unusable != nil {
 			return result, cmp.Or(err, unusable) // what was attempted may have been applied
 		}
 		a := &asking{asked: asked, begun: time.Now()}
-		if hedged {
+		if r.quick() {
 			result, err = h.twice(ctx, a)
 		} else {
-			result, err = h.once(ctx, a, limit)
+			result, err = h.once(ctx, a, r.limit)
 		}
 		if err == nil || n >= attempts || ctx.Err() != nil || !worthRetrying(err) {
 			return result, err
@@ -52,13 +62,14 @@ func retry[T any](
 		if pauses.Sleep(ctx, n) != nil {
 			return result, err
 		}
+		s.measures.again(r.op, "failed")
 	}
 }
 
-// quick reports whether a request at a level is hedged: its answer comes from nodes nearby, so that it is late only if
-// something is wrong. At SERIAL a second attempt would hinder the first one.
-func quick(level gocql.Consistency) bool {
-	return level == gocql.LocalQuorum || level == gocql.LocalOne || level == gocql.One
+// quick reports whether a request is hedged: its answer comes from nodes nearby, so that it is late only if something
+// is wrong. At SERIAL a second attempt would hinder the first one.
+func (r *request) quick() bool {
+	return !r.far && (r.level == gocql.LocalQuorum || r.level == gocql.LocalOne || r.level == gocql.One)
 }
 
 // within runs an attempt under a time limit. The driver ends requests after the longest of all

@@ -24,8 +24,11 @@ const (
 )
 
 // exec runs a write statement that is harmless to repeat.
-func (s *Store) exec(ctx context.Context, level gocql.Consistency, statement string, values ...any) error {
-	_, err := retry(ctx, s, s.o.WriteTimeout, quick(level), func(ctx context.Context) (struct{}, error) {
+func (s *Store) exec(
+	ctx context.Context, op operation, level gocql.Consistency, statement string, values ...any,
+) error {
+	r := request{op: op, level: level, limit: s.o.WriteTimeout}
+	_, err := retry(ctx, s, r, func(ctx context.Context) (struct{}, error) {
 		q := s.session.Query(statement, values...)
 		mine := q.WithContext(ctx) // a copy: the first goes back into the driver's pool
 		q.Release()
@@ -49,11 +52,13 @@ func (r *rows) Put(ctx context.Context, p store.Partition, rows ...store.Row) er
 	case len(rows) == 1:
 		row := &rows[0]
 		err = r.s.exec(
-			ctx, r.write, putStatement, gocql.UUID(p.Bucket), gocql.UUID(p.ID), row.Key, row.Value, int64(row.Timestamp),
+			ctx, opPut, r.write, putStatement, gocql.UUID(p.Bucket), gocql.UUID(p.ID), row.Key, row.Value,
+			int64(row.Timestamp),
 		)
 	default:
 		entries := batchEntries(p, rows)
-		_, err = retry(ctx, r.s, r.s.o.WriteTimeout, quick(r.write), func(ctx context.Context) (struct{}, error) {
+		request := request{op: opBatch, level: r.write, limit: r.s.o.WriteTimeout}
+		_, err = retry(ctx, r.s, request, func(ctx context.Context) (struct{}, error) {
 			b := r.s.session.NewBatch(gocql.UnloggedBatch).WithContext(ctx)
 			b.SetConsistency(r.write)
 			b.Entries = entries
@@ -67,7 +72,7 @@ func (r *rows) Put(ctx context.Context, p store.Partition, rows ...store.Row) er
 func (r *rows) Delete(ctx context.Context, p store.Partition, key []byte, ts store.Timestamp) error {
 	err := cmp.Or(store.CheckKey(key), store.CheckTimestamp(ts))
 	if err == nil {
-		err = r.s.exec(ctx, r.write, deleteStatement, int64(ts), gocql.UUID(p.Bucket), gocql.UUID(p.ID), key)
+		err = r.s.exec(ctx, opDelete, r.write, deleteStatement, int64(ts), gocql.UUID(p.Bucket), gocql.UUID(p.ID), key)
 	}
 	return r.s.fail(ctx, err, "delete", p)
 }
@@ -83,7 +88,8 @@ func (r *rows) Get(ctx context.Context, p store.Partition, key []byte) (store.Ro
 		value view
 		ts    *int64
 	}
-	c, err := retry(ctx, r.s, r.s.o.ReadTimeout, quick(r.read), func(ctx context.Context) (c cell, err error) {
+	request := request{op: opGet, level: r.read, limit: r.s.o.ReadTimeout}
+	c, err := retry(ctx, r.s, request, func(ctx context.Context) (c cell, err error) {
 		q := r.s.session.Query(getStatement, gocql.UUID(p.Bucket), gocql.UUID(p.ID), key)
 		iter := q.WithContext(ctx).Consistency(r.read).Iter()
 		iter.Scan(&c.value, &c.ts)
@@ -110,7 +116,7 @@ func (r *rows) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts
 			where, values = "", nil
 		}
 		values = append([]any{int64(ts), gocql.UUID(p.Bucket), gocql.UUID(p.ID)}, values...)
-		err = r.s.exec(ctx, r.write, removeStatement+where, values...)
+		err = r.s.exec(ctx, opRemove, r.write, removeStatement+where, values...)
 	}
 	return r.s.fail(ctx, err, "remove", p)
 }

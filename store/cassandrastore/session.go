@@ -1,8 +1,10 @@
 package cassandrastore
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"strings"
 	"time"
 
@@ -20,7 +22,6 @@ func (o Options) cluster(auth gocql.Authenticator) *gocql.ClusterConfig {
 	c.Timeout = o.longest()
 	c.ConnectTimeout = o.ConnectTimeout
 	c.WriteTimeout = c.Timeout
-	c.NumConns = 2
 	// The default of 200 µs costs a millisecond per request and gains nothing.
 	c.WriteCoalesceWaitTime = 0
 	c.RetryPolicy = nil
@@ -43,14 +44,25 @@ func (o Options) cluster(auth gocql.Authenticator) *gocql.ClusterConfig {
 // attempt: a copy of all options would make the stack grow.
 func (o *Options) longest() time.Duration { return max(o.ReadTimeout, o.WriteTimeout, o.SwapTimeout) }
 
-// local is the driver's configuration for one data centre and a keyspace. The host filter excludes hosts of other data
-// centres, so that LOCAL_QUORUM is always a quorum of this one.
-func (o Options) local(auth gocql.Authenticator, dataCentre, keyspace string) *gocql.ClusterConfig {
-	c := o.cluster(auth)
+// nearConnections and farConnections are the connections to each node of the own and of another data centre.
+const nearConnections, farConnections = 2, 1
+
+// session opens a session in one data centre and a keyspace. The host filter excludes hosts of other data centres, so
+// that LOCAL_QUORUM is always a quorum of this one.
+func (o Options) session(
+	ctx context.Context, m *measures, auth gocql.Authenticator, dataCentre, keyspace string, connections int,
+) (*gocql.Session, error) {
+	c, nodes := o.cluster(auth), newChosen(keyspace, dataCentre, o.Log)
 	c.Keyspace = keyspace
+	c.NumConns = connections
 	c.HostFilter = gocql.DataCentreHostFilter(dataCentre)
-	c.PoolConfig.HostSelectionPolicy = newChosen(keyspace, dataCentre, o.Log)
-	return c
+	c.PoolConfig.HostSelectionPolicy = nodes
+	c.Dialer = counting{&net.Dialer{Timeout: c.ConnectTimeout, KeepAlive: c.SocketKeepalive}, &nodes.connections}
+	session, err := connect(ctx, c)
+	if err == nil {
+		m.watch(nodes)
+	}
+	return session, err
 }
 
 // driverLog logs the driver's messages, which are about connections.

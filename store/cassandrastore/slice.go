@@ -50,7 +50,8 @@ func (r *rows) readPart(
 	statement := sliceStatement(where, o)
 	values := append([]any{gocql.UUID(p.Bucket), gocql.UUID(p.ID)}, bounds...)
 	values = append(values, limit)
-	return retry(ctx, r.s, r.s.o.ReadTimeout, quick(r.read), func(ctx context.Context) (partPage, error) {
+	request := request{op: opSlice, level: r.read, limit: r.s.o.ReadTimeout}
+	return retry(ctx, r.s, request, func(ctx context.Context) (partPage, error) {
 		iter := r.s.session.Query(statement, values...).WithContext(ctx).Consistency(r.read).Iter()
 		page := scanPage(iter, b, limit, o)
 		return page, iter.Close()

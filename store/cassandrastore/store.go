@@ -24,6 +24,8 @@ type Store struct {
 	closed  atomic.Bool
 	spare   spare // for second attempts
 
+	measures *measures
+
 	// sites is the data centre of each node, by host id.
 	sitesMu sync.Mutex
 	sites   map[string]string

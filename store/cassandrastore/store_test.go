@@ -2,9 +2,11 @@ package cassandrastore_test
 
 import (
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/test/cassandratest"
@@ -36,6 +38,7 @@ func TestOneNode(t *testing.T) {
 		"tables are read through dead data":                tablesAreReadThroughDeadData,
 		"torn registers are unavailable":                   tornRegistersAreUnavailable,
 		"open refuses a wrong cluster":                     openRefusesAWrongCluster,
+		"metrics of a node":                                metricsOfANode,
 		"open warns of a periodic commit log":              openWarnsOfAPeriodicCommitLog,
 		"schema check explains each difference":            schemaCheckExplainsEachDifference, // ruins the keyspace
 	} {
@@ -44,6 +47,47 @@ func TestOneNode(t *testing.T) {
 			test(t, harness.Shared(t, &shared))
 		})
 	}
+}
+
+// metricsOfANode: requests are counted under their operations, and the node and its connections, those of the driver's
+// own messages included, are there.
+func metricsOfANode(t *testing.T, o cassandrastore.Options) {
+	s := harness.Open(t, o)
+	p, rows := newPartition(), benchRows(3, 1)
+	require.NoError(t, s.Put(t.Context(), p, rows[0]))
+	require.NoError(t, s.Put(t.Context(), p, rows...))
+	require.NoError(t, s.EachQuorum().Put(t.Context(), p, rows...))
+	_, found, err := s.Get(t.Context(), p, rows[0].Key)
+	require.NoError(t, err)
+	require.True(t, found)
+	_, err = s.Slice(t.Context(), p, store.Bounds{}, store.SliceOptions{Limit: 10})
+	require.NoError(t, err)
+	root := store.Record{Version: store.Version{Epoch: 1, Token: store.NewToken()}}
+	require.NoError(t, s.Swap(t.Context(), store.Roots, make([]byte, 16), store.Version{}, root))
+
+	registry := prometheus.NewRegistry()
+	require.NoError(t, registry.Register(s.Metrics()))
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	values := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			name := strings.TrimPrefix(f.GetName(), "evenkeel_store_")
+			for _, l := range m.Label {
+				name += " " + l.GetValue()
+			}
+			values[name] = m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	for name, n := range map[string]float64{
+		"request_seconds LOCAL_QUORUM put": 1, "request_seconds LOCAL_QUORUM batch": 1,
+		"request_seconds EACH_QUORUM batch": 1, "request_seconds LOCAL_QUORUM get": 1,
+		"request_seconds LOCAL_QUORUM slice": 1, "request_seconds SERIAL swap": 1,
+		"nodes dc1 up": 1, "nodes dc1 silent": 0, "nodes dc1 down": 0,
+	} {
+		require.Equal(t, n, values[name], "%s of %v", name, values)
+	}
+	require.Greater(t, values["connections dc1"], 1.0, "the first for requests and that of the driver, at least")
 }
 
 func conformance(t *testing.T, o cassandrastore.Options) {

@@ -44,7 +44,7 @@ func OpenTables(ctx context.Context, o Options, names ...string) ([]*Table, erro
 	if err != nil {
 		return nil, err
 	}
-	session, err := connect(ctx, o.local(auth, o.DataCentre, ""))
+	session, err := o.session(ctx, nil, auth, o.DataCentre, "", nearConnections)
 	if err != nil {
 		return nil, fail(ctx, err, "open", strings.Join(names, ", "))
 	}
@@ -184,7 +184,8 @@ func (t *Table) Read(ctx context.Context, q TableQuery) ([]TableRow, error) {
 
 func (t *Table) between(ctx context.Context, q TableQuery, low, high place) ([]TableRow, error) {
 	cql, args := t.statement(&q, low, high)
-	rows, err := retry(ctx, &t.s, t.s.o.ReadTimeout, false, func(ctx context.Context) ([]TableRow, error) {
+	r := request{op: opTable, level: gocql.EachQuorum, limit: t.s.o.ReadTimeout}
+	rows, err := retry(ctx, &t.s, r, func(ctx context.Context) ([]TableRow, error) {
 		iter := t.session.Query(cql, args...).WithContext(ctx).Consistency(gocql.EachQuorum).Iter()
 		rows := t.scan(iter, &q)
 		return rows, iter.Close()
@@ -267,7 +268,8 @@ func (t *Table) Write(
 			entries[i] = gocql.BatchEntry{Stmt: insert, Args: append(args, int64(c.At))}
 		}
 	}
-	_, err := retry(ctx, &t.s, t.s.o.WriteTimeout, false, func(ctx context.Context) (struct{}, error) {
+	r := request{op: opTable, level: gocql.EachQuorum, limit: t.s.o.WriteTimeout}
+	_, err := retry(ctx, &t.s, r, func(ctx context.Context) (struct{}, error) {
 		b := t.session.NewBatch(gocql.UnloggedBatch).WithContext(ctx)
 		b.SetConsistency(gocql.EachQuorum)
 		b.Entries = entries

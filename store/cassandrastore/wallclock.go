@@ -44,7 +44,8 @@ func (s *Store) servers(ctx context.Context) (servers []store.Server, err error)
 // nodes lists the nodes of all data centres, as one coordinator knows them.
 func (s *Store) nodes(ctx context.Context) ([]store.Server, error) {
 	const level = gocql.One
-	return retry(ctx, s, s.o.ReadTimeout, quick(level), func(ctx context.Context) (nodes []store.Server, err error) {
+	r := request{op: opSchema, level: level, limit: s.o.ReadTimeout}
+	return retry(ctx, s, r, func(ctx context.Context) (nodes []store.Server, err error) {
 		add := func(id, address, dataCentre string) {
 			nodes = append(nodes, store.Server{
 				Name: id, Address: address, DataCentre: dataCentre, Near: dataCentre == s.o.DataCentre,
@@ -83,6 +84,8 @@ func (s *Store) Time(ctx context.Context, server string) (t time.Time, err error
 	if err != nil {
 		return time.Time{}, err
 	}
+	begun := time.Now()
+	defer func() { s.measures.ended(ctx, opTime, gocql.One, time.Since(begun), err) }()
 	iter := session.Query(timeStatement).
 		WithContext(onHost(ctx, server)).Consistency(gocql.One).Iter()
 	var millis int64
