@@ -12,8 +12,9 @@ import (
 )
 
 const (
-	// hedgeAfter is how long an attempt goes on alone before a second one begins beside it: longer than a request takes
-	// that meets neither a hung node nor an overloaded cluster.
+	// hedgeAfter is how long an attempt goes on alone, at most, before a second one begins beside it: longer than a
+	// request takes that meets neither a hung node nor an overloaded cluster. It is the time while it is not known what
+	// is late (late.after), and how long a node has to be silent in order to be avoided.
 	hedgeAfter = 250 * time.Millisecond
 	// avoidFor is how long requests avoid a node that did not answer. Then one of them tries it again.
 	avoidFor = time.Second
@@ -31,6 +32,8 @@ type node struct {
 	log      *slog.Logger
 	met      time.Time    // when the session got to know it
 	answered atomic.Int64 // when it last did, Unix time in nanoseconds
+	asked    atomic.Int64 // when it was asked last
+	since    atomic.Int64 // when the first was sent of the requests since its last answer, with pauses below hedgeAfter
 	avoided  atomic.Int64 // until when it is the last choice; 0: it is not
 	lost     atomic.Bool  // the log says that it can't be reached
 	hangs    atomic.Bool  // the log says that it does not answer
@@ -39,11 +42,21 @@ type node struct {
 // who are the attributes of log lines about the node.
 func (n *node) who() []any { return []any{"node", n.HostnameAndPort(), "data centre", n.DataCenter()} }
 
-// silent notes that a request which was sent at a time is not answered yet. If nothing else was, either, the node is
-// avoided.
-func (n *node) silent(since time.Time) {
-	now, answered := time.Now(), n.answered.Load()
-	if now.Sub(since) < hedgeAfter || answered >= since.UnixNano() {
+// asks notes that a request is sent to the node.
+func (n *node) asks() {
+	now := time.Now().UnixNano()
+	last := n.asked.Swap(now)
+	if now-last >= int64(hedgeAfter) || now < last || n.answered.Load() >= n.since.Load() {
+		n.since.Store(now)
+	}
+}
+
+// silent notes that a request is not answered. If no other one was either, for long enough, the node is avoided. A
+// request may have been given up early, as another node had answered: so what counts is for how long there have been
+// requests since the last answer.
+func (n *node) silent() {
+	now, answered, since := time.Now(), n.answered.Load(), n.since.Load()
+	if time.Duration(now.UnixNano()-since) < hedgeAfter || answered >= since {
 		return
 	}
 	n.avoided.Store(now.Add(avoidFor).UnixNano())
@@ -96,7 +109,7 @@ func (a *asking) ended(err error) {
 	if _, fromServer := code(err); err == nil || fromServer || errors.Is(err, gocql.ErrNotFound) {
 		n.answers()
 	} else {
-		n.silent(a.begun)
+		n.silent()
 	}
 }
 
@@ -130,7 +143,8 @@ func (c *chosen) order(a *asking, next gocql.NextHost) gocql.NextHost {
 }
 
 func (a *asking) goes(n *node) {
-	if a != nil {
+	if a != nil && n != nil { // nil: it has just been removed
+		n.asks()
 		a.node.Store(n)
 	}
 }
@@ -162,16 +176,17 @@ func (h *hedge[T]) twice(ctx context.Context, first *asking) (T, error) {
 		err    error
 	}
 	second := make(chan outcome, 1)
-	timer := time.AfterFunc(hedgeAfter, func() {
+	after := h.s.late[h.op].after()
+	timer := time.AfterFunc(after, func() {
 		o := outcome{err: errNotHedged}
 		a := &asking{asked: first.asked, second: true, begun: time.Now()}
 		if n := first.node.Load(); n != nil {
-			n.silent(first.begun)
+			n.silent()
 			a.asked = append(slices.Clone(a.asked), n)
 		}
 		if h.s.spare.spend() {
 			h.s.measures.again(h.op, "slow")
-			o.result, o.err = h.once(two, a, h.limit-hedgeAfter)
+			o.result, o.err = h.once(two, a, h.limit-after)
 		}
 		second <- o
 		if !worthRetrying(o.err) {

@@ -148,9 +148,9 @@ func TestSilentNodesAreAvoided(t *testing.T) {
 		require.Equal(t, map[string]int{"a": 10, "b": 10, "c": 10}, first())
 
 		hung := c.node("b")
-		begun := time.Now()
+		hung.asks()
 		time.Sleep(hedgeAfter)
-		hung.silent(begun)
+		hung.silent()
 		require.Zero(t, first()["b"])
 		for range 10 {
 			ids := order(&asking{})
@@ -163,11 +163,29 @@ func TestSilentNodesAreAvoided(t *testing.T) {
 		hung.answers()
 		require.Equal(t, map[string]int{"a": 10, "b": 10, "c": 10}, first())
 
-		begun = time.Now()
+		hung.asks()
 		time.Sleep(hedgeAfter)
 		hung.answers()
-		hung.silent(begun)
+		hung.silent()
 		require.Positive(t, first()["b"], "it has answered others meanwhile: the request is slow, not the node")
+
+		// Second attempts begin soon and succeed, so that the first ones are given up before long.
+		const soon = hedgeAfter / 10
+		for i := range 11 {
+			require.False(t, hung.avoid(), i)
+			hung.asks()
+			time.Sleep(soon)
+			hung.silent()
+		}
+		require.True(t, hung.avoid(), "many short requests without an answer")
+		hung.answers()
+		for range 20 {
+			hung.asks()
+			time.Sleep(soon)
+			hung.silent()
+			time.Sleep(hedgeAfter)
+		}
+		require.False(t, hung.avoid(), "a few now and then")
 
 		// What a call has asked already comes last, and for a second attempt not at all.
 		for range 10 {
@@ -197,5 +215,72 @@ func TestAnswersTellOfNodes(t *testing.T) {
 			a.ended(c.err)
 			require.Equal(t, c.avoided, a.node.Load().avoid(), name)
 		}
+	})
+}
+
+// How long an attempt goes on alone follows what 99 of 100 answers of the operation have taken of late, within bounds.
+func TestWhatIsLate(t *testing.T) {
+	var l late
+	now := time.Unix(1, 0)
+	// span lets answers come for longer than a span.
+	span := func(n int, took func(i int) time.Duration) {
+		for i := range n {
+			now = now.Add((lateSpan + time.Second) / time.Duration(n))
+			l.add(took(i), now)
+		}
+	}
+	one := func(usual, rare time.Duration, every int) func(int) time.Duration {
+		return func(i int) time.Duration {
+			if i%every == 0 {
+				return rare
+			}
+			return usual
+		}
+	}
+	const usual, rare = 5 * time.Millisecond, 60 * time.Millisecond
+	require.Equal(t, hedgeAfter, l.after(), "nothing is known")
+	span(1000, one(usual, rare, 200))
+	span(1000, one(usual, rare, 200))
+	require.Equal(t, hedgeLeast, l.after(), "one in 200 is late")
+	span(1000, one(usual, rare, 20))
+	span(1000, one(usual, rare, 20))
+	require.InDelta(t, rare, l.after(), float64(rare)/5, "one in 20 is slow, so that this is usual")
+	span(1000, one(time.Second, time.Second, 20))
+	span(1000, one(time.Second, time.Second, 20))
+	require.Equal(t, hedgeAfter, l.after(), "never later than that")
+	span(1000, one(usual, usual, 20))
+	span(1000, one(usual, usual, 20))
+	require.Equal(t, hedgeLeast, l.after())
+	span(100, one(usual, usual, 20))
+	span(100, one(usual, usual, 20))
+	require.Equal(t, hedgeAfter, l.after(), "of a hundred answers the last hundredth is one")
+	span(1000, one(usual, usual, 20))
+	span(1000, one(usual, usual, 20))
+	now = now.Add(time.Hour)
+	l.add(usual, now)
+	require.Equal(t, hedgeAfter, l.after(), "what was an hour ago")
+}
+
+// What is known of one operation moves its second attempts, and no others.
+func TestSecondAttemptsComeWhenAnAnswerIsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &Store{o: Options{ReadTimeout: time.Hour}}
+		get := request{op: opGet, level: gocql.LocalQuorum, limit: time.Hour}
+		for range 1100 {
+			_, err := retry(t.Context(), s, get, (&answers{takes: []time.Duration{10 * time.Millisecond}}).attempt)
+			require.NoError(t, err)
+		}
+		took := func(r request) time.Duration {
+			begun := time.Now()
+			a := &answers{takes: []time.Duration{time.Hour, time.Millisecond}}
+			n, err := retry(t.Context(), s, r, a.attempt)
+			require.NoError(t, err)
+			require.Equal(t, 2, n)
+			return time.Since(begun)
+		}
+		require.Equal(t, hedgeLeast+time.Millisecond, took(get))
+		slice := get
+		slice.op = opSlice
+		require.Equal(t, hedgeAfter+time.Millisecond, took(slice))
 	})
 }

@@ -50,6 +50,10 @@ func retry[T any](
 		a := &asking{asked: asked, begun: time.Now()}
 		if r.quick() {
 			result, err = h.twice(ctx, a)
+			if err == nil {
+				now := time.Now()
+				s.late[r.op].add(now.Sub(a.begun), now)
+			}
 		} else {
 			result, err = h.once(ctx, a, r.limit)
 		}

@@ -23,6 +23,7 @@ type Store struct {
 	far     *far[*gocql.Session]
 	closed  atomic.Bool
 	spare   spare // for second attempts
+	late    [operations]late
 
 	measures *measures
 
