@@ -83,7 +83,8 @@ func (c *Clock) keepAsking(s store.Server, a *answer) {
 		followed := a.followed
 		pause := slowest // of another data centre: its distance matters more than newer answers
 		if s.Near {
-			pause = pace.next(c.counts.passed.Load(), c.counts.waits.Load(), better, len(c.servers))
+			helps := better && !c.farWaits()
+			pause = pace.next(c.counts.passed.Load(), c.counts.waits.Load(), helps, len(c.servers))
 		}
 		if !asked {
 			pause = 0
@@ -96,21 +97,33 @@ func (c *Clock) keepAsking(s store.Server, a *answer) {
 	}
 }
 
+// farWaits reports whether it is the clocks of another data centre for which writes wait, so that looks at near ones
+// would shorten the wait by less than a farShare of it.
+func (c *Clock) farWaits() bool {
+	s := c.state.Load()
+	return s != nil && s.beyond >= farShare*s.width()
+}
+
 // pace adapts the pause between two looks at a server: long while no write has to wait, short
-// while writes wait and looks help.
+// while writes wait and looks help. A look serves perLook waiting writes at least: so what all processes
+// ask a server depends on how much is written, and not on how many processes write it.
 type pace struct {
 	pause         time.Duration
 	writes, waits int64 // counts at the last look
 }
 
-// next is the pause before the next look at one of so many servers. better: the last look has
-// narrowed the server's interval.
-func (p *pace) next(writes, waits int64, better bool, servers int) time.Duration {
+// next is the pause before the next look at one of so many servers. helps: the last look has
+// narrowed the server's interval, and so made the waits of writes shorter.
+func (p *pace) next(writes, waits int64, helps bool, servers int) time.Duration {
 	least := max(quickest, time.Duration(servers)*perServer)
-	switch waited := waits - p.waits; {
+	waited := waits - p.waits
+	if waited > 0 { // as often as so many have waited since the last look
+		least = max(least, min(slowest, p.pause*perLook/time.Duration(waited)))
+	}
+	switch {
 	case waited == 0:
 		p.pause += p.pause / 2
-	case !better:
+	case !helps:
 		p.pause *= 2
 	case oftenWaits*waited > writes-p.writes:
 		p.pause = least

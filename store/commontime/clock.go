@@ -35,13 +35,15 @@ var ErrUnknown = errors.New("the time of the store's servers is not known well e
 const (
 	// The pauses between looks at a server are from quickest to slowest, and with many
 	// servers at least perServer for each. While some writes have to wait they are quick at
-	// most, and while more than one in oftenWaits has to, quickest. A look ends after ticks
-	// ticks of the clock, or mostQuestions questions.
+	// most, and while more than one in oftenWaits has to, quickest, but never quicker than perLook of
+	// them wait. A look ends after ticks ticks of the clock, or mostQuestions questions.
 	quickest      = 25 * time.Millisecond
 	quick         = 60 * time.Millisecond
 	slowest       = time.Second
 	oftenWaits    = 5
 	perServer     = 10 * time.Millisecond
+	perLook       = 2
+	farShare      = 10
 	ticks         = 2
 	mostQuestions = 48
 	// restAfter is how long after the last timestamp the servers are still asked.

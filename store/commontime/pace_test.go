@@ -74,7 +74,8 @@ func TestPace(t *testing.T) {
 	writes, waits := int64(0), int64(0)
 	p := pace{pause: slowest}
 	next := func(wait int64, better bool, servers int) time.Duration {
-		writes, waits = writes+100, waits+wait
+		const many = 10 // so that as many wait as a look is for
+		writes, waits = writes+100*many, waits+wait*many
 		return p.next(writes, waits, better, servers)
 	}
 	require.Equal(t, slowest, next(0, true, 1), "nobody waits")
@@ -87,6 +88,11 @@ func TestPace(t *testing.T) {
 	require.Equal(t, quickest*3/2, next(0, true, 1))
 	require.Equal(t, quickest*9/4, next(0, false, 1), "nobody waits: more seldom by and by")
 	require.Equal(t, 7*perServer, next(100, true, 7), "more servers, fewer looks at each")
+	p.pause = quickest
+	waits++
+	require.Equal(t, 2*quickest, p.next(writes+1, waits, true, 1), "a look is for two that wait")
+	waits += 4
+	require.Equal(t, quickest, p.next(writes+4, waits, true, 1))
 	for range 20 {
 		next(100, false, 1)
 	}
