@@ -37,6 +37,9 @@ func TestFlagsOfCassandra(t *testing.T) {
 		cluster + "--tls --tls-cert-file " + text: "need each other",
 		cluster + "--tls --tls-cert-file " + text + " --tls-key-file " + text: "--tls-cert-file and --tls-key-file",
 		cluster + "--consistency-read-roots LOCAL_ONE":                        "--consistency-read-roots must be one of",
+		cluster + "--address-map 10.0.0.1=127.0.0.1:2":                        "each as HOST:PORT",
+		cluster + "--address-map 10.0.0.1:9042":                               "each as HOST:PORT",
+		cluster + "--address-map 10.0.0.1:1=a:2,10.0.0.1:1=b:2":               "has 10.0.0.1:1 twice",
 		"--cassandra 127.0.0.1:1,,127.0.0.2 --local-dc dc1":                   "a node without a name",
 	} {
 		o := listd(t, "", append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"},

@@ -20,6 +20,9 @@ type Options struct {
 	// Hosts are addresses for the first contact, "host" or "host:port"; the driver finds
 	// the other hosts of the local data centre.
 	Hosts []string
+	// Addresses has, for nodes that can't be reached at the "host:port" by which they and Hosts name them, the one at
+	// which they can.
+	Addresses map[string]string
 	// DataCentre is the local data centre. Foreground requests never leave it.
 	DataCentre string
 	// Keyspace holds evenkeel's tables: lower-case letters, digits, underscores.

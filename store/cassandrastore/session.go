@@ -1,6 +1,7 @@
 package cassandrastore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -34,6 +35,7 @@ func (o Options) cluster(auth gocql.Authenticator) *gocql.ClusterConfig {
 	c.ReconnectInterval = reconnectEvery
 	c.Authenticator = auth
 	c.Logger = driverLog{o.Log}
+	c.Dialer = mapped{&net.Dialer{Timeout: c.ConnectTimeout, KeepAlive: c.SocketKeepalive}, o.Addresses}
 	if o.TLS != nil {
 		c.SslOpts = &gocql.SslOptions{Config: o.TLS, EnableHostVerification: !o.TLS.InsecureSkipVerify}
 	}
@@ -57,12 +59,24 @@ func (o Options) session(
 	c.NumConns = connections
 	c.HostFilter = gocql.DataCentreHostFilter(dataCentre)
 	c.PoolConfig.HostSelectionPolicy = nodes
-	c.Dialer = counting{&net.Dialer{Timeout: c.ConnectTimeout, KeepAlive: c.SocketKeepalive}, &nodes.connections}
+	c.Dialer = counting{c.Dialer, &nodes.connections}
 	session, err := connect(ctx, c)
 	if err == nil {
 		m.watch(nodes)
 	}
 	return session, err
+}
+
+// mapped is a dialer by Options.Addresses. The driver has a translator of addresses, but does not notice that a node is
+// down whose address it has translated.
+type mapped struct {
+	gocql.Dialer
+	addresses map[string]string
+}
+
+// DialContext implements gocql.Dialer.
+func (d mapped) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	return d.Dialer.DialContext(ctx, network, cmp.Or(d.addresses[address], address))
 }
 
 // driverLog logs the driver's messages, which are about connections.

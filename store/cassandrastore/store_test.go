@@ -1,7 +1,9 @@
 package cassandrastore_test
 
 import (
+	"net"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -38,6 +40,7 @@ func TestOneNode(t *testing.T) {
 		"tables are read through dead data":                tablesAreReadThroughDeadData,
 		"torn registers are unavailable":                   tornRegistersAreUnavailable,
 		"open refuses a wrong cluster":                     openRefusesAWrongCluster,
+		"a node behind another address":                    aNodeBehindAnotherAddress,
 		"metrics of a node":                                metricsOfANode,
 		"open warns of a periodic commit log":              openWarnsOfAPeriodicCommitLog,
 		"schema check explains each difference":            schemaCheckExplainsEachDifference, // ruins the keyspace
@@ -47,6 +50,15 @@ func TestOneNode(t *testing.T) {
 			test(t, harness.Shared(t, &shared))
 		})
 	}
+}
+
+// aNodeBehindAnotherAddress is reached at the address of the map. At its own, which is for documents, nothing is.
+func aNodeBehindAnotherAddress(t *testing.T, o cassandrastore.Options) {
+	const name = "192.0.2.1:9042"
+	o.Addresses = map[string]string{name: net.JoinHostPort(o.Hosts[0], strconv.Itoa(cassandratest.Port))}
+	o.Hosts = []string{name}
+	s := harness.Open(t, o)
+	require.NoError(t, s.Put(t.Context(), newPartition(), benchRows(1, 1)...))
 }
 
 // metricsOfANode: requests are counted under their operations, and the node and its connections, those of the driver's

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
@@ -24,7 +26,8 @@ type KeyspaceFlag struct {
 
 // Flags are the flags, for kong.
 type Flags struct {
-	Cassandra []string `placeholder:"HOST" sep:"," help:"${cassandra_cassandra=}"`
+	Cassandra  []string `placeholder:"HOST" sep:"," help:"${cassandra_cassandra=}"`
+	AddressMap []string `rare:"" placeholder:"FROM=TO" sep:"," help:"${cassandra_address_map=}"`
 	KeyspaceFlag
 	LocalDC            string      `name:"local-dc" placeholder:"NAME" help:"${cassandra_local_dc=}"`
 	User               string      `placeholder:"NAME" help:"User to log in to Cassandra as."`
@@ -69,6 +72,10 @@ func (f *Flags) Options(log *slog.Logger) (cassandrastore.Options, error) {
 	if f.User != "" && f.PasswordFile == "" {
 		return cassandrastore.Options{}, errors.New("--user needs --password-file")
 	}
+	addresses, err := addresses(f.AddressMap)
+	if err != nil {
+		return cassandrastore.Options{}, err
+	}
 	encryption, err := f.tls()
 	if err != nil {
 		return cassandrastore.Options{}, err
@@ -86,7 +93,7 @@ func (f *Flags) Options(log *slog.Logger) (cassandrastore.Options, error) {
 		log.Warn("consistency LOCAL_ONE: acknowledged writes may not be seen, and may be lost with a node")
 	}
 	return cassandrastore.Options{
-		Hosts: f.Cassandra, DataCentre: f.LocalDC, Keyspace: f.Keyspace, User: f.User, PasswordFile: f.PasswordFile,
+		Hosts: f.Cassandra, Addresses: addresses, DataCentre: f.LocalDC, Keyspace: f.Keyspace, User: f.User, PasswordFile: f.PasswordFile,
 		TLS: encryption,
 		Consistency: cassandrastore.Consistency{
 			ReadRows: cassandrastore.Level(c.ReadRows), WriteRows: cassandrastore.Level(c.WriteRows),
@@ -95,6 +102,25 @@ func (f *Flags) Options(log *slog.Logger) (cassandrastore.Options, error) {
 		},
 		AllowSingleReplica: f.AllowSingleReplica, Log: log,
 	}, nil
+}
+
+// addresses reads --address-map.
+func addresses(pairs []string) (map[string]string, error) {
+	all := map[string]string{}
+	for _, pair := range pairs {
+		from, to, _ := strings.Cut(pair, "=")
+		for _, address := range []string{from, to} {
+			host, port, err := net.SplitHostPort(address)
+			if _, number := strconv.ParseUint(port, 10, 16); err != nil || number != nil || host == "" {
+				return nil, fmt.Errorf("--address-map: %q is not FROM=TO, each as HOST:PORT", pair)
+			}
+		}
+		if all[from] != "" {
+			return nil, fmt.Errorf("--address-map has %s twice", from)
+		}
+		all[from] = to
+	}
+	return all, nil
 }
 
 func (f *Flags) tls() (*tls.Config, error) {

@@ -7,6 +7,9 @@ var Help = kong.Vars{
 	"cassandra_cassandra": "" +
 		"Use this Cassandra cluster: contact points, host or host:port, separated by commas. The other nodes " +
 		"are found automatically.",
+	"cassandra_address_map": "" +
+		"Addresses at which nodes are reached, as behind a translation of addresses (containers, NAT): each FROM=TO, as " +
+		"HOST:PORT. FROM is what --cassandra or other nodes call a node, and TO where it answers.",
 	"cassandra_local_dc": "" +
 		"Data centre whose nodes are used, by the name that nodetool status shows. Reads and writes of keys " +
 		"stay within it.",
