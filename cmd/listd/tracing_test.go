@@ -13,9 +13,12 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/tracing"
+	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
 
 // message is one of protobuf: the values of its fields of bytes.
@@ -180,4 +183,11 @@ func TestSettingsOfTraces(t *testing.T) {
 	p := start(t, t.TempDir())
 	require.NotContains(t, p.errs.String(), "traced")
 	require.Equal(t, 0, p.end(syscall.SIGTERM), p.errs)
+}
+
+// A store whose calls are traced still has its metrics.
+func TestTracedStoresHaveMetrics(t *testing.T) {
+	traced := (&tracing.Tracing{}).Cassandra(&cassandrastore.Store{})
+	_, has := traced.(interface{ Metrics() prometheus.Collector })
+	require.True(t, has)
 }
