@@ -30,11 +30,11 @@ const (
 type node struct {
 	*gocql.HostInfo
 	log      *slog.Logger
-	met      time.Time    // when the session got to know it
 	answered atomic.Int64 // when it last did, Unix time in nanoseconds
 	asked    atomic.Int64 // when it was asked last
 	since    atomic.Int64 // when the first was sent of the requests since its last answer, with pauses below hedgeAfter
 	avoided  atomic.Int64 // until when it is the last choice; 0: it is not
+	hanging  atomic.Int64 // from when on it has been avoided again and again
 	lost     atomic.Bool  // the log says that it can't be reached
 	hangs    atomic.Bool  // the log says that it does not answer
 }
@@ -59,11 +59,15 @@ func (n *node) silent() {
 	if time.Duration(now.UnixNano()-since) < hedgeAfter || answered >= since {
 		return
 	}
-	n.avoided.Store(now.Add(avoidFor).UnixNano())
-	silent := min(now.Sub(n.met), time.Duration(now.UnixNano()-answered))
-	if silent >= hangsAfter && n.IsUp() && !n.hangs.Swap(true) {
-		n.log.Warn("Cassandra: a node is connected, but does not answer", n.who()...)
+	if !n.isSilent(now) {
+		n.hanging.Store(now.UnixNano())
 	}
+	n.avoided.Store(now.Add(avoidFor).UnixNano())
+}
+
+// isSilent reports whether the node was tried of late and did not answer. Of one that nobody asks nothing is known.
+func (n *node) isSilent(now time.Time) bool {
+	return now.UnixNano()-n.avoided.Load() < int64(hangsAfter)
 }
 
 func (n *node) answers() {
@@ -87,7 +91,17 @@ func (n *node) avoid() bool {
 	if left := time.Duration(until - now.UnixNano()); left > 0 && left <= avoidFor { // more: the clock was set back
 		return true
 	}
-	return !n.avoided.CompareAndSwap(until, now.Add(avoidFor).UnixNano())
+	silent := n.isSilent(now)
+	if !n.avoided.CompareAndSwap(until, now.Add(avoidFor).UnixNano()) {
+		return true
+	}
+	switch {
+	case !silent:
+		n.hanging.Store(now.UnixNano())
+	case now.UnixNano()-n.hanging.Load() >= int64(hangsAfter) && n.IsUp() && !n.hangs.Swap(true):
+		n.log.Warn("Cassandra: a node is connected, but does not answer", n.who()...)
+	}
+	return false
 }
 
 // asking is one attempt of a call.

@@ -129,12 +129,22 @@ func TestStatesOfNodes(t *testing.T) {
 		b.silent()
 		requireNodes(2, 1, 0)
 		require.Zero(t, lines("does not answer"), "a second of silence is no news")
-		time.Sleep(hangsAfter)
-		b.silent()
-		b.silent()
+		for range hangsAfter/avoidFor + 2 {
+			time.Sleep(avoidFor)
+			require.False(t, b.avoid(), "one request tries")
+			requireNodes(2, 1, 0)
+		}
 		require.Equal(t, 1, lines(`level=WARN msg="Cassandra: a node is connected, but does not answer"`))
 		b.answers()
 		requireNodes(3, 0, 0)
 		require.Equal(t, 1, lines(`level=INFO msg="Cassandra: a node answers again"`))
+
+		b.asks()
+		time.Sleep(hedgeAfter)
+		b.silent()
+		time.Sleep(time.Hour)
+		requireNodes(3, 0, 0)
+		require.False(t, b.avoid())
+		require.Equal(t, 1, lines("does not answer"), "nobody has asked it for an hour")
 	})
 }

@@ -161,7 +161,7 @@ func (c *chosen) AddHosts(hosts []*gocql.HostInfo) {
 	c.nodesMu.Lock()
 	for _, h := range hosts {
 		c.turns.AddHost(h)
-		c.nodes[h.HostID()] = &node{HostInfo: h, log: c.log, met: time.Now()}
+		c.nodes[h.HostID()] = &node{HostInfo: h, log: c.log}
 	}
 	c.nodesMu.Unlock()
 	c.renew()
@@ -205,11 +205,12 @@ const nodeUp, nodeSilent, nodeDown = "up", "silent", "down"
 func (c *chosen) states() (states []string) {
 	c.nodesMu.RLock()
 	defer c.nodesMu.RUnlock()
+	now := time.Now()
 	for _, n := range c.nodes {
 		switch {
 		case !n.IsUp():
 			states = append(states, nodeDown)
-		case n.avoided.Load() != 0:
+		case n.isSilent(now):
 			states = append(states, nodeSilent)
 		default:
 			states = append(states, nodeUp)
