@@ -210,6 +210,37 @@ func (c *Client) load(ctx context.Context, b *bucket) (*epoch, error) {
 	return c.epochs.publish(b, r), nil
 }
 
+// Look returns the root that this data centre has, in any state, or the one that the client knows if that is newer. It
+// is for looks at many buckets, which cost a round trip to another data centre each with Load. What it returns may lack
+// swaps that were not acknowledged in every data centre yet: of a move at most the one to its present phase, as the work
+// of a phase begins after that. Whoever acts by what is in the root has to prove it by Load, or by a swap.
+//
+// A root that this data centre lacks, and one that is closing, are read at Serial: a bucket is neither absent nor about
+// to be deleted because a replica is late.
+func (c *Client) Look(ctx context.Context, id store.BucketID) (*partmap.Root, error) {
+	r, err := c.readRoot(ctx, id, store.Local)
+	if store.KindOf(err) == store.NotFound {
+		return c.Load(ctx, id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if b, cached := c.epochs.buckets.peek(id); cached {
+		if known := b.newest.Load(); known != nil && known.root.Epoch >= r.Epoch {
+			if known.root.Epoch == r.Epoch && known.root.Token != r.Token {
+				return nil, store.Errorf(
+					store.Corrupt, "the root of bucket %s changed without a swap at epoch %d", id, r.Epoch,
+				)
+			}
+			r = known.root
+		}
+	}
+	if r.State == partmap.Closing {
+		return c.Load(ctx, id)
+	}
+	return r, nil
+}
+
 // readRoot reads the newest root.
 func (c *Client) readRoot(ctx context.Context, id store.BucketID, l store.Level) (*partmap.Root, error) {
 	read := func() (store.Record, error) {

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
@@ -318,4 +319,60 @@ func TestAnAcquireIsOvertakenByASwap(t *testing.T) {
 		require.NoError(t, result())
 		require.EqualValues(t, 2, l.Root().Epoch)
 	})
+}
+
+// A look at a root returns what the data centre has, unless the client knows better; what is absent or closing there is
+// read at Serial.
+func TestALookStaysInItsDataCentreUnlessItHasToAsk(t *testing.T) {
+	s := newLagged(&locked{Rand: seed.New(t)})
+	s.maxLag = 24 * time.Hour // until it is acknowledged
+	at := 0                   // reads at Serial
+	count := newHooked()
+	count.Store = s
+	count.levels = func(l store.Level) {
+		if l == store.Serial {
+			at++
+		}
+	}
+	other, c := mapclient.NewEmbedded(s, mapclient.Options{}), mapclient.NewEmbedded(count, mapclient.Options{})
+	id := store.BucketID{7}
+	look := func() (epoch uint64, state partmap.State, serial int) {
+		t.Helper()
+		at = 0
+		r, err := c.Look(t.Context(), id)
+		require.NoError(t, err)
+		return r.Epoch, r.State, at
+	}
+	expect := func(epoch uint64, state partmap.State, serial int, why string) {
+		t.Helper()
+		e, st, n := look()
+		require.Equal(t, []any{epoch, state, serial}, []any{e, st, n}, why)
+	}
+	to := func(root *partmap.Root, state partmap.State) *partmap.Root {
+		t.Helper()
+		change, err := partmap.WithState(root, state, other.Stamp())
+		require.NoError(t, err)
+		require.NoError(t, other.Swap(t.Context(), change))
+		return change.Next
+	}
+	root, err := other.Create(t.Context(), id, nil)
+	require.NoError(t, err)
+	expect(1, partmap.Open, 1, "absent in this data centre")
+	_, err = c.Look(t.Context(), store.BucketID{8})
+	require.ErrorIs(t, err, store.NotFound)
+
+	_, err = s.Acknowledge(t.Context(), store.Roots, id[:])
+	require.NoError(t, err)
+	expect(1, partmap.Open, 0, "it is there")
+	root = to(root, partmap.Closing)
+	expect(1, partmap.Open, 0, "the swap is not there yet")
+	_, err = s.Acknowledge(t.Context(), store.Roots, id[:])
+	require.NoError(t, err)
+	root = to(root, partmap.Open)
+	expect(3, partmap.Open, 1, "closing in this data centre")
+	expect(3, partmap.Open, 0, "older in this data centre than what the client knows")
+	to(to(root, partmap.Closing), partmap.Deleted)
+	_, err = s.Acknowledge(t.Context(), store.Roots, id[:])
+	require.NoError(t, err)
+	expect(5, partmap.Deleted, 0, "that is final")
 }

@@ -28,9 +28,11 @@ type hooked struct {
 	mu sync.Mutex
 	// lose is asked before a read, whose error is what it returns.
 	lose func(ctx context.Context, t store.Table) error
-	read func(ctx context.Context, rec store.Record, err error) (store.Record, error)
-	swap func(ctx context.Context, do func() error) error
-	node func(ctx context.Context, id store.NodeID, blob []byte, err error) ([]byte, error)
+	// levels is told the level of each read.
+	levels func(l store.Level)
+	read   func(ctx context.Context, rec store.Record, err error) (store.Record, error)
+	swap   func(ctx context.Context, do func() error) error
+	node   func(ctx context.Context, id store.NodeID, blob []byte, err error) ([]byte, error)
 }
 
 func newHooked() *hooked { return &hooked{Store: memstore.New()} }
@@ -52,6 +54,9 @@ func (h *hooked) Read(ctx context.Context, t store.Table, key []byte, l store.Le
 		if err := f(ctx, t); err != nil {
 			return store.Record{}, err
 		}
+	}
+	if f := hook(h, &h.levels); f != nil {
+		f(l)
 	}
 	rec, err := h.Store.Read(ctx, t, key, l)
 	if f := hook(h, &h.read); f != nil {

@@ -123,7 +123,7 @@ func (b *Balancer) rollTails(ctx context.Context) (err error) {
 
 // rollTail reads what was appended to a tail since it was read last, and cuts ahead of it.
 func (b *Balancer) rollTail(ctx context.Context, id store.BucketID, t *tail) error {
-	root, err := b.maps.Load(ctx, id)
+	root, err := b.maps.Look(ctx, id)
 	if err != nil || root.State != partmap.Open {
 		return err
 	}
@@ -134,12 +134,15 @@ func (b *Balancer) rollTail(ctx context.Context, id store.BucketID, t *tail) err
 	in := b.direct(id, run, t)
 	b.deciding.Lock()
 	defer b.deciding.Unlock()
-	decisions, err := b.judge(ctx, id, run, in)
+	o := b.outcome(&visit{id: id}, root, false)
+	decisions, err := b.judge(ctx, o, run, in)
+	if errors.Is(err, errOutdated) {
+		return nil // the next look is by the newer map
+	}
 	if err != nil {
 		return err
 	}
 	decisions = slices.DeleteFunc(decisions, func(d policy.Decision) bool { return d.Kind != policy.Roll })
-	o := &outcome{visit: &visit{id: id}, root: root, moving: map[store.PartitionID]bool{}}
 	b.act(o, &window{ranges: run, core: slices.Repeat([]bool{true}, len(run))}, in, decisions)
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -22,8 +22,10 @@ type Store interface {
 	Scan(ctx context.Context, t store.Table, after []byte, limit int) ([][]byte, error)
 }
 
-// Maps is what a balancer reads of maps.
+// Maps is what a balancer reads of maps: a look has the root that this data centre has (Look), and what moves is decided
+// by the newest one (Load).
 type Maps interface {
+	Look(ctx context.Context, id store.BucketID) (*partmap.Root, error)
 	Load(ctx context.Context, id store.BucketID) (*partmap.Root, error)
 	Ranges(ctx context.Context, r *partmap.Root, from []byte) iter.Seq2[partmap.Range, error]
 }

@@ -48,11 +48,20 @@ type reads struct {
 	mu   sync.Mutex
 	rows int
 	slow time.Duration // how long a read of a root takes
+	far  time.Duration // how long one takes at Serial, beside slow
+	// serial counts the reads of roots at Serial, local the others.
+	serial, local int
 }
 
 func (r *reads) Read(ctx context.Context, t store.Table, key []byte, l store.Level) (store.Record, error) {
 	r.mu.Lock()
 	slow := r.slow
+	if l == store.Serial {
+		slow += r.far
+		r.serial++
+	} else {
+		r.local++
+	}
 	r.mu.Unlock()
 	time.Sleep(slow)
 	return r.Store.Read(ctx, t, key, l)

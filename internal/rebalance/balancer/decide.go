@@ -3,6 +3,8 @@ package balancer
 import (
 	"bytes"
 	"context"
+	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -25,8 +27,10 @@ const (
 type outcome struct {
 	*visit
 	root    *partmap.Root
+	proved  bool     // the root was the newest one when it was read
 	whole   bool     // all ranges were looked at
 	before  sighting // the look before
+	first   bool     // there was none
 	ranges  int
 	sizes   Sizes
 	rate    float64 // rows per second that moves need to keep up
@@ -35,28 +39,76 @@ type outcome struct {
 	spread  bool    // one of them grows all over
 	refused int     // ranges that have to wait in line
 	moving  map[store.PartitionID]bool
+	missing map[store.PartitionID]bool // partitions that were to be looked at and have not been found
 }
 
-// lookAt looks at what is due of a bucket.
+// errOutdated ends a look by a root that is not the newest one.
+var errOutdated = store.Errorf(store.Conflict, "the map has changed")
+
+// lookAt looks at what is due of a bucket, by the root that this data centre has: most looks find nothing to do. Only
+// what follows from a root that is proved to be the newest one is done: moves (prove), and forgetting a partition that
+// the map does not have. If there is a newer root, the look is repeated by that one.
+//
+// What needs no proof: recounts, as a count is good only for the range that it was made of (counter.Stats.Covers); and
+// finding nothing to do. That follows from an older root only if another process has moved ranges until just now, whose
+// own last looks were by the newer one; and what is written to afterwards is looked at by its partition.
 func (b *Balancer) lookAt(ctx context.Context, v *visit) (*outcome, error) {
-	root, err := b.maps.Load(ctx, v.id)
+	root, err := b.maps.Look(ctx, v.id)
 	if err != nil || root.State != partmap.Open {
 		return nil, err
 	}
-	now := b.o.Now()
-	o := &outcome{
-		visit: v, root: root, moving: map[store.PartitionID]bool{}, whole: v.whole || root.Ranges <= wholeUpTo,
+	_, known := b.seen.Get(v.id)
+	o := b.outcome(v, root, false)
+	o.first = !known
+	err = b.lookBy(ctx, o)
+	if err == nil && len(o.missing) > 0 {
+		err = b.prove(ctx, o)
 	}
-	var known bool
-	o.before, known = b.seen.Get(v.id)
+	if !errors.Is(err, errOutdated) {
+		return o, err
+	}
+	if root, err = b.maps.Load(ctx, v.id); err != nil || root.State != partmap.Open {
+		return nil, err
+	}
+	o = b.outcome(v, root, true)
+	o.first = !known
+	return o, b.lookBy(ctx, o)
+}
+
+func (b *Balancer) outcome(v *visit, root *partmap.Root, proved bool) *outcome {
+	return &outcome{
+		visit: v, root: root, proved: proved, moving: map[store.PartitionID]bool{}, missing: maps.Clone(v.parts),
+		whole: v.whole || root.Ranges <= wholeUpTo,
+	}
+}
+
+// prove makes sure that a look is by the newest root. It fails with errOutdated if there is a newer one.
+func (b *Balancer) prove(ctx context.Context, o *outcome) error {
+	if o.proved {
+		return nil
+	}
+	newest, err := b.maps.Load(ctx, o.id)
+	if err == nil && newest.Version() != o.root.Version() {
+		err = errOutdated
+	}
+	o.proved = err == nil
+	return err
+}
+
+// lookBy looks at what is due of a bucket by one root.
+func (b *Balancer) lookBy(ctx context.Context, o *outcome) error {
+	v, root, now := o.visit, o.root, b.o.Now()
+	o.before, _ = b.seen.Get(v.id)
 	b.seen.Add(v.id, o.before) // it is not new any more
 	defer func() {
 		v.need = max(v.need, o.rate)
 		b.mover.KeepUp(v.id, int(v.need))
 	}()
-	err = b.batches(ctx, root, v, func(ws []*window) error {
+	err := b.batches(ctx, root, v, func(ws []*window) error {
 		for _, w := range ws {
 			for i := range w.stats {
+				delete(o.missing, w.ranges[i].Partition)
+				delete(o.missing, w.ranges[i].To)
 				if s := &w.stats[i]; w.core[i] {
 					o.traffic += s.PutsPerS + s.DeletesPerS + s.ReadsPerS
 					o.puts = o.puts || s.Puts > 0
@@ -72,10 +124,10 @@ func (b *Balancer) lookAt(ctx context.Context, v *visit) (*outcome, error) {
 		return nil
 	})
 	if err != nil {
-		return o, err
+		return err
 	}
 	seen := sighting{traffic: o.traffic, whole: o.before.whole, blank: o.whole && !o.puts, begun: o.before.begun}
-	if !known { // it may have been created just now, and written to
+	if o.first { // it may have been created just now, and written to
 		o.before.blank = root.Ranges == 1 && now.Sub(time.UnixMicro(root.ChangedAt)) < youngFor
 	}
 	if o.puts && o.before.blank {
@@ -89,7 +141,7 @@ func (b *Balancer) lookAt(ctx context.Context, v *visit) (*outcome, error) {
 		seen.traffic = max(o.traffic, o.before.traffic)
 	}
 	b.seen.Add(v.id, seen)
-	return o, nil
+	return nil
 }
 
 // decide has the policy decide about the core of a window, and carries that out.
@@ -105,7 +157,7 @@ func (b *Balancer) decide(ctx context.Context, o *outcome, w *window) error {
 	// The budget is that of all buckets: what is decided here is in flight before the next one is decided about.
 	b.deciding.Lock()
 	defer b.deciding.Unlock()
-	decisions, err := b.judge(ctx, id, w.ranges, in)
+	decisions, err := b.judge(ctx, o, w.ranges, in)
 	if err != nil {
 		return err
 	}
@@ -119,30 +171,35 @@ func (b *Balancer) decide(ctx context.Context, o *outcome, w *window) error {
 	return nil
 }
 
-// judge has the policy decide, and reads the newest keys that it needs. Balancer.deciding is held, but while they are
-// read.
+// judge has the policy decide, reads the newest keys that it needs, and proves the root if there is something to move.
+// Balancer.deciding is held, but while it reads.
 func (b *Balancer) judge(
-	ctx context.Context, id store.BucketID, run []partmap.Range, in *policy.Input,
+	ctx context.Context, o *outcome, run []partmap.Range, in *policy.Input,
 ) ([]policy.Decision, error) {
 	in.Moves, in.Rows = b.mover.InFlight()
 	decisions := policy.Decide(*in)
-	again := false
+	needs, moves := false, false
 	for i := range decisions {
-		if d := &decisions[i]; d.Kind == policy.Need {
-			b.deciding.Unlock()
-			newest, err := b.newest(ctx, id, run[d.Oldest:d.Appended+1], d.Down)
-			b.deciding.Lock()
-			if err != nil {
-				return nil, err
-			}
-			in.Ranges[d.Appended].Newest, again = newest, true
+		kind := decisions[i].Kind
+		needs = needs || kind == policy.Need
+		moves = moves || kind != policy.None && kind != policy.Recount
+	}
+	if !needs && (!moves || o.proved) {
+		return decisions, nil
+	}
+	b.deciding.Unlock()
+	err := b.prove(ctx, o)
+	for i := range decisions {
+		if d := &decisions[i]; d.Kind == policy.Need && err == nil {
+			in.Ranges[d.Appended].Newest, err = b.newest(ctx, o.id, run[d.Oldest:d.Appended+1], d.Down)
 		}
 	}
-	if again {
-		in.Moves, in.Rows = b.mover.InFlight()
-		decisions = policy.Decide(*in)
+	b.deciding.Lock()
+	if err != nil {
+		return nil, err
 	}
-	return decisions, nil
+	in.Moves, in.Rows = b.mover.InFlight()
+	return policy.Decide(*in), nil
 }
 
 // prepared is the input of a window, with what has to be read for it.

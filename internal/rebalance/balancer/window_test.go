@@ -49,6 +49,10 @@ func newPlainMap(n int) *plainMap {
 	return m
 }
 
+func (m *plainMap) Look(ctx context.Context, id store.BucketID) (*partmap.Root, error) {
+	return m.Load(ctx, id)
+}
+
 func (m *plainMap) Load(context.Context, store.BucketID) (*partmap.Root, error) {
 	r := m.root
 	return &r, nil

@@ -175,6 +175,11 @@ func (s scanned) Slice(
 	return page, err
 }
 
+// Look implements balancer.Maps: one process changes the maps, and knows the newest ones.
+func (w *world) Look(ctx context.Context, id store.BucketID) (*partmap.Root, error) {
+	return w.Load(ctx, id)
+}
+
 // Load implements balancer.Maps.
 func (w *world) Load(ctx context.Context, id store.BucketID) (*partmap.Root, error) {
 	w.f.read()

@@ -81,6 +81,11 @@ func (w *timed) decided(id store.BucketID, in *policy.Input, ds []policy.Decisio
 	}
 }
 
+// Look implements balancer.Maps.
+func (w *timed) Look(ctx context.Context, id store.BucketID) (*partmap.Root, error) {
+	return w.Load(ctx, id)
+}
+
 // Load implements balancer.Maps.
 func (w *timed) Load(ctx context.Context, id store.BucketID) (*partmap.Root, error) {
 	if err := w.wait(ctx, id[:]); err != nil {
