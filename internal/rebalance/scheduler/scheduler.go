@@ -19,7 +19,11 @@ import (
 
 // Maps is what a manager needs of a map client. In the embedded form it has to be
 // the one that the process's clients use.
-type Maps = executor.Maps
+type Maps interface {
+	executor.Maps
+	// Look returns the root that this data centre has, like mapclient.Client.
+	Look(ctx context.Context, id store.BucketID) (*partmap.Root, error)
+}
 
 // Store is what a manager needs of a store.
 type Store interface {
@@ -114,9 +118,6 @@ type bucket struct {
 }
 
 const (
-	// scanEvery is the pause between two scans of all roots, rootsPerSecond the pace of one.
-	scanEvery      = 10 * time.Minute
-	rootsPerSecond = 200
 	// keepEpochs is how many replaced roots of each bucket are kept.
 	keepEpochs = 100
 	// tidyEvery is how often a bucket is tidied while it moves. So it keeps keepEpochs replaced roots and those of this

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -85,30 +87,67 @@ type Scan struct {
 	Error string    `json:"error,omitempty"`
 }
 
-// scanAll looks at all roots, slowly, again and again.
+const (
+	// scanEvery is the pause between two scans of all roots. rootsAtOnce is how many roots a scan looks at at once,
+	// rootsPerSecond how many in a second, but for the first scan of a leader: what another one left is found at once.
+	scanEvery      = 10 * time.Minute
+	rootsAtOnce    = 32
+	rootsPerSecond = 500
+	// scansToProve is in how many scans each root is read at Serial once.
+	scansToProve = 8
+)
+
+// scanAll looks at all roots, again and again.
 func (g *Scheduler) scanAll(ctx context.Context) {
-	for ctx.Err() == nil {
-		g.scan(ctx)
+	for n := 0; ctx.Err() == nil; n++ {
+		g.scan(ctx, n)
 		if wait.Sleep(ctx, scanEvery) != nil {
 			return
 		}
 	}
 }
 
-// scan finds the buckets that moves or a deletion left in the middle, and those with
-// something to collect.
-func (g *Scheduler) scan(ctx context.Context) {
+// scan finds the buckets that moves or a deletion left in the middle, and those with something to collect. It is scan
+// number n of this leader, from 0 on.
+//
+// It looks at the roots that this data centre has. What it finds is looked at again at Serial when the bucket has its
+// turn. What it does not find, as this data centre has not heard of it, is no batch on which work has begun, which is
+// acknowledged before. But such a root may stay unheard of, as after a swap whose leader died before it was committed:
+// so each scan but the first reads another part of the roots at Serial, which also commits such a swap.
+func (g *Scheduler) scan(ctx context.Context, n int) {
 	s := Scan{Began: time.Now().UTC()}
-	note := func() {
+	note := func(change func()) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
+		change()
 		g.scanned = s
 	}
-	note()
+	note(func() {})
+	pace := wait.NewPacer(rootsPerSecond)
+	if n == 0 {
+		pace.SetRate(0)
+	}
+	look := func(id store.BucketID) error {
+		if err := pace.Take(ctx, 1); err != nil {
+			return err
+		}
+		found, err := g.inspect(ctx, id, n > 0 && (n+int(id[len(id)-1]))%scansToProve == 0)
+		if err != nil && ctx.Err() == nil {
+			g.o.Logger.Warn("the scan can't look at a root", "bucket", id.String(), "error", err)
+		}
+		note(func() {
+			if s.Roots++; found {
+				s.Found++
+			}
+			if err != nil && ctx.Err() == nil {
+				s.Error = err.Error()
+			}
+		})
+		return ctx.Err()
+	}
 	for keys, err := range store.KeyPages(ctx, g.store, store.Roots) {
 		if err != nil {
-			s.Error = err.Error()
-			note()
+			note(func() { s.Error = err.Error() })
 			if ctx.Err() == nil {
 				g.o.Logger.Warn("the scan of roots can't go on", "error", err)
 			}
@@ -117,28 +156,26 @@ func (g *Scheduler) scan(ctx context.Context) {
 			}
 			continue
 		}
+		var looks errgroup.Group
+		looks.SetLimit(rootsAtOnce)
 		for _, key := range keys {
-			found, err := g.inspect(ctx, store.BucketID(key))
-			if err != nil && ctx.Err() == nil {
-				s.Error = err.Error()
-				g.o.Logger.Warn("the scan can't look at a root", "bucket", store.BucketID(key).String(), "error", err)
-			}
-			if s.Roots++; found {
-				s.Found++
-			}
-			note()
-			if wait.Sleep(ctx, time.Second/rootsPerSecond) != nil {
-				return
-			}
+			looks.Go(func() error { return look(store.BucketID(key)) })
+		}
+		if looks.Wait() != nil {
+			return
 		}
 	}
-	s.Ended = time.Now().UTC()
-	note()
+	note(func() { s.Ended = time.Now().UTC() })
 }
 
-// inspect looks whether a bucket needs anything.
-func (g *Scheduler) inspect(ctx context.Context, id store.BucketID) (bool, error) {
-	root, err := g.maps.Load(ctx, id)
+// inspect looks whether a bucket needs anything. To prove it reads at Serial, and looks for nodes of a map that has none:
+// they are there only if a swap to a larger map failed.
+func (g *Scheduler) inspect(ctx context.Context, id store.BucketID, prove bool) (bool, error) {
+	read := g.maps.Look
+	if prove {
+		read = g.maps.Load
+	}
+	root, err := read(ctx, id)
 	if err != nil {
 		return false, err
 	}
@@ -147,18 +184,21 @@ func (g *Scheduler) inspect(ctx context.Context, id store.BucketID) (bool, error
 		g.want(id)
 		return true, nil
 	}
-	nodes, err := g.store.ScanNodes(ctx, id, store.NodeID{}, store.MaxPageRows)
-	if err != nil {
-		return false, err
-	}
 	if err := g.forget(ctx, root); err != nil {
 		return false, err
 	}
 	// A large map has so many nodes that they do not fit into one page: as good a
 	// reason to look as one that is not named.
-	if root.Height == 0 && len(nodes) > 0 || root.Height == 1 && len(nodes) > len(root.Children) || root.Height > 1 {
-		g.want(id)
-		return true, nil
+	unnamed := root.Height > 1
+	if root.Height == 1 || root.Height == 0 && prove {
+		nodes, err := g.store.ScanNodes(ctx, id, store.NodeID{}, store.MaxPageRows)
+		if err != nil {
+			return false, err
+		}
+		unnamed = len(nodes) > len(root.Children)
 	}
-	return false, nil
+	if unnamed {
+		g.want(id)
+	}
+	return unnamed, nil
 }

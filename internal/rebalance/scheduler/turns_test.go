@@ -30,7 +30,7 @@ type leased struct {
 	r  *rand.Rand
 }
 
-func newLeased(t *testing.T, c *mapclient.Client) *leased {
+func newLeased(t testing.TB, c *mapclient.Client) *leased {
 	return &leased{Client: c, r: rand.New(rand.NewPCG(seed.Number(t), 0))}
 }
 
