@@ -1,6 +1,10 @@
 package wait
 
-import "sync"
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+)
 
 // Rounds makes one call for all callers that come during the one before it, and one call at
 // a time. It is safe for concurrent use; the zero value is ready.
@@ -49,4 +53,44 @@ func (r *Rounds[T]) run(call func(*T) error) {
 		now.Err = call(&now.Of)
 		close(now.Done)
 	}
+}
+
+// Together makes one call for all items that come during the one before it, like Rounds, in a context that ends when
+// those of all its callers have ended. It is safe for concurrent use; the zero value is ready.
+type Together[T any] struct{ rounds Rounds[together[T]] }
+
+type together[T any] struct {
+	items  []T
+	ctx    context.Context
+	cancel context.CancelFunc
+	left   atomic.Int64 // callers whose contexts have not ended
+}
+
+// Do adds an item to the next call, and returns when that has ended, with its error.
+func (t *Together[T]) Do(ctx context.Context, item T, call func(ctx context.Context, items []T) error) error {
+	var leave func() (stop func() bool)
+	r := t.rounds.Join(func(x *together[T]) {
+		if x.ctx == nil {
+			x.ctx, x.cancel = context.WithCancel(context.WithoutCancel(ctx))
+		}
+		x.items = append(x.items, item)
+		x.left.Add(1)
+		leave = func() func() bool {
+			return context.AfterFunc(ctx, func() {
+				if x.left.Add(-1) == 0 {
+					x.cancel()
+				}
+			})
+		}
+	}, func(work func()) bool {
+		go work()
+		return true
+	}, func(x *together[T]) error {
+		defer x.cancel()
+		return call(x.ctx, x.items)
+	})
+	stop := leave()
+	defer stop()
+	<-r.Done
+	return r.Err
 }

@@ -3,6 +3,7 @@ package wait_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -192,5 +193,45 @@ func TestEvery(t *testing.T) {
 		require.Equal(t, 3, calls)
 		time.Sleep(time.Minute)
 		require.Equal(t, 3, calls)
+	})
+}
+
+// TestTogether: what comes during a call is in the next one, whose context ends with the last of its callers.
+func TestTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var all wait.Together[int]
+		var calls [][]int
+		errs := map[int]error{}
+		var mu sync.Mutex
+		do := func(ctx context.Context, item int) {
+			go func() {
+				err := all.Do(ctx, item, func(ctx context.Context, items []int) error {
+					calls = append(calls, items)
+					return wait.Sleep(ctx, time.Minute)
+				})
+				mu.Lock()
+				defer mu.Unlock()
+				errs[item] = err
+			}()
+			synctest.Wait()
+		}
+		first, stopFirst := context.WithCancel(t.Context())
+		second, stopSecond := context.WithCancel(t.Context())
+		do(t.Context(), 1)
+		do(first, 2)
+		do(second, 3)
+		stopFirst()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, map[int]error{1: nil}, errs)
+		require.Equal(t, [][]int{{1}, {2, 3}}, calls)
+		time.Sleep(30 * time.Second)
+		stopSecond()
+		synctest.Wait()
+		require.Len(t, errs, 3)
+		require.ErrorIs(t, errs[2], context.Canceled)
+		require.ErrorIs(t, errs[3], context.Canceled)
+		do(first, 4)
+		require.ErrorIs(t, errs[4], context.Canceled)
 	})
 }

@@ -37,7 +37,7 @@ func (x *Executor) effect(ctx context.Context, v *move.View, e move.Effect) erro
 	return store.Errorf(store.InvalidArgument, "unknown effect %T", e)
 }
 
-// task runs a task as soon as a slot is free.
+// task runs a task as soon as a slot is free, and there is room.
 func (x *Executor) task(ctx context.Context, t *move.Task) error {
 	slots, work := x.slots, x.copy
 	switch t.Phase {
@@ -51,6 +51,11 @@ func (x *Executor) task(ctx context.Context, t *move.Task) error {
 	select {
 	case slots <- struct{}{}:
 		defer func() { <-slots }()
+		end, err := x.o.Room(ctx, t.Phase == partmap.Settled)
+		if err != nil {
+			return err
+		}
+		defer end()
 		return work(ctx, t)
 	case <-ctx.Done():
 		return context.Cause(ctx)

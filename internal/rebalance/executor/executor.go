@@ -41,6 +41,9 @@ type Options struct {
 	Pace, SweepPace *wait.Pacer
 	// Parallel is the number of ranges worked on at once, default 4.
 	Parallel int
+	// Room is asked before a range is worked on, and returns when it may be; end tells that the work has ended. Sweeps
+	// have room of their own. It fails if ctx ends. nil: there is always room.
+	Room func(ctx context.Context, sweep bool) (end func(), err error)
 	// Writers is the number of batches of one range written at once; default 4, and 2
 	// while Pace has no limit.
 	Writers int
@@ -82,6 +85,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.NewID == nil {
 		o.NewID = uuid.New
+	}
+	if o.Room == nil {
+		o.Room = func(context.Context, bool) (func(), error) { return func() {}, nil }
 	}
 	if o.Observe == nil {
 		o.Observe = func(Event) {}

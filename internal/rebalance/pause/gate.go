@@ -2,13 +2,13 @@ package pause
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // Error is returned for a move that can't begin because moves are paused. It is a Conflict.
@@ -35,7 +35,7 @@ type Gate struct {
 	skew time.Duration
 	now  func() time.Time
 
-	changing sync.Mutex // held for a change of the register: two at once would conflict
+	notes wait.Together[*noting] // two changes of the register at once would conflict
 
 	mu   sync.Mutex
 	over []begin // void notes in the register
@@ -58,37 +58,53 @@ func (g *Gate) Paused(s *State, id store.BucketID) (Pause, bool) { return s.Of(i
 
 // Begin must be called before a swap that begins a batch, with the epoch that the swap
 // replaces. An *Error: moves are paused. After any error the swap must not be made. Call End
-// once the root has left that epoch.
+// once the root has left that epoch. Calls at one time make one change of the register together.
 func (g *Gate) Begin(ctx context.Context, id store.BucketID, epoch uint64) error {
-	g.changing.Lock()
-	defer g.changing.Unlock()
-	this := begin{id, epoch}
+	n := &noting{begin: begin{id, epoch}}
+	if err := g.notes.Do(ctx, n, g.note); err != nil {
+		return err
+	}
+	return n.err
+}
+
+// noting is a note to be made.
+type noting struct {
+	begin
+	err error // why it was not made
+}
+
+// note makes notes in the register.
+func (g *Gate) note(ctx context.Context, notes []*noting) error {
 	g.mu.Lock()
 	over := slices.Clone(g.over)
 	g.mu.Unlock()
 	var full []begin
-	note := func() error {
+	try := func() error {
 		full = nil
-		return change(ctx, g.regs, func(s *State) (bool, error) {
+		return change(ctx, g.regs, func(s *State) (made bool, err error) {
 			now := g.time()
-			if p, paused := s.Of(id, now); paused {
-				return false, &Error{p}
-			}
 			s.forget(now)
 			s.strike(over)
-			if slices.Contains(s.Begins, this) {
-				return true, nil
+			for _, n := range notes {
+				n.err = nil
+				if p, paused := s.Of(n.Bucket, now); paused {
+					n.err = &Error{p}
+					continue
+				}
+				there := slices.Contains(s.Begins, n.begin)
+				if !there && len(s.Begins) >= maxBegins {
+					full, n.err = slices.Clone(s.Begins), errFull
+					continue
+				}
+				if made = true; !there {
+					s.Begins = append(s.Begins, n.begin)
+				}
 			}
-			if len(s.Begins) >= maxBegins {
-				full = slices.Clone(s.Begins)
-				return false, errFull
-			}
-			s.Begins = append(s.Begins, this)
-			return true, nil
+			return made, nil
 		})
 	}
-	err := note()
-	if errors.Is(err, errFull) {
+	err := try()
+	if err == nil && full != nil {
 		// Other movers died, or do not know whether their swaps were applied.
 		for _, b := range full {
 			root, lerr := g.maps.Load(ctx, b.Bucket)
@@ -96,9 +112,9 @@ func (g *Gate) Begin(ctx context.Context, id store.BucketID, epoch uint64) error
 				over = append(over, b)
 			}
 		}
-		err = note()
+		err = try()
 	}
-	if err == nil {
+	if err == nil && slices.ContainsFunc(notes, func(n *noting) bool { return n.err == nil }) {
 		g.mu.Lock()
 		g.over = slices.DeleteFunc(g.over, func(b begin) bool { return slices.Contains(over, b) })
 		g.mu.Unlock()

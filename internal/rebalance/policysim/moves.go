@@ -29,16 +29,50 @@ type mover struct {
 	jobs      scheduler.Jobs // that have not ended
 	ended     map[string]*scheduler.Job
 	sent      int
-	active    []*bucket // with moves
+	active    []*bucket // with moves, those whose turn it is first
+	// copies and sweeps are the ranges that are worked on, in all buckets. Who has waited longest is next.
+	copies, sweeps room
+}
+
+// room has the works of one kind of all buckets.
+type room struct {
+	taken   int
+	waiting []placed
+}
+
+// placed is a work that waits for room.
+type placed struct {
+	of *moving
+	k  *work
+}
+
+// admit has works go on for which there is room.
+func (r *room) admit() {
+	for len(r.waiting) > 0 && r.taken < rangesAtOnce {
+		p := r.waiting[0]
+		r.waiting = r.waiting[1:]
+		r.taken++
+		p.of.active = append(p.of.active, p.k)
+	}
+}
+
+// room is that of a task.
+func (m *mover) room(t *move.Task) *room {
+	if t.Phase == partmap.Settled {
+		return &m.sweeps
+	}
+	return &m.copies
 }
 
 // The defaults of schedulers and executors.
 const (
 	// countedFor is how many rows are counted or swept in the time in which one is copied.
 	countedFor = 3
-	// atOnce is how many ranges of a bucket are worked on at once, bucketsAtOnce how many buckets.
+	// atOnce is how many ranges of a bucket are worked on at once, rangesAtOnce how many of all buckets, and
+	// bucketsAtOnce how many buckets have moves under way.
 	atOnce        = 4
-	bucketsAtOnce = 8
+	rangesAtOnce  = 32
+	bucketsAtOnce = 128
 	// goalsAtOnce is how many moves of a bucket are looked at.
 	goalsAtOnce = 256
 	// retry is the pause after a failure.
@@ -64,6 +98,8 @@ type moving struct {
 	copies, sweeps line
 	left           map[uint64]int // works by batch
 	again          time.Time      // when to look after a failure
+	// begun: a batch has begun in this turn.
+	begun bool
 	// why are the reasons of goals, by batch.
 	why map[uint64][]reason
 }
@@ -217,13 +253,22 @@ func (m *mover) advance(ctx context.Context) error {
 		if err := m.bucket(ctx, b); err != nil {
 			return err
 		}
-		if len(b.moves.working) == 0 && len(b.moves.goals) == 0 {
+		if len(b.moves.working) > 0 || len(b.moves.goals) > 0 && !(m.yields(b) && b.moves.again.IsZero()) {
+			continue
+		}
+		m.active = slices.DeleteFunc(m.active, func(x *bucket) bool { return x == b })
+		if len(b.moves.goals) > 0 { // others wait: they have their turns first
+			m.active = append(m.active, b)
+			b.moves.begun, b.moves.again = false, m.w.now()
+		} else {
 			b.moves = nil
-			m.active = slices.DeleteFunc(m.active, func(x *bucket) bool { return x == b })
 		}
 	}
 	return nil
 }
+
+// yields reports whether the turn of a bucket ends when nothing of it is in flight.
+func (m *mover) yields(b *bucket) bool { return b.moves.begun && len(m.active) > bucketsAtOnce }
 
 // bucket does what is due in a bucket.
 func (m *mover) bucket(ctx context.Context, b *bucket) error {
@@ -241,7 +286,7 @@ func (m *mover) bucket(ctx context.Context, b *bucket) error {
 			return err
 		}
 		// Nothing new is due before the last work of a batch has ended.
-		changed = over && x.end(k) || changed
+		changed = over && m.end(x, k) || changed
 	}
 	for changed {
 		var err error
@@ -253,7 +298,7 @@ func (m *mover) bucket(ctx context.Context, b *bucket) error {
 }
 
 // begin begins a work, or has it wait.
-func (x *moving) begin(k *work) {
+func (m *mover) begin(x *moving, k *work) {
 	x.working[k.effect.Key()] = k
 	t, task := k.effect.(move.Task)
 	if !task {
@@ -267,22 +312,34 @@ func (x *moving) begin(k *work) {
 		return
 	}
 	l.busy++
-	x.active = append(x.active, k)
+	m.place(x, k, &t)
+}
+
+// place has a task wait for room.
+func (m *mover) place(x *moving, k *work, t *move.Task) {
+	r := m.room(t)
+	r.waiting = append(r.waiting, placed{x, k})
+	r.admit()
 }
 
 // end ends a work; last: it was the last one of its batch.
-func (x *moving) end(k *work) (last bool) {
+func (m *mover) end(x *moving, k *work) (last bool) {
 	delete(x.working, k.effect.Key())
 	x.active = slices.DeleteFunc(x.active, func(y *work) bool { return y == k })
 	t, task := k.effect.(move.Task)
 	if !task {
 		return true
 	}
+	r := m.room(&t)
+	r.taken--
 	if l := x.line(&t); len(l.waiting) > 0 {
-		x.active, l.waiting = append(x.active, l.waiting[0]), l.waiting[1:]
+		next := l.waiting[0]
+		l.waiting = l.waiting[1:]
+		m.place(x, next, &t)
 	} else {
 		l.busy--
 	}
+	r.admit()
 	if x.left[t.Batch]--; x.left[t.Batch] > 0 {
 		return false
 	}
@@ -327,7 +384,7 @@ func (m *mover) look(ctx context.Context, b *bucket) (changed bool, err error) {
 		return true, nil // others take their places
 	}
 	for _, e := range move.Next(view, &x.seen, move.Input{
-		Goals: open, Now: m.w.now(), Fresh: func() store.PartitionID { return store.PartitionID(m.w.uuid()) },
+		Goals: open, Hold: m.yields(b), Now: m.w.now(), Fresh: func() store.PartitionID { return store.PartitionID(m.w.uuid()) },
 	}) {
 		if x.working[e.Key()] != nil {
 			continue
@@ -342,9 +399,9 @@ func (m *mover) look(ctx context.Context, b *bucket) (changed bool, err error) {
 				changed = true
 			}
 		case move.Wait:
-			x.begin(&work{effect: e, at: m.w.now().Add(m.w.s.Phase)})
+			m.begin(x, &work{effect: e, at: m.w.now().Add(m.w.s.Phase)})
 		case move.Task:
-			x.begin(&work{effect: e, at: m.w.now(), rest: store.Bounds{Start: e.Range.Start, End: e.Range.End}})
+			m.begin(x, &work{effect: e, at: m.w.now(), rest: store.Bounds{Start: e.Range.Start, End: e.Range.End}})
 		}
 	}
 	return changed, nil
@@ -401,6 +458,7 @@ func (m *mover) swap(ctx context.Context, b *bucket, v *move.View, e *move.Swap)
 	}
 	m.w.t.recut(b.id, int(change.Next.Ranges))
 	if len(e.Begin) > 0 {
+		b.moves.begun = true
 		b.moves.seen.Began(e.Epoch, e.Spans())
 		for i := range e.Goals {
 			g := &e.Goals[i]

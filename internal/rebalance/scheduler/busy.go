@@ -7,15 +7,16 @@ import (
 
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/record"
+	"github.com/evenkeel/evenkeel/store/wait"
 )
 
 // busy is the list of buckets that may have a move in flight: a bucket is added before its first
 // swap and removed after its sweep. It is a hint. One register of store.Busy has all of them, as
-// registers are never removed and only a few buckets move at once. The scan of roots finds what
+// registers are never removed and only some hundred buckets move at once. The scan of roots finds what
 // does not fit.
 type busy struct {
-	regs store.Registers
-	turn chan struct{} // of one: swaps of one process would conflict
+	regs    store.Registers
+	changes wait.Together[entry] // two at once would conflict
 }
 
 const (
@@ -40,14 +41,18 @@ func (b *busy) read(ctx context.Context) (ids []store.BucketID, v store.Version,
 	return ids, v, nil
 }
 
-// set adds a bucket to the list or removes it.
+// entry is a bucket that is to be in the list, or not.
+type entry struct {
+	id store.BucketID
+	on bool
+}
+
+// set adds a bucket to the list or removes it. Calls at one time make one change together.
 func (b *busy) set(ctx context.Context, id store.BucketID, on bool) error {
-	select {
-	case b.turn <- struct{}{}:
-		defer func() { <-b.turn }()
-	case <-ctx.Done():
-		return store.Wrap("note which buckets are busy", ctx.Err())
-	}
+	return store.Wrap("note which buckets are busy", b.changes.Do(ctx, entry{id, on}, b.change))
+}
+
+func (b *busy) change(ctx context.Context, entries []entry) error {
 	const tries = 10
 	var err error
 	for range tries {
@@ -59,14 +64,21 @@ func (b *busy) set(ctx context.Context, id store.BucketID, on bool) error {
 			}
 			return nil // it is only a hint
 		}
-		at, there := slices.BinarySearchFunc(ids, id, func(a, b store.BucketID) int { return bytes.Compare(a[:], b[:]) })
-		if there == on || on && len(ids) >= maxBusy {
-			return nil
+		changed := false
+		for _, e := range entries {
+			at, there := slices.BinarySearchFunc(ids, e.id, func(a, b store.BucketID) int { return bytes.Compare(a[:], b[:]) })
+			switch {
+			case there == e.on || e.on && len(ids) >= maxBusy:
+				continue
+			case e.on:
+				ids = slices.Insert(ids, at, e.id)
+			default:
+				ids = slices.Delete(ids, at, at+1)
+			}
+			changed = true
 		}
-		if on {
-			ids = slices.Insert(ids, at, id)
-		} else {
-			ids = slices.Delete(ids, at, at+1)
+		if !changed {
+			return nil
 		}
 		payload := make([]byte, 0, 16*len(ids))
 		for _, id := range ids {
@@ -77,5 +89,5 @@ func (b *busy) set(ctx context.Context, id store.BucketID, on bool) error {
 			break
 		}
 	}
-	return store.Wrap("note which buckets are busy", err)
+	return err
 }

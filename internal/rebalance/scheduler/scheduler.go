@@ -34,7 +34,8 @@ type Store interface {
 
 // Options of a manager; the zero value is good.
 type Options struct {
-	// Buckets is how many buckets are moved at once, default 8. While there are more they take turns.
+	// Buckets is how many buckets have moves under way at once, default 128. While there are more they take turns. Most
+	// of them wait for leases; in all of them together 32 ranges are copied, compared or removed at once, and 32 swept.
 	Buckets int
 	// RowsPerSecond is the most rows that are copied, compared and counted in a
 	// second, in all buckets together; 0: as many as possible, without regard to
@@ -52,7 +53,7 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	if o.Buckets <= 0 {
-		o.Buckets = 8
+		o.Buckets = 128
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -82,8 +83,9 @@ type Scheduler struct {
 	lastJob uint64
 	scanned Scan
 	turns   int // how many buckets have their turn, at most Options.Buckets
-	// ahead: the last turn was given to a bucket that had not waited longest.
-	ahead bool
+	line    line
+	// copies and sweeps are the ranges that are worked on.
+	copies, sweeps room
 }
 
 // run is one call of Run.
@@ -138,7 +140,7 @@ func New(s Store, m Maps, o Options) *Scheduler {
 		store:    s,
 		maps:     m,
 		o:        o,
-		busy:     busy{regs: s, turn: make(chan struct{}, 1)},
+		busy:     busy{regs: s},
 		pace:     wait.NewPacer(o.RowsPerSecond),
 		counting: wait.NewPacer(countedFor * o.RowsPerSecond),
 		events:   make(chan struct{}, 1),
@@ -219,6 +221,7 @@ func (g *Scheduler) bucket(id store.BucketID) *bucket {
 		o := g.o.Executor
 		o.Pace, o.SweepPace, o.Gate = g.pace, g.counting, g.gate
 		o.Observe = func(e executor.Event) { g.observe(b, e) }
+		o.Room = func(ctx context.Context, sweep bool) (func(), error) { return g.room(ctx, b, sweep) }
 		b.x = executor.New(g.store, g.maps, id, o)
 		g.hold(b)
 		g.buckets[id] = b
@@ -262,9 +265,7 @@ const idle = time.Minute
 // first whose batches are swept makes room. So a bucket begins to move within one batch of the others, however many
 // goals they have.
 //
-// The next turn is of the bucket that has waited longest. But of two turns in a row one is of the bucket with the
-// highest KeepUp: a bucket that is written to fast does not wait until a hundred others have had their turns, and takes
-// at most half of the turns from them. Its goals come together meanwhile, and begin as one batch.
+// Which turn is next says line. The goals of a bucket come together while it waits, and begin as one batch.
 //
 // The next turn of a bucket begins with one more read of the root at SERIAL, which is little beside the swaps and waits
 // of a batch. A turn that ends with goals left writes nothing: the bucket stays in the list of busy ones. What the map
@@ -276,15 +277,7 @@ func (g *Scheduler) start(r *run) time.Duration {
 	defer g.mu.Unlock()
 	queue, next := g.queue(time.Now())
 	for len(queue) > 0 && g.turns < g.o.Buckets {
-		at := 0
-		if !g.ahead {
-			for i, b := range queue {
-				if b.need > queue[at].need {
-					at = i
-				}
-			}
-		}
-		g.ahead = at > 0
+		at := g.line.next(len(queue), func(i int) int { return queue[i].need })
 		b := queue[at]
 		queue = slices.Delete(queue, at, at+1)
 		b.running, b.wanted = true, false

@@ -177,7 +177,7 @@ func (x *crowd) tidied(minutes int, minute func()) (made int) {
 // equal shares. Meanwhile what they leave behind is tidied.
 func TestBucketsThatAlwaysMoveLetOthersMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		x := newCrowd(t, 10, scheduler.Options{Executor: executor.Options{CollectAfter: 10 * time.Minute}})
+		x := newCrowd(t, 10, scheduler.Options{Buckets: 8, Executor: executor.Options{CollectAfter: 10 * time.Minute}})
 		end := runs(t, x.g)
 		eight := x.ids[:8]
 		x.always(time.Minute, eight...)
