@@ -20,6 +20,8 @@ import (
 // client that all of the process uses: the executor waits for the leases of that one only.
 type Maps interface {
 	Load(ctx context.Context, id store.BucketID) (*partmap.Root, error)
+	// Look returns the root that this data centre or this process knows; it may not be the newest one.
+	Look(ctx context.Context, id store.BucketID) (*partmap.Root, error)
 	Swap(ctx context.Context, change partmap.Change) error
 	Wait(ctx context.Context, id store.BucketID) error
 	Stamp() partmap.Stamp

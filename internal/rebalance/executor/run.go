@@ -49,10 +49,15 @@ func (x *Executor) Run(ctx context.Context) error {
 }
 
 type loop struct {
-	x        *Executor
-	seen     move.Seen
-	checked  bool // the map was validated
-	began    bool // a batch has begun in this Run
+	x       *Executor
+	seen    move.Seen
+	checked bool // the map was validated
+	// lax: the next look need not be at Serial. Since the last look nothing but swaps and tasks have ended, and they have
+	// succeeded. What follows is a wait, which reads the newest root, or a swap, which succeeds on that only; or the end
+	// of Run, after a swap that was made on the newest root.
+	lax      bool
+	epoch    uint64 // the highest one known: a look never goes back
+	began    bool   // a batch has begun in this Run
 	results  chan result
 	running  map[string]bool
 	tasks    map[uint64]int // running tasks, by batch
@@ -74,7 +79,7 @@ func (l *loop) run(ctx context.Context) error {
 				t, ok := r.effect.(move.Task)
 				waiting = r.err == nil && ok && l.tasks[t.Batch] > 0
 			case <-l.x.news:
-				waiting = false
+				waiting, l.lax = false, false
 			case <-ctx.Done():
 				return store.Wrap("move ranges of bucket "+l.x.bucket.String(), context.Cause(ctx))
 			}
@@ -87,7 +92,7 @@ func (l *loop) step(ctx context.Context) (over bool, err error) {
 	for {
 		goals, hold, yields := l.x.wanted()
 		ends := yields && l.began // when nothing is in flight
-		view, err := l.x.look(ctx, &l.seen, goals)
+		view, err := l.look(ctx, goals)
 		if err == nil && !l.checked {
 			if err = l.x.validate(ctx, view); err == nil {
 				l.checked = true
@@ -118,6 +123,7 @@ func (l *loop) step(ctx context.Context) (over bool, err error) {
 			l.start(ctx, view, e)
 		}
 		if len(l.running) > 0 {
+			l.lax = true // until something else ends
 			return false, nil
 		}
 		switch {
@@ -156,6 +162,9 @@ func (l *loop) start(ctx context.Context, v *move.View, e move.Effect) {
 func (l *loop) took(ctx context.Context, r result) error {
 	key := r.effect.Key()
 	delete(l.running, key)
+	if _, waited := r.effect.(move.Wait); waited || r.err != nil {
+		l.lax = false // what was waited for is worked on by the newest root
+	}
 	if t, ok := r.effect.(move.Task); ok {
 		l.tasks[t.Batch]--
 	}
@@ -185,6 +194,7 @@ func (l *loop) took(ctx context.Context, r result) error {
 	case move.Wait:
 		l.seen.Waited(e.Epoch)
 	case move.Swap:
+		l.epoch = max(l.epoch, e.Epoch)
 		if len(e.Begin) > 0 {
 			l.began = true
 			l.seen.Began(e.Epoch, e.Spans())
@@ -220,12 +230,21 @@ func apart(key string) *wait.Backoff {
 	return &p
 }
 
-func (x *Executor) look(ctx context.Context, seen *move.Seen, goals []move.Goal) (*move.View, error) {
-	root, err := x.maps.Load(ctx, x.bucket)
+func (l *loop) look(ctx context.Context, goals []move.Goal) (*move.View, error) {
+	read := l.x.maps.Load
+	if l.lax {
+		read = l.x.maps.Look
+	}
+	l.lax = false
+	root, err := read(ctx, l.x.bucket)
+	if err == nil && root.Epoch < l.epoch {
+		root, err = l.x.maps.Load(ctx, l.x.bucket)
+	}
 	if err != nil {
 		return nil, err
 	}
-	return move.Look(ctx, root, x.maps, seen, goals)
+	l.epoch = max(l.epoch, root.Epoch)
+	return move.Look(ctx, root, l.x.maps, &l.seen, goals)
 }
 
 func (x *Executor) reader(ctx context.Context) partmap.Reader {

@@ -3,12 +3,15 @@ package scheduler_test
 import (
 	"context"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
@@ -131,6 +134,46 @@ func TestAHundredBucketsSplitAtOnce(t *testing.T) {
 		one, hundred := split(ids[0]), split(ids[1:]...)
 		t.Logf("one: %v, a hundred: %v", one, hundred)
 		require.Less(t, hundred, 3*one)
+		end()
+	})
+}
+
+// What a split of 5,000 rows takes, step by step (docs/operations.md has the table); and that looks between the steps
+// go to the other data centre only after waits.
+func TestWhatASplitTakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c, ids := newApart(t, 1, 5000)
+		defer c.Close()
+		var mu sync.Mutex
+		began := time.Now()
+		g := scheduler.New(s, c, scheduler.Options{RowsPerSecond: 20_000, Executor: executor.Options{
+			Failpoint: func(_ context.Context, point, _ string) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if strings.HasPrefix(point, "before ") || strings.HasPrefix(point, "after ") {
+					t.Logf("%6.2f s %s", time.Since(began).Seconds(), point)
+				}
+				return nil
+			},
+		}})
+		end := runs(t, g)
+		time.Sleep(time.Minute)
+		began = time.Now()
+		s.set(false)
+		j := g.Submit(ids[0], "split", &scheduler.Plan{
+			Bucket: ids[0], Moves: []move.Goal{move.Split(nil, nil, 0, key(2500))},
+		})
+		for j.Ended.IsZero() {
+			time.Sleep(10 * time.Millisecond)
+			j, _ = g.Job(j.ID)
+		}
+		require.NoError(t, j.Err())
+		took := time.Since(began)
+		serial, _, _ := s.counts()
+		t.Logf("%6.2f s the split has ended; %d reads at Serial", took.Seconds(), serial)
+		require.Less(t, took, 28500*time.Millisecond)
+		require.Less(t, serial, 40)
+		time.Sleep(time.Minute)
 		end()
 	})
 }

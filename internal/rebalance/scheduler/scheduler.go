@@ -19,11 +19,7 @@ import (
 
 // Maps is what a manager needs of a map client. In the embedded form it has to be
 // the one that the process's clients use.
-type Maps interface {
-	executor.Maps
-	// Look returns the root that this data centre has, like mapclient.Client.
-	Look(ctx context.Context, id store.BucketID) (*partmap.Root, error)
-}
+type Maps = executor.Maps
 
 // Store is what a manager needs of a store.
 type Store interface {
