@@ -13,11 +13,13 @@ import (
 	"errors"
 	"log/slog"
 	"path/filepath"
+	"runtime/debug"
 	"time"
 
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/counter/localcounter"
 	"github.com/evenkeel/evenkeel/counter/rediscounter"
+	"github.com/evenkeel/evenkeel/internal/processes"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/rebalance"
@@ -107,6 +109,7 @@ func OpenCassandra(ctx context.Context, c Cassandra) (*DB, error) {
 		return nil, err
 	}
 	a := assembly.Options{Shared: &mapclient.Options{Lease: c.Lease}, Log: c.Log}
+	a.Self = processes.Process{Name: rebalance.Name("evenkeel"), Version: moduleVersion(), DataCentre: c.DataCentre}
 	a.Counting = mapclient.Elsewhere
 	if c.Counter != "" {
 		a.Counting = mapclient.InRedis
@@ -119,6 +122,20 @@ func OpenCassandra(ctx context.Context, c Cassandra) (*DB, error) {
 		}
 	}
 	return open(ctx, st, a, &c.Options, &rebalance.Candidate{Name: rebalance.Name("evenkeel")})
+}
+
+// moduleVersion returns the version of this module in the program that embeds it; empty: it is not known.
+func moduleVersion() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	for _, m := range append(info.Deps, &info.Main) {
+		if m.Path == "github.com/evenkeel/evenkeel" {
+			return m.Version
+		}
+	}
+	return ""
 }
 
 // open makes a DB over a store, and keeps its buckets in shape unless o.Unbalanced is set.

@@ -33,6 +33,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/internal/cleaning"
+	"github.com/evenkeel/evenkeel/internal/processes"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
@@ -92,6 +93,9 @@ type Options struct {
 	// Leader lets the processes of a shared store elect one that does the work; nil: this
 	// process has its store for itself.
 	Leader *Candidate
+	// Presence is this process's entry in the list of those that share the store, to which New adds the admin address of
+	// Leader; nil: it has none.
+	Presence *processes.Presence
 	// Version and Commit are what the program was built from, for people.
 	Version, Commit string
 	// HistoryFile keeps the history over a restart; empty: it is in memory only.
@@ -171,6 +175,9 @@ func New(o Options) *Rebalancer {
 		candidate := *o.Leader
 		candidate.Version = cmp.Or(candidate.Version, o.Version)
 		r.candidate = leader.New(o.Store, candidate)
+		if o.Presence != nil && candidate.Admin != "" {
+			o.Presence.SetAdmin(candidate.Admin)
+		}
 	}
 	return r
 }

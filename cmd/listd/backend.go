@@ -13,8 +13,11 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/cassandraflags"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/secrecy"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/tracing"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/version"
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/processes"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/rebalance/assembly"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
@@ -67,6 +70,10 @@ func (s *serveCmd) open(
 			CacheBytes: o.MapCacheBytes, Lease: s.Lease, Clocks: s.Clocks, MaxClockSkew: s.MaxClockSkew,
 		}
 		o.Counting = s.Counting(s.Rebalance == "elsewhere")
+		build := version.Current()
+		o.Self = processes.Process{
+			Name: rebalance.Name("listd"), Version: build.Version, Commit: build.Commit, DataCentre: s.LocalDC,
+		}
 		where = []any{"cassandra", strings.Join(s.Cassandra, ","), "keyspace", s.Keyspace}
 	} else {
 		secrecy.WarnOfDirectory(log, "--data", s.Data)

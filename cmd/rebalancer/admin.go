@@ -11,6 +11,8 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/cassandraflags"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/tracing"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/version"
+	"github.com/evenkeel/evenkeel/internal/processes"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
@@ -108,7 +110,7 @@ func (f *adminFlags) directly(ctx context.Context, std stdio, leads bool, comman
 	defer func() { _ = db.Close() }()
 	r := rebalance.New(rebalance.Options{
 		Store: db.Store, Buckets: db.Client, MoveRate: f.MoveRate, Log: log, Balance: &balancer.Options{},
-		Leader: &rebalance.Candidate{Name: rebalance.Name("rebalancer")}, Counting: db.Counting,
+		Leader: &rebalance.Candidate{Name: rebalance.Name("rebalancer")}, Counting: db.Counting, Presence: db.Presence,
 	})
 	c, end := adminapi.Within(adminapi.New(r))
 	defer end()
@@ -130,6 +132,7 @@ func (f *adminFlags) directly(ctx context.Context, std stdio, leads bool, comman
 // terms are what a command says of the terms of a keyspace.
 type terms struct {
 	lease, skew time.Duration // 0: those of the keyspace
+	dataCentre  string        // of this process, for the list of processes
 	// sizes is how this process knows sizes, if it is to lead for long; 0: it takes what there is.
 	sizes mapclient.Counting
 	// used: a keyspace on which no server was ever started is refused.
@@ -164,6 +167,7 @@ func openKeyspace(
 	if err != nil {
 		return nil, daemon.Exit(daemon.ExitUnusable, err)
 	}
+	t.dataCentre = f.LocalDC
 	db, err := openShared(ctx, traces.Cassandra(st), t, log)
 	if err != nil {
 		return nil, daemon.Exit(daemon.ExitUnusable, err)
@@ -182,7 +186,11 @@ func openShared(ctx context.Context, s store.Store, t terms, log *slog.Logger) (
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
+	build := version.Current()
 	db, err := assembly.Open(ctx, s, assembly.Options{
+		Self: processes.Process{
+			Name: rebalance.Name("rebalancer"), Version: build.Version, Commit: build.Commit, DataCentre: t.dataCentre,
+		},
 		Shared:  &mapclient.Options{Lease: t.lease, MaxClockSkew: t.skew, Clocks: clocks},
 		Damaged: t.damaged, Counting: t.sizes, Log: log,
 	})

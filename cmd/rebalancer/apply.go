@@ -69,10 +69,8 @@ func (c *applyCmd) Run(ctx context.Context, std stdio) error {
 			return c.end(ctx, std, in, &a)
 		}
 		if !c.Yes {
-			fmt.Fprint(std.out, "Apply? [y/N] ")
-			line, _ := bufio.NewReader(std.in).ReadString('\n') // without an answer: no
-			if yes := strings.ToLower(strings.TrimSpace(line)); yes != "y" && yes != "yes" {
-				return refused("nothing was done")
+			if err := confirm(std, "Apply?"); err != nil {
+				return err
 			}
 		}
 		ask.DryRun = false
@@ -81,6 +79,16 @@ func (c *applyCmd) Run(ctx context.Context, std stdio) error {
 		}
 		return c.end(ctx, std, in, &a)
 	})
+}
+
+// confirm asks a question, and refuses unless the answer is yes.
+func confirm(std stdio, question string) error {
+	fmt.Fprintf(std.out, "%s [y/N] ", question)
+	line, _ := bufio.NewReader(std.in).ReadString('\n') // without an answer: no
+	if yes := strings.ToLower(strings.TrimSpace(line)); yes != "y" && yes != "yes" {
+		return refused("nothing was done")
+	}
+	return nil
 }
 
 // plan reads the plan, or makes and prints one.

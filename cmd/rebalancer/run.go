@@ -22,6 +22,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/version"
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/internal/console"
+	"github.com/evenkeel/evenkeel/internal/processes"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/rebalance"
@@ -117,8 +118,8 @@ func (c *runCmd) Run(ctx context.Context, outer *cli, std stdio) error {
 		defer func() { _ = counts.Close() }()
 	}
 	d := runner{
-		store: db.Store, names: db.Client, counts: counts, counting: db.Counting, wait: db.Wait(), who: who, log: log,
-		lines: lines, traces: traces, out: std,
+		store: db.Store, names: db.Client, counts: counts, counting: db.Counting, presence: db.Presence, wait: db.Wait(),
+		who: who, log: log, lines: lines, traces: traces, out: std,
 	}
 	return d.run(ctx, c, address)
 }
@@ -129,7 +130,8 @@ type runner struct {
 	names    *listing.Client
 	counts   counter.Backend // nil: sizes are not counted
 	counting mapclient.Counting
-	wait     time.Duration // the longest wait of a move
+	presence *processes.Presence // nil in tests of this package
+	wait     time.Duration       // the longest wait of a move
 	leader   rebalance.Candidate
 	who      *adminserver.Access
 	log      *slog.Logger
@@ -158,6 +160,7 @@ func (d *runner) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error
 	balance := c.Sizes.Options(d.counts != nil, d.wait)
 	k := rebalance.New(rebalance.Options{
 		Store: d.store, Buckets: d.names, Balance: &balance, Counts: d.counts, Counting: d.counting,
+		Presence: d.presence,
 		MoveRate: c.Sizes.MoveRate, HistoryFile: c.Sizes.History, Version: build.Version, Commit: build.Commit,
 		Leader: &d.leader, Retention: c.Sizes.Rules(), RetentionEvery: c.Sizes.RetentionEvery, Log: d.log,
 	})

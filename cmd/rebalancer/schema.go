@@ -8,9 +8,13 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/cassandraflags"
+	"github.com/evenkeel/evenkeel/internal/processes"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
 
@@ -20,6 +24,8 @@ type schemaCmd struct {
 	Apply  schemaApplyCmd  `cmd:"" help:"Create the keyspace and its tables where they are missing."`
 	Grants schemaGrantsCmd `cmd:"" help:"Print the CQL that grants a role what servers and rebalancers need."`
 	Check  schemaCheckCmd  `cmd:"" help:"Compare a live schema with the required one, and explain each difference."`
+
+	Upgrade schemaUpgradeCmd `cmd:"" help:"Bring a keyspace to the newest version of the schema that this program knows."`
 }
 
 // Help is shown by schema --help.
@@ -31,7 +37,8 @@ Examples:
     rebalancer schema print --replication dc1=3 > evenkeel.cql
     rebalancer schema apply --cassandra 10.0.0.1,10.0.0.2 --replication dc1=3
     rebalancer schema grants --role listd > grants.cql
-    rebalancer schema check --cassandra 10.0.0.1 --format json`
+    rebalancer schema check --cassandra 10.0.0.1 --format json
+    rebalancer schema upgrade --cassandra 10.0.0.1 --local-dc dc1`
 }
 
 type replicationFlag struct {
@@ -107,7 +114,131 @@ func (c *schemaApplyCmd) Run(ctx context.Context, std stdio) error {
 	if _, err := fmt.Fprintf(std.out, "keyspace %s is there, with its tables\n", c.Keyspace); err != nil {
 		return err
 	}
-	return report(ctx, admin, std, "table")
+	if err := report(ctx, admin, std, "table"); err != nil {
+		return err
+	}
+	// The first program that uses the keyspace does the same, so a failure is no more than a word.
+	if err := c.version(ctx); err != nil {
+		_, err = fmt.Fprintf(std.err, "rebalancer: the version of the schema is left to the first program: %v\n", err)
+		return err
+	}
+	return nil
+}
+
+// version writes the version of the schema into a new keyspace, by a data centre with copies.
+func (c *schemaApplyCmd) version(ctx context.Context) error {
+	o, err := c.Options(nil)
+	if err != nil {
+		return err
+	}
+	o.DataCentre = cmp.Or(o.DataCentre, slices.Sorted(maps.Keys(c.Replication))[0])
+	s, err := cassandrastore.Open(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = s.Close() }()
+	_, err = mapclient.AgreeOnSchema(ctx, s)
+	return err
+}
+
+type schemaUpgradeCmd struct {
+	cassandraflags.Flags `group:"Cassandra:"`
+	DryRun               bool `help:"Only say what would be done."`
+	Yes                  bool `short:"y" env:"-" help:"Do not ask."`
+}
+
+func (schemaUpgradeCmd) Help() string {
+	return `Brings a keyspace to the newest version of the schema that this program knows, once all other
+programs know that version, too: end or upgrade those that it names. Clients are not affected.
+After an interruption repeat it; where nothing is left to do it does nothing.
+
+Version 1 changes no data: the keyspace gets a version, which programs compare with those that
+they know when they start. Programs from before there were versions can be used on.
+
+Exit codes: 0 the keyspace has the newest version; 4 a program is too old for it, or the answer
+was no; 3 the keyspace can't be used, as by a program that is too old; else as always.`
+}
+
+// Run upgrades.
+func (c *schemaUpgradeCmd) Run(ctx context.Context, std stdio) error {
+	if !c.Yes && !c.DryRun && !terminal(std.in) {
+		return usageError("nobody can be asked here: --yes upgrades the keyspace all the same, " +
+			"--dry-run only says what would be done")
+	}
+	if c.LocalDC == "" {
+		return usageError("--local-dc is missing: the data centre of this process, as nodetool status shows it")
+	}
+	o, err := c.Options(nil)
+	if err != nil {
+		return usageError("%w", err)
+	}
+	s, err := cassandrastore.Open(ctx, o)
+	if err != nil {
+		return daemon.Exit(daemon.ExitUnusable, err)
+	}
+	defer func() { _ = s.Close() }()
+	return upgradeSchema(ctx, std, s, c.Keyspace, c.DryRun, c.Yes)
+}
+
+// upgradeSchema upgrades the keyspace of a store, unless the answer is no.
+func upgradeSchema(ctx context.Context, std stdio, s store.Store, keyspace string, dryRun, yes bool) error {
+	t, err := mapclient.Agreed(ctx, s)
+	if err != nil {
+		return daemon.Exit(daemon.ExitUnusable, err)
+	}
+	ready := func(ctx context.Context) error { return tooOld(ctx, s, mapclient.NewestSchema) }
+	if t.Schema < mapclient.NewestSchema {
+		if err := ready(ctx); err != nil {
+			return err
+		}
+		fmt.Fprintf(std.out, "keyspace %s: the schema's version becomes %v; it is %v. Programs that do not know "+
+			"version %v will not start on it any more\n", keyspace, mapclient.NewestSchema, t.Schema, mapclient.NewestSchema)
+		if dryRun {
+			fmt.Fprintf(std.out, "nothing was done: that was a dry run\n")
+			return nil
+		}
+		if !yes {
+			if err := confirm(std, "Upgrade?"); err != nil {
+				return err
+			}
+		}
+	}
+	if dryRun {
+		fmt.Fprintf(std.out, "keyspace %s: the schema is of version %v, and nothing is to be done\n", keyspace, t.Schema)
+		return nil
+	}
+	before, err := mapclient.UpgradeSchema(ctx, s, ready)
+	switch {
+	case store.KindOf(err) == store.InvalidArgument:
+		return daemon.Exit(daemon.ExitUnusable, err)
+	case err != nil:
+		return err
+	case before == mapclient.NewestSchema:
+		fmt.Fprintf(std.out, "keyspace %s: the schema is of version %v already\n", keyspace, before)
+	default:
+		fmt.Fprintf(std.out, "keyspace %s: the schema is of version %v now\n", keyspace, mapclient.NewestSchema)
+	}
+	return nil
+}
+
+// tooOld fails where a process that may live does not know a version of the schema.
+func tooOld(ctx context.Context, s store.Rows, v mapclient.Schema) error {
+	all, err := processes.List(ctx, s)
+	if err != nil {
+		return fmt.Errorf("which programs use the keyspace has to be known in all data centres: %w", err)
+	}
+	var old []string
+	for i := range all {
+		if p := &all[i]; p.NewestSchema < int64(v) {
+			seen := p.Seen.Format(time.RFC3339)
+			old = append(old, fmt.Sprintf("%s (version %s, last seen %s)", text(p.Name), text(p.Version), seen))
+		}
+	}
+	if len(old) == 0 {
+		return nil
+	}
+	return refused("these programs do not know version %v of the schema: %s. Upgrade or end them, and repeat this; "+
+		"one that was killed is left out %v after it was last seen", v, strings.Join(old, "; "), processes.Gone)
 }
 
 type schemaCheckCmd struct {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -12,9 +13,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
+	"github.com/evenkeel/evenkeel/internal/processes"
+	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/test/cassandratest"
 	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/rebalance"
+	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
+	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
 var cassandra cassandratest.Shared
@@ -83,4 +90,80 @@ func TestSchemaOfALiveCluster(t *testing.T) {
 		t.Log(p.Where, p.What)
 	}
 	require.Contains(t, out, "--allow-single-replica", "the remedy")
+}
+
+// TestUpgradeOfTheSchema: a keyspace from before versions gets one, once no program is left that does not know it, and
+// after a yes.
+func TestUpgradeOfTheSchema(t *testing.T) {
+	t.Parallel()
+	s := memstore.New()
+	_, err := mapclient.AgreeOnLease(t.Context(), s, testLease, false)
+	require.NoError(t, err)
+	version := func() mapclient.Schema {
+		t, terr := mapclient.Agreed(context.Background(), s)
+		err = terr
+		return t.Schema
+	}
+	upgrade := func(answer string, dryRun, yes bool) (string, error) {
+		var out bytes.Buffer
+		err := upgradeSchema(t.Context(), stdio{in: strings.NewReader(answer), out: &out}, s, "listings", dryRun, yes)
+		return out.String(), err
+	}
+	old, err := processes.Appear(t.Context(), s, processes.Process{Name: "an old one", Version: "v0.1"}, nil)
+	require.NoError(t, err)
+	_, err = upgrade("yes\n", false, false)
+	require.ErrorContains(t, err, "do not know version 1 of the schema: an old one (version v0.1, last seen ")
+	old.Close()
+	db, err := openShared(t.Context(), kept{s}, terms{}, nil)
+	require.NoError(t, err, "the present program works with a keyspace without a version")
+	defer func() { require.NoError(t, db.Close()) }()
+	out, err := upgrade("", true, false)
+	require.NoError(t, err)
+	require.Contains(t, out, "keyspace listings: the schema's version becomes 1; it is none.")
+	require.Contains(t, out, "dry run")
+	_, err = upgrade("no\n", false, false)
+	require.ErrorContains(t, err, "nothing was done")
+	require.Equal(t, mapclient.Unversioned, version())
+	out, err = upgrade("y\n", false, false)
+	require.NoError(t, err)
+	require.Contains(t, out, "is of version 1 now")
+	require.Equal(t, mapclient.NewestSchema, version())
+	require.NoError(t, err)
+	out, err = upgrade("", false, false)
+	require.NoError(t, err)
+	require.Equal(t, "keyspace listings: the schema is of version 1 already\n", out)
+}
+
+// TestStatusListsTheProcesses of a keyspace, with what they say of themselves.
+func TestStatusListsTheProcesses(t *testing.T) {
+	t.Parallel()
+	s := memstore.New()
+	now := time.Now()
+	one, err := openShared(t.Context(), kept{s}, terms{dataCentre: "east"}, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, one.Close()) }()
+	other, err := processes.Appear(t.Context(), s, processes.Process{
+		Name: "listd on b", Version: "v7", DataCentre: "west", NewestSchema: 3, Admin: "http://b:9001",
+	}, nil)
+	require.NoError(t, err)
+	defer other.Close()
+	r := rebalance.New(rebalance.Options{
+		Store: one.Store, Buckets: one.Client, Balance: &balancer.Options{}, Leader: &rebalance.Candidate{Name: "one"},
+		Presence: one.Presence, Counting: one.Counting,
+	})
+	c, end := adminapi.Within(adminapi.New(r))
+	defer end()
+	cluster, err := c.Cluster(t.Context())
+	require.NoError(t, err)
+	require.Len(t, cluster.Processes, 2)
+	here := cluster.Processes[0]
+	require.True(t, here.Here)
+	require.Equal(t, "east", here.DataCentre)
+	require.Equal(t, []int64{0, 1}, here.Schemas)
+	require.EqualValues(t, 1, cluster.Terms.Schema)
+	require.Equal(t, []int64{0, 3}, cluster.Processes[1].Schemas)
+	var out bytes.Buffer
+	printProcesses(&failing{w: &out}, &cluster, now.Add(time.Hour))
+	require.Regexp(t, `listd on b +west +v7 +0 to 3 +1h0m\ds? ago +http://b:9001`, out.String())
+	require.Contains(t, out.String(), "Schema of the keyspace: version 1\n")
 }

@@ -24,8 +24,8 @@ type statusCmd struct {
 }
 
 func (statusCmd) Help() string {
-	return `Prints the leader, the moves with their progress, what waits and why, and the last jobs; of
-a bucket, each range with its rows (an estimate begins with "about"), the last count, rows
+	return `Prints the leader, the moves with their progress, what waits and why, the last jobs, and the
+processes that use the keyspace; of a bucket, each range with its rows (an estimate begins with "about"), the last count, rows
 put and gained per second, and the policy's verdict. With --cassandra the answer comes from
 the leader's admin address.
 
@@ -46,8 +46,57 @@ func (c *statusCmd) Run(ctx context.Context, std stdio) error {
 		if err != nil {
 			return err
 		}
-		return c.print(std, s, func(w *failing) { printStatus(w, &s, std.now()) })
+		cluster, err := in.Cluster(ctx)
+		if err != nil {
+			cluster.ProcessesError = err.Error()
+		}
+		answer := struct {
+			adminapi.Status
+			Processes      []adminapi.Peer `json:"processes"`
+			ProcessesError string          `json:"processes_error,omitempty"`
+		}{s, cluster.Processes, cluster.ProcessesError}
+		return c.print(std, answer, func(w *failing) {
+			printStatus(w, &s, std.now())
+			printProcesses(w, &cluster, std.now())
+		})
 	})
+}
+
+// printProcesses prints the processes of a shared store; nothing of an embedded one.
+func printProcesses(w *failing, c *adminapi.Cluster, now time.Time) {
+	if c.Terms == nil {
+		if c.ProcessesError != "" {
+			w.printf("The processes are not known: %s\n", c.ProcessesError)
+		}
+		return
+	}
+	w.printf("\n")
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "process\tdata centre\tversion\tschemas\tsince\tadmin\t\n")
+	for i := range c.Processes {
+		p := &c.Processes[i]
+		schemas, note := "?", ""
+		if len(p.Schemas) > 0 {
+			schemas = fmt.Sprintf("%d to %d", p.Schemas[0], p.Schemas[len(p.Schemas)-1])
+		}
+		switch {
+		case p.Silent:
+			note = "silent since " + ago(now, p.Seen)
+		case p.Leads:
+			note = "leads"
+		}
+		since := ""
+		if !p.Since.IsZero() {
+			since = ago(now, p.Since)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", text(p.Name), text(p.DataCentre), text(p.Version), schemas, since,
+			text(p.Admin), note)
+	}
+	t.Flush()
+	if c.ProcessesError != "" {
+		w.printf("Processes of other data centres may be missing: %s\n", c.ProcessesError)
+	}
+	w.printf("Schema of the keyspace: version %d\n", c.Terms.Schema)
 }
 
 // asksLeader is asks for commands that need a process that leads already.

@@ -30,6 +30,8 @@ type term[T ~int64] struct {
 	key    string
 	what   string // for error messages
 	preset T
+	// ready, if not nil, has to return nil between the announcement of a change and the change.
+	ready func(ctx context.Context) error
 }
 
 // terms is the content of the register of a term. In force it is form 1: the value, 8 bytes big-endian, of a time the
@@ -150,18 +152,24 @@ func (t *term[T]) agreeOn(ctx context.Context, s store.Registers, mine T, change
 	})
 }
 
-// read returns the value in force; 0: there is none.
+// read returns the value in force; 0: there is none. It fails where a change is announced.
 func (t *term[T]) read(ctx context.Context, s store.Registers, l store.Level) (T, error) {
-	found, err := record.ReadAs(func() (store.Record, error) {
-		return s.Read(ctx, store.Process, []byte(t.key), l)
-	}, t.decode)
-	switch {
-	case errors.Is(err, store.NotFound):
-		return 0, nil
-	case err == nil && found.next != 0:
+	found, err := t.found(ctx, s, l)
+	if err == nil && found.next != 0 {
 		return 0, t.unfinished(found)
 	}
 	return found.value, err
+}
+
+// found returns what the register of the term has; zero: there is none.
+func (t *term[T]) found(ctx context.Context, s store.Registers, l store.Level) (terms[T], error) {
+	found, err := record.ReadAs(func() (store.Record, error) {
+		return s.Read(ctx, store.Process, []byte(t.key), l)
+	}, t.decode)
+	if errors.Is(err, store.NotFound) {
+		return terms[T]{}, nil
+	}
+	return found, err
 }
 
 // agree returns the value with which this process may run. want is what the process wants where a value is in force
@@ -247,6 +255,11 @@ func (a *agreement[T]) step(ctx context.Context) (agreed T, done bool, err error
 		if err := a.seen(ctx, rec.Version); err != nil {
 			return 0, !errors.Is(err, store.Conflict), store.Wrap("the change is announced, but perhaps not in every data "+
 				"centre, and not in force: end all other processes again, and repeat it", err)
+		}
+		if a.ready != nil {
+			if err := a.ready(ctx); err != nil {
+				return 0, true, err
+			}
 		}
 	default:
 		next = terms[T]{value: found.value, next: mine}
@@ -343,6 +356,7 @@ type Terms struct {
 	ID               StoreID
 	Lease, ClockSkew time.Duration
 	Counting         Counting
+	Schema           Schema
 	Limits           Limits // of the process that announced its own last
 }
 
@@ -357,6 +371,11 @@ func Agreed(ctx context.Context, s store.Registers) (t Terms, err error) {
 	}
 	if err == nil {
 		t.ID, err = idTerm.read(ctx, s, store.Local)
+	}
+	if err == nil {
+		var schema terms[Schema]
+		schema, err = schemaTerm.found(ctx, s, store.Local)
+		t.Schema = schema.value
 	}
 	if err == nil {
 		t.Limits, err = AnnouncedLimits(ctx, s)

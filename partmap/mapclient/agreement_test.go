@@ -391,8 +391,11 @@ func TestAgreed(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, mapclient.Terms{}, terms)
 	want := mapclient.Terms{
-		Lease: time.Minute, ClockSkew: time.Second, Counting: mapclient.InRedis, Limits: mapclient.Limits{MaxRows: 7},
+		Lease: time.Minute, ClockSkew: time.Second, Counting: mapclient.InRedis, Schema: mapclient.NewestSchema,
+		Limits: mapclient.Limits{MaxRows: 7},
 	}
+	_, err = mapclient.AgreeOnSchema(ctx, s)
+	require.NoError(t, err)
 	want.ID, err = mapclient.Identify(ctx, s)
 	require.NoError(t, err)
 	require.NoError(t, agreeOnLease(ctx, s, want.Lease, false))
@@ -412,8 +415,8 @@ func TestAgreed(t *testing.T) {
 	terms, err = mapclient.Agreed(ctx, s)
 	require.NoError(t, err)
 	require.Equal(t, want, terms)
-	require.Equal(t, 5, reads)
-	for fails = range 5 {
+	require.Equal(t, 6, reads)
+	for fails = range 6 {
 		reads, fails = 0, fails+1
 		_, err = mapclient.Agreed(ctx, s)
 		require.ErrorIs(t, err, store.Timeout)

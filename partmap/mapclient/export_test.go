@@ -52,3 +52,9 @@ func WaitFor(lease time.Duration) time.Duration { return waitFor(lease) }
 func SealClock(v store.Version, value uint64) store.Record {
 	return encodeClock(v, mapClock{value: value})
 }
+
+// AgreeOnSchemaAs and UpgradeSchemaTo are AgreeOnSchema and UpgradeSchema of a program whose newest version is another.
+var (
+	AgreeOnSchemaAs = agreeOnSchema
+	UpgradeSchemaTo = upgradeSchema
+)

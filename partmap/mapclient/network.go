@@ -26,17 +26,18 @@ const (
 )
 
 // Join is how a process starts to use a store that it shares with others: it creates missing
-// map clocks, takes the lease and the clock skew of the other processes, and returns a client. A
-// lease or a clock skew that o has must be that of the store. With change the terms of o replace the
-// stored ones; all other processes must have ended. It fails like InitClocks, AgreeOnLease,
-// AgreeOnClockSkew and NewNetwork.
+// map clocks, checks the version of the schema, takes the lease and the clock skew of the other
+// processes, and returns a client. A lease or a clock skew that o has must be that of the store. With
+// change the terms of o replace the stored ones; all other processes must have ended. It fails like
+// InitClocks, AgreeOnSchema, AgreeOnLease, AgreeOnClockSkew and NewNetwork.
 func Join(ctx context.Context, s Store, o Options, change bool) (*Client, error) {
 	return join(ctx, s, o, change, false)
 }
 
 // JoinDamaged is Join for a process that looks for damage, where people know the terms: a lease or a
 // clock skew that can't be read (Corrupt) is the one that o has. One that can be read must be that of
-// o, and one that o does not have must be readable.
+// o, and one that o does not have must be readable. A version of the schema that can't be read is
+// taken for a known one.
 func JoinDamaged(ctx context.Context, s Store, o Options) (*Client, error) {
 	return join(ctx, s, o, false, true)
 }
@@ -47,6 +48,13 @@ func join(ctx context.Context, s Store, o Options, change, damaged bool) (*Clien
 	}
 	// Every process does this: it is cheap if the clocks exist, and saves a setup step.
 	if err := InitClocks(ctx, s, o.Clocks); err != nil {
+		return nil, err
+	}
+	_, err := AgreeOnSchema(ctx, s)
+	if damaged && store.KindOf(err) == store.Corrupt {
+		err = nil
+	}
+	if err != nil {
 		return nil, err
 	}
 	lease, err := AgreeOnLease(ctx, s, o.Lease, change)

@@ -129,6 +129,11 @@ func (c *Client) Status(ctx context.Context) (s Status, err error) {
 	return s, c.do(ctx, http.MethodGet, "/v1/status", nil, &s)
 }
 
+// Cluster requests what the processes are, and the health of what they use.
+func (c *Client) Cluster(ctx context.Context) (s Cluster, err error) {
+	return s, c.do(ctx, http.MethodGet, "/v1/cluster", nil, &s)
+}
+
 // Map requests a map at an epoch (0: the newest), as a stream of JSON, which the caller closes.
 func (c *Client) Map(ctx context.Context, bucket string, epoch uint64) (io.ReadCloser, error) {
 	q := url.Values{"bucket": {bucket}}

@@ -7,10 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/evenkeel/evenkeel/internal/processes"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/store"
@@ -18,18 +21,20 @@ import (
 
 // Cluster is the processes, as far as they are known, and the health of what they use.
 type Cluster struct {
-	Process     Process           `json:"process"`
-	Leading     bool              `json:"leading"`
-	Leader      *rebalance.Holder `json:"leader,omitempty"`
-	Processes   []Peer            `json:"processes"`
-	Store       Health            `json:"store"`
-	Counters    Health            `json:"counters"`
-	Leases      Leases            `json:"leases"`
-	Clocks      *Clocks           `json:"clocks,omitempty"` // absent: embedded
-	Terms       *Terms            `json:"terms,omitempty"`  // absent: embedded
-	History     *Kept             `json:"history,omitempty"`
-	OtherLimits string            `json:"other_limits,omitempty"`
-	Unattended  string            `json:"unattended,omitempty"`
+	Process   Process           `json:"process"`
+	Leading   bool              `json:"leading"`
+	Leader    *rebalance.Holder `json:"leader,omitempty"`
+	Processes []Peer            `json:"processes"`
+	// ProcessesError is why processes of other data centres may be missing.
+	ProcessesError string  `json:"processes_error,omitempty"`
+	Store          Health  `json:"store"`
+	Counters       Health  `json:"counters"`
+	Leases         Leases  `json:"leases"`
+	Clocks         *Clocks `json:"clocks,omitempty"` // absent: embedded
+	Terms          *Terms  `json:"terms,omitempty"`  // absent: embedded
+	History        *Kept   `json:"history,omitempty"`
+	OtherLimits    string  `json:"other_limits,omitempty"`
+	Unattended     string  `json:"unattended,omitempty"`
 }
 
 // Process is the one that answers.
@@ -43,13 +48,22 @@ type Process struct {
 	Memory     uint64    `json:"memory_bytes"`
 }
 
-// Peer is a process of the store: the one that answers, and the one that leads. Others leave no record.
+// Peer is a process of the store: the one that answers, the one that leads, then the others by name. A program from
+// before there was a list of processes is in it only while it leads; its schemas are absent.
 type Peer struct {
-	Name    string `json:"name"`
-	Here    bool   `json:"here"`
-	Leads   bool   `json:"leads"`
-	Admin   string `json:"admin,omitempty"`
-	Version string `json:"version,omitempty"`
+	Name       string    `json:"name"`
+	Here       bool      `json:"here"`
+	Leads      bool      `json:"leads"`
+	Admin      string    `json:"admin,omitempty"`
+	Version    string    `json:"version,omitempty"`
+	Commit     string    `json:"commit,omitempty"`
+	DataCentre string    `json:"data_centre,omitempty"`
+	Since      time.Time `json:"since,omitzero"`
+	// Seen is when it said last that it runs, by its own clock. Silent: that is some minutes ago, so it may have died.
+	Seen   time.Time `json:"seen,omitzero"`
+	Silent bool      `json:"silent,omitempty"`
+	// Schemas are the oldest and the newest version of the keyspace's schema that it knows.
+	Schemas []int64 `json:"schemas,omitempty"`
 }
 
 // Terms are what all processes of a keyspace have agreed on. Limits are those of the process that was started last.
@@ -57,9 +71,11 @@ type Terms struct {
 	LeaseS        float64 `json:"lease_s"`
 	MaxClockSkewS float64 `json:"max_clock_skew_s"`
 	Sizes         string  `json:"sizes"`
-	MaxRows       int64   `json:"max_rows,omitempty"`
-	MinRows       int64   `json:"min_rows,omitempty"`
-	MaxBytes      int64   `json:"max_bytes,omitempty"`
+	// Schema is the version of the keyspace's schema; 0: it is from before there were versions.
+	Schema   int64 `json:"schema"`
+	MaxRows  int64 `json:"max_rows,omitempty"`
+	MinRows  int64 `json:"min_rows,omitempty"`
+	MaxBytes int64 `json:"max_bytes,omitempty"`
 	// Error is why they could not be read.
 	Error string `json:"error,omitempty"`
 }
@@ -147,18 +163,27 @@ func (h *handler) cluster(r *http.Request) (any, error) {
 		},
 		Leading: h.Leading(), Unattended: h.Unattended(), Processes: []Peer{},
 	}
-	out.Processes = append(out.Processes, Peer{
-		Name: out.Process.Name, Here: true, Leads: out.Leading, Version: out.Process.Version,
-	})
+	here := Peer{
+		Name: out.Process.Name, Here: true, Leads: out.Leading, Version: out.Process.Version, Commit: out.Process.Commit,
+	}
+	var leads *Peer // another one
 	if holder, known, mine := h.Leader(ctx); known {
 		out.Leases.LeaderLeftS = max(0, time.Until(holder.Until).Seconds())
 		if out.Leader = leaderOf(holder); mine {
-			out.Processes[0].Admin = holder.Admin
+			here.Admin = holder.Admin
 		} else {
-			out.Processes = append(out.Processes, Peer{
+			leads = &Peer{
 				Name: cmp.Or(holder.Name, holder.ID.String()), Leads: true, Admin: holder.Admin, Version: holder.Version,
-			})
+			}
 		}
+	}
+	var listed []processes.Process
+	if p := h.o.Presence; p != nil {
+		var err error
+		listed, err = h.listed.get(ctx, h.o.Store)
+		out.Processes, out.ProcessesError = peers(here, leads, p.Self(), listed, time.Now()), text(err)
+	} else {
+		out.Processes = peers(here, leads, processes.Process{}, nil, time.Now())
 	}
 	out.OtherLimits = h.otherLimits(ctx)
 	_, embedded := h.o.Store.(store.Backupper)
@@ -214,12 +239,82 @@ func (h *handler) cluster(r *http.Request) (any, error) {
 	return out, nil
 }
 
+// peers joins what is known of processes: this one, the one that leads if it is another one, and the list.
+func peers(here Peer, leads *Peer, self processes.Process, listed []processes.Process, now time.Time) []Peer {
+	add := func(to *Peer, p *processes.Process) {
+		to.Name, to.Admin = p.Name, cmp.Or(p.Admin, to.Admin)
+		to.Version, to.Commit, to.DataCentre = cmp.Or(p.Version, to.Version), p.Commit, p.DataCentre
+		to.Since, to.Seen, to.Silent = utc(p.Since), p.Seen, now.Sub(p.Seen) > processes.Silent
+		if p.NewestSchema >= 0 {
+			to.Schemas = []int64{p.OldestSchema, p.NewestSchema}
+		}
+	}
+	if self.ID != uuid.Nil {
+		name := here.Name
+		add(&here, &self)
+		here.Name = name
+	}
+	var others []Peer
+	for i := range listed {
+		p := &listed[i]
+		switch {
+		case p.ID == self.ID:
+		case leads != nil && leads.Since.IsZero() && p.Name == leads.Name && p.Admin == leads.Admin:
+			add(leads, p)
+		default:
+			var other Peer
+			add(&other, p)
+			others = append(others, other)
+		}
+	}
+	slices.SortFunc(others, func(a, b Peer) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), a.Since.Compare(b.Since))
+	})
+	all := []Peer{here}
+	if leads != nil {
+		all = append(all, *leads)
+	}
+	return append(all, others...)
+}
+
+// listing is the list of processes as it was read last. A console asks every few seconds, and the list costs a read in
+// every data centre.
+type listing struct {
+	mu  sync.Mutex
+	at  time.Time
+	all []processes.Process
+	err error
+}
+
+// get returns the list, with an error where processes of other data centres may be missing.
+func (l *listing) get(ctx context.Context, s store.Rows) ([]processes.Process, error) {
+	const kept = 10 * time.Second
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if time.Since(l.at) < kept {
+		return l.all, l.err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*probeTime)
+	defer cancel()
+	wide, stop := context.WithTimeout(ctx, probeTime)
+	defer stop()
+	all, err := processes.List(wide, s)
+	if err != nil {
+		var nerr error
+		if all, nerr = processes.Near(ctx, s); nerr != nil {
+			return nil, nerr // of this request, perhaps: it is not kept
+		}
+	}
+	l.at, l.all, l.err = time.Now(), all, err
+	return all, err
+}
+
 func (h *handler) terms(ctx context.Context) *Terms {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
 	t, err := mapclient.Agreed(ctx, h.o.Store)
 	out := &Terms{
-		LeaseS: t.Lease.Seconds(), MaxClockSkewS: t.ClockSkew.Seconds(), Sizes: "not said yet",
+		LeaseS: t.Lease.Seconds(), MaxClockSkewS: t.ClockSkew.Seconds(), Sizes: "not said yet", Schema: int64(t.Schema),
 		MaxRows: t.Limits.MaxRows, MinRows: t.Limits.MinRows, MaxBytes: t.Limits.MaxBytes, Error: text(err),
 	}
 	if t.Counting != 0 {

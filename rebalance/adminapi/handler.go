@@ -72,6 +72,7 @@ type handler struct {
 	seen     map[store.BucketID]kept
 	planning chan struct{} // one plan at a time
 	streams  streams
+	listed   listing
 }
 
 // fail answers an error.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/processes"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/rebalance"
@@ -33,6 +34,9 @@ type Options struct {
 	Counting mapclient.Counting
 	// OpenCounter opens the counters of sizes; nil, or a nil Backend: sizes are not counted.
 	OpenCounter func() (counter.Backend, error)
+	// Self is this process in the list of those that use a shared store, without what the list itself knows (its id, since
+	// when it runs, the schemas).
+	Self processes.Process
 	// Log takes the warnings; nil: they are discarded.
 	Log *slog.Logger
 }
@@ -45,6 +49,8 @@ type DB struct {
 	Recorder *counter.Recorder // nil if Counts is
 	// Counting is what was agreed on; 0 where the store is not shared.
 	Counting mapclient.Counting
+	// Presence is this process's entry in the list of processes; nil where the store is not shared.
+	Presence *processes.Presence
 
 	stop   context.CancelFunc // of balancing
 	work   sync.WaitGroup
@@ -88,6 +94,14 @@ func (db *DB) open(ctx context.Context, o Options) (err error) {
 		db.Client, err = listing.NewEmbedded(db.Store, client)
 		return err
 	}
+	// The entry is written before the version of the schema is read. So an upgrade, which announces itself before it reads
+	// the list, finds this process, or this process finds the upgrade.
+	self := o.Self
+	self.OldestSchema, self.NewestSchema = int64(mapclient.OldestSchema), int64(mapclient.NewestSchema)
+	db.Presence, err = processes.Appear(ctx, db.Store, self, o.Log)
+	if err != nil {
+		return err
+	}
 	var maps *mapclient.Client
 	if o.Damaged {
 		maps, err = mapclient.JoinDamaged(ctx, db.Store, *o.Shared)
@@ -118,10 +132,10 @@ func (db *DB) Wait() time.Duration {
 	return rebalance.EmbeddedWait
 }
 
-// Balance keeps the buckets in shape until ctx ends or Close. It sets Store, Buckets, Counts and
-// Counting of the options.
+// Balance keeps the buckets in shape until ctx ends or Close. It sets Store, Buckets, Counts,
+// Counting and Presence of the options.
 func (db *DB) Balance(ctx context.Context, o rebalance.Options) *rebalance.Rebalancer {
-	o.Store, o.Buckets, o.Counts, o.Counting = db.Store, db.Client, db.Counts, db.Counting
+	o.Store, o.Buckets, o.Counts, o.Counting, o.Presence = db.Store, db.Client, db.Counts, db.Counting, db.Presence
 	k := rebalance.New(o)
 	ctx, db.stop = context.WithCancel(ctx)
 	db.work.Go(func() { _ = k.Run(ctx) }) // it logs its errors
@@ -138,6 +152,9 @@ func (db *DB) Close() error {
 		db.work.Wait()
 		if db.Client != nil {
 			db.Maps().Close()
+		}
+		if db.Presence != nil {
+			db.Presence.Close()
 		}
 		if db.Recorder != nil {
 			ctx, cancel := context.WithTimeout(context.Background(), lastCounts)

@@ -38,7 +38,16 @@ export async function show(page) {
               cell: (x) =>
                 x.leads ? h('span', { class: 'tag move' }, 'leads') : h('span', { class: 'quiet' }, 'stands by'),
             },
-            { head: 'Version', cell: (x) => x.version ?? '' },
+            { head: 'Data centre', cell: (x) => x.data_centre ?? '' },
+            { head: 'Version', cell: (x) => [x.version ?? '', x.commit ? h('span', { class: 'quiet' }, ` ${x.commit.slice(0, 12)}`) : ''] },
+            { head: 'Schemas', cell: (x) => (x.schemas ? `${x.schemas[0]} to ${x.schemas[1]}` : '') },
+            {
+              head: 'Since',
+              cell: (x) => [
+                x.since ? time(x.since) : '',
+                x.silent ? h('span', { class: 'tag bad' }, `silent since ${time(x.seen)}`) : '',
+              ],
+            },
             { head: 'Admin address', cell: (x) => (x.admin ? h('a', { href: `${x.admin}/console/` }, x.admin) : '') },
           ],
           c.processes ?? [],
@@ -49,10 +58,12 @@ export async function show(page) {
               'p',
               { class: 'quiet small' },
               `${c.leader.name || c.leader.id} leads since ${time(c.leader.since)}, ` +
-                `for ${duration(leases.leader_left_s ?? 0)} more unless it renews its lease. ` +
-                'Processes that do not lead leave no record: each one’s own console shows it.',
+                `for ${duration(leases.leader_left_s ?? 0)} more unless it renews its lease.`,
             )
           : h('p', { class: 'quiet small' }, 'Embedded: one process has the data directory, and moves ranges.'),
+        c.processes_error
+          ? h('p', { class: 'problem' }, `Processes of other data centres may be missing: ${c.processes_error}`)
+          : null,
       ),
       h(
         'div',
@@ -156,6 +167,7 @@ export async function show(page) {
               h(
                 'dl',
                 { class: 'facts' },
+                fact('Schema', terms.schema ? `version ${terms.schema}` : 'from before there were versions'),
                 fact('Lease', terms.lease_s ? duration(terms.lease_s) : 'not said yet'),
                 fact('Clocks may differ by', terms.max_clock_skew_s ? duration(terms.max_clock_skew_s) : 'not said yet'),
                 fact('Sizes are', terms.sizes),

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/evenkeel/evenkeel/internal/processes"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
@@ -34,7 +35,8 @@ func (c *Checker) orphans(ctx context.Context, b *bucket) error {
 		c.count(&c.sum.Listed, len(page))
 		of := map[store.BucketID][]store.PartitionID{}
 		for _, p := range page {
-			if b == nil || p.Bucket == b.id {
+			// The list of processes is no bucket's.
+			if p.Bucket != processes.Bucket && (b == nil || p.Bucket == b.id) {
 				of[p.Bucket] = append(of[p.Bucket], p.ID)
 			}
 		}

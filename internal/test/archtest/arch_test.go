@@ -59,7 +59,7 @@ var layers = [][]string{
 	{"counter"},
 	{"partmap/mapclient"},
 	{"partmap"},
-	{"internal/rebalance/leader"},
+	{"internal/processes", "internal/rebalance/leader"},
 	{"store/timestamps"},
 	{"partmap/keyspread", "retention", "store/record"},
 	{"store/cassandrastore", "store/memstore", "store/pebblestore"},
