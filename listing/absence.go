@@ -34,7 +34,7 @@ type absences struct {
 }
 
 func newAbsences(now func() time.Time) *absences {
-	known, _ := lru.New[string, time.Time](cachedNames) // fails only for a size that is not positive
+	known, _ := lru.New[string, time.Time](absentNames) // fails only for a size that is not positive
 	return &absences{known: known, slots: semaphore.NewWeighted(absenceReads), now: now}
 }
 

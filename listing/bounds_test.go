@@ -16,6 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
@@ -72,13 +73,14 @@ func overSeen(t *testing.T, o Options, cuts ...[]byte) (*seen, *Client, store.Bu
 
 // TestWhatAClientRemembers is bounded.
 func TestWhatAClientRemembers(t *testing.T) {
-	_, c, _ := overSeen(t, Options{})
+	_, c, _ := overSeen(t, Options{CacheBytes: 3 << 20})
 	for i := range 10_001 {
-		c.names.Add(fmt.Sprint(i), store.BucketID{1})
+		c.names.add(fmt.Sprint(i), store.BucketID{1})
 		c.absent.known.Add(fmt.Sprint(i), c.o.Now())
 		c.emptied.Add(store.BucketID{byte(i), byte(i >> 8)}, emptied{})
 	}
-	require.Equal(t, 10_000, c.names.Len())
+	require.Equal(t, 1536, c.names.Len())
+	require.EqualValues(t, 10_001-1536, c.Names().Evictions)
 	require.Equal(t, 10_000, c.absent.known.Len())
 	require.Equal(t, 1000, c.emptied.Len())
 	require.Len(t, *rowsOfPages.New().(*rowsOfPage), 1001, "a page, and the row behind it")
@@ -797,4 +799,35 @@ func TestListingsSiftOnce(t *testing.T) {
 		require.Equal(t, want, got)
 		require.LessOrEqual(t, sifted, c.sifted, "%+v", c)
 	}
+}
+
+// TestCachesFollowOneOption: with more memory a client keeps more names and roots of buckets, and it says how often it
+// finds what it needs.
+func TestCachesFollowOneOption(t *testing.T) {
+	read := func(cacheBytes int64) (c *Client, names, roots mapclient.CacheCounts) {
+		c, err := NewEmbedded(memstore.New(), Options{CacheBytes: cacheBytes})
+		require.NoError(t, err)
+		const buckets = 1500
+		for i := range buckets {
+			require.NoError(t, c.CreateBucket(t.Context(), fmt.Sprint("bucket-", i)))
+		}
+		for range 2 {
+			for i := range buckets {
+				_, err := c.Bucket(fmt.Sprint("bucket-", i)).Get(t.Context(), []byte("k"))
+				require.ErrorIs(t, err, ErrNotFound)
+			}
+		}
+		return c, c.Names(), c.Maps().Usage().RootCache
+	}
+	_, names, roots := read(64 << 20)
+	require.EqualValues(t, 1500, names.Hits)
+	require.EqualValues(t, 1500, names.Misses)
+	require.Zero(t, names.Evictions+roots.Evictions)
+	require.GreaterOrEqual(t, roots.Hits, int64(3000))
+
+	_, names, roots = read(1)
+	require.Zero(t, names.Hits, "each is dropped before it is needed again")
+	require.Positive(t, names.Evictions)
+	require.Positive(t, roots.Evictions)
+	require.GreaterOrEqual(t, roots.Misses, roots.Evictions/2)
 }

@@ -38,7 +38,7 @@ func (b *Bucket) acquire(ctx context.Context) (*hold, error) {
 	if err := checkName(b.name); err != nil {
 		return nil, err
 	}
-	if id, ok := b.c.names.Get(b.name); ok {
+	if id, ok := b.c.names.get(b.name); ok {
 		h, err := b.c.acquire(ctx, id)
 		if !errors.Is(err, ErrNoSuchBucket) {
 			return h, err
@@ -63,7 +63,7 @@ func (b *Bucket) acquire(ctx context.Context) (*hold, error) {
 		h, err = b.c.acquire(ctx, id)
 	}
 	if err == nil {
-		b.c.names.Add(b.name, id)
+		b.c.names.add(b.name, id)
 	}
 	return h, err
 }

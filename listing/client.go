@@ -3,6 +3,7 @@ package listing
 import (
 	"cmp"
 	"context"
+	"sync/atomic"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -21,7 +22,7 @@ type Client struct {
 	regs   store.Registers
 	maps   *mapclient.Client
 	stamps Timestamps
-	names  *lru.Cache[string, store.BucketID]
+	names  *nameCache
 	absent *absences
 	o      Options
 	// emptied is the progress of bucket deletions that were interrupted.
@@ -76,7 +77,8 @@ type Options struct {
 	// common time of the store's servers, or the wall clock where they have no clocks; of
 	// NewEmbedded, a source that is kept in the store.
 	Timestamps Timestamps
-	// CacheBytes bounds the map cache of NewEmbedded; see mapclient.Options.
+	// CacheBytes bounds the map cache of NewEmbedded; see mapclient.Options. The client remembers a bucket's name for
+	// each bytesPerName of the map cache, at least leastNames.
 	CacheBytes int64
 	// Now is the wall clock, default time.Now.
 	Now func() time.Time
@@ -115,9 +117,46 @@ const DefaultMaxValueBytes = 64 << 10
 
 const (
 	defaultParallel = 8
-	// cachedNames is for how many bucket names ids, or their absence, are remembered.
-	cachedNames = 10_000
+	// absentNames is for how many bucket names their absence is remembered.
+	absentNames = 10_000
+	// A name takes some 200 bytes, and a root of a small bucket, which gets half of CacheBytes, some 1,000.
+	bytesPerName = 2 << 10
+	leastNames   = 1_000
 )
+
+// nameCache has the ids of bucket names.
+type nameCache struct {
+	*lru.Cache[string, store.BucketID]
+	hits, misses, evictions atomic.Int64
+}
+
+func newNameCache(n int) *nameCache {
+	c, _ := lru.New[string, store.BucketID](n) // it fails only for a size that is not positive
+	return &nameCache{Cache: c}
+}
+
+func (c *nameCache) get(name string) (store.BucketID, bool) {
+	id, ok := c.Get(name)
+	if ok {
+		c.hits.Add(1)
+	} else {
+		c.misses.Add(1)
+	}
+	return id, ok
+}
+
+func (c *nameCache) add(name string, id store.BucketID) {
+	if c.Add(name, id) {
+		c.evictions.Add(1)
+	}
+}
+
+// Names returns how well the cache of bucket names is used.
+func (c *Client) Names() mapclient.CacheCounts {
+	return mapclient.CacheCounts{
+		Hits: c.names.hits.Load(), Misses: c.names.misses.Load(), Evictions: c.names.evictions.Load(),
+	}
+}
 
 // New makes a client over a store and its map client. It does no I/O. It fails with
 // InvalidArgument where an option is out of bounds.
@@ -126,8 +165,8 @@ func New(s Store, m *mapclient.Client, o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	// They fail only for a size that is not positive.
-	names, _ := lru.New[string, store.BucketID](cachedNames)
+	names := newNameCache(int(max(m.CacheBytes()/bytesPerName, leastNames)))
+	// It fails only for a size that is not positive.
 	looks, _ := lru.New[store.BucketID, emptied](rememberedLooks)
 	return &Client{
 		rows: s, regs: s, maps: m, stamps: o.Timestamps, names: names, absent: newAbsences(o.Now),

@@ -102,6 +102,9 @@ var help = kong.Vars{
 	"serve_shutdown_timeout": "" +
 		"How long requests under way may continue after SIGTERM or SIGINT; a second signal ends the server at " +
 		"once.",
+	"serve_map_cache_mi_b": "" +
+		"Memory for nodes of large maps of buckets. Beside it half as much is for roots of maps, of which each bucket " +
+		"in use has one, and a name of a bucket is remembered for each 2 KiB.",
 	"serve_request_log": "Requests to log: errors (answers of 400 and above) or all.",
 	"serve_request_memory_mi_b": "" +
 		"Memory for bodies, documents and pages of all requests together, until the answers are sent; " +

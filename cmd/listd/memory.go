@@ -15,7 +15,9 @@ const (
 	leastRequests, mostRequests = 32, 128
 	// memTablesMiB is for the memtables of the embedded store, otherMiB for connections and Go's runtime.
 	memTablesMiB = 192
-	otherMiB     = 192
+	otherMiB     = 152
+	// mapEighths of --map-cache-mib are what is cached by it: nodes of maps by 8, roots by 4, names by less than 1.
+	mapEighths = 13
 )
 
 // requestMemory is --request-memory-mib, or its default: an eighth of the memory.
@@ -30,7 +32,7 @@ func (s *serveCmd) requestMemory(machine int64) int64 {
 // to twice the live memory.
 func (s *serveCmd) limitMemory(requests int64) {
 	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit((s.CacheMiB+s.MapCacheMiB+memTablesMiB+otherMiB)*mib + requests)
+		debug.SetMemoryLimit((s.CacheMiB+s.MapCacheMiB*mapEighths/8+memTablesMiB+otherMiB)*mib + requests)
 	}
 }
 

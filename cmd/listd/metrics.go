@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
@@ -14,7 +15,7 @@ import (
 
 // mapMetrics are the metrics of the map client and of the common time. Embedded, the counts of
 // map clocks stay zero, and the common time is absent.
-type mapMetrics struct{ maps *mapclient.Client }
+type mapMetrics struct{ client *listing.Client }
 
 // metric is a counter if its name ends with _total, else a gauge.
 type metric struct {
@@ -38,6 +39,18 @@ func metricsOfMaps(c mapclient.Counts, u mapclient.Usage) []metric {
 		{"map_cache_node_bytes", "Memory of the decoded segments and index nodes, about.", float64(u.NodeBytes)},
 		{"map_cache_buckets", "Buckets whose roots are in memory.", float64(u.Buckets)},
 		{"map_cache_bucket_bytes", "Memory of the decoded roots and their leases, about.", float64(u.BucketBytes)},
+	}
+}
+
+// metricsOfCache have what is cached as their label: names of buckets, roots of maps, or nodes of large maps.
+func metricsOfCache(c mapclient.CacheCounts) []metric {
+	return []metric{
+		{"map_cache_hits_total", "Names of buckets, roots of maps and nodes of large maps that were in memory when they " +
+			"were needed. A root may still have been read again because its map had changed.", float64(c.Hits)},
+		{"map_cache_misses_total", "Names of buckets, roots and nodes that were not in memory and were read.", float64(c.Misses)},
+		{"map_cache_evictions_total", "Names of buckets, roots and nodes dropped from memory for others. " +
+			"If this grows, --map-cache-mib is too small.",
+			float64(c.Evictions)},
 	}
 }
 
@@ -154,6 +167,9 @@ func (mapMetrics) Describe(to chan<- *prometheus.Desc) {
 		metricsOfClock(commontime.Counts{}, commontime.Status{}), metricsOfTime(commontime.Status{})) {
 		to <- one.desc()
 	}
+	for _, one := range metricsOfCache(mapclient.CacheCounts{}) {
+		to <- one.desc("cache")
+	}
 	to <- metricOfServer(commontime.ServerClock{}).desc("server")
 	for _, one := range metricsOfDataCentre(commontime.DataCentreClocks{}) {
 		to <- one.desc("data_centre")
@@ -162,8 +178,17 @@ func (mapMetrics) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (m mapMetrics) Collect(to chan<- prometheus.Metric) {
-	send(to, metricsOfMaps(m.maps.Counts(), m.maps.Usage())...)
-	clock := m.maps.Time()
+	maps := m.client.Maps()
+	u := maps.Usage()
+	send(to, metricsOfMaps(maps.Counts(), u)...)
+	for cache, counts := range map[string]mapclient.CacheCounts{
+		"names": m.client.Names(), "roots": u.RootCache, "nodes": u.NodeCache,
+	} {
+		for _, one := range metricsOfCache(counts) {
+			to <- prometheus.MustNewConstMetric(one.desc("cache"), prometheus.CounterValue, one.value, cache)
+		}
+	}
+	clock := maps.Time()
 	if clock == nil {
 		return
 	}

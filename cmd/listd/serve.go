@@ -73,7 +73,7 @@ type serveCmd struct {
 
 	RequestMemoryMiB int64 `name:"request-memory-mib" default:"0" help:"${serve_request_memory_mi_b=}"`
 
-	MapCacheMiB int64 `name:"map-cache-mib" default:"64" help:"Memory for maps of buckets."`
+	MapCacheMiB int64 `name:"map-cache-mib" default:"64" help:"${serve_map_cache_mi_b=}"`
 
 	rebalanceFlags `group:"Sizes and moves:"`
 
@@ -269,7 +269,7 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) (err error) {
 // serve runs the servers until ctx ends.
 func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, o opened) error {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(o.lines.Metric(), mapMetrics{o.db.Maps()}, storeMetrics{o.db.Store})
+	registry.MustRegister(o.lines.Metric(), mapMetrics{o.db.Client}, storeMetrics{o.db.Store})
 	guard, err := webguard.New(s.AdminAccess.AllowHost, s.HostSuffix)
 	if err != nil {
 		return daemon.UsageError("--allow-host: %w", err)

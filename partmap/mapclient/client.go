@@ -24,7 +24,7 @@ type Store interface {
 // Options of a Client. The zero value has the defaults.
 type Options struct {
 	// CacheBytes bounds the memory of decoded segments and index nodes, of all buckets
-	// together, default 64 MiB.
+	// together, default 64 MiB. Decoded roots get half as much beside it, at least 1 MiB.
 	CacheBytes int64
 	// Now is the wall clock, default time.Now.
 	Now func() time.Time
@@ -50,7 +50,7 @@ type Options struct {
 
 // rootBytes bounds the memory of decoded roots. Buckets with live leases are never evicted and
 // may exceed it.
-const rootBytes = 32 << 20
+func (o *Options) rootBytes() int64 { return max(o.CacheBytes/2, 1<<20) }
 
 // ErrClosing and ErrDeleted are the reasons why a bucket gives no lease.
 var (
@@ -98,7 +98,7 @@ func NewEmbedded(s Store, o Options) *Client {
 		store:  s,
 		opts:   o,
 		nodes:  nodes{store: s, cache: newLRU[store.NodeID, *slot](o.CacheBytes)},
-		epochs: epochs{buckets: newLRU[store.BucketID, *bucket](rootBytes)},
+		epochs: epochs{buckets: newLRU[store.BucketID, *bucket](o.rootBytes())},
 	}
 }
 
@@ -107,7 +107,7 @@ func NewEmbedded(s Store, o Options) *Client {
 type Lease struct {
 	c        *Client
 	epoch    *epoch
-	proof    *poll // of the network form
+	proof    *proof // of the network form
 	released atomic.Bool
 }
 
@@ -148,6 +148,7 @@ func (c *Client) Acquire(ctx context.Context, id store.BucketID) (*Lease, error)
 	if b, ok := c.epochs.buckets.peek(id); ok {
 		e, err = c.epochs.lease(b)
 	}
+	c.epochs.buckets.count(e != nil || err != nil)
 	if e == nil && err == nil {
 		e, err = c.acquireCold(ctx, id)
 	}
@@ -328,18 +329,26 @@ func (c *Client) RangesSince(ctx context.Context, r *partmap.Root, epoch uint64)
 	return partmap.RangesSince(r, c.Reader(ctx, r.Bucket), epoch)
 }
 
-// Usage is the approximate memory of a client.
+// Usage is the approximate memory of a client, and how well it is used.
 type Usage struct {
 	Nodes, NodeBytes     int64 // decoded segments and index nodes
 	Buckets, BucketBytes int64 // decoded roots with their leases
+	NodeCache, RootCache CacheCounts
 }
+
+// CacheCounts are counters of a cache. A hit may be of what is older than the store's: that is another matter.
+type CacheCounts struct{ Hits, Misses, Evictions int64 }
 
 // Usage returns the present memory of the client.
 func (c *Client) Usage() (u Usage) {
 	u.Nodes, u.NodeBytes = c.nodes.cache.usage()
 	u.Buckets, u.BucketBytes = c.epochs.buckets.usage()
+	u.NodeCache, u.RootCache = c.nodes.cache.counts(), c.epochs.buckets.counts()
 	return u
 }
+
+// CacheBytes returns Options.CacheBytes, or its default.
+func (c *Client) CacheBytes() int64 { return c.opts.CacheBytes }
 
 // Edit starts a change of a root, with a fresh stamp. It reads nodes from the store.
 func (c *Client) Edit(ctx context.Context, r *partmap.Root) *partmap.Edit {

@@ -45,9 +45,9 @@ type epoch struct {
 	refused    error // why it gives no lease; nil for an open bucket
 	leases     atomic.Int64
 	superseded atomic.Bool
-	// proof is the poll that last proved this epoch to be the newest; nil: none yet. Only
+	// proof is of the poll that last proved this epoch to be the newest; nil: none yet. Only
 	// the network form has it; there leases is always zero.
-	proof atomic.Pointer[poll]
+	proof atomic.Pointer[proof]
 }
 
 func (b *bucket) mark() *atomic.Bool { return &b.used }
@@ -143,7 +143,7 @@ func (t *epochs) publish(b *bucket, r *partmap.Root) *epoch {
 			b.older = append(b.older, old)
 		}
 	}
-	size := bucketBytes + e.size()
+	size := bucketBytes + proofBytes + e.size()
 	t.buckets.bytes += size - b.bytes
 	b.bytes = size
 	t.buckets.shrink()

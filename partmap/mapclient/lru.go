@@ -19,6 +19,21 @@ type lru[K comparable, V item] struct {
 	order *simplelru.LRU[K, V]
 	bytes int64
 	limit int64
+
+	hits, misses, evictions atomic.Int64
+}
+
+// count counts a use of the cache.
+func (l *lru[K, V]) count(hit bool) {
+	if hit {
+		l.hits.Add(1)
+	} else {
+		l.misses.Add(1)
+	}
+}
+
+func (l *lru[K, V]) counts() CacheCounts {
+	return CacheCounts{l.hits.Load(), l.misses.Load(), l.evictions.Load()}
 }
 
 // touch sets a mark. It writes only the first time, so that readers share the cache line.
@@ -78,6 +93,7 @@ func (l *lru[K, V]) shrink() {
 		default:
 			l.order.RemoveOldest()
 			l.bytes -= v.size() + overhead
+			l.evictions.Add(1)
 		}
 	}
 }

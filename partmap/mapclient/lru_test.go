@@ -185,7 +185,9 @@ func TestPresets(t *testing.T) {
 		require.WithinDuration(t, time.Now(), c.opts.Now(), time.Hour)
 		require.NotEqual(t, c.opts.NewID(), c.opts.NewID())
 	}
-	require.EqualValues(t, 1, NewEmbedded(nil, Options{CacheBytes: 1}).opts.CacheBytes)
+	small := NewEmbedded(nil, Options{CacheBytes: 1})
+	require.EqualValues(t, 1, small.CacheBytes())
+	require.EqualValues(t, 1<<20, small.epochs.buckets.limit)
 	c, err := NewNetwork(nil, Options{})
 	require.NoError(t, err)
 	require.Equal(t, 3*time.Second, c.net.lease)

@@ -212,7 +212,7 @@ func (n *network) start(f func()) bool {
 }
 
 // alive reports whether leases from a poll are still valid.
-func (n *network) alive(p *poll) bool { return p != nil && !leaseOver(p.sent, n.now(), n.lease) }
+func (n *network) alive(p *proof) bool { return p != nil && !leaseOver(p.sent, n.now(), n.lease) }
 
 // clockOf returns the clock of a new bucket. For an existing one it is a guess, wrong if the
 // number of clocks has changed since.
@@ -221,11 +221,14 @@ func (n *network) clockOf(id store.BucketID) uint32 {
 }
 
 // acquire finds the newest epoch of a bucket and the poll that proves it.
-func (n *network) acquire(ctx context.Context, id store.BucketID) (*epoch, *poll, error) {
-	if b, ok := n.client.epochs.buckets.peek(id); ok {
+func (n *network) acquire(ctx context.Context, id store.BucketID) (*epoch, *proof, error) {
+	b, ok := n.client.epochs.buckets.peek(id)
+	known := ok && b.newest.Load() != nil
+	n.client.epochs.buckets.count(known)
+	if known {
 		if e := b.newest.Load(); e != nil && e.refused == nil {
 			p := e.proof.Load()
-			if p != nil && p.clock.latest.Load() == p && n.alive(p) {
+			if p != nil && p.clock.latest.Load().proof == p && n.alive(p) {
 				touch(&b.used)
 				return e, p, nil
 			}
@@ -239,7 +242,7 @@ func (n *network) acquire(ctx context.Context, id store.BucketID) (*epoch, *poll
 }
 
 // prove is acquire if the cached epoch is not proven by the latest poll.
-func (n *network) prove(ctx context.Context, id store.BucketID) (*epoch, *poll, error) {
+func (n *network) prove(ctx context.Context, id store.BucketID) (*epoch, *proof, error) {
 	b := n.client.epochs.begin(id)
 	defer n.client.epochs.end(b)
 	touch(&b.used)
@@ -266,8 +269,8 @@ func (n *network) prove(ctx context.Context, id store.BucketID) (*epoch, *poll, 
 		if e.refused != nil {
 			return nil, nil, e.refused
 		}
-		if n.alive(p) && b.newest.Load() == e {
-			return e, p, nil
+		if n.alive(p.proof) && b.newest.Load() == e {
+			return e, p.proof, nil
 		}
 	}
 	return nil, nil, store.Errorf(store.Unavailable, "bucket %s: no map could be proven to be the newest; try again", id)
@@ -279,14 +282,14 @@ func (n *network) renew(e *epoch, p *poll) bool {
 	switch {
 	case was == nil:
 		return false // known by a read at Serial or a swap, not yet by a read at Local
-	case was == p:
+	case was == p.proof:
 		return true
-	case was.line != p.line || p.mapClock.mayConcern(e.root.Bucket, was.mapClock.value):
+	case was.line != p.line || p.mapClock.mayConcern(e.root.Bucket, was.value):
 		return false
 	case e.root.State == partmap.Closing:
 		return false // it may soon be open again, and the bump of that may be missing
 	}
-	e.proof.CompareAndSwap(was, p)
+	e.proof.CompareAndSwap(was, p.proof)
 	n.counts.add(&n.counts.Renewals)
 	return true
 }
@@ -321,8 +324,8 @@ func (n *network) read(ctx context.Context, id store.BucketID, p *poll) error {
 	// A lower epoch than the known one proves nothing. The known one is proven once a read at
 	// Local returns it.
 	if was := e.proof.Load(); e.root.Epoch == r.Epoch && r.Clock == p.clock.number &&
-		(was == nil || was.mapClock.value <= p.mapClock.value) {
-		e.proof.CompareAndSwap(was, p)
+		(was == nil || was.value <= p.value) {
+		e.proof.CompareAndSwap(was, p.proof)
 	}
 	return nil
 }

@@ -11,14 +11,23 @@ import (
 
 // poll is one answered read of a map clock.
 type poll struct {
-	clock    *clock
-	sent     wait.Instant // before the read was begun
+	*proof
 	mapClock mapClock
 	version  store.Version
+}
+
+// proof is what leases need of a poll, without the 4 KiB of its map clock: each cached root keeps one.
+type proof struct {
+	clock *clock
+	sent  wait.Instant // before the read was begun
+	value uint64       // of the map clock
 	// line is how often the clock had gone back before this poll. Earlier proofs may be of
 	// a history that a restored store has left.
 	line uint64
 }
+
+// proofBytes is the memory of a proof.
+const proofBytes = 64
 
 // clock is the state of one map clock. It is polled as long as it is used.
 type clock struct {
@@ -51,7 +60,7 @@ func (n *network) clock(number uint32) *clock {
 func (k *clock) current(ctx context.Context) (*poll, error) {
 	touch(&k.used)
 	k.keepPolling()
-	if p := k.latest.Load(); k.n.alive(p) {
+	if p := k.latest.Load(); p != nil && k.n.alive(p.proof) {
 		return p, nil
 	}
 	if _, err := k.asking.do(ctx, "", clockName(k.number), k.poll); err != nil {
@@ -148,5 +157,5 @@ func (n *network) askClock(ctx context.Context, number uint32) (*poll, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &poll{sent: sent, mapClock: c, version: v}, nil
+	return &poll{proof: &proof{sent: sent, value: c.value}, mapClock: c, version: v}, nil
 }

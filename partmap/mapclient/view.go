@@ -38,6 +38,7 @@ func (v *view) find(ctx context.Context, n *nodes, key []byte, before bool, into
 	nodeID := r.Children[i].Node
 	for height := r.Height - 1; ; height-- {
 		got := links.get(i)
+		n.cache.count(got != nil)
 		if got == nil {
 			var err error
 			child := partmap.Child{Start: parent.At(i), Node: nodeID}
