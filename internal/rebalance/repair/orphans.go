@@ -32,11 +32,12 @@ func (c *Checker) orphans(ctx context.Context, b *bucket) error {
 			return err
 		}
 		after = page[len(page)-1]
+		// The list of processes is no bucket's.
+		page = slices.DeleteFunc(page, func(p store.Partition) bool { return p.Bucket == processes.Bucket })
 		c.count(&c.sum.Listed, len(page))
 		of := map[store.BucketID][]store.PartitionID{}
 		for _, p := range page {
-			// The list of processes is no bucket's.
-			if p.Bucket != processes.Bucket && (b == nil || p.Bucket == b.id) {
+			if b == nil || p.Bucket == b.id {
 				of[p.Bucket] = append(of[p.Bucket], p.ID)
 			}
 		}

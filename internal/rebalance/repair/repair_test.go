@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/processes"
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -35,6 +36,11 @@ var ctx = context.Background()
 
 var damages = []damage{
 	{name: "none", do: func(*fixture) {}, mends: true},
+	{name: "none, with a list of processes", do: func(f *fixture) {
+		p, err := processes.Appear(ctx, f.s, processes.Process{Name: "listd"}, nil)
+		require.NoError(f.t, err)
+		f.t.Cleanup(p.Close)
+	}, mends: true},
 
 	{name: "a record of the directory is damaged", do: func(f *fixture) {
 		f.swap(store.Directory, []byte("broken"), func(store.Version, []byte) []byte { return []byte("junk") })
