@@ -64,7 +64,7 @@ func purposeOf(rows []store.Row) purpose {
 	why := frees
 	for i := range rows {
 		switch {
-		case store.IsMarker(rows[i].Value):
+		case store.IsMarker(rows[i].Value), store.IsNote(rows[i].Value):
 		case store.IsCopied(rows[i].Value):
 			why = moves
 		default:

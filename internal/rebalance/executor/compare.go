@@ -251,7 +251,7 @@ func rangeKey(t *move.Task) string {
 }
 
 // remove removes ranges from their source, above the timestamps of all rows there and of all
-// that may still arrive: late writes stay hidden. An executor that has not compared them
+// that may still arrive: late writes stay hidden. Only notes stay, which say where the rows are. An executor that has not compared them
 // itself first copies again what is missing: in a restored store the rows may be older than
 // the map.
 func (x *Executor) remove(ctx context.Context, e *move.Task) error {
@@ -279,6 +279,9 @@ func (x *Executor) remove(ctx context.Context, e *move.Task) error {
 		if err != nil {
 			return err
 		}
+	}
+	if err := x.leave(ctx, src, e.Ranges, highest+2); err != nil {
+		return err
 	}
 	spans := []store.Bounds{{}}
 	if !e.Whole {

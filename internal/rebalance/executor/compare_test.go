@@ -300,15 +300,15 @@ func TestDrainingThatFailsRemovesNothing(t *testing.T) {
 	}
 }
 
-// Whether a partition was emptied shows next to any key, but for none when the range ends
+// Whether keys were removed shows next to any key, but for none when the range ends
 // there; no row is left of the trial.
-func TestEmptied(t *testing.T) {
+func TestRemoved(t *testing.T) {
 	s := memstore.New()
 	p := store.Partition{Bucket: store.BucketID{1}, ID: store.PartitionID{2}}
 	within := store.Bounds{Start: []byte("b"), End: []byte("d")}
 	const removed = 1000
 	emptied := func(key []byte, ts store.Timestamp) (bool, error) {
-		return executor.Emptied(t.Context(), s, p, within, key, ts)
+		return executor.Removed(t.Context(), s, p, within, key, ts)
 	}
 	found, err := emptied([]byte("c"), removed)
 	require.NoError(t, err)
@@ -339,7 +339,7 @@ func TestEmptied(t *testing.T) {
 		way := faulttest.Way{Times: 1, Fault: faultstore.Fault{Ending: faultstore.Refused, Kind: store.Unavailable}}
 		failing, faults := faulttest.Case{Op: op, Nth: 1, Way: &way}.Store(s)
 		faults.Enable(true)
-		found, err := executor.Emptied(t.Context(), failing, p, within, []byte("c"), removed+1)
+		found, err := executor.Removed(t.Context(), failing, p, within, []byte("c"), removed+1)
 		require.ErrorIs(t, err, store.Unavailable, op)
 		require.False(t, found)
 	}

@@ -104,7 +104,7 @@ func (o Options) withDefaults() Options {
 // for one goroutine at a time.
 type Executor struct {
 	store  Store
-	rows   store.Rows // everywhere
+	rows   store.Rows // everywhere, without notes
 	maps   Maps
 	bucket store.BucketID
 	o      Options
@@ -131,7 +131,7 @@ func New(s Store, m Maps, bucket store.BucketID, o Options) *Executor {
 	o = o.withDefaults()
 	return &Executor{
 		store:   s,
-		rows:    store.Everywhere(s),
+		rows:    WithoutNotes(store.Everywhere(s)),
 		maps:    m,
 		bucket:  bucket,
 		o:       o,

@@ -3,10 +3,12 @@ package executor
 import (
 	"bytes"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -36,20 +38,89 @@ func (x *Executor) carry(ctx context.Context, dst store.Partition, read time.Tim
 	return nil
 }
 
-// Emptied reports whether a removal at ts or later covers the keys next to key, within
-// bounds. Where the map gives the partition these keys, that happens only if the map was
-// restored from an older copy than the rows: then a move that it does not know has emptied
-// the partition. It writes a marker, which no listing shows, to a random key that was never
-// used, so that a delete can't be mistaken for a removal. It fails with InvalidArgument where
-// there is no such key.
-func Emptied(
+// note is the row by which a source says that a move has emptied a range of it, and where its rows are. It is proof for
+// who finds an older map than the rows: a removal alone may be that of a purge. It lies within the range, where nobody
+// reads the source any more.
+func note(rg *partmap.Range, ts store.Timestamp) store.Row {
+	key := rg.Start
+	if len(key) == 0 {
+		key = []byte{0}
+	}
+	return store.Row{Key: key, Value: store.NoteCell(rg.To, rg.End), Timestamp: ts}
+}
+
+// leave writes the notes of ranges that are about to be removed. They come first: a copy of the store that has the
+// removal, but no note of it, would show neither the rows nor where they are.
+func (x *Executor) leave(ctx context.Context, src store.Partition, ranges []partmap.Range, ts store.Timestamp) error {
+	notes := make([]store.Row, len(ranges))
+	for i := range ranges {
+		notes[i] = note(&ranges[i], ts)
+	}
+	for len(notes) > 0 {
+		n := x.fits(notes)
+		if err := x.retry(ctx, func() error { return x.rows.Put(ctx, src, notes[:n]...) }); err != nil {
+			return err
+		}
+		notes = notes[n:]
+	}
+	return nil
+}
+
+// HasLeft reports whether a source has the note of the move of a range. rows are with notes.
+func HasLeft(ctx context.Context, rows store.Rows, source store.Partition, rg *partmap.Range) (bool, error) {
+	row, _, err := rows.Get(ctx, source, note(rg, 1).Key)
+	to, _, noted := store.Note(row.Value)
+	return noted && to == rg.To, err
+}
+
+// WithoutNotes returns rows whose reads leave out notes.
+func WithoutNotes(rows store.Rows) store.Rows { return withoutNotes{rows} }
+
+type withoutNotes struct{ store.Rows }
+
+// Get implements store.Rows.
+func (w withoutNotes) Get(ctx context.Context, p store.Partition, key []byte) (store.Row, bool, error) {
+	row, found, err := w.Rows.Get(ctx, p, key)
+	if found && store.IsNote(row.Value) {
+		return store.Row{}, false, err
+	}
+	return row, found, err
+}
+
+// Slice implements store.Rows.
+func (w withoutNotes) Slice(
+	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
+) (store.Page, error) {
+	for {
+		page, err := w.Rows.Slice(ctx, p, b, o)
+		if err != nil || len(page.Rows) == 0 {
+			return page, err
+		}
+		last := page.Rows[len(page.Rows)-1].Key
+		page.Rows = slices.DeleteFunc(page.Rows, func(row store.Row) bool { return store.IsNote(row.Value) })
+		if len(page.Rows) > 0 || !page.More {
+			return page, nil
+		}
+		if o.Reverse {
+			b.End = last
+		} else {
+			b.Start, b.StartExclusive = last, true
+		}
+	}
+}
+
+// Removed reports whether a removal at ts or later covers the keys next to key, within
+// bounds: that of a move, or of a deletion of a range of keys. It writes a marker, which no
+// listing shows, to a random key that was never used, so that a delete can't be mistaken for
+// a removal. It fails with InvalidArgument where there is no such key.
+func Removed(
 	ctx context.Context, rows store.Rows, p store.Partition, within store.Bounds, key []byte, ts store.Timestamp,
 ) (bool, error) {
 	chance := uuid.New()
 	next := append(append(bytes.Clone(key), 0), chance[:]...)
 	if len(next) > store.MaxKeyBytes || len(within.End) > 0 && string(next) >= string(within.End) {
 		return false, store.Errorf(store.InvalidArgument,
-			"whether partition %s was emptied can't be tried: no key lies next to %q", p, key)
+			"whether the keys next to %q were removed from partition %s can't be tried: there are none", key, p)
 	}
 	if err := rows.Put(ctx, p, store.Row{Key: next, Value: store.MarkerCell(), Timestamp: ts}); err != nil {
 		return false, err

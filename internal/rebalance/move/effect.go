@@ -65,8 +65,8 @@ type Settlement struct {
 //     markers included.
 //   - Verifying: compare the two. Copy what the destination lacks, and delete copies that
 //     the source lacks.
-//   - Draining: remove Ranges from their common source, above the timestamps of all of
-//     their rows.
+//   - Draining: leave notes in the common source of Ranges, then remove them from it, above
+//     the timestamps of all of their rows, but below the notes.
 //   - Settled: sweep the range's partition: read its markers, check that the map still says
 //     that this sweep is pending, and delete exactly those markers.
 type Task struct {

@@ -33,7 +33,9 @@ import (
 // orphans be named in the map: nobody knows where their ranges began and ended.
 //
 // A home whose rows were moved away later, in a newer map, is covered by a removal: no row
-// with an old timestamp is visible in it. So its range goes to a fresh partition first.
+// with an old timestamp is visible in it. So its range goes to a fresh partition first, if a
+// note in it proves that (see note). A row that a removal without a note hides was deleted with a
+// range of keys, or moved away by a program that is older than notes: it stays where it is.
 
 // errGone is returned for a bucket that was deleted meanwhile.
 var errGone = errors.New("the bucket is gone")
@@ -267,13 +269,15 @@ type orphan struct {
 	finding Finding
 	*survey
 	proven bool // it is adopted; if not, proof is looked for first
+	kept   int  // rows that stay in it: whether they were deleted can't be told
 }
 
 // adoptBucket copies the rows of all orphans of one bucket to where the map says, then removes
 // the orphans. None is removed earlier: if ranges get fresh partitions meanwhile, markers that
 // came from the first orphans are swept, and they must still hide rows of the others.
 func (c *Checker) adoptBucket(ctx context.Context, id store.BucketID, orphans []orphan) {
-	err := c.prove(ctx, orphans)
+	c.prove(orphans)
+	var err error
 	before := c.Progress().Adopted
 	for round := 0; err == nil; round++ {
 		renewed := false
@@ -288,8 +292,15 @@ func (c *Checker) adoptBucket(ctx context.Context, id store.BucketID, orphans []
 	copied := c.Progress().Adopted - before
 	for i := range orphans {
 		o := &orphans[i]
-		if !o.proven || err != nil {
+		if !o.proven || o.kept > 0 || err != nil {
 			c.keep(id, unnamed)
+		}
+		if o.kept > 0 && err == nil {
+			o.finding.Todo = keptTodo
+			o.finding.Text = fmt.Sprintf("it has %d rows, and no range; a removal hides %d of them where the map says",
+				o.rows, o.kept)
+			c.report(o.finding)
+			continue
 		}
 		var mend func() (string, error)
 		if o.proven || err != nil {
@@ -309,23 +320,20 @@ func (c *Checker) adoptBucket(ctx context.Context, id store.BucketID, orphans []
 // homes, and once more for moves in flight.
 const mostRounds = 8
 
-// prove looks for proof that the map is older than orphans: a home emptied by a move that the
-// map does not know.
-func (c *Checker) prove(ctx context.Context, orphans []orphan) (err error) {
+// keptTodo is what an operator can do about rows that a removal without a note hides.
+const keptTodo = "was the bucket purged, or does a rule of retention apply to it? Then --discard PARTITION removes" +
+	" them: they are deleted. If the copy was made under a version that leaves no notes where it has moved ranges, and" +
+	" a listing lacks these rows, restore it with that version"
+
+// prove looks for proof that the map is older than orphans: notes by which moves that the map does not know lead from
+// what it names to an orphan.
+func (c *Checker) prove(orphans []orphan) {
 	for i := range orphans {
 		o := &orphans[i]
-		if o.proven {
-			continue
-		}
-		if o.proven, err = c.places(ctx, o.lacks); err != nil {
-			return err
-		}
-		for j := 0; j < len(o.lacks) && !o.proven && err == nil; j++ {
-			l := &o.lacks[j]
-			o.proven, err = c.emptied(ctx, l, l.row.Key, l.row.Timestamp)
+		for j := 0; j < len(o.lacks) && !o.proven; j++ {
+			o.proven = c.leads(&o.lacks[j], o.p.ID)
 		}
 	}
-	return err
 }
 
 // adoptRound copies all rows once. renewed: ranges got fresh partitions, so another round is
@@ -336,9 +344,11 @@ func (c *Checker) adoptRound(ctx context.Context, id store.BucketID, orphans []o
 		if !o.proven {
 			continue
 		}
+		o.kept = 0
 		err := c.pages(ctx, o.p, func(rows []store.Row) error {
-			again, err := c.adopt(ctx, id, rows)
+			again, kept, err := c.adopt(ctx, id, rows)
 			renewed = renewed || again
+			o.kept += kept
 			return err
 		})
 		if err != nil {
@@ -349,16 +359,19 @@ func (c *Checker) adoptRound(ctx context.Context, id store.BucketID, orphans []o
 }
 
 // adopt puts rows, in ascending order, where the map says, unless the rows there are as new or
-// newer, or they are deleted there. renewed: ranges got fresh partitions.
-func (c *Checker) adopt(ctx context.Context, id store.BucketID, rows []store.Row) (renewed bool, err error) {
-	dead := map[string]bool{} // keys that are deleted at home
+// newer, or they are deleted there. renewed: ranges got fresh partitions. kept is how many rows
+// must stay: a removal hides them that may be a deletion, or not.
+func (c *Checker) adopt(
+	ctx context.Context, id store.BucketID, rows []store.Row,
+) (renewed bool, kept int, err error) {
+	dead := map[string]bool{} // keys that are hidden at home
 	put := map[string]bool{}
 	defer func() { c.count(&c.sum.Adopted, len(put)-len(dead)) }()
 	var tried store.Version // the root by which the rows were put
 	for {
 		missing, root, err := c.missing(ctx, id, rows)
 		if err != nil {
-			return renewed, err
+			return renewed, kept, err
 		}
 		left := missing[:0]
 		for _, l := range missing {
@@ -367,21 +380,18 @@ func (c *Checker) adopt(ctx context.Context, id store.BucketID, rows []store.Row
 			}
 		}
 		if len(left) == 0 {
-			return renewed, nil
+			return renewed, kept, nil
 		}
-		behind, err := c.places(ctx, left)
-		if err == nil && behind {
-			renewed, err = true, c.renew(ctx, root, nil)
-			if err == nil {
-				continue
+		if c.places(left) {
+			if err := c.renew(ctx, root, nil); err != nil {
+				return renewed, kept, err
 			}
-		}
-		if err != nil {
-			return renewed, err
+			renewed = true
+			continue
 		}
 		if tried != root.Version() {
 			if err := c.bring(ctx, id, left); err != nil {
-				return renewed, err
+				return renewed, kept, err
 			}
 			for _, l := range left {
 				put[string(l.row.Key)] = true
@@ -396,23 +406,43 @@ func (c *Checker) adopt(ctx context.Context, id store.BucketID, rows []store.Row
 			if n := len(empty); n > 0 && string(empty[n-1].Start) == string(l.rg.Start) {
 				continue
 			}
-			gone, err := c.emptied(ctx, l, l.row.Key, l.row.Timestamp)
-			if err != nil {
-				return renewed, err
-			}
-			if gone {
+			home := store.Partition{Bucket: id, ID: l.to}
+			if _, moved := c.movedTo(home, l.row.Key); moved {
 				empty = append(empty, l.rg)
-			} else {
-				dead[string(l.row.Key)] = true
+				continue
 			}
+			removed, err := retried(ctx, c, func() (bool, error) {
+				within := store.Bounds{Start: l.rg.Start, End: l.rg.End}
+				return executor.Removed(ctx, c.rows, home, within, l.row.Key, l.row.Timestamp)
+			})
+			if err != nil {
+				return renewed, kept, err
+			}
+			if removed {
+				kept++
+			}
+			dead[string(l.row.Key)] = true
 		}
 		if len(empty) > 0 {
 			if err := c.renew(ctx, root, empty); err != nil {
-				return renewed, err
+				return renewed, kept, err
 			}
 			renewed = true
 		}
 	}
+}
+
+// errKept means that a row stays where it is.
+var errKept = store.Errorf(store.InvalidArgument, "a removal hides the row where the map says: it was deleted with a "+
+	"range of keys, or moved by a program that left no note of it, and which of both can't be told")
+
+// adoptOne is adopt of one row.
+func (c *Checker) adoptOne(ctx context.Context, id store.BucketID, row *store.Row) error {
+	_, kept, err := c.adopt(ctx, id, []store.Row{*row})
+	if err == nil && kept > 0 {
+		err = errKept
+	}
+	return err
 }
 
 // places sets the partition to which the row of each lack is copied: the home of its range; if
@@ -420,7 +450,7 @@ func (c *Checker) adopt(ctx context.Context, id store.BucketID, rows []store.Row
 // only that. behind: a source is empty though the map says that it is being copied, so the
 // moves in flight have to end first. A row put into such a source may be visible, and its copy
 // hidden if the destination was emptied later.
-func (c *Checker) places(ctx context.Context, lacks []lack) (behind bool, err error) {
+func (c *Checker) places(lacks []lack) (behind bool) {
 	for i := range lacks {
 		l := &lacks[i]
 		l.to = l.rg.Partition
@@ -428,16 +458,11 @@ func (c *Checker) places(ctx context.Context, lacks []lack) (behind bool, err er
 		case l.rg.To.IsZero():
 		case !l.rg.Phase.Rules().ReadSource:
 			l.to = l.rg.To
-		case i == 0 || string(l.rg.Start) != string(lacks[i-1].rg.Start):
-			const lowest = 1 // any removal covers it
-			gone, err := c.emptied(ctx, l, l.rg.Start, lowest)
-			if err != nil {
-				return false, err
-			}
-			behind = behind || gone
+		case !behind:
+			_, behind = c.movedTo(store.Partition{Bucket: l.bucket, ID: l.to}, l.row.Key)
 		}
 	}
-	return behind, nil
+	return behind
 }
 
 // bring puts rows into the partitions that places has set.
@@ -470,13 +495,6 @@ func (c *Checker) bring(ctx context.Context, id store.BucketID, lacks []lack) er
 		}
 	}
 	return nil
-}
-
-// emptied is executor.Emptied for the partition to which a lack is copied.
-func (c *Checker) emptied(ctx context.Context, l *lack, key []byte, ts store.Timestamp) (bool, error) {
-	p := store.Partition{Bucket: l.bucket, ID: l.to}
-	within := store.Bounds{Start: l.rg.Start, End: l.rg.End}
-	return retried(ctx, c, func() (bool, error) { return executor.Emptied(ctx, c.rows, p, within, key, ts) })
 }
 
 // renew ends the moves in flight, or gives ranges fresh partitions if there are none.

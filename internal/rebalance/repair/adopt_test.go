@@ -171,7 +171,10 @@ func TestAdoptedRowsStayDeleted(t *testing.T) {
 		f.put(stray, row.Key, row.Value, row.Timestamp)
 	}
 	require.NoError(t, f.c.Bucket("b").Delete(ctx, key(20)))
-	require.NoError(t, f.s.Remove(ctx, f.partition(f.b, 1), store.Bounds{}, now()))
+	home := f.partition(f.b, 1) // is left as a mover does
+	at := now()
+	f.put(home, key(100), store.NoteCell(fresh(), key(200)), at+1)
+	require.NoError(t, f.s.Remove(ctx, home, store.Bounds{}, at))
 	x := f.one(adopt(repair.AdoptNewer))
 	require.EqualValues(t, 3, x.Count)
 	require.EqualValues(t, 3, x.Missing)

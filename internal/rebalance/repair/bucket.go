@@ -370,6 +370,9 @@ func (c *Checker) finish(ctx context.Context) error {
 	for id, orphans := range c.orphaned {
 		c.adoptBucket(ctx, id, orphans)
 	}
+	if err := c.collectNotes(ctx); err != nil {
+		return err
+	}
 	for id, a := range c.ahead {
 		if err := c.abandon(ctx, id, a); err != nil {
 			return err

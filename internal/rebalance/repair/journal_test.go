@@ -39,6 +39,7 @@ const (
 
 type op struct {
 	kind kind
+	at   store.PartitionID // of a row
 	do   func(ctx context.Context, s store.Store) error
 	// root is the bucket of a swapped root, and phases are those of its batches.
 	root   store.BucketID
@@ -70,10 +71,15 @@ func (j *journal) note(ctx context.Context, o op) error {
 
 // copy makes in s the rows, the registers and the nodes of three moments.
 func (j *journal) copy(t testing.TB, s store.Store, moments [allKinds]int) {
+	j.copyApart(t, s, func(o *op) int { return moments[o.kind] })
+}
+
+// copyApart makes in s what there was at the moment of each op's kind and partition.
+func (j *journal) copyApart(t testing.TB, s store.Store, moment func(o *op) int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for i := range j.ops {
-		if o := &j.ops[i]; i < moments[o.kind] {
+		if o := &j.ops[i]; i < moment(o) {
 			require.NoError(t, o.do(ctx, s))
 		}
 	}
@@ -84,17 +90,17 @@ func (j *journal) Put(ctx context.Context, p store.Partition, rows ...store.Row)
 	for i := range kept {
 		kept[i].Key, kept[i].Value = bytes.Clone(kept[i].Key), bytes.Clone(kept[i].Value)
 	}
-	return j.note(ctx, op{do: func(ctx context.Context, s store.Store) error { return s.Put(ctx, p, kept...) }})
+	return j.note(ctx, op{at: p.ID, do: func(ctx context.Context, s store.Store) error { return s.Put(ctx, p, kept...) }})
 }
 
 func (j *journal) Delete(ctx context.Context, p store.Partition, key []byte, ts store.Timestamp) error {
 	key = bytes.Clone(key)
-	return j.note(ctx, op{do: func(ctx context.Context, s store.Store) error { return s.Delete(ctx, p, key, ts) }})
+	return j.note(ctx, op{at: p.ID, do: func(ctx context.Context, s store.Store) error { return s.Delete(ctx, p, key, ts) }})
 }
 
 func (j *journal) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {
 	b.Start, b.End = bytes.Clone(b.Start), bytes.Clone(b.End)
-	return j.note(ctx, op{do: func(ctx context.Context, s store.Store) error { return s.Remove(ctx, p, b, ts) }})
+	return j.note(ctx, op{at: p.ID, do: func(ctx context.Context, s store.Store) error { return s.Remove(ctx, p, b, ts) }})
 }
 
 func (j *journal) Swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {

@@ -119,6 +119,9 @@ func (c *Checker) unnamedOf(ctx context.Context, root *partmap.Root,
 				return nil, err
 			}
 			if len(first.Rows) == 0 {
+				if err := c.leftover(ctx, store.Partition{Bucket: root.Bucket, ID: id}); err != nil {
+					return nil, err
+				}
 				continue
 			}
 			rg, err := c.rangeOf(ctx, root, first.Rows[0].Key)
@@ -189,6 +192,9 @@ func (c *Checker) unranged(ctx context.Context, b bucket, root *partmap.Root, pa
 			return err
 		}
 		if len(first.Rows) == 0 {
+			if err := c.leftover(ctx, p); err != nil {
+				return err
+			}
 			continue
 		}
 		if !looked {
@@ -247,7 +253,9 @@ func (c *Checker) unrangedOne(ctx context.Context, b bucket, p store.Partition) 
 		return nil
 	case adopts && o.foreign == 0:
 		c.mu.Lock()
-		c.orphaned[b.id] = append(c.orphaned[b.id], orphan{f, o, from == madeLater || c.o.Adopt == AdoptAll})
+		c.orphaned[b.id] = append(c.orphaned[b.id], orphan{
+			finding: f, survey: o, proven: from == madeLater || c.o.Adopt == AdoptAll,
+		})
 		c.mu.Unlock()
 		return nil
 	case adopts:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -78,10 +79,19 @@ func (c *Checker) outrun(ctx context.Context, b bucket, root *partmap.Root) (adv
 	return advanced, nil
 }
 
-// hasLeft reports whether a range's source has no row, but its destination has copies.
+// hasLeft reports whether a range's source has a note of this very move. A program that is older than notes leaves none:
+// then it reports whether the source has no row, but the destination has copies.
 func (c *Checker) hasLeft(ctx context.Context, root *partmap.Root, rg *partmap.Range) (bool, error) {
 	within := store.Bounds{Start: rg.Start, End: rg.End}
 	source := store.Partition{Bucket: root.Bucket, ID: rg.Partition}
+	var left bool
+	err := c.retry(ctx, func() (err error) {
+		left, err = executor.HasLeft(ctx, c.noted, source, rg)
+		return err
+	})
+	if err != nil || left {
+		return left, err
+	}
 	first, err := c.slice(ctx, source, within, store.SliceOptions{Limit: 1})
 	if err != nil || len(first.Rows) > 0 {
 		return false, err

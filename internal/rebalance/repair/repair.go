@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
@@ -121,7 +122,8 @@ type Summary struct {
 // Checker makes one check of a store.
 type Checker struct {
 	s      Store
-	rows   store.Rows // everywhere
+	noted  store.Rows // everywhere
+	rows   store.Rows // the same, without notes
 	lister store.PartitionLister
 	c      *listing.Client
 	maps   *mapclient.Client
@@ -140,6 +142,10 @@ type Checker struct {
 	orphaned map[store.BucketID][]orphan
 	// marked are partitions with markers to sweep, with the names of their buckets.
 	marked map[store.Partition]string
+	// notes are those of all partitions that were read, if anything may be adopted.
+	notes map[store.Partition][]note
+	// emptied are partitions without a range that have nothing but old notes.
+	emptied []store.Partition
 	// ahead are map nodes of epochs that their root has not reached.
 	ahead   map[store.BucketID]abandoned
 	again   []suspectName
@@ -156,11 +162,11 @@ func New(s Store, c *listing.Client, o Options) *Checker {
 	o.Skew = cmp.Or(o.Skew, max(time.Second, c.Maps().MaxClockSkew()))
 	lister, _ := s.(store.PartitionLister)
 	return &Checker{
-		s: s, rows: store.Everywhere(s), lister: lister, c: c, maps: c.Maps(), o: o,
+		s: s, noted: store.Everywhere(s), rows: executor.WithoutNotes(store.Everywhere(s)), lister: lister, c: c, maps: c.Maps(), o: o,
 		pace: wait.NewPacer(o.RowsPerSecond), scans: make(chan struct{}, o.Parallel),
 		distrust: map[store.BucketID]bool{}, hasName: map[store.BucketID]bool{}, left: map[store.BucketID]whose{},
 		orphaned: map[store.BucketID][]orphan{}, marked: map[store.Partition]string{},
-		ahead: map[store.BucketID]abandoned{},
+		ahead: map[store.BucketID]abandoned{}, notes: map[store.Partition][]note{},
 	}
 }
 

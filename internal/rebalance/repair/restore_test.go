@@ -83,6 +83,17 @@ func live(t *testing.T, s store.Store, r *rand.Rand, large bool, moves int) *pas
 		p.events[string(k)] = append(p.events[string(k)], e)
 		return err
 	}
+	// purge deletes all keys from one up to another, as one call does.
+	purge := func(from, to int, do func() error) {
+		begun := j.now()
+		if err := do(); err != nil {
+			t.Errorf("a deletion of a range: %v", err)
+		}
+		for i := from; i < to; i++ {
+			k := string(key(i))
+			p.events[k] = append(p.events[k], event{begun: begun, acked: j.now()})
+		}
+	}
 	for i := range n {
 		require.NoError(t, write(key(i), "first"))
 	}
@@ -99,6 +110,18 @@ func live(t *testing.T, s store.Store, r *rand.Rand, large bool, moves int) *pas
 			case steps <- struct{}{}:
 			case <-over.Done():
 				return
+			}
+			switch from := wr.IntN(n); wr.IntN(120) {
+			case 0:
+				purge(0, n, func() error { return b.DeletePrefix(ctx, []byte("key-")) })
+			case 1:
+				purge(from, n, func() error { return b.DeleteRange(ctx, key(from), nil) })
+			case 2:
+				time.Sleep(time.Millisecond) // all timestamps so far are over
+				purge(0, n, func() error {
+					_, err := b.DeleteOlderUntil(ctx, nil, nil, now()-1, time.Time{})
+					return err
+				})
 			}
 			value := ""
 			if wr.IntN(3) > 0 {

@@ -253,20 +253,26 @@ func (c *Checker) slice(
 func (c *Checker) pagesWithin(ctx context.Context, p store.Partition, b store.Bounds,
 	f func(rows []store.Row) error) error {
 	for {
-		page, err := c.slice(ctx, p, b, store.SliceOptions{Limit: c.o.PageRows, Timestamps: true})
+		page, err := retried(ctx, c, func() (store.Page, error) {
+			return c.noted.Slice(ctx, p, b, store.SliceOptions{Limit: c.o.PageRows, Timestamps: true})
+		})
 		if err != nil {
 			return err
 		}
-		c.count(&c.sum.Rows, len(page.Rows))
-		if len(page.Rows) > 0 {
-			if err := f(page.Rows); err != nil {
+		read := len(page.Rows)
+		if read > 0 {
+			b.Start, b.StartExclusive = page.Rows[read-1].Key, true
+		}
+		rows := c.takeNotes(p, page.Rows)
+		c.count(&c.sum.Rows, len(rows))
+		if len(rows) > 0 {
+			if err := f(rows); err != nil {
 				return err
 			}
 		}
-		if err := c.pace.Take(ctx, len(page.Rows)); err != nil || !page.More {
+		if err := c.pace.Take(ctx, read); err != nil || !page.More {
 			return err
 		}
-		b.Start, b.StartExclusive = page.Rows[len(page.Rows)-1].Key, true
 	}
 }
 
@@ -327,8 +333,7 @@ func (x *scan) uncopied(ctx context.Context, rows []store.Row) error {
 		t := x.tally(Uncopied)
 		t.add(&l.row)
 		if x.c.o.Repair {
-			_, err := x.c.adopt(ctx, x.b.id, []store.Row{l.row})
-			t.mend(err)
+			t.mend(x.c.adoptOne(ctx, x.b.id, &l.row))
 		}
 	}
 	return err
@@ -412,7 +417,7 @@ func (x *scan) misplaced(ctx context.Context, row *store.Row) {
 	t.add(row)
 	err := error(nil)
 	if x.c.o.Adopt == AdoptAll {
-		if _, err = x.c.adopt(ctx, x.b.id, []store.Row{*row}); err == nil {
+		if err = x.c.adoptOne(ctx, x.b.id, row); err == nil {
 			err = x.c.retry(ctx, func() error { return x.c.rows.Delete(ctx, x.p, row.Key, row.Timestamp) })
 		}
 		t.mend(err)

@@ -1,0 +1,150 @@
+package repair_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
+	"github.com/evenkeel/evenkeel/internal/rebalance/move"
+	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
+	"github.com/evenkeel/evenkeel/listing"
+
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/memstore"
+)
+
+// A bucket that was purged has a removal in its home, as one that a move has emptied. It is no proof that the map is
+// older than a partition that nobody names.
+func TestAPurgeIsNoProof(t *testing.T) {
+	for _, purged := range []string{"by a prefix", "by retention", "not at all"} {
+		t.Run(purged, func(t *testing.T) {
+			f := newFixture(t, memstore.New())
+			f.o.Skew = tick
+			f.move(move.Merge(nil, nil)) // the range has moved once, so it is no proof that it never did
+			require.NoError(t, f.s.Forget(ctx, f.b, f.root(f.b).Epoch))
+			p := store.Partition{Bucket: f.b, ID: fresh()} // an old source whose removal was lost
+			for i := range 30 {
+				f.put(p, append(key(i), '+'), store.EntryCell([]byte("deleted")), now()-store.Timestamp(time.Minute.Microseconds()))
+			}
+			b, err := f.c.Bucket("b"), error(nil)
+			switch purged {
+			case "by a prefix":
+				err = b.DeletePrefix(ctx, nil)
+			case "by retention":
+				time.Sleep(time.Millisecond)
+				_, err = b.DeleteOlderUntil(ctx, nil, nil, now()-1, time.Time{})
+			}
+			require.NoError(t, err)
+			require.NoError(t, b.Put(ctx, key(7), []byte("after the purge")))
+			before := f.contents()
+			require.True(t, ptr(f.one(adopt(repair.AdoptNewer))).Open())
+			require.Equal(t, before, f.contents(), "deleted rows are back")
+		})
+	}
+}
+
+// The snapshot of one partition is older than all others, which were made after the move of its range and a purge. What
+// was deleted before the older one does not come back. The purge hides all else that is left in the partition, too: that
+// it was no move can't be told, so the partition stays until it is discarded.
+func TestDeletedBeforeTheOlderCopy(t *testing.T) {
+	for _, purged := range []bool{false, true} {
+		j := newJournal(memstore.New())
+		c, err := listing.NewEmbedded(j, listing.Options{})
+		require.NoError(t, err)
+		require.NoError(t, c.CreateBucket(ctx, "b"))
+		owner, err := c.Owner(ctx, "b")
+		require.NoError(t, err)
+		b := c.Bucket("b")
+		for i := range 10 {
+			require.NoError(t, b.Put(ctx, key(i), []byte("value")))
+		}
+		root, err := c.Maps().Load(ctx, owner.ID)
+		require.NoError(t, err)
+		rg := root.Range(root.Entries[0], nil)
+		run := func(stop string) error {
+			x := executor.New(j, c.Maps(), owner.ID, executor.Options{Failpoint: func(_ context.Context, at, _ string) error {
+				if at == stop {
+					return errKilled
+				}
+				return nil
+			}})
+			if stop != "" {
+				x.Add(move.Refresh(&rg))
+			}
+			return x.Run(ctx)
+		}
+		require.ErrorIs(t, run("before swap verifying"), errKilled) // all is copied
+		require.NoError(t, b.Delete(ctx, key(3)))
+		first := j.now()
+		require.NoError(t, run("")) // the move ends, and the marker is swept
+		if purged {
+			require.NoError(t, b.DeletePrefix(ctx, nil))
+			for i := range 10 {
+				if i != 3 {
+					require.NoError(t, b.Put(ctx, key(i), []byte("again")))
+				}
+			}
+		}
+
+		last := j.now()
+		restored := memstore.New()
+		j.copyApart(t, restored, func(o *op) int {
+			if o.at == rg.Partition {
+				return first
+			}
+			return last
+		})
+		keys := func() (keys []string) {
+			c, err := listing.NewEmbedded(restored, listing.Options{})
+			require.NoError(t, err)
+			for e, err := range c.Bucket("b").All(ctx, listing.Query{}) {
+				require.NoError(t, err)
+				keys = append(keys, string(e.Key))
+			}
+			return keys
+		}
+		found, sum, err := verify(t, restored, repair.Options{Adopt: repair.AdoptAll})
+		require.NoError(t, err)
+		require.NotContains(t, keys(), string(key(3)), "purged %v: it was deleted before the older copy", purged)
+		require.Len(t, keys(), 9)
+		if purged {
+			require.EqualValues(t, 1, sum.Problems, "%v", found)
+			require.Contains(t, found[0].Todo, "--discard")
+			_, sum, err = verify(t, restored, repair.Options{Repair: true, Discard: []store.PartitionID{rg.Partition}})
+			require.NoError(t, err)
+		}
+		require.Zero(t, sum.Problems, "%v", found)
+		require.Len(t, keys(), 9)
+	}
+}
+
+// Notes are kept as long as copies of before a move may be restored. A bucket whose rows are all where the map says
+// needs none that are older.
+func TestOldNotesAreCollected(t *testing.T) {
+	overStores(t, func(t *testing.T, s func(t testing.TB) store.Store) {
+		f := newFixture(t, s(t))
+		f.o.Skew = tick
+		old := f.partition(f.b, 1)
+		f.move(move.Merge(nil, nil))
+		noted := func() bool {
+			row, found, err := f.s.Get(ctx, old, key(100))
+			require.NoError(t, err)
+			return found && store.IsNote(row.Value)
+		}
+		for _, tune := range []func(o *repair.Options){nil, mend, later(11 * 24 * time.Hour), both(mend, later(9*24*time.Hour))} {
+			found, sum := f.check(tune)
+			require.Zero(t, sum.Problems, "%v", found)
+			require.True(t, noted())
+		}
+		stray := store.Partition{Bucket: f.b, ID: fresh()}
+		f.put(stray, []byte("stray"), store.EntryCell(nil), now())
+		f.check(both(mend, later(11*24*time.Hour)))
+		require.True(t, noted(), "rows of the bucket are nowhere else")
+		require.NoError(t, f.s.Remove(ctx, stray, store.Bounds{}, now()))
+		f.check(both(mend, later(11*24*time.Hour)))
+		require.False(t, noted())
+	})
+}
