@@ -7,7 +7,7 @@
 
    Asserted after --adopt-all: what was acknowledged before the older snapshot is listed, or a later change of it; what
    was deleted before is not. That is only so if, between the snapshots, no row is both copied and removed from its
-   source (-DFAR: it is), and no second move drains (-DTWICE: it does). With -DROWS what is listed is what the rows were.
+   source (-DFAR: it is), and no second move drains (-DTWICE: it does). With -DROWS the rows of their moment are listed.
    So it is after --adopt (-DNEWER), beside an old source whose removal was lost. What can't be told apart is kept.
 
    -DPROBE=1        reached: a row is adopted into a home that a move has emptied; 2: a row is kept, as a removal hides

@@ -95,7 +95,9 @@ func (j *journal) Put(ctx context.Context, p store.Partition, rows ...store.Row)
 
 func (j *journal) Delete(ctx context.Context, p store.Partition, key []byte, ts store.Timestamp) error {
 	key = bytes.Clone(key)
-	return j.note(ctx, op{at: p.ID, do: func(ctx context.Context, s store.Store) error { return s.Delete(ctx, p, key, ts) }})
+	return j.note(ctx, op{at: p.ID, do: func(ctx context.Context, s store.Store) error {
+		return s.Delete(ctx, p, key, ts)
+	}})
 }
 
 func (j *journal) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {

@@ -47,8 +47,8 @@ func TestAPurgeIsNoProof(t *testing.T) {
 }
 
 // The snapshot of one partition is older than all others, which were made after the move of its range and a purge. What
-// was deleted before the older one does not come back. The purge hides all else that is left in the partition, too: that
-// it was no move can't be told, so the partition stays until it is discarded.
+// was deleted before the older one does not come back. The purge hides all else that is left in the partition, too:
+// that it was no move can't be told, so the partition stays until it is discarded.
 func TestDeletedBeforeTheOlderCopy(t *testing.T) {
 	for _, purged := range []bool{false, true} {
 		j := newJournal(memstore.New())
@@ -134,17 +134,18 @@ func TestOldNotesAreCollected(t *testing.T) {
 			require.NoError(t, err)
 			return found && store.IsNote(row.Value)
 		}
-		for _, tune := range []func(o *repair.Options){nil, mend, later(11 * 24 * time.Hour), both(mend, later(9*24*time.Hour))} {
+		const day = 24 * time.Hour
+		for _, tune := range []func(o *repair.Options){nil, mend, later(11 * day), both(mend, later(9*day))} {
 			found, sum := f.check(tune)
 			require.Zero(t, sum.Problems, "%v", found)
 			require.True(t, noted())
 		}
 		stray := store.Partition{Bucket: f.b, ID: fresh()}
 		f.put(stray, []byte("stray"), store.EntryCell(nil), now())
-		f.check(both(mend, later(11*24*time.Hour)))
+		f.check(both(mend, later(11*day)))
 		require.True(t, noted(), "rows of the bucket are nowhere else")
 		require.NoError(t, f.s.Remove(ctx, stray, store.Bounds{}, now()))
-		f.check(both(mend, later(11*24*time.Hour)))
+		f.check(both(mend, later(11*day)))
 		require.False(t, noted())
 	})
 }

@@ -79,7 +79,7 @@ func (c *Checker) outrun(ctx context.Context, b bucket, root *partmap.Root) (adv
 	return advanced, nil
 }
 
-// hasLeft reports whether a range's source has a note of this very move. A program that is older than notes leaves none:
+// hasLeft reports whether the source of a range has a note of this very move. A program before notes leaves none:
 // then it reports whether the source has no row, but the destination has copies.
 func (c *Checker) hasLeft(ctx context.Context, root *partmap.Root, rg *partmap.Range) (bool, error) {
 	within := store.Bounds{Start: rg.Start, End: rg.End}

@@ -296,9 +296,14 @@ func (w *watch) Put(ctx context.Context, p store.Partition, rows ...store.Row) e
 				w.markers[m] = w.root.Epoch
 			}
 		}
+		for _, r := range rows {
+			if _, end, noted := store.Note(r.Value); noted {
+				w.leaves(ctx, p, store.Bounds{Start: r.Key, End: end}, "notes that moves have emptied")
+			}
+		}
 		w.mu.Unlock()
 		for _, r := range rows {
-			if err := w.h.faithful(r); err != nil {
+			if err := w.h.faithful(r); err != nil && !store.IsNote(r.Value) {
 				w.violated("I5: %s into %s: %v", actorOf(ctx).name, name(p.ID), err)
 			}
 		}
@@ -341,23 +346,25 @@ func (w *watch) Remove(ctx context.Context, p store.Partition, b store.Bounds, t
 	} else if p.Bucket == w.bucket {
 		w.mu.Lock()
 		w.touched[p.ID] = true
-		for _, rg := range w.ranges {
-			if !overlap(b.Start, b.End, rg.Start, rg.End) {
-				continue
-			}
-			if rg.To == p.ID || rg.Partition == p.ID && rg.Phase != partmap.Draining {
-				w.violated("I7: %s removes [%q, %q) of %s, where the range from %q is %s", actorOf(ctx).name, b.Start,
-					b.End, name(p.ID), rg.Start, rg.Phase)
-			}
-		}
-		if who := w.reading(p.ID, b); who != "" {
-			w.violated("I7: %s removes [%q, %q) of %s, which %s may read", actorOf(ctx).name, b.Start, b.End,
-				name(p.ID), who)
-		}
+		w.leaves(ctx, p, b, "removes")
 		w.removed = append(w.removed, removal{p.ID, b})
 		w.mu.Unlock()
 	}
 	return w.Store.Remove(ctx, p, b, ts)
+}
+
+// leaves checks that nobody reads what a mover removes, or notes that it is about to.
+func (w *watch) leaves(ctx context.Context, p store.Partition, b store.Bounds, how string) {
+	for _, rg := range w.ranges {
+		if overlap(b.Start, b.End, rg.Start, rg.End) &&
+			(rg.To == p.ID || rg.Partition == p.ID && rg.Phase != partmap.Draining) {
+			w.violated("I7: %s %s [%q, %q) of %s, where the range from %q is %s", actorOf(ctx).name, how, b.Start, b.End,
+				name(p.ID), rg.Start, rg.Phase)
+		}
+	}
+	if who := w.reading(p.ID, b); who != "" {
+		w.violated("I7: %s %s [%q, %q) of %s, which %s may read", actorOf(ctx).name, how, b.Start, b.End, name(p.ID), who)
+	}
 }
 
 // client holds a client's call, at the moment at which it begins, to the phases
