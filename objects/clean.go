@@ -3,11 +3,11 @@ package objects
 import (
 	"bytes"
 	"context"
-	"crypto/md5"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/evenkeel/evenkeel/listing"
@@ -29,9 +29,6 @@ type CleanOptions struct {
 	Pacer *wait.Pacer
 	// Before, if not nil, is told of each deed before it is done, and says whether to do it.
 	Before func(Deed) bool
-	// Memory is shared by cleaners that are to remember no more together than one alone; nil: it is
-	// this cleaner's own.
-	Memory *Memory
 	// Report, if not nil, is told of what a pass has done so far, after each page that it has looked at.
 	Report func(Cleaned)
 }
@@ -61,29 +58,35 @@ func (c *Cleaner) stale(ctx context.Context) (bool, error) {
 }
 
 // Cleaner deletes what no reader sees any more, of one bucket, and what the bucket's Lifecycle says.
-// Any number of them may run, in any processes, at the same time. It keeps in memory since when
-// versions are burned: one that is made
-// anew begins to count again. It is of the bucket that has the name when it first does something.
+// Any number of them may run, in any processes, at the same time: since when versions are burned is
+// in the rows, so one goes on where another one was. It is of the bucket that has the name when it first does something.
 type Cleaner struct {
 	b *Bucket
 	o CleanOptions
 
-	mu     sync.Mutex
-	proven map[string]proof // by row
-	pass   int              // the number of the present one, or the last
-	known  knownSettings
+	mu    sync.Mutex // guards b, which pin sets
+	known knownSettings
+	clock slowClock
 }
 
-// Memory counts what cleaners remember, and bounds it. The zero value is empty.
-type Memory struct{ n atomic.Int64 }
-
-// proof is when something was acknowledged: the burning of a row, or the end of an upload and what
-// the version is that it has become.
-type proof struct {
-	since   wait.Instant
-	version [md5.Size]byte // the hash of a kept version's record
-	pass    int            // the last one that has met it
+// slowClock is the time by which a cleaner counts how old proofs are: the time of stamps, but while the cleaner lives it
+// goes no faster than the slower clock of the process. A clock that is set forward ends no grace early.
+type slowClock struct {
+	stamp store.Timestamp // at the beginning
+	began wait.Instant
+	now   store.Timestamp // as of the present pass, or the last
 }
+
+func (s *slowClock) tell(stamp store.Timestamp, at wait.Instant) {
+	if s.stamp == 0 {
+		s.stamp, s.began = stamp, at
+	}
+	least, _ := at.Since(s.began)
+	s.now = min(stamp, s.stamp+store.Timestamp(least.Microseconds()))
+}
+
+// since returns how long ago a proof was had.
+func (s *slowClock) since(proof store.Timestamp) time.Duration { return max(age(s.now, proof), 0) }
 
 // Cleaned is what a pass has done and found, in versions.
 type Cleaned struct {
@@ -95,8 +98,10 @@ type Cleaned struct {
 	// Ended are uploads that are known to have ended, Freed those of which nothing is left but the
 	// version that they became, if they did.
 	Ended, Freed int64
-	// Remembered are the versions and uploads of which this cleaner knows what was acknowledged, and when.
+	// Remembered are the versions and uploads that keep their blobs for the grace, and whose rows tell since when.
 	Remembered int64
+	// Next is where another pass goes on (PassFrom): at the last object that was looked at. It is empty before the first.
+	Next string
 	// Damaged rows can't be read; they stay.
 	Damaged int64
 	// Failed steps are due again in the next pass; FirstFailure is the error of one, and Reasons counts
@@ -113,13 +118,9 @@ func (d *Cleaned) fail(err error) {
 	d.Reasons[store.KindOf(err)]++
 }
 
-const (
-	// mostProven bounds a Memory. Further versions wait for a later pass.
-	mostProven = 200_000
-	// mostOfGroup bounds the versions of an object that are looked at together. Older ones have
-	// their turn when these are gone, or are compared with the last of them.
-	mostOfGroup = 10_000
-)
+// mostOfGroup bounds the versions of an object that are looked at together. Older ones have
+// their turn when these are gone, or are compared with the last of them.
+const mostOfGroup = 10_000
 
 // Cleaner returns a cleaner of a bucket. It acts by the bucket's settings as they are at each step, whatever the
 // Versioning of b. wide is a client that reads and writes through a quorum of
@@ -136,12 +137,9 @@ func (b *Bucket) Cleaner(wide *Objects, o CleanOptions) (*Cleaner, error) {
 		return nil, store.Errorf(store.InvalidArgument, "Grace of %v, Settled of %v: at least %v, longer than a put may take",
 			o.Grace, o.Settled, least)
 	}
-	if o.Memory == nil {
-		o.Memory = &Memory{}
-	}
 	w := *b
 	w.o, w.rows = wide, b.rows.With(wide.c)
-	return &Cleaner{b: &w, o: o, proven: map[string]proof{}}, nil
+	return &Cleaner{b: &w, o: o}, nil
 }
 
 // member is a version of the group under a cleaner's eyes.
@@ -155,21 +153,26 @@ type member struct {
 
 // Pass looks at all versions once, and does what is due. Steps that fail are counted, and due again
 // in the next pass; the error is that of a listing.
-func (c *Cleaner) Pass(ctx context.Context) (done Cleaned, err error) {
+func (c *Cleaner) Pass(ctx context.Context) (Cleaned, error) { return c.PassFrom(ctx, "") }
+
+// PassFrom is Pass from where another pass was: Cleaned.Next of that one, or empty.
+func (c *Cleaner) PassFrom(ctx context.Context, from string) (done Cleaned, err error) {
 	if err := c.pin(ctx); err != nil {
 		return done, err
 	}
-	c.mu.Lock()
-	c.pass++
-	c.mu.Unlock()
 	now, err := c.b.o.c.Stamps(ctx, 1)
 	if err != nil {
 		return done, err
 	}
-	if err := c.uploads(ctx, now, &done); err != nil {
-		return done, err
-	}
+	c.clock.tell(now, c.b.o.o.Now())
 	q := listing.Query{Limit: 1000, From: objectsBegin}
+	if from == "" {
+		if err := c.uploads(ctx, now, &done); err != nil {
+			return done, err
+		}
+	} else if q.From, err = hex.DecodeString(from); err != nil || bytes.Compare(q.From, objectsBegin) < 0 {
+		return done, store.Errorf(store.InvalidArgument, "%.64q is not where a pass was", from)
+	}
 	var key []byte
 	var group []member
 	still := c.b.o.deadline(writeTimeout)
@@ -199,7 +202,8 @@ func (c *Cleaner) Pass(ctx context.Context) (done Cleaned, err error) {
 			if !bytes.Equal(at.key, key) {
 				flush(false)
 				key = bytes.Clone(at.key)
-			} else if len(group) >= mostOfGroup {
+				done.Next = hex.EncodeToString(at.group)
+			} else if len(group) >= mostOfGroup && !at.beside() {
 				flush(true)
 			}
 			if len(group) == 0 {
@@ -211,7 +215,6 @@ func (c *Cleaner) Pass(ctx context.Context) (done Cleaned, err error) {
 		}
 		if page.Next == "" {
 			flush(false)
-			done.Remembered = c.sweep()
 		}
 		if err := c.pace(ctx, len(page.Items), &done); err != nil || page.Next == "" {
 			return done, err
@@ -255,6 +258,8 @@ func (c *Cleaner) add(group []member, at *row, value []byte, now store.Timestamp
 		var err error
 		if at.tags {
 			m.tags, err = decodeTags(value)
+		} else if proof, ok := decodeProof(value); ok && !m.what.Rank.Seen() {
+			m.what.Proven = c.clock.since(proof)
 		}
 		return group, err
 	}
@@ -262,74 +267,32 @@ func (c *Cleaner) add(group []member, at *row, value []byte, now store.Timestamp
 	if err != nil {
 		return group, err
 	}
-	v := r.version(at.id, now)
-	if r.rank == burned {
-		v.Proven, _ = c.since(rowKey(at.key, at.id))
-	}
-	return append(group, member{id: at.id, what: v, tags: r.tags, ash: r.ashes()}), nil
+	return append(group, member{id: at.id, what: r.version(at.id, now), tags: r.tags, ash: r.ashes()}), nil
 }
 
-// since returns how long ago something was acknowledged of a row, and what; negative: it was not.
-func (c *Cleaner) since(row []byte) (time.Duration, proof) {
-	c.mu.Lock()
-	p, ok := c.proven[string(row)]
-	if ok {
-		p.pass = c.pass
-		c.proven[string(row)] = p
-	}
-	c.mu.Unlock()
-	if !ok {
-		return -1, p
-	}
-	d, _ := c.b.o.o.Now().Since(p.since)
-	return max(d, 0), p
+// A proof says that something was acknowledged by every data centre: the burning of a version, in the value of the note
+// beside it, or the end of an upload (proofKey). Its time was drawn after the acknowledgement. Older programs take the
+// one for a note as any other, and pass over the other.
+const proofVersion = 2
+
+func encodeProof(at store.Timestamp) []byte {
+	return binary.BigEndian.AppendUint64([]byte{proofVersion}, uint64(at)) //nolint:gosec // positive
 }
 
-// prove remembers that something was acknowledged just now.
-func (c *Cleaner) prove(row []byte, version [md5.Size]byte) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if _, known := c.proven[string(row)]; !known {
-		c.o.Memory.n.Add(1)
+func decodeProof(value []byte) (at store.Timestamp, ok bool) {
+	if len(value) != 9 || value[0] != proofVersion {
+		return 0, false
 	}
-	c.proven[string(row)] = proof{c.b.o.o.Now(), version, c.pass}
+	return store.Timestamp(binary.BigEndian.Uint64(value[1:])), true //nolint:gosec // any
 }
 
-// full reports whether there is no memory for what else was acknowledged.
-func (c *Cleaner) full() bool { return c.o.Memory.n.Load() >= mostProven }
-
-func (c *Cleaner) forget(row []byte) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.drop(string(row))
-}
-
-func (c *Cleaner) drop(row string) {
-	if _, known := c.proven[row]; known {
-		delete(c.proven, row)
-		c.o.Memory.n.Add(-1)
+// prove writes the proof of what was acknowledged just now.
+func (c *Cleaner) prove(ctx context.Context, row []byte, still func() bool) error {
+	stamp, err := c.b.o.c.Stamps(ctx, 1)
+	if err != nil {
+		return err
 	}
-}
-
-// sweep forgets what a whole pass has not met: another cleaner has finished it. It returns how much is left.
-func (c *Cleaner) sweep() int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for row, p := range c.proven {
-		if p.pass != c.pass {
-			c.drop(row)
-		}
-	}
-	return int64(len(c.proven))
-}
-
-// Forget gives back what the cleaner has of its Memory: it is not used any more.
-func (c *Cleaner) Forget() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for row := range c.proven {
-		c.drop(row)
-	}
+	return c.b.rows.PutAt(ctx, row, encodeProof(stamp), listing.Given{At: stamp, Still: still})
 }
 
 // tidy does what is due in a group.
@@ -343,6 +306,7 @@ func (c *Cleaner) tidy(
 			done.Seen++
 		} else if versions[i].Rank == burned && versions[i].Proven >= 0 && versions[i].Proven < c.o.Grace {
 			done.Waiting++
+			done.Remembered++
 		}
 	}
 	var tags []Pair
@@ -371,6 +335,9 @@ func (c *Cleaner) tidy(
 		if !did {
 			continue
 		}
+		if s.Do == tidy.Supersede || s.Do == tidy.Prove || s.Do == tidy.Lapse {
+			done.Remembered++
+		}
 		switch s.Do {
 		case tidy.Supersede:
 			done.Superseded++
@@ -397,16 +364,16 @@ func (c *Cleaner) do(ctx context.Context, key []byte, group []member, s tidy.Ste
 		if ok, err := c.relyOn(ctx, key, &group[s.By], still); err != nil || !ok {
 			return false, err
 		}
-		return c.burn(ctx, key, v, still)
+		return true, c.burn(ctx, key, v, still)
 	case tidy.Lapse:
 		for _, by := range []int{s.Enough, s.By} {
 			if ok, err := c.relyOn(ctx, key, &group[by], still); err != nil || !ok {
 				return false, err
 			}
 		}
-		return c.burn(ctx, key, v, still)
+		return true, c.burn(ctx, key, v, still)
 	case tidy.Prove:
-		return c.burn(ctx, key, v, still)
+		return true, c.burn(ctx, key, v, still)
 	case tidy.Finish:
 		return true, c.finish(ctx, key, v, still)
 	case tidy.Expire:
@@ -493,17 +460,12 @@ func (c *Cleaner) noted(ctx context.Context, key []byte, id ID) (bool, error) {
 	return err == nil, err
 }
 
-// burn burns a version, and remembers when that was acknowledged. It returns false where there is
-// no memory for that.
-func (c *Cleaner) burn(ctx context.Context, key []byte, v *member, still func() bool) (bool, error) {
-	if c.full() {
-		return false, nil
-	}
+// burn burns a version, and writes down when that was acknowledged.
+func (c *Cleaner) burn(ctx context.Context, key []byte, v *member, still func() bool) error {
 	if err := c.b.write(ctx, key, v.id, v.ash, still); err != nil {
-		return false, err
+		return err
 	}
-	c.prove(rowKey(key, v.id), [md5.Size]byte{})
-	return true, nil
+	return c.prove(ctx, append(rowKey(key, v.id), noteSuffix), still)
 }
 
 // finish deletes what is left of a version.
@@ -522,7 +484,6 @@ func (c *Cleaner) finish(ctx context.Context, key []byte, v *member, still func(
 	if err := c.b.rows.DeleteAt(ctx, row, listing.Given{At: v.id.at(gone), Still: still}); err != nil {
 		return err
 	}
-	c.forget(row)
 	if v.what.Tags {
 		if err := c.b.rows.Delete(ctx, append(row[:len(row):len(row)], tagsSuffix)); err != nil {
 			return err

@@ -538,3 +538,35 @@ func TestCleanersForgetWhatOthersFinish(t *testing.T) {
 	require.Zero(t, done.Finished+done.Freed, "the other one has done it")
 	require.Zero(t, done.Failed)
 }
+
+// A grace does not end because a clock of the process is set forward while it is counted.
+func TestAClockThatIsSetForwardEndsNoGrace(t *testing.T) {
+	ctx, mono := t.Context(), time.Duration(0)
+	p := newPlace(t, memstore.New(), objects.Unversioned)
+	b := p.o.Bucket("objects", objects.Unversioned)
+	slow, err := objects.New(p.c, p.blobs, objects.Options{InlineBytes: -1, Now: func() wait.Instant {
+		return wait.Instant{Mono: mono, Wall: p.now}
+	}})
+	require.NoError(t, err)
+	for range 2 {
+		_, err := b.Put(ctx, []byte("k"), strings.NewReader("a body that is not in the row"), objects.Meta{Size: -1})
+		require.NoError(t, err)
+	}
+	c, err := slow.Bucket("objects", objects.Unversioned).Cleaner(slow, objects.CleanOptions{})
+	require.NoError(t, err)
+	for range 3 {
+		_, err = c.Pass(ctx)
+		require.NoError(t, err)
+		p.now = p.now.Add(48 * time.Hour)
+	}
+	require.Len(t, p.blobs.m, 2, "by one clock no time has passed")
+	for range 2 {
+		_, err = c.Pass(ctx)
+		require.NoError(t, err)
+		mono += 48 * time.Hour
+		p.now = p.now.Add(48 * time.Hour)
+	}
+	_, err = c.Pass(ctx)
+	require.NoError(t, err)
+	require.Len(t, p.blobs.m, 1)
+}

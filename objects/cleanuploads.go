@@ -20,6 +20,8 @@ type uploadMember struct {
 	id   UploadID
 	what tidy.Upload
 	null bool
+	// proofs are when its end was acknowledged, by what its version was then: the hash of its record, once it was kept.
+	proofs map[claim]store.Timestamp
 }
 
 // uploads looks at all uploads, and does what is due.
@@ -63,10 +65,18 @@ func (c *Cleaner) uploads(ctx context.Context, now store.Timestamp, done *Cleane
 					continue
 				}
 				u.what.Open, u.null = r.rank == live, r.null
-			case at.claims != nil && len(item.Value) == 9 && item.Value[0] == claimVersion:
+			case at.claims == nil:
+			case len(item.Value) == 9 && item.Value[0] == claimVersion:
 				d := max(age(now, store.Timestamp(binary.BigEndian.Uint64(item.Value[1:]))), 0) //nolint:gosec // any
 				if u.what.Claimed < 0 || d < u.what.Claimed {
 					u.what.Claimed = d
+				}
+			default:
+				if proof, ok := decodeProof(item.Value); ok {
+					if u.proofs == nil {
+						u.proofs = map[claim]store.Timestamp{}
+					}
+					u.proofs[*at.claims] = proof
 				}
 			}
 		}
@@ -101,26 +111,33 @@ func (c *Cleaner) upload(ctx context.Context, u *uploadMember, still func() bool
 	switch step {
 	case tidy.Settle:
 		done.Ended++
+		done.Remembered++
 	case tidy.Free, tidy.Finish:
 		done.Freed++
+	default:
+		if u.what.Proven >= 0 {
+			done.Remembered++
+		}
 	}
 }
 
 func (c *Cleaner) doUpload(ctx context.Context, u *uploadMember, still func() bool) (step tidy.Do, err error) {
-	row := uploadKey(u.key, u.id)
-	var known proof
-	u.what.Proven, known = c.since(row)
-	u.what.VersionProven, _ = c.since(rowKey(u.key, u.id.Version()))
+	u.what.Proven, u.what.VersionProven = -1, -1
 	var r *record
-	if u.what.Open && u.what.Claimed >= 0 || u.what.Proven >= 0 {
+	if u.what.Open && u.what.Claimed >= 0 || len(u.proofs) > 0 {
 		if r, err = c.anyVersion(ctx, u); err != nil {
 			return 0, err
 		}
 		if r != nil {
 			u.what.Version = r.rank
 		}
-		if hashOf(r) != known.version {
-			u.what.Proven = -1
+		if proof, ok := u.proofs[hashOf(r)]; ok {
+			u.what.Proven = c.clock.since(proof)
+		}
+		if u.what.Proven >= 0 && !u.what.Version.Seen() {
+			if u.what.VersionProven, err = c.provenVersion(ctx, u.key, u.id.Version()); err != nil {
+				return 0, err
+			}
 		}
 	}
 	step = tidy.DecideUpload(u.what, c.rules(u.key, nil))
@@ -133,14 +150,8 @@ func (c *Cleaner) doUpload(ctx context.Context, u *uploadMember, still func() bo
 	v := &member{id: u.id.Version(), ash: &record{rank: burned, where: inParts, null: u.null}}
 	switch step {
 	case tidy.Settle:
-		if c.full() {
-			return 0, nil
-		}
 		err = c.settle(ctx, u, still)
 	case tidy.Condemn:
-		if c.full() {
-			return 0, nil
-		}
 		err = c.condemn(ctx, u.key, v, still)
 	case tidy.Free:
 		var list []piece
@@ -171,8 +182,23 @@ func (c *Cleaner) anyVersion(ctx context.Context, u *uploadMember) (*record, err
 	return decode(e.Value)
 }
 
+// provenVersion returns how long ago the burning of a version was acknowledged; negative: that is not known.
+func (c *Cleaner) provenVersion(ctx context.Context, key []byte, id ID) (time.Duration, error) {
+	e, err := c.b.rows.Get(ctx, append(rowKey(key, id), noteSuffix))
+	if errors.Is(err, ErrNotFound) {
+		return -1, nil
+	}
+	if err != nil {
+		return -1, err
+	}
+	if proof, ok := decodeProof(e.Value); ok {
+		return c.clock.since(proof), nil
+	}
+	return -1, nil
+}
+
 // hashOf tells apart what a version may be for good: kept with a list of parts, or not seen.
-func hashOf(r *record) (sum [md5.Size]byte) {
+func hashOf(r *record) (sum claim) {
 	if r == nil || !r.rank.Seen() {
 		return sum
 	}
@@ -195,8 +221,7 @@ func (c *Cleaner) settle(ctx context.Context, u *uploadMember, still func() bool
 			return err
 		}
 	}
-	c.prove(uploadKey(u.key, u.id), hashOf(r))
-	return nil
+	return c.prove(ctx, proofKey(u.key, u.id, hashOf(r)), still)
 }
 
 // condemn burns the version that an upload has not become (rule 7).
@@ -212,8 +237,7 @@ func (c *Cleaner) condemn(ctx context.Context, key []byte, v *member, still func
 	if _, err := c.b.version(ctx, key, v.id); !errors.Is(err, ErrNotFound) {
 		return err // it has come meanwhile
 	}
-	_, err = c.burn(ctx, key, v, still)
-	return err
+	return c.burn(ctx, key, v, still)
 }
 
 // noteVersion is the value of a note.
@@ -264,9 +288,5 @@ func (c *Cleaner) freeRows(ctx context.Context, u *uploadMember, still func() bo
 		}
 		q.Token = page.Next
 	}
-	err := c.b.rows.DeleteAt(ctx, own, listing.Given{At: ID(u.id).at(gone), Still: still})
-	if err == nil {
-		c.forget(own)
-	}
-	return err
+	return c.b.rows.DeleteAt(ctx, own, listing.Given{At: ID(u.id).at(gone), Still: still})
 }

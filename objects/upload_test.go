@@ -28,6 +28,7 @@ import (
 // place is a bucket of objects over a store in memory, whose time stands still.
 type place struct {
 	*objects.Bucket
+	c     *listing.Client
 	o     *objects.Objects
 	blobs *blobsInMemory
 	now   time.Time
@@ -38,6 +39,7 @@ func newPlace(t *testing.T, s store.Store, v objects.Versioning) *place {
 	begin := p.now
 	c, err := listing.NewEmbedded(s, listing.Options{Timestamps: timestamps.New(func() time.Time { return p.now })})
 	require.NoError(t, err)
+	p.c = c
 	p.o, err = objects.New(c, p.blobs, objects.Options{InlineBytes: 20,
 		Now: func() wait.Instant { return wait.Instant{Mono: p.now.Sub(begin), Wall: p.now} }})
 	require.NoError(t, err)

@@ -26,12 +26,12 @@ func (cleanCmd) Help() string {
 
     supersede  a newer version has taken the place of this one: it is burned, so that nobody sees it
     prove      it is burned; the burning is repeated until every data centre has acknowledged it
+    finish     that was acknowledged a day ago: the version is deleted with its body
     unmark     a delete marker that hides nothing is removed
     expire     a lifecycle rule lets the object expire: a delete marker hides it
     settle     an upload has ended
 
-What was proven is deleted with its body a day later. Only the server that cleans knows since when: here every
-burned version is to be proven. Noncurrent versions that rules let expire are not listed: a cleaner has to know the
+Noncurrent versions that rules let expire are not listed: a cleaner has to know the
 rules for some minutes first.
 
 Examples:

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/record"
@@ -245,7 +246,7 @@ func (c *Cleaning) audit(ctx context.Context) bool {
 	}
 	a := c.auditing
 	c.mu.Unlock()
-	wanted := func(id store.BucketID) bool { return !a.done[id] }
+	wanted := func(info listing.BucketInfo) bool { return !a.done[info.ID] }
 	paused, _, err := c.each(ctx, "audit", wanted, func(ctx context.Context, b *bucket) error {
 		return c.auditBucket(ctx, a, b)
 	})
@@ -353,15 +354,12 @@ const (
 
 // recall returns the last whole audit of this store; nil: none is known.
 func (c *Cleaning) recall(ctx context.Context) *Audit {
-	payload, _, err := record.Read(ctx, c.o.Registers, store.Process, auditKey, store.Local, auditForm)
 	a := &Audit{}
-	if err == nil && payload != nil {
-		err = json.Unmarshal(payload, a)
-	}
+	known, err := c.read(ctx, auditKey, auditForm, a)
 	if err != nil && ctx.Err() == nil {
 		c.o.Log.Warn("when bodies of objects were last audited is not known", "error", err)
 	}
-	if err != nil || payload == nil {
+	if err != nil || !known {
 		return nil
 	}
 	return a
@@ -369,17 +367,31 @@ func (c *Cleaning) recall(ctx context.Context) *Audit {
 
 // remember writes down the last audit.
 func (c *Cleaning) remember(ctx context.Context, a *Audit) {
-	ctx, cancel := context.WithTimeout(ctx, keepTime)
-	defer cancel()
-	_, old, err := record.Read(ctx, c.o.Registers, store.Process, auditKey, store.Serial, auditForm)
-	if err == nil {
-		var payload []byte
-		if payload, err = json.Marshal(a); err == nil {
-			next := record.Seal(auditForm, record.Next(old), payload)
-			err = c.o.Registers.Swap(ctx, store.Process, []byte(auditKey), old, next)
-		}
-	}
-	if err != nil {
+	if err := c.write(ctx, auditKey, auditForm, a); err != nil {
 		c.o.Log.Warn("when bodies of objects were audited could not be noted: the next process audits anew", "error", err)
 	}
+}
+
+// write keeps a value in store.Process, in whose place it is the next one.
+func (c *Cleaning) write(ctx context.Context, key string, form byte, value any) error {
+	ctx, cancel := context.WithTimeout(ctx, keepTime)
+	defer cancel()
+	_, old, err := record.Read(ctx, c.o.Registers, store.Process, key, store.Serial, form)
+	if err != nil {
+		return err
+	}
+	payload, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	return c.o.Registers.Swap(ctx, store.Process, []byte(key), old, record.Seal(form, record.Next(old), payload))
+}
+
+// read returns what write has kept; false: nothing.
+func (c *Cleaning) read(ctx context.Context, key string, form byte, value any) (bool, error) {
+	payload, _, err := record.Read(ctx, c.o.Registers, store.Process, key, store.Local, form)
+	if err != nil || payload == nil {
+		return false, err
+	}
+	return true, json.Unmarshal(payload, value)
 }

@@ -240,7 +240,7 @@ func interrupted(t *testing.T) (w *world, c *cleaning.Cleaning, stop func()) {
 	require.Nil(t, s.LastAudit)
 	require.Equal(t, "moves are paused", s.Audit.Error)
 	require.EqualValues(t, 1, s.Audit.Buckets, "the other one is done")
-	require.EqualValues(t, 2002, s.Audit.Rows)
+	require.EqualValues(t, 2001, s.Audit.Rows, "one row of the two pages is a proof")
 	_, err = pause.Lift(t.Context(), w.s, &id)
 	require.NoError(t, err)
 	return w, c, stop

@@ -55,8 +55,7 @@ type Round struct {
 	Bytes   int64 `json:"bytes"`
 	// Waiting were deleted, and keep their bodies for the grace.
 	Waiting int64 `json:"waiting"`
-	// Remembered are the versions and uploads of which the cleaner knows since when they are burned or
-	// ended: it has room for 200,000.
+	// Remembered are the versions and uploads that keep their bodies for the grace, and whose rows tell since when.
 	Remembered int64 `json:"remembered"`
 	// Failed steps are due again in the next round; Error is that of one of them.
 	Failed int64  `json:"failed"`
@@ -87,9 +86,9 @@ type Cleaning struct {
 	wide      *objects.Objects
 	candidate *leader.Candidate // nil: this process has its store for itself
 	pacer     *wait.Pacer
-	// cleaners remember since when versions are burned.
+	// cleaners remember since when they know the settings of their buckets.
 	cleaners map[store.BucketID]*bucketCleaner
-	memory   objects.Memory // of all of them
+	place    place // where the round is
 
 	mu       sync.Mutex
 	state    Status // but for Audit, which is in auditing
@@ -181,6 +180,7 @@ func (c *Cleaning) work(ctx context.Context) {
 // rounds cleans until ctx ends.
 func (c *Cleaning) rounds(ctx context.Context) {
 	c.change(func(s *Status) { s.Since = time.Now().UTC() })
+	c.place = c.recallPlace(ctx)
 	for pause := min(c.o.Every, firstRound); wait.Sleep(ctx, pause) == nil; pause = c.o.Every {
 		c.round(ctx)
 	}
@@ -244,15 +244,18 @@ func (c *Cleaning) failed(r *Round, n int64, reasons map[store.Kind]int64, err e
 // buckets cleans all buckets of objects, and reports whether one was passed over because of a pause.
 func (c *Cleaning) buckets(ctx context.Context, r *Round) (paused bool, err error) {
 	there := map[store.BucketID]bool{}
-	wanted := func(id store.BucketID) bool { there[id] = true; return true }
+	from := c.place // another process may have been there
+	wanted := func(info listing.BucketInfo) bool { there[info.ID] = true; return info.Name >= from.Bucket }
 	paused, listed, err := c.each(ctx, "clean", wanted, func(ctx context.Context, b *bucket) error {
 		return c.pass(ctx, b, r)
 	})
 	for id := range c.cleaners {
 		if listed && !there[id] {
-			c.cleaners[id].Forget()
 			delete(c.cleaners, id)
 		}
+	}
+	if listed && ctx.Err() == nil {
+		c.movePlace(ctx, place{})
 	}
 	return paused, err
 }
@@ -268,7 +271,7 @@ type bucket struct {
 // reports whether moves of one are paused, and whether all buckets were listed. Those that are deleted meanwhile do
 // not count.
 func (c *Cleaning) each(
-	ctx context.Context, what string, wanted func(store.BucketID) bool, do func(context.Context, *bucket) error,
+	ctx context.Context, what string, wanted func(listing.BucketInfo) bool, do func(context.Context, *bucket) error,
 ) (paused, listed bool, err error) {
 	if c.o.Claim != nil {
 		if err := c.o.Claim(ctx); err != nil {
@@ -280,7 +283,7 @@ func (c *Cleaning) each(
 		if err != nil {
 			return paused, false, err
 		}
-		if !wanted(info.ID) {
+		if !wanted(info) {
 			continue
 		}
 		err := c.unlessPaused(ctx, info, do)
@@ -331,7 +334,7 @@ func (c *Cleaning) pass(ctx context.Context, b *bucket, r *Round) (err error) {
 	if cleaner == nil {
 		made := &bucketCleaner{}
 		made.Cleaner, err = b.Cleaner(c.wide, objects.CleanOptions{
-			Pacer: c.pacer, Memory: &c.memory, Report: func(now objects.Cleaned) { made.report(now) },
+			Pacer: c.pacer, Report: func(now objects.Cleaned) { made.report(now) },
 		})
 		if err != nil {
 			return err
@@ -339,12 +342,17 @@ func (c *Cleaning) pass(ctx context.Context, b *bucket, r *Round) (err error) {
 		cleaner = made
 		c.cleaners[b.id] = cleaner
 	}
+	from := ""
+	if c.place.ID == b.id {
+		from = c.place.Next
+	}
 	var before objects.Cleaned
 	cleaner.report = func(now objects.Cleaned) {
 		c.count(r, before, now)
 		before = now
+		c.movePlace(ctx, place{b.name, b.id, cmp.Or(now.Next, from), c.place.kept})
 	}
-	did, err := cleaner.Pass(ctx)
+	did, err := cleaner.PassFrom(ctx, from)
 	cleaner.report(did)
 	if ctx.Err() != nil {
 		return ctx.Err()

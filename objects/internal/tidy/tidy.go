@@ -31,8 +31,8 @@ type Version struct {
 	// Over is since when it is newer than others: Age, but for the delete marker of an expired
 	// object, whose stamp is that of the object.
 	Over time.Duration
-	// Proven is how long ago its burning was acknowledged by every data centre, as far as this
-	// cleaner knows; negative: it does not know.
+	// Proven is how long ago its burning was acknowledged by every data centre; negative: that is not
+	// known.
 	Proven time.Duration
 }
 
@@ -211,7 +211,8 @@ func Decide(group []Version, behind, more bool, r Rules) (steps []Step) {
 		case v.Rank == Burned && v.Proven < 0:
 			steps = append(steps, Step{Do: Prove, Version: i})
 		case v.Rank == Burned && v.Proven >= r.Grace,
-			// Tags came late, or who removed the version has died before.
+			// Who removed the version has died before he removed the proof, or tags came late.
+			v.Rank == 0 && v.Proven >= r.Grace,
 			v.Rank == 0 && v.Tags && !v.Note && v.Age >= r.Grace:
 			steps = append(steps, Step{Do: Finish, Version: i})
 		case !v.Rank.Seen():
@@ -239,8 +240,7 @@ type Upload struct {
 	Age  time.Duration
 	// Claimed is how long ago somebody last said how it shall end; negative: nobody has.
 	Claimed time.Duration
-	// Proven is how long ago its end was acknowledged, and the version as it is now; negative: this
-	// cleaner does not know.
+	// Proven is how long ago its end was acknowledged, and the version as it is now; negative: that is not known.
 	Proven time.Duration
 	// Version is the rank of the version, 0 if there is none, and VersionProven its Version.Proven.
 	Version       Rank
