@@ -21,6 +21,9 @@ type CleanOptions struct {
 	// Grace is how long a burned version keeps its blob: longer than any read may take, and longer
 	// than PutTimeout. Default 24 hours.
 	Grace time.Duration
+	// Now: a version that is older than any put may take is deleted with its blob once its burning was acknowledged
+	// for SoonGrace. Streams of readers who began before may break off.
+	Now bool
 	// Settled is the age at which a delete marker that hides nothing is removed from a bucket that
 	// never had versions: nothing older than it can arrive any more. Default 11 days, above
 	// Cassandra's default of gc_grace_seconds.
@@ -63,6 +66,8 @@ func (c *Cleaner) stale(ctx context.Context) (bool, error) {
 type Cleaner struct {
 	b *Bucket
 	o CleanOptions
+
+	least time.Duration // the age of which no put can be under way any more
 
 	mu    sync.Mutex // guards b, which pin sets
 	known knownSettings
@@ -118,6 +123,9 @@ func (d *Cleaned) fail(err error) {
 	d.Reasons[store.KindOf(err)]++
 }
 
+// SoonGrace is longer than the time from a read of a row to a write that follows from it.
+const SoonGrace = 2 * writeTimeout
+
 // mostOfGroup bounds the versions of an object that are looked at together. Older ones have
 // their turn when these are gone, or are compared with the last of them.
 const mostOfGroup = 10_000
@@ -139,7 +147,7 @@ func (b *Bucket) Cleaner(wide *Objects, o CleanOptions) (*Cleaner, error) {
 	}
 	w := *b
 	w.o, w.rows = wide, b.rows.With(wide.c)
-	return &Cleaner{b: &w, o: o}, nil
+	return &Cleaner{b: &w, o: o, least: least}, nil
 }
 
 // member is a version of the group under a cleaner's eyes.
@@ -157,6 +165,7 @@ func (c *Cleaner) Pass(ctx context.Context) (Cleaned, error) { return c.PassFrom
 
 // PassFrom is Pass from where another pass was: Cleaned.Next of that one, or empty.
 func (c *Cleaner) PassFrom(ctx context.Context, from string) (done Cleaned, err error) {
+	ctx = store.MakingRoom(ctx)
 	if err := c.pin(ctx); err != nil {
 		return done, err
 	}
@@ -346,6 +355,10 @@ func (c *Cleaner) tidy(
 		case tidy.Finish:
 			done.Finished++
 			done.Bytes += group[s.Version].ash.size
+			if v := &versions[s.Version]; v.Rank == burned && v.Proven < c.o.Grace { // it was not to wait
+				done.Waiting--
+				done.Remembered--
+			}
 		case tidy.Unmark:
 			done.Unmarked++
 		case tidy.Expire:

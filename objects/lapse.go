@@ -49,6 +49,9 @@ func (c *Cleaner) learn(ctx context.Context) (same bool, err error) {
 // noncurrent versions counts once it has known them for the margin: who deletes by older rules has ended then.
 func (c *Cleaner) rules(key []byte, tags []Pair) tidy.Rules {
 	r := tidy.Rules{Grace: c.o.Grace, Settled: c.o.Settled, Unmark: c.known.Status == Never, Margin: lapseMargin}
+	if c.o.Now {
+		r.Soon, r.Old = SoonGrace, c.least
+	}
 	now := c.b.o.o.Now()
 	r.Of, r.Abandon = c.known.Lifecycle.of(key, tags, now.Wall), c.known.Lifecycle.abandons(key)
 	if least, _ := now.Since(c.known.since); least < lapseMargin {

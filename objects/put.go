@@ -118,7 +118,7 @@ func (b *Bucket) Delete(ctx context.Context, key []byte) (Info, error) {
 	}
 	key = bytes.Clone(key)
 	id, r := newID(stamp), &record{rank: live, marker: true, null: b.versioned == Unversioned}
-	if err := b.write(ctx, key, id, r, still); err != nil {
+	if err := b.write(store.MakingRoom(ctx), key, id, r, still); err != nil {
 		return Info{}, err
 	}
 	return r.info(key, id), nil
@@ -133,6 +133,7 @@ func (b *Bucket) DeleteVersion(ctx context.Context, key []byte, id ID) (Info, er
 	if err != nil {
 		return Info{}, err
 	}
+	ctx = store.MakingRoom(ctx)
 	still := b.o.deadline(writeTimeout)
 	r, err := b.version(ctx, key, id)
 	if err == nil && r.null {

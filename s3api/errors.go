@@ -95,8 +95,9 @@ func fromStore(err error, write bool) *Error {
 		case errors.Is(err, store.ErrFull) && !unknown:
 			// Not 503: clients would send it again at once.
 			e.Status, e.Code, e.RetryAfter = http.StatusInsufficientStorage, "InsufficientStorage", 0
-			e.Message = "The server's disk is full: the write was refused. Reads and deletes go on. Please delete " +
-				"something, or have the disk enlarged."
+			e.Message = "The server's disk is full: the write was refused. Reads and deletes go on. Please have the disk " +
+				"enlarged, or delete something: bodies of deleted objects give their space back a day later, or when " +
+				"the operator calls rebalancer clean --now."
 		case errors.Is(err, store.ErrUnwritable) && !unknown:
 			e.Message = "The server's store can't be written at present: the write was refused. Please try again later."
 		case errors.Is(err, listing.ErrTimeUnknown):

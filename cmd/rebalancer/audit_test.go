@@ -192,12 +192,34 @@ func TestCleanShowsItsSteps(t *testing.T) {
 	require.Zero(t, code)
 	require.Contains(t, out, `{"steps":{"supersede":2},"version":1}`)
 	for args, says := range map[string]string{
-		"": "--dry-run is missing", "--dry-run none": "none", "--dry-run plain": "plain",
+		"": "--dry-run or --now", "--dry-run none": "none", "--dry-run plain": "plain", "--now": "name the bucket",
+		"--now --dry-run photos": "one of them", "--now none": "none", "--now plain": "plain",
 	} {
 		code, _, errs := ran(t, 0, "", append([]string{"clean", "--data", data}, strings.Fields(args)...)...)
 		require.NotZero(t, code, args)
 		require.Contains(t, errs, says, args)
 	}
+}
+
+func TestCleanMakesRoom(t *testing.T) {
+	data, body := t.TempDir(), strings.Repeat("body", 2000)
+	withObjects(t, data, 2*time.Hour, func(o *objects.Objects, _ *listing.Client) {
+		require.NoError(t, o.CreateBucket(t.Context(), "photos"))
+		b := o.Bucket("photos", objects.Unversioned)
+		for range 3 {
+			_, err := b.Put(t.Context(), []byte("a"), strings.NewReader(body), objects.Meta{Size: -1})
+			require.NoError(t, err)
+		}
+		c, err := b.Cleaner(o, objects.CleanOptions{})
+		require.NoError(t, err)
+		_, err = c.Pass(t.Context())
+		require.NoError(t, err)
+	})
+	require.Len(t, files(t, data, body), 3)
+	code, out, errs := ran(t, 0, "", "clean", "photos", "--now", "--data", data)
+	require.Zero(t, code, errs)
+	require.Equal(t, "2 versions deleted with 16,000 bytes; 0 wait\n", out)
+	require.Len(t, files(t, data, body), 1)
 }
 
 func TestStatusTellsOfTheCleaner(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/listing"
@@ -14,10 +15,11 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// cleanCmd shows what the cleaner of the servers would do.
+// cleanCmd shows what the cleaner of the servers would do, or cleans a bucket at once.
 type cleanCmd struct {
 	objectsFlags
-	DryRun bool `env:"-" help:"Needed: only servers clean (listd serve --clean-every)."`
+	DryRun bool `env:"-" help:"${clean_dry_run=}"`
+	Now    bool `env:"-" help:"${clean_now=}"`
 }
 
 // Help is shown by clean --help.
@@ -31,21 +33,29 @@ func (cleanCmd) Help() string {
     expire     a lifecycle rule lets the object expire: a delete marker hides it
     settle     an upload has ended
 
-Noncurrent versions that rules let expire are not listed: a cleaner has to know the
-rules for some minutes first.
+Noncurrent versions that rules let expire are not listed: a cleaner has to know the rules for some minutes first.
+
+With --now it does these steps in one bucket, without the day: for a disk that is full. It deletes the bodies of
+versions that nobody sees any more, if they are older than an hour, two minutes after every data centre has
+acknowledged that. Whoever began to read such a version before, and still does, gets an error in the middle of the
+body; a client that has listed it and asks for it later finds it gone, as it would anyway. Uploads keep the day.
 
 Examples:
 
     rebalancer clean --dry-run --data ./evenkeel-data                      # listd does not run
     rebalancer clean --dry-run photos --cassandra 10.0.0.1 --local-dc dc1 --bodies file:///srv/bodies --json
+    rebalancer clean --now photos --data ./evenkeel-data                   # the disk is full; listd does not run
 
-Exit codes: 0 done; 2 bad flags; 3 the store can't be used; 4 there is no such bucket.`
+Exit codes: 0 done; 1 some steps failed; 2 bad flags; 3 the store can't be used; 4 there is no such bucket.`
 }
 
 // Validate checks the flags.
 func (c *cleanCmd) Validate() error {
-	if !c.DryRun {
-		return errors.New("--dry-run is missing: servers clean by themselves (listd serve --clean-every)")
+	switch {
+	case c.DryRun == c.Now:
+		return errors.New("--dry-run or --now is missing, one of them: servers clean by themselves (listd serve --clean-every)")
+	case c.Now && c.Bucket == "":
+		return errors.New("--now has bodies deleted that somebody may still read: name the bucket")
 	}
 	return c.validate()
 }
@@ -53,7 +63,10 @@ func (c *cleanCmd) Validate() error {
 // Run prints the steps.
 func (c *cleanCmd) Run(ctx context.Context, std stdio) error {
 	w, pacer, steps := &failing{w: std.out}, wait.NewPacer(c.Rate), map[string]int64{}
-	err := c.open(ctx, true, func(o *objects.Objects, all *listing.Client) error {
+	err := c.open(ctx, c.DryRun, func(o *objects.Objects, all *listing.Client) error {
+		if c.Now {
+			return c.now(ctx, w, o, pacer)
+		}
 		if c.Bucket != "" {
 			return c.bucket(ctx, w, o, c.Bucket, pacer, steps)
 		}
@@ -73,6 +86,9 @@ func (c *cleanCmd) Run(ctx context.Context, std stdio) error {
 			return err
 		}
 		return daemon.Exit(daemon.ExitUnusable, err)
+	}
+	if c.Now {
+		return w.err
 	}
 	if c.Format == "json" {
 		printLine(w, map[string]any{"version": daemon.JSONVersion, "steps": steps})
@@ -111,4 +127,39 @@ func (c *cleanCmd) bucket(
 		err = fmt.Errorf("%d steps could not be judged: %w", done.Failed, done.FirstFailure)
 	}
 	return store.Wrap("bucket "+name, err)
+}
+
+// now cleans the bucket, and once more where something had to be acknowledged first.
+func (c *cleanCmd) now(ctx context.Context, w *failing, o *objects.Objects, pacer *wait.Pacer) error {
+	b, _, err := o.Open(ctx, c.Bucket)
+	if err != nil {
+		return store.Wrap("bucket "+c.Bucket, err)
+	}
+	cleaner, err := b.Cleaner(o, objects.CleanOptions{Pacer: pacer, Now: true})
+	if err != nil {
+		return err
+	}
+	for again := true; again; {
+		done, err := cleaner.Pass(ctx)
+		if c.Format == "json" {
+			printLine(w, map[string]any{
+				"version": daemon.JSONVersion, "deleted": done.Finished, "bytes": done.Bytes, "remembered": done.Remembered,
+				"failed": done.Failed,
+			})
+		} else {
+			w.printf("%s versions deleted with %s bytes; %s wait\n", commas(done.Finished), commas(done.Bytes),
+				commas(done.Remembered))
+		}
+		if err == nil && done.FirstFailure != nil {
+			err = daemon.Exit(daemon.ExitFailed, fmt.Errorf("%d steps failed, and are due again: %w", done.Failed, done.FirstFailure))
+		}
+		again = done.Proven+done.Superseded > 0
+		if again && err == nil {
+			err = wait.Sleep(ctx, objects.SoonGrace+time.Second)
+		}
+		if err != nil {
+			return store.Wrap("bucket "+c.Bucket, err)
+		}
+	}
+	return nil
 }

@@ -95,6 +95,10 @@ var help = kong.Vars{
 	"audit_bodies": "" +
 		"Where the bodies are, as the servers have it: file:///DIRECTORY, or s3://BUCKET?endpoint=URL&region=NAME. " +
 		"Default: bodies in --data; needed with --cassandra.",
+	"clean_dry_run": "Show the steps, and change nothing.",
+	"clean_now": "" +
+		"Clean the bucket that is named at once, without waiting for a day, to make room on a full disk. Streams of " +
+		"readers that have begun before may break off.",
 	"audit_condemn": "" +
 		"Have the servers' cleaner delete the bodies that belong to no version, of the bucket that is named. Most " +
 		"are gone a day later at the earliest. Without it nothing is changed.",

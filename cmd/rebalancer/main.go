@@ -61,7 +61,7 @@ type cli struct {
 	Simulate simulateCmd `cmd:"" help:"${cli_simulate=}"`
 	Verify   verifyCmd   `cmd:"" help:"Check names, maps and rows, also while ranges move; repair them."`
 	Audit    auditCmd    `cmd:"" help:"Compare the versions of objects with their bodies; condemn what belongs to none."`
-	Clean    cleanCmd    `cmd:"" help:"Show what the servers' cleaner of objects would do, and why."`
+	Clean    cleanCmd    `cmd:"" help:"Show what the servers' cleaner of objects would do, and why; or do it at once, to make room."`
 	Adopt    adoptCmd    `cmd:"" help:"Bring rows of other stores into buckets."`
 	Schema   schemaCmd   `cmd:"" help:"Create and check evenkeel's tables in a Cassandra cluster."`
 

@@ -45,7 +45,7 @@ type purpose uint8
 const (
 	adds  purpose = iota // an entry of a client
 	moves                // a copy of a move, or a node of a map
-	frees                // a deletion, or what moves can't do without: a swap
+	frees                // a deletion or what leads to one, or what moves can't do without: a swap
 )
 
 // keeps returns the free space that a write must leave.

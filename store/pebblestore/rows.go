@@ -56,7 +56,11 @@ func (s *Store) PutThen(ctx context.Context, p store.Partition, ended func(), ro
 }
 
 func (s *Store) enterPut(ctx context.Context, rows []store.Row) error {
-	return s.enterWrite(ctx, store.CheckRows(rows), purposeOf(rows), keyBytes(rows)+valueBytes(rows))
+	why := purposeOf(rows)
+	if store.MakesRoom(ctx) {
+		why = frees
+	}
+	return s.enterWrite(ctx, store.CheckRows(rows), why, keyBytes(rows)+valueBytes(rows))
 }
 
 // purposeOf is that of the row which may use least of the reserve.

@@ -40,6 +40,9 @@ type Version struct {
 type Rules struct {
 	// Grace is longer than any read, and than any deadline, may take.
 	Grace time.Duration
+	// Soon, if it is not 0, is the grace of versions of the age Old: longer than deadlines that run from a read, while
+	// Old is longer than those that run from a version's stamp. Streams of readers may take longer.
+	Soon, Old time.Duration
 	// Settled is the age at which nothing older than a version can arrive any more.
 	Settled time.Duration
 	// Unmark: delete markers that hide nothing are removed once that is settled. Without it users
@@ -210,7 +213,7 @@ func Decide(group []Version, behind, more bool, r Rules) (steps []Step) {
 		switch {
 		case v.Rank == Burned && v.Proven < 0:
 			steps = append(steps, Step{Do: Prove, Version: i})
-		case v.Rank == Burned && v.Proven >= r.Grace,
+		case v.Rank == Burned && (v.Proven >= r.Grace || r.Soon > 0 && v.Proven >= r.Soon && v.Age >= r.Old),
 			// Who removed the version has died before he removed the proof, or tags came late.
 			v.Rank == 0 && v.Proven >= r.Grace,
 			v.Rank == 0 && v.Tags && !v.Note && v.Age >= r.Grace:
