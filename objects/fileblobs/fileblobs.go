@@ -14,7 +14,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -22,10 +24,20 @@ import (
 )
 
 // Store is a directory of blobs. It is safe for concurrent use, also by several processes.
-type Store struct{ root *os.Root }
+type Store struct {
+	root  *os.Root
+	swept atomic.Int64 // when sweep was called last, in Unix seconds
+}
 
-// unfinished is the folder of files that are being written. No name begins with a dot.
-const unfinished = ".unfinished"
+const (
+	// unfinished is the folder of files that are being written. No name begins with a dot.
+	unfinished = ".unfinished"
+	// abandoned is the age of a file there that nobody writes any more: far above the time of a put, and by far more than
+	// the clocks of those that share the directory differ.
+	abandoned = 24 * time.Hour
+	// sweepEvery is how often it is looked for them.
+	sweepEvery = time.Hour
+)
 
 // Directory returns the directory that a URL like file:///srv/bodies names; false: the text is no such URL.
 func Directory(text string) (dir string, ok bool) {
@@ -37,12 +49,40 @@ func Directory(text string) (dir string, ok bool) {
 }
 
 // Open opens a directory, which is made if there is none. Files that were being written when a
-// process died stay in a folder of their own until somebody deletes them.
+// process died are in a folder of their own, and are removed a day later, by whoever opens the directory or writes.
 func Open(dir string) (*Store, error) {
 	if err := os.MkdirAll(filepath.Join(dir, unfinished), 0o700); err != nil {
 		return nil, kind(err)
 	}
-	return Look(dir)
+	s, err := Look(dir)
+	if err == nil {
+		s.sweep(time.Now())
+	}
+	return s, err
+}
+
+// sweep removes what processes have left that died while they wrote, now and then. What fails is tried again.
+func (s *Store) sweep(now time.Time) {
+	last := s.swept.Load()
+	if now.Sub(time.Unix(last, 0)).Abs() < sweepEvery || !s.swept.CompareAndSwap(last, now.Unix()) {
+		return
+	}
+	d, err := s.root.Open(unfinished)
+	if err != nil {
+		return
+	}
+	defer d.Close()
+	for {
+		entries, err := d.ReadDir(1024)
+		for _, e := range entries {
+			if st, err := e.Info(); err == nil && st.Mode().IsRegular() && now.Sub(st.ModTime()) > abandoned {
+				_ = s.root.Remove(unfinished + "/" + e.Name())
+			}
+		}
+		if err != nil || len(entries) == 0 {
+			return
+		}
+	}
 }
 
 // Look opens a directory that must be there, and makes nothing in it: for checks.
@@ -62,6 +102,7 @@ func (s *Store) Create(ctx context.Context, name string, body io.Reader, _ int64
 	if err := check(name); err != nil {
 		return err
 	}
+	s.sweep(time.Now())
 	temporary := unfinished + "/" + uuid.NewString()
 	f, err := s.root.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -82,11 +123,17 @@ func (s *Store) Create(ctx context.Context, name string, body io.Reader, _ int64
 	if err = f.Close(); err != nil {
 		return kind(err)
 	}
-	if err = s.folder(filepath.Dir(name)); err != nil {
-		return kind(err)
-	}
-	if err = s.root.Rename(temporary, name); err != nil {
-		return kind(err)
+	for tries := 0; ; tries++ {
+		if err = s.folder(filepath.Dir(name)); err == nil {
+			err = s.root.Rename(temporary, name)
+		}
+		if err == nil {
+			break
+		}
+		const most = 100
+		if !errors.Is(err, fs.ErrNotExist) || tries == most { // else Delete has removed the folder, which was empty
+			return kind(err)
+		}
 	}
 	// The entries of the folders on the way may be new, too.
 	for dir := filepath.Dir(name); ; dir = filepath.Dir(dir) {
@@ -174,13 +221,18 @@ type part struct {
 
 func (p *part) Close() error { return p.f.Close() }
 
-// Delete deletes a blob. Folders stay.
+// Delete deletes a blob, and the folders on the way that are empty then.
 func (s *Store) Delete(_ context.Context, name string) error {
 	if err := check(name); err != nil {
 		return err
 	}
 	if err := s.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return kind(err)
+	}
+	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+		if err := s.root.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			break // something is in it
+		}
 	}
 	return nil
 }

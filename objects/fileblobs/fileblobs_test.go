@@ -3,13 +3,16 @@ package fileblobs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/objects/blobtest"
@@ -88,3 +91,73 @@ func TestConformance(t *testing.T) {
 type broken struct{ err error }
 
 func (b *broken) Read([]byte) (int, error) { return 0, b.err }
+
+// What a process has left that was killed in a put is removed a day later, at the next start or while others write.
+func TestUnfinishedFilesOfTheDeadAreRemoved(t *testing.T) {
+	ctx, dir := t.Context(), t.TempDir()
+	s, err := Open(dir)
+	require.NoError(t, err)
+	defer s.Close()
+	leave := func(name string, age time.Duration) {
+		file := filepath.Join(dir, unfinished, name)
+		require.NoError(t, os.WriteFile(file, []byte("half"), 0o600))
+		require.NoError(t, os.Chtimes(file, time.Time{}, time.Now().Add(-age)))
+	}
+	left := func() (names []string) {
+		entries, err := os.ReadDir(filepath.Join(dir, unfinished))
+		require.NoError(t, err)
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		return names
+	}
+	leave("old", 25*time.Hour)
+	leave("young", 23*time.Hour)
+	require.NoError(t, s.Create(ctx, "b/x", strings.NewReader("x"), 1))
+	require.Equal(t, []string{"old", "young"}, left(), "it was looked at the start")
+	s.swept.Store(time.Now().Add(-sweepEvery).Unix())
+	require.NoError(t, s.Create(ctx, "b/x", strings.NewReader("x"), 1))
+	require.Equal(t, []string{"young"}, left())
+
+	leave("old", 25*time.Hour)
+	looked, err := Look(dir)
+	require.NoError(t, err)
+	require.NoError(t, looked.Close())
+	require.Len(t, left(), 2, "a check changes nothing")
+	again, err := Open(dir)
+	require.NoError(t, err)
+	require.NoError(t, again.Close())
+	require.Equal(t, []string{"young"}, left())
+}
+
+// No folder is left of blobs that are deleted, whatever is written beside them at the same time.
+func TestEmptyFoldersAreRemoved(t *testing.T) {
+	ctx, dir := t.Context(), t.TempDir()
+	s, err := Open(dir)
+	require.NoError(t, err)
+	defer s.Close()
+	var group errgroup.Group
+	for i := range 8 {
+		group.Go(func() error {
+			for range 50 {
+				name := fmt.Sprintf("b/AAA/BBB-/%d", i)
+				if err := s.Create(ctx, name, strings.NewReader("x"), 1); err != nil {
+					return err
+				}
+				if err := s.Delete(ctx, name); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	require.NoError(t, group.Wait())
+	require.NoError(t, s.Create(ctx, "b/AAA/C/1", strings.NewReader("x"), 1))
+	require.NoError(t, s.Create(ctx, "b/AAA/C/2", strings.NewReader("x"), 1))
+	require.NoError(t, s.Delete(ctx, "b/AAA/C/1"))
+	_, err = os.Stat(filepath.Join(dir, "b", "AAA", "BBB-"))
+	require.ErrorIs(t, err, os.ErrNotExist)
+	require.NoError(t, s.Delete(ctx, "b/AAA/C/2"))
+	_, err = os.Stat(filepath.Join(dir, "b"))
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
