@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"sync"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 // has a slot, or bytes, never waits for bytes.
 //
 // A quarter is for small requests, so that puts and gets find room while pages and documents
-// use up the rest.
+// use up the rest. Of that quarter an eighth is out of reach of transfers, which may take as long as their clients like.
 const (
 	// smallBytes is the most that counts as small.
 	smallBytes = 64 << 10
@@ -28,8 +29,8 @@ const (
 	minMemory = 16 << 20
 	// freeBytes are not counted: the buffers of every connection have as many.
 	freeBytes = 4 << 10
-	// shareOf and shareIn: one asker gets at most three quarters of the bytes for large
-	// requests, and of the turns.
+	// shareOf and shareIn: one asker gets at most three quarters of the bytes for small requests, of those for transfers,
+	// of those for large requests, and of the turns.
 	shareOf, shareIn = 3, 4
 )
 
@@ -38,6 +39,7 @@ type requests struct {
 	most         int // slots
 	small, large int64
 	smalls       *semaphore.Weighted
+	streams      *semaphore.Weighted // those of smalls that transfers may have
 	larges       *semaphore.Weighted
 
 	mu   sync.Mutex
@@ -48,7 +50,7 @@ type requests struct {
 	// processor busy for long, and other requests would wait.
 	turns *semaphore.Weighted
 
-	ownLarge, ownTurns int64 // the most of one asker
+	ownSmall, ownStreams, ownLarge, ownTurns int64 // the most of one asker
 }
 
 // asker is who sends requests: an access key's id, or without authentication a client's
@@ -62,6 +64,8 @@ type asker struct {
 type holding struct {
 	requests int
 	slots    int
+	smalls   *semaphore.Weighted
+	streams  *semaphore.Weighted
 	larges   *semaphore.Weighted
 	turns    *semaphore.Weighted
 }
@@ -69,7 +73,9 @@ type holding struct {
 func newRequests(slots int, memory, turns int64) *requests {
 	r := &requests{most: slots, small: memory / 4, large: memory - memory/4, by: map[asker]*holding{}}
 	r.smalls, r.larges = semaphore.NewWeighted(r.small), semaphore.NewWeighted(r.large)
-	r.turns = semaphore.NewWeighted(turns)
+	streams := r.small / 8 * 7
+	r.streams, r.turns = semaphore.NewWeighted(streams), semaphore.NewWeighted(turns)
+	r.ownSmall, r.ownStreams = r.small*shareOf/shareIn, streams*shareOf/shareIn
 	r.ownLarge, r.ownTurns = r.large*shareOf/shareIn, max(turns*shareOf/shareIn, 1)
 	return r
 }
@@ -80,7 +86,10 @@ func (r *requests) enter(a asker) *holding {
 	defer r.mu.Unlock()
 	h := r.by[a]
 	if h == nil {
-		h = &holding{larges: semaphore.NewWeighted(r.ownLarge), turns: semaphore.NewWeighted(r.ownTurns)}
+		h = &holding{
+			smalls: semaphore.NewWeighted(r.ownSmall), streams: semaphore.NewWeighted(r.ownStreams),
+			larges: semaphore.NewWeighted(r.ownLarge), turns: semaphore.NewWeighted(r.ownTurns),
+		}
 		r.by[a] = h
 	}
 	h.requests++
@@ -120,9 +129,11 @@ type held struct {
 	asker asker
 	mine  *holding // nil: not begun
 	small int64
-	large int64
-	slot  bool
-	turn  bool
+	// stream are the bytes of small that are those of a transfer.
+	stream int64
+	large  int64
+	slot   bool
+	turn   bool
 }
 
 // takeTurn waits for a turn: first behind requests of the same asker, then behind the few of
@@ -150,31 +161,56 @@ func (m *held) endTurn() {
 // take takes n bytes and waits for them for memoryWait at most. A request calls it once,
 // with all that it may need.
 func (m *held) take(ctx context.Context, n int64) *Error {
-	if n <= smallBytes {
-		if err := acquire(ctx, m.of.smalls, n); err != nil {
+	budgets := m.larges()
+	switch {
+	case n > smallBytes:
+		n = min(n, m.of.ownLarge)
+	case n == streamBytes:
+		budgets = append(m.streams(), m.smalls()...)
+	default:
+		budgets = m.smalls()
+	}
+	for i, s := range budgets {
+		if err := acquire(ctx, s, n); err != nil {
+			release(budgets[:i], n)
 			return outOfMemory(err)
 		}
+	}
+	switch {
+	case n > smallBytes:
+		m.large += n
+	case n == streamBytes:
+		m.stream += n
 		m.small += n
-		return nil
+	default:
+		m.small += n
 	}
-	n = min(n, m.of.ownLarge)
-	if err := acquire(ctx, m.mine.larges, n); err != nil {
-		return outOfMemory(err)
-	}
-	if err := acquire(ctx, m.of.larges, n); err != nil {
-		m.mine.larges.Release(n)
-		return outOfMemory(err)
-	}
-	m.large += n
 	return nil
+}
+
+// The budgets that a request takes bytes from, first that of its asker: who waits for the others' keeps none of them.
+
+func (m *held) smalls() []*semaphore.Weighted {
+	return []*semaphore.Weighted{m.mine.smalls, m.of.smalls}
+}
+func (m *held) streams() []*semaphore.Weighted {
+	return []*semaphore.Weighted{m.mine.streams, m.of.streams}
+}
+func (m *held) larges() []*semaphore.Weighted {
+	return []*semaphore.Weighted{m.mine.larges, m.of.larges}
+}
+
+func release(budgets []*semaphore.Weighted, n int64) {
+	for _, s := range budgets {
+		s.Release(n)
+	}
 }
 
 // shrink returns all large bytes beyond n.
 func (m *held) shrink(n int64) {
 	rest := max(m.large-n, 0)
 	m.large -= rest
-	m.of.larges.Release(rest)
-	m.mine.larges.Release(rest)
+	release(m.larges(), rest)
 }
 
 // release returns all bytes; slot and turn were returned when the work ended.
@@ -183,7 +219,9 @@ func (m *held) release() {
 		return
 	}
 	m.shrink(0)
-	m.of.smalls.Release(m.small)
+	release(m.smalls(), m.small)
+	release(m.streams(), m.stream)
+	m.small, m.stream = 0, 0
 	m.of.leave(m.asker, m.mine)
 	m.mine = nil
 }
@@ -332,7 +370,9 @@ func (h *Handler) receive(x *exchange, limit int64, need func(n int64) int64) ([
 func (h *Handler) open(x *exchange, limit int64, need func(n int64) int64) (*body, *Error) {
 	n := limit
 	if x.r.ContentLength >= 0 {
-		n = min(n, x.r.ContentLength)
+		// Memory is allocated for what is announced, which may be more than comes.
+		announced, _ := strconv.ParseInt(x.r.Header.Get("X-Amz-Decoded-Content-Length"), 10, 64)
+		n = min(n, max(x.r.ContentLength, announced))
 	}
 	if n > 0 {
 		if refusal := x.take(x.r.Context(), need(n)); refusal != nil {
