@@ -95,7 +95,7 @@ func (f *fixture) moving() (n int) {
 	return n
 }
 
-// What a dead leader left is found within a minute among 25,000 buckets, though the list of busy ones is lost, and later
+// What a dead leader left is found within a minute among 25,000 buckets, though the list of busy ones is lost. Later
 // scans of 100,000 take less than five minutes: they read what this data centre has, and an eighth at Serial. Here are
 // fewer buckets, which have as much less time.
 func TestScansStayInTheirDataCentre(t *testing.T) {
