@@ -213,8 +213,8 @@ func (c *Client) load(ctx context.Context, b *bucket) (*epoch, error) {
 
 // Look returns the root that this data centre has, in any state, or the one that the client knows if that is newer. It
 // is for looks at many buckets, which cost a round trip to another data centre each with Load. What it returns may lack
-// swaps that were not acknowledged in every data centre yet: of a move at most the one to its present phase, as the work
-// of a phase begins after that. Whoever acts by what is in the root has to prove it by Load, or by a swap.
+// swaps that were not acknowledged in every data centre yet: of a move at most the one to its present phase, as the
+// work of a phase begins after that. Whoever acts by what is in the root has to prove it by Load, or by a swap.
 //
 // A root that this data centre lacks, and one that is closing, are read at Serial: a bucket is neither absent nor about
 // to be deleted because a replica is late.

@@ -384,7 +384,8 @@ func (m *mover) look(ctx context.Context, b *bucket) (changed bool, err error) {
 		return true, nil // others take their places
 	}
 	for _, e := range move.Next(view, &x.seen, move.Input{
-		Goals: open, Hold: m.yields(b), Now: m.w.now(), Fresh: func() store.PartitionID { return store.PartitionID(m.w.uuid()) },
+		Goals: open, Hold: m.yields(b), Now: m.w.now(),
+		Fresh: func() store.PartitionID { return store.PartitionID(m.w.uuid()) },
 	}) {
 		if x.working[e.Key()] != nil {
 			continue

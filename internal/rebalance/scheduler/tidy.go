@@ -168,8 +168,8 @@ func (g *Scheduler) scan(ctx context.Context, n int) {
 	note(func() { s.Ended = time.Now().UTC() })
 }
 
-// inspect looks whether a bucket needs anything. To prove it reads at Serial, and looks for nodes of a map that has none:
-// they are there only if a swap to a larger map failed.
+// inspect looks whether a bucket needs anything. To prove that, it reads at Serial, and looks for nodes of a map that
+// has none: they are there only if a swap to a larger map failed.
 func (g *Scheduler) inspect(ctx context.Context, id store.BucketID, prove bool) (bool, error) {
 	read := g.maps.Look
 	if prove {
