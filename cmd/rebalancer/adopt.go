@@ -187,6 +187,10 @@ func (c *adoptFlags) run(
 	ctx context.Context, std stdio, source adopt.Source, what string, client *listing.Client,
 ) error {
 	out := &failing{w: std.out}
+	if c.CatchUp || c.Verify || c.back != nil {
+		// What is absent here may have been acknowledged in another data centre, and would be written over or deleted.
+		client = client.Everywhere()
+	}
 	bucket, err := client.BucketID(ctx, c.Bucket)
 	there := err == nil
 	if err != nil && !errors.Is(err, listing.ErrNoSuchBucket) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/adopt"
 	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
@@ -42,4 +43,38 @@ func TestAdoptNamesTheFlagWhereMemoryIsTooSmall(t *testing.T) {
 	require.ErrorIs(t, err, adopt.ErrMemory)
 	require.ErrorContains(t, err, "10000 partitions take more than 1 MiB")
 	require.ErrorContains(t, err, "a larger --memory-mib")
+}
+
+// lagging is a store whose rows have not come to this data centre yet.
+type lagging struct{ store.Store }
+
+func (l lagging) Get(context.Context, store.Partition, []byte) (store.Row, bool, error) {
+	return store.Row{}, false, nil
+}
+
+func (l lagging) Slice(context.Context, store.Partition, store.Bounds, store.SliceOptions) (store.Page, error) {
+	return store.Page{}, nil
+}
+
+func (l lagging) EachQuorum() store.Rows { return l.Store }
+
+// An entry that was acknowledged in another data centre is none that the bucket lacks, for all that compares.
+func TestComparisonsReadEveryDataCentre(t *testing.T) {
+	client, err := listing.NewEmbedded(lagging{memstore.New()}, listing.Options{})
+	require.NoError(t, err)
+	require.NoError(t, client.CreateBucket(t.Context(), "photos"))
+	require.NoError(t, client.Bucket("photos").Put(t.Context(), []byte("000000"), nil))
+	for _, c := range []adoptFlags{{Verify: true}, {CatchUp: true}} {
+		c.Bucket, c.Parallel, c.Format, c.Progress, c.memory = "photos", 1, "text", "none", 1<<20
+		var out, errs bytes.Buffer
+		require.NoError(t, c.run(t.Context(), stdio{out: &out, err: &errs}, found{manyParts(1)}, "task", client))
+		require.Contains(t, out.String(), ", 0 keys differ")
+	}
+}
+
+// found is a source whose rows are found by their keys.
+type found struct{ manyParts }
+
+func (f found) Get(_ context.Context, part int, key []byte) (adopt.Row, bool, error) {
+	return adopt.Row{Key: key}, true, nil
 }

@@ -402,3 +402,31 @@ func TestBackWinsOverClocksThatAreAhead(t *testing.T) {
 	require.Nil(t, target.stored["deleted"].Value)
 	require.Equal(t, "newest", string(target.stored["raced"].Value))
 }
+
+// wandering is a source in which a row goes from one part to another when it is first read alone.
+type wandering struct {
+	*parts
+	once sync.Once
+}
+
+func (w *wandering) Get(ctx context.Context, part int, key []byte) (adopt.Row, bool, error) {
+	w.once.Do(func() { w.rows[0], w.rows[1] = w.rows[1], w.rows[0] })
+	return w.parts.Get(ctx, part, key)
+}
+
+// A row may go from one partition of the table to another while it is compared: a catch-up does not take it for deleted.
+func TestCatchUpFindsARowInAnotherPart(t *testing.T) {
+	ctx := t.Context()
+	c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+	require.NoError(t, err)
+	require.NoError(t, c.CreateBucket(ctx, "b"))
+	b := c.Bucket("b")
+	require.NoError(t, b.Put(ctx, []byte("k"), []byte("old")))
+	source := &wandering{parts: &parts{rows: [][]adopt.Row{{{Key: []byte("k"), Value: []byte("new"), Time: 2}}, {}}}}
+	a := adopt.New(adopt.Options{Source: source, Bucket: b, Pace: wait.NewPacer(0), Parallel: 1,
+		Spans: adopt.Spans(nil), Report: func(adopt.Finding) {}})
+	require.NoError(t, a.Compare(ctx, true))
+	e, err := b.Get(ctx, []byte("k"))
+	require.NoError(t, err)
+	require.Equal(t, "new", string(e.Value))
+}

@@ -283,10 +283,11 @@ func (a *Adoption) readHere(ctx context.Context, found []suspect, out []both) er
 	return g.Wait()
 }
 
-// readThere reads the part that has a key, or all where none is known: key by key, or, where that is less work, by
-// sweeping over all rows between the first and the last.
-func (a *Adoption) readThere(ctx context.Context, found []suspect, out []both) error {
-	g, ctx := errgroup.WithContext(ctx)
+// readThere reads the part that has a key, or all where none is known, or where the row is not there any more, as it
+// may have gone to another one: key by key, or, where that is less work, by sweeping over all rows between the first
+// and the last.
+func (a *Adoption) readThere(all context.Context, found []suspect, out []both) error {
+	g, ctx := errgroup.WithContext(all)
 	g.SetLimit(readers)
 	var mu sync.Mutex
 	merge := func(i int, row Row) {
@@ -334,7 +335,29 @@ func (a *Adoption) readThere(ctx context.Context, found []suspect, out []both) e
 			})
 		}
 	}
-	return g.Wait()
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	elsewhere, ctx := errgroup.WithContext(all)
+	elsewhere.SetLimit(readers)
+	for i, s := range found {
+		mu.Lock()
+		gone := s.part >= 0 && !out[i].isThere
+		mu.Unlock()
+		for part := range parts {
+			if !gone || part == s.part {
+				continue
+			}
+			elsewhere.Go(func() error {
+				row, found, err := a.o.Source.Get(ctx, part, s.key)
+				if found {
+					merge(i, row)
+				}
+				return err
+			})
+		}
+	}
+	return elsewhere.Wait()
 }
 
 // rowsPerGet is about how many rows a page reads in the time of a get.
