@@ -23,7 +23,7 @@ type schemaCmd struct {
 	Print  schemaPrintCmd  `cmd:"" help:"Print the schema as CQL, each option with its reason."`
 	Apply  schemaApplyCmd  `cmd:"" help:"Create the keyspace and its tables where they are missing."`
 	Grants schemaGrantsCmd `cmd:"" help:"Print the CQL that grants a role what servers and rebalancers need."`
-	Check  schemaCheckCmd  `cmd:"" help:"Compare a live schema with the required one, and explain each difference."`
+	Check  schemaCheckCmd  `cmd:"" help:"Explain how a live schema differs from the required one; warn of late repairs."`
 
 	Upgrade schemaUpgradeCmd `cmd:"" help:"Bring a keyspace to the newest version of the schema that this program knows."`
 }
@@ -127,6 +127,9 @@ func (c *schemaApplyCmd) Run(ctx context.Context, std stdio) error {
 
 // version writes the version of the schema into a new keyspace, by a data centre with copies.
 func (c *schemaApplyCmd) version(ctx context.Context) error {
+	const patience = 10 * time.Second // such as while too few nodes are up
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	o, err := c.Options(nil)
 	if err != nil {
 		return err
@@ -254,15 +257,22 @@ func (c *schemaCheckCmd) Run(ctx context.Context, std stdio) error {
 		return err
 	}
 	defer admin.Close()
-	return report(ctx, admin, std, c.Format)
+	repairs, err := admin.CheckRepairs(ctx, std.now())
+	if err != nil {
+		return err
+	}
+	return report(ctx, admin, std, c.Format, repairs...)
 }
 
-// report prints the differences; those that keep a server from starting are a failure.
-func report(ctx context.Context, admin *cassandrastore.Admin, std stdio, format string) error {
+// report prints the differences, and what else was found; what keeps a server from starting is a failure.
+func report(
+	ctx context.Context, admin *cassandrastore.Admin, std stdio, format string, more ...cassandrastore.Problem,
+) error {
 	problems, err := admin.Check(ctx)
 	if err != nil {
 		return err
 	}
+	problems = append(problems, more...)
 	fatal := 0
 	w := &failing{w: std.out}
 	for _, p := range problems {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gocql/gocql"
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
@@ -166,4 +167,36 @@ func TestStatusListsTheProcesses(t *testing.T) {
 	printProcesses(&failing{w: &out}, &cluster, now.Add(time.Hour))
 	require.Regexp(t, `listd on b +west +v7 +0 to 3 +1h0m\ds? ago +http://b:9001`, out.String())
 	require.Contains(t, out.String(), "Schema of the keyspace: version 1\n")
+}
+
+// TestRepairsOfALiveKeyspace: what Cassandra has not recorded, or has of one replica only, is warned of; what it has of
+// all replicas is not.
+func TestRepairsOfALiveKeyspace(t *testing.T) {
+	t.Parallel()
+	address := cassandra.Address(t)
+	site := harness.NewSite(t, address)
+	check := func() string {
+		now := time.Duration(time.Now().UnixNano()) // the clock of ran begins in 1970
+		_, out, errs := ran(t, now, "", site.Flags("schema", "check")...)
+		return out + errs
+	}
+	require.NotContains(t, check(), "repair", "there is no keyspace")
+	_, out, errs := ran(t, 0, "", site.Flags("schema", "apply", "--replication", "dc1=2")...)
+	require.Contains(t, out+errs, "the version of the schema is left to the first program", "one of two replicas is there")
+	require.Contains(t, check(), "Cassandra knows of no repair within 30 days of 100 % of its ranges")
+	session := harness.Session(t, address, "system_distributed")
+	repaired := func(ago time.Duration, others ...string) {
+		t.Helper()
+		at := time.Now().Add(-ago)
+		require.NoError(t, session.Query("INSERT INTO repair_history (keyspace_name, columnfamily_name, id, range_begin, "+
+			"range_end, coordinator, coordinator_port, participants_v2, status, started_at) VALUES (?, 'rows', ?, '0', '0', "+
+			"'10.0.0.1', 7000, ?, 'SUCCESS', ?)", site.Name, gocql.UUIDFromTime(at), others, at).
+			Consistency(gocql.One).Exec())
+	}
+	repaired(time.Hour)
+	require.Contains(t, check(), "of 100 % of its ranges")
+	repaired(9*24*time.Hour, "10.0.0.2:7000")
+	require.Contains(t, check(), "was repaired 9.0 days ago, and tombstones are kept for 10.0 days")
+	repaired(2*time.Hour, "10.0.0.2:7000")
+	require.NotContains(t, check(), "repair")
 }
