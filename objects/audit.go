@@ -23,6 +23,8 @@ type Fault string
 const (
 	// LostBody: a version is seen whose blob, or one of its parts, is not there or has another size.
 	LostBody Fault = "lost body"
+	// DamagedBody: a version is seen whose blob has another checksum than when it was put.
+	DamagedBody Fault = "damaged body"
 	// Orphan: a blob has no version, no upload, and is older than a put may take. Cleaner.Condemn deletes it.
 	Orphan Fault = "orphan"
 	// Unlisted: a part lies below a version that does not list it, and has no upload. Cleaner.Condemn
@@ -35,7 +37,7 @@ const (
 )
 
 // Faults are all of them.
-func Faults() []Fault { return []Fault{LostBody, Orphan, Unlisted, Stranger, Damaged} }
+func Faults() []Fault { return []Fault{LostBody, DamagedBody, Orphan, Unlisted, Stranger, Damaged} }
 
 // Condemnable reports whether it is a blob that no version has: Cleaner.Condemn deletes it.
 func (f Fault) Condemnable() bool { return f == Orphan || f == Unlisted }
@@ -82,6 +84,8 @@ type Audited struct {
 	// versions whose row is damaged, or to keys of more than 400 bytes with the same beginning, of which
 	// there are too many.
 	Rows, Blobs, InUse, Waiting, Young, Unjudged int64
+	// Checked bodies were compared with checksums; Unchecked ones have none (AuditBodies).
+	Checked, Unchecked int64
 	// Next continues an audit behind this part; empty at the end.
 	Next string
 }
@@ -95,13 +99,22 @@ const mostOfStretch = 100_000
 // the parts one after the other; it may wait, and ends the audit by an error. Audit fails with that, or
 // like listing.Bucket.List or Blobs.List.
 func (b *Bucket) Audit(ctx context.Context, wide *Objects, from string, each func(Audited) error) error {
+	return b.AuditBodies(ctx, wide, from, nil, each)
+}
+
+// AuditBodies is Audit, and reads all bodies beside rows, to compare them with their checksums. pace is told of bytes
+// before they are read: it may wait, and ends the audit by an error.
+func (b *Bucket) AuditBodies(
+	ctx context.Context, wide *Objects, from string, pace func(ctx context.Context, bytes int64) error,
+	each func(Audited) error,
+) error {
 	b, err := b.pinned(ctx)
 	if err != nil {
 		return err
 	}
 	w := *b
 	w.o, w.rows = wide, b.rows.With(wide.c)
-	a := &audit{b: &w, home: bucketPart(b.rows.Name()) + "/"}
+	a := &audit{b: &w, pace: pace, home: bucketPart(b.rows.Name()) + "/"}
 	q := listing.Query{Limit: 1000, From: objectsBegin}
 	after := ""
 	if from != "" {
@@ -131,6 +144,7 @@ func (b *Bucket) Audit(ctx context.Context, wide *Objects, from string, each fun
 type audit struct {
 	b    *Bucket
 	home string
+	pace func(context.Context, int64) error // nil: bodies are not read
 	next func() (sized, error, bool)
 	blob sized // the next one that is to be judged; empty behind the last
 	now  store.Timestamp
@@ -348,6 +362,31 @@ func (a *audit) compare(ctx context.Context, v *audited) error {
 		if err := a.lost(ctx, v, name, want[name]); err != nil {
 			return err
 		}
+	}
+	if a.pace == nil || v.r.rank == burned || v.r.where == inline {
+		return nil
+	}
+	return a.checked(ctx, v)
+}
+
+// checked compares the body of a version with its checksum.
+func (a *audit) checked(ctx context.Context, v *audited) error {
+	err := a.b.checkBody(ctx, v.key, v.id, v.r, a.pace)
+	switch {
+	case err == nil:
+		a.part.Checked++
+	case errors.Is(err, errNoSum):
+		a.part.Unchecked++
+	case errors.Is(err, ErrBodyDamaged):
+		if _, err := a.b.version(ctx, v.key, v.id); err != nil {
+			if errors.Is(err, ErrNotFound) {
+				return nil
+			}
+			return err
+		}
+		a.found(DamagedBody, v.key, v.id, v.name, -1, v.r.size)
+	case store.KindOf(err) != store.Corrupt: // else it is lost, and found as that
+		return err
 	}
 	return nil
 }

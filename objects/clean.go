@@ -62,7 +62,8 @@ func (c *Cleaner) stale(ctx context.Context) (bool, error) {
 
 // Cleaner deletes what no reader sees any more, of one bucket, and what the bucket's Lifecycle says.
 // Any number of them may run, in any processes, at the same time: since when versions are burned is
-// in the rows, so one goes on where another one was. It is of the bucket that has the name when it first does something.
+// in the rows, so one goes on where another one was. It is of the bucket that has the name when it
+// first does something.
 type Cleaner struct {
 	b *Bucket
 	o CleanOptions
@@ -74,8 +75,8 @@ type Cleaner struct {
 	clock slowClock
 }
 
-// slowClock is the time by which a cleaner counts how old proofs are: the time of stamps, but while the cleaner lives it
-// goes no faster than the slower clock of the process. A clock that is set forward ends no grace early.
+// slowClock is the time by which a cleaner counts how old proofs are: the time of stamps, but while the cleaner lives
+// it goes no faster than the slower clock of the process. A clock that is set forward ends no grace early.
 type slowClock struct {
 	stamp store.Timestamp // at the beginning
 	began wait.Instant

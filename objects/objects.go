@@ -139,7 +139,8 @@ type Meta struct {
 	Size        int64
 	ContentType string
 	// Sums are checksums by algorithm, Headers user metadata. They are kept as they are, and read
-	// only once the body has ended: so values of Sums may be filled in until then.
+	// only once the body has ended: so values of Sums may be filled in until then. Readers compare bodies with those of
+	// crc32, crc32c, sha1 and sha256, in base64.
 	Sums, Headers []Pair
 	// MD5, unless empty, is the body's: the body fails at its end if it is not. It is not taken again.
 	MD5 []byte
@@ -253,6 +254,9 @@ var (
 	// ErrBodyLost: the store of blobs lacks the body of a version that has not been deleted, or
 	// has one of another size.
 	ErrBodyLost = store.Errorf(store.Corrupt, "the body of the version is lost from the store of blobs")
+	// ErrBodyDamaged: the body of a version is not what was put: it has another checksum.
+	ErrBodyDamaged = store.Errorf(store.Corrupt, "the body of the version is damaged in the store of blobs: it has "+
+		"another checksum than when it was put; bring it back from a backup, or delete the version")
 )
 
 // deadline returns a question that is true for at most d from now, by both clocks.

@@ -76,7 +76,7 @@ func (b *Bucket) Copy(ctx context.Context, key []byte, from Source, m *Meta) (In
 	if err != nil {
 		return Info{}, err
 	}
-	o, err := from.Bucket.Get(ctx, from.Key, from.ID, All)
+	o, err := from.Bucket.get(ctx, from.Key, from.ID, All, false) // the copy takes the checksums over
 	if err != nil {
 		return Info{}, store.Wrap("the source of the copy", err)
 	}

@@ -191,7 +191,7 @@ func (b *Bucket) CopyPart(
 	if err != nil {
 		return Part{}, err
 	}
-	o, err := from.Bucket.Get(ctx, from.Key, from.ID, part)
+	o, err := from.Bucket.get(ctx, from.Key, from.ID, part, false)
 	if err != nil {
 		return Part{}, store.Wrap("the source of the part", err)
 	}

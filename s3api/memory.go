@@ -19,7 +19,8 @@ import (
 // has a slot, or bytes, never waits for bytes.
 //
 // A quarter is for small requests, so that puts and gets find room while pages and documents
-// use up the rest. Of that quarter an eighth is out of reach of transfers, which may take as long as their clients like.
+// use up the rest. Of that quarter an eighth is out of reach of transfers, which may take as long as their clients
+// like.
 const (
 	// smallBytes is the most that counts as small.
 	smallBytes = 64 << 10

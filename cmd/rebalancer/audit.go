@@ -40,9 +40,11 @@ type objectsFlags struct {
 // auditCmd compares the versions of objects with their bodies.
 type auditCmd struct {
 	objectsFlags
-	Condemn  bool   `env:"-" help:"${audit_condemn=}"`
-	Continue string `placeholder:"TOKEN" env:"-" help:"${audit_continue=}"`
-	Progress string `default:"auto" enum:"auto,plain,none" help:"${verify_progress=}"`
+	Condemn   bool   `env:"-" help:"${audit_condemn=}"`
+	Checksums bool   `env:"-" help:"${audit_checksums=}"`
+	BodyRate  int    `name:"mib-per-second" default:"0" placeholder:"N" env:"-" help:"${audit_body_rate=}"`
+	Continue  string `placeholder:"TOKEN" env:"-" help:"${audit_continue=}"`
+	Progress  string `default:"auto" enum:"auto,plain,none" help:"${verify_progress=}"`
 }
 
 // Help is shown by audit --help.
@@ -53,6 +55,7 @@ the first findings only. What it finds:
 
     lost body      a version is seen whose body is not there, or has another size: reading it fails. Bring the
                    file back from a backup, by the name that is printed, or delete the version
+    damaged body   with --checksums: the body has another checksum than when it was put. Do the same
     orphan         a body that belongs to no version and to no upload, and is older than a put may take
     unlisted part  a part of an upload that its version does not have
     stranger       a file with a name that no version gives: look where it comes from
@@ -71,6 +74,7 @@ Examples:
     rebalancer audit --data ./evenkeel-data                            # listd does not run
     rebalancer audit --cassandra 10.0.0.1 --local-dc dc1 --bodies file:///srv/bodies --rate 20000
     rebalancer audit photos --cassandra 10.0.0.1 --local-dc dc1 --bodies file:///srv/bodies --condemn
+    rebalancer audit --cassandra 10.0.0.1 --local-dc dc1 --bodies file:///srv/bodies --checksums --mib-per-second 50
     rebalancer audit --data ./evenkeel-data --json | jq 'select(.fault)'
 
 Exit codes: 0 clean, or all was condemned; 1 something is wrong; 2 bad flags; 3 the audit could not be made, or
@@ -85,6 +89,9 @@ func (a *auditCmd) Validate() error {
 	}
 	if a.Condemn && a.Bucket == "" {
 		return errors.New("--condemn has bodies deleted: name the bucket")
+	}
+	if a.BodyRate < 0 || a.BodyRate > 0 && !a.Checksums {
+		return errors.New("--mib-per-second is not negative, and is for --checksums")
 	}
 	if _, _, ok := strings.Cut(a.Continue, ":"); a.Continue != "" && !ok {
 		return fmt.Errorf("--continue %.100q is no token of an audit", a.Continue)
@@ -123,9 +130,13 @@ func (a *objectsFlags) bodiesPlace() (bodies.Place, error) {
 
 // sumText is a text for people.
 func sumText(s *cleaning.Compared) string {
-	return fmt.Sprintf("%s buckets, %s rows, %s bodies (%s of uploads, %s of deleted versions, %s of puts under way); "+
+	text := fmt.Sprintf("%s buckets, %s rows, %s bodies (%s of uploads, %s of deleted versions, %s of puts under way); "+
 		"%s problems, %s condemned, %s unjudged", commas(s.Buckets), commas(s.Rows), commas(s.Blobs), commas(s.InUse),
 		commas(s.Waiting), commas(s.Young), commas(s.Problems), commas(s.Condemned), commas(s.Unjudged))
+	if s.Checked+s.Unchecked > 0 {
+		text += fmt.Sprintf("; %s versions compared with checksums, %s have none", commas(s.Checked), commas(s.Unchecked))
+	}
+	return text
 }
 
 // auditing is an audit under way.
@@ -134,6 +145,7 @@ type auditing struct {
 	out   *failing
 	wide  *objects.Objects
 	pacer *wait.Pacer
+	bytes *wait.Pacer // of bodies, in KiB
 
 	mu  sync.Mutex
 	sum cleaning.Compared
@@ -142,7 +154,8 @@ type auditing struct {
 
 // Run audits, prints findings, and fails if something is wrong.
 func (a *auditCmd) Run(ctx context.Context, std stdio) error {
-	x := &auditing{auditCmd: a, out: &failing{w: std.out}, pacer: wait.NewPacer(a.Rate), at: a.Continue}
+	x := &auditing{auditCmd: a, out: &failing{w: std.out}, pacer: wait.NewPacer(a.Rate), at: a.Continue,
+		bytes: wait.NewPacer(a.BodyRate << 10)}
 	err := a.open(ctx, !a.Condemn, func(o *objects.Objects, c *listing.Client) error { return x.run(ctx, o, c, std.err) })
 	x.summary(err)
 	if err != nil {
@@ -297,7 +310,11 @@ func (x *auditing) bucket(ctx context.Context, name, from string) error {
 		return err
 	}
 	var guilty cleaning.Guilty
-	err = b.Audit(ctx, x.wide, from, func(part objects.Audited) error {
+	var pace func(context.Context, int64) error
+	if x.Checksums {
+		pace = func(ctx context.Context, n int64) error { return x.bytes.Take(ctx, int(n>>10)) }
+	}
+	err = b.AuditBodies(ctx, x.wide, from, pace, func(part objects.Audited) error {
 		for i := range part.Findings {
 			x.finding(name, &part.Findings[i])
 		}

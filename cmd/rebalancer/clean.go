@@ -53,7 +53,8 @@ Exit codes: 0 done; 1 some steps failed; 2 bad flags; 3 the store can't be used;
 func (c *cleanCmd) Validate() error {
 	switch {
 	case c.DryRun == c.Now:
-		return errors.New("--dry-run or --now is missing, one of them: servers clean by themselves (listd serve --clean-every)")
+		return errors.New("--dry-run or --now is missing, one of them: servers clean by themselves (listd serve " +
+			"--clean-every)")
 	case c.Now && c.Bucket == "":
 		return errors.New("--now has bodies deleted that somebody may still read: name the bucket")
 	}
@@ -151,7 +152,8 @@ func (c *cleanCmd) now(ctx context.Context, w *failing, o *objects.Objects, pace
 				commas(done.Remembered))
 		}
 		if err == nil && done.FirstFailure != nil {
-			err = daemon.Exit(daemon.ExitFailed, fmt.Errorf("%d steps failed, and are due again: %w", done.Failed, done.FirstFailure))
+			err = daemon.Exit(daemon.ExitFailed,
+				fmt.Errorf("%d steps failed, and are due again: %w", done.Failed, done.FirstFailure))
 		}
 		again = done.Proven+done.Superseded > 0
 		if again && err == nil {

@@ -99,6 +99,8 @@ var help = kong.Vars{
 	"clean_now": "" +
 		"Clean the bucket that is named at once, without waiting for a day, to make room on a full disk. Streams of " +
 		"readers that have begun before may break off.",
+	"audit_checksums": "Read all bodies above 4 KiB, and compare them with the checksums of when they were put.",
+	"audit_body_rate": "With --checksums: most MiB of bodies that are read per second; 0: no limit.",
 	"audit_condemn": "" +
 		"Have the servers' cleaner delete the bodies that belong to no version, of the bucket that is named. Most " +
 		"are gone a day later at the earliest. Without it nothing is changed.",

@@ -210,8 +210,8 @@ proctype reader() {
 #define CALM(me) (PASSED(me, 0) && PASSED(me, 1) && PASSED(me, 2))
 #endif
 #endif
-/* All of it is one cleaner's way; it may stop anywhere, and another one (NCL) begins anew. That cleaners go on from the proof of
-   another one adds nothing: what proof and l say is all that a way knows, and it may rest between any two steps. */
+/* All of it is one cleaner's way; it may stop anywhere, and another one (NCL) begins anew. That cleaners go on from the
+   proof of another one adds nothing: what proof and l say is all that a way knows, and it may rest between two steps. */
 proctype cleaner(byte me) {
   byte x, l, proof; bool ok;
   do

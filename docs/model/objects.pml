@@ -45,7 +45,7 @@ byte blob[N+1];               /* 0 none, 1 there, 2 deleted */
 bool lateblob[N+1];           /* a blob whose writer is gone may still land */
 bool over[N+1], ended[N+1];   /* the deadline of the put is over; its writer has ended */
 byte note[N+1];               /* 0 none, 1 of unknown outcome, 2 acknowledged at EACH_QUORUM */
-byte proof[N+1];              /* 1 + the number of reads that had begun when the burning was acknowledged; all cleaners know it */
+byte proof[N+1];              /* 1 + the number of reads that had begun when the burning was acknowledged; for all cleaners */
 byte acked[2], cleared;        /* the highest acknowledged by data centre; the highest marker that was removed */
 byte lost = LOST, reads = 0, left = NW + NCL + 1;
 bool streams = 0, streamed = 0;   /* a stream is under way; it has taken longer than the grace */

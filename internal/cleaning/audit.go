@@ -33,6 +33,9 @@ type Compared struct {
 	Waiting  int64 `json:"waiting"`
 	Young    int64 `json:"young"`
 	Unjudged int64 `json:"unjudged"`
+	// Checked bodies were compared with their checksums, Unchecked ones have none.
+	Checked   int64 `json:"checked,omitempty"`
+	Unchecked int64 `json:"unchecked,omitempty"`
 }
 
 // Take adds what a part of an audit has compared.
@@ -40,6 +43,7 @@ func (c *Compared) Take(part *objects.Audited) {
 	c.add(&Compared{
 		Rows: part.Rows, Blobs: part.Blobs, Problems: int64(len(part.Findings)),
 		InUse: part.InUse, Waiting: part.Waiting, Young: part.Young, Unjudged: part.Unjudged,
+		Checked: part.Checked, Unchecked: part.Unchecked,
 	})
 }
 
@@ -47,7 +51,7 @@ func (c *Compared) add(more *Compared) {
 	c.Buckets, c.Rows, c.Blobs = c.Buckets+more.Buckets, c.Rows+more.Rows, c.Blobs+more.Blobs
 	c.Problems, c.Condemned = c.Problems+more.Problems, c.Condemned+more.Condemned
 	c.InUse, c.Waiting, c.Young = c.InUse+more.InUse, c.Waiting+more.Waiting, c.Young+more.Young
-	c.Unjudged += more.Unjudged
+	c.Unjudged, c.Checked, c.Unchecked = c.Unjudged+more.Unjudged, c.Checked+more.Checked, c.Unchecked+more.Unchecked
 }
 
 // Guilty are the bodies of a bucket that an audit has found to be without a version. The zero value is ready.

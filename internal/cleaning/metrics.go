@@ -79,6 +79,9 @@ func (c *Cleaning) Collect(to chan<- prometheus.Metric) {
 	if last := c.state.LastAudit; leading && last != nil {
 		send(auditAgeDesc, prometheus.GaugeValue, time.Since(last.Ended).Seconds())
 		for _, fault := range objects.Faults() {
+			if fault == objects.DamagedBody {
+				continue // audits of servers read no bodies
+			}
 			send(findingsDesc, prometheus.GaugeValue, float64(last.Faults[fault]), string(fault))
 		}
 	}

@@ -1,0 +1,154 @@
+package objects
+
+import (
+	"bytes"
+	"context"
+	"crypto/md5"
+	"crypto/sha1"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"hash"
+	"hash/crc32"
+	"io"
+	"slices"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// checksums are the algorithms of Meta.Sums by which bodies are compared when they are read, the fastest first.
+var checksums = []struct {
+	name string
+	make func() hash.Hash
+}{
+	{"crc32c", func() hash.Hash { return crc32.New(crc32.MakeTable(crc32.Castagnoli)) }},
+	{"crc32", func() hash.Hash { return crc32.NewIEEE() }},
+	{"sha1", sha1.New},
+	{"sha256", sha256.New},
+}
+
+// fastSums are how many of the checksums cost next to nothing: processors have instructions for them.
+const fastSums = 2
+
+// digest returns a hash of the whole body, and what it must be; nil: there is none. fast: only one of fastSums.
+func (r *record) digest(fast bool) (hash.Hash, []byte) {
+	for i, c := range checksums {
+		if i == fastSums && (fast || len(r.md5) > 0) {
+			break
+		}
+		at := slices.IndexFunc(r.sums, func(p Pair) bool { return p.Name == c.name })
+		if at < 0 {
+			continue
+		}
+		sum := c.make()
+		// A checksum of the checksums of parts has another form.
+		if want, err := base64.StdEncoding.DecodeString(r.sums[at].Value); err == nil && len(want) == sum.Size() {
+			return sum, want
+		}
+	}
+	if fast || len(r.md5) == 0 {
+		return nil, nil
+	}
+	return md5.New(), r.md5
+}
+
+// verified is a whole body that fails in place of its last bytes where it is damaged.
+type verified struct {
+	io.ReadCloser
+	sum  hash.Hash
+	want []byte
+	left int64
+}
+
+// verify returns the body, of so many bytes, as one that fails with ErrBodyDamaged.
+func (r *record) verify(body io.ReadCloser, fast bool) io.ReadCloser {
+	if sum, want := r.digest(fast); sum != nil && r.size > 0 {
+		return &verified{body, sum, want, r.size}
+	}
+	return body
+}
+
+func (v *verified) Read(p []byte) (int, error) {
+	n, err := v.ReadCloser.Read(p)
+	_, _ = v.sum.Write(p[:n])
+	if v.left -= int64(n); n > 0 && v.left == 0 && !bytes.Equal(v.sum.Sum(nil), v.want) {
+		return 0, ErrBodyDamaged
+	}
+	return n, err
+}
+
+// errNoSum: a version has nothing to compare its body with.
+var errNoSum = errors.New("no checksum")
+
+// checkBody reads the body of a version, and compares it with a checksum, or with the MD5s of its parts. It fails with
+// errNoSum, ErrBodyDamaged, or as reading does. pace is told of bytes before they are read.
+func (b *Bucket) checkBody(
+	ctx context.Context, key []byte, id ID, r *record, pace func(context.Context, int64) error,
+) error {
+	read := func(to io.Writer, name string, size int64) error {
+		body, has, err := b.o.blobs.Open(ctx, name, 0, size)
+		switch {
+		case store.KindOf(err) == store.NotFound:
+			return ErrBodyLost
+		case err != nil:
+			return store.Wrap("read the body", err)
+		}
+		defer body.Close()
+		if has != size {
+			return ErrBodyLost
+		}
+		in := &exactly{ReadCloser: body, left: size}
+		for left := size; left > 0; {
+			const piece = 1 << 20
+			n := min(left, piece)
+			if err := pace(ctx, n); err != nil {
+				return err
+			}
+			if _, err := io.CopyN(to, in, n); err != nil {
+				return store.Wrap("read the body", err)
+			}
+			left -= n
+		}
+		return nil
+	}
+	sum, want := r.digest(false)
+	if r.where == inBlob {
+		if sum == nil {
+			return errNoSum
+		}
+		if err := read(sum, b.blobName(key, id), r.size); err != nil {
+			return err
+		}
+		return compare(sum, want)
+	}
+	pieces, err := b.pieces(ctx, key, id, r)
+	if err != nil {
+		return err
+	}
+	all := md5.New() // of the MD5s of the parts: the ETag
+	for _, p := range pieces {
+		one := md5.New()
+		to := io.Writer(one)
+		if sum != nil {
+			to = sum
+		}
+		if err := read(to, b.partName(key, id, p.number, p.id), p.size); err != nil {
+			return err
+		}
+		_, _ = all.Write(one.Sum(nil))
+	}
+	if sum != nil {
+		return compare(sum, want)
+	}
+	if r.etag != etagOf(all.Sum(nil), len(pieces)) {
+		return ErrBodyDamaged
+	}
+	return nil
+}
+
+func compare(sum hash.Hash, want []byte) error {
+	if !bytes.Equal(sum.Sum(nil), want) {
+		return ErrBodyDamaged
+	}
+	return nil
+}
