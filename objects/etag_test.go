@@ -121,8 +121,12 @@ func TestWhichBodiesHaveAnMD5(t *testing.T) {
 			require.Nil(t, put.MD5(), what)
 		}
 		copied, err := b.Copy(ctx, []byte("copy"), objects.Source{Bucket: b, Key: []byte("k")}, nil)
-		require.NoError(t, err, what)
-		require.Equal(t, put.MD5(), copied.MD5(), what)
+		if x.own && x.size > 4096 { // a copy compares it: that of another body is not its
+			require.ErrorIs(t, err, objects.ErrBodyDamaged, what)
+		} else {
+			require.NoError(t, err, what)
+			require.Equal(t, put.MD5(), copied.MD5(), what)
+		}
 
 		u, err := b.CreateUpload(ctx, []byte("u"), objects.Meta{})
 		require.NoError(t, err)
