@@ -63,7 +63,7 @@ APART = ./internal/test/e2e/apart
 # Documents whose commands are followed word for word.
 TOURS = README.md docs/backup.md $(sort $(wildcard examples/*/README.md))
 
-.PHONY: all build compile programs run run-cassandra check test lint unit cassandra cluster tour tools console \
+.PHONY: all build compile programs run run-cassandra check test lint unit cassandra cluster before tour tools console \
 	packages test-packages bench bench-embedded bench-cassandra bench-s3 bench-moves bench-limits microbench fuzz sim \
 	soak attacks soak-attacks vulncheck model mutants counters-large objects-large generate clean help
 
@@ -128,6 +128,13 @@ cluster: tools programs ## two data centres of three nodes, 80 ms apart, 11 minu
 		EVENKEEL_APART_REPORT=$(CURDIR)/bin/cluster.json \
 		$(TEST) -count 1 -v -timeout 25m -run 'TestTwoDataCentres$(RUN)' $(APART)
 	@uptime
+
+# The last commit from before keyspaces had a version of their schema.
+BEFORE ?= c7df8eca603c940488459a8dcbb962d84fe91e18
+
+before: programs ## programs of the commit BEFORE serve and move beside the present ones, on a Cassandra node
+	$(WITH_PROGRAMS) EVENKEEL_BEFORE=$(BEFORE) $(WITH_CASSANDRA) $(TEST) -count 1 -v -timeout 20m \
+		-run TestProgramsOfTheCommitBefore ./internal/test/e2e/oncassandra
 
 # What the parts of make test are compiled of, so that their budgets are for tests, whatever was compiled before.
 compile:
