@@ -136,7 +136,7 @@ func TestTheLeaseOfOneWhoseClockIsBehind(t *testing.T) {
 		_, aEnded := begin(t, a)
 		stopB, bEnded := begin(t, b)
 		require.Equal(t, "b", s.now(t).Name)
-		time.Sleep(leader.DefaultLease/3 + time.Millisecond)
+		time.Sleep(leader.DefaultLease*2/5 + time.Millisecond)
 		synctest.Wait()
 		select {
 		case err := <-aEnded:
@@ -462,7 +462,7 @@ func TestTheEndOfAnOwnLease(t *testing.T) {
 	}
 }
 
-// Renewals come each third of a lease, after failures each twentieth, and the work ends
+// Renewals come each two fifths of a lease, after failures each twentieth, and the work ends
 // a lease after the last one began that came through.
 func TestThePaceOfRenewals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -494,20 +494,20 @@ func TestThePaceOfRenewals(t *testing.T) {
 		first := s.now(t)
 		require.Equal(t, leader.Holder{ID: first.ID, Name: "a", Admin: "http://a", Since: first.Since,
 			Until: first.Since.Add(lease), Lease: lease, Epoch: 1}, first)
-		require.Equal(t, []time.Duration{0, 20 * time.Second, 40 * time.Second, 60 * time.Second},
-			swapped(61*time.Second, true))
+		require.Equal(t, []time.Duration{0, 24 * time.Second, 48 * time.Second, 72 * time.Second},
+			swapped(73*time.Second, true))
 		h, leading := a.Leading()
 		require.True(t, leading)
 		require.Equal(t, s.now(t), toUTC(h, s.now(t)), "what it says of itself is what it wrote")
-		require.True(t, h.Until.Equal(first.Until.Add(lease)))
+		require.True(t, h.Until.Equal(first.Until.Add(72*time.Second)))
 		require.True(t, h.Since.Equal(first.Since))
 		require.EqualValues(t, 4, h.Epoch)
 
-		require.Equal(t, []time.Duration{80 * time.Second, 83 * time.Second, 86 * time.Second, 89 * time.Second},
-			swapped(90*time.Second, false))
-		require.Equal(t, []time.Duration{92 * time.Second, 112 * time.Second}, swapped(2*time.Minute, true))
+		require.Equal(t, []time.Duration{96 * time.Second, 99 * time.Second, 102 * time.Second, 105 * time.Second},
+			swapped(106*time.Second, false))
+		require.Equal(t, []time.Duration{108 * time.Second, 132 * time.Second}, swapped(140*time.Second, true))
 		require.ErrorIs(t, <-ended, leader.ErrLost)
-		require.Equal(t, 172*time.Second, time.Since(start))
+		require.Equal(t, 192*time.Second, time.Since(start))
 	})
 }
 
@@ -534,22 +534,23 @@ func TestRenewalsOfUnknownOutcome(t *testing.T) {
 			}
 			return err
 		})
-		time.Sleep(24 * time.Second)
+		time.Sleep(28 * time.Second)
 		reads, swaps := s.count()
 		require.Equal(t, [2]int{1, 2}, [2]int{reads, swaps}, "the second goes on from what the first wrote")
 		// All answers are lost from here on, and nothing can be read: the lease counts
-		// from the renewal at 23 s.
+		// from the renewal at 27 s.
 		s.script(func(int, store.Record, error) (store.Record, error) {
 			return store.Record{}, store.Errorf(store.Unavailable, "away")
 		},
 			func(_ context.Context, _ int, do func() error) error {
 				_ = do()
+				time.Sleep(100 * time.Millisecond) // so that no try begins just when the lease ends
 				return store.Errorf(store.Timeout, "lost")
 			})
 		require.ErrorIs(t, <-ended, leader.ErrLost)
-		require.Equal(t, 83*time.Second, time.Since(start))
+		require.Equal(t, 87*time.Second, time.Since(start))
 		_, swaps = s.count()
-		require.Equal(t, 14, swaps, "it tries each twentieth of a lease, from 43 s on")
+		require.Equal(t, 12, swaps, "it tries each twentieth of a lease, from 51 s on")
 		_ = stop
 	})
 }
