@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -27,6 +28,11 @@ type Cluster struct {
 
 	dir      string
 	claim    net.Listener
+	options  Options
+	block    string // of loopback addresses
+	used     int    // addresses of it
+	lib      string
+	java     string
 	networks []*network // by data centre, with Options.Apart
 }
 
@@ -50,11 +56,11 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	for _, nodes := range o.DataCentres {
 		total += nodes
 	}
-	block, claim, err := claimBlock(total)
+	block, claim, err := claimBlock(total + o.Spare)
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{claim: claim}
+	c := &Cluster{claim: claim, options: o, block: block, lib: lib, java: javaPath}
 	if c.dir, err = os.MkdirTemp("", "evenkeel-cassandra-"); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
@@ -65,10 +71,9 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	}
 	for dc, nodes := range o.DataCentres {
 		for i := range nodes {
-			address := fmt.Sprintf("%s.%d", block, len(c.Nodes)+1)
-			n := &Node{
-				Address: address, DataCentre: fmt.Sprintf("dc%d", dc+1),
-				options: o, dir: filepath.Join(c.dir, address), java: javaPath, lib: lib,
+			n := c.node(fmt.Sprint("dc", dc+1))
+			if dc < len(o.Ahead) {
+				n.ahead = o.Ahead[dc]
 			}
 			if o.Apart {
 				n.network = c.networks[dc]
@@ -81,6 +86,46 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
+}
+
+// node returns a node with the next free address.
+func (c *Cluster) node(dataCentre string) *Node {
+	c.used++
+	address := fmt.Sprintf("%s.%d", c.block, c.used)
+	return &Node{
+		Address: address, DataCentre: dataCentre, options: c.options, dir: filepath.Join(c.dir, address), java: c.java,
+		lib: c.lib,
+	}
+}
+
+// Newcomer is a node that Add adds.
+type Newcomer struct {
+	DataCentre string
+	// Empty: it owns its part of the ring at once, without the rows, as the nodes of a new data centre do before
+	// nodetool rebuild. Otherwise it fetches the rows from other nodes before it joins.
+	Empty bool
+	// Replaces is a dead node whose place it takes; nil: none.
+	Replaces *Node
+}
+
+// Add starts one of Options.Spare nodes, and waits until it has joined and the others see it.
+func (c *Cluster) Add(ctx context.Context, as Newcomer) (*Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, StartTimeout)
+	defer cancel()
+	n := c.node(as.DataCentre)
+	n.joins = !as.Empty
+	if as.Replaces != nil {
+		n.replaces = as.Replaces.Address
+	}
+	seed := slices.IndexFunc(c.Nodes, (*Node).Running)
+	if err := n.writeConfig(c.Nodes[seed].Address); err != nil {
+		return nil, err
+	}
+	if err := n.Start(ctx); err != nil {
+		return nil, err
+	}
+	c.Nodes = append(c.Nodes, n)
+	return n, c.AwaitUp(ctx)
 }
 
 // start starts the first node, which the others look for, and then those at once.

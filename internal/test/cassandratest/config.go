@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // Options say what kind of cluster to start. The zero Options is one node.
@@ -34,6 +35,11 @@ type Options struct {
 	// iproute2 and the device /dev/net/tun; where the machine does not allow it,
 	// starting fails with ErrNoNetworks.
 	Apart bool
+	// Ahead is how far the wall clocks of the nodes of each data centre are ahead of this machine's; negative:
+	// behind. Monotonic clocks are not changed. It needs libfaketime (Debian's package faketime).
+	Ahead []time.Duration
+	// Spare is the number of nodes that Add may add.
+	Spare int
 	// Settings are further lines of cassandra.yaml, for each node.
 	Settings []string
 }
@@ -77,7 +83,7 @@ func (n *Node) yaml(seed string) string {
 		"cluster_name: evenkeel-test",
 		"num_tokens: 4",
 		"partitioner: org.apache.cassandra.dht.Murmur3Partitioner",
-		"auto_bootstrap: false",
+		fmt.Sprint("auto_bootstrap: ", n.joins),
 		"data_file_directories: [" + filepath.Join(data, "data") + "]",
 		"commitlog_directory: " + filepath.Join(data, "commitlog"),
 		"saved_caches_directory: " + filepath.Join(data, "saved_caches"),
@@ -158,6 +164,9 @@ func (n *Node) javaArguments(lib string) []string {
 		// counts is what it costs until it is up. These take a quarter off that.
 		args = append(args, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:+UnlockDiagnosticVMOptions",
 			"-XX:-BytecodeVerificationRemote")
+	}
+	if n.replaces != "" {
+		args = append(args, "-Dcassandra.replace_address_first_boot="+n.replaces)
 	}
 	args = append(args, moduleArguments()...)
 	return append(args, "-cp", filepath.Join(lib, "*"), "org.apache.cassandra.service.CassandraDaemon")

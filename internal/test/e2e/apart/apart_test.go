@@ -35,6 +35,12 @@ const (
 	paxosVariable = "EVENKEEL_APART_PAXOS"
 	// manyVariable is the number of processes of each data centre where many are meant.
 	manyVariable = "EVENKEEL_APART_MANY"
+	// pairsVariable is the number of pairs of writes whose order is checked, 100 if it is not set.
+	pairsVariable = "EVENKEEL_APART_PAIRS"
+	// cutVariable is how long the link is cut where both data centres write, such as 2m; 30 s if it is not set.
+	cutVariable = "EVENKEEL_APART_CUT"
+	// aheadVariable is how far the clocks of the nodes of dc2 are ahead of those of dc1, such as 200ms or -200ms.
+	aheadVariable = "EVENKEEL_APART_AHEAD"
 	// reportVariable is a file for the figures, as JSON.
 	reportVariable = "EVENKEEL_APART_REPORT"
 )
@@ -59,6 +65,9 @@ type bed struct {
 	sites    [2]*site
 	distance time.Duration
 	many     int
+	pairs    int           // whose order is checked
+	cutFor   time.Duration // how long the link is cut
+	ahead    time.Duration // of the clocks of dc2
 	report   *report
 }
 
@@ -74,22 +83,31 @@ func TestTwoDataCentres(t *testing.T) {
 	if os.Getenv(wantedVariable) == "" {
 		t.Skip("starts six Cassandra nodes: only by make cluster")
 	}
-	distance, err := time.ParseDuration(cmp.Or(os.Getenv(distanceVariable), "80ms"))
-	require.NoError(t, err, distanceVariable)
+	duration := func(variable, usual string) time.Duration {
+		d, err := time.ParseDuration(cmp.Or(os.Getenv(variable), usual))
+		require.NoError(t, err, variable)
+		return d
+	}
+	distance := duration(distanceVariable, "80ms")
 	loss, err := strconv.ParseFloat(cmp.Or(os.Getenv(lossVariable), "0"), 64)
 	require.NoError(t, err, lossVariable)
 	paxos := cmp.Or(os.Getenv(paxosVariable), "v1")
 	require.Contains(t, []string{"v1", "v2"}, paxos, paxosVariable)
-	b := &bed{distance: distance, many: harness.Setting(t, manyVariable, 100), report: &report{}}
+	b := &bed{
+		distance: distance, many: harness.Setting(t, manyVariable, 100), pairs: harness.Setting(t, pairsVariable, 100),
+		cutFor: duration(cutVariable, "30s"), ahead: duration(aheadVariable, "0"), report: &report{},
+	}
 	t.Cleanup(func() { b.report.write(t, os.Getenv(reportVariable)) })
 	b.report.setting("paxos_variant", paxos)
 	b.report.setting("distance", distance.String())
 	b.report.setting("loss", fmt.Sprint(loss))
+	b.report.setting("clocks of dc2 ahead", b.ahead.String())
 
 	harness.Build(t)
 	begun := time.Now()
 	b.cluster = cassandratest.New(t, cassandratest.Options{
 		DataCentres: []int{3, 3}, Apart: true, HeapMiB: 400, Settings: []string{"paxos_variant: " + paxos},
+		Ahead: []time.Duration{0, b.ahead},
 	})
 	b.cluster.Link.SetLoss(loss)
 	for dc := range b.sites {
@@ -112,6 +130,7 @@ func TestTwoDataCentres(t *testing.T) {
 		{"starts while the link is cut", (*bed).startsCut},
 		{"a node that hangs", (*bed).hangs},
 		{"writes on both sides of a cut", (*bed).cut},
+		{"a history of both data centres", (*bed).both},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			t.Cleanup(func() { b.settle(t) })

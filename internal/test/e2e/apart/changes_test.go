@@ -3,13 +3,10 @@ package apart
 import (
 	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
 )
 
 // changes measures what changes of names and maps take at a distance, one after the other. They go through lightweight
@@ -21,9 +18,7 @@ func (b *bed) changes(t *testing.T) {
 	s := b.serve(t, b.sites[0])
 	b.bucket(t, s, bucket)
 	fill(t, s, bucket)
-	harness.Eventually(t, "the server leads: the one of the test before was killed", func() bool {
-		return strings.Contains(s.log.String(), "this process leads the moves now")
-	})
+	leading(t, []*server{s})
 	var created, split, merged []time.Duration
 	took := func(times *[]time.Duration, do func()) {
 		begun := time.Now()

@@ -12,7 +12,7 @@ import (
 // cut cuts the link for a while, as both data centres write: neither notices, and afterwards
 // everything that was acknowledged is listed in both.
 func (b *bed) cut(t *testing.T) {
-	const check, bucket, workers, long = "a cut", "cut", 2, 30 * time.Second
+	const check, bucket, workers = "a cut", "cut", 2
 	b.cluster.Link.SetDistance(b.distance)
 	servers := []*server{b.serve(t, b.sites[0]), b.serve(t, b.sites[1])}
 	b.bucket(t, servers[0], bucket)
@@ -20,7 +20,7 @@ func (b *bed) cut(t *testing.T) {
 	work(t, servers, bucket, workers, 5*time.Second)
 
 	b.cluster.Link.Cut()
-	loads := work(t, servers, bucket, workers, long)
+	loads := work(t, servers, bucket, workers, b.cutFor)
 	b.tell(check, "cut", servers, loads)
 	b.cluster.Link.Heal()
 	for i := range servers {

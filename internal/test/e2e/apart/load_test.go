@@ -196,10 +196,18 @@ func (s *server) request(ctx context.Context, method, address, body string) (str
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	if err == nil && resp.StatusCode >= http.StatusMultipleChoices {
-		err = fmt.Errorf("%s: %s", resp.Status, text)
+		err = &statusError{resp.StatusCode, string(text)}
 	}
 	return string(text), err
 }
+
+// statusError is an answer that says no.
+type statusError struct {
+	status int
+	text   string
+}
+
+func (e *statusError) Error() string { return fmt.Sprintf("%d: %s", e.status, e.text) }
 
 // missing are keys that a set lacks.
 func missing(from map[string]bool, keys []string) (lacks []string) {
