@@ -28,7 +28,7 @@ WITH_NODE = ./internal/test/e2e/oncassandra ./store/cassandrastore ./cmd/rebalan
 	$(addprefix ./internal/test/e2e/,livemoves moverkilled growing versions)
 WITHOUT_NODE = $(shell $(GO) list ./... ./examples/metrics | grep -v -e /evenkeel/partmap$$ -e /policysim \
 	-e /rebalance/plan -e /rebalance/move$$ -e /forecast -e /store/cassandrastore -e /cmd/rebalancer -e /oncassandra \
-	-e /livemoves -e /moverkilled -e /growing -e /e2e/versions -e /e2e/apart -e /e2e/attacks -e /test/e2e$$ \
+	-e /livemoves -e /moverkilled -e /growing -e /e2e/versions -e /e2e/apart -e /e2e/nodes -e /e2e/attacks -e /test/e2e$$ \
 	-e /e2e/bodies -e /keyspread -e /tidy -e /rebalance/heat -e /rebalance/policy$$)
 # Hostile clients take all processors that there are, and the time of an honest one is
 # measured beside them: they run by themselves.
@@ -60,10 +60,12 @@ BENCH_WITH_NODE = ./bench/layouts/cqltables
 BENCH_WITHOUT_NODE = $(shell $(GO) list ./bench/... | grep -v /cqltables)
 # Two data centres with a distance between them: six nodes.
 APART = ./internal/test/e2e/apart
+# Nodes that come and go: nine of them.
+NODES = ./internal/test/e2e/nodes
 # Documents whose commands are followed word for word.
 TOURS = README.md docs/backup.md $(sort $(wildcard examples/*/README.md))
 
-.PHONY: all build compile programs run run-cassandra check test lint unit cassandra cluster before tour tools console \
+.PHONY: all build compile programs run run-cassandra check test lint unit cassandra cluster nodes before tour tools console \
 	packages test-packages bench bench-embedded bench-cassandra bench-s3 bench-moves bench-limits microbench fuzz sim \
 	soak attacks soak-attacks vulncheck model mutants counters-large objects-large generate clean help
 
@@ -120,21 +122,24 @@ cassandra: programs ## the Go tests that need Cassandra nodes
 		'$(GO) test -timeout 200s $(CLIENTS_WITH_NODE) && $(TEST_RACE) $(AT_ONCE) -timeout 2100s $(WITH_NODE) && \
 		$(TEST_RACE) -timeout 200s $(BENCH_WITH_NODE)'
 
-# RUN=/puts runs one of the tests; DISTANCE=, LOSS=, PAXOS=v2 and MANY= change what is measured.
-cluster: tools programs ## two data centres of three nodes, 80 ms apart, 11 minutes (as root); writes bin/cluster.json
+# RUN=/puts runs one of the tests; DISTANCE=, LOSS=, PAXOS=v2, MANY=, PAIRS=, CUT= and AHEAD= change what is measured.
+cluster: tools programs ## two data centres of three nodes, 80 ms apart, 13 minutes (as root); writes bin/cluster.json
 	@uptime
 	$(WITH_PROGRAMS) EVENKEEL_APART=1 EVENKEEL_APART_DISTANCE=$(DISTANCE) EVENKEEL_APART_LOSS=$(LOSS) \
-		EVENKEEL_APART_PAXOS=$(PAXOS) EVENKEEL_APART_MANY=$(MANY) \
+		EVENKEEL_APART_PAXOS=$(PAXOS) EVENKEEL_APART_MANY=$(MANY) EVENKEEL_APART_PAIRS=$(PAIRS) \
+		EVENKEEL_APART_CUT=$(CUT) EVENKEEL_APART_AHEAD=$(AHEAD) \
 		EVENKEEL_APART_REPORT=$(CURDIR)/bin/cluster.json \
 		$(TEST) -count 1 -v -timeout 25m -run 'TestTwoDataCentres$(RUN)' $(APART)
 	@uptime
 
-# The last commit from before keyspaces had a version of their schema.
-BEFORE ?= c7df8eca603c940488459a8dcbb962d84fe91e18
-
+# By default of the last commit from before keyspaces had a version of their schema.
 before: programs ## programs of the commit BEFORE serve and move beside the present ones, on a Cassandra node
-	$(WITH_PROGRAMS) EVENKEEL_BEFORE=$(BEFORE) $(WITH_CASSANDRA) $(TEST) -count 1 -v -timeout 20m \
-		-run TestProgramsOfTheCommitBefore ./internal/test/e2e/oncassandra
+	$(WITH_PROGRAMS) EVENKEEL_BEFORE=$(or $(BEFORE),c7df8eca603c940488459a8dcbb962d84fe91e18) \
+		$(WITH_CASSANDRA) $(TEST) -count 1 -v -timeout 20m -run TestProgramsOfTheCommitBefore \
+		./internal/test/e2e/oncassandra
+
+nodes: tools programs ## nodes and data centres are added, replaced, removed and lost, as docs/nodes.md says; 10 minutes
+	$(WITH_PROGRAMS) EVENKEEL_NODES=1 $(TEST) -count 1 -v -timeout 25m $(if $(RUN),-run 'TestNodesComeAndGo$(RUN)') $(NODES)
 
 # What the parts of make test are compiled of, so that their budgets are for tests, whatever was compiled before.
 compile:

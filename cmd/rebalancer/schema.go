@@ -26,6 +26,9 @@ type schemaCmd struct {
 	Check  schemaCheckCmd  `cmd:"" help:"Explain how a live schema differs from the required one; warn of late repairs."`
 
 	Upgrade schemaUpgradeCmd `cmd:"" help:"Bring a keyspace to the newest version of the schema that this program knows."`
+
+	Replicate schemaReplicateCmd `cmd:"" help:"Change how many copies each data centre keeps, without losing maps."`
+	Filled    schemaFilledCmd    `cmd:"" help:"Let servers work in a data centre that was added, once it has its copies."`
 }
 
 // Help is shown by schema --help.

@@ -42,6 +42,10 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	s.far = newFar(s.openIn)
 	s.rows = rows{s: s, read: levels.readRows, write: levels.writeRows, memory: memory}
+	if err := s.checkFilled(ctx); err != nil {
+		session.Close()
+		return nil, fail(ctx, err, "open", o.Keyspace)
+	}
 	s.far.work.Go(s.openFar)
 	return s, nil
 }

@@ -1,0 +1,3 @@
+// Package nodes follows docs/nodes.md on real nodes: nodes and data centres are added, replaced, removed and lost while
+// clients write.
+package nodes

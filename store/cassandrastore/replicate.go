@@ -1,0 +1,305 @@
+package cassandrastore
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gocql/gocql"
+
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/wait"
+)
+
+// A change of a keyspace's replication changes what a quorum is.
+//
+// With three copies in dc1 a swap is decided by two of three replicas. Once dc2 has three copies, too, a quorum is four
+// of six, and it may be the three new ones, which are empty, and the one of dc1 that lacks the last swap: a root would go
+// back to an older map. The same happens when a data centre is removed: a swap that four of six have decided may be
+// known to one of the three that stay. So before a change every replica is brought to know every register: a read of the
+// whole table at ALL repairs what differs. From then on any quorum knows them. After the change another read at ALL
+// takes them to the new replicas. Names and maps must not change meanwhile: moves are paused, and nobody creates or
+// deletes buckets.
+//
+// Rows need no such care in the data centres that stay: each is written and read there by a quorum of its own. But a new
+// data centre is empty until nodetool rebuild has copied the rows, and a server there would list less than there is. It
+// can't tell by looking. So the new data centre is marked as filling before it gets copies, and Open refuses to work in
+// it until the mark is taken away.
+
+// fillingKey is the key of the register, in store.Process, with the data centres that are marked as filling: a list of
+// names in JSON.
+var fillingKey = []byte("filling")
+
+// planReplication checks that a change of the copies is one that keeps quorums, as long as every replica knows what was
+// decided before. It returns the data centres that are new.
+//
+// A change by one copy is one: of four copies a quorum is three, at least two of which are old, so it meets every old
+// quorum of two of three. A change by two is none.
+func planReplication(now, wanted Replication) (added []string, err error) {
+	changes := 0
+	for _, name := range slices.Sorted(maps.Keys(unite(now, wanted))) {
+		was, is := now[name], wanted[name]
+		switch {
+		case is < 0:
+			return nil, store.Errorf(store.InvalidArgument, "%d copies in the data centre %q", is, name)
+		case was == is:
+			continue
+		case was == 0:
+			added = append(added, name)
+		case is != 0 && is-was != 1 && was-is != 1:
+			return nil, store.Errorf(store.InvalidArgument, "%d copies in %s instead of %d: change it by one at a time, and "+
+				"run nodetool repair --full on each of its nodes after each", is, name, was)
+		}
+		changes++
+	}
+	if changes > 1 {
+		return nil, store.Errorf(store.InvalidArgument, "that changes the copies in several data centres: change one at a time")
+	}
+	if len(unite(wanted, nil)) == 0 {
+		return nil, store.Errorf(store.InvalidArgument, "no data centre would keep a copy")
+	}
+	return added, nil
+}
+
+// unite returns the data centres that have copies in one of both.
+func unite(a, b Replication) Replication {
+	all := Replication{}
+	for _, r := range []Replication{a, b} {
+		for name, copies := range r {
+			if copies != 0 {
+				all[name] = copies
+			}
+		}
+	}
+	return all
+}
+
+// Replication returns the copies that the keyspace has in each data centre.
+func (s *Store) Replication(ctx context.Context) (Replication, error) {
+	r, err := s.replication(ctx)
+	return copiesOf(r), fail(ctx, err, "read the replication of", s.o.Keyspace)
+}
+
+// Replicate changes the copies that the keyspace has in each data centre: it adds a data centre, removes one, or changes
+// the copies in one by one. Names and maps must not change meanwhile. A data centre that it adds is marked as filling
+// until Filled. If it fails, repeat it: what is done already is not done again. It returns how many registers every
+// replica knows now.
+//
+// It needs all nodes of all data centres. lost names one whose nodes are all gone for good, and which the change
+// removes: what every data centre has acknowledged is known to a quorum of each that stays, so nothing is read before.
+func (s *Store) Replicate(ctx context.Context, wanted Replication, lost string) (registers int, err error) {
+	defer func() { err = fail(ctx, err, "change the replication of", s.o.Keyspace) }()
+	now, err := s.Replication(ctx)
+	if err != nil {
+		return 0, err
+	}
+	added, err := planReplication(now, wanted)
+	if err != nil {
+		return 0, err
+	}
+	alter, err := alterKeyspace(s.o.Keyspace, wanted)
+	if err != nil {
+		return 0, err
+	}
+	switch {
+	case lost != "" && wanted[lost] != 0:
+		return 0, store.Errorf(store.InvalidArgument, "the data centre %s, which is lost, would keep copies", lost)
+	case lost == "":
+		if _, err := s.spread(ctx); err != nil {
+			return 0, err
+		}
+	}
+	if len(added) > 0 {
+		err = s.markFilling(ctx, func(names []string) []string { return append(names, added...) })
+		if err != nil {
+			return 0, err
+		}
+	}
+	if !maps.Equal(now, unite(wanted, nil)) {
+		err := s.session.Query(alter).WithContext(ctx).Exec() // which waits until all nodes know it, also dead ones
+		if lost != "" {
+			err = s.agree(ctx, wanted, lost)
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	return s.spread(ctx)
+}
+
+// agreeTime bounds the wait for nodes to take over a schema: they do within seconds.
+const agreeTime = 2 * time.Minute
+
+// agree waits until all nodes outside a lost data centre have the same schema, with the wanted replication.
+func (s *Store) agree(ctx context.Context, wanted Replication, lost string) error {
+	ctx, cancel := context.WithTimeout(ctx, agreeTime)
+	defer cancel()
+	for {
+		versions := map[gocql.UUID]bool{}
+		var version gocql.UUID
+		var dataCentre string
+		local := s.session.Query("SELECT schema_version FROM system.local").WithContext(ctx).Consistency(gocql.One).Iter()
+		local.Scan(&version)
+		versions[version] = true
+		peers := s.session.Query("SELECT data_center, schema_version FROM system.peers_v2").WithContext(ctx).
+			Consistency(gocql.One).Iter()
+		for peers.Scan(&dataCentre, &version) {
+			versions[version] = versions[version] || dataCentre != lost
+		}
+		if err := cmp.Or(local.Close(), peers.Close()); err != nil {
+			return err
+		}
+		whole := local.Host().HostID() == peers.Host().HostID() // a node's peers are all nodes but itself
+		now, err := s.Replication(ctx)
+		if err != nil {
+			return err
+		}
+		agreed := 0
+		for _, counts := range versions {
+			if counts {
+				agreed++
+			}
+		}
+		if whole && agreed == 1 && maps.Equal(now, unite(wanted, nil)) {
+			return nil
+		}
+		if err := wait.Sleep(ctx, 100*time.Millisecond); err != nil {
+			return store.Wrap("wait until all nodes know the new replication", err)
+		}
+	}
+}
+
+// Filled takes away the mark that a data centre is filling, once nodetool rebuild has succeeded on each of its nodes.
+// Servers may work there then. It returns whether there was a mark.
+func (s *Store) Filled(ctx context.Context, dataCentre string) (marked bool, err error) {
+	defer func() { err = fail(ctx, err, "take away the mark of", dataCentre) }()
+	err = s.markFilling(ctx, func(names []string) []string {
+		marked = slices.Contains(names, dataCentre)
+		return slices.DeleteFunc(names, func(n string) bool { return n == dataCentre })
+	})
+	return marked, err
+}
+
+// markFilling changes the list of the data centres that are filling, and returns once every data centre that has copies
+// knows it.
+func (s *Store) markFilling(ctx context.Context, change func([]string) []string) error {
+	r, err := s.Read(ctx, store.Process, fillingKey, store.Serial)
+	if err != nil && store.KindOf(err) != store.NotFound {
+		return err
+	}
+	names, err := fillingNames(r, err)
+	if err != nil {
+		return err
+	}
+	changed := change(slices.Clone(names))
+	slices.Sort(changed)
+	changed = slices.Compact(changed)
+	if !slices.Equal(names, changed) {
+		blob, err := json.Marshal(changed)
+		if err != nil {
+			return err
+		}
+		next := store.Record{Version: store.Version{Epoch: r.Epoch + 1, Token: store.NewToken()}, Blob: blob}
+		if err := s.Swap(ctx, store.Process, fillingKey, r.Version, next); err != nil {
+			return err
+		}
+	}
+	if r.Epoch == 0 && len(changed) == 0 {
+		return nil // there never was a list
+	}
+	_, err = s.Acknowledge(ctx, store.Process, fillingKey)
+	return err
+}
+
+// fillingNames returns the names in a record that was read with an error.
+func fillingNames(r store.Record, err error) (names []string, _ error) {
+	if store.KindOf(err) == store.NotFound {
+		return nil, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(r.Blob, &names)
+	}
+	if err != nil {
+		err = store.Errorf(store.Corrupt, "the list of the data centres that are filling: %w", err)
+	}
+	return names, err
+}
+
+// checkFilled fails if the data centre of this process is marked as filling.
+func (s *Store) checkFilled(ctx context.Context) error {
+	r, err := s.Read(ctx, store.Process, fillingKey, store.Local)
+	if err != nil && store.KindOf(err) != store.NotFound {
+		return err
+	}
+	names, err := fillingNames(r, err)
+	if err == nil && slices.Contains(names, s.o.DataCentre) {
+		err = store.Errorf(store.InvalidArgument, "the data centre %s has no complete copy of %s yet: run nodetool rebuild on "+
+			"each of its nodes, then rebalancer schema filled %[1]s", s.o.DataCentre, s.o.Keyspace)
+	}
+	return err
+}
+
+// spread reads every register at ALL, so that each replica knows it, and returns how many there are. Read repair is
+// BLOCKING (Check demands it), so what differed is repaired once a page has been read.
+func (s *Store) spread(ctx context.Context) (registers int, err error) {
+	r := request{op: opScan, level: gocql.All, limit: s.o.ReadTimeout}
+	for _, t := range store.Tables() {
+		statement := "SELECT epoch, swap_token, record FROM " + t.String()
+		if t == store.Roots {
+			statement += " PER PARTITION LIMIT 1"
+		}
+		n := 0
+		for state := []byte(nil); ; {
+			page, err := retry(ctx, s, r, func(ctx context.Context) (p registerPage, err error) {
+				iter := s.session.Query(statement).WithContext(ctx).Consistency(r.level).PageSize(spreadPage).
+					PageState(state).Iter()
+				p.next = iter.PageState()
+				for range iter.NumRows() {
+					var epoch *int64
+					var token *gocql.UUID
+					var record view
+					if !iter.Scan(&epoch, &token, &record) {
+						break
+					}
+					p.rows++
+				}
+				return p, iter.Close()
+			})
+			if err != nil {
+				return registers, store.Errorf(kind(err), "read every copy of %s, which needs all nodes: %w", t, err)
+			}
+			n += page.rows
+			if state = page.next; len(state) == 0 {
+				break
+			}
+		}
+		registers += n
+	}
+	return registers, nil
+}
+
+// spreadPage is the number of registers of one read at ALL: a root has at most some 100 KiB.
+const spreadPage = 100
+
+type registerPage struct {
+	rows int
+	next []byte
+}
+
+// alterKeyspace is the CQL statement that changes the copies of the keyspace.
+func alterKeyspace(keyspace string, r Replication) (string, error) {
+	create, err := CreateKeyspace(keyspace, unite(r, nil))
+	if err != nil {
+		return "", err
+	}
+	rest, ok := strings.CutPrefix(strings.TrimSuffix(create, ";"), "CREATE KEYSPACE IF NOT EXISTS ")
+	if !ok {
+		return "", fmt.Errorf("%q creates no keyspace", create)
+	}
+	return "ALTER KEYSPACE " + rest, nil
+}
