@@ -47,7 +47,9 @@ func metricsOfCache(c mapclient.CacheCounts) []metric {
 	return []metric{
 		{"map_cache_hits_total", "Names of buckets, roots of maps and nodes of large maps that were in memory when they " +
 			"were needed. A root may still have been read again because its map had changed.", float64(c.Hits)},
-		{"map_cache_misses_total", "Names of buckets, roots and nodes that were not in memory and were read.", float64(c.Misses)},
+		{
+			"map_cache_misses_total", "Names of buckets, roots and nodes that were not in memory and were read.", float64(c.Misses),
+		},
 		{"map_cache_evictions_total", "Names of buckets, roots and nodes dropped from memory for others. " +
 			"If this grows, --map-cache-mib is too small.",
 			float64(c.Evictions)},

@@ -29,8 +29,8 @@ what a quorum of the old ones has decided. This command first brings every repli
 Moves have to be paused, and nobody may create or delete buckets meanwhile. Servers of a data centre that is removed
 have to be ended before. All nodes have to be up, except those of a --lost data centre.
 
-A data centre that is added is marked as filling, and no server starts there before ` + "`rebalancer schema filled`" + `.
-If the command is interrupted, repeat it. docs/nodes.md has all the steps.
+A data centre that is added is marked as filling, and no server starts there before
+` + "`rebalancer schema filled`" + `. If the command is interrupted, repeat it. docs/nodes.md has all the steps.
 
 Examples:
 

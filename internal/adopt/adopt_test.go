@@ -414,7 +414,8 @@ func (w *wandering) Get(ctx context.Context, part int, key []byte) (adopt.Row, b
 	return w.parts.Get(ctx, part, key)
 }
 
-// A row may go from one partition of the table to another while it is compared: a catch-up does not take it for deleted.
+// A row may go from one partition of the table to another while it is compared: a catch-up does not take it for
+// deleted.
 func TestCatchUpFindsARowInAnotherPart(t *testing.T) {
 	ctx := t.Context()
 	c, err := listing.NewEmbedded(memstore.New(), listing.Options{})

@@ -42,7 +42,8 @@ func (s *Store) Acknowledge(ctx context.Context, t store.Table, key []byte) (r s
 // replication reads the replication of the keyspace.
 func (s *Store) replication(ctx context.Context) (map[string]string, error) {
 	const level = gocql.One
-	return retry(ctx, s, request{op: opSchema, level: level, limit: s.o.ReadTimeout}, func(ctx context.Context) (map[string]string, error) {
+	r := request{op: opSchema, level: level, limit: s.o.ReadTimeout}
+	return retry(ctx, s, r, func(ctx context.Context) (map[string]string, error) {
 		replication := map[string]string{}
 		err := s.session.Query("SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?", s.o.Keyspace).
 			WithContext(ctx).Consistency(level).Scan(&replication)

@@ -113,7 +113,8 @@ func (e *enumeration[K]) read(ctx context.Context, s *Store, fetch int, behind b
 
 func (e *enumeration[K]) query(ctx context.Context, s *Store, statement string, values ...any) ([]K, error) {
 	level := s.levels.readRegisters
-	return retry(ctx, s, request{op: opScan, level: level, limit: s.o.ReadTimeout}, func(ctx context.Context) (keys []K, err error) {
+	r := request{op: opScan, level: level, limit: s.o.ReadTimeout}
+	return retry(ctx, s, r, func(ctx context.Context) (keys []K, err error) {
 		iter := s.session.Query(statement, values...).WithContext(ctx).Consistency(level).Iter()
 		for {
 			key, ok := e.scan(iter)

@@ -65,7 +65,8 @@ func (a *Admin) CheckRepairs(ctx context.Context, now time.Time) ([]Problem, err
 func (a *Admin) repairs(ctx context.Context, copies int, level gocql.Consistency) (*ring, error) {
 	unrepaired := wholeRing()
 	iter := a.session.Query("SELECT range_begin, range_end, status, started_at, coordinator, coordinator_port, "+
-		"participants_v2 FROM system_distributed.repair_history WHERE keyspace_name = ? AND columnfamily_name = ? ORDER BY id DESC",
+		"participants_v2 FROM system_distributed.repair_history "+
+		"WHERE keyspace_name = ? AND columnfamily_name = ? ORDER BY id DESC",
 		a.o.Keyspace, rowsTable).WithContext(ctx).Consistency(level).PageSize(1000).Iter()
 	var begin, end, status, coordinator string
 	var port int

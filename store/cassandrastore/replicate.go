@@ -18,28 +18,29 @@ import (
 
 // A change of a keyspace's replication changes what a quorum is.
 //
-// With three copies in dc1 a swap is decided by two of three replicas. Once dc2 has three copies, too, a quorum is four
-// of six, and it may be the three new ones, which are empty, and the one of dc1 that lacks the last swap: a root would go
-// back to an older map. The same happens when a data centre is removed: a swap that four of six have decided may be
-// known to one of the three that stay. So before a change every replica is brought to know every register: a read of the
-// whole table at ALL repairs what differs. From then on any quorum knows them. After the change another read at ALL
-// takes them to the new replicas. Names and maps must not change meanwhile: moves are paused, and nobody creates or
-// deletes buckets.
+// An example: with three copies in dc1 two of three replicas decide a swap. Once dc2 has three copies, too, four of six
+// are a quorum. They may be the three new replicas, which are empty, and the replica of dc1 that lacks the last swap: a
+// root would go back to an older map. The same happens when a data centre is removed: of a swap that four of six
+// replicas have decided only one of the three that stay may know.
 //
-// Rows need no such care in the data centres that stay: each is written and read there by a quorum of its own. But a new
-// data centre is empty until nodetool rebuild has copied the rows, and a server there would list less than there is. It
-// can't tell by looking. So the new data centre is marked as filling before it gets copies, and Open refuses to work in
-// it until the mark is taken away.
+// So before a change every replica is brought to know every register: a read of each whole table at ALL repairs what
+// differs. From then on any quorum knows all of them. After the change another read at ALL takes them to the new
+// replicas. Names and maps must not change meanwhile: moves are paused, and nobody creates or deletes buckets.
+//
+// Rows need no such care in the data centres that stay: each of these writes and reads rows by a quorum of its own. But
+// a new data centre is empty until nodetool rebuild has copied the rows. A server there would list less than there is,
+// and can't tell by looking. So the new data centre is marked as filling before it gets copies, and Open refuses to
+// work in it until the mark is taken away.
 
 // fillingKey is the key of the register, in store.Process, with the data centres that are marked as filling: a list of
 // names in JSON.
 var fillingKey = []byte("filling")
 
-// planReplication checks that a change of the copies is one that keeps quorums, as long as every replica knows what was
-// decided before. It returns the data centres that are new.
+// planReplication returns the data centres that a change of the copies adds. It refuses a change after which a quorum
+// of rows need not meet the quorums of before.
 //
-// A change by one copy is one: of four copies a quorum is three, at least two of which are old, so it meets every old
-// quorum of two of three. A change by two is none.
+// A change by one copy is allowed: of four copies a quorum is three, at least two of which are old, so it meets every
+// old quorum of two of three. After a change from three to five the quorum of three may have one old replica only.
 func planReplication(now, wanted Replication) (added []string, err error) {
 	changes := 0
 	for _, name := range slices.Sorted(maps.Keys(unite(now, wanted))) {
@@ -58,7 +59,8 @@ func planReplication(now, wanted Replication) (added []string, err error) {
 		changes++
 	}
 	if changes > 1 {
-		return nil, store.Errorf(store.InvalidArgument, "that changes the copies in several data centres: change one at a time")
+		return nil, store.Errorf(store.InvalidArgument,
+			"that changes the copies in several data centres: change one at a time")
 	}
 	if len(unite(wanted, nil)) == 0 {
 		return nil, store.Errorf(store.InvalidArgument, "no data centre would keep a copy")
@@ -85,8 +87,8 @@ func (s *Store) Replication(ctx context.Context) (Replication, error) {
 	return copiesOf(r), fail(ctx, err, "read the replication of", s.o.Keyspace)
 }
 
-// Replicate changes the copies that the keyspace has in each data centre: it adds a data centre, removes one, or changes
-// the copies in one by one. Names and maps must not change meanwhile. A data centre that it adds is marked as filling
+// Replicate changes the copies that the keyspace has in each data centre: it adds a data centre, removes one, or
+// changes the copies in one of them by one. Names and maps must not change meanwhile. A data centre that it adds is marked as filling
 // until Filled. If it fails, repeat it: what is done already is not done again. It returns how many registers every
 // replica knows now.
 //
@@ -238,8 +240,8 @@ func (s *Store) checkFilled(ctx context.Context) error {
 	}
 	names, err := fillingNames(r, err)
 	if err == nil && slices.Contains(names, s.o.DataCentre) {
-		err = store.Errorf(store.InvalidArgument, "the data centre %s has no complete copy of %s yet: run nodetool rebuild on "+
-			"each of its nodes, then rebalancer schema filled %[1]s", s.o.DataCentre, s.o.Keyspace)
+		err = store.Errorf(store.InvalidArgument, "the data centre %s has no complete copy of %s yet: run nodetool rebuild "+
+			"on each of its nodes, then rebalancer schema filled %[1]s", s.o.DataCentre, s.o.Keyspace)
 	}
 	return err
 }

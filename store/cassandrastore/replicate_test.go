@@ -47,6 +47,6 @@ func TestChangesOfReplication(t *testing.T) {
 	}
 	cql, err := alterKeyspace("e", Replication{"a": 3, "b": 0})
 	require.NoError(t, err)
-	require.Equal(t, "ALTER KEYSPACE e WITH replication = {'class': 'NetworkTopologyStrategy', 'a': 3} AND durable_writes = true",
-		cql)
+	require.Equal(t, "ALTER KEYSPACE e WITH replication = {'class': 'NetworkTopologyStrategy', 'a': 3} "+
+		"AND durable_writes = true", cql)
 }

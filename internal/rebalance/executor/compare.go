@@ -251,9 +251,9 @@ func rangeKey(t *move.Task) string {
 }
 
 // remove removes ranges from their source, above the timestamps of all rows there and of all
-// that may still arrive: late writes stay hidden. Only notes stay, which say where the rows are. An executor that has not compared them
-// itself first copies again what is missing: in a restored store the rows may be older than
-// the map.
+// that may still arrive: late writes stay hidden. Only notes stay, which say where the rows are. An
+// executor that has not compared the ranges itself first copies again what is missing: in a restored
+// store the rows may be older than the map.
 func (x *Executor) remove(ctx context.Context, e *move.Task) error {
 	src := x.partition(e.Range.Partition)
 	// First: without the time nothing is removed.

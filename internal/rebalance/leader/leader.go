@@ -306,8 +306,8 @@ func (c *Candidate) watch(ctx context.Context, stop context.CancelCauseFunc) {
 // keep renews the lease after two fifths of it, more often after a failure. It ends the work when
 // somebody else holds the lease.
 //
-// A renewal is a lightweight transaction, which all data centres vote on: with the default lease there are ten a minute,
-// and a renewal that fails by the store's time limit can be repeated in what is left of the lease.
+// A renewal is a lightweight transaction, which all data centres vote on: with the default lease there are ten a
+// minute. A renewal that fails by the store's time limit can be repeated in what is left of the lease.
 func (c *Candidate) keep(ctx context.Context, stop context.CancelCauseFunc) {
 	usual := c.o.Lease * 2 / 5
 	pause := usual

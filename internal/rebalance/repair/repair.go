@@ -162,7 +162,8 @@ func New(s Store, c *listing.Client, o Options) *Checker {
 	o.Skew = cmp.Or(o.Skew, max(time.Second, c.Maps().MaxClockSkew()))
 	lister, _ := s.(store.PartitionLister)
 	return &Checker{
-		s: s, noted: store.Everywhere(s), rows: executor.WithoutNotes(store.Everywhere(s)), lister: lister, c: c, maps: c.Maps(), o: o,
+		s: s, noted: store.Everywhere(s), rows: executor.WithoutNotes(store.Everywhere(s)), lister: lister, c: c,
+		maps: c.Maps(), o: o,
 		pace: wait.NewPacer(o.RowsPerSecond), scans: make(chan struct{}, o.Parallel),
 		distrust: map[store.BucketID]bool{}, hasName: map[store.BucketID]bool{}, left: map[store.BucketID]whose{},
 		orphaned: map[store.BucketID][]orphan{}, marked: map[store.Partition]string{},

@@ -93,7 +93,8 @@ func (f *Flags) Options(log *slog.Logger) (cassandrastore.Options, error) {
 		log.Warn("consistency LOCAL_ONE: acknowledged writes may not be seen, and may be lost with a node")
 	}
 	return cassandrastore.Options{
-		Hosts: f.Cassandra, Addresses: addresses, DataCentre: f.LocalDC, Keyspace: f.Keyspace, User: f.User, PasswordFile: f.PasswordFile,
+		Hosts: f.Cassandra, Addresses: addresses, DataCentre: f.LocalDC, Keyspace: f.Keyspace,
+		User: f.User, PasswordFile: f.PasswordFile,
 		TLS: encryption,
 		Consistency: cassandrastore.Consistency{
 			ReadRows: cassandrastore.Level(c.ReadRows), WriteRows: cassandrastore.Level(c.WriteRows),

@@ -120,7 +120,8 @@ func leading(t *testing.T, servers []*server) (leads *server) {
 // nothing. It asks the server that did it last; another one may lead after a cut, and the admin API of one data centre
 // can't be reached from the other.
 func (b *bed) move(
-	ctx context.Context, t *testing.T, servers []*server, bucket string, r *rand.Rand, done *atomic.Int64, last *atomic.Value,
+	ctx context.Context, t *testing.T, servers []*server, bucket string, r *rand.Rand, done *atomic.Int64,
+	last *atomic.Value,
 ) {
 	for i := 0; ctx.Err() == nil; {
 		s := servers[i]
