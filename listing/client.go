@@ -151,7 +151,7 @@ func (c *nameCache) add(name string, id store.BucketID) {
 	}
 }
 
-// Names returns how well the cache of bucket names is used.
+// Names returns the counters of the cache of bucket names, which show how well the cache is used.
 func (c *Client) Names() mapclient.CacheCounts {
 	return mapclient.CacheCounts{
 		Hits: c.names.hits.Load(), Misses: c.names.misses.Load(), Evictions: c.names.evictions.Load(),

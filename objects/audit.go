@@ -102,8 +102,9 @@ func (b *Bucket) Audit(ctx context.Context, wide *Objects, from string, each fun
 	return b.AuditBodies(ctx, wide, from, nil, each)
 }
 
-// AuditBodies is Audit, and reads all bodies beside rows, to compare them with their checksums. pace is told of bytes
-// before they are read: it may wait, and ends the audit by an error.
+// AuditBodies makes the same audit as Audit, and also reads all bodies that are not in rows, to compare them with their
+// checksums. It tells pace the number of bytes before it reads them. pace may wait, and an error from it ends the
+// audit.
 func (b *Bucket) AuditBodies(
 	ctx context.Context, wide *Objects, from string, pace func(ctx context.Context, bytes int64) error,
 	each func(Audited) error,

@@ -60,10 +60,10 @@ func (c *Cleaner) stale(ctx context.Context) (bool, error) {
 	return !same, store.Wrap("read the settings of the bucket", err)
 }
 
-// Cleaner deletes what no reader sees any more, of one bucket, and what the bucket's Lifecycle says.
-// Any number of them may run, in any processes, at the same time: since when versions are burned is
-// in the rows, so one goes on where another one was. It is of the bucket that has the name when it
-// first does something.
+// Cleaner deletes from one bucket what no reader sees any more, and what the bucket's Lifecycle tells it to delete. Any
+// number of Cleaners may run at the same time, in any processes: the rows say since when versions are burned, so one
+// Cleaner goes on where another one stopped. A Cleaner works on the bucket that has the name at the time when the
+// Cleaner first does something.
 type Cleaner struct {
 	b *Bucket
 	o CleanOptions
@@ -75,8 +75,9 @@ type Cleaner struct {
 	clock slowClock
 }
 
-// slowClock is the time by which a cleaner counts how old proofs are: the time of stamps, but while the cleaner lives
-// it goes no faster than the slower clock of the process. A clock that is set forward ends no grace early.
+// slowClock is the clock by which a cleaner measures the age of proofs. It shows the time of stamps, but while the
+// cleaner lives it goes no faster than the slower clock of the process. So a clock that is set forward ends no grace
+// early.
 type slowClock struct {
 	stamp store.Timestamp // at the beginning
 	began wait.Instant
@@ -91,7 +92,7 @@ func (s *slowClock) tell(stamp store.Timestamp, at wait.Instant) {
 	s.now = min(stamp, s.stamp+store.Timestamp(least.Microseconds()))
 }
 
-// since returns how long ago a proof was had.
+// since returns the time that has passed since a proof was obtained.
 func (s *slowClock) since(proof store.Timestamp) time.Duration { return max(age(s.now, proof), 0) }
 
 // Cleaned is what a pass has done and found, in versions.
@@ -127,8 +128,8 @@ func (d *Cleaned) fail(err error) {
 // SoonGrace is longer than the time from a read of a row to a write that follows from it.
 const SoonGrace = 2 * writeTimeout
 
-// mostOfGroup bounds the versions of an object that are looked at together. Older ones have
-// their turn when these are gone, or are compared with the last of them.
+// mostOfGroup is the largest number of versions of an object that are looked at together. Older versions have their
+// turn when these are gone, or are compared with the last one of these.
 const mostOfGroup = 10_000
 
 // Cleaner returns a cleaner of a bucket. It acts by the bucket's settings as they are at each step, whatever the
@@ -164,7 +165,8 @@ type member struct {
 // in the next pass; the error is that of a listing.
 func (c *Cleaner) Pass(ctx context.Context) (Cleaned, error) { return c.PassFrom(ctx, "") }
 
-// PassFrom is Pass from where another pass was: Cleaned.Next of that one, or empty.
+// PassFrom makes a pass like Pass, but begins where another pass ended: from is the Cleaned.Next of that pass, or
+// empty.
 func (c *Cleaner) PassFrom(ctx context.Context, from string) (done Cleaned, err error) {
 	ctx = store.MakingRoom(ctx)
 	if err := c.pin(ctx); err != nil {
@@ -280,9 +282,10 @@ func (c *Cleaner) add(group []member, at *row, value []byte, now store.Timestamp
 	return append(group, member{id: at.id, what: r.version(at.id, now), tags: r.tags, ash: r.ashes()}), nil
 }
 
-// A proof says that something was acknowledged by every data centre: the burning of a version, in the value of the note
-// beside it, or the end of an upload (proofKey). Its time was drawn after the acknowledgement. Older programs take the
-// one for a note as any other, and pass over the other.
+// proofVersion is the first byte of a proof. A proof says that every data centre has acknowledged something: the
+// burning of a version, in the value of the note beside that version, or the end of an upload, in a row of its own
+// (proofKey). The time of a proof was drawn after the acknowledgement. Older programs take a proof of a burning for an
+// ordinary note, and pass over a proof of the end of an upload.
 const proofVersion = 2
 
 func encodeProof(at store.Timestamp) []byte {

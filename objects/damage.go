@@ -30,7 +30,8 @@ var checksums = []struct {
 // fastSums are how many of the checksums cost next to nothing: processors have instructions for them.
 const fastSums = 2
 
-// digest returns a hash of the whole body, and what it must be; nil: there is none. fast: only one of fastSums.
+// digest returns a hash for the whole body, and the value that the hash must have, or nil if there is none. With fast,
+// the hash is one of fastSums.
 func (r *record) digest(fast bool) (hash.Hash, []byte) {
 	for i, c := range checksums {
 		if i == fastSums && (fast || len(r.md5) > 0) {
@@ -52,7 +53,7 @@ func (r *record) digest(fast bool) (hash.Hash, []byte) {
 	return md5.New(), r.md5
 }
 
-// verified is a whole body that fails in place of its last bytes where it is damaged.
+// verified is a reader of a whole body. If the body is damaged, the reader fails in place of the last bytes.
 type verified struct {
 	io.ReadCloser
 	sum  hash.Hash
@@ -60,7 +61,8 @@ type verified struct {
 	left int64
 }
 
-// verify returns the body, of so many bytes, as one that fails with ErrBodyDamaged.
+// verify returns a reader of the body, whose length is given. The reader fails with ErrBodyDamaged if the body is
+// damaged.
 func (r *record) verify(body io.ReadCloser, fast bool) io.ReadCloser {
 	if sum, want := r.digest(fast); sum != nil && r.size > 0 {
 		return &verified{body, sum, want, r.size}
@@ -77,7 +79,7 @@ func (v *verified) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// errNoSum: a version has nothing to compare its body with.
+// errNoSum is the error for a version that has nothing to compare its body with.
 var errNoSum = errors.New("no checksum")
 
 // checkBody reads the body of a version, and compares it with a checksum, or with the MD5s of its parts. It fails with

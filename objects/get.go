@@ -40,7 +40,7 @@ func (b *Bucket) Get(ctx context.Context, key []byte, id ID, part Range) (*Objec
 	return b.get(ctx, key, id, part, true)
 }
 
-// get is Get. fast: only checksums that cost next to nothing are compared.
+// get returns the same object as Get. With fast, only checksums that cost next to nothing are compared.
 func (b *Bucket) get(ctx context.Context, key []byte, id ID, part Range, fast bool) (*Object, error) {
 	r, id, err := b.find(ctx, key, id)
 	if err != nil {

@@ -72,8 +72,9 @@ func partKey(key []byte, id UploadID, number int) []byte {
 	return binary.BigEndian.AppendUint16(append(uploadKey(key, id), partSuffix), uint16(number)) //nolint:gosec // checked
 }
 
-// proofKey returns the key of the row that says when the end of an upload was acknowledged, and what its version was
-// then. It has the form of a claim: nobody begins to complete the upload any more, whom it could oppose.
+// proofKey returns the key of the row that says when the end of an upload was acknowledged, and what the upload's
+// version was then. The row has the form of a claim. As a claim it can oppose nobody, because nobody begins to complete
+// the upload any more.
 func proofKey(key []byte, id UploadID, version claim) []byte {
 	return id.Version().append(append(append(uploadKey(key, id), claimSuffix), version[:]...))
 }

@@ -56,8 +56,8 @@ func MarkerCell() []byte { return []byte{kindMarker} }
 // IsMarker reports whether a cell is a marker.
 func IsMarker(cell []byte) bool { return len(cell) == 1 && cell[0] == kindMarker }
 
-// NoteCell returns the cell of a note: the keys from that of its row up to end, which is excluded (empty: no end), were
-// moved to another partition.
+// NoteCell returns the cell of a note. The note says that the keys from the key of its row up to end were moved to
+// another partition. end is excluded; an empty end means that there is no end.
 func NoteCell(to PartitionID, end []byte) []byte {
 	return append(append([]byte{kindNote}, to[:]...), end...)
 }

@@ -42,7 +42,8 @@ func metricsOfMaps(c mapclient.Counts, u mapclient.Usage) []metric {
 	}
 }
 
-// metricsOfCache have what is cached as their label: names of buckets, roots of maps, or nodes of large maps.
+// metricsOfCache returns the metrics of a cache. Their label says what is cached: names of buckets, roots of maps, or
+// nodes of large maps.
 func metricsOfCache(c mapclient.CacheCounts) []metric {
 	return []metric{
 		{"map_cache_hits_total", "Names of buckets, roots of maps and nodes of large maps that were in memory when they " +
@@ -103,7 +104,7 @@ func metricOfServer(server commontime.ServerClock) metric {
 		"A server that differs from the others has a wrong clock.", -server.Ahead.Seconds()}
 }
 
-// storeMetrics are those of the embedded store's disk, or of the requests to Cassandra.
+// storeMetrics are the metrics of the embedded store's disk, or of the requests to Cassandra.
 type storeMetrics struct{ store store.Store }
 
 func metricsOfDisk(u store.DiskUsage) []metric {

@@ -130,7 +130,7 @@ func (c *cleanCmd) bucket(
 	return store.Wrap("bucket "+name, err)
 }
 
-// now cleans the bucket, and once more where something had to be acknowledged first.
+// now cleans the bucket at once. Where something had to be acknowledged first, it cleans the bucket once more.
 func (c *cleanCmd) now(ctx context.Context, w *failing, o *objects.Objects, pacer *wait.Pacer) error {
 	b, _, err := o.Open(ctx, c.Bucket)
 	if err != nil {

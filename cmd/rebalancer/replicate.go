@@ -39,7 +39,8 @@ Examples:
     rebalancer schema replicate --cassandra 10.0.0.1 --local-dc dc1 --replication dc1=3 --lost dc2`
 }
 
-// quietWait bounds the check that nothing moves: a pause with --wait has made sure of it before.
+// quietWait is the time limit of the check that nothing moves. An earlier pause with --wait has already made sure that
+// nothing moves.
 const quietWait = 30 * time.Second
 
 // Run changes the copies, and says what is to be done next.

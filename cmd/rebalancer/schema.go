@@ -128,7 +128,7 @@ func (c *schemaApplyCmd) Run(ctx context.Context, std stdio) error {
 	return nil
 }
 
-// version writes the version of the schema into a new keyspace, by a data centre with copies.
+// version writes the version of the schema into a new keyspace, through a data centre that has copies.
 func (c *schemaApplyCmd) version(ctx context.Context) error {
 	const patience = 10 * time.Second // such as while too few nodes are up
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -227,7 +227,7 @@ func upgradeSchema(ctx context.Context, std stdio, s store.Store, keyspace strin
 	return nil
 }
 
-// tooOld fails where a process that may live does not know a version of the schema.
+// tooOld returns an error if a process that may still be alive does not know version v of the schema.
 func tooOld(ctx context.Context, s store.Rows, v mapclient.Schema) error {
 	all, err := processes.List(ctx, s)
 	if err != nil {
@@ -267,7 +267,8 @@ func (c *schemaCheckCmd) Run(ctx context.Context, std stdio) error {
 	return report(ctx, admin, std, c.Format, repairs...)
 }
 
-// report prints the differences, and what else was found; what keeps a server from starting is a failure.
+// report prints the differences and the other findings. A finding that keeps a server from starting counts as a
+// failure.
 func report(
 	ctx context.Context, admin *cassandrastore.Admin, std stdio, format string, more ...cassandrastore.Problem,
 ) error {

@@ -283,9 +283,9 @@ func (a *Adoption) readHere(ctx context.Context, found []suspect, out []both) er
 	return g.Wait()
 }
 
-// readThere reads the part that has a key, or all where none is known, or where the row is not there any more, as it
-// may have gone to another one: key by key, or, where that is less work, by sweeping over all rows between the first
-// and the last.
+// readThere reads the rows of suspects from the table: from the partition that a key is known to lie in, and from all
+// partitions if none is known, or if the row is not in that one any more, as the application may have moved it. It
+// reads key by key, or sweeps over all rows between the first key and the last, whichever is less work.
 func (a *Adoption) readThere(all context.Context, found []suspect, out []both) error {
 	g, ctx := errgroup.WithContext(all)
 	g.SetLimit(readers)

@@ -376,7 +376,7 @@ func (c *Cleaning) remember(ctx context.Context, a *Audit) {
 	}
 }
 
-// write keeps a value in store.Process, in whose place it is the next one.
+// write stores a value in a register of store.Process, in place of the value that is there.
 func (c *Cleaning) write(ctx context.Context, key string, form byte, value any) error {
 	ctx, cancel := context.WithTimeout(ctx, keepTime)
 	defer cancel()

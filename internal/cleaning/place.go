@@ -7,8 +7,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// place is where a round is. It is kept for the next process, so that processes which end before a round does reach all
-// buckets, one after the other. It is a hint: without it a round begins at the first bucket.
+// place is the position of a round among the buckets. It is stored for the next process, so that all buckets have their
+// turn, one after the other, even if processes end before a round does. It is a hint: without it a round begins at the
+// first bucket.
 type place struct {
 	Bucket string         `json:"bucket"`
 	ID     store.BucketID `json:"id"`
@@ -24,7 +25,8 @@ const (
 	keepEvery = time.Minute
 )
 
-// movePlace says where the round is, or that it has ended, and now and then keeps that.
+// movePlace sets the position of the round, or records that the round has ended. Now and then it also stores that for
+// the next process.
 func (c *Cleaning) movePlace(ctx context.Context, now place) {
 	was := c.place
 	c.place = now

@@ -15,7 +15,8 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Bucket is the id under which the rows lie, in one partition. No bucket has it: there is no root and no map.
+// Bucket is the id of the bucket under which the rows of the processes lie, in one partition. No real bucket has this
+// id: it has no root and no map.
 var Bucket = store.BucketID{'e', 'v', 'e', 'n', 'k', 'e', 'e', 'l', ' ', 'p', 'r', 'o', 'c', 'e', 's', 's'}
 
 var partition = store.Partition{Bucket: Bucket, ID: store.PartitionID(Bucket)}
@@ -161,14 +162,16 @@ func (p *Presence) tidy(ctx context.Context) {
 	}
 }
 
-// List returns the processes that were there within the last hour, in the order of their ids. Every data centre's
-// processes write the list, each through a quorum of its own; so List reads through a quorum of each, and fails like
-// Rows.Slice while one is away. An entry that is not understood is listed with its id alone: it knows no schema.
+// List returns the processes that were present within the last hour, in the order of their ids. The processes of every
+// data centre write the list, each through a quorum of its own data centre. So List reads through a quorum of each data
+// centre, and fails like Rows.Slice while a data centre is away. An entry that is not understood is listed with its id
+// alone, as a process that knows no schema.
 func List(ctx context.Context, rows store.Rows) ([]Process, error) {
 	return list(ctx, store.Everywhere(rows))
 }
 
-// Near is List at the level of rows' own reads: processes of other data centres may be missing.
+// Near returns the same list as List, but reads at the level that rows uses for its own reads: processes of other data
+// centres may be missing.
 func Near(ctx context.Context, rows store.Rows) ([]Process, error) { return list(ctx, rows) }
 
 func list(ctx context.Context, rows store.Rows) (all []Process, err error) {

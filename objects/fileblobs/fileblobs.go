@@ -61,7 +61,8 @@ func Open(dir string) (*Store, error) {
 	return s, err
 }
 
-// sweep removes what processes have left that died while they wrote, now and then. What fails is tried again.
+// sweep now and then removes the files that were left by processes which died while they wrote. A removal that fails is
+// tried again.
 func (s *Store) sweep(now time.Time) {
 	last := s.swept.Load()
 	if now.Sub(time.Unix(last, 0)).Abs() < sweepEvery || !s.swept.CompareAndSwap(last, now.Unix()) {

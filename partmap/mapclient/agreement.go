@@ -161,7 +161,7 @@ func (t *term[T]) read(ctx context.Context, s store.Registers, l store.Level) (T
 	return found.value, err
 }
 
-// found returns what the register of the term has; zero: there is none.
+// found returns the content of the term's register, or the zero value if there is none.
 func (t *term[T]) found(ctx context.Context, s store.Registers, l store.Level) (terms[T], error) {
 	found, err := record.ReadAs(func() (store.Record, error) {
 		return s.Read(ctx, store.Process, []byte(t.key), l)

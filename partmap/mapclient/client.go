@@ -211,13 +211,14 @@ func (c *Client) load(ctx context.Context, b *bucket) (*epoch, error) {
 	return c.epochs.publish(b, r), nil
 }
 
-// Look returns the root that this data centre has, in any state, or the one that the client knows if that is newer. It
-// is for looks at many buckets, which cost a round trip to another data centre each with Load. What it returns may lack
-// swaps that were not acknowledged in every data centre yet: of a move at most the one to its present phase, as the
-// work of a phase begins after that. Whoever acts by what is in the root has to prove it by Load, or by a swap.
+// Look returns the root that this data centre has, in any state, or the root that the client knows if that is newer. It
+// is for looks at many buckets, where Load would cost a round trip to another data centre for each bucket. The returned
+// root may lack swaps that were not acknowledged in every data centre yet. Of a move it lacks at most the swap to the
+// present phase, as the work of a phase begins after that acknowledgement. Whoever acts by what is in the root has to
+// prove the root by Load, or by a swap.
 //
-// A root that this data centre lacks, and one that is closing, are read at Serial: a bucket is neither absent nor about
-// to be deleted because a replica is late.
+// A root that this data centre lacks, and a root that is closing, are read at Serial: so no bucket seems absent or
+// about to be deleted only because a replica is late.
 func (c *Client) Look(ctx context.Context, id store.BucketID) (*partmap.Root, error) {
 	r, err := c.readRoot(ctx, id, store.Local)
 	if store.KindOf(err) == store.NotFound {
@@ -329,14 +330,15 @@ func (c *Client) RangesSince(ctx context.Context, r *partmap.Root, epoch uint64)
 	return partmap.RangesSince(r, c.Reader(ctx, r.Bucket), epoch)
 }
 
-// Usage is the approximate memory of a client, and how well it is used.
+// Usage is the approximate memory of a client, with counters that show how well its caches are used.
 type Usage struct {
 	Nodes, NodeBytes     int64 // decoded segments and index nodes
 	Buckets, BucketBytes int64 // decoded roots with their leases
 	NodeCache, RootCache CacheCounts
 }
 
-// CacheCounts are counters of a cache. A hit may be of what is older than the store's: that is another matter.
+// CacheCounts are the counters of a cache. A hit may return something older than what the store has: the counters do
+// not show that.
 type CacheCounts struct{ Hits, Misses, Evictions int64 }
 
 // Usage returns the present memory of the client.

@@ -25,19 +25,19 @@ const (
 	MaxClocks     = 1 << 16
 )
 
-// Join is how a process starts to use a store that it shares with others: it creates missing
-// map clocks, checks the version of the schema, takes the lease and the clock skew of the other
-// processes, and returns a client. A lease or a clock skew that o has must be that of the store. With
-// change the terms of o replace the stored ones; all other processes must have ended. It fails like
-// InitClocks, AgreeOnSchema, AgreeOnLease, AgreeOnClockSkew and NewNetwork.
+// Join returns a client of a store that this process shares with others, and makes the process ready to use the store.
+// It creates missing map clocks, checks the version of the schema, and takes over the lease and the clock skew of the
+// other processes. A lease or a clock skew that o has must be equal to that of the store. With change, the terms of o
+// replace the stored ones, and all other processes must have ended. Join fails like InitClocks, AgreeOnSchema,
+// AgreeOnLease, AgreeOnClockSkew and NewNetwork.
 func Join(ctx context.Context, s Store, o Options, change bool) (*Client, error) {
 	return join(ctx, s, o, change, false)
 }
 
-// JoinDamaged is Join for a process that looks for damage, where people know the terms: a lease or a
-// clock skew that can't be read (Corrupt) is the one that o has. One that can be read must be that of
-// o, and one that o does not have must be readable. A version of the schema that can't be read is
-// taken for a known one.
+// JoinDamaged returns a client like Join, for a process that looks for damage and is run by people who know the terms.
+// If the stored lease or clock skew can't be read (Corrupt), the one that o has is used instead. A stored one that can
+// be read must be equal to that of o. If o does not have one, the stored one must be readable. A version of the schema
+// that can't be read is taken for a known version.
 func JoinDamaged(ctx context.Context, s Store, o Options) (*Client, error) {
 	return join(ctx, s, o, false, true)
 }

@@ -16,7 +16,8 @@ type poll struct {
 	version  store.Version
 }
 
-// proof is what leases need of a poll, without the 4 KiB of its map clock: each cached root keeps one.
+// proof is the part of a poll that leases need, without the 4 KiB of the poll's map clock. Each cached root keeps a
+// proof.
 type proof struct {
 	clock *clock
 	sent  wait.Instant // before the read was begun

@@ -75,12 +75,12 @@ func knows(newest Schema, found terms[Schema]) error {
 }
 
 // UpgradeSchema brings a store's schema to the newest version that this program knows, and returns the version before.
-// Where it is that version already it only ensures that every data centre knows. It may be repeated after any error,
-// and goes on where it ended.
+// If the schema has the newest version already, UpgradeSchema only ensures that every data centre knows it. It may be
+// repeated after any error, and goes on where it ended.
 //
-// A change from one version to another is announced first. From then on no program starts that does not know the new
-// one; and ready has to find whether one is left that was started before. Its error ends UpgradeSchema, while the
-// announcement stays.
+// A change from one version to another is announced first. After the announcement, no program can start that does not
+// know the new version. The function ready has to find out whether such a program is still running that was started
+// earlier. An error from ready ends UpgradeSchema, while the announcement stays.
 func UpgradeSchema(
 	ctx context.Context, s store.Registers, ready func(ctx context.Context) error,
 ) (before Schema, err error) {

@@ -129,7 +129,7 @@ func (c *Client) Status(ctx context.Context) (s Status, err error) {
 	return s, c.do(ctx, http.MethodGet, "/v1/status", nil, &s)
 }
 
-// Cluster requests what the processes are, and the health of what they use.
+// Cluster requests and returns the list of the processes, and the health of what the processes use.
 func (c *Client) Cluster(ctx context.Context) (s Cluster, err error) {
 	return s, c.do(ctx, http.MethodGet, "/v1/cluster", nil, &s)
 }

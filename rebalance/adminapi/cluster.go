@@ -48,8 +48,9 @@ type Process struct {
 	Memory     uint64    `json:"memory_bytes"`
 }
 
-// Peer is a process of the store: the one that answers, the one that leads, then the others by name. A program from
-// before there was a list of processes is in it only while it leads; its schemas are absent.
+// Peer is a process of the store. The order of peers is: the process that answers, the process that leads, then the
+// others by name. A program from before the list of processes existed is a peer only while it leads, and its schemas
+// are absent.
 type Peer struct {
 	Name       string    `json:"name"`
 	Here       bool      `json:"here"`
@@ -239,7 +240,8 @@ func (h *handler) cluster(r *http.Request) (any, error) {
 	return out, nil
 }
 
-// peers joins what is known of processes: this one, the one that leads if it is another one, and the list.
+// peers returns the list of peers, joined from all that is known of processes: this process, the leading process if
+// that is another one, and the listed processes.
 func peers(here Peer, leads *Peer, self processes.Process, listed []processes.Process, now time.Time) []Peer {
 	add := func(to *Peer, p *processes.Process) {
 		to.Name, to.Admin = p.Name, cmp.Or(p.Admin, to.Admin)

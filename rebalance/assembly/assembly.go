@@ -132,8 +132,8 @@ func (db *DB) Wait() time.Duration {
 	return rebalance.EmbeddedWait
 }
 
-// Balance keeps the buckets in shape until ctx ends or Close. It sets Store, Buckets, Counts,
-// Counting and Presence of the options.
+// Balance returns a Rebalancer that keeps the buckets in shape until ctx ends or Close is called. Balance sets Store,
+// Buckets, Counts, Counting and Presence of the options.
 func (db *DB) Balance(ctx context.Context, o rebalance.Options) *rebalance.Rebalancer {
 	o.Store, o.Buckets, o.Counts, o.Counting, o.Presence = db.Store, db.Client, db.Counts, db.Counting, db.Presence
 	k := rebalance.New(o)

@@ -39,7 +39,7 @@ type node struct {
 	hangs    atomic.Bool  // the log says that it does not answer
 }
 
-// who are the attributes of log lines about the node.
+// who returns the attributes of log lines about the node.
 func (n *node) who() []any { return []any{"node", n.HostnameAndPort(), "data centre", n.DataCenter()} }
 
 // asks notes that a request is sent to the node.
@@ -51,9 +51,9 @@ func (n *node) asks() {
 	}
 }
 
-// silent notes that a request is not answered. If no other one was either, for long enough, the node is avoided. A
-// request may have been given up early, as another node had answered: so what counts is for how long there have been
-// requests since the last answer.
+// silent notes that the node has not answered a request. If the node has answered no other request either, for long
+// enough, it is avoided. A request may have been given up early because another node had answered. So what counts is
+// the time for which there have been requests since the node's last answer.
 func (n *node) silent() {
 	now, answered, since := time.Now(), n.answered.Load(), n.since.Load()
 	if time.Duration(now.UnixNano()-since) < hedgeAfter || answered >= since {
@@ -65,7 +65,8 @@ func (n *node) silent() {
 	n.avoided.Store(now.Add(avoidFor).UnixNano())
 }
 
-// isSilent reports whether the node was tried of late and did not answer. Of one that nobody asks nothing is known.
+// isSilent reports whether the node was tried recently and did not answer. About a node to which nobody sends requests,
+// nothing is known.
 func (n *node) isSilent(now time.Time) bool {
 	return now.UnixNano()-n.avoided.Load() < int64(hangsAfter)
 }

@@ -13,10 +13,10 @@ const (
 	// that one in a hundred is a matter of chance.
 	lateSpan    = 10 * time.Second
 	lateSamples = 500
-	lateShare   = 100 // one in so many answers is late
+	lateShare   = 100 // one answer of a hundred is late
 )
 
-// lateTimes are the bounds between which times of answers are told apart, up to hedgeAfter.
+// lateTimes are the bounds of the intervals into which the times of answers are divided, up to hedgeAfter.
 var lateTimes = func() (times [14]time.Duration) {
 	at := float64(hedgeLeast)
 	for i := range times {
@@ -26,15 +26,16 @@ var lateTimes = func() (times [14]time.Duration) {
 	return times
 }()
 
-// late tells from which time on an answer is later than 99 in 100 of the last ones are: of one operation, as those of
-// a slice take longer than those of a get. It is safe for concurrent use; the zero value knows nothing yet.
+// late finds the time after which an answer is later than 99 in 100 of the last answers. A late counts the answers of
+// one operation, as the answers to a slice take longer than those to a get. It is safe for concurrent use; the zero
+// value knows nothing yet.
 type late struct {
 	delay  atomic.Int64 // 0: not known
 	begun  atomic.Int64 // when the present span began, Unix time in nanoseconds
 	counts [len(lateTimes) + 1]atomic.Int64
 }
 
-// after is how long an attempt goes on alone.
+// after returns the time for which an attempt goes on alone.
 func (l *late) after() time.Duration {
 	if d := l.delay.Load(); d != 0 {
 		return time.Duration(d)
@@ -42,7 +43,7 @@ func (l *late) after() time.Duration {
 	return hedgeAfter
 }
 
-// add counts an answer that took a time, at the end of which it is now.
+// add counts an answer that took the duration took and arrived at the time now.
 func (l *late) add(took time.Duration, now time.Time) {
 	i := 0
 	for i < len(lateTimes) && took > lateTimes[i] {

@@ -40,7 +40,8 @@ var operationNames = [operations]string{
 
 func (o operation) String() string { return operationNames[o] }
 
-// levelNames are those of Cassandra, also of the level at which registers are decided, which the driver does not name.
+// levelNames are Cassandra's names of the levels. They include the name of the level at which registers are decided,
+// which the driver does not name.
 var levelNames = [...]string{
 	gocql.One: "ONE", gocql.Quorum: "QUORUM", gocql.LocalQuorum: "LOCAL_QUORUM", gocql.EachQuorum: "EACH_QUORUM",
 	gocql.Serial: "SERIAL", gocql.LocalOne: "LOCAL_ONE",
@@ -157,7 +158,7 @@ func (m *measures) Collect(to chan<- prometheus.Metric) {
 // Metrics returns the metrics of the store.
 func (s *Store) Metrics() prometheus.Collector { return s.measures }
 
-// Metrics describe those of a store, and have no values.
+// Metrics returns a collector that describes the metrics of a store. The collector has no values.
 func Metrics() prometheus.Collector { return newMeasures() }
 
 // counting is a dialer that counts the connections of a session.

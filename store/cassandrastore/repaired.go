@@ -12,12 +12,13 @@ import (
 	"github.com/gocql/gocql"
 )
 
-// CheckRepairs returns a warning where the rows were not repaired, as far as Cassandra knows, well within the time for
-// which tombstones are kept. It reads system_distributed.repair_history, which a node writes for each range that it
-// repairs, by nodetool or by whatever asks for it over JMX, and keeps for 30 days. A repair counts where a replica of
-// each copy in each data centre took part: one of a single data centre brings no deletion to another one.
+// CheckRepairs returns a warning if, as far as Cassandra knows, the rows were not repaired well within the time for
+// which tombstones are kept. It reads system_distributed.repair_history. A node writes that table for each range that
+// it repairs, whether nodetool or another program asks for the repair over JMX, and keeps each entry for 30 days. A
+// repair counts only if a replica of each copy in each data centre took part: a repair within a single data centre
+// brings no deletion to another data centre.
 //
-// A keyspace with one copy needs no repair, and neither do the other tables: a map node that comes back is garbage, and
+// A keyspace with one copy needs no repair. Neither do the other tables: a map node that comes back is garbage, and
 // nothing is deleted from registers.
 func (a *Admin) CheckRepairs(ctx context.Context, now time.Time) ([]Problem, error) {
 	keyspace, where := a.o.Keyspace, a.o.Keyspace+"."+rowsTable
@@ -61,7 +62,8 @@ func (a *Admin) CheckRepairs(ctx context.Context, now time.Time) ([]Problem, err
 	return nil, nil
 }
 
-// repairs returns what the repairs of the rows have left, of which each must have reached a number of copies.
+// repairs returns the part of the ring that the repairs of the rows have left. Only repairs count that have reached the
+// given number of copies.
 func (a *Admin) repairs(ctx context.Context, copies int, level gocql.Consistency) (*ring, error) {
 	unrepaired := wholeRing()
 	iter := a.session.Query("SELECT range_begin, range_end, status, started_at, coordinator, coordinator_port, "+
@@ -130,7 +132,7 @@ func (r *ring) take(t tokens, at time.Time) {
 	r.left = left
 }
 
-// problem returns what is to be said; empty: all was repaired in time.
+// problem returns the text of the warning, or an empty string if all was repaired in time.
 func (r *ring) problem(now time.Time, grace time.Duration) string {
 	const doWhat = "repair every node weekly, all data centres together, or deleted objects come back"
 	days := func(d time.Duration) string { return fmt.Sprintf("%.1f days", d.Hours()/24) }

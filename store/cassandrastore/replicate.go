@@ -37,10 +37,11 @@ import (
 var fillingKey = []byte("filling")
 
 // planReplication returns the data centres that a change of the copies adds. It refuses a change after which a quorum
-// of rows need not meet the quorums of before.
+// of rows might have no replica in common with a quorum from before the change.
 //
-// A change by one copy is allowed: of four copies a quorum is three, at least two of which are old, so it meets every
-// old quorum of two of three. After a change from three to five the quorum of three may have one old replica only.
+// A change by one copy is allowed. After a change from three copies to four, a quorum is three replicas. At least two
+// of these are old, so the quorum meets every old quorum, which was two of three. After a change from three copies to
+// five, a quorum of three may contain only one old replica.
 func planReplication(now, wanted Replication) (added []string, err error) {
 	changes := 0
 	for _, name := range slices.Sorted(maps.Keys(unite(now, wanted))) {
@@ -68,7 +69,7 @@ func planReplication(now, wanted Replication) (added []string, err error) {
 	return added, nil
 }
 
-// unite returns the data centres that have copies in one of both.
+// unite returns the data centres that have copies in at least one of a and b.
 func unite(a, b Replication) Replication {
 	all := Replication{}
 	for _, r := range []Replication{a, b} {
@@ -87,13 +88,14 @@ func (s *Store) Replication(ctx context.Context) (Replication, error) {
 	return copiesOf(r), fail(ctx, err, "read the replication of", s.o.Keyspace)
 }
 
-// Replicate changes the copies that the keyspace has in each data centre: it adds a data centre, removes one, or
-// changes the copies in one of them by one. Names and maps must not change meanwhile. A data centre that it adds is marked as filling
-// until Filled. If it fails, repeat it: what is done already is not done again. It returns how many registers every
-// replica knows now.
+// Replicate changes the number of copies that the keyspace has in each data centre, and returns the number of registers
+// that every replica knows now. The change adds a data centre, removes one, or changes the number of copies in one of
+// them by one. Names and maps must not change meanwhile. A data centre that the change adds is marked as filling until
+// Filled is called. If Replicate fails, repeat it: it does not do again what is done already.
 //
-// It needs all nodes of all data centres. lost names one whose nodes are all gone for good, and which the change
-// removes: what every data centre has acknowledged is known to a quorum of each that stays, so nothing is read before.
+// Replicate needs all nodes of all data centres. The exception is lost, the name of a data centre whose nodes are all
+// gone for good, and which the change removes. With lost, nothing is read before the change: what every data centre has
+// acknowledged is known to a quorum of each data centre that stays.
 func (s *Store) Replicate(ctx context.Context, wanted Replication, lost string) (registers int, err error) {
 	defer func() { err = fail(ctx, err, "change the replication of", s.o.Keyspace) }()
 	now, err := s.Replication(ctx)
@@ -218,7 +220,7 @@ func (s *Store) markFilling(ctx context.Context, change func([]string) []string)
 	return err
 }
 
-// fillingNames returns the names in a record that was read with an error.
+// fillingNames returns the names in the record r. Its argument err is the error with which r was read.
 func fillingNames(r store.Record, err error) (names []string, _ error) {
 	if store.KindOf(err) == store.NotFound {
 		return nil, nil

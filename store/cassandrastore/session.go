@@ -46,7 +46,8 @@ func (o Options) cluster(auth gocql.Authenticator) *gocql.ClusterConfig {
 // attempt: a copy of all options would make the stack grow.
 func (o *Options) longest() time.Duration { return max(o.ReadTimeout, o.WriteTimeout, o.SwapTimeout) }
 
-// nearConnections and farConnections are the connections to each node of the own and of another data centre.
+// nearConnections and farConnections are the numbers of connections to each node of the own data centre, and to each
+// node of another data centre.
 const nearConnections, farConnections = 2, 1
 
 // session opens a session in one data centre and a keyspace. The host filter excludes hosts of other data centres, so
@@ -67,8 +68,8 @@ func (o Options) session(
 	return session, err
 }
 
-// mapped is a dialer by Options.Addresses. The driver has a translator of addresses, but does not notice that a node is
-// down whose address it has translated.
+// mapped is a dialer that translates addresses by Options.Addresses. The driver has its own translator of addresses,
+// but with that translator it does not notice when a node is down whose address was translated.
 type mapped struct {
 	gocql.Dialer
 	addresses map[string]string

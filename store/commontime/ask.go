@@ -97,27 +97,27 @@ func (c *Clock) keepAsking(s store.Server, a *answer) {
 	}
 }
 
-// farWaits reports whether it is the clocks of another data centre for which writes wait, so that looks at near ones
-// would shorten the wait by less than a farShare of it.
+// farWaits reports whether writes wait for the clocks of another data centre. If they do, looks at near clocks would
+// shorten the wait by less than a farShare of it.
 func (c *Clock) farWaits() bool {
 	s := c.state.Load()
 	return s != nil && s.beyond >= farShare*s.width()
 }
 
-// pace adapts the pause between two looks at a server: long while no write has to wait, short
-// while writes wait and looks help. A look serves perLook waiting writes at least: so what all processes
-// ask a server depends on how much is written, and not on how many processes write it.
+// pace is the pause between two looks at a server, adapted to the writes. The pause is long while no write has to wait,
+// and short while writes wait and looks help. A look serves at least perLook waiting writes. So the number of looks
+// that all processes make at a server depends on how much is written, and not on how many processes write.
 type pace struct {
 	pause         time.Duration
 	writes, waits int64 // counts at the last look
 }
 
-// next is the pause before the next look at one of so many servers. helps: the last look has
+// next returns the pause before the next look at one of the given number of servers. helps: the last look has
 // narrowed the server's interval, and so made the waits of writes shorter.
 func (p *pace) next(writes, waits int64, helps bool, servers int) time.Duration {
 	least := max(quickest, time.Duration(servers)*perServer)
 	waited := waits - p.waits
-	if waited > 0 { // as often as so many have waited since the last look
+	if waited > 0 { // one look for perLook writes that have waited since the last one
 		least = max(least, min(slowest, p.pause*perLook/time.Duration(waited)))
 	}
 	switch {

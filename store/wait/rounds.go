@@ -55,8 +55,9 @@ func (r *Rounds[T]) run(call func(*T) error) {
 	}
 }
 
-// Together makes one call for all items that come during the one before it, like Rounds, in a context that ends when
-// those of all its callers have ended. It is safe for concurrent use; the zero value is ready.
+// Together collects all items that come during one call, and makes one next call for all of them, like Rounds. The
+// context of a call ends when the contexts of all its callers have ended. Together is safe for concurrent use; the zero
+// value is ready.
 type Together[T any] struct{ rounds Rounds[together[T]] }
 
 type together[T any] struct {

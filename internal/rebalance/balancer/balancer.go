@@ -22,8 +22,8 @@ type Store interface {
 	Scan(ctx context.Context, t store.Table, after []byte, limit int) ([][]byte, error)
 }
 
-// Maps is what a balancer reads of maps: a look has the root of this data centre (Look), and what moves is decided by
-// the newest one (Load).
+// Maps is the interface through which a balancer reads maps. A look uses the root that this data centre has (Look).
+// Moves are decided by the newest root (Load).
 type Maps interface {
 	Look(ctx context.Context, id store.BucketID) (*partmap.Root, error)
 	Load(ctx context.Context, id store.BucketID) (*partmap.Root, error)

@@ -128,9 +128,9 @@ func (b *Balancer) count(ctx context.Context) bool {
 	return true
 }
 
-// recount counts a range and corrects the counters. It calls begun when it may read. If the range has changed meanwhile
-// it returns nil. The root of this data centre tells that: it lacks at most the swap by which a move begins (marking),
-// when rows are still written to the same partition.
+// recount counts a range, corrects its counters and returns the count, or nil if the range has changed meanwhile. It
+// calls begun when it may read. The root of this data centre tells whether the range has changed. That root lacks at
+// most the swap by which a move begins (marking), and at that stage rows are still written to the same partition.
 func (b *Balancer) recount(ctx context.Context, x recount, begun func()) (*counter.Count, error) {
 	const tries = 5
 	r := counter.NewRecount(b.store, x.partition, x.bounds, counter.RecountOptions{

@@ -45,13 +45,15 @@ type outcome struct {
 // errOutdated ends a look by a root that is not the newest one.
 var errOutdated = store.Errorf(store.Conflict, "the map has changed")
 
-// lookAt looks at what is due of a bucket, by the root that this data centre has: most looks find nothing to do. Only
-// what follows from a root that is proved to be the newest one is done: moves (prove), and forgetting a partition that
-// the map does not have. If there is a newer root, the look is repeated by that one.
+// lookAt looks for what is due for a bucket, using the root that this data centre has: most looks find nothing to do.
+// What is found is done only if it follows from a root that is proved to be the newest one: this holds for moves
+// (prove), and for forgetting a partition that the map does not have. If there is a newer root, the look is repeated
+// with that root.
 //
-// What needs no proof: recounts, as a count is good only for the range that it was made of (counter.Stats.Covers); and
-// finding nothing to do. That follows from an older root only if another process has moved ranges until just now, whose
-// own last looks were by the newer one; and what is written to afterwards is looked at by its partition.
+// Two results need no proof. The first is a recount, as a count is good only for the range that it was made of
+// (counter.Stats.Covers). The second is that there is nothing to do. An older root leads to that result only if another
+// process has moved ranges until just now, and the last looks of that process used the newer root. Rows that are
+// written after those looks lead to another look, at the partition that they are written to.
 func (b *Balancer) lookAt(ctx context.Context, v *visit) (*outcome, error) {
 	root, err := b.maps.Look(ctx, v.id)
 	if err != nil || root.State != partmap.Open {
@@ -95,7 +97,7 @@ func (b *Balancer) prove(ctx context.Context, o *outcome) error {
 	return err
 }
 
-// lookBy looks at what is due of a bucket by one root.
+// lookBy looks for what is due for a bucket, judged by one root.
 func (b *Balancer) lookBy(ctx context.Context, o *outcome) error {
 	v, root, now := o.visit, o.root, b.o.Now()
 	o.before, _ = b.seen.Get(v.id)
@@ -171,8 +173,8 @@ func (b *Balancer) decide(ctx context.Context, o *outcome, w *window) error {
 	return nil
 }
 
-// judge has the policy decide, reads the newest keys that it needs, and proves the root if there is something to move.
-// Balancer.deciding is held, but while it reads.
+// judge lets the policy decide, reads the newest keys that the policy needs, and proves the root if there is something
+// to move. Balancer.deciding is held, except while judge reads.
 func (b *Balancer) judge(
 	ctx context.Context, o *outcome, run []partmap.Range, in *policy.Input,
 ) ([]policy.Decision, error) {

@@ -250,10 +250,10 @@ func rangeKey(t *move.Task) string {
 	return t.Range.Partition.String() + string(t.Range.Start)
 }
 
-// remove removes ranges from their source, above the timestamps of all rows there and of all
-// that may still arrive: late writes stay hidden. Only notes stay, which say where the rows are. An
-// executor that has not compared the ranges itself first copies again what is missing: in a restored
-// store the rows may be older than the map.
+// remove removes ranges from their source. The removal has a timestamp above those of all rows there and of all rows
+// that may still arrive, so that late writes stay hidden. Only notes stay, which say where the rows are. An executor
+// that has not compared the ranges itself first copies again the rows that are missing: in a restored store the rows
+// may be older than the map.
 func (x *Executor) remove(ctx context.Context, e *move.Task) error {
 	src := x.partition(e.Range.Partition)
 	// First: without the time nothing is removed.

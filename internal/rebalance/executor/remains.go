@@ -38,9 +38,9 @@ func (x *Executor) carry(ctx context.Context, dst store.Partition, read time.Tim
 	return nil
 }
 
-// note is the row by which a source says that a move has emptied a range of it, and where its rows are. It is proof for
-// who finds an older map than the rows: a removal alone may be that of a purge. It lies within the range, where nobody
-// reads the source any more.
+// note returns the row by which a source says that a move has emptied a range of it, and where the rows of that range
+// are. The row is proof for a reader whose map is older than the rows: a removal alone may be that of a purge. The row
+// lies within the range, where nobody reads the source any more.
 func note(rg *partmap.Range, ts store.Timestamp) store.Row {
 	key := rg.Start
 	if len(key) == 0 {
@@ -66,7 +66,7 @@ func (x *Executor) leave(ctx context.Context, src store.Partition, ranges []part
 	return nil
 }
 
-// HasLeft reports whether a source has the note of the move of a range. rows are with notes.
+// HasLeft reports whether a source has the note of the move of a range. The rows that are passed in must include notes.
 func HasLeft(ctx context.Context, rows store.Rows, source store.Partition, rg *partmap.Range) (bool, error) {
 	row, _, err := rows.Get(ctx, source, note(rg, 1).Key)
 	to, _, noted := store.Note(row.Value)
@@ -109,10 +109,10 @@ func (w withoutNotes) Slice(
 	}
 }
 
-// Removed reports whether a removal at ts or later covers the keys next to key, within
-// bounds: that of a move, or of a deletion of a range of keys. It writes a marker, which no
-// listing shows, to a random key that was never used, so that a delete can't be mistaken for
-// a removal. It fails with InvalidArgument where there is no such key.
+// Removed reports whether a removal with timestamp ts or later covers the keys next to key, within bounds. The removal
+// may be that of a move, or of a deletion of a range of keys. To find out, Removed writes a marker, which no listing
+// shows, to a random key that was never used: so it can't mistake a delete of one key for a removal. It fails with
+// InvalidArgument if there is no such unused key.
 func Removed(
 	ctx context.Context, rows store.Rows, p store.Partition, within store.Bounds, key []byte, ts store.Timestamp,
 ) (bool, error) {

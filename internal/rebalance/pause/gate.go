@@ -56,9 +56,9 @@ func (g *Gate) Look(ctx context.Context) (State, error) { return Read(ctx, g.reg
 // Paused returns the pause of a bucket, by a state that Look returned.
 func (g *Gate) Paused(s *State, id store.BucketID) (Pause, bool) { return s.Of(id, g.time()) }
 
-// Begin must be called before a swap that begins a batch, with the epoch that the swap
-// replaces. An *Error: moves are paused. After any error the swap must not be made. Call End
-// once the root has left that epoch. Calls at one time make one change of the register together.
+// Begin must be called before a swap that begins a batch, with the epoch that the swap replaces. It returns an *Error
+// if moves are paused. After any error the swap must not be made. Call End once the root has left that epoch.
+// Concurrent calls make one change of the register together.
 func (g *Gate) Begin(ctx context.Context, id store.BucketID, epoch uint64) error {
 	n := &noting{begin: begin{id, epoch}}
 	if err := g.notes.Do(ctx, n, g.note); err != nil {

@@ -34,7 +34,7 @@ type mover struct {
 	copies, sweeps room
 }
 
-// room has the works of one kind of all buckets.
+// room holds all pieces of work of one kind, from all buckets.
 type room struct {
 	taken   int
 	waiting []placed
@@ -46,7 +46,7 @@ type placed struct {
 	k  *work
 }
 
-// admit has works go on for which there is room.
+// admit lets the pieces of work go on for which there is room.
 func (r *room) admit() {
 	for len(r.waiting) > 0 && r.taken < rangesAtOnce {
 		p := r.waiting[0]

@@ -325,8 +325,8 @@ const keptTodo = "was the bucket purged, or does a rule of retention apply to it
 	" them: they are deleted. If the copy was made under a version that leaves no notes where it has moved ranges, and" +
 	" a listing lacks these rows, restore it with that version"
 
-// prove looks for proof that the map is older than orphans: notes by which moves that the map does not know lead from
-// what it names to an orphan.
+// prove looks for proof that the map is older than orphans. The proof is notes of moves that the map does not know:
+// they lead from a partition that the map names to an orphan.
 func (c *Checker) prove(orphans []orphan) {
 	for i := range orphans {
 		o := &orphans[i]
@@ -358,9 +358,10 @@ func (c *Checker) adoptRound(ctx context.Context, id store.BucketID, orphans []o
 	return renewed, nil
 }
 
-// adopt puts rows, in ascending order, where the map says, unless the rows there are as new or
-// newer, or they are deleted there. renewed: ranges got fresh partitions. kept is how many rows
-// must stay: a removal hides them that may be a deletion, or not.
+// adopt puts rows, given in ascending order, into the places that the map says. It does not put a row if the row there
+// is as new or newer, or if the row is deleted there. renewed means that ranges got fresh partitions. kept is the
+// number of rows that must stay where they are: a removal hides them, and it is not known whether that removal is a
+// deletion.
 func (c *Checker) adopt(
 	ctx context.Context, id store.BucketID, rows []store.Row,
 ) (renewed bool, kept int, err error) {

@@ -21,11 +21,11 @@ type note struct {
 	ts store.Timestamp
 }
 
-// notesKept is how long notes are left where nobody can need them: copies of the store that are
-// made within that time may be of before the move and of after it.
+// notesKept is the age up to which a note is kept although no orphan needs it now. A restore may bring back copies that
+// are up to that old, some from before a move and some from after it.
 const notesKept = 10 * 24 * time.Hour
 
-// takeNotes returns the rows that are no notes. It remembers the others where they may be needed.
+// takeNotes returns the rows that are not notes. It remembers the notes where they may be needed.
 func (c *Checker) takeNotes(p store.Partition, rows []store.Row) []store.Row {
 	return slices.DeleteFunc(rows, func(row store.Row) bool {
 		to, end, ok := store.Note(row.Value)
@@ -55,7 +55,7 @@ func (c *Checker) movedTo(p store.Partition, key []byte) (to store.PartitionID, 
 	return to, found
 }
 
-// leads reports whether moves that the map does not know took the key of a lack to a partition.
+// leads reports whether the key of the lack l was taken to a partition by moves that the map does not know.
 func (c *Checker) leads(l *lack, to store.PartitionID) bool {
 	for _, id := range []store.PartitionID{l.rg.Partition, l.rg.To} {
 		met := map[store.PartitionID]bool{}
@@ -69,7 +69,7 @@ func (c *Checker) leads(l *lack, to store.PartitionID) bool {
 	return false
 }
 
-// leftover reads a partition without a row but for notes.
+// leftover reads a partition that has no rows except notes.
 func (c *Checker) leftover(ctx context.Context, p store.Partition) error {
 	var newest store.Timestamp
 	var b store.Bounds
@@ -99,8 +99,8 @@ func (c *Checker) leftover(ctx context.Context, p store.Partition) error {
 	return nil
 }
 
-// collectNotes removes old notes in partitions that the map does not name. Of a bucket that has rows outside its ranges
-// they are kept, however old: they may say where these rows belong.
+// collectNotes removes old notes in partitions that the map does not name. If a bucket has rows outside its ranges, its
+// notes are kept, however old: they may say where these rows belong.
 func (c *Checker) collectNotes(ctx context.Context) error {
 	for _, p := range c.emptied {
 		if c.suspected(p.Bucket) || c.keeps(p.Bucket) != 0 || len(c.orphaned[p.Bucket]) > 0 {

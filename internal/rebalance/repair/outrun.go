@@ -79,8 +79,8 @@ func (c *Checker) outrun(ctx context.Context, b bucket, root *partmap.Root) (adv
 	return advanced, nil
 }
 
-// hasLeft reports whether the source of a range has a note of this very move. A program before notes leaves none:
-// then it reports whether the source has no row, but the destination has copies.
+// hasLeft reports whether the source of a range has a note of this very move. A program from before notes existed
+// leaves no note. In that case hasLeft reports whether the source has no row while the destination has copies.
 func (c *Checker) hasLeft(ctx context.Context, root *partmap.Root, rg *partmap.Range) (bool, error) {
 	within := store.Bounds{Start: rg.Start, End: rg.End}
 	source := store.Partition{Bucket: root.Bucket, ID: rg.Partition}

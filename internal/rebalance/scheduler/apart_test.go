@@ -75,7 +75,7 @@ func (e each) Remove(ctx context.Context, p store.Partition, b store.Bounds, at 
 	return e.Rows.Remove(ctx, p, b, at)
 }
 
-// newApart makes a store and its map client, and buckets of so many rows in one range.
+// newApart makes a store and its map client, and buckets that have their rows in one range.
 func newApart(t *testing.T, buckets, rows int) (*apart, *mapclient.Client, []store.BucketID) {
 	s := &apart{distant{Store: memstore.New()}}
 	require.NoError(t, mapclient.InitClocks(t.Context(), s, mapclient.DefaultClocks))

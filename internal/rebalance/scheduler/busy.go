@@ -41,13 +41,13 @@ func (b *busy) read(ctx context.Context) (ids []store.BucketID, v store.Version,
 	return ids, v, nil
 }
 
-// entry is a bucket that is to be in the list, or not.
+// entry is a bucket, together with whether it is to be in the list.
 type entry struct {
 	id store.BucketID
 	on bool
 }
 
-// set adds a bucket to the list or removes it. Calls at one time make one change together.
+// set adds a bucket to the list, or removes it from the list. Concurrent calls make one change together.
 func (b *busy) set(ctx context.Context, id store.BucketID, on bool) error {
 	return store.Wrap("note which buckets are busy", b.changes.Do(ctx, entry{id, on}, b.change))
 }

@@ -7,19 +7,21 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// rangesAtOnce is how many ranges are copied, compared or removed at once in all buckets together, and how many are
-// swept. It bounds the requests that the store gets from moves, and the memory of pages that are on their way. A bucket
-// that waits for leases takes no part of it, so it is far below the number of buckets that have moves under way.
+// rangesAtOnce is the largest number of ranges that are copied, compared or removed at once, in all buckets together.
+// It is also the largest number of ranges that are swept at once. It bounds the requests that moves send to the store,
+// and the memory of pages that are on their way. A bucket that waits for leases does not count, so the number is far
+// below that of the buckets that have moves under way.
 const rangesAtOnce = 32
 
-// line says who is next of those that wait: who has waited longest. But of two in a row one is who has the highest
-// KeepUp: a bucket that is written to fast does not wait until a hundred others have had their turns, and takes at most
-// half of the turns from them.
+// line chooses the next one of several that wait: the one that has waited longest. But one of every two choices in a
+// row is the bucket with the highest KeepUp. So a bucket that is written to fast does not wait until a hundred others
+// have had their turns, and such buckets take at most half of the turns from the others.
 type line struct {
 	ahead bool // the last one had not waited longest
 }
 
-// next returns the index of the next one of n, which are in the order in which they came; need is their KeepUp.
+// next returns the index of the next one of n that wait, which are in the order in which they came. need returns the
+// KeepUp of the bucket at index i.
 func (l *line) next(n int, need func(i int) int) (at int) {
 	if !l.ahead {
 		for i := range n {
@@ -32,7 +34,7 @@ func (l *line) next(n int, need func(i int) int) (at int) {
 	return at
 }
 
-// room has the ranges that are worked on, and those that wait for that. Scheduler.mu guards it.
+// room holds the ranges that are being worked on, and those that wait to be worked on. Scheduler.mu guards it.
 type room struct {
 	taken   int
 	waiting []*place
@@ -45,7 +47,7 @@ type place struct {
 	free chan struct{} // closed when there is room
 }
 
-// room returns when a range of a bucket may be worked on.
+// room waits until a range of a bucket may be worked on.
 func (g *Scheduler) room(ctx context.Context, b *bucket, sweep bool) (end func(), err error) {
 	r := &g.copies
 	if sweep {

@@ -107,13 +107,14 @@ func (g *Scheduler) scanAll(ctx context.Context) {
 	}
 }
 
-// scan finds the buckets that moves or a deletion left in the middle, and those with something to collect. It is scan
-// number n of this leader, from 0 on.
+// scan looks for the buckets that moves or a deletion left unfinished, and for those with something to collect. It is
+// scan number n of this leader, counted from 0.
 //
-// It looks at the roots that this data centre has. What it finds is looked at again at Serial when the bucket has its
-// turn. What it does not find, as this data centre has not heard of it, is no batch on which work has begun, which is
-// acknowledged before. But such a root may stay unheard of, as after a swap whose leader died before it was committed:
-// so each scan but the first reads another part of the roots at Serial, which also commits such a swap.
+// scan reads the roots that this data centre has. A bucket that it finds is looked at again at Serial when the bucket
+// has its turn. A batch that it does not find, because this data centre has not heard of it, is one on which no work
+// has begun: a batch is acknowledged before work on it begins. But the root of such a batch may stay unheard of, as
+// after a swap whose leader died before the swap was committed. So each scan except the first reads another part of the
+// roots at Serial, which also commits such a swap.
 func (g *Scheduler) scan(ctx context.Context, n int) {
 	s := Scan{Began: time.Now().UTC()}
 	note := func(change func()) {
@@ -168,8 +169,8 @@ func (g *Scheduler) scan(ctx context.Context, n int) {
 	note(func() { s.Ended = time.Now().UTC() })
 }
 
-// inspect looks whether a bucket needs anything. To prove that, it reads at Serial, and looks for nodes of a map that
-// has none: they are there only if a swap to a larger map failed.
+// inspect reports whether a bucket needs anything. To prove its answer it reads at Serial, and looks for stored nodes
+// of a map that has no nodes: they exist only if a swap to a larger map failed.
 func (g *Scheduler) inspect(ctx context.Context, id store.BucketID, prove bool) (bool, error) {
 	read := g.maps.Look
 	if prove {
