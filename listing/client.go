@@ -7,6 +7,7 @@ import (
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
@@ -27,6 +28,8 @@ type Client struct {
 	o      Options
 	// emptied is the progress of bucket deletions that were interrupted.
 	emptied *lru.Cache[store.BucketID, emptied]
+	// deletions bounds the ranges on which all deletions of the process work at a time.
+	deletions *semaphore.Weighted
 }
 
 // Store is what a Client needs of a store, in addition to the map client.
@@ -57,7 +60,9 @@ type Options struct {
 	// After them the page ends early, with a token.
 	MaxIdleReads int
 	// MaxParallel bounds the partitions that one operation reads or writes at a time,
-	// default 8.
+	// default 8. Where reads of several data centres take long because these are far apart, deletions
+	// of buckets and of ranges look at up to 48 times as many, but not at more than 1,024; and all those of a
+	// process at twice that.
 	MaxParallel int
 	// RowsPerRead is how many rows the store reads in the time that one more read takes:
 	// a listing with a delimiter reads through fewer rows, and jumps over more. Default
@@ -170,7 +175,7 @@ func New(s Store, m *mapclient.Client, o Options) (*Client, error) {
 	looks, _ := lru.New[store.BucketID, emptied](rememberedLooks)
 	return &Client{
 		rows: s, regs: s, maps: m, stamps: o.Timestamps, names: names, absent: newAbsences(o.Now),
-		o: o, emptied: looks,
+		o: o, emptied: looks, deletions: semaphore.NewWeighted(int64(2 * farRanges(o.MaxParallel))),
 	}, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
@@ -154,7 +155,13 @@ func (c *Client) discardRemains(ctx context.Context, root *partmap.Root, remains
 	}
 	second := *remains
 	second.discarding = true
+	// The store of what belongs to them is another one, perhaps near: looks are many at once, discards are not.
+	turns := semaphore.NewWeighted(int64(c.o.MaxParallel))
 	second.Discard = func(ctx context.Context, e Entry) error {
+		if err := turns.Acquire(ctx, 1); err != nil {
+			return err
+		}
+		defer turns.Release(1)
 		err := remains.Discard(ctx, e)
 		if err == nil || ctx.Err() != nil {
 			return err
@@ -252,7 +259,7 @@ const (
 	// lookTime is how often the root of a closing bucket is swapped to the same map: one
 	// that has been closing for a minute counts as abandoned.
 	lookTime = 15 * time.Second
-	// lookRanges is the number of ranges between two updates of the progress.
+	// lookRanges is the least number of ranges between two updates of the progress.
 	lookRanges = 256
 )
 
@@ -458,14 +465,10 @@ func (c *Client) empty(
 	ctx context.Context, root *partmap.Root, from []byte, remains *Remains,
 ) (empty bool, next []byte, err error) {
 	errFound := errors.New("an entry")
-	rows := store.Everywhere(c.rows)
 	began := time.Now()
-	start := func() (*errgroup.Group, context.Context) {
-		g, gctx := errgroup.WithContext(ctx)
-		g.SetLimit(c.o.MaxParallel)
-		return g, gctx
-	}
-	g, gctx := start()
+	pace := c.newPace()
+	rows := timedRows{store.Everywhere(c.rows), pace}
+	g, gctx := errgroup.WithContext(ctx)
 	n := 0
 	next = from
 	for rg, rerr := range c.maps.Ranges(ctx, root, from) {
@@ -473,23 +476,28 @@ func (c *Client) empty(
 			err = rerr
 			break
 		}
-		g.Go(func() error {
+		err = pace.do(gctx, g, func() error {
 			found, err := hasEntry(gctx, rows, root.Bucket, &rg, remains)
 			if err == nil && found {
 				err = errFound
 			}
 			return err
 		})
-		if n++; n%lookRanges == 0 && len(rg.End) > 0 {
+		if err != nil { // a range before it has failed, or ctx has ended
+			break
+		}
+		n++
+		long := n >= 4*pace.bound() || time.Since(began) > lookTime
+		if n >= lookRanges && long && len(rg.End) > 0 {
 			if err = g.Wait(); err != nil {
 				break
 			}
-			next = rg.End
+			n, next = 0, rg.End
 			if time.Since(began) > lookTime {
 				err = errLookTime
 				break
 			}
-			g, gctx = start()
+			g, gctx = errgroup.WithContext(ctx)
 		}
 	}
 	err = cmp.Or(g.Wait(), err)

@@ -5,10 +5,15 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/keytext"
 	"github.com/evenkeel/evenkeel/store/wait"
@@ -23,7 +28,7 @@ func (b *Bucket) DeletePrefix(ctx context.Context, prefix []byte) error {
 // end), that were put before the call. What is put meanwhile stays; listings meanwhile show some of the entries. A
 // range of the map that lies within as a whole takes one tombstone, and so do more than 1,000 entries of one that does
 // not: time and tombstones grow with ranges, not with rows. For a range with more than 1,000 entries that moves it waits
-// until the move has ended.
+// until the move has ended. Where data centres are far apart it deletes from many ranges at once, in no order.
 //
 // "Put before the call" holds for all data centres: where this one does not have enough to write a tombstone anyhow, a
 // quorum of each is asked, and DeleteRange fails with Unavailable while one is away. The deletion is of the bucket that
@@ -40,8 +45,9 @@ func (b *Bucket) DeleteRange(ctx context.Context, from, to []byte) error {
 }
 
 // DeleteRangeUntil is DeleteRange that stops between two ranges of the map once a time has passed. next is the key
-// from which to go on with another call, which deletes what was put before that; nil: all is done. A call deletes from
-// one range at least: if that moves for too long it fails with Unavailable.
+// from which to go on with another call, which deletes what was put before that. All below next is done, and some above
+// it may be; nil: all is done. A call deletes from one range at least: if that moves for too long it fails with
+// Unavailable.
 func (b *Bucket) DeleteRangeUntil(ctx context.Context, from, to []byte, until time.Time) (next []byte, err error) {
 	next, err = b.deleteRange(ctx, bytes.Clone(from), bytes.Clone(to), removal{}, until)
 	return next, wrap("delete range", b.name, err)
@@ -81,14 +87,128 @@ func (b *Bucket) deleteRange(
 	if b, err = b.itself(ctx); err != nil {
 		return nil, err
 	}
-	waited := false
-	for left := (span{lo: from, hi: to}); ; {
-		next, err := b.deletePart(ctx, left, r)
-		over := !until.IsZero() && !time.Now().Before(until)
+	d := deletion{b: b, removal: r, from: from, until: until, pace: b.c.newPace(),
+		near: semaphore.NewWeighted(int64(b.c.o.MaxParallel)), single: semaphore.NewWeighted(1)}
+	whole := span{lo: from, hi: to}
+	if !b.c.far() || r.older { // to find what is old takes whole pages, of which few should be in memory
+		return d.within(ctx, ctx, whole)
+	}
+	return d.parts(ctx, whole)
+}
+
+// deletion is one call that deletes a range of keys.
+type deletion struct {
+	b *Bucket
+	removal
+	from  []byte // the call deletes at least from the range of this key
+	until time.Time
+	pace  *pace
+	// near is held by the looks and removals that wait for no other data centre: not for a distance, but for work.
+	near *semaphore.Weighted
+	// single is held by the only part of which entries are looked for to be deleted by their keys.
+	single *semaphore.Weighted
+}
+
+func (d *deletion) over() bool { return !d.until.IsZero() && !time.Now().Before(d.until) }
+
+// parts deletes from many ranges of the map at once. They need no order: each has its own look, proof and removal, all
+// with the one timestamp of the call. All below next is done. After a failure no other range is begun; those that are
+// under way go on to their end, since a removal that is broken off has an unknown outcome.
+func (d *deletion) parts(ctx context.Context, left span) (next []byte, err error) {
+	waits, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	var mu sync.Mutex
+	var outcomes []error
+	stop := func(at []byte, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if at != nil && (next == nil || bytes.Compare(at, next) < 0) {
+			next = at
+		}
+		if err != nil {
+			outcomes = append(outcomes, err)
+			giveUp()
+		}
+	}
+	var g errgroup.Group
+	for begun := false; !left.done && waits.Err() == nil; {
+		parts, err := d.b.cut(ctx, left, d.pace.most)
+		if err != nil {
+			stop(nil, err)
+		}
+		for _, part := range parts {
+			if begun && d.over() {
+				stop(part.lo, nil)
+				left.done = true
+				break
+			}
+			begun = true
+			err := d.pace.do(waits, &g, func() error {
+				stop(d.within(ctx, waits, part))
+				return nil
+			})
+			if err != nil {
+				break
+			}
+			left.lo, left.done = part.hi, bytes.Equal(part.hi, left.hi)
+		}
+	}
+	_ = g.Wait()
+	if err := ctx.Err(); err != nil && len(outcomes) == 0 && !left.done {
+		outcomes = append(outcomes, context.Cause(ctx))
+	}
+	if len(outcomes) == 0 {
+		return next, nil
+	}
+	first := outcomes[0]
+	unknown := func(err error) bool { return errors.Is(err, ErrOutcomeUnknown) }
+	if i := slices.IndexFunc(outcomes, unknown); i > 0 {
+		first = outcomes[i]
+	}
+	return nil, allUnderWay(first, outcomes)
+}
+
+// cut returns at most n neighbouring parts of a span, from its beginning on, each of one range of the present map. That
+// may change at once: who deletes from a part looks again.
+func (b *Bucket) cut(ctx context.Context, left span, n int) (parts []span, err error) {
+	for {
+		h, err := b.acquire(ctx)
+		if err != nil {
+			return nil, err
+		}
+		parts, err = b.cutOf(ctx, h.Root(), left, n)
+		h.release()
+		if !errors.Is(err, mapclient.ErrStale) || ctx.Err() != nil {
+			return parts, err
+		}
+	}
+}
+
+func (b *Bucket) cutOf(ctx context.Context, root *partmap.Root, left span, n int) (parts []span, err error) {
+	for rg, err := range b.c.maps.Ranges(ctx, root, left.lo) {
+		if err != nil {
+			return nil, err
+		}
+		part := left.within(&rg)
+		parts = append(parts, span{lo: part.Start, hi: part.End})
+		if len(parts) == n || bytes.Equal(part.End, left.hi) {
+			break
+		}
+	}
+	return parts, nil
+}
+
+// within deletes from a part of the range of keys, range by range of the map. Once waits has ended, it waits for no
+// move.
+func (d *deletion) within(ctx, waits context.Context, left span) (next []byte, err error) {
+	waited, to := false, left.hi
+	for {
+		next, err := d.one(ctx, left)
+		over := d.over()
 		switch moves := errors.Is(err, errMoves); {
-		case moves && !over && wait.Sleep(ctx, moveLook) == nil:
+		case moves && !over && wait.Sleep(waits, moveLook) == nil:
 			waited = true
-		case moves && over && !bytes.Equal(left.lo, from):
+		case moves && over && !bytes.Equal(left.lo, d.from):
 			return left.lo, nil
 		case moves, err != nil && waited && ctx.Err() != nil:
 			return nil, store.Errorf(store.Unavailable, "the range of key %s moves, and has too much to delete by single "+
@@ -125,8 +245,9 @@ const moveLook = 100 * time.Millisecond
 // errMoves means that a range moves, or did while it was looked at. It is never the error of a write that was sent.
 var errMoves = errors.New("the range moves")
 
-// deletePart deletes what lies in the first range of left, and returns where that ends.
-func (b *Bucket) deletePart(ctx context.Context, left span, r removal) (next []byte, err error) {
+// one deletes what lies in the first range of left, and returns where that ends.
+func (d *deletion) one(ctx context.Context, left span) (next []byte, err error) {
+	b := d.b
 	h, rg, err := b.locate(ctx, left.lo)
 	if err != nil {
 		return nil, err
@@ -143,15 +264,19 @@ func (b *Bucket) deletePart(ctx context.Context, left span, r removal) (next []b
 	if !moves && string(part.Start) == string(rg.Start) && string(part.End) == string(rg.End) {
 		single = 0
 	}
-	items, more, err := b.inPart(ctx, part, r, single)
+	more, err := d.few(ctx, part, single)
 	switch {
 	case err != nil:
 		return nil, err
 	case !more:
-		return part.End, b.deleteEach(ctx, items, r.ts)
+		return part.End, nil
 	case moves:
 		return nil, errMoves
 	}
+	if err := d.near.Acquire(ctx, 1); err != nil {
+		return nil, err
+	}
+	defer d.near.Release(1)
 	h, now, err := b.locate(ctx, part.Start)
 	if err != nil {
 		return nil, err
@@ -163,7 +288,43 @@ func (b *Bucket) deletePart(ctx context.Context, left span, r removal) (next []b
 	if now.Phase != rg.Phase || !bytes.Equal(now.End, rg.End) {
 		return nil, errMoves
 	}
-	return part.End, b.removePart(ctx, h, takesWrites(h, &now), part, r.ts)
+	return part.End, b.removePart(ctx, h, takesWrites(h, &now), part, d.ts)
+}
+
+// few deletes the entries of a part by their keys if there are at most limit; more: there are others.
+func (d *deletion) few(ctx context.Context, part store.Bounds, limit int) (more bool, err error) {
+	if limit > 0 {
+		if err := d.single.Acquire(ctx, 1); err != nil {
+			return false, err
+		}
+		defer d.single.Release(1)
+	}
+	items, more, err := d.inPart(ctx, part, limit)
+	if err != nil || more {
+		return more, err
+	}
+	return false, d.b.deleteEach(ctx, items, d.ts)
+}
+
+// inPart returns at most limit entries that the call deletes of a part of a range; more: there are others. That there
+// are more is known from this data centre. That there are not is true only if a quorum of each data centre says so:
+// another one may have acknowledged a put that is still on its way to this one.
+func (d *deletion) inPart(ctx context.Context, part store.Bounds, limit int) (items []Item, more bool, err error) {
+	if err := d.near.Acquire(ctx, 1); err != nil {
+		return nil, false, err
+	}
+	items, more, err = d.b.look(ctx, part, d.removal, limit)
+	d.near.Release(1)
+	if _, several := d.b.c.rows.(store.EachQuorum); several && err == nil && !more {
+		everywhere := *d.b
+		everywhere.c = d.b.c.Everywhere()
+		begun := time.Now()
+		if items, more, err = everywhere.look(ctx, part, d.removal, limit); err == nil {
+			d.pace.took(time.Since(begun))
+		}
+		err = store.Wrap("look in every data centre for what was put before", err)
+	}
+	return items, more, err
 }
 
 // removePart deletes a part of a settled range by one tombstone. If its outcome is unknown the call fails: a tombstone
@@ -194,7 +355,11 @@ func (b *Bucket) deleteEach(ctx context.Context, items []Item, ts store.Timestam
 			return outcomes[i]
 		})
 	}
-	err := g.Wait()
+	return allUnderWay(g.Wait(), outcomes)
+}
+
+// allUnderWay returns err, which says when the writes of all outcomes have ended if some are under way.
+func allUnderWay(err error, outcomes []error) error {
 	var late []<-chan struct{}
 	for _, outcome := range outcomes {
 		if ended := UnderWay(outcome); ended != nil {

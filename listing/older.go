@@ -83,22 +83,6 @@ func (b *Bucket) eachOlder(
 	return nil
 }
 
-// inPart returns at most limit entries that a removal deletes of a part of a range; more: there are others. That there
-// are more is known from this data centre. That there are not is true only if a quorum of each data centre says so:
-// another one may have acknowledged a put that is still on its way to this one.
-func (b *Bucket) inPart(
-	ctx context.Context, part store.Bounds, r removal, limit int,
-) (items []Item, more bool, err error) {
-	items, more, err = b.look(ctx, part, r, limit)
-	if _, several := b.c.rows.(store.EachQuorum); several && err == nil && !more {
-		everywhere := *b
-		everywhere.c = b.c.Everywhere()
-		items, more, err = everywhere.look(ctx, part, r, limit)
-		err = store.Wrap("look in every data centre for what was put before", err)
-	}
-	return items, more, err
-}
-
 // look is inPart, as the rows of the client show it.
 func (b *Bucket) look(
 	ctx context.Context, part store.Bounds, r removal, limit int,

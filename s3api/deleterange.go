@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// deleteRangeTime is how long one request deletes ranges of the map, one after the other.
+	// deleteRangeTime is how long one request deletes ranges of the map.
 	deleteRangeTime = 5 * time.Second
 	// deleteRangeMemory is that of a page of entries that are deleted by their keys.
 	deleteRangeMemory = 4 << 20
