@@ -125,9 +125,14 @@ func (s *Store) Replicate(ctx context.Context, wanted Replication, lost string) 
 		}
 	}
 	if !maps.Equal(now, unite(wanted, nil)) {
-		err := s.session.Query(alter).WithContext(ctx).Exec() // which waits until all nodes know it, also dead ones
-		if lost != "" {
-			err = s.agree(ctx, wanted, lost)
+		// The driver waits until all nodes know the new schema, also dead ones.
+		err := s.session.Query(alter).WithContext(ctx).Exec()
+		if err != nil && lost != "" {
+			if agreed := s.agree(ctx, wanted, lost); agreed != nil {
+				err = store.Errorf(kind(err), "%w; %w", err, agreed)
+			} else {
+				err = nil
+			}
 		}
 		if err != nil {
 			return 0, err
@@ -153,7 +158,8 @@ func (s *Store) agree(ctx context.Context, wanted Replication, lost string) erro
 		peers := s.session.Query("SELECT data_center, schema_version FROM system.peers_v2").WithContext(ctx).
 			Consistency(gocql.One).Iter()
 		for peers.Scan(&dataCentre, &version) {
-			versions[version] = versions[version] || dataCentre != lost
+			gone := dataCentre == "" || version == gocql.UUID{} // an entry that a node which has left may leave
+			versions[version] = versions[version] || !gone && dataCentre != lost
 		}
 		if err := cmp.Or(local.Close(), peers.Close()); err != nil {
 			return err
