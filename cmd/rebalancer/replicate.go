@@ -74,10 +74,14 @@ func (c *schemaReplicateCmd) Run(ctx context.Context, std stdio) error {
 	w := &failing{w: std.out}
 	w.printf("%s has %s copies; every one of them knows all %s names and maps\n", c.Keyspace, c.copies(),
 		commas(int64(registers)))
-	for name := range c.Replication {
-		if now[name] == 0 && c.Replication[name] != 0 {
+	for name, copies := range c.Replication {
+		switch was := now[name]; {
+		case was == copies || copies == 0:
+		case was == 0:
 			w.printf("now run on each node of %s: nodetool rebuild -ks %s -- %s\nthen: rebalancer schema filled %s\n",
 				name, c.Keyspace, c.LocalDC, name)
+		default:
+			w.printf("now run on each node of %s, before any other change: nodetool repair --full %s\n", name, c.Keyspace)
 		}
 	}
 	return w.err
