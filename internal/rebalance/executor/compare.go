@@ -251,9 +251,10 @@ func rangeKey(t *move.Task) string {
 }
 
 // remove removes ranges from their source. The removal has a timestamp above those of all rows there and of all rows
-// that may still arrive, so that late writes stay hidden. Only notes stay, which say where the rows are. An executor
-// that has not compared the ranges itself first copies again the rows that are missing: in a restored store the rows
-// may be older than the map.
+// that may still arrive, so that late writes stay hidden. Only notes stay, which say where the rows are: so the ranges
+// are removed by their bounds, and never the whole partition, where the notes of ranges lie that have left before. An
+// executor that has not compared the ranges itself first copies again the rows that are missing: in a restored store
+// the rows may be older than the map.
 func (x *Executor) remove(ctx context.Context, e *move.Task) error {
 	src := x.partition(e.Range.Partition)
 	// First: without the time nothing is removed.
@@ -283,10 +284,11 @@ func (x *Executor) remove(ctx context.Context, e *move.Task) error {
 	if err := x.leave(ctx, src, e.Ranges, highest+2); err != nil {
 		return err
 	}
-	spans := []store.Bounds{{}}
-	if !e.Whole {
-		spans = spans[:0]
-		for _, rg := range e.Ranges {
+	var spans []store.Bounds
+	for _, rg := range e.Ranges {
+		if n := len(spans); n > 0 && string(spans[n-1].End) == string(rg.Start) {
+			spans[n-1].End = rg.End
+		} else {
 			spans = append(spans, store.Bounds{Start: rg.Start, End: rg.End})
 		}
 	}

@@ -40,21 +40,25 @@ func (x *Executor) carry(ctx context.Context, dst store.Partition, read time.Tim
 
 // note returns the row by which a source says that a move has emptied a range of it, and where the rows of that range
 // are. The row is proof for a reader whose map is older than the rows: a removal alone may be that of a purge. The row
-// lies within the range, where nobody reads the source any more.
-func note(rg *partmap.Range, ts store.Timestamp) store.Row {
+// lies at the lowest key within the range, where nobody reads the source any more. ok is false for a range that has no
+// key, as it ends at the lowest key.
+func note(rg *partmap.Range, ts store.Timestamp) (row store.Row, ok bool) {
 	key := rg.Start
 	if len(key) == 0 {
 		key = []byte{0}
 	}
-	return store.Row{Key: key, Value: store.NoteCell(rg.To, rg.End), Timestamp: ts}
+	row = store.Row{Key: key, Value: store.NoteCell(rg.To, rg.End), Timestamp: ts}
+	return row, store.Within(key, store.Bounds{Start: rg.Start, End: rg.End})
 }
 
 // leave writes the notes of ranges that are about to be removed. They come first: a copy of the store that has the
 // removal, but no note of it, would show neither the rows nor where they are.
 func (x *Executor) leave(ctx context.Context, src store.Partition, ranges []partmap.Range, ts store.Timestamp) error {
-	notes := make([]store.Row, len(ranges))
+	notes := make([]store.Row, 0, len(ranges))
 	for i := range ranges {
-		notes[i] = note(&ranges[i], ts)
+		if row, ok := note(&ranges[i], ts); ok {
+			notes = append(notes, row)
+		}
 	}
 	for len(notes) > 0 {
 		n := x.fits(notes)
@@ -68,7 +72,11 @@ func (x *Executor) leave(ctx context.Context, src store.Partition, ranges []part
 
 // HasLeft reports whether a source has the note of the move of a range. The rows that are passed in must include notes.
 func HasLeft(ctx context.Context, rows store.Rows, source store.Partition, rg *partmap.Range) (bool, error) {
-	row, _, err := rows.Get(ctx, source, note(rg, 1).Key)
+	left, ok := note(rg, 1)
+	if !ok {
+		return false, nil
+	}
+	row, _, err := rows.Get(ctx, source, left.Key)
 	to, _, noted := store.Note(row.Value)
 	return noted && to == rg.To, err
 }

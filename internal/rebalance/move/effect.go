@@ -74,8 +74,7 @@ type Task struct {
 	Phase partmap.Phase
 	// Range is the range; of a removal, the first of Ranges.
 	Range partmap.Range
-	// Ranges are what a removal removes. Whole: the source has nothing else, so all of the
-	// partition is removed.
+	// Ranges are what a removal removes. Whole: the source has no other range.
 	Ranges []partmap.Range
 	Whole  bool
 }

@@ -149,3 +149,39 @@ func TestOldNotesAreCollected(t *testing.T) {
 		require.False(t, noted())
 	})
 }
+
+// The parts of a partition leave it one after the other. The removal of the last one leaves the notes of those before.
+func TestNotesOfAllPartsStay(t *testing.T) {
+	overStores(t, func(t *testing.T, s func(t testing.TB) store.Store) {
+		f := newFixture(t, s(t))
+		f.o.Skew = tick
+		f.move(move.Merge(nil, nil)) // the range has moved once, so it is no proof that it never did
+		f.move(move.Split(nil, nil, -1, key(100), key(200)))
+		old := f.root(f.b)
+		f.move(move.Split(key(100), key(200), 0, key(150)))
+		require.NoError(t, f.c.Bucket("b").Put(ctx, key(120), []byte("later")))
+		before := f.contents()
+		left := f.root(f.b)
+		rg := left.Range(left.Entries[1], key(150))
+		f.move(move.Refresh(&rg))
+		f.back(old)
+		require.NoError(t, f.s.Forget(ctx, f.b, f.root(f.b).Epoch)) // of the test's own making
+		found, sum := f.check(adopt(repair.AdoptNewer))
+		require.Zero(t, sum.Problems, "%v", found)
+		require.Equal(t, before, f.contents())
+	})
+}
+
+// The note of a range at the beginning of the bucket lies in no other range.
+func TestANoteIsWithinItsRange(t *testing.T) {
+	f := newFixture(t, memstore.New())
+	require.NoError(t, f.c.CreateBucket(ctx, "zero"))
+	b := f.c.Bucket("zero")
+	require.NoError(t, b.Put(ctx, []byte{0}, []byte("value")))
+	x := executor.New(f.s, f.c.Maps(), f.id("zero"), executor.Options{})
+	x.Add(move.Split(nil, nil, 1, []byte{0}))
+	require.NoError(t, x.Run(ctx))
+	e, err := b.Get(ctx, []byte{0})
+	require.NoError(t, err)
+	require.Equal(t, "value", string(e.Value))
+}
