@@ -158,8 +158,10 @@ func (schemaUpgradeCmd) Help() string {
 programs know that version, too: end or upgrade those that it names. Clients are not affected.
 After an interruption repeat it; where nothing is left to do it does nothing.
 
-Version 1 changes no data: the keyspace gets a version, which programs compare with those that
-they know when they start. Programs from before there were versions can be used on.
+Version 1 gives the keyspace a version, which programs compare with those that they know when they
+start; and moves leave notes for restores, from the next start of each program on. End all programs
+from before there were versions first: they are not listed, and one that takes over a move from a
+newer program copies a note over an entry.
 
 Exit codes: 0 the keyspace has the newest version; 4 a program is too old for it, or the answer
 was no; 3 the keyspace can't be used, as by a program that is too old; else as always.`

@@ -81,6 +81,7 @@ type Client struct {
 	nodes  nodes
 	epochs epochs
 	net    *network // nil in the embedded form
+	schema Schema   // of the store, as this process found it at its start
 }
 
 // NewEmbedded makes a client of the embedded form. There must be only one per store.
@@ -99,8 +100,14 @@ func NewEmbedded(s Store, o Options) *Client {
 		opts:   o,
 		nodes:  nodes{store: s, cache: newLRU[store.NodeID, *slot](o.CacheBytes)},
 		epochs: epochs{buckets: newLRU[store.BucketID, *bucket](o.rootBytes())},
+		schema: NewestSchema,
 	}
 }
+
+// LeavesNotes reports whether movers leave notes in the ranges that they empty. A program of before versions of the
+// schema that takes over such a move would copy the note as a row, which hides the entry of its key; so in a store that
+// is Unversioned there are none.
+func (c *Client) LeavesNotes() bool { return c.schema != Unversioned }
 
 // Lease is the right to act on one epoch of a bucket's map. It is held for one page or write,
 // until its store calls have really ended.

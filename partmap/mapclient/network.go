@@ -50,7 +50,7 @@ func join(ctx context.Context, s Store, o Options, change, damaged bool) (*Clien
 	if err := InitClocks(ctx, s, o.Clocks); err != nil {
 		return nil, err
 	}
-	_, err := AgreeOnSchema(ctx, s)
+	schema, err := AgreeOnSchema(ctx, s)
 	if damaged && store.KindOf(err) == store.Corrupt {
 		err = nil
 	}
@@ -72,7 +72,11 @@ func join(ctx context.Context, s Store, o Options, change, damaged bool) (*Clien
 		return nil, err
 	}
 	o.Lease, o.MaxClockSkew = lease, skew
-	return NewNetwork(s, o)
+	c, err := NewNetwork(s, o)
+	if err == nil {
+		c.schema = schema
+	}
+	return c, err
 }
 
 // NewNetwork makes a client of the network form, one per process. The store must have its map

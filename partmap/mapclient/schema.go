@@ -13,7 +13,8 @@ import (
 type Schema int64
 
 const (
-	// Unversioned is a store that was made before there were versions. Its form is that of version 1.
+	// Unversioned is a store that was made before there were versions. Its form is that of version 1, but that movers leave
+	// no notes.
 	Unversioned Schema = 0
 	// OldestSchema and NewestSchema are the versions that this program knows.
 	OldestSchema, NewestSchema = Unversioned, Schema(1)

@@ -25,6 +25,8 @@ type Maps interface {
 	Swap(ctx context.Context, change partmap.Change) error
 	Wait(ctx context.Context, id store.BucketID) error
 	Stamp() partmap.Stamp
+	// LeavesNotes reports whether all movers of the store know notes.
+	LeavesNotes() bool
 	move.Maps
 	Above(ctx context.Context) (store.Timestamp, error)
 }

@@ -54,6 +54,9 @@ func note(rg *partmap.Range, ts store.Timestamp) (row store.Row, ok bool) {
 // leave writes the notes of ranges that are about to be removed. They come first: a copy of the store that has the
 // removal, but no note of it, would show neither the rows nor where they are.
 func (x *Executor) leave(ctx context.Context, src store.Partition, ranges []partmap.Range, ts store.Timestamp) error {
+	if !x.maps.LeavesNotes() {
+		return nil
+	}
 	notes := make([]store.Row, 0, len(ranges))
 	for i := range ranges {
 		if row, ok := note(&ranges[i], ts); ok {
