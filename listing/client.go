@@ -82,8 +82,8 @@ type Options struct {
 	// common time of the store's servers, or the wall clock where they have no clocks; of
 	// NewEmbedded, a source that is kept in the store.
 	Timestamps Timestamps
-	// CacheBytes bounds the map cache of NewEmbedded; see mapclient.Options. The client remembers a bucket's name for
-	// each bytesPerName of the map cache, at least leastNames.
+	// CacheBytes bounds the map cache of NewEmbedded; see mapclient.Options. The client remembers
+	// CachedNames of it.
 	CacheBytes int64
 	// Now is the wall clock, default time.Now.
 	Now func() time.Time
@@ -129,6 +129,9 @@ const (
 	leastNames   = 1_000
 )
 
+// CachedNames returns how many names of buckets a client remembers whose map cache has so many bytes.
+func CachedNames(cacheBytes int64) int { return int(max(cacheBytes/bytesPerName, leastNames)) }
+
 // nameCache has the ids of bucket names.
 type nameCache struct {
 	*lru.Cache[string, store.BucketID]
@@ -170,7 +173,7 @@ func New(s Store, m *mapclient.Client, o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	names := newNameCache(int(max(m.CacheBytes()/bytesPerName, leastNames)))
+	names := newNameCache(CachedNames(m.CacheBytes()))
 	// It fails only for a size that is not positive.
 	looks, _ := lru.New[store.BucketID, emptied](rememberedLooks)
 	return &Client{

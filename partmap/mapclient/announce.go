@@ -103,7 +103,7 @@ func (n *network) wait(ctx context.Context, id store.BucketID) error {
 	if err != nil {
 		return err
 	}
-	full := waitFor(n.lease)
+	full := WaitFor(n.lease)
 	for {
 		now := n.now()
 		left := waitLeft(since, now, full)

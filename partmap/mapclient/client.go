@@ -48,9 +48,9 @@ type Options struct {
 	Jitter func() float64
 }
 
-// rootBytes bounds the memory of decoded roots. Buckets with live leases are never evicted and
+// RootBytes returns the bound of the memory of decoded roots, beside a cache of so many bytes. Buckets with live leases are never evicted and
 // may exceed it.
-func (o *Options) rootBytes() int64 { return max(o.CacheBytes/2, 1<<20) }
+func RootBytes(cacheBytes int64) int64 { return max(cacheBytes/2, 1<<20) }
 
 // ErrClosing and ErrDeleted are the reasons why a bucket gives no lease.
 var (
@@ -99,7 +99,7 @@ func NewEmbedded(s Store, o Options) *Client {
 		store:  s,
 		opts:   o,
 		nodes:  nodes{store: s, cache: newLRU[store.NodeID, *slot](o.CacheBytes)},
-		epochs: epochs{buckets: newLRU[store.BucketID, *bucket](o.rootBytes())},
+		epochs: epochs{buckets: newLRU[store.BucketID, *bucket](RootBytes(o.CacheBytes))},
 		schema: NewestSchema,
 	}
 }

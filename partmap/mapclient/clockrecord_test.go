@@ -123,7 +123,7 @@ func TestLeasesAndWaits(t *testing.T) {
 		require.Equal(t, c.over, leaseOver(since, c.now, 3*s), "%v", c.now)
 		require.Equal(t, c.left, waitLeft(since, c.now, 3*s), "%v", c.now)
 	}
-	require.Equal(t, 3130*time.Millisecond, waitFor(3*s))
+	require.Equal(t, 3130*time.Millisecond, WaitFor(3*s))
 }
 
 // A clock remembers the last 256 bumps: 4 KiB, which each poll reads.

@@ -2,7 +2,6 @@ package mapclient
 
 import (
 	"context"
-	"time"
 
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -44,9 +43,6 @@ func BumpedClock(rec store.Record, id store.BucketID) store.Record {
 func ZeroClock() store.Record {
 	return encodeClock(store.Version{Epoch: 1, Token: store.Token{1}}, mapClock{})
 }
-
-// WaitFor is how long a mover waits for leases of this length.
-func WaitFor(lease time.Duration) time.Duration { return waitFor(lease) }
 
 // SealClock is the record of a clock at some version and value that names no bucket.
 func SealClock(v store.Version, value uint64) store.Record {

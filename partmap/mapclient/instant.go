@@ -22,9 +22,9 @@ func waitLeft(since, now wait.Instant, full time.Duration) time.Duration {
 	return full - least
 }
 
-// waitFor returns how long a mover waits for leases. The margin is for clocks that run at different
+// WaitFor returns how long a mover waits for leases. The margin is for clocks that run at different
 // speeds, for the time between the check of a lease and the use of it, and for timestamps: what was
 // acknowledged under those leases, in any data centre, is below all that are drawn after the wait.
-func waitFor(lease time.Duration) time.Duration {
+func WaitFor(lease time.Duration) time.Duration {
 	return lease + lease/100 + commontime.Settled
 }

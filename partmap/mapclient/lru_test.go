@@ -196,6 +196,6 @@ func TestPresets(t *testing.T) {
 	require.True(t, j >= 0 && j < 1)
 	require.Equal(t, []time.Duration{50 * time.Millisecond, 10 * time.Minute}, []time.Duration{MinLease, MaxLease})
 	require.Equal(t, 65536, MaxClocks)
-	require.Equal(t, 3*time.Second+30*time.Millisecond+100*time.Millisecond, waitFor(3*time.Second))
+	require.Equal(t, 3*time.Second+30*time.Millisecond+100*time.Millisecond, WaitFor(3*time.Second))
 	require.Equal(t, loadTimeout, 10*time.Second)
 }

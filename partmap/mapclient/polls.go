@@ -80,14 +80,18 @@ func (k *clock) keepPolling() {
 	}
 }
 
+// PollPause returns the pause between two polls of a map clock, for a jitter from 0 to 1.
+func PollPause(lease time.Duration, jitter float64) time.Duration {
+	const least = 0.8
+	return time.Duration(float64(lease/3) * (least + (1-least)*jitter))
+}
+
 // run polls the clock each third of a lease, minus jitter, which spreads the polls of processes
 // that were started together.
 func (k *clock) run() {
 	var idle int // polls since the clock was last used
 	for {
-		const least = 0.8
-		pause := time.Duration(float64(k.n.lease/3) * (least + (1-least)*k.n.jitter()))
-		if wait.Sleep(k.n.ctx, pause) != nil {
+		if wait.Sleep(k.n.ctx, PollPause(k.n.lease, k.n.jitter())) != nil {
 			return
 		}
 		// Failures are counted, and returned to the callers of current.

@@ -76,9 +76,9 @@ const (
 	// partitionsKept bounds the partitions of an agenda, spansKept the spans of one bucket.
 	partitionsKept = 1 << 20
 	spansKept      = 256
-	// looksAtOnce is how many buckets are looked at at once, scansAtOnce how many of them for a scan only.
+	// looksAtOnce is how many buckets are looked at at once, ScansAtOnce how many of them for a scan only.
 	looksAtOnce = 16
-	scansAtOnce = 8
+	ScansAtOnce = 8
 )
 
 // newAgenda makes an agenda. Buckets that are due at once are looked at in an order that follows from a seed.
@@ -230,7 +230,7 @@ func (a *agenda) take(now func() time.Time) *visit {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for c := hot; c < classes; c++ {
-		for len(a.queue[c]) > 0 && (c != scanned || a.scans < scansAtOnce) {
+		for len(a.queue[c]) > 0 && (c != scanned || a.scans < ScansAtOnce) {
 			id := a.queue[c][0]
 			if a.queue[c] = a.queue[c][1:]; len(a.queue[c]) == 0 {
 				a.queue[c] = nil

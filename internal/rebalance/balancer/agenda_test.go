@@ -55,7 +55,7 @@ func TestHotBucketsComeFirst(t *testing.T) {
 		require.True(t, v.scan && v.whole)
 		scans = append(scans, v)
 	}
-	require.Len(t, scans, scansAtOnce)
+	require.Len(t, scans, ScansAtOnce)
 	a.look(partOf(1099, 1), time.Time{})
 	a.turn(now, true)
 	require.Equal(t, bucketOf(1099), take(), "one that is due does not wait for the scan")
@@ -64,7 +64,7 @@ func TestHotBucketsComeFirst(t *testing.T) {
 	for _, v := range scans {
 		a.done(v, false, false, now)
 	}
-	for range 100 - scansAtOnce {
+	for range 100 - ScansAtOnce {
 		require.NotEqual(t, bucketOf(0), take())
 	}
 	require.Zero(t, a.remaining())

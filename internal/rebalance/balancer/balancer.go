@@ -117,8 +117,8 @@ const (
 	smallKept = 1 << 17
 	// soonest is the least pause between two looks.
 	soonest = time.Second
-	// fullEvery is the pause between two looks at everything.
-	fullEvery = time.Hour
+	// FullEvery is the pause between two looks at everything.
+	FullEvery = time.Hour
 	// countsAtOnce is how many recounts are made at once.
 	countsAtOnce = 2
 	// errorsKept bounds the errors of a round.

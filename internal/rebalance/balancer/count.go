@@ -206,7 +206,7 @@ type ageing struct {
 	rows, full float64   // may still be read, and at most; one recount may exceed what is full
 	at         time.Time // when that was so
 	// stretch is by how much sizes may be older than Options.Confirm, since there are too many rows for ConfirmPerS.
-	// It is adapted once in fullEvery, since round; short: there was too little to read in that time.
+	// It is adapted once in FullEvery, since round; short: there was too little to read in that time.
 	stretch float64
 	round   time.Time
 	short   bool
@@ -216,7 +216,7 @@ type ageing struct {
 // read is saved up.
 const (
 	soonConfirmed = time.Hour
-	allowance     = fullEvery
+	allowance     = FullEvery
 )
 
 // pass lets time pass.
@@ -227,7 +227,7 @@ func (a *ageing) pass(now time.Time, perS float64) {
 	a.full = perS * allowance.Seconds()
 	a.rows = min(a.rows+perS*now.Sub(a.at).Seconds(), a.full)
 	a.at = now
-	if now.Sub(a.round) < fullEvery {
+	if now.Sub(a.round) < FullEvery {
 		return
 	}
 	const longest = 60 // times

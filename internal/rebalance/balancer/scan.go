@@ -35,7 +35,7 @@ func (b *Balancer) turn(ctx context.Context) (scanning bool) {
 		if now.Before(b.scan.Began) {
 			b.scan.Began = now
 		}
-		scanning = !b.scan.running && (b.scan.Began.IsZero() || b.o.Exact || now.Sub(b.scan.Began) >= fullEvery)
+		scanning = !b.scan.running && (b.scan.Began.IsZero() || b.o.Exact || now.Sub(b.scan.Began) >= FullEvery)
 		b.mu.Unlock()
 	}
 	b.finish()
@@ -136,7 +136,7 @@ func (b *Balancer) everything(ctx context.Context) {
 					continue // it was due anyway
 				}
 				b.agenda.everything(store.BucketID(key), b.o.Now())
-				if err := b.scanned(ctx, 2*scansAtOnce-1); err != nil {
+				if err := b.scanned(ctx, 2*ScansAtOnce-1); err != nil {
 					return err
 				}
 			}

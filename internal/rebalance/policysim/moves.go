@@ -48,7 +48,7 @@ type placed struct {
 
 // admit lets the pieces of work go on for which there is room.
 func (r *room) admit() {
-	for len(r.waiting) > 0 && r.taken < rangesAtOnce {
+	for len(r.waiting) > 0 && r.taken < scheduler.RangesAtOnce {
 		p := r.waiting[0]
 		r.waiting = r.waiting[1:]
 		r.taken++
@@ -66,13 +66,8 @@ func (m *mover) room(t *move.Task) *room {
 
 // The defaults of schedulers and executors.
 const (
-	// countedFor is how many rows are counted or swept in the time in which one is copied.
-	countedFor = 3
-	// atOnce is how many ranges of a bucket are worked on at once, rangesAtOnce how many of all buckets, and
-	// bucketsAtOnce how many buckets have moves under way.
-	atOnce        = 4
-	rangesAtOnce  = 32
-	bucketsAtOnce = 128
+	// atOnce is how many ranges of a bucket are worked on at once.
+	atOnce = 4
 	// goalsAtOnce is how many moves of a bucket are looked at.
 	goalsAtOnce = 256
 	// retry is the pause after a failure.
@@ -83,7 +78,7 @@ const (
 
 func newMover(w *world) mover {
 	return mover{
-		w: w, pace: wait.NewPacer(w.s.Pace), counting: wait.NewPacer(countedFor * w.s.Pace),
+		w: w, pace: wait.NewPacer(w.s.Pace), counting: wait.NewPacer(scheduler.CountedFor * w.s.Pace),
 		ended: map[string]*scheduler.Job{}, decisions: map[store.BucketID]map[string]policy.Why{},
 	}
 }
@@ -238,7 +233,7 @@ func (w *world) Ranges(ctx context.Context, r *partmap.Root, from []byte) iter.S
 
 // next is when the moves go on; zero: nothing moves.
 func (m *mover) next() (at time.Time) {
-	for _, b := range m.active[:min(len(m.active), bucketsAtOnce)] {
+	for _, b := range m.active[:min(len(m.active), scheduler.DefaultBuckets)] {
 		at = earlier(at, b.moves.again)
 		for _, x := range b.moves.active {
 			at = earlier(at, x.at)
@@ -249,7 +244,7 @@ func (m *mover) next() (at time.Time) {
 
 // advance does what is due.
 func (m *mover) advance(ctx context.Context) error {
-	for _, b := range slices.Clone(m.active[:min(len(m.active), bucketsAtOnce)]) {
+	for _, b := range slices.Clone(m.active[:min(len(m.active), scheduler.DefaultBuckets)]) {
 		if err := m.bucket(ctx, b); err != nil {
 			return err
 		}
@@ -268,7 +263,9 @@ func (m *mover) advance(ctx context.Context) error {
 }
 
 // yields reports whether the turn of a bucket ends when nothing of it is in flight.
-func (m *mover) yields(b *bucket) bool { return b.moves.begun && len(m.active) > bucketsAtOnce }
+func (m *mover) yields(b *bucket) bool {
+	return b.moves.begun && len(m.active) > scheduler.DefaultBuckets
+}
 
 // bucket does what is due in a bucket.
 func (m *mover) bucket(ctx context.Context, b *bucket) error {

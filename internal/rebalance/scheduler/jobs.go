@@ -317,9 +317,9 @@ func (g *Scheduler) InFlight() (partitions int, rows int64) {
 	return g.jobs.InFlight()
 }
 
-// countedFor is how many rows may be counted, or swept over, in the time in which one may
+// CountedFor is how many rows may be counted, or swept over, in the time in which one may
 // be moved.
-const countedFor = 3
+const CountedFor = 3
 
 // Pace returns when so many rows may be counted. That is not slowed down while the
 // store is slow, as moves are: it reads one page after the other, and what should be

@@ -7,11 +7,11 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// rangesAtOnce is the largest number of ranges that are copied, compared or removed at once, in all buckets together.
+// RangesAtOnce is the largest number of ranges that are copied, compared or removed at once, in all buckets together.
 // It is also the largest number of ranges that are swept at once. It bounds the requests that moves send to the store,
 // and the memory of pages that are on their way. A bucket that waits for leases does not count, so the number is far
 // below that of the buckets that have moves under way.
-const rangesAtOnce = 32
+const RangesAtOnce = 32
 
 // line chooses the next one of several that wait: the one that has waited longest. But one of every two choices in a
 // row is the bucket with the highest KeepUp. So a bucket that is written to fast does not wait until a hundred others
@@ -83,7 +83,7 @@ func (g *Scheduler) room(ctx context.Context, b *bucket, sweep bool) (end func()
 
 // admit gives room to those that wait. Scheduler.mu is held.
 func (r *room) admit() {
-	for len(r.waiting) > 0 && r.taken < rangesAtOnce {
+	for len(r.waiting) > 0 && r.taken < RangesAtOnce {
 		at := r.line.next(len(r.waiting), func(i int) int { return r.waiting[i].of.need })
 		close(r.waiting[at].free)
 		r.waiting = slices.Delete(r.waiting, at, at+1)

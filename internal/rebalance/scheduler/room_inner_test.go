@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// At most rangesAtOnce ranges are worked on. Of those that wait every second one is of the bucket that has to keep up,
+// At most RangesAtOnce ranges are worked on. Of those that wait every second one is of the bucket that has to keep up,
 // the others come in their order. Sweeps don't wait for copies, and who gives up leaves nothing behind.
 func TestRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -36,10 +36,10 @@ func TestRoom(t *testing.T) {
 			got = nil
 			return out
 		}
-		for i := range rangesAtOnce {
+		for i := range RangesAtOnce {
 			enter(t.Context(), fmt.Sprint("first ", i), &bucket{}, false)
 		}
-		require.Len(t, since(), rangesAtOnce)
+		require.Len(t, since(), RangesAtOnce)
 		ctx, stop := context.WithCancel(t.Context())
 		enter(ctx, "impatient", &bucket{}, false)
 		for _, name := range []string{"a", "b", "c"} {

@@ -28,9 +28,12 @@ type Store interface {
 	store.Nodes
 }
 
+// DefaultBuckets is the default of Options.Buckets.
+const DefaultBuckets = 128
+
 // Options of a manager; the zero value is good.
 type Options struct {
-	// Buckets is how many buckets have moves under way at once, default 128. While there are more they take turns. Most
+	// Buckets is how many buckets have moves under way at once, by default DefaultBuckets. While there are more they take turns. Most
 	// of them wait for leases; in all of them together 32 ranges are copied, compared or removed at once, and 32 swept.
 	Buckets int
 	// RowsPerSecond is the most rows that are copied, compared and counted in a
@@ -49,7 +52,7 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	if o.Buckets <= 0 {
-		o.Buckets = 128
+		o.Buckets = DefaultBuckets
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -138,7 +141,7 @@ func New(s Store, m Maps, o Options) *Scheduler {
 		o:        o,
 		busy:     busy{regs: s},
 		pace:     wait.NewPacer(o.RowsPerSecond),
-		counting: wait.NewPacer(countedFor * o.RowsPerSecond),
+		counting: wait.NewPacer(CountedFor * o.RowsPerSecond),
 		events:   make(chan struct{}, 1),
 		buckets:  map[store.BucketID]*bucket{},
 	}

@@ -88,13 +88,13 @@ type Scan struct {
 }
 
 const (
-	// scanEvery is the pause between two scans of all roots. rootsAtOnce is how many roots a scan looks at at once,
-	// rootsPerSecond how many in a second, but for the first scan of a leader: what another one left is found at once.
+	// scanEvery is the pause between two scans of all roots. RootsAtOnce is how many roots a scan looks at at once,
+	// RootsPerSecond how many in a second, but for the first scan of a leader: what another one left is found at once.
 	scanEvery      = 10 * time.Minute
-	rootsAtOnce    = 32
-	rootsPerSecond = 500
-	// scansToProve is in how many scans each root is read at Serial once.
-	scansToProve = 8
+	RootsAtOnce    = 32
+	RootsPerSecond = 500
+	// ScansToProve is in how many scans each root is read at Serial once.
+	ScansToProve = 8
 )
 
 // scanAll looks at all roots, again and again.
@@ -124,7 +124,7 @@ func (g *Scheduler) scan(ctx context.Context, n int) {
 		g.scanned = s
 	}
 	note(func() {})
-	pace := wait.NewPacer(rootsPerSecond)
+	pace := wait.NewPacer(RootsPerSecond)
 	if n == 0 {
 		pace.SetRate(0)
 	}
@@ -132,7 +132,7 @@ func (g *Scheduler) scan(ctx context.Context, n int) {
 		if err := pace.Take(ctx, 1); err != nil {
 			return err
 		}
-		found, err := g.inspect(ctx, id, n > 0 && (n+int(id[len(id)-1]))%scansToProve == 0)
+		found, err := g.inspect(ctx, id, n > 0 && (n+int(id[len(id)-1]))%ScansToProve == 0)
 		if err != nil && ctx.Err() == nil {
 			g.o.Logger.Warn("the scan can't look at a root", "bucket", id.String(), "error", err)
 		}
@@ -158,7 +158,7 @@ func (g *Scheduler) scan(ctx context.Context, n int) {
 			continue
 		}
 		var looks errgroup.Group
-		looks.SetLimit(rootsAtOnce)
+		looks.SetLimit(RootsAtOnce)
 		for _, key := range keys {
 			looks.Go(func() error { return look(store.BucketID(key)) })
 		}
