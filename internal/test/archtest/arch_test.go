@@ -44,6 +44,7 @@ var layers = [][]string{
 	{"internal/adopt", "internal/rebalance/repair", "internal/cleaning"},
 	{"objects"},
 	{"objects/fileblobs", "objects/internal/tidy", "objects/s3blobs"},
+	{"internal/rebalance/sizing"},
 	{"listing"},
 	{"internal/rebalance/policysim"},
 	{"internal/rebalance/balancer"},
@@ -106,7 +107,7 @@ var pure = []string{
 	"internal/rebalance/plan", "internal/rebalance/planner", "internal/rebalance/planner/exact",
 	"internal/rebalance/planner/genetic", "internal/rebalance/planner/greedy",
 	"internal/rebalance/forecast", "internal/rebalance/heat", "internal/rebalance/move",
-	"internal/rebalance/policy", "internal/rebalance/policysim",
+	"internal/rebalance/policy", "internal/rebalance/policysim", "internal/rebalance/sizing",
 	"objects/internal/tidy",
 	"internal/test/history",
 }
