@@ -104,8 +104,17 @@ var help = kong.Vars{
 	"audit_condemn": "" +
 		"Have the servers' cleaner delete the bodies that belong to no version, of the bucket that is named. Most " +
 		"are gone a day later at the earliest. Without it nothing is changed.",
-	"audit_continue": "Go on where an audit ended that was interrupted: the token that it has printed.",
-	"audit_rate":     "Most rows and bodies that are read per second; 0: no limit.",
+	"audit_continue":      "Go on where an audit ended that was interrupted: the token that it has printed.",
+	"audit_rate":          "Most rows and bodies that are read per second; 0: no limit.",
+	"sizing_appends":      "New keys per second, each above all others of its bucket.",
+	"sizing_busy_buckets": "Buckets that are written to; by default all.",
+	"sizing_clean_rate":   "Rows that the cleaner looks at per second; 0: no limit.",
+	"sizing_map_cache":    "Memory for maps of buckets in each server.",
+	"sizing_move_rate":    "Rows that are copied and compared per second; 0: as many as possible.",
+	"sizing_node_requests": "" +
+		"Requests per second that a node can take, of clients and of servers: measure it with your rows and machines.",
+	"sizing_objects":    "The keys are versions of objects, with a cleaner.",
+	"sizing_round_trip": "Round trip between data centres, like 80ms.",
 	"terms_lease": "" +
 		"Lease of the servers' maps. By default that of the keyspace, which refuses any other one; 3s where no " +
 		"process has said it.",

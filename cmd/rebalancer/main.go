@@ -59,6 +59,7 @@ type cli struct {
 	Plan     planCmd     `cmd:"" help:"Find a better layout and print its moves. Changes nothing."`
 	Apply    applyCmd    `cmd:"" help:"Show a plan, ask, and carry it out."`
 	Simulate simulateCmd `cmd:"" help:"${cli_simulate=}"`
+	Sizing   sizingCmd   `cmd:"" help:"Compute what a planned keyspace takes, and which limit it meets first."`
 	Verify   verifyCmd   `cmd:"" help:"Check names, maps and rows, also while ranges move; repair them."`
 	Audit    auditCmd    `cmd:"" help:"Compare the versions of objects with their bodies; condemn what belongs to none."`
 	Clean    cleanCmd    `cmd:"" help:"Show what the servers' cleaner of objects would do, and why; or do it at once, to make room."`

@@ -52,14 +52,13 @@ func Of(in *Input) []Line {
 	return lines
 }
 
-// Wall returns the sentence that names the first wall of lines that Of has sorted.
+// Wall returns the sentence that names the first wall, by lines in the order of Of.
 func Wall(lines []Line) string {
-	first, reached := lines[0], "the first wall"
-	if first.Share < 1 {
-		reached = "within all limits; the first wall will be"
+	l, text := lines[0], "The first wall"
+	if l.Share < 1 {
+		text = "No wall; the nearest"
 	}
-	return fmt.Sprintf("%s: %s (%s of its limit). It is moved by: %s.", reached, first.What, Percent(first.Share),
-		first.Moves)
+	return fmt.Sprintf("%s: %s, at %s of the limit. What moves it: %s.", text, l.What, Percent(l.Share), l.Moves)
 }
 
 // Percent writes a share.
@@ -136,6 +135,10 @@ func (in *Input) moves() []Line {
 	batches := min(60*(splits+cuts), float64(in.BusyBuckets)*perMinute(batch))
 	// A bump is a read and a swap. Those of a clock share one where more come than can follow each other.
 	bumps := min(batches*moveSwaps/min(mapclient.DefaultClocks, float64(in.BusyBuckets)), perMinute(swap+swap/2))
+	serial := "less distance"
+	if in.Paxos == V1 {
+		serial = "paxos_variant v2"
+	}
 	return []Line{
 		{What: "rows that move a second", Figure: in.Inserts, Unit: PerSecond, Limit: rate, Moves: what},
 		{What: "batches of moves a minute", Figure: batches, Unit: PerMinute,
@@ -145,7 +148,7 @@ func (in *Input) moves() []Line {
 		{What: "time of a batch of moves", Figure: batch.Seconds(), Unit: Seconds, Moves: "--lease, --max-rows"},
 		{What: "swaps a minute of the busiest record at SERIAL", Unit: PerMinute,
 			Figure: max(perMinute(leader.DefaultLease/3+swap), bumps), Limit: perMinute(swap),
-			Moves: "paxos_variant v2"},
+			Moves: serial},
 	}
 }
 

@@ -133,10 +133,10 @@ func TestTheFirstWallIsNamed(t *testing.T) {
 		}
 		return 0
 	}))
-	require.Equal(t, "the first wall: rows that move a second (400 % of its limit). It is moved by: --move-rate.",
+	require.Equal(t, "The first wall: rows that move a second, at 400 % of the limit. What moves it: --move-rate.",
 		Wall(lines))
 	in.Inserts, in.Nodes = 10, 3000
-	require.Contains(t, Wall(Of(in)), "within all limits; the first wall will be: ")
+	require.Contains(t, Wall(Of(in)), "No wall; the nearest: ")
 }
 
 // A plan that can't be is refused by the name of the flag.
