@@ -109,8 +109,10 @@ var help = kong.Vars{
 	"sizing_appends":      "New keys per second, each above all others of its bucket.",
 	"sizing_busy_buckets": "Buckets that are written to; by default all.",
 	"sizing_clean_rate":   "Rows that the cleaner looks at per second; 0: no limit.",
-	"sizing_map_cache":    "Memory for maps of buckets in each server.",
+	"sizing_map":          "Memory for maps of buckets in each server.",
 	"sizing_move_rate":    "Rows that are copied and compared per second; 0: as many as possible.",
+	"sizing_node_gib":     "Bytes of rows that a node can have, in GiB.",
+	"sizing_paxos":        "paxos_variant of the nodes: v1 or v2.",
 	"sizing_node_requests": "" +
 		"Requests per second that a node can take, of clients and of servers: measure it with your rows and machines.",
 	"sizing_objects":    "The keys are versions of objects, with a cleaner.",

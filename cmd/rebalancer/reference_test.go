@@ -42,8 +42,9 @@ For operators. This page is generated: ` + "`go test ./cmd/rebalancer -run Golde
 check it. ` + "`rebalancer COMMAND --help`" + ` explains a command with examples; [operations](operations.md) says
 when to use which. Flags, environment variables and a settings file are read as [by listd](flags.md), and both may share
 the file. Flags that confirm or destroy (` + "`--yes`, `--force`, `--repair`, `--adopt`, `--adopt-all`, `--discard`" + `),
-` + "`presplit --max-rows`" + ` and those that say what ` + "`adopt`" + ` does, or what ` + "`sizing`" + ` is for, are flags only. In
-parentheses: the default, and the variable (` + "`$NAME`" + `) where it is not ` + "`EVENKEEL_`" + ` and the name.
+` + "`presplit --max-rows`" + ` and those that say what ` + "`adopt`" + ` does, or
+` + "`sizing`" + ` computes, are flags only. In parentheses: the default, and the variable
+(` + "`$NAME`" + `) where it is not ` + "`EVENKEEL_`" + ` and the name.
 `)
 	b.Command("Every command", parser.Model.Node)
 	b.Shared()

@@ -19,7 +19,7 @@ type sizingCmd struct {
 	Nodes       int           `env:"-" default:"3" group:"Plan:" help:"Nodes of Cassandra, of all data centres."`
 	DataCentres int           `env:"-" default:"1" group:"Plan:" help:"Data centres, with three copies each."`
 	RoundTrip   time.Duration `env:"-" default:"0" group:"Plan:" help:"${sizing_round_trip=}"`
-	Paxos       sizing.Paxos  `env:"-" default:"v2" enum:"v1,v2" group:"Plan:" help:"paxos_variant of the nodes: v1 or v2."`
+	Paxos       sizing.Paxos  `env:"-" default:"v2" enum:"v1,v2" group:"Plan:" help:"${sizing_paxos=}"`
 	Buckets     int64         `env:"-" default:"1" group:"Plan:" help:"Buckets."`
 	BusyBuckets int64         `env:"-" placeholder:"N" group:"Plan:" help:"${sizing_busy_buckets=}"`
 	Keys        float64       `env:"-" required:"" placeholder:"N" group:"Plan:" help:"Keys in all buckets, like 1e9."`
@@ -30,14 +30,14 @@ type sizingCmd struct {
 	Appends     float64       `env:"-" default:"0" group:"Plan:" help:"${sizing_appends=}"`
 	Requests    float64       `env:"-" default:"0" group:"Plan:" help:"Gets and pages of listings per second."`
 
-	MaxRows     int64         `env:"-" default:"100000" group:"Flags of the servers:" help:"Most rows of a partition."`
-	MoveRate    int           `env:"-" default:"20000" group:"Flags of the servers:" help:"${sizing_move_rate=}"`
-	CleanRate   int           `env:"-" default:"20000" group:"Flags of the servers:" help:"${sizing_clean_rate=}"`
-	Lease       time.Duration `env:"-" default:"3s" group:"Flags of the servers:" help:"Lease of maps."`
-	MapCacheMiB int64         `env:"-" name:"map-cache-mib" default:"64" group:"Flags of the servers:" help:"${sizing_map_cache=}"`
+	MaxRows     int64         `env:"-" default:"100000" group:"Servers:" help:"Most rows of a partition."`
+	MoveRate    int           `env:"-" default:"20000" group:"Servers:" help:"${sizing_move_rate=}"`
+	CleanRate   int           `env:"-" default:"20000" group:"Servers:" help:"${sizing_clean_rate=}"`
+	Lease       time.Duration `env:"-" default:"3s" group:"Servers:" help:"Lease of maps."`
+	MapCacheMiB int64         `env:"-" name:"map-cache-mib" default:"64" group:"Servers:" help:"${sizing_map=}"`
 
 	NodeRequests float64 `env:"-" default:"10000" group:"Machines:" help:"${sizing_node_requests=}"`
-	NodeGiB      int64   `env:"-" name:"node-gib" default:"2000" group:"Machines:" help:"Bytes of rows that a node can have, in GiB."`
+	NodeGiB      int64   `env:"-" name:"node-gib" default:"2000" group:"Machines:" help:"${sizing_node_gib=}"`
 	RedisGiB     int64   `env:"-" name:"redis-gib" default:"64" group:"Machines:" help:"Memory of Redis, in GiB."`
 
 	Format string      `default:"table" enum:"table,json" help:"Output format: table or json."`
@@ -95,7 +95,7 @@ func (c *sizingCmd) Run(_ context.Context, std stdio) error {
 		if l.Limit > 0 {
 			limit, share = figure(l.Limit, l.Unit), sizing.Percent(l.Share)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", l.What, figure(l.Figure, l.Unit), limit, share, l.Moves)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", l.What, figure(l.Figure, l.Unit), limit, share, l.MovedBy)
 	}
 	t.Flush()
 	w.printf("\n%s\n", sizing.Wall(lines))

@@ -50,7 +50,7 @@ func TestDocument(t *testing.T) {
 			for _, l := range Of(in) {
 				fromNodes := l.What == "requests at a node, all together" || l.What == "bytes of rows on a node"
 				if !fromNodes && (len(walls) == 0 || l.Share >= 1) {
-					walls = append(walls, fmt.Sprintf("%s (%s): %s", l.What, Percent(l.Share), l.Moves))
+					walls = append(walls, fmt.Sprintf("%s (%s): %s", l.What, Percent(l.Share), l.MovedBy))
 				}
 			}
 			fmt.Fprintf(&table, "| %s | 10^%d | %d | %s |\n", humanize.Comma(int64(servers)), power, in.Nodes,

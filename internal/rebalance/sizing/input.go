@@ -3,6 +3,7 @@
 package sizing
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -81,24 +82,19 @@ func (in *Input) Check() error {
 		}
 	}
 	switch {
-	case in.RoundTrip < 0 || in.RoundTrip > time.Minute:
-		return fmt.Errorf("--round-trip is 0 to 1m, not %v", in.RoundTrip)
+	case in.DataCentres == 1 && in.RoundTrip != 0:
+		return errors.New("--round-trip is that between data centres: give --data-centres, too")
+	case in.DataCentres > 1 && (in.RoundTrip <= 0 || in.RoundTrip > time.Minute):
+		return fmt.Errorf("--round-trip is that between data centres, above 0 and at most 1m, not %v", in.RoundTrip)
 	case in.Lease < mapclient.MinLease || in.Lease > mapclient.MaxLease:
 		return fmt.Errorf("--lease is %v to %v, not %v", mapclient.MinLease, mapclient.MaxLease, in.Lease)
 	case in.Paxos != V1 && in.Paxos != V2:
 		return fmt.Errorf("--paxos is %s or %s, not %q", V1, V2, in.Paxos)
-	case in.Nodes < in.DataCentres:
-		return fmt.Errorf("--nodes are those of all data centres, at least %d, not %d", in.DataCentres, in.Nodes)
+	case in.Nodes < copies*in.DataCentres:
+		return fmt.Errorf("--nodes is at least %d: %d copies in each data centre; not %d", copies*in.DataCentres, copies,
+			in.Nodes)
 	}
 	return nil
-}
-
-// apart is what a round trip over the distance takes; within one data centre there is none.
-func (in *Input) apart() time.Duration {
-	if in.DataCentres == 1 {
-		return 0
-	}
-	return in.RoundTrip
 }
 
 // rounds is what so many round trips take, with paxos_variant v1 and with v2.
@@ -106,7 +102,7 @@ func (in *Input) rounds(v1, v2 float64) time.Duration {
 	if in.Paxos == V1 {
 		v2 = v1
 	}
-	return times(v2, in.apart()+atNode)
+	return times(v2, in.RoundTrip+atNode)
 }
 
 func times(n float64, d time.Duration) time.Duration { return time.Duration(n * float64(d)) }

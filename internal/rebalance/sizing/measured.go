@@ -5,9 +5,10 @@ import "time"
 // What was measured, where no package has it as a constant of its own. The tests hold it to the runs.
 const (
 	// A range of a map takes mapBytes in memory: a node of 89 KB has some 1,000 (docs/benchmarks.md, "The map"). A root
-	// of a bucket of one range takes rootBytes, with its place in the cache and its proof.
+	// of a bucket of one range takes rootBytes, with its place in the cache and its proof, a name nameBytes.
 	mapBytes  = 89
 	rootBytes = 1000
+	nameBytes = 200
 	// A range whose sample is full takes redisBytes in Redis, its place among those that were written to included
 	// (TestMemoryOfARangeInRedis).
 	redisBytes = 19_000

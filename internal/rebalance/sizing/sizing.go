@@ -36,13 +36,13 @@ type Line struct {
 	// Limit is what the figure may be at most, and Share how much of it the figure is; both are 0 where there is none.
 	Limit float64 `json:"limit,omitempty"`
 	Share float64 `json:"share,omitempty"`
-	// Moves says which flag changes the figure or the limit, or what else does.
-	Moves string `json:"moves,omitempty"`
+	// MovedBy says which flag changes the figure or the limit, or what else does.
+	MovedBy string `json:"moved_by,omitempty"`
 }
 
 // Of computes the figures of a plan: those with a limit first, by their shares.
 func Of(in *Input) []Line {
-	lines := slices.Concat(in.store(), in.moves(), in.sizes(), in.rounded())
+	lines := slices.Concat(in.store(), in.moves(), in.sizes(), in.looks())
 	for i := range lines {
 		if l := &lines[i]; l.Limit > 0 {
 			l.Share = l.Figure / l.Limit
@@ -58,7 +58,7 @@ func Wall(lines []Line) string {
 	if l.Share < 1 {
 		text = "No wall; the nearest"
 	}
-	return fmt.Sprintf("%s: %s, at %s of the limit. What moves it: %s.", text, l.What, Percent(l.Share), l.Moves)
+	return fmt.Sprintf("%s: %s, at %s of the limit. What moves it: %s.", text, l.What, Percent(l.Share), l.MovedBy)
 }
 
 // Percent writes a share.
@@ -99,13 +99,13 @@ func (in *Input) store() []Line {
 	}
 	return []Line{
 		{What: "requests at a node, all together", Figure: clients + polls + questions, Unit: PerSecond,
-			Limit: in.NodeRequests, Moves: what},
-		{What: "requests of clients at a node, by replicas", Figure: clients, Unit: PerSecond, Moves: "more nodes"},
-		{What: "polls of map clocks at a node, by replicas", Figure: polls, Unit: PerSecond, Moves: "--lease"},
-		{What: "questions for the time at a node, at most", Figure: questions, Unit: PerSecond, Moves: "more nodes"},
-		{What: "connections of a node", Figure: near*2 + (servers - near), Moves: "fewer servers"},
+			Limit: in.NodeRequests, MovedBy: what},
+		{What: "requests of clients at a node, by replicas", Figure: clients, Unit: PerSecond, MovedBy: "more nodes"},
+		{What: "polls of map clocks at a node, by replicas", Figure: polls, Unit: PerSecond, MovedBy: "--lease"},
+		{What: "questions for the time at a node, at most", Figure: questions, Unit: PerSecond, MovedBy: "more nodes"},
+		{What: "connections of a node", Figure: near*2 + (servers - near), MovedBy: "fewer servers"},
 		{What: "bytes of rows on a node", Figure: float64(in.Keys) * float64(in.KeyBytes+in.ValueBytes+rowBytes) *
-			copies * centres / nodes, Unit: Bytes, Limit: float64(in.NodeGiB) * (1 << 30), Moves: "more nodes"},
+			copies * centres / nodes, Unit: Bytes, Limit: float64(in.NodeGiB) * (1 << 30), MovedBy: "more nodes"},
 	}
 }
 
@@ -140,15 +140,15 @@ func (in *Input) moves() []Line {
 		serial = "paxos_variant v2"
 	}
 	return []Line{
-		{What: "rows that move a second", Figure: in.Inserts, Unit: PerSecond, Limit: rate, Moves: what},
+		{What: "rows that move a second", Figure: in.Inserts, Unit: PerSecond, Limit: rate, MovedBy: what},
 		{What: "batches of moves a minute", Figure: batches, Unit: PerMinute,
-			Limit: scheduler.DefaultBuckets * perMinute(batch), Moves: "--lease; writes to fewer buckets"},
+			Limit: scheduler.DefaultBuckets * perMinute(batch), MovedBy: "--lease; writes to fewer buckets"},
 		{What: "ranges that are copied or compared at once", Figure: splits * in.moved(part).Seconds(),
-			Limit: scheduler.RangesAtOnce, Moves: "fewer keys at random places"},
-		{What: "time of a batch of moves", Figure: batch.Seconds(), Unit: Seconds, Moves: "--lease, --max-rows"},
+			Limit: scheduler.RangesAtOnce, MovedBy: "fewer keys at random places"},
+		{What: "time of a batch of moves", Figure: batch.Seconds(), Unit: Seconds, MovedBy: "--lease, --max-rows"},
 		{What: "swaps a minute of the busiest record at SERIAL", Unit: PerMinute,
 			Figure: max(perMinute(leader.DefaultLease/3+swap), bumps), Limit: perMinute(swap),
-			Moves: serial},
+			MovedBy: serial},
 	}
 }
 
@@ -159,7 +159,7 @@ func (in *Input) movesPerS() (rate float64, what string) {
 		rate, what = paced, "--move-rate"
 	}
 	// All ranges that move at once have to wait for the distance.
-	if most := scheduler.RangesAtOnce * rowsARound / 2 / (in.apart() + atNode).Seconds(); most < rate {
+	if most := scheduler.RangesAtOnce * rowsARound / 2 / (in.RoundTrip + atNode).Seconds(); most < rate {
 		rate, what = most, "fewer keys at random places"
 	}
 	return rate, what
@@ -167,7 +167,7 @@ func (in *Input) movesPerS() (rate float64, what string) {
 
 // moved is how long so many rows of one range are copied, compared and removed.
 func (in *Input) moved(rows float64) time.Duration {
-	return rangeTakes + times(2*rows/rowsARound, in.apart()+atNode)
+	return rangeTakes + times(2*rows/rowsARound, in.RoundTrip+atNode)
 }
 
 // batch is how long a batch takes that moves so many rows of each of its ranges.
@@ -191,44 +191,46 @@ func (in *Input) sizes() []Line {
 		merging = pairs / mergesPerS * math.Pow(max(1, all/pairs), mergeGrowth)
 	}
 	return []Line{
-		{What: "ranges", Figure: ranges, Moves: "--max-rows"},
+		{What: "ranges", Figure: ranges, MovedBy: "--max-rows"},
 		{What: "memory of Redis", Figure: ranges * redisBytes, Unit: Bytes, Limit: float64(in.RedisGiB) * (1 << 30),
-			Moves: "more memory; a Redis Cluster; --max-rows"},
-		{What: "flushes to Redis", Figure: servers, Unit: PerSecond, Moves: "fewer servers"},
+			MovedBy: "more memory; a Redis Cluster; --max-rows"},
+		{What: "flushes to Redis", Figure: servers, Unit: PerSecond, MovedBy: "fewer servers"},
 		{What: "cores that merge counts", Figure: merging, Unit: Cores, Limit: 1,
-			Moves: "requests that go to fewer ranges each second"},
+			MovedBy: "requests that go to fewer ranges each second"},
+		{What: "memory of a server's caches of maps", Figure: min(ranges*mapBytes, float64(cache)) +
+			min(buckets*rootBytes, roots) + min(buckets, names)*nameBytes, Unit: Bytes, MovedBy: "--map-cache-mib"},
 		{What: "maps in a server's cache", Figure: ranges * mapBytes, Unit: Bytes, Limit: float64(cache),
-			Moves: "--map-cache-mib"},
+			MovedBy: "--map-cache-mib"},
 		{What: "buckets in a server's caches", Figure: buckets, Limit: min(names, roots/rootBytes),
-			Moves: "--map-cache-mib"},
+			MovedBy: "--map-cache-mib"},
 	}
 }
 
-// rounded is how long it takes to look at everything.
-func (in *Input) rounded() []Line {
+// looks is how long it takes to look at everything.
+func (in *Input) looks() []Line {
 	ranges, buckets, keys := in.ranges(), float64(in.Buckets), float64(in.Keys)
 	options := balancer.For(in.MaxRows, in.MoveRate, time.Minute, 0)
 	counts := cmp.Or(float64(scheduler.CountedFor*in.MoveRate), unlimitedCounts)
 	look := buckets/rootsPerSecond(balancer.ScansAtOnce, localRead) + ranges*lookAtARange.Seconds()
 	proof := (localRead*(scheduler.ScansToProve-1) + in.rounds(swapRoundsV1, swapRounds)) / scheduler.ScansToProve
 	scan := buckets / min(scheduler.RootsPerSecond, rootsPerSecond(scheduler.RootsAtOnce, proof))
-	recount := Line{What: "recount after Redis lost all", Figure: keys / counts, Unit: Seconds, Moves: "--move-rate"}
+	recount := Line{What: "recount after Redis lost all", Figure: keys / counts, Unit: Seconds, MovedBy: "--move-rate"}
 	if in.Inserts > 0 && keys > 0 { // nothing is split meanwhile, so no range should become twice as large
 		recount.Limit = keys / in.Inserts
 	}
 	lines := []Line{
 		recount,
-		{What: "confirmation of all sizes", Figure: keys / options.ConfirmPerS, Unit: Seconds, Moves: "--move-rate"},
+		{What: "confirmation of all sizes", Figure: keys / options.ConfirmPerS, Unit: Seconds, MovedBy: "--move-rate"},
 		{What: "look at all buckets", Figure: look, Unit: Seconds, Limit: balancer.FullEvery.Seconds(),
-			Moves: "fewer buckets"},
-		{What: "scan of all roots", Figure: scan, Unit: Seconds, Moves: "fewer buckets"},
+			MovedBy: "fewer buckets"},
+		{What: "scan of all roots", Figure: scan, Unit: Seconds, MovedBy: "fewer buckets"},
 		{What: fmt.Sprintf("rebalancer verify --rate %d", verifyRate), Figure: keys / verifyRate, Unit: Seconds,
-			Moves: "--rate; one bucket at a time"},
+			MovedBy: "--rate; one bucket at a time"},
 	}
 	if in.Objects {
 		rate := cmp.Or(float64(in.CleanRate), unlimitedCounts)
 		lines = append(lines, Line{What: "round of the cleaner", Figure: keys / rate, Unit: Seconds,
-			Limit: cleanIsLate.Seconds(), Moves: "--clean-rate"})
+			Limit: cleanIsLate.Seconds(), MovedBy: "--clean-rate"})
 	}
 	return lines
 }

@@ -75,6 +75,11 @@ func TestFiguresAreThoseOfRuns(t *testing.T) {
 		{"nodes of maps, bytes each of their 1,000 ranges", mapBytes * 1000, 64 * (1 << 20) / 738},
 		{"merges a second, 10 requests each", mergesPerS / math.Pow(10, mergeGrowth), 46_000},
 		{"the same, 100 requests each", mergesPerS / math.Pow(100, mergeGrowth), 18_000},
+		{"connections of a node, 1,000 servers", figure("connections of a node", func(in *Input) {
+			in.Servers = 1000
+		}), 1500},
+		{"MiB of the caches of a server that has everything", figure("memory of a server's caches of maps",
+			func(in *Input) { in.Keys, in.Buckets = 1e12, 1e6 }) / (1 << 20), 64 * 13. / 8},
 		{"ranges of 10^9 keys", v2.ranges(), 15_000},
 		{"hours of a recount", figure("recount after Redis lost all", func(*Input) {}) / 3600, 4.6},
 		{"days of confirmations", figure("confirmation of all sizes", func(*Input) {}) / day, 5.8},
@@ -94,13 +99,15 @@ func TestMoreNeverCostsLess(t *testing.T) {
 		n := func(most float64) int64 { return int64(math.Pow(most, r.Float64())) }
 		in := *plan(func(in *Input) {
 			in.Servers, in.DataCentres, in.Keys = int(n(2000)), 1+r.IntN(3), n(1e13)
-			in.Nodes = in.DataCentres * int(n(500))
+			in.Nodes = in.DataCentres * int(2+n(500))
 			in.Buckets = n(1e6)
 			in.BusyBuckets = 1 + r.Int64N(in.Buckets)
 			in.KeyBytes, in.ValueBytes = n(1000), n(1e5)
 			in.Inserts, in.Appends, in.Requests = float64(n(1e6)-1), float64(n(1e6)-1), float64(n(1e7)-1)
 			in.MaxRows, in.MoveRate = 1+n(1e6), r.IntN(2)*int(n(1e6))
-			in.RoundTrip = time.Duration(n(3e8))
+			if in.RoundTrip = 0; in.DataCentres > 1 {
+				in.RoundTrip = time.Duration(n(3e8))
+			}
 			in.Paxos = []Paxos{V1, V2}[r.IntN(2)]
 		})
 		require.NoError(t, in.Check())
@@ -144,7 +151,7 @@ func TestPlansThatCanNotBe(t *testing.T) {
 	t.Parallel()
 	for flag, change := range map[string]func(in *Input){
 		"--servers":       func(in *Input) { in.Servers = 0 },
-		"--nodes":         func(in *Input) { in.Nodes = 1 },
+		"--nodes":         func(in *Input) { in.Nodes = 5 },
 		"--data-centres":  func(in *Input) { in.DataCentres = 0 },
 		"--busy-buckets":  func(in *Input) { in.BusyBuckets = in.Buckets + 1 },
 		"--keys":          func(in *Input) { in.Keys = -1 },
@@ -152,10 +159,11 @@ func TestPlansThatCanNotBe(t *testing.T) {
 		"--inserts":       func(in *Input) { in.Inserts = math.NaN() },
 		"--requests":      func(in *Input) { in.Requests = math.Inf(1) },
 		"--node-requests": func(in *Input) { in.NodeRequests = 0 },
-		"--round-trip":    func(in *Input) { in.RoundTrip = -1 },
-		"--lease":         func(in *Input) { in.Lease = time.Millisecond },
-		"--paxos":         func(in *Input) { in.Paxos = "v3" },
-		"--max-rows":      func(in *Input) { in.MaxRows = 1 },
+		"--round-trip":    func(in *Input) { in.RoundTrip = 0 },
+		"--round-trip is that between data centres: give": func(in *Input) { in.DataCentres = 1 },
+		"--lease":    func(in *Input) { in.Lease = time.Millisecond },
+		"--paxos":    func(in *Input) { in.Paxos = "v3" },
+		"--max-rows": func(in *Input) { in.MaxRows = 1 },
 	} {
 		require.ErrorContains(t, plan(change).Check(), flag+" ")
 	}
