@@ -116,15 +116,7 @@ func figure(f float64, u sizing.Unit) string {
 	case u == sizing.Seconds:
 		return fmt.Sprintf("%.3g s", f)
 	case f >= 100:
-		return commas(int64(f+0.5)) + unit(u)
+		return commas(int64(f+0.5)) + string(u)
 	}
-	return fmt.Sprintf("%.3g", f) + unit(u)
-}
-
-// unit writes a unit after a number.
-func unit(u sizing.Unit) string {
-	if u == sizing.Cores {
-		return " cores"
-	}
-	return string(u)
+	return fmt.Sprintf("%.3g", f) + string(u)
 }

@@ -25,7 +25,6 @@ const (
 	PerMinute Unit = "/min"
 	Bytes     Unit = "bytes"
 	Seconds   Unit = "s"
-	Cores     Unit = "cores"
 )
 
 // Line is one figure of a plan.
@@ -195,7 +194,7 @@ func (in *Input) sizes() []Line {
 		{What: "memory of Redis", Figure: ranges * redisBytes, Unit: Bytes, Limit: float64(in.RedisGiB) * (1 << 30),
 			MovedBy: "more memory; a Redis Cluster; --max-rows"},
 		{What: "flushes to Redis", Figure: servers, Unit: PerSecond, MovedBy: "fewer servers"},
-		{What: "cores that merge counts", Figure: merging, Unit: Cores, Limit: 1,
+		{What: "cores that merge counts", Figure: merging, Limit: 1,
 			MovedBy: "requests that go to fewer ranges each second"},
 		{What: "memory of a server's caches of maps", Figure: min(ranges*mapBytes, float64(cache)) +
 			min(buckets*rootBytes, roots) + min(buckets, names)*nameBytes, Unit: Bytes, MovedBy: "--map-cache-mib"},
