@@ -3,7 +3,6 @@ package wait
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 )
 
 // Rounds makes one call for all callers that come during the one before it, and one call at
@@ -61,36 +60,50 @@ func (r *Rounds[T]) run(call func(*T) error) {
 type Together[T any] struct{ rounds Rounds[together[T]] }
 
 type together[T any] struct {
-	items  []T
+	items []T
+
+	mu     sync.Mutex
 	ctx    context.Context
 	cancel context.CancelFunc
-	left   atomic.Int64 // callers whose contexts have not ended
+	left   int // callers whose contexts have not ended
+}
+
+// join adds a caller. Before the call begins all others may have given up: then it has a new context.
+func (x *together[T]) join(ctx context.Context, item T) {
+	x.items = append(x.items, item)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.left++; x.left == 1 {
+		x.ctx, x.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	}
+}
+
+func (x *together[T]) leave() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.left--; x.left == 0 {
+		x.cancel()
+	}
+}
+
+// begin returns the context of the call.
+func (x *together[T]) begin() (context.Context, context.CancelFunc) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.ctx, x.cancel
 }
 
 // Do adds an item to the next call, and returns when that has ended, with its error.
 func (t *Together[T]) Do(ctx context.Context, item T, call func(ctx context.Context, items []T) error) error {
-	var leave func() (stop func() bool)
-	r := t.rounds.Join(func(x *together[T]) {
-		if x.ctx == nil {
-			x.ctx, x.cancel = context.WithCancel(context.WithoutCancel(ctx))
-		}
-		x.items = append(x.items, item)
-		x.left.Add(1)
-		leave = func() func() bool {
-			return context.AfterFunc(ctx, func() {
-				if x.left.Add(-1) == 0 {
-					x.cancel()
-				}
-			})
-		}
-	}, func(work func()) bool {
+	r := t.rounds.Join(func(x *together[T]) { x.join(ctx, item) }, func(work func()) bool {
 		go work()
 		return true
 	}, func(x *together[T]) error {
-		defer x.cancel()
-		return call(x.ctx, x.items)
+		ctx, cancel := x.begin()
+		defer cancel()
+		return call(ctx, x.items)
 	})
-	stop := leave()
+	stop := context.AfterFunc(ctx, r.Of.leave)
 	defer stop()
 	<-r.Done
 	return r.Err

@@ -235,3 +235,26 @@ func TestTogether(t *testing.T) {
 		require.ErrorIs(t, errs[4], context.Canceled)
 	})
 }
+
+// TestTogetherAfterOneGaveUp: who comes to a call that has not begun is not ended with those who gave up before.
+func TestTogetherAfterOneGaveUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var all wait.Together[int]
+		do := func(ctx context.Context, item int) <-chan error {
+			done := make(chan error, 1)
+			go func() {
+				done <- all.Do(ctx, item, func(ctx context.Context, _ []int) error { return wait.Sleep(ctx, time.Minute) })
+			}()
+			synctest.Wait()
+			return done
+		}
+		one := do(t.Context(), 1)
+		given, up := context.WithCancel(t.Context())
+		_ = do(given, 2)
+		up()
+		synctest.Wait()
+		three := do(t.Context(), 3)
+		require.NoError(t, <-one)
+		require.NoError(t, <-three)
+	})
+}
