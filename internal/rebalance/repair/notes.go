@@ -3,9 +3,12 @@ package repair
 import (
 	"bytes"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
+	"github.com/evenkeel/evenkeel/partmap"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -69,7 +72,7 @@ func (c *Checker) leads(l *lack, to store.PartitionID) bool {
 	return false
 }
 
-// leftover reads a partition that has no rows except notes.
+// leftover reads a partition that has no rows except notes. It may be a home all the same.
 func (c *Checker) leftover(ctx context.Context, p store.Partition) error {
 	var newest store.Timestamp
 	var b store.Bounds
@@ -99,16 +102,51 @@ func (c *Checker) leftover(ctx context.Context, p store.Partition) error {
 	return nil
 }
 
-// collectNotes removes old notes in partitions that the map does not name. If a bucket has rows outside its ranges, its
-// notes are kept, however old: they may say where these rows belong.
+// collectNotes removes old notes in partitions that the map does not name. A home may have nothing but notes, too: those
+// of ranges that have left it. A partition that the map does not name now is never named again. If a bucket has rows
+// outside its ranges, its notes are kept, however old: they may say where these rows belong.
 func (c *Checker) collectNotes(ctx context.Context) error {
+	of := map[store.BucketID]map[store.PartitionID]bool{}
 	for _, p := range c.emptied {
-		if c.suspected(p.Bucket) || c.keeps(p.Bucket) != 0 || len(c.orphaned[p.Bucket]) > 0 {
+		if of[p.Bucket] == nil {
+			of[p.Bucket] = map[store.PartitionID]bool{}
+		}
+		of[p.Bucket][p.ID] = true
+	}
+	for id, left := range of {
+		if c.suspected(id) || c.keeps(id) != 0 || len(c.orphaned[id]) > 0 {
 			continue
 		}
-		if err := c.remove(ctx, p); err != nil {
+		root, err := c.root(ctx, id)
+		if err == nil {
+			err = c.unname(ctx, root, left)
+		}
+		var damaged errDamaged
+		switch k := store.KindOf(err); {
+		case err == nil:
+		case k == store.NotFound, k == store.Corrupt, errors.As(err, &damaged), errors.Is(err, partmap.ErrNewerVersion),
+			errors.Is(err, mapclient.ErrStale):
+			continue // the map is reported, or has changed meanwhile: the next check collects them
+		default:
 			return err
 		}
+		for p := range left {
+			if err := c.remove(ctx, store.Partition{Bucket: id, ID: p}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// unname deletes from a set the partitions that a root names.
+func (c *Checker) unname(ctx context.Context, root *partmap.Root, left map[store.PartitionID]bool) error {
+	for rg, err := range partmap.Ranges(root, c.reader(ctx, root.Bucket), nil, nil) {
+		if err != nil {
+			return err
+		}
+		delete(left, rg.Partition)
+		delete(left, rg.To)
 	}
 	return nil
 }

@@ -185,3 +185,16 @@ func TestANoteIsWithinItsRange(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "value", string(e.Value))
 }
+
+// A home that has nothing but an old note is a home: what is put there after the check is not removed with the note.
+func TestNotesInHomesAreNotCollected(t *testing.T) {
+	f := newFixture(t, memstore.New())
+	x := executor.New(f.s, f.c.Maps(), f.large, executor.Options{})
+	x.Add(move.Split(key(10), key(11), 0, append(key(10), 'm')))
+	require.NoError(t, x.Run(ctx))
+	require.NotZero(t, f.root(f.large).Height)
+	f.check(both(mend, later(11*24*time.Hour)))
+	require.NoError(t, f.c.Bucket("large").Put(ctx, key(10), []byte("value")))
+	_, err := f.c.Bucket("large").Get(ctx, key(10))
+	require.NoError(t, err)
+}

@@ -137,14 +137,8 @@ func (c *Checker) unnamedOf(ctx context.Context, root *partmap.Root,
 	if len(left) == 0 {
 		return nil, nil
 	}
-	for rg, err := range partmap.Ranges(root, c.reader(ctx, root.Bucket), nil, nil) {
-		if err != nil {
-			return nil, err
-		}
-		delete(left, rg.Partition)
-		delete(left, rg.To)
-	}
-	return slices.Collect(maps.Keys(left)), nil
+	err := c.unname(ctx, root, left)
+	return slices.Collect(maps.Keys(left)), err
 }
 
 func (c *Checker) first(ctx context.Context, p store.Partition, limit int) (store.Page, error) {
