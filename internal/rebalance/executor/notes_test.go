@@ -15,7 +15,7 @@ import (
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
-// A mover of before notes that takes over in draining copies a note as a row, to where it hides the entry of its key. So
+// A mover of before notes that takes over in draining copies a note as a row, and so hides the entry of its key. So
 // none is left in a keyspace that such programs may use.
 func TestNoNotesWhereProgramsOfBeforeMove(t *testing.T) {
 	for _, versioned := range []bool{true, false} {
