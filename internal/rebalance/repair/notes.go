@@ -118,7 +118,7 @@ func (c *Checker) collectNotes(ctx context.Context) error {
 			continue
 		}
 		root, err := c.root(ctx, id)
-		if err == nil {
+		if err == nil && root.State != partmap.Deleted { // else nobody reads any of them
 			err = c.unname(ctx, root, left)
 		}
 		var damaged errDamaged

@@ -198,3 +198,21 @@ func TestNotesInHomesAreNotCollected(t *testing.T) {
 	_, err := f.c.Bucket("large").Get(ctx, key(10))
 	require.NoError(t, err)
 }
+
+// The notes of a deleted bucket are of no use to anybody, and go as well.
+func TestNotesOfADeletedBucketAreCollected(t *testing.T) {
+	f := newFixture(t, memstore.New())
+	f.move(move.Split(key(400), nil, 0, key(450)))
+	home := f.partition(f.b, 4)
+	require.NoError(t, f.c.Bucket("b").DeletePrefix(ctx, nil))
+	require.NoError(t, f.c.DeleteBucket(ctx, "b"))
+	for _, after := range []time.Duration{9 * 24 * time.Hour, 11 * 24 * time.Hour} {
+		_, noted, err := f.s.Get(ctx, home, key(450))
+		require.NoError(t, err)
+		require.True(t, noted)
+		f.check(both(mend, later(after)))
+	}
+	_, noted, err := f.s.Get(ctx, home, key(450))
+	require.NoError(t, err)
+	require.False(t, noted)
+}

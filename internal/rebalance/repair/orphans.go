@@ -154,6 +154,12 @@ func (c *Checker) nobodys(ctx context.Context, b bucket, k Kind, parts []store.P
 			return err
 		}
 		if len(page.Rows) == 0 {
+			if k == LeftRows {
+				err = c.leftover(ctx, p)
+			}
+			if err != nil {
+				return err
+			}
 			continue
 		}
 		f := c.finding(b, k, "it has %s rows of a bucket that is deleted", count(page))
