@@ -201,6 +201,10 @@ func upgradeSchema(ctx context.Context, std stdio, s store.Store, keyspace strin
 		}
 		fmt.Fprintf(std.out, "keyspace %s: the schema's version becomes %v; it is %v. Programs that do not know "+
 			"version %v will not start on it any more\n", keyspace, mapclient.NewestSchema, t.Schema, mapclient.NewestSchema)
+		if t.Schema == mapclient.Unversioned {
+			fmt.Fprintf(std.out, "Programs from before versions are not listed, and do not notice: end them first, or "+
+				"entries are lost where one takes over a move from a newer program\n")
+		}
 		if dryRun {
 			fmt.Fprintf(std.out, "nothing was done: that was a dry run\n")
 			return nil

@@ -121,6 +121,7 @@ func TestUpgradeOfTheSchema(t *testing.T) {
 	out, err := upgrade("", true, false)
 	require.NoError(t, err)
 	require.Contains(t, out, "keyspace listings: the schema's version becomes 1; it is none.")
+	require.Contains(t, out, "Programs from before versions are not listed, and do not notice: end them first")
 	require.Contains(t, out, "dry run")
 	_, err = upgrade("no\n", false, false)
 	require.ErrorContains(t, err, "nothing was done")
