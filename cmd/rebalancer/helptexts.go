@@ -136,8 +136,8 @@ var help = kong.Vars{
 		"partition's ranges; take a map with missing nodes back to an older one. Where nothing was restored, " +
 		"deleted rows come back.",
 	"verify_discard": "" +
-		"With --repair: remove this partition, which no map names, although its rows are nowhere else. " +
-		"Repeatable.",
+		"With --repair: remove this partition, which no map names, although its rows are nowhere else; of one that " +
+		"a map names, the misplaced rows. Repeatable.",
 	"verify_skip_orphans": "Do not search for partitions that no map names, which lists all partitions, also for one bucket.",
 	"verify_format":       "text: a line per finding, for people. json: an object per line, the summary last.",
 	"verify_progress": "" +

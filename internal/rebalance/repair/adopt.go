@@ -157,14 +157,26 @@ func shown(rg *partmap.Range) (ids []store.PartitionID) {
 
 // find sets found for the rows, in ascending order, that a partition has as new or newer.
 func (c *Checker) find(ctx context.Context, p store.Partition, rows []store.Row, found []bool) error {
+	return c.match(ctx, p, rows, func(i int, theirs *store.Row) error {
+		found[i] = found[i] || !store.Newer(&rows[i], theirs)
+		return nil
+	})
+}
+
+// match calls f for each of the rows, in ascending order, whose key a partition has, too.
+func (c *Checker) match(
+	ctx context.Context, p store.Partition, rows []store.Row, f func(i int, theirs *store.Row) error,
+) error {
 	const few = 16 // are read one by one
 	if len(rows) <= few {
 		for i := range rows {
 			theirs, there, err := c.get(ctx, p, rows[i].Key)
+			if err == nil && there {
+				err = f(i, &theirs)
+			}
 			if err != nil {
 				return err
 			}
-			found[i] = found[i] || there && !store.Newer(&rows[i], &theirs)
 		}
 		return nil
 	}
@@ -178,8 +190,11 @@ func (c *Checker) find(ctx context.Context, p store.Partition, rows []store.Row,
 			for i < len(rows) && string(rows[i].Key) < string(theirs[j].Key) {
 				i++
 			}
-			if i < len(rows) && string(rows[i].Key) == string(theirs[j].Key) {
-				found[i] = found[i] || !store.Newer(&rows[i], &theirs[j])
+			if i == len(rows) || string(rows[i].Key) != string(theirs[j].Key) {
+				continue
+			}
+			if err := f(i, &theirs[j]); err != nil {
+				return err
 			}
 		}
 		return nil
@@ -435,7 +450,8 @@ func (c *Checker) adopt(
 
 // errKept means that a row stays where it is.
 var errKept = store.Errorf(store.InvalidArgument, "a removal hides the row where the map says: it was deleted with a "+
-	"range of keys, or moved by a program that left no note of it, and which of both can't be told")
+	"range of keys, or moved by a program that left no note of it, and which of both can't be told; "+
+	"--discard PARTITION removes it")
 
 // adoptOne is adopt of one row.
 func (c *Checker) adoptOne(ctx context.Context, id store.BucketID, row *store.Row) error {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
@@ -235,7 +236,11 @@ func (c *Checker) state(ctx context.Context, b bucket, root *partmap.Root) error
 	for _, batch := range root.Batches {
 		f := c.finding(b, Moving, "batch %d is %s since at least %s", batch.ID, batch.Phase, age.Round(time.Second))
 		f.Count = int64(batch.Ranges)
-		if batch.Phase == partmap.Settled {
+		if batch.Phase != partmap.Settled {
+			c.mu.Lock()
+			c.moving[b.id] = true
+			c.mu.Unlock()
+		} else {
 			f.Kind, f.Text = SweepPending, fmt.Sprintf("batch %d is done but for the sweep of its markers", batch.ID)
 		}
 		if f.Severity = Info; age > c.o.StuckAfter {
@@ -370,6 +375,9 @@ func (c *Checker) finish(ctx context.Context) error {
 	for id, orphans := range c.orphaned {
 		c.adoptBucket(ctx, id, orphans)
 	}
+	if err := c.endMoves(ctx); err != nil {
+		return err
+	}
 	if err := c.collectNotes(ctx); err != nil {
 		return err
 	}
@@ -379,6 +387,25 @@ func (c *Checker) finish(ctx context.Context) error {
 		}
 	}
 	return c.sweeps(ctx)
+}
+
+// endMoves ends the moves in flight of a store whose partitions may be of different moments. A source of an earlier
+// moment than its destination shows what was deleted in between until the move ends. Where rows outside ranges are
+// left, markers may still have to hide them, so the moves go on with the servers.
+func (c *Checker) endMoves(ctx context.Context) error {
+	if c.o.Adopt != AdoptAll {
+		return nil
+	}
+	for id := range c.moving {
+		if c.keeps(id) != 0 || c.suspected(id) {
+			continue
+		}
+		x := executor.New(c.s, c.maps, id, executor.Options{Now: c.o.Now, Pace: c.pace})
+		if err := x.Run(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *Checker) abandon(ctx context.Context, id store.BucketID, a abandoned) error {

@@ -68,6 +68,8 @@ const (
 	Duplicate Kind = "duplicate rows"
 	// Uncopied: rows of a draining range that are not in its destination.
 	Uncopied Kind = "uncopied rows"
+	// OutrunCopy: copies whose source has older rows.
+	OutrunCopy Kind = "outrun copies"
 	// LeftMarker: markers in a range that is settled and swept.
 	LeftMarker Kind = "left markers"
 	// UnknownCell: rows that are neither entries nor markers.

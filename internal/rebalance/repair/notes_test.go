@@ -2,6 +2,7 @@ package repair_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -11,7 +12,6 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
 	"github.com/evenkeel/evenkeel/listing"
-
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
@@ -118,6 +118,85 @@ func TestDeletedBeforeTheOlderCopy(t *testing.T) {
 		}
 		require.Zero(t, sum.Problems, "%v", found)
 		require.Len(t, keys(), 9)
+	}
+}
+
+// The source of a move is of an earlier moment than its destination. What was acknowledged before the earlier one is
+// listed, or a later value; what was deleted before is not. So it is at once, and when the move has ended.
+func TestTheSourceIsOlder(t *testing.T) {
+	for _, stop := range []string{"before swap copying", "before swap verifying", "before swap draining"} {
+		for _, over := range []bool{false, true} {
+			t.Run(fmt.Sprint(stop, over), func(t *testing.T) {
+				j := newJournal(memstore.New())
+				c, err := listing.NewEmbedded(j, listing.Options{})
+				require.NoError(t, err)
+				require.NoError(t, c.CreateBucket(ctx, "b"))
+				owner, err := c.Owner(ctx, "b")
+				require.NoError(t, err)
+				b := c.Bucket("b")
+				put := func(i int, value string) { require.NoError(t, b.Put(ctx, key(i), []byte(value))) }
+				put(1, "replaced")
+				put(2, "deleted")
+				root, err := c.Maps().Load(ctx, owner.ID)
+				require.NoError(t, err)
+				rg := root.Range(root.Entries[0], nil)
+				run := func(stop string) error {
+					x := executor.New(j, c.Maps(), owner.ID, executor.Options{Failpoint: func(_ context.Context, at, _ string) error {
+						if at == stop {
+							return errKilled
+						}
+						return nil
+					}})
+					if stop != "" {
+						x.Add(move.Refresh(&rg))
+					}
+					return x.Run(ctx)
+				}
+				first := j.now()
+				if !over {
+					put(1, "again") // and is copied
+				}
+				require.ErrorIs(t, run(stop), errKilled)
+				maps := j.now()
+				if over {
+					require.NoError(t, b.Delete(ctx, key(2)))
+					first = j.now()
+					require.NoError(t, run("")) // and the marker is swept
+				}
+				last := j.now()
+				restored := memstore.New()
+				j.copyApart(t, restored, func(o *op) int {
+					switch {
+					case o.kind == ofRegister || o.kind == ofNode:
+						return maps
+					case o.at == rg.Partition:
+						return first
+					}
+					return last
+				})
+				found, sum, err := verify(t, restored, repair.Options{})
+				require.NoError(t, err)
+				if !over && stop != "before swap copying" {
+					require.Contains(t, kinds(found), is(repair.OutrunCopy, 1))
+				}
+				_, sum, err = verify(t, restored, repair.Options{Adopt: repair.AdoptAll})
+				require.NoError(t, err)
+				require.Zero(t, sum.Problems)
+				for range 2 {
+					c, err := listing.NewEmbedded(restored, listing.Options{})
+					require.NoError(t, err)
+					e, err := c.Bucket("b").Get(ctx, key(1))
+					require.NoError(t, err)
+					if over {
+						_, err = c.Bucket("b").Get(ctx, key(2))
+						require.ErrorIs(t, err, listing.ErrNotFound)
+					} else {
+						require.Contains(t, []string{"replaced", "again"}, string(e.Value))
+					}
+					require.NoError(t, executor.New(restored, c.Maps(), owner.ID, executor.Options{}).Run(ctx))
+				}
+			})
+		}
 	}
 }
 

@@ -26,8 +26,8 @@ type Options struct {
 	// Adopt selects the rows outside all ranges that are copied to where the map says. Any
 	// but AdoptNone implies Repair. It is for restored stores, before servers run.
 	Adopt Adopt `json:"-"`
-	// Discard are partitions to remove with all rows if no map names them, even if their
-	// rows are nowhere else. It needs Repair.
+	// Discard are partitions to remove with all rows if no map names them, even if their rows are nowhere else; of others
+	// their misplaced rows are deleted. It needs Repair.
 	Discard []store.PartitionID `json:"discard,omitempty"`
 	// SkipOrphans does not look for partitions that no map names. Looking for them lists all
 	// partitions of the store, also for one bucket.
@@ -140,6 +140,8 @@ type Checker struct {
 	left map[store.BucketID]whose
 	// orphaned are the partitions to adopt.
 	orphaned map[store.BucketID][]orphan
+	// moving are the buckets of which moves are in flight.
+	moving map[store.BucketID]bool
 	// marked are partitions with markers to sweep, with the names of their buckets.
 	marked map[store.Partition]string
 	// notes are those of all partitions that were read, if anything may be adopted.
@@ -165,6 +167,7 @@ func New(s Store, c *listing.Client, o Options) *Checker {
 		s: s, noted: store.Everywhere(s), rows: executor.WithoutNotes(store.Everywhere(s)), lister: lister, c: c,
 		maps: c.Maps(), o: o,
 		pace: wait.NewPacer(o.RowsPerSecond), scans: make(chan struct{}, o.Parallel),
+		moving:   map[store.BucketID]bool{},
 		distrust: map[store.BucketID]bool{}, hasName: map[store.BucketID]bool{}, left: map[store.BucketID]whose{},
 		orphaned: map[store.BucketID][]orphan{}, marked: map[store.Partition]string{},
 		ahead: map[store.BucketID]abandoned{}, notes: map[store.Partition][]note{},

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
@@ -26,14 +27,21 @@ type span struct {
 	store.Bounds
 	markers bool // there may be some
 	leaving bool // readers look at the destination only, and this is the source
+	// source is from where rows are copied to here, while copies count only as long as it has them.
+	source store.PartitionID
 }
 
 // spanOf is the span of a range in one of its partitions.
 func spanOf(rg *partmap.Range, id store.PartitionID) span {
-	return span{
+	rules := rg.Phase.Rules()
+	s := span{
 		Bounds: store.Bounds{Start: rg.Start, End: rg.End}, markers: rg.Phase != partmap.Settled || rg.SweepPending,
-		leaving: rg.Partition == id && !rg.Phase.Rules().ReadSource,
+		leaving: rg.Partition == id && !rules.ReadSource,
 	}
+	if rg.To == id && rules.ReadSource {
+		s.source = rg.Partition
+	}
+	return s
 }
 
 // find returns the span of a key, or nil. Keys must ascend between calls.
@@ -280,6 +288,7 @@ func (c *Checker) pagesWithin(ctx context.Context, p store.Partition, b store.Bo
 func (x *scan) page(ctx context.Context, rows []store.Row) error {
 	latest := store.Timestamp(x.c.o.Now().Add(future).UnixMicro())
 	var suspects, leaving []store.Row
+	copies := map[store.PartitionID][]store.Row{} // by their sources
 	for i := range rows {
 		row := &rows[i]
 		if x.sweeps && !store.IsMarker(row.Value) {
@@ -296,6 +305,9 @@ func (x *scan) page(ctx context.Context, rows []store.Row) error {
 		if s.leaving {
 			leaving = append(leaving, *row)
 		}
+		if !s.source.IsZero() && store.IsCopied(row.Value) {
+			copies[s.source] = append(copies[s.source], *row)
+		}
 		if _, _, err := store.EntryValue(row.Value); err != nil {
 			x.tally(UnknownCell).add(row)
 		}
@@ -307,10 +319,38 @@ func (x *scan) page(ctx context.Context, rows []store.Row) error {
 		}
 		suspects = left
 	}
-	if len(leaving) > 0 && !x.sweeps {
+	if x.sweeps {
+		return nil
+	}
+	for source, rows := range copies {
+		if err := x.outrun(ctx, source, rows); err != nil {
+			return err
+		}
+	}
+	if len(leaving) > 0 {
 		return x.uncopied(ctx, leaving)
 	}
 	return nil
+}
+
+// outrun checks copies whose source still has to have them. A source that has an older row never had what was copied:
+// it was restored from an earlier moment. The move would take the copy for deleted, and its deletion would hide the
+// older row as well. As an ordinary entry it counts.
+func (x *scan) outrun(ctx context.Context, source store.PartitionID, copies []store.Row) error {
+	p := store.Partition{Bucket: x.p.Bucket, ID: source}
+	return x.c.match(ctx, p, copies, func(i int, theirs *store.Row) error {
+		row := &copies[i]
+		if theirs.Timestamp >= row.Timestamp {
+			return nil
+		}
+		t := x.tally(OutrunCopy)
+		t.add(row)
+		if x.c.o.Repair {
+			here := store.Row{Key: row.Key, Value: store.OriginalCell(row.Value), Timestamp: row.Timestamp}
+			t.mend(x.c.retry(ctx, func() error { return x.c.rows.Put(ctx, x.p, here) }))
+		}
+		return nil
+	})
 }
 
 // uncopied checks rows of ranges that are draining out of the partition. They were compared
@@ -411,21 +451,30 @@ func (x *scan) found(ctx context.Context, k Kind, row *store.Row, useless bool) 
 }
 
 // misplaced counts a row that is nowhere else. Its partition still has other ranges, so it was
-// the source of the row's range: only AdoptAll copies the row to where the map says.
+// the source of the row's range: only AdoptAll copies the row to where the map says. Discard deletes it.
 func (x *scan) misplaced(ctx context.Context, row *store.Row) {
 	t := x.tally(Misplaced)
 	t.add(row)
 	err := error(nil)
-	if x.c.o.Adopt == AdoptAll {
-		if err = x.c.adoptOne(ctx, x.b.id, row); err == nil {
-			err = x.c.retry(ctx, func() error { return x.c.rows.Delete(ctx, x.p, row.Key, row.Timestamp) })
-		}
-		t.mend(err)
+	switch {
+	case x.discards():
+	case x.c.o.Adopt == AdoptAll:
+		err = x.c.adoptOne(ctx, x.b.id, row)
+	default:
+		x.c.keep(x.b.id, misplaced)
+		return
 	}
-	if x.c.o.Adopt != AdoptAll || err != nil {
+	if err == nil {
+		err = x.c.retry(ctx, func() error { return x.c.rows.Delete(ctx, x.p, row.Key, row.Timestamp) })
+	}
+	t.mend(err)
+	if err != nil {
 		x.c.keep(x.b.id, misplaced)
 	}
 }
+
+// discards reports whether rows outside the ranges of the partition are deleted.
+func (x *scan) discards() bool { return x.c.o.Repair && slices.Contains(x.c.o.Discard, x.p.ID) }
 
 // still reports whether a row is unchanged.
 func (x *scan) still(ctx context.Context, row *store.Row) (bool, error) {
@@ -468,6 +517,8 @@ var rowProblems = []struct {
 		"are the rows older than the map? End all servers, then --repair copies them", "%d copied"},
 	{Duplicate, "%d rows outside of the ranges that the map gives the partition; their keys are where the map" +
 		" says, too", "", "%d deleted"},
+	{OutrunCopy, "%d copies whose sources have older rows: these are of an earlier moment, and the move would lose both",
+		"start no server: its mover would take the copies for deleted; --adopt keeps them", "%d kept"},
 	{LeftMarker, "%d markers in ranges that are settled and swept: no listing shows them, but they take place", "",
 		"%d swept"},
 	{UnknownCell, "%d rows that are neither entries nor markers: reading them fails",
@@ -484,6 +535,8 @@ func (x *scan) reportRows(ctx context.Context) {
 			continue
 		}
 		switch {
+		case pr.kind == Misplaced && x.discards():
+			pr.done = "%d discarded"
 		case pr.kind == Misplaced && x.c.o.Adopt != AdoptAll:
 			pr.done = ""
 		case pr.kind == LeftMarker && x.c.o.Repair && !x.sweeps:
