@@ -15,12 +15,28 @@ type Mark struct {
 	epoch uint64
 	at    store.Timestamp
 	taken wait.Instant
+	// settled is when the map's last change began, if nothing moves; first says that it was the making of the bucket.
+	settled store.Timestamp
+	first   bool
 }
 
 // At is the time of the mark. All writes to the bucket that were acknowledged before the call of Mark are older, all
 // that begin after it are newer; in another data centre, all that begin after something there was told of the mark, or
 // asked for a row because of it.
 func (m Mark) At() store.Timestamp { return m.at }
+
+// deletionsKept is how long every store remembers deletions in a partition that stays, with a large margin.
+const deletionsKept = 24 * time.Hour
+
+// Remembers reports whether all that was deleted in the bucket since a time hides older rows that are brought with the
+// mark: for rows that were read before it. So it is if no range has moved since that time, or since the bucket was
+// made, and this is less than a day ago: then the deletions are in the partitions to which Bring writes.
+func (m Mark) Remembers(since store.Timestamp) bool {
+	if m.settled == 0 || !m.first && m.settled >= since {
+		return false
+	}
+	return m.at-max(m.settled, since) < store.Timestamp(deletionsKept.Microseconds())
+}
 
 // markAge is how long a mark may be used: far below the time for which any store remembers deletions.
 const markAge = 5 * time.Minute
@@ -45,7 +61,10 @@ func (b *Bucket) mark(ctx context.Context) (Mark, error) {
 			return Mark{}, err
 		}
 		root := h.Root()
-		m := Mark{id: root.Bucket, epoch: root.Epoch, taken: sinceStart()}
+		m := Mark{id: root.Bucket, epoch: root.Epoch, taken: sinceStart(), first: root.Epoch == 1}
+		if len(root.Batches) == 0 {
+			m.settled = store.Timestamp(root.ChangedAt + b.c.maps.MaxClockSkew().Microseconds())
+		}
 		m.at, err = b.c.stamps.Next(ctx, 1)
 		if err == nil {
 			err = b.c.stamps.Passed(ctx, m.at)
@@ -58,7 +77,8 @@ func (b *Bucket) mark(ctx context.Context) (Mark, error) {
 	}
 }
 
-// Bring writes rows that were read at another place after the mark was taken: entries with their own timestamps, and
+// Bring writes rows that were read at another place after the mark was taken, or written there before a time that the
+// mark remembers: entries with their own timestamps, and
 // deletions (a nil Value). A timestamp that is missing (0) or above the mark's becomes the mark's. Keys ascend, each
 // once.
 //

@@ -269,10 +269,20 @@ func (c *adoptFlags) run(
 		Memory: c.memory,
 		Spans:  adopt.Within(adopt.Spans(done.Cuts()), c.within), Report: func(f adopt.Finding) { c.finding(out, f) },
 	})
+	if !c.CatchUp && !c.Verify && c.back == nil {
+		if err := a.Ready(ctx); errors.Is(err, adopt.ErrForgotten) {
+			return refused("%w; nothing was changed: give a later --as-of, by which the rows replace what was written "+
+				"before, or adopt into a new bucket", err)
+		}
+	}
 	err = c.work(ctx, std, a, done)
 	c.summary(out, a.Counts(), err)
 	if k := store.KindOf(err); ctx.Err() == nil && (k == store.Unavailable || k == store.Timeout) {
 		err = fmt.Errorf("%w; what has been done stays: run the same command again", err)
+	}
+	if errors.Is(err, adopt.ErrForgotten) {
+		err = fmt.Errorf("%w; some rows are there: pause moves (rebalancer pause), and run the same command again with a "+
+			"later --as-of, by which the rows replace what was written before, or into a new bucket", err)
 	}
 	if errors.Is(err, adopt.ErrMemory) {
 		err = fmt.Errorf("%w: run the same command again with a larger --memory-mib", err)

@@ -29,8 +29,10 @@ func (adoptFileCmd) Help() string {
 about as much space as the file. Nothing is changed if a line can't be read. Then a bucket that is not there is made,
 and cut by a sample, and the rows are put into it.
 
-Each row gets one time, that of --as-of: what was put or deleted in the bucket later stays so. Keys are written as
-"listd ls" prints them, with \xNN for bytes that are no text, and \\ for a backslash.
+Each row gets one time, that of --as-of: what was put or deleted in the bucket later stays so. A move of a range
+forgets deletions: --as-of has to be after the bucket's last move, and less than a day ago, or the bucket less than a
+day old and without a move. A move that begins meanwhile ends the copy; pause moves before a long one. Keys are written
+as "listd ls" prints them, with \xNN for bytes that are no text, and \\ for a backslash.
 
 Rows that are too large for an entry, and further lines of a key, of which the last counts, are listed and counted, and
 the exit code is 1.

@@ -18,6 +18,8 @@
    -DBUG_LATE_MARK    the mark is taken after the table was read
    -DBUG_BUCKET_FIRST the application writes to the bucket first
    -DBUG_OLD_TIME     a catch-up puts at the row's write time
+   -DFILE             the source is a file, read before all marks; the application writes to the bucket alone
+   -DBUG_FILE         a file's row is written whatever has moved since its time
    -DTABLE_FIRST      a catch-up reads the table before the bucket, which is no mistake: the mark is before both */
 
 #ifndef OPS
@@ -66,7 +68,9 @@ proctype application() {
   do
   :: n <= OPS ->
     atomic { busy = true; synced = false; if :: v = n :: v = 0 fi };
-#ifdef BUG_BUCKET_FIRST
+#ifdef FILE
+    in_bucket(v);
+#elif defined(BUG_BUCKET_FIRST)
     in_bucket(v);
     in_table(n, v);
 #else
@@ -103,8 +107,10 @@ end:
 
 inline mark() { atomic { now++; t = now; e = epoch } }
 
-#ifdef BUG_NO_EPOCH
+#if defined(BUG_NO_EPOCH)
 #define SAME true
+#elif defined(FILE) && !defined(BUG_FILE)
+#define SAME (epoch == e && e == 1) /* nothing has moved since the time of the rows */
 #else
 #define SAME (epoch == e)
 #endif
@@ -140,6 +146,7 @@ proctype adopter() {
       :: atomic { row != 0 && epoch != e -> assert(false) }
 #endif
       fi
+#ifndef FILE
     :: true -> /* a catch-up */
       atomic { quiet = !busy; mark() };
 #ifdef TABLE_FIRST
@@ -170,6 +177,7 @@ proctype adopter() {
         take(0, t);
         synced = quiet && !busy && last == row }
       fi
+#endif
     fi;
     atomic { t = 0; e = 0; row = 0; time = 0; there = 0; quiet = false }
   :: else -> break
@@ -184,7 +192,11 @@ proctype observer() {
 init {
   atomic {
     table = 1;
+#ifdef FILE
+    written = OLD;
+#else
     if :: written = OLD :: written = HIGH fi;
+#endif
     run application(); run mover(); run forgets(); run adopter(); run observer()
   }
 }

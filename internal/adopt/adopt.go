@@ -96,6 +96,29 @@ func (s *size) learn(rows []Row) {
 	*s = size(min(max(len(rows)*pageBytes/bytes, 2), pageRows))
 }
 
+// early is a source that was read before any mark of the bucket: its rows are of one time.
+type early interface{ AsOf() store.Timestamp }
+
+// ErrForgotten means that rows of an early source were not brought: what was deleted in the bucket since they were
+// written could come back.
+var ErrForgotten = store.Errorf(store.Conflict, "the bucket's map has changed since the time of the rows (--as-of), "+
+	"or that is more than a day ago: what was deleted since could come back")
+
+// mark returns a mark with which rows of the source may be brought.
+func (a *Adoption) mark(ctx context.Context) (listing.Mark, error) {
+	m, err := a.o.Bucket.Mark(ctx)
+	if s, ok := a.o.Source.(early); ok && err == nil && !m.Remembers(s.AsOf()) {
+		err = ErrForgotten
+	}
+	return m, err
+}
+
+// Ready fails with ErrForgotten where Copy would.
+func (a *Adoption) Ready(ctx context.Context) error {
+	_, err := a.mark(ctx)
+	return err
+}
+
 // Copy puts all rows of the source into the bucket, each with its own write time, from where done has come to. Rows
 // that are newer in the bucket, or deleted there since, stay so. It may be repeated.
 func (a *Adoption) Copy(ctx context.Context, done *Done) error {
@@ -119,7 +142,7 @@ func (a *Adoption) copy(ctx context.Context, done *Done, part, i int) error {
 		}
 		var page []Row
 		err := a.patiently(ctx, func() error {
-			m, err := a.o.Bucket.Mark(ctx)
+			m, err := a.mark(ctx)
 			if err == nil {
 				page, err = a.o.Source.Page(ctx, part, left, limit, true)
 			}

@@ -57,6 +57,9 @@ func (s *Spool) flush(ctx context.Context) error {
 	return err
 }
 
+// AsOf is the time of all rows.
+func (s *Spool) AsOf() store.Timestamp { return s.at }
+
 // Parts returns 1.
 func (s *Spool) Parts() int { return 1 }
 

@@ -96,8 +96,10 @@ func (c *Checker) revive(ctx context.Context, b bucket, parts []store.PartitionI
 	f := c.finding(b, LostBucket, "%d or more partitions have rows of a bucket that has no root", len(parts))
 	f.Partition, f.Count = parts[0], int64(len(parts))
 	c.problem(ctx, f, func() (string, error) {
-		_, err := c.maps.Create(ctx, b.id, nil)
-		if store.KindOf(err) == store.Conflict && err != nil {
+		root, err := c.maps.Create(ctx, b.id, nil)
+		if err == nil { // at another epoch than that of a bucket which never was in other partitions
+			err = c.maps.Swap(ctx, partmap.Again(root, c.maps.Stamp()))
+		} else if store.KindOf(err) == store.Conflict {
 			err = nil // it exists
 		}
 		revived = err == nil
