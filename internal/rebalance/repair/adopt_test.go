@@ -311,6 +311,7 @@ func TestABucketIsRevived(t *testing.T) {
 			n++
 		}
 		require.Equal(t, 3, n)
+		require.NotEqual(t, uint64(1), f.root(id).Epoch, "it looks like a bucket whose rows never were elsewhere")
 		found, _ = f.check(nil)
 		require.Empty(t, found)
 	})
