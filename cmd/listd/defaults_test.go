@@ -39,7 +39,7 @@ func TestLimits(t *testing.T) {
 		"memory: least for requests":     {leastRequests, 32},
 		"memory: most for requests":      {mostRequests, 128},
 		"memory: memtables":              {memTablesMiB, 192},
-		"memory: other":                  {otherMiB, 192},
+		"memory: other":                  {otherMiB, 152},
 		"headers: a byte":                {byteCost, 2},
 		"headers: a line":                {lineCost, 160},
 		"headers: free":                  {freeCost, 12_288}, // 4 KiB and 25 lines
