@@ -199,9 +199,9 @@ func TestDeletionsOverADistanceFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := newApart(t, 2000, 10, "a")
 		b := c.Bucket("a")
-		n := 0
+		var n atomic.Int64
 		s.fails = func(store.Partition) error {
-			if n++; n == 500 {
+			if n.Add(1) == 500 {
 				return store.Errorf(store.Unavailable, "the other data centre is away")
 			}
 			return nil
@@ -210,7 +210,7 @@ func TestDeletionsOverADistanceFail(t *testing.T) {
 		require.Zero(t, s.near.busy.Load())
 		require.Zero(t, s.far.busy.Load())
 		require.NotEmpty(t, keysOf(t, b), "it does not go on to ranges that nobody has begun")
-		n = 0
+		n.Store(0)
 		next, err := b.DeleteRangeUntil(t.Context(), nil, nil, time.Now().Add(10*nearTime))
 		require.NoError(t, err)
 		require.NotNil(t, next)
@@ -225,9 +225,9 @@ func TestDeletionsOverADistanceFail(t *testing.T) {
 		require.Equal(t, [][]byte{[]byte("0")}, keysOf(t, b), "what came later below stays")
 		require.NoError(t, b.Delete(t.Context(), []byte("0")))
 
-		n = 0
+		n.Store(0)
 		s.fails = func(store.Partition) error {
-			if n++; n == 500 {
+			if n.Add(1) == 500 {
 				return store.Errorf(store.Unavailable, "the other data centre is away")
 			}
 			return nil

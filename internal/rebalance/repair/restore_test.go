@@ -45,7 +45,8 @@ func (p *past) allowed(k string, first, last int) map[string]bool {
 		if e.acked <= first {
 			clear(out)
 		}
-		if e.begun < last {
+		// A deletion that finds nothing is begun and acknowledged at one moment.
+		if e.begun < last || e.acked <= first {
 			out[e.value] = true
 		}
 	}
