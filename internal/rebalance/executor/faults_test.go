@@ -252,6 +252,7 @@ func (x *run) disturb(ctx context.Context, round int, point string) {
 	if point != "after swap copying" && point != "before swap verifying" { // swaps are done one by one
 		return
 	}
+	ctx = context.WithoutCancel(ctx) // these are clients, who do not end with the mover
 	if x.done[fmt.Sprint(round, point)] {
 		return
 	}

@@ -2,6 +2,7 @@ package versions
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/md5"
 	"encoding/binary"
@@ -65,7 +66,8 @@ func clean(text string) error {
 	if err != nil {
 		return err
 	}
-	c, err := listing.New(s, m, listing.Options{})
+	var ahead atomic.Int64
+	c, err := listing.New(s, m, listing.Options{Timestamps: later{m.Time(), &ahead}})
 	if err != nil {
 		return err
 	}
@@ -73,7 +75,6 @@ func clean(text string) error {
 	if err != nil {
 		return err
 	}
-	var ahead atomic.Int64
 	now := wait.Instants(nil, nil)
 	o, err := objects.New(c, bodies, objects.Options{InlineBytes: 100, Now: func() wait.Instant {
 		at := now()
@@ -104,6 +105,31 @@ func clean(text string) error {
 	}
 	return nil
 }
+
+// later is a source of timestamps that is ahead of another one by a duration: rows tell since when versions are burned
+// by timestamps, so these have to go ahead with the clock of the process.
+type later struct {
+	of    listing.Timestamps
+	ahead *atomic.Int64
+}
+
+func (l later) micros() store.Timestamp {
+	return store.Timestamp(time.Duration(l.ahead.Load()).Microseconds())
+}
+
+// Next implements listing.Timestamps.
+func (l later) Next(ctx context.Context, n int) (store.Timestamp, error) {
+	ts, err := l.of.Next(ctx, n)
+	return ts + l.micros(), err
+}
+
+// Passed implements listing.Timestamps.
+func (l later) Passed(ctx context.Context, ts store.Timestamp) error {
+	return l.of.Passed(ctx, ts-l.micros())
+}
+
+// Seen implements listing.Timestamps.
+func (l later) Seen(ts store.Timestamp) { l.of.Seen(ts - l.micros()) }
 
 // cleanerProcess is a process that cleans.
 type cleanerProcess struct {
@@ -540,5 +566,6 @@ func TestOneProcessCleansForAll(t *testing.T) {
 	require.Equal(t, []byte{1, 1}, ranks(), "both live")
 	_, err = pause.Lift(ctx, k.regs, nil)
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return slices.Equal(ranks(), []byte{2, 3}) }, time.Minute, 20*time.Millisecond)
+	// Behind the burned one is the proof of that.
+	require.Eventually(t, func() bool { return bytes.HasPrefix(ranks(), []byte{2, 3}) }, time.Minute, 20*time.Millisecond)
 }
