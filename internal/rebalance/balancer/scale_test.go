@@ -339,7 +339,7 @@ func TestNothingMovesByAnOldRoot(t *testing.T) {
 		b := balancer.New(s, late{c.Maps(), old}, m, counter.NewMemory(nil), balancer.Options{
 			Policy: policy.Default(1000), Every: 10 * time.Second, Exact: true,
 		})
-		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer stop()
 		_ = b.Run(ctx)
 		require.NotEmpty(t, m.epochs)
