@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/cassandraflags"
+	"github.com/evenkeel/evenkeel/internal/processes"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
+	"github.com/evenkeel/evenkeel/rebalance/assembly"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
 
@@ -18,6 +22,7 @@ type schemaReplicateCmd struct {
 	cassandraflags.Flags `group:"Cassandra:"`
 	replicationFlag
 	Lost string `placeholder:"DC" help:"Data centre that the change removes, and whose nodes are all gone for good."`
+	Yes  bool   `short:"y" env:"-" help:"Do not ask."`
 }
 
 // Help is shown by schema replicate --help.
@@ -26,8 +31,8 @@ func (schemaReplicateCmd) Help() string {
 one. A plain ALTER KEYSPACE may take maps and names back to older ones: a quorum of the new replicas need not know
 what a quorum of the old ones has decided. This command first brings every replica to know all of them.
 
-Moves have to be paused, and nobody may create or delete buckets meanwhile. Servers of a data centre that is removed
-have to be ended before. All nodes have to be up, except those of a --lost data centre.
+Moves have to be paused, and nobody may create or delete buckets meanwhile. Processes in a data centre that is removed
+have to be ended before; it names those that are listed. All nodes have to be up, except those of a --lost data centre.
 
 A data centre that is added is marked as filling, and no server starts there before
 ` + "`rebalancer schema filled`" + `. If the command is interrupted, repeat it. docs/nodes.md has all the steps.
@@ -45,38 +50,69 @@ const quietWait = 30 * time.Second
 
 // Run changes the copies, and says what is to be done next.
 func (c *schemaReplicateCmd) Run(ctx context.Context, std stdio) error {
-	db, err := openKeyspace(ctx, &c.Flags, terms{}, nil, nil)
-	if err != nil {
-		return err
+	if !c.Yes && !terminal(std.in) {
+		return usageError("nobody can be asked here: --yes changes the copies all the same")
 	}
-	defer db.Close()
-	s, err := cassandraOf(db.Store)
-	if err != nil {
-		return err
-	}
-	// Without a quorum of all data centres nothing can be paused, and nothing moves.
-	if c.Lost == "" {
-		limited, stop := context.WithTimeout(ctx, quietWait)
-		err := pause.Quiet(limited, db.Store, db.Maps(), nil, std.now, nil)
-		stop()
+	return onCassandra(ctx, &c.Flags, func(db *assembly.DB, s *cassandrastore.Store) error {
+		now, err := s.Replication(ctx)
 		if err != nil {
-			return fmt.Errorf("%w: run `rebalancer pause --wait` before", err)
+			return err
+		}
+		// While a data centre is lost nothing moves, as changes of maps are acknowledged in all of them.
+		if c.Lost == "" {
+			if err := c.quiet(ctx, std, db, now); err != nil {
+				return err
+			}
+		}
+		if !c.Yes {
+			fmt.Fprintf(std.out, "keyspace %s: %s copies become %s\n", c.Keyspace, copies(now), copies(c.Replication))
+			if err := confirm(std, "Change?"); err != nil {
+				return err
+			}
+		}
+		registers, err := s.Replicate(ctx, c.Replication, c.Lost)
+		if err != nil {
+			return err
+		}
+		return c.tell(std, now, registers)
+	})
+}
+
+// quiet fails unless moves are paused and nothing moves, and no process is left in a data centre that is removed.
+func (c *schemaReplicateCmd) quiet(
+	ctx context.Context, std stdio, db *assembly.DB, now cassandrastore.Replication,
+) error {
+	limited, stop := context.WithTimeout(ctx, quietWait)
+	defer stop()
+	if err := pause.Quiet(limited, db.Store, db.Maps(), nil, std.now, nil); err != nil {
+		return fmt.Errorf("%w: run `rebalancer pause --wait` before", err)
+	}
+	all, err := processes.List(ctx, db.Store)
+	if err != nil {
+		return err
+	}
+	var left []string
+	for i := range all {
+		p := &all[i]
+		if now[p.DataCentre] != 0 && c.Replication[p.DataCentre] == 0 && std.now().Sub(p.Seen) < processes.Silent {
+			left = append(left, text(p.Name)+" in "+text(p.DataCentre))
 		}
 	}
-	now, err := s.Replication(ctx)
-	if err != nil {
-		return err
+	if len(left) > 0 {
+		return refused("these processes would have no copies in their data centre: %s. End them, and repeat this; one "+
+			"that was killed is left out %v after it was last seen", strings.Join(left, ", "), processes.Silent)
 	}
-	registers, err := s.Replicate(ctx, c.Replication, c.Lost)
-	if err != nil {
-		return err
-	}
+	return nil
+}
+
+// tell says what was done, and what is to be done next.
+func (c *schemaReplicateCmd) tell(std stdio, now cassandrastore.Replication, registers int) error {
 	w := &failing{w: std.out}
-	w.printf("%s has %s copies; every one of them knows all %s names and maps\n", c.Keyspace, c.copies(),
+	w.printf("%s has %s copies; every one of them knows all %s names and maps\n", c.Keyspace, copies(c.Replication),
 		commas(int64(registers)))
-	for name, copies := range c.Replication {
+	for name, n := range c.Replication {
 		switch was := now[name]; {
-		case was == copies || copies == 0:
+		case was == n || n == 0:
 		case was == 0:
 			w.printf("now run on each node of %s: nodetool rebuild -ks %s -- %s\nthen: rebalancer schema filled %s\n",
 				name, c.Keyspace, c.LocalDC, name)
@@ -87,15 +123,31 @@ func (c *schemaReplicateCmd) Run(ctx context.Context, std stdio) error {
 	return w.err
 }
 
-// copies is the replication for people.
-func (c *schemaReplicateCmd) copies() string {
+// copies returns a replication as the flag has it.
+func copies(r cassandrastore.Replication) string {
 	var all []string
-	for name, n := range c.Replication {
-		if n != 0 {
-			all = append(all, fmt.Sprintf("%s=%d", name, n))
+	for _, name := range slices.Sorted(maps.Keys(r)) {
+		if r[name] != 0 {
+			all = append(all, fmt.Sprintf("%s=%d", name, r[name]))
 		}
 	}
 	return strings.Join(all, ",")
+}
+
+// onCassandra calls do with the keyspace of a command, by itself and as the Cassandra store that it is.
+func onCassandra(
+	ctx context.Context, f *cassandraflags.Flags, do func(*assembly.DB, *cassandrastore.Store) error,
+) (err error) {
+	db, err := openKeyspace(ctx, f, terms{}, nil, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	s, ok := db.Store.(*cassandrastore.Store)
+	if !ok {
+		return errors.New("the keyspace is opened by something else than the Cassandra store: this is a bug")
+	}
+	return do(db, s)
 }
 
 // schemaFilledCmd lets servers work in a data centre.
@@ -116,29 +168,14 @@ Example:
 
 // Run takes the mark away.
 func (c *schemaFilledCmd) Run(ctx context.Context, std stdio) error {
-	db, err := openKeyspace(ctx, &c.Flags, terms{}, nil, nil)
-	if err != nil {
+	return onCassandra(ctx, &c.Flags, func(_ *assembly.DB, s *cassandrastore.Store) error {
+		marked, err := s.Filled(ctx, c.Filled)
+		if err == nil && !marked {
+			err = daemon.Exit(daemon.ExitFailed, fmt.Errorf("the data centre %s is not marked as filling", c.Filled))
+		}
+		if err == nil {
+			_, err = fmt.Fprintf(std.out, "%s has its copies: servers may start there\n", c.Filled)
+		}
 		return err
-	}
-	defer db.Close()
-	s, err := cassandraOf(db.Store)
-	if err != nil {
-		return err
-	}
-	marked, err := s.Filled(ctx, c.Filled)
-	if err == nil && !marked {
-		err = daemon.Exit(daemon.ExitFailed, fmt.Errorf("the data centre %s is not marked as filling", c.Filled))
-	}
-	if err == nil {
-		_, err = fmt.Fprintf(std.out, "%s has its copies: servers may start there\n", c.Filled)
-	}
-	return err
-}
-
-// cassandraOf returns the Cassandra store of a command.
-func cassandraOf(s any) (*cassandrastore.Store, error) {
-	if of, ok := s.(*cassandrastore.Store); ok {
-		return of, nil
-	}
-	return nil, errors.New("the store is no Cassandra keyspace")
+	})
 }

@@ -37,14 +37,15 @@ import (
 var fillingKey = []byte("filling")
 
 // planReplication returns the data centres that a change of the copies adds. It refuses a change after which a quorum
-// of rows might have no replica in common with a quorum from before the change.
+// of rows might have no replica in common with a quorum from before the change, and any change but its removal while a
+// data centre that has copies is filling: the others have the rows that it still lacks. Zero copies are none.
 //
 // A change by one copy is allowed. After a change from three copies to four, a quorum is three replicas. At least two
 // of these are old, so the quorum meets every old quorum, which was two of three. After a change from three copies to
 // five, a quorum of three may contain only one old replica.
-func planReplication(now, wanted Replication) (added []string, err error) {
-	changes := 0
-	for _, name := range slices.Sorted(maps.Keys(unite(now, wanted))) {
+func planReplication(now, wanted Replication, filling []string) (added []string, err error) {
+	var changed []string
+	for _, name := range sorted(unite(now, wanted)) {
 		was, is := now[name], wanted[name]
 		switch {
 		case is < 0:
@@ -57,35 +58,47 @@ func planReplication(now, wanted Replication) (added []string, err error) {
 			return nil, store.Errorf(store.InvalidArgument, "%d copies in %s instead of %d: change it by one at a time, and "+
 				"run nodetool repair --full on each of its nodes after each", is, name, was)
 		}
-		changes++
+		changed = append(changed, name)
 	}
-	if changes > 1 {
-		return nil, store.Errorf(store.InvalidArgument,
-			"that changes the copies in several data centres: change one at a time")
+	if len(changed) > 1 {
+		return nil, store.Errorf(store.InvalidArgument, "that changes the copies in %s: change one data centre at a time",
+			strings.Join(changed, " and "))
 	}
-	if len(unite(wanted, nil)) == 0 {
+	for _, name := range filling {
+		if len(changed) > 0 && now[name] != 0 && wanted[name] != 0 {
+			return nil, store.Errorf(store.InvalidArgument, "the data centre %s has no complete copy yet: first run nodetool "+
+				"rebuild on each of its nodes, and rebalancer schema filled %[1]s", name)
+		}
+	}
+	if len(wanted.kept()) == 0 {
 		return nil, store.Errorf(store.InvalidArgument, "no data centre would keep a copy")
 	}
 	return added, nil
 }
 
-// unite returns the data centres that have copies in at least one of a and b.
+// unite returns the data centres of both.
 func unite(a, b Replication) Replication {
-	all := Replication{}
-	for _, r := range []Replication{a, b} {
-		for name, copies := range r {
-			if copies != 0 {
-				all[name] = copies
-			}
-		}
-	}
+	all := maps.Clone(a)
+	maps.Copy(all, b)
 	return all
 }
 
-// Replication returns the copies that the keyspace has in each data centre.
+// kept returns the data centres that have copies.
+func (r Replication) kept() Replication {
+	r = maps.Clone(r)
+	maps.DeleteFunc(r, func(_ string, copies int) bool { return copies == 0 })
+	return r
+}
+
+// Replication returns the copies that the keyspace has in each data centre. It fails with InvalidArgument for a
+// replication that this package can't change, such as one with transient copies.
 func (s *Store) Replication(ctx context.Context) (Replication, error) {
-	r, err := s.replication(ctx)
-	return copiesOf(r), fail(ctx, err, "read the replication of", s.o.Keyspace)
+	options, err := s.replication(ctx)
+	r := copiesOf(options)
+	if err == nil && len(r) != len(options)-1 { // one option is the class
+		err = store.Errorf(store.InvalidArgument, "the replication is %v: only numbers of copies are understood", options)
+	}
+	return r, fail(ctx, err, "read the replication of", s.o.Keyspace)
 }
 
 // Replicate changes the number of copies that the keyspace has in each data centre, and returns the number of registers
@@ -94,55 +107,81 @@ func (s *Store) Replication(ctx context.Context) (Replication, error) {
 // Filled is called. If Replicate fails, repeat it: it does not do again what is done already.
 //
 // Replicate needs all nodes of all data centres. The exception is lost, the name of a data centre whose nodes are all
-// gone for good, and which the change removes. With lost, nothing is read before the change: what every data centre has
-// acknowledged is known to a quorum of each data centre that stays.
+// gone for good, and which the change removes; one that answers is refused. With lost, nothing is read before the
+// change: what every data centre has acknowledged is known to a quorum of each data centre that stays.
 func (s *Store) Replicate(ctx context.Context, wanted Replication, lost string) (registers int, err error) {
 	defer func() { err = fail(ctx, err, "change the replication of", s.o.Keyspace) }()
 	now, err := s.Replication(ctx)
 	if err != nil {
 		return 0, err
 	}
-	added, err := planReplication(now, wanted)
+	filling, err := s.filling(ctx)
 	if err != nil {
 		return 0, err
 	}
-	alter, err := alterKeyspace(s.o.Keyspace, wanted)
+	added, err := planReplication(now, wanted, filling)
 	if err != nil {
 		return 0, err
 	}
-	switch {
-	case lost != "" && wanted[lost] != 0:
-		return 0, store.Errorf(store.InvalidArgument, "the data centre %s, which is lost, would keep copies", lost)
-	case lost == "":
-		if _, err := s.spread(ctx); err != nil {
-			return 0, err
-		}
+	wanted = wanted.kept()
+	if lost == "" {
+		_, err = s.spread(ctx)
+	} else {
+		err = s.checkLost(ctx, wanted, lost)
 	}
-	if len(added) > 0 {
+	if err == nil && len(added) > 0 {
 		err = s.markFilling(ctx, func(names []string) []string { return append(names, added...) })
-		if err != nil {
-			return 0, err
-		}
 	}
-	if !maps.Equal(now, unite(wanted, nil)) {
-		// The driver waits until all nodes know the new schema, also dead ones.
-		err := s.session.Query(alter).WithContext(ctx).Exec()
-		if err != nil && lost != "" {
-			if agreed := s.agree(ctx, wanted, lost); agreed != nil {
-				err = store.Errorf(kind(err), "%w; %w", err, agreed)
-			} else {
-				err = nil
-			}
-		}
-		if err != nil {
-			return 0, err
-		}
+	if err == nil && !maps.Equal(now, wanted) {
+		err = s.alter(ctx, wanted, lost)
+	}
+	if err != nil {
+		return 0, err
 	}
 	return s.spread(ctx)
 }
 
-// agreeTime bounds the wait for nodes to take over a schema: they do within seconds.
-const agreeTime = 2 * time.Minute
+// checkLost fails if a data centre that is said to be lost would keep copies, or answers.
+func (s *Store) checkLost(ctx context.Context, wanted Replication, lost string) error {
+	if wanted[lost] != 0 {
+		return store.Errorf(store.InvalidArgument, "the data centre %s, which is lost, would keep copies", lost)
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	session, err := s.sessionIn(ctx, lost)
+	if err == nil {
+		err = session.Query("SELECT key FROM system.local").WithContext(ctx).Consistency(gocql.One).Exec()
+	}
+	if err == nil {
+		return store.Errorf(store.InvalidArgument, "the data centre %s answers, so it is not lost: end its servers, and "+
+			"remove it without --lost", lost)
+	}
+	return nil
+}
+
+// alter changes the replication of the keyspace, and returns when all nodes know that, but for those of a lost data
+// centre.
+func (s *Store) alter(ctx context.Context, wanted Replication, lost string) error {
+	statement, err := alterKeyspace(s.o.Keyspace, wanted)
+	if err != nil {
+		return err
+	}
+	err = s.session.Query(statement).WithContext(ctx).Exec() // the driver waits for all nodes, also for dead ones
+	if err == nil || lost == "" {
+		return err
+	}
+	if disagree := s.agree(ctx, wanted, lost); disagree != nil {
+		return store.Errorf(kind(err), "%w; %w", err, disagree)
+	}
+	return nil
+}
+
+const (
+	// answerTime bounds the wait for a node of a lost data centre.
+	answerTime = 5 * time.Second
+	// agreeTime bounds the wait for nodes to take over a schema: they do within seconds.
+	agreeTime = 2 * time.Minute
+)
 
 // agree waits until all nodes outside a lost data centre have the same schema, with the wanted replication.
 func (s *Store) agree(ctx context.Context, wanted Replication, lost string) error {
@@ -175,7 +214,7 @@ func (s *Store) agree(ctx context.Context, wanted Replication, lost string) erro
 				agreed++
 			}
 		}
-		if whole && agreed == 1 && maps.Equal(now, unite(wanted, nil)) {
+		if whole && agreed == 1 && maps.Equal(now, wanted) {
 			return nil
 		}
 		if err := wait.Sleep(ctx, 100*time.Millisecond); err != nil {
@@ -199,9 +238,6 @@ func (s *Store) Filled(ctx context.Context, dataCentre string) (marked bool, err
 // knows it.
 func (s *Store) markFilling(ctx context.Context, change func([]string) []string) error {
 	r, err := s.Read(ctx, store.Process, fillingKey, store.Serial)
-	if err != nil && store.KindOf(err) != store.NotFound {
-		return err
-	}
 	names, err := fillingNames(r, err)
 	if err != nil {
 		return err
@@ -226,27 +262,30 @@ func (s *Store) markFilling(ctx context.Context, change func([]string) []string)
 	return err
 }
 
-// fillingNames returns the names in the record r. Its argument err is the error with which r was read.
+// fillingNames returns the names in the record r, none if there is no record. Its argument err is the error with which
+// r was read.
 func fillingNames(r store.Record, err error) (names []string, _ error) {
-	if store.KindOf(err) == store.NotFound {
+	switch {
+	case store.KindOf(err) == store.NotFound:
 		return nil, nil
+	case err != nil:
+		return nil, err
 	}
-	if err == nil {
-		err = json.Unmarshal(r.Blob, &names)
+	if err := json.Unmarshal(r.Blob, &names); err != nil {
+		return nil, store.Errorf(store.Corrupt, "the list of the data centres that are filling: %w", err)
 	}
-	if err != nil {
-		err = store.Errorf(store.Corrupt, "the list of the data centres that are filling: %w", err)
-	}
-	return names, err
+	return names, nil
+}
+
+// filling returns the data centres that are marked as filling. This data centre has acknowledged each mark before the
+// data centre that is marked had copies, so a read at Local is proof.
+func (s *Store) filling(ctx context.Context) ([]string, error) {
+	return fillingNames(s.Read(ctx, store.Process, fillingKey, store.Local))
 }
 
 // checkFilled fails if the data centre of this process is marked as filling.
 func (s *Store) checkFilled(ctx context.Context) error {
-	r, err := s.Read(ctx, store.Process, fillingKey, store.Local)
-	if err != nil && store.KindOf(err) != store.NotFound {
-		return err
-	}
-	names, err := fillingNames(r, err)
+	names, err := s.filling(ctx)
 	if err == nil && slices.Contains(names, s.o.DataCentre) {
 		err = store.Errorf(store.InvalidArgument, "the data centre %s has no complete copy of %s yet: run nodetool rebuild "+
 			"on each of its nodes, then rebalancer schema filled %[1]s", s.o.DataCentre, s.o.Keyspace)
@@ -257,53 +296,29 @@ func (s *Store) checkFilled(ctx context.Context) error {
 // spread reads every register at ALL, so that each replica knows it, and returns how many there are. Read repair is
 // BLOCKING (Check demands it), so what differed is repaired once a page has been read.
 func (s *Store) spread(ctx context.Context) (registers int, err error) {
-	r := request{op: opScan, level: gocql.All, limit: s.o.ReadTimeout}
+	const page = 100 // registers: a root has at most some 100 KiB
 	for _, t := range store.Tables() {
 		statement := "SELECT epoch, swap_token, record FROM " + t.String()
 		if t == store.Roots {
 			statement += " PER PARTITION LIMIT 1"
 		}
-		n := 0
-		for state := []byte(nil); ; {
-			page, err := retry(ctx, s, r, func(ctx context.Context) (p registerPage, err error) {
-				iter := s.session.Query(statement).WithContext(ctx).Consistency(r.level).PageSize(spreadPage).
-					PageState(state).Iter()
-				p.next = iter.PageState()
-				for range iter.NumRows() {
-					var epoch *int64
-					var token *gocql.UUID
-					var record view
-					if !iter.Scan(&epoch, &token, &record) {
-						break
-					}
-					p.rows++
-				}
-				return p, iter.Close()
-			})
-			if err != nil {
-				return registers, store.Errorf(kind(err), "read every copy of %s, which needs all nodes: %w", t, err)
-			}
-			n += page.rows
-			if state = page.next; len(state) == 0 {
-				break
-			}
+		rows := s.session.Query(statement).WithContext(ctx).Consistency(gocql.All).PageSize(page).Iter()
+		var epoch *int64
+		var token *gocql.UUID
+		var record view
+		for rows.Scan(&epoch, &token, &record) {
+			registers++
 		}
-		registers += n
+		if err := rows.Close(); err != nil {
+			return registers, store.Errorf(kind(err), "read every copy of %s, which needs all nodes: %w", t, err)
+		}
 	}
 	return registers, nil
 }
 
-// spreadPage is the number of registers of one read at ALL: a root has at most some 100 KiB.
-const spreadPage = 100
-
-type registerPage struct {
-	rows int
-	next []byte
-}
-
 // alterKeyspace is the CQL statement that changes the copies of the keyspace.
 func alterKeyspace(keyspace string, r Replication) (string, error) {
-	create, err := CreateKeyspace(keyspace, unite(r, nil))
+	create, err := CreateKeyspace(keyspace, r)
 	if err != nil {
 		return "", err
 	}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -107,7 +108,10 @@ func (b *bed) addAndRemove(t *testing.T) {
 	}
 	b.check(t, "dc2 is there")
 	b.move(t, 5)
-	b.servers["dc2"].Kill()
+	out, err := b.try(t, b.cluster.Nodes[0], "remove", "COPIES=dc1=3")
+	require.Error(t, err)
+	require.Contains(t, out, "these processes would have no copies in their data centre")
+	require.Zero(t, b.servers["dc2"].End(syscall.SIGTERM))
 	delete(b.servers, "dc2")
 	b.run(t, b.cluster.Nodes[0], "remove", "COPIES=dc1=3")
 	for _, n := range nodes {
@@ -122,6 +126,9 @@ func (b *bed) addAndRemove(t *testing.T) {
 func (b *bed) addAndLose(t *testing.T) {
 	nodes := b.addCentre(t, "dc3")
 	b.move(t, 7)
+	out, err := b.try(t, b.cluster.Nodes[0], "lost", "COPIES=dc1=3", "LOST=dc3")
+	require.Error(t, err)
+	require.Contains(t, out, "the data centre dc3 answers")
 	b.servers["dc3"].Kill()
 	delete(b.servers, "dc3")
 	for _, n := range nodes {
@@ -261,8 +268,16 @@ func readPage(t *testing.T) map[string]string {
 	return blocks
 }
 
-// run runs commands of the page, as if on a node.
+// run runs commands of the page, as if on a node, and returns what they print.
 func (b *bed) run(t *testing.T, on *cassandratest.Node, name string, settings ...string) string {
+	t.Helper()
+	out, err := b.try(t, on, name, settings...)
+	require.NoError(t, err, "%s: %s", name, out)
+	return out
+}
+
+// try is run, which may fail.
+func (b *bed) try(t *testing.T, on *cassandratest.Node, name string, settings ...string) (string, error) {
 	t.Helper()
 	require.Contains(t, b.page, name)
 	tools := t.TempDir()
@@ -273,9 +288,8 @@ func (b *bed) run(t *testing.T, on *cassandratest.Node, name string, settings ..
 	cmd.Env = append(cmd.Env, settings...)
 	begun := time.Now()
 	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, "%s: %s", name, out)
 	t.Logf("%s on %s: %v", name, on.Address, time.Since(begun).Round(time.Second))
-	return string(out)
+	return string(out), err
 }
 
 // check compares what every server lists with what the client was told.
