@@ -108,7 +108,8 @@ type Newcomer struct {
 	Replaces *Node
 }
 
-// Add starts one of Options.Spare nodes, and waits until it has joined and the others see it.
+// Add starts one of Options.Spare nodes, and waits until it has joined and the others see it. It can't be used with
+// Options.Apart.
 func (c *Cluster) Add(ctx context.Context, as Newcomer) (*Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, StartTimeout)
 	defer cancel()

@@ -154,6 +154,8 @@ func (n *Node) javaArguments(lib string) []string {
 		// Each schema change would otherwise wait for a dozen flushes to disk. A test
 		// that kills a node and starts it again calls Nodetool("flush") before.
 		"-Dcassandra.unsafesystem=true",
+		// Tests may ask what a replica itself has, at NodeLocal.
+		"-Dcassandra.enable_nodelocal_queries=true",
 		// A login is checked with bcrypt; 2^4 rounds instead of 2^10 keep that cheap.
 		"-Dcassandra.superuser_setup_delay_ms=0", "-Dcassandra.auth_bcrypt_gensalt_log2_rounds=4",
 	}

@@ -21,6 +21,10 @@ import (
 // Port is where every node answers CQL.
 const Port = 9042
 
+// NodeLocal is Cassandra's consistency level NODE_LOCAL, which the driver does not name: a node answers by what it has
+// itself. At ONE it may ask another replica.
+const NodeLocal gocql.Consistency = 0x0B
+
 // fakeTime is where Debian's package libfaketime has its library for programs with several threads.
 const fakeTime = "/usr/$LIB/faketime/libfaketimeMT.so.1"
 

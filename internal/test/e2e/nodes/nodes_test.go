@@ -180,7 +180,7 @@ func (b *bed) knows(t *testing.T, n *cassandratest.Node) bool {
 	t.Helper()
 	var epoch int64
 	err := b.session(t, n).Query("SELECT epoch FROM process WHERE key = ?", []byte(missed)).
-		Consistency(gocql.One).Scan(&epoch)
+		Consistency(cassandratest.NodeLocal).Scan(&epoch)
 	if errors.Is(err, gocql.ErrNotFound) {
 		return false
 	}
