@@ -36,7 +36,7 @@ type Options struct {
 	// starting fails with ErrNoNetworks.
 	Apart bool
 	// Ahead is how far the wall clocks of the nodes of each data centre are ahead of this machine's; negative:
-	// behind. Monotonic clocks are not changed. It needs libfaketime (Debian's package faketime).
+	// behind. Monotonic clocks are not changed. It needs a C compiler (cc).
 	Ahead []time.Duration
 	// Spare is the number of nodes that Add may add.
 	Spare int

@@ -25,9 +25,6 @@ const Port = 9042
 // itself. At ONE it may ask another replica.
 const NodeLocal gocql.Consistency = 0x0B
 
-// fakeTime is where Debian's package libfaketime has its library for programs with several threads.
-const fakeTime = "/usr/$LIB/faketime/libfaketimeMT.so.1"
-
 // Node is one Cassandra process. Its methods are not safe for concurrent use.
 type Node struct {
 	// Address is the node's address, for clients and other nodes; CQL is on Port.
@@ -69,8 +66,11 @@ func (n *Node) Start(ctx context.Context) error {
 	cmd.Dir = n.dir
 	cmd.Stdout, cmd.Stderr = out, out
 	if n.ahead != 0 {
-		cmd.Env = append(os.Environ(), "LD_PRELOAD="+fakeTime, "DONT_FAKE_MONOTONIC=1",
-			fmt.Sprintf("FAKETIME=%+.3f", n.ahead.Seconds()))
+		library, err := movedClock(ctx, n.dir)
+		if err != nil {
+			return err
+		}
+		cmd.Env = append(os.Environ(), "LD_PRELOAD="+library, fmt.Sprint("AHEAD_NS=", n.ahead.Nanoseconds()))
 	}
 	n.started = time.Now()
 	exited, err := child.Start(cmd)
