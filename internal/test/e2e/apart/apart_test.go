@@ -39,6 +39,8 @@ const (
 	pairsVariable = "EVENKEEL_APART_PAIRS"
 	// cutVariable is how long the link is cut where both data centres write, such as 2m; 30 s if it is not set.
 	cutVariable = "EVENKEEL_APART_CUT"
+	// longVariable is how long candidates are watched, such as 10m; a minute if it is not set.
+	longVariable = "EVENKEEL_APART_LONG"
 	// aheadVariable is how far the clocks of the nodes of dc2 are ahead of those of dc1, such as 200ms or -200ms.
 	aheadVariable = "EVENKEEL_APART_AHEAD"
 	// reportVariable is a file for the figures, as JSON.
@@ -67,6 +69,7 @@ type bed struct {
 	many     int
 	pairs    int           // whose order is checked
 	cutFor   time.Duration // how long the link is cut
+	long     time.Duration // how long candidates are watched
 	ahead    time.Duration // of the clocks of dc2
 	report   *report
 }
@@ -95,7 +98,8 @@ func TestTwoDataCentres(t *testing.T) {
 	require.Contains(t, []string{"v1", "v2"}, paxos, paxosVariable)
 	b := &bed{
 		distance: distance, many: harness.Setting(t, manyVariable, 100), pairs: harness.Setting(t, pairsVariable, 100),
-		cutFor: duration(cutVariable, "30s"), ahead: duration(aheadVariable, "0"), report: &report{},
+		cutFor: duration(cutVariable, "30s"), long: duration(longVariable, "1m"), ahead: duration(aheadVariable, "0"),
+		report: &report{},
 	}
 	t.Cleanup(func() { b.report.write(t, os.Getenv(reportVariable)) })
 	b.report.setting("paxos_variant", paxos)

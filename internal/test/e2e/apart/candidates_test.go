@@ -19,9 +19,9 @@ import (
 )
 
 // candidates has many processes wait to lead beside one that does: they hinder neither it nor each
-// other, so that somebody leads all along, and no read fails.
+// other, so that somebody leads all along, and no read fails. When the leader dies, one of them leads.
 func (b *bed) candidates(t *testing.T) {
-	const check, long = "candidates", time.Minute
+	const check = "candidates"
 	b.cluster.Link.SetDistance(b.distance)
 	server := b.serve(t, b.sites[0])
 	s := harness.Open(t, b.options(b.sites[0]))
@@ -33,9 +33,14 @@ func (b *bed) candidates(t *testing.T) {
 			return leads && h.Admin == server.admin
 		})
 		when := fmt.Sprintf("%d + %d", n, n)
+		before, _ := leads(t.Context(), s)
 		stop := watch(t, s)
-		all := b.send(t, crew{Do: "candidates", Processes: n, For: long, Seed: r.Uint64()})
+		all := b.send(t, crew{Do: "candidates", Processes: n, For: b.long, Seed: r.Uint64()})
 		led, leaders := stop()
+		after, _ := leads(t.Context(), s)
+		// Each swap of a record is one epoch.
+		b.report.add(check, when+": swaps of the leader's record in a minute",
+			float64(after.Epoch-before.Epoch)/b.long.Minutes(), "")
 		sums := b.count(check, when, all)
 		b.report.add(check, when+": share of the time that somebody leads", led, "")
 		b.report.add(check, when+": who led", float64(leaders), "")
@@ -48,6 +53,27 @@ func (b *bed) candidates(t *testing.T) {
 			t.Errorf("%s candidates: %d processes led, %.0f %% of the time", when, leaders, 100*led)
 		}
 	}
+
+	const alive, dead = 15 * time.Second, time.Minute
+	var replaced time.Duration
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		time.Sleep(alive)
+		server.kill()
+		died := time.Now()
+		for end := died.Add(dead); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+			if h, leads := leads(t.Context(), s); leads && h.Admin != server.admin {
+				replaced = time.Since(died)
+				return
+			}
+		}
+	}()
+	b.send(t, crew{Do: "candidates", Processes: b.many, For: alive + dead, Seed: r.Uint64()})
+	<-watched
+	require.NotZero(t, replaced, "nobody leads a minute after the leader has died")
+	b.report.add(check, fmt.Sprintf("%d + %d: time until another one leads after the leader has died", b.many, b.many),
+		replaced.Seconds(), "s")
 }
 
 // options are those of a store of a data centre.
