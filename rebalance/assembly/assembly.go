@@ -23,7 +23,8 @@ type Options struct {
 	// process has the store for itself. A lease or a clock skew in it must be that of the store,
 	// see mapclient.Join. A store whose servers have wall clocks is always shared.
 	Shared *mapclient.Options
-	// ChangeTerms makes the terms in Shared those of the store, see mapclient.Join.
+	// ChangeTerms makes the terms in Shared and Counting those of the store, where they differ, see mapclient.Join. That is
+	// refused while the list of processes has another one that may live: it would go on by the terms of before.
 	ChangeTerms bool
 	// Damaged: what can't be read of the terms is as Shared has it, see mapclient.JoinDamaged.
 	Damaged bool
@@ -102,26 +103,56 @@ func (db *DB) open(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	var maps *mapclient.Client
+	maps, err := db.join(ctx, o, false)
+	if o.ChangeTerms && store.KindOf(err) == store.InvalidArgument {
+		if err = db.alone(ctx, err); err == nil {
+			maps, err = db.join(ctx, o, true)
+		}
+	}
+	if err == nil {
+		if db.Client, err = listing.New(db.Store, maps, client); err != nil {
+			maps.Close()
+		}
+	}
+	return err
+}
+
+// join takes the terms of the store. With change the process's own terms become those of the store.
+func (db *DB) join(ctx context.Context, o Options, change bool) (maps *mapclient.Client, err error) {
 	if o.Damaged {
 		maps, err = mapclient.JoinDamaged(ctx, db.Store, *o.Shared)
 	} else {
-		maps, err = mapclient.Join(ctx, db.Store, *o.Shared, o.ChangeTerms)
+		maps, err = mapclient.Join(ctx, db.Store, *o.Shared, change)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	db.Counting, err = mapclient.AgreeOnCounting(ctx, db.Store, o.Counting, o.ChangeTerms)
+	db.Counting, err = mapclient.AgreeOnCounting(ctx, db.Store, o.Counting, change)
 	if o.Damaged && store.KindOf(err) == store.Corrupt {
 		err = nil // it counts nothing
-	}
-	if err == nil {
-		db.Client, err = listing.New(db.Store, maps, client)
 	}
 	if err != nil {
 		maps.Close()
 	}
-	return err
+	return maps, err
+}
+
+// alone fails while another process may live, which would not hear of a change of terms. why is the reason for the
+// change.
+func (db *DB) alone(ctx context.Context, why error) error {
+	all, err := processes.List(ctx, db.Store)
+	if err != nil {
+		return err
+	}
+	self, now := db.Presence.Self().ID, time.Now()
+	for _, p := range all {
+		if ago := now.Sub(p.Seen); p.ID != self && ago < processes.Silent {
+			return store.Errorf(store.InvalidArgument, "%w; nothing was changed, as another one runs: %s said so %v ago (one "+
+				"that was killed counts for %v)",
+				why, p.Name, max(0, ago).Round(time.Second), processes.Silent)
+		}
+	}
+	return nil
 }
 
 // Wait returns the longest wait of a move of this process, by the lease of the store.

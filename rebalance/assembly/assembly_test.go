@@ -3,15 +3,18 @@ package assembly_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/processes"
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 	"github.com/evenkeel/evenkeel/listing"
@@ -52,6 +55,52 @@ func TestAProcessThatCountsOtherwiseIsRefused(t *testing.T) {
 	require.NoError(t, open(mapclient.ByLooks, true))
 	require.NoError(t, open(mapclient.Elsewhere, false))
 	require.ErrorIs(t, open(mapclient.InRedis, false), store.InvalidArgument)
+}
+
+// TestTermsChangeOnlyWithNobodyElse shows that terms are not changed below a process that goes by them, and that a
+// process which asks for those that are in force is no change.
+func TestTermsChangeOnlyWithNobodyElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := kept{memstore.New()}
+		open := func(name string, lease time.Duration) (*assembly.DB, error) {
+			return assembly.Open(t.Context(), s, assembly.Options{
+				Shared: &mapclient.Options{Lease: lease, Clocks: 1}, Counting: mapclient.ByLooks, ChangeTerms: true,
+				Self: processes.Process{Name: name},
+			})
+		}
+		first, err := open("the first", time.Second)
+		require.NoError(t, err)
+		second, err := open("the second", time.Second)
+		require.NoError(t, err)
+		require.NoError(t, second.Close())
+		_, err = open("another", 2*time.Second)
+		require.ErrorIs(t, err, store.InvalidArgument)
+		require.ErrorContains(t, err, "another one runs: the first said so 0s ago")
+		require.NoError(t, first.Close())
+		other, err := open("another", 2*time.Second)
+		require.NoError(t, err)
+		require.Equal(t, 2*time.Second, other.Maps().Leases().Length)
+		require.NoError(t, other.Close())
+
+		// One that was killed left its row.
+		killed, err := processes.Appear(t.Context(), s, processes.Process{Name: "a dead one"}, nil)
+		require.NoError(t, err)
+		row, err := processes.List(t.Context(), s)
+		require.NoError(t, err)
+		require.Len(t, row, 1)
+		self := killed.Self()
+		killed.Close()
+		value, err := json.Marshal(&self)
+		require.NoError(t, err)
+		require.NoError(t, s.Put(t.Context(), store.Partition{Bucket: processes.Bucket, ID: store.PartitionID(processes.Bucket)},
+			store.Row{Key: self.ID[:], Value: store.EntryCell(value), Timestamp: store.Timestamp(self.Seen.UnixMicro()) + 1}))
+		_, err = open("another", time.Second)
+		require.ErrorContains(t, err, "another one runs: a dead one said so 0s ago")
+		time.Sleep(processes.Silent + time.Second)
+		last, err := open("another", time.Second)
+		require.NoError(t, err)
+		require.NoError(t, last.Close())
+	})
 }
 
 // clocked is a store whose servers have clocks, as those have that processes share.
