@@ -59,6 +59,30 @@ func (s *Settings) encode() []byte {
 	return append(b, s.Lifecycle.encode()...)
 }
 
+// LostSettings returns the settings for a bucket that has lost its own with its root, if one of the rows, which are from
+// the bucket's partitions, is that of an object's version or of an upload. With these settings the bucket keeps all
+// versions, since nobody knows any more which ones may go, and has no rules of lifecycle. nil: no row is of an object.
+func LostSettings(rows []store.Row) []byte {
+	for i := range rows {
+		value, live, err := store.EntryValue(rows[i].Value)
+		if err != nil || !live {
+			continue
+		}
+		version, err := parseRow(rows[i].Key)
+		if version.beside() || err != nil {
+			_, err = parseUploadRow(rows[i].Key)
+		}
+		if err == nil {
+			_, err = decode(value)
+		}
+		// Key and value have forms that entries of a plain bucket do not have by chance.
+		if err == nil {
+			return (&Settings{Status: Enabled}).encode()
+		}
+	}
+	return nil
+}
+
 // ParseSettings reads the settings of a bucket. It fails with ErrPlain where there are none.
 func ParseSettings(b []byte) (s Settings, err error) {
 	if len(b) == 0 {

@@ -18,6 +18,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/secrecy"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
+	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 	"github.com/evenkeel/evenkeel/rebalance/assembly"
@@ -165,7 +166,7 @@ func (v *verifyCmd) here(ctx context.Context, std stdio, out *findings) (sum rep
 		return sum, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	o.Report = out.finding
+	o.Report, o.LostSettings = out.finding, objects.LostSettings
 	work := func(ctx context.Context) error {
 		check := repair.New(db.Store, db.Client, o)
 		stop := v.showProgress(std.err, check.Progress)

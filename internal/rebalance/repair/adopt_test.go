@@ -2,6 +2,8 @@ package repair_test
 
 import (
 	"context"
+	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
 	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
@@ -314,6 +317,56 @@ func TestABucketIsRevived(t *testing.T) {
 		require.NotEqual(t, uint64(1), f.root(id).Epoch, "it looks like a bucket whose rows never were elsewhere")
 		found, _ = f.check(nil)
 		require.Empty(t, found)
+	})
+}
+
+// A bucket of objects whose root is lost is revived as one, so that its objects are found again with all versions, and
+// no purge takes them for entries. The rows tell: those of versions and of uploads. A plain bucket stays one.
+func TestABucketOfObjectsIsRevived(t *testing.T) {
+	overStores(t, func(t *testing.T, s func(t testing.TB) store.Store) {
+		f := newFixture(t, s(t))
+		f.o.LostSettings = objects.LostSettings
+		o, err := objects.New(f.c, nil, objects.Options{}) // all bodies are in rows
+		require.NoError(t, err)
+		for _, name := range []string{"versions", "marker", "upload", "nothing"} {
+			require.NoError(t, o.CreateBucket(ctx, name))
+		}
+		versions := o.Bucket("versions", objects.Versioned)
+		_, err = versions.Put(ctx, []byte("k"), strings.NewReader("body"), objects.Meta{Size: 4})
+		require.NoError(t, err)
+		_, err = o.Bucket("marker", objects.Versioned).Delete(ctx, []byte("k"))
+		require.NoError(t, err)
+		_, err = o.Bucket("upload", objects.Unversioned).CreateUpload(ctx, []byte("k"), objects.Meta{})
+		require.NoError(t, err)
+
+		// Buckets with the same rows, but without roots.
+		lost := map[string]store.BucketID{}
+		for _, name := range []string{"versions", "marker", "upload", "b"} {
+			id := freshBucket()
+			lost[name] = id
+			page, err := f.s.Slice(ctx, f.partition(f.id(name), 0), store.Bounds{},
+				store.SliceOptions{Limit: 10, Timestamps: true})
+			require.NoError(t, err)
+			require.NotEmpty(t, page.Rows)
+			p := store.Partition{Bucket: id, ID: fresh()}
+			for _, r := range page.Rows {
+				f.put(p, r.Key, r.Value, r.Timestamp)
+			}
+			f.list("lost-"+name, line(id))
+		}
+		_, sum := f.check(adopt(repair.AdoptAll))
+		require.Zero(t, sum.Problems)
+		for _, name := range []string{"versions", "marker", "upload"} {
+			settings, err := objects.ParseSettings(f.root(lost[name]).Settings)
+			require.NoError(t, err, name)
+			require.Equal(t, objects.Settings{Status: objects.Enabled}, settings, name)
+		}
+		require.Empty(t, f.root(lost["b"]).Settings)
+		object, err := o.Bucket("lost-versions", objects.Versioned).Get(ctx, []byte("k"), objects.ID{}, objects.All)
+		require.NoError(t, err)
+		body, err := io.ReadAll(object.Body)
+		require.NoError(t, err)
+		require.Equal(t, "body", string(body))
 	})
 }
 

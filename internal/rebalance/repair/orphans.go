@@ -96,7 +96,11 @@ func (c *Checker) revive(ctx context.Context, b bucket, parts []store.PartitionI
 	f := c.finding(b, LostBucket, "%d or more partitions have rows of a bucket that has no root", len(parts))
 	f.Partition, f.Count = parts[0], int64(len(parts))
 	c.problem(ctx, f, func() (string, error) {
-		root, err := c.maps.Create(ctx, b.id, nil)
+		settings, err := c.lostSettings(ctx, b, parts)
+		if err != nil {
+			return "", err
+		}
+		root, err := c.maps.CreateWith(ctx, b.id, settings, nil)
 		if err == nil { // at another epoch than that of a bucket which never was in other partitions
 			err = c.maps.Swap(ctx, partmap.Again(root, c.maps.Stamp()))
 		} else if store.KindOf(err) == store.Conflict {
@@ -106,6 +110,26 @@ func (c *Checker) revive(ctx context.Context, b bucket, parts []store.PartitionI
 		return "it has a map of one range, and its rows are copied there", err
 	})
 	return revived
+}
+
+// lostSettings returns the settings of a bucket whose root is lost, by what the first rows of its partitions say. Rows
+// are the only witness: the settings were in the root, and a bucket of objects without them is a plain one, of which
+// anybody may purge what are objects.
+func (c *Checker) lostSettings(ctx context.Context, b bucket, parts []store.PartitionID) ([]byte, error) {
+	const rows = 100 // of a partition: one that is damaged, or a marker, says nothing
+	if c.o.LostSettings == nil {
+		return nil, nil
+	}
+	for _, id := range parts {
+		page, err := c.first(ctx, store.Partition{Bucket: b.id, ID: id}, rows)
+		if err != nil {
+			return nil, err
+		}
+		if settings := c.o.LostSettings(page.Rows); settings != nil {
+			return settings, nil
+		}
+	}
+	return nil, nil
 }
 
 // unnamedOf returns the partitions that a root does not name. Of a large map it first reads

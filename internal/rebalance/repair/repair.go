@@ -29,6 +29,9 @@ type Options struct {
 	// Discard are partitions to remove with all rows if no map names them, even if their rows are nowhere else; of others
 	// their misplaced rows are deleted. It needs Repair.
 	Discard []store.PartitionID `json:"discard,omitempty"`
+	// LostSettings returns the settings of a bucket whose root is lost, by some of its rows; nil: a plain bucket has none.
+	// If LostSettings is nil, every bucket that AdoptAll revives is a plain one.
+	LostSettings func([]store.Row) []byte `json:"-"`
 	// SkipOrphans does not look for partitions that no map names. Looking for them lists all
 	// partitions of the store, also for one bucket.
 	SkipOrphans bool `json:"skip_orphans,omitempty"`
