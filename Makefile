@@ -22,8 +22,8 @@ WITH_PROGRAMS = EVENKEEL_TEST_PROGRAMS=$(PROGRAMS)
 
 # Packages whose tests need a Cassandra node share one. Two packages and a few tests run
 # at once, as they mostly wait: for nodes to start, leases to run out, moves to end. Only
-# tests in virtual time run beside them, niced and on one processor: others would make
-# nodes miss their own time limits. What takes longest comes first.
+# tests in virtual time and models run beside them, niced and on one processor each: others
+# would make nodes miss their own time limits. What takes longest comes first.
 WITH_NODE = ./internal/test/e2e/oncassandra ./store/cassandrastore ./cmd/rebalancer \
 	$(addprefix ./internal/test/e2e/,livemoves moverkilled growing versions)
 WITHOUT_NODE = $(shell $(GO) list ./... ./examples/metrics | grep -v -e /evenkeel/partmap$$ -e /policysim \
@@ -101,9 +101,11 @@ test: tools ## everything that must hold, on a fresh machine; each part has a ti
 	@$(WITH_PROGRAMS) scripts/within 2400 cassandra $(WITH_CASSANDRA) sh -c \
 		'$(TEST) -timeout 200s $(CLIENTS_WITH_NODE) && $(TEST_RACE) $(AT_ONCE) -timeout 2100s $(WITH_NODE) && \
 		$(TEST_RACE) -timeout 200s $(BENCH_WITH_NODE)' & \
-	cassandra=$$!; sim=0; \
-	scripts/within 1800 sim $(BESIDE) $(TEST) -timeout 1500s $(PURE) $(SIMULATIONS) $(AGAIN) || sim=$$?; \
-	scripts/within 900 model env JOBS=1 SECONDS_MAX=600 nice -n 19 docs/model/run.sh quick || sim=$$?; \
+	cassandra=$$!; \
+	scripts/within 2100 model env JOBS=1 SECONDS_MAX=900 nice -n 19 docs/model/run.sh quick & \
+	model=$$!; sim=0; \
+	scripts/within 2100 sim $(BESIDE) $(TEST) -timeout 1800s $(PURE) $(SIMULATIONS) $(AGAIN) || sim=$$?; \
+	wait $$model || sim=$$?; \
 	wait $$cassandra && exit $$sim
 	@scripts/within 300 tour $(GO) run ./internal/test/tour $(TOURS)
 
