@@ -190,7 +190,7 @@ func (n number) encode(v uint64) []byte {
 }
 
 func (n number) read(text []byte) (time.Time, error) {
-	v := uint64(0)
+	var v uint64
 	switch n.encoding {
 	case "tuple":
 		r := keys.Read(text)

@@ -146,6 +146,103 @@ func TestKeysOfAnotherUnit(t *testing.T) {
 	require.Greater(t, told, 5)
 }
 
+// A key that has no whole time of the rule's form is told, with the reason: its bucket is not what the rule is for.
+func TestKeysWithoutATime(t *testing.T) {
+	const prefix = "p/"
+	for _, c := range []struct {
+		time        string
+		newestFirst bool
+		key, why    string
+	}{
+		{"2006-01-02", false, prefix + "2026-01-0", "too short"},
+		{"2006-01-02", false, prefix + "2026-13-01", "month out of range"},
+		{"2006-01-02", false, "q/2026-12-01", `does not begin with "p/"`},
+		{"decimal-s", false, prefix, "0 digits, not 10"},
+		{"decimal-s", false, prefix + "178000000x", "9 digits, not 10"},
+		{"decimal-s", false, prefix + "17800000000", "11 digits, not 10"},
+		{"decimal-ns", false, prefix + "9999999999999999999", "too large"},
+		{"decimal-s", true, prefix + "9999999999", "hardly of this unit"},
+		{"binary-s", false, prefix + "\x00\x00\x00\x00\x6a\x18\x6b", "too short"},
+		{"binary-s", false, prefix + string(inverted(0)), "too large"},
+		{"binary-s", true, prefix + string(binary(0)), "too large"},
+		{"tuple-s", false, prefix, "no such element"},
+		{"tuple-s", false, prefix + string(keys.Of(keys.String("text"))), "no such element"},
+		{"tuple-s", false, prefix + string(keys.Of(keys.Desc(keys.Int(1_780_000_000)))), "no such element"},
+		{"decimal-s", false, prefix + "0031535999", "hardly of this unit"},
+	} {
+		rule := retention.Rule{Bucket: "b", Prefix: []byte(prefix), Keep: time.Hour, Time: c.time, NewestFirst: c.newestFirst}
+		require.NoError(t, retention.Check([]retention.Rule{rule}))
+		_, err := rule.TimeOf([]byte(c.key))
+		require.ErrorContains(t, err, c.why, "%s %q", c.time, c.key)
+	}
+	rule := retention.Rule{Bucket: "b", Keep: time.Hour, Time: "decimal-s"}
+	at, err := rule.TimeOf([]byte("0031536000"))
+	require.NoError(t, err, "the first second of 1971")
+	require.Equal(t, time.Date(1971, 1, 1, 0, 0, 0, 0, time.UTC), at.UTC())
+}
+
+// The first and the last times that forms have are bounds like others: nothing is old before the first one, and what
+// has the last one is not old while its unit is not over.
+func TestFirstAndLastTimes(t *testing.T) {
+	old := func(form string, newestFirst bool, limit time.Time) (from, to []byte, some bool) {
+		rule := retention.Rule{Bucket: "b", Keep: time.Hour, Time: form, NewestFirst: newestFirst}
+		return rule.Old(limit.Add(rule.Keep))
+	}
+	for _, form := range []string{"decimal-day", "binary-day", "tuple-day"} {
+		for _, newestFirst := range []bool{false, true} {
+			for _, limit := range []time.Time{{}, time.Unix(0, 0), time.Unix(5*3600, 0), time.Unix(-5*3600, 0)} {
+				_, _, some := old(form, newestFirst, limit)
+				require.False(t, some, "%s %v", form, limit)
+			}
+			from, to, some := old(form, newestFirst, time.Unix(86400, 0))
+			require.True(t, some)
+			require.True(t, bytes.Compare(from, to) < 0 || len(to) == 0)
+		}
+	}
+	from, to, some := old("2006-01-02", false, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	require.True(t, some)
+	require.Equal(t, "0000-01-01", string(from))
+	require.Equal(t, "2026-01-01", string(to))
+	_, _, some = old("2006-01-02", false, time.Date(0, 1, 1, 5, 0, 0, 0, time.UTC))
+	require.False(t, some)
+	_, to, some = old("2006-01-02", false, time.Date(0, 6, 1, 0, 0, 0, 0, time.UTC))
+	require.True(t, some)
+	require.Equal(t, "0000-06-01", string(to))
+	_, _, some = old("2006-01-02", false, time.Date(-1, 6, 1, 0, 0, 0, 0, time.UTC))
+	require.False(t, some)
+	_, to, some = old("2006-01-02T15", false, time.Date(2026, 1, 1, 1, 0, 0, 0, time.FixedZone("east", 3*3600)))
+	require.True(t, some)
+	require.Equal(t, "2025-12-31T22", string(to), "times in keys are UTC")
+	_, _, some = old("2006-01-02", false, time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC))
+	require.False(t, some, "years of five digits do not sort")
+
+	// Seconds of ten digits end in 2286; in eight bytes they go on.
+	_, to, some = old("decimal-s", false, time.Date(2300, 1, 1, 0, 0, 0, 0, time.UTC))
+	require.True(t, some)
+	require.Equal(t, "9999999999", string(to))
+	from, _, some = old("decimal-s", true, time.Date(2300, 1, 1, 0, 0, 0, 0, time.UTC))
+	require.True(t, some)
+	require.Equal(t, "0000000001", string(from))
+	_, to, _ = old("binary-s", false, time.Date(2300, 1, 1, 0, 0, 0, 0, time.UTC))
+	require.Equal(t, binary(time.Date(2300, 1, 1, 0, 0, 0, 0, time.UTC).Unix()), to)
+
+	// Nanoseconds end in 2262.
+	const last = int64(1<<63 - 1)
+	for _, limit := range []time.Time{
+		time.Unix(0, last), time.Unix(last/int64(time.Second), 999_999_999), time.Date(2300, 1, 1, 0, 0, 0, 0, time.UTC),
+	} {
+		from, to, some = old("binary-ns", false, limit)
+		require.True(t, some)
+		require.Equal(t, binary(0), from)
+		require.Equal(t, binary(last), to, "%v", limit)
+	}
+	_, to, _ = old("binary-ns", false, time.Unix(last/int64(time.Second)-1, 999_999_999))
+	require.Equal(t, binary(last/int64(time.Second)*int64(time.Second)-1), to)
+
+	_, _, some = old("no form", false, time.Now())
+	require.False(t, some, "a rule that is not valid drops nothing")
+}
+
 func TestRulesAreRead(t *testing.T) {
 	rules, err := retention.Parse([]byte(`
 # comment
@@ -195,10 +292,14 @@ func TestWrongRules(t *testing.T) {
 		`- {bucket: b, keep: 1h, prefix: '\x', time: 2006}`:          `\x`,
 		"- {bucket: b, keep: 1h, time: written, newest-first: true}": "not for the time of the put",
 
-		one + "{bucket: '*', keep: 2h, time: 2006}":                                                       "rules 1",
+		one + "{bucket: '*', keep: 2h, time: 2006}": "rules 1 (bucket b, prefix \"\", keep 1h0m0s, " +
+			"time 2006) and 2 (bucket *",
+		one + "{bucket: c, keep: 0s, time: decimal-s, newest-first: true}": "rule 2 (bucket c, prefix \"\", keep 0s, " +
+			"time decimal-s, newest first)",
 		"- {bucket: b, prefix: a, keep: 1h, time: 2006}\n- {bucket: b, prefix: ab, keep: 2h, time: 2006}": "the same",
 		one + "{bucket: b, keep: 1h, time: 2006-01}":                                                      "the same",
 		"- {bucket: 'a*', keep: 1h, time: 2006}\n- {bucket: '*b', keep: 2h, time: 2006}":                  "the same",
+		"- {bucket: '[a\\]c]x', keep: 1h, time: 2006}\n- {bucket: 'cx', keep: 2h, time: 2006}":            "the same",
 	} {
 		_, err := retention.Parse([]byte("rules:\n" + text))
 		require.ErrorContains(t, err, want, text)
@@ -208,6 +309,8 @@ func TestWrongRules(t *testing.T) {
 		"- {bucket: b, keep: 1h, time: written}",
 		"- {bucket: b, prefix: a/, keep: 1h, time: 2006}\n- {bucket: b, prefix: b/, keep: 2h, time: 2006}",
 		"- {bucket: 'a*', keep: 1h, time: 2006}\n- {bucket: 'b*', keep: 2h, time: 2006}",
+		"- {bucket: '[a\\]c]x', keep: 1h, time: 2006}\n- {bucket: 'cy', keep: 2h, time: 2006}",
+		"- {bucket: '[ac]x', keep: 1h, time: 2006}\n- {bucket: '[ac]xx', keep: 2h, time: 2006}",
 	} {
 		_, err := retention.Parse([]byte("rules:\n" + text))
 		require.NoError(t, err, text)
