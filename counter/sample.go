@@ -160,6 +160,40 @@ func (s *Sample) sink() {
 	s.rebuild(len(s.slots), below)
 }
 
+const (
+	// restBytes is how many bytes the keys of a sample of a partition at rest take, encoded; restSampled is how many
+	// keys stay however long they are.
+	restBytes   = 2800
+	restSampled = 32
+	// slotBytes is what a sampled key takes, encoded, beside its own bytes.
+	slotBytes = 8 + 8 + 2 + 1 + 2
+)
+
+// thin lowers the limit to that of a partition at rest, if the sample has more keys.
+func (s *Sample) thin() {
+	if n, below := s.rests(); n < s.n {
+		s.rebuild(slotsFor(n), below)
+	}
+}
+
+// rests returns how many keys the sample of a partition at rest keeps, and its limit if that is not all of them.
+func (s *Sample) rests() (n int, below uint64) {
+	all := make([]*slot, 0, s.n)
+	for i := range s.slots {
+		if x := &s.slots[i]; x.hash != 0 {
+			all = append(all, x)
+		}
+	}
+	slices.SortFunc(all, func(a, b *slot) int { return cmp.Compare(a.hash, b.hash) })
+	used := 0
+	for i, x := range all {
+		if used += slotBytes + int(x.len); used > restBytes && i >= restSampled {
+			return i, x.hash
+		}
+	}
+	return s.n, s.below
+}
+
 // lower drops the keys that a lower limit leaves out.
 func (s *Sample) lower(below uint64) {
 	if below < s.below {

@@ -287,6 +287,24 @@ func (s *State) Correct(c *Count, generation uint64) {
 	s.sum()
 }
 
+// Thin makes a state smaller whose partition is at rest. Of 256 sampled keys it keeps some fifty, each of which stands for
+// more rows, and of the sampled requests none. The limit of a sample never rises, so the partition keeps the coarser
+// sample when it is written to again. A Lean state does not change.
+func (s *State) Thin() {
+	if !s.Thick() {
+		return
+	}
+	s.sample.thin()
+	s.asked = nil
+	s.sum()
+}
+
+// Thick reports whether Thin makes the state smaller.
+func (s *State) Thick() bool {
+	n, _ := s.sample.rests()
+	return !s.lean && (n < s.sample.n || len(s.asked) > 0)
+}
+
 const (
 	startSlack = time.Second
 	// mostBehind is for how long writes may be newer than the end of a count, since they went on until the

@@ -66,12 +66,15 @@ type Backend struct {
 	// mergeAt is the length of a stream, in batches, at which clients merge it; at ten
 	// times that they append no more.
 	mergeAt int64
+	resting resting
 }
 
 // group is what the keys of some buckets have in common.
 type group struct {
 	tag    string
 	length atomic.Int64 // of the stream, when last read
+	// thinned is up to where the partitions at rest have been thinned. Who holds resting.turn uses it.
+	thinned place
 }
 
 // groups is the number of groups in a cluster: several on each of some tens of nodes. It is part
@@ -346,6 +349,7 @@ func (b *Backend) Written(ctx context.Context, mark uint64) ([]store.Partition, 
 		}
 		pages = rest
 	}
+	b.thin(ctx) // a failure costs memory only, and it is tried again
 	return out, mark, nil
 }
 
@@ -427,8 +431,9 @@ func (b *Backend) Correct(ctx context.Context, p store.Partition, c *counter.Cou
 			return err
 		}
 		t.touched = append(t.touched, p.ID)
-		t.book.State(p).Correct(c, t.book.Generation)
-		return nil
+		s := t.book.State(p)
+		s.Correct(c, t.book.Generation)
+		return t.restsLater(ctx, p, s)
 	})
 }
 
