@@ -67,7 +67,7 @@ TOURS = README.md docs/backup.md $(sort $(wildcard examples/*/README.md))
 
 .PHONY: all build compile programs run run-cassandra check test lint unit cassandra cluster nodes before tour tools console \
 	packages test-packages bench bench-embedded bench-cassandra bench-s3 bench-moves bench-limits microbench fuzz sim \
-	soak attacks soak-attacks vulncheck model mutants counters-large objects-large generate clean help
+	soak attacks soak-attacks vulncheck model mutants scale counters-large objects-large generate clean help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -221,6 +221,9 @@ model: ## the searches of docs/model that take up to ten minutes each (PART=quic
 soak: ## simulate moves with clients, faults and killed movers for DURATION (default 10m)
 	EVENKEEL_SIM_TIME=$(or $(DURATION),10m) $(GO) test -timeout 0 -v \
 		-run 'TestProtocolHolds$$|TestProtocolHoldsOverTheNetwork$$' ./internal/test/sim
+
+scale: ## 25,000 buckets of which 1,000 are written to, in virtual time: sizes, looks, memory of a bucket; 2 minutes
+	EVENKEEL_SCALE=1 $(GO) test -vet=off -count 1 -v -timeout 30m -run 'TestManyBusyBuckets' ./internal/rebalance/balancer
 
 counters-large: tools ## a new leader's first question to a Redis with 1,500,000 active ranges
 	EVENKEEL_REDIS_MANY=1 $(GO) test -timeout 10m -v -run WrittenOfVeryMany ./counter/rediscounter
