@@ -32,7 +32,7 @@ type resting struct {
 	next time.Time  // guarded by turn
 }
 
-// place is one in a sorted set: behind so many members of a score, and all members of lower ones.
+// place is a place in a sorted set: behind a number of members of a score, and all members of lower scores.
 type place struct {
 	score   int64
 	members int64
