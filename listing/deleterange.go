@@ -315,7 +315,7 @@ func (d *deletion) inPart(ctx context.Context, part store.Bounds, limit int) (it
 	}
 	items, more, err = d.b.look(ctx, part, d.removal, limit)
 	d.near.Release(1)
-	if _, several := d.b.c.rows.(store.EachQuorum); several && err == nil && !more {
+	if d.b.c.severalCentres() && err == nil && !more {
 		everywhere := *d.b
 		everywhere.c = d.b.c.Everywhere()
 		begun := time.Now()

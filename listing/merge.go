@@ -16,7 +16,7 @@ type piece struct {
 	last []byte // with more: the last key covered
 	// through are the covered rows of the source that beat those of the destination.
 	through []late
-	// orphans are copies in the destination, in listing order, for which the source has
+	// orphans are copies in the destination for which the source has
 	// neither the row nor a newer one. They are not in rows.
 	orphans []store.Row
 }
@@ -26,6 +26,8 @@ type late struct {
 	store.Row
 	// tied: a client wrote another row with the same timestamp to the destination.
 	tied bool
+	// over is the row of the destination that this one beats; without a key if there is none.
+	over store.Row
 }
 
 // cell returns the cell to write to the destination: a copy, unless that would lose
@@ -69,6 +71,19 @@ func (c *piece) insert(row store.Row, reverse bool) {
 	}
 }
 
+// lose takes a row of the source out, which another data centre has deleted there, and shows what it has beaten. That is
+// an orphan if it is a copy: the source has lost that one as well, by the same deletion.
+func (c *piece) lose(l *late, reverse bool) {
+	c.rows = slices.DeleteFunc(c.rows, func(r store.Row) bool { return bytes.Equal(r.Key, l.Key) })
+	switch {
+	case l.over.Key == nil:
+	case store.IsCopied(l.over.Value):
+		c.orphans = append(c.orphans, l.over)
+	default:
+		c.insert(l.over, reverse)
+	}
+}
+
 // merge merges the pages of the source and destination of a range, read with timestamps
 // within the same bounds. A page that ended at a limit says nothing beyond its last key; so
 // the piece ends at the nearer of such keys.
@@ -94,7 +109,7 @@ func merge(src, dst store.Page, reverse bool) piece {
 	}
 	a, b := src.Rows, dst.Rows
 	for len(a) > 0 || len(b) > 0 {
-		var winner, orphan store.Row
+		var winner, orphan, over store.Row
 		fromSource, tied := false, false
 		switch {
 		case len(b) == 0 || len(a) > 0 && beyond(b[0].Key, a[0].Key):
@@ -106,7 +121,7 @@ func merge(src, dst store.Page, reverse bool) piece {
 		default:
 			winner = b[0]
 			if store.Newer(&a[0], &b[0]) {
-				winner, fromSource = a[0], true
+				winner, over, fromSource = a[0], b[0], true
 				tied = a[0].Timestamp == b[0].Timestamp && !store.IsCopied(b[0].Value)
 			} else if store.IsCopied(b[0].Value) && a[0].Timestamp < b[0].Timestamp {
 				winner, orphan = a[0], b[0]
@@ -123,7 +138,7 @@ func merge(src, dst store.Page, reverse bool) piece {
 			c.rows = append(c.rows, winner)
 		}
 		if fromSource {
-			c.through = append(c.through, late{winner, tied})
+			c.through = append(c.through, late{winner, tied, over})
 		}
 	}
 	return c

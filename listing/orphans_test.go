@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -14,12 +15,13 @@ import (
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
-// centres is a store with another data centre, from which this one lacks rows of one
-// partition.
+// centres is a store with another data centre, from which this one lacks rows and deletes of
+// one partition.
 type centres struct {
 	store.Store
 	behind store.Partition
 	lacks  map[string]bool
+	gone   map[string]bool         // deleted in the other one
 	away   bool                    // the other one
 	look   func()                  // called before each read everywhere
 	read   func()                  // called after each other read
@@ -76,6 +78,9 @@ func (e everywhere) Get(ctx context.Context, p store.Partition, key []byte) (sto
 	if e.c.away {
 		return store.Row{}, false, store.Errorf(store.Unavailable, "a data centre is away")
 	}
+	if p == e.c.behind && e.c.gone[string(key)] {
+		return store.Row{}, false, nil
+	}
 	return e.Rows.Get(ctx, p, key)
 }
 
@@ -90,7 +95,7 @@ type halfway struct {
 
 func inPhase(t *testing.T, phase partmap.Phase, client func(s store.Store) *listing.Client) *halfway {
 	ctx := t.Context()
-	s := &centres{Store: memstore.New(), lacks: map[string]bool{}}
+	s := &centres{Store: memstore.New(), lacks: map[string]bool{}, gone: map[string]bool{}}
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	c := client(s)
 	require.NoError(t, c.CreateBucket(ctx, "b"))
@@ -269,6 +274,99 @@ func TestCopyCountsWhileADataCentreIsAway(t *testing.T) {
 		x.shows(how, "k", "copy")
 		x.s.away = false
 		x.shows(how, "k", "")
+	})
+}
+
+// A delete that another data centre has acknowledged has not come here when the range is compared. A reader that wrote
+// the row through would bring it back for good.
+func TestRowThatAnotherDataCentreHasDeleted(t *testing.T) {
+	both(t, func(x *halfway, verifying bool, how string) {
+		x.put(x.src, entry("k", "deleted", 5))
+		x.s.gone["k"] = true
+		if verifying {
+			x.shows(how, "k", "")
+		} else {
+			x.shows(how, "k", "deleted") // as before the move
+		}
+		value, _ := x.destination("k")
+		require.Empty(x, value, "the row is back")
+	})
+}
+
+// The delete hides what the row has hidden, but for what a client wrote to the destination: that stays after the move.
+func TestWhatARowHidThatAnotherDataCentreHasDeleted(t *testing.T) {
+	for _, isCopy := range []bool{true, false} {
+		both(t, func(x *halfway, verifying bool, how string) {
+			older, want := entry("k", "older", 4), "older"
+			if isCopy {
+				older, want = copied(older), ""
+			}
+			x.put(x.src, entry("k", "deleted", 5))
+			x.put(x.dst, older)
+			x.s.gone["k"] = true
+			if !verifying {
+				x.shows(how, "k", "deleted")
+				return
+			}
+			x.shows(how, "k", want)
+			value, _ := x.destination("k")
+			require.Equal(x, want, value)
+		})
+	}
+}
+
+// Nobody can say whether another data centre has deleted the row: it is shown, and not written.
+func TestRowIsNotWrittenWhileADataCentreIsAway(t *testing.T) {
+	both(t, func(x *halfway, verifying bool, how string) {
+		x.put(x.src, entry("k", "row", 5))
+		x.s.away = true
+		x.shows(how, "k", "row")
+		value, _ := x.destination("k")
+		require.Empty(x, value)
+		x.s.away = false
+		x.shows(how, "k", "row")
+		if verifying {
+			value, isCopy := x.destination("k")
+			require.Equal(x, "row", value)
+			require.True(x, isCopy)
+		}
+	})
+}
+
+// A page in verifying pays the distance for what only the source has, all rows at a time: before it is written through,
+// and afterwards. Nobody else is asked about rows that both sides have.
+func TestJourneysOfAPageInVerifying(t *testing.T) {
+	const journey = 80 * time.Millisecond
+	both(t, func(x *halfway, verifying bool, how string) {
+		took := func() time.Duration {
+			begun := time.Now() // of the bubble
+			x.shows(how, "a", "first")
+			x.shows(how, "k", "late")
+			return time.Since(begun)
+		}
+		x.s.look = func() { time.Sleep(journey) }
+		x.put(x.src, entry("k", "late", 5), entry("l", "late", 5))
+		switch {
+		case !verifying:
+			require.Zero(x, took())
+		default:
+			require.Equal(x, 2*journey, took())
+			require.Zero(x, took(), "the rows are in the destination")
+		}
+	})
+}
+
+// Another data centre deletes the row while its copy is on its way: nobody there finds the copy, or deletes it.
+func TestWrittenThroughAndDeletedElsewhereOnItsWay(t *testing.T) {
+	both(t, func(x *halfway, verifying bool, how string) {
+		if !verifying {
+			return
+		}
+		x.put(x.src, entry("k", "late", 5))
+		x.s.put = func(store.Partition) { x.s.gone["k"] = true }
+		x.shows(how, "k", "")
+		value, _ := x.destination("k")
+		require.Empty(x, value, "the copy is left")
 	})
 }
 

@@ -40,8 +40,7 @@ func farRanges(parallel int) int { return max(min(farTimes*parallel, mostFar), p
 
 // far reports whether a deletion asks several data centres, and may do several things at a time.
 func (c *Client) far() bool {
-	_, several := c.rows.(store.EachQuorum)
-	return several && c.o.MaxParallel > 1
+	return c.severalCentres() && c.o.MaxParallel > 1
 }
 
 func (c *Client) newPace() *pace {

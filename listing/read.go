@@ -159,6 +159,9 @@ func (c *Client) lasting(
 	var before []late
 	for {
 		got, err := read()
+		if err == nil && rg.Phase.Rules().WriteThrough {
+			err = c.confirm(ctx, h, rg, &got, reverse)
+		}
 		if err == nil && len(got.orphans) > 0 {
 			err = c.lookAgain(ctx, h, rg, &got, reverse)
 		}
@@ -173,12 +176,97 @@ func (c *Client) lasting(
 		if err := c.writeThrough(ctx, h, dst, got.through); err != nil {
 			return piece{}, err
 		}
+		if err := c.lookAfter(ctx, h, rg, got.through, reverse); err != nil {
+			return piece{}, err
+		}
 		before = got.through
 	}
 }
 
 func sameVersion(a, b late) bool {
 	return a.Timestamp == b.Timestamp && bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Value, b.Value)
+}
+
+// confirm reads the rows that only the source has in every data centre: another one may have deleted them before the
+// move, and a row that is written through is there for good. What is deleted is not shown. Where a data centre can't be
+// read rows are shown as they are here, and not written through.
+func (c *Client) confirm(ctx context.Context, h *hold, rg *partmap.Range, got *piece, reverse bool) error {
+	if !c.severalCentres() || len(got.through) == 0 {
+		return nil // a quorum has told it
+	}
+	rows := make([]store.Row, len(got.through))
+	for i := range rows {
+		rows[i] = got.through[i].Row
+	}
+	now, known, err := c.everywhere(ctx, store.Partition{Bucket: h.Root().Bucket, ID: rg.Partition}, rows)
+	if err != nil {
+		return err
+	}
+	var through []late
+	for i := range now {
+		l := got.through[i]
+		switch {
+		case !known[i]:
+		case now[i].Key == nil || store.Newer(&l.Row, &now[i]):
+			got.lose(&l, reverse)
+		case store.Newer(&now[i], &l.Row):
+			l.tied = l.tied && now[i].Timestamp == l.Timestamp
+			l.Row = now[i]
+			got.insert(l.Row, reverse)
+			through = append(through, l)
+		default:
+			through = append(through, l)
+		}
+	}
+	got.through = through
+	return nil
+}
+
+// lookAfter looks for the rows that were written through in every data centre once more: while a copy was on its way to
+// another one nobody found it there, so nobody there has deleted it.
+func (c *Client) lookAfter(ctx context.Context, h *hold, rg *partmap.Range, written []late, reverse bool) error {
+	if !c.severalCentres() {
+		return nil // the next read of both sides looks there
+	}
+	var copies piece
+	for i := range written {
+		if !written[i].tied {
+			copies.orphans = append(copies.orphans, written[i].Row)
+		}
+	}
+	return c.lookAgain(ctx, h, rg, &copies, reverse)
+}
+
+// severalCentres reports whether other data centres may know what a read through this client does not find.
+func (c *Client) severalCentres() bool {
+	_, several := c.rows.(store.EachQuorum)
+	return several
+}
+
+// everywhere reads rows of a partition again, in every data centre. It returns what each key has now: without a key
+// nothing. Where a data centre can't be read it returns the row itself, as not known.
+func (c *Client) everywhere(
+	ctx context.Context, p store.Partition, rows []store.Row,
+) (now []store.Row, known []bool, err error) {
+	wide := store.Everywhere(c.rows)
+	now, known = make([]store.Row, len(rows)), make([]bool, len(rows))
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(c.o.MaxParallel)
+	for i := range rows {
+		g.Go(func() error {
+			row, found, err := wide.Get(gctx, p, rows[i].Key)
+			if c.severalCentres() && retryable(err) {
+				now[i] = rows[i]
+				return nil
+			}
+			if found {
+				now[i] = row
+			}
+			known[i] = err == nil
+			return err
+		})
+	}
+	return now, known, g.Wait()
 }
 
 // lookAgain resolves the orphans of a piece. It reads the source once more, after the
@@ -192,24 +280,8 @@ func sameVersion(a, b late) bool {
 func (c *Client) lookAgain(ctx context.Context, h *hold, rg *partmap.Range, got *piece, reverse bool) error {
 	src := store.Partition{Bucket: h.Root().Bucket, ID: rg.Partition}
 	dst := store.Partition{Bucket: h.Root().Bucket, ID: rg.To}
-	wide := store.Everywhere(c.rows)
-	_, centres := c.rows.(store.EachQuorum)
-	now := make([]store.Row, len(got.orphans)) // without a key: the source has nothing
-	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(c.o.MaxParallel)
-	for i := range got.orphans {
-		g.Go(func() error {
-			row, found, err := wide.Get(gctx, src, got.orphans[i].Key)
-			switch {
-			case centres && retryable(err):
-				now[i], err = got.orphans[i], nil
-			case found:
-				now[i] = row
-			}
-			return err
-		})
-	}
-	if err := g.Wait(); err != nil {
+	now, _, err := c.everywhere(ctx, src, got.orphans)
+	if err != nil {
 		return err
 	}
 	for i := range got.orphans {
