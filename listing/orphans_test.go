@@ -94,24 +94,30 @@ type halfway struct {
 }
 
 func inPhase(t *testing.T, phase partmap.Phase, client func(s store.Store) *listing.Client) *halfway {
-	ctx := t.Context()
 	s := &centres{Store: memstore.New(), lacks: map[string]bool{}, gone: map[string]bool{}}
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	c := client(s)
+	x := &halfway{T: t, s: s, c: c, b: c.Bucket("b")}
+	x.src, x.dst = bucketInPhase(t, c, phase)
+	s.behind = x.src
+	return x
+}
+
+// bucketInPhase makes the bucket "b", whose only range is in a phase of its move, and returns the source and destination.
+func bucketInPhase(t *testing.T, c *listing.Client, phase partmap.Phase) (src, dst store.Partition) {
+	ctx := t.Context()
 	require.NoError(t, c.CreateBucket(ctx, "b"))
 	owner, err := c.Owner(ctx, "b")
 	require.NoError(t, err)
 	root, err := c.Maps().Load(ctx, owner.ID)
 	require.NoError(t, err)
-	x := &halfway{T: t, s: s, c: c, b: c.Bucket("b")}
-	x.src = store.Partition{Bucket: owner.ID, ID: root.Entries[0].Partition}
-	x.dst = store.Partition{Bucket: owner.ID, ID: store.PartitionID(uuid.New())}
-	s.behind = x.src
+	src = store.Partition{Bucket: owner.ID, ID: root.Entries[0].Partition}
+	dst = store.Partition{Bucket: owner.ID, ID: store.PartitionID(uuid.New())}
 	batch := uint64(0)
 	for at := partmap.Settled; at != phase; at++ {
 		e := c.Maps().Edit(ctx, root)
 		if at == partmap.Settled {
-			batch, err = e.Begin(partmap.Move{Parts: []partmap.Part{{To: x.dst.ID}}})
+			batch, err = e.Begin(partmap.Move{Parts: []partmap.Part{{To: dst.ID}}})
 		} else {
 			err = e.Advance(batch)
 		}
@@ -122,7 +128,7 @@ func inPhase(t *testing.T, phase partmap.Phase, client func(s store.Store) *list
 		require.NoError(t, c.Maps().Wait(ctx, owner.ID))
 		root = change.Next
 	}
-	return x
+	return src, dst
 }
 
 func entry(key, value string, ts store.Timestamp) store.Row {
