@@ -46,6 +46,8 @@ type Candidate struct {
 	o    Options
 	now  func() wait.Instant
 	id   uuid.UUID
+	// shards is Holder.Shards of its records.
+	shards int
 
 	// The lease, while it is held.
 	mu      sync.Mutex
@@ -241,7 +243,8 @@ func (c *Candidate) leftOfKnown() time.Duration {
 // swap makes this candidate the holder, if the known record is the newest.
 func (c *Candidate) swap(ctx context.Context) error {
 	sent := c.now()
-	mine := Holder{ID: c.id, Name: c.o.Name, Admin: c.o.Admin, Version: c.o.Version, Since: sent.Wall, Lease: c.o.Lease}
+	mine := Holder{ID: c.id, Name: c.o.Name, Admin: c.o.Admin, Version: c.o.Version, Since: sent.Wall, Lease: c.o.Lease,
+		Shards: c.shards}
 	err := c.write(ctx, c.known.version, mine, sent)
 	c.known.refuted = errors.Is(err, store.Conflict)
 	return store.Wrap("take the leader's lease", err)

@@ -12,17 +12,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
+	"github.com/evenkeel/evenkeel/internal/rebalance/shard"
+	"github.com/evenkeel/evenkeel/internal/test/race"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
 // contended is a store on which operations at Serial hinder each other, as lightweight transactions do: one during
-// whose first half another one begins fails. All are on one register here.
+// whose first half another one of the same register begins fails.
 type contended struct {
 	store.Store
 	mu     sync.Mutex
-	begun  int
+	begun  map[string]int // by registers
 	failed int
 	by     map[*caller]int
 }
@@ -35,18 +37,18 @@ type caller struct {
 
 const halfOfSerial = 80 * time.Millisecond
 
-func (c *caller) serial(do func() error) error {
+func (c *caller) serial(key []byte, do func() error) error {
 	c.mu.Lock()
-	c.begun++
+	c.begun[string(key)]++
 	c.by[c]++
-	n, cut := c.begun, c.cut
+	n, cut := c.begun[string(key)], c.cut
 	c.mu.Unlock()
 	if cut {
 		return store.Errorf(store.Unavailable, "cut off")
 	}
 	time.Sleep(halfOfSerial)
 	c.mu.Lock()
-	hindered := c.begun != n
+	hindered := c.begun[string(key)] != n
 	if hindered {
 		c.failed++
 	}
@@ -64,12 +66,12 @@ func (c *caller) Read(ctx context.Context, t store.Table, key []byte, l store.Le
 		time.Sleep(time.Millisecond)
 		return c.Store.Read(ctx, t, key, l)
 	}
-	err = c.serial(func() error { rec, err = c.Store.Read(ctx, t, key, l); return err })
+	err = c.serial(key, func() error { rec, err = c.Store.Read(ctx, t, key, l); return err })
 	return rec, err
 }
 
 func (c *caller) Swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
-	return c.serial(func() error { return c.Store.Swap(ctx, t, key, old, next) })
+	return c.serial(key, func() error { return c.Store.Swap(ctx, t, key, old, next) })
 }
 
 // Of very many candidates one leads soon, the others do nothing at Serial, and a leader that dies or ends is replaced.
@@ -79,7 +81,7 @@ func TestVeryManyCandidates(t *testing.T) {
 			chance := seed.Number(t)
 			synctest.Test(t, func(t *testing.T) {
 				r := rand.New(rand.NewPCG(chance, uint64(n)))
-				s := &contended{Store: memstore.New(), by: map[*caller]int{}}
+				s := &contended{Store: memstore.New(), begun: map[string]int{}, by: map[*caller]int{}}
 				var w watch
 				callers, ends, names := make([]*caller, n), make([]context.CancelFunc, n), map[string]int{}
 				var all sync.WaitGroup
@@ -112,7 +114,7 @@ func TestVeryManyCandidates(t *testing.T) {
 						s.mu.Lock()
 						begun, failed := s.begun, s.failed
 						s.mu.Unlock()
-						require.True(t, time.Now().Before(end), "nobody leads, of %d operations at Serial %d failed", begun, failed)
+						require.True(t, time.Now().Before(end), "nobody leads, of %v operations at Serial %d failed", begun, failed)
 					}
 				}
 				const lease = leader.DefaultLease
@@ -151,6 +153,48 @@ func TestVeryManyCandidates(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Of very many candidates as many lead as there are shards, one each, and of each record there are few operations at
+// Serial then.
+func TestVeryManyCandidatesForShards(t *testing.T) {
+	race.Skip(t)
+	synctest.Test(t, func(t *testing.T) {
+		const n = 1000
+		s := &contended{Store: memstore.New(), begun: map[string]int{}, by: map[*caller]int{}}
+		ctx, end := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		defer all.Wait()
+		defer end()
+		var hands []*leader.Shards
+		for i := range n {
+			h := leader.NewShards(&caller{contended: s}, leader.Options{Name: fmt.Sprint(i)},
+				func(context.Context) (int, error) { return n, nil })
+			hands = append(hands, h)
+			all.Go(func() { _ = h.Run(ctx, func(ctx context.Context, _ int) error { return untilEnd(ctx) }, nil) })
+		}
+		const lease = leader.DefaultLease
+		time.Sleep(10 * lease)
+		var led shard.Set
+		for _, h := range hands {
+			require.LessOrEqual(t, h.Led().Len(), 1)
+			led |= h.Led()
+		}
+		require.Equal(t, shard.All, led)
+		s.mu.Lock()
+		clear(s.begun)
+		clear(s.by)
+		s.mu.Unlock()
+		time.Sleep(10 * lease)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		require.Len(t, s.by, shard.Count, "those that do not lead leave Serial alone")
+		require.Len(t, s.begun, shard.Count)
+		for key, operations := range s.begun {
+			const aMinute = 10
+			require.LessOrEqual(t, operations, int(aMinute*(10*lease).Minutes()), key)
+		}
+	})
 }
 
 // behind is a data centre that shows what there was.

@@ -28,6 +28,9 @@ type Holder struct {
 	Until time.Time `json:"until"`
 	// Lease is the length of the lease; in a record it is never 0.
 	Lease time.Duration `json:"lease_ns,omitzero"`
+	// Shards is in how many shards the work is divided, of which the record is about one: shard.Count. 0: the holder
+	// does all of the work, as movers did before there were shards.
+	Shards int `json:"shards,omitempty"`
 	// Epoch is the register's. It grows with each change, so a later leader has a higher one.
 	Epoch uint64 `json:"-"`
 }
@@ -52,6 +55,15 @@ const (
 )
 
 func (w Work) key() []byte { return []byte(w) }
+
+// shard returns a shard of the work. Shard 0 has the record of the whole: so a program that knows no shards does not
+// begin while another one leads that shard.
+func (w Work) shard(n int) Work {
+	if n == 0 {
+		return w
+	}
+	return Work(fmt.Sprintf("%s-%d", w, n))
+}
 
 // leader names who does the work, and lead says what it does.
 func (w Work) leader() string {

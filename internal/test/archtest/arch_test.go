@@ -61,6 +61,7 @@ var layers = [][]string{
 	{"partmap/mapclient"},
 	{"partmap"},
 	{"internal/processes", "internal/rebalance/leader"},
+	{"internal/rebalance/shard"},
 	{"store/timestamps"},
 	{"partmap/keyspread", "retention", "store/record"},
 	{"store/cassandrastore", "store/memstore", "store/pebblestore"},
