@@ -27,7 +27,8 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	leadingDesc    = desc("balance_leading", "1 while this process leads the moves, else 0.")
+	leadingDesc    = desc("balance_leading", "1 while this process leads moves, else 0.")
+	shardsDesc     = desc("balance_shards", "Shards of the buckets, of 16, whose moves this process leads.")
 	sizesDesc      = desc("partition_rows", "Rows of partitions, by the last hourly check of all.")
 	largeDesc      = desc("partitions_too_large", "Partitions with more than 1.2 times the most rows, at that check.")
 	unknownDesc    = desc("partitions_of_unknown_size", "Partitions without known size at that check.")
@@ -92,6 +93,7 @@ func (m Metrics) Collect(to chan<- prometheus.Metric) {
 	}
 	const sum, now = prometheus.CounterValue, prometheus.GaugeValue
 	send(leadingDesc, now, yes(m.Rebalancer.Leading()))
+	send(shardsDesc, now, float64(len(m.Rebalancer.Led())))
 	send(unattendedDesc, now, yes(m.Rebalancer.Unattended() != ""))
 	m.moves(func(d *prometheus.Desc, n float64, labels ...string) { send(d, now, n, labels...) })
 	if m.Rebalancer.balancer != nil {

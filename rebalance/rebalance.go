@@ -4,8 +4,8 @@
 //
 // A process makes a [Rebalancer] with [New] over its store and its client, and lets
 // [Rebalancer.Run] work until the process ends. If several processes share a store
-// (Cassandra), each of them runs one with Options.Leader set; they elect one that does the
-// work, and another one takes over when it ends or dies. Whatever a process leaves
+// (Cassandra), each of them runs one with Options.Leader set; they divide the buckets among them,
+// and the others take over the share of one that ends or dies. Whatever a process leaves
 // unfinished, the next one completes: the state of every move is in the store.
 //
 // Most programs need only that, and get it from package evenkeel. The other methods are
@@ -38,6 +38,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
+	"github.com/evenkeel/evenkeel/internal/rebalance/shard"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/retention"
@@ -134,7 +135,8 @@ type Rebalancer struct {
 	o         Options
 	scheduler *scheduler.Scheduler
 	balancer  *balancer.Balancer // nil: sizes are not watched
-	candidate *leader.Candidate  // nil: this process has its store for itself
+	candidate *leader.Shards     // nil: this process has its store for itself
+	beside    wait.While         // what goes on while any shard is led
 	names     *Names
 	history   *History // nil if balancer is
 	retention *Retention
@@ -166,6 +168,7 @@ func New(o Options) *Rebalancer {
 		b, counts := *o.Balance, o.Counts
 		b.Changed = r.history.changed
 		b.Logger = o.Log
+		b.Led = r.scheduler.Led
 		if b.Exact = counts == nil; b.Exact {
 			counts = counter.NewMemory(nil)
 		}
@@ -174,7 +177,7 @@ func New(o Options) *Rebalancer {
 	if o.Leader != nil {
 		candidate := *o.Leader
 		candidate.Version = cmp.Or(candidate.Version, o.Version)
-		r.candidate = leader.New(o.Store, candidate)
+		r.candidate = leader.NewShards(o.Store, candidate, r.candidates())
 		if o.Presence != nil && candidate.Admin != "" {
 			o.Presence.SetAdmin(candidate.Admin)
 		}
@@ -198,22 +201,47 @@ func (r *Rebalancer) Retention() *Retention { return r.retention }
 // Names are the names of buckets that were met.
 func (r *Rebalancer) Names() *Names { return r.names }
 
-// Leading reports whether this process does the work at present.
-func (r *Rebalancer) Leading() bool {
-	if r.candidate == nil {
-		return true
+// candidates returns what counts the processes that may lead; nil: they are not known.
+func (r *Rebalancer) candidates() func(ctx context.Context) (int, error) {
+	if r.o.Presence == nil {
+		return nil
 	}
-	_, mine := r.candidate.Leading()
-	return mine
+	return func(ctx context.Context) (int, error) { return processes.Movers(ctx, r.o.Store) }
 }
 
-// Leader returns the process that leads, if it is known, and whether it is this one.
-// Without Options.Leader it is always this one, of which nothing is known.
+// Shards is the number of parts of a shared store, each with a leader of its own.
+const Shards = shard.Count
+
+// Leading reports whether this process does the work, or a part of it, at present.
+func (r *Rebalancer) Leading() bool { return len(r.Led()) > 0 }
+
+// Led returns the shards that this process leads at present, ascending.
+func (r *Rebalancer) Led() []int {
+	if r.candidate == nil {
+		return shard.All.List()
+	}
+	return r.candidate.Led().List()
+}
+
+// Leader returns the process that leads shard 0, with which goes what is done once for all buckets, if it is known, and
+// whether it is this one. Without Options.Leader it is always this one, of which nothing is known.
 func (r *Rebalancer) Leader(ctx context.Context) (h Holder, known, mine bool) {
+	return r.leader(ctx, 0)
+}
+
+func (r *Rebalancer) leader(ctx context.Context, n int) (h Holder, known, mine bool) {
 	if r.candidate == nil {
 		return h, false, true
 	}
-	return r.candidate.Leader(ctx)
+	return r.candidate.Leader(ctx, n)
+}
+
+// Leaders returns the process that leads each shard; nil: nobody, or it is not known. Without Options.Leader none is.
+func (r *Rebalancer) Leaders(ctx context.Context) (all [Shards]*Holder) {
+	if r.candidate != nil {
+		all = r.candidate.Leaders(ctx)
+	}
+	return all
 }
 
 // Unattended says what is not looked after, and why, as far as this process knows; empty if all
@@ -264,21 +292,34 @@ func (r *Rebalancer) OtherLimits(ctx context.Context) (mine, other mapclient.Lim
 	return mine, other, err == nil && other != (mapclient.Limits{}) && other != mine
 }
 
-// work does the work until ctx ends.
-func (r *Rebalancer) work(ctx context.Context) error {
+// work does the work of some shards until ctx ends.
+func (r *Rebalancer) work(ctx context.Context, of shard.Set) (err error) {
+	r.beside.During(ctx, r.begin, func() {
+		var once sync.WaitGroup
+		if of.Has(0) && len(r.o.Retention) > 0 {
+			once.Go(func() { r.retention.run(ctx) }) // it ends with ctx
+		}
+		err = r.scheduler.RunShards(ctx, of)
+		once.Wait()
+	})
+	return err
+}
+
+// begin prepares what is done beside moves, for all shards together, until ctx ends.
+func (r *Rebalancer) begin(ctx context.Context) (work func()) {
 	r.names.learnAll(ctx)
-	var beside sync.WaitGroup // they end with ctx
 	if r.balancer != nil {
 		r.history.load()
-		beside.Go(func() { _ = r.balancer.Run(ctx) })
-		beside.Go(func() { r.history.run(ctx, r.balancer) })
 	}
-	if len(r.o.Retention) > 0 {
-		beside.Go(func() { r.retention.run(ctx) })
+	return func() {
+		var beside sync.WaitGroup
+		if r.balancer != nil {
+			beside.Go(func() { _ = r.balancer.Run(ctx) })
+			beside.Go(func() { r.history.run(ctx, r.balancer) })
+		}
+		r.names.run(ctx)
+		beside.Wait()
 	}
-	beside.Go(func() { r.names.run(ctx) })
-	defer beside.Wait()
-	return r.scheduler.Run(ctx)
 }
 
 // Run does the work until ctx ends, while this process leads. It returns when nothing
@@ -295,21 +336,27 @@ func (r *Rebalancer) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	case r.candidate == nil:
-		_ = r.work(ctx)
+		_ = r.work(ctx, shard.All)
 		return nil
+	}
+	if r.o.Presence != nil {
+		r.o.Presence.SetMoves(true)
+		defer r.o.Presence.SetMoves(false)
 	}
 	announced := r.balancer == nil || r.announce(ctx)
 	for ctx.Err() == nil {
-		err := r.candidate.Run(ctx, func(ctx context.Context) error {
-			log.Info("this process leads the moves now")
-			announced = announced || r.announce(ctx)
-			return r.work(ctx)
+		err := r.candidate.Run(ctx, func(ctx context.Context, n int) error {
+			log.Info("this process leads the moves of a shard now", "shard", n)
+			if n == 0 && !announced {
+				announced = r.announce(ctx)
+			}
+			return r.work(ctx, shard.Only(n))
 		}, func(err error) {
 			if held, ok := errors.AsType[*leader.HeldError](err); ok {
-				log.Info("another process leads the moves", "leader", held.Holder.String(), "admin", held.Holder.Admin)
+				log.Info("another process leads the moves of shard 0", "leader", held.Holder.String(), "admin", held.Holder.Admin)
 				return
 			}
-			log.Warn("this process does not lead the moves", "error", err)
+			log.Warn("this process does not lead the moves of some shards", "error", err)
 		})
 		if ctx.Err() == nil && store.KindOf(err) == store.Corrupt {
 			log.Error("nothing is moved by this process", "error", err)
@@ -319,13 +366,13 @@ func (r *Rebalancer) Run(ctx context.Context) error {
 	return nil
 }
 
-// Lead does the work while f runs. It fails with *leader.HeldError if another process
-// leads, else with f's error. Options.Leader must be set.
+// Lead does all of the work while f runs. It fails with *leader.HeldError if another process
+// leads a part of it, else with f's error. Options.Leader must be set.
 func (r *Rebalancer) Lead(ctx context.Context, f func(ctx context.Context) error) error {
 	return r.candidate.Try(ctx, func(ctx context.Context) error {
 		ctx, stop := context.WithCancel(ctx)
 		var work sync.WaitGroup
-		work.Go(func() { _ = r.work(ctx) }) // it ends with ctx
+		work.Go(func() { _ = r.work(ctx, shard.All) }) // it ends with ctx
 		defer work.Wait()
 		defer stop()
 		return f(ctx)
@@ -351,9 +398,9 @@ func (r *Rebalancer) Plan(ctx context.Context, id store.BucketID, q Request) (*P
 }
 
 // Ready fails unless moves of a bucket can begin: with *NotLeading if another process
-// leads, with Unavailable if none does, and with Conflict if moves are paused.
+// leads its shard, with Unavailable if none does, and with Conflict if moves are paused.
 func (r *Rebalancer) Ready(ctx context.Context, id store.BucketID) error {
-	if err := r.Leads(ctx); err != nil {
+	if err := r.LeadsShardOf(ctx, id); err != nil {
 		return err
 	}
 	s, err := pause.Read(ctx, r.o.Store, store.Local)
@@ -366,12 +413,22 @@ func (r *Rebalancer) Ready(ctx context.Context, id store.BucketID) error {
 	return nil
 }
 
-// Leads fails unless this process leads. While no process leads it waits for ledWithin: processes that start, or whose
-// leader has resigned, each wait a turn of some seconds before one of them leads, and whoever asks in between would
-// only have to ask again.
-func (r *Rebalancer) Leads(ctx context.Context) error {
+// Leads fails unless this process leads any shard, with *NotLeading if another process leads shard 0. While none does it
+// waits for ledWithin: processes that start, or whose leader has resigned, each wait a turn of some seconds before one of
+// them leads, and whoever asks in between would only have to ask again.
+func (r *Rebalancer) Leads(ctx context.Context) error { return r.leads(ctx, 0, r.Leading) }
+
+// LeadsShardOf fails like Leads unless this process leads the shard of a bucket.
+func (r *Rebalancer) LeadsShardOf(ctx context.Context, id store.BucketID) error {
+	return r.leads(ctx, shard.Of(id), func() bool { return false })
+}
+
+func (r *Rebalancer) leads(ctx context.Context, n int, enough func() bool) error {
 	for end := time.Now().Add(ledWithin); ; {
-		switch holder, known, mine := r.Leader(ctx); {
+		if enough() {
+			return nil
+		}
+		switch holder, known, mine := r.leader(ctx, n); {
 		case mine:
 			return nil
 		case known:

@@ -84,6 +84,9 @@ func printProcesses(w *failing, c *adminapi.Cluster, now time.Time) {
 			note = "silent since " + ago(now, p.Seen)
 		case p.Leads:
 			note = "leads"
+			if len(p.Shards) > 0 {
+				note += " shards " + numbers(p.Shards)
+			}
 		}
 		since := ""
 		if !p.Since.IsZero() {
@@ -179,8 +182,20 @@ func printAudit(w *failing, which string, a *cleaning.Audit, now time.Time) {
 	}
 }
 
+// numbers writes shards.
+func numbers(shards []int) string { return strings.Trim(fmt.Sprint(shards), "[]") }
+
 func printStatus(w *failing, s *adminapi.Status, now time.Time) {
 	switch {
+	case len(s.Shards) > 1:
+		w.printf("Each leads the moves of some shards of the buckets:\n")
+		for _, x := range s.Shards {
+			here := ""
+			if x.Here {
+				here = " (this process)"
+			}
+			w.printf("  %s%s: %s\n", cmp.Or(x.Name, "nobody"), here, numbers(x.Shards))
+		}
 	case s.Leader != nil && s.Leading:
 		w.printf("This process leads: %s, since %s\n", cmp.Or(s.Leader.Name, s.Leader.ID.String()), ago(now, s.Leader.Since))
 	case s.Leader != nil:

@@ -182,9 +182,9 @@ func (v *verifyCmd) here(ctx context.Context, std stdio, out *findings) (sum rep
 	return sum, err
 }
 
-// alone runs work as the leader, so that no other process moves ranges meanwhile.
+// alone runs work as the leader of all shards, so that no other process moves ranges meanwhile.
 func (v *verifyCmd) alone(ctx context.Context, regs store.Registers, work func(ctx context.Context) error) error {
-	err := leader.New(regs, leader.Options{Name: rebalance.Name("rebalancer")}).Try(ctx, work)
+	err := leader.NewShards(regs, leader.Options{Name: rebalance.Name("rebalancer")}, nil).Try(ctx, work)
 	if _, ok := errors.AsType[*leader.HeldError](err); ok {
 		return fmt.Errorf("servers run, or ended less than half a minute ago: --adopt has to be alone; end them and try again: %w", err)
 	}

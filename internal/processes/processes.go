@@ -43,7 +43,9 @@ type Process struct {
 	Commit     string    `json:"commit,omitempty"`
 	Admin      string    `json:"admin,omitempty"` // the URL of its admin API
 	DataCentre string    `json:"data_centre,omitempty"`
-	Since      time.Time `json:"since"`
+	// Moves: it is a candidate for shards of the moves.
+	Moves bool      `json:"moves,omitempty"`
+	Since time.Time `json:"since"`
 	// OldestSchema and NewestSchema are the versions of the store's schema that it knows.
 	OldestSchema int64 `json:"oldest_schema"`
 	NewestSchema int64 `json:"newest_schema"`
@@ -96,10 +98,27 @@ func (p *Presence) SetAdmin(url string) {
 	p.mu.Lock()
 	p.self.Admin = url
 	p.mu.Unlock()
-	select {
-	case p.now <- struct{}{}:
-	default:
+	wait.Signal(p.now)
+}
+
+// SetMoves adds that the process is a candidate for shards of the moves, or is none any more.
+func (p *Presence) SetMoves(yes bool) {
+	p.mu.Lock()
+	p.self.Moves = yes
+	p.mu.Unlock()
+	wait.Signal(p.now)
+}
+
+// Movers returns how many processes are candidates for shards of the moves, by the entries that this data centre has. One
+// that has died counts until its entry is Silent.
+func Movers(ctx context.Context, rows store.Rows) (n int, err error) {
+	all, err := Near(ctx, rows)
+	for i := range all {
+		if all[i].Moves && time.Since(all[i].Seen) < Silent {
+			n++
+		}
 	}
+	return n, err
 }
 
 // Close deletes the row, if it can, and ends the writes.

@@ -52,9 +52,11 @@ type Process struct {
 // others by name. A program from before the list of processes existed is a peer only while it leads, and its schemas
 // are absent.
 type Peer struct {
-	Name       string    `json:"name"`
-	Here       bool      `json:"here"`
-	Leads      bool      `json:"leads"`
+	Name  string `json:"name"`
+	Here  bool   `json:"here"`
+	Leads bool   `json:"leads"`
+	// Shards are those of the buckets whose moves it leads; absent: none, or embedded.
+	Shards     []int     `json:"shards,omitempty"`
 	Admin      string    `json:"admin,omitempty"`
 	Version    string    `json:"version,omitempty"`
 	Commit     string    `json:"commit,omitempty"`
@@ -185,6 +187,17 @@ func (h *handler) cluster(r *http.Request) (any, error) {
 		out.Processes, out.ProcessesError = peers(here, leads, p.Self(), listed, time.Now()), text(err)
 	} else {
 		out.Processes = peers(here, leads, processes.Process{}, nil, time.Now())
+	}
+	if h.o.Leader != nil {
+		leaders := h.Leaders(ctx)
+		for _, share := range shares(leaders[:], h.Led()) {
+			for i := range out.Processes {
+				p := &out.Processes[i]
+				if p.Here && share.Here || !p.Here && !share.Here && p.Name == share.Name && p.Admin == share.Admin {
+					p.Leads, p.Shards = true, share.Shards
+				}
+			}
+		}
 	}
 	out.OtherLimits = h.otherLimits(ctx)
 	_, embedded := h.o.Store.(store.Backupper)

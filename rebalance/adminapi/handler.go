@@ -119,11 +119,18 @@ func (h *handler) serve(f func(r *http.Request) (any, error)) http.HandlerFunc {
 	}
 }
 
-// watched serves what only a process can that leads and watches sizes.
+// watched serves what only a process can that leads and watches sizes; about a bucket, one that leads its shard.
 func (h *handler) watched(f func(r *http.Request) (any, error)) func(r *http.Request) (any, error) {
 	return func(r *http.Request) (any, error) {
 		if err := h.leads(r.Context()); err != nil {
 			return nil, err
+		}
+		if name := r.URL.Query().Get("bucket"); name != "" {
+			if id, err := h.bucket(r.Context(), name); err == nil {
+				if err := h.LeadsShardOf(r.Context(), id); err != nil {
+					return nil, err
+				}
+			}
 		}
 		return f(r)
 	}

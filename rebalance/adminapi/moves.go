@@ -92,12 +92,15 @@ func (h *handler) job(r *http.Request) (any, error) {
 	return j, nil
 }
 
-// abort drops goals that have not begun.
+// abort drops goals that have not begun, of a bucket or of all whose shards this process leads.
 func (h *handler) abort(r *http.Request, which Which) (any, error) {
 	if err := h.Leads(r.Context()); err != nil {
 		return nil, err
 	}
 	id, err := h.one(r.Context(), which.Bucket)
+	if err == nil && id != nil {
+		err = h.LeadsShardOf(r.Context(), *id)
+	}
 	if err != nil || which.DryRun {
 		return Done{}, err
 	}

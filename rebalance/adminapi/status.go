@@ -1,10 +1,14 @@
 package adminapi
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/balancer"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
@@ -24,8 +28,12 @@ func (h *handler) status(r *http.Request) (any, error) {
 		out.Counting = h.o.Counting.String()
 	}
 	out.OtherLimits = h.otherLimits(r.Context())
-	if holder, known, _ := h.Leader(r.Context()); known {
-		out.Leader = leaderOf(holder)
+	if h.o.Leader != nil {
+		leaders := h.Leaders(r.Context())
+		if holder := leaders[0]; holder != nil {
+			out.Leader = leaderOf(*holder)
+		}
+		out.Shards = shares(leaders[:], h.Led())
 	}
 	var ids []store.BucketID
 	for _, b := range s.Buckets {
@@ -114,10 +122,32 @@ func (h *handler) round(s *balancer.Status) Round {
 	return out
 }
 
-// leaderOf returns a leader for an answer, which does not have the length of the lease.
+// leaderOf returns a leader for an answer, which has nothing of how leases work.
 func leaderOf(h rebalance.Holder) *rebalance.Holder {
-	h.Lease = 0
+	h.Lease, h.Shards = 0, 0
 	return &h
+}
+
+// shares returns what each process leads, in the order of its first shard.
+func shares(leaders []*rebalance.Holder, led []int) (all []Share) {
+	at := map[uuid.UUID]int{}
+	for n, holder := range leaders {
+		if holder == nil {
+			holder = &rebalance.Holder{}
+		}
+		i, there := at[holder.ID]
+		if !there {
+			i = len(all)
+			at[holder.ID] = i
+			all = append(all, Share{Name: holder.Name, Admin: holder.Admin})
+			if holder.ID != uuid.Nil {
+				all[i].Name = cmp.Or(holder.Name, holder.ID.String())
+			}
+		}
+		all[i].Shards = append(all[i].Shards, n)
+		all[i].Here = all[i].Here || slices.Contains(led, n)
+	}
+	return all
 }
 
 // utc returns a time in UTC; the zero time stays zero.

@@ -133,6 +133,8 @@ type Status struct {
 	Leader *rebalance.Holder `json:"leader,omitempty"`
 	// Leading: this process moves ranges.
 	Leading bool `json:"leading"`
+	// Shards are the processes that lead shards of the buckets: Leader is that of shard 0. Absent in the embedded form.
+	Shards []Share `json:"shards,omitempty"`
 	// Pauses are kept in the store: of all moves, and of single buckets.
 	Pauses []Paused `json:"pauses"`
 	// PausesError is set if the pauses can't be read.
@@ -155,6 +157,15 @@ type Status struct {
 	Cleaning *cleaning.Status `json:"cleaning,omitempty"`
 	// Retention is absent where this process has no rules.
 	Retention *rebalance.RetentionStatus `json:"retention,omitempty"`
+}
+
+// Share is what one process leads of the moves: the buckets of some shards. The shard of a bucket is the second
+// hexadecimal digit of its id.
+type Share struct {
+	Name   string `json:"name"` // empty: nobody leads them
+	Admin  string `json:"admin,omitempty"`
+	Here   bool   `json:"here"` // it is the process that answers
+	Shards []int  `json:"shards"`
 }
 
 // Bucket is one with something to do.

@@ -36,7 +36,7 @@ export async function show(page) {
             {
               head: 'Moves ranges',
               cell: (x) =>
-                x.leads ? h('span', { class: 'tag move' }, 'leads') : h('span', { class: 'quiet' }, 'stands by'),
+                x.leads ? h('span', { class: 'tag move' }, x.shards ? `leads shards ${x.shards.join(' ')}` : 'leads') : h('span', { class: 'quiet' }, 'stands by'),
             },
             { head: 'Data centre', cell: (x) => x.data_centre ?? '' },
             { head: 'Version', cell: (x) => [x.version ?? '', x.commit ? h('span', { class: 'quiet' }, ` ${x.commit.slice(0, 12)}`) : ''] },
@@ -57,7 +57,7 @@ export async function show(page) {
           ? h(
               'p',
               { class: 'quiet small' },
-              `${c.leader.name || c.leader.id} leads since ${time(c.leader.since)}, ` +
+              `${c.leader.name || c.leader.id} leads shard 0 since ${time(c.leader.since)}, ` +
                 `for ${duration(leases.leader_left_s ?? 0)} more unless it renews its lease.`,
             )
           : h('p', { class: 'quiet small' }, 'Embedded: one process has the data directory, and moves ranges.'),

@@ -101,6 +101,9 @@ func untold(p *policy.Policy, s *counter.Stats) bool {
 // is decided then.
 func (b *Balancer) rollTails(ctx context.Context) (err error) {
 	for _, id := range b.tails.Keys() {
+		if !b.o.Led().Bucket(id) {
+			continue
+		}
 		if ctx.Err() != nil {
 			break
 		}

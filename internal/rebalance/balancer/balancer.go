@@ -11,6 +11,7 @@ import (
 	"github.com/evenkeel/evenkeel/counter"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
+	"github.com/evenkeel/evenkeel/internal/rebalance/shard"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/wait"
@@ -73,6 +74,10 @@ type Balancer struct {
 	ageing ageing
 	// tick is the time of the last interval, of turn only; back is when the counters came back.
 	tick, back time.Time
+	// led are the shards at the last turn, and anew is whether everything is to be looked at since there are more; of
+	// turn only.
+	led  shard.Set
+	anew bool
 	// deciding is held from the moment at which it is known what is in flight until what is decided is.
 	deciding sync.Mutex
 
@@ -171,6 +176,7 @@ func (b *Balancer) Run(ctx context.Context) error {
 	b.set(func(s *Status) { s.Running = true })
 	defer b.set(func(s *Status) { s.Running = false })
 	b.begin()
+	b.led = b.o.Led()
 	for ctx.Err() == nil {
 		if b.turn(ctx) {
 			wait.Signal(begin)

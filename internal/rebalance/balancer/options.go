@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
+	"github.com/evenkeel/evenkeel/internal/rebalance/shard"
 	"github.com/evenkeel/evenkeel/store"
 )
 
@@ -25,6 +26,8 @@ type Options struct {
 	// earliest. ConfirmPerS is how many rows per second are read for that at most, on average. 0: never.
 	Confirm     time.Duration
 	ConfirmPerS float64
+	// Led returns the shards whose buckets are looked after now; nil: all are.
+	Led func() shard.Set
 	// Threads are goroutines if nil. Simulations have others.
 	Threads Threads
 	// Now is the wall clock, time.Now if nil.
@@ -65,6 +68,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.Led == nil {
+		o.Led = func() shard.Set { return shard.All }
 	}
 	if o.Threads == nil {
 		o.Threads = goroutines{}

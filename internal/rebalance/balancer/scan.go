@@ -24,7 +24,15 @@ func (b *Balancer) turn(ctx context.Context) (scanning bool) {
 	if now.Before(b.tick) {
 		b.tick = now // a clock that was set back must not stop the looks until it is there again
 	}
-	interval := b.o.due(b.tick, now)
+	before := b.led
+	if b.led = b.o.Led(); b.led&^before != 0 {
+		// Other processes have looked after them.
+		b.anew = true
+		b.mu.Lock()
+		b.mark = 0
+		b.mu.Unlock()
+	}
+	interval := b.anew || b.o.due(b.tick, now)
 	if interval {
 		b.tick = now
 		b.mu.Lock()
@@ -35,7 +43,7 @@ func (b *Balancer) turn(ctx context.Context) (scanning bool) {
 		if now.Before(b.scan.Began) {
 			b.scan.Began = now
 		}
-		scanning = !b.scan.running && (b.scan.Began.IsZero() || b.o.Exact || now.Sub(b.scan.Began) >= FullEvery)
+		scanning = !b.scan.running && (b.anew || b.scan.Began.IsZero() || b.o.Exact || now.Sub(b.scan.Began) >= FullEvery)
 		b.mu.Unlock()
 	}
 	b.finish()
@@ -50,6 +58,7 @@ func (b *Balancer) turn(ctx context.Context) (scanning bool) {
 		return false
 	}
 	if scanning {
+		b.anew = false
 		b.mu.Lock()
 		// Backends keep microseconds.
 		b.scan, b.round.Everything = scan{Began: now.Truncate(time.Microsecond), running: true}, true
@@ -105,7 +114,11 @@ func (b *Balancer) take(ctx context.Context) error {
 	b.mark, b.gone = next, b.gone[len(gone):]
 	b.mu.Unlock()
 	b.changed(written...)
+	led := b.o.Led()
 	for _, p := range written {
+		if !led.Bucket(p.Bucket) {
+			continue
+		}
 		b.agenda.look(p, time.Time{})
 		// A new bucket may grow fast.
 		if b.o.Next == nil && b.begins(p.Bucket) {
@@ -132,6 +145,9 @@ func (b *Balancer) everything(ctx context.Context) {
 				return store.Wrap("list all buckets", err)
 			}
 			for _, key := range keys {
+				if !b.o.Led().Bucket(store.BucketID(key)) {
+					continue
+				}
 				if s, seen := b.seen.Peek(store.BucketID(key)); seen && !s.whole.Before(began) {
 					continue // it was due anyway
 				}
@@ -185,8 +201,9 @@ func (b *Balancer) visit(ctx context.Context) bool {
 	}
 	var o *outcome
 	var err error
-	held := b.mover.Held(v.id)
-	if !held {
+	led := b.o.Led().Bucket(v.id)
+	held := led && b.mover.Held(v.id)
+	if led && !held {
 		o, err = b.lookAt(ctx, v)
 		wait.Signal(b.queue.ready) // what is most urgent of all that it found is counted first
 	}
@@ -208,7 +225,7 @@ func (b *Balancer) visit(ctx context.Context) bool {
 	}
 	b.scan.failed = b.scan.failed || v.scan && err != nil
 	b.mu.Unlock()
-	if b.agenda.done(v, o != nil && o.whole, held || err != nil, now) || err != nil {
+	if b.agenda.done(v, o != nil && o.whole || !led, held || err != nil, now) || err != nil {
 		b.publish(now)
 	}
 	return ctx.Err() == nil

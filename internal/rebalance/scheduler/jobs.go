@@ -310,11 +310,17 @@ func (g *Scheduler) Held(id store.BucketID) bool {
 	return paused || g.jobs.Waiting(id)
 }
 
-// InFlight is that of the jobs.
+// InFlight is that of the jobs of buckets that this process moves now.
 func (g *Scheduler) InFlight() (partitions int, rows int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.jobs.InFlight()
+	var led Jobs
+	for _, j := range g.jobs {
+		if g.term(j.Bucket) != nil {
+			led = append(led, j)
+		}
+	}
+	return led.InFlight()
 }
 
 // CountedFor is how many rows may be counted, or swept over, in the time in which one may

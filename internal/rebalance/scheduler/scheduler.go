@@ -12,6 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
+	"github.com/evenkeel/evenkeel/internal/rebalance/shard"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/wait"
@@ -60,7 +61,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Scheduler moves the ranges of all buckets of a store. Its methods are safe for
+// Scheduler moves the ranges of the buckets of a store, or of some shards of them. Its methods are safe for
 // concurrent use; Run is for one goroutine at a time.
 type Scheduler struct {
 	store    Store
@@ -71,11 +72,15 @@ type Scheduler struct {
 	counting *wait.Pacer // of recounts
 	throttle throttle
 	events   chan struct{} // has an element when there may be something to do
+	news     chan struct{} // has an element when a term has begun
 
 	gate *pause.Gate
 
+	loop wait.While // beside all terms
+
 	mu      sync.Mutex
-	run     *run // nil while Run does not run
+	terms   [shard.Count]*term // nil: this process may not move the buckets of a shard
+	fresh   shard.Set          // whose terms have begun since the scan looked for what others left
 	buckets map[store.BucketID]*bucket
 	pauses  pause.State // as it was looked at last
 	jobs    Jobs
@@ -87,8 +92,8 @@ type Scheduler struct {
 	copies, sweeps room
 }
 
-// run is one call of Run.
-type run struct {
+// term is the time in which this process moves the buckets of some shards.
+type term struct {
 	ctx  context.Context
 	work sync.WaitGroup
 }
@@ -143,6 +148,7 @@ func New(s Store, m Maps, o Options) *Scheduler {
 		pace:     wait.NewPacer(o.RowsPerSecond),
 		counting: wait.NewPacer(CountedFor * o.RowsPerSecond),
 		events:   make(chan struct{}, 1),
+		news:     make(chan struct{}, 1),
 		buckets:  map[store.BucketID]*bucket{},
 	}
 	g.gate = pause.NewGate(s, m, clocksApart, time.Now)
@@ -150,48 +156,114 @@ func New(s Store, m Maps, o Options) *Scheduler {
 	return g
 }
 
-// Run works until ctx ends, and returns then, when all that it did has ended. It
+// Run moves the ranges of all buckets until ctx ends, and returns then, when all that it did has ended. It
 // may be called again: goals that were asked for are still wanted.
-func (g *Scheduler) Run(ctx context.Context) error {
-	r := &run{ctx: ctx}
+func (g *Scheduler) Run(ctx context.Context) error { return g.RunShards(ctx, shard.All) }
+
+// RunShards is Run for the buckets of some shards. Calls for other shards may run beside it: they share the number of
+// buckets that move at once, the rate, and the scan of roots.
+func (g *Scheduler) RunShards(ctx context.Context, of shard.Set) error {
+	g.loop.During(ctx, g.begin, func() {
+		t := &term{ctx: ctx}
+		g.enter(of, t)
+		<-ctx.Done()
+		t.work.Wait()
+		g.leave(of)
+	})
+	return store.Wrap("move the ranges of buckets", context.Cause(ctx))
+}
+
+func (g *Scheduler) enter(of shard.Set, t *term) {
 	g.mu.Lock()
-	g.run = r
+	for _, n := range of.List() {
+		g.terms[n] = t
+	}
+	g.fresh |= of
+	for id, b := range g.buckets {
+		if of.Bucket(id) {
+			b.listed = false // another process may have led meanwhile
+		}
+	}
 	g.mu.Unlock()
+	wait.Signal(g.news)
+	g.tell()
+}
+
+// leave forgets the buckets of shards for which nothing was asked.
+func (g *Scheduler) leave(of shard.Set) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, n := range of.List() {
+		g.terms[n] = nil
+	}
+	g.fresh &^= of
+	for id, b := range g.buckets {
+		if of.Bucket(id) && b.feed() == 0 {
+			delete(g.buckets, id)
+		}
+	}
+}
+
+// term returns the term in which a bucket may move; nil: there is none. Scheduler.mu is held.
+func (g *Scheduler) term(id store.BucketID) *term {
+	if t := g.terms[shard.Of(id)]; t != nil && t.ctx.Err() == nil {
+		return t
+	}
+	return nil
+}
+
+// Led returns the shards whose buckets this process moves.
+func (g *Scheduler) Led() (led shard.Set) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for n, t := range g.terms {
+		if t != nil && t.ctx.Err() == nil {
+			led |= shard.Only(n)
+		}
+	}
+	return led
+}
+
+// begin prepares what all terms share.
+func (g *Scheduler) begin(ctx context.Context) (work func()) {
 	g.throttle.begin(ctx)
 	g.LookAtPauses(ctx)
+	return func() {
+		var work sync.WaitGroup
+		work.Go(func() { g.scanAll(ctx) })
+		work.Go(func() { g.throttle.run(ctx, g.moving) })
+		work.Go(func() { g.watchPauses(ctx) })
+		for ctx.Err() == nil {
+			next := g.start()
+			timer := time.NewTimer(next)
+			select {
+			case <-g.events:
+			case <-timer.C:
+			case <-ctx.Done():
+			}
+			timer.Stop()
+		}
+		work.Wait()
+	}
+}
+
+// resume wants the busy buckets of shards that other processes have led.
+func (g *Scheduler) resume(ctx context.Context, of shard.Set) {
 	ids, _, err := g.busy.read(ctx)
-	if err != nil {
+	if err != nil && ctx.Err() == nil {
 		g.o.Logger.Warn("the list of busy buckets can't be read: what was left unfinished is found by the scan", "error", err)
 	}
 	g.mu.Lock()
-	for _, b := range g.buckets {
-		b.listed = false // another process may have led meanwhile
-	}
 	for _, id := range ids {
-		g.bucket(id).listed = true
-	}
-	g.mu.Unlock()
-	for _, id := range ids {
-		g.want(id)
-	}
-	r.work.Go(func() { g.scanAll(ctx) })
-	r.work.Go(func() { g.throttle.run(ctx, g.moving) })
-	r.work.Go(func() { g.watchPauses(ctx) })
-	for ctx.Err() == nil {
-		next := g.start(r)
-		timer := time.NewTimer(next)
-		select {
-		case <-g.events:
-		case <-timer.C:
-		case <-ctx.Done():
+		if of.Bucket(id) && g.term(id) != nil {
+			b := g.bucket(id)
+			// One that is running lists itself.
+			b.listed = b.listed || !b.running
+			b.want()
 		}
-		timer.Stop()
 	}
-	r.work.Wait()
-	g.mu.Lock()
-	g.run = nil
 	g.mu.Unlock()
-	return store.Wrap("move the ranges of buckets", context.Cause(ctx))
+	g.tell()
 }
 
 func (g *Scheduler) tell() { wait.Signal(g.events) }
@@ -271,7 +343,7 @@ const idle = time.Minute
 // client and the executor know stays good, as it is known of an epoch, a batch or a node; and no wait is repeated, as
 // nothing is in flight between turns. The price is that the batches of one bucket do not overlap while others wait: one
 // that copies for long holds up the goals that come meanwhile.
-func (g *Scheduler) start(r *run) time.Duration {
+func (g *Scheduler) start() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	queue, next := g.queue(time.Now())
@@ -281,7 +353,8 @@ func (g *Scheduler) start(r *run) time.Duration {
 		queue = slices.Delete(queue, at, at+1)
 		b.running, b.wanted = true, false
 		g.turns++
-		r.work.Go(func() { g.work(r.ctx, b) })
+		t := g.term(b.id)
+		t.work.Go(func() { g.work(t.ctx, b) })
 	}
 	for _, b := range g.buckets {
 		if b.running {
@@ -304,7 +377,7 @@ func (g *Scheduler) queue(now time.Time) (queue []*bucket, next time.Duration) {
 			}
 		}
 		switch {
-		case b.running || b.parked:
+		case b.running || b.parked || g.term(id) == nil:
 		case b.wanted || !b.collect.IsZero():
 			if wait := due.Sub(now); wait > 0 {
 				next = min(next, wait)
@@ -419,6 +492,11 @@ func (g *Scheduler) list(ctx context.Context, b *bucket, busy bool) error {
 	return err
 }
 
+// ends reports whether a bucket's term is about to end: what fails then is no failure. Scheduler.mu is held.
+func (g *Scheduler) ends(id store.BucketID) bool {
+	return g.terms[shard.Of(id)] != nil && g.term(id) == nil
+}
+
 // observe takes in what an executor tells.
 func (g *Scheduler) observe(b *bucket, e executor.Event) {
 	g.mu.Lock()
@@ -428,7 +506,7 @@ func (g *Scheduler) observe(b *bucket, e executor.Event) {
 		key := e.Effect.Key()
 		if e.Err == nil || store.KindOf(e.Err) == store.Conflict {
 			delete(b.failed, key)
-		} else if g.run == nil || g.run.ctx.Err() == nil {
+		} else if !g.ends(b.id) {
 			b.failed[key] = g.failure(store.Wrap(e.Effect.String(), e.Err))
 		}
 		if e.Err == nil {
@@ -437,7 +515,7 @@ func (g *Scheduler) observe(b *bucket, e executor.Event) {
 	case executor.Looked:
 		if e.Err == nil {
 			delete(b.failed, "look")
-		} else if g.run == nil || g.run.ctx.Err() == nil {
+		} else if !g.ends(b.id) {
 			b.failed["look"] = g.failure(store.Wrap("look at the map", e.Err))
 		}
 	case executor.GoalBegun:
@@ -568,7 +646,7 @@ type BucketStatus struct {
 func (g *Scheduler) Status() Status {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	s := Status{Running: g.run != nil, Rate: g.pace.Rate(), MostRate: g.o.RowsPerSecond, Scan: g.scanned}
+	s := Status{Running: g.terms != [shard.Count]*term{}, Rate: g.pace.Rate(), MostRate: g.o.RowsPerSecond, Scan: g.scanned}
 	for id, b := range g.buckets {
 		if !b.running && !b.wanted && len(b.failed) == 0 {
 			continue // it only has something to collect

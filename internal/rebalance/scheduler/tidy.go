@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
+	"github.com/evenkeel/evenkeel/internal/rebalance/shard"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/wait"
@@ -97,25 +98,40 @@ const (
 	ScansToProve = 8
 )
 
-// scanAll looks at all roots, again and again.
+// scanAll looks at all roots, again and again, and first at those of shards that another process may have led.
 func (g *Scheduler) scanAll(ctx context.Context) {
-	for n := 0; ctx.Err() == nil; n++ {
-		g.scan(ctx, n)
-		if wait.Sleep(ctx, scanEvery) != nil {
+	for n := 0; ; {
+		next := time.NewTimer(scanEvery)
+		select {
+		case <-g.news:
+			g.mu.Lock()
+			of := g.fresh
+			g.fresh = 0
+			g.mu.Unlock()
+			if of != 0 {
+				g.resume(ctx, of)
+				g.scan(ctx, of, 0)
+			}
+		case <-next.C:
+			n++
+			g.scan(ctx, shard.All, n)
+		case <-ctx.Done():
+		}
+		if next.Stop(); ctx.Err() != nil {
 			return
 		}
 	}
 }
 
 // scan looks for the buckets that moves or a deletion left unfinished, and for those with something to collect. It is
-// scan number n of this leader, counted from 0.
+// scan number n of this leader; 0: the first one of some shards.
 //
 // scan reads the roots that this data centre has. A bucket that it finds is looked at again at Serial when the bucket
 // has its turn. A batch that it does not find, because this data centre has not heard of it, is one on which no work
 // has begun: a batch is acknowledged before work on it begins. But the root of such a batch may stay unheard of, as
 // after a swap whose leader died before the swap was committed. So each scan except the first reads another part of the
 // roots at Serial, which also commits such a swap.
-func (g *Scheduler) scan(ctx context.Context, n int) {
+func (g *Scheduler) scan(ctx context.Context, of shard.Set, n int) {
 	s := Scan{Began: time.Now().UTC()}
 	note := func(change func()) {
 		g.mu.Lock()
@@ -159,7 +175,11 @@ func (g *Scheduler) scan(ctx context.Context, n int) {
 		}
 		var looks errgroup.Group
 		looks.SetLimit(RootsAtOnce)
+		led := of & g.Led()
 		for _, key := range keys {
+			if !led.Bucket(store.BucketID(key)) {
+				continue
+			}
 			looks.Go(func() error { return look(store.BucketID(key)) })
 		}
 		if looks.Wait() != nil {
