@@ -307,6 +307,9 @@ func (r *Rebalancer) work(ctx context.Context, of shard.Set) (err error) {
 
 // begin prepares what is done beside moves, for all shards together, until ctx ends.
 func (r *Rebalancer) begin(ctx context.Context) (work func()) {
+	if r.candidate != nil {
+		r.o.Log.Info("this process leads the moves now")
+	}
 	r.names.learnAll(ctx)
 	if r.balancer != nil {
 		r.history.load()
@@ -346,7 +349,7 @@ func (r *Rebalancer) Run(ctx context.Context) error {
 	announced := r.balancer == nil || r.announce(ctx)
 	for ctx.Err() == nil {
 		err := r.candidate.Run(ctx, func(ctx context.Context, n int) error {
-			log.Info("this process leads the moves of a shard now", "shard", n)
+			log.Debug("this process leads the moves of a shard now", "shard", n)
 			if n == 0 && !announced {
 				announced = r.announce(ctx)
 			}
