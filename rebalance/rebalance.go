@@ -416,9 +416,9 @@ func (r *Rebalancer) Ready(ctx context.Context, id store.BucketID) error {
 	return nil
 }
 
-// Leads fails unless this process leads any shard, with *NotLeading if another process leads shard 0. While none does it
-// waits for ledWithin: processes that start, or whose leader has resigned, each wait a turn of some seconds before one of
-// them leads, and whoever asks in between would only have to ask again.
+// Leads fails unless this process leads any shard, with *NotLeading if another process leads shard 0. While none does
+// it waits for ledWithin: processes that start, or whose leader has resigned, each wait a turn of some seconds before
+// one of them leads, and whoever asks in between would only have to ask again.
 func (r *Rebalancer) Leads(ctx context.Context) error { return r.leads(ctx, 0, r.Leading) }
 
 // LeadsShardOf fails like Leads unless this process leads the shard of a bucket.

@@ -109,8 +109,8 @@ func (p *Presence) SetMoves(yes bool) {
 	wait.Signal(p.now)
 }
 
-// Movers returns how many processes are candidates for shards of the moves, by the entries that this data centre has. One
-// that has died counts until its entry is Silent.
+// Movers returns how many processes are candidates for shards of the moves, by the entries that this data centre has.
+// One that has died counts until its entry is Silent.
 func Movers(ctx context.Context, rows store.Rows) (n int, err error) {
 	all, err := Near(ctx, rows)
 	for i := range all {

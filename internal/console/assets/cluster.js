@@ -36,7 +36,9 @@ export async function show(page) {
             {
               head: 'Moves ranges',
               cell: (x) =>
-                x.leads ? h('span', { class: 'tag move' }, x.shards ? `leads shards ${x.shards.join(' ')}` : 'leads') : h('span', { class: 'quiet' }, 'stands by'),
+                x.leads
+                  ? h('span', { class: 'tag move' }, x.shards ? `leads shards ${x.shards.join(' ')}` : 'leads')
+                  : h('span', { class: 'quiet' }, 'stands by'),
             },
             { head: 'Data centre', cell: (x) => x.data_centre ?? '' },
             { head: 'Version', cell: (x) => [x.version ?? '', x.commit ? h('span', { class: 'quiet' }, ` ${x.commit.slice(0, 12)}`) : ''] },

@@ -15,8 +15,8 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Shards is a process that may lead shards of a work, each by a lease of its own. Run and Try are for one goroutine; the
-// other methods are safe for concurrent use.
+// Shards is a process that may lead shards of a work, each by a lease of its own. Run and Try are for one goroutine;
+// the other methods are safe for concurrent use.
 type Shards struct {
 	o    Options
 	live func(ctx context.Context) (int, error)
@@ -92,8 +92,8 @@ func (s *Shards) Leaders(ctx context.Context) (all [shard.Count]*Holder) {
 	return all
 }
 
-// Run leads shards until ctx ends: as many as are due to one of so many candidates, all while there is no other one. For
-// each that it leads it runs work, beside that of others; work ends when its context does, whose cause is ErrLost
+// Run leads shards until ctx ends: as many as are due to one of so many candidates, all while there is no other one.
+// For each that it leads it runs work, beside that of others; work ends when its context does, whose cause is ErrLost
 // if the lease is lost. When work returns while its lease holds, Run ends all and returns that result; when ctx ends it
 // returns Timeout. observe, if not nil, gets each new failure, and a HeldError for each other leader of shard 0.
 //
@@ -267,8 +267,8 @@ func (s *Shards) seen(now time.Time) *[shard.Count]sighting {
 	return &seen
 }
 
-// candidates returns the number of live candidates. It is asked for seldom by those that lead no more than one shard, of
-// which there may be many.
+// candidates returns the number of live candidates. It is asked for seldom by those that lead no more than one shard,
+// of which there may be many.
 func (s *Shards) candidates(ctx context.Context, now time.Time) int {
 	const often, seldom = 30 * time.Second, 10 * time.Minute
 	every := often

@@ -646,7 +646,8 @@ type BucketStatus struct {
 func (g *Scheduler) Status() Status {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	s := Status{Running: g.terms != [shard.Count]*term{}, Rate: g.pace.Rate(), MostRate: g.o.RowsPerSecond, Scan: g.scanned}
+	s := Status{Rate: g.pace.Rate(), MostRate: g.o.RowsPerSecond, Scan: g.scanned}
+	s.Running = g.terms != [shard.Count]*term{}
 	for id, b := range g.buckets {
 		if !b.running && !b.wanted && len(b.failed) == 0 {
 			continue // it only has something to collect
