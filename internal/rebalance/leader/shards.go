@@ -167,7 +167,8 @@ func (s *Shards) round(ctx context.Context, observe func(error)) (taken []int) {
 	if s.terms[s.given] == nil && s.of[s.given].held() {
 		s.gaveAt = time.Time{} // another one has taken it
 	}
-	take, give := spread(s.seen(now), s.of[0].id, s.candidates(ctx, now), s.o.Lease*2/3, s.r)
+	seen := s.seen(now)
+	take, give := spread(seen, s.of[0].id, s.candidates(ctx, now, seen), s.o.Lease*2/3, s.r)
 	take = slices.DeleteFunc(take, func(n int) bool { return now.Before(s.again[n]) })
 	if give && !s.giving && s.gaveAt.IsZero() && !now.Before(s.giveFrom) {
 		s.given, s.giving, s.giveFrom = s.cheapest(), true, now.Add(s.o.Lease)
@@ -269,10 +270,13 @@ func (s *Shards) seen(now time.Time) *[shard.Count]sighting {
 
 // candidates returns the number of live candidates. It is asked for seldom by those that lead no more than one shard,
 // of which there may be many.
-func (s *Shards) candidates(ctx context.Context, now time.Time) int {
+func (s *Shards) candidates(ctx context.Context, now time.Time, seen *[shard.Count]sighting) int {
 	const often, seldom = 30 * time.Second, 10 * time.Minute
 	every := often
-	if s.Led().Len() < 2 {
+	switch led := s.Led().Len(); {
+	case led > 0 && slices.ContainsFunc(seen[:], func(x sighting) bool { return x.holder == uuid.Nil }):
+		every = s.o.Lease / 3 // somebody has ended, or died
+	case led < 2:
 		every = seldom
 	}
 	if s.live == nil || now.Before(s.counted.Add(every)) {

@@ -36,6 +36,7 @@ func TestProgramsMoveRanges(t *testing.T) {
 	status := func(srv *harness.Server) (st struct {
 		Leading bool
 		Leader  struct{ Name, Admin string }
+		Shards  []struct{ Here bool }
 	}) {
 		require.NoError(t, json.Unmarshal([]byte(p.Run("rebalancer", "status", "--format", "json", "--admin",
 			srv.Admin)), &st))
@@ -44,9 +45,9 @@ func TestProgramsMoveRanges(t *testing.T) {
 	var leads, follows *harness.Server
 	for leads == nil {
 		switch {
-		case status(a).Leading:
+		case status(a).Leader.Admin == a.Admin:
 			leads, follows = a, b
-		case status(b).Leading:
+		case status(b).Leader.Admin == b.Admin:
 			leads, follows = b, a
 		default:
 			time.Sleep(50 * time.Millisecond)
@@ -97,7 +98,7 @@ func TestProgramsMoveRanges(t *testing.T) {
 
 	// When the leader ends, the other one leads; when it is killed, so does the next.
 	require.Zero(t, leads.End(syscall.SIGTERM))
-	for !status(follows).Leading {
+	for st := status(follows); len(st.Shards) != 1 || !st.Shards[0].Here; st = status(follows) {
 		time.Sleep(50 * time.Millisecond)
 	}
 	require.Contains(t, p.Run("rebalancer", "refresh", "abc", "--admin", follows.Admin), "done: 60 rows copied")
