@@ -18,8 +18,9 @@ import (
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
 
-// candidates has many processes wait to lead beside one that does: they hinder neither it nor each
-// other, so that somebody leads all along, and no read fails. When the leader dies, one of them leads.
+// candidates has many processes that may lead beside one that does: they hinder neither it nor each
+// other, so that somebody leads each shard all along, and no read fails. When the leader of shard 0 dies, one of them
+// leads it.
 func (b *bed) candidates(t *testing.T) {
 	const check = "candidates"
 	b.cluster.Link.SetDistance(b.distance)
@@ -38,6 +39,16 @@ func (b *bed) candidates(t *testing.T) {
 		all := b.send(t, crew{Do: "candidates", Processes: n, For: b.long, Seed: r.Uint64()})
 		led, leaders := stop()
 		after, _ := leads(t.Context(), s)
+		holders := map[uuid.UUID]bool{}
+		ledShards := 0
+		for _, h := range leader.NewShards(s, leader.Options{}, nil).Leaders(t.Context()) {
+			if h != nil && time.Now().Before(h.Until) {
+				ledShards++
+				holders[h.ID] = true
+			}
+		}
+		b.report.add(check, when+": shards that are led at the end", float64(ledShards), "")
+		b.report.add(check, when+": number of processes that lead them", float64(len(holders)), "")
 		// Each swap of a record is one epoch.
 		b.report.add(check, when+": swaps of the leader's record in a minute",
 			float64(after.Epoch-before.Epoch)/b.long.Minutes(), "")

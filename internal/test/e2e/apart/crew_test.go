@@ -139,7 +139,9 @@ func (c *crew) candidates(ctx context.Context, s *counted) {
 				return
 			case <-time.After(later):
 			}
-			_ = leader.New(s, leader.Options{Name: "one of many"}).Run(ctx, func(ctx context.Context) error {
+			all := func(context.Context) (int, error) { return 2*c.Processes + 1, nil } // and a server
+			candidate := leader.NewShards(s, leader.Options{Name: "one of many"}, all)
+			_ = candidate.Run(ctx, func(ctx context.Context, _ int) error {
 				<-ctx.Done()
 				return ctx.Err()
 			}, nil)
