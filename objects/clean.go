@@ -159,6 +159,9 @@ type member struct {
 	tags []Pair
 	ash  *record
 	kept bool // that it is kept was acknowledged, to this pass
+	// damaged: the row can't be read, as a newer program may have written it. Nothing is done with the version, whatever
+	// stands beside it: only its place in the group is known.
+	damaged bool
 }
 
 // Pass looks at all versions once, and does what is due. Steps that fail are counted, and due again
@@ -266,6 +269,9 @@ func (c *Cleaner) add(group []member, at *row, value []byte, now store.Timestamp
 			group = append(group, member{id: at.id, what: v, ash: &record{rank: burned}})
 		}
 		m := &group[len(group)-1]
+		if m.damaged {
+			return group, nil
+		}
 		m.what.Tags, m.what.Note = m.what.Tags || at.tags, m.what.Note || at.note
 		var err error
 		if at.tags {
@@ -277,7 +283,8 @@ func (c *Cleaner) add(group []member, at *row, value []byte, now store.Timestamp
 	}
 	r, err := decode(value)
 	if err != nil {
-		return group, err
+		v := tidy.Version{Age: age(now, at.id.Stamp), Proven: -1}
+		return append(group, member{id: at.id, what: v, ash: &record{rank: burned}, damaged: true}), err
 	}
 	return append(group, member{id: at.id, what: r.version(at.id, now), tags: r.tags, ash: r.ashes()}), nil
 }

@@ -570,3 +570,68 @@ func TestAClockThatIsSetForwardEndsNoGrace(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, p.blobs.m, 1)
 }
+
+// Nothing is done with a version or an upload whose row can't be read, whatever stands beside it: a newer program may
+// have written the row, and reads it.
+func TestCleanersLeaveDamagedRowsAlone(t *testing.T) {
+	ctx, s := t.Context(), memstore.New()
+	p := newPlace(t, s, objects.Versioned)
+	body := strings.Repeat("body", 100)
+	tagged, err := p.Put(ctx, []byte("tagged"), strings.NewReader(body), objects.Meta{Size: -1})
+	require.NoError(t, err)
+	_, err = p.SetTags(ctx, []byte("tagged"), tagged.ID, []objects.Pair{{Name: "a", Value: "b"}})
+	require.NoError(t, err)
+	proven, err := p.Put(ctx, []byte("proven"), strings.NewReader(body), objects.Meta{Size: -1})
+	require.NoError(t, err)
+	_, err = p.DeleteVersion(ctx, []byte("proven"), proven.ID)
+	require.NoError(t, err)
+	_, err = p.Put(ctx, []byte("hidden"), strings.NewReader(body), objects.Meta{Size: -1})
+	require.NoError(t, err)
+	p.now = p.now.Add(time.Second)
+	_, err = p.Delete(ctx, []byte("hidden"))
+	require.NoError(t, err)
+	up, err := p.CreateUpload(ctx, []byte("upload"), objects.Meta{})
+	require.NoError(t, err)
+	part(t, p.Bucket, up, 1, body)
+
+	cleaner := p.cleaner(t, objects.CleanOptions{})
+	pass := func() objects.Cleaned {
+		done, err := cleaner.Pass(ctx)
+		require.NoError(t, err)
+		require.NoError(t, done.FirstFailure)
+		p.now = p.now.Add(25 * time.Hour)
+		return done
+	}
+	pass() // proves the deletion
+
+	// The rows become those of a newer program: at their timestamps, of a version of records that is not known here.
+	owner, err := p.c.Owner(ctx, "objects")
+	require.NoError(t, err)
+	root, err := p.c.Maps().Load(ctx, owner.ID)
+	require.NoError(t, err)
+	partition := store.Partition{Bucket: owner.ID, ID: root.Entries[0].Partition}
+	slice := func() []store.Row {
+		page, err := s.Slice(ctx, partition, store.Bounds{}, store.SliceOptions{Limit: 1000, Timestamps: true})
+		require.NoError(t, err)
+		return page.Rows
+	}
+	newer := 0
+	for _, row := range slice() {
+		name, rest, _ := bytes.Cut(bytes.TrimPrefix(row.Key, []byte("\x00\x01")), []byte("\x00\x01"))
+		marker := string(name) == "hidden" && row.Value[3]&1 != 0
+		if len(rest) != 14 || marker { // it stands beside another row
+			continue
+		}
+		row.Value = bytes.Clone(row.Value)
+		row.Value[2] = 99
+		require.NoError(t, s.Put(ctx, partition, row))
+		newer++
+	}
+	require.Equal(t, 4, newer)
+	before, blobs := slice(), maps.Clone(p.blobs.m)
+	for range 3 {
+		require.EqualValues(t, 4, pass().Damaged)
+	}
+	require.Equal(t, before, slice())
+	require.Equal(t, blobs, p.blobs.m)
+}

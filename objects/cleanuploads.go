@@ -20,6 +20,8 @@ type uploadMember struct {
 	id   UploadID
 	what tidy.Upload
 	null bool
+	// damaged: its own row can't be read, so nobody knows whether it is open. Nothing is done with it.
+	damaged bool
 	// proofs are when its end was acknowledged, by what its version was then: the hash of its record, once it was kept.
 	proofs map[claim]store.Timestamp
 }
@@ -30,7 +32,7 @@ func (c *Cleaner) uploads(ctx context.Context, now store.Timestamp, done *Cleane
 	var u *uploadMember
 	still := c.b.o.deadline(writeTimeout)
 	flush := func() {
-		if u != nil && ctx.Err() == nil {
+		if u != nil && !u.damaged && ctx.Err() == nil {
 			c.upload(ctx, u, still, done)
 		}
 		u = nil
@@ -62,6 +64,7 @@ func (c *Cleaner) uploads(ctx context.Context, now store.Timestamp, done *Cleane
 				r, err := decode(item.Value)
 				if err != nil {
 					done.Damaged++
+					u.damaged = true
 					continue
 				}
 				u.what.Open, u.null = r.rank == live, r.null
