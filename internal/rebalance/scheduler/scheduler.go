@@ -95,6 +95,7 @@ type Scheduler struct {
 // term is the time in which this process moves the buckets of some shards.
 type term struct {
 	ctx  context.Context
+	over bool // no turn begins in it any more; guarded by Scheduler.mu
 	work sync.WaitGroup
 }
 
@@ -167,6 +168,7 @@ func (g *Scheduler) RunShards(ctx context.Context, of shard.Set) error {
 		t := &term{ctx: ctx}
 		g.enter(of, t)
 		<-ctx.Done()
+		g.close(t)
 		t.work.Wait()
 		g.leave(of)
 	})
@@ -189,6 +191,13 @@ func (g *Scheduler) enter(of shard.Set, t *term) {
 	g.tell()
 }
 
+// close lets no further turn begin in a term. Those that have begun are among its work.
+func (g *Scheduler) close(t *term) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	t.over = true
+}
+
 // leave forgets the buckets of shards for which nothing was asked.
 func (g *Scheduler) leave(of shard.Set) {
 	g.mu.Lock()
@@ -206,7 +215,7 @@ func (g *Scheduler) leave(of shard.Set) {
 
 // term returns the term in which a bucket may move; nil: there is none. Scheduler.mu is held.
 func (g *Scheduler) term(id store.BucketID) *term {
-	if t := g.terms[shard.Of(id)]; t != nil && t.ctx.Err() == nil {
+	if t := g.terms[shard.Of(id)]; t != nil && !t.over && t.ctx.Err() == nil {
 		return t
 	}
 	return nil
@@ -353,7 +362,7 @@ func (g *Scheduler) start() time.Duration {
 		queue = slices.Delete(queue, at, at+1)
 		b.running, b.wanted = true, false
 		g.turns++
-		t := g.term(b.id)
+		t := g.terms[shard.Of(b.id)] // its context may have ended just now, but RunShards still waits for the lock
 		t.work.Go(func() { g.work(t.ctx, b) })
 	}
 	for _, b := range g.buckets {
