@@ -89,8 +89,8 @@ func (j Job) Err() error {
 	return nil
 }
 
-// Submit queues a plan's moves and returns their job. A plan without moves is a job that
-// has ended.
+// Submit queues a plan's moves and returns their job. A plan without moves is a job that has ended, and one for a bucket
+// whose shard was lost is one that has failed.
 func (g *Scheduler) Submit(id store.BucketID, what string, p *Plan) Job {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -105,7 +105,10 @@ func (g *Scheduler) Submit(id store.BucketID, what string, p *Plan) Job {
 	}
 	g.jobs = append(g.jobs, j)
 	g.forgetJobs()
-	if len(p.Moves) > 0 {
+	switch {
+	case g.lost.Bucket(id):
+		g.end(id, p.Moves, errElsewhere)
+	case len(p.Moves) > 0:
 		b := g.bucket(id)
 		b.pending = append(b.pending, p.Moves...)
 		b.feed()

@@ -81,6 +81,7 @@ type Scheduler struct {
 	mu      sync.Mutex
 	terms   [shard.Count]*term // nil: this process may not move the buckets of a shard
 	fresh   shard.Set          // whose terms have begun since the scan looked for what others left
+	lost    shard.Set          // that were led, and that another process may lead now
 	buckets map[store.BucketID]*bucket
 	pauses  pause.State // as it was looked at last
 	jobs    Jobs
@@ -157,8 +158,8 @@ func New(s Store, m Maps, o Options) *Scheduler {
 	return g
 }
 
-// Run moves the ranges of all buckets until ctx ends, and returns then, when all that it did has ended. It
-// may be called again: goals that were asked for are still wanted.
+// Run moves the ranges of all buckets until ctx ends, and returns then, when all that it did has ended. It may be called
+// again: goals that were asked for are still wanted, unless the cause of the end was a Conflict, as of a lost lease.
 func (g *Scheduler) Run(ctx context.Context) error { return g.RunShards(ctx, shard.All) }
 
 // RunShards is Run for the buckets of some shards. Calls for other shards may run beside it: they share the number of
@@ -181,6 +182,7 @@ func (g *Scheduler) enter(of shard.Set, t *term) {
 		g.terms[n] = t
 	}
 	g.fresh |= of
+	g.lost &^= of
 	for id, b := range g.buckets {
 		if of.Bucket(id) {
 			b.listed = false // another process may have led meanwhile
@@ -198,20 +200,30 @@ func (g *Scheduler) close(t *term) {
 	t.over = true
 }
 
-// leave forgets the buckets of shards for which nothing was asked.
+// leave forgets the buckets of shards for which nothing was asked. Where the lease was lost, what was asked for fails:
+// it would wait for as long as another process leads, and be done some day when nobody expects it.
 func (g *Scheduler) leave(of shard.Set) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, n := range of.List() {
+		if store.KindOf(context.Cause(g.terms[n].ctx)) == store.Conflict {
+			g.lost |= shard.Only(n)
+		}
 		g.terms[n] = nil
 	}
 	g.fresh &^= of
 	for id, b := range g.buckets {
+		if g.lost.Bucket(id) {
+			g.end(id, b.drop(), errElsewhere)
+		}
 		if of.Bucket(id) && b.feed() == 0 {
 			delete(g.buckets, id)
 		}
 	}
 }
+
+var errElsewhere = store.Errorf(store.Conflict, "this process has lost the lead of the bucket's moves: another process "+
+	"completes what had begun (status shows it); request the rest again")
 
 // term returns the term in which a bucket may move; nil: there is none. Scheduler.mu is held.
 func (g *Scheduler) term(id store.BucketID) *term {
@@ -277,10 +289,12 @@ func (g *Scheduler) resume(ctx context.Context, of shard.Set) {
 
 func (g *Scheduler) tell() { wait.Signal(g.events) }
 
-// want has a bucket looked at.
+// want has a bucket looked at, while this process may move it.
 func (g *Scheduler) want(id store.BucketID) {
 	g.mu.Lock()
-	g.bucket(id).want()
+	if g.term(id) != nil {
+		g.bucket(id).want()
+	}
 	g.mu.Unlock()
 	g.tell()
 }
