@@ -92,6 +92,9 @@ func (q *queue) take() (x recount, ok bool) {
 	return x, false
 }
 
+// errLost ends a recount whose result is another process's matter.
+var errLost = store.Errorf(store.Conflict, "another process looks after the bucket now")
+
 func (q *queue) done(x recount) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -112,13 +115,19 @@ func (b *Balancer) count(ctx context.Context) bool {
 			return false
 		}
 	}
-	_, err := b.recount(ctx, x, begun)
+	_, err := b.recount(ctx, x, func() error {
+		begun()
+		if !b.o.Led().Bucket(x.partition.Bucket) {
+			return errLost
+		}
+		return nil
+	})
 	begun()
 	b.queue.done(x)
 	if ctx.Err() != nil {
 		return false
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, errLost) {
 		b.o.Logger.Warn("a partition can't be counted", "partition", x.partition.String(), "error", err)
 	}
 	b.agenda.look(x.partition, time.Time{})
@@ -129,14 +138,17 @@ func (b *Balancer) count(ctx context.Context) bool {
 }
 
 // recount counts a range, corrects its counters and returns the count, or nil if the range has changed meanwhile. It
-// calls begun when it may read. The root of this data centre tells whether the range has changed. That root lacks at
-// most the swap by which a move begins (marking), and at that stage rows are still written to the same partition.
-func (b *Balancer) recount(ctx context.Context, x recount, begun func()) (*counter.Count, error) {
+// calls reads whenever it is about to read, and ends if that fails. The root of this data centre tells whether the range
+// has changed. That root lacks at most the swap by which a move begins (marking), and at that stage rows are still
+// written to the same partition.
+func (b *Balancer) recount(ctx context.Context, x recount, reads func() error) (*counter.Count, error) {
 	const tries = 5
 	r := counter.NewRecount(b.store, x.partition, x.bounds, counter.RecountOptions{
 		Now: b.o.Now, PageRows: pageRows(&x.estimate), Yield: func(ctx context.Context, rows int) error {
-			defer begun()
-			return b.mover.Pace(ctx, rows)
+			if err := b.mover.Pace(ctx, rows); err != nil {
+				return err
+			}
+			return reads()
 		},
 	})
 	var c *counter.Count

@@ -133,7 +133,7 @@ func (b *Balancer) Recount(
 				Known: before.Known, Estimate: before.Rows,
 			}
 			if !moves(rg) {
-				c, err := b.recount(ctx, recountOf(id, rg, policy.Unknown, before), func() {})
+				c, err := b.recount(ctx, recountOf(id, rg, policy.Unknown, before), func() error { return nil })
 				if err != nil {
 					return err
 				}
@@ -182,7 +182,7 @@ func (b *Balancer) Layout(
 			p := store.Partition{Bucket: id, ID: rg.Partition}
 			var quanta []counter.Quantum
 			if exact || !s.Known {
-				c, err := b.recount(ctx, recountOf(id, rg, policy.Unknown, s), func() {})
+				c, err := b.recount(ctx, recountOf(id, rg, policy.Unknown, s), func() error { return nil })
 				if err != nil {
 					return err
 				}

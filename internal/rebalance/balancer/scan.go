@@ -31,8 +31,11 @@ func (b *Balancer) turn(ctx context.Context) (scanning bool) {
 		b.mu.Lock()
 		b.mark = 0
 		b.mu.Unlock()
+		if b.o.Next == nil {
+			b.tick = time.Time{}
+		}
 	}
-	interval := b.anew || b.o.due(b.tick, now)
+	interval := b.o.due(b.tick, now)
 	if interval {
 		b.tick = now
 		b.mu.Lock()
