@@ -278,8 +278,9 @@ func (g *Scheduler) resume(ctx context.Context, of shard.Set) {
 	for _, id := range ids {
 		if of.Bucket(id) && g.term(id) != nil {
 			b := g.bucket(id)
-			// One that is running lists itself.
-			b.listed = b.listed || !b.running
+			if !b.running { // else listed belongs to its turn
+				b.listed = true
+			}
 			b.want()
 		}
 	}
