@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"slices"
+	"time"
 
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/record"
@@ -53,9 +54,14 @@ func (b *busy) set(ctx context.Context, id store.BucketID, on bool) error {
 }
 
 func (b *busy) change(ctx context.Context, entries []entry) error {
-	const tries = 10
+	const tries = 20
+	// Another process has changed the list meanwhile: it may be one of many that begin or end moves at once.
+	pauses := wait.Backoff{First: 100 * time.Millisecond, Most: time.Second, Jitter: 1}
 	var err error
-	for range tries {
+	for try := range tries {
+		if try > 0 && wait.Sleep(ctx, pauses.Pause(try)) != nil {
+			return err
+		}
 		var ids []store.BucketID
 		var v store.Version
 		if ids, v, err = b.read(ctx); err != nil {
