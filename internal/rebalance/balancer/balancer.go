@@ -176,7 +176,9 @@ func (b *Balancer) Run(ctx context.Context) error {
 	b.set(func(s *Status) { s.Running = true })
 	defer b.set(func(s *Status) { s.Running = false })
 	b.begin()
-	b.led = b.o.Led()
+	if b.led = 0; b.o.Led() == shard.All {
+		b.led = shard.All // nothing more comes
+	}
 	for ctx.Err() == nil {
 		if b.turn(ctx) {
 			wait.Signal(begin)

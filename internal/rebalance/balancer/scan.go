@@ -26,7 +26,7 @@ func (b *Balancer) turn(ctx context.Context) (scanning bool) {
 	}
 	before := b.led
 	if b.led = b.o.Led(); b.led&^before != 0 {
-		// Other processes have looked after them.
+		// Other processes have looked after them. Shards come several at a time: one look is for all of them.
 		b.anew = true
 		b.mu.Lock()
 		b.mark = 0
@@ -34,6 +34,10 @@ func (b *Balancer) turn(ctx context.Context) (scanning bool) {
 		if b.o.Next == nil {
 			b.tick = time.Time{}
 		}
+		return false
+	}
+	if b.led == 0 {
+		return false // a look at nothing would be told as one at all buckets
 	}
 	interval := b.o.due(b.tick, now)
 	if interval {

@@ -98,12 +98,18 @@ const (
 	ScansToProve = 8
 )
 
+// together is for how long a scan of shards that have just come waits for more of them: they come several at a time.
+const together = 200 * time.Millisecond
+
 // scanAll looks at all roots, again and again, and first at those of shards that another process may have led.
 func (g *Scheduler) scanAll(ctx context.Context) {
 	for n := 0; ; {
 		next := time.NewTimer(scanEvery)
 		select {
 		case <-g.news:
+			if g.Led() != shard.All {
+				_ = wait.Sleep(ctx, together) // one scan is for all shards that come
+			}
 			g.mu.Lock()
 			of := g.fresh
 			g.fresh = 0
