@@ -74,7 +74,7 @@ type Balancer struct {
 	ageing ageing
 	// tick is the time of the last interval, of turn only; back is when the counters came back.
 	tick, back time.Time
-	// led are the shards at the last turn, and anew is whether everything is to be looked at since there are more; of
+	// led are the shards at the last turn, and anew is whether everything is to be looked at since they are others; of
 	// turn only.
 	led  shard.Set
 	anew bool
@@ -159,6 +159,7 @@ func newLRU[K comparable, V any](size int) *lru.Cache[K, V] {
 
 // Run works until ctx ends, and returns when all that it did has ended.
 func (b *Balancer) Run(ctx context.Context) error {
+	defer b.set(func(s *Status) { s.Sizes = Sizes{} })
 	defer b.beside(countsAtOnce, func(int) {
 		for b.count(ctx) {
 		}

@@ -25,9 +25,10 @@ func (b *Balancer) turn(ctx context.Context) (scanning bool) {
 		b.tick = now // a clock that was set back must not stop the looks until it is there again
 	}
 	before := b.led
-	if b.led = b.o.Led(); b.led&^before != 0 {
+	b.led = b.o.Led()
+	b.anew = b.anew || b.led != before // the sizes are those of other buckets now
+	if b.led&^before != 0 {
 		// Other processes have looked after them. Shards come several at a time: one look is for all of them.
-		b.anew = true
 		b.mu.Lock()
 		b.mark = 0
 		b.mu.Unlock()

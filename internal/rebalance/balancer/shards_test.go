@@ -78,3 +78,25 @@ func TestLostShardsAreNotCounted(t *testing.T) {
 		require.LessOrEqual(f, f.s.take(), 2*1000, "a page each of two at once")
 	})
 }
+
+// The sizes that a process shows are those of what it leads: several processes add up to all.
+func TestSizesOfLostShardsAreNotShown(t *testing.T) {
+	var led atomic.Uint32
+	led.Store(uint32(shard.All))
+	lookedAfter(t, 1000, func(o *balancer.Options) {
+		o.Led = func() shard.Set { return shard.Set(led.Load()) }
+	}, func(f *fixture) {
+		f.put(number(1))
+		time.Sleep(2 * balancer.FullEvery)
+		require.Equal(f, int64(2), f.b.Status().Sizes.Rows, "one of them in the directory")
+		led.Store(0)
+		time.Sleep(time.Minute)
+		require.Zero(f, f.b.Status().Sizes)
+
+		led.Store(uint32(shard.All))
+		time.Sleep(time.Minute)
+		require.NotZero(f, f.b.Status().Sizes)
+		f.end()
+		require.Zero(f, f.b.Status().Sizes)
+	})
+}

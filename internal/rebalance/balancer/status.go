@@ -58,7 +58,7 @@ type Status struct {
 	Late time.Duration
 	// Away is since when the counters have not answered; zero: they do.
 	Away time.Time
-	// Sizes are those of the last look at everything.
+	// Sizes are those of the last look at everything that this process looks after; zero while it does so for nothing.
 	Sizes Sizes
 	// Waiting is how many recounts are still to be made.
 	Waiting int
