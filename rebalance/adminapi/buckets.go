@@ -117,15 +117,19 @@ const (
 	pageTime = 10 * time.Second
 )
 
-// leads fails unless this process leads and watches sizes.
-func (h *handler) leads(ctx context.Context) error {
-	if err := h.Leads(ctx); err != nil {
-		return err
+// leads fails unless this process watches sizes and leads the shard of a bucket; without a name, any shard.
+func (h *handler) leads(ctx context.Context, bucket string) error {
+	var id store.BucketID
+	var err error
+	if bucket == "" {
+		err = h.Leads(ctx)
+	} else if id, err = h.bucket(ctx, bucket); err == nil {
+		err = h.LeadsShardOf(ctx, id)
 	}
-	if h.Balancer() == nil {
-		return errNoBalancer
+	if err == nil && h.Balancer() == nil {
+		err = errNoBalancer
 	}
-	return nil
+	return err
 }
 
 func (h *handler) buckets(r *http.Request) (any, error) {

@@ -39,7 +39,7 @@ type streams struct {
 
 // events streams what happens, as server-sent events.
 func (h *handler) events(w http.ResponseWriter, r *http.Request) {
-	if err := h.leads(r.Context()); err != nil {
+	if err := h.leads(r.Context(), ""); err != nil {
 		fail(w, err)
 		return
 	}

@@ -39,7 +39,7 @@ func New(r *rebalance.Rebalancer) http.Handler {
 	mux.HandleFunc("GET /v1/moves", h.serve(h.watched(h.moved)))
 	mux.HandleFunc("GET /v1/cluster", h.serve(h.cluster))
 	mux.HandleFunc("GET /v1/events", h.events)
-	mux.HandleFunc("POST /v1/plan", h.serve(h.watched(decoded(h.plan))))
+	mux.HandleFunc("POST /v1/plan", h.serve(decoded(h.plan)))
 	mux.HandleFunc("GET /v1/map", h.showMap)
 	mux.HandleFunc("GET /v1/history", h.serve(h.history))
 	mux.HandleFunc("POST /v1/verify", h.verify)
@@ -122,15 +122,8 @@ func (h *handler) serve(f func(r *http.Request) (any, error)) http.HandlerFunc {
 // watched serves what only a process can that leads and watches sizes; about a bucket, one that leads its shard.
 func (h *handler) watched(f func(r *http.Request) (any, error)) func(r *http.Request) (any, error) {
 	return func(r *http.Request) (any, error) {
-		if err := h.leads(r.Context()); err != nil {
+		if err := h.leads(r.Context(), r.URL.Query().Get("bucket")); err != nil {
 			return nil, err
-		}
-		if name := r.URL.Query().Get("bucket"); name != "" {
-			if id, err := h.bucket(r.Context(), name); err == nil {
-				if err := h.LeadsShardOf(r.Context(), id); err != nil {
-					return nil, err
-				}
-			}
 		}
 		return f(r)
 	}

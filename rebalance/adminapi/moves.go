@@ -57,11 +57,6 @@ func (h *handler) apply(r *http.Request, a Apply) (any, error) {
 
 // ready finds a bucket whose moves can begin; any process can do a dry run.
 func (h *handler) ready(r *http.Request, bucket string, dry bool) (id store.BucketID, err error) {
-	if !dry {
-		if err := h.Leads(r.Context()); err != nil {
-			return id, err
-		}
-	}
 	if id, err = h.bucket(r.Context(), bucket); err != nil || dry {
 		return id, err
 	}
@@ -94,12 +89,13 @@ func (h *handler) job(r *http.Request) (any, error) {
 
 // abort drops goals that have not begun, of a bucket or of all whose shards this process leads.
 func (h *handler) abort(r *http.Request, which Which) (any, error) {
-	if err := h.Leads(r.Context()); err != nil {
-		return nil, err
-	}
 	id, err := h.one(r.Context(), which.Bucket)
-	if err == nil && id != nil {
+	switch {
+	case err != nil:
+	case id != nil:
 		err = h.LeadsShardOf(r.Context(), *id)
+	default:
+		err = h.Leads(r.Context())
 	}
 	if err != nil || which.DryRun {
 		return Done{}, err

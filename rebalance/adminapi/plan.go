@@ -50,6 +50,9 @@ const (
 
 func (h *handler) plan(r *http.Request, q PlanAsk) (any, error) {
 	id, err := h.bucket(r.Context(), q.Bucket)
+	if err == nil {
+		err = h.leads(r.Context(), q.Bucket)
+	}
 	if err != nil {
 		return nil, err
 	}

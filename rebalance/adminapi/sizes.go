@@ -62,14 +62,13 @@ type End struct {
 var errNoBalancer = store.Errorf(store.NotFound,
 	"nobody looks after sizes here: the process was started with neither --counter nor --rebalance-interval")
 
-// looks answers lines about a bucket, if this process watches sizes.
+// looks answers lines about a bucket, if this process watches its sizes.
 func (h *handler) looks(
 	w http.ResponseWriter, r *http.Request, bucket string, f func(id store.BucketID, line func(Line) error) (uint64, error),
 ) {
-	var id store.BucketID
-	err := h.leads(r.Context())
+	id, err := h.bucket(r.Context(), bucket)
 	if err == nil {
-		id, err = h.bucket(r.Context(), bucket)
+		err = h.leads(r.Context(), bucket)
 	}
 	if err != nil {
 		fail(w, err)
