@@ -37,8 +37,9 @@ func (b *Balancer) turn(ctx context.Context) (scanning bool) {
 		}
 		return false
 	}
-	if b.led == 0 {
-		return false // a look at nothing would be told as one at all buckets
+	if b.led == 0 { // a look at nothing would be told as one at all buckets
+		b.set(func(s *Status) { s.Sizes = Sizes{} })
+		return false
 	}
 	interval := b.o.due(b.tick, now)
 	if interval {
