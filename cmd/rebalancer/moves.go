@@ -421,6 +421,10 @@ func (f *moveFlags) follow(ctx context.Context, std stdio, c *adminapi.Client, j
 			return j, fmt.Errorf("interrupted: the next leader completes moves that have begun: %w", context.Cause(ctx))
 		}
 		next, err := c.Job(ctx, j.ID)
+		if err == nil && !next.Asked.Equal(j.Asked) {
+			return j, errors.New("the state of the job is unknown: the process was started again, and has given its id to " +
+				"another one. What had begun goes on; rebalancer status shows it")
+		}
 		if err == nil {
 			j, failures = next, 0
 			last.Store(&next)

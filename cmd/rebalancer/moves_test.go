@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -242,4 +243,19 @@ func TestProgressLine(t *testing.T) {
 	require.Equal(t, "split b, sweeping: of 1,000 rows 1,000 copied, 1,000 compared, 700 swept over (90 %), 270 rows/s, 1s left", progressLine("split b", j, 10*time.Second))
 	require.Equal(t, "split b: of 1,000 rows 0 copied, 0 compared, 0 swept over", progressLine("split b", &scheduler.Job{Rows: 1000}, time.Second))
 	require.Equal(t, "x: of 0 rows 0 copied, 0 compared, 0 swept over", progressLine("x", &scheduler.Job{}, time.Second))
+}
+
+// Ids of jobs are a process's own: one that was started again at the same address gives another job the id that a
+// command waits for.
+func TestAnotherJobOfTheSameID(t *testing.T) {
+	asked := time.Now().UTC()
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(scheduler.Job{ID: "1", Name: "other", Asked: asked.Add(time.Hour), Ended: asked.Add(time.Hour)})
+	}))
+	defer h.Close()
+	c, err := adminapi.NewClient(h.URL, "")
+	require.NoError(t, err)
+	var f moveFlags
+	_, err = f.follow(t.Context(), stdio{err: &bytes.Buffer{}}, c, scheduler.Job{ID: "1", Name: "b", Asked: asked})
+	require.ErrorContains(t, err, "started again")
 }
