@@ -250,7 +250,8 @@ func TestProgressLine(t *testing.T) {
 func TestAnotherJobOfTheSameID(t *testing.T) {
 	asked := time.Now().UTC()
 	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(scheduler.Job{ID: "1", Name: "other", Asked: asked.Add(time.Hour), Ended: asked.Add(time.Hour)})
+		later := asked.Add(time.Hour)
+		_ = json.NewEncoder(w).Encode(scheduler.Job{ID: "1", Name: "other", Asked: later, Ended: later})
 	}))
 	defer h.Close()
 	c, err := adminapi.NewClient(h.URL, "")

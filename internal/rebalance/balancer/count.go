@@ -138,9 +138,9 @@ func (b *Balancer) count(ctx context.Context) bool {
 }
 
 // recount counts a range, corrects its counters and returns the count, or nil if the range has changed meanwhile. It
-// calls reads whenever it is about to read, and ends if that fails. The root of this data centre tells whether the range
-// has changed. That root lacks at most the swap by which a move begins (marking), and at that stage rows are still
-// written to the same partition.
+// calls reads whenever it is about to read, and ends if that fails. The root of this data centre tells whether the
+// range has changed. That root lacks at most the swap by which a move begins (marking), and at that stage rows are
+// still written to the same partition.
 func (b *Balancer) recount(ctx context.Context, x recount, reads func() error) (*counter.Count, error) {
 	const tries = 5
 	r := counter.NewRecount(b.store, x.partition, x.bounds, counter.RecountOptions{

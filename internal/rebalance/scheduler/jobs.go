@@ -89,8 +89,8 @@ func (j Job) Err() error {
 	return nil
 }
 
-// Submit queues a plan's moves and returns their job. A plan without moves is a job that has ended, and one for a bucket
-// whose shard was lost is one that has failed.
+// Submit queues a plan's moves and returns their job. A plan without moves is a job that has ended, and one for a
+// bucket whose shard was lost is one that has failed.
 func (g *Scheduler) Submit(id store.BucketID, what string, p *Plan) Job {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -158,8 +158,8 @@ func New(s Store, m Maps, o Options) *Scheduler {
 	return g
 }
 
-// Run moves the ranges of all buckets until ctx ends, and returns then, when all that it did has ended. It may be called
-// again: goals that were asked for are still wanted, unless the cause of the end was a Conflict, as of a lost lease.
+// Run moves the ranges of all buckets until ctx ends, and returns then, when all that it did has ended. It may be
+// called again: goals that were asked for are still wanted, unless the cause of the end was a Conflict, as of a lost lease.
 func (g *Scheduler) Run(ctx context.Context) error { return g.RunShards(ctx, shard.All) }
 
 // RunShards is Run for the buckets of some shards. Calls for other shards may run beside it: they share the number of
@@ -222,7 +222,7 @@ func (g *Scheduler) leave(of shard.Set) {
 	}
 }
 
-var errElsewhere = store.Errorf(store.Conflict, "this process has lost the lead of the bucket's moves: another process "+
+var errElsewhere = store.Errorf(store.Conflict, "this process has lost the lead of the bucket's moves: another one "+
 	"completes what had begun (status shows it); request the rest again")
 
 // term returns the term in which a bucket may move; nil: there is none. Scheduler.mu is held.
