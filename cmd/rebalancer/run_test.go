@@ -584,7 +584,10 @@ func TestDaemonsAdminAddress(t *testing.T) {
 		return regexp.MustCompile("does not lead").MatchString(d.log.String()) || !d.status(t).Leading
 	})
 	d.view.dead.Store(false)
-	until(t, "it leads again", func() bool { return d.status(t).Leading })
+	until(t, "it leads all again", func() bool {
+		_, body := get("/metrics")
+		return strings.Contains(body, "evenkeel_balance_shards 16")
+	})
 	d.end(t)
 	require.Contains(t, d.log.String(), "msg=ending")
 	_, err := http.Get(d.url + "/healthz")

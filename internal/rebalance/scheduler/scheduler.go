@@ -159,7 +159,8 @@ func New(s Store, m Maps, o Options) *Scheduler {
 }
 
 // Run moves the ranges of all buckets until ctx ends, and returns then, when all that it did has ended. It may be
-// called again: goals that were asked for are still wanted, unless the cause of the end was a Conflict, as of a lost lease.
+// called again: goals that were asked for are still wanted, unless the cause of the end was a Conflict, as of a lost
+// lease.
 func (g *Scheduler) Run(ctx context.Context) error { return g.RunShards(ctx, shard.All) }
 
 // RunShards is Run for the buckets of some shards. Calls for other shards may run beside it: they share the number of
