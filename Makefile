@@ -91,7 +91,7 @@ test: tools ## everything that must hold, on a fresh machine; each part has a ti
 	@scripts/within 600 lint scripts/lint
 	@scripts/within 360 compile $(MAKE) -s compile
 	@scripts/within 120 programs $(MAKE) -s programs
-	@$(WITH_PROGRAMS) scripts/within 900 unit $(TEST_RACE) -timeout 640s $(WITHOUT_NODE)
+	@$(WITH_PROGRAMS) scripts/within 1080 unit $(TEST_RACE) -timeout 640s $(WITHOUT_NODE)
 	@$(WITH_PROGRAMS) scripts/within 240 clients $(TEST) -timeout 230s $(CLIENTS)
 	@scripts/within 180 again $(TEST) -timeout 170s $(AGAIN_IN_TIME)
 	@$(WITH_PROGRAMS) scripts/within 120 console $(TEST) -timeout 110s $(CONSOLE)
