@@ -15,8 +15,19 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Shards is a process that may lead shards of a work, each by a lease of its own. Run and Try are for one goroutine;
-// the other methods are safe for concurrent use.
+// The work of a store is divided into 16 shards, each with a record and a lease of its own, so that its capacity grows
+// with the processes, and the death of one process delays its own share only. An example with three processes:
+//
+//	a starts alone:   a leads 0 to 15
+//	b and c start:    a gives up 15, 14, 13 and so on, one in each lease; b or c takes each at once
+//	at rest:          a leads 6 shards, b and c lead 5 each
+//	b dies:           its 5 leases end after 15 s; a and c take those shards
+//
+// Nobody assigns shards: each process reads the records and the number of candidates, and decides for itself (spread).
+// The record of shard 0 is the one that programs had which knew no shards. Where such a program holds it, it leads all.
+
+// Shards is a candidate for the 16 shards of a work. Run and Try are for one goroutine; the other methods are safe for
+// concurrent use.
 type Shards struct {
 	o    Options
 	live func(ctx context.Context) (int, error)
@@ -40,8 +51,8 @@ type Shards struct {
 	giveFrom time.Time // none is given up before
 }
 
-// NewShards makes a candidate for shards. It does no I/O. live returns how many processes are candidates, this one
-// included; nil: as many as hold shards.
+// NewShards makes a candidate for shards. It does no I/O. live returns the number of processes that are candidates,
+// this one included. If live is nil, the processes that hold shards are taken for all candidates.
 func NewShards(regs store.Registers, o Options, live func(ctx context.Context) (int, error)) *Shards {
 	s := &Shards{live: live, r: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))}
 	id := uuid.New()
@@ -92,13 +103,14 @@ func (s *Shards) Leaders(ctx context.Context) (all [shard.Count]*Holder) {
 	return all
 }
 
-// Run leads shards until ctx ends: as many as are due to one of so many candidates, all while there is no other one.
-// For each that it leads it runs work, beside that of others; work ends when its context does, whose cause is ErrLost
-// if the lease is lost. When work returns while its lease holds, Run ends all and returns that result; when ctx ends it
-// returns Timeout. observe, if not nil, gets each new failure, and a HeldError for each other leader of shard 0.
+// Run leads shards until ctx ends: an equal share of them, or all while there is no other candidate. It calls work
+// for each shard that this process leads, for all of them at the same time. The context of a call ends when the lease
+// of its shard is lost, with the cause ErrLost; work must return then. If work returns while its lease holds, Run
+// ends the other calls and returns that result. When ctx ends Run returns Timeout. observe, if it is not nil, gets
+// each new failure, and a HeldError for each other leader of shard 0.
 //
-// Who leads a shard is read at Local only, about each third of a lease; of many candidates each reads some of the
-// shards. What looks free each takes in a turn of its own, and looks again before.
+// The records are read at Local only, about each third of a lease; where there are many candidates each reads some of
+// the records. What looks free is taken in a random turn, and is looked at again before.
 func (s *Shards) Run(ctx context.Context, work func(ctx context.Context, n int) error, observe func(error)) error {
 	if observe == nil {
 		observe = func(error) {}
@@ -145,7 +157,7 @@ func (s *Shards) Run(ctx context.Context, work func(ctx context.Context, n int) 
 	return result
 }
 
-// end ends all terms.
+// end ends the terms of all shards that this process leads.
 func (s *Shards) end(cause error) {
 	for _, stop := range s.terms {
 		if stop != nil {
@@ -209,8 +221,9 @@ func (s *Shards) round(ctx context.Context, observe func(error)) (taken []int) {
 // in the list for a while.
 const unwanted = 20
 
-// watched draws the shards to look at: all, but of more candidates than shards each that leads one at most looks at so
-// few that together they look twice at each shard.
+// watched draws the shards that the next round looks at: all that this process does not lead. Where there are more
+// candidates than shards, a candidate with at most one shard looks at a few, so that on average two candidates look
+// at each shard.
 func (s *Shards) watched() (which []int) {
 	led := 0
 	for _, n := range s.r.Perm(shard.Count) {
@@ -247,7 +260,7 @@ func (s *Shards) oldLeads() bool {
 	return s.terms[0] == nil && c.held() && c.known.holder.Shards != shard.Count
 }
 
-// seen is what is known of all shards.
+// seen returns what is known of all shards.
 func (s *Shards) seen(now time.Time) *[shard.Count]sighting {
 	var seen [shard.Count]sighting
 	for n, c := range s.of {
@@ -298,7 +311,7 @@ func (s *Shards) cheapest() int {
 	return 0
 }
 
-// tell observes what is new.
+// tell passes what is new to observe: the first of the errors, and another leader of shard 0.
 func (s *Shards) tell(errs [shard.Count]error, observe func(error)) {
 	for _, err := range errs {
 		if err != nil && !errors.Is(err, store.Conflict) {
@@ -316,7 +329,8 @@ func (s *Shards) tell(errs [shard.Count]error, observe func(error)) {
 	}
 }
 
-// pause is until the next look: after a third of the lease, more or less, or once a lease is over.
+// pause returns the time until the next round: about a third of the lease, or less if a lease that was looked at is
+// over before.
 func (s *Shards) pause() time.Duration {
 	const least, spread = 0.75, 0.5
 	pause := time.Duration(float64(s.o.Lease/3) * (least + spread*rand.Float64()))

@@ -8,7 +8,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Count is the number of shards. All processes of a store must agree on it.
+// Count is the number of shards. All processes of a store must agree on it, so it is a constant.
 const Count = 16
 
 // Of returns the shard of a bucket, from 0 to Count-1: the second hexadecimal digit of its id, which is random.
