@@ -80,10 +80,10 @@ func (s *Shards) Led() (led shard.Set) {
 }
 
 // Leader returns who leads a shard, if that is known, and whether it is this process. Where the leader of shard 0 knows
-// no shards, it leads all.
+// no shards, it leads all. A lease of this process that is over, or whose term has not begun, does not count.
 func (s *Shards) Leader(ctx context.Context, n int) (h Holder, known, mine bool) {
 	if h, known, mine = s.of[n].Leader(ctx); known || n == 0 {
-		return h, known, mine
+		return h, known && (mine || h.ID != s.of[n].id), mine
 	}
 	h, known, mine = s.of[0].Leader(ctx)
 	return h, known && h.Shards != shard.Count, mine && h.Shards != shard.Count
