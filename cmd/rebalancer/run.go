@@ -177,9 +177,6 @@ func (d *runner) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error
 			failed <- err
 		}
 	})
-	if cluster, ok := d.store.(interface{ WatchRepairs(context.Context) }); ok {
-		work.Go(func() { cluster.WatchRepairs(working) })
-	}
 	// The store is closed only when nothing moves.
 	defer work.Wait()
 	defer admin.Close()

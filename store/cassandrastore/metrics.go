@@ -59,8 +59,6 @@ type measures struct {
 
 	mu    sync.Mutex
 	sites map[string]*chosen // of the open session in each data centre
-
-	repairs atomic.Pointer[Repairs] // nil: they are not watched, not needed or not known
 }
 
 func newMeasures() *measures {
@@ -91,16 +89,6 @@ var (
 			"answered) or down.", []string{"data_centre", "state"}, nil)
 	connectionsDesc = prometheus.NewDesc("evenkeel_store_connections",
 		"Open connections to Cassandra nodes by data centre.", []string{"data_centre"}, nil)
-)
-
-var (
-	repairAgeDesc = prometheus.NewDesc("evenkeel_store_repair_age_seconds",
-		"Age of the last repair of the part of a table that was repaired longest ago, as Cassandra records repairs. Only "+
-			"repairs that reached all copies in all data centres count. Absent where none is known.", []string{"table"}, nil)
-	unrepairedDesc = prometheus.NewDesc("evenkeel_store_unrepaired_ratio",
-		"Share of a table, 0 to 1, of which Cassandra knows no repair within 30 days.", []string{"table"}, nil)
-	graceDesc = prometheus.NewDesc("evenkeel_store_tombstone_grace_seconds",
-		"For how long Cassandra keeps the tombstones of a table (gc_grace_seconds).", []string{"table"}, nil)
 )
 
 // ended counts a request that has ended.
@@ -143,9 +131,6 @@ func (m *measures) Describe(to chan<- *prometheus.Desc) {
 	m.attempts.Describe(to)
 	to <- nodesDesc
 	to <- connectionsDesc
-	to <- repairAgeDesc
-	to <- unrepairedDesc
-	to <- graceDesc
 }
 
 // Collect implements prometheus.Collector.
@@ -153,27 +138,20 @@ func (m *measures) Collect(to chan<- prometheus.Metric) {
 	m.seconds.Collect(to)
 	m.failed.Collect(to)
 	m.attempts.Collect(to)
-	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
-		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
-	}
-	if r := m.repairs.Load(); r != nil {
-		gauge(unrepairedDesc, r.Unknown, rowsTable)
-		gauge(graceDesc, r.Grace.Seconds(), rowsTable)
-		if !r.Oldest.IsZero() {
-			gauge(repairAgeDesc, time.Since(r.Oldest).Seconds(), rowsTable)
-		}
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	gauge := func(d *prometheus.Desc, value int, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(value), labels...)
+	}
 	for dataCentre, c := range m.sites {
 		states := map[string]int{nodeUp: 0, nodeSilent: 0, nodeDown: 0}
 		for _, state := range c.states() {
 			states[state]++
 		}
 		for state, n := range states {
-			gauge(nodesDesc, float64(n), dataCentre, state)
+			gauge(nodesDesc, n, dataCentre, state)
 		}
-		gauge(connectionsDesc, float64(c.connections.Load()), dataCentre)
+		gauge(connectionsDesc, int(c.connections.Load()), dataCentre)
 	}
 }
 

@@ -10,81 +10,26 @@ import (
 	"time"
 
 	"github.com/gocql/gocql"
-
-	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Repairs is what Cassandra knows of the repairs of a keyspace's rows. It reads system_distributed.repair_history. A
-// node writes that table for each range that it repairs, whether nodetool or another program asks for the repair over
-// JMX, and keeps each entry for 30 days. A repair counts only if a replica of each copy in each data centre took part: a
-// repair within a single data centre brings no deletion to another data centre. So there is one age for all of them.
+// CheckRepairs returns a warning if, as far as Cassandra knows, the rows were not repaired well within the time for
+// which tombstones are kept. It reads system_distributed.repair_history. A node writes that table for each range that
+// it repairs, whether nodetool or another program asks for the repair over JMX, and keeps each entry for 30 days. A
+// repair counts only if a replica of each copy in each data centre took part: a repair within a single data centre
+// brings no deletion to another data centre.
 //
 // A keyspace with one copy needs no repair. Neither do the other tables: a map node that comes back is garbage, and
 // nothing is deleted from registers.
-type Repairs struct {
-	// Oldest is when the last repair began of the part that waits longest, of the parts with one; zero: none has one.
-	Oldest time.Time
-	// Unknown is the share of the ring, 0 to 1, of which no repair is known.
-	Unknown float64
-	// Grace is for how long tombstones are kept.
-	Grace time.Duration
-
-	ring *ring
-}
-
-// Repairs reads what Cassandra knows of repairs; nil: the keyspace needs none.
-func (s *Store) Repairs(ctx context.Context) (*Repairs, error) {
-	return readRepairs(ctx, s.session, s.o.Keyspace)
-}
-
-// repairsEvery is the pause between two reads of repairs, and repairsRetry that after one that failed.
-const (
-	repairsEvery = time.Hour
-	repairsRetry = time.Minute
-)
-
-// WatchRepairs keeps the metrics of repairs up to date until ctx ends. The programs whose duty it is to look after a
-// keyspace do it: each read asks a quorum for a month of repairs, so not every process should.
-func (s *Store) WatchRepairs(ctx context.Context) {
-	for pause := time.Duration(0); wait.Sleep(ctx, pause) == nil; {
-		r, err := s.Repairs(ctx)
-		if pause = repairsEvery; err != nil {
-			pause = repairsRetry
-			continue
-		}
-		s.measures.repairs.Store(r)
-	}
-}
-
-// CheckRepairs returns a warning if, as far as Cassandra knows, the rows were not repaired well within the time for
-// which tombstones are kept.
 func (a *Admin) CheckRepairs(ctx context.Context, now time.Time) ([]Problem, error) {
-	where := a.o.Keyspace + "." + rowsTable
-	r, err := readRepairs(ctx, a.session, a.o.Keyspace)
-	switch {
-	case errors.Is(err, errHistory):
-		return []Problem{{where, fmt.Sprintf("when it was repaired is not known: %v", err), false}}, nil
-	case err != nil || r == nil:
-		return nil, err
-	}
-	if what := r.ring.problem(now, r.Grace); what != "" {
-		return []Problem{{where, what, false}}, nil
-	}
-	return nil, nil
-}
-
-// errHistory is the error of a keyspace whose repairs can't be read.
-var errHistory = errors.New("the history of repairs can't be read")
-
-func readRepairs(ctx context.Context, session *gocql.Session, keyspace string) (*Repairs, error) {
+	keyspace, where := a.o.Keyspace, a.o.Keyspace+"."+rowsTable
 	replication := map[string]string{}
-	err := session.Query("SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?", keyspace).
+	err := a.session.Query("SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?", keyspace).
 		WithContext(ctx).Consistency(gocql.One).Scan(&replication)
 	if errors.Is(err, gocql.ErrNotFound) {
 		return nil, nil // Check says it
 	}
 	if err != nil {
-		return nil, fail(ctx, err, "read the repairs of", keyspace)
+		return nil, fail(ctx, err, "check repairs of", keyspace)
 	}
 	copies := 0
 	for _, n := range copiesOf(replication) {
@@ -93,35 +38,38 @@ func readRepairs(ctx context.Context, session *gocql.Session, keyspace string) (
 	if copies < 2 {
 		return nil, nil
 	}
+	live, err := a.liveTables(ctx)
+	if err != nil {
+		return nil, fail(ctx, err, "check repairs of", keyspace)
+	}
 	grace := rowsGrace
-	err = session.Query("SELECT gc_grace_seconds FROM system_schema.tables WHERE keyspace_name = ? AND table_name = ?",
-		keyspace, rowsTable).WithContext(ctx).Consistency(gocql.One).Scan(&grace)
-	if err != nil && !errors.Is(err, gocql.ErrNotFound) {
-		return nil, fail(ctx, err, "read the repairs of", keyspace)
+	if t := live[rowsTable]; t != nil {
+		if n, err := strconv.Atoi(t.options["gc_grace_seconds"]); err == nil {
+			grace = n
+		}
 	}
 	// Cassandra keeps three copies of the table, also where it has fewer nodes. One that is missing at ONE only warns.
-	left, err := repairs(ctx, session, keyspace, copies, gocql.Quorum)
+	unrepaired, err := a.repairs(ctx, copies, gocql.Quorum)
 	if err != nil {
-		left, err = repairs(ctx, session, keyspace, copies, gocql.One)
+		unrepaired, err = a.repairs(ctx, copies, gocql.One)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errHistory, err)
+		return []Problem{{where, fmt.Sprintf("when it was repaired is not known: %v", err), false}}, nil
 	}
-	return &Repairs{
-		Oldest: left.oldest, Unknown: left.share(), Grace: time.Duration(grace) * time.Second, ring: left,
-	}, nil
+	if what := unrepaired.problem(now, time.Duration(grace)*time.Second); what != "" {
+		return []Problem{{where, what, false}}, nil
+	}
+	return nil, nil
 }
 
 // repairs returns the part of the ring that the repairs of the rows have left. Only repairs count that have reached the
 // given number of copies.
-func repairs(
-	ctx context.Context, session *gocql.Session, keyspace string, copies int, level gocql.Consistency,
-) (*ring, error) {
+func (a *Admin) repairs(ctx context.Context, copies int, level gocql.Consistency) (*ring, error) {
 	unrepaired := wholeRing()
-	iter := session.Query("SELECT range_begin, range_end, status, started_at, coordinator, coordinator_port, "+
+	iter := a.session.Query("SELECT range_begin, range_end, status, started_at, coordinator, coordinator_port, "+
 		"participants_v2 FROM system_distributed.repair_history "+
 		"WHERE keyspace_name = ? AND columnfamily_name = ? ORDER BY id DESC",
-		keyspace, rowsTable).WithContext(ctx).Consistency(level).PageSize(1000).Iter()
+		a.o.Keyspace, rowsTable).WithContext(ctx).Consistency(level).PageSize(1000).Iter()
 	var begin, end, status, coordinator string
 	var port int
 	var started time.Time
@@ -184,22 +132,18 @@ func (r *ring) take(t tokens, at time.Time) {
 	r.left = left
 }
 
-// share is the share of the ring that is left, 0 to 1.
-func (r *ring) share() (of float64) {
-	for _, l := range r.left {
-		of += (float64(l.to) - float64(l.from)) / math.Ldexp(1, 64)
-	}
-	return of
-}
-
 // problem returns the text of the warning, or an empty string if all was repaired in time.
 func (r *ring) problem(now time.Time, grace time.Duration) string {
 	const doWhat = "repair every node weekly, all data centres together, or deleted objects come back"
 	days := func(d time.Duration) string { return fmt.Sprintf("%.1f days", d.Hours()/24) }
 	if len(r.left) > 0 {
+		var missing float64
+		for _, l := range r.left {
+			missing += float64(l.to) - float64(l.from)
+		}
 		return fmt.Sprintf("Cassandra knows of no repair within 30 days of %.0f %% of its ranges, the first one from "+
 			"token %d to %d, and keeps tombstones for %s: %s. A tool that repairs without Cassandra's own repair leaves no "+
-			"record: then look there", max(1, 100*r.share()), r.left[0].from, r.left[0].to, days(grace), doWhat)
+			"record: then look there", max(1, 100*missing/math.Ldexp(1, 64)), r.left[0].from, r.left[0].to, days(grace), doWhat)
 	}
 	// A repair has to come to its end within the grace, and may take a day or two.
 	if age := now.Sub(r.oldest); age > grace*4/5 {
