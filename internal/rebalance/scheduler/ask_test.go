@@ -17,6 +17,11 @@ import (
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
+// Names that keep a case of a table on one line.
+type ask = scheduler.Ask
+
+const invalid = store.InvalidArgument
+
 func refreshAll(f *fixture, id store.BucketID) move.Goal {
 	rg := f.ranges(id)[0]
 	return move.Refresh(&rg)
@@ -43,8 +48,8 @@ func TestBadAsks(t *testing.T) {
 		id := f.ids[0]
 		g := scheduler.New(f.s, f.c.Maps(), scheduler.Options{})
 		end := runs(t, g)
-		f.finished(g, f.ask(g, id, scheduler.Ask{Kind: scheduler.Presplit, Keys: bs("b", "c", "key-00010", "key-00011", "key-00050")}).ID)
-		f.finished(g, f.ask(g, id, scheduler.Ask{Kind: scheduler.Presplit, Keys: bs("p"), PinUntil: time.Now().Add(time.Hour)}).ID)
+		f.finished(g, f.ask(g, id, ask{Kind: scheduler.Presplit, Keys: bs("b", "c", "key-00010", "key-00011", "key-00050")}).ID)
+		f.finished(g, f.ask(g, id, ask{Kind: scheduler.Presplit, Keys: bs("p"), PinUntil: time.Now().Add(time.Hour)}).ID)
 		time.Sleep(time.Second)
 		root, err := f.c.Maps().Load(t.Context(), id)
 		require.NoError(t, err)
@@ -55,30 +60,36 @@ func TestBadAsks(t *testing.T) {
 			kind store.Kind
 			says string
 		}{
-			{"split at the empty key", scheduler.Ask{Kind: scheduler.Split, Keys: bs("")}, store.InvalidArgument, "outside the bucket"},
-			{"split at a key too long", scheduler.Ask{Kind: scheduler.Split, Keys: [][]byte{long}}, store.InvalidArgument, "outside the bucket"},
-			{"split at nothing", scheduler.Ask{Kind: scheduler.Split}, store.InvalidArgument, "needs a key"},
-			{"split of a range with one key", scheduler.Ask{Kind: scheduler.Split, Keys: bs("key-00010a")}, store.InvalidArgument, "one key only"},
-			{"presplit out of order", scheduler.Ask{Kind: scheduler.Presplit, Keys: bs("x", "w")}, store.InvalidArgument, "cuts ascend"},
-			{"presplit with a repetition", scheduler.Ask{Kind: scheduler.Presplit, Keys: bs("x", "x")}, store.InvalidArgument, "repeats"},
-			{"presplit at the empty key", scheduler.Ask{Kind: scheduler.Presplit, Keys: bs("", "x")}, store.InvalidArgument, "outside the bucket"},
-			{"presplit at nothing", scheduler.Ask{Kind: scheduler.Presplit}, store.InvalidArgument, "needs a cut"},
-			{"merge of nothing", scheduler.Ask{Kind: scheduler.Merge}, store.InvalidArgument, "needs a range"},
-			{"merge from no cut", scheduler.Ask{Kind: scheduler.Merge, Spans: spans("a", "c")}, store.InvalidArgument, "not cut at a"},
-			{"merge to no cut", scheduler.Ask{Kind: scheduler.Merge, Spans: spans("b", "d")}, store.InvalidArgument, "not cut at d"},
-			{"merge backwards", scheduler.Ask{Kind: scheduler.Merge, Spans: spans("c", "b")}, store.InvalidArgument, "ends before it begins"},
-			{"merge of what lies apart", scheduler.Ask{Kind: scheduler.Merge, Spans: spans("", "b", "c", "key-00010")}, store.InvalidArgument, "not neighbours"},
-			{"merge of what overlaps", scheduler.Ask{Kind: scheduler.Merge, Spans: spans("", "c", "b", "key-00010")}, store.InvalidArgument, "not neighbours"},
-			{"merge past the limit", scheduler.Ask{Kind: scheduler.Merge, Spans: spans("c", "key-00050"), MaxRows: 20}, store.InvalidArgument, "more than max_rows"},
-			{"merge across a pin", scheduler.Ask{Kind: scheduler.Merge, Spans: spans("key-00050", "")}, store.InvalidArgument, "pinned until"},
-			{"refresh of no range", scheduler.Ask{Kind: scheduler.Refresh, Spans: spans("b", "bb")}, store.InvalidArgument, "not cut at bb"},
-			{"nonsense", scheduler.Ask{Kind: "dance"}, store.InvalidArgument, "dance"},
+			{"split at the empty key", ask{Kind: scheduler.Split, Keys: bs("")}, invalid, "outside the bucket"},
+			{"split at a key too long",
+				ask{Kind: scheduler.Split, Keys: [][]byte{long}}, invalid, "outside the bucket"},
+			{"split at nothing", ask{Kind: scheduler.Split}, invalid, "needs a key"},
+			{"split of a range with one key",
+				ask{Kind: scheduler.Split, Keys: bs("key-00010a")}, invalid, "one key only"},
+			{"presplit out of order", ask{Kind: scheduler.Presplit, Keys: bs("x", "w")}, invalid, "cuts ascend"},
+			{"presplit with a repetition", ask{Kind: scheduler.Presplit, Keys: bs("x", "x")}, invalid, "repeats"},
+			{"presplit at the empty key",
+				ask{Kind: scheduler.Presplit, Keys: bs("", "x")}, invalid, "outside the bucket"},
+			{"presplit at nothing", ask{Kind: scheduler.Presplit}, invalid, "needs a cut"},
+			{"merge of nothing", ask{Kind: scheduler.Merge}, invalid, "needs a range"},
+			{"merge from no cut", ask{Kind: scheduler.Merge, Spans: spans("a", "c")}, invalid, "not cut at a"},
+			{"merge to no cut", ask{Kind: scheduler.Merge, Spans: spans("b", "d")}, invalid, "not cut at d"},
+			{"merge backwards", ask{Kind: scheduler.Merge, Spans: spans("c", "b")}, invalid, "ends before it begins"},
+			{"merge of what lies apart",
+				ask{Kind: scheduler.Merge, Spans: spans("", "b", "c", "key-00010")}, invalid, "not neighbours"},
+			{"merge of what overlaps",
+				ask{Kind: scheduler.Merge, Spans: spans("", "c", "b", "key-00010")}, invalid, "not neighbours"},
+			{"merge past the limit",
+				ask{Kind: scheduler.Merge, Spans: spans("c", "key-00050"), MaxRows: 20}, invalid, "more than max_rows"},
+			{"merge across a pin", ask{Kind: scheduler.Merge, Spans: spans("key-00050", "")}, invalid, "pinned until"},
+			{"refresh of no range", ask{Kind: scheduler.Refresh, Spans: spans("b", "bb")}, invalid, "not cut at bb"},
+			{"nonsense", ask{Kind: "dance"}, invalid, "dance"},
 		} {
 			_, err := g.Plan(t.Context(), id, c.ask)
 			require.ErrorIs(t, err, c.kind, c.name)
 			require.ErrorContains(t, err, c.says, c.name)
 		}
-		_, err = g.Plan(t.Context(), store.BucketID{1}, scheduler.Ask{Kind: scheduler.Refresh})
+		_, err = g.Plan(t.Context(), store.BucketID{1}, ask{Kind: scheduler.Refresh})
 		require.ErrorIs(t, err, store.NotFound)
 
 		for _, c := range []struct {
@@ -86,11 +97,14 @@ func TestBadAsks(t *testing.T) {
 			ask  scheduler.Ask
 			says string
 		}{
-			{"split at a cut", scheduler.Ask{Kind: scheduler.Split, Keys: bs("key-00050")}, "there is a cut at key-00050 already"},
-			{"split right behind a cut", scheduler.Ask{Kind: scheduler.Split, Keys: bs("key-00011")}, "there is a cut at key-00011 already"},
-			{"split where no key is below", scheduler.Ask{Kind: scheduler.Split, Keys: bs("key-00050")}, "already"},
-			{"merge of one", scheduler.Ask{Kind: scheduler.Merge, Spans: spans("b", "c")}, "one range already"},
-			{"presplit at a cut", scheduler.Ask{Kind: scheduler.Presplit, Keys: bs("b", "c")}, "a cut is there already at b and at 1 others"},
+			{"split at a cut",
+				ask{Kind: scheduler.Split, Keys: bs("key-00050")}, "there is a cut at key-00050 already"},
+			{"split right behind a cut",
+				ask{Kind: scheduler.Split, Keys: bs("key-00011")}, "there is a cut at key-00011 already"},
+			{"split where no key is below", ask{Kind: scheduler.Split, Keys: bs("key-00050")}, "already"},
+			{"merge of one", ask{Kind: scheduler.Merge, Spans: spans("b", "c")}, "one range already"},
+			{"presplit at a cut",
+				ask{Kind: scheduler.Presplit, Keys: bs("b", "c")}, "a cut is there already at b and at 1 others"},
 		} {
 			p, err := g.Plan(t.Context(), id, c.ask)
 			require.NoError(t, err, c.name)
@@ -103,7 +117,7 @@ func TestBadAsks(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, root.Version(), now.Version(), "nothing was changed")
 
-		p, err := g.Plan(t.Context(), id, scheduler.Ask{Kind: scheduler.Merge, Spans: spans("c", "key-00050"), MaxRows: 20, Force: true})
+		p, err := g.Plan(t.Context(), id, ask{Kind: scheduler.Merge, Spans: spans("c", "key-00050"), MaxRows: 20, Force: true})
 		require.NoError(t, err)
 		require.EqualValues(t, 50, p.Moves[0].Rows)
 		end()
@@ -152,7 +166,7 @@ func TestNothingIsPlannedOnARangeThatMoves(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, f.c.Maps().Swap(t.Context(), change))
 	g := scheduler.New(f.s, f.c.Maps(), scheduler.Options{})
-	for _, a := range []scheduler.Ask{
+	for _, a := range []ask{
 		{Kind: scheduler.Split, Keys: bs("m")}, {Kind: scheduler.Presplit, Keys: bs("m")}, {Kind: scheduler.Refresh},
 	} {
 		_, err := g.Plan(t.Context(), id, a)
@@ -174,7 +188,7 @@ func TestAMapFromANewerVersion(t *testing.T) {
 		require.NoError(t, s.Swap(t.Context(), store.Roots, id[:], rec.Version, next))
 		g := scheduler.New(s, f.c.Maps(), scheduler.Options{})
 		end := runs(t, g)
-		_, err = g.Plan(t.Context(), id, scheduler.Ask{Kind: scheduler.Refresh})
+		_, err = g.Plan(t.Context(), id, ask{Kind: scheduler.Refresh})
 		require.ErrorIs(t, err, partmap.ErrNewerVersion)
 		j := g.Submit(id, "refresh", &scheduler.Plan{Bucket: id, Moves: []move.Goal{{Leave: store.PartitionID{1}, Stay: -1}}})
 		require.True(t, errors.Is(f.finished(g, j.ID).Err(), partmap.ErrNewerVersion))
