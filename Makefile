@@ -42,14 +42,14 @@ CLIENTS_WITH_NODE = ./internal/test/e2e/s3tour/oncassandra ./internal/test/e2e/c
 # What makes packages, and tries them.
 PACKAGES = ./deploy/packages
 # Pure packages have no goroutines: the race detector finds nothing in them, and takes up to ten times as long.
-PURE = ./partmap ./partmap/keyspread ./objects/internal/tidy \
+PURE = ./partmap ./internal/keyspread ./objects/internal/tidy \
 	$(addprefix ./internal/rebalance/,policysim plan... move forecast heat policy)
 # Days in virtual time: many seeds find more than the race detector, which runs on fewer.
 SIMULATIONS = ./internal/test/sim ./internal/rebalance/balancer ./rebalance
 # What repeats much, as the failure of each call and random operations, takes five to forty times as long with the race
 # detector, which gets a fifth of it, and none of what is a matter of numbers (internal/test/race). Without it these
 # packages run in full: those in virtual time, and one whose requests have time limits.
-AGAIN = ./counter ./listing ./objects ./partmap/mapclient ./store/commontime ./internal/rebalance/repair \
+AGAIN = ./counter ./listing ./objects ./partmap/mapclient ./internal/commontime ./internal/rebalance/repair \
 	./internal/rebalance/executor ./internal/rebalance/leader ./internal/cleaning
 AGAIN_IN_TIME = ./s3api
 BESIDE = nice -n 19 env GOMAXPROCS=1
@@ -126,7 +126,7 @@ cassandra: programs ## the Go tests that need Cassandra nodes
 
 # RUN=/puts runs one of the tests; DISTANCE=, LOSS=, PAXOS=v2, MANY=, PAIRS=, CUT=, LONG= and AHEAD= change what is
 # measured.
-cluster: tools programs ## two data centres of three nodes, 80 ms apart, 13 minutes (as root); writes bin/cluster.json
+cluster: tools programs ## two data centres of three nodes, 80 ms apart, 15 minutes (as root); writes bin/cluster.json
 	@uptime
 	$(WITH_PROGRAMS) EVENKEEL_APART=1 EVENKEEL_APART_DISTANCE=$(DISTANCE) EVENKEEL_APART_LOSS=$(LOSS) \
 		EVENKEEL_APART_PAXOS=$(PAXOS) EVENKEEL_APART_MANY=$(MANY) EVENKEEL_APART_PAIRS=$(PAIRS) \
@@ -211,16 +211,20 @@ microbench: ## hot paths alone, COUNT times each (default 6), in the form that b
 fuzz: ## fuzz every target for DURATION each (default 30s)
 	@scripts/fuzz $(or $(DURATION),30s)
 
-sim: ## simulate the protocol with thousands of seeds and each known mistake, and months of the balancer
+sim: ## simulate the protocol with thousands of seeds and each known mistake, and months of the balancer; or SEEDS=n of FORMS
+ifdef SEEDS
+	EVENKEEL_SIM_SEEDS=$(SEEDS) EVENKEEL_SIM_FORMS='$(FORMS)' $(GO) test -count 1 -v -timeout 0 -run ManySeeds ./internal/test/sim
+else
 	$(GO) test -v -timeout 600s $(SIMULATIONS) ./internal/rebalance/policysim
 	EVENKEEL_SCENARIOS='*:5' $(GO) test -v -timeout 1h -run 'RealParts|AsPrograms|Quiet' ./internal/rebalance/policysim
+endif
 
 model: ## the searches of docs/model that take up to ten minutes each (PART=quick, rest or huge)
 	docs/model/run.sh $(or $(PART),rest)
 
 soak: ## simulate moves with clients, faults and killed movers for DURATION (default 10m)
 	EVENKEEL_SIM_TIME=$(or $(DURATION),10m) $(GO) test -timeout 0 -v \
-		-run 'TestProtocolHolds$$|TestProtocolHoldsOverTheNetwork$$' ./internal/test/sim
+		-run 'TestProtocolHolds$$|TestProtocolHoldsOverTheNetwork$$|TestProtocolHoldsInTwoDataCentres$$' ./internal/test/sim
 
 scale: ## 25,000 buckets of which 1,000 are written to, in virtual time: sizes, looks, memory of a bucket; 2 minutes
 	EVENKEEL_SCALE=1 $(GO) test -vet=off -count 1 -v -timeout 30m -run 'TestManyBusyBuckets' ./internal/rebalance/balancer

@@ -1,10 +1,9 @@
-// Package evenkeel keeps sorted listings of any size, in a directory or in Apache
-// Cassandra, and keeps their partitions in shape while they are used. It is what a
-// program embeds: one handle with everything that package listing offers, which counts
-// what is written, splits and merges ranges by itself, and is closed once.
+// Package evenkeel keeps sorted listings of any size, in a directory or in Apache Cassandra. Programs embed it: a DB is
+// one handle with everything that package listing offers. A DB also counts what is written, splits and merges ranges by
+// itself to keep partitions in shape, and is closed once.
 //
-// The parts can be used by themselves, too: listing (the client), partmap/mapclient
-// (maps and leases), store/... (stores), counter (sizes), rebalance/... (moves).
+// The parts can be used by themselves, too: listing (the client), partmap/mapclient (maps and leases), store/...
+// (stores), counter (sizes), rebalance/... (moves).
 package evenkeel
 
 import (
@@ -30,33 +29,34 @@ import (
 	"github.com/evenkeel/evenkeel/store/pebblestore"
 )
 
-// DB is an open store with a client over it. Its methods, those of the client, are safe
-// for concurrent use.
+// DB is an open store, in a directory or in Cassandra, with a client of its buckets. A DB may also move ranges in the
+// background. The methods of the client are safe for concurrent use.
 type DB struct {
 	*listing.Client
 	all *assembly.DB
 }
 
-// Options of a DB; the zero value is good.
+// Options are the options of Open; the zero value is good. OpenCassandra takes them as a part of Cassandra.
 type Options struct {
-	// MaxRows is the most rows of a partition: what has more is split. Default 100,000.
+	// MaxRows is the greatest number of rows of a partition: a partition with more rows is split. The default is
+	// 100,000.
 	MaxRows int64
 	// Retention are rules by which old entries are deleted, once an hour, by the process that moves ranges. Over
-	// Cassandra give all processes the same.
+	// Cassandra give all processes the same rules.
 	Retention []retention.Rule
-	// Unbalanced: this process neither moves ranges nor counts what it writes (but for
-	// Cassandra.Counter). What nobody keeps in shape gets as slow as one large partition.
+	// Unbalanced means that this process neither moves ranges nor counts what it writes (except by Cassandra.Counter).
+	// If no other process moves ranges, large buckets become as slow as one large partition.
 	Unbalanced bool
-	// Log is told what begins, ends and fails; nil: nothing is logged.
+	// Log receives messages on what begins, ends and fails; nil: nothing is logged.
 	Log *slog.Logger
 }
 
-// moveRate is how many rows are copied and compared per second.
+// moveRate is the greatest number of rows per second that moves of ranges copy and compare, all together.
 const moveRate = 20_000
 
-// Open opens the store in a directory, which is made if there is none. It belongs to one
-// process at a time. The error is Unavailable where another one has it open or the disk
-// does not work, and InvalidArgument where a newer version wrote it.
+// Open opens the store in a directory, and makes the directory if there is none. A directory belongs to one process at
+// a time. Open fails with Unavailable where another process has the directory open or the disk does not work. It fails
+// with InvalidArgument where a newer version of evenkeel wrote the directory.
 func Open(dir string, o Options) (*DB, error) {
 	st, err := pebblestore.Open(dir, pebblestore.Options{Logger: o.Log})
 	if err != nil {
@@ -71,32 +71,31 @@ func Open(dir string, o Options) (*DB, error) {
 	return open(context.Background(), st, a, &o, nil)
 }
 
-// Cassandra says which keyspace to use and how. Hosts and DataCentre are required, and
-// Counter unless Unbalanced is set. The keyspace is laid out by `rebalancer schema apply`.
+// Cassandra has the options of OpenCassandra: where the keyspace is, and how this process uses it. Hosts and DataCentre
+// are required, and so is Counter unless Unbalanced is set. The tables of the keyspace must exist: `rebalancer schema
+// apply` creates them.
 type Cassandra struct {
 	Options
-	// Hosts are addresses to begin with, "host" or "host:port"; the others are found.
+	// Hosts are addresses of some nodes to begin with, "host" or "host:port"; the other nodes are found through these.
 	Hosts []string
-	// DataCentre is the local one, by the name that nodetool status shows.
+	// DataCentre is the name of the local data centre, as nodetool status shows it.
 	DataCentre string
-	// Keyspace is "evenkeel" if empty.
+	// Keyspace is the name of the keyspace; empty means "evenkeel".
 	Keyspace string
-	// Counter is the Redis in which all processes of the keyspace count sizes, such as
-	// redis://host:6379/0; rediss:// for TLS. See rediscounter.ParseURL for a cluster and for
-	// sentinels. That sizes are counted in Redis is agreed on with the keyspace: where they
-	// are, a process without Counter is refused.
+	// Counter is the address of the Redis in which all processes of the keyspace count sizes, such as
+	// redis://host:6379/0; rediss:// for TLS. See rediscounter.ParseURL for a cluster and for sentinels. All processes
+	// of a keyspace agree on counting in Redis: where sizes are counted there, a process without Counter is refused.
 	Counter string
-	// Store has what else there is to say about the cluster; what is above counts.
+	// Store has further options for the cluster. The fields of Cassandra above take precedence over those of Store.
 	Store cassandrastore.Options
-	// Lease is how long a process may use what it knows of a map. It must be that of the
-	// keyspace, which is the default; the first process of a keyspace decides it, by default
-	// 3 s.
+	// Lease is how long a process may use what it knows of a map. It must be the lease of the keyspace, which is the
+	// default. The first process of a keyspace decides that lease, by default 3 s.
 	Lease time.Duration
 }
 
-// OpenCassandra opens a keyspace. Every process of it may do so; they elect one that
-// moves ranges. It fails with InvalidArgument where c is incomplete or contradicts what
-// the keyspace has agreed on, and with Unavailable where the cluster can't be reached.
+// OpenCassandra opens a keyspace of a Cassandra cluster. Any number of processes may open it; they elect one of them,
+// which moves ranges. OpenCassandra fails with InvalidArgument if c is incomplete, or contradicts what the processes of
+// the keyspace have agreed on. It fails with Unavailable if the cluster can't be reached.
 func OpenCassandra(ctx context.Context, c Cassandra) (*DB, error) {
 	if c.Counter == "" && !c.Unbalanced {
 		return nil, store.Errorf(store.InvalidArgument, "Counter is missing: the Redis in which all processes of the "+
@@ -124,7 +123,7 @@ func OpenCassandra(ctx context.Context, c Cassandra) (*DB, error) {
 	return open(ctx, st, a, &c.Options, &rebalance.Candidate{Name: rebalance.Name("evenkeel")})
 }
 
-// moduleVersion returns the version of this module in the program that embeds it; empty: it is not known.
+// moduleVersion returns the version of this module in the program that embeds it; empty if the version is not known.
 func moduleVersion() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -138,8 +137,9 @@ func moduleVersion() string {
 	return ""
 }
 
-// open makes a DB over a store, and keeps its buckets in shape unless o.Unbalanced is set.
-// elect: processes elect the one that moves ranges.
+// open makes a DB over the store st. Unless o.Unbalanced is set, the DB splits, merges and moves ranges in the
+// background. elect, if not nil, describes this process in elections: the processes of a keyspace elect the one that
+// moves ranges.
 func open(
 	ctx context.Context, st store.Store, a assembly.Options, o *Options, elect *rebalance.Candidate,
 ) (*DB, error) {
@@ -158,7 +158,8 @@ func open(
 	return &DB{all.Client, all}, nil
 }
 
-// checkRetention refuses rules that are wrong, or that nobody would apply.
+// checkRetention returns InvalidArgument if the rules of o.Retention can't be used, otherwise nil. They can't be used
+// if they are wrong, or if o.Unbalanced is set: a process that does not move ranges does not apply rules either.
 func checkRetention(o *Options) error {
 	err := retention.Check(o.Retention)
 	if err == nil && o.Unbalanced && len(o.Retention) > 0 {
@@ -170,6 +171,6 @@ func checkRetention(o *Options) error {
 	return nil
 }
 
-// Close ends balancing and closes the store. No other method may be called after it, nor be
-// under way. Moves in flight go on at the next Open, or in another process.
+// Close ends the work in the background and closes the store. No other method may be running then, or be called after
+// it. Moves of ranges that are not complete go on at the next Open, or in another process.
 func (db *DB) Close() error { return db.all.Close() }

@@ -9,50 +9,56 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Asked is a key that was asked for: put, deleted or read, or from which on a page was read. Of a long key it is the
-// beginning.
+// Asked is the key of one sampled request: the key that was put, deleted or read, or the first key of a page. Only the
+// first 256 bytes of a long key are kept.
 type Asked struct {
 	Key []byte
-	// At is when, in Unix milliseconds.
+	// At is the time of the request, in Unix milliseconds.
 	At int64
 }
 
 const (
-	// Of the requests of a partition between two flushes the first askedFrom are not sampled, so that quiet partitions
-	// cost nothing; then one in about askedEvery, askedFlush at most.
+	// askedFrom is the number of requests of a partition, after each flush, that are not sampled, so that quiet
+	// partitions cost nothing. After them about one request in askedEvery is sampled, at most askedFlush requests per
+	// flush.
 	askedFrom  = 8
 	askedEvery = 16
 	askedFlush = 4
-	// maxAskedKey is how much of a key is kept.
+	// maxAskedKey is the number of bytes that are kept of a sampled key.
 	maxAskedKey = 256
-	// askedKept bounds the requests of a state. Each has the same chance to be among them, but for its age: after
-	// askedFades it is a third of that.
+	// askedKept is the maximum number of sampled requests in a state. The chance of a request to be among them fades
+	// with its age: after each askedFades it falls to about a third (1/e).
 	askedKept  = 64
 	askedFades = 5 * time.Minute
-	// askedBelow is the rate of requests per second below which none are kept.
+	// askedBelow is the rate, in requests per second, below which no sampled requests are kept.
 	askedBelow = 10
 )
 
-// ask counts a request of a partition, and samples its key.
+// ask samples the key of every 16th request, on average, to one partition. Most calls only count down to the next
+// request that is sampled. After 4 sampled requests per flush, ask samples no more.
 func (x *pending) ask(key []byte) {
 	if x.skip--; x.skip > 0 || len(x.Asked) >= askedFlush {
 		return
 	}
-	// A fixed step would see only one of two requests that alternate.
+	// A fixed step would see only one of two requests that alternate, so the step is random.
 	x.lot = x.lot*6364136223846793005 + 1442695040888963407
 	x.skip = 1 + int(x.lot>>33)%(2*askedEvery-1)
 	x.Asked = append(x.Asked, slices.Clone(key[:min(len(key), maxAskedKey)]))
 }
 
-// asked is a request that a state keeps: those with the highest ranks.
+// asked is a sampled request (one whose key was kept) with its rank, a random number. A State keeps the 64 requests
+// with the highest ranks.
 type asked struct {
 	Asked
 	rank float64
 }
 
-// ask takes in the sampled requests of a delta. Of two requests one is kept rather than the other with the odds of their
-// weights, which fade with their age (weighted sampling by exponential ranks): so neither the number of clients nor how
-// many requests each has matters.
+// ask adds the sampled requests of the delta d, which ended at the time `at`, to the sampled requests of the state.
+//
+// Each sampled request has a weight: the number of requests that it stands for, faded by its age. If only one of two
+// requests can stay, the odds are the ratio of their weights (weighted sampling by exponential ranks). So neither the
+// number of clients nor the number of requests of each client matters. Below askedBelow requests per second the state
+// keeps no sampled requests.
 func (s *State) ask(d *Delta, at time.Time) {
 	if s.putRate.get(at, fast)+s.deleteRate.get(at, fast)+s.readRate.get(at, fast) < askedBelow {
 		s.asked = nil
@@ -60,7 +66,7 @@ func (s *State) ask(d *Delta, at time.Time) {
 	}
 	weight := float64(d.Puts+d.Deletes+d.Reads) / float64(max(1, len(d.Asked)))
 	for i, key := range d.Asked {
-		// The same batches give the same sample.
+		// u is pseudorandom, but the same batches always give the same sample.
 		h := xxhash.New()
 		_, _ = h.Write(key)
 		var e encoder
@@ -89,7 +95,8 @@ func (s *State) ask(d *Delta, at time.Time) {
 	}
 }
 
-// requests are the sampled requests, oldest first; none if the partition is hardly asked any more.
+// requests returns the sampled requests of the partition, oldest first. It returns nil if st, the estimates for the
+// partition, shows fewer than askedBelow requests per second.
 func (s *State) requests(st *Stats) (out []Asked) {
 	if st.PutsPerS+st.DeletesPerS+st.ReadsPerS < askedBelow {
 		return nil

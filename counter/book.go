@@ -10,49 +10,55 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A Book has the states of partitions, and what is needed to apply each batch once. Backends
-// keep one, or the parts of it that they work on. It is not safe for concurrent use.
+// A Book holds the State of each partition, and the number of the last batch of each client. By this number a batch
+// that comes twice is applied only once. Backends keep one Book, or the parts of it that they work on. A Book is not
+// safe for concurrent use.
 type Book struct {
-	// Generation grows when much is known to be lost. States that were corrected in an older
-	// generation are no longer Known.
+	// Generation grows when many batches are known to be lost. A state whose last recount is of an older generation is
+	// no longer Known.
 	Generation uint64
 	States     map[store.PartitionID]*State
 	clients    map[uuid.UUID]client
 }
 
-// client is the last batch that was applied of a client, and when it came.
+// client holds the number (seq) of the last batch that was applied of one client, and the time (at) when this batch
+// came.
 type client struct {
 	seq uint64
 	at  time.Time
 }
 
 const (
-	// forgetClient is the time without a batch after which a client is forgotten. A Recorder
-	// takes a new id long before that.
+	// forgetClient is the time without a batch after which a client is forgotten. A Recorder takes a new client id long
+	// before that time has passed (see newNameAfter).
 	forgetClient = 24 * time.Hour
-	// manyMissing is how many batches of one client must be missing for nothing to be Known:
-	// then a backend has lost minutes, as from an old backup.
+	// manyMissing is the number of missing batches of one client above which no partition is Known any more. Such a gap
+	// means that the backend has lost minutes of writes, as after the restore of an old backup.
 	manyMissing = 100
 )
 
-// NewBook returns an empty book.
+// NewBook returns a book without any states of partitions and without any known clients.
 func NewBook() *Book {
 	return &Book{Generation: 1, States: map[store.PartitionID]*State{}, clients: map[uuid.UUID]client{}}
 }
 
-// Seen reports whether a batch was applied already.
+// Seen reports whether the batch, or a later one of the same client, was already applied.
 func (b *Book) Seen(batch *Batch) bool { return batch.Seq <= b.clients[batch.Client].seq }
 
-// Follows reports whether no batch of its client is missing before a batch.
+// Follows reports whether the batch is the next one of its client: true if no batch of the client is missing before it.
 func (b *Book) Follows(batch *Batch) bool { return b.missing(batch) == 0 }
 
 func (b *Book) missing(batch *Batch) uint64 { return batch.Seq - 1 - b.clients[batch.Client].seq }
 
-// Apply applies a batch that came at a time, by the backend's clock, unless it was applied
-// before. The clocks of clients may be wrong: a batch is not taken to be newer than that, and
-// none makes the book forget others. Where batches of the client are missing, the partitions
-// that they are known to have had are no longer Known; those of others are as good as their
-// last recount.
+// Apply adds the counts of a batch to the states of its partitions. `came` is the time at which the batch arrived, by
+// the backend's clock. A batch that was applied before changes nothing.
+//
+// The clocks of clients may be wrong. So a batch from the future counts as of the time `came`, and only the backend's
+// clock decides when a client is forgotten.
+//
+// If earlier batches of the client are missing, the partitions that these batches may have had are no longer Known:
+// they need a recount. Partitions of other clients stay Known. If more than manyMissing batches of a known client are
+// missing, no partition is Known any more.
 func (b *Book) Apply(batch *Batch, came time.Time) {
 	if b.Seen(batch) {
 		return
@@ -85,8 +91,9 @@ func (b *Book) Apply(batch *Batch, came time.Time) {
 	}
 }
 
-// lost returns the partitions that the n batches before this one had, as far as is known: those
-// of the last of them, and where there were more, presumably also those of this one.
+// lost returns the partitions that the n missing batches before this batch may have had. The field Before lists the
+// partitions of the last missing batch. Earlier missing batches are assumed to have had the same partitions as this
+// batch.
 func (b *Batch) lost(n uint64) []store.PartitionID {
 	ids := slices.Clone(b.Before)
 	if n > 1 || len(ids) == 0 {
@@ -97,8 +104,8 @@ func (b *Batch) lost(n uint64) []store.PartitionID {
 	return ids
 }
 
-// Needs returns the partitions whose states Apply reads or changes, if it is called with
-// batches in this order. There may be some twice.
+// Needs returns the partitions whose states Apply would read or change if it were called with these batches in this
+// order. The caller can load these states before. A partition may be returned twice.
 func (b *Book) Needs(batches []Batch) (ids []store.PartitionID) {
 	last := map[uuid.UUID]uint64{}
 	for i := range batches {
@@ -121,7 +128,7 @@ func (b *Book) Needs(batches []Batch) (ids []store.PartitionID) {
 	return ids
 }
 
-// State returns the state of a partition, creating it if necessary.
+// State returns the state of a partition, and creates the state if there is none.
 func (b *Book) State(p store.Partition) *State {
 	s, ok := b.States[p.ID]
 	if !ok {
@@ -131,7 +138,8 @@ func (b *Book) State(p store.Partition) *State {
 	return s
 }
 
-// Hints returns the hints for the partitions of a batch.
+// Hints returns the hints that the client of this batch gets: one for each partition of the batch that has a State. A
+// Hint tells clients which keys to sample, and the highest key of the partition.
 func (b *Book) Hints(batch *Batch) []Hint {
 	hints := make([]Hint, 0, len(batch.Deltas))
 	for i := range batch.Deltas {
@@ -143,7 +151,8 @@ func (b *Book) Hints(batch *Batch) []Hint {
 	return hints
 }
 
-// Stats returns the estimates for partitions at a time, in order.
+// Stats returns the estimates for the given partitions at the time `now`, in the same order. A partition without a
+// State gets empty Stats with Known false.
 func (b *Book) Stats(partitions []store.Partition, now time.Time) []Stats {
 	all := make([]Stats, len(partitions))
 	for i, p := range partitions {
@@ -156,7 +165,8 @@ func (b *Book) Stats(partitions []store.Partition, now time.Time) []Stats {
 	return all
 }
 
-// Quanta returns a sample of a partition's keys; nil where nothing is known of it.
+// Quanta estimates where the rows of a partition lie: neighbouring runs of keys (quanta) with their numbers of rows, in
+// the order of the keys. It returns nil if nothing is known of the partition.
 func (b *Book) Quanta(p store.Partition) []Quantum {
 	if s, ok := b.States[p.ID]; ok {
 		return s.Quanta()
@@ -164,7 +174,8 @@ func (b *Book) Quanta(p store.Partition) []Quantum {
 	return nil
 }
 
-// AppendHead appends the encoding of everything but the states.
+// AppendHead appends the encoded head of the book to dst. The head is the generation of the book and the last batch of
+// each client; the states of the partitions are not in it.
 func (b *Book) AppendHead(dst []byte) ([]byte, error) {
 	e := encoder{wire.Encoder{B: append(dst, form)}}
 	e.Uint(b.Generation)
@@ -177,8 +188,8 @@ func (b *Book) AppendHead(dst []byte) ([]byte, error) {
 	return e.B, nil
 }
 
-// OpenBook is the inverse of AppendHead: it returns a book without states. It fails with
-// Corrupt, or with InvalidArgument for a newer form.
+// OpenBook decodes a head, as encoded by AppendHead, and returns a book with this head and without states. It fails
+// with Corrupt if the head is damaged, and with InvalidArgument if a newer program wrote it.
 func OpenBook(head []byte) (*Book, error) {
 	d := decoder{wire.Decoder{Rest: head}}
 	if _, err := d.begin("the head", form); err != nil {

@@ -12,16 +12,16 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// form is the version of everything that is encoded here, but for summaries, and batches that
-// name those before them: these have form 2, and are read in both. Batches, states and summaries
-// with sampled requests have form 3.
+// form, form2 and form3 are versions of the encoding, each in the first byte of an encoded value. Batches and states
+// with sampled requests have version 3. Without these, summaries of states, and batches with a list Before, have
+// version 2. All else has version 1. Every version is still read.
 const (
 	form  = 1
 	form2 = 2
 	form3 = 3
 )
 
-// encoder appends what decoder reads.
+// encoder appends values to a buffer, in a binary encoding that the type decoder reads.
 type encoder struct{ wire.Encoder }
 
 func (e *encoder) fixed(v uint64)  { e.B = binary.BigEndian.AppendUint64(e.B, v) }
@@ -48,7 +48,7 @@ func (d *decoder) fixed() uint64     { return binary.BigEndian.Uint64(d.Raw(8)) 
 func (d *decoder) bool() bool        { return d.Raw(1)[0] != 0 }
 func (d *decoder) id() (id [16]byte) { return [16]byte(d.Raw(16)) }
 
-// bytes reads a byte string that shares no memory with the input.
+// bytes reads a byte string and returns a copy of it, which shares no memory with the decoder's input.
 func (d *decoder) bytes() []byte { return slices.Clone(d.Bytes()) }
 
 func (d *decoder) float() float64 {
@@ -68,7 +68,8 @@ func (d *decoder) time() time.Time {
 	return time.UnixMicro(v)
 }
 
-// end says whether all was well and nothing is left.
+// end returns a Corrupt error if a value could not be decoded, or if input is left after the last value; else nil.
+// `what` names the decoded thing in the error, as in "a batch".
 func (d *decoder) end(what string) error {
 	if d.Bad || len(d.Rest) > 0 {
 		return store.Errorf(store.Corrupt, "%s of a counter is damaged", what)
@@ -76,7 +77,9 @@ func (d *decoder) end(what string) error {
 	return nil
 }
 
-// begin reads the form, of which newest is the last one that is known.
+// begin reads and returns the first byte of an encoding, the version of its format. It fails with InvalidArgument if
+// the version is higher than newest, the last version that this program can read. `what` names the encoded thing in the
+// error, as in "a batch".
 func (d *decoder) begin(what string, newest byte) (got byte, err error) {
 	if got = d.Raw(1)[0]; !d.Bad && (got < form || got > newest) {
 		return got, store.Errorf(
@@ -107,7 +110,7 @@ func (d *decoder) sample() Sample {
 	s := newSample()
 	s.below = d.fixed()
 	n := d.Count(12)
-	if n > 0 { // it does not grow step by step
+	if n > 0 { // make room at once, rather than step by step
 		s.slots = make([]slot, slotsFor(min(n, maxSampled)))
 	}
 	for range n {
@@ -123,7 +126,7 @@ func (d *decoder) sample() Sample {
 	return s
 }
 
-// AppendBinary appends the batch's encoding.
+// AppendBinary appends the binary encoding of the batch to dst. The error is always nil.
 func (b *Batch) AppendBinary(dst []byte) ([]byte, error) {
 	e := encoder{wire.Encoder{B: append(dst, form)}}
 	asked := slices.ContainsFunc(b.Deltas, func(d Delta) bool { return len(d.Asked) > 0 })
@@ -164,8 +167,8 @@ func (b *Batch) AppendBinary(dst []byte) ([]byte, error) {
 	return e.B, nil
 }
 
-// UnmarshalBinary is the reverse of AppendBinary. It fails with Corrupt, or with
-// InvalidArgument for a newer form.
+// UnmarshalBinary decodes data, as encoded by AppendBinary, into this batch. It fails with Corrupt if data is damaged,
+// and with InvalidArgument if a newer program wrote it.
 func (b *Batch) UnmarshalBinary(data []byte) error {
 	d := decoder{wire.Decoder{Rest: data}}
 	of, err := d.begin("a batch", form3)
@@ -196,7 +199,7 @@ func (b *Batch) UnmarshalBinary(data []byte) error {
 		for range d.Count(16) {
 			b.Before = append(b.Before, d.id())
 		}
-		d.Bad = d.Bad || of == form2 && len(b.Before) == 0 // that would have form 1
+		d.Bad = d.Bad || of == form2 && len(b.Before) == 0 // a batch without Before has form 1
 	}
 	return d.end("a batch")
 }
@@ -221,20 +224,20 @@ func (s *State) rates() []*rate {
 	return []*rate{&s.putRate, &s.deleteRate, &s.readRate, &s.growth}
 }
 
-// Lean reports whether the state has no sample, as after UnmarshalSummary: that is enough for
-// Stats, and for deltas that do not need it.
+// Lean reports whether the state is without its sample of keys: true after UnmarshalSummary. A lean state can still
+// give Stats. It can apply the counts of a client (a Delta) only if Needs returns false for them.
 func (s *State) Lean() bool { return s.lean }
 
-// AppendSample appends the encoding of the state's sample alone: with the summary
-// it is all of the state.
+// AppendSample appends the encoded sample of keys of the state to dst. Together with the summary (see AppendSummary),
+// the sample is the whole state.
 func (s *State) AppendSample(dst []byte) ([]byte, error) {
 	e := encoder{wire.Encoder{B: append(dst, form)}}
 	e.sample(&s.sample)
 	return e.B, nil
 }
 
-// UnmarshalSample is the reverse of AppendSample, for a state whose summary is
-// there. It fails like UnmarshalBinary.
+// UnmarshalSample decodes a sample, as encoded by AppendSample, into this state. The summary of the state must have
+// been decoded before. UnmarshalSample fails with Corrupt, or with InvalidArgument if a newer program wrote the sample.
 func (s *State) UnmarshalSample(data []byte) error {
 	d := decoder{wire.Decoder{Rest: data}}
 	if _, err := d.begin("a sample", form); err != nil {
@@ -249,7 +252,8 @@ func (s *State) UnmarshalSample(data []byte) error {
 	return nil
 }
 
-// AppendBinary appends the state's encoding.
+// AppendBinary appends the binary encoding of the whole state, with its sample of keys, to dst. The error is always
+// nil.
 func (s *State) AppendBinary(dst []byte) ([]byte, error) {
 	e := encoder{wire.Encoder{B: append(dst, form)}}
 	e.summary(s)
@@ -261,7 +265,8 @@ func (s *State) AppendBinary(dst []byte) ([]byte, error) {
 	return e.B, nil
 }
 
-// AppendSummary appends an encoding without the sample, a few hundred bytes.
+// AppendSummary appends the encoded summary to dst: the whole state except for its sample of keys, in a few hundred
+// bytes.
 func (s *State) AppendSummary(dst []byte) ([]byte, error) {
 	e := encoder{wire.Encoder{B: append(dst, form2)}}
 	e.summary(s)
@@ -299,15 +304,15 @@ func (e *encoder) summary(s *State) {
 	e.bool(s.blind)
 }
 
-// UnmarshalBinary is the reverse of AppendBinary. It fails with Corrupt, or with
-// InvalidArgument for a newer form.
+// UnmarshalBinary decodes data, as encoded by AppendBinary, into this state. It fails with Corrupt if data is damaged,
+// and with InvalidArgument if a newer program wrote it.
 func (s *State) UnmarshalBinary(data []byte) error {
 	d := decoder{wire.Decoder{Rest: data}}
 	of, err := d.begin("a state", form3)
 	if err != nil {
 		return err
 	}
-	d.Bad = d.Bad || of == form2 // that is a summary
+	d.Bad = d.Bad || of == form2 // form 2 is a summary, without the sample
 	d.summary(s)
 	s.sample = d.sample()
 	if of == form3 {
@@ -318,8 +323,9 @@ func (s *State) UnmarshalBinary(data []byte) error {
 	return d.end("a state")
 }
 
-// UnmarshalSummary is the reverse of AppendSummary, and fails like UnmarshalBinary. The state
-// is Lean. One of form 1 needs its sample for every delta.
+// UnmarshalSummary decodes a summary, as encoded by AppendSummary. Afterwards the state is Lean: it has no sample of
+// keys. A summary of version 1 lacks some numbers, so its state needs the sample before each delta. UnmarshalSummary
+// fails with Corrupt, or with InvalidArgument if a newer program wrote the summary.
 func (s *State) UnmarshalSummary(data []byte) error {
 	d := decoder{wire.Decoder{Rest: data}}
 	of, err := d.begin("a state", form3)
@@ -334,7 +340,7 @@ func (s *State) UnmarshalSummary(data []byte) error {
 			s.asked = d.asked()
 		}
 	} else {
-		s.now.fades = 1 // since 1970
+		s.now.fades = 1 // the oldest possible time: each delta needs the sample
 	}
 	return d.end("a state")
 }

@@ -8,48 +8,51 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A Delta is what one client did to one partition since its last flush.
+// A Delta is what one client has counted of one partition since its last flush: the numbers of requests, and a sample
+// of the keys.
 type Delta struct {
 	Partition store.Partition
-	// Puts and Deletes are acknowledged writes. Markers are the deletes that wrote markers,
+	// Puts and Deletes are numbers of acknowledged writes. Markers is the number of those deletes that wrote markers,
 	// because the range was moving.
 	Puts, Deletes, Markers int64
-	// PutBytes are the bytes of keys and values that were put.
+	// PutBytes is the size of the keys and values that were put.
 	PutBytes int64
-	// Above are the puts with a key above every key seen some moments before.
+	// Above is the number of puts with a key above every key seen some moments before.
 	Above int64
-	// Reads are reads of the partition, of pages and single entries.
+	// Reads is the number of reads of the partition, of pages and of single entries.
 	Reads int64
-	// Top is the highest key put so far, at most maxTop bytes of it.
+	// Top is the highest key put so far, or its first maxTop bytes.
 	Top []byte
-	// Blind means that there was no memory to sample all keys: Sample is empty.
+	// Blind means that there was no memory to sample all keys. Then Sample is empty.
 	Blind bool
-	// Sample holds keys that were written.
+	// Sample is a sample of the keys that were written.
 	Sample Sample
-	// Asked are some keys that were asked for, of as many requests each; none of a quiet partition.
+	// Asked holds the keys of some requests. Each stands for an equal number of requests. Asked is empty for a quiet
+	// partition.
 	Asked [][]byte
 }
 
-// maxTop is the number of bytes kept of the highest key.
+// maxTop is the number of bytes that are stored of the highest key of a partition. The rest of a longer key is dropped.
 const maxTop = 1024
 
-// A Batch has deltas that a backend applies together or not at all.
+// A Batch is a list of deltas (the counts of one client, one Delta per partition) that a backend applies together or
+// not at all.
 type Batch struct {
-	// Client and Seq identify the batch: a client numbers its batches from 1 (those of each
-	// group, see Grouper), and sends the next one only once the one before was applied. So a
-	// repeated batch counts once, and a lost one is detected.
+	// Client and Seq identify the batch. A client numbers its batches from 1, those of each group separately (see
+	// Grouper). It sends a batch only after the one before was applied. So a repeated batch counts once, and a lost
+	// batch is detected.
 	Client uuid.UUID
 	Seq    uint64
-	// From and At bound the time in which it was recorded, by the client's wall clock.
+	// From and At are the start and the end of the time in which the batch was recorded, by the client's wall clock.
 	From, At time.Time
-	// Before are the partitions of the client's previous batch: if that is lost, it is known
-	// whose counts are wrong.
+	// Before lists the partitions of the client's previous batch. If the previous batch is lost, the counts of these
+	// partitions are wrong.
 	Before []store.PartitionID
 	Deltas []Delta
 }
 
-// A Hint is information for clients about a partition: Below is the limit of its sample, so
-// that they sample no more keys than are useful, and Top the highest key of all clients.
+// A Hint tells the clients two facts about a partition. Below is the limit of the backend's sample: a key whose hash is
+// Below or higher need not be sampled. Top is the highest key that any client has put.
 type Hint struct {
 	Partition store.PartitionID
 	Below     uint64

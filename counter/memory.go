@@ -8,7 +8,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Memory is a Backend in memory.
+// Memory is a Backend that keeps its counts in memory only. They are lost with the process.
 type Memory struct {
 	now func() time.Time
 
@@ -18,7 +18,7 @@ type Memory struct {
 	batches uint64
 }
 
-// NewMemory returns an empty Memory; now is the wall clock, time.Now if nil.
+// NewMemory returns a Memory without counts. The function `now` returns the wall clock; nil stands for time.Now.
 func NewMemory(now func() time.Time) *Memory {
 	if now == nil {
 		now = time.Now

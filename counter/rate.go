@@ -5,28 +5,31 @@ import (
 	"time"
 )
 
-// A rate is events per second, weighted by age: what happened one time constant
-// ago counts 1/e of what happens now.
+// A rate is a number of events per second in which recent events weigh more than old ones. An event that happened one
+// time constant ago (a minute or an hour) counts 1/e of an event that happens now.
 type rate struct {
 	perS  float64
 	since int64 // Unix milliseconds of the first event; 0: none yet
-	at    int64 // of the last
+	at    int64 // Unix milliseconds of the last event
 }
 
-// Time constants. The fast one notices a tail that fills, the slow one is what
-// forecasts build on.
+// These are time constants of rates, and limits of their measurement. A rate with the constant `fast` shows soon that a
+// partition fills. The constant `slow` is for the growth on which forecasts are based.
 const (
 	fast = time.Minute
 	slow = time.Hour
-	// setBack is more than the clocks of clients differ.
+	// setBack is the smallest step back in time that is taken for a clock that was set back. It is more than the clocks
+	// of clients differ.
 	setBack = 10 * time.Second
 	// many is the number of events whose rate can be measured within a short time.
 	many = 200
 )
 
-// add counts n events that are spread over some time up to at. Clocks of clients differ a
-// little: events before the newest moment count as now. If a clock is set back the
-// measurement is shifted with it.
+// add counts n events that happened, evenly spread, in the duration `over` that ended at the time `at`. constant is the
+// time constant of the rate.
+//
+// The clocks of clients differ a little, so events before the newest moment count as of this moment. If a clock was set
+// back, the measurement is shifted back with it.
 func (r *rate) add(n float64, over time.Duration, at time.Time, constant time.Duration) {
 	now := at.UnixMilli()
 	if r.since == 0 {
@@ -41,17 +44,18 @@ func (r *rate) add(n float64, over time.Duration, at time.Time, constant time.Du
 	}
 	now = max(now, r.at)
 	if left := math.Abs(r.perS) * decay(now-r.at, constant) * constant.Seconds(); left < 0.5 && n >= leastPuts {
-		// Nothing is left of what was: a load that comes back is as new as the first one.
+		// Nothing is left of the earlier load: a load that comes back is as new as the first one.
 		r.since, r.perS = now-max(over.Milliseconds(), 1), 0
 	}
 	r.perS = r.perS*decay(now-r.at, constant) + n/constant.Seconds()*faded(over, constant)
 	r.at = now
 }
 
-// get returns the rate at a time. Before a whole time constant has passed it is the mean since
-// the first event, but over a sixtieth of the constant at least, or the first event would
-// look like many. With many events a second is enough: a load that fills a partition within a
-// minute must not look like one that takes an hour.
+// get returns the rate at the time `at`, in events per second. constant is the time constant of the rate.
+//
+// In the first time constant the rate is the mean since the first event. The mean is taken over at least a sixtieth of
+// the constant, or else the first event alone would look like a high rate. After 200 events the mean is taken over at
+// least a second. Otherwise a load that fills a partition within a minute would look like one that takes an hour.
 func (r *rate) get(at time.Time, constant time.Duration) float64 {
 	if r.since == 0 {
 		return 0
@@ -65,11 +69,13 @@ func (r *rate) get(at time.Time, constant time.Duration) float64 {
 	return r.perS * decay(now-r.at, constant) / seen
 }
 
+// decay returns the weight that an event still has after ms milliseconds: from 1 for a new event down to 0.
 func decay(ms int64, constant time.Duration) float64 {
 	return math.Exp(-float64(ms) / float64(constant.Milliseconds()))
 }
 
-// faded is the weight, at its end, of events that are spread over some time.
+// faded returns the mean weight, at the end of the duration `over`, of events that were spread evenly over this
+// duration. An event weighs 1 when it happens, and 1/e after one time constant.
 func faded(over, constant time.Duration) float64 {
 	x := over.Seconds() / constant.Seconds()
 	if x < 1e-6 {

@@ -16,63 +16,63 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Flusher is what a Recorder needs of a Backend.
+// Flusher is the part of a Backend that a Recorder needs: with Flush the recorder sends its counts.
 type Flusher interface {
 	Flush(ctx context.Context, b *Batch) ([]Hint, error)
 	Forget(ctx context.Context, partitions ...store.Partition) error
 }
 
-// Grouper is a Flusher whose batches have partitions of one group of buckets each. The batches
-// of each group are numbered by themselves.
+// Grouper is implemented by a Flusher (a backend of counts) that divides the buckets into groups. Then all partitions
+// of a batch must be of one group, and the batches of each group are numbered separately.
 type Grouper interface {
-	// Group returns the group of a bucket.
+	// Group returns the number of the group to which a bucket belongs.
 	Group(id store.BucketID) int
 }
 
-// RecorderOptions are options of a Recorder. The zero value has the defaults.
+// RecorderOptions are the options of a Recorder. The zero value stands for the defaults.
 type RecorderOptions struct {
-	// Every is the interval of flushes, default 1 s; if negative only Flush flushes.
+	// Every is the interval of flushes, 1 s by default. If Every is negative, the recorder flushes only when Flush is
+	// called.
 	Every time.Duration
-	// Timeout bounds one flush, default 5 s. No write waits for it.
+	// Timeout bounds one flush, 5 s by default. No write waits for a flush.
 	Timeout time.Duration
-	// MaxPartitions bounds the partitions in memory, default 65,536: those that wait for a flush, and, as far as there
-	// is room, those that were flushed last. As many again may be on their way to the backend. Writes to more, between
-	// two successful flushes, are not counted: the backend is told their partitions, which are not Known then. The
-	// names of four times as many partitions are kept for that; beyond it no partition of their group of buckets is
-	// Known.
+	// MaxPartitions bounds the number of partitions in memory, 65,536 by default. These are the partitions that wait
+	// for a flush and, as far as there is room, those that were flushed last. Another MaxPartitions may be on their way
+	// to the backend. Between two successful flushes, writes to more partitions are not counted. The backend is told
+	// the names of these partitions, which are then not Known. At most four times MaxPartitions names are kept for
+	// this; beyond them no partition of the same group of buckets is Known.
 	MaxPartitions int
-	// MaxBytes bounds, roughly, the memory of sampled keys that were not flushed, default 64
-	// MiB. Beyond it writes are counted without sampling their keys.
+	// MaxBytes bounds, roughly, the memory of sampled keys that were not flushed, 64 MiB by default. Beyond this bound
+	// writes are counted without sampling their keys.
 	MaxBytes int64
-	// Logger receives a message when flushes begin to fail and when they work again; nil
-	// discards them.
+	// Logger receives a message when flushes begin to fail and when they work again. A nil Logger discards the
+	// messages.
 	Logger *slog.Logger
-	// Now is the wall clock, default time.Now.
+	// Now returns the wall clock; time.Now by default.
 	Now func() time.Time
 }
 
-// RecorderCounts are a recorder's own counts since it was made.
+// RecorderCounts are statistics about the work of a Recorder itself since it was made.
 type RecorderCounts struct {
-	// Batches were flushed; Failures are flushes that failed.
+	// Batches is the number of batches that were flushed. Failures is the number of flushes that failed.
 	Batches, Failures int64
-	// Lost requests were not counted, for lack of memory; partitions with lost writes are not Known until they are
-	// recounted. Blind writes were counted without sampling their keys.
+	// Lost is the number of requests that were not counted, for lack of memory. Partitions with lost writes are not
+	// Known until they are recounted. Blind is the number of writes that were counted without sampling their keys.
 	Lost, Blind int64
-	// Partitions are in memory at present. Waiting are those of which the backend is to be told something: counts, or
-	// that some are lost.
+	// Partitions is the present number of partitions in memory. Waiting is the number of partitions with news for the
+	// backend: counts, or that some writes were not counted.
 	Partitions, Waiting int64
 }
 
-// Recorder counts acknowledged writes per partition and flushes the counts. Its methods are
-// safe for concurrent use. Put, Delete and Read take tens of nanoseconds, never wait for I/O,
-// and do not keep the key.
+// Recorder counts acknowledged writes per partition and flushes the counts to a backend. Its methods are safe for
+// concurrent use. Put, Delete and Read take tens of nanoseconds, never wait for I/O, and do not keep the key.
 type Recorder struct {
 	to     Flusher
 	o      RecorderOptions
 	shards [recorderShards]shard
 
 	partitions, bytes             atomic.Int64
-	flushed                       atomic.Int64 // partitions in memory that may make room for others
+	flushed                       atomic.Int64 // partitions in memory that may be evicted
 	lost, blind, batches, failing atomic.Int64
 	failures                      atomic.Int64
 
@@ -80,15 +80,15 @@ type Recorder struct {
 	client   uuid.UUID
 	group    func(store.BucketID) int
 	sent     map[int]*sequence // by group
-	inflight []*Batch          // closed and not known to be applied, in order
-	last     time.Time         // of the last batch that was applied
-	begun    time.Time         // when recording for the next batch began
+	inflight []*Batch          // closed batches that may not be applied yet, in order
+	last     time.Time         // time of the last batch that was applied
+	begun    time.Time         // time at which recording for the next batch began
 	rounds   int
 
 	telling sync.Mutex
-	removed []store.Partition // to be forgotten at the next flush
-	// uncounted are the partitions with writes that were not counted. Where there is no room for another name, its whole
-	// group of buckets is uncounted: flooded has one partition of each such group.
+	removed []store.Partition // partitions whose counts the next flush drops
+	// uncounted holds the names of the partitions with writes that were not counted. When there is no room for another
+	// name, all partitions of its group of buckets become uncounted. flooded holds one partition of each such group.
 	uncounted map[store.Partition]struct{}
 	flooded   map[int]store.Partition
 
@@ -99,53 +99,59 @@ type Recorder struct {
 
 const (
 	recorderShards = 32
-	// batchBytes is about how large batches are; a delta is never divided.
+	// batchBytes is the approximate size of a batch, in bytes. A delta is never divided between batches.
 	batchBytes = 256 << 10
-	// deltaBytes is about how large a delta without keys is.
+	// deltaBytes is the approximate size of a delta without keys, in bytes.
 	deltaBytes = 100
-	// newNameAfter is the time without a batch after which a recorder takes a new id; see
-	// forgetClient.
+	// newNameAfter is the time without a batch after which a recorder takes a new client id. The backend forgets the
+	// old id later (see forgetClient).
 	newNameAfter = time.Hour
-	// idleRounds is the number of flushes after which a partition without writes is dropped.
+	// idleRounds is the number of flushes after which a partition without requests is dropped from memory.
 	idleRounds = 600
 )
 
-// sequence is the last batch of a group: its number and its partitions.
+// sequence describes the last batch that a recorder made for a group of buckets: its number, its partitions, and the
+// batch itself while counts are added to it.
 type sequence struct {
 	seq  uint64
-	had  []store.PartitionID
-	open *Batch // while batches are collected
-	size int
+	had  []store.PartitionID // the partitions of the last closed batch
+	open *Batch              // nil unless batches are being collected
+	size int                 // approximate bytes of open
 }
 
+// shard holds a part of a recorder's partitions, under one lock: those whose ids have the same hash.
 type shard struct {
 	mu      sync.Mutex
 	all     map[store.PartitionID]*pending
 	touched []*pending
-	// flushed are those of all that were not touched since they were flushed, oldest first. What is known of them is a
-	// cache: they make room for others.
+	// flushed holds the partitions in all that have had no requests since their last flush, oldest first. They are only
+	// a cache of the recorder's knowledge, so they make room for other partitions.
 	flushed *simplelru.LRU[store.PartitionID, *pending]
 	free    []Sample
 	_       [56]byte // so that two shards share no cache line
 }
 
-// pending is the state of a partition in a recorder.
+// pending is what a recorder knows of one partition: the counts since the last flush, and what it needs to record more
+// requests.
 type pending struct {
 	Delta
 	touched bool
 	top     []byte // the highest key ever seen
-	// Concurrent appends do not end in order. So a put is an append if it is above the
-	// highest key of some puts before: base. mark is the next base, taken since puts ago.
+	// Concurrent appends do not end in the order of their keys. So a put counts as an append if its key is above base,
+	// which is the highest key as of some puts ago. mark is the next base; since is the number of puts after mark was
+	// taken.
 	base, mark []byte
 	since      int
-	below      uint64 // what the backend's sample is limited to
-	used       int    // the round of its last write
-	// skip is after how many requests the next one is sampled; lot draws it.
+	below      uint64 // the limit of the backend's sample
+	used       int    // the number of the flush that last sent a delta of it
+	// skip is the number of requests until the next one is sampled. lot is the state of the random numbers that draw
+	// skip.
 	skip int
 	lot  uint64
 }
 
-// NewRecorder makes a recorder and, unless o.Every is negative, starts flushing until Close.
+// NewRecorder returns a new recorder that flushes to the backend `to`. Unless o.Every is negative, the recorder flushes
+// in the background until Close.
 func NewRecorder(to Flusher, o RecorderOptions) *Recorder {
 	if o.Every == 0 {
 		o.Every = time.Second
@@ -176,7 +182,7 @@ func NewRecorder(to Flusher, o RecorderOptions) *Recorder {
 	r.begun = r.last
 	for i := range r.shards {
 		r.shards[i].all = map[store.PartitionID]*pending{}
-		// It never is full before the recorder is; its size is positive.
+		// The cache is never full before the recorder is. NewLRU fails only for a size that is not positive.
 		r.shards[i].flushed, _ = simplelru.NewLRU[store.PartitionID, *pending](o.MaxPartitions, nil)
 	}
 	if o.Every > 0 {
@@ -185,7 +191,8 @@ func NewRecorder(to Flusher, o RecorderOptions) *Recorder {
 	return r
 }
 
-// Put records the put of an entry with size bytes of key and value, at its timestamp.
+// Put records that an entry was put into partition p with the timestamp `at`. size is the number of bytes of the key
+// and the value.
 func (r *Recorder) Put(p store.Partition, key []byte, size int, at store.Timestamp) {
 	hash := hashOf(key)
 	s := r.shard(p.ID)
@@ -215,16 +222,19 @@ func (r *Recorder) Put(p store.Partition, key []byte, size int, at store.Timesta
 	s.mu.Unlock()
 }
 
-// sideBySide is more than the number of concurrent puts.
+// sideBySide is a number of puts, larger than the number of concurrent puts. A put counts as an append if its key is
+// above the highest key as of this number of puts ago, or of up to twice this number.
 const sideBySide = 512
 
-// remark advances base and mark.
+// remark moves on the two keys by which appends are recognized: a put above the key `base` is an append. `base` becomes
+// the key `mark`, which is from before the puts in progress, and `mark` becomes the highest key so far.
 func (x *pending) remark() {
 	x.base, x.mark = append(x.base[:0], x.mark...), append(x.mark[:0], x.top...)
 	x.since = 0
 }
 
-// Delete records the deletion of an entry, by a marker if its range moves.
+// Delete records that an entry of partition p was deleted. `at` is the timestamp of the deletion. marker is true if the
+// deletion wrote a marker, because the range of the entry was moving.
 func (r *Recorder) Delete(p store.Partition, key []byte, at store.Timestamp, marker bool) {
 	hash := hashOf(key)
 	s := r.shard(p.ID)
@@ -244,7 +254,8 @@ func (r *Recorder) Delete(p store.Partition, key []byte, at store.Timestamp, mar
 	s.mu.Unlock()
 }
 
-// Read records a read of an entry, or of a page from a key on (empty: from the beginning of the range).
+// Read records a read of one entry with the given key, or of a page that begins at this key. An empty key stands for
+// the beginning of the range.
 func (r *Recorder) Read(p store.Partition, key []byte) {
 	s := r.shard(p.ID)
 	s.mu.Lock()
@@ -255,11 +266,12 @@ func (r *Recorder) Read(p store.Partition, key []byte) {
 	s.mu.Unlock()
 }
 
-// RemovedDeletes is how many deletes Removed counts: the store reads over what it hid like over so many tombstones.
+// RemovedDeletes is the number of deletes that are counted when a whole range of a partition is deleted at once (see
+// Removed). To reads, such a deletion costs roughly as much as this number of tombstones.
 const RemovedDeletes = 1000
 
-// Removed records that many entries of a partition were deleted at once: its counts are dropped, so that it is counted
-// again, but for RemovedDeletes.
+// Removed records that many entries of the partition p were deleted at once. Their number is not known. So the next
+// flush drops the counts of the partition, which is then recounted, and RemovedDeletes deletes are counted instead.
 func (r *Recorder) Removed(p store.Partition) {
 	s := r.shard(p.ID)
 	s.mu.Lock()
@@ -281,7 +293,8 @@ func (r *Recorder) Removed(p store.Partition) {
 	}
 }
 
-// forgetRemoved drops the counts of what Removed recorded.
+// forgetRemoved tells the backend to drop its counts of the partitions in which many entries were deleted at once (see
+// Removed). If the backend fails, the next flush tries again.
 func (r *Recorder) forgetRemoved(ctx context.Context) error {
 	r.telling.Lock()
 	all := r.removed
@@ -299,7 +312,8 @@ func (r *Recorder) forgetRemoved(ctx context.Context) error {
 	return err
 }
 
-// shard: partition ids are random, so a byte of them is a hash.
+// shard returns the part of the recorder, with a lock of its own, to which the partition id belongs. Partition ids are
+// random, so one byte of an id is a good hash.
 func (r *Recorder) shard(id store.PartitionID) *shard { return &r.shards[id[15]%recorderShards] }
 
 func (r *Recorder) sample(x *pending, hash uint64, key []byte, at store.Timestamp, size uint32, is flags) {
@@ -315,7 +329,7 @@ func (r *Recorder) sample(x *pending, hash uint64, key []byte, at store.Timestam
 	}
 }
 
-// Counts returns the recorder's own counts.
+// Counts returns the statistics of the recorder itself.
 func (r *Recorder) Counts() RecorderCounts {
 	c := RecorderCounts{
 		Batches: r.batches.Load(), Failures: r.failures.Load(), Lost: r.lost.Load(), Blind: r.blind.Load(),
@@ -349,7 +363,8 @@ func (r *Recorder) run() {
 	}
 }
 
-// report logs when flushes begin to fail, and when they work again.
+// report logs a message when flushes begin to fail, and another one when they work again. err is the result of the last
+// flush.
 func (r *Recorder) report(err error) {
 	switch {
 	case err != nil && r.failing.Swap(1) == 0:
@@ -359,18 +374,18 @@ func (r *Recorder) report(err error) {
 	}
 }
 
-// Flush sends everything recorded so far to the backend. If it fails, what was not applied is
-// kept for the next Flush.
+// Flush sends all counts that were recorded so far to the backend. If Flush fails, the next Flush sends again what the
+// backend did not take.
 func (r *Recorder) Flush(ctx context.Context) error {
 	r.flushing.Lock()
 	defer r.flushing.Unlock()
 	r.rounds++
-	// First: what is written to them since then shows that they are to be looked at.
+	// Forgetting comes first, so that later writes to the removed partitions show that these must be checked.
 	if err := r.forgetRemoved(ctx); err != nil {
 		r.failures.Add(1)
 		return store.Wrap("flush counts", err)
 	}
-	if len(r.inflight) == 0 { // else the backend is away: keep adding up in place
+	if len(r.inflight) == 0 { // else the backend is away: go on adding to the present deltas
 		r.collect()
 	}
 	for len(r.inflight) > 0 {
@@ -394,7 +409,7 @@ func (r *Recorder) Flush(ctx context.Context) error {
 	return nil
 }
 
-// collect closes batches over all that was touched.
+// collect moves the counts of all partitions with new requests into batches, which are then ready to be sent.
 func (r *Recorder) collect() {
 	now := r.o.Now()
 	if d := now.Sub(r.last); d > newNameAfter || d < -newNameAfter {
@@ -430,7 +445,8 @@ func (r *Recorder) collect() {
 	r.begun = now
 }
 
-// batch returns the open batch of a group, a new one if there is none with room.
+// batch returns the batches of a group of buckets with an open batch, to which the counts of another partition can be
+// added. If there is no open batch, or if it is full, batch opens a new one.
 func (r *Recorder) batch(group int, now time.Time) *sequence {
 	q := r.sequence(group)
 	if q.open != nil && q.size > batchBytes {
@@ -454,7 +470,8 @@ func (r *Recorder) sequence(group int) *sequence {
 	return q
 }
 
-// close notes what the open batch has, for the next one.
+// close ends the open batch, if there is one, and notes its partitions. The next batch names them in Before, so that
+// the backend knows what it lacks if this batch is lost.
 func (q *sequence) close() {
 	if q.open == nil {
 		return
@@ -466,7 +483,8 @@ func (q *sequence) close() {
 	q.open = nil
 }
 
-// take applies hints.
+// take stores what the backend has answered to a batch: for each partition of the batch a hint, with the limit of the
+// hashes of keys to be sampled and the highest key.
 func (r *Recorder) take(hints []Hint) {
 	for i := range hints {
 		h := &hints[i]
@@ -482,7 +500,7 @@ func (r *Recorder) take(hints []Hint) {
 	}
 }
 
-// recycle keeps the memory of a batch's samples for the next ones.
+// recycle keeps the memory of the samples in a batch that was sent, for the samples of later batches.
 func (r *Recorder) recycle(b *Batch) {
 	const most = 64 // per shard
 	for i := range b.Deltas {
@@ -496,7 +514,7 @@ func (r *Recorder) recycle(b *Batch) {
 	}
 }
 
-// forgetIdle drops partitions without recent writes.
+// forgetIdle drops a partition from memory if it has had no requests in the last idleRounds flushes.
 func (r *Recorder) forgetIdle() {
 	for i := range r.shards {
 		s := &r.shards[i]
@@ -512,7 +530,8 @@ func (r *Recorder) forgetIdle() {
 	}
 }
 
-// Close flushes within ctx and stops the recorder. What is recorded later is lost.
+// Close flushes the last counts, within ctx, and stops the recorder. Requests that are recorded afterwards are not
+// counted. Close fails with Timeout if the backend did not take the last counts in time.
 func (r *Recorder) Close(ctx context.Context) error {
 	r.closed.Do(func() { close(r.quit) })
 	r.done.Wait()
@@ -521,7 +540,7 @@ func (r *Recorder) Close(ctx context.Context) error {
 		if err != nil || r.Counts().Waiting == 0 {
 			break
 		}
-		err = r.Flush(ctx) // older ones were sent first
+		err = r.Flush(ctx) // the first Flush may only have sent older batches
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return store.Errorf(store.Timeout, "the last counts were not taken in time: %w", err)

@@ -9,58 +9,74 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A Count is the result of a recount of one partition.
+// A Count is the result of a recount of one partition: the exact number of its rows, their size, and a sample of their
+// keys.
 type Count struct {
-	// Started is when it began, by the wall clock, in whole microseconds; Took is how long it took, whatever
-	// was done to the clock.
+	// Started is the time at which the recount began, by the wall clock, in whole microseconds. Took is the duration of
+	// the recount, by the monotonic clock.
 	Started time.Time
 	Took    time.Duration
-	// Start and End are the bounds of the count (an empty End is plus infinity).
+	// Start and End are the bounds of the recount. An empty End is plus infinity.
 	Start, End []byte
-	// Rows are live entries, Bytes those of their keys and values, Markers the
-	// deletion markers among the rows.
+	// Rows is the number of live entries, Bytes the size of their keys and values. Markers is the number of deletion
+	// markers among the rows.
 	Rows, Bytes, Markers int64
-	// Quanta are exact, with the times of their rows; each key but the first, which is empty,
-	// is the shortest separator at its place, good for a cut. Places where old rows meet new
-	// ones are among them.
+	// Quanta are exact, with the times of their rows. The first Key is empty. Each other Key is the shortest separator
+	// at its place, and good for a cut. Some quanta begin where old rows meet new ones.
 	Quanta []Quantum
-	// Top is the highest key seen, or its first 1,024 bytes.
+	// Top is the highest key that the recount saw, or its first 1,024 bytes.
 	Top []byte
-	// Fine means that nothing was to be done after the recount, so that the next one may
-	// wait longer.
+	// Fine means that there was nothing to do after the recount, so that the next recount may wait longer.
 	Fine bool
-	// Sample has keys that were read; the zero Sample counts as an empty one.
+	// Sample is a sample of the keys that were read. The zero Sample counts as an empty one.
 	Sample Sample
+
+	kept *kept // nil for a result of a real recount
 }
 
-// Slicer is what a recount needs of a store.
+// kept says where a Count comes from if nothing was counted now. Such a Count was restored from a size that was stored
+// beside the rows of the partition.
+type kept struct {
+	counted  time.Time // start of the recount from which the kept size descends
+	from, to uint64    // hashes of the bounds of this recount
+}
+
+// bounds returns the hashes of the first key and of the end of the range that was counted.
+func (c *Count) bounds() (from, to uint64) {
+	if c.kept != nil {
+		return c.kept.from, c.kept.to
+	}
+	return hashOf(c.Start), hashOf(c.End)
+}
+
+// Slicer is the part of a store that a recount needs: it reads pages of rows of a partition.
 type Slicer interface {
 	Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error)
 }
 
-// RecountOptions are options of a Recount. The zero value has the defaults.
+// RecountOptions are the options of a Recount. The zero value stands for the defaults.
 type RecountOptions struct {
-	// PageRows is the row limit of one read, default 1,000.
+	// PageRows is the row limit of one read, 1,000 by default.
 	PageRows int
-	// Yield, if not nil, is called before each read with the row limit, and returns when the
-	// read may start: it throttles the recount. Run returns its error.
+	// Yield throttles the recount. If it is not nil, it is called before each read with the row limit, and returns when
+	// the read may start. Run returns the error of Yield.
 	Yield func(ctx context.Context, rows int) error
-	// Now is the wall clock, default time.Now.
+	// Now returns the wall clock; time.Now by default.
 	Now func() time.Time
 }
 
 const (
-	// fewestQuanta is the fewest quanta that a range of many rows is divided into; it has
-	// twice as many at most.
+	// fewestQuanta is the smallest number of quanta into which a range of many rows is divided. The largest number is
+	// twice as high.
 	fewestQuanta = 128
-	// seams are so many places between two neighbouring rows: those where the times of writing
-	// differ most. A stream ends at one.
+	// seams is the number of seams that a recount keeps. A seam is a place between two neighbouring rows whose times of
+	// writing differ more than elsewhere. A stream of new keys ends at a seam.
 	seams = 8
 )
 
-// Recount counts one range of a partition exactly, page by page. It is not safe for
-// concurrent use. After an error Run may be called again and continues where it stopped;
-// later writes below that place are not counted.
+// A Recount counts the rows in one range of a partition exactly, by reading them page by page. It is not safe for
+// concurrent use. If Run fails, it may be called again and continues where it stopped. Rows that are then written below
+// this place are not counted.
 type Recount struct {
 	rows      Slicer
 	partition store.Partition
@@ -68,18 +84,18 @@ type Recount struct {
 	o         RecountOptions
 
 	count Count
-	begun time.Time // with its monotonic part
+	begun time.Time // the start, with its monotonic part
 	each  int64     // rows per quantum
 	last  []byte    // the last live key
-	at    int64     // when it was written
+	at    int64     // when the last live row was written, in Unix microseconds
 	done  bool
-	// apart is by how much the times differ at the start of each quantum, longest the largest
-	// of these among all rows, descending.
+	// apart holds, for each quantum, the difference of the times of writing at its start. longest holds the largest of
+	// these differences among all rows, in descending order.
 	apart   []int64
 	longest [seams]int64
 }
 
-// NewRecount makes a recount of p within bounds. It does no I/O.
+// NewRecount returns a Recount of the keys within `bounds` of the partition p. It reads nothing: Run does.
 func NewRecount(rows Slicer, p store.Partition, bounds store.Bounds, o RecountOptions) *Recount {
 	if o.PageRows <= 0 {
 		o.PageRows = 1000
@@ -97,11 +113,11 @@ func NewRecount(rows Slicer, p store.Partition, bounds store.Bounds, o RecountOp
 	}
 }
 
-// Run counts to the end and returns the count. It fails like the store's Slice or
-// RecountOptions.Yield, and may then be called again.
+// Run reads the range to its end and returns the count of its rows. It returns an error if a page can't be read, or if
+// the function Yield of the options fails. Then Run may be called again, and continues where it stopped.
 func (r *Recount) Run(ctx context.Context) (*Count, error) {
 	if r.count.Started.IsZero() {
-		// Backends keep microseconds, and identify a count by its start.
+		// Backends store microseconds, and identify a count by its start.
 		r.count.Started, r.begun = r.o.Now().Truncate(time.Microsecond), time.Now()
 	}
 	for !r.done {
@@ -121,7 +137,7 @@ func (r *Recount) Run(ctx context.Context) (*Count, error) {
 }
 
 func (r *Recount) take(page store.Page) error {
-	// Writes around the start of the recount count as newer than what it read.
+	// Writes around the start of the recount count as newer than the rows that the recount read.
 	at := store.Timestamp(r.count.Started.Add(-startSlack).UnixMicro() - 1)
 	for i := range page.Rows {
 		row := &page.Rows[i]
@@ -153,7 +169,9 @@ func (r *Recount) take(page store.Page) error {
 	return nil
 }
 
-// quantum counts a row in the last quantum, or in a new one: where that is full, and at a seam.
+// quantum counts a row with the given key, which was written at the time `at`, to the last quantum (a run of
+// neighbouring keys). If this quantum is full, the row begins a new one. A new one also begins at a seam, where old
+// rows meet new ones: the times of writing of two neighbours differ more than elsewhere.
 func (r *Recount) quantum(key []byte, at int64) {
 	apart := int64(0)
 	if len(r.count.Quanta) > 0 {
@@ -175,11 +193,11 @@ func (r *Recount) quantum(key []byte, at int64) {
 	for len(r.count.Quanta) >= 2*fewestQuanta-1 {
 		r.join()
 	}
-	var cut []byte // of the first: the range's start
+	var cut []byte // empty for the first quantum, which begins at the range's start
 	if len(r.count.Quanta) > 0 {
 		cut = partmap.Separator(r.last, key)
 		if above := append(bytes.Clone(r.last), 0); seam && at > r.at && string(above) < string(cut) {
-			// What comes next may lie lower than this row: the place right above the old ones.
+			// The next new rows may lie lower than this row, so a quantum without rows begins right above the old rows.
 			r.add(Quantum{Key: above}, apart)
 		}
 	}
@@ -190,7 +208,9 @@ func (r *Recount) add(q Quantum, apart int64) {
 	r.count.Quanta, r.apart = append(r.count.Quanta, q), append(r.apart, apart)
 }
 
-// join makes quanta twice as large, each two neighbours that are small enough being joined, but not over a seam.
+// join makes fewer and larger quanta (runs of neighbouring keys): it doubles the number of rows that a quantum may
+// have. Two neighbours become one if they have at most this number of rows together. They stay apart at a seam, where
+// old rows meet new ones.
 func (r *Recount) join() {
 	r.each *= 2
 	q := r.count.Quanta

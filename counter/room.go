@@ -9,13 +9,14 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A recorder keeps a bounded number of partitions in memory, and a process may write to more of them than that.
+// A recorder keeps a bounded number of partitions in memory, and a process may write to more partitions than this
+// number.
 //
-// What the recorder knows of a partition that was flushed is a cache: it makes room, the oldest first. Only partitions
-// with writes that are not flushed have to stay. Where these fill the memory, as while the backend is away, a write to
-// one more partition can't be counted. It must not be lost silently, either, as a size that is too small would never be
-// found out. So the partition becomes unknown, and is counted anew by a look at its rows. For example, with room for
-// two partitions and the backend away:
+// The recorder's knowledge of a flushed partition is a cache: it makes room for other partitions, the oldest first.
+// Only partitions with writes that are not flushed have to stay. They may fill the memory, for example while the
+// backend is away. Then a write to one more partition can't be counted. The write must not be lost silently, either,
+// since nobody would ever notice a size that is too small. So the partition becomes unknown, and its rows are
+// recounted. For example, with room for two partitions and the backend away:
 //
 //	put to A     A is in memory
 //	put to B     B is in memory
@@ -23,18 +24,18 @@ import (
 //	the backend  is back: A and B are flushed, and C is told
 //	put to D     A, the oldest that was flushed, makes room
 //
-// The backend is told in the form that it knows from crashes: a batch with C took a number, and never came.
+// The backend is told in a form that it knows from crashes: a batch with C took a number, and never came.
 
 const (
-	// namesPerPartition is the number of uncounted partitions that are remembered by name, for each one that may be in
+	// namesPerPartition is the number of uncounted partitions that are remembered by name, per partition that may be in
 	// memory. A name takes at most a tenth of the memory of a partition.
 	namesPerPartition = 4
-	// namesPerBatch is the number of uncounted partitions that one batch tells. Their empty deltas fill it.
+	// namesPerBatch is the number of uncounted partitions in one batch. Their empty deltas fill the batch.
 	namesPerBatch = 2000
 )
 
-// touch returns the state of a partition, nil if there is no room for it: then what was a write is to be missed. The
-// shard is locked.
+// touch returns the recorder's counts of the partition p, to which the caller adds a request. It returns nil if there
+// is no memory for another partition. Then, after a write, the caller must call miss. The shard s must be locked.
 func (r *Recorder) touch(s *shard, p store.Partition) *pending {
 	x, ok := s.all[p.ID]
 	if !ok {
@@ -42,7 +43,7 @@ func (r *Recorder) touch(s *shard, p store.Partition) *pending {
 			r.lost.Add(1)
 			return nil
 		}
-		x = &pending{below: math.MaxUint64, lot: binary.BigEndian.Uint64(p.ID[:8])}
+		x = &pending{below: math.MaxUint64, lot: binary.BigEndian.Uint64(p.ID[:])}
 		x.Partition = p
 		s.all[p.ID] = x
 	}
@@ -62,8 +63,9 @@ func (r *Recorder) touch(s *shard, p store.Partition) *pending {
 	return x
 }
 
-// room takes the place of one more partition, and reports whether there was one. If all are taken, a partition that was
-// flushed gives up its place: the oldest of the shard, which is locked, or else of a shard that nobody uses just now.
+// room makes room in memory for one more partition, and returns true if there is room. If MaxPartitions are in memory,
+// it drops a flushed partition: the oldest of shard s, which must be locked, or else of a shard that nobody uses just
+// now. It returns false if there is no such partition.
 func (r *Recorder) room(s *shard) bool {
 	if r.partitions.Add(1) <= int64(r.o.MaxPartitions) {
 		return true
@@ -87,8 +89,8 @@ func (r *Recorder) room(s *shard) bool {
 	return false
 }
 
-// evict drops the partition of a shard, which is locked, that was flushed the longest ago. It reports whether there was
-// one.
+// evict drops one flushed partition of shard s from memory, the one that was flushed the longest ago. It returns false
+// if the shard has no flushed partition. The shard must be locked.
 func (r *Recorder) evict(s *shard) bool {
 	id, _, ok := s.flushed.RemoveOldest()
 	if ok {
@@ -99,7 +101,8 @@ func (r *Recorder) evict(s *shard) bool {
 	return ok
 }
 
-// miss notes that writes to a partition are not counted.
+// miss remembers that a write to the partition p was not counted. The backend will be told that its count of p is too
+// low. If too many partitions are remembered, all partitions of a group of buckets are taken as uncounted.
 func (r *Recorder) miss(p store.Partition) {
 	r.telling.Lock()
 	defer r.telling.Unlock()
@@ -116,9 +119,10 @@ func (r *Recorder) miss(p store.Partition) {
 	r.uncounted[p] = struct{}{}
 }
 
-// admit tells the backend which partitions are uncounted: as the partitions of a batch that took a number but is never
-// sent, so that it counts as missing. The batch after it names them, and has an empty delta of each, so that whoever
-// looks at what was written looks at them.
+// admit tells the backend which partitions have uncounted writes. It does so by a gap in the numbers of the batches, as
+// a crash would leave it: one batch takes a number but is never sent. So the backend notices a missing batch. The batch
+// after the gap names, in Before, the partitions with uncounted writes. It also has an empty delta for each of them, so
+// that readers of Written check them.
 func (r *Recorder) admit(now time.Time) {
 	of := map[int][]store.Partition{}
 	r.telling.Lock()
@@ -134,7 +138,7 @@ func (r *Recorder) admit(now time.Time) {
 	flooded := r.flooded
 	r.flooded = map[int]store.Partition{}
 	if len(r.uncounted) == 0 {
-		r.uncounted = map[store.Partition]struct{}{} // without the memory of the old one
+		r.uncounted = map[store.Partition]struct{}{} // frees the memory of the old map
 	}
 	r.telling.Unlock()
 	for group, all := range of {
@@ -149,7 +153,8 @@ func (r *Recorder) admit(now time.Time) {
 	}
 }
 
-// skip opens a batch of a group after a number of missing batches, whose partitions it names.
+// skip opens a batch of a group of buckets after a gap: the numbers of `missing` batches are left out. The new batch
+// names the partitions `of` as those of the missing batches, and has an empty delta for each of them.
 func (r *Recorder) skip(group int, missing uint64, of []store.Partition, now time.Time) {
 	q := r.sequence(group)
 	q.close()

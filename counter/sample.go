@@ -13,82 +13,88 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Bounds of a sample. 256 keys tell a number of rows to about 6 percent, and the
-// growth since a recount to about 10 percent of that growth.
+// These are bounds of the size of a sample of keys. From 256 sampled keys the number of rows of a partition is
+// estimated with an error of about 6 percent, and the growth since a recount with about 10 percent of this growth.
 const (
 	maxSampled     = 256
 	maxSampleBytes = 32 << 10
-	// maxSampledKey is how much of a key a sample keeps. What is left of a longer
-	// one still is a place for a cut.
+	// maxSampledKey is the number of bytes that a sample keeps of a key. The beginning of a longer key is still a place
+	// for a cut.
 	maxSampledKey = 512
 )
 
-// A Sample is a set of keys chosen by their hash alone: every key whose hash is
-// below a limit is in it, and no other. So each key of a partition is in it with
-// the same chance, however often it is written, and the samples of several
-// clients merge into the sample of all: the lower limit, and of each key the
-// newest write. Merging the same again changes nothing.
+// A Sample is a set of keys chosen by their hash alone: it has every key of a partition whose hash is below a limit,
+// and no other key. So each key has the same chance to be in the sample, however often it is written. The samples of
+// several clients merge into one sample of all writes: the merged limit is the lowest one, and of each key the newest
+// write counts. Merging the same sample again changes nothing.
 //
-// A deleted key stays in it for a while as such, so that an older write of it
-// that is told late does not bring it back. The limit sinks when the sample is
-// full. A Sample is not safe for concurrent use. The zero Sample is of no use:
-// see newSample.
+// A deleted key stays in the sample for a while, marked as deleted, so that a late report of an older write does not
+// bring the key back. When the sample is full, its limit sinks.
+//
+// A Sample is not safe for concurrent use. The zero Sample is not usable: see newSample.
 type Sample struct {
 	below uint64
-	// slots is a hash table with linear probing; its length is a power of two, at
-	// least a fourth of it free. A slot with hash 0 is free.
+	// slots is a hash table with linear probing. Its length is a power of two, and at least a fourth of it is free. A
+	// slot with hash 0 is free.
 	slots []slot
 	n     int
-	keys  []byte // of all slots; what no slot refers to goes when the limit sinks
+	keys  []byte // the keys of all slots; bytes that no slot uses go when the limit sinks
 }
 
-// slot is one sampled key.
+// slot is an entry of a sample's hash table: one sampled key and its newest write.
 type slot struct {
 	hash  uint64
-	at    store.Timestamp // of the newest write
-	key   uint32          // where its key begins in keys
-	bytes uint32          // of the row
-	len   uint16          // of the key
+	at    store.Timestamp // timestamp of the newest write
+	key   uint32          // where the key begins in Sample.keys
+	bytes uint32          // bytes of the row
+	len   uint16          // length of the key, bytes
 	is    flags
 }
 
+// flags are three facts about a sampled key.
 type flags uint8
 
 const (
 	present flags = 1 << iota // the newest write was a put
-	counted                   // the last recount saw it
-	written                   // put since the last recount
+	counted                   // the last recount saw the key
+	written                   // the key was put since the last recount
 )
 
+// newSample returns an empty sample of keys. At first it takes every key, whatever its hash; the limit sinks when the
+// sample is full.
 func newSample() Sample { return Sample{below: math.MaxUint64} }
 
-// hashOf is what decides whether a key is sampled; never 0.
+// hashOf returns the hash of a key, never 0. A sample takes the keys whose hashes are below its limit.
 func hashOf(key []byte) uint64 { return max(xxhash.Sum64(key), 1) }
 
-// reset empties a sample and keeps its memory.
+// reset removes all keys from the sample, and keeps the memory for new keys. The argument is the new limit: the sample
+// takes only keys with a lower hash.
 func (s *Sample) reset(below uint64) {
 	clear(s.slots)
 	s.below, s.n, s.keys = below, 0, s.keys[:0]
 }
 
-// size is the memory that a sample holds, bytes.
+// size returns the number of bytes of memory that the sample holds, used or not.
 func (s *Sample) size() int { return 32*cap(s.slots) + cap(s.keys) }
 
-// write takes in a write of a key at a time. The newest counts; of the same time
-// the deletion.
+// write adds a write of a key to the sample, if the hash of the key is below the sample's limit. The write is of a row
+// of `bytes` bytes, with the timestamp `at`. Of several writes of a key the newest one counts. Of two writes with the
+// same timestamp a deletion counts.
 func (s *Sample) write(hash uint64, key []byte, at store.Timestamp, bytes uint32, is flags) {
 	s.set(hash, key, at, bytes, is)
 	s.bound()
 }
 
-// bound sinks the limit if the sample has become too large.
+// bound makes a sample smaller that has more than 256 keys or more than 32 KiB of keys: the limit sinks, so that the
+// keys with the highest hashes leave.
 func (s *Sample) bound() {
-	if s.n > maxSampled || len(s.keys) > maxSampleBytes && s.n > 1 {
+	if s.n > maxSampled || len(s.keys) > maxSampleBytes {
 		s.sink()
 	}
 }
 
-// set is write without a bound.
+// set adds a write of a key to the sample, if the hash of the key is below the sample's limit. The sample may then be
+// too large: the caller calls bound after the last set.
 func (s *Sample) set(hash uint64, key []byte, at store.Timestamp, bytes uint32, is flags) {
 	if hash >= s.below {
 		return
@@ -113,7 +119,8 @@ func (s *Sample) set(hash uint64, key []byte, at store.Timestamp, bytes uint32, 
 	}
 }
 
-// slotsFor is how long a table for so many keys is.
+// slotsFor returns the number of slots of a hash table for the given number of keys: a power of two, at least 8, of
+// which at most three quarters are used.
 func slotsFor(keys int) int {
 	n := 8
 	for 4*keys > 3*n {
@@ -122,6 +129,8 @@ func slotsFor(keys int) int {
 	return n
 }
 
+// rewrite adds one more write of the slot's key, with the timestamp `at`. The newer write decides whether the key is
+// present, which means put and not deleted. The other flags stay once they are set.
 func (x *slot) rewrite(at store.Timestamp, bytes uint32, is flags) {
 	sticky := (x.is | is) &^ present
 	if at > x.at || at == x.at && is&present == 0 {
@@ -133,8 +142,8 @@ func (x *slot) rewrite(at store.Timestamp, bytes uint32, is flags) {
 	x.is |= sticky
 }
 
-// sink lowers the limit so that an eighth of the keys leaves, or as many as fill
-// an eighth of the bytes.
+// sink makes a full sample smaller by lowering its limit. An eighth of the keys leaves, or more if the remaining keys
+// would still take more than seven eighths of the allowed bytes.
 func (s *Sample) sink() {
 	var all [maxSampled + 1]uint64 // on the stack
 	hashes := all[:0]
@@ -161,22 +170,25 @@ func (s *Sample) sink() {
 }
 
 const (
-	// restBytes is how many bytes the keys of a sample of a partition at rest take, encoded; restSampled is how many
-	// keys stay however long they are.
+	// restBytes is the encoded size, in bytes, up to which a sample of a partition at rest keeps keys. restSampled is
+	// the number of keys that stay in any case, however long they are.
 	restBytes   = 2800
 	restSampled = 32
-	// slotBytes is what a sampled key takes, encoded, beside its own bytes.
+	// slotBytes is the encoded size of a sampled key beside the key's own bytes.
 	slotBytes = 8 + 8 + 2 + 1 + 2
 )
 
-// thin lowers the limit to that of a partition at rest, if the sample has more keys.
+// thin makes the sample smaller for a partition at rest (one without requests). It lowers the limit until the encoded
+// sample has about 2,800 bytes, but keeps at least 32 keys.
 func (s *Sample) thin() {
 	if n, below := s.rests(); n < s.n {
 		s.rebuild(slotsFor(n), below)
 	}
 }
 
-// rests returns how many keys the sample of a partition at rest keeps, and its limit if that is not all of them.
+// rests returns what would be left of the sample if its partition had no more requests, so that thin made the sample
+// smaller: the number n of its keys, and its limit (below) for their hashes. If all keys would stay, below is the
+// present limit.
 func (s *Sample) rests() (n int, below uint64) {
 	all := make([]*slot, 0, s.n)
 	for i := range s.slots {
@@ -194,18 +206,22 @@ func (s *Sample) rests() (n int, below uint64) {
 	return s.n, s.below
 }
 
-// lower drops the keys that a lower limit leaves out.
+// lower makes `below` the limit of the sample, and drops the keys whose hashes are not lower. It does nothing if the
+// present limit is lower already.
 func (s *Sample) lower(below uint64) {
 	if below < s.below {
 		s.rebuild(len(s.slots), below)
 	}
 }
 
-// rebuild makes a new table of so many slots for the keys below a limit.
+// rebuild copies the keys of the sample into a new hash table with the given number of slots. The argument `below` is
+// the new limit of the sample: keys whose hashes are not lower are dropped.
 func (s *Sample) rebuild(slots int, below uint64) {
 	s.filter(slots, below, func(*slot) bool { return true })
 }
 
+// filter copies the keys for which `keep` returns true into a new hash table with the given number of slots. The
+// argument `below` is the new limit of the sample: keys whose hashes are not lower are dropped, too.
 func (s *Sample) filter(slots int, below uint64, keep func(*slot) bool) {
 	old := rooms.Get().(*[]slot)
 	defer rooms.Put(old)
@@ -215,7 +231,7 @@ func (s *Sample) filter(slots int, below uint64, keep func(*slot) bool) {
 	} else {
 		s.slots = make([]slot, slots)
 	}
-	keys := s.keys // others may share their memory: see present
+	keys := s.keys // not reused: results of present may share this memory
 	s.keys, s.n, s.below = make([]byte, 0, len(keys)), 0, below
 	for i := range *old {
 		x := &(*old)[i]
@@ -229,10 +245,11 @@ func (s *Sample) filter(slots int, below uint64, keep func(*slot) bool) {
 	}
 }
 
-// rooms pools memory for the slots of samples that are rebuilt, as many puts to a new partition have them.
+// rooms is a pool of memory for hash tables that are being copied. Puts to a new partition cause such copies often.
 var rooms = sync.Pool{New: func() any { return new([]slot) }}
 
-// place puts a slot that is not there yet into the table, which has room.
+// place puts the slot x, a sampled key, into a free entry of the hash table. The table must have a free entry, and must
+// not have the key yet.
 func (s *Sample) place(x slot) {
 	mask := uint64(len(s.slots) - 1)
 	i := x.hash & mask
@@ -243,8 +260,9 @@ func (s *Sample) place(x slot) {
 	s.n++
 }
 
-// merge takes in another sample of the same partition. What comes of it does not
-// depend on the order in which the other's keys lie.
+// merge adds the keys of the sample o, which is of the same partition, to this sample. The lower limit of the two holds
+// for the result: keys whose hashes are not below it are dropped. The result does not depend on the order of the slots
+// in o.
 func (s *Sample) merge(o *Sample) {
 	s.lower(o.below)
 	for i := range o.slots {
@@ -256,7 +274,7 @@ func (s *Sample) merge(o *Sample) {
 	s.bound()
 }
 
-// clone copies a sample, so that it shares no memory.
+// clone returns a copy of the sample. The copy shares no memory with the sample.
 func (s *Sample) clone() Sample {
 	c := *s
 	c.slots, c.keys = slices.Clone(s.slots), slices.Clone(s.keys)
@@ -267,8 +285,8 @@ func (s *Sample) keyOf(x *slot) []byte {
 	return s.keys[x.key : x.key+uint32(x.len) : x.key+uint32(x.len)]
 }
 
-// scale is how many keys of the partition each sampled one stands for; at
-// least 1.
+// scale returns the number of keys of the partition for which each sampled key stands, at least 1. It follows from the
+// limit: the fraction of all hashes that are below the limit is sampled.
 func (s *Sample) scale() float64 {
 	if s.below == math.MaxUint64 {
 		return 1
@@ -276,8 +294,8 @@ func (s *Sample) scale() float64 {
 	return math.Ldexp(1, 64) / float64(s.below)
 }
 
-// present returns the keys that are there, ascending, sharing the sample's
-// memory.
+// present returns the sampled keys that are not deleted, in ascending order. The returned keys share memory with the
+// sample.
 func (s *Sample) present() [][]byte {
 	keys := make([][]byte, 0, s.n)
 	for i := range s.slots {
@@ -289,7 +307,8 @@ func (s *Sample) present() [][]byte {
 	return slices.CompactFunc(keys, bytes.Equal)
 }
 
-// known gives a key that a recount saw the time of its last write.
+// known lowers the timestamp of a sampled key to `at`, the time of the key's last write as known before the recount.
+// The recount itself may have given the key a later time. Keys that are not in the sample are ignored.
 func (s *Sample) known(hash uint64, at store.Timestamp) {
 	if len(s.slots) == 0 || hash >= s.below {
 		return
@@ -303,9 +322,10 @@ func (s *Sample) known(hash uint64, at store.Timestamp) {
 	}
 }
 
-// spread compares where the newest quarter of the keys lies with where all lie: 1
-// less the largest difference of their distributions (the statistic of Kolmogorov
-// and Smirnov), 0 with too few keys to tell.
+// spread tells how evenly the newest quarter of the sampled keys lies among all sampled keys, 0 to 1. It is 1 if the
+// newest keys are distributed like all keys, and near 0 if they lie together. It is 0 with too few keys to tell.
+//
+// The value is 1 less the largest difference of the two distributions (the statistic of Kolmogorov and Smirnov).
 func (s *Sample) spread() float64 {
 	const least = 16
 	var room [maxSampled]store.Timestamp // on the stack
@@ -323,7 +343,7 @@ func (s *Sample) spread() float64 {
 	newest := max(least, len(times)/4)
 	limit := times[newest-1]
 	for newest > 0 && times[newest-1] == times[len(times)-1] {
-		newest-- // as old as the oldest: what a recount or a copy brought
+		newest-- // not counted as new: as old as the oldest keys, which a recount or a copy brought
 	}
 	if newest < least {
 		return 0
@@ -342,18 +362,18 @@ func (s *Sample) spread() float64 {
 	return max(0, 1-most)
 }
 
-// place is that of a key in the order of all: head is what follows the bytes that all keys begin with, so that most
-// comparisons read no key.
+// place is an element of a list of sampled keys, which is sorted by key. slot is the key's index in the hash table.
+// head is the first 8 bytes of the key after the prefix that all keys share; most comparisons need only these bytes.
 type place struct {
 	head uint64
 	slot uint32
 }
 
-// ordered appends the places of the keys that are there to room, which is empty, in the order of the keys. Each flush
-// of a partition that is written to needs them.
+// ordered returns the sampled keys that are not deleted, sorted by key. The result is appended to room, an empty slice
+// whose memory is used. Each flush of a partition with writes sorts the keys, so ordered has to be fast.
 func (s *Sample) ordered(room []place) []place {
 	var first []byte
-	common := 0 // bytes of first that all begin with
+	common := 0 // length of the prefix of first that all keys share
 	for i := range s.slots {
 		if x := &s.slots[i]; x.hash != 0 && x.is&present != 0 {
 			key := s.keyOf(x)

@@ -9,17 +9,18 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A State is all that is known of one partition. It is a pure value: backends
-// keep states and say what the time is. A State is not safe for concurrent use.
-// The zero State is of no use: see NewState.
+// A State holds all that is known about one partition: its counts, rates, last recount and sample of keys. A State does
+// no I/O and reads no clock: backends store states and pass the time. It is not safe for concurrent use. The zero State
+// is not usable: see NewState.
 type State struct {
-	// generation is that of the Book in which it was last corrected; 0: never.
+	// generation is the generation of the Book when a recount last corrected the state; 0 means never, or known to be
+	// wrong.
 	generation uint64
 	base       baseline
 
 	puts, deletes, putBytes int64 // since there is a State
 	applied                 int64 // Unix milliseconds of the newest delta
-	lastPut                 int64 // and of the newest one with puts
+	lastPut                 int64 // Unix milliseconds of the newest delta with puts
 	past                    [pastPoints]past
 	dead                    float64 // tombstones at deadMs, fading with deadFade
 	deadMs                  int64   // Unix milliseconds
@@ -27,7 +28,7 @@ type State struct {
 	putRate, deleteRate, readRate rate // fast
 	growth                        rate // slow, rows
 
-	// share of the last puts that were above the highest key, and how many were seen.
+	// share is the share of appends among the last puts, 0 to 1. shareOf is the number of puts behind this share.
 	share, shareOf float64
 
 	// asked is a sample of the requests.
@@ -36,35 +37,36 @@ type State struct {
 	top    []byte
 	blind  bool // since the last recount
 	sample Sample
-	// lean: of the sample there is only its limit.
+	// lean means that the sample is missing, except for its limit.
 	lean bool
-	// now is what the sample says, so that Stats needs no sample.
+	// now is a summary of the sample, so that Stats does not need the sample.
 	now summary
 }
 
-// summary is what a sample says about its partition.
+// summary holds the numbers about a partition that are computed from its sample of keys, so that they can be read
+// without the sample.
 type summary struct {
 	rows, distinct int64
-	there, bytes   int64 // sampled keys that are there, and the bytes of their rows
+	there, bytes   int64 // sampled keys that are not deleted, and the bytes of their rows
 	spread         int64 // in thousandths
-	// then are the keys that the last recount saw, changed those that came or went since.
+	// then counts the sampled keys that the last recount saw. changed counts the sampled keys that came or went since.
 	then, changed int64
-	// fades is the time of the oldest write that expire has something to do with, Unix
-	// microseconds; 0: none.
+	// fades is the time of the oldest write on which expire has to act, in Unix microseconds; 0 means that there is
+	// none.
 	fades int64
 }
 
-// baseline is what the last recount found.
+// baseline is the result of the last recount, to which the writes since then are added.
 type baseline struct {
 	at            time.Time // when it began
 	rows, bytes   int64
 	markers       int64
-	puts, deletes int64  // the State's own counts then
-	fruitless     int64  // recounts in a row that found nothing to do
-	from, to      uint64 // hashes of its bounds
+	puts, deletes int64  // the State's own counts at the recount
+	fruitless     int64  // consecutive recounts after which nothing was done
+	from, to      uint64 // hashes of the bounds of the range
 }
 
-// past is a moment from which the counts of puts and deletes are remembered.
+// past holds the numbers of puts and deletes that a partition had at a recent moment, `at`.
 type past struct {
 	at            int64 // Unix milliseconds
 	puts, deletes int64
@@ -73,18 +75,18 @@ type past struct {
 const (
 	pastPoints = 8
 	pastStep   = 10 * time.Second
-	// deadFade is the time constant with which tombstones are taken to vanish:
-	// about what Cassandra's default grace and a compaction take.
+	// deadFade is the time constant with which tombstones are assumed to vanish. It is about Cassandra's default grace
+	// period plus the time to a compaction.
 	deadFade = 10 * 24 * time.Hour
-	// deletedFor is how long a sample remembers a deleted key against writes that
-	// are told late.
+	// deletedFor is how long a sample remembers a deleted key, against writes that are reported late.
 	deletedFor = 10 * time.Minute
 )
 
-// NewState is what is known of a partition of which nothing is known.
+// NewState returns the state of a partition about which nothing is known yet: no rows, no recount and an empty sample
+// of keys.
 func NewState() *State { return &State{sample: newSample()} }
 
-// Apply takes in a delta of the time between two moments.
+// Apply adds the delta d to the state: the requests that one client counted between the times `from` and `at`.
 func (s *State) Apply(d *Delta, from, at time.Time) {
 	over := min(max(at.Sub(from), 0), 24*time.Hour)
 	before := s.now.rows
@@ -116,16 +118,18 @@ func (s *State) Apply(d *Delta, from, at time.Time) {
 	s.growth.add(float64(s.now.rows-before), over, at, slow)
 }
 
-// Needs reports whether a delta until a moment reads or changes the sample: a Lean state must
-// have got its sample before Apply then.
+// Needs reports whether Apply would read or change the sample of keys for the delta d, which ends at the time `at`. It
+// is true if d has sampled keys or a lower limit of hashes, or if deleted keys must be forgotten. If the state is Lean
+// (without its sample), the sample must then be loaded before Apply.
 func (s *State) Needs(d *Delta, at time.Time) bool {
 	return d.Sample.n > 0 || d.Sample.below < s.sample.below || s.now.fades != 0 && s.now.fades < fadedAt(at)
 }
 
-// fadedAt is the time before which writes of deleted keys have faded.
+// fadedAt returns a time in Unix microseconds, which is deletedFor before the given time. A sample forgets the keys
+// that were deleted earlier.
 func fadedAt(at time.Time) int64 { return at.Add(-deletedFor).UnixMicro() }
 
-// sum brings the summary up to date.
+// sum computes the summary, which holds the numbers that follow from the sample of keys, anew.
 func (s *State) sum() {
 	distinct := s.now.tally(&s.sample)
 	s.now.rows = s.rows()
@@ -133,8 +137,8 @@ func (s *State) sum() {
 	s.now.spread = int64(1000 * s.sample.spread())
 }
 
-// tally counts what a sample has, but for rows and spread, and returns how many different keys
-// of it were put since the last recount.
+// tally counts the keys of the sample s into the summary, except for the fields rows, distinct and spread. It returns
+// the number of different sampled keys that were put since the last recount.
 func (m *summary) tally(s *Sample) (distinct int) {
 	m.there, m.bytes, m.then, m.changed, m.fades = 0, 0, 0, 0, 0
 	for i := range s.slots {
@@ -162,28 +166,31 @@ func (m *summary) tally(s *Sample) (distinct int) {
 	return distinct
 }
 
-// retally brings up to date what a summary of form 1 does not have.
+// retally computes three fields of the summary (then, changed and fades) from the sample. An encoding of version 1
+// lacks these fields.
 func (s *State) retally() {
 	var m summary
 	m.tally(&s.sample)
 	s.now.then, s.now.changed, s.now.fades = m.then, m.changed, m.fades
 }
 
-// remembered is over how many puts the share of appends is measured.
+// These constants are for the share of appends.
 const (
+	// remembered is the number of puts over which the share of appends is measured. leastPuts is the number of puts
+	// from which on the share is reported.
 	remembered = 64
 	leastPuts  = 8
 )
 
-// shares takes in how many puts were appends. A share is measured by puts and not by
-// time, so that it means the same where there are few.
+// shares updates the share of appends, which are puts above the highest key, by the puts of the delta d. The share is
+// measured over about the last 64 puts rather than over a time. So it means the same for a partition with few puts.
 func (s *State) shares(d *Delta) {
 	if d.Puts == 0 {
 		return
 	}
 	n, above := float64(d.Puts), float64(d.Above)
 	if bytes.Compare(d.Top, s.top) > 0 && (d.Puts == 1 || len(s.top) == 0 && d.Above < d.Puts) {
-		// A client that has just begun does not know what its first put is above.
+		// A client that has just begun does not know the highest key before its first put.
 		above++
 	}
 	above = min(above, n)
@@ -195,8 +202,8 @@ func (s *State) shares(d *Delta) {
 	s.shareOf = min(s.shareOf+n, 2*remembered)
 }
 
-// remember keeps some counts of the past few minutes, for a recount that begins
-// before it ends.
+// remember notes the present numbers of puts and deletes with the time `at`, at most once per pastStep (10 s). A
+// recount that takes some minutes needs the numbers as of its beginning when it ends.
 func (s *State) remember(at time.Time) {
 	now := at.UnixMilli()
 	if newest := s.past[0].at; newest != 0 && now < newest+pastStep.Milliseconds() {
@@ -206,8 +213,9 @@ func (s *State) remember(at time.Time) {
 	s.past[0] = past{now, s.puts, s.deletes}
 }
 
-// countsAt returns the counts at a time, or at the last remembered moment before it: then the
-// writes between the two count as newer than the time.
+// countsAt returns the numbers of puts and deletes that were counted up to the time `at`. Numbers are remembered only
+// every 10 s, so the result may be as of a little earlier. Then the writes between this moment and `at` count as newer
+// than `at`.
 func (s *State) countsAt(at time.Time) (puts, deletes int64) {
 	if s.applied <= at.UnixMilli() {
 		return s.puts, s.deletes
@@ -220,18 +228,20 @@ func (s *State) countsAt(at time.Time) (puts, deletes int64) {
 	return s.base.puts, s.base.deletes
 }
 
+// deadAt returns the estimated number of tombstones in the partition at the time `at`. Tombstones vanish by compaction,
+// so the number fades within days.
 func (s *State) deadAt(at time.Time) float64 {
 	return s.dead * decay(max(0, at.UnixMilli()-s.deadMs), deadFade)
 }
 
-// expire forgets keys that were deleted some time ago, unless the last recount
-// saw them: then that they are gone is still news.
+// expire drops keys from the sample that were deleted more than deletedFor before the time `at`. A key that the last
+// recount saw stays in the sample, since its deletion changes the number of rows.
 func (s *State) expire(at time.Time) {
 	oldest := store.Timestamp(fadedAt(at))
 	gone := func(x *slot) bool { return x.is&(present|counted|written) == 0 && x.at < oldest }
 	for i := range s.sample.slots {
 		if x := &s.sample.slots[i]; x.hash != 0 && x.is&present == 0 && x.at < oldest {
-			// It was put and deleted since the recount: of no more account.
+			// The key was put and deleted since the recount: the put no longer matters.
 			x.is &^= written
 		}
 	}
@@ -243,25 +253,34 @@ func (s *State) expire(at time.Time) {
 	}
 }
 
-// Correct takes in the result of a recount, which is exact for the moment at
-// which it began, give or take the writes that went on meanwhile. Keys written
-// since then, as far as they are sampled, count on top of it; those that the
-// recount has seen already do so only once.
+// Correct replaces the estimate by the result c of a recount. generation is the present one of the Book. The result is
+// exact for the moment at which the recount began, apart from writes that went on meanwhile. Sampled keys that were
+// written since that moment are added to the result; a key that the recount has seen counts only once.
+//
+// If c is a size that was kept beside the rows (see Keep), it corrects only a state without any recount. All writes in
+// such a state are newer than the kept size.
 func (s *State) Correct(c *Count, generation uint64) {
-	started := c.Started
+	if c.kept != nil && !s.base.at.IsZero() {
+		return
+	}
+	started, at := c.Started, c.Started
 	if newest := time.UnixMilli(s.applied); newest.Sub(started.Add(c.Took)) > mostBehind {
-		// All that is known by now counts as seen: else it would count twice, in each recount.
+		// All writes that are known by now count as seen by the recount. Otherwise they would count twice, in each
+		// recount.
 		started = newest.Add(2 * startSlack)
 	}
 	puts, deletes := s.countsAt(started)
+	// since is a little earlier than the start, because writes carry the time of their clients' clocks.
+	since := store.Timestamp(started.Add(-startSlack).UnixMicro())
+	if c.kept != nil {
+		at, puts, deletes, since = c.kept.counted, 0, 0, 0
+	}
 	old := s.sample
 	s.sample = c.Sample.clone()
-	if s.sample.below == 0 { // of a count that was not made by a Recount
+	if s.sample.below == 0 { // c was not made by a Recount
 		s.sample = newSample()
 	}
 	s.sample.lower(old.below)
-	// A little earlier than it began: writes carry their clients' clocks.
-	since := store.Timestamp(started.Add(-startSlack).UnixMicro())
 	for i := range old.slots {
 		x := &old.slots[i]
 		if x.hash != 0 && x.at < since {
@@ -276,20 +295,24 @@ func (s *State) Correct(c *Count, generation uint64) {
 	if c.Fine {
 		fruitless = s.base.fruitless + 1
 	}
+	from, to := c.bounds()
 	s.base = baseline{
-		at: c.Started, rows: c.Rows, bytes: c.Bytes, markers: c.Markers,
-		puts: puts, deletes: deletes, fruitless: fruitless, from: hashOf(c.Start), to: hashOf(c.End),
+		at: at, rows: c.Rows, bytes: c.Bytes, markers: c.Markers,
+		puts: puts, deletes: deletes, fruitless: fruitless, from: from, to: to,
 	}
-	s.generation, s.blind, s.lean = generation, false, false
+	// After a loss the sample lacks the older keys, so only the counts of writes can be used: the state is blind.
+	s.generation, s.blind, s.lean = generation, c.kept != nil, false
 	if bytes.Compare(c.Top, s.top) > 0 {
 		s.top = bytes.Clone(c.Top)
 	}
 	s.sum()
 }
 
-// Thin makes a state smaller whose partition is at rest. Of 256 sampled keys it keeps some fifty, each of which stands for
-// more rows, and of the sampled requests none. The limit of a sample never rises, so the partition keeps the coarser
-// sample when it is written to again. A Lean state does not change.
+// Thin makes the state of a partition without requests smaller. About fifty of 256 sampled keys stay, each of which
+// then stands for more rows. The sampled requests are dropped.
+//
+// A sample never grows finer again, so the coarser sample stays when the partition is written to later. Thin does not
+// change a Lean state, which is without its sample.
 func (s *State) Thin() {
 	if !s.Thick() {
 		return
@@ -299,25 +322,27 @@ func (s *State) Thin() {
 	s.sum()
 }
 
-// Thick reports whether Thin makes the state smaller.
+// Thick reports whether the state is larger than a partition without requests needs: true if Thin would make it
+// smaller.
 func (s *State) Thick() bool {
 	n, _ := s.sample.rests()
 	return !s.lean && (n < s.sample.n || len(s.asked) > 0)
 }
 
 const (
+	// startSlack is the difference that is allowed between clients' clocks and the clock of a recount, at its start.
 	startSlack = time.Second
-	// mostBehind is for how long writes may be newer than the end of a count, since they went on until the
-	// correction; if they are newer, the clock of who counted is behind those of the writers.
+	// mostBehind is how much newer than the end of a recount writes may be, since they go on until the correction. If
+	// writes are newer, the clock of the process that counted is behind the clocks of the writers.
 	mostBehind = time.Minute
 )
 
-// rows estimates the live rows.
+// rows returns an estimate of the number of live rows. There are two estimates. The first counts writes, and is exact
+// if every put is of a new key and every delete hits a key. The second extrapolates the sampled keys.
 //
-// Where every put is a new key and every delete hits one, the count of writes is exact. Where
-// it differs by more than 2.5 standard deviations from the estimate by the sample, the sample
-// is right: of n sampled keys that came or went, each stands for scale keys, which gives a
-// deviation of sqrt(n) * scale. No more rows can have come than puts, nor gone than deletes.
+// If the two differ by more than 2.5 standard deviations, the second is right, else the first. Each of the n sampled
+// keys that came or went stands for scale keys, so the deviation is sqrt(n) * scale. The result is at most the rows of
+// the last recount plus all later puts, and at least these rows less all later deletes.
 func (s *State) rows() int64 {
 	puts, deletes := s.puts-s.base.puts, s.deletes-s.base.deletes
 	simple := s.base.rows + puts - deletes
@@ -336,7 +361,8 @@ func (s *State) rows() int64 {
 	return max(0, min(int64(sampled), s.base.rows+puts), s.base.rows-deletes)
 }
 
-// Stats says what is known at a time, in a book's generation.
+// Stats returns the estimates for p, the state's partition, at the time `now`. generation is the present one of the
+// Book: if the last recount is of an older generation, the estimates are not Known.
 func (s *State) Stats(p store.Partition, generation uint64, now time.Time) Stats {
 	rows := s.now.rows
 	perRow := 0.0
@@ -383,8 +409,9 @@ func (s *State) Stats(p store.Partition, generation uint64, now time.Time) Stats
 	return st
 }
 
-// Quanta says where the rows lie: they are spread over the sampled keys, each of
-// which stands for as many. The first quantum begins at the range's start.
+// Quanta estimates where the rows lie. A quantum is a run of neighbouring keys with its number of rows: here from one
+// sampled key to the next, each with the same share of the rows. The first quantum begins at the start of the range.
+// The result is nil if no rows or no keys are known.
 func (s *State) Quanta() []Quantum {
 	rows, keys := s.now.rows, s.sample.present()
 	if rows <= 0 || len(keys) == 0 {
@@ -397,16 +424,15 @@ func (s *State) Quanta() []Quantum {
 		if i == 0 {
 			key = nil // the rows below the first sampled key lie in its quantum
 		}
-		if to > from {
+		if to > from || i == 0 {
 			out = append(out, Quantum{Key: slices.Clone(key), Rows: to - from})
-		} else if i == 0 {
-			out = append(out, Quantum{})
 		}
 	}
 	return out
 }
 
-// Hint is what clients should know of the partition.
+// Hint returns what clients are told about this state's partition, whose id is p: the limit of the hashes of keys to be
+// sampled, and the highest key.
 func (s *State) Hint(p store.PartitionID) Hint {
 	return Hint{Partition: p, Below: s.sample.below, Top: bytes.Clone(s.top)}
 }

@@ -2,15 +2,18 @@ package counter
 
 import "time"
 
-// Taken is what a partition took until some moment: each request counts the less the older it is, e^-1 after a minute.
-// From two of them follows how many requests there were in between.
+// Taken holds the numbers of writes and reads of a partition up to some moment, weighted by age: a request counts 1
+// when it is new, and 1/e after a minute. From two values of Taken the number of requests between their moments can be
+// computed (see Since).
 type Taken struct{ Writes, Reads float32 }
 
-// Taken returns what the partition took until the moment of the estimates.
+// Taken returns the numbers of writes and reads of the partition, weighted by their age, at the moment of the
+// estimates.
 func (s *Stats) Taken() Taken { return s.taken }
 
-// Since estimates how many writes and reads there were within some time, given what had been taken before it. It is exact
-// if they came evenly; within ten seconds it errs by 8 % at most.
+// Since estimates the numbers of writes and reads within the duration `over`, which ends at the moment of t. `before`
+// is the value of Taken at the start of this duration. The estimate is exact if the requests came evenly. For a
+// duration of up to ten seconds it is wrong by at most 8 %.
 func (t Taken) Since(before Taken, over time.Duration) (writes, reads float64) {
 	if over <= 0 {
 		return 0, 0
@@ -20,13 +23,14 @@ func (t Taken) Since(before Taken, over time.Duration) (writes, reads float64) {
 	return between(t.Writes, before.Writes), between(t.Reads, before.Reads)
 }
 
-// Faded is what is left of it after some time without requests.
+// Faded returns the value that t would have after the duration d without requests: the numbers fade with age.
 func (t Taken) Faded(d time.Duration) Taken {
 	left := float32(decay(max(0, d.Milliseconds()), fast))
 	return Taken{t.Writes * left, t.Reads * left}
 }
 
-// taken is the weighted number of events.
+// taken returns the number of events up to the time `at`, weighted by age: an event counts 1 when it happens, and 1/e
+// after one time constant.
 func (r *rate) taken(at time.Time, constant time.Duration) float64 {
 	if r.since == 0 {
 		return 0

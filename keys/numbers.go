@@ -6,15 +6,15 @@ import (
 	"hash/fnv"
 )
 
-// BigEndian returns the eight bytes of a number, the most significant one first: the form
-// without a type that other programs often have in their keys.
+// BigEndian returns the eight bytes of a number, the most significant byte first, for use in a key. Unlike Uint it
+// writes no type before the number; the keys of many other programs have numbers in this form.
 func BigEndian(v uint64) []byte { return binary.BigEndian.AppendUint64(nil, v) }
 
-// BigEndianInt is BigEndian for signed numbers: the sign bit is inverted, so that negative
-// ones come first.
+// BigEndianInt returns the eight bytes of a signed number for use in a key, the most significant byte first. The sign
+// bit is inverted, so that negative numbers come first in the order of keys.
 func BigEndianInt(v int64) []byte { return BigEndian(uint64(v) ^ 1<<63) }
 
-// FromBigEndian returns the number of the first eight bytes.
+// FromBigEndian returns the number in the first eight bytes of b, as BigEndian encodes it. It fails if b is shorter.
 func FromBigEndian(b []byte) (uint64, error) {
 	if len(b) < 8 {
 		return 0, fmt.Errorf("keys: a number has 8 bytes, these are %d", len(b))
@@ -22,7 +22,8 @@ func FromBigEndian(b []byte) (uint64, error) {
 	return binary.BigEndian.Uint64(b), nil
 }
 
-// FromBigEndianInt returns the number that BigEndianInt made the first eight bytes of.
+// FromBigEndianInt returns the signed number in the first eight bytes of b, as BigEndianInt encodes it. It fails if b
+// is shorter.
 func FromBigEndianInt(b []byte) (int64, error) {
 	v, err := FromBigEndian(b)
 	if err != nil {
@@ -31,13 +32,13 @@ func FromBigEndianInt(b []byte) (int64, error) {
 	return int64(v ^ 1<<63), nil
 }
 
-// MaxSalts is the greatest number of salts.
+// MaxSalts is the greatest number of salts, two bytes put before a key, that Salted can choose from.
 const MaxSalts = 1 << 16
 
-// Salted returns the key behind one of n salts, two bytes that its hash decides. Salts
-// spread what would be written at one place, at the price of n listings that have to be
-// merged. evenkeel cuts ahead of appends by itself, so salt only if a single partition can't
-// take the writes of one moment. It panics unless n is from 1 to MaxSalts.
+// Salted returns the key with a salt before it: two bytes, one of n values, that depend on a hash of the key. Salts
+// spread keys that would otherwise be written at one place. The price is that a listing has to merge n listings, one
+// for each salt. Keys that are appended need no salts, as evenkeel makes partitions for them ahead. Use salts only if a
+// single partition can't take the writes of one moment. Salted panics unless n is from 1 to MaxSalts.
 func Salted(n int, key []byte) []byte {
 	h := fnv.New64a()
 	_, _ = h.Write(key)
@@ -45,8 +46,8 @@ func Salted(n int, key []byte) []byte {
 	return append(binary.BigEndian.AppendUint16(make([]byte, 0, 2+len(key)), uint16(salt)), key...)
 }
 
-// Salts returns the prefixes of all keys that are salted by n, in order: the prefixes of
-// the listings to merge, and cuts for a bucket that is new.
+// Salts returns the n salts that Salted may put before a key, in order. Each is the prefix of one of the n listings to
+// be merged. Salts are also good cuts for a new bucket. Salts panics unless n is from 1 to MaxSalts.
 func Salts(n int) [][]byte {
 	out := make([][]byte, checked(n))
 	for i := range out {
@@ -55,7 +56,8 @@ func Salts(n int) [][]byte {
 	return out
 }
 
-// Unsalted returns the key that was salted.
+// Unsalted returns the key without its first two bytes, the salt that Salted has put there. The result shares memory
+// with the key. Unsalted fails if the key is shorter than a salt.
 func Unsalted(key []byte) ([]byte, error) {
 	if len(key) < 2 {
 		return nil, fmt.Errorf("keys: a salt has 2 bytes, the key has %d", len(key))
@@ -63,6 +65,7 @@ func Unsalted(key []byte) ([]byte, error) {
 	return key[2:], nil
 }
 
+// checked returns n, the number of salts, or panics if n is out of bounds.
 func checked(n int) int {
 	if n < 1 || n > MaxSalts {
 		panic(fmt.Sprintf("keys: %d salts: 1 to %d are possible", n, MaxSalts))
@@ -70,7 +73,8 @@ func checked(n int) int {
 	return n
 }
 
-// scramble spreads the bits of FNV, whose lower ones are poor for short keys (the finalizer of MurmurHash3).
+// scramble returns a hash in which every bit depends on all bits of the hash h. It is the finalizer of MurmurHash3. It
+// is needed because the lower bits of an FNV hash are poor for short keys.
 func scramble(h uint64) uint64 {
 	h ^= h >> 33
 	h *= 0xff51afd7ed558ccd

@@ -6,9 +6,11 @@ import (
 	"time"
 )
 
-// Snowflake ids have 63 bits: 41 of milliseconds since the epoch, 10 of the worker, 12 of a
-// sequence, as Twitter made them, with Twitter's epoch. They last until 2080.
+// A Snowflake id has 63 bits, laid out as Twitter made them, with Twitter's epoch. The ids last until 2080.
+//
+//	| 41 bits: milliseconds since the epoch | 10 bits: worker | 12 bits: sequence |
 const (
+	// MaxWorker is the greatest number of a worker.
 	MaxWorker = 1<<workerBits - 1
 
 	epoch        = 1288834974657 // milliseconds since 1970
@@ -18,23 +20,25 @@ const (
 	maxSequence  = 1<<sequenceBits - 1
 )
 
-// Ids may run ahead of the clock, in bursts and while it was set back: up to ahead they are
-// given at once, up to behind Next waits.
+// Ids may run ahead of the clock, in bursts and after the clock was set back. If the time of the next id is at most
+// ahead (1 s) later than the clock, the id is returned at once. If it is at most behind (2 s) later, Next waits; beyond
+// that Next fails.
 const (
 	ahead  = time.Second
 	behind = 2 * time.Second
 )
 
-// Snowflakes makes ids that grow, also those of one millisecond, and also while the clock is
-// set back. It is safe for concurrent use. Two that have the same worker at the same time
-// make the same ids: who gives out workers is up to the program.
+// Snowflakes makes unique ids that always grow, even within one millisecond and while the clock is set back. It is safe
+// for concurrent use. Each id has the number of a worker. Two Snowflakes with the same worker may make the same ids, so
+// the program must give each one a worker of its own.
 type Snowflakes struct {
 	worker int64
 	mu     sync.Mutex
-	last   int64 // milliseconds and sequence of the newest id
+	last   int64 // milliseconds and sequence of the newest id; -1: there is none
 }
 
-// NewSnowflakes makes ids of a worker, from 0 to MaxWorker.
+// NewSnowflakes returns a maker of unique ids. Each id has the number worker, from 0 to MaxWorker, which no other maker
+// may use at the same time. NewSnowflakes fails if worker is out of these bounds.
 func NewSnowflakes(worker int) (*Snowflakes, error) {
 	if worker < 0 || worker > MaxWorker {
 		return nil, fmt.Errorf("keys: worker %d: 0 to %d are possible", worker, MaxWorker)
@@ -42,8 +46,8 @@ func NewSnowflakes(worker int) (*Snowflakes, error) {
 	return &Snowflakes{worker: int64(worker), last: -1}, nil
 }
 
-// Above makes all further ids greater than id: call it after a restart with the newest id
-// that is stored, as the clock may have been set back meanwhile.
+// Above makes all later ids greater than id. Call it after a restart, with the newest id that is stored: the clock may
+// have been set back meanwhile.
 func (s *Snowflakes) Above(id int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,9 +58,9 @@ func (s *Snowflakes) Above(id int64) {
 	s.last = max(s.last, id>>(workerBits+sequenceBits)<<sequenceBits|sequence)
 }
 
-// Next returns a new id. More than 4,096 in a millisecond borrow from the next ones, up to a
-// second; then Next waits. It fails while the clock is more than two seconds behind the
-// newest id, or outside of the years from 2010 to 2080.
+// Next returns a new id, greater than all before. If more than 4,096 ids are made in one millisecond, they get the
+// times of the next milliseconds, up to a second ahead of the clock; then Next waits. Next fails while the clock is
+// more than two seconds behind the newest id, or outside the years from 2010 to 2080.
 func (s *Snowflakes) Next() (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,7 +73,8 @@ func (s *Snowflakes) Next() (int64, error) {
 	}
 }
 
-// next returns an id, or how long to wait for it.
+// next returns the id that follows the newest one. at is the time of the clock. If it is too early for a new id, next
+// returns how long to wait before calling it again; wait is 0 if id is valid.
 func (s *Snowflakes) next(at time.Time) (id int64, wait time.Duration, err error) {
 	now := at.UnixMilli() - epoch
 	if now < 0 || now > lastMilli {
@@ -89,13 +94,15 @@ func (s *Snowflakes) next(at time.Time) (id int64, wait time.Duration, err error
 	return milli<<(workerBits+sequenceBits) | s.worker<<sequenceBits | next&maxSequence, 0, nil
 }
 
-// SnowflakeTime returns when an id was made, in whole milliseconds.
+// SnowflakeTime returns the time in an id of Snowflakes: the millisecond for which the id was made, by the clock of the
+// process that made it.
 func SnowflakeTime(id int64) time.Time {
 	return time.UnixMilli(id>>(workerBits+sequenceBits) + epoch)
 }
 
-// FirstSnowflake returns the least id of a time's millisecond: a bound for "since then" and
-// "older than that". Times before 2010 or after 2080 count as the first or last millisecond.
+// FirstSnowflake returns the smallest id of Snowflakes that a time can have, to the millisecond. Use it as a bound: ids
+// from it on were made at that time or later, ids below it before. A time before 2010 or after 2080 counts as the first
+// or the last millisecond of ids.
 func FirstSnowflake(t time.Time) int64 {
 	return min(max(t.UnixMilli()-epoch, 0), lastMilli) << (workerBits + sequenceBits)
 }

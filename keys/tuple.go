@@ -10,11 +10,12 @@ import (
 	"time"
 )
 
-// Element is one element of a key, encoded. Its zero value is no element.
+// Element is one encoded element of a key, such as a string or a number, for Of. The zero Element adds nothing to a
+// key.
 type Element struct{ encoded []byte }
 
-// The codes of the types. Those of elements in descending order are their complements, from
-// 0x80 on.
+// The first byte of an element of a key is the code of its type. If an element is descending, so that greater values
+// come first, all its bytes are inverted: then its code is from 0x80 on.
 const (
 	codeBytes  = 0x01
 	codeString = 0x02
@@ -26,15 +27,15 @@ const (
 
 	descending = 0x80
 
-	// Within strings a zero byte is followed by escaped, at their end by ended. FoundationDB has
-	// nothing there: then "a" is a prefix of "a\x00b", and so of keys with another first element.
+	// Within a string, a zero byte is followed by escaped. The end of a string is a zero byte followed by ended.
+	// FoundationDB has no ended byte: there, "a" is a prefix of "a\x00b", and so of keys with another first element.
 	escaped = 0xFF
 	ended   = 0x01
 )
 
-// Of returns a key of these elements in their order: keys compare like their first
-// elements, then like their second ones, and so on. It is a prefix of exactly the keys that
-// begin with the same elements, and so the Prefix of a query for them.
+// Of returns the key that consists of these elements, in their order. Keys compare by their first elements, then by
+// their second elements, and so on. The key of some first elements is a prefix of exactly the keys that begin with the
+// same elements. So it serves as Query.Prefix, to list these keys.
 func Of(elements ...Element) []byte {
 	n := 0
 	for _, e := range elements {
@@ -47,8 +48,8 @@ func Of(elements ...Element) []byte {
 	return key
 }
 
-// Desc turns the order of an element around: what is greatest comes first. Desc of Desc is
-// the element itself.
+// Desc returns the element e in descending order: keys with greater elements come first. Desc of a descending element
+// is the ascending one again.
 func Desc(e Element) Element {
 	out := make([]byte, len(e.encoded))
 	for i, c := range e.encoded {
@@ -57,12 +58,13 @@ func Desc(e Element) Element {
 	return Element{out}
 }
 
-// String is a text, in the order of its bytes, which need not be UTF-8.
+// String returns a text as an element of a key. Texts are ordered by their bytes, which need not be UTF-8.
 func String(s string) Element { return text(codeString, []byte(s)) }
 
-// Bytes are in bytewise order.
+// Bytes returns a byte string as an element of a key. Byte strings are ordered bytewise.
 func Bytes(b []byte) Element { return text(codeBytes, b) }
 
+// text returns the bytes b as an element of a key. code says whether the element is a String or Bytes.
 func text(code byte, b []byte) Element {
 	out := make([]byte, 0, len(b)+8)
 	out = append(out, code)
@@ -74,7 +76,8 @@ func text(code byte, b []byte) Element {
 	return Element{append(out, 0, ended)}
 }
 
-// Uint is an integer; it takes as few bytes as it needs, and compares with Int.
+// Uint returns an unsigned integer as an element of a key. The element takes as few bytes as the integer needs, and is
+// ordered together with elements of Int.
 func Uint(v uint64) Element {
 	n := bytesOf(v)
 	var b [8]byte
@@ -82,7 +85,8 @@ func Uint(v uint64) Element {
 	return Element{append([]byte{codeZero + byte(n)}, b[8-n:]...)}
 }
 
-// Int is an integer, negative ones first; it takes as few bytes as it needs.
+// Int returns an integer as an element of a key. Negative integers come first. The element takes as few bytes as the
+// integer needs.
 func Int(v int64) Element {
 	if v >= 0 {
 		return Uint(uint64(v))
@@ -94,12 +98,12 @@ func Int(v int64) Element {
 	return Element{append([]byte{codeZero - byte(n)}, b[8-n:]...)}
 }
 
-// Time is a time in whole microseconds since 1970, as an Int: finer parts are cut off.
-// Cassandra has this resolution, too. Times must lie within 290,000 years of 1970.
+// Time returns a time as an element of a key: an Int of whole microseconds since 1970, as in Cassandra. Fractions of a
+// microsecond are cut off. Times must lie within 290,000 years of 1970.
 func Time(t time.Time) Element { return Int(t.UnixMicro()) }
 
-// Float is a number in the order of IEEE 754: -0 comes before 0. NaNs with a sign come
-// before all numbers, others behind them.
+// Float returns a floating-point number as an element of a key, in the order of IEEE 754: -0 comes before 0. A NaN with
+// a sign comes before all numbers, any other NaN behind them.
 func Float(v float64) Element {
 	u := math.Float64bits(v)
 	if u>>63 != 0 {
@@ -110,7 +114,7 @@ func Float(v float64) Element {
 	return Element{binary.BigEndian.AppendUint64([]byte{codeFloat}, u)}
 }
 
-// Bool is false or true, in this order.
+// Bool returns a truth value as an element of a key: false comes before true.
 func Bool(v bool) Element {
 	if v {
 		return Element{[]byte{codeTrue}}
@@ -118,23 +122,25 @@ func Bool(v bool) Element {
 	return Element{[]byte{codeFalse}}
 }
 
-// UUID is in bytewise order, which is that of time for version 7.
+// UUID returns a UUID as an element of a key. UUIDs are ordered bytewise; for UUIDs of version 7 this is the order of
+// their times.
 func UUID(u [16]byte) Element { return Element{append([]byte{codeUUID}, u[:]...)} }
 
+// bytesOf returns the number of bytes, from 0 to 8, that the integer v needs; it is 0 for the integer 0.
 func bytesOf(v uint64) int { return (bits.Len64(v) + 7) / 8 }
 
-// Reader takes a key apart. Its methods return the next element, ascending or not; after an
-// error they return zero values, and End returns that error.
+// Reader reads the elements of a key that Of has made. Each of its methods, such as Int, returns the next element,
+// whether it is ascending or descending. After an error these methods return zero values, and End returns the error.
 type Reader struct {
 	rest []byte
 	err  error
 }
 
-// Read begins with the first element of the key, which must not change while it is read.
+// Read returns a Reader at the first element of the key. The key must not change while it is read.
 func Read(key []byte) *Reader { return &Reader{rest: key} }
 
-// End returns an error if the next element was missing, damaged or of another type, or if
-// elements are left.
+// End returns nil if all elements of the key were read without an error. Otherwise it returns an error: an element was
+// missing, damaged or of another type, or elements are left.
 func (r *Reader) End() error {
 	if r.err == nil && len(r.rest) > 0 {
 		return fmt.Errorf("keys: %d more bytes, beginning with 0x%02x", len(r.rest), r.rest[0])
@@ -142,16 +148,18 @@ func (r *Reader) End() error {
 	return r.err
 }
 
-// Rest returns what has not been read yet.
+// Rest returns the part of the key that has not been read yet, sharing its memory.
 func (r *Reader) Rest() []byte { return r.rest }
 
-// String returns the next element, which must be a String.
+// String returns the next element of the key, which must have been made by the function String.
 func (r *Reader) String() string { return string(r.text("a string", codeString)) }
 
-// Bytes returns the next element, which must be Bytes. It shares no memory with the key.
+// Bytes returns the next element of the key, which must have been made by the function Bytes. The result shares no
+// memory with the key.
 func (r *Reader) Bytes() []byte { return r.text("bytes", codeBytes) }
 
-// Int returns the next element, which must be an Int, or a Uint of at most the greatest int64.
+// Int returns the next element of the key. It must have been made by Int, or by Uint from a number of at most
+// math.MaxInt64.
 func (r *Reader) Int() int64 {
 	negative, size := r.integer()
 	switch {
@@ -164,7 +172,8 @@ func (r *Reader) Int() int64 {
 	return 0
 }
 
-// Uint returns the next element, which must be a Uint, or an Int that is not negative.
+// Uint returns the next element of the key. It must have been made by Uint, or by Int from a number that is not
+// negative.
 func (r *Reader) Uint() uint64 {
 	negative, size := r.integer()
 	if negative {
@@ -174,10 +183,10 @@ func (r *Reader) Uint() uint64 {
 	return size
 }
 
-// Time returns the next element, which must be a Time.
+// Time returns the next element of the key, which must have been made by the function Time.
 func (r *Reader) Time() time.Time { return time.UnixMicro(r.Int()) }
 
-// Float returns the next element, which must be a Float.
+// Float returns the next element of the key, which must have been made by the function Float.
 func (r *Reader) Float() float64 {
 	var b [8]byte
 	if _, ok := r.fixed("a float", b[:], func(code byte) bool { return code == codeFloat }); !ok {
@@ -190,28 +199,31 @@ func (r *Reader) Float() float64 {
 	return math.Float64frombits(^u)
 }
 
-// Bool returns the next element, which must be a Bool.
+// Bool returns the next element of the key, which must have been made by the function Bool.
 func (r *Reader) Bool() bool {
 	code, _ := r.fixed("a boolean", nil, func(code byte) bool { return code == codeFalse || code == codeTrue })
 	return code == codeTrue
 }
 
-// UUID returns the next element, which must be a UUID.
+// UUID returns the next element of the key, which must have been made by the function UUID.
 func (r *Reader) UUID() (u [16]byte) {
 	r.fixed("a UUID", u[:], func(code byte) bool { return code == codeUUID })
 	return u
 }
 
+// errEnds means that a key ends within one of its elements, so that the element can't be read.
 var errEnds = errors.New("keys: the key ends within an element")
 
+// fail records an error of the reader, unless the reader has recorded one before. what describes the fault.
 func (r *Reader) fail(what string) {
 	if r.err == nil {
 		r.err = fmt.Errorf("keys: %s", what)
 	}
 }
 
-// code returns the code of the next element, as if it ascended, and the mask by which its
-// bytes differ from that.
+// code returns the code of the next element of the key, which says of which type the element is. The bytes of a
+// descending element are inverted: mask, by exclusive or, turns them into those of an ascending one. code is already
+// turned. ok is false if there is no element, or after an error.
 func (r *Reader) code() (code, mask byte, ok bool) {
 	if r.err != nil {
 		return 0, 0, false
@@ -226,7 +238,9 @@ func (r *Reader) code() (code, mask byte, ok bool) {
 	return code ^ mask, mask, true
 }
 
-// fixed reads an element of a code that fits, whose bytes fill b.
+// fixed reads the next element, whose length must be that of b, into b. It returns the code of the element, which says
+// of which type it is. It fails unless the function fits accepts that code. what is the name of the wanted type, for
+// the error.
 func (r *Reader) fixed(what string, b []byte, fits func(code byte) bool) (code byte, ok bool) {
 	code, mask, ok := r.code()
 	if !ok {
@@ -247,7 +261,8 @@ func (r *Reader) fixed(what string, b []byte, fits func(code byte) bool) (code b
 	return code, true
 }
 
-// integer reads an integer. Only its shortest form is one: else one integer had several keys.
+// integer reads the next element of the key, an integer, and returns its sign and its absolute value (size). It accepts
+// only the shortest encoding of an integer: otherwise one integer could have several keys.
 func (r *Reader) integer() (negative bool, size uint64) {
 	code, _, ok := r.code()
 	if !ok {
@@ -276,6 +291,8 @@ func (r *Reader) integer() (negative bool, size uint64) {
 	return negative, size
 }
 
+// text reads the next element of the key, a String or Bytes, and returns its bytes in new memory. want is the code that
+// the element must have, which says which of the two it is. what is the name of the wanted type, for the error.
 func (r *Reader) text(what string, want byte) []byte {
 	code, mask, ok := r.code()
 	if !ok {

@@ -19,26 +19,30 @@ const (
 	absenceReads = 4
 )
 
-// absences caches names without a bucket. Serial reads are expensive for all users of the
-// store, and any request may name a bucket that does not exist. So callers share the read
-// of a name, its result is cached for absentFor, and concurrent reads are bounded.
+// absences is a cache of names that no bucket has. Looking up a name with certainty takes a serial read, which is
+// expensive for all users of the store, and any request may name a bucket that does not exist. So concurrent callers
+// share the serial read of a name, its result is cached for absentFor, and the number of concurrent serial reads is
+// bounded.
 //
-// The cache alone could miss a bucket that another process has just created. So every
-// operation reads at Local first, and CreateBucket waits until all such reads find the
+// The cache alone could hide a bucket that another process has just created. So every operation first reads the name at
+// the level Local, from a quorum of the local data centre. CreateBucket returns only when all such reads find the new
 // bucket (see settle).
 type absences struct {
-	known *lru.Cache[string, time.Time] // when a serial read began that found none
+	known *lru.Cache[string, time.Time] // by name: when the serial read began that found no bucket
 	reads singleflight.Group
 	slots *semaphore.Weighted
 	now   func() time.Time
 }
 
+// newAbsences returns an empty cache of names that no bucket has. now returns the time of the wall clock.
 func newAbsences(now func() time.Time) *absences {
 	known, _ := lru.New[string, time.Time](absentNames) // fails only for a size that is not positive
 	return &absences{known: known, slots: semaphore.NewWeighted(absenceReads), now: now}
 }
 
-// check returns the result of read, or a cached ErrNoSuchBucket.
+// check returns the id of the bucket with the given name, or ErrNoSuchBucket if there is none. It looks the name up by
+// calling read, which makes a serial read. It does not call read where a recent result is cached, or where another
+// caller is reading the same name: then it returns that result.
 func (a *absences) check(
 	ctx context.Context, name string, read func(context.Context) (store.BucketID, error),
 ) (store.BucketID, error) {
@@ -46,7 +50,7 @@ func (a *absences) check(
 		mine := false
 		id, err, _ := a.reads.Do(name, func() (any, error) {
 			mine = true
-			// Here and not before: the read of another caller may have ended since.
+			// The cache is looked at here and not before: the read of another caller may have ended since.
 			if began, ok := a.known.Get(name); ok {
 				if age := a.now().Sub(began); age >= 0 && age < absentFor {
 					return store.BucketID{}, ErrNoSuchBucket
@@ -70,9 +74,9 @@ func (a *absences) check(
 	}
 }
 
-// settle returns once every client finds the bucket that was just given a name: because
-// reads at Local find it or, where that can't be ensured, because all cached absences have
-// expired. It reports whether the bucket has lost the name since.
+// settle waits until every client finds a new bucket by its name. CreateBucket calls it as its last step. Usually every
+// read at the level Local then finds the name. Where that can't be ensured, settle waits until all clients have
+// forgotten a cached "no such bucket". gone is true if the bucket has lost the name since.
 func (c *Client) settle(ctx context.Context, name string, id store.BucketID) (gone bool, err error) {
 	const forgotten = absentFor + absentFor/4 // clocks run at different speeds
 	asking, cancel := context.WithTimeout(ctx, forgotten)

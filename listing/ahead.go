@@ -6,64 +6,75 @@ import (
 	"math"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/partmap/keyspread"
+	"github.com/evenkeel/evenkeel/internal/keyspread"
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A listing with a delimiter jumps from one common prefix to the next, one of the latest versions from one object to
-// the next, and each jump waits for the previous read. Where reads take long and a page needs many, the rest of the page
-// is divided into walks that are listed concurrently. Their items join the page in order;
-// what the page does not need is dropped. Only the page's latency changes.
+// A listing with a delimiter jumps from one common prefix to the next one. A listing of the latest versions jumps from
+// one object to the next. Each jump waits for the previous read. Where reads take long and a page needs many of them,
+// the rest of the page is divided into walks, parts that are listed concurrently:
 //
-// The waste is bounded: a walk beyond the first reads on only while all such walks together
-// have cost at most half of the useful reads so far, and while the walks before it are not
-// expected to fill the page. With the number of useful reads the walks get more and longer.
+//	on the page | walk 0 | walk 1 | walk 2 …    (ascending keys)
+//
+// The items of walk 0 join the page at once, those of walk 1 when walk 0 has ended, and so on. What the page does not
+// need is dropped. Only the latency of the page changes.
+//
+// The waste is bounded. A walk behind the first one reads on only while all such walks together have cost at most half
+// as many reads as were useful so far, and while the walks before it are not expected to fill the page. As the number
+// of useful reads grows, there are more walks, and longer ones.
 const (
-	// readsPerWalk is the number of useful reads for each concurrent walk.
+	// readsPerWalk is the number of useful reads that allow one more concurrent read.
 	readsPerWalk = 8
-	// A walk is made for one in walkShare of the useful reads, and for maxWalk at most.
+	// A new walk is meant to take one walkShare-th of the number of useful reads so far, but at most maxWalk reads.
 	walkShare, maxWalk = 16, 32
 )
 
-// walk is one of the parts of the rest of a page.
+// A walk is one part of a page that is listed ahead. The rest of a page is divided into several walks, neighbouring
+// intervals of keys, which are listed concurrently.
 type walk struct {
-	pager         // lists the part; its items are those not yet on the page
-	begin []byte  // near end of the part
-	guess float64 // items expected of it
-	found int     // items found in it, since it was cut
-	any   bool    // it had items
-	last  bool    // it ends where the query does
+	pager         // lists the part; its items are those that are not on the page yet
+	begin []byte  // the near end of the part
+	guess float64 // number of items that the part is expected to have
+	found int     // number of items found in the part, since it was cut
+	any   bool    // at least one item was found in the part
+	last  bool    // the part ends where the query ends
 	busy  bool    // a read is under way, which owns the walk
 	wave  []read  // the latest read
-	err   error   // of the latest read
-	again bool    // the latest read failed; it is repeated if the page needs it
-	bad   error   // the latest read returned damaged rows
+	err   error   // the error of the latest read
+	again bool    // the latest read failed; it is repeated if the page needs the walk
+	bad   error   // an error of the rows of the latest read, which are damaged
 }
 
-// ahead reads ahead for one page.
+// ahead is the state of reading ahead for one page of a listing. The rest of the page is divided into walks,
+// neighbouring intervals of keys that are listed concurrently.
 type ahead struct {
 	p     *pager
-	walks []*walk // in listing order, and without gaps
+	walks []*walk // in listing order, without gaps between them
 	done  chan *walk
 	busy  int
-	names [][]byte // the names before the latest cut
+	names [][]byte // the names from which the latest cut was predicted
 }
 
-// worthReadingAhead reports whether a page should try to read ahead: it has made some
-// reads one after the other, and is expected to need twice as many more.
+// worthReadingAhead reports whether a page should try to read ahead, which is to list several parts of its rest
+// concurrently. It returns true if the page has made Options.ReadAheadAfter reads, one after the other, and is expected
+// to need more than twice that number of further reads.
 func (p *pager) worthReadingAhead() bool {
 	o := &p.c.o
 	return p.mayReadAhead() && p.reads >= o.ReadAheadAfter && p.n < p.limit &&
 		p.pace > 0 && float64(p.limit-p.n) > p.pace*float64(2*o.ReadAheadAfter)
 }
 
-// mayReadAhead reports whether a page of this query could.
+// mayReadAhead reports whether pages of this query may ever read ahead, which is to list several parts of a page
+// concurrently.
 func (p *pager) mayReadAhead() bool { return p.c.o.ReadAhead > 1 && p.q.stretches() }
 
-// leastWalk returns the least number of reads for which a walk is made.
+// leastWalk returns the smallest number of reads that makes a walk worth while. A walk is a part of a page that is
+// listed concurrently with other parts.
 func leastWalk(o *Options) int { return max(o.ReadAheadAfter/2, 1) }
 
-// part returns the pager of a part of what a page lacks, with the estimates of p.
+// part returns a pager for one part of a page, so that several parts can be listed concurrently. The new pager lists
+// the interval of keys left, for as many items as page still lacks. It begins with the estimates of the pager p, such
+// as the number of items in one read.
 func (p *pager) part(page *pager, left span) pager {
 	return pager{
 		c: p.c, q: p.q, limit: page.limit - page.n, left: left, slice: p.slice, rows: p.rows, floor: p.floor,
@@ -71,7 +82,8 @@ func (p *pager) part(page *pager, left span) pager {
 	}
 }
 
-// divide makes walks of the rest of a page; nil where there is nothing to divide.
+// divide divides the rest of a page into walks, intervals of keys that are listed concurrently, and returns the state
+// of reading ahead. It returns nil if the rest can't be divided.
 func (p *pager) divide() *ahead {
 	first := &walk{pager: p.part(p, p.left), guess: math.Inf(1), last: true}
 	a := &ahead{p: p, walks: []*walk{first}, done: make(chan *walk, p.c.o.ReadAhead)}
@@ -82,7 +94,8 @@ func (p *pager) divide() *ahead {
 	return a
 }
 
-// run continues the page by several walks, as long as there are any.
+// run lists the rest of a page by several concurrent walks, each of which lists one interval of keys. It returns when
+// the page is full or all walks have ended.
 func (a *ahead) run(ctx context.Context) error {
 	p := a.p
 	ctx, cancel := context.WithCancel(ctx)
@@ -111,12 +124,12 @@ func (a *ahead) run(ctx context.Context) error {
 				return err
 			}
 			if p.enough() || p.n == p.limit {
-				return nil // it had found all that the page lacked
+				return nil // the walk had found all that the page lacked
 			}
 			return err
 		}
 		before := w.n
-		w.bad = w.consume(w.wave) // the page may be full before it comes to what is bad
+		w.bad = w.consume(w.wave) // the page may be full before it reaches the damaged rows
 		w.found += w.n - before
 		w.any = w.any || w.found > 0
 		if err := a.join(); err != nil {
@@ -127,7 +140,7 @@ func (a *ahead) run(ctx context.Context) error {
 	return nil
 }
 
-// drain waits for the reads under way and ignores their results.
+// drain waits for the reads that are under way, and ignores their results.
 func (a *ahead) drain() {
 	for ; a.busy > 0; a.busy-- {
 		w := <-a.done
@@ -135,8 +148,10 @@ func (a *ahead) drain() {
 	}
 }
 
-// next starts the next read of each walk that may read on, and waits for one of them. It
-// returns the error of that read, or of one that could not start.
+// next starts the next reads of a page that reads ahead, and waits until one read has ended. The page is divided into
+// walks, which read concurrently; next starts one read for each walk that may read on. It returns the walk whose read
+// has ended, with the error of that read. If a read can't even be started, it returns the walk of that read at once,
+// with the reason.
 func (a *ahead) next(ctx context.Context) (*walk, error) {
 	most := a.most()
 	risk, size, expected := 0, 0, float64(a.p.n)
@@ -174,15 +189,18 @@ func (a *ahead) next(ctx context.Context) (*walk, error) {
 	return w, w.err
 }
 
-// most returns the number of reads that may be under way.
+// most returns the number of concurrent reads that a page may have under way. The number grows with the reads that were
+// useful so far.
 func (a *ahead) most() int {
 	return min(max(a.p.reads/readsPerWalk, 2), a.p.c.o.ReadAhead)
 }
 
-// finished reports whether nothing is left of the part, or the page needs no more of it.
+// finished reports whether a walk, which lists one part of a page, needs no further read: its part is listed to the
+// end, or the walk has all items that the page lacks.
 func (w *walk) finished() bool { return w.left.done || w.more || w.n >= w.limit }
 
-// expected estimates the items that a walk will have for the page.
+// expected returns the estimated number of items that a walk, which lists one part of a page, will add to the page. The
+// number includes items that the walk has already.
 func (w *walk) expected() float64 {
 	if w.last || w.finished() {
 		return float64(w.n)
@@ -190,7 +208,9 @@ func (w *walk) expected() float64 {
 	return float64(w.n) + max(w.guess-float64(w.found), 0)
 }
 
-// join puts the items of the walks on the page, up to the first gap.
+// join moves items onto the page from the walks, which list the parts of the page concurrently. It takes the walks in
+// listing order, so that the page has no gap. It stops at the first walk that has not listed its whole part, after the
+// items of that walk.
 func (a *ahead) join() error {
 	p := a.p
 	for len(a.walks) > 0 && !a.walks[0].busy {
@@ -233,8 +253,9 @@ func (a *ahead) join() error {
 	return nil
 }
 
-// cutAll divides walks until there are as many as reads allowed: the last one, where names
-// are expected to go on, and any that has more items than expected.
+// cutAll divides walks, the parts of a page that are listed concurrently, until the number of unfinished walks is the
+// number of reads allowed at a time. It divides each walk that has more items than expected. It also divides the last
+// walk if the page is not expected to be full without it.
 func (a *ahead) cutAll() {
 	active, expected, on := 0, float64(a.p.n), true
 	for _, w := range a.walks {
@@ -242,7 +263,7 @@ func (a *ahead) cutAll() {
 			active++
 		}
 		if w.again || w.bad != nil || w.left.done && !w.any {
-			on = false // there seems to be nothing more, or it can't be read
+			on = false // the listing seems to have ended, or can't be read there
 		}
 	}
 	most := a.most()
@@ -256,8 +277,9 @@ func (a *ahead) cutAll() {
 	}
 }
 
-// cut divides what is left of walk i: the walk keeps the near part, a new one after it gets
-// the far part.
+// cut divides the walk with index i; a walk is a part of a page that is listed concurrently with others. The walk keeps
+// the near part of what it has still to list, and a new walk behind it gets the far part. cut returns false if it finds
+// no key at which to divide.
 func (a *ahead) cut(i int) bool {
 	w := a.walks[i]
 	lack, o := float64(a.p.limit-a.p.n), &a.p.c.o
@@ -287,7 +309,9 @@ func (a *ahead) cut(i int) bool {
 	return true
 }
 
-// guess predicts the key at which that many items of walk i end, from the latest names.
+// guess returns a key at which to divide walk i, a part of a page that is listed concurrently with others. The
+// parameter items is the number of items that should lie before that key. guess predicts the key from the latest names
+// that were listed. It returns nil if the names follow no pattern.
 func (a *ahead) guess(i int, items float64) []byte {
 	w, seen := a.walks[i], a.walks[i].items
 	if i == 0 {
@@ -313,8 +337,9 @@ func (a *ahead) guess(i int, items float64) []byte {
 	return nil
 }
 
-// edge returns the end of the range that was read last, and the items expected before it:
-// the mean of the ranges so far.
+// edge returns the far end of the range that the walk w has read last, as a key at which to divide w. A walk is a part
+// of a page that is listed concurrently with others. items is the number of items expected before that key, the mean of
+// the ranges listed so far. at is nil if there is no such key.
 func (a *ahead) edge(w *walk) (at []byte, items float64) {
 	if a.p.ranges == 0 || w.left.passedRange(&w.rg) {
 		return nil, 0
@@ -326,8 +351,10 @@ func (a *ahead) edge(w *walk) (at []byte, items float64) {
 	return a.outside(at), max(float64(a.p.n)/float64(a.p.ranges), 1)
 }
 
-// outside moves a cut within a stretch that the listing passes over to the far end of the stretch, or both walks
-// would list it. The walk that finds the stretch jumps there, without another read.
+// outside returns a key, near the given key, at which a listing can be divided into two parts. It avoids groups of keys
+// that the listing skips as a whole, such as the keys of one common prefix. A key within a group is moved to the far
+// end of the group: otherwise both parts would list that group. The part that finds the group jumps to its end, without
+// another read.
 func (a *ahead) outside(at []byte) []byte {
 	if !bytes.HasPrefix(at, a.p.q.Prefix) {
 		return at

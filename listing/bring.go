@@ -9,28 +9,33 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Mark is a moment of a bucket, from which rows of another place may be read to be brought here. See Bring.
+// A Mark is a moment in the life of a bucket, which Bucket.Mark returns. It is needed for copying rows from another
+// place into the bucket: rows that are read there after that moment may be written by Bring.
 type Mark struct {
 	id    store.BucketID
 	epoch uint64
 	at    store.Timestamp
 	taken wait.Instant
-	// settled is when the map's last change began, if nothing moves; first says that it was the making of the bucket.
+	// settled is when the present map began, at the latest (clocks may differ), if no range moves; otherwise 0. first
+	// says that this map is the one with which the bucket was made.
 	settled store.Timestamp
 	first   bool
 }
 
-// At is the time of the mark. All writes to the bucket that were acknowledged before the call of Mark are older, all
-// that begin after it are newer; in another data centre, all that begin after something there was told of the mark, or
-// asked for a row because of it.
+// At returns the time of the mark, a moment that Bucket.Mark has returned. All writes to the bucket that were
+// acknowledged before the call of Mark are older than that time, all writes that begin after the call are newer. In
+// another data centre, a write is newer only if it begins after that data centre was told of the mark, or was asked for
+// a row because of the mark.
 func (m Mark) At() store.Timestamp { return m.at }
 
-// deletionsKept is how long every store remembers deletions in a partition that stays, with a large margin.
+// deletionsKept is a time for which every store surely keeps tombstones, as long as their partition exists. It is
+// chosen with a large margin.
 const deletionsKept = 24 * time.Hour
 
-// Remembers reports whether all that was deleted in the bucket since a time hides older rows that are brought with the
-// mark: for rows that were read before it. So it is if no range has moved since that time, or since the bucket was
-// made, and this is less than a day ago: then the deletions are in the partitions to which Bring writes.
+// Remembers reports whether the bucket still has the tombstones of all deletions since the given time. These tombstones
+// hide older rows that Bring writes later. So if Remembers returns true, Bring may write rows that another place had at
+// the given time. It returns true if, since that time or since the bucket was created, no range has moved and less than
+// a day has passed: then the tombstones are in the partitions to which Bring writes.
 func (m Mark) Remembers(since store.Timestamp) bool {
 	if m.settled == 0 || !m.first && m.settled >= since {
 		return false
@@ -38,17 +43,19 @@ func (m Mark) Remembers(since store.Timestamp) bool {
 	return m.at-max(m.settled, since) < store.Timestamp(deletionsKept.Microseconds())
 }
 
-// markAge is how long a mark may be used: far below the time for which any store remembers deletions.
+// markAge is the time after which Bring refuses a Mark as too old. It is far less than the time for which any store
+// keeps tombstones.
 const markAge = 5 * time.Minute
 
+// sinceStart returns the present moment on both clocks of this process, the monotonic one and the wall clock.
 var sinceStart = wait.Instants(nil, nil)
 
-// ErrMoved means that rows were not brought, as the bucket's map has changed since the mark, or the mark is too old:
-// take another one, read the other place again, and bring that.
+// ErrMoved means that Bring has not written all rows: the map of the bucket has changed since the mark was taken, or
+// the mark is too old. Take another mark, read the rows again at the place that they come from, and bring these rows.
 var ErrMoved = store.Errorf(store.Conflict,
 	"the bucket's map has changed since the rows were read, or that is long ago")
 
-// Mark returns the present moment. It fails like Put.
+// Mark returns the present moment in the life of the bucket, for a later call of Bring. It fails like Put.
 func (b *Bucket) Mark(ctx context.Context) (Mark, error) {
 	m, err := b.mark(ctx)
 	return m, wrap("mark", b.name, err)
@@ -77,18 +84,19 @@ func (b *Bucket) mark(ctx context.Context) (Mark, error) {
 	}
 }
 
-// Bring writes rows that were read at another place after the mark was taken, or written there before a time that the
-// mark remembers: entries with their own timestamps, and
-// deletions (a nil Value). A timestamp that is missing (0) or above the mark's becomes the mark's. Keys ascend, each
+// Bring writes rows of another place into the bucket: entries with their own timestamps, and deletions (rows with a nil
+// Value). The rows were read at the other place after the mark was taken, or were there at a time that the mark
+// remembers. A timestamp that is missing (0) or above the mark's becomes the mark's. The keys of rows ascend, each key
 // once.
 //
-// The other place is the older one: whoever writes to both writes there first, and here when that is acknowledged. Then
-// a write here that is newer than what was read there begins after the mark: it has a higher timestamp, and a delete
-// goes to the partition to which this call writes, as the map has not changed. So the newer one wins, whatever comes
-// first. With a map that has changed, a put that is older than a delete could reach a partition that never saw it.
+// The other place is the older one: a program that writes to both writes to the other place first, and to the bucket
+// once that write is acknowledged. So a write to the bucket that is newer than a row read at the other place begins
+// after the mark, and has a higher timestamp. If the write is a delete, it goes to the partition to which Bring writes,
+// as the map has not changed. So the newer write wins, whichever comes first. If the map had changed, a put that is
+// older than a delete could reach a partition that never saw the delete.
 //
-// The call is neither atomic nor isolated. It fails with ErrMoved, or like Put; then some rows may be written. All may
-// be brought again, with any mark.
+// Bring is neither atomic nor isolated. It fails with ErrMoved, or like Put; then some rows may be written. All rows
+// may be brought again, with any mark.
 func (b *Bucket) Bring(ctx context.Context, m Mark, rows []store.Row) error {
 	return wrap("bring", b.name, b.bring(ctx, m, rows))
 }
@@ -115,14 +123,15 @@ func (b *Bucket) bring(ctx context.Context, m Mark, rows []store.Row) error {
 	return nil
 }
 
-// bringFirst brings as many of the first rows as fit in one batch for one partition: entries, or a deletion.
+// bringFirst writes the first of the given rows to the bucket, and returns the number n of rows written. It writes as
+// many entries as fit into one batch for one partition. If the first row is a deletion, it writes only that row.
 func (b *Bucket) bringFirst(ctx context.Context, m Mark, rows []store.Row) (n int, err error) {
 	h, rg, err := b.locate(ctx, rows[0].Key)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = h.leave(err) }()
-	// The lease under which the write is sent is one on the map of the mark.
+	// The lease under which the rows are sent must be one on the map of the mark.
 	if root := h.Root(); root.Bucket != m.id || root.Epoch != m.epoch {
 		return 0, ErrMoved
 	}
@@ -141,7 +150,7 @@ func (b *Bucket) bringFirst(ctx context.Context, m Mark, rows []store.Row) (n in
 		n++
 	}
 	batch := make([]store.Row, n)
-	for i := range batch { // of memory of its own, as the write may outlive the call
+	for i := range batch { // the batch has memory of its own: the write may outlive the call
 		r := &rows[i]
 		batch[i] = store.Row{Key: bytes.Clone(r.Key), Value: store.EntryCell(r.Value), Timestamp: m.stamp(r.Timestamp)}
 	}
@@ -156,7 +165,9 @@ func (b *Bucket) bringFirst(ctx context.Context, m Mark, rows []store.Row) (n in
 	return n, nil
 }
 
-// stamp is the timestamp of a row that was written at another place at ts.
+// stamp returns the timestamp with which Bring writes a row to the bucket. The row comes from another place, where it
+// has the timestamp ts. The result is ts, but not above the time of the mark. It is the time of the mark if ts is
+// missing (0).
 func (m Mark) stamp(ts store.Timestamp) store.Timestamp {
 	if ts <= 0 {
 		return m.at

@@ -11,26 +11,31 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Bucket is a handle of one sorted namespace of keys: a name with its client. It is cheap
-// to make and safe for concurrent use.
+// Bucket is a handle of one sorted namespace of keys: the name of a bucket with its client. A Bucket is cheap to make
+// and safe for concurrent use.
 type Bucket struct {
 	c    *Client
 	name string
-	// id, where it is set, is what the handle is of, whatever the name means by now. The list of buckets has only an id.
+	// id, unless zero, is the bucket that the handle stands for, even if another bucket has the name by now. The handle
+	// of the list of buckets has only an id.
 	id store.BucketID
 }
 
 // Name returns the bucket's name.
 func (b *Bucket) Name() string { return b.name }
 
+// ID returns the id of the bucket that the handle stands for, even if another bucket has the name by now. It returns
+// zero if the handle stands for a name, whichever bucket has it.
+func (b *Bucket) ID() store.BucketID { return b.id }
+
 // Entry is a key with its value.
 type Entry struct {
 	Key, Value []byte
 }
 
-// acquire takes a lease on the bucket's present map. Cached names and local reads may be
-// stale, and name a deleted bucket or none. So only a serial read decides that there is no
-// bucket.
+// acquire returns a lease on the present map of the bucket. A cached name, or a read in the local data centre, may be
+// out of date: it may lead to a deleted bucket, or to no bucket although there is one. So acquire returns
+// ErrNoSuchBucket only after a serial read.
 func (b *Bucket) acquire(ctx context.Context) (*hold, error) {
 	if b.id != (store.BucketID{}) {
 		return b.c.acquire(ctx, b.id)
@@ -59,7 +64,7 @@ func (b *Bucket) acquire(ctx context.Context) (*hold, error) {
 	if errors.Is(err, ErrNoSuchBucket) {
 		id, err = b.c.absent.check(ctx, b.name, find(store.Serial))
 	}
-	if err == nil && h == nil { // the read of another caller has found it
+	if err == nil && h == nil { // another caller has read the name, and taken a lease for itself
 		h, err = b.c.acquire(ctx, id)
 	}
 	if err == nil {
@@ -68,7 +73,7 @@ func (b *Bucket) acquire(ctx context.Context) (*hold, error) {
 	return h, err
 }
 
-// acquire takes a lease on a bucket by its id.
+// acquire returns a lease on the present map of the bucket with this id.
 func (c *Client) acquire(ctx context.Context, id store.BucketID) (*hold, error) {
 	ctx, span := tracing.Start(ctx, "map lease")
 	l, err := c.maps.Acquire(ctx, id)
@@ -87,11 +92,11 @@ func (c *Client) acquire(ctx context.Context, id store.BucketID) (*hold, error) 
 	return nil, err
 }
 
-// errNoMap means that a bucket id has no root. The list of buckets has none until the
-// first CreateBucket.
+// errNoMap means that a bucket id has no root, the record with which the map of a bucket begins. The bucket that holds
+// the list of buckets has no root until the first CreateBucket.
 var errNoMap = store.Errorf(store.Unavailable, "the bucket's map is missing")
 
-// locate takes a lease and finds the range of key under it.
+// locate returns a lease on the map of the bucket, and the range in which key lies according to that map.
 func (b *Bucket) locate(ctx context.Context, key []byte) (*hold, partmap.Range, error) {
 	for {
 		h, err := b.acquire(ctx)
@@ -109,7 +114,7 @@ func (b *Bucket) locate(ctx context.Context, key []byte) (*hold, partmap.Range, 
 	}
 }
 
-// checkKey refuses keys of a wrong length.
+// checkKey returns InvalidArgument if the key is empty or too long, otherwise nil.
 func (b *Bucket) checkKey(key []byte) error {
 	most := store.MaxKeyBytes
 	if b.id == listID {
@@ -124,6 +129,7 @@ func (b *Bucket) checkKey(key []byte) error {
 	return nil
 }
 
+// checkValue returns InvalidArgument if the value is too long, otherwise nil.
 func (b *Bucket) checkValue(value []byte) error {
 	most := b.c.o.MaxValueBytes
 	if b.id == listID {

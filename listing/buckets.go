@@ -10,29 +10,34 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// listID is the id of the list of buckets, a bucket itself: one entry per name, in order.
-// It has no name, so that no client opens it by accident. The directory is authoritative;
-// CreateBucket and verification bring the list in line with it.
+// listID is the id of the bucket that holds the list of buckets, with one entry per bucket name, in order. This bucket
+// has no name, so no client opens it by accident. If the list and the directory (the registers that lead from names to
+// buckets) differ, the directory is right. CreateBucket and verification then correct the list.
 var listID = store.BucketID{'e', 'v', 'e', 'n', 'k', 'e', 'e', 'l', ' ', 'b', 'u', 'c', 'k', 'e', 't', 's'}
 
-// BucketInfo is one line of the list of buckets.
+// BucketInfo is one line of the list of buckets. Created is when the bucket got its name, by the clock of its creator.
 type BucketInfo struct {
 	Name    string
 	ID      store.BucketID
 	Created time.Time
 }
 
-// infoForm is the version of a list entry's value: form (1), id (16), created
-// (8, big-endian Unix microseconds).
+// infoForm is the version of the encoding of an entry in the list of buckets. The value of an entry has infoBytes
+// bytes: this version (1 byte), the id of the bucket (16), and the time at which the bucket got its name (8, big-endian
+// Unix microseconds).
 const (
 	infoForm  = 1
 	infoBytes = 25
 )
 
+// encodeInfo returns the value of the entry of a bucket in the list of buckets. created is the time at which the bucket
+// got its name, in Unix microseconds.
 func encodeInfo(id store.BucketID, created int64) []byte {
 	return binary.BigEndian.AppendUint64(append([]byte{infoForm}, id[:]...), uint64(created))
 }
 
+// decodeInfo returns the id of a bucket, and the time at which it got its name (Unix microseconds), from the value of
+// its entry in the list of buckets. It fails with Corrupt if the value is damaged or of another version.
 func decodeInfo(value []byte) (id store.BucketID, created int64, err error) {
 	if len(value) != infoBytes || value[0] != infoForm {
 		return id, 0, store.Errorf(
@@ -42,15 +47,16 @@ func decodeInfo(value []byte) (id store.BucketID, created int64, err error) {
 	return store.BucketID(value[1:]), int64(binary.BigEndian.Uint64(value[17:])), nil
 }
 
+// list returns the handle of the bucket that holds the list of all buckets.
 func (c *Client) list() *Bucket { return &Bucket{c: c, name: "list of buckets", id: listID} }
 
-// Buckets iterates over the buckets whose names begin with prefix and sort above after,
-// in order of their names. It ends with the first error, which is like one of List.
+// Buckets iterates over the buckets whose names begin with prefix and sort above after, in order of their names. It
+// ends with the first error, which is like an error of List.
 func (c *Client) Buckets(ctx context.Context, prefix, after string) iter.Seq2[BucketInfo, error] {
 	return func(yield func(BucketInfo, error) bool) {
 		for item, err := range c.list().All(ctx, Query{Prefix: []byte(prefix), After: []byte(after)}) {
 			if errors.Is(err, errNoMap) {
-				return // no bucket was ever created
+				return // no bucket was ever created, so there is no list
 			}
 			var info BucketInfo
 			if err == nil {
@@ -66,20 +72,22 @@ func (c *Client) Buckets(ctx context.Context, prefix, after string) iter.Seq2[Bu
 	}
 }
 
-// enlist puts a bucket on the list and creates the list on first use.
+// enlist puts the bucket id, under its name, on the list of buckets. The list is a bucket itself; enlist creates it
+// before its first use. created is the time at which the bucket got its name, in Unix microseconds.
 func (c *Client) enlist(ctx context.Context, name string, id store.BucketID, created int64) error {
 	err := c.list().Put(ctx, []byte(name), encodeInfo(id, created))
 	if !errors.Is(err, errNoMap) {
 		return err
 	}
-	// Conflict: somebody else was first, which is as good.
+	// Conflict: another call has created the list first, which is as good.
 	if _, err := c.maps.Create(ctx, listID, nil); err != nil && !errors.Is(err, store.Conflict) {
 		return err
 	}
 	return c.list().Put(ctx, []byte(name), encodeInfo(id, created))
 }
 
-// mend puts a bucket on the list if it is missing.
+// mend puts the bucket id on the list of buckets if the list has no entry under its name, or has another id there.
+// created is the time at which the bucket got its name, in Unix microseconds.
 func (c *Client) mend(ctx context.Context, name string, id store.BucketID, created int64) error {
 	if e, err := c.list().Get(ctx, []byte(name)); err == nil {
 		if listed, _, err := decodeInfo(e.Value); err == nil && listed == id {
@@ -89,9 +97,9 @@ func (c *Client) mend(ctx context.Context, name string, id store.BucketID, creat
 	return c.enlist(ctx, name, id, created)
 }
 
-// delist takes a bucket off the list, unless another bucket is listed under the name. It
-// deletes at the timestamp of the entry, so that it can't hide the entry of a later
-// bucket, even if it is applied late.
+// delist takes the bucket id off the list of buckets. It does nothing if another bucket is listed under the name. It
+// deletes the entry at the timestamp of that entry. So even if the deletion is applied late, it can't hide the entry of
+// a later bucket.
 func (c *Client) delist(ctx context.Context, name string, id store.BucketID) error {
 	row, err := c.list().getRow(ctx, []byte(name))
 	if errors.Is(err, ErrNotFound) || errors.Is(err, errNoMap) {

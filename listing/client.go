@@ -10,14 +10,13 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/commontime"
+	"github.com/evenkeel/evenkeel/internal/timestamps"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/commontime"
-	"github.com/evenkeel/evenkeel/store/timestamps"
 )
 
-// Client works on all buckets of one store. It is safe for concurrent use; a process
-// needs one.
+// Client is a client of all buckets of one store. It is safe for concurrent use; a process needs one Client.
 type Client struct {
 	rows   store.Rows
 	regs   store.Registers
@@ -26,90 +25,87 @@ type Client struct {
 	names  *nameCache
 	absent *absences
 	o      Options
-	// emptied is the progress of bucket deletions that were interrupted.
+	// emptied is the progress of bucket deletions that were interrupted, by bucket.
 	emptied *lru.Cache[store.BucketID, emptied]
-	// deletions bounds the ranges on which all deletions of the process work at a time.
+	// deletions bounds the ranges that all deletions of the process work on at a time.
 	deletions *semaphore.Weighted
 }
 
-// Store is what a Client needs of a store, in addition to the map client.
+// Store is what a Client needs of a store, besides the client of maps: rows, which have the entries of buckets, and
+// registers, which have small records that change by compare-and-swap.
 type Store interface {
 	store.Rows
 	store.Registers
 }
 
-// Timestamps is the source of the timestamps of writes. commontime.Clock is a source that
-// any number of processes share.
+// Timestamps is the source of the timestamps of writes. Sources in several processes can work on one store together if
+// each is a commontime.Clock.
 type Timestamps interface {
-	// Next returns the first of n consecutive timestamps. They are above all that this
-	// source has returned, and above all that were acknowledged (Passed), by any source,
-	// before the call.
+	// Next returns the first of n consecutive timestamps. They are above all timestamps that this source has returned
+	// before. They are also above all timestamps that were acknowledged (Passed), by any source, before the call.
 	Next(ctx context.Context, n int) (store.Timestamp, error)
-	// Passed returns once a write at ts may be acknowledged: when every later Next, of any
-	// source, returns more than ts.
+	// Passed returns once a write at ts may be acknowledged: from then on, Next of any source returns more than ts.
 	Passed(ctx context.Context, ts store.Timestamp) error
-	// Seen reports a timestamp that a read returned. Later timestamps are above it.
+	// Seen reports a timestamp that a read has returned. Later timestamps of this source are above ts.
 	Seen(ts store.Timestamp)
 }
 
-// Options of a Client. The zero value has the defaults.
+// Options are the options of a Client. The zero value has the defaults.
 type Options struct {
-	// MaxValueBytes is the longest value: default DefaultMaxValueBytes, at most store.MaxValueBytes - 1.
+	// MaxValueBytes is the length of the longest value in bytes. The default is DefaultMaxValueBytes, the most
+	// store.MaxValueBytes - 1.
 	MaxValueBytes int
-	// MaxIdleReads bounds the reads of one page that find nothing for it, default 256.
-	// After them the page ends early, with a token.
+	// MaxIdleReads bounds the reads of one page that find no item; the default is 256. After so many idle reads the
+	// page ends early, with a token.
 	MaxIdleReads int
-	// MaxParallel bounds the partitions that one operation reads or writes at a time,
-	// default 8. Where reads of several data centres take long because these are far apart, deletions
-	// of buckets and of ranges look at up to 48 times as many, but not at more than 1,024; and all those of a
-	// process at twice that.
+	// MaxParallel bounds the partitions that one operation reads or writes at a time; the default is 8. Deletions of
+	// buckets and of ranges may work on more ranges where data centres are far apart, as their reads then wait for the
+	// distance: on up to 48 times MaxParallel, but on at most 1,024. All deletions of a process together may work on
+	// twice that number.
 	MaxParallel int
-	// RowsPerRead is how many rows the store reads in the time that one more read takes:
-	// a listing with a delimiter reads through fewer rows, and jumps over more. Default
-	// 16 with NewEmbedded and 128 with New, about as measured on Pebble and Cassandra.
+	// RowsPerRead is the number of rows that the store reads in the time that one more read takes. A listing with a
+	// delimiter reads through fewer rows than that, and jumps over more. The default is 16 with NewEmbedded and 128
+	// with New, about as measured on Pebble and Cassandra.
 	RowsPerRead int
-	// ReadAhead bounds the concurrent reads of one page of a listing with a delimiter; 1
-	// disables reading ahead. Default 1 with NewEmbedded, where a read takes no longer
-	// than starting another one, and twice MaxParallel with New, as such reads are small.
+	// ReadAhead bounds the concurrent reads of one page of a listing with a delimiter; 1 disables reading ahead. The
+	// default with NewEmbedded is 1, as a read takes no longer than starting another one. The default with New is twice
+	// MaxParallel, as such reads are small.
 	ReadAhead int
-	// ReadAheadAfter is how many reads a page makes in sequence before it reads ahead,
-	// default 8.
+	// ReadAheadAfter is the number of reads that a page makes in sequence before it reads ahead; the default is 8.
 	ReadAheadAfter int
-	// WriteAttempts bounds the attempts of a write whose outcome is unknown, all with the
-	// same timestamp, default 3.
+	// WriteAttempts bounds the attempts of a write whose outcome is unknown, all with the same timestamp; the default
+	// is 3.
 	WriteAttempts int
-	// Timestamps is the source of timestamps, one per process. The default of New is the
-	// common time of the store's servers, or the wall clock where they have no clocks; of
-	// NewEmbedded, a source that is kept in the store.
+	// Timestamps is the source of timestamps, one per process. The default of New is the common time of the store's
+	// servers, or the wall clock where these have no clocks. The default of NewEmbedded is a source that keeps its
+	// state in the store.
 	Timestamps Timestamps
-	// CacheBytes bounds the map cache of NewEmbedded; see mapclient.Options. The client remembers
-	// CachedNames of it.
+	// CacheBytes bounds the map cache of NewEmbedded, in bytes; see mapclient.Options. The client also remembers
+	// CachedNames(CacheBytes) bucket names.
 	CacheBytes int64
-	// Now is the wall clock, default time.Now.
+	// Now returns the time of the wall clock; the default is time.Now.
 	Now func() time.Time
-	// Recorder receives what was written and read, for example a counter.Recorder; nil
-	// for none.
+	// Recorder receives each write and read, for example a counter.Recorder; nil means no recorder.
 	Recorder Recorder
-	// Sizes returns how many rows partitions have, and where, so that SplitPoints makes
-	// even parts with few reads; nil where sizes are not known.
+	// Sizes returns the number of rows of partitions, and where these rows lie. With Sizes, SplitPoints makes even
+	// parts with few reads. Sizes is nil where sizes are not known.
 	Sizes counter.Source
 }
 
-// Recorder receives each acknowledged write, with its timestamp, and each read of a
-// partition. Operations call it directly, from many goroutines: it must return at once
-// and must not keep the key.
+// Recorder is told of each acknowledged write, with its timestamp, and of each read of a partition. Operations call it
+// directly, from many goroutines: it must return at once and must not keep the key.
 type Recorder interface {
-	// Put records an entry with size bytes of key and value.
+	// Put records an entry whose key and value have size bytes together.
 	Put(p store.Partition, key []byte, size int, at store.Timestamp)
 	// Delete records the deletion of a key, by a marker if its range moves.
 	Delete(p store.Partition, key []byte, at store.Timestamp, marker bool)
-	// Read records one read of a partition: of an entry, or of a page from a key on (empty: from the beginning).
+	// Read records one read of a partition: of the entry of key, or of a page from key on (empty: from the beginning).
 	Read(p store.Partition, key []byte)
-	// Removed records that many entries of a partition were deleted at once, nobody knows how many.
+	// Removed records that an unknown number of entries of a partition were deleted at once.
 	Removed(p store.Partition)
 }
 
-// noRecorder takes the place of a nil Recorder.
+// noRecorder is a Recorder that does nothing. It is used if Options.Recorder is nil.
 type noRecorder struct{}
 
 func (noRecorder) Put(store.Partition, []byte, int, store.Timestamp)     {}
@@ -117,29 +113,31 @@ func (noRecorder) Delete(store.Partition, []byte, store.Timestamp, bool) {}
 func (noRecorder) Read(store.Partition, []byte)                          {}
 func (noRecorder) Removed(store.Partition)                               {}
 
-// DefaultMaxValueBytes is the longest value where Options say nothing else.
+// DefaultMaxValueBytes is the default of Options.MaxValueBytes, the length of the longest value: 64 KiB.
 const DefaultMaxValueBytes = 64 << 10
 
 const (
 	defaultParallel = 8
-	// absentNames is for how many bucket names their absence is remembered.
+	// absentNames is the number of bucket names whose absence a client remembers.
 	absentNames = 10_000
-	// A name takes some 200 bytes, and a root of a small bucket, which gets half of CacheBytes, some 1,000.
+	// bytesPerName is the number of bytes of the map cache for which one bucket name is remembered. A name takes some
+	// 200 bytes. The root of a small bucket, which gets half of CacheBytes, takes some 1,000 bytes.
 	bytesPerName = 2 << 10
 	leastNames   = 1_000
 )
 
-// CachedNames returns how many names of buckets a client remembers whose map cache has so many bytes.
+// CachedNames returns the number of bucket names that a client caches. It is computed from cacheBytes, the limit of the
+// map cache in bytes, and is 1,000 at least.
 func CachedNames(cacheBytes int64) int { return int(max(cacheBytes/bytesPerName, leastNames)) }
 
-// nameCache has the ids of bucket names.
+// nameCache is a cache of bucket ids by bucket name, with counts of its hits, misses and evictions.
 type nameCache struct {
 	*lru.Cache[string, store.BucketID]
 	hits, misses, evictions atomic.Int64
 }
 
 func newNameCache(n int) *nameCache {
-	c, _ := lru.New[string, store.BucketID](n) // it fails only for a size that is not positive
+	c, _ := lru.New[string, store.BucketID](n) // New fails only for a size that is not positive
 	return &nameCache{Cache: c}
 }
 
@@ -159,14 +157,15 @@ func (c *nameCache) add(name string, id store.BucketID) {
 	}
 }
 
-// Names returns the counters of the cache of bucket names, which show how well the cache is used.
+// Names returns the counts of hits, misses and evictions of the cache of bucket names. They show how well the cache is
+// used.
 func (c *Client) Names() mapclient.CacheCounts {
 	return mapclient.CacheCounts{
 		Hits: c.names.hits.Load(), Misses: c.names.misses.Load(), Evictions: c.names.evictions.Load(),
 	}
 }
 
-// New makes a client over a store and its map client. It does no I/O. It fails with
+// New makes a client over the store s and m, the client of the maps in that store. New does no I/O. It fails with
 // InvalidArgument where an option is out of bounds.
 func New(s Store, m *mapclient.Client, o Options) (*Client, error) {
 	o, err := o.withDefaults(m.Time())
@@ -174,7 +173,7 @@ func New(s Store, m *mapclient.Client, o Options) (*Client, error) {
 		return nil, err
 	}
 	names := newNameCache(CachedNames(m.CacheBytes()))
-	// It fails only for a size that is not positive.
+	// lru.New fails only for a size that is not positive.
 	looks, _ := lru.New[store.BucketID, emptied](rememberedLooks)
 	return &Client{
 		rows: s, regs: s, maps: m, stamps: o.Timestamps, names: names, absent: newAbsences(o.Now),
@@ -182,17 +181,16 @@ func New(s Store, m *mapclient.Client, o Options) (*Client, error) {
 	}, nil
 }
 
-// Everywhere returns a client that reads and writes rows through a quorum of each data centre, and shares
-// all else with this one. Where the store has only one it is like this one.
+// Everywhere returns a client that reads and writes rows through a quorum of each data centre. It shares everything
+// else with c. Where the store has only one data centre, it does the same as c.
 func (c *Client) Everywhere() *Client {
 	wide := *c
 	wide.rows = store.Everywhere(c.rows)
 	return &wide
 }
 
-// NewEmbedded makes a client for a store that only this process uses. Its map client has
-// leases without clocks, and its timestamps never repeat after a restart. It fails like
-// New.
+// NewEmbedded makes a client for a store that only this process uses. The leases of its map client need no clocks, and
+// its timestamps never repeat after a restart. It fails like New.
 func NewEmbedded(s store.Store, o Options) (*Client, error) {
 	if o.Timestamps == nil {
 		o.Timestamps = timestamps.Kept(s, o.Now)
@@ -206,24 +204,25 @@ func NewEmbedded(s store.Store, o Options) (*Client, error) {
 	return New(s, mapclient.NewEmbedded(s, mapclient.Options{CacheBytes: o.CacheBytes, Now: o.Now}), o)
 }
 
-// Maps returns the map client of c. In the embedded form movers must use the same one, or
-// they do not see the leases of c.
+// Maps returns the client of maps that c uses. For an embedded store, the programs that move ranges must use the same
+// one: another one would not know of the leases of c.
 func (c *Client) Maps() *mapclient.Client { return c.maps }
 
 // Bucket returns a handle of a bucket. It does no I/O: operations on a bucket that does
 // not exist fail with ErrNoSuchBucket.
 func (c *Client) Bucket(name string) *Bucket { return &Bucket{c: c, name: name} }
 
-// BucketOf returns a handle of the very bucket that Buckets has shown. Once that bucket is deleted, entries can't be read
-// or changed by the handle any more (ErrNoSuchBucket), also where another bucket has the same name by then. It does no
-// I/O.
+// BucketOf returns a handle of the bucket that Buckets has shown as info, and of no other. After that bucket is
+// deleted, operations by the handle fail with ErrNoSuchBucket, even where another bucket has the name by then. BucketOf
+// does no I/O.
 func (c *Client) BucketOf(info BucketInfo) *Bucket {
 	return &Bucket{c: c, name: info.Name, id: info.ID}
 }
 
-// Pinned returns a handle, as of BucketOf, of the very bucket that b means now. An operation of several steps takes one
-// at its beginning: its later steps would else go to another bucket that has got the name meanwhile. It needs no I/O
-// where the bucket's map is known. It fails like Settings.
+// Pinned returns a handle of the very bucket that has the name of b now. The handle never leads to a later bucket of
+// that name. An operation of several steps takes such a handle at its beginning: otherwise its later steps could go to
+// another bucket that has got the name meanwhile. Pinned needs no I/O where the map of the bucket is known. It fails
+// like Settings.
 func (b *Bucket) Pinned(ctx context.Context) (*Bucket, error) {
 	if b.id != (store.BucketID{}) {
 		return b, nil
@@ -235,10 +234,13 @@ func (b *Bucket) Pinned(ctx context.Context) (*Bucket, error) {
 	return &Bucket{c: b.c, name: b.name, id: root.Bucket}, nil
 }
 
-// With returns a handle over another client of the same store: of the same bucket if b is of BucketOf or Pinned, else
-// of the same name.
+// With returns a handle of the same bucket that uses the client c, of the same store, instead of the client of b. If b
+// stands only for a name, the new handle stands for the same name.
 func (b *Bucket) With(c *Client) *Bucket { return &Bucket{c: c, name: b.name, id: b.id} }
 
+// withDefaults returns the options with defaults in place of zero values. common is the clock that the servers of the
+// store keep in common, or nil if they have none. withDefaults fails with InvalidArgument where an option is out of
+// bounds.
 func (o Options) withDefaults(common *commontime.Clock) (Options, error) {
 	for _, d := range []struct {
 		what         string

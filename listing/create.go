@@ -13,21 +13,21 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// casAttempts bounds the attempts of a swap whose outcome is unknown, each followed by a
-// read.
+// casAttempts is the greatest number of attempts of a compare-and-swap of a register while the outcome is unknown.
+// After each attempt the register is read, which may show the outcome.
 const casAttempts = 4
 
-// CreateBucket creates a bucket. Its first ranges begin and end at the given cuts, in any
-// order; without cuts it has one range. Of several concurrent calls one succeeds. It fails
-// with InvalidArgument, ErrBucketExists, ErrBucketClosing, ErrTimeUnknown,
-// ErrOutcomeUnknown, Unavailable, Timeout or Corrupt. With store.ErrUnwritable in it, Unavailable or Timeout means that
-// nothing was done.
+// CreateBucket creates a bucket. Its first ranges begin and end at the given cuts, in any order; without cuts the
+// bucket has one range. Of several concurrent calls for one name, one succeeds. It fails with InvalidArgument,
+// ErrBucketExists, ErrBucketClosing, ErrTimeUnknown, ErrOutcomeUnknown, Unavailable, Timeout or Corrupt. If an error
+// that is Unavailable or Timeout wraps store.ErrUnwritable, nothing was done.
 func (c *Client) CreateBucket(ctx context.Context, name string, cuts ...[]byte) error {
 	return c.CreateBucketWith(ctx, name, nil, cuts...)
 }
 
-// CreateBucketWith is CreateBucket of a bucket that has settings, of at most
-// partmap.MaxSettingsBytes. Programs before settings refuse to work on such a bucket.
+// CreateBucketWith creates a bucket, like CreateBucket, and gives it settings: bytes of the caller, at most
+// partmap.MaxSettingsBytes of them. Older versions of evenkeel, which do not know of settings, refuse to work on such a
+// bucket.
 func (c *Client) CreateBucketWith(ctx context.Context, name string, settings []byte, cuts ...[]byte) error {
 	return wrap("create bucket", name, c.create(ctx, name, settings, cuts))
 }
@@ -51,7 +51,7 @@ func (c *Client) create(ctx context.Context, name string, settings []byte, cuts 
 	if err := c.vacant(ctx, name, old); err != nil {
 		return err
 	}
-	// Fails now if the time is unknown or the store can't be written, not after half of the work is done.
+	// The call fails here if the time is unknown or the store can't be written, not after half of the work is done.
 	if _, err := c.stamps.Next(ctx, 1); err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (c *Client) create(ctx context.Context, name string, settings []byte, cuts 
 			return err
 		}
 	}
-	// The map first: a name always has a map. Whether it was written or not, nobody else knows its id yet.
+	// The map is written first: a name always has a map. Until the bucket has its name, no other process knows its id.
 	id := store.BucketID(uuid.New())
 	root, err := c.maps.CreateWith(ctx, id, settings, cuts)
 	if err != nil {
@@ -79,14 +79,15 @@ func (c *Client) create(ctx context.Context, name string, settings []byte, cuts 
 	}
 	gone, err := c.settle(ctx, name, id)
 	if err == nil && gone {
-		// It was deleted meanwhile, perhaps before it was on the list.
+		// The bucket was deleted meanwhile, perhaps before it was on the list.
 		err = c.delist(ctx, name, id)
 	}
 	return err
 }
 
-// vacant fails unless a bucket may be created under a name. A name whose bucket is deleted
-// counts as free: its deletion was interrupted.
+// vacant returns nil if a bucket may be created under a name, otherwise an error such as ErrBucketExists. n is the
+// record of the name in the directory. A name whose bucket is deleted counts as free: that deletion was interrupted
+// before it freed the name.
 func (c *Client) vacant(ctx context.Context, name string, n nameRecord) error {
 	if n.free() {
 		return nil
@@ -101,15 +102,16 @@ func (c *Client) vacant(ctx context.Context, name string, n nameRecord) error {
 	case partmap.Closing:
 		return ErrBucketClosing
 	}
-	// Its creation may have been interrupted before the bucket was on the list.
+	// The creation of the bucket may have been interrupted before the bucket was on the list.
 	if err := c.mend(ctx, name, n.id, n.created); err != nil {
 		return fmt.Errorf("%w; the list of buckets may lack it: %w", ErrBucketExists, err)
 	}
 	return ErrBucketExists
 }
 
-// claim gives a name that was free at version old to a bucket. Where the outcome is
-// unknown it reads which bucket has the name; only one swap from this version can be applied.
+// claim gives a free name to the bucket id, by a compare-and-swap of the record of the name. old is that record before
+// the swap. If the outcome of a swap is unknown, claim reads which bucket has the name, and may repeat the swap: only
+// one swap from the version of old can be applied. created is the present time in Unix microseconds.
 func (c *Client) claim(ctx context.Context, name string, old nameRecord, id store.BucketID, created int64) error {
 	var err error
 	for range casAttempts {
@@ -129,7 +131,8 @@ func (c *Client) claim(ctx context.Context, name string, old nameRecord, id stor
 	return unknown(err)
 }
 
-// lost returns the error of a call that another one has overtaken.
+// lost returns the error of a CreateBucket whose name another call has meanwhile given to its own bucket. now is the
+// new record of the name in the directory.
 func (c *Client) lost(ctx context.Context, name string, now nameRecord) error {
 	err := c.vacant(ctx, name, now)
 	if err == nil {
@@ -138,8 +141,8 @@ func (c *Client) lost(ctx context.Context, name string, now nameRecord) error {
 	return err
 }
 
-// discard marks the map of a bucket that did not get its name as deleted. If that fails,
-// verification finds it.
+// discard marks a bucket as deleted after it did not get its name. root is the root of the bucket, the record with
+// which its map begins. If discard fails, verification finds that root later.
 func (c *Client) discard(ctx context.Context, root *partmap.Root) {
 	for _, state := range []partmap.State{partmap.Closing, partmap.Deleted} {
 		change, err := partmap.WithState(root, state, c.maps.Stamp())

@@ -12,42 +12,51 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/evenkeel/evenkeel/internal/record"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/record"
 )
 
-// DeleteBucket deletes an empty bucket. Where a DeleteBucketBut of a bucket with settings was interrupted, it does not
-// end that, unless nothing is left: it fails with Unavailable. It fails with ErrNoSuchBucket, ErrNotEmpty,
-// InvalidArgument, Unavailable, Timeout, Corrupt or ErrOutcomeUnknown; after the last four
-// the bucket may stay closed for a while. The call may be interrupted and repeated, by any
-// process. If ctx ends while it looks through very many ranges, the bucket stays closed, and
-// the next call, also of another process, continues there if it comes within a minute. With store.ErrUnwritable in it,
-// Unavailable or Timeout means that nothing was done.
+// DeleteBucket deletes an empty bucket. It fails with ErrNoSuchBucket, ErrNotEmpty, InvalidArgument, Unavailable,
+// Timeout, Corrupt or ErrOutcomeUnknown; after the last four the bucket may stay closed for a while. If an error that
+// is Unavailable or Timeout wraps store.ErrUnwritable, nothing was done.
+//
+// The call may be interrupted and repeated, by any process. If ctx ends while the call looks through very many ranges,
+// the bucket stays closed. The next call, also of another process, continues there if it comes within a minute. A
+// DeleteBucketBut may have been interrupted after it deleted a bucket with settings. While entries of that bucket are
+// left, DeleteBucket does not complete that call, and fails with Unavailable.
 func (c *Client) DeleteBucket(ctx context.Context, name string) error {
 	return c.DeleteBucketBut(ctx, name, Remains{})
 }
 
-// Remains are entries that do not keep a bucket from being deleted.
+// Remains tell which entries do not keep a bucket from being deleted, although they are in it: unfinished uploads, for
+// example. A layer above says which entries these are, and frees what belongs to them elsewhere, such as the bodies of
+// objects.
 type Remains struct {
-	// Of reports whether they are those of a bucket with these settings; nil: of every bucket. A call for
-	// a bucket that has got others meanwhile, as another one has its name, fails with Unavailable.
+	// Of reports whether the other fields are for a bucket with these settings; a nil Of means every bucket. If the
+	// bucket is of another kind, as its name has got another bucket meanwhile, the call fails with Unavailable.
 	Of func(settings []byte) bool
-	// Gone reports whether an entry is one; nil: none is. It is called from several goroutines, and must not
-	// keep the entry.
+	// Gone reports whether an entry is one of the remains; a nil Gone means that no entry is. It is called from several
+	// goroutines, and must not keep the entry.
 	Gone func(e Entry) bool
-	// Discard, if not nil, frees what belongs to one. It is called from several goroutines
-	// once the bucket is deleted, and perhaps again: until then the bucket may be opened again,
-	// with all that it has. Its error keeps the bucket's name, but not what belongs to the others.
+	// Discard, if not nil, frees what belongs to one of the remains. It is called from several goroutines, perhaps
+	// repeatedly for one entry, and only once the bucket is deleted: until then the bucket may be opened again, with
+	// all its entries. If Discard fails, the bucket's name is not freed, but Discard is still called for the other
+	// entries.
 	Discard func(ctx context.Context, e Entry) error
 
+	// discarding: the bucket is deleted, and the remains are being discarded.
 	discarding bool
 }
 
+// of reports whether r is meant for a bucket with these settings: Remains tell which entries do not keep a bucket from
+// being deleted, perhaps only for some buckets. root has the settings of the bucket.
 func (r *Remains) of(root *partmap.Root) bool { return r.Of == nil || r.Of(root.Settings) }
 
-// take reports whether a row of a closed bucket is one of the remains. While discarding, it frees
-// what belongs to one, and passes over what is none: that came late, and nobody was told that it is there.
+// take returns true if a row of a closed bucket does not keep that bucket from being deleted. Such a row is a marker (a
+// deletion that is kept as a row), or one of the remains, entries that do not count. Once the bucket is deleted
+// (discarding), take frees what belongs to such an entry, by Discard. Then it returns true for any other entry, too:
+// that entry came late, and its write was never acknowledged.
 func (r *Remains) take(ctx context.Context, row *store.Row) (bool, error) {
 	value, live, err := store.EntryValue(row.Value)
 	if err != nil || !live {
@@ -63,16 +72,16 @@ func (r *Remains) take(ctx context.Context, row *store.Row) (bool, error) {
 	return true, r.Discard(ctx, e)
 }
 
-// DeleteBucketBut is DeleteBucket of a bucket that may have remains. They stay in its partitions,
-// which nobody reads any more. If what belongs to them can't be freed it fails after the bucket is
-// deleted; the next call goes on there.
+// DeleteBucketBut deletes a bucket like DeleteBucket, even if entries are left that r, the Remains, calls unimportant.
+// These entries stay in their partitions, which are never read again. If Discard, by which the caller frees what
+// belongs to the entries, fails, then DeleteBucketBut fails after the bucket is deleted. The next call goes on there.
 func (c *Client) DeleteBucketBut(ctx context.Context, name string, r Remains) error {
 	return wrap("delete bucket", name, c.delete(ctx, name, &r))
 }
 
-// EndDelete brings a DeleteBucketBut to its end that was interrupted after the bucket was deleted. It
-// does nothing, and fails with ErrNoSuchBucket, where the name is free, and returns nil where it has a
-// bucket that is not deleted. Otherwise it fails like DeleteBucket.
+// EndDelete completes a DeleteBucketBut that was interrupted after it had deleted the bucket. If the name is free,
+// EndDelete does nothing, and fails with ErrNoSuchBucket. If the name has a bucket that is not deleted, it does nothing
+// and returns nil. Otherwise it fails like DeleteBucket.
 func (c *Client) EndDelete(ctx context.Context, name string, r Remains) error {
 	return wrap("end the deletion of bucket", name, c.endDelete(ctx, name, &r))
 }
@@ -107,7 +116,7 @@ func (c *Client) delete(ctx context.Context, name string, remains *Remains) erro
 	if err != nil {
 		return notBegun(err)
 	}
-	if root.State == partmap.Deleted { // by a call that was interrupted
+	if root.State == partmap.Deleted { // deleted by a call that was interrupted before it freed the name
 		if err := c.mayEnd(ctx, root, remains); err != nil {
 			return err
 		}
@@ -118,7 +127,7 @@ func (c *Client) delete(ctx context.Context, name string, remains *Remains) erro
 			"time: try again")
 	}
 	if root.State == partmap.Open {
-		// Most buckets with entries show it at once, and need not be closed.
+		// Most buckets with entries show an entry at once, and need not be closed.
 		c.recall(ctx, root)
 		if empty, err := c.looksEmpty(ctx, root, remains); err != nil || !empty {
 			return cmp.Or(err, ErrNotEmpty)
@@ -131,8 +140,8 @@ func (c *Client) delete(ctx context.Context, name string, remains *Remains) erro
 	return c.end(ctx, name, n, deleted, remains)
 }
 
-// end does what is left to do for a bucket that is deleted. As long as the name is taken, another
-// DeleteBucket finds it.
+// end does the work that is left once a bucket is deleted. It frees what belongs to the remains (entries that did not
+// keep the bucket from being deleted), and then the name. Until the name is free, another DeleteBucket finds this work.
 func (c *Client) end(ctx context.Context, name string, n nameRecord, root *partmap.Root, remains *Remains) error {
 	if err := c.discardRemains(ctx, root, remains); err != nil {
 		return store.Wrap("the bucket is deleted, but not yet all that belongs to it; delete it again", err)
@@ -140,14 +149,15 @@ func (c *Client) end(ctx context.Context, name string, n nameRecord, root *partm
 	return c.forget(ctx, name, n)
 }
 
-// discardRemains frees what belongs to the remains of a deleted bucket. Nothing opens that again, and nothing
-// in it is acknowledged any more.
+// discardRemains frees what belongs to the remains of a deleted bucket: entries that did not keep the bucket from being
+// deleted. Their owner frees it by Remains.Discard. A deleted bucket is never opened again, and no write to it is
+// acknowledged any more.
 func (c *Client) discardRemains(ctx context.Context, root *partmap.Root, remains *Remains) error {
 	if remains.Discard == nil || !remains.of(root) {
 		return nil
 	}
 	var mu sync.Mutex
-	var first error // of one of the remains, which keeps no others
+	var first error // the first error of Discard; the others of the remains are discarded all the same
 	failed := func() error {
 		mu.Lock()
 		defer mu.Unlock()
@@ -155,7 +165,8 @@ func (c *Client) discardRemains(ctx context.Context, root *partmap.Root, remains
 	}
 	second := *remains
 	second.discarding = true
-	// The store of what belongs to them is another one, perhaps near: looks are many at once, discards are not.
+	// What belongs to the remains lies in another store, perhaps a near one. So many ranges are looked at concurrently,
+	// but at most MaxParallel entries are discarded at a time.
 	turns := semaphore.NewWeighted(int64(c.o.MaxParallel))
 	second.Discard = func(ctx context.Context, e Entry) error {
 		if err := turns.Acquire(ctx, 1); err != nil {
@@ -181,7 +192,7 @@ func (c *Client) discardRemains(ctx context.Context, root *partmap.Root, remains
 		if err == nil {
 			return failed()
 		}
-		if len(next) > 0 && failed() == nil { // else the next call begins below what is left
+		if len(next) > 0 && failed() == nil { // after a failure, the next call begins below what is left
 			c.emptied.Add(root.Bucket, emptied{root.Version(), next})
 			c.keep(ctx, root.Bucket)
 		}
@@ -192,8 +203,9 @@ func (c *Client) discardRemains(ctx context.Context, root *partmap.Root, remains
 	}
 }
 
-// mayEnd fails where a deleted bucket has entries, and settings, which say what belongs to them, while the caller frees
-// nothing: once the name is free nothing leads there any more.
+// mayEnd returns an error if the name of a deleted bucket must not be freed by this caller. That is so if the bucket
+// has entries and settings, but the caller gave no Remains.Discard, a function that frees what belongs to the entries.
+// The settings say what belongs to them, and once the name is free nothing leads to the settings.
 func (c *Client) mayEnd(ctx context.Context, root *partmap.Root, remains *Remains) error {
 	if remains.Discard != nil || len(root.Settings) == 0 {
 		return nil
@@ -211,6 +223,9 @@ func (c *Client) mayEnd(ctx context.Context, root *partmap.Root, remains *Remain
 	}
 }
 
+// looksEmpty reports whether an open bucket seems to have no entries but the remains, which do not keep it from being
+// deleted. It lists the bucket as any client does. The answer is a hint: until the bucket is closed, entries may be
+// put.
 func (c *Client) looksEmpty(ctx context.Context, root *partmap.Root, remains *Remains) (bool, error) {
 	id := root.Bucket
 	var left span
@@ -224,14 +239,15 @@ func (c *Client) looksEmpty(ctx context.Context, root *partmap.Root, remains *Re
 	for {
 		page := c.load(ctx, id, &q, left, 1, nil)
 		switch {
-		case errors.Is(page.err, ErrBucketClosing): // another call is looking
+		case errors.Is(page.err, ErrBucketClosing): // another call is looking through the closed bucket
 			return true, nil
 		case page.err != nil && ctx.Err() != nil && len(page.left.lo) > 0:
 			c.emptied.Add(id, emptied{next: page.left.lo})
 			c.keep(ctx, id)
 			return false, goesOn(page.err)
 		case page.err == nil && len(page.items) == 0 && page.left.done && root.Ranges > lookRanges:
-			// Should this call end before the bucket has been closed for long, the next one need not look again.
+			// If this call ends before it has looked through the closed bucket, the next call need not look through the
+			// open one.
 			c.emptied.Add(id, emptied{next: left.lo})
 			c.keep(ctx, id)
 			return true, nil
@@ -243,40 +259,47 @@ func (c *Client) looksEmpty(ctx context.Context, root *partmap.Root, remains *Re
 	}
 }
 
-// emptied is the progress of a look through a bucket: all below next is empty; in a deleted one, what belongs
-// to the remains below next is freed.
+// emptied is the progress of a long search for entries in a bucket that is to be deleted: the search has found no
+// entries below the key next. If the bucket is deleted already, what belongs elsewhere to entries below next, such as
+// bodies of objects, is freed.
 type emptied struct {
-	// version is that of the closing or deleted root under which the bucket was looked through.
-	// While it is the present one nothing can have been written. Zero: the bucket was open, so
-	// next is only a hint.
+	// version is that of the closing or deleted root under which the bucket was searched. While this root is the
+	// present one, no entry can have been written. The zero version means that the bucket was open, so next is only a
+	// hint.
 	version store.Version
 	next    []byte
 }
 
 const (
-	// rememberedLooks bounds the buckets whose progress is kept.
+	// rememberedLooks is the number of buckets whose search progress a client remembers.
 	rememberedLooks = 1000
-	// lookTime is how often the root of a closing bucket is swapped to the same map: one
-	// that has been closing for a minute counts as abandoned.
+	// lookTime is how often the root of a closing bucket is swapped to the same map, during a long search for entries.
+	// Otherwise a root that has been closing for a minute counts as abandoned.
 	lookTime = 15 * time.Second
-	// lookRanges is the least number of ranges between two updates of the progress.
+	// lookRanges is the least number of ranges that a search for entries reads between two updates of its progress.
 	lookRanges = 256
 )
 
-// The progress of a long look is kept in store.Process, too, for the next call of another process. It is a hint: an
-// error of reading or writing it is none of the deletion, and a record of another version of the root means nothing.
-// Records are never removed, as those of registers never are: at most one for each bucket.
+// The progress of a long search for entries is also kept in a register of the table store.Process, so that a call in
+// another process can go on there. It is a hint. An error of reading or writing it does not fail the deletion, and a
+// record for another version of the root means nothing. Like all records of registers it is never removed: there is at
+// most one for each bucket.
 const (
 	emptiedForm = 1
-	// openHintAge is how long a look through an open bucket is worth something to others: what was empty then may have
-	// entries by now, for which the bucket would be closed in vain.
+	// openHintAge is how long the progress of a search in an open bucket is of use to other processes. A part that was
+	// empty then may have entries by now, and the bucket would be closed in vain.
 	openHintAge = 10 * time.Minute
-	keepTime    = 5 * time.Second
+	// keepTime bounds the time of writing the progress to store.Process.
+	keepTime = 5 * time.Second
 )
 
+// emptiedKey returns the key of a register in store.Process. The register has the progress of a search for entries in
+// the bucket id, so that another process can go on there.
 func emptiedKey(id store.BucketID) string { return "emptied/" + id.String() }
 
-// recall learns how far another process has looked through a bucket of many ranges.
+// recall reads from the store how far another process has searched a bucket for entries, to be deleted if it has none.
+// It does so only for a bucket of more than lookRanges ranges, and only if this process has no progress of its own.
+// root is the present root of the bucket: progress that was stored for another version of the root is ignored.
 func (c *Client) recall(ctx context.Context, root *partmap.Root) {
 	of := root.Version()
 	if root.State == partmap.Open {
@@ -301,7 +324,8 @@ func (c *Client) recall(ctx context.Context, root *partmap.Root) {
 	}
 }
 
-// keep writes down how far this process has come, if at all, also when ctx has ended.
+// keep writes to the store how far this process has searched a bucket for entries, so that the next DeleteBucket, in
+// any process, can go on there. It writes even if ctx has ended, and ignores errors.
 func (c *Client) keep(ctx context.Context, id store.BucketID) {
 	seen, _ := c.emptied.Peek(id)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepTime)
@@ -313,22 +337,26 @@ func (c *Client) keep(ctx context.Context, id store.BucketID) {
 	payload := binary.BigEndian.AppendUint64(nil, seen.version.Epoch)
 	payload = append(payload, seen.version.Token[:]...)
 	payload = binary.BigEndian.AppendUint64(payload, uint64(c.o.Now().UnixMicro()))
-	// All below a part of a key is empty, too; a record should be small.
+	// next may be cut: all keys below a prefix of next are below next, too. So the record stays small.
 	payload = append(payload, seen.next[:min(len(seen.next), 1024)]...)
 	next := record.Seal(emptiedForm, record.Next(old), payload)
 	_ = c.regs.Swap(ctx, store.Process, []byte(emptiedKey(id)), old, next)
 }
 
-// errLookTime means that lookTime is over.
+// errLookTime is the error of a search for entries of a bucket that stopped because it took longer than lookTime. The
+// search goes on in another part.
 var errLookTime = store.Errorf(store.Timeout, "the bucket is looked through in parts")
 
+// goesOn returns the error of a DeleteBucket that stopped before its end. why is the reason. The progress of the call
+// is kept, so that the next call goes on there.
 func goesOn(why error) error {
 	return store.Wrap("the bucket has very many ranges; delete it again to go on where this stopped", why)
 }
 
-// closeAndDelete takes a bucket from open or closing to deleted if it has no entries, and returns
-// its last root; else back to open. Each decision is for one version of the root: if that has
-// changed, its swap fails and the decision is repeated.
+// closeAndDelete deletes a bucket if it has no entries. The state of the bucket, which is in its root (the record with
+// which its map begins), goes from open to closing, and then to deleted. closeAndDelete returns the last root. If the
+// bucket has entries, it is opened again, and the call fails. Each decision is for one version of the root: if the root
+// has changed, the swap fails and the decision is made again.
 func (c *Client) closeAndDelete(ctx context.Context, root *partmap.Root, remains *Remains) (*partmap.Root, error) {
 	// Each move in flight may change the root once per phase.
 	const decisions = 10 * casAttempts
@@ -357,7 +385,8 @@ func (c *Client) closeAndDelete(ctx context.Context, root *partmap.Root, remains
 		}
 		var empty bool
 		if goOn {
-			// No version lies between the two, and no lease is left to wait for.
+			// The root goes from the version of the search straight to the next version, so no lease is left to wait
+			// for.
 			var mine bool
 			old := root
 			root, mine, err = c.swapState(ctx, old, func() (partmap.Change, error) {
@@ -372,7 +401,7 @@ func (c *Client) closeAndDelete(ctx context.Context, root *partmap.Root, remains
 			c.emptied.Add(root.Bucket, emptied{root.Version(), seen.next})
 			c.keep(ctx, root.Bucket)
 		} else {
-			// Another call may have closed it, and its wait may not be over.
+			// Another call may have closed the bucket, and its wait for older leases may not be over.
 			err = c.maps.Wait(ctx, root.Bucket)
 		}
 		if err == nil {
@@ -380,7 +409,7 @@ func (c *Client) closeAndDelete(ctx context.Context, root *partmap.Root, remains
 			empty, next, err = c.empty(ctx, root, seen.next, remains)
 			if err != nil && len(next) > 0 && (errors.Is(err, errLookTime) || ctx.Err() != nil) {
 				c.emptied.Add(root.Bucket, emptied{root.Version(), next})
-				left++ // progress is no decision
+				left++ // a look that goes on uses up no decision
 				continue
 			}
 		}
@@ -402,8 +431,9 @@ func (c *Client) closeAndDelete(ctx context.Context, root *partmap.Root, remains
 	return nil, c.reopen(ctx, root, store.Errorf(store.Unavailable, "others change the bucket at the same time: try again"))
 }
 
-// reopen opens a closing bucket again and returns why. If that fails, the bucket stays
-// closing until DeleteBucket is called again or the rebalancer finds it.
+// reopen opens a bucket again that was closed to be deleted. It returns the error why, the reason for which the
+// deletion failed. If reopen itself fails, the bucket stays closed until DeleteBucket is called again or the rebalancer
+// finds it.
 func (c *Client) reopen(ctx context.Context, root *partmap.Root, why error) error {
 	if root.State != partmap.Closing {
 		return why
@@ -417,7 +447,8 @@ func (c *Client) reopen(ctx context.Context, root *partmap.Root, why error) erro
 	return why
 }
 
-// setState swaps the state of a bucket; see swapState.
+// setState changes the state of a bucket, such as open or closing. It replaces the root, the record with which the map
+// of the bucket begins, by one in the state to. now is the present root; mine is true if this call has written it.
 func (c *Client) setState(
 	ctx context.Context, root *partmap.Root, to partmap.State,
 ) (now *partmap.Root, mine bool, err error) {
@@ -426,8 +457,9 @@ func (c *Client) setState(
 	})
 }
 
-// swapState swaps the root of a bucket. It returns the present root and whether this call
-// has written it. With an error the outcome is unknown.
+// swapState replaces the root of a bucket, the record with which its map begins, by a compare-and-swap. make returns
+// the change of the root; it may be called several times. now is the present root; mine is true if this call has
+// written it. If there is an error, the outcome may be unknown.
 func (c *Client) swapState(
 	ctx context.Context, root *partmap.Root, make func() (partmap.Change, error),
 ) (now *partmap.Root, mine bool, err error) {
@@ -456,11 +488,11 @@ func (c *Client) swapState(
 	return nil, false, unknown(err)
 }
 
-// empty reports whether a closed bucket has no entry from a key on. It reads at the widest
-// consistency of the store. Only movers act on the bucket meanwhile, and they change the
-// root, so that the swap to deleted fails. Ranges are read like pages, both sides merged:
-// during a move a partition may hold rows of which the bucket lists none. With an error,
-// all below next is empty.
+// empty reports whether a closed bucket has no entries from the given key on, other than the remains, which do not keep
+// it from being deleted. It reads at the widest consistency of the store. It merges both partitions of a range that
+// moves, like a page: a partition may hold rows that the bucket does not list. Meanwhile only moves can change the
+// bucket; they change the root, so the swap to deleted fails. With an error, next is the key below which the bucket has
+// no such entries.
 func (c *Client) empty(
 	ctx context.Context, root *partmap.Root, from []byte, remains *Remains,
 ) (empty bool, next []byte, err error) {
@@ -483,7 +515,7 @@ func (c *Client) empty(
 			}
 			return err
 		})
-		if err != nil { // a range before it has failed, or ctx has ended
+		if err != nil { // an earlier range has failed, or ctx has ended
 			break
 		}
 		n++
@@ -507,8 +539,9 @@ func (c *Client) empty(
 	return err == nil, next, err
 }
 
-// hasEntry looks for a live entry in a range that is none of the remains, on the sides that the
-// range's phase reads.
+// hasEntry reports whether the range rg of a closed bucket has an entry that keeps the bucket from being deleted.
+// Entries that are remains do not. While the range moves, hasEntry reads the partitions that the phase of the move
+// says, and merges their rows.
 func hasEntry(
 	ctx context.Context, rows store.Rows, id store.BucketID, rg *partmap.Range, remains *Remains,
 ) (bool, error) {
@@ -542,8 +575,8 @@ func hasEntry(
 	}
 }
 
-// forget takes a deleted bucket off the list and then frees its name: as long as the name
-// is taken, another DeleteBucket finds what is left to do.
+// forget takes a deleted bucket off the list of buckets, and then frees its name. n is the record of the name. The name
+// is freed last: while it is taken, another DeleteBucket finds the work that is left.
 func (c *Client) forget(ctx context.Context, name string, n nameRecord) error {
 	c.names.Remove(name)
 	err := c.delist(ctx, name, n.id)

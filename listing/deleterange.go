@@ -19,60 +19,67 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// DeletePrefix is DeleteRange of all keys that begin with a prefix; empty: all keys.
+// DeletePrefix deletes all entries whose keys begin with a prefix, in the way of DeleteRange. An empty prefix means all
+// keys.
 func (b *Bucket) DeletePrefix(ctx context.Context, prefix []byte) error {
 	return b.DeleteRange(ctx, prefix, store.PrefixEnd(prefix))
 }
 
-// DeleteRange deletes the entries with keys from one key (empty: the first) up to another, which is excluded (empty: no
-// end), that were put before the call. What is put meanwhile stays; listings meanwhile show some of the entries. A
-// range of the map that lies within as a whole takes one tombstone, and so do more than 1,000 entries of one that does
-// not: time and tombstones grow with ranges, not with rows. For a range with more than 1,000 entries that moves it waits
-// until the move has ended. Where data centres are far apart it deletes from many ranges at once, in no order.
+// DeleteRange deletes the entries with from <= key < to that were put before the call. An empty from is the first key,
+// an empty to is no end. Entries that are put meanwhile stay, and listings meanwhile show some of the deleted entries.
+// Where nothing is found no tombstone is left: rows that Bring writes later, with older timestamps, are not hidden.
 //
-// "Put before the call" holds for all data centres: where this one does not have enough to write a tombstone anyhow, a
-// quorum of each is asked, and DeleteRange fails with Unavailable while one is away. The deletion is of the bucket that
-// the name means when the call begins: if that is deleted meanwhile the call fails with ErrNoSuchBucket, whatever bucket
-// was made under its name. A bucket with settings (CreateBucketWith) belongs to a layer above, which alone knows what
-// its rows mean to each other: InvalidArgument.
+// A range of the map that lies within from and to takes one tombstone. So do more than 1,000 entries of a range that
+// lies only partly within. So time and tombstones grow with the number of ranges, not of rows. If a range with more
+// than 1,000 entries moves, the call waits for the end of the move. Where data centres are far apart, the call deletes
+// from many ranges at once, in no order.
 //
-// Where nothing is found no tombstone is left: what Bring writes later, with its own older timestamps, is not hidden.
-// A put that is under way when the call begins may stay, as if it had come later. DeleteRange fails with
-// InvalidArgument or like Delete. Then some entries may be deleted: repeat the call to delete the others.
+// "Put before the call" holds for all data centres. If this data centre has too few entries for a tombstone, a quorum
+// of each data centre is asked, and the call fails with Unavailable while one is away. A put that is under way when the
+// call begins may stay, as if it had come later.
+//
+// The call deletes from the bucket that has the name when the call begins. If that bucket is deleted meanwhile, the
+// call fails with ErrNoSuchBucket. A bucket with settings (CreateBucketWith) belongs to a layer above, which alone
+// knows what its rows mean to each other: InvalidArgument. The other errors are InvalidArgument and those of Delete.
+// After an error some entries may be deleted: repeat the call to delete the others.
 func (b *Bucket) DeleteRange(ctx context.Context, from, to []byte) error {
 	_, err := b.DeleteRangeUntil(ctx, from, to, time.Time{})
 	return err
 }
 
-// DeleteRangeUntil is DeleteRange that stops between two ranges of the map once a time has passed. next is the key
-// from which to go on with another call, which deletes what was put before that. All below next is done, and some above
-// it may be; nil: all is done. A call deletes from one range at least: if that moves for too long it fails with
-// Unavailable.
+// DeleteRangeUntil deletes entries like DeleteRange, but stops once the time until has passed, between two ranges of
+// the map. next is the key from which another call has to go on; nil: all is done. The entries below next are deleted,
+// and some above it may be. The other call also deletes entries that were put before it began. A call deletes from one
+// range at least; if that range moves for too long, the call fails with Unavailable.
 func (b *Bucket) DeleteRangeUntil(ctx context.Context, from, to []byte, until time.Time) (next []byte, err error) {
 	next, err = b.deleteRange(ctx, bytes.Clone(from), bytes.Clone(to), removal{}, until)
 	return next, wrap("delete range", b.name, err)
 }
 
-// removal is what is deleted of a range of keys: what is not newer than ts.
+// A removal tells which entries a deletion of a range of keys removes: those that were put at the timestamp ts or
+// before.
 type removal struct {
-	ts store.Timestamp // 0: that of the call
-	// older: there may be much that is newer; else little.
+	ts store.Timestamp // 0: the timestamp that the call draws
+	// older: the keys may have many entries that are newer than ts. Otherwise such entries are few.
 	older bool
 }
 
-// More than manyEntries are deleted by one tombstone, others by their keys: each removal of a part of a range is kept
-// by the store for as long as a tombstone, and costs later reads and writes.
+// manyEntries is the number of entries up to which a deletion from a part of a range deletes the entries one by one.
+// More entries are deleted by one tombstone for the whole part. The store keeps each such tombstone for long, and it
+// costs later reads and writes.
 const manyEntries = 1000
 
-// deleteRange stops at until, unless that is zero.
+// deleteRange deletes the entries with from <= key < to that the removal r selects: those that are not newer than its
+// timestamp. It stops at the time until; a zero time is no limit. next is the key from which another call has to go on;
+// nil: all is done.
 func (b *Bucket) deleteRange(
 	ctx context.Context, from, to []byte, r removal, until time.Time,
 ) (next []byte, err error) {
 	if len(to) > 0 && bytes.Compare(from, to) >= 0 {
 		return nil, invalid("the range ends at %s, not above its first key %s", keytext.Format(to), keytext.Format(from))
 	}
-	// One timestamp for all: what is put after the call began is newer. A delete may be sent long after its
-	// timestamp was drawn, also to a partition that is younger: it hides only what is older.
+	// All tombstones have one timestamp, so what is put after the call began is newer. A delete may be sent long after
+	// its timestamp was drawn, also to a partition that is younger: it hides only what is older.
 	now, err := b.c.stamps.Next(ctx, 1)
 	switch {
 	case err == nil && r.ts >= now:
@@ -90,30 +97,33 @@ func (b *Bucket) deleteRange(
 	d := deletion{b: b, removal: r, from: from, until: until, pace: b.c.newPace(),
 		near: semaphore.NewWeighted(int64(b.c.o.MaxParallel)), single: semaphore.NewWeighted(1)}
 	whole := span{lo: from, hi: to}
-	if !b.c.far() || r.older { // to find what is old takes whole pages, of which few should be in memory
+	if !b.c.far() || r.older { // a search for old entries reads whole pages, of which few should be in memory
 		return d.within(ctx, ctx, whole)
 	}
 	return d.parts(ctx, whole)
 }
 
-// deletion is one call that deletes a range of keys.
+// A deletion is one call that deletes the entries of a range of keys, perhaps from many partitions.
 type deletion struct {
 	b *Bucket
 	removal
-	from  []byte // the call deletes at least from the range of this key
-	until time.Time
+	from  []byte    // the call deletes at least from the range of this key
+	until time.Time // when the call stops; zero: it does not stop
 	pace  *pace
-	// near is held by the looks and removals that wait for no other data centre: not for a distance, but for work.
+	// near is held by searches and removals that wait for no other data centre. Such steps take work, not the time of a
+	// distance, so at most MaxParallel of them run at a time.
 	near *semaphore.Weighted
-	// single is held by the only part of which entries are looked for to be deleted by their keys.
+	// single is held by the one part whose entries are collected to be deleted by their keys.
 	single *semaphore.Weighted
 }
 
+// over reports whether the time has come at which the call that deletes a range of keys stops.
 func (d *deletion) over() bool { return !d.until.IsZero() && !time.Now().Before(d.until) }
 
-// parts deletes from many ranges of the map at once. They need no order: each has its own look, proof and removal, all
-// with the one timestamp of the call. All below next is done. After a failure no other range is begun; those that are
-// under way go on to their end, since a removal that is broken off has an unknown outcome.
+// parts deletes the entries of the interval of keys left, from many ranges of the map at once. It returns the key below
+// which all is done; nil: everything is done. Each range is searched, and its entries deleted, by itself, so the ranges
+// need no order. All deletions have one timestamp. After a failure no other range is begun. The ranges under way go on
+// to their end, since a removal that is broken off has an unknown outcome.
 func (d *deletion) parts(ctx context.Context, left span) (next []byte, err error) {
 	waits, giveUp := context.WithCancel(ctx)
 	defer giveUp()
@@ -168,8 +178,9 @@ func (d *deletion) parts(ctx context.Context, left span) (next []byte, err error
 	return nil, allUnderWay(first, outcomes)
 }
 
-// cut returns at most n neighbouring parts of a span, from its beginning on, each of one range of the present map. That
-// may change at once: who deletes from a part looks again.
+// cut divides the beginning of the interval of keys left into at most n parts, each of which lies within one range of
+// the present map. The parts are neighbours. The map may change at once, so each deletion from a part reads the map
+// again.
 func (b *Bucket) cut(ctx context.Context, left span, n int) (parts []span, err error) {
 	for {
 		h, err := b.acquire(ctx)
@@ -198,8 +209,9 @@ func (b *Bucket) cutOf(ctx context.Context, root *partmap.Root, left span, n int
 	return parts, nil
 }
 
-// within deletes from a part of the range of keys, range by range of the map. Once waits has ended, it waits for no
-// move.
+// within deletes the entries of the interval of keys left, one range of the map after the other. It returns the key
+// from which to go on; nil: all is done. If a range moves, it may have to wait for the end of the move. It stops
+// waiting when the second context (waits) ends.
 func (d *deletion) within(ctx, waits context.Context, left span) (next []byte, err error) {
 	waited, to := false, left.hi
 	for {
@@ -225,11 +237,13 @@ func (d *deletion) within(ctx, waits context.Context, left span) (next []byte, e
 	}
 }
 
-// errSettings refuses a deletion of ranges in a bucket of a layer above.
+// errSettings means that a range of keys is not deleted because the bucket has settings. The rows of such a bucket
+// belong to a layer above, which alone knows what they mean.
 var errSettings = store.Errorf(store.InvalidArgument,
 	"the bucket has settings, so its rows are those of a layer above, such as objects: ranges of them are not deleted")
 
-// itself returns a handle of the bucket that b means now.
+// itself returns a handle of the very bucket that has the name of b now. The handle never leads to a later bucket of
+// that name.
 func (b *Bucket) itself(ctx context.Context) (*Bucket, error) {
 	h, err := b.acquire(ctx)
 	if err != nil {
@@ -239,13 +253,16 @@ func (b *Bucket) itself(ctx context.Context) (*Bucket, error) {
 	return &Bucket{c: b.c, name: b.name, id: h.Root().Bucket}, nil
 }
 
-// moveLook is the pause between two looks at a range that moves.
+// moveLook is the pause between two checks whether a range still moves.
 const moveLook = 100 * time.Millisecond
 
-// errMoves means that a range moves, or did while it was looked at. It is never the error of a write that was sent.
+// errMoves means that a range of the map moves, or has moved while a deletion searched it for entries. A write that was
+// sent never fails with errMoves.
 var errMoves = errors.New("the range moves")
 
-// one deletes what lies in the first range of left, and returns where that ends.
+// one deletes entries of the interval of keys left, but only those in the first range of the map that the interval
+// touches. It returns the key where that part ends, from which the next call has to go on. It fails with errMoves if
+// the part has many entries and the range moves.
 func (d *deletion) one(ctx context.Context, left span) (next []byte, err error) {
 	b := d.b
 	h, rg, err := b.locate(ctx, left.lo)
@@ -255,12 +272,12 @@ func (d *deletion) one(ctx context.Context, left span) (next []byte, err error) 
 	if len(h.Root().Settings) > 0 {
 		err = errSettings
 	}
-	h.release() // to look for entries may take longer than a lease lasts
+	h.release() // a search for entries may take longer than a lease lasts
 	if err != nil {
 		return nil, err
 	}
 	part, moves := left.within(&rg), rg.Phase.Rules().Markers
-	single := manyEntries // are deleted by their keys
+	single := manyEntries // up to this number, entries are deleted by their keys
 	if !moves && string(part.Start) == string(rg.Start) && string(part.End) == string(rg.End) {
 		single = 0
 	}
@@ -291,7 +308,8 @@ func (d *deletion) one(ctx context.Context, left span) (next []byte, err error) 
 	return part.End, b.removePart(ctx, h, takesWrites(h, &now), part, d.ts)
 }
 
-// few deletes the entries of a part by their keys if there are at most limit; more: there are others.
+// few deletes the entries in a part of a range one by one, by their keys, if there are at most limit of them. If there
+// are more, it deletes none and returns true.
 func (d *deletion) few(ctx context.Context, part store.Bounds, limit int) (more bool, err error) {
 	if limit > 0 {
 		if err := d.single.Acquire(ctx, 1); err != nil {
@@ -306,9 +324,10 @@ func (d *deletion) few(ctx context.Context, part store.Bounds, limit int) (more 
 	return false, d.b.deleteEach(ctx, items, d.ts)
 }
 
-// inPart returns at most limit entries that the call deletes of a part of a range; more: there are others. That there
-// are more is known from this data centre. That there are not is true only if a quorum of each data centre says so:
-// another one may have acknowledged a put that is still on its way to this one.
+// inPart returns the entries of a part of a range that the call has to delete, at most limit of them. more is true if
+// there are others. A read in this data centre is enough to tell that there are more. To tell that there are no more, a
+// quorum of each data centre is read: another data centre may have acknowledged a put that is still on its way to this
+// one.
 func (d *deletion) inPart(ctx context.Context, part store.Bounds, limit int) (items []Item, more bool, err error) {
 	if err := d.near.Acquire(ctx, 1); err != nil {
 		return nil, false, err
@@ -327,8 +346,9 @@ func (d *deletion) inPart(ctx context.Context, part store.Bounds, limit int) (it
 	return items, more, err
 }
 
-// removePart deletes a part of a settled range by one tombstone. If its outcome is unknown the call fails: a tombstone
-// that comes late would hide what was put at the same time as the call, and was shown after it.
+// removePart deletes the rows of the partition p whose keys lie in part, by one tombstone with the timestamp ts. The
+// range of these keys must not move. If the outcome is unknown, removePart fails: a tombstone that comes late would
+// hide entries that were put at the same time as the call and shown after it.
 func (b *Bucket) removePart(
 	ctx context.Context, h *hold, p store.Partition, part store.Bounds, ts store.Timestamp,
 ) error {
@@ -344,7 +364,7 @@ func (b *Bucket) removePart(
 	return err
 }
 
-// deleteEach deletes entries by their keys.
+// deleteEach deletes the given entries one by one, by their keys. An entry that is newer than the timestamp ts stays.
 func (b *Bucket) deleteEach(ctx context.Context, items []Item, ts store.Timestamp) error {
 	outcomes := make([]error, len(items))
 	g, gctx := errgroup.WithContext(ctx)
@@ -358,7 +378,8 @@ func (b *Bucket) deleteEach(ctx context.Context, items []Item, ts store.Timestam
 	return allUnderWay(g.Wait(), outcomes)
 }
 
-// allUnderWay returns err, which says when the writes of all outcomes have ended if some are under way.
+// allUnderWay returns the error err of an operation. The outcomes are the errors of its writes. If some of these writes
+// are still running, the returned error also tells when the last of them has ended (see UnderWay).
 func allUnderWay(err error, outcomes []error) error {
 	var late []<-chan struct{}
 	for _, outcome := range outcomes {

@@ -5,14 +5,14 @@ import (
 	"encoding/binary"
 	"errors"
 
+	"github.com/evenkeel/evenkeel/internal/record"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/record"
 )
 
-// MaxNameBytes is the length of the longest bucket name. Names are any bytes; S3 has
-// stricter rules.
+// MaxNameBytes is the length of the longest bucket name, in bytes. Names are any bytes; S3 has stricter rules.
 const MaxNameBytes = 255
 
+// checkName returns InvalidArgument if a bucket name is empty or too long, otherwise nil.
 func checkName(name string) error {
 	if len(name) == 0 || len(name) > MaxNameBytes {
 		return invalid("a bucket's name has 1 to %d bytes, not %d", MaxNameBytes, len(name))
@@ -20,27 +20,31 @@ func checkName(name string) error {
 	return nil
 }
 
-// nameRecord is the directory's record of a bucket name. The zero nameRecord is that of a
-// name that was never used.
+// A nameRecord is the record of a bucket name in the directory, the registers that lead from names to buckets. The zero
+// nameRecord stands for a name that was never used.
 type nameRecord struct {
 	version store.Version
 	// id is the bucket that has the name; zero: the name is free.
 	id store.BucketID
-	// created (Unix microseconds) is when the bucket got the name.
+	// created is when the bucket got the name, in Unix microseconds.
 	created int64
 }
 
-// nameForm is the version of a name record's payload: id (16 bytes, zero: free),
-// created (8, big-endian).
+// nameForm is the version of the encoding of a name's record in the directory. The record has the id of the bucket (16
+// bytes; zero: the name is free) and the time at which the bucket got the name (8 bytes, big-endian Unix microseconds).
 const nameForm = 1
 
+// free reports whether no bucket has the name.
 func (n nameRecord) free() bool { return n.id == store.BucketID{} }
 
-// readName reads the record of a name. Without a record the name is free.
+// readName returns the directory's record of a bucket name. The level l says how up to date the record is; at Serial it
+// is the newest one. A name without a record is free.
 func (c *Client) readName(ctx context.Context, name string, l store.Level) (nameRecord, error) {
 	return c.readNameBy(func() (store.Record, error) { return c.regs.Read(ctx, store.Directory, []byte(name), l) })
 }
 
+// readNameBy returns the directory's record of a bucket name, decoded. It calls read to get the encoded record, up to
+// three times if a read is torn. A name without a record is free.
 func (c *Client) readNameBy(read func() (store.Record, error)) (nameRecord, error) {
 	n, err := record.ReadAs(read, decodeName)
 	if errors.Is(err, store.NotFound) {
@@ -49,6 +53,7 @@ func (c *Client) readNameBy(read func() (store.Record, error)) (nameRecord, erro
 	return n, store.Wrap("look up the name", err)
 }
 
+// decodeName decodes the directory's record of a bucket name. It fails with Corrupt where the record is damaged.
 func decodeName(r store.Record) (nameRecord, error) {
 	payload, err := record.Open(nameForm, r)
 	if err == nil && len(payload) != 24 {
@@ -61,14 +66,17 @@ func decodeName(r store.Record) (nameRecord, error) {
 	return nameRecord{version: r.Version, id: store.BucketID(payload), created: created}, nil
 }
 
-// swapName gives a name to a bucket, or frees it (zero id).
+// swapName gives a bucket name to the bucket id, or frees the name if id is zero. It replaces the record of the name by
+// a compare-and-swap; old is the present record. created is the time, in Unix microseconds, at which the bucket gets
+// the name.
 func (c *Client) swapName(ctx context.Context, name string, old nameRecord, id store.BucketID, created int64) error {
 	payload := binary.BigEndian.AppendUint64(append([]byte(nil), id[:]...), uint64(created))
 	next := record.Seal(nameForm, record.Next(old.version), payload)
 	return c.regs.Swap(ctx, store.Directory, []byte(name), old.version, next)
 }
 
-// lookup returns the bucket with a name, as of the read level.
+// lookup returns the id of the bucket that has a name. The level l says how up to date the answer is; at Serial it is
+// the newest one. lookup fails with ErrNoSuchBucket if the name is free.
 func (c *Client) lookup(ctx context.Context, name string, l store.Level) (store.BucketID, error) {
 	n, err := c.readName(ctx, name, l)
 	if err == nil && n.free() {

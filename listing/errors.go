@@ -7,19 +7,18 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/evenkeel/evenkeel/internal/commontime"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/commontime"
 )
 
-// The errors of this package. Each has a store.Kind: errors.Is works with the error and
-// with its kind.
+// The errors of this package. Each has a store.Kind: errors.Is works with the error itself and with its kind.
 var (
 	// ErrNoSuchBucket: no bucket has the name, or it was deleted meanwhile.
 	ErrNoSuchBucket = store.Errorf(store.NotFound, "there is no such bucket")
 	// ErrBucketExists: the name is taken.
 	ErrBucketExists = store.Errorf(store.Conflict, "the bucket exists already")
-	// ErrBucketClosing: DeleteBucket is checking whether the bucket is empty. Soon it is
-	// deleted, or open again.
+	// ErrBucketClosing: a DeleteBucket is looking whether the bucket is empty. Soon the bucket is deleted, or open
+	// again.
 	ErrBucketClosing = store.Errorf(
 		store.Unavailable, "the bucket is being deleted: in a moment it is gone, or back if it is not empty; try again",
 	)
@@ -27,24 +26,23 @@ var (
 	ErrNotEmpty = store.Errorf(store.Conflict, "the bucket is not empty: delete its entries first")
 	// ErrNotFound: the bucket has no entry with the key.
 	ErrNotFound = store.Errorf(store.NotFound, "there is no entry of that key")
-	// ErrOutcomeUnknown: the write may have been applied, or may be later. Read the key to
-	// see its present state, or write it again. UnderWay says whether the write may still
-	// be applied.
+	// ErrOutcomeUnknown: the write may have been applied, or may be applied later. Read the key to see its present
+	// state, or write it again. UnderWay tells whether the write may still be applied.
 	ErrOutcomeUnknown = store.Errorf(
 		store.Timeout, "outcome unknown: it may have happened, or may yet; do it again to be sure",
 	)
-	// ErrBadToken: the token is altered, or of another bucket or query.
+	// ErrBadToken: the token was altered, or is from another bucket or query.
 	ErrBadToken = store.Errorf(
 		store.InvalidArgument, "the token is not one of this bucket and query, or it was altered; start without one",
 	)
 )
 
-// ErrTimeUnknown means that this process does not know the time of the store's servers well
-// enough to write. Nothing was written; reads work. Its kind is Unavailable, and the
-// returned error names the cause.
+// ErrTimeUnknown means that this process does not know the time of the store's servers well enough to write. Nothing
+// was written; reads work. Its kind is Unavailable, and the returned error says why the time is unknown.
 var ErrTimeUnknown = commontime.ErrUnknown
 
-// Error is the failure of an operation on a bucket.
+// Error is the failure of an operation on a bucket. Op names the operation, Bucket is the name of the bucket, and Err
+// is the cause.
 type Error struct {
 	Op, Bucket string
 	Err        error
@@ -54,12 +52,15 @@ func (e *Error) Error() string { return fmt.Sprintf("%s %q: %v", e.Op, e.Bucket,
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is makes errors.Is(err, kind) true. An ended context is a Timeout.
+// Is reports whether target is the store.Kind of the error, so that errors.Is(err, kind) works. An ended context is a
+// Timeout.
 func (e *Error) Is(target error) bool {
 	k, ok := target.(store.Kind)
 	return ok && k == store.KindOf(e.Err)
 }
 
+// wrap returns err as an *Error, with the operation op and the name of the bucket on which it failed; nil if err is
+// nil.
 func wrap(op, bucket string, err error) error {
 	if err == nil {
 		return nil
@@ -67,7 +68,9 @@ func wrap(op, bucket string, err error) error {
 	return &Error{Op: op, Bucket: bucket, Err: err}
 }
 
-// notBegun marks a failure before the first write of a call as store.ErrUnwritable: nothing was done.
+// notBegun marks the failure of a call before its first write, so that callers know that nothing was done: the error it
+// returns is also store.ErrUnwritable. It marks only causes of the kinds Unavailable and Timeout, and returns others as
+// they are.
 func notBegun(cause error) error {
 	switch store.KindOf(cause) {
 	case store.Unavailable, store.Timeout:
@@ -76,15 +79,17 @@ func notBegun(cause error) error {
 	return cause
 }
 
-// unknown marks the failure of a write as ErrOutcomeUnknown.
+// unknown returns an error that is ErrOutcomeUnknown: a write may have been applied or not. It wraps the cause, the
+// failure of the write.
 func unknown(cause error) error {
 	return &unknownError{cause}
 }
 
-// unknownError is ErrOutcomeUnknown with its cause.
+// unknownError is an error that is ErrOutcomeUnknown and also has a cause, the failure of the write of unknown outcome.
 type unknownError struct{ cause error }
 
-// Error calls an end that the caller has asked for no timeout.
+// Error returns the text of an error of a write whose outcome is unknown, with the cause. If the caller has canceled
+// the context, the text does not speak of a timeout.
 func (e *unknownError) Error() string {
 	text := ErrOutcomeUnknown.Error()
 	if errors.Is(e.cause, context.Canceled) {
@@ -95,10 +100,10 @@ func (e *unknownError) Error() string {
 
 func (e *unknownError) Unwrap() []error { return []error{ErrOutcomeUnknown, e.cause} }
 
-// UnderWay takes the error of a write whose context ended, and returns a channel that is
-// closed once the write can't be applied any more. It returns nil where that is so already,
-// and where it can't be known because leases end by time, as on Cassandra. Of a *BatchError
-// it looks at the first such outcome only: call it for each outcome.
+// UnderWay returns a channel that is closed once a failed write can't be applied any more. err is the error of an
+// operation whose context ended while its writes were running. The channel is nil if no write is running. It is also
+// nil where leases end after some time by themselves, as on Cassandra: there the end of a write is not known. For a
+// *BatchError it looks only at the first such outcome: call it for each outcome.
 func UnderWay(err error) <-chan struct{} {
 	var u *underWay
 	if errors.As(err, &u) {
@@ -107,7 +112,8 @@ func UnderWay(err error) <-chan struct{} {
 	return nil
 }
 
-// underWay is the error of an operation that has left writes running.
+// underWay is the error of an operation that has returned while some of its writes were still running. ended is closed
+// when these writes have ended.
 type underWay struct {
 	error
 	ended <-chan struct{}
@@ -115,10 +121,10 @@ type underWay struct {
 
 func (u *underWay) Unwrap() error { return u.error }
 
-// BatchError has the outcomes of a PutBatch of which some entries failed. errors.Is looks at
-// all of them.
+// BatchError is the error of a PutBatch if some of its entries were not stored. errors.Is looks at the errors of all
+// entries.
 type BatchError struct {
-	// Outcomes has one element per entry, in order; nil for those that are stored.
+	// Outcomes has one element per entry, in the order of the entries; nil for an entry that is stored.
 	Outcomes []error
 }
 
@@ -133,11 +139,12 @@ func (e *BatchError) Error() string {
 	)
 }
 
-// Unwrap returns the failures.
+// Unwrap returns the errors of the entries that PutBatch has not stored.
 func (e *BatchError) Unwrap() []error {
 	return slices.DeleteFunc(slices.Clone(e.Outcomes), func(err error) bool { return err == nil })
 }
 
+// invalid returns an error of the kind InvalidArgument.
 func invalid(format string, args ...any) error {
 	return store.Errorf(store.InvalidArgument, format, args...)
 }

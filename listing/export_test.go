@@ -18,3 +18,8 @@ func Stretches(
 	}
 	return los, his, ranges, err
 }
+
+// Enlist puts a bucket on the list of buckets, and nowhere else.
+func (c *Client) Enlist(ctx context.Context, name string, id store.BucketID) error {
+	return c.enlist(ctx, name, id, 1)
+}

@@ -9,22 +9,27 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// hold is a lease that one operation shares with the writes that it has started. It is
-// released when the last of them has really ended, perhaps after the caller gave up.
+// A hold is a lease on a map of a bucket that an operation shares with the writes that it has started. The lease is
+// released when the last of these writes has really ended, which may be after the caller gave up.
 type hold struct {
 	*mapclient.Lease
+	// holders is the number of shares: one of the operation, and one of each write that has not ended.
 	holders atomic.Int32
-	// ended, if not nil, is closed at the release. The operation sets it before it
-	// releases its own share.
+	// ended, if not nil, is closed when the lease is released. The operation sets ended before it releases its own
+	// share.
 	ended chan struct{}
 }
 
+// newHold returns a hold of the lease l, which an operation will share with its writes. The hold begins with one share,
+// that of the operation.
 func newHold(l *mapclient.Lease) *hold {
 	h := &hold{Lease: l}
 	h.holders.Store(1)
 	return h
 }
 
+// release gives up one share of a lease that an operation and its writes hold together. The last share to be given up
+// ends the lease.
 func (h *hold) release() {
 	if h.holders.Add(-1) == 0 {
 		h.Release()
@@ -34,8 +39,9 @@ func (h *hold) release() {
 	}
 }
 
-// leave is the release by the operation itself. If err is not nil and writes are still
-// under way, the returned error says when they have ended (see UnderWay).
+// leave gives up the share of an operation in a lease that it holds together with its writes. It returns err, the error
+// of the operation. If err is not nil and writes are still running, the returned error also tells when they have ended
+// (see UnderWay).
 func (h *hold) leave(err error) error {
 	if err != nil && h.holders.Load() > 1 {
 		h.ended = make(chan struct{})
@@ -45,10 +51,10 @@ func (h *hold) leave(err error) error {
 	return err
 }
 
-// finish runs a write that must not outlive the lease. Where leases are counted, f does not
-// see the end of ctx, so that its return is the real end of the write; finish itself returns
-// at the end of ctx and leaves the write running, with unknown outcome. So f must use memory
-// of its own. Where leases end by time, nothing waits for the real end of a write.
+// finish runs f, a write that must not outlive the lease h. In an embedded store the lease lasts until the write has
+// really ended, so f does not see the end of ctx. If ctx ends first, finish returns at once with an unknown outcome and
+// leaves f running, so f must use memory of its own. Where leases end after some time by themselves, as on Cassandra,
+// finish only calls f: nothing waits for the real end of a write there.
 func (h *hold) finish(ctx context.Context, f func(ctx context.Context) error) error {
 	if ctx.Done() == nil || h.Timed() {
 		return f(ctx)
@@ -68,14 +74,15 @@ func (h *hold) finish(ctx context.Context, f func(ctx context.Context) error) er
 	}
 }
 
-// A thenPutter is a store whose puts need no goroutine to be abandoned: PutThen returns at
-// the end of ctx, does not use rows after that, and calls ended once, when the write has
+// A thenPutter is a store that can go on with a put after the caller has left, without a goroutine for it. PutThen
+// returns when ctx ends, and does not use the memory of the rows after that. It calls ended once, when the write has
 // really ended.
 type thenPutter interface {
 	PutThen(ctx context.Context, p store.Partition, ended func(), rows ...store.Row) error
 }
 
-// put is finish for a put of one row. It does not use the row's memory after it returns.
+// put writes one row to the partition p. The lease h lasts until the write has really ended. If ctx ends first, put
+// returns at once and leaves the write running. put does not use the memory of the row after it has returned.
 func (h *hold) put(ctx context.Context, rows store.Rows, p store.Partition, row store.Row) error {
 	if _, ok := rows.(thenPutter); !ok && ctx.Done() != nil && !h.Timed() {
 		row.Key, row.Value = bytes.Clone(row.Key), bytes.Clone(row.Value)
@@ -83,9 +90,9 @@ func (h *hold) put(ctx context.Context, rows store.Rows, p store.Partition, row 
 	return h.putOwn(ctx, rows, p, row)
 }
 
-// putOwn is put for rows whose memory never changes. A thenPutter may also abandon a write
-// on its own, for lack of disk space for example; so it reports the real end even if ctx
-// never ends.
+// putOwn writes rows, whose memory the caller must never change, to the partition p. The lease h lasts until the write
+// has really ended, even if ctx ends first. Some stores also give up a write by themselves, for example if the disk is
+// full. So PutThen, which reports the real end of the write, is used even if ctx never ends.
 func (h *hold) putOwn(ctx context.Context, rows store.Rows, p store.Partition, own ...store.Row) error {
 	then, ok := rows.(thenPutter)
 	if !ok || h.Timed() {

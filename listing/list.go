@@ -13,9 +13,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// List reads one page. It fails with InvalidArgument, ErrBadToken, ErrNoSuchBucket,
-// ErrBucketClosing, Unavailable, Timeout or Corrupt, and may be repeated with the same
-// token.
+// List reads one page of the listing that q selects. It fails with InvalidArgument, ErrBadToken, ErrNoSuchBucket,
+// ErrBucketClosing, Unavailable, Timeout or Corrupt. The call may be repeated with the same token.
 func (b *Bucket) List(ctx context.Context, q Query) (Page, error) {
 	page, err := b.list(ctx, q)
 	return page, wrap("list", b.name, err)
@@ -54,21 +53,31 @@ func (b *Bucket) list(ctx context.Context, q Query) (Page, error) {
 }
 
 const (
-	// maxPageBytes bounds the memory of a page with large values.
+	// maxPageBytes is the greatest byte limit of a page. It bounds the memory of a page with large values.
 	maxPageBytes = 8 << 20
-	// leastReadBytes is the least byte limit of a read, however little the page lacks.
+	// leastReadBytes is the smallest byte limit of one read, however few bytes the page lacks.
 	leastReadBytes = 16 << 10
-	// maxPeeks bounds the reads of a full page that find out whether it is the last one.
+	// maxPeeks is the greatest number of reads for a full page. These reads find out whether the page is the last one.
 	maxPeeks = 8
-	// minSlice and maxSlice bound the row limit of reads of a listing that jumps; it
-	// begins with firstSlice at least.
+	// minSlice and maxSlice bound the row limit of one read, in a listing that skips keys. The first row limit of such
+	// a listing is at least firstSlice.
 	minSlice, firstSlice, maxSlice = 4, 64, 1000
-	// wholePage is what a listing that sifts begins with where the store is embedded: that leaves
-	// out what the listing passes over, so each row is an item, and a slice costs more than rows.
+	// wholePage is the first row limit of a listing with Query.Sift over an embedded store: the rows of a whole page.
+	// That store leaves out the rows that the listing skips, so each row is an item, and one more slice costs more than
+	// rows.
 	wholePage = defaultLimit + 1
 )
 
-// pager fills one page.
+// A pager fills one page of a listing. It reads the ranges of the map in waves, groups of concurrent reads, from the
+// near end of what is still to be listed:
+//
+//	wave 1:  [range a      ]  read to its end: the next wave is wider
+//	wave 2:  [range b][range c]  read concurrently; taken in the order of keys
+//	wave 3:  [range d - - -|  has more rows: the next wave is one read again
+//
+// A read that ends within its range leaves a gap, so the results behind the gap are dropped. If the lease ends, the
+// wave is read again under another lease. Listings that skip keys have row limits of their own (adapt), and over a
+// network they read ahead (see ahead).
 type pager struct {
 	c     *Client
 	q     *Query
@@ -76,48 +85,53 @@ type pager struct {
 	h     *hold // the present lease
 
 	left  span // what is still to be listed
-	n     int  // items found
+	n     int  // number of items on the page
 	items []Item
-	each  func(Item, int) error // takes them in the place of items
+	each  func(Item, int) error // receives the items in place of the field items
 	bytes int
 	more  bool // the page is full and there is at least one more item
 
-	slice int // present row limit of a listing that jumps
-	rows  int // recent rows per item
-	floor int // smallest row limit: it grows where reads find only markers
-	wide  int // ranges read at once: it doubles while waves end theirs, so small ones cost little
-	idle  int // reads that found nothing
-	peeks int // reads since the page was full
+	slice int // the present row limit of a listing that skips keys
+	rows  int // rows for one item, in the latest read with items
+	floor int // the smallest row limit: it doubles after a read that found only markers
+	wide  int // ranges read at once: it doubles after a wave that read all its ranges to their ends
+	idle  int // number of reads without an item
+	peeks int // number of reads since the page was full
 
-	reads  int           // all reads
-	pace   float64       // recent items per read
-	ranges int           // ranges listed to their end
-	rg     partmap.Range // of the latest read
-	room   [1]read       // of the most common wave, so that it costs no allocation
+	reads  int           // number of all reads
+	pace   float64       // recent number of items in one read
+	ranges int           // number of ranges read to their ends
+	rg     partmap.Range // the range of the latest read
+	room   [1]read       // memory of a wave of one read, the most common wave, which so costs no allocation
 }
 
-// read is one slice of one range: the request and its result.
+// A read is one request for rows of one range, and its result. The field bounds has the keys that are asked for, the
+// field got the rows that the store has returned.
 type read struct {
 	rg     partmap.Range
 	bounds store.Bounds
 	got    piece
-	into   *rowsOfPage // memory for the rows of got, until they are taken
-	sifted *[]Sifted   // of those rows that the store has asked about; or nil
+	into   *rowsOfPage // memory for the rows of got, until free gives it back
+	sifted *[]Sifted   // the results for the rows that the store has asked about, in order; or nil
 }
 
-// rowsOfPage are the rows of a page, and the one behind it.
+// rowsOfPage is memory for the rows of one page of the default size, and for one more row, which shows whether there
+// are more.
 type rowsOfPage [defaultLimit + 1]store.Row
 
-// rowsOfPages pools that memory: rows are dropped once they are items. Without the pool
-// they are a quarter of what a page allocates, and full of pointers.
+// rowsOfPages is a pool of memory for the rows that reads return. A read gives its memory back once the rows have
+// become items of a page. Without this pool, the rows would be a quarter of the memory that a page allocates, and full
+// of pointers.
 var rowsOfPages = sync.Pool{New: func() any { return new(rowsOfPage) }}
 
+// siftedOfPages is a pool of memory for results of Query.Sift, which say in which form a listing shows an entry. A read
+// keeps these results in its field sifted.
 var siftedOfPages = sync.Pool{New: func() any { return new([]Sifted) }}
 
-// free gives the memory of the rows back.
+// free gives the memory of a read back to the pools: that of its rows, and that of the results of Query.Sift.
 func (r *read) free() {
 	if rows := r.got.rows; len(rows) > 0 && &rows[0] == &r.into[0] {
-		clear(rows) // or the pool would keep keys and values alive
+		clear(rows) // otherwise the pool would keep keys and values alive
 	}
 	rowsOfPages.Put(r.into)
 	r.into, r.got = nil, piece{}
@@ -128,7 +142,10 @@ func (r *read) free() {
 	}
 }
 
-// sift sifts a row for the store (store.SliceOptions.Sift), and remembers the result.
+// sift tells the store how much of a row to return; the store calls it for each row (store.SliceOptions.Sift). The row
+// has the given key and cell, the encoded value. keep is the number of bytes of the cell to return. If pass is not 0,
+// the store leaves out the following rows whose keys begin with the first pass bytes of key. sift also appends the form
+// in which the listing shows the entry to r.sifted.
 func (r *read) sift(q *Query, key, cell []byte) (pass, keep int) {
 	var what Sifted
 	keep = len(cell)
@@ -144,8 +161,9 @@ func (r *read) sift(q *Query, key, cell []byte) (pass, keep int) {
 	return what.Pass, keep
 }
 
-// known returns what the listing shows for row i, if the store has asked about it: it asks in the
-// order of the rows.
+// known returns the form in which the listing shows row i of the read, if it is known already. It is known if the store
+// has asked about the row by sift; then ok is true. The store asks about rows in their order, so the results belong to
+// the first rows.
 func (r *read) known(i int) (what Sifted, ok bool) {
 	if r.sifted == nil || i >= len(*r.sifted) {
 		return Sifted{}, false
@@ -153,8 +171,8 @@ func (r *read) known(i int) (what Sifted, ok bool) {
 	return (*r.sifted)[i], true
 }
 
-// run reads ranges in waves until the page is full, the listing is at its end, or the page
-// has used up its reads.
+// run fills a page: it reads ranges of the map in waves, groups of concurrent reads. It returns when the page is full,
+// the listing is at its end, or the page has used up its reads.
 func (p *pager) run(ctx context.Context) error {
 	for !p.left.done && !p.enough() {
 		// A store in memory does not check ctx, and there may be millions of empty ranges.
@@ -190,13 +208,14 @@ func (p *pager) run(ctx context.Context) error {
 	return nil
 }
 
+// enough reports whether the page is complete: it has all its items or bytes, or it has used up its reads.
 func (p *pager) enough() bool {
 	return p.more || p.bytes >= p.q.bytes() || p.idle >= p.c.o.MaxIdleReads ||
 		p.n == p.limit && p.peeks >= maxPeeks
 }
 
-// plan returns the next reads, of n ranges at most: the rest of the present one, and those
-// behind it.
+// plan prepares the next wave of a page, a group of concurrent reads. It appends at most n reads to wave: one of the
+// rest of the present range, and one of each of the next ranges. It returns the extended wave.
 func (p *pager) plan(ctx context.Context, wave []read, n int) ([]read, error) {
 	for s := p.left; n > 0 && !s.done; n-- {
 		var rg partmap.Range
@@ -215,9 +234,9 @@ func (p *pager) plan(ctx context.Context, wave []read, n int) ([]read, error) {
 	return wave, nil
 }
 
-// sliceLimit returns the row limit of each read: what the page lacks, and one more, which
-// shows whether the page is the last. With a delimiter many rows may make one item, and
-// few rows of a slice may be useful; then adapt sets the limit.
+// sliceLimit returns the greatest number of rows that each of the next reads returns. It is the number of items that
+// the page lacks, and one more, which shows whether the page is the last one. A listing that skips keys may need many
+// rows for one item, and may use few of the rows read. There adapt sets the limit.
 func (p *pager) sliceLimit() int {
 	n := p.limit + 1 - p.n
 	if p.q.jumps() {
@@ -229,7 +248,8 @@ func (p *pager) sliceLimit() int {
 	return min(max(n, minSlice, p.floor), store.MaxPageRows)
 }
 
-// fetch does the reads of a wave concurrently.
+// fetch does the reads of a wave, a group of reads of neighbouring ranges, concurrently. It puts the result of each
+// read into its field got.
 func (p *pager) fetch(ctx context.Context, wave []read) error {
 	o := store.SliceOptions{Limit: p.sliceLimit(), Reverse: p.q.Reverse}
 	if p.q.Bytes > 0 {
@@ -257,7 +277,9 @@ func (p *pager) fetch(ctx context.Context, wave []read) error {
 	return g.Wait()
 }
 
-// consume takes the results of a wave, in order, up to the first gap.
+// consume puts the results of a wave, a group of concurrent reads of neighbouring ranges, on the page. It takes the
+// reads in order, up to the first one that did not reach the end of its range. The results behind that gap are useless,
+// and are dropped.
 func (p *pager) consume(wave []read) error {
 	full := p.n == p.limit
 	for i := range wave {
@@ -292,11 +314,12 @@ func (p *pager) consume(wave []read) error {
 	return nil
 }
 
-// take puts the items of one read on the page and advances the near end of left.
+// take puts the items of one read on the page. It then moves the beginning of the interval that is still to be listed
+// behind the keys that the read has covered.
 func (p *pager) take(r *read) error {
-	rows := r.got.rows // of which a common prefix may have passed some
+	rows := r.got.rows // an earlier common prefix may have passed some of them
 	if r.sifted != nil && len(*r.sifted) > len(rows) {
-		// Their values may be cut, so they can't be sifted again.
+		// The values of these rows may be cut, so the rows can't be sifted again.
 		return fmt.Errorf("the store has asked about %d rows, and returned %d", len(*r.sifted), len(rows))
 	}
 	first := sort.Search(len(rows), func(i int) bool { return !p.left.passed(rows[i].Key) })
@@ -309,7 +332,7 @@ func (p *pager) take(r *read) error {
 		}
 		keys = make([]byte, 0, size)
 	}
-	var last, passed []byte // the last key that was judged, and what the listing passes over with it
+	var last, passed []byte // the last key that was sifted, and the prefix that the listing skips with that key
 	before := p.n
 	for i := 0; i < len(rows); i++ {
 		key := rows[i].Key
@@ -353,7 +376,7 @@ func (p *pager) take(r *read) error {
 			i += sort.Search(len(rest), func(j int) bool { return !bytes.HasPrefix(rest[j].Key, passed) })
 		}
 	}
-	if len(passed) > 0 { // which ends behind the last key
+	if len(passed) > 0 { // the keys with this prefix end behind the last key
 		p.left.passPrefix(bytes.Clone(passed))
 	} else if last != nil {
 		p.left.passKey(last)
@@ -370,12 +393,13 @@ func (p *pager) take(r *read) error {
 	return nil
 }
 
-// add adds an item to the page. more is how many rows have been read that are not looked at yet.
+// add adds an item to the page. more is the number of rows that have been read but are not on the page yet, a hint for
+// allocating memory.
 func (p *pager) add(item Item, more int) error {
 	more = min(more, p.limit-1-p.n)
 	p.n++
 	p.bytes += len(item.Key) + len(item.Value)
-	if p.each == nil || p.mayReadAhead() { // which guesses from items
+	if p.each == nil || p.mayReadAhead() { // reading ahead predicts keys from items
 		if n := len(p.items); n == cap(p.items) {
 			p.items = append(make([]Item, 0, min(max(n+1+more, 2*n), p.limit)), p.items...)
 		}
@@ -387,10 +411,10 @@ func (p *pager) add(item Item, more int) error {
 	return p.each(item, more)
 }
 
-// adapt sets the next row limit of a listing with a delimiter. Where a slice ended under a
-// common prefix that is listed already, the next read jumps over the rest of its keys.
-// That pays where a prefix has many keys; where it has few, reading on is cheaper, with a
-// growing limit.
+// adapt sets the row limit of the next read in a listing that skips keys. The read r has just brought the given number
+// of items (found). A read may end within a common prefix that is listed already: then the next read jumps over the
+// other keys of that prefix. A jump costs as much as reading Options.RowsPerRead rows. So where prefixes have more rows
+// than that, the limit is halved, for more jumps. Elsewhere reading on is cheaper, and the limit is doubled.
 func (p *pager) adapt(r *read, found int) {
 	if r.got.more && found == 0 {
 		p.floor = 2 * max(p.floor, minSlice)
@@ -402,7 +426,7 @@ func (p *pager) adapt(r *read, found int) {
 	switch {
 	case p.slice == 0 || !r.got.more:
 	case p.left.passed(r.got.last) && found < rows && (found < 2 || 2*rows > p.c.o.RowsPerRead*(2*found-1)):
-		// The estimate: half of the last prefix is in the slice.
+		// The rows of one prefix are estimated as if half of the last prefix lay in this slice.
 		p.slice = max(p.slice/2, minSlice)
 	default:
 		p.slice = min(2*p.slice, maxSlice)

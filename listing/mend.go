@@ -9,12 +9,13 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// ListOfBuckets returns the id of the bucket that holds the list of buckets. It has no name,
-// and no root before the first CreateBucket.
+// ListOfBuckets returns the id of the bucket that holds the list of all buckets. That bucket has no name. It does not
+// exist before the first CreateBucket.
 func ListOfBuckets() store.BucketID { return listID }
 
-// Owner returns the bucket with a name, as the directory says, which is authoritative. The
-// ID is zero if the name is free. It fails with Corrupt where the record is damaged.
+// Owner returns the bucket that has a name according to the directory, the registers that lead from names to buckets.
+// If the list of buckets says something else, the directory is right. The ID is zero if the name is free. Owner fails
+// with Corrupt where the record of the name is damaged.
 func (c *Client) Owner(ctx context.Context, name string) (BucketInfo, error) {
 	n, err := c.readName(ctx, name, store.Serial)
 	if err != nil || n.free() {
@@ -23,8 +24,8 @@ func (c *Client) Owner(ctx context.Context, name string) (BucketInfo, error) {
 	return BucketInfo{Name: name, ID: n.id, Created: time.UnixMicro(n.created)}, nil
 }
 
-// Listed returns the entry of a name in the list of buckets. The ID is zero if there is
-// none. It fails with Corrupt where the list is damaged.
+// Listed returns the bucket that has a name according to the list of buckets. The ID is zero if the list has no entry
+// for the name. Listed fails with Corrupt where the list is damaged.
 func (c *Client) Listed(ctx context.Context, name string) (BucketInfo, error) {
 	e, err := c.list().Get(ctx, []byte(name))
 	if errors.Is(err, ErrNotFound) || errors.Is(err, errNoMap) {
@@ -37,9 +38,35 @@ func (c *Client) Listed(ctx context.Context, name string) (BucketInfo, error) {
 	return BucketInfo{Name: name, ID: id, Created: time.UnixMicro(created)}, wrap("look up", name, err)
 }
 
-// Mend brings the list of buckets in line with the directory for one name, and completes an
-// interrupted DeleteBucket. It changes nothing where they agree. It may be interrupted and
-// repeated, by any process.
+// Vacant reports whether no bucket has a name (vacant), and whether the name had a bucket that was properly deleted
+// (freed). A freed name has a record in the directory, which the deletion left. It has no entry in the list of buckets,
+// which is read through a quorum of each data centre. A name that is vacant but not freed was never used, or the
+// directory has lost its record, or the list still has an entry. Vacant fails like Owner and Listed.
+func (c *Client) Vacant(ctx context.Context, name string) (vacant, freed bool, err error) {
+	if err := checkName(name); err != nil {
+		return false, false, err
+	}
+	// Audits ask for the names of all buckets. Most of these names are taken, which a read at Local tells, at least as
+	// of just now.
+	if n, err := c.readName(ctx, name, store.Local); err == nil && !n.free() {
+		return false, false, nil
+	}
+	// The list is read first: a call that creates a bucket meanwhile writes to the directory before the list.
+	listed, err := c.Everywhere().Listed(ctx, name)
+	if err != nil {
+		return false, false, err
+	}
+	n, err := c.readName(ctx, name, store.Serial)
+	if err != nil {
+		return false, false, wrap("look up", name, err)
+	}
+	unlisted := listed.ID == store.BucketID{}
+	return n.free(), n.free() && unlisted && n.version != store.Version{}, nil
+}
+
+// Mend corrects the list of buckets for one name, so that it says the same as the directory, the registers that lead
+// from names to buckets. It also completes an interrupted DeleteBucket. It changes nothing where list and directory
+// agree. Mend may be interrupted and repeated, by any process.
 func (c *Client) Mend(ctx context.Context, name string) error {
 	return wrap("mend", name, c.mendName(ctx, name))
 }
@@ -49,8 +76,8 @@ func (c *Client) mendName(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	// The list is read before the directory: an id that has lost its name never gets it
-	// back, so an entry that the directory does not confirm is stale for good.
+	// The list is read before the directory. An id that has lost its name never gets the name back, so a list entry
+	// that the directory does not confirm is stale for good.
 	n, err := c.readName(ctx, name, store.Serial)
 	if err != nil {
 		return err
@@ -80,12 +107,13 @@ func (c *Client) mendName(ctx context.Context, name string) error {
 	return nil
 }
 
-// Restore gives a bucket its name back that is on the list of buckets, but not in the
-// directory. It fails with ErrBucketExists where the name is taken, and with
-// ErrNoSuchBucket where the name is not listed or the bucket is deleted.
+// Restore gives a bucket its name back, after the directory has lost records. The directory is the registers that lead
+// from names to buckets. The bucket is still on the list of buckets, but the directory lacks the name, or leads to a
+// deleted bucket. Restore fails with ErrBucketExists where the name is taken, and with ErrNoSuchBucket where the name
+// is not listed or the bucket is deleted.
 //
-// It is for a directory that has lost records: a bucket is listed only after it got its
-// name, and loses the name only when it is deleted.
+// Restore relies on an order: a bucket is listed only after it got its name, and loses the name only when it is
+// deleted.
 func (c *Client) Restore(ctx context.Context, name string) error {
 	return wrap("give back the name", name, c.restore(ctx, name))
 }
@@ -100,12 +128,18 @@ func (c *Client) restore(ctx context.Context, name string) error {
 		return err
 	}
 	switch {
-	case !old.free() && old.id != listed.ID:
-		return ErrBucketExists
 	case listed.ID == store.BucketID{}:
 		return ErrNoSuchBucket
 	case old.id == listed.ID:
 		return nil
+	case !old.free(): // the name of a deleted bucket is free, too
+		root, err := c.maps.Load(ctx, old.id)
+		if err != nil {
+			return err
+		}
+		if root.State != partmap.Deleted {
+			return ErrBucketExists
+		}
 	}
 	root, err := c.maps.Load(ctx, listed.ID)
 	if err != nil {
@@ -121,8 +155,52 @@ func (c *Client) restore(ctx context.Context, name string) error {
 	return err
 }
 
-// Discard deletes a bucket without a name, if it has no entries: what an interrupted
-// CreateBucket leaves. It fails with ErrNotEmpty, or like DeleteBucket.
+// Release takes a name away from a bucket that has no root, the record with which the map of a bucket begins. If the
+// list of buckets has another bucket with this name, that bucket gets the name back, as by Restore; otherwise the name
+// is free. Release fails with ErrBucketExists if the bucket of the name has a root. It may be interrupted and repeated,
+// by any process.
+//
+// Release is for a directory, or a list of buckets, that was restored from a newer copy than roots and rows. No rows
+// may be left of the bucket that loses the name: a bucket with rows needs a root instead.
+func (c *Client) Release(ctx context.Context, name string) error {
+	return wrap("release the name", name, c.release(ctx, name))
+}
+
+func (c *Client) release(ctx context.Context, name string) error {
+	listed, err := c.Listed(ctx, name)
+	if err != nil {
+		return err
+	}
+	n, err := c.readName(ctx, name, store.Serial)
+	if err != nil {
+		return err
+	}
+	if !n.free() {
+		if _, err := c.maps.Load(ctx, n.id); err == nil {
+			return ErrBucketExists
+		} else if store.KindOf(err) != store.NotFound {
+			return err
+		}
+		c.names.Remove(name)
+		if err := c.swapName(ctx, name, n, store.BucketID{}, 0); err != nil {
+			return err
+		}
+	}
+	if listed.ID == (store.BucketID{}) {
+		return nil
+	}
+	root, err := c.maps.Load(ctx, listed.ID)
+	if err != nil && store.KindOf(err) != store.NotFound {
+		return err
+	}
+	if err != nil || root.State == partmap.Deleted {
+		return c.delist(ctx, name, listed.ID)
+	}
+	return c.restore(ctx, name)
+}
+
+// Discard deletes the bucket id, which has no name and no entries. A CreateBucket that is interrupted leaves such a
+// bucket. Discard fails with ErrNotEmpty if there are entries, or like DeleteBucket.
 func (c *Client) Discard(ctx context.Context, id store.BucketID) error {
 	root, err := c.maps.Load(ctx, id)
 	if err == nil && root.State != partmap.Deleted {

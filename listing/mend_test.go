@@ -5,9 +5,11 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
@@ -80,4 +82,114 @@ func TestAFullStoreRefuses(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, roots, after)
 	require.NoError(t, b.Delete(t.Context(), []byte("k")))
+}
+
+// A name is known to be freed by the record that a deletion left: one without a record may have lost it, and one that
+// is on the list may get it back.
+func TestANameIsFreedByADeletion(t *testing.T) {
+	ctx := t.Context()
+	c, err := listing.NewEmbedded(memstore.New(), listing.Options{})
+	require.NoError(t, err)
+	is := func(wantVacant, wantFreed bool) {
+		t.Helper()
+		vacant, freed, err := c.Vacant(ctx, "b")
+		require.NoError(t, err)
+		require.Equal(t, [2]bool{wantVacant, wantFreed}, [2]bool{vacant, freed})
+	}
+	is(true, false)
+	for range 2 {
+		require.NoError(t, c.CreateBucketWith(ctx, "b", []byte("settings")))
+		is(false, false)
+		require.NoError(t, c.Bucket("b").Put(ctx, []byte("k"), nil))
+		away := store.Errorf(store.Unavailable, "away")
+		remains := listing.Remains{
+			Gone:    func(listing.Entry) bool { return true },
+			Discard: func(context.Context, listing.Entry) error { return away },
+		}
+		require.ErrorIs(t, c.DeleteBucketBut(ctx, "b", remains), away)
+		is(false, false) // deleted, but not at its end
+		away = nil
+		require.NoError(t, c.EndDelete(ctx, "b", remains))
+		is(true, true)
+	}
+	require.NoError(t, c.Enlist(ctx, "b", store.BucketID{1}))
+	is(true, false)
+	_, _, err = c.Vacant(ctx, "")
+	require.ErrorIs(t, err, store.InvalidArgument)
+}
+
+// serialReads is a store that counts the reads of names at Serial.
+type serialReads struct {
+	store.Store
+	n atomic.Int64
+}
+
+func (s *serialReads) Read(ctx context.Context, t store.Table, key []byte, l store.Level) (store.Record, error) {
+	if t == store.Directory && l == store.Serial {
+		s.n.Add(1)
+	}
+	return s.Store.Read(ctx, t, key, l)
+}
+
+// Audits ask for the name of each bucket, which costs no rounds of the store's servers where it is taken.
+func TestNamesThatAreTakenCostNoSerialRead(t *testing.T) {
+	s := &serialReads{Store: memstore.New()}
+	c := over(t, s, listing.Options{})
+	s.n.Store(0)
+	vacant, freed, err := c.Vacant(t.Context(), "b")
+	require.NoError(t, err)
+	require.False(t, vacant || freed)
+	require.Zero(t, s.n.Load())
+	vacant, _, err = c.Vacant(t.Context(), "other")
+	require.NoError(t, err)
+	require.True(t, vacant)
+	require.EqualValues(t, 1, s.n.Load())
+}
+
+// A directory that was restored from another moment than roots and list names a bucket that has no root, or one that is
+// deleted. The bucket on the list gets its name back, if it has a root that is open; else the name is free.
+func TestNamesOfLostBuckets(t *testing.T) {
+	for _, deleted := range []bool{false, true} {
+		for _, listed := range []bool{false, true} {
+			w := &world{t: t, ctx: t.Context(), s: memstore.New()}
+			var err error
+			w.c, err = listing.NewEmbedded(w.s, listing.Options{})
+			require.NoError(t, err)
+			w.fill()
+			w.put("key", "value")
+			require.ErrorIs(t, w.c.Release(w.ctx, "b"), listing.ErrBucketExists)
+			if !listed {
+				require.NoError(t, w.c.Bucket("b").Delete(w.ctx, []byte("key")))
+				require.NoError(t, w.c.DeleteBucket(w.ctx, "b"))
+			}
+			other := store.BucketID(uuid.New())
+			if deleted {
+				_, err := w.c.Maps().Create(w.ctx, other, nil)
+				require.NoError(t, err)
+				if listed {
+					w.name("b", other)
+					require.ErrorIs(t, w.c.Restore(w.ctx, "b"), listing.ErrBucketExists, "both are open")
+				}
+				w.state(other, partmap.Closing)
+				w.state(other, partmap.Deleted)
+			}
+			w.name("b", other)
+			switch {
+			case !deleted:
+				require.NoError(t, w.c.Release(w.ctx, "b"))
+			case listed:
+				require.NoError(t, w.c.Restore(w.ctx, "b"))
+			default:
+				require.ErrorIs(t, w.c.Restore(w.ctx, "b"), listing.ErrNoSuchBucket)
+			}
+			if listed {
+				require.Equal(t, w.id, w.owner("b").ID)
+				e, err := w.c.Bucket("b").Get(w.ctx, []byte("key"))
+				require.NoError(t, err)
+				require.Equal(t, "value", string(e.Value))
+			} else {
+				require.NoError(t, w.c.CreateBucket(w.ctx, "b"))
+			}
+		}
+	}
 }

@@ -7,31 +7,34 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// piece is the result of one read of one range. It covers the keys from the near bound up
-// to last, or to the range's far bound where more is false.
+// A piece is the result of reading rows of one range. While the range moves, it is merged from the rows of two
+// partitions, the source and the destination of the move. A piece covers the keys from the beginning of the bounds that
+// were read up to the key last or, if more is false, up to the end of the bounds.
 type piece struct {
 	// rows are in listing order and may include markers, which are not shown.
 	rows []store.Row
-	more bool
-	last []byte // with more: the last key covered
-	// through are the covered rows of the source that beat those of the destination.
+	more bool   // there may be rows behind last
+	last []byte // if more is set: the last key covered
+	// through are the covered rows of the source that the destination lacks, or has an older version of.
 	through []late
-	// orphans are copies in the destination for which the source has
-	// neither the row nor a newer one. They are not in rows.
+	// orphans are copies in the destination for which the source has neither the row nor a newer one. Orphans are not
+	// in rows.
 	orphans []store.Row
 }
 
-// late is a row that the destination of a move lacks.
+// A late row is a row that the source of a move has but the destination lacks. The destination may also have an older
+// version of the row.
 type late struct {
 	store.Row
-	// tied: a client wrote another row with the same timestamp to the destination.
+	// tied: a client has written another row of the key, with the same timestamp, to the destination.
 	tied bool
-	// over is the row of the destination that this one beats; without a key if there is none.
+	// over is the row of the destination that this row beats; without a key if there is none.
 	over store.Row
 }
 
-// cell returns the cell to write to the destination: a copy, unless that would lose
-// against the row there.
+// cell returns the cell, the encoded value, with which a row of the source of a move is written to the destination. The
+// cell is marked as a copy. It is not marked if a copy would lose against the row of the same timestamp that is there
+// already.
 func (l *late) cell() []byte {
 	if l.tied {
 		return store.OriginalCell(l.Value)
@@ -39,7 +42,8 @@ func (l *late) cell() []byte {
 	return store.CopiedCell(l.Value)
 }
 
-// single returns the piece of a page of one partition.
+// single returns the piece, the result of reading a range, that consists of one page of rows of one partition. It is
+// for a range of which only one partition has to be read.
 func single(p store.Page) piece {
 	c := piece{rows: p.Rows, more: p.More}
 	if p.More {
@@ -48,7 +52,8 @@ func single(p store.Page) piece {
 	return c
 }
 
-// highest returns the highest timestamp of the rows; 0 if they were read without.
+// highest returns the highest timestamp of the rows in a piece, the result of reading one range. It returns 0 if the
+// rows were read without timestamps.
 func (c *piece) highest() (highest store.Timestamp) {
 	for i := range c.rows {
 		highest = max(highest, c.rows[i].Timestamp)
@@ -56,7 +61,8 @@ func (c *piece) highest() (highest store.Timestamp) {
 	return highest
 }
 
-// insert inserts a row in order, in place of an older one of its key.
+// insert puts a row among the rows of a piece, the result of reading one range, at the place of its key. It replaces an
+// older row of that key. With reverse, the rows are in descending order.
 func (c *piece) insert(row store.Row, reverse bool) {
 	i, found := slices.BinarySearchFunc(c.rows, row.Key, func(r store.Row, key []byte) int {
 		if reverse {
@@ -71,8 +77,9 @@ func (c *piece) insert(row store.Row, reverse bool) {
 	}
 }
 
-// lose takes a row of the source out, which another data centre has deleted there, and shows what it has beaten. That is
-// an orphan if it is a copy: the source has lost that one as well, by the same deletion.
+// lose removes a row l of the source of a move from the rows read, because another data centre has deleted it. In its
+// place the row of the destination that l had beaten is shown. If that row is a copy, it is not shown but becomes an
+// orphan, a copy whose original is gone: the same deletion has removed its original from the source as well.
 func (c *piece) lose(l *late, reverse bool) {
 	c.rows = slices.DeleteFunc(c.rows, func(r store.Row) bool { return bytes.Equal(r.Key, l.Key) })
 	switch {
@@ -84,13 +91,13 @@ func (c *piece) lose(l *late, reverse bool) {
 	}
 }
 
-// merge merges the pages of the source and destination of a range, read with timestamps
-// within the same bounds. A page that ended at a limit says nothing beyond its last key; so
-// the piece ends at the nearer of such keys.
+// merge returns the rows of a range that moves, merged from src and dst, a page of its source and a page of its
+// destination. Both pages were read with timestamps and within the same bounds. Of two rows of one key the newer one
+// counts. A page that ended at a limit says nothing beyond its last key, so the result ends at the nearer one of such
+// last keys.
 //
-// A copy in the destination counts only while the source has the row or a newer one: a
-// late plain delete from before the move may have removed it there, and deletes are not
-// copied.
+// A copy in the destination counts only while the source has the row or a newer one. Otherwise it is an orphan: a late
+// plain delete, from before the move, may have removed the row from the source, and deletes are not copied.
 func merge(src, dst store.Page, reverse bool) piece {
 	beyond := func(a, b []byte) bool { // a comes after b in listing order
 		if reverse {

@@ -9,19 +9,20 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Older are the entries of a range of keys that were put at a time or before it, and not again since.
+// Older is a summary of the old entries in an interval of keys. An entry is old if its last put has a given timestamp
+// or an older one.
 type Older struct {
-	// First and Last are the first and the last key; nil: there are none.
+	// First and Last are the first and the last key of an old entry; nil if there is no old entry.
 	First, Last []byte
-	// Entries is how many there are, Ranges of how many ranges of the map.
+	// Entries is the number of old entries, Ranges the number of ranges of the map that have old entries.
 	Entries, Ranges int64
 }
 
-// OlderThan finds the entries with keys from one key (empty: the first) up to another, which is excluded (empty: no
-// end), that were put at the time of a timestamp or before it. It reads all entries between the two, and fails like
-// List.
+// OlderThan returns a summary of the entries with from <= key < to whose last put has the timestamp at or an older one.
+// An empty from is the first key, an empty to is no end. OlderThan reads all entries between from and to, and fails
+// like List.
 func (b *Bucket) OlderThan(ctx context.Context, from, to []byte, at store.Timestamp) (old Older, err error) {
-	var last []byte // the start of the range of the last one
+	var last []byte // the start of the range that has the last old entry
 	err = b.eachOlder(ctx, bytes.Clone(from), bytes.Clone(to), at, func(rg *partmap.Range, key []byte) bool {
 		if old.Entries == 0 {
 			old.First = bytes.Clone(key)
@@ -37,8 +38,9 @@ func (b *Bucket) OlderThan(ctx context.Context, from, to []byte, at store.Timest
 	return old, wrap("find old entries", b.name, err)
 }
 
-// DeleteOlderUntil is DeleteRangeUntil of the entries that were put at the time of a timestamp or before it, and not
-// again since. To find a range of the map that has some, it reads up to the first one of them.
+// DeleteOlderUntil deletes old entries in the way of DeleteRangeUntil: the entries with from <= key < to whose last put
+// has the timestamp at or an older one. To find out whether a range of the map has an old entry, it reads the range up
+// to the first one.
 func (b *Bucket) DeleteOlderUntil(
 	ctx context.Context, from, to []byte, at store.Timestamp, until time.Time,
 ) (next []byte, err error) {
@@ -46,7 +48,8 @@ func (b *Bucket) DeleteOlderUntil(
 	return next, wrap("delete old entries", b.name, err)
 }
 
-// eachOlder calls each, until that returns false, with the entries of a time or before it, and their ranges.
+// eachOlder calls each for every old entry with from <= key < to. An entry is old if its last put has the timestamp at
+// or an older one. each also gets the range of the entry. eachOlder stops when each returns false.
 func (b *Bucket) eachOlder(
 	ctx context.Context, from, to []byte, at store.Timestamp, each func(rg *partmap.Range, key []byte) bool,
 ) error {
@@ -63,7 +66,7 @@ func (b *Bucket) eachOlder(
 			return err
 		}
 		if !valid {
-			continue // what was read may be of a partition that was left
+			continue // the rows read may be of a partition that the range has left
 		}
 		for i := range got.rows {
 			_, live, err := store.EntryValue(got.rows[i].Value)
@@ -83,7 +86,9 @@ func (b *Bucket) eachOlder(
 	return nil
 }
 
-// look is inPart, as the rows of the client show it.
+// look returns the entries of a part of a range that a deletion has to remove, at most limit of them. The removal r
+// selects these entries: those that are not newer than its timestamp. more is true if there are others. look reads
+// through the client of b, so what it finds depends on the data centres that this client reads.
 func (b *Bucket) look(
 	ctx context.Context, part store.Bounds, r removal, limit int,
 ) (items []Item, more bool, err error) {
@@ -98,7 +103,7 @@ func (b *Bucket) look(
 	}
 	q := Query{From: part.Start, To: part.End, Limit: max(limit, 1), KeysOnly: true}
 	page, err := b.list(ctx, q)
-	for err == nil && len(page.Items) == 0 && page.Next != "" { // there may be nothing at all
+	for err == nil && len(page.Items) == 0 && page.Next != "" { // an empty page may have a token
 		q.Token = page.Next
 		page, err = b.list(ctx, q)
 	}

@@ -11,38 +11,43 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// pace bounds on how many ranges of the map one deletion works at a time: on Options.MaxParallel, and where a read of
-// all data centres waits for the distance between them, not for work, on more. Then it begins as many reads a second as
-// MaxParallel reads of nearRead would be. The distance is the time of its shortest read: others may have waited for a
-// store that has too much to do, which more reads at once do not help.
+// A pace bounds the number of ranges of the map on which one deletion works at a time. The bound is
+// Options.MaxParallel. It is higher where a read of all data centres waits for the distance between them, not for work:
+// then reads begin at the rate, per second, at which MaxParallel reads of nearRead each would begin. The distance is
+// measured by the shortest read of the deletion. Longer reads may have waited for an overloaded store, which more reads
+// at once do not help.
 //
-// All deletions of a process share a bound, too. Each asks it for one range at a time, so they take turns.
+// All deletions of a process share another bound. Each deletion asks for one range at a time, so deletions take turns.
 type pace struct {
-	least, most int
-	all         *semaphore.Weighted // of the process
+	least, most int                 // bounds of the number of ranges at a time
+	all         *semaphore.Weighted // the bound that all deletions of the process share
 
 	mu       sync.Mutex
-	busy     int
-	shortest time.Duration // 0: no read has ended
-	ended    chan struct{} // has an element if a range has ended, or a read, since do has looked
+	busy     int           // number of ranges worked on at present
+	shortest time.Duration // the time of the shortest read; 0: no read has ended
+	ended    chan struct{} // has an element if a range or a read has ended since do last waited
 }
 
 const (
+	// nearRead is the time of a read up to which MaxParallel ranges at a time are enough: 3.3 ms.
 	nearRead = 10 * time.Millisecond / 3
-	// farTimes is how many times MaxParallel one deletion may work on at most, but not on more than mostFar: for reads
-	// of two round trips of 80 ms.
+	// farTimes bounds the ranges at a time of one deletion, as a multiple of MaxParallel; mostFar bounds them as a
+	// number. farTimes is enough for reads that take two round trips of 80 ms.
 	farTimes = 48
 	mostFar  = 1 << 10
 )
 
-// farRanges is the bound of one deletion over a distance; that of a process is twice as high.
+// farRanges returns the greatest number of ranges on which one deletion works at a time where data centres are far
+// apart. parallel is Options.MaxParallel. The bound of all deletions of a process is twice as high.
 func farRanges(parallel int) int { return max(min(farTimes*parallel, mostFar), parallel) }
 
-// far reports whether a deletion asks several data centres, and may do several things at a time.
+// far reports whether deletions may work on more ranges at a time than Options.MaxParallel, because they read several
+// data centres. It returns false if MaxParallel is 1.
 func (c *Client) far() bool {
 	return c.severalCentres() && c.o.MaxParallel > 1
 }
 
+// newPace returns the pace of one deletion, which bounds the number of ranges on which the deletion works at a time.
 func (c *Client) newPace() *pace {
 	p := &pace{least: c.o.MaxParallel, most: c.o.MaxParallel, all: c.deletions, ended: make(chan struct{}, 1)}
 	if c.far() {
@@ -51,7 +56,8 @@ func (c *Client) newPace() *pace {
 	return p
 }
 
-// timedRows are those of all data centres, whose reads tell a pace how long they take.
+// timedRows are the rows of a store for a deletion, read from all data centres. The duration of each read is reported
+// to the pace of the deletion, which bounds the number of concurrent reads.
 type timedRows struct {
 	store.Rows
 	pace *pace
@@ -68,7 +74,8 @@ func (r timedRows) Slice(
 	return page, err
 }
 
-// took is told how long a read of all data centres has taken.
+// took records that a read of all data centres has taken the time d. The shortest such time decides on how many ranges
+// the deletion works at a time.
 func (p *pace) took(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,6 +85,7 @@ func (p *pace) took(d time.Duration) {
 	}
 }
 
+// wake lets a waiting call of do check again whether the deletion may work on one more range.
 func (p *pace) wake() {
 	select {
 	case p.ended <- struct{}{}:
@@ -85,18 +93,20 @@ func (p *pace) wake() {
 	}
 }
 
-// bound returns on how many ranges the deletion may work at a time.
+// bound returns the number of ranges on which the deletion may work at a time. It locks p.mu.
 func (p *pace) bound() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.now()
 }
 
+// now returns the number of ranges on which the deletion may work at a time. The caller holds p.mu.
 func (p *pace) now() int {
 	return min(max(int(time.Duration(p.least)*p.shortest/nearRead), p.least), p.most)
 }
 
-// begin reports whether there is room for one more range, and takes it.
+// begin counts one more range on which the deletion works, and returns true. If the deletion works on the greatest
+// allowed number of ranges already, begin counts nothing and returns false.
 func (p *pace) begin() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -107,6 +117,7 @@ func (p *pace) begin() bool {
 	return true
 }
 
+// end counts one range less on which the deletion works.
 func (p *pace) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -114,7 +125,8 @@ func (p *pace) end() {
 	p.wake()
 }
 
-// do runs f for one range in g once there is room. It fails if ctx ends before that. One goroutine calls it.
+// do runs f, the work of a deletion on one range, in the group g. Before that it waits until the deletion may work on
+// one more range. It fails if ctx ends during the wait. Only one goroutine may call do.
 func (p *pace) do(ctx context.Context, g *errgroup.Group, f func() error) error {
 	for !p.begin() {
 		select {

@@ -8,85 +8,88 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Query selects what to list. The zero Query selects every entry, in order.
+// Query is a selection of entries, and of common prefixes of their keys, for a listing. The zero Query selects every
+// entry, in ascending order of keys.
 type Query struct {
-	// Prefix selects keys that begin with it.
+	// Prefix selects the keys that begin with these bytes. An empty prefix selects all keys.
 	Prefix []byte
-	// Delimiter groups keys: those that contain it after the prefix are not listed. What
-	// they begin with, up to and including the first delimiter after the prefix, is
-	// listed once, as a common prefix.
+	// Delimiter groups keys into common prefixes. A key that contains the delimiter behind Prefix is not listed itself.
+	// Its common prefix, up to and including the first delimiter behind Prefix, is listed once for all such keys. With
+	// the delimiter "/", the keys a/1 and a/2 are listed as the common prefix a/.
 	Delimiter []byte
-	// From and To select keys with From <= key < To, in either direction. Empty is no
+	// From and To select keys with From <= key < To, in either direction of the listing. An empty From or To is no
 	// bound.
 	From, To []byte
-	// After selects keys beyond this one in listing order: above it, or below it in
-	// reverse. A common prefix is listed if one of its keys is. Empty is no bound.
+	// After selects the keys beyond this key in listing order: above it, or below it in reverse. A common prefix is
+	// listed if at least one of its keys lies beyond After. An empty After is no bound.
 	After []byte
-	// Limit bounds the items of a page (default 1,000, at most 10,000). For All it bounds
-	// all items (default: no limit).
+	// Limit is the greatest number of items on a page (default 1,000, at most 10,000). For All, Limit bounds the items
+	// of all pages together (default: no limit).
 	Limit int
-	// Bytes ends a page once its keys and values have so many bytes. It also bounds, about,
-	// what is read for the page at a time. The default, and the most, is 8 MiB.
+	// Bytes ends a page once the keys and values on it have this many bytes together. It also bounds, roughly, the
+	// bytes that are read for the page at a time. The default, and the most, is 8 MiB.
 	Bytes int
 	// Reverse lists the highest keys first.
 	Reverse bool
-	// KeysOnly leaves the values out and frees their memory.
+	// KeysOnly leaves the values out of the items and frees the memory of the values.
 	KeysOnly bool
-	// Sift, if not nil, says of each entry what the listing shows for it. It takes the place
-	// of Delimiter, must always say the same of the same entry, and must not keep it. It is
-	// called by the operation itself, by several goroutines at a time.
+	// Sift, if not nil, returns the form in which the listing shows an entry. It is used in place of Delimiter. Sift
+	// must return the same result for the same entry every time, and must not keep the entry. The listing calls Sift
+	// while it reads, from several goroutines at a time.
 	Sift func(e Entry) Sifted
-	// Stretch, with Sift, lets listings over a network read ahead, as they do with Delimiter. It says how many of the
-	// first bytes of a key Sift returns as Pass for an entry with that key that is shown; 0 if that is none. It is
-	// also called with keys that no entry has, and by several goroutines at a time.
+	// Stretch, with Sift, lets listings over a network read ahead, as listings with Delimiter do. It returns the number
+	// of leading bytes that Sift returns as Pass for a visible entry with this key; 0 if the listing skips no keys
+	// behind that entry. Stretch is also called with keys that no entry has, and from several goroutines at a time.
 	Stretch func(key []byte) int
-	// Each, if not nil, is given the items in the place of Page.Items: one after the other, in order, before List
-	// returns. If List fails, drop what Each was given. more is how many items may follow from what has been read, a
-	// hint for memory. An error of Each ends the page, and List returns it. It is for List only.
+	// Each, if not nil, receives the items of a page in place of Page.Items: one by one, in order, before List returns.
+	// more is the number of items that may still follow from rows already read, a hint for allocating memory. If List
+	// fails, discard the items that Each was given. An error of Each ends the page, and List returns that error. Only
+	// List calls Each; All ignores it.
 	Each func(item Item, more int) error
-	// Token continues where a page ended. The rest of the query must be the same, except
-	// for Limit, KeysOnly, Each and bounds that earlier pages have passed.
+	// Token is the place where the listing continues, from Page.Next or Page.After of an earlier page. The rest of the
+	// query must be that of the earlier page, except for Limit, Bytes, KeysOnly, Each and bounds that the earlier pages
+	// have passed.
 	Token Token
 }
 
 // Item is one line of a listing: an entry or a common prefix.
 type Item struct {
-	// Entry of a common prefix has the prefix as Key and no Value.
+	// Entry is the entry that is listed. For a common prefix, its Key is the prefix and its Value is nil.
 	Entry
 	// CommonPrefix means that the item stands for all keys that begin with Key.
 	CommonPrefix bool
 }
 
-// Sifted says what a listing shows for an entry: the entry, unless one of the two is set.
+// Sifted is the result of Query.Sift for one entry: it tells how a listing shows the entry. The zero Sifted shows the
+// entry itself.
 type Sifted struct {
-	// Hidden: nothing.
+	// Hidden means that the listing shows nothing for the entry.
 	Hidden bool
-	// CommonPrefix: the first Pass bytes of the key, as a common prefix.
+	// CommonPrefix means that the listing shows the first Pass bytes of the key, as a common prefix.
 	CommonPrefix bool
-	// Pass, unless 0: of all keys that have the first Pass bytes in common with this one, the listing passes over the
-	// rest, and jumps where there are many.
+	// Pass, unless 0, is the number of leading bytes of the key that name a group of keys. The listing skips all
+	// further keys that begin with these bytes. Where the group has many keys, the listing jumps over them.
 	Pass int
-	// ValueBytes, unless 0, is how much of the value the item has: its beginning. What is left out
-	// need not be copied.
+	// ValueBytes, unless 0, is the number of leading bytes of the value that the item has. The rest of the value need
+	// not be copied.
 	ValueBytes int
 }
 
-// Page is a part of a listing. It is complete between its first and last item: it has every
-// entry that existed throughout the call, and none twice.
+// Page is a part of a listing. A page is complete between its first and its last item: each entry that existed
+// throughout the call is on the page exactly once.
 type Page struct {
-	// Items are keys and common prefixes together, in the order of the query.
+	// Items are keys and common prefixes together, in the order of the query. Items is nil if the query has an Each.
 	Items []Item
-	// Next is the token of the next page; empty after the last one. A page with a token may
-	// be short or empty.
+	// Next is the token of the next page; empty on the last page. A page with a token may have few items, or none.
 	Next Token
 
 	id   store.BucketID
 	q    *Query
-	left span
+	left span // still to be listed
 }
 
-// After returns the token of the page that would follow if this one ended with item i;
-// empty if nothing can follow.
+// After returns the token of the page that would follow if this page ended with its item i. A program that shows only
+// the first items of a page goes on from there. The token is empty if no key can follow.
 func (p *Page) After(i int) Token {
 	s := p.q.span()
 	if item := &p.Items[i]; item.CommonPrefix {
@@ -100,21 +103,23 @@ func (p *Page) After(i int) Token {
 	return s.token(p.id, p.q)
 }
 
-// Reached returns the progress of an ascending page with a token: all keys below key were
-// looked at, and with past, key itself too.
+// Reached returns the key up to which the listing has come with this page. All keys below it have been listed and, if
+// past is true, also key itself. The page must be of an ascending listing, and have a token.
 func (p *Page) Reached() (key []byte, past bool) { return p.left.lo, p.left.exclusive }
 
+// defaultLimit and maxLimit are the default and the greatest number of items on a page.
 const (
 	defaultLimit = 1000
 	maxLimit     = store.MaxPageRows
 )
 
-// limit returns the page size in items.
+// limit returns the greatest number of items on a page.
 func (q *Query) limit() int { return min(cmp.Or(q.Limit, defaultLimit), maxLimit) }
 
-// bytes returns the page size in bytes.
+// bytes returns the number of bytes of keys and values at which a page ends.
 func (q *Query) bytes() int { return min(cmp.Or(q.Bytes, maxPageBytes), maxPageBytes) }
 
+// check returns an InvalidArgument that describes the first fault of the query, or nil if the query is valid.
 func (q *Query) check() error {
 	if q.Sift == nil && q.Stretch != nil {
 		return invalid("the query has a Stretch, but no Sift")
@@ -136,17 +141,18 @@ func (q *Query) check() error {
 	return nil
 }
 
-// span is the interval of keys that is still to be listed. It shrinks from the near end,
-// which is lo, or hi in reverse.
+// A span is the interval of keys that a listing has still to cover. The listing covers it from its near end on: the
+// lower bound lo, or in reverse the upper bound hi. That end moves as the listing goes on.
 type span struct {
-	lo        []byte // empty: no bound
-	exclusive bool   // of lo itself
-	hi        []byte // exclusive; empty: no bound
-	reverse   bool
-	done      bool // the span is empty
+	lo        []byte // the first key; empty: no lower bound
+	exclusive bool   // lo itself is not in the span
+	hi        []byte // the first key above the span; empty: no upper bound
+	reverse   bool   // the listing descends
+	done      bool   // the span is empty
 }
 
-// span returns what the query covers before any token.
+// span returns the interval of keys that the query selects by its prefix and its bounds. It ignores the token of the
+// query.
 func (q *Query) span() span {
 	s := span{reverse: q.Reverse}
 	s.raise(q.From, false)
@@ -161,24 +167,26 @@ func (q *Query) span() span {
 	return s
 }
 
-// spanOf returns the span of bounds, upwards.
+// spanOf returns the span, an interval of keys to list in ascending order, with the bounds b.
 func spanOf(b store.Bounds) span {
 	return span{lo: b.Start, exclusive: b.StartExclusive, hi: b.End}
 }
 
-// bounds returns what is left as bounds of a read.
+// bounds returns the interval of keys of the span, in the form that reads of a store take.
 func (s *span) bounds() store.Bounds {
 	return store.Bounds{Start: s.lo, StartExclusive: s.exclusive && len(s.lo) > 0, End: s.hi}
 }
 
-// settle sets done if nothing is left.
+// settle marks the span, an interval of keys, as done if no key can lie in it: its lower bound is not below its upper
+// bound.
 func (s *span) settle() {
 	if len(s.hi) > 0 && bytes.Compare(s.lo, s.hi) >= 0 {
 		s.done = true
 	}
 }
 
-// raise takes a lower bound if it is the stricter one.
+// raise makes key the lower bound of the span, an interval of keys, unless the present lower bound is higher. With
+// exclusive, the span does not include key itself.
 func (s *span) raise(key []byte, exclusive bool) {
 	if d := bytes.Compare(key, s.lo); d > 0 || d == 0 && exclusive {
 		s.lo, s.exclusive = key, exclusive
@@ -186,7 +194,8 @@ func (s *span) raise(key []byte, exclusive bool) {
 	s.settle()
 }
 
-// lower takes an upper bound if it is the stricter one; an empty key is none.
+// lower makes key the upper bound of the span, an interval of keys, unless the present upper bound is lower. The span
+// does not include key itself. An empty key changes nothing.
 func (s *span) lower(key []byte) {
 	if len(key) > 0 && (len(s.hi) == 0 || bytes.Compare(key, s.hi) < 0) {
 		s.hi = key
@@ -194,7 +203,8 @@ func (s *span) lower(key []byte) {
 	s.settle()
 }
 
-// passKey removes all up to and including key.
+// passKey removes a key, which has just been listed, from the span, the interval of keys to list. It also removes all
+// keys before it in the direction of the listing.
 func (s *span) passKey(key []byte) {
 	if s.reverse {
 		s.lower(key)
@@ -203,7 +213,8 @@ func (s *span) passKey(key []byte) {
 	}
 }
 
-// passPrefix removes all up to and including the keys that begin with p.
+// passPrefix removes the keys that begin with p from the span, the interval of keys to list. It also removes all keys
+// before them in the direction of the listing.
 func (s *span) passPrefix(p []byte) {
 	if s.reverse {
 		s.lower(p)
@@ -214,7 +225,8 @@ func (s *span) passPrefix(p []byte) {
 	}
 }
 
-// passNear removes all before the near end of another span.
+// passNear shortens the span, the interval of keys to list, to begin where the span other begins. In reverse, where
+// both are listed from the top, it shortens the span to the upper bound of other.
 func (s *span) passNear(other *span) {
 	if s.reverse {
 		s.lower(other.hi)
@@ -223,7 +235,8 @@ func (s *span) passNear(other *span) {
 	}
 }
 
-// passRange removes all up to the far end of a range.
+// passRange removes the keys of the range rg, which has been listed, from the span, the interval of keys to list. It
+// also removes all keys before the range in the direction of the listing.
 func (s *span) passRange(rg *partmap.Range) {
 	switch {
 	case s.reverse && len(rg.Start) == 0, !s.reverse && len(rg.End) == 0:
@@ -235,8 +248,9 @@ func (s *span) passRange(rg *partmap.Range) {
 	}
 }
 
-// within returns the part of the span in a range. It gives both ends wherever they exist:
-// a partition may hold rows that its range has lost, and a slice must not reach them.
+// within returns the bounds of the keys that lie both in the span, the interval of keys to list, and in the range rg.
+// The bounds have an end if the span or rg has one: a partition may hold rows of keys that its range has lost, and a
+// read must not reach those rows.
 func (s *span) within(rg *partmap.Range) store.Bounds {
 	b := s.bounds()
 	if bytes.Compare(rg.Start, b.Start) > 0 {
@@ -248,7 +262,8 @@ func (s *span) within(rg *partmap.Range) store.Bounds {
 	return b
 }
 
-// passed reports whether a key lies before the near end.
+// passed reports whether the listing has already passed the key: it does not lie in the span any more, the interval of
+// keys that are still to be listed.
 func (s *span) passed(key []byte) bool {
 	if s.done {
 		return true
@@ -260,15 +275,16 @@ func (s *span) passed(key []byte) bool {
 	return d < 0 || d == 0 && s.exclusive
 }
 
-// jumps reports whether the listing passes over keys, so that a few rows may be all that is
-// useful of many.
+// jumps reports whether the listing may skip keys, by a delimiter or by Query.Sift. In such a listing, a read may
+// return many rows of which only a few are useful.
 func (q *Query) jumps() bool { return len(q.Delimiter) > 0 || q.Sift != nil }
 
-// stretches reports whether it can be told of any key which stretch of keys the listing passes over with it.
+// stretches reports whether stretch can tell which keys a listing skips together with a given key. It can tell this by
+// the delimiter or by Query.Stretch, without knowing the value.
 func (q *Query) stretches() bool { return len(q.Delimiter) > 0 || q.Stretch != nil }
 
-// stretch returns what all keys have in common that the listing passes over with a key, sharing its memory; empty if
-// there is nothing.
+// stretch returns a prefix of key: the listing skips all other keys with this prefix once it has listed key. The prefix
+// is empty if the listing skips none. It shares memory with key.
 func (q *Query) stretch(key []byte) []byte {
 	if q.Stretch != nil {
 		return key[:min(max(q.Stretch(key), 0), len(key))]
@@ -277,7 +293,8 @@ func (q *Query) stretch(key []byte) []byte {
 	return prefix
 }
 
-// sift says what the listing shows for an entry.
+// sift returns the form in which the listing shows the entry with the given key and value. Query.Sift decides this, or
+// else the delimiter. The field Pass of the result, a number of bytes of the key, is at most the length of the key.
 func (q *Query) sift(key, value []byte) (s Sifted) {
 	if q.Sift != nil {
 		s = q.Sift(Entry{Key: key, Value: value})
@@ -288,8 +305,8 @@ func (q *Query) sift(key, value []byte) (s Sifted) {
 	return Sifted{CommonPrefix: folded, Pass: len(prefix)}
 }
 
-// commonPrefix returns the common prefix of key, sharing its memory; false where key is
-// listed itself.
+// commonPrefix returns the common prefix, up to the delimiter, in place of which the listing shows key, and true. It
+// returns false if key has no delimiter, and so is listed itself. The prefix shares memory with key.
 func (q *Query) commonPrefix(key []byte) ([]byte, bool) {
 	if len(q.Delimiter) == 0 {
 		return nil, false
@@ -302,7 +319,8 @@ func (q *Query) commonPrefix(key []byte) ([]byte, bool) {
 	return key[:end:end], true
 }
 
-// passedRange reports whether nothing of a range is left.
+// passedRange reports whether the listing has passed all keys of the range rg: none of them lies in the span any more,
+// the interval of keys that are still to be listed.
 func (s *span) passedRange(rg *partmap.Range) bool {
 	if s.done {
 		return true

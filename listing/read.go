@@ -27,7 +27,8 @@ func (b *Bucket) Get(ctx context.Context, key []byte) (Entry, error) {
 	return Entry{Key: row.Key, Value: value}, wrap("get", b.name, err)
 }
 
-// getRow reads the row of a key, which may be a marker, or fails with ErrNotFound.
+// getRow returns the row of a key, or ErrNotFound if there is no row. The row may be a marker, which says that the key
+// was deleted while its range moved.
 func (b *Bucket) getRow(ctx context.Context, key []byte) (store.Row, error) {
 	if err := b.checkKey(key); err != nil {
 		return store.Row{}, err
@@ -58,7 +59,8 @@ func (b *Bucket) getRow(ctx context.Context, key []byte) (store.Row, error) {
 	}
 }
 
-// getIn reads a key on the sides that the phase of its range reads.
+// getIn returns the row of a key in the range rg, and true; or false if there is none. If rg moves, it reads the source
+// of the move, the destination, or both, as the phase of the move says. h is the lease under which it reads.
 func (c *Client) getIn(ctx context.Context, h *hold, rg partmap.Range, key []byte) (store.Row, bool, error) {
 	c.recordRead(h, &rg, key)
 	rules := rg.Phase.Rules()
@@ -73,7 +75,8 @@ func (c *Client) getIn(ctx context.Context, h *hold, rg partmap.Range, key []byt
 	return c.getBoth(ctx, h, &rg, src, dst, key)
 }
 
-// getBoth reads a key on both sides of a move.
+// getBoth returns the row of a key in a range that moves, and true; or false if there is none. It reads the source src
+// and the destination dst of the move, and merges the two results. h is the lease under which it reads.
 func (c *Client) getBoth(
 	ctx context.Context, h *hold, rg *partmap.Range, src, dst store.Partition, key []byte,
 ) (store.Row, bool, error) {
@@ -100,7 +103,8 @@ func (c *Client) getBoth(
 	return got.rows[0], true, nil
 }
 
-// recordRead records a read of the partitions that the phase of a range reads, at a key.
+// recordRead reports a read at a key to Options.Recorder, which counts reads for each partition. If the range rg moves,
+// two partitions may be read; then each of them is reported.
 func (c *Client) recordRead(h *hold, rg *partmap.Range, key []byte) {
 	rules, p := rg.Phase.Rules(), store.Partition{Bucket: h.Root().Bucket, ID: rg.Partition}
 	if rules.ReadSource {
@@ -112,16 +116,17 @@ func (c *Client) recordRead(h *hold, rg *partmap.Range, key []byte) {
 	}
 }
 
-// errLeaseOver means that the lease ended between two steps of a read.
+// errLeaseOver is the error of a read whose lease ended between two steps of the read.
 var errLeaseOver = errors.New("the lease is over")
 
-// leaseOver reports whether a read has to be repeated under another lease.
+// leaseOver reports whether a read failed because its lease ended, and so has to be repeated under another lease. err
+// is the error of the read.
 func leaseOver(err error) bool {
 	return errors.Is(err, errLeaseOver) || errors.Is(err, mapclient.ErrStale)
 }
 
-// renew exchanges h for a new lease on the same bucket. With an error it returns h, not
-// released.
+// renew replaces the lease h by a new one on the same bucket: it returns the new lease, and releases h. If it fails it
+// returns h itself, which is not released then.
 func (c *Client) renew(ctx context.Context, h *hold) (*hold, error) {
 	if err := ctx.Err(); err != nil {
 		return h, err
@@ -134,7 +139,9 @@ func (c *Client) renew(ctx context.Context, h *hold) (*hold, error) {
 	return n, nil
 }
 
-// readRange reads one piece of a range, on the sides that its phase reads.
+// readRange reads rows of the range rg within the bounds b, and returns them as a piece, the result of one read. If rg
+// moves, it reads the source of the move, the destination, or both, as the phase of the move says, and merges their
+// rows. h is the lease under which it reads.
 func (c *Client) readRange(
 	ctx context.Context, h *hold, rg *partmap.Range, b store.Bounds, o store.SliceOptions,
 ) (piece, error) {
@@ -143,16 +150,24 @@ func (c *Client) readRange(
 		at = b.End
 	}
 	c.recordRead(h, rg, at)
-	o.Timestamps = h.Timed() // embedded, this process draws all timestamps
+	o.Timestamps = h.Timed() // an embedded store needs none: this process draws all timestamps
 	got, err := c.lasting(ctx, h, rg, o.Reverse,
 		func() (piece, error) { return readPhase(ctx, c.rows, h.Root().Bucket, rg, b, o) })
 	c.stamps.Seen(got.highest())
 	return got, err
 }
 
-// lasting reads a piece of a range and resolves orphans, which only one read from both sides
-// has. In the verifying phase it also ensures, before it returns, that a reader of the destination
-// alone will see exactly what the piece shows.
+// lasting returns rows of the range rg, the result of one read, that no later reader can contradict. read does the
+// read, and is called again if need be. While a range moves, the result (a piece) is merged from the source and the
+// destination of the move:
+//
+//	key   source    destination     the piece shows, in the verifying phase
+//	a     a=1       -               a=1, once it has been copied to the destination
+//	b     b=1       b=2 (newer)     b=2
+//	c     -         copy of c=1     nothing, once the copy (an orphan) has been deleted
+//
+// lasting resolves the orphans in all phases that read both sides. In the verifying phase it also ensures, before it
+// returns, that a reader of the destination alone will see exactly what the piece shows.
 func (c *Client) lasting(
 	ctx context.Context, h *hold, rg *partmap.Range, reverse bool, read func() (piece, error),
 ) (piece, error) {
@@ -165,9 +180,8 @@ func (c *Client) lasting(
 		if err == nil && len(got.orphans) > 0 {
 			err = c.lookAgain(ctx, h, rg, &got, reverse)
 		}
-		// A row may be deleted in the source while its copy is being written and can't be
-		// found yet: so read the source again after the write. A copy without its row is
-		// an orphan then and gets deleted.
+		// A row may be deleted in the source while its copy is being written and can't be found yet. So the source is
+		// read again after the write: a copy without its row is an orphan then, and is deleted.
 		if err != nil || !rg.Phase.Rules().WriteThrough || len(got.through) == 0 ||
 			slices.EqualFunc(got.through, before, sameVersion) {
 			return got, err
@@ -183,16 +197,18 @@ func (c *Client) lasting(
 	}
 }
 
+// sameVersion reports whether two rows have the same key, value and timestamp.
 func sameVersion(a, b late) bool {
 	return a.Timestamp == b.Timestamp && bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Value, b.Value)
 }
 
-// confirm reads the rows that only the source has in every data centre: another one may have deleted them before the
-// move, and a row that is written through is there for good. What is deleted is not shown. Where a data centre can't be
-// read rows are shown as they are here, and not written through.
+// confirm checks rows that a read has found only in the source of a move (got.through): it reads them again in every
+// data centre. Another data centre may have deleted such a row before the move. Once the row is written to the
+// destination, however, it stays. So confirm takes rows that are deleted elsewhere out of the result got. Where a data
+// centre can't be read, rows are shown as they are here, and are not written to the destination.
 func (c *Client) confirm(ctx context.Context, h *hold, rg *partmap.Range, got *piece, reverse bool) error {
 	if !c.severalCentres() || len(got.through) == 0 {
-		return nil // a quorum has told it
+		return nil // the quorum that was read knows of every deletion
 	}
 	rows := make([]store.Row, len(got.through))
 	for i := range rows {
@@ -222,11 +238,12 @@ func (c *Client) confirm(ctx context.Context, h *hold, rg *partmap.Range, got *p
 	return nil
 }
 
-// lookAfter looks for the rows that were written through in every data centre once more: while a copy was on its way to
-// another one nobody found it there, so nobody there has deleted it.
+// lookAfter checks rows that a reader has just copied from the source of a move to the destination. It reads the source
+// once more, in every data centre, and deletes the copies of rows that the source has lost meanwhile. While such a copy
+// was on its way to another data centre, no reader there could find and delete it.
 func (c *Client) lookAfter(ctx context.Context, h *hold, rg *partmap.Range, written []late, reverse bool) error {
 	if !c.severalCentres() {
-		return nil // the next read of both sides looks there
+		return nil // the next read of both sides finds such copies
 	}
 	var copies piece
 	for i := range written {
@@ -237,14 +254,16 @@ func (c *Client) lookAfter(ctx context.Context, h *hold, rg *partmap.Range, writ
 	return c.lookAgain(ctx, h, rg, &copies, reverse)
 }
 
-// severalCentres reports whether other data centres may know what a read through this client does not find.
+// severalCentres reports whether the store has several data centres, of which the reads of this client ask only one.
+// The others may know of writes that such a read does not find.
 func (c *Client) severalCentres() bool {
 	_, several := c.rows.(store.EachQuorum)
 	return several
 }
 
-// everywhere reads rows of a partition again, in every data centre. It returns what each key has now: without a key
-// nothing. Where a data centre can't be read it returns the row itself, as not known.
+// everywhere reads rows of the partition p again, by their keys, through a quorum of every data centre. now[i] is the
+// present row of the key of rows[i], or a row without a key if there is none. Where a data centre can't be read, now[i]
+// is rows[i] itself, and known[i] is false.
 func (c *Client) everywhere(
 	ctx context.Context, p store.Partition, rows []store.Row,
 ) (now []store.Row, known []bool, err error) {
@@ -269,14 +288,14 @@ func (c *Client) everywhere(
 	return now, known, g.Wait()
 }
 
-// lookAgain resolves the orphans of a piece. It reads the source once more, after the
-// destination: between the two reads a row may have been written and copied. It reads
-// every data centre: a row that is missing here may be on its way from another one. Where
-// a data centre can't be read the copy counts.
+// lookAgain decides which orphans among the rows read are shown. An orphan is a copy in the destination of a move whose
+// row was not found in the source. lookAgain reads the source once more, after the destination: between the first two
+// reads the row may have been written and copied. It reads every data centre: a row that is missing here may be on its
+// way from another one. Where a data centre can't be read, the copy counts as the row.
 //
-// In the verifying phase a copy whose row the source has lost is deleted in the
-// destination before its absence is shown, at its own timestamp. So newer rows stay, and
-// a repeated copy stays hidden. Rows that the copy hid are older than the deletion.
+// In the verifying phase, a copy whose row the source has lost is deleted in the destination before its absence is
+// shown. The deletion has the timestamp of the copy. So newer rows stay, and a repeated copy stays hidden. Rows that
+// the copy hid are older than the deletion.
 func (c *Client) lookAgain(ctx context.Context, h *hold, rg *partmap.Range, got *piece, reverse bool) error {
 	src := store.Partition{Bucket: h.Root().Bucket, ID: rg.Partition}
 	dst := store.Partition{Bucket: h.Root().Bucket, ID: rg.To}
@@ -307,7 +326,8 @@ func (c *Client) lookAgain(ctx context.Context, h *hold, rg *partmap.Range, got 
 	return nil
 }
 
-// readPhase reads the sides that the phase of a range reads, and merges them.
+// readPhase reads rows of the range rg within the bounds b, once, and returns them as a piece. If rg moves, it reads
+// the source of the move, the destination, or both, as the phase of the move says, and merges their rows.
 func readPhase(
 	ctx context.Context, rows store.Rows, id store.BucketID, rg *partmap.Range, b store.Bounds, o store.SliceOptions,
 ) (piece, error) {
@@ -323,7 +343,8 @@ func readPhase(
 		}
 		return single(p), nil
 	}
-	// What one side passes over may be all that is left when the other side has deleted the rest.
+	// Both sides are read without a Sift: a row that one side skips may be the only one left of its group, once the
+	// other side has deleted the rest.
 	o.Timestamps, o.Into, o.Sift = true, nil, nil
 	var from, to store.Page
 	g, gctx := errgroup.WithContext(ctx)
@@ -335,9 +356,9 @@ func readPhase(
 	return merge(from, to, o.Reverse), nil
 }
 
-// writeThrough copies rows, markers included, that only the source of a range has to its
-// destination, with their timestamps, before a reader shows them. So what was shown stays
-// when the source is not read any more.
+// writeThrough copies rows that only the source of a move has to the destination dst. The rows keep their timestamps;
+// markers, rows that record deletions, are copied, too. A reader in the verifying phase of a move does so before it
+// shows the rows: what was shown must stay when the source is no longer read.
 func (c *Client) writeThrough(ctx context.Context, h *hold, dst store.Partition, rows []late) error {
 	for len(rows) > 0 {
 		n, size := 0, 0

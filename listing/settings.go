@@ -9,8 +9,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Settings returns what CreateBucketWith and ChangeSettings have given the bucket; nil: it has no
-// settings. It needs no I/O where the bucket's map is known. It fails like Get.
+// Settings returns the settings of the bucket, bytes that CreateBucketWith or ChangeSettings has given it; nil if it
+// has none. It needs no I/O where the map of the bucket is known. It fails like Get.
 func (b *Bucket) Settings(ctx context.Context) ([]byte, error) {
 	root, err := b.present(ctx)
 	if err != nil {
@@ -19,20 +19,22 @@ func (b *Bucket) Settings(ctx context.Context) ([]byte, error) {
 	return bytes.Clone(root.Settings), nil
 }
 
-// present returns the root of a bucket that is not deleted, from the cache where it is known.
+// present returns the root of the bucket, the record with which its map begins. It takes the root from the cache if it
+// is there. It fails with ErrNoSuchBucket if the bucket is deleted.
 func (b *Bucket) present(ctx context.Context) (*partmap.Root, error) {
 	h, err := b.acquire(ctx)
 	if err == nil {
 		defer h.release()
 		return h.Root(), nil
 	}
-	if errors.Is(err, ErrBucketClosing) { // there are no leases, but who deletes it asks
+	if errors.Is(err, ErrBucketClosing) { // a closing bucket has no leases, but its deletion asks for the settings
 		return b.root(ctx)
 	}
 	return nil, err
 }
 
-// root reads the present root of a bucket that is not deleted.
+// root reads the newest root of the bucket, the record with which its map begins. It fails with ErrNoSuchBucket if the
+// bucket is deleted.
 func (b *Bucket) root(ctx context.Context) (*partmap.Root, error) {
 	id := b.id
 	if id == (store.BucketID{}) {
@@ -48,10 +50,10 @@ func (b *Bucket) root(ctx context.Context) (*partmap.Root, error) {
 	return root, err
 }
 
-// ChangeSettings gives the bucket other settings. change makes them of the present ones, perhaps
-// several times; its error ends the call. Once ChangeSettings has returned, every later call of
-// Settings returns these or newer ones, in all processes. It fails with ErrNoSuchBucket,
-// ErrBucketClosing, InvalidArgument, Unavailable, Timeout, Corrupt or ErrOutcomeUnknown.
+// ChangeSettings gives the bucket other settings. The function change gets the present settings and returns the new
+// ones; it may be called several times, and its error ends the call. Once ChangeSettings has returned, every later call
+// of Settings, in any process, returns these settings or newer ones. It fails with ErrNoSuchBucket, ErrBucketClosing,
+// InvalidArgument, Unavailable, Timeout, Corrupt or ErrOutcomeUnknown.
 func (b *Bucket) ChangeSettings(ctx context.Context, change func(now []byte) ([]byte, error)) error {
 	return wrap("change the settings", b.name, b.changeSettings(ctx, change))
 }
@@ -84,7 +86,8 @@ func (b *Bucket) changeSettings(ctx context.Context, change func(now []byte) ([]
 			}
 		}
 		if mine {
-			// Also where nothing was to change: who changed it may not have waited.
+			// The wait is needed even if there was nothing to change: the process that made the change may not have
+			// waited.
 			if err := b.c.maps.Wait(ctx, root.Bucket); err != nil {
 				return unknown(err)
 			}

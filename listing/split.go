@@ -8,29 +8,27 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/evenkeel/evenkeel/partmap/keyspread"
+	"github.com/evenkeel/evenkeel/internal/keyspread"
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Bounds of what SplitPoints reads within ranges: partProbes probes for each part, maxProbes
-// in all. A probe reads a run of probeRows keys and the key before it.
+// partProbes, maxProbes and probeRows bound the reads of SplitPoints within ranges. It makes partProbes probes for each
+// part, but maxProbes in all. A probe reads a run of probeRows neighbouring keys, and the last key before the run.
 const (
 	partProbes = 16
 	maxProbes  = 128
 	probeRows  = 128
 )
 
-// SplitPoints returns at most n-1 keys that divide what the query lists into parts of about
-// equal size, to be listed in parallel: part i is the query with From = point i-1 (also in
-// place of After) and To = point i. The points ascend and lie strictly within the query.
-// There are fewer where there are too few keys. Limit, direction, delimiter and token of the
-// query are ignored.
+// SplitPoints returns at most n-1 keys that divide what the query lists into parts of about equal size, to be listed in
+// parallel: part i is the query with From = point i-1 (also in place of After) and To = point i. The points ascend and
+// lie strictly within the query. There are fewer points where there are too few keys. Limit, direction, delimiter and
+// token of the query are ignored.
 //
-// With Options.Sizes the largest part has some 1.2 times the mean. Without, empty ranges are
-// found by reading their first keys, all other ranges count the same, and runs of keys are
-// read to estimate how keys lie within a range. Where the readers should end at about the
-// same time, ask for several parts per reader. It fails like List; it works without sizes if
-// they can't be read.
+// With Options.Sizes, the largest part has some 1.2 times the mean size. Without sizes, or if they can't be read, empty
+// ranges are found by reading their first keys, and all other ranges count the same. Within a range, runs of keys are
+// read to estimate how the keys are spread. If the readers should end at about the same time, ask for several parts per
+// reader. SplitPoints fails like List.
 func (b *Bucket) SplitPoints(ctx context.Context, q Query, n int) ([][]byte, error) {
 	points, err := b.splitPoints(ctx, q, n)
 	return points, wrap("split points", b.name, err)
@@ -71,14 +69,16 @@ func (b *Bucket) splitPoints(ctx context.Context, q Query, n int) ([][]byte, err
 	}), nil
 }
 
-// sampler estimates how keys are spread over a span: from the map, from the counters of
-// sizes and, within a range of unknown spread, from short runs of keys, each read in the
-// middle of the gap that seems to hold most.
+// A sampler estimates how the keys of a bucket are spread, for SplitPoints. It uses the map and the counts of rows per
+// partition. Within a range of unknown spread, it reads short runs of keys, each in the middle of the gap that seems to
+// hold most keys.
 type sampler struct {
 	c  *Client
 	id store.BucketID
 }
 
+// read returns the first keys of the interval from, at most limit of them. more is true if the interval has further
+// keys.
 func (s *sampler) read(ctx context.Context, from span, limit int) (keys [][]byte, more bool, err error) {
 	page := s.c.load(ctx, s.id, &Query{KeysOnly: true, Reverse: from.reverse}, from, limit, nil)
 	for _, item := range page.items {
@@ -87,7 +87,8 @@ func (s *sampler) read(ctx context.Context, from span, limit int) (keys [][]byte
 	return keys, !page.left.done, page.err
 }
 
-// tighten ends a gap right behind its last key; false if it has none.
+// tighten lowers the upper bound of gap, an interval of keys, to right behind the last key that exists in it. It
+// returns false, and changes nothing, if there is no key.
 func (s *sampler) tighten(ctx context.Context, gap *span) (bool, error) {
 	back := *gap
 	back.reverse = true
@@ -108,7 +109,9 @@ func (s *sampler) tighten(ctx context.Context, gap *span) (bool, error) {
 	return false, nil
 }
 
-// sample reads runs of keys of a span.
+// sample reads some keys of the interval whole, and returns its parts in order. A part is a run of neighbouring keys
+// that were read, or a gap between such runs with an estimate of the number of its keys. probes is the number of runs
+// to read after the first one.
 func (s *sampler) sample(ctx context.Context, whole span, probes int) ([]keyspread.Part, error) {
 	found, err := s.tighten(ctx, &whole)
 	if err != nil || !found {
@@ -144,12 +147,13 @@ func (s *sampler) sample(ctx context.Context, whole span, probes int) ([]keyspre
 	return parts, nil
 }
 
-// explore reads a run of keys from the middle of a gap on, and estimates from its density
-// what is left on both sides.
+// explore reads a run of neighbouring keys inside a gap, an interval of unread keys; the run begins at the key middle.
+// It returns the parts of the gap in order: the run, and what is left of the gap on both sides. The number of keys in
+// each rest is estimated from the density of the run. urgency says how important it is to read the gap.
 func (s *sampler) explore(
 	ctx context.Context, gap span, middle []byte, urgency float64,
 ) (parts []keyspread.Part, err error) {
-	const fade = 4 // at most so much less urgent than the whole
+	const fade = 4 // a remaining gap is at most 4 times less urgent than the whole gap
 	upper := gap
 	upper.raise(middle, false)
 	keys, more, err := s.read(ctx, upper, probeRows)

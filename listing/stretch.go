@@ -11,39 +11,43 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/keyspread"
 	"github.com/evenkeel/evenkeel/partmap"
-	"github.com/evenkeel/evenkeel/partmap/keyspread"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
 )
 
 const (
-	// minStretches is the number of ranges above which neighbours are combined.
+	// minStretches is the number of ranges up to which SplitPoints looks at each range by itself. In maps with more
+	// ranges, neighbouring ranges are combined.
 	minStretches = 4096
-	// maxQuanta bounds the partitions whose quanta SplitPoints reads.
+	// maxQuanta bounds the partitions of which count reads quanta, row counts by key.
 	maxQuanta = 256
-	// sizesTimeout bounds a read of sizes.
+	// sizesTimeout bounds the time of one read of sizes.
 	sizesTimeout = time.Second
 )
 
-// A stretch is the part of a span in one range, or in several neighbouring ones.
+// A stretch is the part of a listed interval that lies in one range of the map. In maps of thousands of ranges, it may
+// be several neighbouring ranges. SplitPoints divides the interval along stretches.
 type stretch struct {
 	span   span
-	ranges int // 1, except in maps of thousands
-	// rg is the first of them; the others are assumed to be like it.
+	ranges int // number of ranges: 1, except in maps of thousands
+	// rg is the first of the ranges; the others are assumed to be like rg.
 	rg partmap.Range
-	// weight is the estimated number of rows; below 0: unknown.
+	// weight is the estimated number of rows in the stretch; below 0: unknown.
 	weight float64
-	keys   [][]byte          // all its keys, if they are few
-	quanta []counter.Quantum // those of rg within the span; the first begins at its start
+	keys   [][]byte          // all keys of the stretch, if they are few
+	quanta []counter.Quantum // the quanta of rg that overlap the span; the first may begin before the span
 }
 
-// alone reports whether the stretch is one range, all of it.
+// alone reports whether the stretch, a part of the map that SplitPoints treats as a unit, is exactly one range from its
+// start to its end.
 func (x *stretch) alone() bool {
 	return x.ranges == 1 && bytes.Equal(x.span.lo, x.rg.Start) && !x.span.exclusive && bytes.Equal(x.span.hi, x.rg.End)
 }
 
-// home returns the partition in which most rows of the first range are counted.
+// home returns the partition whose count of rows stands for the first range of the stretch. While the range moves, it
+// is the source of the move, or the destination once the source is no longer read.
 func (x *stretch) home(id store.BucketID) store.Partition {
 	if x.rg.Phase.Rules().ReadSource {
 		return store.Partition{Bucket: id, ID: x.rg.Partition}
@@ -51,9 +55,9 @@ func (x *stretch) home(id store.BucketID) store.Partition {
 	return store.Partition{Bucket: id, ID: x.rg.To}
 }
 
-// stretches returns at most that many stretches of a span, and at least half as many where
-// there are enough ranges. The map is that of a lease, as for a page: reading the newest one
-// would need an answer from all data centres.
+// stretches divides an interval of keys into at most `most` stretches, each of which is one range of the map or several
+// neighbouring ones. If there are enough ranges, it returns at least half that number. The map is that of a lease, as
+// for a page: a read of the newest map would need an answer from all data centres.
 func (s *sampler) stretches(ctx context.Context, whole span, most int) ([]stretch, error) {
 	for {
 		h, err := s.c.acquire(ctx, s.id)
@@ -68,6 +72,8 @@ func (s *sampler) stretches(ctx context.Context, whole span, most int) ([]stretc
 	}
 }
 
+// stretchesOf divides an interval of keys, whole, into stretches by the map with this root. A stretch is one range of
+// the map. If there would be more stretches than most, a stretch is several neighbouring ranges.
 func (s *sampler) stretchesOf(
 	ctx context.Context, root *partmap.Root, whole span, most int,
 ) (all []stretch, err error) {
@@ -95,8 +101,9 @@ func (s *sampler) stretchesOf(
 	return all, nil
 }
 
-// count sets weights from the counters of sizes. If those fail weights stay unknown, and
-// parts are less even.
+// count sets the weights of stretches, their numbers of rows, from the counts of rows per partition. A stretch is one
+// range of the map or several. If the counts can't be read, the weights stay unknown, and the parts that SplitPoints
+// makes are less even.
 func (s *sampler) count(ctx context.Context, all []stretch) {
 	if s.c.o.Sizes == nil {
 		return
@@ -120,7 +127,7 @@ func (s *sampler) count(ctx context.Context, all []stretch) {
 			x.weight = 0
 		case x.ranges > 1 || x.alone() && stats[i].Covers(x.rg.Start, x.rg.End):
 			x.weight = float64(stats[i].Rows) * float64(x.ranges)
-		case len(ask) < maxQuanta: // the count may include rows of other ranges
+		case len(ask) < maxQuanta: // the partition's count may include rows of other ranges
 			ask[partitions[i]] = append(ask[partitions[i]], x)
 		}
 	}
@@ -140,7 +147,9 @@ func (s *sampler) count(ctx context.Context, all []stretch) {
 	_ = g.Wait()
 }
 
-// takeQuanta keeps the quanta of a partition that lie within the span.
+// takeQuanta stores the given counts of rows in the stretch, a part of the map. Each quantum counts the rows from its
+// key up to the key of the next quantum; only quanta that overlap the stretch are stored. Their sum becomes the weight
+// of the stretch.
 func (x *stretch) takeQuanta(quanta []counter.Quantum) {
 	x.weight, x.quanta = 0, nil
 	for i, q := range quanta {
@@ -155,9 +164,9 @@ func (x *stretch) takeQuanta(quanta []counter.Quantum) {
 	}
 }
 
-// probe reads the first keys of stretches of unknown weight. Those without more keys are
-// known then; the others are assumed to have the average size, since a rebalancer keeps
-// ranges at about one size.
+// probe estimates the number of rows of each stretch, a part of the map, that has no count of rows. It reads the first
+// keys of the stretch. If there are no more keys, their number is the result. Otherwise the stretch is assumed to have
+// the average number of rows, since a rebalancer keeps ranges at about one size.
 func (s *sampler) probe(ctx context.Context, all []stretch) error {
 	const least = 2
 	var ask []*stretch
@@ -199,16 +208,16 @@ func (s *sampler) probe(ctx context.Context, all []stretch) error {
 		if x.weight < 0 {
 			x.weight = average * float64(x.ranges)
 			if !x.alone() && x.ranges == 1 {
-				x.weight /= 2 // one end of the whole span lies in it
+				x.weight /= 2 // an end of the whole span lies in the range
 			}
 		}
 	}
 	return nil
 }
 
-// points returns at most n-1 keys that divide the stretches into n parts of about the same
-// weight. A point lies at the beginning of a range where that changes a part by an eighth at
-// most, otherwise within the range.
+// points returns at most n-1 keys that divide the stretches, neighbouring parts of the map, into n parts of about the
+// same number of rows. If the beginning or the end of a stretch lies within an eighth of a part of the right place, it
+// is taken. Otherwise a point lies inside a stretch.
 func (s *sampler) points(ctx context.Context, all []stretch, n int) ([][]byte, error) {
 	total := 0.0
 	for i := range all {
@@ -226,10 +235,10 @@ func (s *sampler) points(ctx context.Context, all []stretch, n int) ([][]byte, e
 		for ; want < n && part*float64(want) < sum+x.weight; want++ {
 			at := part*float64(want) - sum
 			switch {
-			case at <= part/8: // not of the first one
+			case at <= part/8: // never in the first stretch, as at is a whole part there
 				c.found = append(c.found, x.span.lo)
-			case x.weight-at <= part/8: // nor of the last one
-				c.found = append(c.found, x.span.hi) // where the next one begins
+			case x.weight-at <= part/8: // never in the last stretch
+				c.found = append(c.found, x.span.hi) // where the next stretch begins
 			default:
 				c.at = append(c.at, at/x.weight)
 			}
@@ -265,7 +274,9 @@ func (s *sampler) points(ctx context.Context, all []stretch, n int) ([][]byte, e
 	return points, nil
 }
 
-// within returns the keys at shares of a stretch's weight.
+// within returns keys inside the stretch x, a part of the map, one key for each share in the list at (0 to 1,
+// ascending). About that share of the rows of x lies below the key. If neither the keys of x nor counts of its rows by
+// key are known, within reads runs of keys; probes is the number of these runs.
 func (s *sampler) within(ctx context.Context, x *stretch, at []float64, probes int) (points [][]byte, err error) {
 	if x.keys != nil {
 		for _, share := range at {
@@ -291,7 +302,9 @@ func (s *sampler) within(ctx context.Context, x *stretch, at []float64, probes i
 	return keyspread.CutParts(parts, at), nil
 }
 
-// quantiles returns the keys nearest to shares of the rows of quanta.
+// quantiles returns one key for each share in the list at (0 to 1, ascending): about that share of all rows lies below
+// the key. Each element of quanta counts the rows from its key up to the key of the next element; rows is the sum of
+// these counts.
 func quantiles(quanta []counter.Quantum, rows float64, at []float64) (points [][]byte) {
 	sum, i := 0.0, 0
 	for _, share := range at {

@@ -9,14 +9,13 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Token is the place where a listing continues: opaque text, safe in URLs, at most 87,400
-// bytes long. It stays valid across restarts and moves of ranges, for the bucket and query
-// that it came from. With another query or bucket, also a later one of the same name, it is
-// refused with ErrBadToken.
+// Token is the place where a listing continues: opaque text, safe in URLs, at most 87,400 bytes long. A token stays
+// valid across restarts and moves of ranges. It is valid only for the bucket and the query that it came from. Otherwise
+// it is refused with ErrBadToken, also by a later bucket of the same name.
 type Token string
 
-// A token's bytes, before base64url: form (1), flags (1), the bound, xxhash64 (8)
-// of the query's shape and all before.
+// The bytes of a token, before base64url: form (1 byte), flags (1), the bound at which the listing continues, and an
+// xxhash64 (8) of the bucket, the fixed parts of the query and all bytes before.
 const (
 	tokenForm     = 1
 	tokenHead     = 2
@@ -25,7 +24,8 @@ const (
 	tokenBytes    = tokenHead + store.MaxKeyBytes + tokenSum // at most
 )
 
-// token encodes the near end of the span.
+// token returns the token with which a listing continues at the near end of the span, the interval of keys that are
+// still to be listed. The token is valid for the bucket id and the query q only.
 func (s *span) token(id store.BucketID, q *Query) Token {
 	b := []byte{tokenForm, 0}
 	if s.reverse {
@@ -40,7 +40,8 @@ func (s *span) token(id store.BucketID, q *Query) Token {
 	return Token(base64.RawURLEncoding.EncodeToString(b))
 }
 
-// resume moves the near end of the span to the place of a token.
+// resume continues a listing at the place that the token t has recorded. To do so, it shortens the span, the interval
+// of keys to list. It fails with ErrBadToken if t is not a token of the bucket id and the query q.
 func (s *span) resume(t Token, id store.BucketID, q *Query) error {
 	if len(t) > base64.RawURLEncoding.EncodedLen(tokenBytes) {
 		return ErrBadToken
@@ -65,8 +66,9 @@ func (s *span) resume(t Token, id store.BucketID, q *Query) error {
 	return nil
 }
 
-// tokenCheck binds a token to its bucket and to the parts of the query that must stay the
-// same from page to page. Near bounds are not among them: the token has passed them.
+// tokenCheck returns the checksum of a token, by which a token of another bucket or query is recognised. It covers the
+// bucket, the parts of the query that must stay the same from page to page, and body, the other bytes of the token. It
+// does not cover the bounds near the beginning of the listing, which the token has passed.
 func tokenCheck(id store.BucketID, q *Query, body []byte) uint64 {
 	far, direction := q.To, byte('>')
 	if q.Reverse {

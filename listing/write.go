@@ -14,47 +14,50 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Put stores an entry, in place of an earlier one of the key. It fails with
-// InvalidArgument, ErrNoSuchBucket, ErrBucketClosing, ErrTimeUnknown or ErrOutcomeUnknown.
-// After any other error (Unavailable, Timeout, Corrupt) nothing was written.
+// Put stores an entry. It replaces an earlier entry of the key. It fails with InvalidArgument, ErrNoSuchBucket,
+// ErrBucketClosing, ErrTimeUnknown or ErrOutcomeUnknown. After any other error (Unavailable, Timeout, Corrupt) nothing
+// was written.
 func (b *Bucket) Put(ctx context.Context, key, value []byte) error {
 	return b.put(ctx, key, value, nil)
 }
 
-// Delete removes an entry; it succeeds if there is none. It fails like Put.
+// Delete removes the entry of a key. It also succeeds if there is no such entry. It fails with the same errors as Put.
 func (b *Bucket) Delete(ctx context.Context, key []byte) error {
 	return b.delete(ctx, key, nil)
 }
 
-// Stamps draws the first of n consecutive timestamps, for writes at given times. They are
-// above those of all writes that were acknowledged before the call, like those of Put.
+// Stamps returns the first of n consecutive timestamps, which the caller may use for PutAt and DeleteAt. Like the
+// timestamps of Put, they are above those of all writes that were acknowledged before the call.
 func (c *Client) Stamps(ctx context.Context, n int) (store.Timestamp, error) {
 	ts, err := c.stamps.Next(ctx, n)
 	return ts, store.Wrap("draw a timestamp", err)
 }
 
-// Given is the time of a write that its caller gives, and for how long it may be sent. A write
-// that comes after a deletion of its key, but with an older timestamp, is hidden by that in one
-// partition; after a move it may reach another one, which never saw the deletion. So nobody may
-// delete, or believe a key to be deleted for good, while a write of it may still be sent.
+// Given is a timestamp that the caller of a write has chosen, with a condition for sending the write. It needs care if
+// the same key may be deleted. A deletion with a newer timestamp hides a write that comes later, but only in the same
+// partition. After a move the write may reach another partition, which never saw the deletion. So while a write of a
+// key may still be sent, do not delete the key, nor take a deletion of it for final.
 type Given struct {
-	// At is from Stamps.
+	// At is a timestamp from Stamps.
 	At store.Timestamp
-	// Still reports whether the write may be sent. It is asked under the lease by which the
-	// write is sent: then it reaches a partition that everything later knows of.
+	// Still reports whether the write may be sent. It is called under the lease by which the write is sent, so the
+	// write reaches a partition that all later operations know of.
 	Still func() bool
 }
 
-// ErrTooLate means that a write was not sent, as Given.Still said so.
+// ErrTooLate is the error of PutAt and DeleteAt when Given.Still, the caller's condition for the write, returned false.
+// Nothing was written.
 var ErrTooLate = store.Errorf(store.Conflict, "the time for the write is over; nothing was written")
 
-// PutAt is Put with a given timestamp. At an equal one the larger value stays. It fails like
-// Put, or with ErrTooLate.
+// PutAt stores an entry like Put, but with the timestamp g.At, which the caller has chosen. If there is an entry with a
+// newer timestamp, that entry stays. Of two entries with the same timestamp the one with the larger value stays. PutAt
+// fails like Put, or with ErrTooLate.
 func (b *Bucket) PutAt(ctx context.Context, key, value []byte, g Given) error {
 	return b.put(ctx, key, value, &g)
 }
 
-// DeleteAt is Delete with a given timestamp: what is newer stays. It fails like PutAt.
+// DeleteAt removes the entry of a key like Delete, but with the timestamp g.At, which the caller has chosen. An entry
+// with a newer timestamp stays. DeleteAt fails like PutAt.
 func (b *Bucket) DeleteAt(ctx context.Context, key []byte, g Given) error {
 	return b.delete(ctx, key, &g)
 }
@@ -75,7 +78,8 @@ func (b *Bucket) delete(ctx context.Context, key []byte, g *Given) error {
 	return wrap("delete", b.name, err)
 }
 
-// change writes an entry, or with op "delete" its deletion; g is nil, or its given time.
+// change writes an entry; if op is "delete", it deletes the key instead. g is the timestamp that the caller of PutAt or
+// DeleteAt has chosen. If g is nil, change draws a new timestamp.
 func (b *Bucket) change(ctx context.Context, op string, key, value []byte, g *Given) (err error) {
 	h, rg, ts, err := b.stamped(ctx, key, func(*partmap.Range) (store.Timestamp, error) {
 		switch {
@@ -103,16 +107,19 @@ func (b *Bucket) change(ctx context.Context, op string, key, value []byte, g *Gi
 	return err
 }
 
-// takesWrites returns the partition that takes the writes of a range.
+// takesWrites returns the partition to which writes in the range rg go. While rg moves, that depends on the phase of
+// the move. h is the lease under which rg was found.
 func takesWrites(h *hold, rg *partmap.Range) store.Partition {
 	return store.Partition{Bucket: h.Root().Bucket, ID: rg.WriteTo()}
 }
 
-// stamped takes a lease, finds the range of key and draws timestamps, under the lease: otherwise
-// an older write could reach a partition that never saw the tombstone of a newer deletion. The
-// lease is still valid after the draw: otherwise, after a long stall, the timestamps could be
-// above the removal of an abandoned partition, and the rows would stay. A given timestamp was
-// drawn before the lease, and is below every removal after it.
+// stamped returns what a write of key needs: a lease, the range of key under that lease, and a timestamp, which it gets
+// by calling draw.
+//
+// draw is called under the lease: otherwise an older write could reach a partition that never saw the tombstone of a
+// newer deletion. The lease is still valid after the draw: otherwise, after a long stall, the timestamp could be above
+// the removal of an abandoned partition, whose rows would stay. A timestamp that the caller gives was drawn before the
+// lease, and is below every removal after the lease.
 func (b *Bucket) stamped(
 	ctx context.Context, key []byte, draw func(*partmap.Range) (store.Timestamp, error),
 ) (*hold, partmap.Range, store.Timestamp, error) {
@@ -122,7 +129,7 @@ func (b *Bucket) stamped(
 			return nil, rg, 0, err
 		}
 		ts, err := draw(&rg)
-		if err == nil && h.Valid() { // so it was when it was asked for the time
+		if err == nil && h.Valid() { // the lease was valid, too, when draw was called
 			return h, rg, ts, nil
 		}
 		h.release()
@@ -132,10 +139,11 @@ func (b *Bucket) stamped(
 	}
 }
 
-// remove deletes a key, by a marker while its range moves.
+// remove deletes a key in the range rg with the timestamp ts. Usually it writes a tombstone. While the range moves it
+// writes a marker, a row that records the deletion. h is the lease under which rg was found.
 func (c *Client) remove(ctx context.Context, h *hold, rg *partmap.Range, key []byte, ts store.Timestamp) error {
 	marker := rg.Phase.Rules().Markers
-	key = bytes.Clone(key) // finish may outlive the call
+	key = bytes.Clone(key) // the write of finish may outlive the call
 	err := c.write(ctx, h, rg, key, key, ts, func(ctx context.Context, p store.Partition) error {
 		return h.finish(ctx, func(ctx context.Context) error {
 			if marker {
@@ -150,7 +158,7 @@ func (c *Client) remove(ctx context.Context, h *hold, rg *partmap.Range, key []b
 	return err
 }
 
-// deleteAt deletes a key unless it was written after ts.
+// deleteAt deletes the entry of a key with the timestamp ts. An entry with a newer timestamp stays.
 func (b *Bucket) deleteAt(ctx context.Context, key []byte, ts store.Timestamp) (err error) {
 	h, rg, err := b.locate(ctx, key)
 	if err != nil {
@@ -160,13 +168,13 @@ func (b *Bucket) deleteAt(ctx context.Context, key []byte, ts store.Timestamp) (
 	return b.c.remove(ctx, h, &rg, key, ts)
 }
 
-// write writes keys from first to last, all in rg, to the partition that takes the writes
-// of rg, and decides whether the write counts (the protocol's rule of acknowledgement). f
-// makes one attempt, by hold.finish or like it. A write of unknown outcome is repeated with
-// the same timestamp as long as the lease lasts; never in another partition, where it could
-// undo a deletion that was acknowledged meanwhile. ts is the highest timestamp of the write:
-// every write after the acknowledgement gets a higher one. The wait for that mostly overlaps
-// the write; the lease is checked after it.
+// write makes a write and decides whether it may be acknowledged. The write is of keys from first to last, all in the
+// range rg. f makes one attempt to write to a partition, in a way that does not outlive the lease h.
+//
+// A write of unknown outcome is repeated with the same timestamp as long as the lease lasts. It is never repeated in
+// another partition, where it could undo a deletion that was acknowledged meanwhile. ts is the highest timestamp of the
+// write: every write after the acknowledgement gets a higher one. The wait for that mostly overlaps the write, and the
+// lease is checked after the wait.
 func (c *Client) write(
 	ctx context.Context, h *hold, rg *partmap.Range, first, last []byte, ts store.Timestamp,
 	f func(context.Context, store.Partition) error,
@@ -183,7 +191,8 @@ func (c *Client) write(
 	return c.stillCounts(ctx, h, rg, first, last)
 }
 
-// attempt makes the attempts of a write to p, by f: one after another while the outcome is unknown and the lease lasts.
+// attempt writes to the partition p by calling f. It calls f again while the outcome of the write is unknown and the
+// lease h lasts, at most Options.WriteAttempts times in all.
 func (c *Client) attempt(
 	ctx context.Context, h *hold, p store.Partition, f func(context.Context, store.Partition) error,
 ) error {
@@ -191,7 +200,7 @@ func (c *Client) attempt(
 		return err
 	}
 	err := f(ctx, p)
-	maybe := store.OutcomeUnknown(err) // a refused repetition says nothing about the first attempt
+	maybe := store.OutcomeUnknown(err) // if a later attempt is refused, that says nothing about the first one
 	for i := 1; retryable(err) && i < c.o.WriteAttempts && pauses.Sleep(ctx, i) == nil && h.Valid(); i++ {
 		err = f(ctx, p)
 	}
@@ -201,17 +210,20 @@ func (c *Client) attempt(
 	return err
 }
 
+// retryable reports whether a write that failed with the error err may be attempted again. It returns true if the store
+// could not be reached or was slow, so that the outcome is unknown: the store may answer the next time.
 func retryable(err error) bool {
 	k := store.KindOf(err)
 	return (k == store.Unavailable || k == store.Timeout) && store.OutcomeUnknown(err)
 }
 
-// pauses are those before another attempt of a write.
+// pauses are the pauses between two attempts of a write: from 4 ms to about 2 s.
 var pauses = wait.Backoff{First: 4 * time.Millisecond, Most: 2048 * time.Millisecond}
 
-// stillCounts decides whether a write counts whose lease ended meanwhile: it does if the
-// bucket is open and its present map has all keys from first to last in the same partition
-// and phase. Their range may have been split since.
+// stillCounts decides whether a write is valid although its lease ended before the answer. It returns nil if so,
+// otherwise an error that the outcome is unknown. The write is valid if the bucket is open, and its present map has all
+// keys from first to last in the same partition, in the same phase of a move. was is the range in which the keys were;
+// it may have been split since.
 func (c *Client) stillCounts(ctx context.Context, h *hold, was *partmap.Range, first, last []byte) error {
 	now, err := c.acquire(ctx, h.Root().Bucket)
 	if err != nil {
@@ -233,15 +245,16 @@ func (c *Client) stillCounts(ctx context.Context, h *hold, was *partmap.Range, f
 	}
 }
 
-// Limits of one batch of PutBatch, below which Cassandra is fast.
+// batchRows and batchBytes bound the rows of one batch of PutBatch, and the bytes of their keys and values. Cassandra
+// is fast with batches below these limits.
 const (
 	batchRows  = 200
 	batchBytes = 1 << 20
 )
 
-// PutBatch stores entries, in one batch or several per partition; it is neither atomic nor
-// isolated. Of several entries with one key the last wins. It returns nil if all are
-// stored, else a *BatchError with one outcome per entry, each like an error of Put.
+// PutBatch stores entries, in one batch or several per partition. It is neither atomic nor isolated. If several entries
+// have one key, the last one wins. PutBatch returns nil if all entries are stored. Otherwise it returns a *BatchError,
+// which has one outcome for each entry, like an error of Put.
 func (b *Bucket) PutBatch(ctx context.Context, entries []Entry) error {
 	outcomes := make([]error, len(entries))
 	order := make([]int, 0, len(entries))
@@ -253,7 +266,7 @@ func (b *Bucket) PutBatch(ctx context.Context, entries []Entry) error {
 			order = append(order, i)
 		}
 	}
-	// Stable: timestamps are drawn in this order, so the last of one key wins.
+	// The sort is stable, as timestamps are drawn in this order: so the last entry of one key wins.
 	slices.SortStableFunc(order, func(i, j int) int { return bytes.Compare(entries[i].Key, entries[j].Key) })
 	var g errgroup.Group
 	g.SetLimit(b.c.o.MaxParallel)
@@ -279,9 +292,10 @@ func (b *Bucket) PutBatch(ctx context.Context, entries []Entry) error {
 	return nil
 }
 
-// putFirst starts to write as many of the first entries in order as fit in one batch for
-// one partition, under a lease of its own, and returns the rest. With an error nothing was
-// started.
+// putFirst starts the next write of PutBatch: one batch of entries that lie in one partition. order has the indexes of
+// the entries still to be written, sorted by key. putFirst takes as many from its beginning as fit into the batch, and
+// returns the rest. The write runs in the group g, under a lease of its own, and puts its result into outcomes. If
+// there is an error, no write was started.
 func (b *Bucket) putFirst(
 	ctx context.Context, g *errgroup.Group, entries []Entry, order []int, outcomes []error,
 ) (rest []int, err error) {

@@ -9,16 +9,17 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// ownerMark is the blob that says whose the others are. No bucket has a part of its name: see bucketPart.
+// ownerMark is the name of a blob that says to which store of rows all blobs beside it belong. The names of other blobs
+// begin with that of their bucket (bucketPart), and never with an underscore.
 const ownerMark = "_owner"
 
-// ErrOthersBodies: a store of blobs belongs to another store of rows.
+// ErrOthersBodies means that a store of blobs (bodies of objects) is marked as belonging to another store of rows.
 var ErrOthersBodies = errors.New("the bodies there belong to another store")
 
-// Claim makes blobs those of one store of rows, by a mark among them, and fails with ErrOthersBodies, an
-// InvalidArgument, where they are another one's: each would take the blobs of the other for orphans. owner is a short
-// text of letters and digits that tells the store of rows from others. Of two that claim new blobs at the same moment
-// both may succeed; the next call of one of them fails.
+// Claim marks a store of blobs as belonging to one store of rows, which the text owner identifies by letters and
+// digits. If the blobs already have the mark of another owner, Claim fails with ErrOthersBodies, an InvalidArgument.
+// Two stores of rows with the same blobs would each delete the other's blobs as orphans. If two owners claim new blobs
+// at the same moment, both may succeed; then the next Claim of one of them fails.
 func Claim(ctx context.Context, blobs Blobs, owner string) error {
 	there, err := Owner(ctx, blobs)
 	if err == nil && there == "" {
@@ -38,7 +39,8 @@ func Claim(ctx context.Context, blobs Blobs, owner string) error {
 	return nil
 }
 
-// Owner returns who has claimed blobs; empty: nobody has.
+// Owner returns the text that identifies the owner of a store of blobs, as Claim has written it. It returns "" if the
+// blobs have no mark, and fails with Corrupt if the mark is damaged.
 func Owner(ctx context.Context, blobs Blobs) (string, error) {
 	const most = 1 << 10
 	body, size, err := blobs.Open(ctx, ownerMark, 0, 0)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -16,72 +15,81 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// CleanOptions are options of a Cleaner; zero values have the defaults.
+// CleanOptions are the options of a Cleaner, which deletes what no reader of a bucket can see any more. A zero field
+// means its default.
 type CleanOptions struct {
-	// Grace is how long a burned version keeps its blob: longer than any read may take, and longer
-	// than PutTimeout. Default 24 hours.
+	// Grace is how long a burned version keeps its blob. It must be longer than any read may take, and longer than
+	// PutTimeout. Default 24 hours.
 	Grace time.Duration
-	// Now: a version that is older than any put may take is deleted with its blob once its burning was acknowledged
-	// for SoonGrace. Streams of readers who began before may break off.
+	// Now shortens the grace, to make room: a version that is older than any put may take is deleted with its blob once
+	// its burning was acknowledged for SoonGrace. Streams of readers who began before may break off.
 	Now bool
-	// Settled is the age at which a delete marker that hides nothing is removed from a bucket that
-	// never had versions: nothing older than it can arrive any more. Default 11 days, above
-	// Cassandra's default of gc_grace_seconds.
+	// Settled is the age from which on late writes can't arrive any more. Two things are deleted at this age: a delete
+	// marker that hides nothing, in a bucket that never had versions, and, by Condemn, a body without a row. Default 11
+	// days, which is more than Cassandra's default of gc_grace_seconds.
 	Settled time.Duration
-	// Pacer, if not nil, bounds the rows that passes look at per second.
+	// Pacer, if not nil, limits the rows per second that passes look at.
 	Pacer *wait.Pacer
-	// Before, if not nil, is told of each deed before it is done, and says whether to do it.
+	// Before, if not nil, is called before each step of the cleaner. If it returns false, the step is left out.
 	Before func(Deed) bool
-	// Report, if not nil, is told of what a pass has done so far, after each page that it has looked at.
+	// Report, if not nil, is called after each page of rows, with the sums of the pass so far.
 	Report func(Cleaned)
+	// Later, if not nil, is called for each object in which a step may be due later, with the time until then.
+	Later func(key []byte, after time.Duration)
 }
 
-// Deed is what a cleaner does to a version or an upload.
+// settled is the default of CleanOptions.Settled, the age from which on late writes can't arrive any more: 11 days.
+const settled = 11 * 24 * time.Hour
+
+// Deed is one step that a cleaner is about to take with a version or an upload, for example the deletion of a version.
 type Deed struct {
-	// Do is "supersede", "prove", "finish", "unmark", "expire", "lapse", "settle", "condemn" or
+	// Do is the kind of the step: "supersede", "prove", "finish", "unmark", "expire", "lapse", "settle", "condemn" or
 	// "free".
 	Do  string
 	Key []byte
-	// ID is that of the version, also of the one that an upload becomes.
+	// ID is the ID of the version, or of the version that the upload becomes.
 	ID ID
-	// Why is a sentence for people.
+	// Why is the reason, as a sentence for people.
 	Why string
 }
 
-// may asks whether to do a step.
+// may asks CleanOptions.Before whether the cleaner may take a step. do is the kind of the step, and id the version.
+// true: it may.
 func (c *Cleaner) may(do tidy.Do, key []byte, id ID) bool {
 	return c.o.Before == nil || c.o.Before(Deed{Do: do.String(), Key: bytes.Clone(key), ID: id, Why: do.Why()})
 }
 
-// stale reports whether the bucket's settings have changed since the cleaner read them last. A step that was decided by
-// settings of before, such as a rule that is deleted now, is left: the next pass decides anew.
+// stale reports whether the bucket's settings have changed since the cleaner last read them. true: the caller leaves
+// out the step that was decided by the old settings, since its rule may be deleted by now. The next pass decides again.
 func (c *Cleaner) stale(ctx context.Context) (bool, error) {
 	same, err := c.learn(ctx)
 	return !same, store.Wrap("read the settings of the bucket", err)
 }
 
-// Cleaner deletes from one bucket what no reader sees any more, and what the bucket's Lifecycle tells it to delete. Any
-// number of Cleaners may run at the same time, in any processes: the rows say since when versions are burned, so one
-// Cleaner goes on where another one stopped. A Cleaner works on the bucket that has the name at the time when the
-// Cleaner first does something.
+// Cleaner deletes from one bucket what no reader can see any more, and what the bucket's Lifecycle rules tell it to
+// delete. Any number of Cleaners may run at the same time, in any processes. The rows of deleted versions say since
+// when they are deleted, so one Cleaner goes on where another one stopped. A Cleaner works on the bucket that has the
+// name when the Cleaner first does something, and never on a later bucket with this name.
 type Cleaner struct {
 	b *Bucket
 	o CleanOptions
 
-	least time.Duration // the age of which no put can be under way any more
+	least time.Duration // the age at which no put can be under way any more
+	hints Hints         // for versions that Condemn burns; nil: there are none
 
 	mu    sync.Mutex // guards b, which pin sets
 	known knownSettings
 	clock slowClock
 }
 
-// slowClock is the clock by which a cleaner measures the age of proofs. It shows the time of stamps, but while the
-// cleaner lives it goes no faster than the slower clock of the process. So a clock that is set forward ends no grace
+// slowClock is the clock by which a cleaner measures ages, such as the time since a deletion was acknowledged. It shows
+// the time of the store's stamps. But it never advances further than the slower one of the process's two clocks has
+// since the cleaner began. So if some clock is set forward, the time of grace before blobs are deleted does not end too
 // early.
 type slowClock struct {
-	stamp store.Timestamp // at the beginning
+	stamp store.Timestamp // the time of stamps when the cleaner began
 	began wait.Instant
-	now   store.Timestamp // as of the present pass, or the last
+	now   store.Timestamp // the time of the present pass, or of the last one
 }
 
 func (s *slowClock) tell(stamp store.Timestamp, at wait.Instant) {
@@ -92,27 +100,35 @@ func (s *slowClock) tell(stamp store.Timestamp, at wait.Instant) {
 	s.now = min(stamp, s.stamp+store.Timestamp(least.Microseconds()))
 }
 
-// since returns the time that has passed since a proof was obtained.
+// since returns the time that has passed since the time of a proof (a stamp that says when a deletion had been
+// acknowledged). It returns 0 if that time is in the future.
 func (s *slowClock) since(proof store.Timestamp) time.Duration { return max(age(s.now, proof), 0) }
 
-// Cleaned is what a pass has done and found, in versions.
+// Cleaned is the result of a cleaner's pass: numbers of what it has found and done. The fields count versions, unless
+// another unit is named.
 type Cleaned struct {
-	// Rows were looked at, and Bytes are those of the versions that were finished.
+	// Rows are the rows that the pass has looked at, and Bytes are the bytes of the bodies of Finished versions. Seen
+	// versions are visible to readers. Each of the other fields counts versions to which one kind of step was done
+	// (tidy.Do).
 	Rows, Bytes                                                   int64
 	Seen, Superseded, Proven, Finished, Unmarked, Expired, Lapsed int64
-	// Waiting are burned, and keep their blobs for the grace.
+	// Waiting versions are burned, and keep their blobs until the grace is over.
 	Waiting int64
-	// Ended are uploads that are known to have ended, Freed those of which nothing is left but the
-	// version that they became, if they did.
+	// Ended are uploads that are known to have ended. Freed are uploads of which nothing is left, except for the
+	// version that an upload has become.
 	Ended, Freed int64
-	// Remembered are the versions and uploads that keep their blobs for the grace, and whose rows tell since when.
+	// Overdue are steps in Superseded and Finished that were due for hours: no hint has led to these objects in time.
+	Overdue int64
+	// Remembered are the burned versions and the ended uploads that keep their blobs for the grace. Their rows tell
+	// since when, so another cleaner can go on.
 	Remembered int64
-	// Next is where another pass goes on (PassFrom): at the last object that was looked at. It is empty before the first.
+	// Next is the position that the pass has reached, the last object that it has looked at. PassFrom goes on from
+	// there. Empty: the pass has looked at no object.
 	Next string
-	// Damaged rows can't be read; they stay.
+	// Damaged are rows that can't be read. They stay.
 	Damaged int64
-	// Failed steps are due again in the next pass; FirstFailure is the error of one, and Reasons counts
-	// them by kind.
+	// Failed are steps that failed; the next pass tries them again. FirstFailure is the error of the first one, and
+	// Reasons counts all by the kind of their errors.
 	Failed       int64
 	FirstFailure error
 	Reasons      map[store.Kind]int64
@@ -125,61 +141,83 @@ func (d *Cleaned) fail(err error) {
 	d.Reasons[store.KindOf(err)]++
 }
 
-// SoonGrace is longer than the time from a read of a row to a write that follows from it.
+// add adds to d the counts of another pass of a cleaner, one that has looked at other objects of the bucket.
+func (d *Cleaned) add(more *Cleaned) {
+	for _, n := range []struct{ to, more *int64 }{
+		{&d.Rows, &more.Rows}, {&d.Bytes, &more.Bytes}, {&d.Seen, &more.Seen}, {&d.Superseded, &more.Superseded},
+		{&d.Proven, &more.Proven}, {&d.Finished, &more.Finished}, {&d.Unmarked, &more.Unmarked},
+		{&d.Expired, &more.Expired}, {&d.Lapsed, &more.Lapsed}, {&d.Waiting, &more.Waiting}, {&d.Ended, &more.Ended},
+		{&d.Freed, &more.Freed}, {&d.Overdue, &more.Overdue}, {&d.Remembered, &more.Remembered},
+		{&d.Damaged, &more.Damaged}, {&d.Failed, &more.Failed},
+	} {
+		*n.to += *n.more
+	}
+	if d.FirstFailure == nil {
+		d.FirstFailure, d.Reasons = more.FirstFailure, map[store.Kind]int64{}
+	}
+	for kind, n := range more.Reasons {
+		d.Reasons[kind] += n
+	}
+}
+
+// SoonGrace is the time for which a deleted version keeps its blob if CleanOptions.Now is set: two minutes. It is
+// longer than the time that may pass between reading a row and sending a write that follows from what was read.
 const SoonGrace = 2 * writeTimeout
 
-// mostOfGroup is the largest number of versions of an object that are looked at together. Older versions have their
-// turn when these are gone, or are compared with the last one of these.
+// mostOfGroup is the largest number of versions of one object that a cleaner looks at together. If there are more, it
+// begins with the newest 10,000. From the older ones it then deletes only null versions, which were written while the
+// bucket kept no versions, because a newer null version makes them useless. All other steps for the older versions come
+// once the newer ones are gone.
 const mostOfGroup = 10_000
 
-// Cleaner returns a cleaner of a bucket. It acts by the bucket's settings as they are at each step, whatever the
-// Versioning of b. wide is a client that reads and writes through a quorum of
-// each data centre: Objects over store.Everywhere, or the same ones where there is only one.
+// Cleaner returns a cleaner of the bucket. The cleaner follows the bucket's settings as they are at each step, and
+// ignores the Versioning of the handle b. The Objects wide must read and write through a quorum of each data centre
+// (Objects.Everywhere); with only one data centre any Objects will do. Cleaner fails with InvalidArgument if o.Grace or
+// o.Settled is shorter than a put may take.
 func (b *Bucket) Cleaner(wide *Objects, o CleanOptions) (*Cleaner, error) {
 	if o.Grace == 0 {
 		o.Grace = 24 * time.Hour
 	}
 	if o.Settled == 0 {
-		o.Settled = 11 * 24 * time.Hour
+		o.Settled = settled
 	}
-	least := max(b.o.o.PutTimeout, writeTimeout) + writeTimeout
+	least := b.o.orphanAge()
 	if o.Grace < least || o.Settled < least {
 		return nil, store.Errorf(store.InvalidArgument, "Grace of %v, Settled of %v: at least %v, longer than a put may take",
 			o.Grace, o.Settled, least)
 	}
-	w := *b
-	w.o, w.rows = wide, b.rows.With(wide.c)
-	return &Cleaner{b: &w, o: o, least: least}, nil
+	w, quiet := *b, *wide
+	quiet.o.Hints = nil // the cleaner calls o.Later instead
+	w.o, w.rows = &quiet, b.rows.With(wide.c)
+	return &Cleaner{b: &w, o: o, least: least, hints: wide.o.Hints}, nil
 }
 
-// member is a version of the group under a cleaner's eyes.
+// member is one version of the object that a cleaner is looking at, with what the cleaner has read or written of it.
 type member struct {
 	id   ID
 	what tidy.Version
 	tags []Pair
 	ash  *record
-	kept bool // that it is kept was acknowledged, to this pass
-	// damaged: the row can't be read, as a newer program may have written it. Nothing is done with the version, whatever
-	// stands beside it: only its place in the group is known.
+	kept bool // this pass has written the version kept, and that was acknowledged
+	// damaged is true if the version's row can't be read, perhaps because a newer program has written it. Then the
+	// cleaner does nothing to the version, whatever rows stand beside it. The version only keeps its place in the
+	// group.
 	damaged bool
 }
 
-// Pass looks at all versions once, and does what is due. Steps that fail are counted, and due again
-// in the next pass; the error is that of a listing.
+// Pass looks once at all uploads and all versions of the bucket, and takes the steps that are due, such as deletions. A
+// step that fails is counted, and is due again in the next pass. Pass itself fails only if rows can't be listed.
 func (c *Cleaner) Pass(ctx context.Context) (Cleaned, error) { return c.PassFrom(ctx, "") }
 
-// PassFrom makes a pass like Pass, but begins where another pass ended: from is the Cleaned.Next of that pass, or
-// empty.
+// PassFrom looks at the uploads and versions of the bucket and takes the steps that are due, such as deletions. It is
+// for continuing an earlier pass that has stopped: from is the Cleaned.Next of that pass. Uploads are left out then, as
+// that pass has looked at them. An empty from means a whole pass, as by Pass.
 func (c *Cleaner) PassFrom(ctx context.Context, from string) (done Cleaned, err error) {
 	ctx = store.MakingRoom(ctx)
-	if err := c.pin(ctx); err != nil {
-		return done, err
-	}
-	now, err := c.b.o.c.Stamps(ctx, 1)
+	now, err := c.begin(ctx)
 	if err != nil {
 		return done, err
 	}
-	c.clock.tell(now, c.b.o.o.Now())
 	q := listing.Query{Limit: 1000, From: objectsBegin}
 	if from == "" {
 		if err := c.uploads(ctx, now, &done); err != nil {
@@ -188,57 +226,41 @@ func (c *Cleaner) PassFrom(ctx context.Context, from string) (done Cleaned, err 
 	} else if q.From, err = hex.DecodeString(from); err != nil || bytes.Compare(q.From, objectsBegin) < 0 {
 		return done, store.Errorf(store.InvalidArgument, "%.64q is not where a pass was", from)
 	}
-	var key []byte
-	var group []member
-	still := c.b.o.deadline(writeTimeout)
-	behind := false // the group has newer versions
-	flush := func(more bool) {
-		if len(group) > 0 {
-			c.tidy(ctx, key, group, behind, more, still, &done)
-			group = group[:0]
-		}
-		behind = more
-	}
-	for {
-		read := c.b.o.deadline(writeTimeout)
-		if _, err := c.learn(ctx); err != nil {
+	for w := (walk{c: c, now: now}); ; {
+		next, err := w.page(ctx, q, &done)
+		if err != nil || next == "" {
 			return done, err
 		}
-		page, err := c.b.rows.List(ctx, q)
-		if err != nil {
-			return done, err
-		}
-		for i := range page.Items {
-			at, err := parseRow(page.Items[i].Key)
-			if err != nil {
-				done.Damaged++
-				continue
-			}
-			if !bytes.Equal(at.key, key) {
-				flush(false)
-				key = bytes.Clone(at.key)
-				done.Next = hex.EncodeToString(at.group)
-			} else if len(group) >= mostOfGroup && !at.beside() {
-				flush(true)
-			}
-			if len(group) == 0 {
-				still = read // of the oldest page that the group is of
-			}
-			if group, err = c.add(group, &at, page.Items[i].Value, now); err != nil {
-				done.Damaged++
-			}
-		}
-		if page.Next == "" {
-			flush(false)
-		}
-		if err := c.pace(ctx, len(page.Items), &done); err != nil || page.Next == "" {
-			return done, err
-		}
-		q.Token = page.Next
+		q.Token = next
 	}
 }
 
-// pin makes the cleaner one of the very bucket that has the name now: what it remembers means nothing in another one.
+// PassUploads looks once at all uploads in parts of the bucket, and takes the steps that are due for them, such as the
+// end of an abandoned upload. It does not look at the versions of objects.
+func (c *Cleaner) PassUploads(ctx context.Context) (done Cleaned, err error) {
+	ctx = store.MakingRoom(ctx)
+	now, err := c.begin(ctx)
+	if err == nil {
+		err = c.uploads(ctx, now, &done)
+	}
+	return done, err
+}
+
+// begin begins a pass: it fixes the bucket on which the cleaner works, and sets the cleaner's clock. It returns a new
+// stamp as the time of the pass.
+func (c *Cleaner) begin(ctx context.Context) (store.Timestamp, error) {
+	if err := c.pin(ctx); err != nil {
+		return 0, err
+	}
+	now, err := c.b.o.c.Stamps(ctx, 1)
+	if err == nil {
+		c.clock.tell(now, c.b.o.o.Now())
+	}
+	return now, err
+}
+
+// pin ties the cleaner to the one bucket that has the name now. Without pin, a cleaner that remembers the settings of
+// this bucket could apply them to a later bucket with the same name.
 func (c *Cleaner) pin(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -249,7 +271,8 @@ func (c *Cleaner) pin(ctx context.Context) error {
 	return err
 }
 
-// pace reports that so many rows were looked at, and waits until they may have been.
+// pace slows a cleaner down. It adds the given number of rows to the counts done, reports the counts, and waits until
+// the Pacer allows that many further rows.
 func (c *Cleaner) pace(ctx context.Context, rows int, done *Cleaned) error {
 	if done.Rows += int64(rows); c.o.Report != nil {
 		c.o.Report(*done)
@@ -260,8 +283,10 @@ func (c *Cleaner) pace(ctx context.Context, rows int, done *Cleaned) error {
 	return c.o.Pacer.Take(ctx, rows)
 }
 
-// add adds what a row says to a group. Tags and a note come right behind the row of their version. A version
-// whose tags can't be read has none for the rules.
+// add adds one row to a group, which is the list of the versions of one object, and returns the group. value is the
+// value of the row, and now the time of the pass. The rows of a version come one after the other: the version itself,
+// its tags, and its note, which is a cleaner's own record about the version. If tags can't be read, the version counts
+// as one without tags. add fails with Corrupt if the row can't be read.
 func (c *Cleaner) add(group []member, at *row, value []byte, now store.Timestamp) ([]member, error) {
 	if at.beside() {
 		if n := len(group); n == 0 || group[n-1].id != at.id {
@@ -289,10 +314,10 @@ func (c *Cleaner) add(group []member, at *row, value []byte, now store.Timestamp
 	return append(group, member{id: at.id, what: r.version(at.id, now), tags: r.tags, ash: r.ashes()}), nil
 }
 
-// proofVersion is the first byte of a proof. A proof says that every data centre has acknowledged something: the
-// burning of a version, in the value of the note beside that version, or the end of an upload, in a row of its own
-// (proofKey). The time of a proof was drawn after the acknowledgement. Older programs take a proof of a burning for an
-// ordinary note, and pass over a proof of the end of an upload.
+// proofVersion is the first byte of a proof: the value of a row by which a cleaner says that every data centre has
+// acknowledged a deletion. The rest of the value is a stamp drawn after the acknowledgement. The proof that a version
+// is deleted is in a row beside that version. The proof that an upload has ended is in a row of its own (proofKey).
+// Older programs take the first kind for an ordinary note about the version, and ignore the second kind.
 const proofVersion = 2
 
 func encodeProof(at store.Timestamp) []byte {
@@ -306,7 +331,8 @@ func decodeProof(value []byte) (at store.Timestamp, ok bool) {
 	return store.Timestamp(binary.BigEndian.Uint64(value[1:])), true //nolint:gosec // any
 }
 
-// prove writes the proof of what was acknowledged just now.
+// prove writes a proof into the given row: a new stamp, which says that a write was acknowledged before this time. The
+// proof is written only while still returns true.
 func (c *Cleaner) prove(ctx context.Context, row []byte, still func() bool) error {
 	stamp, err := c.b.o.c.Stamps(ctx, 1)
 	if err != nil {
@@ -315,7 +341,8 @@ func (c *Cleaner) prove(ctx context.Context, row []byte, still func() bool) erro
 	return c.b.rows.PutAt(ctx, row, encodeProof(stamp), listing.Given{At: stamp, Still: still})
 }
 
-// tidy does what is due in a group.
+// tidy takes the steps that are due for one object, such as deletions. group has the object's versions, or a part of
+// them. behind is true if newer versions of the object were looked at before. more is true if older versions follow.
 func (c *Cleaner) tidy(
 	ctx context.Context, key []byte, group []member, behind, more bool, still func() bool, done *Cleaned,
 ) {
@@ -331,12 +358,35 @@ func (c *Cleaner) tidy(
 	}
 	var tags []Pair
 	newest := slices.IndexFunc(group, func(m member) bool { return m.what.Rank.Seen() })
-	if newest >= 0 && !(more && newest == len(group)-1) { // else its tags may come in the next part
+	if newest >= 0 && !(more && newest == len(group)-1) { // else the tags may come in the next part
 		tags = group[newest].tags
 	}
-	for _, s := range tidy.Decide(versions, behind, more, c.rules(key, tags)) {
+	rules := c.rules(key, tags)
+	steps := tidy.Decide(versions, behind, more, rules)
+	taken := c.take(ctx, key, group, versions, steps, still, done)
+	if c.o.Later == nil {
+		return
+	}
+	left := slices.DeleteFunc(versions, func(v tidy.Version) bool { return v.Rank == gone })
+	after, ok := tidy.Next(left, behind, more, rules)
+	if taken < len(steps) && (!ok || after > retryAfter) {
+		after, ok = retryAfter, true
+	}
+	if ok {
+		c.o.Later(key, max(after, 0)+clockSlack)
+	}
+}
+
+// take carries out the given steps, such as deletions, on the versions of one object. It returns the number of steps
+// that were done. It changes the elements of versions to the state after the steps; for example, a version that was
+// deleted gets the rank burned.
+func (c *Cleaner) take(
+	ctx context.Context, key []byte, group []member, versions []tidy.Version, steps []tidy.Step, still func() bool,
+	done *Cleaned,
+) (taken int) {
+	for _, s := range steps {
 		if ctx.Err() != nil {
-			return
+			return taken
 		}
 		if !c.may(s.Do, key, group[s.Version].id) {
 			continue
@@ -345,7 +395,7 @@ func (c *Cleaner) tidy(
 			if err != nil {
 				done.fail(err)
 			}
-			return
+			return taken
 		}
 		did, err := c.do(ctx, key, group, s, still)
 		if err != nil {
@@ -355,166 +405,52 @@ func (c *Cleaner) tidy(
 		if !did {
 			continue
 		}
+		taken++
+		v := &versions[s.Version]
 		if s.Do == tidy.Supersede || s.Do == tidy.Prove || s.Do == tidy.Lapse {
 			done.Remembered++
 		}
 		switch s.Do {
 		case tidy.Supersede:
 			done.Superseded++
+			if versions[s.By].Age > overdue {
+				done.Overdue++
+			}
+			v.Rank, v.Proven = burned, 0
 		case tidy.Prove:
 			done.Proven++
+			v.Proven = 0
 		case tidy.Finish:
 			done.Finished++
 			done.Bytes += group[s.Version].ash.size
-			if v := &versions[s.Version]; v.Rank == burned && v.Proven < c.o.Grace { // it was not to wait
+			if v.Rank == burned && v.Proven < c.o.Grace { // deleted before the grace was over, by CleanOptions.Now
 				done.Waiting--
 				done.Remembered--
 			}
+			if v.Proven > c.o.Grace+overdue {
+				done.Overdue++
+			}
+			v.Rank = gone
 		case tidy.Unmark:
 			done.Unmarked++
+			v.Rank = gone
 		case tidy.Expire:
 			done.Expired++
 		case tidy.Lapse:
 			done.Lapsed++
+			v.Rank, v.Proven = burned, 0
 		}
 	}
+	return taken
 }
 
-// do does one step; false: it was not due any more.
-func (c *Cleaner) do(ctx context.Context, key []byte, group []member, s tidy.Step, still func() bool) (bool, error) {
-	v := &group[s.Version]
-	switch s.Do {
-	case tidy.Supersede:
-		if ok, err := c.relyOn(ctx, key, &group[s.By], still); err != nil || !ok {
-			return false, err
-		}
-		return true, c.burn(ctx, key, v, still)
-	case tidy.Lapse:
-		for _, by := range []int{s.Enough, s.By} {
-			if ok, err := c.relyOn(ctx, key, &group[by], still); err != nil || !ok {
-				return false, err
-			}
-		}
-		return true, c.burn(ctx, key, v, still)
-	case tidy.Prove:
-		return true, c.burn(ctx, key, v, still)
-	case tidy.Finish:
-		return true, c.finish(ctx, key, v, still)
-	case tidy.Expire:
-		return c.expire(ctx, key, v, still)
-	}
-	if alone, err := c.alone(ctx, key, v.id); err != nil || !alone {
-		return false, err
-	}
-	return true, c.b.rows.DeleteAt(ctx, rowKey(key, v.id), listing.Given{At: v.id.at(gone), Still: still})
-}
-
-// alone reports whether a delete marker hides nothing, and nothing that comes: no upload has a row that
-// was created before it, and then there is no other row of the object. In this order: what an upload
-// became is there before the rows of the upload are removed.
-func (c *Cleaner) alone(ctx context.Context, key []byte, id ID) (bool, error) {
-	uploads := listing.Query{Prefix: uploadGroup(key), To: uploadKey(key, UploadID(id)), Limit: 1, KeysOnly: true}
-	page, err := c.b.rows.List(ctx, uploads)
-	if err != nil || len(page.Items) > 0 {
-		return false, err
-	}
-	page, err = c.b.rows.List(ctx, listing.Query{Prefix: groupOf(key), Limit: 2, KeysOnly: true})
-	return err == nil && len(page.Items) == 1 && bytes.Equal(page.Items[0].Key, rowKey(key, id)), err
-}
-
-// expire hides a version as a delete would that came right behind it, before everything that is newer
-// now, or is on its way. So a delete marker has the version's stamp and a salt that is one less. In a bucket that never
-// had versions nobody expects to get a null version back: it is deleted. Where versioning is suspended the marker is a
-// null version, which takes the place of another null version (S3, "Expiring objects").
-func (c *Cleaner) expire(ctx context.Context, key []byte, v *member, still func() bool) (bool, error) {
-	if v.what.Null && c.known.Status == Never {
-		_, err := c.b.DeleteVersion(ctx, key, v.id)
-		if errors.Is(err, ErrNotFound) {
-			return false, nil
-		}
-		return err == nil, err
-	}
-	id := v.id
-	for i := len(id.Salt) - 1; i >= 0; i-- {
-		if id.Salt[i]--; id.Salt[i] != 0xFF {
-			now, err := c.b.o.c.Stamps(ctx, 1)
-			if err != nil {
-				return false, err
-			}
-			r := &record{rank: live, marker: true, null: c.known.Status != Enabled, meta: hidesSince(now)}
-			return true, c.b.write(ctx, key, id, r, still)
-		}
-	}
-	return false, nil // one of 2^48 versions has a salt of zero
-}
-
-// relyOn keeps a version, because of which another one is to be burned. It returns false where it is
-// not seen any more, or has a note.
-func (c *Cleaner) relyOn(ctx context.Context, key []byte, by *member, still func() bool) (bool, error) {
-	if !by.kept {
-		ok, err := c.keep(ctx, key, by.id, still)
-		if err != nil || !ok {
-			return false, err
-		}
-		by.kept = true
-	}
-	noted, err := c.noted(ctx, key, by.id)
-	return err == nil && !noted, err
-}
-
-// keep writes a version kept. It returns false where it is not seen any more.
-func (c *Cleaner) keep(ctx context.Context, key []byte, id ID, still func() bool) (bool, error) {
-	r, err := c.b.version(ctx, key, id)
-	if errors.Is(err, ErrNotFound) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	r.rank = kept
-	return true, c.b.write(ctx, key, id, r, still)
-}
-
-// noted reports whether a note lies beside a version.
-func (c *Cleaner) noted(ctx context.Context, key []byte, id ID) (bool, error) {
-	_, err := c.b.rows.Get(ctx, append(rowKey(key, id), noteSuffix))
-	if errors.Is(err, ErrNotFound) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
-// burn burns a version, and writes down when that was acknowledged.
-func (c *Cleaner) burn(ctx context.Context, key []byte, v *member, still func() bool) error {
-	if err := c.b.write(ctx, key, v.id, v.ash, still); err != nil {
-		return err
-	}
-	return c.prove(ctx, append(rowKey(key, v.id), noteSuffix), still)
-}
-
-// finish deletes what is left of a version.
-func (c *Cleaner) finish(ctx context.Context, key []byte, v *member, still func() bool) error {
-	switch v.ash.where {
-	case inBlob:
-		if err := c.b.o.blobs.Delete(ctx, c.b.blobName(key, v.id)); err != nil {
-			return err
-		}
-	case inParts, inListedParts:
-		if err := c.b.deleteParts(ctx, key, v.id, nil); err != nil {
-			return err
-		}
-	}
-	row := rowKey(key, v.id)
-	if err := c.b.rows.DeleteAt(ctx, row, listing.Given{At: v.id.at(gone), Still: still}); err != nil {
-		return err
-	}
-	if v.what.Tags {
-		if err := c.b.rows.Delete(ctx, append(row[:len(row):len(row)], tagsSuffix)); err != nil {
-			return err
-		}
-	}
-	if !v.what.Note {
-		return nil
-	}
-	return c.b.rows.Delete(ctx, append(row, noteSuffix))
-}
+const (
+	// overdue is the longest delay with which hints lead to a step that is due. If a step has been due for longer, its
+	// hint was lost.
+	overdue = 6 * time.Hour
+	// retryAfter is the delay of a hint to a step that failed, or that has to wait for another step.
+	retryAfter = time.Hour
+	// clockSlack is added to the delay of a hint, since a hint that is followed too early leads to nothing: the clock
+	// by which a cleaner measures ages may be slower than other clocks by up to this time.
+	clockSlack = time.Minute
+)

@@ -5,8 +5,8 @@ import (
 	"cmp"
 	"context"
 	"crypto/md5"
-	"encoding/binary"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/evenkeel/evenkeel/listing"
@@ -14,19 +14,24 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// uploadMember is an upload under a cleaner's eyes.
+// uploadMember is the upload that a cleaner is looking at, with what its rows say.
 type uploadMember struct {
 	key  []byte
 	id   UploadID
 	what tidy.Upload
 	null bool
-	// damaged: its own row can't be read, so nobody knows whether it is open. Nothing is done with it.
+	// versions are the IDs of the versions that clients have claimed to make of the upload.
+	versions []ID
+	// damaged is true if the upload's own row can't be read, so that nobody knows whether the upload is open. Then the
+	// cleaner does nothing to the upload.
 	damaged bool
-	// proofs are when its end was acknowledged, by what its version was then: the hash of its record, once it was kept.
+	// proofs has the times of the proofs that the upload has ended. The key of each is the hash of the versions that
+	// the upload had become by then (hashOf).
 	proofs map[claim]store.Timestamp
 }
 
-// uploads looks at all uploads, and does what is due.
+// uploads looks at all uploads in parts of the bucket, and takes the steps that are due, such as the end of an
+// abandoned one. now is the time of the pass, and done gets the counts.
 func (c *Cleaner) uploads(ctx context.Context, now store.Timestamp, done *Cleaned) error {
 	q := listing.Query{Limit: 1000, Prefix: uploadsBegin, Sift: sumUp}
 	var u *uploadMember
@@ -69,13 +74,19 @@ func (c *Cleaner) uploads(ctx context.Context, now store.Timestamp, done *Cleane
 				}
 				u.what.Open, u.null = r.rank == live, r.null
 			case at.claims == nil:
-			case len(item.Value) == 9 && item.Value[0] == claimVersion:
-				d := max(age(now, store.Timestamp(binary.BigEndian.Uint64(item.Value[1:]))), 0) //nolint:gosec // any
-				if u.what.Claimed < 0 || d < u.what.Claimed {
-					u.what.Claimed = d
-				}
 			default:
-				if proof, ok := decodeProof(item.Value); ok {
+				if claimed, version, ok := decodeClaim(item.Value); ok {
+					d := max(age(now, claimed), 0)
+					if u.what.Claimed < 0 || d < u.what.Claimed {
+						u.what.Claimed = d
+					}
+					if version.IsZero() {
+						version = u.id.Version()
+					}
+					if *at.claims != aborts && !slices.Contains(u.versions, version) {
+						u.versions = append(u.versions, version)
+					}
+				} else if proof, ok := decodeProof(item.Value); ok {
 					if u.proofs == nil {
 						u.proofs = map[claim]store.Timestamp{}
 					}
@@ -93,7 +104,8 @@ func (c *Cleaner) uploads(ctx context.Context, now store.Timestamp, done *Cleane
 	}
 }
 
-// sumUp shows one part of each upload: it says that there are parts.
+// sumUp is a filter for listing the rows of uploads. Of each upload it shows only one row of a part, since the reader
+// needs to know only whether there are parts. All other rows are shown.
 func sumUp(e listing.Entry) listing.Sifted {
 	at, err := parseUploadRow(e.Key)
 	if err != nil || at.part == 0 {
@@ -104,7 +116,8 @@ func sumUp(e listing.Entry) listing.Sifted {
 
 func age(now, of store.Timestamp) time.Duration { return time.Duration(now-of) * time.Microsecond }
 
-// upload does what is due for an upload.
+// upload takes the step that is due for an upload, such as its end or the removal of its rows, if there is one. It adds
+// the step to the counts in done.
 func (c *Cleaner) upload(ctx context.Context, u *uploadMember, still func() bool, done *Cleaned) {
 	step, err := c.doUpload(ctx, u, still)
 	if err != nil {
@@ -126,66 +139,126 @@ func (c *Cleaner) upload(ctx context.Context, u *uploadMember, still func() bool
 
 func (c *Cleaner) doUpload(ctx context.Context, u *uploadMember, still func() bool) (step tidy.Do, err error) {
 	u.what.Proven, u.what.VersionProven = -1, -1
-	var r *record
+	var seen []stored
+	var strays []ID // versions that claims name, or that were burned, and that are not seen
 	if u.what.Open && u.what.Claimed >= 0 || len(u.proofs) > 0 {
-		if r, err = c.anyVersion(ctx, u); err != nil {
+		if seen, strays, err = c.versionsOf(ctx, u); err != nil {
 			return 0, err
 		}
-		if r != nil {
-			u.what.Version = r.rank
-		}
-		if proof, ok := u.proofs[hashOf(r)]; ok {
+		if proof, ok := u.proofs[hashOf(u.id.Version(), seen)]; ok {
 			u.what.Proven = c.clock.since(proof)
 		}
-		if u.what.Proven >= 0 && !u.what.Version.Seen() {
-			if u.what.VersionProven, err = c.provenVersion(ctx, u.key, u.id.Version()); err != nil {
+		if u.what.Strays = len(strays) > 0; u.what.Proven >= 0 && u.what.Strays {
+			if u.what.VersionProven, err = c.provenVersions(ctx, u.key, strays); err != nil {
 				return 0, err
 			}
 		}
 	}
 	step = tidy.DecideUpload(u.what, c.rules(u.key, nil))
-	if step == 0 || !c.may(step, u.key, u.id.Version()) {
+	of := u.id.Version()
+	if len(seen) > 0 {
+		of = seen[0].id
+	}
+	if step == 0 || !c.may(step, u.key, of) {
 		return 0, nil
 	}
 	if stale, err := c.stale(ctx); err != nil || stale {
 		return 0, err
 	}
-	v := &member{id: u.id.Version(), ash: &record{rank: burned, where: inParts, null: u.null}}
 	switch step {
 	case tidy.Settle:
 		err = c.settle(ctx, u, still)
 	case tidy.Condemn:
-		err = c.condemn(ctx, u.key, v, still)
+		for i := 0; i < len(strays) && err == nil; i++ {
+			err = c.condemn(ctx, u.key, u.stray(strays[i]), still)
+		}
+		if c.o.Later != nil { // passes over objects delete the stray, if the upload has become another version
+			c.o.Later(u.key, c.o.Grace+clockSlack)
+		}
 	case tidy.Free:
-		var list []piece
-		if list, err = c.b.pieces(ctx, u.key, v.id, r); err == nil {
-			err = c.b.deleteParts(ctx, u.key, v.id, c.listed(u.key, v.id, r, list))
+		listed := map[string]bool{}
+		for i := 0; i < len(seen) && err == nil; i++ {
+			err = c.listed(ctx, u.key, &seen[i], listed)
+		}
+		if err == nil {
+			err = c.b.deleteParts(ctx, u.key, u.id.Version(), listed)
 		}
 		if err == nil {
 			err = c.freeRows(ctx, u, still)
 		}
 	case tidy.Finish:
-		v.what.Note = true
-		if err = c.finish(ctx, u.key, v, still); err == nil {
+		err = c.b.deleteParts(ctx, u.key, u.id.Version(), nil)
+		for i := 0; i < len(strays) && err == nil; i++ {
+			err = c.remove(ctx, u.key, u.stray(strays[i]), still)
+		}
+		if err == nil {
 			err = c.freeRows(ctx, u, still)
 		}
 	}
 	return step, err
 }
 
-// anyVersion reads the row of an upload's version, which may be burned; nil: there is none.
-func (c *Cleaner) anyVersion(ctx context.Context, u *uploadMember) (*record, error) {
-	e, err := c.b.rows.Get(ctx, rowKey(u.key, u.id.Version()))
-	if errors.Is(err, ErrNotFound) {
-		return nil, nil //nolint:nilnil // none
+// stray returns a deleted version with the given ID: one that the upload might have become, but that no reader can see.
+// A cleaner uses it to delete what may be there of this version.
+func (u *uploadMember) stray(id ID) *member {
+	v := &member{id: id, what: tidy.Version{Note: true}, ash: &record{rank: burned, where: inParts, null: u.null}}
+	if id != u.id.Version() {
+		v.ash.home = u.id.Version()
 	}
-	if err != nil {
-		return nil, err
-	}
-	return decode(e.Value)
+	return v
 }
 
-// provenVersion returns how long ago the burning of a version was acknowledged; negative: that is not known.
+// versionsOf returns the versions that the upload u has become. seen are those that readers can see, the newest first.
+// strays are the IDs of the others: versions that were deleted, and versions that a client has begun to make and that
+// may still appear. There is at least one version in seen or strays. versionsOf also sets u.what.Version.
+func (c *Cleaner) versionsOf(ctx context.Context, u *uploadMember) (seen []stored, strays []ID, err error) {
+	all, err := c.b.became(ctx, u.key, u.id.Version())
+	if err != nil {
+		return nil, nil, err
+	}
+	strays = slices.Clone(u.versions)
+	for _, v := range all {
+		at := slices.Index(strays, v.id)
+		switch {
+		case v.r.rank.Seen():
+			seen = append(seen, v)
+			if at >= 0 {
+				strays = slices.Delete(strays, at, at+1)
+			}
+		case at < 0:
+			strays = append(strays, v.id)
+		}
+	}
+	if len(seen)+len(strays) == 0 {
+		strays = append(strays, u.id.Version())
+	}
+	for _, v := range seen {
+		u.what.Version = max(u.what.Version, v.r.rank)
+	}
+	for _, v := range seen {
+		u.what.Version = min(u.what.Version, v.r.rank) // Live, if one of them is live
+	}
+	return seen, strays, nil
+}
+
+// provenVersions returns the time that has passed since all data centres were known to have acknowledged the deletion
+// of each given version. It is the shortest such time of any of them. It is negative if for one of the versions this is
+// not known.
+func (c *Cleaner) provenVersions(ctx context.Context, key []byte, ids []ID) (least time.Duration, err error) {
+	for i, id := range ids {
+		proven, err := c.provenVersion(ctx, key, id)
+		if err != nil || proven < 0 {
+			return -1, err
+		}
+		if i == 0 || proven < least {
+			least = proven
+		}
+	}
+	return least, nil
+}
+
+// provenVersion returns the time that has passed since all data centres were known to have acknowledged the deletion of
+// a version. It reads this from a row beside the version. It is negative if there is no such row.
 func (c *Cleaner) provenVersion(ctx context.Context, key []byte, id ID) (time.Duration, error) {
 	e, err := c.b.rows.Get(ctx, append(rowKey(key, id), noteSuffix))
 	if errors.Is(err, ErrNotFound) {
@@ -200,34 +273,46 @@ func (c *Cleaner) provenVersion(ctx context.Context, key []byte, id ID) (time.Du
 	return -1, nil
 }
 
-// hashOf tells apart what a version may be for good: kept with a list of parts, or not seen.
-func hashOf(r *record) (sum claim) {
-	if r == nil || !r.rank.Seen() {
+// hashOf returns a hash of the visible versions that an upload has become: of their ranks, lists of parts, and IDs. It
+// is zero if there is no visible version. A cleaner stores this hash when it records that the upload has ended; the
+// record counts only as long as the hash is the same.
+func hashOf(upload ID, seen []stored) (sum claim) {
+	var all []byte
+	for _, v := range seen {
+		all = append(append(all, byte(v.r.rank)), v.r.body...)
+		if v.id != upload {
+			all = v.id.append(all)
+		}
+	}
+	if len(all) == 0 {
 		return sum
 	}
-	return md5.Sum(append([]byte{byte(r.rank)}, r.body...))
+	return md5.Sum(all)
 }
 
-// settle ends an upload, and keeps the version that it has become. From then on nobody begins to
-// complete it.
+// settle ends an upload, so that no client can begin to complete it any more. Then it writes the versions that the
+// upload has become again, with the state kept, so that no cleaner deletes them as missing. At last it writes a row
+// that proves the end: it says when the end had been acknowledged.
 func (c *Cleaner) settle(ctx context.Context, u *uploadMember, still func() bool) error {
 	if err := c.b.writeUpload(ctx, u.key, u.id, &record{rank: burned, null: u.null}, still); err != nil {
 		return err
 	}
-	r, err := c.anyVersion(ctx, u)
+	seen, _, err := c.versionsOf(ctx, u)
 	if err != nil {
 		return err
 	}
-	if r != nil && r.rank.Seen() {
-		r.rank = kept
-		if err := c.b.write(ctx, u.key, u.id.Version(), r, still); err != nil {
+	for _, v := range seen {
+		v.r.rank = kept
+		if err := c.b.write(ctx, u.key, v.id, v.r, still); err != nil {
 			return err
 		}
 	}
-	return c.prove(ctx, proofKey(u.key, u.id, hashOf(r)), still)
+	return c.prove(ctx, proofKey(u.key, u.id, hashOf(u.id.Version(), seen)), still)
 }
 
-// condemn burns the version that an upload has not become (rule 7).
+// condemn deletes the version v in advance: one that an upload could have become but has not. So v can't appear later,
+// when its blobs are gone (docs/objects.md, rule 7). First condemn writes a note, which tells other cleaners that v
+// seems to be missing. If v has appeared meanwhile, condemn does not delete it.
 func (c *Cleaner) condemn(ctx context.Context, key []byte, v *member, still func() bool) error {
 	note := append(rowKey(key, v.id), noteSuffix)
 	stamp, err := c.b.o.c.Stamps(ctx, 1)
@@ -238,20 +323,24 @@ func (c *Cleaner) condemn(ctx context.Context, key []byte, v *member, still func
 		return err
 	}
 	if _, err := c.b.version(ctx, key, v.id); !errors.Is(err, ErrNotFound) {
-		return err // it has come meanwhile
+		return err // nil: the version has come meanwhile
 	}
 	return c.burn(ctx, key, v, still)
 }
 
-// noteVersion is the value of a note.
+// noteVersion is the value of a note: a row by which a cleaner says that the version beside it seems to be missing.
 const noteVersion = 1
 
-// deleteParts deletes the blobs below a version that are not listed. One that can't be deleted keeps no others; it
-// returns the first error.
+// deleteParts deletes the blobs of the parts of a version or an upload, except for the blobs whose names are in listed.
+// If a blob can't be deleted, deleteParts goes on with the others, and returns the first error. If allThere fails,
+// deleteParts deletes nothing.
 func (b *Bucket) deleteParts(ctx context.Context, key []byte, id ID, listed map[string]bool) error {
+	if err := b.allThere(ctx, key, id, listed); err != nil {
+		return err
+	}
 	var first error
 	err := b.o.blobs.List(ctx, b.blobName(key, id)+"/", "", func(name string, _ int64) error {
-		if listed[name] {
+		if _, needed := listed[name]; needed {
 			return nil
 		}
 		first = cmp.Or(first, b.o.blobs.Delete(ctx, name))
@@ -260,19 +349,116 @@ func (b *Bucket) deleteParts(ctx context.Context, key []byte, id ID, listed map[
 	return cmp.Or(first, err)
 }
 
-// listed returns the names of the blobs that a version in parts has.
-func (c *Cleaner) listed(key []byte, id ID, r *record, list []piece) map[string]bool {
-	names := make(map[string]bool, len(list)+1)
-	for _, p := range list {
-		names[c.b.partName(key, id, p.number, p.id)] = true
+// allThere fails with Corrupt if a blob is missing from the blobs of a version, although a list of parts that is a blob
+// itself names the missing blob (listed has true for such names). A store of bodies does not check its blobs, so the list
+// may be damaged, and some other blob may be the one that the list should have named. So the caller must delete no blob.
+func (b *Bucket) allThere(ctx context.Context, key []byte, id ID, listed map[string]bool) error {
+	want, there := 0, 0
+	for _, inBlob := range listed {
+		if inBlob {
+			want++
+		}
 	}
-	if name, ok := c.b.listName(key, id, r); ok {
-		names[name] = true
+	if want == 0 {
+		return nil
 	}
-	return names
+	err := b.o.blobs.List(ctx, b.blobName(key, id)+"/", "", func(name string, _ int64) error {
+		if listed[name] {
+			there++
+		}
+		return ctx.Err()
+	})
+	if err == nil && there < want {
+		err = store.Errorf(store.Corrupt, "%d of %d parts of %s are not there, or the list of them is damaged: no part is "+
+			"deleted; restore them, or delete the version", want-there, want, id)
+	}
+	return err
 }
 
-// freeRows deletes the rows of an upload, its own as the last.
+// listed adds the names of all blobs that a version in parts needs to names: the blobs of its parts, and the blob with
+// the list of its parts if there is one. The value of a name is true if the list is such a blob, and not in the row.
+func (c *Cleaner) listed(ctx context.Context, key []byte, v *stored, names map[string]bool) error {
+	if v.r.parts() == 0 {
+		return nil
+	}
+	list, err := c.b.pieces(ctx, key, v.id, v.r)
+	if err != nil {
+		return err
+	}
+	for _, p := range list {
+		name := c.b.partName(key, v.r.bodies(v.id), p.number, p.id)
+		names[name] = names[name] || v.r.where == inListedParts // another version may list the part, too
+	}
+	if name, ok := c.b.listName(key, v.id, v.r); ok {
+		names[name] = true
+	}
+	return nil
+}
+
+// apart reports what may be removed of the version v, which was uploaded in parts and then deleted, and whose time of
+// grace for readers is over. alone: no other version needs its blobs, so they may be deleted. done: the rows of v may
+// be removed. While the upload still has rows, another version with the same parts may appear: then both are false.
+// They may be true all the same if the upload is known to have ended and no client has begun to make another version.
+func (c *Cleaner) apart(ctx context.Context, key []byte, v *member) (alone, done bool, err error) {
+	upload := v.ash.bodies(v.id)
+	_, err = c.b.rows.Get(ctx, uploadKey(key, UploadID(upload)))
+	if err == nil {
+		over, err := c.onlyBecame(ctx, key, UploadID(upload), v.id)
+		if err != nil || !over {
+			return false, false, err
+		}
+	} else if !errors.Is(err, ErrNotFound) {
+		return false, false, err
+	}
+	became, err := c.b.became(ctx, key, upload)
+	if err != nil {
+		return false, false, err
+	}
+	alone, done = true, true
+	for _, other := range became {
+		switch {
+		case other.id == v.id:
+		case other.r.rank.Seen() || other.id.String() > v.id.String(): // the blobs are left to the other version
+			return false, true, nil
+		default:
+			done = false // the other version is newer, and goes first
+		}
+	}
+	return alone && done, done, nil
+}
+
+// onlyBecame reports whether the given version is the only one that an upload can have become. It reads the upload's
+// rows: no client may have begun to make another version, and the upload must have ended.
+func (c *Cleaner) onlyBecame(ctx context.Context, key []byte, upload UploadID, version ID) (bool, error) {
+	ended := version == upload.Version() // passes have always deleted the blobs of such a version at once
+	for q := (listing.Query{Prefix: append(uploadKey(key, upload), claimSuffix), Limit: 100}); ; {
+		page, err := c.b.rows.List(ctx, q)
+		if err != nil {
+			return false, err
+		}
+		for _, item := range page.Items {
+			at, err := parseUploadRow(item.Key)
+			if err != nil || at.claims == nil {
+				return false, err
+			}
+			_, claimed, ok := decodeClaim(item.Value)
+			if claimed.IsZero() {
+				claimed = upload.Version()
+			}
+			if ok && *at.claims != aborts && claimed != version {
+				return false, nil
+			}
+			proof, ok := decodeProof(item.Value)
+			ended = ended || ok && c.clock.since(proof) >= SoonGrace
+		}
+		if page.Next == "" {
+			return ended, nil
+		}
+		q.Token = page.Next
+	}
+}
+
+// freeRows deletes the rows of an upload. The row that says whether the upload is open is deleted last.
 func (c *Cleaner) freeRows(ctx context.Context, u *uploadMember, still func() bool) error {
 	own := uploadKey(u.key, u.id)
 	q := listing.Query{Prefix: own, After: own, KeysOnly: true}

@@ -3,17 +3,22 @@ package objects
 import (
 	"bytes"
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Condemn deletes what an audit has found, an Orphan or an Unlisted part, unless it belongs to a
-// version now. Of an orphan it burns the version that is not there (docs/objects.md, rule 7): passes
-// delete the blob when the grace is over. Where nothing tells the key, it deletes the blob once it is
-// older than CleanOptions.Settled (rule 16). It fails with InvalidArgument where there is nothing that
-// can be deleted, or not yet, or like Pass.
+// Condemn deletes a blob that an audit has found, an Orphan or an Unlisted part, unless the blob belongs to a version
+// by now (docs/objects.md, rules 7 and 16):
+//
+//   - a whole body is deleted if it is older than CleanOptions.Settled, and so is a part whose key nothing tells;
+//   - for another part of an upload without a version, Condemn burns the version that the upload has not become:
+//     passes delete its parts when the grace is over;
+//   - a part that no version of its upload lists is deleted, if these versions are kept and all their parts are there.
+//
+// Condemn fails like Pass, and with InvalidArgument if f is no blob that can be deleted, or if the blob is too young.
 func (c *Cleaner) Condemn(ctx context.Context, f Finding) error {
 	if err := c.pin(ctx); err != nil {
 		return err
@@ -27,10 +32,7 @@ func (c *Cleaner) Condemn(ctx context.Context, f Finding) error {
 	if err != nil {
 		return err
 	}
-	begun := n.id.Stamp
-	if n.number >= 0 {
-		begun = n.part.Stamp
-	}
+	begun := n.begun()
 	if age(now, begun) < c.o.Grace {
 		return store.Errorf(store.InvalidArgument, "%.200q is younger than the grace of %v", f.Blob, c.o.Grace)
 	}
@@ -40,34 +42,55 @@ func (c *Cleaner) Condemn(ctx context.Context, f Finding) error {
 		}
 	}
 	if n.key == nil {
-		if age(now, begun) < c.o.Settled {
-			return store.Errorf(store.InvalidArgument, "%.200q is younger than %v, and no row tells its key: one may still "+
-				"come", f.Blob, c.o.Settled)
-		}
-		return c.b.o.blobs.Delete(ctx, f.Blob)
+		return c.deleteSettled(ctx, f.Blob, now, begun)
 	}
 	s, err := c.b.stands(ctx, n.key, n.id)
 	switch {
 	case err != nil || s.upload:
 		return err
-	case s.version == nil:
-		where := inBlob
-		if n.number >= 0 {
-			where = inParts
+	case len(s.versions) == 0 && n.number < 0:
+		return c.deleteSettled(ctx, f.Blob, now, begun)
+	case len(s.versions) == 0:
+		err := c.condemn(ctx, n.key, &member{id: n.id, ash: &record{rank: burned, where: inParts}}, still)
+		if err == nil && c.hints != nil {
+			c.hints.Note(c.b.rows.ID(), n.key, c.o.Grace+clockSlack)
 		}
-		return c.condemn(ctx, n.key, &member{id: n.id, ash: &record{rank: burned, where: where}}, still)
-	case s.version.rank != kept || n.number < 0:
-		return nil // burned: a pass deletes it
+		return err
+	case n.number < 0 || slices.ContainsFunc(s.versions, func(v stored) bool { return v.r.rank != kept }):
+		return nil // it belongs to a version, or is left to a pass or the next audit
 	}
-	listed, err := c.b.lists(ctx, n, s.version)
+	listed, err := c.b.lists(ctx, n, s.versions)
 	if err != nil || listed {
+		return err
+	}
+	names := map[string]bool{}
+	for i := 0; i < len(s.versions) && err == nil; i++ {
+		err = c.listed(ctx, n.key, &s.versions[i], names)
+	}
+	if err == nil {
+		err = c.b.allThere(ctx, n.key, n.id, names)
+	}
+	if err != nil {
 		return err
 	}
 	return c.b.o.blobs.Delete(ctx, f.Blob)
 }
 
-// keyOf finds the key of a blob whose name has only its beginning, and a hash, among the uploads and then
-// the rows of objects, as each upload becomes a version before its rows are removed. nil: none of them has it.
+// deleteSettled deletes a blob that has no row, if the blob is so old that its row can't appear any more
+// (CleanOptions.Settled). The age is the time from begun, when the put of the blob began, to now. deleteSettled fails
+// with InvalidArgument if the blob is too young.
+func (c *Cleaner) deleteSettled(ctx context.Context, blob string, now, begun store.Timestamp) error {
+	if age(now, begun) < c.o.Settled {
+		return store.Errorf(store.InvalidArgument, "%.200q has no row, but is younger than %v: one may still come", blob,
+			c.o.Settled)
+	}
+	return c.b.o.blobs.Delete(ctx, blob)
+}
+
+// keyOf returns the object's key of a blob. The name of the blob has only begin, which is the first bytes of the key,
+// and a hash of the whole key. So keyOf looks for an upload, and then for a version, whose key gives this name. Uploads
+// come first, because an upload writes its version before its own rows are removed. keyOf returns nil if there is no
+// such key.
 func (b *Bucket) keyOf(ctx context.Context, blob string, begin []byte) (key []byte, err error) {
 	stem, _, _ := strings.Cut(blob, "-/")
 	uploads := func(row []byte) ([]byte, error) {

@@ -12,11 +12,13 @@ import (
 	"hash/crc32"
 	"io"
 	"slices"
+	"syscall"
 
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// checksums are the algorithms of Meta.Sums by which bodies are compared when they are read, the fastest first.
+// checksums are the algorithms of checksums that readers know, the fastest first. A reader compares a body with a
+// checksum that the writer has given in Meta.Sums.
 var checksums = []struct {
 	name string
 	make func() hash.Hash
@@ -27,11 +29,12 @@ var checksums = []struct {
 	{"sha256", sha256.New},
 }
 
-// fastSums are how many of the checksums cost next to nothing: processors have instructions for them.
+// fastSums is the number of elements at the beginning of checksums that cost next to nothing to compute, because
+// processors have instructions for them.
 const fastSums = 2
 
-// digest returns a hash for the whole body, and the value that the hash must have, or nil if there is none. With fast,
-// the hash is one of fastSums.
+// digest returns a hash function for the whole body, and the value that the hash must have. Both are nil if no checksum
+// of the body is known. With fast, only checksums that cost next to nothing are used: CRC32 and CRC32C.
 func (r *record) digest(fast bool) (hash.Hash, []byte) {
 	for i, c := range checksums {
 		if i == fastSums && (fast || len(r.md5) > 0) {
@@ -53,7 +56,8 @@ func (r *record) digest(fast bool) (hash.Hash, []byte) {
 	return md5.New(), r.md5
 }
 
-// verified is a reader of a whole body. If the body is damaged, the reader fails in place of the last bytes.
+// verified is a reader of a whole body that compares the body with a checksum. If the checksum is not want, the reader
+// returns ErrBodyDamaged in place of the last bytes.
 type verified struct {
 	io.ReadCloser
 	sum  hash.Hash
@@ -61,8 +65,9 @@ type verified struct {
 	left int64
 }
 
-// verify returns a reader of the body, whose length is given. The reader fails with ErrBodyDamaged if the body is
-// damaged.
+// verify returns a reader of the whole body that compares the body with its checksum. If the checksum is wrong, the
+// reader fails with ErrBodyDamaged in place of the last bytes. If no checksum is known, verify returns body itself.
+// With fast, only CRC32 and CRC32C are used, which cost next to nothing.
 func (r *record) verify(body io.ReadCloser, fast bool) io.ReadCloser {
 	if sum, want := r.digest(fast); sum != nil && r.size > 0 {
 		return &verified{body, sum, want, r.size}
@@ -79,11 +84,13 @@ func (v *verified) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// errNoSum is the error for a version that has nothing to compare its body with.
+// errNoSum means that a body can't be checked, because no checksum of it is known.
 var errNoSum = errors.New("no checksum")
 
-// checkBody reads the body of a version, and compares it with a checksum, or with the MD5s of its parts. It fails with
-// errNoSum, ErrBodyDamaged, or as reading does. pace is told of bytes before they are read.
+// checkBody reads the whole body of a version from the store of blobs, and compares it with a checksum. For a body in
+// parts without a checksum, it compares the MD5s of the parts with the ETag. Before each read it calls pace with the
+// number of bytes. It fails with errNoSum if no checksum is known, or with ErrBodyDamaged, ErrBodyLost, an error of
+// pace, or an error of the store of blobs.
 func (b *Bucket) checkBody(
 	ctx context.Context, key []byte, id ID, r *record, pace func(context.Context, int64) error,
 ) error {
@@ -106,7 +113,11 @@ func (b *Bucket) checkBody(
 			if err := pace(ctx, n); err != nil {
 				return err
 			}
-			if _, err := io.CopyN(to, in, n); err != nil {
+			_, err := io.CopyN(to, in, n)
+			if errors.Is(err, syscall.EIO) { // the disk has an error, or the file system a wrong checksum
+				return ErrBodyDamaged
+			}
+			if err != nil {
 				return store.Wrap("read the body", err)
 			}
 			left -= n
@@ -118,7 +129,7 @@ func (b *Bucket) checkBody(
 		if sum == nil {
 			return errNoSum
 		}
-		if err := read(sum, b.blobName(key, id), r.size); err != nil {
+		if err := read(sum, b.blobName(key, r.bodies(id)), r.size); err != nil {
 			return err
 		}
 		return compare(sum, want)
@@ -127,14 +138,14 @@ func (b *Bucket) checkBody(
 	if err != nil {
 		return err
 	}
-	all := md5.New() // of the MD5s of the parts: the ETag
+	all := md5.New() // of the MD5s of the parts: it is in the ETag
 	for _, p := range pieces {
 		one := md5.New()
 		to := io.Writer(one)
 		if sum != nil {
 			to = sum
 		}
-		if err := read(to, b.partName(key, id, p.number, p.id), p.size); err != nil {
+		if err := read(to, b.partName(key, r.bodies(id), p.number, p.id), p.size); err != nil {
 			return err
 		}
 		_, _ = all.Write(one.Sum(nil))

@@ -1,5 +1,5 @@
-// Package objects keeps objects with versions: their names and metadata as rows of a listing,
-// small bodies beside them, larger ones as blobs.
+// Package objects stores objects with versions. The name and the metadata of each version are one row of a listing. A
+// small body is in that row, too; a larger body is a blob in a separate store of blobs.
 //
 //	o := objects.New(client, blobs, objects.Options{})
 //	b := o.Bucket("photos", objects.Versioned)
@@ -7,7 +7,8 @@
 //	object, err := b.Get(ctx, []byte("2024/a.jpg"), objects.Latest, objects.All)
 //	page, err := b.List(ctx, objects.Query{Prefix: []byte("2024/"), Delimiter: []byte("/")})
 //
-// Each version is one row; no pointer says which is the newest. A row is written at timestamps of
-// its own, one for each rank, and its rank only grows. So neither the order of arrival nor the
-// clocks of those who clean up decide what is seen (docs/objects.md has the protocol).
+// Each version is one row, and no other record says which version is the newest. A version has a rank: it is live,
+// kept, burned (deleted) or gone. Its row is written at another timestamp for each rank, and the rank only grows. So
+// what readers see depends neither on the order in which writes arrive nor on the clocks of the cleaners
+// (docs/objects.md has the protocol).
 package objects

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/evenkeel/evenkeel/listing"
@@ -15,11 +16,13 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Complete makes a version of the named parts. check, if not nil, sees them, and the upload, before anything is
-// written: it returns the checksums of the version (nil: those of CreateUpload), or an error, with which Complete
-// fails. Then it looks whether the bodies of the parts are there. Whoever completes an upload again with the same ETags
-// gets the answer of the first completion. It fails with ErrNoSuchUpload, ErrInvalidPart, ErrPartOrder, ErrUploadEnds,
-// an error of check, or like Put.
+// Complete makes one version of an object out of the named parts of an upload, and returns the version's metadata. If
+// check is not nil, Complete calls it with the upload and these parts before it writes anything. check returns the
+// checksums of the version, or nil for those that were given to CreateUpload; an error of check ends Complete. Then
+// Complete looks whether the bodies of the parts are there.
+//
+// A client that completes an upload again with the same ETags gets the answer of the first completion. Complete fails
+// with ErrNoSuchUpload, ErrInvalidPart, ErrPartOrder, ErrUploadEnds, an error of check, or like Put.
 func (b *Bucket) Complete(
 	ctx context.Context, key []byte, id UploadID, named []NamedPart, check func(Upload, []Part) ([]Pair, error),
 ) (i Info, err error) {
@@ -39,10 +42,12 @@ func (b *Bucket) Complete(
 	return i, err
 }
 
-// pauses are between the tries to end an upload, of which two may disturb each other.
+// pauses are the times for which Complete and Abort wait before they try again to end an upload. The times are random,
+// since two clients that try at the same time may disturb each other.
 var pauses = wait.Backoff{First: 20 * time.Millisecond, Most: 320 * time.Millisecond, Jitter: 1}
 
-// takeTurns tries some times to end an upload, while others try, too.
+// takeTurns calls the func end, which tries to complete or abort an upload, at most 5 times. It calls end again, after
+// a pause, if end fails with ErrUploadEnds: then other clients try to end the same upload.
 func takeTurns(ctx context.Context, end func() error) error {
 	const most = 5
 	for failures := 1; ; failures++ {
@@ -53,7 +58,7 @@ func takeTurns(ctx context.Context, end func() error) error {
 	}
 }
 
-// complete is one try of Complete.
+// complete tries once to complete an upload; Complete calls it again if other clients try at the same time.
 func (b *Bucket) complete(
 	ctx context.Context, key []byte, id UploadID, named []NamedPart, check func(Upload, []Part) ([]Pair, error),
 ) (Info, error) {
@@ -70,8 +75,8 @@ func (b *Bucket) complete(
 		return Info{}, err
 	}
 	pieces, parts, sum := make([]piece, len(named)), make([]Part, len(named)), md5.New()
-	wants := md5.New() // of the claim
-	r.size = 0
+	wants := md5.New() // the hash that the claim has
+	r.size, r.null = 0, b.versioned == Unversioned
 	for i, n := range named {
 		p := found[n.Number]
 		if p == nil || hexOf(p.md5) != n.ETag {
@@ -89,8 +94,18 @@ func (b *Bucket) complete(
 			return Info{}, ErrWrongSize
 		}
 	}
+	wanted := claim(wants.Sum(nil))
+	version, err := b.stampOf(ctx, key, id, wanted)
+	if err != nil {
+		return Info{}, err
+	}
+	if version != id.Version() {
+		wanted, r.home = wanted.at(version), id.Version()
+	}
 	if check != nil {
-		sums, err := check(r.upload(key, id), parts)
+		u := r.upload(key, id)
+		u.Version = version
+		sums, err := check(u, parts)
 		if err != nil {
 			return Info{}, err
 		}
@@ -107,7 +122,7 @@ func (b *Bucket) complete(
 		return Info{}, err
 	}
 	key = bytes.Clone(key)
-	withdraw, err := b.claim(ctx, key, id, claim(wants.Sum(nil)), still)
+	withdraw, err := b.claim(ctx, key, id, wanted, r.home, version, still)
 	if err != nil {
 		return Info{}, err
 	}
@@ -115,19 +130,60 @@ func (b *Bucket) complete(
 		withdraw()
 		return Info{}, err
 	}
-	if err := b.write(ctx, key, id.Version(), r, still); err != nil {
+	if err := b.write(ctx, key, version, r, still); err != nil {
 		if !errors.Is(err, listing.ErrOutcomeUnknown) {
 			withdraw()
 		}
 		return Info{}, err
 	}
-	// The version decides. A cleaner ends what stays open here.
+	// The version decides. If this write fails, a cleaner ends the upload.
 	_ = b.writeUpload(ctx, key, id, &record{rank: burned}, still)
-	return r.info(key, id.Version()), nil
+	return r.info(key, version), nil
 }
 
-// haveBodies fails with ErrInvalidPart where the body of a part is not there, or has another size. Nothing deletes
-// it while the upload is open; but who acknowledges an object should have seen that it is whole.
+// stampOf returns the ID of the version that a completion of the upload id is going to make. parts is a hash of the
+// parts. If another client has begun to complete the upload with the same parts, stampOf returns the ID that this
+// client uses, so that both make one version. Else the ID is new. While older programs are running, which expect it,
+// stampOf returns the upload's own ID in place of a new one.
+func (b *Bucket) stampOf(ctx context.Context, key []byte, id UploadID, parts claim) (ID, error) {
+	claims := append(uploadKey(key, id), claimSuffix)
+	for q := (listing.Query{Prefix: claims, Limit: 100}); ; {
+		page, err := b.rows.List(ctx, q)
+		if err != nil {
+			return ID{}, err
+		}
+		for _, item := range page.Items {
+			at, err := parseUploadRow(item.Key)
+			if err != nil {
+				return ID{}, err
+			}
+			_, version, ok := decodeClaim(item.Value)
+			switch {
+			case !ok || at.claims == nil:
+			case version.IsZero() && *at.claims == parts:
+				return id.Version(), nil
+			case !version.IsZero() && *at.claims == parts.at(version):
+				return version, nil
+			}
+		}
+		if page.Next == "" {
+			break
+		}
+		q.Token = page.Next
+	}
+	if !b.o.c.Maps().StampsCompletions() {
+		return id.Version(), nil
+	}
+	version, err := b.draw(ctx)
+	if err == nil && version.Stamp <= id.Stamp { // a clock went back: became looks at newer versions only
+		version = id.Version()
+	}
+	return version, err
+}
+
+// haveBodies checks that the blobs of all given parts (pieces) of an upload are there. It fails with ErrInvalidPart if
+// a blob is missing or has another size. Nothing deletes such a blob while the upload is open. All the same, no object
+// is acknowledged without a look at its blobs.
 func (b *Bucket) haveBodies(ctx context.Context, key []byte, version ID, pieces []piece) error {
 	missing := make(map[string]*piece, len(pieces))
 	for i := range pieces {
@@ -150,7 +206,8 @@ func (b *Bucket) haveBodies(ctx context.Context, key []byte, version ID, pieces 
 
 func etagOf(sum []byte, parts int) string { return fmt.Sprintf("%x-%d", sum, parts) }
 
-// list puts the list of parts into a record, or into a blob that it names.
+// list stores the list of a version's parts, the manifest. The manifest becomes the body of the record r. If it is
+// longer than mostInline (8 KiB), it becomes a blob, and r names the blob.
 func (b *Bucket) list(ctx context.Context, key []byte, id UploadID, r *record, pieces []piece) error {
 	r.where, r.body = inParts, encodeManifest(pieces)
 	if len(r.body) <= mostInline {
@@ -160,18 +217,16 @@ func (b *Bucket) list(ctx context.Context, key []byte, id UploadID, r *record, p
 	if err != nil {
 		return err
 	}
-	at, all := newID(stamp), r.body // two completions have lists of their own
+	at, all := newID(stamp), r.body // the ID is new, since two completions have two lists
 	r.where, r.body = inListedParts, at.append(binary.AppendUvarint(nil, uint64(len(pieces))))
 	err = b.o.blobs.Create(ctx, b.partName(key, id.Version(), 0, at), bytes.NewReader(all), int64(len(all)))
 	return store.Wrap("store the list of parts", err)
 }
 
-// completed answers as the completion did that ended an upload.
+// completed returns the metadata of the version that an upload has become, for a client that completes the upload
+// again. It fails with ErrNoSuchUpload if no visible version was made of the named parts.
 func (b *Bucket) completed(ctx context.Context, key []byte, id UploadID, named []NamedPart) (Info, error) {
-	r, err := b.version(ctx, key, id.Version())
-	if errors.Is(err, ErrNotFound) {
-		return Info{}, ErrNoSuchUpload
-	}
+	became, err := b.became(ctx, key, id.Version())
 	if err != nil {
 		return Info{}, err
 	}
@@ -183,17 +238,77 @@ func (b *Bucket) completed(ctx context.Context, key []byte, id UploadID, named [
 		}
 		_, _ = sum.Write(own)
 	}
-	if r.etag != etagOf(sum.Sum(nil), len(named)) {
-		return Info{}, ErrNoSuchUpload
+	for _, v := range became {
+		if v.r.rank.Seen() && v.r.etag == etagOf(sum.Sum(nil), len(named)) {
+			return v.r.info(bytes.Clone(key), v.id), nil
+		}
 	}
-	return r.info(bytes.Clone(key), id.Version()), nil
+	return Info{}, ErrNoSuchUpload
 }
 
-// claim says what shall become of an upload. It fails with ErrUploadEnds where others want something else:
-// then they or this one go on, but not both (docs/objects.md, rule 12). Whoever has a claim and does nothing
-// withdraws it: so the next who tries is alone. It stays for good once a write was sent whose outcome is unknown.
+// stored is a version that has a row: its ID, and the record that the row contains.
+type stored struct {
+	id ID
+	r  *record
+}
+
+// became returns all versions of the key whose blobs have the ID home in their names, the newest first. These are the
+// version with the ID home, and newer versions whose record has this ID as its home. An upload makes more than one such
+// version only if two data centres were cut off from each other while both completed it. became fails with Corrupt if a
+// newer version can't be read, since that version may be one of them.
+func (b *Bucket) became(ctx context.Context, key []byte, home ID) (found []stored, err error) {
+	own := rowKey(key, home)
+	q := listing.Query{Prefix: groupOf(key), To: append(bytes.Clone(own), tagsSuffix), Limit: 100}
+	q.Sift = func(e listing.Entry) listing.Sifted {
+		return listing.Sifted{Hidden: !bytes.Equal(e.Key, own) && !mayHaveHome(e, home)}
+	}
+	for {
+		page, err := b.rows.List(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, item := range page.Items {
+			at, err := parseRow(item.Key)
+			if err != nil {
+				return nil, err
+			}
+			if at.beside() {
+				continue
+			}
+			r, err := decode(item.Value)
+			if err != nil {
+				return nil, store.Wrap("version "+at.id.String(), err)
+			}
+			found = append(found, stored{at.id, r})
+		}
+		if page.Next == "" {
+			return found, nil
+		}
+		q.Token = page.Next
+	}
+}
+
+// mayHaveHome reports whether the row e may be a version whose blobs have the ID home in their names. It returns true
+// for a row that can't be read.
+func mayHaveHome(e listing.Entry, home ID) bool {
+	if of, ok := homeIn(e.Value); ok {
+		return of == home
+	}
+	if _, err := decodeHead(e.Value); err == nil && e.Value[1] < recordVersion {
+		return false
+	}
+	at, err := parseRow(e.Key)
+	return err != nil || !at.beside()
+}
+
+// claim announces how a client wants to end an upload, by a row: with a version of certain parts, or without a version.
+// It fails with ErrUploadEnds if another client has announced another end. If two clients do so at the same time, at
+// most one of them goes on (docs/objects.md, rule 12).
+//
+// The caller calls withdraw to delete the row if it does not end the upload after all, so that the next client is
+// alone. If the outcome of a later write of the caller is unknown, the row must stay for good.
 func (b *Bucket) claim(
-	ctx context.Context, key []byte, id UploadID, c claim, still func() bool,
+	ctx context.Context, key []byte, id UploadID, c claim, home, version ID, still func() bool,
 ) (withdraw func(), err error) {
 	stamp, err := b.o.c.Stamps(ctx, 1)
 	if err != nil {
@@ -209,6 +324,9 @@ func (b *Bucket) claim(
 		_ = b.rows.Delete(ctx, own)
 	}
 	value := binary.BigEndian.AppendUint64([]byte{claimVersion}, uint64(stamp))
+	if !home.IsZero() {
+		value = version.append(value)
+	}
 	err = b.rows.PutAt(ctx, own, value, listing.Given{At: stamp, Still: still})
 	if err == nil {
 		err = b.unopposed(ctx, all, wanted)
@@ -220,7 +338,9 @@ func (b *Bucket) claim(
 	return withdraw, nil
 }
 
-// unopposed fails with ErrUploadEnds where one of all claims is for something else than what is wanted.
+// unopposed fails with ErrUploadEnds if another client has announced, by a row called a claim, that it wants to end the
+// upload in another way. The keys of all claims begin with the bytes all. The keys of claims for the end that this
+// client wants begin with the bytes wanted.
 func (b *Bucket) unopposed(ctx context.Context, all, wanted []byte) error {
 	q := listing.Query{Prefix: all, Limit: 1, Sift: func(e listing.Entry) listing.Sifted {
 		return listing.Sifted{Hidden: bytes.HasPrefix(e.Key, wanted)}
@@ -239,10 +359,27 @@ func (b *Bucket) unopposed(ctx context.Context, all, wanted []byte) error {
 	}
 }
 
-// claimVersion is the first byte of a claim's value; the time of the claim follows.
+// claimVersion is the first byte of the value of a claim, the row by which a client announces how it wants to end an
+// upload. Then comes the time of the claim. If the version that the client wants to make has another ID than the
+// upload, its ID comes last.
 const claimVersion = 1
 
-// Abort ends an upload without a version. It fails with ErrNoSuchUpload, ErrUploadEnds or like Put.
+// decodeClaim decodes the value of a claim, the row by which a client announces how it wants to end an upload. at is
+// the time of the claim. version is the ID of the version that the client wants to make. It is zero if that is the
+// upload's own ID, or if the client wants no version. ok is false if value is not a claim.
+func decodeClaim(value []byte) (at store.Timestamp, version ID, ok bool) {
+	if len(value) < 9 || value[0] != claimVersion {
+		return 0, ID{}, false
+	}
+	at = store.Timestamp(binary.BigEndian.Uint64(value[1:])) //nolint:gosec // any
+	if len(value) == 9 {
+		return at, ID{}, true
+	}
+	version, ok = parseID(value[9:])
+	return at, version, ok
+}
+
+// Abort ends an upload without making a version of it. It fails with ErrNoSuchUpload, ErrUploadEnds or like Put.
 func (b *Bucket) Abort(ctx context.Context, key []byte, id UploadID) error {
 	b, err := b.pinned(ctx)
 	if err != nil {
@@ -251,20 +388,20 @@ func (b *Bucket) Abort(ctx context.Context, key []byte, id UploadID) error {
 	return takeTurns(ctx, func() error { return b.abort(ctx, key, id) })
 }
 
-// abort is one try of Abort.
+// abort tries once to abort an upload; Abort calls it again if other clients try to end the upload at the same time.
 func (b *Bucket) abort(ctx context.Context, key []byte, id UploadID) error {
 	still := b.o.deadline(writeTimeout)
 	if _, err := b.openUpload(ctx, key, id); err != nil {
 		return err
 	}
-	withdraw, err := b.claim(ctx, key, id, aborts, still)
+	withdraw, err := b.claim(ctx, key, id, aborts, ID{}, ID{}, still)
 	if errors.Is(err, ErrUploadEnds) {
-		_, err := b.version(ctx, key, id.Version())
-		switch {
-		case errors.Is(err, ErrNotFound):
-			return ErrUploadEnds
+		became, err := b.became(ctx, key, id.Version())
+		switch seen := func(v stored) bool { return v.r.rank.Seen() }; {
 		case err != nil:
 			return err
+		case !slices.ContainsFunc(became, seen):
+			return ErrUploadEnds
 		}
 		// It was completed, but is still open.
 		_ = b.writeUpload(ctx, key, id, &record{rank: burned}, still)

@@ -10,21 +10,23 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Latest stands for the newest version, where an ID is asked for.
+// Latest is the zero ID. In a read, in place of the ID of a version, it means the newest version of the object.
 var Latest = ID{}
 
-// Object is a version with its body, or a part of it.
+// Object is a version of an object with its body, or with a part of the body.
 type Object struct {
 	Info
-	// Range is what Body returns of the whole.
+	// Range is the part of the whole body that Body returns.
 	Range Range
-	// Body must be closed. It fails with ErrBodyLost where the store of blobs lost the body while
-	// it was read. A whole body whose CRC32 or CRC32C is known fails with ErrBodyDamaged, in place of its last bytes.
+	// Body returns the bytes of Range; the caller closes it. Body fails with ErrBodyLost if the store of blobs loses
+	// the body while it is read. A whole body whose CRC32 or CRC32C is known fails with ErrBodyDamaged, in place of its
+	// last bytes, if the checksum is another one.
 	Body io.ReadCloser
 }
 
-// Head reads what there is to say about a version. It fails with ErrNotFound, with ErrDeleted where
-// the newest version is a delete marker (Info is the marker's then), or like listing.Bucket.Get.
+// Head returns the metadata of a version, without its body. It fails with ErrNotFound or like listing.Bucket.Get. If id
+// is Latest and the newest version is a delete marker, Head returns the metadata of the marker together with
+// ErrDeleted.
 func (b *Bucket) Head(ctx context.Context, key []byte, id ID) (Info, error) {
 	r, id, err := b.find(ctx, key, id)
 	if r == nil {
@@ -33,14 +35,16 @@ func (b *Bucket) Head(ctx context.Context, key []byte, id ID) (Info, error) {
 	return r.info(bytes.Clone(key), id), err
 }
 
-// Get reads a version, or a part of its body. It fails like Head, with InvalidArgument where the
-// range begins behind the end, and with ErrBodyLost. Of a delete marker there is nothing to read:
-// ErrDeleted.
+// Get returns a version with its body, or with the given part of its body. It fails like Head, and with ErrDeleted for
+// every delete marker. It also fails with InvalidArgument if the part begins behind the end of the body, and with
+// ErrBodyLost if the body is missing.
 func (b *Bucket) Get(ctx context.Context, key []byte, id ID, part Range) (*Object, error) {
 	return b.get(ctx, key, id, part, true)
 }
 
-// get returns the same object as Get. With fast, only checksums that cost next to nothing are compared.
+// get returns a version with the given part of its body. The returned body fails at its end if its checksum is wrong.
+// If fast is true, only checksums that cost next to nothing are compared (CRC32 and CRC32C); else any checksum that is
+// known.
 func (b *Bucket) get(ctx context.Context, key []byte, id ID, part Range, fast bool) (*Object, error) {
 	r, id, err := b.find(ctx, key, id)
 	if err != nil {
@@ -66,7 +70,7 @@ func (b *Bucket) get(ctx context.Context, key []byte, id ID, part Range, fast bo
 		o.Body = io.NopCloser(bytes.NewReader(r.body[o.Range.Offset : o.Range.Offset+o.Range.N]))
 		return o, nil
 	}
-	body, size, err := b.o.blobs.Open(ctx, b.blobName(key, id), o.Range.Offset, o.Range.N)
+	body, size, err := b.o.blobs.Open(ctx, b.blobName(key, r.bodies(id)), o.Range.Offset, o.Range.N)
 	switch {
 	case store.KindOf(err) == store.NotFound:
 		return nil, ErrBodyLost
@@ -83,7 +87,8 @@ func (b *Bucket) get(ctx context.Context, key []byte, id ID, part Range, fast bo
 	return o, nil
 }
 
-// exactly fails where a body ends too early.
+// exactly is a reader that expects a number of bytes, left. It fails with ErrBodyLost if the underlying reader ends
+// before.
 type exactly struct {
 	io.ReadCloser
 	left int64
@@ -98,8 +103,8 @@ func (e *exactly) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// find reads a version, or the newest one that is seen. If that is a delete marker, it returns it
-// with ErrDeleted.
+// find returns the record of a version, and the version's ID. If id is Latest, this is the newest version that readers
+// can see. If the newest one is a delete marker, find returns the marker together with ErrDeleted.
 func (b *Bucket) find(ctx context.Context, key []byte, id ID) (*record, ID, error) {
 	if id != Latest {
 		r, err := b.taggedVersion(ctx, key, id)
@@ -108,7 +113,7 @@ func (b *Bucket) find(ctx context.Context, key []byte, id ID) (*record, ID, erro
 	if err := checkKey(key); err != nil {
 		return nil, ID{}, err
 	}
-	// Mostly the newest row is the one.
+	// Mostly the first row is the version that is seen.
 	q := listing.Query{Prefix: groupOf(key), Limit: 2}
 	for {
 		page, err := b.rows.List(ctx, q)
@@ -141,7 +146,8 @@ func (b *Bucket) find(ctx context.Context, key []byte, id ID) (*record, ID, erro
 	}
 }
 
-// version reads a version by its ID. It fails with ErrNotFound where it is burned.
+// version returns the record of the version id of an object, as its row has it. Tags that were set later are in another
+// row, so they are left out. version fails with ErrNotFound if the version is deleted or has no row.
 func (b *Bucket) version(ctx context.Context, key []byte, id ID) (*record, error) {
 	if err := checkID(key, id); err != nil {
 		return nil, err
@@ -160,7 +166,8 @@ func checkID(key []byte, id ID) error {
 	return checkKey(key)
 }
 
-// decodeSeen reads the record of a version. It fails with ErrNotFound where it is burned.
+// decodeSeen decodes the record of the version id. It fails with ErrNotFound if the record says that the version is
+// deleted.
 func decodeSeen(value []byte, id ID) (*record, error) {
 	r, err := decode(value)
 	if err != nil {

@@ -6,28 +6,28 @@ import (
 	"sync"
 )
 
-// hashedAtOnce is how many bytes are handed to another goroutine at a time: that costs some percent of
-// hashing them.
+// hashedAtOnce is the length, in bytes, of the blocks of a body that are hashed in another goroutine. To hand over a
+// block of this length costs only some percent of the time that hashing it takes.
 const hashedAtOnce = 64 << 10
 
-// bytesToHash pools the memory of bodies that are being hashed.
+// bytesToHash is a pool of memory for the blocks of bodies that are being hashed.
 var bytesToHash = sync.Pool{New: func() any { return new([hashedAtOnce]byte) }}
 
-// A hashing takes the MD5 of a body while the body is being stored: MD5 has no faster form for one stream,
-// and is slower than a fast disk. Behind the beginning, it copies the body into blocks, and goroutines hash
-// them, each after the one before. Goroutines end by themselves, so a body that broke off needs no end. The
-// zero value is ready.
+// A hashing computes the MD5 of a body while the body is being stored. The MD5 of one stream can't be computed in
+// parallel, and takes longer than writing to a fast disk. So write copies the body into blocks, and goroutines hash the
+// blocks, each after the previous one. Only the first bytes of a body are hashed by write itself. If the body breaks
+// off, the hashing can be dropped, since the goroutines end by themselves. The zero value is ready.
 type hashing struct {
 	sum    hash.Hash
-	begun  int      // bytes that were hashed at once: a short body needs no memory
-	blocks [3]block // in turns: one is being filled while another is being hashed, and the next one waits
-	at     int      // the block that is being filled
-	n      int      // bytes in it
+	begun  int      // bytes that write hashed itself: a short body needs no blocks
+	blocks [3]block // used in turns: one is filled, one is hashed, and one waits
+	at     int      // index of the block that is being filled
+	n      int      // bytes in that block
 }
 
 type block struct {
 	bytes *[hashedAtOnce]byte
-	done  chan struct{} // closed once it is hashed; nil: it is not full
+	done  chan struct{} // closed once the block is hashed; nil: the block is not full
 }
 
 func (h *hashing) write(p []byte) {
@@ -64,16 +64,16 @@ func (h *hashing) write(p []byte) {
 	}
 }
 
-// before returns the block before the one that is being filled.
+// before returns the block that was filled just before the one that is being filled now. The blocks are used in turns.
 func (h *hashing) before() *block { return &h.blocks[(h.at+len(h.blocks)-1)%len(h.blocks)] }
 
-// end returns the sum, and frees the memory. It is called once, after the last write.
+// end returns the MD5 of all bytes that were written, and frees the memory. It is called once, after the last write.
 func (h *hashing) end() []byte {
 	if h.sum == nil {
 		h.sum = md5.New()
 	}
 	if done := h.before().done; done != nil {
-		<-done // and so the others are, too
+		<-done // the blocks before this one are hashed, too, then
 	}
 	if h.n > 0 {
 		_, _ = h.sum.Write(h.blocks[h.at].bytes[:h.n])

@@ -10,11 +10,11 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// MaxKeyBytes is the longest key of an object.
+// MaxKeyBytes is the length of the longest key of an object, in bytes.
 const MaxKeyBytes = 1024
 
-// ID identifies a version of an object. Of two versions the one with the higher stamp is the
-// newer one; the salt tells versions apart whose writers drew the same stamp.
+// ID identifies a version of an object. Of two versions the one with the higher Stamp, a time in microseconds, is the
+// newer one. Salt is random, and distinguishes versions whose writers drew the same stamp.
 type ID struct {
 	Stamp store.Timestamp
 	Salt  [saltBytes]byte
@@ -33,13 +33,14 @@ func newID(stamp store.Timestamp) ID {
 	return id
 }
 
-// IsZero reports whether the ID is zero: no version.
+// IsZero reports whether the ID is the zero ID, which no version has.
 func (id ID) IsZero() bool { return id == ID{} }
 
-// time is when the version began.
+// time returns the stamp of the ID, which counts microseconds, as a time in UTC.
 func (id ID) time() time.Time { return time.UnixMicro(int64(id.Stamp)).UTC() }
 
-// append appends the ID in the order of rows: newest first.
+// append appends the ID to dst, encoded in 14 bytes. The time in the ID is inverted, so that in bytewise order the
+// newest ID comes first.
 func (id ID) append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint64(dst, ^uint64(id.Stamp))
 	return append(dst, id.Salt[:]...)
@@ -53,10 +54,10 @@ func parseID(b []byte) (id ID, ok bool) {
 	return id, id.Stamp > 0
 }
 
-// String is 28 hexadecimal digits, in the order of rows.
+// String returns the ID as 28 hexadecimal digits. In the order of these texts the newest version comes first.
 func (id ID) String() string { return hex.EncodeToString(id.append(nil)) }
 
-// ParseID is the inverse of ID.String. It fails with InvalidArgument.
+// ParseID is the inverse of ID.String: it returns the ID that the text stands for. It fails with InvalidArgument.
 func ParseID(text string) (ID, error) {
 	if b, err := hex.DecodeString(text); err == nil {
 		if id, ok := parseID(b); ok && id.String() == text {
@@ -67,20 +68,26 @@ func ParseID(text string) (ID, error) {
 		"%.64q is not the id of a version: %d hexadecimal digits", text, 2*idBytes)
 }
 
-// A row's key is the object's key, escaped, the end of the key, and the version. A zero byte of
-// the key is escaped as 00 FF; the end is 00 01. So rows are in the order of keys, and no group
-// of rows (an object's versions) begins with what another one begins with. Tags and a note have one
-// more byte than the row that they stand beside: the tags come right behind it.
+// The key of a version's row has four parts:
+//
+//	key of the object, 00 as 00 FF | 00 01 | ID: stamp inverted, salt | nothing, or one byte
+//
+// Every zero byte of the object's key is escaped as 00 FF, and 00 01 ends the key. So rows are in the order of the
+// objects' keys. The rows of one object are a group, and no group begins with the bytes with which another group
+// begins.
+//
+// Two rows may stand beside a version's row: its tags and its note. Their keys have one byte more, so the tags come
+// right behind the row of the version, and then the note.
 const (
 	zero       = 0x00
 	escapedBy  = 0xFF
 	endsKey    = 0x01
 	tagsSuffix = 0x00
-	noteSuffix = 0x01 // the last
+	noteSuffix = 0x01 // the last of a version's rows
 )
 
-// escape appends the escaped key. What begins with a prefix has rows that begin with the escaped
-// prefix, and nothing else has.
+// escape appends the key to dst, with each zero byte replaced by 00 FF. A key begins with some prefix if, and only if,
+// the escaped key begins with the escaped prefix.
 func escape(dst, key []byte) []byte {
 	for {
 		at := bytes.IndexByte(key, zero)
@@ -92,28 +99,32 @@ func escape(dst, key []byte) []byte {
 	}
 }
 
-// groupOf returns what all rows of an object begin with.
+// groupOf returns the bytes with which the keys of all rows of one object begin: the object's key, escaped, and 00 01,
+// which ends it.
 func groupOf(key []byte) []byte {
 	return append(escape(make([]byte, 0, len(key)+2+idBytes), key), zero, endsKey)
 }
 
-// rowKey returns the key of a version's row.
+// rowKey returns the key of the row that contains the version id of the object with this key.
 func rowKey(key []byte, id ID) []byte { return id.append(groupOf(key)) }
 
-// row is what the key of a row says.
+// row is what the key of a row tells: the object, the version, and whether the row is the version itself or belongs to
+// it.
 type row struct {
-	key   []byte // of the object; may share the row key's memory
-	group []byte // shares the row key's memory
+	key   []byte // the object's key; may share the memory of the row's key
+	group []byte // the beginning of the row's key that all rows of the object have; shares its memory
 	id    ID
-	tags  bool // it has the version's tags
+	tags  bool // the row has the tags of the version
 	note  bool
 }
 
-// beside reports whether it is no row of a version, but stands beside one.
+// beside reports whether the row only belongs to a version: it contains the version's tags, or a cleaner's note about
+// the version. false: the row is the version itself.
 func (r *row) beside() bool { return r.tags || r.note }
 
-// cutKey takes an escaped key and its end off; n is how many bytes that are. The key may share the
-// memory of b.
+// cutKey decodes the escaped key of an object at the beginning of b, in which 00 FF stands for a zero byte and 00 01 is
+// the end. key is the object's key, and may share the memory of b. n is the number of bytes of b that were decoded,
+// with the end. ok is false if b does not begin with an escaped key.
 func cutKey(b []byte) (key []byte, n int, ok bool) {
 	at, escaped := 0, false
 	for {
@@ -138,11 +149,12 @@ func cutKey(b []byte) (key []byte, n int, ok bool) {
 	return key, at + 1, true
 }
 
-// unescape is the inverse of escape.
+// unescape is the inverse of escape: it replaces 00 FF by a zero byte everywhere in b.
 func unescape(b []byte) []byte { return bytes.ReplaceAll(b, []byte{zero, escapedBy}, []byte{zero}) }
 
-// plainGroup returns the length of the group in the key of a version's row, where the object's key has
-// no zero byte: as almost all have that listings look at. Else it returns 0.
+// plainGroup returns how many bytes of the key b of a version's row are common to all rows of the object: the object's
+// key and its end. It is a fast way for keys without a zero byte. It returns 0 for other keys, and for the keys of
+// other rows; then the caller uses parseRow.
 func plainGroup(b []byte) int {
 	n := len(b) - idBytes
 	if n <= 2 || bytes.IndexByte(b, zero) != n-2 || b[n-1] != endsKey || stampAt(b[n:]) <= 0 {
@@ -151,10 +163,11 @@ func plainGroup(b []byte) int {
 	return n
 }
 
-// stampAt reads the stamp at the beginning of an ID.
+// stampAt returns the stamp of an encoded ID, whose first 8 bytes are the inverted stamp. b begins with these bytes.
 func stampAt(b []byte) store.Timestamp { return store.Timestamp(^binary.BigEndian.Uint64(b)) }
 
-// parseRow takes the key of a row apart. The error is Corrupt.
+// parseRow decodes the key b of a row: the object's key, the version's ID, and whether the row has the version's tags
+// or a note about it. It fails with Corrupt if b is not the key of such a row.
 func parseRow(b []byte) (r row, err error) {
 	if n := plainGroup(b); n > 0 {
 		r.key, r.group = b[:n-2:n-2], b[:n:n]

@@ -14,20 +14,23 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// lapseMargin is how much longer than users cleaners wait until they take a version as expired: longer
-// than a delete by version may take from its first read to its last write (docs/objects.md, rule 9).
+// lapseMargin is a time, five minutes, for which a version stays after it has expired by a rule, before a cleaner
+// deletes it. A user's delete does not wait. The margin is longer than such a delete may take from its first read to
+// its last write (docs/objects.md, rule 9).
 const lapseMargin = 5 * writeTimeout
 
-// knownSettings are the settings that a cleaner acts on, and since when it has known them. They may change at any
-// moment, and a pass may take hours: a cleaner reads them before each page of versions, and again before each step.
+// knownSettings are the bucket's settings by which a cleaner acts, and the time since when the cleaner knows them.
+// Settings may change at any moment, and a pass of a cleaner may take hours. So a cleaner reads the settings again
+// before each page of versions, and before each step.
 type knownSettings struct {
-	raw []byte // as they are stored
+	raw []byte // the settings as the bucket's root stores them
 	Settings
 	since wait.Instant
 }
 
-// learn reads the bucket's settings, mostly without I/O. It reports whether they are those that the cleaner knows
-// already: what was decided by others does not hold any more.
+// learn reads the bucket's settings, mostly from memory. It returns true if they are the same as at the last read.
+// false: they have changed, or this is the first read. Then the caller must not carry out what it decided by the former
+// settings.
 func (c *Cleaner) learn(ctx context.Context) (same bool, err error) {
 	now := c.b.o.o.Now()
 	raw, err := c.b.rows.Settings(ctx)
@@ -45,8 +48,9 @@ func (c *Cleaner) learn(ctx context.Context) (same bool, err error) {
 	return false, nil
 }
 
-// rules are the times of a cleaner for an object whose newest version has such tags. What rules say of
-// noncurrent versions counts once it has known them for the margin: who deletes by older rules has ended then.
+// rules returns the lifecycle rules for an object with this key, and the times that the cleaner waits before it deletes
+// something. tags are those of the object's newest version. The rules for older versions are left out until the cleaner
+// has known them for five minutes (lapseMargin). By then, every delete that began under earlier rules has ended.
 func (c *Cleaner) rules(key []byte, tags []Pair) tidy.Rules {
 	r := tidy.Rules{Grace: c.o.Grace, Settled: c.o.Settled, Unmark: c.known.Status == Never, Margin: lapseMargin}
 	if c.o.Now {
@@ -62,15 +66,18 @@ func (c *Cleaner) rules(key []byte, tags []Pair) tidy.Rules {
 	return r
 }
 
-// hiddenSince is the name under which the delete marker of an expired object has its time: its stamp is
-// that of the object. No header has such a name.
+// hiddenSince is the name of a header in the delete marker that hides an expired object. Its value is the time when the
+// marker was written. The marker's own stamp does not tell this time, since it is the stamp of the object. No header of
+// a client has this name.
 const hiddenSince = ":hidden-since"
 
 func hidesSince(now store.Timestamp) []Pair {
 	return []Pair{{hiddenSince, strconv.FormatInt(int64(now), 10)}}
 }
 
-// version is what there is to know of a record's version.
+// version returns the version id, whose record is r, in the form in which the package tidy decides about it. Ages are
+// counted up to now. What other rows tell about the version is not filled in: its tags, and what cleaners have
+// recorded.
 func (r *record) version(id ID, now store.Timestamp) tidy.Version {
 	v := tidy.Version{Rank: r.rank, Marker: r.marker, Null: r.null, Size: r.size, Age: age(now, id.Stamp), Proven: -1}
 	v.Over = v.Age
@@ -82,8 +89,9 @@ func (r *record) version(id ID, now store.Timestamp) tidy.Version {
 	return v
 }
 
-// burnLapsed burns what has expired below a version that is to be deleted (rule 4). Else it would be
-// seen again, and then go.
+// burnLapsed deletes versions that have expired by a lifecycle rule of the bucket and are older than the version id. It
+// is called before the version id is deleted (docs/objects.md, rule 4). Otherwise an expired version could become
+// visible again by that deletion, and disappear later.
 func (b *Bucket) burnLapsed(ctx context.Context, key []byte, id ID, still func() bool) error {
 	settings, err := b.rows.Settings(ctx)
 	if err != nil {
@@ -114,7 +122,7 @@ func (b *Bucket) burnLapsed(ctx context.Context, key []byte, id ID, still func()
 				return err
 			}
 			if at.note && at.id == last {
-				line.Drop() // nothing relies on it
+				line.Drop() // no version may expire because of this one
 			}
 			if at.beside() {
 				continue

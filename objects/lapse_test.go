@@ -113,7 +113,7 @@ func TestWhatADeleteUncoversStays(t *testing.T) {
 			_, err := cleaner.Pass(ctx)
 			require.NoError(t, err)
 			ids := b.versionsOfK(t, 3)
-			b.now = b.now.Add(age)
+			b.now = time.UnixMicro(int64(ids[0].Stamp)).Add(age)
 			var shown objects.Info
 			calls, deleted := 0, false
 			hooked.Hook = func() {

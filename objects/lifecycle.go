@@ -14,64 +14,75 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Lifecycle is what a bucket's owner wants to go after a time, as S3 has it. It is stored in the
-// bucket's settings. Where several rules are for a version each of them counts.
+// Lifecycle is a list of rules that say after which time objects of a bucket are hidden or deleted, as in S3. It is
+// stored in the bucket's settings. If several rules are for the same version, each of them counts.
 type Lifecycle []Rule
 
-// Rule is for objects whose keys begin with Prefix. Zero values ask for nothing.
+// Rule is one rule of a bucket's Lifecycle: it says what is hidden or deleted after which time. It is for objects whose
+// keys begin with Prefix. A field with the zero value asks for nothing.
 type Rule struct {
-	// ID is unique in its Lifecycle.
+	// ID is the name of the rule, unique in its Lifecycle.
 	ID       string
 	Disabled bool
 	Prefix   string
-	// MinSize and Below bound the sizes of objects: MinSize <= size < Below, if Below is not 0.
+	// MinSize and Below limit the rule to objects of MinSize <= size < Below bytes; 0 is no limit.
 	MinSize, Below int64
-	// Tags: the rule is for objects that have all of them, with Days or Date only. A change of an object's
-	// tags counts from a minute later on.
+	// Tags limit the rule to objects that have all of these tags. Such a rule may have Days or Date only. If the tags
+	// of an object change, the rule goes by the new ones from a minute later on.
 	Tags []Pair
-	// Form is how the rule was written: it changes nothing.
+	// Form is the syntax in which the rule was written. It has no effect.
 	Form byte
-	// Days is the age at which objects are hidden, counted to the next midnight in UTC; or they
-	// are from Date on, a midnight.
+	// Days is the age at which objects are hidden, in days, counted up to the next midnight in UTC. Date, in place of
+	// Days, is a midnight in UTC from which on objects are hidden.
 	Days int
 	Date time.Time
-	// Unmark: delete markers with nothing older are removed.
+	// Unmark means that delete markers are removed if the object has no older version.
 	Unmark bool
-	// NoncurrentDays is how long a version may be older than the newest one; Newer is how many
-	// of those stay whatever their age.
+	// NoncurrentDays is the number of days after which a version is deleted that is noncurrent, which means not the
+	// newest one any more. The Newer newest ones of the noncurrent versions stay whatever their age.
 	NoncurrentDays, Newer int
-	// AbandonDays is the age at which an upload that was not completed is aborted.
+	// AbandonDays is the age, in days, at which an upload that was not completed is aborted.
 	AbandonDays int
 }
 
-// Limits of a Lifecycle.
+// Limits of a Lifecycle, the list of the lifecycle rules of a bucket.
 const (
 	MaxRules       = 100
 	MaxRuleIDBytes = 255
 	MaxNewer       = tidy.MostNewer
-	// MaxRuleTags is how many tags a rule may ask for.
+	// MaxRuleTags is the largest number of tags of a rule.
 	MaxRuleTags = 10
-	// MaxLifecycleBytes bounds its encoding: of each rule the ID, the prefix, the tags, and 10 to 30 bytes.
+	// MaxLifecycleBytes is the largest length of the encoding. Each rule takes its ID, prefix and tags, and 10 to 30
+	// bytes.
 	MaxLifecycleBytes = 15 << 10
-	// mostDays keeps durations within their range; nothing is older.
+	// mostDays is the largest number of days that counts, so that durations do not overflow. No object is older.
 	mostDays = 100_000
 	day      = 24 * time.Hour
 )
 
-// ruleFlags are the flags of an encoded rule.
+// Flags of a lifecycle rule, as bits of one byte in its encoding: the rule is disabled, has Unmark, or has a Date.
 const (
 	ruleDisabled = 1 << iota
 	ruleUnmark
 	ruleDate
 )
 
-// byTags reports whether a rule asks for tags.
+// ByAge reports whether a rule of l hides or deletes versions, or delete markers, once they are old enough. If so,
+// cleaners must look at all rows of the bucket now and then. Hints, which lead a cleaner to single objects, are written
+// for writes only, and not when something gets old.
+func (l Lifecycle) ByAge() bool {
+	return slices.ContainsFunc(l, func(r Rule) bool {
+		return !r.Disabled && (r.Days > 0 || !r.Date.IsZero() || r.Unmark || r.NoncurrentDays > 0)
+	})
+}
+
+// byTags reports whether any rule of l is only for objects with certain tags.
 func (l Lifecycle) byTags() bool {
 	return slices.ContainsFunc(l, func(r Rule) bool { return len(r.Tags) > 0 })
 }
 
-// encode returns the encoding: the count (uvarint), then of each rule flags, form, ID, prefix, seven
-// numbers and, if a rule of them asks for tags, its tags.
+// encode returns the rules as bytes: their count (uvarint), then for each rule its flags, form, ID, prefix and seven
+// numbers. If any rule has tags, the numbers of each rule are followed by its tags.
 func (l Lifecycle) encode() []byte {
 	byTags := l.byTags()
 	b := binary.AppendUvarint(nil, uint64(len(l)))
@@ -132,7 +143,8 @@ func decodeLifecycle(b []byte, byTags bool) (l Lifecycle, ok bool) {
 	return l, !d.Bad && len(d.Rest()) == 0 && n > 0 && n == uint64(len(l)) && l.byTags() == byTags
 }
 
-// check refuses what is no Lifecycle, or too large.
+// check fails with InvalidArgument if a rule of l is invalid, or if there are more than 100 rules or more than 15 KiB
+// of them.
 func (l Lifecycle) check() error {
 	if len(l) > MaxRules {
 		return store.Errorf(store.InvalidArgument, "a lifecycle of %d rules: at most %d", len(l), MaxRules)
@@ -174,8 +186,8 @@ func (l Lifecycle) check() error {
 	return nil
 }
 
-// Lifecycle returns the rules of a bucket of objects, in their order; none: it has none. It mostly
-// needs no I/O. It fails like Status.
+// Lifecycle returns the lifecycle rules of a bucket of objects, in the order in which they were set; nil: there are
+// none. It mostly needs no I/O. It fails like Status.
 func (o *Objects) Lifecycle(ctx context.Context, name string) (Lifecycle, error) {
 	b, err := o.c.Bucket(name).Settings(ctx)
 	if err != nil {
@@ -185,8 +197,9 @@ func (o *Objects) Lifecycle(ctx context.Context, name string) (Lifecycle, error)
 	return s.Lifecycle, err
 }
 
-// SetLifecycle gives a bucket other rules; none: it has none any more. Once it has returned all
-// processes act on them, but for what a cleaner has begun to do a minute ago. It fails like SetStatus.
+// SetLifecycle replaces all lifecycle rules of a bucket by l; an empty l removes them. Once SetLifecycle has returned,
+// all processes act by the new rules. The exception is a step that a cleaner has begun within the last minute. It fails
+// like SetStatus.
 func (o *Objects) SetLifecycle(ctx context.Context, name string, l Lifecycle) error {
 	if err := l.check(); err != nil {
 		return err
@@ -196,13 +209,16 @@ func (o *Objects) SetLifecycle(ctx context.Context, name string, l Lifecycle) er
 
 func days(n int) time.Duration { return time.Duration(min(n, mostDays)) * day }
 
-// is reports whether the rule is for an object with such a key and such tags.
+// is reports whether the rule applies to an object with this key and these tags. false: the rule is disabled, or is for
+// other keys or tags. The size of the object is not looked at.
 func (r *Rule) is(key []byte, tags []Pair) bool {
 	return !r.Disabled && strings.HasPrefix(string(key), r.Prefix) &&
 		!slices.ContainsFunc(r.Tags, func(t Pair) bool { return !slices.Contains(tags, t) })
 }
 
-// of returns the rules for an object whose newest version has such tags, as cleaners act on them now.
+// of returns the rules that apply to an object with this key, in the form in which the package tidy decides about
+// versions. tags are those of the object's newest version. now is the present time: objects expire at a midnight, so
+// ages depend on it.
 func (l Lifecycle) of(key []byte, tags []Pair, now time.Time) (rules []tidy.Rule) {
 	for i := range l {
 		r := &l[i]
@@ -213,7 +229,7 @@ func (l Lifecycle) of(key []byte, tags []Pair, now time.Time) (rules []tidy.Rule
 			MinSize: r.MinSize, Below: r.Below, Unmark: r.Unmark, Noncurrent: days(r.NoncurrentDays), Newer: r.Newer,
 		}
 		switch {
-		case r.Days > 0: // what was made at a time goes at the midnight that follows the days
+		case r.Days > 0: // objects go at the midnight that follows the days
 			one.Expire = days(r.Days) + now.Sub(now.UTC().Truncate(day))
 		case !r.Date.IsZero() && !now.Before(r.Date):
 			one.Expire = 1
@@ -223,7 +239,8 @@ func (l Lifecycle) of(key []byte, tags []Pair, now time.Time) (rules []tidy.Rule
 	return rules
 }
 
-// abandons returns the age at which an upload is ended; 0: never.
+// abandons returns the age at which an upload of the key is aborted if it was not completed; 0: no rule says so. If
+// several rules do, the shortest age counts.
 func (l Lifecycle) abandons(key []byte) (least time.Duration) {
 	for i := range l {
 		r := &l[i]
@@ -234,8 +251,8 @@ func (l Lifecycle) abandons(key []byte) (least time.Duration) {
 	return least
 }
 
-// Expires returns when the newest version of an object will be hidden, and the ID of the rule that
-// says so; a zero time: never. Info must have the tags.
+// Expires returns the time at which the newest version of an object, i, will be hidden, and the ID of the rule that
+// hides it. The time is zero if no rule does so. i must have the tags of the version, which listings leave out.
 func (l Lifecycle) Expires(i *Info) (at time.Time, id string) {
 	v := tidy.Version{Marker: i.Marker, Size: i.Size}
 	for n := range l {

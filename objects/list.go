@@ -12,43 +12,44 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Query selects objects, or versions of them.
+// Query selects the objects, or the versions of objects, that a listing returns.
 type Query struct {
-	// Prefix selects keys that begin with it; Delimiter groups them, as in listing.Query.
+	// Prefix selects the keys that begin with it. Delimiter groups these keys into common prefixes, as in
+	// listing.Query.
 	Prefix, Delimiter []byte
-	// After selects keys above it; common prefixes of which one key is above it. Empty: no bound.
+	// After selects the keys above it, and common prefixes with a key above it. Empty: no bound.
 	After []byte
-	// AfterID, with After, selects the versions of the key After that are older than this one,
-	// too. It is for ListVersions.
+	// AfterID, with After, also selects the versions of the key After that are older than the version AfterID. It is
+	// for ListVersions only.
 	AfterID ID
-	// From and To select keys with From <= key < To. Empty: no bound.
+	// From and To select the keys with From <= key < To. Empty: no bound.
 	From, To []byte
-	// Limit bounds the items of a page, default 1,000, at most 10,000.
+	// Limit is the most items of a page. Default 1,000, at most 10,000.
 	Limit int
-	// Token continues where a page ended. The rest of the query must be the same, but for Limit.
+	// Token is the Next of a page: the listing continues behind that page. All other fields but Limit must be as they
+	// were.
 	Token listing.Token
 }
 
-// Item is one line of a listing.
+// Item is an object, a version or a common prefix in a page of a listing.
 type Item struct {
-	// Info of a common prefix has the prefix as Key.
+	// Info is the metadata. An Info of a common prefix has the prefix as its Key, and nothing else.
 	Info
 	CommonPrefix bool
-	// Latest: it is the newest version of its object.
+	// Latest is true of the newest version of an object.
 	Latest bool
 }
 
-// Page is a part of a listing, complete between its first and last item.
+// Page is one page of a listing: a contiguous part, which leaves out no item between its first and its last one.
 type Page struct {
 	Items []Item
-	// Next is the token of the next page; empty after the last one. A page with a token may be
-	// short or empty.
+	// Next is the token of the next page, or empty after the last page. A page with a token may be short or empty.
 	Next listing.Token
 }
 
-// List reads a page of the newest versions that are no delete markers. Older versions are passed
-// over as keys below a common prefix are. It fails like listing.Bucket.List. Items share memory:
-// clone what must outlive the page.
+// List returns a page of objects: of each key the newest version, but nothing if that is a delete marker. Older
+// versions are skipped without being read one by one. List fails like listing.Bucket.List. The items of a page share
+// memory, so clone what must outlive the page.
 func (b *Bucket) List(ctx context.Context, q Query) (out Page, err error) {
 	if !q.AfterID.IsZero() {
 		return Page{}, store.Errorf(store.InvalidArgument, "AfterID is for ListVersions")
@@ -68,7 +69,8 @@ func (b *Bucket) List(ctx context.Context, q Query) (out Page, err error) {
 	return out, nil
 }
 
-// next returns the next item of the page, which is zero. more is how many may follow.
+// next appends a zero item to the page, and returns it for the caller to fill in. more is the number of items that may
+// still follow; it decides for how many there is memory.
 func (p *Page) next(more int) *Item {
 	n := len(p.Items)
 	if n == cap(p.Items) {
@@ -78,14 +80,15 @@ func (p *Page) next(more int) *Item {
 	return &p.Items[n]
 }
 
-// ListVersions reads a page of all versions, delete markers included: in the order of keys, the
-// newest version of each first. Of null versions only the newest is shown. It fails like List.
+// ListVersions returns a page of all versions of the bucket's objects, including delete markers. The versions are
+// sorted by key, and those of one key begin with the newest. Of the null versions of a key, which were written while
+// the bucket kept no versions, only the newest is shown. It fails like List.
 func (b *Bucket) ListVersions(ctx context.Context, q Query) (out Page, err error) {
 	if b, err = b.pinned(ctx); err != nil {
 		return Page{}, err
 	}
 	rows, r := q.rows(false), reader{versions: true}
-	null := false // the group has a null version
+	null := false // the present group has a null version
 	rows.Each = func(row listing.Item, more int) error {
 		item := out.next(more)
 		if err := r.read(item, &row); err != nil || item.CommonPrefix {
@@ -103,7 +106,7 @@ func (b *Bucket) ListVersions(ctx context.Context, q Query) (out Page, err error
 		return nil
 	}
 	page, err := b.rows.List(ctx, rows)
-	if err == nil && (len(q.Token) > 0 || !q.AfterID.IsZero()) { // else the page begins with a whole group
+	if err == nil && (len(q.Token) > 0 || !q.AfterID.IsZero()) { // else the page begins with the first version of a group
 		err = b.continueGroup(ctx, &out)
 	}
 	if err != nil {
@@ -113,7 +116,9 @@ func (b *Bucket) ListVersions(ctx context.Context, q Query) (out Page, err error
 	return out, nil
 }
 
-// continueGroup corrects a page of versions whose first key may have newer versions before the page.
+// continueGroup corrects a page of versions that begins in the middle of an object, whose newer versions were on an
+// earlier page. Then the first item of the page is not the latest version. Of null versions, which were written while
+// the bucket kept no versions, only the newest is shown. So one is removed if a newer one was on an earlier page.
 func (b *Bucket) continueGroup(ctx context.Context, p *Page) error {
 	if len(p.Items) == 0 || p.Items[0].CommonPrefix {
 		return nil
@@ -133,13 +138,15 @@ func (b *Bucket) continueGroup(ctx context.Context, p *Page) error {
 		}
 		if p.Items[i].Null {
 			p.Items = slices.Delete(p.Items, i, i+1)
-			return nil // there is no second one
+			return nil // the page has only one null version of a key
 		}
 	}
 	return nil
 }
 
-// above reports whether a group has versions that are seen before a row of it, and null ones.
+// above reports whether an object has visible versions that are newer than the one in the row rowKey. seen: there is
+// one. null: one of them is a null version, written while the bucket kept no versions. The keys of all rows of the
+// object begin with the bytes group.
 func (b *Bucket) above(ctx context.Context, rowKey, group []byte) (seen, null bool, err error) {
 	q := listing.Query{From: group, To: rowKey, Sift: func(e listing.Entry) listing.Sifted {
 		at, err := parseRow(e.Key)
@@ -170,8 +177,8 @@ func (b *Bucket) above(ctx context.Context, rowKey, group []byte) (seen, null bo
 	}
 }
 
-// rows returns the query of the rows, of the latest versions or of all. What has the delimiter is a common prefix
-// instead of an item.
+// rows returns the query for listing rows that gives the items of the listing q. latest is true: of each object only
+// the newest version is shown. false: all versions are.
 func (q *Query) rows(latest bool) listing.Query {
 	prefix := escape(nil, q.Prefix)
 	rows := listing.Query{Prefix: prefix, Limit: q.Limit, Token: q.Token}
@@ -180,7 +187,7 @@ func (q *Query) rows(latest bool) listing.Query {
 	}
 	switch {
 	case len(q.After) > 0 && !q.AfterID.IsZero():
-		rows.After = append(rowKey(q.After, q.AfterID), noteSuffix) // behind what is beside it, too
+		rows.After = append(rowKey(q.After, q.AfterID), noteSuffix) // behind the rows that stand beside the version, too
 	case len(q.After) > 0:
 		rows.From = store.PrefixEnd(groupOf(q.After))
 	}
@@ -194,7 +201,7 @@ func (q *Query) rows(latest bool) listing.Query {
 		rows.Stretch = func(rowKey []byte) int { return q.stretch(rowKey, latest) }
 	}
 	rows.Sift = func(e listing.Entry) listing.Sifted {
-		n := len(e.Key) - idBytes // of the group, if it is a version's row; what is shown is parsed again
+		n := len(e.Key) - idBytes // length of the group, if this is a version's row; rows that are shown are parsed again
 		if n <= 2 || e.Key[n-1] != endsKey || e.Key[n-2] != zero || len(q.Delimiter) > 0 || !plainHead(e.Value) {
 			return q.sift(e, latest)
 		}
@@ -207,8 +214,9 @@ func (q *Query) rows(latest bool) listing.Query {
 	return rows
 }
 
-// stretch returns how much of the key of a row all those have in common that a listing passes over with it: a common
-// prefix or, of a listing of the latest, a group. The key may be cut anywhere.
+// stretch tells which rows a listing can skip once it has read the row rowKey: all those whose keys have the same first
+// bytes. It returns the number of these bytes, or 0 if no row can be skipped. They are a common prefix or, if only the
+// latest versions are listed, the bytes that all rows of one object share. rowKey may be cut anywhere.
 func (q *Query) stretch(rowKey []byte, latest bool) int {
 	key, group := rowKey, 0
 	if i := bytes.Index(rowKey, []byte{zero, endsKey}); i >= 0 {
@@ -225,21 +233,25 @@ func (q *Query) stretch(rowKey []byte, latest bool) int {
 	return group
 }
 
-// plainHead reports whether a record is of a version that is seen, as most are, and no delete marker.
+// plainHead reports whether the encoded record b begins like most records. Such a record has version 1 of the encoding,
+// and belongs to a visible version that is no delete marker.
 func plainHead(b []byte) bool {
 	return len(b) >= 4 && (b[0] == byte(live) || b[0] == byte(kept)) && b[1] == 1 && b[2]&^flagNull == 0
 }
 
-// judge says what a listing shows for a version.
+// judge returns what a listing does with a version whose record begins with h. A deleted version is hidden. If only the
+// latest versions are listed, a delete marker is hidden, too, and the older versions of the object are skipped. group
+// is the number of bytes that the keys of all rows of the object share.
 func (h head) judge(group int, latest bool) listing.Sifted {
 	s := listing.Sifted{Hidden: !h.visible()}
-	if latest && !s.Hidden { // what is not seen hides nothing: an older one is the latest
+	if latest && !s.Hidden { // a version that is not seen hides nothing: an older one is the latest
 		s.Hidden, s.Pass = h.marker, group
 	}
 	return s
 }
 
-// sift says what a listing shows for any row.
+// sift returns what a listing shows for the row e: the version, its common prefix, or nothing. latest: of each object
+// only the newest version is shown.
 func (q *Query) sift(e listing.Entry, latest bool) listing.Sifted {
 	at, err := parseRow(e.Key)
 	if err != nil {
@@ -265,16 +277,16 @@ func (q *Query) sift(e listing.Entry, latest bool) listing.Sifted {
 	return s
 }
 
-// reader reads the items of one page.
+// reader turns the rows of one page of a listing into items: it decodes the rows' keys and records.
 type reader struct {
-	typ      string // of the item before, which most items have, too
-	versions bool   // rows of a group may follow one another
-	group    []byte // of the row before, if so
-	escaped  bool   // it has zero bytes
-	again    bool   // this row is of it
+	typ      string // of the previous item: most items of a page have the same
+	versions bool   // several rows of a group may follow one another
+	group    []byte // of the previous row, if versions is true
+	escaped  bool   // the key of that group has zero bytes
+	again    bool   // the present row is of the same group
 }
 
-// read reads an item of a listing of rows into a zero item.
+// read fills in the item i, which is zero, from the row or the common prefix that a listing of rows has returned.
 func (r *reader) read(i *Item, of *listing.Item) error {
 	if of.CommonPrefix {
 		i.Key, i.CommonPrefix = unescape(of.Key), true
@@ -308,16 +320,17 @@ func (r *reader) read(i *Item, of *listing.Item) error {
 	return nil
 }
 
-// plain reads a record as most are that listings show: of a body, inline or one blob, its MD5 or none, and a type.
-// It returns false where there is anything else, or something wrong: then decode reads the record. It
-// spares the record in between, field by field with all that may be empty: three times the work.
+// plain decodes the record b into i if b has the most common form. Such a record has a body in the row or in one blob,
+// an MD5 or none, a content type, and nothing else. plain returns false for any other or damaged record; then the
+// caller uses decode. plain is for speed: decode takes three times as long, since it makes a record with many empty
+// fields.
 func (r *reader) plain(i *Info, b []byte) bool {
 	if len(b) > maxRecordBytes || !plainHead(b) || b[3] > byte(inBlob) {
 		return false
 	}
 	d := decoder{wire.Shortest{Of: b, At: 4}}
 	size := d.Uint()
-	sum := d.At + 1 // behind its length; behind the MD5 are the lengths of the ETag and of the type
+	sum := d.At + 1 // where the MD5 begins, behind its length; behind the MD5 are the lengths of ETag and type
 	if d.Bad || len(b) < sum+2 || b[sum-1] != 0 && b[sum-1] != md5.Size {
 		return false
 	}
@@ -325,7 +338,7 @@ func (r *reader) plain(i *Info, b []byte) bool {
 	if len(b) < typ || b[typ-2] != 0 || b[typ-1] >= 0x80 {
 		return false
 	}
-	end := typ + int(b[typ-1]) // of the type; then come no checksums and no headers
+	end := typ + int(b[typ-1]) // of the type; no checksums and no headers follow
 	if len(b) != end+2 || b[end]|b[end+1] != 0 || size > math.MaxInt64 {
 		return false
 	}

@@ -8,31 +8,31 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// UploadQuery selects uploads.
+// UploadQuery says which uploads a listing returns: those of the keys with a prefix, and behind some position.
 type UploadQuery struct {
 	// Prefix, Delimiter, After, Limit and Token are as in Query.
 	Prefix, Delimiter, After []byte
-	// AfterID, with After, selects the later uploads of the key After, too.
+	// AfterID, with After, also selects the uploads of the key After that were created later than the upload AfterID.
 	AfterID UploadID
 	Limit   int
 	Token   listing.Token
 }
 
-// UploadItem is one line of a listing of uploads.
+// UploadItem is an upload or a common prefix in a page of a listing of uploads.
 type UploadItem struct {
-	// Upload of a common prefix has the prefix as Key, and nothing else.
+	// Upload is the upload. That of a common prefix has the prefix as its Key, and nothing else.
 	Upload
 	CommonPrefix bool
 }
 
-// UploadPage is a part of a listing of uploads; Next is as in Page.
+// UploadPage is one page of a listing of uploads. Next is the token of the next page, or empty after the last page.
 type UploadPage struct {
 	Items []UploadItem
 	Next  listing.Token
 }
 
-// ListUploads reads a page of the uploads that have not ended, in the order of keys and, of one key,
-// of their creation. It fails like listing.Bucket.List.
+// ListUploads returns a page of the bucket's uploads that were neither completed nor aborted. The uploads are sorted by
+// key, and those of one key begin with the oldest. It fails like listing.Bucket.List.
 func (b *Bucket) ListUploads(ctx context.Context, q UploadQuery) (UploadPage, error) {
 	page, err := b.rows.List(ctx, q.rows())
 	if err != nil {
@@ -58,7 +58,7 @@ func (b *Bucket) ListUploads(ctx context.Context, q UploadQuery) (UploadPage, er
 	return out, nil
 }
 
-// rows returns the query of the rows.
+// rows returns the query for listing rows that gives the items of q, a listing of uploads.
 func (q *UploadQuery) rows() listing.Query {
 	rows := listing.Query{
 		Prefix: escape(bytes.Clone(uploadsBegin), q.Prefix), Limit: q.Limit, Token: q.Token,
@@ -75,7 +75,7 @@ func (q *UploadQuery) rows() listing.Query {
 			return listing.Sifted{} // shown, and so an error of the page
 		}
 		s := listing.Sifted{Pass: len(at.group)}
-		if !at.own() { // of an upload that is gone
+		if !at.own() { // a row that is left of an upload that is gone
 			s.Hidden = true
 			return s
 		}

@@ -15,24 +15,29 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// MaxParts is the most parts that an upload has, and the highest number of one.
+// MaxParts is the largest number of parts of an upload, and the highest number that a part may have.
 const MaxParts = 10_000
 
-// maxSumBytes is the longest checksum, that of SHA-256.
+// maxSumBytes is the length of the longest checksum of a part, that of SHA-256.
 const maxSumBytes = 32
 
-// piece is a part of a version that was uploaded in parts.
+// piece is one part of a version, as the manifest lists it. The manifest is the list of the parts of a version that was
+// uploaded in parts.
 type piece struct {
 	number int
 	size   int64
-	id     ID // of the part: it names the blob
+	id     ID // of the part: it is in the name of the part's blob
 	sum    []byte
 }
 
-// A manifest is the list of a version's parts, in order of their numbers: the count (uvarint), then of
-// each the number and the size (uvarint) and its ID, then perhaps checksums, one of each part, all of one
-// length: of the algorithm of the version's checksum. The record has it in place of the body; one that
-// is longer than mostInline is a blob, and the record has the count and the ID of that.
+// encodeManifest returns the manifest of a version that was uploaded in parts: the list of its parts, in the order of
+// their numbers. It is
+//
+//	count | number, size, ID of each part | perhaps a checksum of each part
+//
+// Count, number and size are uvarints. All checksums have the same length, and are by the algorithm of the version's
+// own checksum. The manifest is stored in the version's row in place of a body. A manifest above mostInline (8 KiB) is
+// a blob instead, and the row has the count and the ID that is in the name of that blob.
 func encodeManifest(pieces []piece) []byte {
 	b := binary.AppendUvarint(make([]byte, 0, 4+len(pieces)*(idBytes+6)), uint64(len(pieces)))
 	for _, p := range pieces {
@@ -45,8 +50,8 @@ func encodeManifest(pieces []piece) []byte {
 	return b
 }
 
-// decodeManifest is the inverse of encodeManifest. The error is Corrupt, also where the parts are not
-// of so many bytes together.
+// decodeManifest returns the parts that the encoded manifest b lists. It fails with Corrupt if b is not a manifest, or
+// if the sizes of the parts do not add up to size bytes.
 func decodeManifest(b []byte, size int64) ([]piece, error) {
 	d := decoder{wire.Shortest{Of: b}}
 	n := d.Uint()
@@ -85,7 +90,8 @@ func damagedManifest(b []byte) error {
 	return store.Errorf(store.Corrupt, "%d bytes are not the list of a version's parts", len(b))
 }
 
-// parts returns how many parts the version has; 0: it was put whole, or is burned.
+// parts returns the number of parts in which the body of a version is stored. It returns 0 for a version that was put
+// whole, and for a deleted one.
 func (r *record) parts() int {
 	if r.where != inParts && r.where != inListedParts {
 		return 0
@@ -94,7 +100,8 @@ func (r *record) parts() int {
 	return int(min(n, MaxParts)) //nolint:gosec // bounded
 }
 
-// checkParts reports whether the body of a record can be a manifest, as far as that costs nothing.
+// checkParts reports whether the bytes in place of the record's body can be a manifest, which is a list of parts, or
+// the name of one. It looks only at the count of the parts and at the length.
 func (r *record) checkParts() bool {
 	d := decoder{wire.Shortest{Of: r.body}}
 	n := d.Uint()
@@ -106,22 +113,26 @@ func (r *record) checkParts() bool {
 	return ok && len(r.body) <= mostInline && len(d.Rest()) >= int(n)*(idBytes+2) //nolint:gosec // bounded
 }
 
-// partName is the name of a part's blob; part 0 is the manifest. The parts of a version lie below the
-// version, so that whoever deletes it finds them, whether or not rows tell of them.
+// partName returns the name of the blob with a part of a version: the part's number is number, and its ID is id. Number
+// 0 is the manifest, the list of the parts. The name begins with that of the version's blobs. So a listing of blobs
+// finds all parts of a version, even if there are no rows.
 func (b *Bucket) partName(key []byte, version ID, number int, id ID) string {
 	return fmt.Sprintf("%s/%05d-%s", b.blobName(key, version), number, id)
 }
 
-// listName is the name of the blob that has the list of a version's parts; false: it has none.
+// listName returns the name of the blob with the manifest of a version, which is the list of its parts. It returns
+// false if the manifest is not in a blob: mostly it is in the version's row.
 func (b *Bucket) listName(key []byte, id ID, r *record) (string, bool) {
 	if r.where != inListedParts || len(r.body) < idBytes {
 		return "", false
 	}
 	at, ok := parseID(r.body[len(r.body)-idBytes:])
-	return b.partName(key, id, 0, at), ok
+	return b.partName(key, r.bodies(id), 0, at), ok
 }
 
-// pieces returns the parts of a version, from its record or the blob of its manifest.
+// pieces returns the parts of a version. It reads the list of them, the manifest, from the version's record r or, if
+// the list is too long for a row, from a blob. It fails with ErrBodyLost if that blob is missing or cut off, and with
+// Corrupt if the list is damaged.
 func (b *Bucket) pieces(ctx context.Context, key []byte, id ID, r *record) ([]piece, error) {
 	if r.where != inListedParts {
 		return decodeManifest(r.body, r.size)
@@ -153,8 +164,9 @@ func (b *Bucket) pieces(ctx context.Context, key []byte, id ID, r *record) ([]pi
 	return pieces, err
 }
 
-// Parts returns the parts of a version: their numbers, sizes, and checksums of the algorithm that its
-// checksum has, if it has one. One that was put whole has none. It fails like Head.
+// Parts returns the metadata of a version, and the parts in which it was uploaded: their numbers, sizes and times. A
+// part has a checksum, too, if one was given for it by the same algorithm as for the version. A version that was put
+// whole has no parts. Parts fails like Head, and with ErrDeleted for a delete marker.
 func (b *Bucket) Parts(ctx context.Context, key []byte, id ID) (Info, []Part, error) {
 	r, id, err := b.find(ctx, key, id)
 	if err == nil && r.marker {
@@ -181,7 +193,9 @@ func (b *Bucket) Parts(ctx context.Context, key []byte, id ID) (Info, []Part, er
 	return info, parts, nil
 }
 
-// sumPieces takes the checksums of parts along of which the version's only one was made.
+// sumPieces copies the checksums of the uploaded parts to pieces, which is the list that is stored with the version. It
+// copies them, and sets r.summed, only if the version has exactly one checksum and every part has one by the same
+// algorithm.
 func (r *record) sumPieces(pieces []piece, parts []Part) {
 	if len(r.sums) != 1 {
 		return
@@ -204,24 +218,26 @@ func (r *record) sumPieces(pieces []piece, parts []Part) {
 	r.summed = true
 }
 
-// inPieces is a body that is read from one part after the other. It opens a part when it is its turn.
+// inPieces is a reader of a body that is stored in parts. It reads one part after the other, and opens a part only when
+// it gets there.
 type inPieces struct {
 	ctx    context.Context
 	blobs  Blobs
 	name   func(piece) string
-	pieces []piece // the next ones
-	offset int64   // of the next one
-	left   int64   // bytes, of all
+	pieces []piece // the parts that are not yet opened
+	offset int64   // in the next part, where reading begins
+	left   int64   // bytes to read, of all parts
 	open   io.ReadCloser
 }
 
-// openPieces opens a range of a version in parts, and its first part at once.
+// openPieces returns a reader of a range (part) of the body of a version that is stored in parts. It opens the first
+// part at once. So if that part is lost, the caller gets an error before the first byte.
 func (b *Bucket) openPieces(ctx context.Context, key []byte, id ID, r *record, part Range) (io.ReadCloser, error) {
 	pieces, err := b.pieces(ctx, key, id, r)
 	if err != nil {
 		return nil, err
 	}
-	key = bytes.Clone(key)
+	key, id = bytes.Clone(key), r.bodies(id)
 	in := &inPieces{
 		ctx: ctx, blobs: b.o.blobs, pieces: pieces, offset: part.Offset, left: part.N,
 		name: func(p piece) string { return b.partName(key, id, p.number, p.id) },
@@ -236,7 +252,8 @@ func (b *Bucket) openPieces(ctx context.Context, key []byte, id ID, r *record, p
 	return in, err
 }
 
-// next opens the next part.
+// next opens the part of the body that is read next. It fails with ErrBodyLost if its blob is missing or has another
+// size.
 func (in *inPieces) next() error {
 	p := in.pieces[0]
 	n := min(p.size-in.offset, in.left)
@@ -281,7 +298,7 @@ func (in *inPieces) Read(p []byte) (int, error) {
 	}
 }
 
-// Close frees the part that is open.
+// Close ends the reading of a body in parts, and closes the part that is open.
 func (in *inPieces) Close() error {
 	if in.open == nil {
 		return nil
@@ -291,7 +308,7 @@ func (in *inPieces) Close() error {
 	return err
 }
 
-// inOrder reports whether parts are in ascending order of their numbers.
+// inOrder reports whether the numbers of the parts ascend, as a client that completes an upload must name them.
 func inOrder(parts []NamedPart) bool {
 	for i := 1; i < len(parts); i++ {
 		if parts[i-1].Number >= parts[i].Number {

@@ -13,49 +13,65 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Blobs keeps the bodies that are not inline. Names are paths of at most 1,024 bytes, of letters,
-// digits and ".-_=" between slashes. Each is written once, and never changed. Errors have a
-// store.Kind; after any other error of Create than InvalidArgument the blob may be there.
+// Blobs is a store of bodies of objects that are too large for a row; each body, or part of one, is a blob. The name of
+// a blob is a path of at most 1,024 bytes: letters, digits and ".-_=" between slashes. A blob is written once and never
+// changed. Implementations are safe for concurrent use. Every error has a store.Kind. After an error of Create the blob
+// may be stored all the same, unless the error is an InvalidArgument.
 type Blobs interface {
-	// Create stores what body returns, durably, or, where body fails, nothing. size is how long the
-	// body is, which fails if it is not; negative: it is not known before.
+	// Create durably stores the bytes that body returns. If body fails, Create stores nothing. size is the length of
+	// body in bytes, and body itself fails if its length is another one; a negative size means that the length is
+	// unknown.
 	Create(ctx context.Context, name string, body io.Reader, size int64) error
-	// Open reads n bytes of a blob from an offset on, within its size, which it returns. It fails
-	// with NotFound.
+	// Open returns a reader of n bytes of a blob from offset on, and the size of the whole blob. The reader has fewer
+	// bytes if the blob ends before. Open fails with NotFound if there is no such blob. The caller closes body.
 	Open(ctx context.Context, name string, offset, n int64) (body io.ReadCloser, size int64, err error)
-	// Delete deletes a blob; it succeeds if there is none.
+	// Delete removes a blob. It succeeds if there is no such blob.
 	Delete(ctx context.Context, name string) error
-	// List calls each with the blobs whose names begin with prefix and are above after, in bytewise
-	// order of their names, until it returns an error, which List returns.
+	// List calls each for every blob whose name begins with prefix and is greater than after, in bytewise order of the
+	// names. size is the length of the blob in bytes. An error of each ends the listing, and List returns that error.
 	List(ctx context.Context, prefix, after string, each func(name string, size int64) error) error
 }
 
-// Options of Objects; the zero value is good.
+// Options are the settings of an Objects, a client for buckets of objects. The zero value means the defaults.
 type Options struct {
-	// InlineBytes is the longest body that is kept in its row, default 4 KiB, at most 8 KiB;
-	// negative for none.
+	// InlineBytes is the length, in bytes, of the longest body that is stored in its row. Default 4 KiB, at most 8 KiB;
+	// negative: every body is a blob.
 	InlineBytes int
-	// MaxBytes is the longest body, default 5 GiB.
+	// MaxBytes is the length, in bytes, of the longest body of an object, or of a part, that is accepted. Default 5
+	// GiB.
 	MaxBytes int64
-	// MD5Bytes is the longest body of which Put takes the MD5 where Meta.MD5 does not say it and Meta.Size says how long
-	// it is, default 16 MiB; negative: of inline bodies only. An MD5 takes longer than writing a body to a fast disk. The
-	// ETag of others is that of their version (Info.ETag).
+	// MD5Bytes is the length, in bytes, of the longest body whose MD5 Put computes if Meta.MD5 is empty and Meta.Size
+	// tells the length. Default 16 MiB; negative: only inline bodies get an MD5. There is a limit because an MD5 takes
+	// longer than writing a body to a fast disk. The ETag of a body without an MD5 is made of its version's ID
+	// (Info.ETag).
 	MD5Bytes int64
-	// PutTimeout is the most that a put may take with its body, default 1 hour. Cleaners wait
-	// for longer than that before they take a blob for an orphan: all processes need the same.
+	// PutTimeout is the longest time that a put may take, with its body. Default 1 hour. Cleaners wait for longer than
+	// PutTimeout before they take a blob without a row for an orphan, so all processes need the same value.
 	PutTimeout time.Duration
-	// Now reads the clocks of the machine, nil for the real ones.
+	// Hints, if not nil, is told of each write that may leave something for a cleaner to delete. Without Hints only
+	// passes over all rows find such objects.
+	Hints Hints
+	// Now returns the present time by the clocks of the machine; nil: by the real clocks.
 	Now func() wait.Instant
 }
 
-// Objects are the objects of one store. It is safe for concurrent use.
+// Hints receives hints: keys of objects in which a cleaner may find something to delete once a given time has passed.
+// The cleaner then looks at these objects only (Cleaner.PassOver). A hint proves nothing and may be lost. Note returns
+// at once, is safe for concurrent use, and keeps no reference to key.
+type Hints interface {
+	Note(bucket store.BucketID, key []byte, after time.Duration)
+}
+
+// Objects is a client for the objects in all buckets of one store. It has a client for their rows, and a store of blobs
+// for bodies that are too large for a row. It is safe for concurrent use.
 type Objects struct {
 	c     *listing.Client
 	blobs Blobs
 	o     Options
 }
 
-// New makes Objects of a client and of a store of blobs. It does no I/O.
+// New returns a client for objects, whose rows are read and written through c, and whose larger bodies are in blobs. It
+// does no I/O. It fails with InvalidArgument if an option is out of its range.
 func New(c *listing.Client, blobs Blobs, o Options) (*Objects, error) {
 	o.InlineBytes = cmp.Or(o.InlineBytes, 4<<10)
 	o.MaxBytes = cmp.Or(o.MaxBytes, 5<<30)
@@ -71,46 +87,53 @@ func New(c *listing.Client, blobs Blobs, o Options) (*Objects, error) {
 	return &Objects{c: c, blobs: blobs, o: o}, nil
 }
 
-// Everywhere returns the same objects over listing.Client.Everywhere, as cleaners and audits need them.
+// Everywhere returns a client for the same objects that reads and writes through a quorum of each data centre
+// (listing.Client.Everywhere). Cleaners and audits need such a client.
 func (o *Objects) Everywhere() *Objects {
 	wide := *o
 	wide.c = o.c.Everywhere()
 	return &wide
 }
 
-// mostInline keeps a record below maxRecordBytes, with all metadata that it may have.
+// mostInline is the length, in bytes, of the longest body that may be stored in its row: the highest value of
+// Options.InlineBytes. Even with all metadata that is allowed, the record of such a version is shorter than
+// maxRecordBytes (48 KiB).
 const mostInline = 8 << 10
 
-// Versioning says what a put or delete does to older versions.
+// Versioning says whether a put or a delete keeps the older versions of the object: Versioned or Unversioned.
 type Versioning bool
 
 const (
-	// Versioned: they stay.
+	// Versioned means that older versions stay.
 	Versioned Versioning = true
-	// Unversioned: versions are null versions, of which only the newest counts. Versions that
-	// were written while the bucket was versioned stay.
+	// Unversioned means that puts and deletes write null versions, of which only the newest counts. Versions that were
+	// written while the bucket was versioned stay.
 	Unversioned Versioning = false
 )
 
-// Bucket is a handle of a bucket of objects.
+// Bucket is a handle of a bucket of objects: its name, or its name and id. It is safe for concurrent use.
 type Bucket struct {
 	o         *Objects
 	rows      *listing.Bucket
 	versioned Versioning
 }
 
-// Bucket returns a handle of a bucket, which listing.Client creates and deletes. It does no I/O.
+// Bucket returns a handle of the bucket with this name, whether the bucket exists or not. v says whether puts and
+// deletes through this handle keep older versions. Bucket does no I/O.
 func (o *Objects) Bucket(name string, v Versioning) *Bucket {
 	return &Bucket{o: o, rows: o.c.Bucket(name), versioned: v}
 }
 
-// BucketOf returns a handle of the very bucket that a listing of buckets has shown, as listing.Client.BucketOf does.
+// BucketOf returns a handle of one certain bucket, info, which a listing of buckets has returned. If the bucket is
+// deleted, and another one gets its name, the handle never means that other bucket. v says whether puts and deletes
+// keep older versions.
 func (o *Objects) BucketOf(info listing.BucketInfo, v Versioning) *Bucket {
 	return &Bucket{o: o, rows: o.c.BucketOf(info), versioned: v}
 }
 
-// Open returns a handle of the very bucket that has the name now, as BucketOf does, and the bucket's settings. Puts and
-// deletes by the handle do what the settings say. It mostly needs no I/O. It fails like Bucket.Settings.
+// Open returns a handle of the bucket that has the name now, and the bucket's settings. The settings decide whether
+// puts and deletes through the handle keep older versions. The handle never means a later bucket with the same name.
+// Open mostly needs no I/O. It fails like Bucket.Settings.
 func (o *Objects) Open(ctx context.Context, name string) (*Bucket, Settings, error) {
 	b, err := o.Bucket(name, Unversioned).pinned(ctx)
 	if err != nil {
@@ -123,8 +146,9 @@ func (o *Objects) Open(ctx context.Context, name string) (*Bucket, Settings, err
 	return &Bucket{o: o, rows: b.rows, versioned: s.Status.Versioning()}, s, nil
 }
 
-// pinned returns a handle of the very bucket that b means now. Operations begin with it: a bucket that gets the name
-// while they are under way is none of theirs (docs/objects.md, rule 18).
+// pinned returns a handle of the one bucket that has the name of b now. Every operation begins with pinned. If the
+// bucket is deleted meanwhile, and another one gets its name, the operation does not act on that other bucket
+// (docs/objects.md, rule 18).
 func (b *Bucket) pinned(ctx context.Context) (*Bucket, error) {
 	rows, err := b.rows.Pinned(ctx)
 	if err != nil || rows == b.rows {
@@ -133,49 +157,55 @@ func (b *Bucket) pinned(ctx context.Context) (*Bucket, error) {
 	return &Bucket{o: b.o, rows: rows, versioned: b.versioned}, nil
 }
 
-// Meta is what a client says about an object.
+// Meta is the metadata that a client gives with the body of an object.
 type Meta struct {
-	// Size is checked against the body; negative: it is not known before.
+	// Size is the length of the body in bytes; a body of another length is refused. Negative: the length is unknown.
 	Size        int64
 	ContentType string
-	// Sums are checksums by algorithm, Headers user metadata. They are kept as they are, and read
-	// only once the body has ended: so values of Sums may be filled in until then. Readers compare bodies with those of
-	// crc32, crc32c, sha1 and sha256, in base64.
+	// Sums are checksums, each under the name of its algorithm; Headers are the user metadata. Both are stored as they
+	// are given, and only once the body has ended: so the caller may fill in the values of Sums until then. Readers of
+	// a body compare it with a checksum by crc32, crc32c, sha1 or sha256, which is in base64.
 	Sums, Headers []Pair
-	// MD5, unless empty, is the body's: the body fails at its end if it is not. It is not taken again.
+	// MD5, unless empty, is the MD5 of the body, in 16 bytes. It is stored as it is given: the body itself must fail at
+	// its end if its MD5 is another one.
 	MD5 []byte
-	// Tags are of at most 16 KiB together. SetTags changes them later.
+	// Tags are the tags of the object, with names and values of at most 16 KiB together. SetTags changes them later.
 	Tags []Pair
 }
 
-// Info is a version of an object. A page of a listing has a thousand of them: what can be told from the rest, and what
-// most versions lack, is read by methods.
+// Info is the metadata of one version of an object. A page of a listing has a thousand Infos, so an Info is small: what
+// most versions do not have, or what follows from other fields, is returned by methods.
 type Info struct {
 	Key         []byte
 	ID          ID
 	Size        int64
 	ContentType string
-	more        *details // nil: there is nothing of it
+	more        *details // nil: the version has none of these details
 	md5         [md5.Size]byte
 	hasMD5      bool
-	// Marker: it is a delete marker. Null: it is a null version.
+	// Marker is true of a delete marker, Null of a null version: one that was written while the bucket kept no
+	// versions.
 	Marker, Null bool
 }
 
-// details are what most versions lack.
+// details are those parts of an Info, the metadata of a version, that most versions do not have. They are apart to keep
+// an Info small.
 type details struct {
 	parts               int
 	etag                string
 	sums, headers, tags []Pair
 }
 
-// Modified is when the version began.
+// Modified returns the time of the version, in UTC: when the whole body had arrived, or when the upload was completed.
 func (i *Info) Modified() time.Time { return i.ID.time() }
 
-// ETag is the MD5 of the body in hexadecimal digits; of a version in parts the MD5 of their MD5s, a hyphen, and how
-// many parts there are. Of a body whose MD5 is not known it is the ID with "-1" behind it (Options.MD5Bytes): other
-// versions have others, and clients take it for that of a version in parts, which they do not compare with an MD5. A
-// delete marker has none.
+// ETag returns the ETag of the version, without quotes:
+//
+//   - the MD5 of the body in hexadecimal digits, if it is known;
+//   - for a version in parts, the MD5 of the MD5s of its parts, a hyphen, and the number of parts;
+//   - for any other body, the version's ID and "-1" (Options.MD5Bytes). No other version has this ETag. Clients
+//     take it for the ETag of a version in parts, which they do not compare with an MD5;
+//   - "" for a delete marker.
 func (i *Info) ETag() string {
 	switch {
 	case i.hasMD5:
@@ -188,7 +218,7 @@ func (i *Info) ETag() string {
 	return i.ID.String() + "-1"
 }
 
-// MD5 is the body's; nil: it is not known, as of a version in parts.
+// MD5 returns the MD5 of the body, in 16 bytes, or nil if it is not known. It is never known for a version in parts.
 func (i *Info) MD5() []byte {
 	if !i.hasMD5 {
 		return nil
@@ -196,7 +226,7 @@ func (i *Info) MD5() []byte {
 	return bytes.Clone(i.md5[:])
 }
 
-// Parts is how many parts it was uploaded in; 0: it was put whole.
+// Parts returns the number of parts in which the version was uploaded, or 0 if it was put whole.
 func (i *Info) Parts() int {
 	if i.more == nil {
 		return 0
@@ -204,7 +234,7 @@ func (i *Info) Parts() int {
 	return i.more.parts
 }
 
-// Sums are the checksums that came with the version.
+// Sums returns the checksums that were given with the version, each under the name of its algorithm.
 func (i *Info) Sums() []Pair {
 	if i.more == nil {
 		return nil
@@ -212,7 +242,7 @@ func (i *Info) Sums() []Pair {
 	return i.more.sums
 }
 
-// Headers are the user metadata.
+// Headers returns the user metadata of the version, as it was given in Meta.Headers.
 func (i *Info) Headers() []Pair {
 	if i.more == nil {
 		return nil
@@ -220,7 +250,7 @@ func (i *Info) Headers() []Pair {
 	return i.more.headers
 }
 
-// Tags are those of a version that was read by itself: listings leave them out.
+// Tags returns the tags of the version. It returns nil for an Info from a listing, since listings do not read tags.
 func (i *Info) Tags() []Pair {
 	if i.more == nil {
 		return nil
@@ -233,7 +263,8 @@ func (r *record) info(key []byte, id ID) (i Info) {
 	return i
 }
 
-// infoInto is info into a zero Info.
+// infoInto fills in the zero Info i with the metadata of one version of the object key. The version has the ID id and
+// the record r; tags are its tags.
 func (r *record) infoInto(i *Info, key []byte, id ID, tags []Pair) {
 	i.Key, i.ID, i.Marker, i.Null, i.Size, i.ContentType = key, id, r.marker, r.null, r.size, r.typ
 	i.hasMD5 = copy(i.md5[:], r.md5) > 0
@@ -243,23 +274,24 @@ func (r *record) infoInto(i *Info, key []byte, id ID, tags []Pair) {
 	}
 }
 
-// Errors of this package, besides those of package listing. Each has a store.Kind.
+// Errors that this package returns, besides those of package listing. Each has a store.Kind.
 var (
-	// ErrNotFound: the bucket has no such object, or version.
+	// ErrNotFound means that the bucket has no such object, or no such version.
 	ErrNotFound = listing.ErrNotFound
-	// ErrDeleted: the newest version of the object is a delete marker.
+	// ErrDeleted means that the newest version of the object is a delete marker.
 	ErrDeleted = store.Errorf(store.NotFound, "the object is deleted: its newest version is a delete marker")
-	// ErrWrongSize: the body is shorter or longer than told, or longer than allowed.
+	// ErrWrongSize means that a body is shorter or longer than its Meta.Size, or longer than Options.MaxBytes.
 	ErrWrongSize = store.Errorf(store.InvalidArgument, "the body is not as long as it was said to be, or too long")
-	// ErrBodyLost: the store of blobs lacks the body of a version that has not been deleted, or
-	// has one of another size.
+	// ErrBodyLost means that the body of a version that has not been deleted is missing in the store of blobs, or has
+	// another size there.
 	ErrBodyLost = store.Errorf(store.Corrupt, "the body of the version is lost from the store of blobs")
-	// ErrBodyDamaged: the body of a version is not what was put: it has another checksum.
+	// ErrBodyDamaged means that the body of a version has another checksum than when it was put.
 	ErrBodyDamaged = store.Errorf(store.Corrupt, "the body of the version is damaged in the store of blobs: it has "+
 		"another checksum than when it was put; bring it back from a backup, or delete the version")
 )
 
-// deadline returns a question that is true for at most d from now, by both clocks.
+// deadline starts a timer of length d. It returns a func that reports whether the time is not yet over: true as long as
+// at most d has passed by each of the two clocks of the process.
 func (o *Objects) deadline(d time.Duration) func() bool {
 	begun := o.o.Now()
 	return func() bool {
@@ -268,17 +300,22 @@ func (o *Objects) deadline(d time.Duration) func() bool {
 	}
 }
 
-// writeTimeout bounds the time from reading a row to writing what follows from it. Cleaners
-// delete a row only a grace after they burned it, which is longer.
+// writeTimeout is the longest time from reading a row to sending a write that follows from what was read. A later write
+// is not sent. So cleaners can rely on it: they delete a row only after a grace that is longer than writeTimeout.
 const writeTimeout = time.Minute
 
-// Range is a part of a body: N bytes from Offset on; N < 0: all behind it.
+// orphanAge returns the age from which a blob without a row is an orphan, one that nobody needs. It is longer than a
+// put may take: the put that has written the blob can't write the row any more.
+func (o *Objects) orphanAge() time.Duration { return max(o.o.PutTimeout, writeTimeout) + writeTimeout }
+
+// Range is a part of a body: N bytes from Offset on, or, if N is negative, all bytes from Offset on.
 type Range struct{ Offset, N int64 }
 
-// All is the whole body.
+// All is the Range that means a whole body of any length.
 var All = Range{N: -1}
 
-// within returns the part of r that a body of so many bytes has.
+// within returns the range r, shortened to what a body of size bytes has of it. It fails with InvalidArgument if the
+// range begins behind the end of the body, or if its offset is negative.
 func (r Range) within(size int64) (Range, error) {
 	if r.Offset < 0 || r.Offset > size {
 		return Range{}, store.Errorf(store.InvalidArgument, "offset %d is outside of a body of %d bytes", r.Offset, size)

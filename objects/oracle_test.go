@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -30,8 +31,10 @@ import (
 
 // blobsInMemory is the plainest store of blobs.
 type blobsInMemory struct {
-	mu sync.Mutex
-	m  map[string][]byte
+	mu      sync.Mutex
+	m       map[string][]byte
+	written func(name string) time.Time // nil: all came long ago
+	reading func()                      // unless nil, it is called once, while a blob is read
 }
 
 func (s *blobsInMemory) Create(_ context.Context, name string, body io.Reader, _ int64) error {
@@ -55,7 +58,12 @@ func (s *blobsInMemory) Open(_ context.Context, name string, offset, n int64) (i
 	if !there {
 		return nil, 0, store.Errorf(store.NotFound, "no blob %s", name)
 	}
-	return io.NopCloser(io.NewSectionReader(bytes.NewReader(b), offset, n)), int64(len(b)), nil
+	in := io.Reader(io.NewSectionReader(bytes.NewReader(b), offset, n))
+	if do := s.reading; do != nil {
+		s.reading = nil
+		in = &during{in, do}
+	}
+	return io.NopCloser(in), int64(len(b)), nil
 }
 
 func (s *blobsInMemory) Delete(_ context.Context, name string) error {
@@ -63,6 +71,36 @@ func (s *blobsInMemory) Delete(_ context.Context, name string) error {
 	defer s.mu.Unlock()
 	delete(s.m, name)
 	return nil
+}
+
+func (s *blobsInMemory) Tops(_ context.Context, each func(top string) error) error {
+	s.mu.Lock()
+	tops := map[string]bool{}
+	for name := range s.m {
+		if top, _, ok := strings.Cut(name, "/"); ok {
+			tops[top] = true
+		}
+	}
+	s.mu.Unlock()
+	for _, top := range slices.Sorted(maps.Keys(tops)) {
+		if err := each(top); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *blobsInMemory) Written(_ context.Context, name string) (time.Time, error) {
+	s.mu.Lock()
+	_, there := s.m[name]
+	s.mu.Unlock()
+	switch {
+	case !there:
+		return time.Time{}, store.Errorf(store.NotFound, "no blob %s", name)
+	case s.written == nil:
+		return time.UnixMicro(1), nil
+	}
+	return s.written(name), nil
 }
 
 func (s *blobsInMemory) List(
@@ -243,7 +281,7 @@ func compareWithMap(t *testing.T, s store.Store, blobs objects.Blobs, steps int)
 				tags := randomTags(r)
 				u, err := b.CreateUpload(ctx, key, objects.Meta{ContentType: "parts", Tags: tags})
 				require.NoError(t, err)
-				upload = &openUpload{u: u, v: version{id: u.ID.Version(), null: null, typ: "parts", tags: tags}}
+				upload = &openUpload{u: u, v: version{typ: "parts", tags: tags}}
 				continue
 			}
 			if body := fmt.Sprintf("%d,", r.IntN(1000)); len(upload.named) < 3 {
@@ -256,12 +294,9 @@ func compareWithMap(t *testing.T, s store.Store, blobs objects.Blobs, steps int)
 			}
 			info, err := b.Complete(ctx, upload.u.Key, upload.u.ID, upload.named, nil)
 			require.NoError(t, err)
-			upload.v.etag = info.ETag()
+			upload.v.id, upload.v.null, upload.v.etag = info.ID, null, info.ETag()
 			key := string(upload.u.Key)
-			at, _ := slices.BinarySearchFunc(want[key], upload.v.id, func(v version, id objects.ID) int {
-				return strings.Compare(v.id.String(), id.String())
-			})
-			want[key] = slices.Insert(slices.Clone(want[key]), at, upload.v)
+			want[key] = slices.Insert(slices.Clone(want[key]), 0, upload.v)
 			all, upload = append(all, upload.v.id), nil
 		case 11:
 			i := slices.IndexFunc(vs, func(v version) bool { return v.id == id })
@@ -289,7 +324,24 @@ func compareWithMap(t *testing.T, s store.Store, blobs objects.Blobs, steps int)
 			if r.IntN(2) == 0 {
 				meta.Size = -1
 			}
-			info, err := b.Put(ctx, key, bytes.NewReader(body), meta)
+			from := io.Reader(bytes.NewReader(body))
+			if r.IntN(3) == 0 { // while the body comes the key is written: that is older
+				from = &during{from, func() {
+					v := version{null: null, marker: r.IntN(2) == 0}
+					var info objects.Info
+					var err error
+					if v.marker {
+						info, err = b.Delete(ctx, key)
+					} else {
+						v.body = bytes.Repeat([]byte("in between"), r.IntN(13))
+						info, err = b.Put(ctx, key, bytes.NewReader(v.body), objects.Meta{Size: -1})
+					}
+					require.NoError(t, err)
+					v.id = info.ID
+					vs, all = slices.Insert(vs, 0, v), append(all, info.ID)
+				}}
+			}
+			info, err := b.Put(ctx, key, from, meta)
 			require.NoError(t, err)
 			want[string(key)] = slices.Insert(vs, 0, version{info.ID, false, null, body, meta.ContentType, meta.Tags, ""})
 			all = append(all, info.ID)

@@ -15,9 +15,10 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Put stores a new version of an object. It reads the body to its end, and holds little of it in
-// memory. It fails with InvalidArgument, ErrWrongSize, an error of the body, of the store of blobs,
-// or like listing.Bucket.Put.
+// Put stores a new version of an object, and returns the version's metadata. It reads the body to its end, and keeps
+// only a little of it in memory. The new version is newer than every version whose put had ended before the body ended.
+// Put fails with InvalidArgument, ErrWrongSize, an error of the body, an error of the store of blobs, or like
+// listing.Bucket.Put.
 func (b *Bucket) Put(ctx context.Context, key []byte, body io.Reader, m Meta) (Info, error) {
 	r := &record{rank: live, null: b.versioned == Unversioned, typ: m.ContentType, md5: m.MD5, sums: m.Sums,
 		meta: m.Headers, tags: m.Tags}
@@ -32,12 +33,7 @@ func (b *Bucket) Put(ctx context.Context, key []byte, body io.Reader, m Meta) (I
 		return Info{}, err
 	}
 	still := b.o.deadline(b.o.o.PutTimeout)
-	stamp, err := b.o.c.Stamps(ctx, ranks)
-	if err != nil {
-		return Info{}, err
-	}
 	key = bytes.Clone(key)
-	id := newID(stamp)
 	in := &measured{r: body, want: m.Size, most: b.o.o.MaxBytes, still: still}
 	in.unhashed = len(r.md5) > 0 || b.o.o.MD5Bytes < 0 || m.Size > b.o.o.MD5Bytes
 	first, err := io.ReadAll(io.LimitReader(in, int64(max(b.o.o.InlineBytes, 0))+1))
@@ -52,31 +48,61 @@ func (b *Bucket) Put(ctx context.Context, key []byte, body io.Reader, m Meta) (I
 		}
 	} else {
 		r.where = inBlob
-		if err := b.o.blobs.Create(ctx, b.blobName(key, id), io.MultiReader(bytes.NewReader(first), in), m.Size); err != nil {
+		if r.home, err = b.draw(ctx); err != nil {
+			return Info{}, err
+		}
+		body := io.MultiReader(bytes.NewReader(first), in)
+		if err := b.o.blobs.Create(ctx, b.blobName(key, r.home), body, m.Size); err != nil {
 			return Info{}, store.Wrap("store the body", err)
 		}
 	}
 	if r.size = in.n; !in.unhashed {
 		r.md5 = in.sum.end()
 	}
-	if err := b.write(ctx, key, id, r, still); err != nil {
+	home := r.home
+	id, err := b.drawEnd(ctx, r)
+	if err == nil {
+		err = b.write(ctx, key, id, r, still)
+	}
+	if err != nil {
 		if r.where == inBlob && !errors.Is(err, listing.ErrOutcomeUnknown) {
-			b.dropBlob(ctx, b.blobName(key, id))
+			b.dropBlob(ctx, b.blobName(key, home))
 		}
 		return Info{}, err
 	}
 	return r.info(key, id), nil
 }
 
-// Copy makes a new version of another one, of this bucket or another of the same Objects. With m nil the
-// content type, checksums, user metadata and tags are kept, else they are those of m. A body is copied, not
-// shared. It fails like Get or Put.
+// draw returns a new ID for a version: a stamp of the present time, and random bytes.
+func (b *Bucket) draw(ctx context.Context) (ID, error) {
+	stamp, err := b.o.c.Stamps(ctx, ranks)
+	return newID(stamp), err
+}
+
+// drawEnd returns the ID of a version, once its body has arrived. Mostly this is a new ID, while the name of the body's
+// blob contains an earlier ID, r.home. In two cases drawEnd returns r.home as the ID of the version, and sets r.home to
+// zero. One is that older programs are running, which expect the version's own ID in the name. The other is that a
+// clock was set back, so that a new ID would be older than r.home: later reads look for the version of a blob only
+// among newer ones.
+func (b *Bucket) drawEnd(ctx context.Context, r *record) (id ID, err error) {
+	if r.home.IsZero() || b.o.c.Maps().StampsEnds() {
+		id, err = b.draw(ctx)
+	}
+	if err == nil && !r.home.IsZero() && id.Stamp <= r.home.Stamp {
+		id, r.home = r.home, ID{}
+	}
+	return id, err
+}
+
+// Copy makes a new version of the object key, with the body of another version, from. The other version may be in
+// another bucket of the same Objects. If m is nil, the new version also has the source's content type, checksums, user
+// metadata and tags; else it has those of m. The body is copied, not shared. Copy fails like Get or Put.
 func (b *Bucket) Copy(ctx context.Context, key []byte, from Source, m *Meta) (Info, error) {
 	b, err := b.pinned(ctx)
 	if err != nil {
 		return Info{}, err
 	}
-	o, err := from.Bucket.get(ctx, from.Key, from.ID, All, false) // the copy takes the checksums over
+	o, err := from.Bucket.get(ctx, from.Key, from.ID, All, false) // all checksums are compared, since the copy stores them as they are
 	if err != nil {
 		return Info{}, store.Wrap("the source of the copy", err)
 	}
@@ -89,20 +115,34 @@ func (b *Bucket) Copy(ctx context.Context, key []byte, from Source, m *Meta) (In
 	return b.Put(ctx, key, o.Body, meta)
 }
 
-// dropBlob deletes a blob without a row. If it fails, a cleaner finds the orphan.
+// dropBlob deletes a blob after its put has failed, as no row will refer to the blob. If dropBlob fails, the blob stays
+// until an audit finds it.
 func (b *Bucket) dropBlob(ctx context.Context, name string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	_ = b.o.blobs.Delete(ctx, name)
 }
 
-// write writes a row at the timestamp of its rank.
+// comesBy is a time, four hours. A write whose outcome is unknown has mostly arrived by then, if it ever does. A store
+// may bring a write late to replicas that were away: Cassandra tries to for three hours.
+const comesBy = 4 * time.Hour
+
+// write writes the row of the version id of an object. The rank of the record r decides the timestamp of the write, so
+// that a later state of the version wins. The row is sent only while still returns true. If a cleaner may have
+// something to delete after the write, write also hands the key to Hints, even if the write fails.
 func (b *Bucket) write(ctx context.Context, key []byte, id ID, r *record, still func() bool) error {
-	return b.rows.PutAt(ctx, rowKey(key, id), r.encode(), listing.Given{At: id.at(r.rank), Still: still})
+	err := b.rows.PutAt(ctx, rowKey(key, id), r.encode(), listing.Given{At: id.at(r.rank), Still: still})
+	if b.o.o.Hints != nil && (r.rank == burned || r.rank == live && r.null) { // whatever the outcome
+		b.o.o.Hints.Note(b.rows.ID(), key, 0)
+		if errors.Is(err, listing.ErrOutcomeUnknown) {
+			b.o.o.Hints.Note(b.rows.ID(), key, comesBy)
+		}
+	}
+	return err
 }
 
-// Delete hides an object by a delete marker, which is its new version. It succeeds where there is
-// no object. It fails like Put.
+// Delete hides an object: it writes a delete marker, which is the object's newest version from then on. Delete succeeds
+// even if there is no object. It fails like Put.
 func (b *Bucket) Delete(ctx context.Context, key []byte) (Info, error) {
 	if err := checkKey(key); err != nil {
 		return Info{}, err
@@ -112,22 +152,23 @@ func (b *Bucket) Delete(ctx context.Context, key []byte) (Info, error) {
 		return Info{}, err
 	}
 	still := b.o.deadline(b.o.o.PutTimeout)
-	stamp, err := b.o.c.Stamps(ctx, ranks)
+	id, err := b.draw(ctx)
 	if err != nil {
 		return Info{}, err
 	}
 	key = bytes.Clone(key)
-	id, r := newID(stamp), &record{rank: live, marker: true, null: b.versioned == Unversioned}
+	r := &record{rank: live, marker: true, null: b.versioned == Unversioned}
 	if err := b.write(store.MakingRoom(ctx), key, id, r, still); err != nil {
 		return Info{}, err
 	}
 	return r.info(key, id), nil
 }
 
-// DeleteVersion deletes one version for good, and returns what it was: of a null version, also
-// the older ones that it has taken the place of. With it go the older ones that have expired by the
-// bucket's Lifecycle, which would be seen again. A cleaner deletes its blob
-// later, when those who read it have ended. It fails with ErrNotFound or like Put.
+// DeleteVersion deletes one version for good, and returns the version's metadata. It also deletes older versions whose
+// time is over, so that these do not become visible again. For a null version, written while the bucket kept no
+// versions, these are the older null versions. For any version they are those that have expired by the bucket's
+// Lifecycle. A cleaner deletes the blobs later, when all readers of them have ended. DeleteVersion fails with
+// ErrNotFound or like Put.
 func (b *Bucket) DeleteVersion(ctx context.Context, key []byte, id ID) (Info, error) {
 	b, err := b.pinned(ctx)
 	if err != nil {
@@ -151,8 +192,9 @@ func (b *Bucket) DeleteVersion(ctx context.Context, key []byte, id ID) (Info, er
 	return r.info(bytes.Clone(key), id), nil
 }
 
-// burnOlder burns the null versions that are older than one, the oldest first: else one that no
-// cleaner has superseded yet would be seen instead of it.
+// burnOlder deletes the null versions of an object that are older than the version id, the oldest first. Null versions
+// are written while a bucket keeps no versions, and only the newest of them counts. Cleaners delete the older ones, but
+// later. So without burnOlder, an older one would become visible once the version id is deleted.
 func (b *Bucket) burnOlder(ctx context.Context, key []byte, id ID) error {
 	group := groupOf(key)
 	q := listing.Query{
@@ -192,19 +234,21 @@ func (b *Bucket) burnOlder(ctx context.Context, key []byte, id ID) error {
 	}
 }
 
-// ashes returns the record of the version once it is burned: what its cleaner needs.
+// ashes returns the record that the row of a version gets when the version is deleted. It has only the fields that a
+// cleaner needs to delete the body later.
 func (r *record) ashes() *record {
-	return &record{rank: burned, marker: r.marker, null: r.null, where: r.where, size: r.size}
+	return &record{rank: burned, marker: r.marker, null: r.null, where: r.where, size: r.size, home: r.home}
 }
 
-// measured reads a body, and takes its length and, unless it is unhashed, its MD5. It fails where the length is not the
-// wanted one, or above the most, and once the time of the put is over.
+// measured is a reader of the body of a put. It counts the bytes and, unless unhashed is true, computes the MD5. It
+// fails with ErrWrongSize if the length is not want, or is above most. It fails with ErrTooLate once the put has taken
+// too long.
 type measured struct {
 	r        io.Reader
 	unhashed bool
 	sum      hashing
 	n        int64
-	want     int64 // negative: unknown
+	want     int64 // the length; negative: unknown
 	most     int64
 	still    func() bool
 }
@@ -226,20 +270,24 @@ func (m *measured) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ordered is base32 whose text is in the order of the bytes.
+// ordered is an encoding of bytes as text, a form of base32. Unlike with common base32, the texts sort like the bytes
+// that they encode.
 var ordered = base32.HexEncoding.WithPadding(base32.NoPadding)
 
-// Parts of a blob's name. Longer keys are cut, and continued by a hash.
+// Lengths in the name of a blob, which contains the key of the object. A longer key is cut, and a hash of it follows.
 const (
-	nameBytes = 400 // of the key that are in the name
-	partChars = 200 // between two slashes: file systems allow 255
+	nameBytes = 400 // the first bytes of a key that are in the name
+	partChars = 200 // the most characters between two slashes: file systems allow 255
 )
 
-// blobName is the name of a version's blob: the bucket, the key, the version. Names are in the order
-// of rows, but for keys that begin with the same nameBytes: so an audit merges two sorted listings.
+// blobName returns the name of the blob of a version: the bucket, the key in base32, "-/" and an ID (see
+// record.bodies). For example, the key a.jpg of the bucket photos has blobs below "photos/C4N6KS37-/". The names sort
+// by bucket, key and ID, so an audit can compare the sorted rows with the sorted blobs. Only keys with the same first
+// 400 bytes (nameBytes) have names in another order.
 func (b *Bucket) blobName(key []byte, id ID) string { return b.stem(key) + "-/" + id.String() }
 
-// stem is what the names of a key's blobs begin with.
+// stem returns the beginning that the names of all blobs of a key share: the bucket and the key in base32, cut into
+// folders.
 func (b *Bucket) stem(key []byte) string {
 	var name strings.Builder
 	name.WriteString(bucketPart(b.rows.Name()))
@@ -250,13 +298,14 @@ func (b *Bucket) stem(key []byte) string {
 		text = text[n:]
 	}
 	if len(key) > nameBytes {
-		sum := md5.Sum(key) // names are chosen by who may write them all; a collision only shares a folder
+		sum := md5.Sum(key) // clients who may write all these keys choose them; a collision only shares a folder
 		name.WriteString("=" + hexOf(sum[:]))
 	}
 	return name.String()
 }
 
-// bucketPart is a bucket's name as a part of a path.
+// bucketPart returns the first part of the names of all blobs of a bucket. It is the bucket's name, if that consists of
+// lower-case letters, digits, hyphens and dots; any other name is encoded.
 func bucketPart(name string) string {
 	plain := len(name) <= 63 && name != "" && !strings.HasPrefix(name, ".")
 	for _, c := range []byte(name) {
@@ -274,7 +323,7 @@ func bucketPart(name string) string {
 	return text
 }
 
-// hexOf is for sums of at most 32 bytes.
+// hexOf returns a checksum of at most 32 bytes in hexadecimal digits.
 func hexOf(b []byte) string {
 	var text [64]byte
 	return string(hex.AppendEncode(text[:0], b))

@@ -20,64 +20,78 @@ const (
 	ranks  = 4
 )
 
-// at returns the timestamp of the write of a rank. A version has so many of its own.
+// at returns the timestamp of a write of the version's row: the version's stamp plus 0 to 3, depending on the rank r.
+// The rank is the state of the version, such as live or burned, and only grows. So of all writes of the row the one
+// with the highest rank wins, whatever the order in which they arrive.
 func (id ID) at(r rank) store.Timestamp { return id.Stamp + store.Timestamp(r-live) }
 
-// record is the value of a row.
+// record is the content of the row of a version: its state, its metadata, and its body or where the body is. The rows
+// of uploads and of their parts have records, too.
 type record struct {
 	rank   rank
-	marker bool // a delete marker
-	null   bool // of a bucket without versions: only the newest one counts
+	marker bool // it is a delete marker
+	null   bool // written while the bucket kept no versions: of these only the newest counts
 	where  where
 	size   int64
-	md5    []byte // 16 bytes, or none
-	etag   string // where it is not the MD5
+	md5    []byte // 16 bytes, or none if it is not known
+	etag   string // of a version in parts, whose ETag is no MD5 of the body
 	typ    string
 	sums   []Pair
 	meta   []Pair
-	tags   []Pair // that it was made with
-	summed bool   // the list of its parts has a checksum of each
-	body   []byte // of an inline body
+	tags   []Pair // the tags that the version was made with
+	summed bool   // the list of its parts has a checksum of each part
+	home   ID     // the ID in the names of the blobs; zero: the version's own ID
+	body   []byte // an inline body; of a version in parts the manifest, or where it is
 }
 
-// where says where a version's bytes are.
+// where says where the body of a version is stored: in its row, in a blob, or in parts.
 type where byte
 
 const (
 	inline where = 0
-	inBlob where = 1 // in one blob, by the name of blobName
-	// In parts: the record has the manifest in place of a body, or says where it is.
+	inBlob where = 1 // in one blob, whose name blobName returns
+	// In parts, each of which is a blob. The record has their list, the manifest, in place of a body; or, with
+	// inListedParts, the ID of the blob that has the manifest.
 	inParts       where = 2
 	inListedParts where = 3
 )
 
-// Pair is a name and its value: a header of user metadata, or an algorithm and its checksum.
+// Pair is a name and its value: a header of user metadata, a tag, or an algorithm and its checksum.
 type Pair struct{ Name, Value string }
 
-// Limits of a record. What is longer is refused at the put, and by the decoder.
+// Limits of a record, the content of the row of a version. Those of names with Bytes are in bytes. A put refuses longer
+// values, and so does the decoder.
 const (
 	maxTypeBytes = 1024
 	maxETagBytes = 256
 	maxPairs     = 256
-	maxMetaBytes = 8 << 10 // names and values together, of meta and of sums each
+	maxMetaBytes = 8 << 10 // of all names and values together: of meta, and again of sums
 	maxTagBytes  = 16 << 10
-	// maxRecordBytes is the longest record.
+	// maxRecordBytes is the length of the longest record.
 	maxRecordBytes = 48 << 10
 )
 
-// The record, version 1: rank, version, flags, where, size (uvarint), then as strings of a
-// uvarint length: MD5, ETag, type; sums, meta and, with flagTags, tags (count, then name and value of each); the
-// rest is the body, or the manifest. It begins with the rank, as larger values win at equal timestamps. There is
-// exactly one encoding of a record: version 2 is for what needs its flags, so that older programs refuse no others.
+// A record is encoded as
+//
+//	rank | version | flags | where | home | size | MD5 | ETag | type | sums | meta | tags | body or manifest
+//
+// The first four are a byte each, and home, an ID, is in version 3 only. size is a uvarint. MD5, ETag and type are
+// strings behind their length (uvarint). Sums, meta and tags are lists of pairs: their count, then the name and the
+// value of each; tags are there with flagTags only. The body is the rest.
+//
+// The rank comes first because at equal timestamps the larger value wins. There is exactly one encoding of a record.
+// Version 1 has the first two flags, version 2 has flagTags or flagSummed, and version 3 has a home, with any flags: so
+// an older program refuses only records that it can't read.
 const (
-	recordVersion = 2
+	flagsVersion  = 2
+	recordVersion = 3
 	flagMarker    = 1
 	flagNull      = 2
 	flagTags      = 4
 	flagSummed    = 8
 )
 
-// check refuses what a record can't hold.
+// check fails with InvalidArgument if a field of the record is longer than its limit, for example the content type.
 func (r *record) check() error {
 	if len(r.md5) > 0 && len(r.md5) != md5.Size {
 		return store.Errorf(store.InvalidArgument, "an MD5 has %d bytes, not %d", md5.Size, len(r.md5))
@@ -109,12 +123,18 @@ func (r *record) encode() []byte {
 	}
 	version := byte(1)
 	if len(r.tags) > 0 {
-		version, flags = recordVersion, flags|flagTags
+		version, flags = flagsVersion, flags|flagTags
 	}
 	if r.summed {
-		version, flags = recordVersion, flags|flagSummed
+		version, flags = flagsVersion, flags|flagSummed
+	}
+	if !r.home.IsZero() {
+		version = recordVersion
 	}
 	b := append(make([]byte, 0, 128+len(r.body)), byte(r.rank), version, flags, byte(r.where))
+	if version == recordVersion {
+		b = r.home.append(b)
+	}
 	b = binary.AppendUvarint(b, uint64(r.size))
 	b = wire.AppendString(b, string(r.md5))
 	b = wire.AppendString(b, r.etag)
@@ -134,35 +154,55 @@ func appendPairs(b []byte, pairs []Pair) []byte {
 	return b
 }
 
-// head is the part of a record that decides whether a version is shown.
+// head is the first part of an encoded record. It is all that a listing needs to decide whether to show the version.
 type head struct {
 	rank         rank
 	marker, null bool
 }
 
-// visible reports whether readers see the version, as an object or a delete marker.
+// visible reports whether the version exists for readers, as an object or as a delete marker. false: it is deleted.
 func (h head) visible() bool { return h.rank.Seen() }
 
-// decodeHead reads the beginning of a record. It is for listings, which look at many.
+// decodeHead decodes only the beginning of the encoded record b: whether the version is deleted, whether it is a delete
+// marker, and whether it was written while the bucket kept no versions (null). Listings look at many records, so this
+// saves time. It fails with Corrupt.
 func decodeHead(b []byte) (head, error) {
 	if len(b) < 4 || b[0] < byte(live) || b[0] > byte(burned) || b[1] < 1 || b[1] > recordVersion ||
-		b[2] > flagMarker|flagNull|flagTags|flagSummed || (b[1] > 1) != (b[2] >= flagTags) {
+		b[2] > flagMarker|flagNull|flagTags|flagSummed || b[1] < recordVersion && (b[1] > 1) != (b[2] >= flagTags) {
 		return head{}, damagedRecord(b)
 	}
 	return head{rank: rank(b[0]), marker: b[2]&flagMarker != 0, null: b[2]&flagNull != 0}, nil
 }
 
-// extent says how much of a record there is.
+// homeIn returns the ID that is in the names of the version's blobs, from the encoded record b. It returns false if b
+// has no such ID; then the names contain the version's own ID.
+func homeIn(b []byte) (ID, bool) {
+	if len(b) < 4+idBytes || b[1] != recordVersion {
+		return ID{}, false
+	}
+	return parseID(b[4 : 4+idBytes])
+}
+
+// bodies returns the ID that is in the names of the version's blobs. Mostly it is r.home: an ID drawn before the body
+// arrived, or that of the upload. If r.home is zero, it is the version's own ID.
+func (r *record) bodies(version ID) ID {
+	if r.home.IsZero() {
+		return version
+	}
+	return r.home
+}
+
+// extent says how much of an encoded record is there: the whole record, or only the bytes that a listing needs.
 type extent bool
 
 const (
 	whole  extent = false
-	listed extent = true // without its inline body, which no listing shows: the first bytesToList
+	listed extent = true // without an inline body, which no listing shows: the first bytesToList bytes
 )
 
-// bytesToList returns how much of the record of a version that is seen a listing needs, as
-// listing.Sifted.ValueBytes: 0 is all. What is no record does not become one by being cut, as each byte before
-// the body is needed.
+// bytesToList returns how many of the first bytes of the encoded record b a listing needs; 0: all. A listing needs no
+// body, so the bytes of a body in the row are left out (listing.Sifted.ValueBytes). All else is read, so a damaged
+// record is still found to be damaged.
 func bytesToList(b []byte) int {
 	if where(b[3]) != inline {
 		return 0
@@ -170,12 +210,13 @@ func bytesToList(b []byte) int {
 	d := wire.Shortest{Of: b, At: 4}
 	size := d.Uint()
 	if rest := len(b) - d.At; d.Bad || size > uint64(rest) || len(b) > maxRecordBytes { //nolint:gosec // not negative
-		return 4 // that is no record, either
+		return 4 // too few bytes for a record, so that an error is found
 	}
 	return len(b) - int(size) //nolint:gosec // bounded
 }
 
-// decode reads a record; md5 and body share the memory of b. The error is Corrupt.
+// decode returns the record that the bytes b encode. The fields md5 and body of the record share the memory of b. It
+// fails with Corrupt.
 func decode(b []byte) (*record, error) {
 	r := new(record)
 	if err := r.decode(b, whole); err != nil {
@@ -184,8 +225,9 @@ func decode(b []byte) (*record, error) {
 	return r, nil
 }
 
-// decode is decode into a record whose memory the caller has: listings read many. They mostly have
-// the content type of the record before, which is kept then.
+// decode decodes the bytes b into r, so that a caller with many records can use the same memory again. If the content
+// type is the same as before in r, the old string is kept; most records of a page have the same one. has says whether b
+// may lack the body. decode fails with Corrupt.
 func (r *record) decode(b []byte, has extent) error {
 	h, err := decodeHead(b)
 	if err != nil || len(b) > maxRecordBytes {
@@ -194,6 +236,13 @@ func (r *record) decode(b []byte, has extent) error {
 	typ := r.typ
 	*r = record{rank: h.rank, marker: h.marker, null: h.null, where: where(b[3]), summed: b[2]&flagSummed != 0}
 	d := decoder{wire.Shortest{Of: b, At: 4, Bad: r.where > inListedParts}}
+	if b[1] == recordVersion {
+		var ok bool
+		if r.home, ok = homeIn(b); !ok || r.where == inline {
+			return damagedRecord(b)
+		}
+		d.At += idBytes
+	}
 	size := d.Uint()
 	r.md5 = d.Bytes(md5.Size)
 	r.etag = d.String(maxETagBytes)
@@ -237,7 +286,7 @@ func damagedRecord(b []byte) error {
 	return store.Errorf(store.Corrupt, "a value of %d bytes is not the record of an object's version", len(b))
 }
 
-// decoder reads a record from its beginning.
+// decoder reads the fields of a record, one after the other.
 type decoder struct{ wire.Shortest }
 
 func (d *decoder) pairs(most int) (pairs []Pair) {

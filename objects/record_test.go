@@ -26,6 +26,9 @@ func sampleRecords() []*record {
 		{rank: kept, where: inParts, size: 3, summed: true, sums: []Pair{{"crc32", "AAAAAA==-1"}},
 			body: encodeManifest([]piece{{number: 1, size: 3, id: ID{Stamp: 7}, sum: []byte("1234")}})},
 		{rank: live, etag: "abc-2", where: inBlob, size: 9},
+		{rank: live, null: true, where: inParts, size: 3, home: ID{Stamp: 5, Salt: [saltBytes]byte{1}}, typ: "a",
+			body: encodeManifest([]piece{{number: 1, size: 3, id: ID{Stamp: 7}}})},
+		{rank: burned, where: inParts, size: 7, home: ID{Stamp: 5}},
 	}
 }
 

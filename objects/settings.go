@@ -11,32 +11,37 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Status is whether a bucket keeps versions, as S3 has it. It is stored in the bucket's settings.
+// Status says whether a bucket keeps the older versions of its objects: Never, Enabled or Suspended, as in S3. It is
+// stored in the bucket's settings.
 type Status byte
 
 const (
-	// Never: versions were never kept.
+	// Never means that the bucket has never kept versions.
 	Never Status = iota
-	// Enabled: they are kept.
+	// Enabled means that the bucket keeps versions.
 	Enabled
-	// Suspended: they are not kept any more. Those that were stay.
+	// Suspended means that the bucket keeps no new versions any more; older ones stay.
 	Suspended
 )
 
-// Versioning is what puts and deletes do under the status.
+// Versioning returns whether puts and deletes keep older versions in a bucket with this status: Versioned if it is
+// Enabled, else Unversioned.
 func (s Status) Versioning() Versioning { return s == Enabled }
 
-// ErrPlain: the bucket has entries of package listing, no objects.
+// ErrPlain means that the bucket is not one of objects: it was made with package listing, for entries that are a key
+// and a value.
 var ErrPlain = store.Errorf(store.InvalidArgument, "the bucket was made for plain entries, not for objects")
 
-// Settings are what a bucket of objects keeps about itself.
+// Settings are the settings of a bucket of objects: whether it keeps versions, and its lifecycle rules. They are stored
+// in the bucket's root.
 type Settings struct {
 	Status    Status
 	Lifecycle Lifecycle
 }
 
-// The settings of a bucket of objects: its kind, their version, the status; in version 2 the rules
-// follow, in version 3 rules with tags. Programs that do not know the version refuse the bucket.
+// The settings of a bucket are stored as three bytes: kindObjects, the version of the format, and the Status. In
+// version 2 the rules of the Lifecycle follow; in version 3 these rules have tags, too. A program that does not know
+// the version refuses to use the bucket.
 const (
 	kindObjects     = 'o'
 	settingsVersion = 1
@@ -59,9 +64,10 @@ func (s *Settings) encode() []byte {
 	return append(b, s.Lifecycle.encode()...)
 }
 
-// LostSettings returns the settings for a bucket that has lost its own with its root, if one of the rows, which are from
-// the bucket's partitions, is that of an object's version or of an upload. With these settings the bucket keeps all
-// versions, since nobody knows any more which ones may go, and has no rules of lifecycle. nil: no row is of an object.
+// LostSettings returns new settings for a bucket whose own settings are lost. rows are some rows from the bucket's
+// partitions. If one of them is the row of a version or of an upload, the bucket is one of objects. Then the new
+// settings make it keep all versions, as nobody knows which ones may go, and have no lifecycle rules. Else LostSettings
+// returns nil: the bucket seems to have entries of package listing.
 func LostSettings(rows []store.Row) []byte {
 	for i := range rows {
 		value, live, err := store.EntryValue(rows[i].Value)
@@ -83,7 +89,8 @@ func LostSettings(rows []store.Row) []byte {
 	return nil
 }
 
-// ParseSettings reads the settings of a bucket. It fails with ErrPlain where there are none.
+// ParseSettings decodes the settings of a bucket. It fails with ErrPlain if b is empty, as in a bucket that is not one
+// of objects. It fails with Unavailable if a newer program has written them in a form that this one does not know.
 func ParseSettings(b []byte) (s Settings, err error) {
 	if len(b) == 0 {
 		return s, ErrPlain
@@ -102,8 +109,8 @@ func ParseSettings(b []byte) (s Settings, err error) {
 		"the bucket has settings %.64x that this program does not know: a newer one made them", b)
 }
 
-// CreateBucket creates a bucket of objects that never kept versions. The cuts are keys of objects.
-// It fails like listing.Client.CreateBucket.
+// CreateBucket creates a bucket of objects, which keeps no versions at first (the status Never). cuts are keys at which
+// the bucket is divided into ranges from the start. It fails like listing.Client.CreateBucket.
 func (o *Objects) CreateBucket(ctx context.Context, name string, cuts ...[]byte) error {
 	rows := make([][]byte, len(cuts))
 	for i, cut := range cuts {
@@ -112,14 +119,15 @@ func (o *Objects) CreateBucket(ctx context.Context, name string, cuts ...[]byte)
 	return o.c.CreateBucketWith(ctx, name, (&Settings{}).encode(), rows...)
 }
 
-// Status returns whether a bucket keeps versions. It mostly needs no I/O. It fails with ErrPlain, or
-// like listing.Bucket.Settings.
+// Status returns whether a bucket keeps the older versions of its objects: Never, Enabled or Suspended. It mostly needs
+// no I/O. It fails with ErrPlain, or like listing.Bucket.Settings.
 func (o *Objects) Status(ctx context.Context, name string) (Status, error) {
 	s, err := o.Bucket(name, Unversioned).Settings(ctx)
 	return s.Status, err
 }
 
-// Settings returns the bucket's settings. It fails like Objects.Status.
+// Settings returns the bucket's settings: whether it keeps versions, and its lifecycle rules. It mostly needs no I/O.
+// It fails with ErrPlain, or like listing.Bucket.Settings.
 func (b *Bucket) Settings(ctx context.Context) (Settings, error) {
 	raw, err := b.rows.Settings(ctx)
 	if err != nil {
@@ -128,9 +136,8 @@ func (b *Bucket) Settings(ctx context.Context) (Settings, error) {
 	return ParseSettings(raw)
 }
 
-// SetStatus changes whether a bucket keeps versions: to Enabled or Suspended. Once it has returned,
-// Status returns that or what came later, in all processes. It fails with ErrPlain,
-// InvalidArgument, or like listing.Bucket.ChangeSettings.
+// SetStatus changes whether a bucket keeps versions: to is Enabled or Suspended. Once it has returned, all processes
+// see this status, or a newer one. It fails with ErrPlain, InvalidArgument, or like listing.Bucket.ChangeSettings.
 func (o *Objects) SetStatus(ctx context.Context, name string, to Status) error {
 	if to != Enabled && to != Suspended {
 		return store.Errorf(store.InvalidArgument, "a bucket can't go to status %d: Enabled or Suspended", to)
@@ -138,7 +145,8 @@ func (o *Objects) SetStatus(ctx context.Context, name string, to Status) error {
 	return o.change(ctx, name, func(s *Settings) { s.Status = to })
 }
 
-// change changes a part of a bucket's settings.
+// change reads the settings of a bucket, lets f change them, and stores them. If others change them at the same time, f
+// is called again with the newer settings.
 func (o *Objects) change(ctx context.Context, name string, f func(*Settings)) error {
 	return o.c.Bucket(name).ChangeSettings(ctx, func(now []byte) ([]byte, error) {
 		s, err := ParseSettings(now)
@@ -150,11 +158,12 @@ func (o *Objects) change(ctx context.Context, name string, f func(*Settings)) er
 	})
 }
 
-// DeleteBucket deletes a bucket of objects that has no version left, its uploads, and then the blobs
-// of both; whoever reads one of them may find it cut off. In a bucket that never kept
-// versions delete markers do not count. It may be interrupted and repeated: a call that deletes the rest
-// of a bucket that is deleted fails with listing.ErrNoSuchBucket. It fails with ErrPlain or like
-// listing.Client.DeleteBucketBut.
+// DeleteBucket deletes a bucket of objects that has no version left. Uploads do not keep the bucket, and nor do delete
+// markers in a bucket with the status Never. Then it deletes the blobs of the bucket's uploads and deleted versions, so
+// a reader of such a blob may find it cut off.
+//
+// A call that was interrupted can be repeated. If the bucket is deleted already, the call deletes what is left of it,
+// and then fails with listing.ErrNoSuchBucket. It fails with ErrPlain or like listing.Client.DeleteBucketBut.
 func (o *Objects) DeleteBucket(ctx context.Context, name string) error {
 	b, s, err := o.Open(ctx, name)
 	if errors.Is(err, listing.ErrNoSuchBucket) {
@@ -164,7 +173,7 @@ func (o *Objects) DeleteBucket(ctx context.Context, name string) error {
 		return err
 	}
 	if s.Status == Never {
-		// One that is closing has none any more.
+		// A bucket that is closing has no markers any more.
 		if err := b.burnMarkers(ctx); err != nil && !errors.Is(err, listing.ErrBucketClosing) {
 			return err
 		}
@@ -172,13 +181,15 @@ func (o *Objects) DeleteBucket(ctx context.Context, name string) error {
 	return o.c.DeleteBucketBut(ctx, name, o.remains(name))
 }
 
-// EndDelete deletes the rest of a bucket whose deletion was interrupted, as listing.Client.EndDelete does.
+// EndDelete completes the deletion of a bucket that was interrupted: it deletes the rows and blobs that are left. It
+// fails like listing.Client.EndDelete.
 func (o *Objects) EndDelete(ctx context.Context, name string) error {
 	return o.c.EndDelete(ctx, name, o.remains(name))
 }
 
-// remains are what may be left in a bucket that is deleted: burned versions, what is beside versions, and uploads.
-// Their blobs go once the bucket is deleted for good; an upload of a bucket that is opened again can be completed.
+// remains tells package listing which rows may be left in a bucket that is deleted, and what to do with them. These are
+// deleted versions, rows that only belong to versions (such as tags), and uploads. Their blobs are deleted only once
+// the bucket can't come back: before that, its deletion may be taken back, and an upload in it can be completed.
 func (o *Objects) remains(name string) listing.Remains {
 	b := o.Bucket(name, Versioned)
 	return listing.Remains{
@@ -191,7 +202,7 @@ func (o *Objects) remains(name string) listing.Remains {
 			if err != nil || at.beside() {
 				return err == nil
 			}
-			// What Discard could not read would keep it from its end for ever.
+			// Discard could not read such a row, and the bucket's deletion would never end.
 			r, err := decode(e.Value)
 			return err == nil && !r.rank.Seen()
 		},
@@ -212,17 +223,17 @@ func (o *Objects) remains(name string) listing.Remains {
 			}
 			switch r.where {
 			case inBlob:
-				return o.blobs.Delete(ctx, b.blobName(at.key, at.id))
+				return o.blobs.Delete(ctx, b.blobName(at.key, r.bodies(at.id)))
 			case inParts, inListedParts:
-				return b.deleteParts(ctx, at.key, at.id, nil)
+				return b.deleteParts(ctx, at.key, r.bodies(at.id), nil)
 			}
 			return nil
 		},
 	}
 }
 
-// burnMarkers burns the delete markers of a bucket that never kept versions, with the null versions
-// that they hide. It fails with listing.ErrNotEmpty where there is an object.
+// burnMarkers deletes all delete markers of a bucket that never kept versions, and the older versions that they hide.
+// It fails with listing.ErrNotEmpty if the bucket has an object.
 func (b *Bucket) burnMarkers(ctx context.Context) error {
 	first, err := b.List(ctx, Query{Limit: 1})
 	for err == nil && len(first.Items) == 0 && first.Next != "" {

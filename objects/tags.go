@@ -10,11 +10,13 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// tagsVersion is the first byte of a row of tags; the tags follow, as in a record.
+// tagsVersion is the first byte of the value of a row of tags, which belongs to a version. Then come the tags, encoded
+// as in the version's own row.
 const tagsVersion = 1
 
-// SetTags changes the tags of a version, all at once; none deletes them. Of several the last counts. It
-// returns the version as it is now. It fails with InvalidArgument, like Head, or like Put.
+// SetTags replaces all tags of a version by the given ones; with none it deletes them. If it is called several times,
+// the last call counts. SetTags returns the metadata of the version with the new tags. It fails with InvalidArgument,
+// like Head, or like Put.
 func (b *Bucket) SetTags(ctx context.Context, key []byte, id ID, tags []Pair) (Info, error) {
 	if err := (&record{tags: tags}).check(); err != nil {
 		return Info{}, err
@@ -65,8 +67,10 @@ func damagedTags(b []byte) error {
 	return store.Errorf(store.Corrupt, "a value of %d bytes is not the tags of a version", len(b))
 }
 
-// addTags replaces the tags that a version was made with by those that it was given since. after are the
-// rows that were read behind its own, all of them if there are no more.
+// addTags replaces the tags in the record r of a version by those from the version's row of tags, if there is such a
+// row. That row comes right behind the version's own row, whose key is rowKey. after are the rows behind the version's
+// row that the caller has already read; all means that no further rows follow. If these do not have the answer, addTags
+// reads the row of tags.
 func (b *Bucket) addTags(
 	ctx context.Context, r *record, rowKey []byte, after []listing.Item, all bool,
 ) (err error) {
@@ -91,7 +95,8 @@ func (b *Bucket) addTags(
 	return err
 }
 
-// taggedVersion is version, with the tags that it has now.
+// taggedVersion returns the record of the version id, with the tags that it has now. Tags that were set later are in a
+// row of their own, which is read, too. It fails with ErrNotFound if the version is deleted or has no row.
 func (b *Bucket) taggedVersion(ctx context.Context, key []byte, id ID) (*record, error) {
 	if err := checkID(key, id); err != nil {
 		return nil, err

@@ -12,13 +12,15 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Upload is an upload that was neither completed nor aborted.
+// Upload is an upload in parts that is open: it was neither completed nor aborted.
 type Upload struct {
-	Key         []byte
-	ID          UploadID
-	Created     time.Time
+	Key     []byte
+	ID      UploadID
+	Created time.Time
+	// Version is the ID of the version that the upload becomes. It is set only for the check of Complete.
+	Version     ID
 	ContentType string
-	// Sums, Headers and Tags are those of CreateUpload.
+	// Sums, Headers and Tags are those that were given to CreateUpload.
 	Sums, Headers, Tags []Pair
 }
 
@@ -29,37 +31,40 @@ func (r *record) upload(key []byte, id UploadID) Upload {
 	}
 }
 
-// Part is a part of an upload.
+// Part describes one part of an upload, or of a version that was uploaded in parts.
 type Part struct {
 	// Number is from 1 to MaxParts.
 	Number int
 	Size   int64
-	// ETag is the MD5 of the part in hexadecimal digits; of a part of a version it is not known any more.
+	// ETag is the MD5 of the part in hexadecimal digits. It is empty for a part of a version, as versions do not keep
+	// it.
 	ETag     string
 	Modified time.Time
 	Sums     []Pair
 }
 
-// NamedPart names a part as its client knows it.
+// NamedPart is a part, by number and ETag, in the list that a client sends to complete an upload.
 type NamedPart struct {
 	Number int
 	ETag   string
 }
 
-// Errors of uploads.
+// Errors that the operations on uploads in parts return.
 var (
-	// ErrNoSuchUpload: there is no such upload, or it was completed or aborted.
+	// ErrNoSuchUpload means that there is no such upload, or that it was completed or aborted.
 	ErrNoSuchUpload = store.Errorf(store.NotFound, "there is no such upload: it was completed or aborted, or never begun")
-	// ErrInvalidPart: a named part, or its body, is not there, or it has another ETag.
+	// ErrInvalidPart means that a named part, or its body, is missing, or that the part has another ETag.
 	ErrInvalidPart = store.Errorf(store.InvalidArgument, "a part of the list was not uploaded, or has another ETag")
-	// ErrPartOrder: the named parts are not in ascending order of their numbers.
+	// ErrPartOrder means that the numbers of the named parts do not ascend.
 	ErrPartOrder = store.Errorf(store.InvalidArgument, "the parts of the list are not in ascending order")
-	// ErrUploadEnds: somebody else is completing the upload with other parts, or aborting it, or began to and
-	// did not end. Complete and Abort have tried some times. Try again; a cleaner ends what broke off.
+	// ErrUploadEnds means that another client is completing the upload with other parts, or is aborting it, or has
+	// begun to and broke off. Complete and Abort have tried some times before they return this error. Try again later:
+	// a cleaner ends what broke off.
 	ErrUploadEnds = store.Errorf(store.Conflict, "another completion or abort of the upload is under way, or broke off")
 )
 
-// CreateUpload begins an upload in parts. Of m all but Size becomes that of the version. It fails like Put.
+// CreateUpload begins an upload in parts of the object key, and returns the upload. m is the metadata that the version
+// will have; its Size and MD5 are ignored. It fails like Put.
 func (b *Bucket) CreateUpload(ctx context.Context, key []byte, m Meta) (Upload, error) {
 	r := &record{rank: live, null: b.versioned == Unversioned, typ: m.ContentType, sums: m.Sums, meta: m.Headers,
 		tags: m.Tags}
@@ -74,23 +79,25 @@ func (b *Bucket) CreateUpload(ctx context.Context, key []byte, m Meta) (Upload, 
 		return Upload{}, err
 	}
 	still := b.o.deadline(writeTimeout)
-	stamp, err := b.o.c.Stamps(ctx, ranks)
+	drawn, err := b.draw(ctx)
 	if err != nil {
 		return Upload{}, err
 	}
-	id := UploadID(newID(stamp))
+	id := UploadID(drawn)
 	if err := b.writeUpload(ctx, key, id, r, still); err != nil {
 		return Upload{}, err
 	}
 	return r.upload(bytes.Clone(key), id), nil
 }
 
-// writeUpload writes the row of an upload: live while it is open, burned once it has ended.
+// writeUpload writes the row that says whether an upload is open. The state in the record r is live while the upload is
+// open, and burned once it was completed or aborted. The row is sent only while still returns true.
 func (b *Bucket) writeUpload(ctx context.Context, key []byte, id UploadID, r *record, still func() bool) error {
 	return b.rows.PutAt(ctx, uploadKey(key, id), r.encode(), listing.Given{At: ID(id).at(r.rank), Still: still})
 }
 
-// Upload reads an upload. It fails with ErrNoSuchUpload or like listing.Bucket.Get.
+// Upload returns an upload that is open. It fails with ErrNoSuchUpload if the upload was completed or aborted, or like
+// listing.Bucket.Get.
 func (b *Bucket) Upload(ctx context.Context, key []byte, id UploadID) (Upload, error) {
 	r, err := b.openUpload(ctx, key, id)
 	if err != nil {
@@ -99,7 +106,8 @@ func (b *Bucket) Upload(ctx context.Context, key []byte, id UploadID) (Upload, e
 	return r.upload(bytes.Clone(key), id), nil
 }
 
-// openUpload reads the row of an upload that has not ended.
+// openUpload returns the record of an upload that is open. It fails with ErrNoSuchUpload if there is no such upload, or
+// if it was completed or aborted.
 func (b *Bucket) openUpload(ctx context.Context, key []byte, id UploadID) (*record, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err
@@ -124,8 +132,8 @@ func (b *Bucket) openUpload(ctx context.Context, key []byte, id UploadID) (*reco
 	return r, nil
 }
 
-// PutPart stores a part of an upload. Of parts with one number the last counts. Of m it takes Size, MD5 and
-// Sums. It fails with ErrNoSuchUpload or like Put.
+// PutPart stores one part of an upload. If several parts with the same number are stored, the one whose body ended last
+// counts. Of the metadata m only Size, MD5 and Sums are used. It fails with ErrNoSuchUpload or like Put.
 func (b *Bucket) PutPart(
 	ctx context.Context, key []byte, id UploadID, number int, body io.Reader, m Meta,
 ) (Part, error) {
@@ -159,8 +167,12 @@ func (b *Bucket) PutPart(
 		r.md5 = in.sum.end()
 	}
 	r.body = encodeManifest([]piece{{number: number, size: in.n, id: at}})
-	g := listing.Given{At: stamp, Still: still}
-	if err := b.rows.PutAt(ctx, partKey(key, id, number), r.encode(), g); err != nil {
+	ended, err := b.o.c.Stamps(ctx, 1)
+	if err == nil {
+		g := listing.Given{At: ended, Still: still}
+		err = b.rows.PutAt(ctx, partKey(key, id, number), r.encode(), g)
+	}
+	if err != nil {
 		if !errors.Is(err, listing.ErrOutcomeUnknown) {
 			b.dropBlob(ctx, name)
 		}
@@ -176,14 +188,15 @@ func (r *record) part(number int, id ID) Part {
 	}
 }
 
-// Source is a version of an object; its ID may be Latest.
+// Source is the version from which Copy or CopyPart copies. Its ID may be Latest, which means the newest version.
 type Source struct {
 	Bucket *Bucket
 	Key    []byte
 	ID     ID
 }
 
-// CopyPart is PutPart of a part of a version. It fails like Get or PutPart.
+// CopyPart stores a part of an upload, as PutPart does, whose body is copied from another version. part is the range of
+// that version's body. It fails like Get or PutPart.
 func (b *Bucket) CopyPart(
 	ctx context.Context, key []byte, id UploadID, number int, from Source, part Range,
 ) (Part, error) {
@@ -199,7 +212,7 @@ func (b *Bucket) CopyPart(
 	return b.PutPart(ctx, key, id, number, o.Body, Meta{Size: o.Range.N})
 }
 
-// allParts reads the parts of an upload, by number.
+// allParts returns the records of all parts of an upload. The index of the map is the number of the part.
 func (b *Bucket) allParts(ctx context.Context, key []byte, id UploadID) (map[int]*record, error) {
 	parts := map[int]*record{}
 	q := listing.Query{Prefix: append(uploadKey(key, id), partSuffix), Limit: 1000}
@@ -234,8 +247,9 @@ func partOf(item *listing.Item) (int, *record, error) {
 	return at.part, r, store.Wrap(fmt.Sprintf("part %d of upload %s", at.part, at.id), err)
 }
 
-// ListParts lists the parts with numbers above after, at most limit of them (default, and most, 1,000).
-// more: there are others. It fails with ErrNoSuchUpload or like List.
+// ListParts returns the parts of an upload whose numbers are above after, in ascending order. It returns at most limit
+// parts; 0 means 1,000, which is also the most. more is true if there are further parts. It fails with ErrNoSuchUpload
+// or like List.
 func (b *Bucket) ListParts(
 	ctx context.Context, key []byte, id UploadID, after, limit int,
 ) (parts []Part, more bool, err error) {

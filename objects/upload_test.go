@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/md5"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -15,13 +16,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	storerecord "github.com/evenkeel/evenkeel/internal/record"
 	"github.com/evenkeel/evenkeel/internal/test/listtest"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
+	"github.com/evenkeel/evenkeel/internal/timestamps"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
+	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
-	"github.com/evenkeel/evenkeel/store/timestamps"
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
@@ -35,10 +38,26 @@ type place struct {
 }
 
 func newPlace(t *testing.T, s store.Store, v objects.Versioning) *place {
+	return newPlaceOf(t, s, v, int(mapclient.NewestSchema))
+}
+
+// newPlaceOf makes a place whose store has a version of the schema.
+func newPlaceOf(t *testing.T, s store.Store, v objects.Versioning, schema int) *place {
 	p := &place{blobs: &blobsInMemory{m: map[string][]byte{}}, now: time.UnixMicro(1_800_000_000_000_000)}
 	begin := p.now
 	c, err := listing.NewEmbedded(s, listing.Options{Timestamps: timestamps.New(func() time.Time { return p.now })})
 	require.NoError(t, err)
+	if schema != int(mapclient.NewestSchema) {
+		payload := binary.BigEndian.AppendUint64(nil, uint64(schema))
+		rec := storerecord.Seal(1, storerecord.Next(store.Version{}), payload)
+		require.NoError(t, s.Swap(t.Context(), store.Process, []byte("schema"), store.Version{}, rec))
+		o := mapclient.Options{Lease: time.Minute, MaxClockSkew: time.Second}
+		m, err := mapclient.Join(t.Context(), s, o, false)
+		require.NoError(t, err)
+		t.Cleanup(m.Close)
+		c, err = listing.New(s, m, listing.Options{Timestamps: timestamps.New(func() time.Time { return p.now })})
+		require.NoError(t, err)
+	}
 	p.c = c
 	p.o, err = objects.New(c, p.blobs, objects.Options{InlineBytes: 20,
 		Now: func() wait.Instant { return wait.Instant{Mono: p.now.Sub(begin), Wall: p.now} }})
@@ -123,7 +142,7 @@ func TestAnUploadBecomesAVersion(t *testing.T) {
 		sums.Write(sum[:])
 	}
 	require.Equal(t, fmt.Sprintf("%x-4", sums.Sum(nil)), info.ETag())
-	require.Equal(t, u.ID.Version(), info.ID)
+	require.Greater(t, info.ID.Stamp, u.ID.Stamp+1, "it counts from its completion")
 	require.Equal(t, 4, info.Parts())
 	require.Equal(t, "text/plain", info.ContentType)
 	got, err := b.Head(ctx, key, objects.Latest)
@@ -402,9 +421,9 @@ func TestUploadsAreListedInOrder(t *testing.T) {
 }
 
 // TestDeleteMarkersStayForOlderUploads: an upload counts from its creation. So what is deleted while it
-// is open stays deleted when it completes, however late that is.
+// is open stays deleted when it completes, however late that is, where stamps are drawn when uploads are created.
 func TestDeleteMarkersStayForOlderUploads(t *testing.T) {
-	ctx, b, key := t.Context(), newPlace(t, memstore.New(), objects.Unversioned), []byte("k")
+	ctx, b, key := t.Context(), newPlaceOf(t, memstore.New(), objects.Unversioned, 1), []byte("k")
 	older, err := b.CreateUpload(ctx, key, objects.Meta{})
 	require.NoError(t, err)
 	one := part(t, b.Bucket, older, 1, "one")

@@ -9,23 +9,25 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// UploadID identifies an upload in parts of a key. Its text is 28 hexadecimal digits, in the order of
-// creation. The version that completes the upload has the same stamp and salt: it began with the upload.
+// UploadID identifies an upload in parts. Its text is 28 hexadecimal digits; the texts of the uploads of one key sort
+// by the time of creation.
 type UploadID ID
 
-// Version returns the ID of the version that completes the upload.
+// Version returns the upload's ID in the form of a version's ID, as the names of the upload's blobs contain it. In
+// older programs it is also the ID of the version that the upload becomes.
 func (id UploadID) Version() ID { return ID(id) }
 
-// IsZero reports whether the ID is zero: no upload.
+// IsZero reports whether the ID is the zero ID, which no upload has.
 func (id UploadID) IsZero() bool { return id == UploadID{} }
 
-// append appends the ID in the order of uploads: oldest first.
+// append appends the ID to dst, encoded in 14 bytes. In the bytewise order of the encoded IDs the oldest upload comes
+// first.
 func (id UploadID) append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint64(dst, uint64(id.Stamp))
 	return append(dst, id.Salt[:]...)
 }
 
-// String is 28 hexadecimal digits, in the order of uploads.
+// String returns the ID as 28 hexadecimal digits. In the order of these texts the oldest upload comes first.
 func (id UploadID) String() string { return hex.EncodeToString(id.append(nil)) }
 
 func uploadIDOf(b []byte) (id UploadID, ok bool) {
@@ -37,7 +39,8 @@ func uploadIDOf(b []byte) (id UploadID, ok bool) {
 	return id, id.Stamp > 0
 }
 
-// ParseUploadID is the inverse of UploadID.String. It fails with InvalidArgument.
+// ParseUploadID is the inverse of UploadID.String: it returns the ID that the text stands for. It fails with
+// InvalidArgument.
 func ParseUploadID(text string) (UploadID, error) {
 	if b, err := hex.DecodeString(text); err == nil {
 		if id, ok := uploadIDOf(b); ok && id.String() == text {
@@ -48,9 +51,14 @@ func ParseUploadID(text string) (UploadID, error) {
 		"%.64q is not the id of an upload: %d hexadecimal digits", text, 2*idBytes)
 }
 
-// The rows of uploads lie before all objects, whose rows do not begin with 00 01: 00 01, then the key
-// escaped and ended as in rowKey, then the ID. Behind an upload's own row are those of its parts and
-// of claims. So listings of objects never meet them.
+// The keys of the rows of uploads sort before those of all objects, so listings of objects never meet them. They are:
+//
+//	00 01 | key, escaped | 00 01 | ID                                          the upload's own row
+//	00 01 | key, escaped | 00 01 | ID | 01 | number, 2 bytes                   a part
+//	00 01 | key, escaped | 00 01 | ID | 02 | what is claimed, 16 bytes | ID    a claim, or a proof of the upload's end
+//
+// The key of the object is escaped: 00 FF stands for a zero byte, and 00 01 ends it. No row of an object begins with
+// 00 01. By a claim a client announces how it wants to end the upload; by a proof a cleaner records that it has ended.
 var (
 	uploadsBegin = []byte{zero, endsKey}
 	objectsBegin = []byte{zero, endsKey + 1}
@@ -58,10 +66,11 @@ var (
 
 const (
 	partSuffix  = 0x01 // then the number, two bytes
-	claimSuffix = 0x02 // then what is claimed, 16 bytes, and whose claim it is, an ID (older programs left that out)
+	claimSuffix = 0x02 // then what is claimed, 16 bytes, and an ID of this claim (older programs left the ID out)
 )
 
-// uploadGroup returns what all uploads of a key begin with.
+// uploadGroup returns the bytes with which the keys of the rows of all uploads of one object begin. key is the object's
+// key.
 func uploadGroup(key []byte) []byte {
 	return append(escape(append(make([]byte, 0, len(key)+idBytes+24), uploadsBegin...), key), zero, endsKey)
 }
@@ -72,32 +81,39 @@ func partKey(key []byte, id UploadID, number int) []byte {
 	return binary.BigEndian.AppendUint16(append(uploadKey(key, id), partSuffix), uint16(number)) //nolint:gosec // checked
 }
 
-// proofKey returns the key of the row that says when the end of an upload was acknowledged, and what the upload's
-// version was then. The row has the form of a claim. As a claim it can oppose nobody, because nobody begins to complete
-// the upload any more.
+// proofKey returns the key of the row that proves that an upload has ended. The value of the row is the time when this
+// was acknowledged. version is a hash of the versions that the upload had become by then (hashOf). The key has the same
+// form as that of a claim, the row by which a client announces how it wants to end the upload. That does no harm,
+// because no client begins to do so any more.
 func proofKey(key []byte, id UploadID, version claim) []byte {
 	return id.Version().append(append(append(uploadKey(key, id), claimSuffix), version[:]...))
 }
 
-// claim is what somebody wants an upload to become: the parts of a version, hashed, or nothing.
+// claim is what a client announces before it ends an upload: with which version, given as a hash of its parts, or
+// without a version (zero). Announcements keep two clients from ending the upload in different ways.
 type claim [md5.Size]byte
 
-// aborts claims that there shall be no version.
+// at returns what a client announces if it ends the upload with the same parts as c, but with a version that has the
+// given ID: another hash. c alone means a version with the upload's own ID.
+func (c claim) at(version ID) claim { return md5.Sum(version.append(bytes.Clone(c[:]))) }
+
+// aborts is what a client announces before it ends an upload without a version. Its hash is zero.
 var aborts claim
 
-// uploadRow is what the key of a row of uploads says.
+// uploadRow is what the key of one of an upload's rows tells: the object, the upload, and the kind of the row.
 type uploadRow struct {
 	key    []byte
-	group  []byte // what all rows of the upload begin with; shares the row key's memory
+	group  []byte // the beginning of the keys of all rows of the upload; shares the row key's memory
 	id     UploadID
-	part   int    // 0: it is no part
-	claims *claim // nil: it is no claim
+	part   int    // the number of the part; 0: the row is not a part
+	claims *claim // nil: the row is neither a claim nor a proof
 }
 
-// own reports whether it is the upload's own row.
+// own reports whether the row is the one that says whether the upload is open. An upload has other rows, too, such as
+// those of its parts.
 func (u *uploadRow) own() bool { return u.part == 0 && u.claims == nil }
 
-// parseUploadRow takes the key of a row apart. The error is Corrupt.
+// parseUploadRow decodes the key b of one of an upload's rows. It fails with Corrupt if b is not such a key.
 func parseUploadRow(b []byte) (u uploadRow, err error) {
 	rest, ok := bytes.CutPrefix(b, uploadsBegin)
 	if !ok {

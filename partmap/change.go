@@ -6,19 +6,21 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Change is a step from one map to the next: the nodes to write, then the root to swap in.
+// Change is a step from one map of a bucket to the next map. The new nodes of the map are written first. Then
+// one compare-and-swap replaces the old root by the new root.
 type Change struct {
-	// Old is the version to replace; zero for a bucket's first root.
+	// Old is the version of the root that Next replaces; zero if Next is the bucket's first root.
 	Old store.Version
-	// Next is the new root, one epoch later.
+	// Next is the new root. Its epoch is one above that of Old.
 	Next *Root
-	// Nodes are the new nodes of Next, to be written before it.
+	// Nodes are the new nodes of the map, which have to be written before Next is swapped in.
 	Nodes []Node
-	// Replaced are the nodes of the old map that are not in Next.
+	// Replaced are the ids of old nodes that the map of Next does not use any more.
 	Replaced []store.NodeID
 }
 
-// Stamp has the inputs of a change that are not pure: the time and random ids.
+// Stamp holds the inputs of a change that must come from outside this package, which computes only: random ids
+// and the time.
 type Stamp struct {
 	Token store.Token
 	Now   time.Time
@@ -26,8 +28,8 @@ type Stamp struct {
 	NewNode func() store.NodeID
 }
 
-// WithState changes the state of a bucket only: open to closing, and closing to open or
-// deleted. Anything else is an InvalidArgument.
+// WithState returns a change of the state of a bucket, and of nothing else. The state goes from open to
+// closing, or from closing to open or deleted. Any other step fails with InvalidArgument.
 func WithState(old *Root, to State, s Stamp) (Change, error) {
 	legal := old.State == Open && to == Closing || old.State == Closing && (to == Open || to == Deleted)
 	if !legal {
@@ -38,7 +40,9 @@ func WithState(old *Root, to State, s Stamp) (Change, error) {
 	return Change{Old: old.Version(), Next: next}, nil
 }
 
-// WithSettings changes the settings of a bucket that is not deleted.
+// WithSettings returns a change of the settings of a bucket, and of nothing else. It fails with InvalidArgument
+// if the bucket is deleted. The new root keeps the given slice, so the caller must not change the slice
+// afterwards. The size of the settings is checked only later, by EncodeRoot.
 func WithSettings(old *Root, settings []byte, s Stamp) (Change, error) {
 	if old.State == Deleted {
 		return Change{}, invalid("bucket %s is deleted", old.Bucket)
@@ -48,13 +52,14 @@ func WithSettings(old *Root, settings []byte, s Stamp) (Change, error) {
 	return Change{Old: old.Version(), Next: next}, nil
 }
 
-// Again returns a change to the same map at the next epoch. After it every other swap of the
-// present root is a Conflict.
+// Again returns a change that raises the epoch of a root and leaves the map as it is. Once this change is
+// applied, every other swap of the old root fails with Conflict, even a swap that arrives late.
 func Again(old *Root, s Stamp) Change {
 	return Change{Old: old.Version(), Next: old.following(s)}
 }
 
-// following returns a copy of the root, one epoch later.
+// following returns a copy of the root r for the next change: its epoch is one higher. The copy takes its token
+// and its time from the stamp s.
 func (r *Root) following(s Stamp) *Root {
 	next := *r
 	next.Epoch++
@@ -64,8 +69,9 @@ func (r *Root) following(s Stamp) *Root {
 	return &next
 }
 
-// New returns the change to the first map of a bucket: epoch 1, open. The entries become its
-// ranges; their starts must ascend, from the empty one.
+// New returns the change that makes the first map of a new bucket: the bucket is open, and its epoch is 1. Each
+// entry becomes a range. The starts of the entries must ascend, and the first start must be empty. clock is the
+// number of the map clock, the counter that is raised after each change of this map.
 func New(b store.BucketID, clock uint32, entries []Entry, s Stamp) (Change, error) {
 	return newMap(b, clock, entries, s, standard)
 }
@@ -83,7 +89,9 @@ func newMap(b store.BucketID, clock uint32, entries []Entry, s Stamp, f fill) (C
 	return Change{Next: next, Nodes: w.nodes}, nil
 }
 
-// checkEntries refuses entries that do not tile [start, end).
+// checkEntries returns nil if the entries cover the keys from start to below end without gap or overlap, else
+// an InvalidArgument error. The first entry must begin at start. The starts must ascend, and the last one must
+// be below end. An empty end is plus infinity.
 func checkEntries(entries []Entry, start, end []byte) error {
 	if len(entries) == 0 || string(entries[0].Start) != string(start) {
 		return invalid("the entries do not begin at %q", clip(start))
@@ -109,7 +117,7 @@ func invalid(format string, args ...any) error {
 
 func corrupt(format string, args ...any) error { return store.Errorf(store.Corrupt, format, args...) }
 
-// clip shortens a key for an error message.
+// clip returns at most the first 64 bytes of the key, for an error message. A longer key ends with an ellipsis.
 func clip(key []byte) []byte {
 	const most = 64
 	if len(key) > most {

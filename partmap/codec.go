@@ -7,21 +7,21 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/evenkeel/evenkeel/partmap/keyspread"
+	"github.com/evenkeel/evenkeel/internal/keyspread"
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Roots, index nodes and segments have the same frame in all versions, so that a reader can
+// Roots, index nodes and segments have the same frame in all versions of the format. So a reader can
 // distinguish damage from a newer version:
 //
 //	"ek", kind (1 byte), version (1 byte), the body, xxhash64
 //
-// The checksum is xxhash64, little-endian, of all before it. Undetected damage of a map
-// misroutes the writes of a whole bucket, so 32 bits are not enough (CRC-32C misses one
-// damaged blob in four billion).
+// The checksum is the xxhash64 of all bytes before it, little-endian. Undetected damage of a map misroutes the
+// writes of a whole bucket, so 32 bits are not enough (CRC-32C misses one damaged blob in four billion).
 //
-// Numbers are varints, ids 16 bytes. Keys are front-coded: the number of bytes that a key shares
-// with the one before it, the number of bytes that follow, and those bytes. The bodies:
+// Numbers are varints, ids 16 bytes. Keys are front-coded. An encoded key is the number of bytes that the key
+// shares with the key before it, the number of bytes that follow, and those bytes. After "src/net", the key
+// "src/os" is 4, 2, "os". The bodies:
 //
 //	root     in version 2 the length of the settings (1 byte) and the settings, in
 //	         version 3 the same with the length as a number;
@@ -38,10 +38,10 @@ const (
 	kindIndex   = 'i'
 	kindSegment = 's'
 
-	// version is the version that this code writes, and the highest that it reads.
+	// version is the format version of nodes, and of roots without settings.
 	version = 1
-	// rootVersion is that of roots that have settings, longRootVersion that of those whose
-	// settings are longer than shortSettings.
+	// rootVersion is the format version of roots with settings of at most shortSettings bytes. longRootVersion
+	// is that of roots with longer settings.
 	rootVersion     = 2
 	longRootVersion = 3
 	shortSettings   = 255
@@ -50,16 +50,16 @@ const (
 	checksumBytes = 8
 )
 
-// Limits of the decoder, well above what Edit makes, so that no blob makes it allocate more
-// than a few megabytes.
+// The limits of sizes that the decoder of maps accepts, well above the sizes that are written. They keep a
+// damaged node from making the decoder allocate more than a few megabytes.
 const (
 	maxNodeEntries  = 4096
 	maxNodeKeyBytes = 2 << 20
 	maxHeight       = 32
 )
 
-// ErrNewerVersion means that a map was written by a newer version of evenkeel. Nothing is
-// damaged; its kind is Unavailable.
+// ErrNewerVersion means that a newer version of evenkeel wrote a map, in a format that this program does not
+// know. Nothing is damaged. The store.Kind of the error is Unavailable.
 var ErrNewerVersion = errors.New(
 	"written by a newer evenkeel in a format that this one does not know: upgrade this program",
 )
@@ -68,7 +68,8 @@ func newBlob(kind byte) []byte { return []byte{'e', 'k', kind, version} }
 
 func seal(b []byte) []byte { return binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b)) }
 
-// unseal checks the frame and returns a reader of the body.
+// unseal checks the header and the checksum of an encoded map or node (the blob), and returns a reader of the
+// bytes between them. If a check fails, the error is in the reader.
 func unseal(kind byte, blob []byte) (r reader) {
 	n := len(blob) - checksumBytes
 	switch {
@@ -88,7 +89,8 @@ func unseal(kind byte, blob []byte) (r reader) {
 	return r
 }
 
-// newest is the highest version of a kind that this code reads.
+// newest returns the highest format version that this program reads. kind is the kind of the encoded bytes: a
+// root, an index node or a segment.
 func newest(kind byte) byte {
 	if kind == kindRoot {
 		return longRootVersion
@@ -96,8 +98,9 @@ func newest(kind byte) byte {
 	return version
 }
 
-// reader decodes a body. It keeps the first error. What it returns after it means nothing, but
-// for counts, which stay bounded.
+// reader decodes the bytes of a root or a node from front to back. It keeps its first error, which the caller
+// checks once, at the end. After an error the returned values mean nothing. Even then a returned number of
+// items is bounded, so that callers may allocate memory for that number.
 type reader struct {
 	b       []byte
 	version byte
@@ -143,7 +146,8 @@ func (r *reader) varint() int64 {
 	return x
 }
 
-// take goes on behind a number of n bytes; n is not positive where there is none.
+// take skips the n bytes of a number that has just been decoded. If n is 0 or negative, the bytes are no valid
+// number: take then records an error.
 func (r *reader) take(n int) {
 	if n <= 0 {
 		r.fail("a number is cut short or too large")
@@ -152,7 +156,8 @@ func (r *reader) take(n int) {
 	}
 }
 
-// count reads the number of items that follow, each of at least size bytes.
+// count reads how many items follow. Each item takes at least size bytes. If the remaining bytes are too few
+// for all items, count records an error and returns 0.
 func (r *reader) count(size int) (n int) {
 	if claimed := r.uvarint(); claimed > maxNodeEntries || claimed > uint64(len(r.b)/size) {
 		r.fail("it claims %d items in %d bytes", claimed, len(r.b))
@@ -162,7 +167,8 @@ func (r *reader) count(size int) (n int) {
 	return n
 }
 
-// done returns the first error of a body with that many items.
+// done returns the first error of the decoding, or nil. items is the number of items that were decoded. If
+// there are none, or if bytes are left over, done returns an error, too.
 func (r *reader) done(items int) error {
 	if len(r.b) > 0 {
 		r.fail("%d bytes follow its end", len(r.b))
@@ -173,7 +179,8 @@ func (r *reader) done(items int) error {
 	return r.err
 }
 
-// keysOf reads the total length of n keys and allocates their memory.
+// keysOf reads the total length in bytes of the n keys that follow. It returns an empty list of keys that has
+// memory for all of them.
 func (r *reader) keysOf(n int) Cuts {
 	total := r.uvarint()
 	if total > maxNodeKeyBytes {
@@ -185,7 +192,8 @@ func (r *reader) keysOf(n int) Cuts {
 	return Cuts{keys: make([]byte, 0, total), ends: make([]uint32, 0, n)}
 }
 
-// key reads one front-coded key onto c.
+// key reads one key and appends it to the list c. A key is front-coded: only the bytes after the prefix that it
+// shares with the key before are stored. Each key must be above the key before.
 func (r *reader) key(c *Cuts) {
 	same, more := r.uvarint(), r.uvarint()
 	rest := r.bytes(more)
@@ -209,7 +217,8 @@ func (r *reader) key(c *Cuts) {
 	}
 }
 
-// appendKeysOf writes the total length of the keys.
+// appendKeysOf appends to b the total length in bytes of n keys, and returns the result. The function at
+// returns the i-th key.
 func appendKeysOf(b []byte, n int, at func(i int) []byte) []byte {
 	total := 0
 	for i := range n {
@@ -225,7 +234,7 @@ func appendKey(b, before, key []byte) []byte {
 	return append(b, key[same:]...)
 }
 
-// Which optional fields of an entry follow.
+// The flags in the first byte of an encoded entry. Each flag that is set means that one optional field follows.
 const (
 	hasTo = 1 << iota
 	hasBatch
@@ -235,13 +244,14 @@ const (
 	entryFlags = 1<<iota - 1
 )
 
-// minEntryBytes and minChildBytes are the least sizes in the encoding.
+// minEntryBytes and minChildBytes are the least sizes of an encoded entry and an encoded child, in bytes.
 const (
 	minEntryBytes = 1 + 1 + 1 + 16
 	minChildBytes = 1 + 1 + 16
 )
 
-// appendEntries writes a counted list of entries.
+// appendEntries appends a list of entries to b: first their number, then each encoded entry. It returns the
+// result.
 func appendEntries(b []byte, entries []Entry) []byte {
 	b = binary.AppendUvarint(b, uint64(len(entries)))
 	b = appendKeysOf(b, len(entries), func(i int) []byte { return entries[i].Start })
@@ -284,26 +294,30 @@ func appendEntry(b, before []byte, e *Entry) []byte {
 	return b
 }
 
-// wheres are entries without their starts. Fields that most entries lack are stored apart,
-// so that an entry takes 32 bytes, half a cache line.
+// wheres holds the fields of a list of entries, except their starts. Fields that most entries lack, such as the
+// destination of a move, are in a second list. So an entry takes 32 bytes, half a cache line.
 type wheres struct {
 	common []commonWhere
 	moved  []movedWhere
 }
 
+// commonWhere has the fields of every entry.
 type commonWhere struct {
 	partition store.PartitionID
 	created   int64
-	moved     int32 // index in wheres.moved plus 1; 0: none
+	// moved is the index of the entry's fields in wheres.moved plus 1; 0 if the entry has none there.
+	moved int32
 }
 
+// movedWhere has the fields that most entries lack.
 type movedWhere struct {
 	to       store.PartitionID
 	batch    uint64
 	pinUntil int64
 }
 
-// where reads the next entry without its start.
+// where reads the fields of one encoded entry, except its start, and appends them to w. The start has been read
+// before.
 func (r *reader) where(w *wheres) {
 	var c commonWhere
 	var m movedWhere
@@ -331,7 +345,8 @@ func (r *reader) where(w *wheres) {
 	w.common = append(w.common, c)
 }
 
-// entry sets e to the i-th entry, with its start.
+// entry sets *e to the i-th entry of the list. The caller gives the start of the entry. Before the call *e must
+// be zero, since fields without a value are not written.
 func (w *wheres) entry(i int, start []byte, e *Entry) {
 	c := &w.common[i]
 	e.Start, e.Partition, e.Created = start, c.partition, c.created
@@ -345,7 +360,8 @@ func (w *wheres) bytes() int64 {
 	return allocated(cap(w.common)*commonWhereBytes) + allocated(cap(w.moved)*movedWhereBytes)
 }
 
-// nodeOp names a node in errors.
+// nodeOp returns words that name a node of the map of bucket b, for the beginning of an error's text. what is
+// the kind of the node, or the action that failed.
 func nodeOp(what string, b store.BucketID, id store.NodeID) string {
 	return fmt.Sprintf("%s %s of bucket %s", what, id, b)
 }

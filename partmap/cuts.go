@@ -7,36 +7,42 @@ import (
 	"math/bits"
 	"sort"
 
-	"github.com/evenkeel/evenkeel/partmap/keyspread"
+	"github.com/evenkeel/evenkeel/internal/keyspread"
 )
 
-// Cuts is an immutable, ordered list of keys for lookups. All keys are in one array of bytes.
-// The head of a key is the eight bytes after the prefix that all keys share, as a big-endian
-// integer; its short is the head reduced to 32 bits. A search compares shorts in a dense array,
-// heads only where shorts are equal, and keys only where heads are equal. It neither allocates
-// nor follows pointers. These are "poor man's normalized keys" (Graefe and Larson, "B-Tree
-// Indexes and CPU Caches", 2001).
+// Cuts is an immutable, ordered list of keys for lookups. All keys are in one array of bytes. The head of a key
+// is the eight bytes after the prefix that all keys share, as a big-endian integer. The short of a key is its
+// head reduced to 32 bits:
+//
+//	keys     src/net/url.go   src/os/exec.go   src/os/file.go     all share "src/"
+//	heads    "net/url."       "os/exec."       "os/file."
+//	shorts   the upper bits of the distance from the first head
+//
+// A search compares shorts in a dense array, heads only where shorts are equal, and keys only where heads are
+// equal. The search neither allocates nor follows pointers. Heads are "poor man's normalized keys" (Graefe and
+// Larson, "B-Tree Indexes and CPU Caches", 2001).
 //
 // Only the first cut may be empty; it stands for minus infinity. Cuts are safe for concurrent use.
 type Cuts struct {
 	keys   []byte
 	ends   []uint32 // ends[i] is where the i-th key ends within keys
-	heads  []uint64 // of keys[skip:]
+	heads  []uint64 // of all keys but an empty first one
 	shorts []uint32 // (heads[i] - heads[0]) >> drop
 	tops   []uint32 // every stride-th short, so that a search touches few cache lines
-	drop   uint     // how many low bits the shorts lack, so that the last fits
-	prefix int      // how many bytes all keys but an empty first one share
+	drop   uint     // how many low bits the shorts lack, so that the last short fits
+	prefix int      // length of the prefix that all keys but an empty first one share
 	skip   int      // 1 if the first key is empty, else 0
 }
 
-// stride is the number of shorts in a cache line. The tops of a segment of 1,000 cuts take four
-// lines, which stay in the processor's cache, so that a search waits for memory once.
+// stride is 16, the number of 4-byte integers in a cache line. A search first looks through every 16th integer
+// of a list, kept in a small list of their own. For 1,000 cuts this small list takes four cache lines, which
+// stay in the processor's cache. So a search waits for memory only once.
 const stride = 16
 
-// Len is the number of cuts.
+// Len returns the number of cuts.
 func (c *Cuts) Len() int { return len(c.ends) }
 
-// At returns the i-th cut. It shares memory with the cuts and is read-only.
+// At returns the i-th of the cuts, counted from 0. The slice shares memory with the Cuts and is read-only.
 func (c *Cuts) At(i int) []byte {
 	var from uint32
 	if i > 0 {
@@ -45,7 +51,8 @@ func (c *Cuts) At(i int) []byte {
 	return c.keys[from:c.ends[i]:c.ends[i]]
 }
 
-// End returns the cut after the i-th, or last if there is none.
+// End returns the end of the range that begins at the i-th cut: the next cut, or the given key last if the i-th
+// cut is the highest.
 func (c *Cuts) End(i int, last []byte) []byte {
 	if i+1 < len(c.ends) {
 		return c.At(i + 1)
@@ -53,12 +60,12 @@ func (c *Cuts) End(i int, last []byte) []byte {
 	return last
 }
 
-// Find returns the index of the last cut that is not above key, where the range that contains
-// key begins; -1 if key is below all cuts.
+// Find returns the index of the highest cut at or below key, or -1 if key is below all cuts. The range that
+// begins at this cut contains key.
 func (c *Cuts) Find(key []byte) int { return c.search(key, 0) }
 
-// FindBefore returns the index of the last cut below key, where the range that contains the
-// highest keys below key begins; -1 if no cut is below key. The empty key is plus infinity.
+// FindBefore returns the index of the highest cut below key, or -1 if no cut is below key. The range that
+// begins at this cut contains the highest keys below key. An empty key stands for plus infinity.
 func (c *Cuts) FindBefore(key []byte) int {
 	if len(key) == 0 {
 		return len(c.ends) - 1
@@ -66,8 +73,8 @@ func (c *Cuts) FindBefore(key []byte) int {
 	return c.search(key, -1)
 }
 
-// search returns the index of the last cut whose comparison with key is at most most (0: equal
-// counts, -1: it does not).
+// search returns the index of the highest cut x with bytes.Compare(x, key) <= most, or -1 if no cut is that
+// low. With most 0, x may be equal to key. With most -1, x must be below key.
 func (c *Cuts) search(key []byte, most int) int {
 	p := c.prefix
 	// The first key that is not empty is at the front of keys.
@@ -80,8 +87,9 @@ func (c *Cuts) search(key []byte, most int) int {
 	return c.lowerBound(head(key, p), key, most) - 1 + c.skip
 }
 
-// lowerBound returns the first index in heads whose key compares with key, which has head h,
-// above most.
+// lowerBound returns the index of the first key x of the list with bytes.Compare(x, key) > most, or the number
+// of keys if there is no such key. An empty first key does not count. h is the first eight bytes of key, after
+// the prefix that all keys of the list share, as an integer.
 func (c *Cuts) lowerBound(h uint64, key []byte, most int) int {
 	if len(c.heads) == 0 || h < c.heads[0] {
 		return 0
@@ -104,9 +112,9 @@ func (c *Cuts) lowerBound(h uint64, key []byte, most int) int {
 	return lo
 }
 
-// lowerBound returns the index of the first of ascending numbers that is not below x. A step
-// compares three numbers, whose loads are independent, and continues in one of four parts.
-// Which one is unpredictable, so it does not branch.
+// lowerBound returns the index of the first number that is at least x, or len(numbers) if all are less. The
+// numbers ascend. Each step compares three numbers, whose loads are independent, and continues in one of four
+// parts. The processor can't predict the part, so the step computes it without a branch.
 func lowerBound[T uint32 | uint64](numbers []T, x T) int {
 	lo, n := 0, len(numbers)
 	for n > 3 {
@@ -120,14 +128,17 @@ func lowerBound[T uint32 | uint64](numbers []T, x T) int {
 	return lo
 }
 
-// below is -1, which is all ones, if a < b, else 0.
+// below returns -1 (all bits set) if a < b, else 0. It computes the result without a branch, which the
+// processor could mispredict.
 func below[T uint32 | uint64](a, b T) int {
 	_, borrow := bits.Sub64(uint64(a), uint64(b), 0)
 	return -int(borrow)
 }
 
-// searchTied continues where shorts from lo on equal that of key. Usually there is one: its
-// branches are predictable, so that the processor continues while it waits for the head.
+// searchTied finishes a search in the case that the first 32 bits at index lo do not tell whether that key is
+// below the searched key. It compares the first 64 bits (the heads), and whole keys if these are equal, too.
+// The result is the index of the first key x with bytes.Compare(x, key) > most. Usually no second key has the
+// same 32 bits. Then the branches are predictable, and the processor continues while it waits for the head.
 func (c *Cuts) searchTied(lo int, h uint64, key []byte, most int) int {
 	switch {
 	case c.heads[lo] > h:
@@ -143,7 +154,9 @@ func (c *Cuts) searchTied(lo int, h uint64, key []byte, most int) int {
 	return c.searchEqual(lo, key, most)
 }
 
-// searchEqual compares keys where heads from lo on equal that of key.
+// searchEqual finishes a search in the case that the key at index lo has the same first 64 bits as the searched
+// key. The next keys may have them, too. searchEqual compares whole keys, and returns the index of the first
+// key x with bytes.Compare(x, key) > most.
 func (c *Cuts) searchEqual(lo int, key []byte, most int) int {
 	h, hi := c.heads[lo], lo+1
 	if hi < len(c.heads) && c.heads[hi] == h {
@@ -161,8 +174,8 @@ func (c *Cuts) searchEqual(lo int, key []byte, most int) int {
 	return lo
 }
 
-// head returns the first eight bytes of key[from:] as a big-endian integer, padded with zeros:
-// where two heads differ they order like their keys.
+// head returns the eight bytes of key that begin at byte from, as a big-endian integer. A shorter key is padded
+// with zeros. If two heads differ, the lower head belongs to the lower key.
 func head(key []byte, from int) uint64 {
 	rest := key[from:]
 	switch {
@@ -178,14 +191,14 @@ func head(key []byte, from int) uint64 {
 	return h
 }
 
-// Bytes returns the memory of the cuts.
+// Bytes returns an estimate of the memory, in bytes, that the Cuts take.
 func (c *Cuts) Bytes() int64 {
 	return allocated(cap(c.keys)) + allocated(4*cap(c.ends)) + allocated(8*cap(c.heads)) +
 		allocated(4*cap(c.shorts)) + allocated(4*cap(c.tops))
 }
 
-// allocated estimates what Go's allocator takes for n bytes: it rounds up to pages above 32
-// KiB, and below to one of some eight sizes between two powers of two.
+// allocated returns an estimate of the bytes that Go's allocator takes for n bytes. Above 32 KiB the allocator
+// rounds up to pages of 8 KiB. Below, it rounds up to size classes: about eight between two powers of two.
 func allocated(n int) int64 {
 	step := 8 << 10
 	if n <= 32<<10 {
@@ -194,7 +207,8 @@ func allocated(n int) int64 {
 	return int64((n + step - 1) / step * step)
 }
 
-// newCuts copies n keys, which must ascend.
+// newCuts returns Cuts, a list of keys for lookups, with copies of n keys. The function at returns the i-th
+// key. The keys must ascend.
 func newCuts(n int, at func(i int) []byte) Cuts {
 	total := 0
 	for i := range n {
@@ -209,7 +223,8 @@ func newCuts(n int, at func(i int) []byte) Cuts {
 	return c
 }
 
-// index builds heads, shorts and tops, when all keys are there.
+// index computes, from the list of keys, the small integers that make searches fast: the shared prefix, and the
+// first 64 and 32 bits of each key after the prefix. All keys must be in the list already.
 func (c *Cuts) index() {
 	n := len(c.ends)
 	if n > 0 && c.ends[0] == 0 {
@@ -218,7 +233,7 @@ func (c *Cuts) index() {
 	if n == c.skip {
 		return // no key has a head
 	}
-	// The keys ascend, so what the first and the last share all share.
+	// The keys ascend, so a prefix that the first and the last key share is shared by all keys.
 	c.prefix = keyspread.Common(c.At(c.skip), c.At(n-1))
 	c.heads = make([]uint64, n-c.skip)
 	for i := range c.heads {

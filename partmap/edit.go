@@ -8,19 +8,19 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Replacement replaces all entries that begin within [Start, End) by Entries. Both ends must
-// be cuts of the map (an empty End is plus infinity), and the first new entry begins at
-// Start. So the map always tiles all keys.
+// Replacement puts new entries in the place of old entries of a map: of all that begin from Start on and below
+// End. Start and End must be cuts of the map; an empty End is plus infinity. The first of the new Entries must
+// begin at Start. So the map still covers all keys.
 type Replacement struct {
 	Start, End []byte
 	Entries    []Entry
 }
 
-// Edit collects the changes of one swap: replacements of entries, and starts, phases and
-// ends of batches of moves. Change then makes the next map, with new nodes only along the
-// paths to the changes.
+// Edit collects changes of a map that one swap of the root applies together. The changes are replacements of
+// entries, and the beginnings, next phases and ends of batches of moves. The method Change makes the next map.
+// It writes anew only the nodes on the paths from the root to the changed entries.
 //
-// An Edit is not safe for concurrent use. It reads nodes of the old root.
+// An Edit reads nodes of the old map. It is not safe for concurrent use.
 type Edit struct {
 	fill  fill
 	old   *Root
@@ -31,7 +31,8 @@ type Edit struct {
 	err   error
 }
 
-// NewEdit starts a change of old. The methods of an Edit of a deleted bucket fail.
+// NewEdit returns an Edit of the map whose root is old. The Edit reads nodes of the map with the function read.
+// The stamp s supplies random ids and the time. If the bucket is deleted, every method of the Edit fails.
 func NewEdit(old *Root, s Stamp, read Reader) *Edit {
 	e := &Edit{fill: standard, old: old, next: old.following(s), stamp: s, read: read}
 	if old.State == Deleted {
@@ -40,7 +41,9 @@ func NewEdit(old *Root, s Stamp, read Reader) *Edit {
 	return e
 }
 
-// Replace adds a replacement. The replacements of one Edit must not overlap.
+// Replace adds the replacement r to the edit. It fails with InvalidArgument if the new entries do not cover the
+// keys from r.Start to r.End without gap or overlap. The replacements of one Edit must not overlap, which only
+// Change checks.
 func (e *Edit) Replace(r Replacement) error {
 	if e.err == nil {
 		e.err = checkEntries(r.Entries, r.Start, r.End)
@@ -51,7 +54,8 @@ func (e *Edit) Replace(r Replacement) error {
 	return e.err
 }
 
-// Change returns the change, once. It fails with the first error of the Edit's methods.
+// Change returns the change from the old map to the next one, which has everything that was added to the Edit.
+// If a method of the Edit has failed, Change returns the first such error. Change may be called only once.
 func (e *Edit) Change() (Change, error) {
 	if e.err != nil {
 		return Change{}, e.err
@@ -91,12 +95,13 @@ func (e *Edit) change() (Change, error) {
 	return change, nil
 }
 
-// tree rewrites the paths of a map that lead to replaced entries.
+// tree is the map under an Edit, a tree of nodes, while the nodes on the paths from the root to replaced
+// entries are rewritten.
 type tree struct {
 	root *Root
 	read Reader
 	w    writer
-	// gone are old nodes that are not in the next map.
+	// gone has the ids of old nodes that the next map does not use.
 	gone map[store.NodeID]bool
 }
 
@@ -114,8 +119,9 @@ func (t *tree) replace(reps []Replacement) (err error) {
 	return nil
 }
 
-// rewrite returns the replacements of children, nodes of one height that together end at
-// end.
+// rewrite applies the replacements of entries to neighbouring nodes of one height, the children. It returns the
+// list of nodes that takes the place of the children. height counts the levels of nodes below them. end is the
+// end of the last child's keys; an empty end is plus infinity.
 func (t *tree) rewrite(children []Child, height uint8, end []byte, reps []Replacement) ([]Child, error) {
 	if height == 0 {
 		return rewrite(t, children, end, reps, level[Entry]{
@@ -141,19 +147,25 @@ func (t *tree) rewrite(children []Child, height uint8, end []byte, reps []Replac
 	})
 }
 
-// level is what differs between segments, which have entries, and index nodes, which have
-// children.
+// level has the functions in which the two kinds of nodes differ: segments, which hold entries, and index
+// nodes, which hold references to other nodes (children).
 type level[T any] struct {
+	// load reads the items of a node.
 	load   func(Child) ([]T, error)
 	splice func(items []T, start, end []byte, reps []Replacement) ([]T, error)
 	sparse func([]T) bool
 	write  func([]T) []Child
 }
 
-// rewrite keeps the sibling nodes that no replacement touches; it loads, changes and writes
-// runs of the others. A run that becomes sparse is joined with a neighbour.
+// rewrite applies the replacements to neighbouring nodes, the children, and returns the list of nodes that
+// takes their place. A child without a replacement stays. Children with replacements that are neighbours are
+// loaded together, changed, and written to new nodes. If few items are left in them, another neighbour joins
+// them.
+//
+//	children    A   B   C   D     replacements are within B and C
+//	result      A     N     D     N has the changed items of B and C
 func rewrite[T any](t *tree, children []Child, end []byte, reps []Replacement, lv level[T]) ([]Child, error) {
-	var out []Child // of which the last is an old node while run is not written
+	var out []Child // while run has items, the last of these is an old node
 	var run []T
 	load := func(c Child) ([]T, error) {
 		items, err := lv.load(c)
@@ -191,7 +203,8 @@ func rewrite[T any](t *tree, children []Child, end []byte, reps []Replacement, l
 	return out, nil
 }
 
-// within returns the replacements that have a key in common with [start, end).
+// within returns those replacements of entries that change a key from start to below end. The given
+// replacements ascend and do not overlap. An empty end is plus infinity.
 func within(reps []Replacement, start, end []byte) []Replacement {
 	lo := sort.Search(len(reps), func(i int) bool { return len(reps[i].End) == 0 || string(reps[i].End) > string(start) })
 	hi := len(reps)
@@ -201,8 +214,9 @@ func within(reps []Replacement, start, end []byte) []Replacement {
 	return reps[lo:max(lo, hi)]
 }
 
-// splice applies replacements to the entries of [start, end). The entries of a replacement
-// are inserted where its Start lies; elsewhere it only removes entries.
+// splice applies the replacements to the given entries, which cover the keys from start to below end. It
+// returns the new list of entries. A replacement may reach over several segments. It then removes entries in
+// each segment, and inserts its new entries in the segment that contains its Start.
 func (t *tree) splice(entries []Entry, start, end []byte, reps []Replacement) ([]Entry, error) {
 	at := func(key []byte, what string) (int, error) {
 		i, found := sort.Find(len(entries), func(i int) int { return bytes.Compare(key, entries[i].Start) })
@@ -238,9 +252,9 @@ func (t *tree) splice(entries []Entry, start, end []byte, reps []Replacement) ([
 	return append(out, entries[done:]...), nil
 }
 
-// pullUp removes a level while the only node below the root fits in half of the root: half,
-// so that the height of a map at the limit does not change with each edit. Every replacement
-// has entries, so that node is new.
+// pullUp makes the tree lower after a map has shrunk. If the root has a single node, and the content of this
+// node fits in half of a root, the content moves into the root. The limit is a half, so that the height of a
+// map does not change with each edit. The single node is always a new one, since every replacement has entries.
 func (t *tree) pullUp() {
 	r := t.root
 	for len(r.Children) == 1 {

@@ -7,31 +7,40 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// Move replaces the ranges that tile [Start, End) by Parts, which tile it once the move is
-// done. A split, a merge, a move of a whole range to a fresh partition and any combination
-// are moves.
+// Move is an order to replace neighbouring ranges by other ranges, the Parts. Old and new ranges cover the same
+// keys, from Start to below End. A move can be a split, a merge, a move of a whole range to a fresh partition,
+// or any combination of these:
+//
+//	ranges              [a, f) in partition 1, [f, k) in partition 2
+//	merge               Parts {a, to 3}
+//	split of the first  Parts {a}, {c, to 3} with End f: [a, c) stays in partition 1
 type Move struct {
-	// Start and End are cuts of the map (an empty End is plus infinity).
+	// Start and End are cuts of the map; an empty End is plus infinity.
 	Start, End []byte
-	// Parts ascend; the first begins at Start.
+	// Parts are in ascending order of Start. The first part begins at the Start of the move.
 	Parts []Part
 }
 
-// Part is a range after a move.
+// Part is one of the new ranges that a move makes out of old ranges.
 type Part struct {
 	Start []byte
-	// To is the fresh partition of the part; zero if it stays where it is.
+	// To is the fresh partition of the part; zero if the rows of the part stay in their partition.
 	To store.PartitionID
-	// PinUntil pins the cut at Start (Unix seconds); 0 keeps the pin of an old cut.
+	// PinUntil is the time (Unix seconds) until which no merge may remove the cut at Start. 0 means that an old
+	// cut keeps its pin, and that a new cut has none.
 	PinUntil int64
 }
 
-// Begin starts a batch of moves, in phase marking, and returns its id: the epoch of the
-// change. It fails with InvalidArgument for two batches in one change, more than MaxBatches
-// in a map, a range whose last move is not swept yet or whose partition is part of another
-// batch, a destination that is used twice (other than for neighbouring parts) or is a home,
-// a partition that would be in two places, or a merge across a pinned cut. It does not check
-// that a destination is fresh in the whole map; Validate does.
+// Begin starts a batch of moves in the first phase, Marking. It returns the ID of the batch, which is the epoch
+// of the change. Begin fails with InvalidArgument if
+//   - the bucket is not open, or the change begins two batches, or the map has MaxBatches batches;
+//   - a range already moves, or its last move has left markers that are not swept (removed) yet;
+//   - the partition of a range is part of another batch;
+//   - a destination is used twice (other than for neighbouring parts), or is a partition that holds a range;
+//   - one partition would hold two ranges that are no neighbours;
+//   - a merge would remove a pinned cut.
+//
+// Begin does not look for a destination in the rest of the map; Validate does.
 func (e *Edit) Begin(moves ...Move) (batch uint64, err error) {
 	if e.err == nil {
 		e.err = e.begin(moves)
@@ -67,7 +76,7 @@ func (e *Edit) begin(moves []Move) error {
 				batch.Ranges++
 			}
 		}
-		// Old entries and checked parts, in order: nothing is left to check.
+		// The replacement needs no check: it has old entries and checked parts, in order.
 		e.reps = append(e.reps, Replacement{Start: moves[i].Start, End: moves[i].End, Entries: entries})
 	}
 	if batch.Ranges == 0 {
@@ -77,8 +86,9 @@ func (e *Edit) begin(moves []Move) error {
 	return nil
 }
 
-// beginMove divides the old entries at the cuts of the parts and sets their destinations.
-// Until a move ends, a merged range has one entry per source.
+// beginMove returns the entries that take the place of old entries while the move m runs. They are the old
+// entries, divided at the starts of the new ranges (the parts), and each has the destination of its part. In a
+// merge, each of the old ranges keeps an entry of its own until the move ends.
 func (e *Edit) beginMove(m *Move, batch uint64) ([]Entry, error) {
 	old, err := e.entries(m.Start, m.End)
 	if err != nil {
@@ -127,16 +137,17 @@ func (e *Edit) beginMove(m *Move, batch uint64) ([]Entry, error) {
 	return out, nil
 }
 
-// sharing returns the entries beside a move that share its first or last partition: what a
-// split leaves behind may have become a range of its own. It refuses a partition that is
-// part of another batch.
+// sharing returns the entries beside a move that share a partition with it. left are the entries below the move
+// with the partition of its first entry. right are those above it with the partition of its last entry. There
+// may be some, because earlier splits may have left several ranges in one partition. sharing fails with
+// InvalidArgument if one of these entries moves in another batch.
 func (e *Edit) sharing(m *Move, entries []Entry) (left, right []Entry, err error) {
 	for x := entries[0]; ; left = slices.Insert(left, 0, x) {
 		beside, _, err := RangeBefore(e.old, e.read, x.Start)
 		if err != nil {
 			return nil, nil, err
 		}
-		if beside.Partition != entries[0].Partition { // as it is where nothing is below
+		if beside.Partition != entries[0].Partition { // below the lowest range beside is zero
 			break
 		}
 		x = beside.Entry
@@ -162,8 +173,10 @@ func (e *Edit) sharing(m *Move, entries []Entry) (left, right []Entry, err error
 	return left, right, nil
 }
 
-// placedOnce refuses entries of a move after which a partition would be in two places, or
-// whose destination is a home of the move or used by another part or move.
+// placedOnce returns nil if, after a move, each partition of the given entries would hold only neighbouring
+// ranges. Otherwise it returns an InvalidArgument error. It also refuses a destination that holds one of the
+// entries already, or that another part or move uses. The map used collects the destinations of all moves of a
+// batch.
 func placedOnce(entries []Entry, used map[store.PartitionID]bool) error {
 	homes, seen := map[store.PartitionID]bool{}, map[store.PartitionID]bool{}
 	for i := range entries {
@@ -194,8 +207,9 @@ func placedOnce(entries []Entry, used map[store.PartitionID]bool) error {
 	return nil
 }
 
-// Advance moves batches on to their next phase, up to draining. It rewrites the
-// root only.
+// Advance puts each of the given batches of moves into its next phase; the last such phase is Draining. It
+// rewrites only the root. It fails with InvalidArgument if the map has no such batch, or if the batch is
+// draining or settled.
 func (e *Edit) Advance(batches ...uint64) error {
 	for _, id := range batches {
 		b, err := e.batch(id)
@@ -210,9 +224,10 @@ func (e *Edit) Advance(batches ...uint64) error {
 	return nil
 }
 
-// Settle ends a draining batch: destinations become homes, neighbouring ranges with the same
-// destination are joined, and the sweep of its markers is pending. Spans contain all ranges
-// of the batch, or Settle fails with InvalidArgument; each lies between two cuts of the map.
+// Settle ends the moves of a batch that is in the last phase, Draining. Each destination becomes the partition
+// that holds its range. Neighbouring ranges with the same destination become one range. The markers that the
+// moves have left must still be swept (removed). The spans must contain all ranges of the batch, or Settle
+// fails with InvalidArgument. Each span begins and ends at a cut of the map.
 func (e *Edit) Settle(batch uint64, spans ...Span) error {
 	b, err := e.batch(batch)
 	if err != nil {
@@ -249,14 +264,15 @@ func (e *Edit) Settle(batch uint64, spans ...Span) error {
 	return nil
 }
 
-// Span is an interval of keys; an empty End is plus infinity.
+// Span is an interval of keys: from Start, inclusive, to End, exclusive. An empty End is plus infinity.
 type Span struct {
 	Start keytext.Key `json:"start"`
 	End   keytext.Key `json:"end"`
 }
 
-// Swept removes settled batches whose markers have been swept. It rewrites the root only:
-// entries keep the id of their batch, which then means that it is over.
+// Swept removes finished batches of moves from the root, once the markers that the moves left have been removed
+// (swept). It rewrites only the root: entries keep the id of their batch. A batch that the root does not list
+// is over.
 func (e *Edit) Swept(batches ...uint64) error {
 	for _, id := range batches {
 		b, err := e.batch(id)
@@ -271,6 +287,8 @@ func (e *Edit) Swept(batches ...uint64) error {
 	return nil
 }
 
+// refuse records an InvalidArgument error in the Edit, unless the Edit has an error already. It returns the
+// error that the Edit has then.
 func (e *Edit) refuse(format string, args ...any) error {
 	if e.err == nil {
 		e.err = invalid(format, args...)
@@ -278,7 +296,9 @@ func (e *Edit) refuse(format string, args ...any) error {
 	return e.err
 }
 
-// batch returns a batch of the next root, to be changed once, so that none skips a phase.
+// batch returns the batch of moves with this id, in the root that the Edit makes, so that the caller can change
+// its phase. It fails with InvalidArgument if the map has no such batch. It also fails if this Edit has changed
+// the phase already, since no batch may skip a phase.
 func (e *Edit) batch(id uint64) (*Batch, error) {
 	if e.err != nil {
 		return nil, e.err
@@ -294,12 +314,14 @@ func (e *Edit) batch(id uint64) (*Batch, error) {
 	return &e.next.Batches[now], nil
 }
 
-// inFlight reports whether a batch of the old map is not over.
+// inFlight reports whether the old root lists the batch of moves with this id. If the root does not, the batch
+// is over.
 func (e *Edit) inFlight(id uint64) bool {
 	return slices.ContainsFunc(e.old.Batches, func(b Batch) bool { return b.ID == id })
 }
 
-// entries reads the old entries that begin within [start, end).
+// entries returns the entries of the old map that begin from start on and below end. It fails with
+// InvalidArgument if start is not a cut of the map.
 func (e *Edit) entries(start, end []byte) ([]Entry, error) {
 	var out []Entry
 	for r, err := range Ranges(e.old, e.read, start, end) {

@@ -7,15 +7,16 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Node is an index node or a segment as a store keeps it.
+// Node is one encoded node of the map of a bucket: its id and its bytes in the store. The node is an index
+// node, which names other nodes, or a segment, which holds entries.
 type Node struct {
 	ID   store.NodeID
 	Blob []byte
 }
 
-// nodeHeader begins every node. With bucket and id a blob in the wrong place is detected. By
-// the epoch that the node was written for a collector decides whether a pending swap may
-// still name it.
+// nodeHeader is the beginning of every node of a map. Bucket and ID reveal that bytes are in the wrong place.
+// Epoch is the epoch of the root for which the node was written. By this epoch the collector of unused nodes
+// decides whether a swap of a root that is still under way may name the node.
 type nodeHeader struct {
 	Bucket store.BucketID
 	ID     store.NodeID
@@ -38,7 +39,9 @@ func (r *reader) nodeHeader(b store.BucketID, id store.NodeID) nodeHeader {
 	return h
 }
 
-// NodeEpoch returns the epoch that a node of any kind was written for.
+// NodeEpoch returns the epoch of the root for which the node n of bucket b was written. The node may be an
+// index node or a segment. NodeEpoch fails with Corrupt if the bytes are damaged or belong to another bucket or
+// node, and with ErrNewerVersion.
 func NodeEpoch(b store.BucketID, n Node) (uint64, error) {
 	kind := byte(kindSegment)
 	if len(n.Blob) > 2 && n.Blob[2] == kindIndex {
@@ -49,34 +52,35 @@ func NodeEpoch(b store.BucketID, n Node) (uint64, error) {
 	return h.Epoch, store.Wrap(nodeOp("node", b, n.ID), r.err)
 }
 
-// Segment is an immutable run of consecutive entries, decoded for lookups. Its Cuts are the
-// starts of its ranges.
+// Segment is a node that holds consecutive entries of a map, decoded for lookups. It is immutable. The embedded
+// Cuts are the starts of the entries.
 type Segment struct {
 	Cuts
 	wheres
 	nodeHeader
 }
 
-// Entry returns the i-th entry. Its Start shares memory with the segment.
+// Entry returns the i-th entry of the segment, counted from 0. The Start of the entry shares memory with the
+// segment.
 func (s *Segment) Entry(i int) (e Entry) {
 	s.entry(i, s.At(i), &e)
 	return e
 }
 
-// Range sets into, which must be zero, to the i-th range in a map with root r, where the
-// segment ends at end. It saves copies, since a Range is large.
+// Range sets *into to the i-th range of the segment; *into must be zero before. r is the root of the map. end
+// is the end of the whole segment's keys. The range is not a result, because copies of a Range are costly.
 func (s *Segment) Range(r *Root, i int, end []byte, into *Range) {
 	s.entry(i, s.At(i), &into.Entry)
 	into.End = s.End(i, end)
 	into.Phase, into.SweepPending = r.BatchOf(into.Batch)
 }
 
-// Bytes returns the memory of the segment.
+// Bytes returns the memory that the segment takes, in bytes, as an estimate.
 func (s *Segment) Bytes() int64 {
 	return s.Cuts.Bytes() + s.wheres.bytes() + segmentBytes
 }
 
-// Sizes in memory on a 64-bit machine, for Bytes.
+// The memory, in bytes, that some structs take on a 64-bit machine. The methods named Bytes use these sizes.
 const (
 	commonWhereBytes = 32
 	movedWhereBytes  = 32
@@ -89,8 +93,9 @@ func encodeSegment(h nodeHeader, entries []Entry) Node {
 	return Node{ID: h.ID, Blob: seal(appendEntries(b, entries))}
 }
 
-// DecodeSegment decodes a segment of a bucket. It fails with Corrupt, naming both, or with
-// ErrNewerVersion.
+// DecodeSegment returns the decoded segment n, a node with entries of the map of bucket b. It fails with
+// Corrupt if the bytes are damaged or belong to another bucket or node, and with ErrNewerVersion. The error
+// names the bucket and the node.
 func DecodeSegment(b store.BucketID, n Node) (*Segment, error) {
 	r := unseal(kindSegment, n.Blob)
 	s := &Segment{nodeHeader: r.nodeHeader(b, n.ID)}
@@ -102,7 +107,8 @@ func DecodeSegment(b store.BucketID, n Node) (*Segment, error) {
 	return s, nil
 }
 
-// entries reads a counted list of entries.
+// entries reads a list of encoded entries, which begins with their number. It returns the starts of the
+// entries, and their other fields.
 func (r *reader) entries() (Cuts, wheres) {
 	n := r.count(minEntryBytes)
 	cuts := r.keysOf(n)
@@ -115,23 +121,24 @@ func (r *reader) entries() (Cuts, wheres) {
 	return cuts, w
 }
 
-// Index is an immutable index node, decoded for lookups. Its Cuts are the starts of the nodes
-// below.
+// Index is a node of a map that names the nodes directly below it, its children. It is decoded for lookups, and
+// immutable. The embedded Cuts are the lowest keys (the starts) of the children.
 type Index struct {
 	Cuts
 	nodeHeader
-	// Height is 1 over segments, 2 over index nodes of height 1, and so on.
+	// Height is 1 if the children are segments, 2 if they are index nodes of height 1, and so on.
 	Height uint8
 	nodes  []store.NodeID
 }
 
-// Child returns the i-th child. Its Start shares memory with the index node.
+// Child returns the reference to the i-th child, a node directly below this index node. The Start of the
+// reference shares memory with the index node.
 func (x *Index) Child(i int) Child { return Child{Start: x.At(i), Node: x.nodes[i]} }
 
-// Node returns the id of the i-th child.
+// Node returns the id of the i-th child, a node directly below this index node.
 func (x *Index) Node(i int) store.NodeID { return x.nodes[i] }
 
-// Bytes returns the memory of the index node.
+// Bytes returns the memory that the index node takes, in bytes, as an estimate.
 func (x *Index) Bytes() int64 { return x.Cuts.Bytes() + allocated(cap(x.nodes)*16) + indexBytes }
 
 func encodeIndex(h nodeHeader, height uint8, children []Child) Node {
@@ -139,8 +146,8 @@ func encodeIndex(h nodeHeader, height uint8, children []Child) Node {
 	return Node{ID: h.ID, Blob: seal(appendChildren(b, children))}
 }
 
-// DecodeIndex decodes an index node of a bucket. It fails with Corrupt, naming both, or with
-// ErrNewerVersion.
+// DecodeIndex returns the decoded index node n of bucket b. It fails with Corrupt if the bytes are damaged or
+// belong to another bucket or node, and with ErrNewerVersion. The error names the bucket and the node.
 func DecodeIndex(b store.BucketID, n Node) (*Index, error) {
 	r := unseal(kindIndex, n.Blob)
 	x := &Index{nodeHeader: r.nodeHeader(b, n.ID), Height: r.byte()}
@@ -166,7 +173,8 @@ func appendChildren(b []byte, children []Child) []byte {
 	return b
 }
 
-// children reads a counted list of children.
+// children reads a list of encoded references to nodes, which begins with their number. It returns the lowest
+// key (the start) and the id of each node.
 func (r *reader) children() (Cuts, []store.NodeID) {
 	n := r.count(minChildBytes)
 	cuts := r.keysOf(n)

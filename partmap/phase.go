@@ -2,23 +2,24 @@ package partmap
 
 import "fmt"
 
-// Phase is a step of the move of a range from its source partition to a fresh destination.
-// All unexpired leases of a range are on one phase or on two neighbouring ones (invariant
-// I3): the mover waits between two phases.
+// Phase is a step of the move of a range from its source partition to a fresh destination partition. Before a
+// mover begins the next phase, it waits until old leases have ended. So at any time the valid leases of a range
+// see one phase, or two successive ones (invariant I3).
 type Phase uint8
 
 const (
-	// Settled: the range lives in one partition.
+	// Settled: the range lives in one partition and does not move.
 	Settled Phase = iota
-	// Marking: as Settled, but deletes write markers, which can be copied, and reads include
-	// the destination.
+	// Marking: clients act as in Settled, with two differences. Deletes write markers, because a marker can be
+	// copied and a tombstone can't. Reads include the destination.
 	Marking
-	// Copying: writes go to the destination; the mover copies the source there.
+	// Copying: writes go to the destination. Meanwhile the mover copies the rows of the source to the
+	// destination.
 	Copying
-	// Verifying: the mover compares both sides; readers copy rows that only the source has
-	// to the destination before they show them, so that they stay.
+	// Verifying: the mover compares both partitions. A reader that finds a row only in the source copies the
+	// row to the destination before the reader shows it, so that the row stays.
 	Verifying
-	// Draining: the source is not read any more; the mover removes it.
+	// Draining: nobody reads the source any more; the mover removes the source's rows.
 	Draining
 
 	phases = iota
@@ -33,20 +34,22 @@ func (p Phase) String() string {
 	return fmt.Sprintf("phase %d", uint8(p))
 }
 
-// Rules are the rules for clients in one phase.
+// Rules say what clients do with a range in one phase of its move: which of the two partitions they write to
+// and read from, and how they delete.
 type Rules struct {
-	// WriteTo is the side of puts and deletes.
+	// WriteTo is the side that receives puts and deletes.
 	WriteTo Side
 	// Markers: deletes write markers instead of tombstones.
 	Markers bool
-	// ReadSource and ReadDestination are the sides of reads.
+	// ReadSource and ReadDestination say which sides a read has to look at.
 	ReadSource, ReadDestination bool
-	// WriteThrough: rows that are newer in the source are written to the destination, with
-	// their timestamps, before they are shown.
+	// WriteThrough: a reader that finds a newer row in the source writes the row to the destination, with the
+	// row's own timestamp, before the reader shows it.
 	WriteThrough bool
 }
 
-// Side is one end of a move. A settled range has a source only: its home.
+// Side says which of the two partitions of a move is meant: the source or the destination. A range that does
+// not move has only a source, the partition that holds it.
 type Side uint8
 
 const (
@@ -54,8 +57,9 @@ const (
 	Destination
 )
 
-// transitions is the phase table of the protocol. After Draining the destination becomes the
-// home, and the range is Settled with its sweep pending.
+// transitions is the table of the phases of a move. For each phase it has the rules for clients, and the phase
+// that follows. After the last phase, Draining, the destination holds the range alone. The range is then
+// Settled, and the markers that the move has left must still be swept (removed).
 var transitions = [phases]struct {
 	rules Rules
 	next  Phase
@@ -69,8 +73,8 @@ var transitions = [phases]struct {
 	Draining: {Rules{WriteTo: Destination, Markers: true, ReadDestination: true}, Settled},
 }
 
-// Rules returns the rules of phase p. Those of an unknown phase are zero: it reads nothing.
-// (Maps of newer versions are refused when they are decoded.)
+// Rules returns the rules that clients follow in the phase p. The rules of an unknown phase are zero: clients
+// read nothing. Unknown phases do not occur, since the decoder refuses maps of newer versions.
 func (p Phase) Rules() Rules {
 	if int(p) >= phases {
 		return Rules{}
@@ -78,7 +82,8 @@ func (p Phase) Rules() Rules {
 	return transitions[p].rules
 }
 
-// Next returns the phase that follows p; false for an unknown phase.
+// Next returns the phase that follows the phase p in a move, and true. If p is unknown, the second result is
+// false.
 func Next(p Phase) (Phase, bool) {
 	if int(p) >= phases {
 		return 0, false

@@ -8,8 +8,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// EncodeRoot encodes a root for its register. It fails with InvalidArgument where the root is
-// too large.
+// EncodeRoot returns the record under which a root is stored. It fails with InvalidArgument if the root exceeds
+// MaxBatches, MaxRootBytes or MaxSettingsBytes.
 func EncodeRoot(r *Root) (store.Record, error) {
 	if len(r.Batches) > MaxBatches {
 		return store.Record{}, invalid("a root with %d batches in flight: at most %d", len(r.Batches), MaxBatches)
@@ -23,7 +23,8 @@ func EncodeRoot(r *Root) (store.Record, error) {
 	return store.Record{Version: r.Version(), Blob: encodeRoot(r, r.Batches)}, nil
 }
 
-// mapBytes returns the size of the encoded root without its overlay and settings.
+// mapBytes returns the size in bytes of the encoded root, without its batches of moves and its settings.
+// MaxRootBytes bounds this size.
 func (r *Root) mapBytes() int {
 	bare := *r
 	bare.Settings = nil
@@ -60,9 +61,10 @@ func encodeRoot(r *Root, batches []Batch) []byte {
 	return seal(appendEntries(b, r.Entries))
 }
 
-// DecodeRoot decodes the record of a bucket's root. It fails with Corrupt if the blob is damaged,
-// with Unavailable if it belongs to another bucket or version than the record (a torn read: read
-// again), and with ErrNewerVersion.
+// DecodeRoot returns the root of bucket b from its stored record. It fails with Corrupt if the record is
+// damaged, and with ErrNewerVersion if this program does not know the format. It fails with Unavailable if the
+// content names another bucket or another version than the record. Such a read was torn, and the caller should
+// read again.
 func DecodeRoot(b store.BucketID, rec store.Record) (*Root, error) {
 	r, err := decodeRoot(rec.Blob)
 	if err == nil && r.Bucket != b {

@@ -8,37 +8,38 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// ProblemKind is the kind of a problem of a map.
+// ProblemKind says what is wrong with a map, as found by Validate.
 type ProblemKind uint8
 
 const (
-	// Unreadable: a node is missing or damaged, or is not what its parent says.
+	// Unreadable: a node is missing or damaged, or contradicts its parent.
 	Unreadable ProblemKind = iota + 1
-	// Untiled: the first range does not begin at the lowest key, or ranges do not ascend,
-	// so some key has no range or two (invariant I1).
+	// Untiled: the first range does not begin at the lowest key, or ranges do not ascend. So some key has no
+	// range, or two (invariant I1).
 	Untiled
-	// LongCut: a cut has more than store.MaxKeyBytes.
+	// LongCut: a cut is longer than store.MaxKeyBytes.
 	LongCut
-	// EmptyNode: a root or node without an entry or child.
+	// EmptyNode: a root or a node has neither an entry nor a child.
 	EmptyNode
-	// MiscountedRanges: the root has a wrong number of ranges.
+	// MiscountedRanges: the number of ranges in the root is wrong.
 	MiscountedRanges
-	// Scattered: one partition is the home, or the destination, of ranges that are not
-	// neighbours.
+	// Scattered: ranges that are not neighbours have the same partition as their home, or as their destination.
 	Scattered
-	// StaleDestination: a destination is also a home, or that of two batches: it is not
-	// fresh (invariant I4).
+	// StaleDestination: the destination of a range is not fresh (invariant I4): it is the home of a range, or
+	// the destination of two batches.
 	StaleDestination
-	// NoPartition: an entry has no home.
+	// NoPartition: an entry has no home: its Partition is zero.
 	NoPartition
-	// UnknownBatch: a range moves in a batch that is not in the root.
+	// UnknownBatch: a range moves in a batch that the root lacks, or has a batch of a later epoch than the
+	// root.
 	UnknownBatch
-	// PhaseMismatch: a range has a destination in a settled batch, or none in another.
+	// PhaseMismatch: a range has a destination although its batch is settled, or has none although its batch is
+	// not.
 	PhaseMismatch
-	// BadBatch: the overlay is out of order or too long, or a batch is of a later epoch than
-	// the root, in an unknown phase, or has a wrong number of ranges.
+	// BadBatch: the batches of the root are out of order or too many. Or a batch is of a later epoch than the
+	// root, is in an unknown phase, or has a wrong number of ranges.
 	BadBatch
-	// BadRoot: state, height or size of the root is impossible.
+	// BadRoot: the state, the height or the size of the root is impossible.
 	BadRoot
 
 	problemKinds = iota + 1
@@ -56,13 +57,13 @@ func (k ProblemKind) String() string {
 	return fmt.Sprintf("problem %d", uint8(k))
 }
 
-// Problem is one problem of a map.
+// Problem is one thing that is wrong with a map, and where.
 type Problem struct {
 	Kind ProblemKind
-	// At is the cut of the problem. It is empty at the lowest key, and for problems of the
-	// whole map.
+	// At is the cut at which the problem is. At is empty for a problem at the lowest key, and for a problem of
+	// the whole map.
 	At []byte
-	// Node is the index node or segment concerned; zero for the root.
+	// Node is the index node or segment that has the problem; zero for the root.
 	Node store.NodeID
 	Text string
 }
@@ -75,8 +76,8 @@ func (p Problem) String() string {
 	return at + ": " + p.Text
 }
 
-// Validate reads the whole map of a root and returns all its problems. It continues after
-// nodes that it can't read.
+// Validate returns all problems of the map of the root r; nil if there are none. It reads the whole map with
+// the function read. If it can't read a node, it reports that and goes on.
 func Validate(r *Root, read Reader) []Problem {
 	v := validator{
 		root: r, read: read, homes: map[store.PartitionID]*place{},
@@ -92,8 +93,9 @@ func Validate(r *Root, read Reader) []Problem {
 	return v.problems
 }
 
-// ValidateSpans is Validate for spans of a map, which ascend and begin and end at cuts. It
-// reads no other nodes, and does not find problems that only the whole map shows.
+// ValidateSpans returns the problems that the given spans of a map have; nil if they have none. The spans must
+// ascend, and begin and end at cuts of the map. ValidateSpans reads only the nodes of the spans and the nodes
+// above them. It does not find problems that show only in the whole map.
 func ValidateSpans(r *Root, read Reader, spans ...Span) []Problem {
 	v := validator{root: r, read: read, destinations: map[store.PartitionID]*place{}, perBatch: map[uint64]uint64{}}
 	v.rootItself()
@@ -113,20 +115,22 @@ func ValidateSpans(r *Root, read Reader, spans ...Span) []Problem {
 	return v.problems
 }
 
-// place is where a partition is used.
+// place says where in a map the ranges of one partition lie. The partition holds these ranges, or is the
+// destination to which they move.
 type place struct {
-	first    []byte
-	last     uint64 // number of the last range
-	batch    uint64
-	reported bool
+	first    []byte // start of the first range
+	last     uint64 // number of the last range, in the order of the walk
+	batch    uint64 // the batch of the first range
+	reported bool   // the partition has been reported as scattered
 }
 
+// validator is one walk through a map that collects the problems of the map.
 type validator struct {
 	root     *Root
 	read     Reader
 	problems []Problem
 
-	ranges       uint64 // read so far
+	ranges       uint64 // number of ranges read until now
 	unread       bool   // a node could not be read
 	homes        map[store.PartitionID]*place
 	destinations map[store.PartitionID]*place
@@ -169,8 +173,8 @@ func (v *validator) rootItself() {
 	}
 }
 
-// children checks the nodes of one height below one parent. start is where the first begins
-// according to the parent.
+// children checks neighbouring nodes of one height that have the same parent node, and all nodes below them.
+// The parent's keys reach from start to below end. height counts the levels of nodes below the children.
 func (v *validator) children(children []Child, height uint8, start, end []byte, parent store.NodeID) {
 	if len(children) == 0 {
 		v.report(EmptyNode, start, parent, "no children")
@@ -200,7 +204,9 @@ func (v *validator) children(children []Child, height uint8, start, end []byte, 
 	}
 }
 
-// cut checks the i-th start within a node.
+// cut reports what is wrong with the key at which the i-th item (an entry or a child) of the node n starts. The
+// first item must start where the node starts, at the key start. The item must end, at the key end, above its
+// own start.
 func (v *validator) cut(key []byte, i int, start, end []byte, n store.NodeID) {
 	if len(key) > store.MaxKeyBytes {
 		v.report(LongCut, key, n, "%d bytes: at most %d", len(key), store.MaxKeyBytes)
@@ -256,8 +262,10 @@ func (v *validator) entry(e *Entry, n store.NodeID) {
 	v.perBatch[e.Batch]++
 }
 
-// place records that a partition is the home or destination of a range. Ranges with the same
-// one must be neighbours; with the same destination, of one batch.
+// place records that the range of the entry e lies in the partition id, and reports a problem if it must not
+// lie there. as is "home" if the partition holds the range, or "destination" if the range moves there. Ranges
+// that one partition holds must be neighbours. Ranges that move to one partition must be neighbours, and must
+// move in one batch.
 func (v *validator) place(
 	in map[store.PartitionID]*place, id store.PartitionID, e *Entry, number uint64, n store.NodeID, as string,
 ) {
@@ -279,7 +287,8 @@ func (v *validator) place(
 	p.last = number
 }
 
-// whole finds problems that only the whole map shows.
+// whole reports the problems that only a walk through the whole map can find. One is a destination of a move
+// that already holds another range. The others are wrong numbers of ranges, in the map or in a batch of moves.
 func (v *validator) whole() {
 	none := store.NodeID{}
 	var stale []Problem

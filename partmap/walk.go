@@ -6,12 +6,13 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Reader returns the blob of a node.
+// Reader is a function that returns the stored bytes of the node with the given id. The nodes are those of the
+// map of one bucket.
 type Reader func(store.NodeID) ([]byte, error)
 
-// children returns the children of an index node, and the epoch that it was written for. A
-// node that contradicts its parent is an error; where it has the right height, its children
-// are returned all the same.
+// children returns the references to nodes that the index node c holds, and the epoch of the root for which c
+// was written. It fails if the node contradicts its parent, for instance by its lowest key. If the node still
+// has the right height, its children are returned together with the error.
 func (read Reader) children(r *Root, c Child, height uint8) ([]Child, uint64, error) {
 	x, err := read.index(r.Bucket, c.Node)
 	if err != nil {
@@ -27,8 +28,9 @@ func (read Reader) children(r *Root, c Child, height uint8) ([]Child, uint64, er
 	return out, x.Epoch, err
 }
 
-// entries returns the entries of a segment, and the epoch that it was written for. If the
-// segment contradicts its parent it also returns an error.
+// entries returns the entries of the segment c, and the epoch of the root for which the segment was written. If
+// the segment contradicts its parent node, for instance by its lowest key, the entries are returned together
+// with an error.
 func (read Reader) entries(r *Root, c Child) ([]Entry, uint64, error) {
 	s, err := read.segment(r.Bucket, c.Node)
 	if err != nil {
@@ -57,7 +59,9 @@ func (read Reader) segment(b store.BucketID, id store.NodeID) (*Segment, error) 
 	return DecodeSegment(b, Node{ID: id, Blob: blob})
 }
 
-// misplaced returns an error if a node contradicts its parent.
+// misplaced returns a Corrupt error if a node does not fit the place at which it was found in the map of root
+// r. The reason is another start or height than its parent c says, or an epoch above the root's. Otherwise it
+// returns nil.
 func misplaced(r *Root, c Child, h nodeHeader, start []byte, wantHeight, height uint8) error {
 	switch {
 	case string(start) != string(c.Start):
@@ -74,34 +78,38 @@ func misplaced(r *Root, c Child, h nodeHeader, start []byte, wantHeight, height 
 	return nil
 }
 
-// CheckSegment returns a Corrupt error if a segment contradicts its parent.
+// CheckSegment returns a Corrupt error if the segment s does not fit c, the reference by which its parent node
+// names it; else nil.
 func CheckSegment(r *Root, c Child, s *Segment) error {
 	return misplaced(r, c, s.nodeHeader, s.At(0), 0, 0)
 }
 
-// CheckIndex returns a Corrupt error if an index node contradicts its parent.
+// CheckIndex returns a Corrupt error if the index node x does not fit c, the reference by which its parent node
+// names it, or does not have the given height; else nil.
 func CheckIndex(r *Root, c Child, height uint8, x *Index) error {
 	return misplaced(r, c, x.nodeHeader, x.At(0), height, x.Height)
 }
 
-// Ranges iterates over the ranges of a map that overlap [from, to), in order; an empty to is
-// plus infinity. It ends with the first error.
+// Ranges iterates in order over the ranges of a map that have a key from `from` to below `to`. An empty `to` is
+// plus infinity. An error ends the iteration; it comes with a zero Range.
 func Ranges(r *Root, read Reader, from, to []byte) iter.Seq2[Range, error] {
 	return func(yield func(Range, error) bool) {
 		(&walker{root: r, read: read, from: from, to: to, yield: yield}).walk()
 	}
 }
 
-// RangesSince iterates in order over ranges that include all that changed at an epoch or
-// later. It skips older nodes and all below them: a change writes the nodes of all that it
-// touches, up to the root. It ends with the first error.
+// RangesSince iterates in order over the ranges of a map that changed at the given epoch or later. Some ranges
+// that did not change come as well. A change writes anew each node on the path to a changed range. So
+// RangesSince skips nodes that were written for an older epoch, and all nodes below them. An error ends the
+// iteration; it comes with a zero Range.
 func RangesSince(r *Root, read Reader, epoch uint64) iter.Seq2[Range, error] {
 	return func(yield func(Range, error) bool) {
 		(&walker{root: r, read: read, since: epoch, yield: yield}).walk()
 	}
 }
 
-// Named returns the nodes that a root names, at all heights. It reads the index nodes.
+// Named returns the ids of all nodes of a root's map, index nodes and segments. It reads only the index nodes,
+// which name the segments.
 func Named(r *Root, read Reader) (map[store.NodeID]bool, error) {
 	named := map[store.NodeID]bool{}
 	var down func(children []Child, height uint8) error
@@ -124,8 +132,8 @@ func Named(r *Root, read Reader) (map[store.NodeID]bool, error) {
 	return named, down(r.Children, r.Height-1)
 }
 
-// RangeBefore returns the range that ends at key, which must be a cut; false if key is the
-// lowest.
+// RangeBefore returns the range that ends at key, and true. key must be a cut of the map. If key is the lowest
+// key of all, no range ends there, and the second result is false.
 func RangeBefore(r *Root, read Reader, key []byte) (Range, bool, error) {
 	if len(key) == 0 {
 		return Range{}, false, nil
@@ -155,12 +163,13 @@ func RangeBefore(r *Root, read Reader, key []byte) (Range, bool, error) {
 	return r.Range(s.Entry(max(s.FindBefore(key), 0)), key), true, nil
 }
 
-// walker goes through a part of a tree, depth first.
+// walker iterates over some of the ranges of a map, in order. It goes from the root down to the segments, depth
+// first.
 type walker struct {
 	root     *Root
 	read     Reader
 	from, to []byte
-	since    uint64 // nodes of older epochs are passed over
+	since    uint64 // nodes written for older epochs are skipped
 	yield    func(Range, error) bool
 }
 
@@ -172,7 +181,8 @@ func (w *walker) walk() {
 	w.nodes(w.root.Children, w.root.Height-1, nil)
 }
 
-// overlaps reports whether [start, end) and the walk have a key in common.
+// overlaps reports whether the keys from start to below end have a key in common with the interval that is
+// walked. An empty end is plus infinity.
 func (w *walker) overlaps(start, end []byte) bool {
 	return (len(end) == 0 || string(end) > string(w.from)) && (len(w.to) == 0 || string(start) < string(w.to))
 }

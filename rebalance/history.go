@@ -25,36 +25,36 @@ import (
 const (
 	// sampleEvery is the pause between two samples.
 	sampleEvery = heat.Finest * time.Second
-	// saveEvery is the pause between two writes of the file: so much is lost by kill -9.
+	// saveEvery is the pause between two writes of the file. A killed process loses at most the history of this time.
 	saveEvery = 5 * time.Minute
-	// historyBytes bounds the columns; events have a bound of their own.
+	// historyBytes bounds the memory of the samples, in bytes. The events of moves have a bound of their own.
 	historyBytes = 64 << 20
-	// mostActive bounds the buckets of a sample, mostOmitted those that wait for the next one, and carriedPartitions those
-	// whose rows are remembered while they take no requests.
+	// mostActive bounds the number of buckets in a sample, and mostOmitted the number of buckets that wait for the next
+	// sample. carriedPartitions bounds the number of partitions whose rows are remembered while they take no requests.
 	mostActive        = 512
 	mostOmitted       = 1 << 16
 	carriedPartitions = 1 << 18
-	// noticesKept bounds the notices that those who follow may still read.
+	// noticesKept bounds the number of notices in memory, which followers of the history can still read.
 	noticesKept = 512
 )
 
-// History is what the ranges of buckets had and took, and how they moved, while this process has led. Its methods are
-// safe for concurrent use.
+// History is a record, by time, of the ranges of all buckets: how many rows each had, how many requests it took, and
+// how it was moved. It covers the time in which this process led. Its methods are safe for concurrent use.
 type History struct {
 	file string
 	log  *slog.Logger
-	// loaded is used by the process's one loop.
+	// loaded says that the file was read. Only the goroutine of the process's main loop uses it.
 	loaded bool
 
-	drawing sync.Mutex // held for long at times; before mu
+	drawing sync.Mutex // guards book; may be held for long; locked before mu
 	book    *heat.Book
 
 	mu      sync.Mutex
 	moves   *heat.Log
-	under   map[underway]int64 // events of moves that have begun
+	under   map[underway]int64 // ids of the events of moves that are running
 	touched map[store.BucketID]map[store.PartitionID]bool
-	omitted map[store.BucketID]bool // they took requests, but there was no room in touched
-	without int                     // how many the last sample omitted
+	omitted map[store.BucketID]bool // buckets that took requests but had no room in touched
+	without int                     // buckets that the last sample omitted
 	carried map[store.BucketID]map[store.PartitionID]carried
 	gaps    map[store.BucketID]Gap
 	notices []Notice
@@ -62,37 +62,44 @@ type History struct {
 	failure error // of the last save
 }
 
-// Gap is a time in which a bucket could not be sampled, and why.
+// Gap is a span of time for which the history of a bucket has no figures, with the reason.
 type Gap struct {
 	From time.Time `json:"from"`
 	To   time.Time `json:"to"`
 	Why  string    `json:"why"`
 }
 
-// underway is a move of a job.
+// underway identifies a move that is running: by the id of its job, and by the bounds of the range that moves.
 type underway struct {
 	job        string
 	start, end string
 }
 
-// carried is what a range had when it was asked about last, and what its partition had taken.
+// carried is what the history remembers of a range from its last sample: its size, and how many requests its partition
+// had taken by then. A range without requests is not asked about again, so its size is carried over to the next
+// samples.
 type carried struct {
 	rows, bytes float32
 	taken       counter.Taken
 	at          int64 // Unix milliseconds
-	// guessed is in how many samples in a row rows and bytes have been a guess: no count of the range's own bounds says it.
+	// guessed is the number of consecutive samples in which rows and bytes were a guess, because no recount was of
+	// exactly this range.
 	guessed uint8
 }
 
-// guesses is after how many samples a guess is asked about no more until the range takes requests.
+// guesses is the number of samples in which the size of a range may be a guess before the history stops asking for a
+// better one. It asks again when the range takes requests.
 const guesses = 30
 
 func counted(s *counter.Stats, at time.Time) carried {
 	return carried{rows: float32(s.Rows), bytes: float32(s.Bytes), taken: s.Taken(), at: at.UnixMilli()}
 }
 
-// since returns the writes and reads per second of the time of a sample: if the bucket was known before, those since the
-// partition was asked about last, or was made; else its present rates.
+// since returns the writes and reads per second that a partition took in the time of one sample, which ends at the time
+// `at`. c is what was remembered from an earlier sample, and s the present estimates.
+//
+// If `known` is true, the bucket was sampled before, and the rates are computed from the requests since then. Otherwise
+// the result is the present rates in s.
 func (c *carried) since(known bool, s *counter.Stats, at time.Time) (writes, reads float32) {
 	if !known {
 		return float32(s.PutsPerS + s.DeletesPerS), float32(s.ReadsPerS)
@@ -101,16 +108,17 @@ func (c *carried) since(known bool, s *counter.Stats, at time.Time) (writes, rea
 	if c.at != 0 {
 		over = max(time.Second, at.Sub(time.UnixMilli(c.at)))
 	}
-	if idle := over - sampleEvery; idle > 0 { // else it would have been asked about before
+	if idle := over - sampleEvery; idle > 0 { // the partition was idle, or an earlier sample would have it
 		over, before = sampleEvery, before.Faded(idle)
 	}
 	w, r := s.Taken().Since(before, over)
 	return float32(w / over.Seconds()), float32(r / over.Seconds())
 }
 
-// Notice is news for those who follow the history: a sample of some buckets, or an event.
+// Notice is a piece of news about the history, for those who follow it: either that some buckets were sampled, or that
+// a move has begun or ended.
 type Notice struct {
-	// ID grows with each notice.
+	// ID is the number of the notice. It grows by one with each notice.
 	ID      int64
 	At      time.Time
 	Buckets []store.BucketID
@@ -125,7 +133,8 @@ func newHistory(file string, log *slog.Logger) *History {
 	}
 }
 
-// load reads the file, once, before anything is noted. What can't be read is set aside.
+// load reads the file of the history, if there is one, before anything is recorded. Only the first call does anything.
+// A file that can't be read is renamed, and the history begins anew.
 func (h *History) load() {
 	if h.file == "" || h.loaded {
 		return
@@ -155,7 +164,7 @@ func (h *History) load() {
 	}
 }
 
-// changed notes that the counts of partitions may have changed.
+// changed tells the history that the given partitions took requests, so that the next sample asks for their counts.
 func (h *History) changed(all []store.Partition) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -164,7 +173,9 @@ func (h *History) changed(all []store.Partition) {
 	}
 }
 
-// touch returns the partitions of a bucket that took requests, as far as there is room. History.mu is held.
+// touch adds the bucket id to the next sample of the history. It returns the set of the bucket's partitions that took
+// requests, which the caller fills. If the next sample has no room for another bucket, the returned set has no effect.
+// History.mu must be held.
 func (h *History) touch(id store.BucketID) map[store.PartitionID]bool {
 	t := h.touched[id]
 	if t == nil {
@@ -179,7 +190,8 @@ func (h *History) touch(id store.BucketID) map[store.PartitionID]bool {
 	return t
 }
 
-// moved notes that a move has begun or ended.
+// moved records that a move has begun or ended. j is the job of the move. g is the wanted change of a bucket's ranges,
+// with the stage that the move has reached.
 func (h *History) moved(j *scheduler.Job, g *scheduler.GoalState) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -223,7 +235,8 @@ func (h *History) moved(j *scheduler.Job, g *scheduler.GoalState) {
 	h.notice(Notice{At: now, Move: &e})
 }
 
-// notice appends news. History.mu is held.
+// notice adds the notice n, which is news for the followers of the history. It drops the oldest notices beyond
+// noticesKept. History.mu must be held.
 func (h *History) notice(n Notice) {
 	h.noted++
 	n.ID = h.noted
@@ -233,15 +246,16 @@ func (h *History) notice(n Notice) {
 	}
 }
 
-// Noted is the id of the last notice.
+// Noted returns the id of the last notice, which is a piece of news for those who follow the history. It is 0 if there
+// was no notice.
 func (h *History) Noted() int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.noted
 }
 
-// Notices returns the news after the one with an id, as far as they are kept. An id that there has not been yet is of a
-// process before this one: then it returns all.
+// Notices returns the notices (news for followers of the history) with an id above `after`, as far as they are still in
+// memory. If `after` is higher than all ids so far, it comes from an earlier process: then Notices returns all notices.
 func (h *History) Notices(after int64) []Notice {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -252,14 +266,16 @@ func (h *History) Notices(after int64) []Notice {
 	return slices.Clone(h.notices[i:])
 }
 
-// Moves calls f for the events below an id (0: all), the newest first, until f is false. f must not call the History.
+// Moves calls f with the recorded moves, the newest first, until f returns false. It begins with the newest move whose
+// id is lower than `before`, or with the newest of all if `before` is 0. f must not call the History.
 func (h *History) Moves(before int64, f func(*heat.Event) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.moves.Before(before, f)
 }
 
-// Draw draws a window that its Check accepts. A bucket of which nothing is known is sampled soon.
+// Draw returns a picture of a window of the history, which is a part of one bucket's keys and a span of time. The
+// window w must be valid (see its Check). If nothing is known of the bucket, Draw has it sampled soon.
 func (h *History) Draw(w heat.Window) heat.Picture {
 	h.mu.Lock()
 	if h.carried[w.Bucket] == nil {
@@ -271,7 +287,8 @@ func (h *History) Draw(w heat.Window) heat.Picture {
 	return h.book.Draw(w)
 }
 
-// Gap returns the last time in which a bucket could not be sampled, if there was one while this process has led.
+// Gap returns the last span of time for which the history of the bucket id has no figures, since the bucket could not
+// be read. The bool is false if this has not happened while this process led.
 func (h *History) Gap(id store.BucketID) (g Gap, there bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -279,15 +296,16 @@ func (h *History) Gap(id store.BucketID) (g Gap, there bool) {
 	return g, there
 }
 
-// Omitted is how many buckets that took requests the last sample had no room for.
+// Omitted returns the number of buckets that are missing in the last sample, although they took requests, because the
+// sample had no room for them.
 func (h *History) Omitted() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.without
 }
 
-// Usage is how much is kept, where, and why it could not be written last; empty and nil if it is in memory only or was
-// written.
+// Usage returns how much history is kept, the name of its file, and the error of the last write to the file. file is
+// empty if the history is in memory only. failure is nil if the last write succeeded.
 func (h *History) Usage() (u heat.Usage, file string, failure error) {
 	h.drawing.Lock()
 	u = h.book.Usage()
@@ -297,7 +315,8 @@ func (h *History) Usage() (u heat.Usage, file string, failure error) {
 	return u, h.file, h.failure
 }
 
-// run takes samples until ctx ends, and saves them now and then.
+// run adds a sample of the buckets to the history every sampleEvery, until ctx ends. It saves the history every
+// saveEvery, and at the end.
 func (h *History) run(ctx context.Context, b *balancer.Balancer) {
 	last, saved := time.Now(), time.Now()
 	for wait.Sleep(ctx, sampleEvery-time.Duration(time.Now().UnixNano())%sampleEvery) == nil {
@@ -312,8 +331,8 @@ func (h *History) run(ctx context.Context, b *balancer.Balancer) {
 	h.save()
 }
 
-// due takes the buckets to be sampled, with their partitions that took requests, and reports whether there were others.
-// Those come first in the next sample.
+// due returns the buckets to be sampled now, each with its partitions that took requests, and empties the list. omitted
+// is true if further buckets took requests but had no room in this sample; they come first in the next one.
 func (h *History) due() (touched map[store.BucketID]map[store.PartitionID]bool, omitted bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -324,13 +343,14 @@ func (h *History) due() (touched map[store.BucketID]map[store.PartitionID]bool, 
 			break
 		}
 		delete(h.omitted, id)
-		delete(h.carried, id) // which of its partitions took requests is not known
+		delete(h.carried, id) // it is unknown which of the bucket's partitions took requests
 		h.touch(id)
 	}
 	return touched, h.without > 0
 }
 
-// sample adds a column: the buckets that took requests since the last one. One that can't be read has a gap.
+// sample adds to the history the figures of all buckets that took requests between the times `from` and `to`. If a
+// bucket can't be read, its history has a gap there.
 func (h *History) sample(ctx context.Context, b *balancer.Balancer, from, to time.Time) {
 	touched, omitted := h.due()
 	var samples []heat.Sample
@@ -340,7 +360,7 @@ func (h *History) sample(ctx context.Context, b *balancer.Balancer, from, to tim
 		if ctx.Err() != nil {
 			return
 		}
-		if store.KindOf(err) == store.NotFound { // it was deleted
+		if store.KindOf(err) == store.NotFound { // the bucket was deleted
 			h.mu.Lock()
 			delete(h.carried, id)
 			delete(h.gaps, id)
@@ -361,7 +381,8 @@ func (h *History) sample(ctx context.Context, b *balancer.Balancer, from, to tim
 	h.notice(Notice{At: to.UTC(), Buckets: ids})
 }
 
-// missed notes that a bucket could not be sampled, and has the next sample try again.
+// missed records that the bucket id could not be read between the times `from` and `to`, because of err. It puts the
+// bucket into the next sample, with `parts`, its partitions that took requests.
 func (h *History) missed(id store.BucketID, parts map[store.PartitionID]bool, from, to time.Time, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -378,8 +399,8 @@ func (h *History) missed(id store.BucketID, parts map[store.PartitionID]bool, fr
 	h.gaps[id] = g
 }
 
-// spans are the ranges of a bucket with what they have and take. Only those that took requests, and those of which it is
-// not known or guessed what they have, are asked about.
+// spans returns the ranges of the bucket id with their sizes and loads at the time `at`. It asks the counters only
+// about ranges that took requests or are moving, and about ranges whose size is unknown or a guess.
 func (h *History) spans(
 	ctx context.Context, b *balancer.Balancer, id store.BucketID, touched map[store.PartitionID]bool, at time.Time,
 ) ([]heat.Span, error) {
@@ -439,8 +460,8 @@ func (h *History) spans(
 	return spans, nil
 }
 
-// ranged is a range with what is known of its partitions: the one that takes its writes, and the one that it leaves while it
-// moves.
+// ranged is a range of a bucket with the counts of its partitions. A range that does not move has one partition. A
+// moving range has two: the one that takes its writes, and the one that it leaves.
 type ranged struct {
 	start         string
 	from, to      store.PartitionID
@@ -448,14 +469,17 @@ type ranged struct {
 	known         bool // had was known before
 	leaves        carried
 	writes, reads float32
-	// Requests of the partition that it leaves.
+	// writesThere and readsThere are requests per second of the partition that the range leaves.
 	writesThere, readsThere float32
 }
 
-// sharedOut returns the spans of neighbours that share partitions, as while ranges move: each gets an equal share of what a
-// partition takes, and of what one has that they leave. It notes what they have.
+// sharedOut divides the counts of partitions among neighbouring ranges that share these partitions, as happens while
+// ranges move. It returns the figures of each range. Each range gets an equal share of the requests of its partitions.
+// If its own rows are not known, it also gets an equal share of the rows of the partition that the ranges leave.
+//
+// `before` has the sizes of the partitions as of the last sample. sharedOut stores the new ones in `after`.
 func sharedOut(group []ranged, before, after map[store.PartitionID]carried) []heat.Span {
-	if len(group) == 1 && group[0].from == group[0].to { // nearly all
+	if len(group) == 1 && group[0].from == group[0].to { // most ranges do not move
 		x := &group[0]
 		after[x.to] = x.had
 		return []heat.Span{{Start: x.start, Figures: heat.Figures{x.writes, x.reads, x.had.rows, x.had.bytes}}}
@@ -473,9 +497,9 @@ func sharedOut(group []ranged, before, after map[store.PartitionID]carried) []he
 		x := &group[i]
 		had := x.had
 		switch n := from[x.from]; {
-		case x.to != x.from && (!x.known || to[x.to] > 1): // it fills with what the range has
+		case x.to != x.from && (!x.known || to[x.to] > 1): // the partition fills with the rows of the range
 			had.rows, had.bytes, had.guessed = x.leaves.rows/n, x.leaves.bytes/n, max(had.guessed, 1)
-		case x.to == x.from && n > 1 && fresh[x.from] && x.known: // others have just begun to leave it
+		case x.to == x.from && n > 1 && fresh[x.from] && x.known: // other ranges have just begun to leave the partition
 			had.rows, had.bytes, had.guessed = before[x.to].rows/n, before[x.to].bytes/n, max(had.guessed, 1)
 		}
 		spans = append(spans, heat.Span{Start: x.start, Figures: heat.Figures{
@@ -483,7 +507,7 @@ func sharedOut(group []ranged, before, after map[store.PartitionID]carried) []he
 			heat.Reads:  x.reads/to[x.to] + x.readsThere/from[x.from],
 			heat.Rows:   had.rows, heat.Bytes: had.bytes,
 		}})
-		if sum, there := after[x.to]; there && x.to != x.from { // it gets what several ranges have
+		if sum, there := after[x.to]; there && x.to != x.from { // the partition gets the rows of several ranges
 			had.rows, had.bytes = had.rows+sum.rows, had.bytes+sum.bytes
 		}
 		after[x.to] = had
@@ -496,8 +520,12 @@ func sharedOut(group []ranged, before, after map[store.PartitionID]carried) []he
 	return spans
 }
 
-// present is what a range has, by the counts of its partition. After a split those of the partition that stays are of more
-// than the range, until it is recounted; those of a fresh one are of what was put since.
+// present returns the size of the range rg, by the counts s of its partition at the time `at`. `was` is the size in the
+// last sample, if `known` is true.
+//
+// After a split the counts do not fit the range. A partition that stays has counts of more than the range, until a
+// recount. A new partition has only counts of the puts since the split. In both cases the result is a guess from the
+// earlier size.
 func present(was carried, known bool, rg *partmap.Range, s *counter.Stats, at time.Time) carried {
 	now := counted(s, at)
 	if s.Known && s.Covers(rg.Start, rg.End) {
@@ -514,13 +542,13 @@ func present(was carried, known bool, rg *partmap.Range, s *counter.Stats, at ti
 	return now
 }
 
-// save writes the file.
+// save writes the history to its file.
 func (h *History) save() {
 	if h.file == "" {
 		return
 	}
 	h.mu.Lock()
-	moves := h.moves.Clone() // who notes moves must not wait for the compression
+	moves := h.moves.Clone() // calls of moved must not wait for the compression
 	h.mu.Unlock()
 	h.drawing.Lock()
 	data := heat.Encode(h.book, moves)
@@ -535,7 +563,8 @@ func (h *History) save() {
 	}
 }
 
-// replaceFile writes a file so that a reader finds either all of it or the one before.
+// replaceFile replaces the content of the named file by data in one step: a reader finds either all of the new data or
+// all of the old.
 func replaceFile(name string, data []byte) error {
 	next := name + ".new"
 	f, err := os.OpenFile(next, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)

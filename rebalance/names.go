@@ -13,11 +13,11 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Names are the names of buckets by their ids, as far as they were met. Ids are what moves work with;
-// names are for people. Its methods are safe for concurrent use.
+// Names is a cache that has the names of buckets by their ids. Moves work with ids; the names are for people. The
+// methods of Names are safe for concurrent use.
 type Names struct {
 	buckets *listing.Client
-	missing chan store.BucketID // those that lines of the log lack the names of
+	missing chan store.BucketID // buckets in log lines without a known name
 
 	mu    sync.Mutex
 	known map[store.BucketID]string
@@ -28,19 +28,19 @@ func newNames(c *listing.Client) *Names {
 }
 
 const (
-	// mostNames bounds the names that are kept.
+	// mostNames bounds the number of names in memory.
 	mostNames = 100_000
-	// mostListed bounds the names that are read at once.
+	// mostListed bounds the number of names that one read of the list of buckets looks at.
 	mostListed = 10_000
-	// mostMissing bounds the buckets whose names the log waits for.
+	// mostMissing bounds the number of buckets in the queue of missing names.
 	mostMissing = 128
-	// firstNames bounds the time for the names that are read before the work begins.
+	// firstNames bounds the time for reading names before the work begins.
 	firstNames = time.Second
-	// namesEvery is the least pause between two reads for the log.
+	// namesEvery is the shortest pause between two reads of missing names.
 	namesEvery = 10 * time.Second
 )
 
-// Remember keeps a name.
+// Remember stores the name of the bucket id in the cache. A full cache is emptied before.
 func (n *Names) Remember(id store.BucketID, name string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -50,14 +50,15 @@ func (n *Names) Remember(id store.BucketID, name string) {
 	n.known[id] = name
 }
 
-// Of returns a bucket's name; empty if it is not known.
+// Of returns the name of the bucket id, or "" if the cache does not have it.
 func (n *Names) Of(id store.BucketID) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.known[id]
 }
 
-// Learn looks up the names of buckets that are not known, among the first ten thousand.
+// Learn looks up the names of the given buckets that the cache lacks, in the list of buckets. It reads only the first
+// ten thousand buckets of this list, so some names may stay unknown.
 func (n *Names) Learn(ctx context.Context, ids []store.BucketID) {
 	missing := map[store.BucketID]bool{}
 	for _, id := range ids {
@@ -77,7 +78,8 @@ func (n *Names) Learn(ctx context.Context, ids []store.BucketID) {
 	})
 }
 
-// learnAll looks up the first ten thousand names, before there is any line about their buckets.
+// learnAll puts the names of the first ten thousand buckets into the cache, so that even the first log lines have
+// names. It takes at most a second.
 func (n *Names) learnAll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, firstNames)
 	defer cancel()
@@ -87,7 +89,7 @@ func (n *Names) learnAll(ctx context.Context) {
 	})
 }
 
-// read reads the list of buckets, while visit wants more of it.
+// read calls visit with each bucket in the list of buckets, until visit returns false or mostListed buckets were read.
 func (n *Names) read(ctx context.Context, visit func(info listing.BucketInfo) (more bool)) {
 	read := 0
 	for info, err := range n.buckets.Buckets(ctx, "", "") {
@@ -100,7 +102,7 @@ func (n *Names) read(ctx context.Context, visit func(info listing.BucketInfo) (m
 	}
 }
 
-// run looks up what lines of the log lack, until ctx ends.
+// run looks up, until ctx ends, the names of buckets that appeared in log lines only by their ids.
 func (n *Names) run(ctx context.Context) {
 	for {
 		select {
@@ -119,13 +121,14 @@ func (n *Names) run(ctx context.Context) {
 	}
 }
 
-// namedLog adds the names of buckets to lines that have their ids.
+// namedLog is a log handler that adds the name of the bucket to each log line that has only the id of a bucket.
 type namedLog struct {
 	slog.Handler
 	names *Names
 }
 
-// Handle never reads the store: callers may hold locks. A name that is not known yet is in later lines.
+// Handle adds the name of the bucket to the log record r, if the name is known. It never reads the store, as callers
+// may hold locks. An unknown name is looked up later, for the lines that follow.
 func (l *namedLog) Handle(ctx context.Context, r slog.Record) error {
 	name := ""
 	r.Attrs(func(a slog.Attr) bool {

@@ -1,24 +1,23 @@
-// Package rebalance keeps the buckets of a store in shape: it watches how large their
-// ranges are, splits what is too large, merges what is too small, cuts ahead of appended
-// keys, and moves the rows while clients read and write.
+// Package rebalance keeps the buckets of a store in shape. It watches how large their ranges are, splits ranges that
+// are too large, merges ranges that are too small, cuts ahead of appended keys, and moves the rows while clients read
+// and write.
 //
-// A process makes a [Rebalancer] with [New] over its store and its client, and lets
-// [Rebalancer.Run] work until the process ends. If several processes share a store
-// (Cassandra), each of them runs one with Options.Leader set; they divide the buckets among them,
-// and the others take over the share of one that ends or dies. Whatever a process leaves
-// unfinished, the next one completes: the state of every move is in the store.
+// A process makes a [Rebalancer] with [New] over its store and its client, and calls [Rebalancer.Run], which works
+// until the process ends. If several processes share a store (Cassandra), each of them runs a Rebalancer with
+// Options.Leader set. The processes divide the buckets among them, and when one ends or dies the others take over its
+// share. The state of every move is in the store, so the next process completes the moves that another one left
+// unfinished.
 //
-// Most programs need only that, and get it from package evenkeel. The other methods are
-// what operators do by hand, which the programs listd and rebalancer offer as commands:
+// Most programs need only this, and get it from package evenkeel. The other methods are what operators do by hand,
+// which the programs listd and rebalancer offer as commands:
 //
 //   - [Rebalancer.Status] reports which buckets move, how far their jobs are, and what failed.
-//   - [Rebalancer.Plan] works out a request (split here, merge this, prepare for so many
-//     appended rows) as a [Plan] of moves with their costs; nothing changes.
-//   - [Rebalancer.Apply] submits the moves of a plan as a [Job]; [Rebalancer.Job] reports how
-//     far it is.
+//   - [Rebalancer.Plan] works out a request (split here, merge this, prepare for a number of appended rows) as a [Plan]
+//     of moves with their costs; nothing changes.
+//   - [Rebalancer.Apply] submits the moves of a plan as a [Job]; [Rebalancer.Job] reports how far it is.
 //
-// Sizes come from a counter.Backend, to which clients report what they write. Without one
-// each look counts every row.
+// Sizes come from a counter.Backend, to which clients report their writes. Without a backend each check of the sizes
+// counts every row.
 package rebalance
 
 import (
@@ -29,6 +28,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/evenkeel/evenkeel/counter"
@@ -48,19 +48,19 @@ import (
 
 // The types of plans and their moves.
 type (
-	// Request is what an operator wants of one bucket.
+	// Request describes moves of one bucket that an operator wants.
 	Request = scheduler.Ask
-	// Append is a future load by appends, for a Request.
+	// Append describes a future load of appends, for a Request.
 	Append = scheduler.Append
-	// Plan is the moves of one bucket, on the map of one epoch.
+	// Plan is a list of moves of one bucket, computed for the map of one epoch.
 	Plan = scheduler.Plan
-	// Job is the moves of one bucket that were submitted together.
+	// Job is a group of moves of one bucket that were submitted together.
 	Job = scheduler.Job
-	// Status is what goes on.
+	// Status reports which buckets move, how far their jobs are, and what failed.
 	Status = scheduler.Status
-	// Candidate is a process that may lead: its name, and where it takes commands.
+	// Candidate describes a process that may lead: its name, and the address at which it takes commands.
 	Candidate = leader.Options
-	// Holder is the process that leads.
+	// Holder describes the process that leads.
 	Holder = leader.Holder
 )
 
@@ -72,77 +72,95 @@ const (
 	Presplit = scheduler.Presplit // cuts exactly at keys, and may pin the cuts
 )
 
-// Options of a Rebalancer. Store and Buckets are required.
+// Options are the options of a Rebalancer. Store and Buckets are required.
 type Options struct {
 	Store store.Store
-	// Buckets is the client of this process. With an embedded store all of the process's
-	// operations must go through it.
+	// Buckets is the client of this process. With an embedded store all operations of the process must use this client.
 	Buckets *listing.Client
-	// MaxRows is the most rows of a partition, default 100,000.
+	// MaxRows is the maximum number of rows of a partition, 100,000 by default.
 	MaxRows int64
-	// MoveRate is the most rows copied and compared per second; 0: no limit.
+	// MoveRate is the maximum number of rows copied and compared per second; 0 means no limit.
 	MoveRate int
-	// Wait is the longest that one wait of a move takes, default EmbeddedWait.
+	// Wait is the longest duration of one wait of a move, EmbeddedWait by default.
 	Wait time.Duration
-	// Balance replaces the policy that follows from MaxRows, MoveRate and Wait. If its
-	// Every is 0, sizes are not watched: only requested moves are done.
+	// Balance replaces the policy that follows from MaxRows, MoveRate and Wait. If its Every is 0, sizes are not
+	// watched, and only requested moves are done.
 	Balance *balancer.Options
-	// Counts is where sizes are counted; nil: each look counts every row.
+	// Counts is the backend that estimates sizes. If it is nil, each check of the sizes counts every row.
 	Counts counter.Backend
-	// Counting is how sizes are known, as the processes of a shared store have agreed.
+	// Counting says how sizes are known, as agreed among the processes of a shared store.
 	Counting mapclient.Counting
-	// Leader lets the processes of a shared store elect one that does the work; nil: this
-	// process has its store for itself.
+	// Leader makes this process take part in the elections among the processes of a shared store, which divide the
+	// work. nil means that no other process uses the store.
 	Leader *Candidate
-	// Presence is this process's entry in the list of those that share the store, to which New adds the admin address of
-	// Leader; nil: it has none.
+	// Presence is this process's entry in the list of processes that share the store; nil if it has no entry. New adds
+	// the admin address of Leader to the entry.
 	Presence *processes.Presence
-	// Version and Commit are what the program was built from, for people.
+	// Version and Commit say from which source the program was built, for people.
 	Version, Commit string
-	// HistoryFile keeps the history over a restart; empty: it is in memory only.
+	// HistoryFile is the file that keeps the history over a restart. If it is empty, the history is in memory only.
 	HistoryFile string
-	// Aside: never lead.
+	// Aside means that this process never leads, and does not watch sizes.
 	Aside bool
-	// Cleaning is what cleans buckets of objects in this process, for the status; nil: nothing does.
+	// Cleaning cleans buckets of objects in this process. It is here only for the status; nil if this process does not
+	// clean.
 	Cleaning *cleaning.Cleaning
-	// Retention are rules by which old entries are dropped, every RetentionEvery, default an hour. They must be valid
-	// (retention.Check).
+	// Retention holds the rules by which old entries are dropped. The rules must be valid (retention.Check) and are
+	// applied every RetentionEvery, an hour by default.
 	Retention      []retention.Rule
 	RetentionEvery time.Duration
-	// Log receives what begins, ends and fails; nil: nothing is logged.
+	// Log receives messages about work that begins, ends or fails. If Log is nil, nothing is logged.
 	Log *slog.Logger
 }
 
 const (
-	// EmbeddedWait is the longest wait of a move if one process has the store for itself:
-	// for writes in flight.
+	// EmbeddedWait is the longest wait of a move if no other process uses the store. The move waits for writes in
+	// flight.
 	EmbeddedWait = time.Second
 
 	defaultMaxRows = 100_000
-	// lookEvery is the default pause between two looks at sizes.
+	// lookEvery is the default pause between two checks of the sizes.
 	lookEvery = 10 * time.Second
-	// ledWithin bounds how long a request that needs the leader waits while there is none. It is longer than the turns
-	// of candidates, and shorter than the patience of clients.
+	// ledWithin bounds how long a request that needs the leader waits while there is none. It is longer than the random
+	// delays of candidates before they take a lease, and shorter than the patience of clients.
 	ledWithin = 4 * time.Second
 )
 
-// Wait returns the longest wait of a move with a lease.
+// Wait returns the longest time that a move has to wait after it has changed a map, until no process uses the old map
+// any more. lease is the length of the leases of maps in the store.
 func Wait(lease time.Duration) time.Duration { return lease + lease/10 }
 
-// Rebalancer keeps buckets in shape. Its methods are safe for concurrent use; Run and Lead
-// are for one goroutine at a time.
+// A Rebalancer keeps the partitions of all buckets within the limits of their size, by splitting and merging ranges.
+// Its methods are safe for concurrent use, except that only one goroutine at a time may call Run or Lead.
 type Rebalancer struct {
 	o         Options
 	scheduler *scheduler.Scheduler
-	balancer  *balancer.Balancer // nil: sizes are not watched
-	candidate *leader.Shards     // nil: this process has its store for itself
-	beside    wait.While         // what goes on while any shard is led
+	balancer  *balancer.Balancer // nil if sizes are not watched
+	candidate *leader.Shards     // nil if no other process uses the store
+	beside    wait.While         // the work beside moves, while any shard is led
 	names     *Names
-	history   *History // nil if balancer is
+	history   *History // nil if balancer is nil
 	retention *Retention
 }
 
-// New makes a Rebalancer. Nothing is read or written until Run.
+// sizeSteps is the number of times that the size of a partition is written beside its rows while the partition grows to
+// its maximum. These copies replace counts that the counters lose.
+const sizeSteps = 16
+
+// told returns a function that logs that the sizes of partitions could not be stored beside the rows, with the reason.
+// It logs at most once an hour.
+func told(log *slog.Logger) func(error) {
+	var next atomic.Int64 // Unix seconds
+	return func(err error) {
+		now := time.Now().Unix()
+		if at := next.Load(); now >= at && next.CompareAndSwap(at, now+3600) {
+			log.Warn("sizes of partitions are not kept beside the rows: if the counters lose them, all rows are counted again",
+				"error", err)
+		}
+	}
+}
+
+// New returns a Rebalancer with the options o. It neither reads nor writes the store: Run does.
 func New(o Options) *Rebalancer {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -171,6 +189,11 @@ func New(o Options) *Rebalancer {
 		b.Led = r.scheduler.Led
 		if b.Exact = counts == nil; b.Exact {
 			counts = counter.NewMemory(nil)
+		} else if keeper, ok := o.Store.(counter.Keeper); ok {
+			counts = counter.Keep(counts, keeper, counter.KeepOptions{
+				Step: max(1, b.Policy.MaxRows/sizeSteps), Failed: told(o.Log),
+				Restored: func() { r.balancer.LookAtAll() },
+			})
 		}
 		r.balancer = balancer.New(o.Store, maps, r.scheduler, counts, b)
 	}
@@ -185,23 +208,27 @@ func New(o Options) *Rebalancer {
 	return r
 }
 
-// Options returns what the Rebalancer was made of, with Balance and Log set.
+// Options returns the options of the Rebalancer. Balance and Log are set in them, even if they were nil for New.
 func (r *Rebalancer) Options() Options { return r.o }
 
-// Scheduler and Balancer are the parts; Balancer is nil if sizes are not watched.
+// Scheduler returns the part of the Rebalancer that runs the moves. Balancer, below, returns the part that watches
+// sizes, or nil if sizes are not watched.
 func (r *Rebalancer) Scheduler() *scheduler.Scheduler { return r.scheduler }
 func (r *Rebalancer) Balancer() *balancer.Balancer    { return r.balancer }
 
-// History is what ranges had and took while this process led; nil if sizes are not watched.
+// History returns the record of the sizes and loads of ranges over time, as far as this process led. It is nil if sizes
+// are not watched.
 func (r *Rebalancer) History() *History { return r.history }
 
-// Retention applies the rules of retention, if there are any.
+// Retention returns the part that drops old entries by the rules of retention. It is never nil, even if there are no
+// rules.
 func (r *Rebalancer) Retention() *Retention { return r.retention }
 
-// Names are the names of buckets that were met.
+// Names returns the known names of buckets.
 func (r *Rebalancer) Names() *Names { return r.names }
 
-// candidates returns what counts the processes that may lead; nil: they are not known.
+// candidates returns a function that counts the live processes that may lead. It returns nil if there is no list of
+// processes.
 func (r *Rebalancer) candidates() func(ctx context.Context) (int, error) {
 	if r.o.Presence == nil {
 		return nil
@@ -209,13 +236,14 @@ func (r *Rebalancer) candidates() func(ctx context.Context) (int, error) {
 	return func(ctx context.Context) (int, error) { return processes.Movers(ctx, r.o.Store) }
 }
 
-// Shards is the number of parts of a shared store, each with a leader of its own.
+// Shards is the number of groups, called shards, into which the buckets of a shared store are divided. For each shard
+// one process, its leader, does the moves.
 const Shards = shard.Count
 
-// Leading reports whether this process does the work, or a part of it, at present.
+// Leading reports whether this process leads any shard (a sixteenth of the buckets) at present.
 func (r *Rebalancer) Leading() bool { return len(r.Led()) > 0 }
 
-// Led returns the shards that this process leads at present, ascending.
+// Led returns the numbers of the shards (groups of buckets) that this process leads at present, in ascending order.
 func (r *Rebalancer) Led() []int {
 	if r.candidate == nil {
 		return shard.All.List()
@@ -223,8 +251,9 @@ func (r *Rebalancer) Led() []int {
 	return r.candidate.Led().List()
 }
 
-// Leader returns the process that leads shard 0, with which goes what is done once for all buckets, if it is known, and
-// whether it is this one. Without Options.Leader it is always this one, of which nothing is known.
+// Leader returns the process that leads shard 0, one of the groups of buckets. This process also does the work that is
+// done once for all buckets. known is true if h is set. mine is true if this process is the leader. Without
+// Options.Leader, known is false and mine is true.
 func (r *Rebalancer) Leader(ctx context.Context) (h Holder, known, mine bool) {
 	return r.leader(ctx, 0)
 }
@@ -236,7 +265,8 @@ func (r *Rebalancer) leader(ctx context.Context, n int) (h Holder, known, mine b
 	return r.candidate.Leader(ctx, n)
 }
 
-// Leaders returns the process that leads each shard; nil: nobody, or it is not known. Without Options.Leader none is.
+// Leaders returns, for each shard (a group of buckets), the process that leads it. An element is nil if no process
+// leads the shard, or if its leader is not known. Without Options.Leader all elements are nil.
 func (r *Rebalancer) Leaders(ctx context.Context) (all [Shards]*Holder) {
 	if r.candidate != nil {
 		all = r.candidate.Leaders(ctx)
@@ -244,8 +274,8 @@ func (r *Rebalancer) Leaders(ctx context.Context) (all [Shards]*Holder) {
 	return all
 }
 
-// Unattended says what is not looked after, and why, as far as this process knows; empty if all
-// is.
+// Unattended returns a text for people that says why partitions are not split or merged by their sizes. The text is
+// empty if the sizes are watched, as far as this process knows.
 func (r *Rebalancer) Unattended() string {
 	if r.o.Counting == mapclient.NotCounted || r.candidate == nil && r.balancer == nil && !r.o.Aside {
 		return "nothing is split, merged or cut ahead automatically: sizes are neither counted nor looked at; " +
@@ -261,8 +291,9 @@ func (r *Rebalancer) Unattended() string {
 	return ""
 }
 
-// announce tells the other processes this one's limits, and the log if theirs are others. It reports whether that has
-// succeeded: equal limits are no condition of safety, so a process goes on without.
+// announce writes this process's limits of the sizes of partitions into the store, for the other processes. If their
+// limits differ, it logs a warning. It returns false if the store could not be written. The process goes on all the
+// same, since safety does not need equal limits.
 func (r *Rebalancer) announce(ctx context.Context) bool {
 	before, err := mapclient.AnnounceLimits(ctx, r.o.Store, r.limits())
 	if err != nil && ctx.Err() == nil {
@@ -281,8 +312,8 @@ func (r *Rebalancer) limits() mapclient.Limits {
 	return mapclient.Limits{MaxRows: p.MaxRows, MinRows: p.MinRows, MaxBytes: p.MaxBytes}
 }
 
-// OtherLimits returns this process's limits of partitions, and those of the process that was started
-// last, where it has others.
+// OtherLimits returns the limits of the sizes of partitions of this process (mine), and of the process that was started
+// last (other). differ is true if both are known and are not equal.
 func (r *Rebalancer) OtherLimits(ctx context.Context) (mine, other mapclient.Limits, differ bool) {
 	if r.candidate == nil || r.balancer == nil {
 		return mine, other, false
@@ -292,12 +323,13 @@ func (r *Rebalancer) OtherLimits(ctx context.Context) (mine, other mapclient.Lim
 	return mine, other, err == nil && other != (mapclient.Limits{}) && other != mine
 }
 
-// work does the work of some shards until ctx ends.
+// work does the moves in the shards `of`, which are groups of buckets, until ctx ends. If shard 0 is among them, work
+// also applies the rules of retention, which delete old entries.
 func (r *Rebalancer) work(ctx context.Context, of shard.Set) (err error) {
 	r.beside.During(ctx, r.begin, func() {
 		var once sync.WaitGroup
 		if of.Has(0) && len(r.o.Retention) > 0 {
-			once.Go(func() { r.retention.run(ctx) }) // it ends with ctx
+			once.Go(func() { r.retention.Run(ctx) }) // it ends with ctx
 		}
 		err = r.scheduler.RunShards(ctx, of)
 		once.Wait()
@@ -305,7 +337,8 @@ func (r *Rebalancer) work(ctx context.Context, of shard.Set) (err error) {
 	return err
 }
 
-// begin prepares what is done beside moves, for all shards together, until ctx ends.
+// begin prepares the work that goes on beside the moves, once for all shards that this process leads: watching sizes,
+// sampling the history and learning names of buckets. It returns a function that does this work until ctx ends.
 func (r *Rebalancer) begin(ctx context.Context) (work func()) {
 	if r.candidate != nil {
 		r.o.Log.Info("this process leads the moves now")
@@ -325,9 +358,11 @@ func (r *Rebalancer) begin(ctx context.Context) (work func()) {
 	}
 }
 
-// Run does the work until ctx ends, while this process leads. It returns when nothing
-// moves and the lease is given up. The error is not nil only if this process can never
-// lead, because the record of the leader is damaged or of a later version.
+// Run takes part in the election of leaders, and does the moves of all shards (groups of buckets) that this process
+// leads, until ctx ends. It returns when no move is running and the leases are given up.
+//
+// Errors of the election, such as a damaged record of a leader, are logged, and the election goes on. Run returns an
+// error only if the work of a shard fails with Corrupt.
 func (r *Rebalancer) Run(ctx context.Context) error {
 	log := r.o.Log
 	if why := r.Unattended(); why != "" {
@@ -369,8 +404,8 @@ func (r *Rebalancer) Run(ctx context.Context) error {
 	return nil
 }
 
-// Lead does all of the work while f runs. It fails with *leader.HeldError if another process
-// leads a part of it, else with f's error. Options.Leader must be set.
+// Lead makes this process the leader of all shards (groups of buckets) while f runs, and does their moves. It fails
+// with *leader.HeldError if another process leads a shard, else with f's error. Options.Leader must be set.
 func (r *Rebalancer) Lead(ctx context.Context, f func(ctx context.Context) error) error {
 	return r.candidate.Try(ctx, func(ctx context.Context) error {
 		ctx, stop := context.WithCancel(ctx)
@@ -382,13 +417,14 @@ func (r *Rebalancer) Lead(ctx context.Context, f func(ctx context.Context) error
 	})
 }
 
-// Status reports what goes on.
+// Status reports which buckets move, how far their jobs are, and what failed.
 func (r *Rebalancer) Status() Status { return r.scheduler.Status() }
 
-// Plan works out a request. It only reads; rows are counted at the pace of moves. The error
-// is NotFound if there is no such bucket, InvalidArgument if the request does not fit its
-// map or its rows, Conflict if ranges concerned move already, and Unavailable while the
-// bucket is being deleted.
+// Plan returns the plan of moves that fulfils the request q for the bucket id. It changes nothing. To find cuts it may
+// count rows, at the pace of moves.
+//
+// The error is NotFound if there is no such bucket, and InvalidArgument if the request does not fit the bucket's map or
+// rows. It is Conflict if ranges of the request are moving already, and Unavailable while the bucket is being deleted.
 func (r *Rebalancer) Plan(ctx context.Context, id store.BucketID, q Request) (*Plan, error) {
 	most := r.o.Balance.Policy.MaxRows
 	q.MaxRows = most
@@ -400,8 +436,8 @@ func (r *Rebalancer) Plan(ctx context.Context, id store.BucketID, q Request) (*P
 	return r.scheduler.Plan(ctx, id, q)
 }
 
-// Ready fails unless moves of a bucket can begin: with *NotLeading if another process
-// leads its shard, with Unavailable if none does, and with Conflict if moves are paused.
+// Ready returns nil if moves of the bucket id can begin in this process. It returns *NotLeading if another process
+// leads the bucket's shard, Unavailable if no process leads it, and an error of kind Conflict if moves are paused.
 func (r *Rebalancer) Ready(ctx context.Context, id store.BucketID) error {
 	if err := r.LeadsShardOf(ctx, id); err != nil {
 		return err
@@ -416,12 +452,15 @@ func (r *Rebalancer) Ready(ctx context.Context, id store.BucketID) error {
 	return nil
 }
 
-// Leads fails unless this process leads any shard, with *NotLeading if another process leads shard 0. While none does
-// it waits for ledWithin: processes that start, or whose leader has resigned, each wait a turn of some seconds before
-// one of them leads, and whoever asks in between would only have to ask again.
+// Leads returns nil if this process leads any shard (a group of buckets), and *NotLeading if another process leads
+// shard 0. If no process leads shard 0, Leads waits for at most ledWithin (4 s), and then returns Unavailable.
+//
+// There is no leader for some seconds when processes start, or after a leader has resigned: each candidate waits a
+// random delay before it takes the lease.
 func (r *Rebalancer) Leads(ctx context.Context) error { return r.leads(ctx, 0, r.Leading) }
 
-// LeadsShardOf fails like Leads unless this process leads the shard of a bucket.
+// LeadsShardOf returns nil if this process leads the shard of the bucket id, and *NotLeading if another process does.
+// If no process leads the shard, it waits for at most ledWithin (4 s), and then returns Unavailable.
 func (r *Rebalancer) LeadsShardOf(ctx context.Context, id store.BucketID) error {
 	return r.leads(ctx, shard.Of(id), func() bool { return false })
 }
@@ -444,7 +483,8 @@ func (r *Rebalancer) leads(ctx context.Context, n int, enough func() bool) error
 	}
 }
 
-// NotLeading is the error of a request that only the leader can do.
+// NotLeading is the error of a request to a process that does not lead, if only the leader can do what was requested.
+// Leader is the process that leads.
 type NotLeading struct{ Leader Holder }
 
 func (e *NotLeading) Error() string {
@@ -454,8 +494,9 @@ func (e *NotLeading) Error() string {
 	return fmt.Sprintf("this process does not lead: %s does, at %s", &e.Leader, e.Leader.Admin)
 }
 
-// Apply submits the moves of a plan; what names them in the status, like "split". It fails
-// like Ready. If the bucket changes before a move begins, that move is refused.
+// Apply submits the moves of the plan p, and returns the job that makes them. `what` names the moves in the status, for
+// example "split". Apply fails like Ready if moves can't begin in this process. A move is refused later if the bucket
+// changes before the move begins.
 func (r *Rebalancer) Apply(ctx context.Context, what string, p *Plan) (Job, error) {
 	if err := r.Ready(ctx, p.Bucket); err != nil {
 		return Job{}, err
@@ -463,11 +504,12 @@ func (r *Rebalancer) Apply(ctx context.Context, what string, p *Plan) (Job, erro
 	return r.scheduler.Submit(p.Bucket, what, p), nil
 }
 
-// Job returns a job by its id. Jobs are kept in memory: those of other processes and old
-// ones are not known.
+// Job returns the job with the given id; the bool is false if it is not found. Jobs are kept in memory, so old jobs and
+// those of other processes are not found.
 func (r *Rebalancer) Job(id string) (Job, bool) { return r.scheduler.Job(id) }
 
-// Name is a name for this process of a program, for people.
+// Name returns a name of this process for people. It consists of the given name of the program, the host and the
+// process id.
 func Name(program string) string {
 	host, err := os.Hostname()
 	if err != nil {

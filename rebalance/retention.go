@@ -19,85 +19,90 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Drop is what a rule drops of a bucket, or has dropped.
+// Drop describes the old keys of one bucket that a rule of retention would delete or has deleted.
 type Drop struct {
 	Bucket string `json:"bucket"`
 	Rule   string `json:"rule"`
-	// Began is when it was looked at; Ended is zero unless all was dropped.
+	// Began is when the rule was checked. Ended is when all old keys were dropped; it is zero before, and after a
+	// failure.
 	Began time.Time `json:"began"`
 	Ended time.Time `json:"ended,omitzero"`
-	// The old keys are those from From up to To, without To; empty: no bound. First and Last are the first and the last
-	// one that there are.
+	// From and To are the bounds of the old keys: To is not included, and an empty key is no bound. First and Last are
+	// the first and the last existing key between them.
 	From  keytext.Key `json:"from"`
 	To    keytext.Key `json:"to"`
 	First keytext.Key `json:"first,omitempty"`
 	Last  keytext.Key `json:"last,omitempty"`
-	// Whole are the ranges of the map that lie within and may have rows. The counters say that they have about Rows;
-	// of Unknown ones they know nothing.
+	// Whole is the number of ranges of the map that lie within the bounds and may have rows. Rows is about the number
+	// of their rows, by the counters. Unknown is the number of ranges of which the counters know nothing.
 	Whole   int64 `json:"whole_ranges"`
 	Rows    int64 `json:"rows"`
 	Unknown int64 `json:"ranges_of_unknown_size"`
-	// Parts are the ranges that lie within in part, with about PartRows.
+	// Parts is the number of ranges that lie only partly within the bounds. They have about PartRows rows.
 	Parts    int64 `json:"parts_of_ranges"`
 	PartRows int64 `json:"rows_of_these_ranges"`
-	// PutBefore, of rules by the time of the put, is when what goes was put at the latest. Then Rows are counted one by
-	// one, and Whole are all ranges that have some.
+	// PutBefore is set for rules by the time of the put: entries that were put before it are dropped. Then Rows is an
+	// exact count, and Whole is the number of all ranges with such entries.
 	PutBefore time.Time `json:"put_before,omitzero"`
-	// Error is why nothing, or not all, is dropped.
+	// Error is the reason why nothing, or not everything, is dropped.
 	Error string `json:"error,omitempty"`
 }
 
-// RetentionRun is one look of the rules at all buckets.
+// RetentionRun describes one run of all rules of retention, which delete old entries, over all buckets.
 type RetentionRun struct {
 	Began time.Time `json:"began"`
-	// Ended is zero while the run is under way.
+	// Ended is zero while the run goes on.
 	Ended time.Time `json:"ended,omitzero"`
-	// Buckets that rules are about, Whole ranges that were dropped, with about so many Rows, and Failed buckets.
+	// Buckets is the number of buckets with a rule, Whole the number of ranges that were dropped, with about Rows rows.
+	// Failed is the number of failures.
 	Buckets int64 `json:"buckets"`
 	Whole   int64 `json:"whole_ranges"`
 	Rows    int64 `json:"rows"`
 	Failed  int64 `json:"failed"`
 }
 
-// RetentionStatus is what rules do, as far as this process knows.
+// RetentionStatus describes what the rules of retention, which delete old entries, have done and will do in this
+// process.
 type RetentionStatus struct {
 	Rules []string `json:"rules"`
 	Every string   `json:"every"`
-	// Paused: the last run passed over buckets because moves are paused.
+	// Paused means that the last run passed over buckets because moves are paused.
 	Paused bool `json:"paused"`
-	// Next is when the next run begins; zero: one is under way, or this process does not lead.
+	// Next is when the next run begins. It is zero while a run goes on, and if this process does not lead.
 	Next time.Time     `json:"next,omitzero"`
 	Last *RetentionRun `json:"last,omitempty"`
 	Now  *RetentionRun `json:"now,omitempty"`
-	// Drops are the last ones of this process that dropped or failed, the newest first.
+	// Drops are the last drops of this process that were completed or failed, the newest first.
 	Drops []Drop `json:"drops"`
 }
 
-// Retention applies rules of retention to buckets, while its Rebalancer leads.
+// Retention deletes the old entries of buckets by the rules of retention, while the Rebalancer that it belongs to
+// leads.
 type Retention struct {
 	o   *Options
 	log *slog.Logger
 
 	mu    sync.Mutex
 	state RetentionStatus
-	since time.Time    // when this process began to apply rules; zero: it does not
-	read  []time.Time  // when each rule by the time of the put was applied last, which reads all entries
-	runs  int64        // that have ended
-	sums  RetentionRun // of all runs
+	since time.Time    // when this process began to apply rules; zero while it does not
+	read  []time.Time  // for each rule by the time of the put: its last application, which reads all entries
+	runs  int64        // number of runs that have ended
+	sums  RetentionRun // totals of all runs
 }
 
 const (
-	// RetentionEvery is the default time from the end of a run to the beginning of the next one.
+	// RetentionEvery is the default pause from the end of a run to the beginning of the next one.
 	RetentionEvery = time.Hour
-	// dropsKept is how many drops the status has.
+	// dropsKept is the number of drops in the status.
 	dropsKept = 100
-	// dropsFor is the longest time in which a pause of moves is not seen.
+	// dropsFor is the longest time between two checks for a pause of moves.
 	dropsFor = 30 * time.Second
-	// rereads is how often rules by the time of the put read all entries in the time that they keep them, at most.
+	// rereads bounds how often a rule by the time of the put reads all entries: at most this number of times in the
+	// time for which the rule keeps entries.
 	rereads = 24
 )
 
-// errRetentionPaused ends the work on a bucket.
+// errRetentionPaused is the error with which the deletion of a bucket's old entries stops while moves are paused.
 var errRetentionPaused = errors.New("moves are paused")
 
 func newRetention(o *Options) *Retention {
@@ -109,7 +114,7 @@ func newRetention(o *Options) *Retention {
 	return t
 }
 
-// Status reports what was dropped, and what comes next.
+// Status returns the last deletions by rules, the last run of the rules, and the time of the next run.
 func (t *Retention) Status() RetentionStatus {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -122,9 +127,10 @@ func (t *Retention) Status() RetentionStatus {
 	return s
 }
 
-// run applies the rules until ctx ends.
-func (t *Retention) run(ctx context.Context) {
-	const first = time.Minute // until the first run
+// Run deletes old entries by the rules of retention, at regular times, until ctx ends. A Rebalancer calls it while it
+// leads shard 0. Only one goroutine at a time may call Run.
+func (t *Retention) Run(ctx context.Context) {
+	const first = time.Minute // pause before the first run
 	t.change(func(s *RetentionStatus) { t.since = time.Now() })
 	defer t.change(func(s *RetentionStatus) { s.Now, s.Next, t.since = nil, time.Time{}, time.Time{} })
 	for rest := min(first, t.o.RetentionEvery); ; rest = t.o.RetentionEvery {
@@ -142,7 +148,8 @@ func (t *Retention) change(f func(*RetentionStatus)) {
 	f(&t.state)
 }
 
-// due returns the rules of a run.
+// due returns the rules that a run at the time `now` applies. A rule by the time of the put has to read all entries of
+// its buckets. So it is left out if it was applied lately (see rereads). All other rules are applied in each run.
 func (t *Retention) due(now time.Time) (rules []retention.Rule) {
 	for i, r := range t.o.Retention {
 		if r.Time == retention.Written {
@@ -156,7 +163,7 @@ func (t *Retention) due(now time.Time) (rules []retention.Rule) {
 	return rules
 }
 
-// once applies the rules to all buckets.
+// once applies the rules of retention, which delete old entries, to all buckets.
 func (t *Retention) once(ctx context.Context) {
 	r := &RetentionRun{Began: time.Now().UTC()}
 	t.change(func(s *RetentionStatus) { s.Now, s.Next = r, time.Time{} })
@@ -206,7 +213,8 @@ func (t *Retention) once(ctx context.Context) {
 	})
 }
 
-// dropped notes a drop.
+// dropped records that the deletion d of old keys has succeeded, or failed with err: in the log, in the figures of the
+// run r, and in the status.
 func (t *Retention) dropped(r *RetentionRun, d *Drop, err error) {
 	if err != nil {
 		d.Error = err.Error()
@@ -229,7 +237,8 @@ func (t *Retention) dropped(r *RetentionRun, d *Drop, err error) {
 	})
 }
 
-// drop deletes what is old, and stops where moves are paused.
+// drop deletes the old entries that d describes from the bucket id. If moves are paused meanwhile, it stops with
+// errRetentionPaused.
 func (t *Retention) drop(ctx context.Context, id store.BucketID, d *Drop) error {
 	b, from := t.o.Buckets.BucketOf(listing.BucketInfo{Name: d.Bucket, ID: id}), []byte(d.From)
 	for {
@@ -252,10 +261,12 @@ func (t *Retention) drop(ctx context.Context, id store.BucketID, d *Drop) error 
 	}
 }
 
-// Look calls f with what rules would drop now, of one bucket or, if that is empty, of all, and with Drop.Error where a
-// rule can't be applied. Now is the common time of the store: a wrong clock of this process drops nothing. each, if not
-// nil, is called for each bucket that a rule is about. Look changes nothing. It fails with f's error, or if the list of
-// buckets can't be read.
+// Look calls f with a Drop for all old keys that the rules would delete now: in the named bucket, or in all buckets if
+// the name is empty. Look itself changes nothing. If a rule can't be applied, Drop.Error says why. The function `each`,
+// if not nil, is called for each bucket that has a rule.
+//
+// The present time is the common time of the store, so that a wrong clock of this process deletes nothing. Look fails
+// with f's error, or if the list of buckets can't be read.
 func (t *Retention) Look(
 	ctx context.Context, bucket string, rules []retention.Rule, f func(store.BucketID, *Drop) error, each func(),
 ) error {
@@ -275,9 +286,9 @@ func (t *Retention) Look(
 			d := &Drop{Bucket: info.Name, Rule: r.String(), Began: time.Now().UTC()}
 			some, err := t.look(ctx, &info, r, d)
 			switch {
-			case err != nil && store.KindOf(err) == store.NotFound: // it was deleted
+			case err != nil && store.KindOf(err) == store.NotFound: // the bucket was deleted
 				continue
-			case errors.Is(err, errOtherLayer) && r.Bucket != info.Name: // a pattern may fit more than is meant
+			case errors.Is(err, errOtherLayer) && r.Bucket != info.Name: // a pattern may also match buckets of objects
 				continue
 			case err != nil && ctx.Err() != nil:
 				return context.Cause(ctx)
@@ -298,11 +309,13 @@ func (t *Retention) Look(
 	return nil
 }
 
-// errOtherLayer means that what the bucket has are no plain entries.
+// errOtherLayer is the error of a rule of retention for a bucket of objects. Such rules are only for buckets of entries
+// without objects; buckets of objects have lifecycle rules.
 var errOtherLayer = store.Errorf(store.InvalidArgument,
 	"the bucket has objects: rules of retention are for plain entries; give it a lifecycle rule")
 
-// look finds what a rule drops of a bucket, and reports whether there is something.
+// look finds the keys of a bucket that are old by the rule r, and describes them in d. It returns true if there are
+// any.
 func (t *Retention) look(ctx context.Context, info *listing.BucketInfo, r *retention.Rule, d *Drop) (bool, error) {
 	b := t.o.Buckets.BucketOf(*info)
 	settings, err := b.Settings(ctx)
@@ -326,8 +339,8 @@ func (t *Retention) look(ctx context.Context, info *listing.BucketInfo, r *reten
 		d.First, d.Last, d.Whole, d.Rows = old.First, old.Last, old.Ranges, old.Entries
 		return old.Entries > 0, err
 	}
-	// Keys at both ends show whether the bucket's keys have the rule's form at all; where nothing is old, the first key
-	// behind the prefix does.
+	// The keys at both ends show whether the bucket's keys have the rule's form at all. If there are no old keys, the
+	// first key with the prefix shows it.
 	end := func(q listing.Query) (key []byte, err error) {
 		q.Limit, q.KeysOnly = 1, true
 		for item, err := range b.All(ctx, q) {
@@ -351,7 +364,8 @@ func (t *Retention) look(ctx context.Context, info *listing.BucketInfo, r *reten
 	return true, t.measure(ctx, info.ID, d)
 }
 
-// measure finds the ranges of what is dropped, and what the counters know of them.
+// measure counts the ranges with keys that would be deleted, and adds up their rows by the estimates of the counters.
+// It stores the sums in d.
 func (t *Retention) measure(ctx context.Context, id store.BucketID, d *Drop) error {
 	maps := t.o.Buckets.Maps()
 	root, err := maps.Load(ctx, id)

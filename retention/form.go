@@ -15,21 +15,24 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// form is how keys have their time.
+// A form is the way in which times are written in keys: as a text such as 2006-01-02 (a layout), or as a number of
+// milliseconds, for example (a number).
 type form interface {
-	// before returns the texts that begin with a time whose whole unit is before t: from <= text < to. from is nil: there
-	// are none; to is nil: it has no end.
+	// before returns the range of texts, from <= text < to, that begin with a time whose whole unit is before t. A nil
+	// from means that there are no such texts, a nil to that the range has no end.
 	before(t time.Time) (from, to []byte)
-	// read returns the time that a text begins with.
+	// read returns the time with which a text begins.
 	read(text []byte) (time.Time, error)
-	// least is the first time that can be told from one of another unit.
+	// least returns the earliest credible time: a number that gives an earlier one must be of another unit.
 	least() time.Time
 }
 
-// Written, as the Time of a rule, says that entries are old by the time of their last put, whatever their keys are.
+// Written is a value of Rule.Time. It means that a rule goes by the time at which an entry was put last, not by a time
+// in the key.
 const Written = "written"
 
-// form is that of the rule, whose time is in the keys.
+// form returns the way in which times are written in the keys of the rule, as r.Time describes it. It fails if r.Time
+// is no such description, or does not go with r.NewestFirst.
 func (r *Rule) form() (form, error) {
 	if strings.HasPrefix(r.Time, elements[0]) {
 		if err := checkLayout(r.Time); err != nil {
@@ -50,12 +53,16 @@ func (r *Rule) form() (form, error) {
 	return number{encoding, &units[i], r.NewestFirst}, nil
 }
 
-// layout is one of package time.
+// A layout is a way of writing times in keys as text, such as 2006-01-02, in the notation of package time. It has a
+// fixed width, and the order of the texts is that of the times.
 type layout string
 
-// elements of layouts, in the order that sorts.
+// elements are the parts of a layout, a text such as 2006-01-02 that says how times are written. A layout must have
+// them in this order, from the year on, but may end early.
 var elements = []string{"2006", "01", "02", "15", "04", "05"}
 
+// checkLayout checks a layout, a text such as 2006-01-02 that says how times are written in keys. It returns nil if
+// such times sort as texts. Otherwise it returns an error that says what the layout must be.
 func checkLayout(text string) error {
 	rest, n := text, 0
 	for ; rest != ""; n++ {
@@ -68,7 +75,8 @@ func checkLayout(text string) error {
 	return nil
 }
 
-// separators stand between the elements of a layout.
+// separators are the characters that may stand between the parts of a layout, a text such as 2006-01-02 that says how
+// times are written.
 const separators = "-/._:TZ "
 
 func (l layout) before(t time.Time) (from, to []byte) {
@@ -92,18 +100,19 @@ func (l layout) read(text []byte) (time.Time, error) {
 
 func (layout) least() time.Time { return time.Time{} }
 
-// unit is what a number counts.
+// A unit is a unit of time, such as the millisecond. Keys may have a time as the number of these units since 1970.
 type unit struct {
 	name   string
-	digits int // of decimal numbers at present
+	digits int // digits of decimal numbers at present
 	of     func(time.Time) int64
 	time   func(int64) time.Time
-	// least times are not those of another unit: today's milliseconds, taken for microseconds, are in January of 1970.
+	// least is the earliest credible time: an earlier one comes from a number of another unit. Today's milliseconds,
+	// for example, are in January of 1970 if they are taken for microseconds.
 	least time.Time
 }
 
 var (
-	// firstYear ends the time that numbers of larger units come to.
+	// firstYear is the end of the year 1970. Numbers of larger units, taken for a smaller unit, are times before it.
 	firstYear = time.Date(1971, 1, 1, 0, 0, 0, 0, time.UTC)
 
 	units = []unit{
@@ -117,16 +126,19 @@ var (
 	}
 )
 
+// whole returns a function that converts a time to the number of whole units since 1970. d is the length of the unit.
 func whole(d time.Duration) func(time.Time) int64 {
 	return func(t time.Time) int64 { return t.Unix() / int64(d/time.Second) }
 }
 
+// wholes returns a function that converts a number of units since 1970 to a time. d is the length of the unit.
 func wholes(d time.Duration) func(int64) time.Time {
-	return func(v int64) time.Time { // of what can't be a time: far away
+	return func(v int64) time.Time { // a number too large for a time becomes a time far in the future
 		return time.Unix(min(v, math.MaxInt64/int64(d/time.Second))*int64(d/time.Second), 0)
 	}
 }
 
+// nanoseconds returns the number of nanoseconds from 1970 to a time, or the largest int64 if there are more.
 func nanoseconds(t time.Time) int64 {
 	if t.Unix() > math.MaxInt64/int64(time.Second)-1 {
 		return math.MaxInt64
@@ -134,7 +146,8 @@ func nanoseconds(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// number is a time as a number.
+// A number is a way of writing times in keys: as the number of units, such as milliseconds, since 1970. The number is
+// decimal text, eight bytes or an element of a tuple.
 type number struct {
 	encoding    string
 	unit        *unit
@@ -143,7 +156,8 @@ type number struct {
 
 func (n number) least() time.Time { return n.unit.least }
 
-// nines is the greatest decimal number.
+// nines returns the greatest decimal number that has as many digits as the numbers in keys, such as 99999. In keys with
+// the newest first, numbers are subtracted from it.
 func (n number) nines() uint64 {
 	v := uint64(1)
 	for range n.unit.digits {
@@ -169,6 +183,7 @@ func (n number) before(t time.Time) (from, to []byte) {
 	return n.encode(0), n.encode(end)
 }
 
+// encode returns the bytes that stand in keys for a time: v is the number of units of the time since 1970.
 func (n number) encode(v uint64) []byte {
 	switch n.encoding {
 	case "tuple":

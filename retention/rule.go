@@ -1,8 +1,9 @@
-// Package retention has rules by which old entries go: those whose key has a time, behind a prefix, that is longer ago
-// than the rule keeps, or that were put longer ago. What a rule of times in keys drops of a bucket is one range of
-// keys, so ranges of the map go as a whole.
+// Package retention has rules by which old entries are dropped. An entry is old if the time in its key, behind a
+// prefix, is longer ago than the rule keeps entries, or if it was put longer ago. A rule of times in keys drops one
+// range of keys of a bucket, so ranges of the map go as a whole.
 //
-// It is pure: who applies rules passes the time. rebalance.Options takes rules, and so do evenkeel.Options.
+// The package is pure: programs that apply rules pass the time. rebalance.Options takes rules, and so do
+// evenkeel.Options.
 package retention
 
 import (
@@ -19,29 +20,31 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// Rule says what is old in some buckets.
+// Rule tells which entries of some buckets are old. Programs that apply the rule delete these entries.
 type Rule struct {
 	// Bucket is the name of a bucket, or a pattern of names as path.Match takes it, such as sensors-*.
 	Bucket string `yaml:"bucket"`
-	// Prefix is what the keys begin with; empty: nothing. All keys with it must go on with a time, unless Time is Written.
+	// Prefix selects the keys that begin with these bytes; empty: all keys. Behind the prefix every such key must have
+	// a time, unless Time is Written.
 	Prefix keytext.Key `yaml:"prefix"`
-	// Keep is for how long entries stay; above zero. An entry goes once all of the time that its key names, such as a
-	// day, is longer ago.
+	// Keep is how long entries stay; above zero. If a key names a period of time, such as a day, its entry is dropped
+	// once the whole period is longer ago than Keep.
 	Keep time.Duration `yaml:"keep"`
-	// Time is the form of the time that the keys go on with, in UTC:
+	// Time is the form of the time, in UTC, that keys have behind the prefix:
 	//   - a layout of package time, of fixed width, from the year on: 2006-01-02, 2006/01/02/15, 20060102T150405;
-	//   - ENCODING-UNIT, a number. ENCODING is decimal (as many digits as the unit has at present, and then another
-	//     character), binary (8 bytes, big-endian) or tuple (keys.Int). UNIT is what has passed since 1970: day, hour, s,
-	//     ms, us or ns; or snowflake, an id of keys.Snowflakes;
-	//   - Written: keys need have no time. An entry goes once its last put is longer ago.
+	//   - ENCODING-UNIT, a number, such as decimal-ms. ENCODING is decimal (as many digits as the unit has at present,
+	//     and then another character), binary (8 bytes, big-endian) or tuple (keys.Int). UNIT is the unit of the time
+	//     since 1970: day, hour, s, ms, us or ns; or snowflake, for an id of keys.Snowflakes;
+	//   - Written: keys need have no time. An entry is dropped once its last put is longer ago than Keep.
 	Time string `yaml:"time"`
-	// NewestFirst: numbers are complements, so that the newest comes first: keys.Desc of a tuple, all bits inverted of a
-	// binary one, 999… minus a decimal one.
+	// NewestFirst means that keys have the complements of numbers, so that the newest key comes first: keys.Desc for a
+	// tuple, all bits inverted for a binary number, 999… minus the number for a decimal one.
 	NewestFirst bool `yaml:"newest-first"`
 }
 
-// Parse reads rules as YAML: "rules" is a list of maps with bucket, prefix (\xHH is a byte), keep (720h), time and
-// newest-first. It fails like Check, and if there are none.
+// Parse returns the rules in a YAML text. The text has a list with the name "rules". Each rule has the fields bucket,
+// prefix (in which \xHH is a byte), keep (such as 720h), time and newest-first. Parse fails if there are no rules, or
+// if Check finds a fault.
 func Parse(text []byte) ([]Rule, error) {
 	var file struct {
 		Rules []Rule `yaml:"rules"`
@@ -58,7 +61,8 @@ func Parse(text []byte) ([]Rule, error) {
 	return file.Rules, Check(file.Rules)
 }
 
-// Check returns what is wrong with rules, and how to mend it; nil: nothing.
+// Check returns nil if the rules can be used together. Otherwise it returns an error that says what is wrong with them,
+// and how to correct it. Two rules that differ must not apply to the same keys.
 func Check(rules []Rule) error {
 	for i := range rules {
 		r := &rules[i]
@@ -75,6 +79,7 @@ func Check(rules []Rule) error {
 	return nil
 }
 
+// check returns nil if the rule is valid by itself, otherwise an error that says what is wrong with it.
 func (r *Rule) check() error {
 	switch _, err := path.Match(r.Bucket, ""); {
 	case r.Bucket == "":
@@ -97,7 +102,7 @@ func (r *Rule) check() error {
 	return err
 }
 
-// String describes the rule.
+// String returns a description of the rule, for logs and errors.
 func (r *Rule) String() string {
 	order := ""
 	if r.NewestFirst {
@@ -106,14 +111,15 @@ func (r *Rule) String() string {
 	return fmt.Sprintf("bucket %s, prefix %q, keep %v, time %s%s", r.Bucket, r.Prefix.String(), r.Keep, r.Time, order)
 }
 
-// Applies reports whether the rule is about a bucket.
+// Applies reports whether the rule is for the bucket of this name.
 func (r *Rule) Applies(bucket string) bool {
 	ok, err := path.Match(r.Bucket, bucket)
 	return ok && err == nil
 }
 
-// Old returns the keys that are old at a time: from <= key < to, where an empty to is no end. some is false if there
-// can be none. By the time of the put these are all keys that the rule is about. The rule must be valid (Check).
+// Old returns the range of keys whose entries are old at the time now: from <= key < to. An empty to is no end. some is
+// false if no key can be old. If the rule goes by the time at which entries were put, the range has all keys of the
+// rule, old or not. The rule must be valid (Check).
 func (r *Rule) Old(now time.Time) (from, to []byte, some bool) {
 	if r.Time == Written {
 		return bytes.Clone(r.Prefix), store.PrefixEnd(r.Prefix), true
@@ -133,8 +139,8 @@ func (r *Rule) Old(now time.Time) (from, to []byte, some bool) {
 	return with(from), with(to), true
 }
 
-// TimeOf returns the time in a key. It fails if the key does not have the rule's form, and if the time is so near to
-// the beginning of its unit that the unit must be another one.
+// TimeOf returns the time in a key. It fails if the key has no time as the rule describes it. It also fails if the time
+// is so early that the number in the key must be of another unit, such as seconds instead of milliseconds.
 func (r *Rule) TimeOf(key []byte) (time.Time, error) {
 	f, err := r.form()
 	if err != nil {
@@ -155,18 +161,23 @@ func (r *Rule) TimeOf(key []byte) (time.Time, error) {
 	return t, nil
 }
 
-// overlaps reports whether two valid rules may be about the same keys. It takes a character class for any character.
+// overlaps reports whether the rules r and o may apply to the same keys. Both must be valid. If a pattern of bucket
+// names has a character class, such as [a-c], the class counts as any character, so overlaps may return true without
+// need.
 func (r *Rule) overlaps(o *Rule) bool {
 	return (bytes.HasPrefix(r.Prefix, o.Prefix) || bytes.HasPrefix(o.Prefix, r.Prefix)) &&
 		meet(pattern(r.Bucket), pattern(o.Bucket))
 }
 
-// The parts of a pattern are characters, or one of these.
+// A pattern of bucket names is a list of characters and of these two parts: anyText stands for any text, anyOne for any
+// one character.
 const (
 	anyText rune = -1 - iota
 	anyOne
 )
 
+// pattern splits a pattern of bucket names, such as sensors-*, into its parts: characters, anyText for *, and anyOne
+// for ? or a character class. See path.Match for the notation.
 func pattern(text string) (out []rune) {
 	in := []rune(text)
 	for i := 0; i < len(in); i++ {
@@ -192,9 +203,10 @@ func pattern(text string) (out []rune) {
 	return out
 }
 
-// meet reports whether one name fits two patterns.
+// meet reports whether some name matches both patterns a and b of bucket names. The patterns are given by their parts,
+// where anyText stands for any text and anyOne for any one character.
 func meet(a, b []rune) bool {
-	// to[k]: what is left of a, and b[k:], may be the same.
+	// to[k] says whether some text matches both a[i:] and b[k:].
 	to := make([]bool, len(b)+1)
 	for i := len(a); i >= 0; i-- {
 		next := to

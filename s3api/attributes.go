@@ -9,7 +9,7 @@ import (
 	"github.com/evenkeel/evenkeel/objects"
 )
 
-// The attributes of GetObjectAttributes, in the order of its answer.
+// The names of an object's attributes that GetObjectAttributes can return. The answer has them in this order.
 const (
 	attributeETag     = "ETag"
 	attributeChecksum = "Checksum"
@@ -18,7 +18,8 @@ const (
 	attributeSize     = "ObjectSize"
 )
 
-// attributesAsked reads the header that names attributes: a list, or several ones.
+// attributesAsked returns the names in the header x-amz-object-attributes: the attributes of an object that the client
+// wants. The header is a list separated by commas, and may be sent several times. An unknown name is an error.
 func attributesAsked(header http.Header) ([]string, *Error) {
 	asked := elements(strings.Join(header.Values("X-Amz-Object-Attributes"), ","))
 	known := []string{attributeETag, attributeChecksum, attributeParts, attributeClass, attributeSize}
@@ -85,7 +86,8 @@ func (h *Handler) getAttributes(x *exchange) error {
 	})
 }
 
-// parts appends a page of an object's parts, of those with numbers above a marker.
+// parts appends an ObjectParts element, which lists the parts of an object uploaded in parts. It lists at most limit
+// parts, those with numbers above marker.
 func (x *xmlBuffer) parts(all []objects.Part, marker, limit int) {
 	page := all
 	for len(page) > 0 && page[0].Number <= marker {

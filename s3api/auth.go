@@ -9,11 +9,11 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/s3api/sigv4"
+	"github.com/evenkeel/evenkeel/internal/sigv4"
 )
 
-// authenticate finds the request's access key and verifies its signature. Without keys
-// signatures are ignored.
+// authenticate finds the access key that signed a request, and verifies the signature. If the server has no access
+// keys, authenticate accepts requests with any signature or none, but refuses those that a web page sends.
 func (h *Handler) authenticate(x *exchange) *Error {
 	x.who = allKeys
 	if h.o.Keys == nil {
@@ -31,7 +31,7 @@ func (h *Handler) authenticate(x *exchange) *Error {
 	}
 	x.keyID = claim.KeyID
 	if claim.Scope.Region != h.o.Region && x.op.name != getBucketLocation {
-		// GetBucketLocation is how clients learn of the region.
+		// GetBucketLocation is allowed with a wrong region, as clients learn the region by it.
 		code, what := "AuthorizationHeaderMalformed", "The authorization header is malformed"
 		if claim.Presigned {
 			code, what = "AuthorizationQueryParametersError", "Error parsing the X-Amz-Credential parameter"
@@ -68,7 +68,8 @@ func (h *Handler) authenticate(x *exchange) *Error {
 	return nil
 }
 
-// refusePages refuses requests of web pages, where no key protects against them.
+// refusePages returns an error for a request that a web page makes a browser send. Without access keys such a page
+// could change data.
 func (h *Handler) refusePages(x *exchange) *Error {
 	if h.o.Guard == nil {
 		return nil
@@ -82,19 +83,19 @@ func (h *Handler) refusePages(x *exchange) *Error {
 	return nil
 }
 
-// fromLoopback reports whether the client is on this machine. Headers of proxies don't count:
-// anybody can send them.
+// fromLoopback reports whether the client runs on the server's machine. Headers that proxies add, such as
+// X-Forwarded-For, do not count, as any client can send them.
 func fromLoopback(r *http.Request) bool {
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
 	return err == nil && from.Addr().IsLoopback()
 }
 
-// strongDigests are headers that determine the body: an attacker would need a second
-// preimage, which MD5 and SHA-1 still resist.
+// strongDigests are the headers with a digest that no attacker can keep while changing the body. That takes a second
+// preimage, which even MD5 and SHA-1 still resist.
 var strongDigests = []string{"content-md5", "x-amz-checksum-sha1", "x-amz-checksum-sha256"}
 
-// coversBody reports whether the signature covers the body, its chunks, or a header with its
-// digest.
+// coversBody reports whether the signature of a request protects the body from changes. It does if it covers the body
+// itself, its chunks, or a header with a digest of the body.
 func coversBody(claim *sigv4.Claim, header http.Header) bool {
 	if claim.Payload != sigv4.UnsignedPayload && claim.Payload != sigv4.UnsignedChunksTrailer {
 		return true
@@ -104,7 +105,7 @@ func coversBody(claim *sigv4.Claim, header http.Header) bool {
 	})
 }
 
-// statusOf has the statuses of sigv4's codes other than 400.
+// statusOf maps error codes of refused signatures to HTTP statuses. A code that is not in the map has the status 400.
 var statusOf = map[string]int{
 	"AccessDenied": http.StatusForbidden, "SignatureDoesNotMatch": http.StatusForbidden,
 	tooSkewed:        http.StatusForbidden,
@@ -122,11 +123,11 @@ func accessDenied(format string, args ...any) *Error {
 	return refuse(http.StatusForbidden, "AccessDenied", "Access Denied. "+format, args...)
 }
 
-// scope is the part of the store that an operation needs.
+// scope is the part of the store that an operation uses: an access key must be allowed to use it.
 type scope int
 
 const (
-	onService scope = iota // nothing: the operation shows what the key may see
+	onService scope = iota // no part: the operation shows only what the key may see
 	inBucket               // any part of the bucket; DeleteObjects checks its keys itself
 	onBucket               // all of the bucket
 	onListing              // the keys with the query's prefix
@@ -155,7 +156,8 @@ func (x *exchange) authorize() *Error {
 	return nil
 }
 
-// lowerHoisted makes headers of the parameters of a presigned URL that stand for headers.
+// lowerHoisted sets headers from the x-amz- query parameters of a presigned URL, because such a parameter stands for a
+// header. A header that the request already has stays.
 func lowerHoisted(r *http.Request, query url.Values) {
 	for name, values := range query {
 		canonical := http.CanonicalHeaderKey(name)

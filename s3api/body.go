@@ -19,47 +19,52 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/s3api/sigv4"
+	"github.com/evenkeel/evenkeel/internal/sigv4"
 )
 
-// payload is what a request's signature covers of its body.
+// payload says how the signature of a request protects its body from changes.
 type payload struct {
-	// stands for the body in the signature, see package sigv4; empty: the header does.
+	// stands is the value that stands for the body in the signature, see package sigv4. If empty, the header
+	// x-amz-content-sha256 has the value.
 	stands string
-	// chain verifies chunks; nil without authentication.
+	// chain verifies the signatures of chunks; nil without authentication.
 	chain *sigv4.Chain
-	// open: an eavesdropper could send the request with another body.
+	// open is true if an eavesdropper could send the request again with another body: no signature covers the body,
+	// and the connection is not encrypted.
 	open bool
 }
 
-// body decodes the body of a request as it arrives. What Read has returned is verified only at
-// io.EOF: then length, digests and the signatures of chunks are right. Else Read fails with an
-// *Error.
+// body reads and decodes the body of a request while it arrives. Read returns io.EOF only if the length, the digests
+// and the signatures of all chunks are right. Until then the bytes that Read has returned are not verified. Otherwise
+// Read fails with an *Error.
 type body struct {
 	r       io.Reader
 	request *http.Request
 	stands  string
-	raw     hash.Hash // of the body as it comes
+	raw     hash.Hash // SHA-256 of the body before it is decoded; nil if none is needed
 	chunks  *chunkedReader
 	digests []*digest
-	// length is what was said, -1: nothing. n is what has come.
+	// length is the announced length, -1 if unknown, and limit the longest one allowed. n counts the decoded bytes.
 	length, limit, n int64
 	end              error
 }
 
-// digest is a digest of the decoded body, that a header or a trailer has.
+// digest is a checksum of a request's decoded body, computed while the body arrives. Usually a header or a trailer of
+// the request has the value that it must have.
 type digest struct {
 	name string
 	hash.Hash
-	want []byte // nil: no header has it
-	// trails: a trailer has it. If neither has, it is only computed.
+	want []byte // the value that a header announced; nil: no header has one
+	// trails is true if a trailer has the expected value. With neither a header nor a trailer the digest is only
+	// computed.
 	trails bool
 }
 
-// value is the digest in S3's form.
+// value returns the computed digest in base64, the form in which S3 sends digests.
 func (d *digest) value() string { return base64.StdEncoding.EncodeToString(d.Sum(nil)) }
 
-// openBody begins to read a body of at most limit bytes.
+// openBody returns a reader that decodes and verifies the body of the request r. p says how the signature protects the
+// body. A body of more than limit bytes is an error.
 func openBody(r *http.Request, p payload, limit int64) (*body, *Error) {
 	if p.open {
 		return nil, accessDenied("The signature does not cover the body (x-amz-content-sha256: %s), "+
@@ -75,7 +80,7 @@ func openBody(r *http.Request, p payload, limit int64) (*body, *Error) {
 		b.raw = sha256.New()
 		b.r = io.TeeReader(b.r, b.raw)
 	}
-	// Clients that name the coding, but neither sign chunks nor say how long they are together, do not use it.
+	// Some clients name the coding aws-chunked without using it. They neither sign chunks nor send the decoded length.
 	said := r.Header.Get("X-Amz-Decoded-Content-Length")
 	if strings.HasPrefix(b.stands, "STREAMING-") || said != "" && isChunked(r.Header) {
 		n, err := strconv.ParseInt(said, 10, 64)
@@ -99,7 +104,8 @@ func openBody(r *http.Request, p payload, limit int64) (*body, *Error) {
 	return b, b.takeDigests()
 }
 
-// takeDigests prepares the digests of headers and of announced trailers.
+// takeDigests finds the digests to compute over the body: one for each request header with a digest, and one for each
+// trailer that the request announces. It returns an error for a digest that this server does not know.
 func (b *body) takeDigests() *Error {
 	for name := range b.request.Header {
 		if err := checkDigestName(name); err != nil {
@@ -135,8 +141,9 @@ func (b *body) takeDigests() *Error {
 	return nil
 }
 
-// announced are the canonical names of the trailers that the header promises. Where the form of the
-// body has no trailers, some clients announce one and send it as a header.
+// announced returns the names of the trailers that the request announces in the header x-amz-trailer, in canonical
+// form. Some clients announce a trailer although their form of body has none, and send it as a header. Such a name is
+// left out.
 func (b *body) announced() []string {
 	names := elements(b.request.Header.Get("X-Amz-Trailer"))
 	for i := range names {
@@ -147,7 +154,8 @@ func (b *body) announced() []string {
 	})
 }
 
-// checkDigestName refuses a digest that can't be verified.
+// checkDigestName returns an error if name is the header of a checksum that this server cannot compute. It accepts all
+// other headers.
 func checkDigestName(name string) *Error {
 	if digests[name] == nil && strings.HasPrefix(name, checksumPrefix) && name != "X-Amz-Checksum-Algorithm" &&
 		name != "X-Amz-Checksum-Type" && name != "X-Amz-Checksum-Mode" {
@@ -156,7 +164,8 @@ func checkDigestName(name string) *Error {
 	return nil
 }
 
-// parse reads a digest in S3's base64 form.
+// parse decodes the value of a header that contains the digest d. It returns an error if the value is not base64, or if
+// its length is wrong for this digest.
 func (d *digest) parse(value string) ([]byte, *Error) {
 	want, err := base64.StdEncoding.DecodeString(value)
 	switch {
@@ -194,7 +203,7 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, b.end
 }
 
-// broken is the answer to a body that can't be read to its end.
+// broken returns the error answer for a request whose body could not be read to its end. err is the error of the read.
 func broken(err error) *Error {
 	var forged *sigv4.Error
 	switch {
@@ -214,7 +223,8 @@ func broken(err error) *Error {
 	return e
 }
 
-// verify compares the body, once it has come, with what was said of it.
+// verify compares the digests of the complete body with the values in the request's headers and trailers. It returns an
+// error if one differs, or if an announced trailer is missing.
 func (b *body) verify() *Error {
 	if b.raw != nil && hex.EncodeToString(b.raw.Sum(nil)) != b.stands {
 		return refuse(http.StatusBadRequest, "XAmzContentSHA256Mismatch",
@@ -254,10 +264,10 @@ func (b *body) verify() *Error {
 	return nil
 }
 
-// all reads the body into memory.
+// all reads the whole body of a request into memory, and verifies it.
 func (b *body) all() ([]byte, *Error) {
 	var refusal *Error
-	// Room to find the end without growing.
+	// bytes.MinRead is room for the last read, which finds the end: the buffer need not grow.
 	buf := bytes.NewBuffer(make([]byte, 0, b.length+bytes.MinRead))
 	if _, err := buf.ReadFrom(b); errors.As(err, &refusal) {
 		return nil, refusal
@@ -269,7 +279,7 @@ func isChunked(h http.Header) bool {
 	return slices.Contains(elements(h.Get("Content-Encoding")), "aws-chunked")
 }
 
-// elements returns the elements of a header that is a list.
+// elements splits a header value at commas. It removes blanks around the elements, and leaves out empty elements.
 func elements(value string) (all []string) {
 	for one := range strings.SplitSeq(value, ",") {
 		if one = strings.TrimSpace(one); one != "" {
@@ -293,15 +303,16 @@ func incomplete() *Error {
 	return refuse(http.StatusBadRequest, "IncompleteBody", "You did not provide the number of bytes that you said.")
 }
 
-// crc64NVME is the table of CRC-64/NVME, by its polynomial, reflected.
+// crc64NVME is the table by which hash/crc64 computes the checksum CRC-64/NVME, made from the reflected polynomial.
 var crc64NVME = crc64.MakeTable(crc64NVMEPolynomial)
 
 const crc64NVMEPolynomial = 0x9a6c9329ac4bc9b5
 
-// checksumPrefix begins the names of headers with a checksum.
+// checksumPrefix begins the names of all headers about checksums, such as X-Amz-Checksum-Sha256.
 const checksumPrefix = "X-Amz-Checksum-"
 
-// digests are the headers and trailers with a digest of the body.
+// digests maps the names of headers and trailers that have a digest of a request's body to functions. Each function
+// returns a new hash that computes the digest.
 var digests = map[string]func() hash.Hash{
 	"Content-Md5":              md5.New,
 	"X-Amz-Checksum-Crc32":     func() hash.Hash { return crc32.NewIEEE() },

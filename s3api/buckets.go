@@ -19,7 +19,8 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// Buckets are the methods of a listing client that a Handler uses.
+// Buckets has the methods of a listing client that a Handler needs: it creates, deletes, finds and lists buckets. Over
+// makes a Buckets from a *listing.Client.
 type Buckets interface {
 	CreateBucket(ctx context.Context, name string, cuts ...[]byte) error
 	DeleteBucket(ctx context.Context, name string) error
@@ -27,7 +28,8 @@ type Buckets interface {
 	Bucket(name string) Bucket
 }
 
-// Bucket are the methods of a bucket that a Handler uses.
+// Bucket has the methods that a Handler needs of a bucket with plain entries, whose values are metadata or small
+// bodies.
 type Bucket interface {
 	Put(ctx context.Context, key, value []byte) error
 	Get(ctx context.Context, key []byte) (listing.Entry, error)
@@ -38,7 +40,7 @@ type Bucket interface {
 	Settings(ctx context.Context) ([]byte, error)
 }
 
-// Over adapts a listing client.
+// Over returns the listing client c as the interface Buckets, which New needs.
 func Over(c *listing.Client) Buckets { return client{c} }
 
 type client struct{ *listing.Client }
@@ -46,16 +48,18 @@ type client struct{ *listing.Client }
 func (c client) Bucket(name string) Bucket { return c.Client.Bucket(name) }
 
 const (
-	// maxConfigurationBytes bounds CreateBucketConfiguration.
+	// maxConfigurationBytes bounds a CreateBucketConfiguration and other documents with settings, in bytes.
 	maxConfigurationBytes = 64 << 10
-	// maxCutsBytes bounds the list of cuts of a CreateBucket.
+	// maxCutsBytes bounds the list of cuts in a CreateBucket request, in bytes.
 	maxCutsBytes = 4 << 20
 )
 
-// oldestRegion is S3's oldest region, where some answers differ.
+// oldestRegion is the region that S3 had first, and the default of a Handler. Some answers of S3 have another form
+// there.
 const oldestRegion = "us-east-1"
 
-// createBucket ignores a LocationConstraint: there is one location.
+// createBucket creates a bucket. If the body has a list of cuts, the new bucket is cut into ranges at these keys. A
+// LocationConstraint in the body has no effect, as there is one location.
 func (h *Handler) createBucket(x *exchange) error {
 	var cuts [][]byte
 	if x.query.Has(paramCuts) {
@@ -93,7 +97,8 @@ func (h *Handler) createBucket(x *exchange) error {
 		create = h.o.Objects.CreateBucket
 	}
 	err := create(x.ctx(), x.bucket, cuts...)
-	// S3's oldest region answers so, and programs rely on it. Who asks for a kind or for cuts learns the truth.
+	// In S3's oldest region creating an existing bucket succeeds, and programs rely on that. A request with a kind or
+	// with cuts gets the error.
 	again := h.o.Region == oldestRegion && cuts == nil && x.r.Header.Get(headerKind) == ""
 	if err != nil && !(again && errors.Is(err, listing.ErrBucketExists)) {
 		return err
@@ -102,7 +107,8 @@ func (h *Handler) createBucket(x *exchange) error {
 	return nil
 }
 
-// checkConfiguration accepts a document that has no effect, and refuses others.
+// checkConfiguration returns an error if body, the document of a CreateBucket request, asks for something that is not
+// implemented. An empty body and a LocationConstraint are accepted.
 func checkConfiguration(body []byte) *Error {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return nil
@@ -122,13 +128,14 @@ func checkConfiguration(body []byte) *Error {
 	return nil
 }
 
-// ParseCuts reads a list of cuts: keys in ascending order, one per line, in UTF-8 with \xNN
-// for any other byte and \\ for a backslash.
+// ParseCuts reads a list of cuts, the keys at which a bucket is cut into ranges. There is one key per line, in
+// ascending order. A line is UTF-8; \xNN stands for any other byte, and \\ for a backslash.
 func ParseCuts(data []byte) ([][]byte, error) { return parseCuts(data, math.MaxInt) }
 
 var errTooManyCuts = errors.New("too many cuts")
 
-// forCuts is the memory for a list of n bytes, with the map that is made of it.
+// forCuts returns the memory in bytes that a request takes for a list of cuts (keys at which a bucket is cut) of n
+// bytes, and for the map of ranges made from it.
 func forCuts(n int64) int64 { return 4*n + 1<<20 }
 
 func parseCuts(data []byte, most int) ([][]byte, error) {
@@ -168,13 +175,14 @@ func (h *Handler) deleteBucket(x *exchange) error {
 	return x.done(http.StatusNoContent, err)
 }
 
-// exists fails if the bucket does not exist.
+// exists returns an error if the bucket that the request names does not exist, or cannot be read.
 func (h *Handler) exists(x *exchange) error {
 	_, err := h.buckets.Bucket(x.bucket).List(x.ctx(), listing.Query{Limit: 1, Bytes: smallBytes, KeysOnly: true})
 	return err
 }
 
-// existing is objectsOf, and fails if the bucket does not exist.
+// existing returns the bucket of objects that the request names. For a bucket with plain entries it returns nil and no
+// error. It returns an error if the bucket does not exist.
 func (h *Handler) existing(x *exchange) (*versioned, error) {
 	if err := h.exists(x); err != nil {
 		return nil, err
@@ -207,7 +215,8 @@ func (h *Handler) getBucketLocation(x *exchange) error {
 	})
 }
 
-// found fails if the object, or without a key the bucket, does not exist.
+// found returns an error unless the object that the request names exists. For a request without a key the bucket must
+// exist.
 func (h *Handler) found(x *exchange) error {
 	if x.key == "" {
 		return h.exists(x)
@@ -230,7 +239,8 @@ func (h *Handler) found(x *exchange) error {
 	return err
 }
 
-// putAcl accepts private only, for a bucket or an object: all of them are.
+// putAcl accepts a request that sets the access control list to "private", and refuses every other list. It changes
+// nothing, as all buckets and objects are private.
 func (h *Handler) putAcl(x *exchange) error {
 	if refusal := x.privateOnly(); refusal != nil {
 		return refusal
@@ -238,8 +248,8 @@ func (h *Handler) putAcl(x *exchange) error {
 	return h.found(x)
 }
 
-// getAcl answers the list that private stands for: the owner has full control, and nobody
-// else any.
+// getAcl answers with the access control list of a private bucket or object, which all are: the owner has full control,
+// and nobody else has any access.
 func (h *Handler) getAcl(x *exchange) error {
 	if err := h.found(x); err != nil {
 		return err
@@ -252,14 +262,14 @@ func (h *Handler) getAcl(x *exchange) error {
 	})
 }
 
-// privateOnly reads the access control list of a request, from a header or a document, and
-// refuses others than private.
+// privateOnly returns an error unless the access control list in the request is "private". The list is in a header or
+// in the request's document.
 func (x *exchange) privateOnly() *Error {
 	body, refusal := x.h.receive(x, maxConfigurationBytes, asDocument)
 	if refusal != nil {
 		return refusal
 	}
-	named := x.r.Header.Get("X-Amz-Acl") != "" // another one was refused before
+	named := x.r.Header.Get("X-Amz-Acl") != "" // refusedHeader has refused all values but private
 	private := named && len(body) == 0
 	if !named && len(body) > 0 {
 		if private, refusal = isPrivate(body); refusal != nil {
@@ -273,8 +283,8 @@ func (x *exchange) privateOnly() *Error {
 	return nil
 }
 
-// isPrivate reports whether a document is the list that getAcl answers: clients copy the
-// list of an object.
+// isPrivate reports whether an XML document is the access control list "private", as getAcl sends it: clients copy the
+// list of one object to another. The error is for a document that is not an access control list.
 func isPrivate(body []byte) (private bool, refusal *Error) {
 	type others []struct{ XMLName xml.Name }
 	var p struct {
@@ -310,25 +320,26 @@ const (
 	ownerID    = "evenkeel"
 	ownerParts = "<ID>" + ownerID + "</ID><DisplayName>" + ownerID + "</DisplayName>"
 	ownerXML   = "<Owner>" + ownerParts + "</Owner>"
-	// maxBucketsPage is S3's largest max-buckets.
+	// maxBucketsPage is the largest max-buckets that S3 allows.
 	maxBucketsPage = 10_000
-	// headerKind says at CreateBucket what a bucket is for, and in answers to HeadBucket.
+	// headerKind is the header with the kind of a bucket, in requests of CreateBucket and answers of HeadBucket.
 	headerKind = "X-Evenkeel-Bucket-Kind"
-	// kindPlain: keys with metadata, and bodies inline; kindObjects: versions, and bodies of any
-	// size.
+	// kindPlain is a bucket of keys with metadata and small bodies. kindObjects is a bucket of objects, which have
+	// versions and bodies of any size.
 	kindPlain, kindObjects = "plain", "objects"
-	// bucketsChunk is the size of the parts in which a list of all buckets is sent.
+	// bucketsChunk is the size in bytes of the parts in which a list of all buckets is sent.
 	bucketsChunk = 256 << 10
-	// bucketsToken is what a token of ListBuckets belongs to, with the prefix. Its place is the last name.
+	// bucketsToken is the name that continuation tokens of ListBuckets are sealed with. Their place is the name of
+	// the last bucket.
 	bucketsToken = "ListBuckets"
-	// writeTime is how long a client may take to read such a part.
+	// writeTime is the time that a client has to read one part of a list of buckets.
 	writeTime = 30 * time.Second
-	// listBucketsMemory is for such a part and the pages that are read ahead.
+	// listBucketsMemory is the memory in bytes for one part of a list of buckets and the pages that are read ahead.
 	listBucketsMemory = 1 << 20
 )
 
-// listBuckets answers all buckets, or with max-buckets a page of them. As there may be a
-// million, the document is sent in parts.
+// listBuckets answers with the list of all buckets that the access key may see. With the parameter max-buckets it
+// answers with one page of the list. The document is sent in pieces, as a store may have a million buckets.
 func (h *Handler) listBuckets(x *exchange) error {
 	limit, after, refusal := bucketsPage(x)
 	if refusal != nil {
@@ -381,7 +392,8 @@ func (h *Handler) listBuckets(x *exchange) error {
 	return x.writeXML(http.StatusOK, b)
 }
 
-// visible lists the buckets that the access key may see.
+// visible iterates over the buckets that the access key may see, in order of their names: those whose names begin with
+// prefix and are above the name after.
 func (h *Handler) visible(x *exchange, prefix, after string) iter.Seq2[listing.BucketInfo, error] {
 	if x.who.Everything {
 		return h.buckets.Buckets(x.ctx(), prefix, after)
@@ -399,13 +411,14 @@ func (h *Handler) visible(x *exchange, prefix, after string) iter.Seq2[listing.B
 				if (err != nil || info.Name == name) && !yield(info, err) {
 					return
 				}
-				break // the names after it only begin with this one
+				break // the later names only begin with this name
 			}
 		}
 	}
 }
 
-// bucketsPage reads ListBuckets' paging; limit 0 is no limit.
+// bucketsPage reads the parameters that select one page of a list of buckets. limit is the most buckets of the page, or
+// 0 without a limit. after is the name of the last bucket of the page before, or "".
 func bucketsPage(x *exchange) (limit int, after string, refusal *Error) {
 	if s := x.query.Get("max-buckets"); s != "" {
 		n, err := strconv.Atoi(s)
@@ -424,8 +437,8 @@ func bucketsPage(x *exchange) (limit int, after string, refusal *Error) {
 	return limit, after, nil
 }
 
-// writePart sends b as a part of an answer of unknown length, and empties it. Each part has
-// a deadline of its own.
+// writePart sends the content of b to the client as the next piece of a long answer, and then empties b. The client
+// gets a new deadline, writeTime, to read each piece.
 func (x *exchange) writePart(b *xmlBuffer) error {
 	if x.status == 0 {
 		x.w.Header().Set("Content-Type", "application/xml")

@@ -19,14 +19,15 @@ const (
 	headerAlgorithm    = checksumPrefix + "Algorithm"
 	headerChecksumType = checksumPrefix + "Type"
 	headerObjectSize   = "X-Amz-Mp-Object-Size"
-	// The types of checksums: of a body, or of the checksums of its parts.
+	// The types of checksums: a checksum of the whole body, or a checksum of the checksums of its parts.
 	fullObject = "FULL_OBJECT"
 	composite  = "COMPOSITE"
 )
 
-// checksum is the checksum that an object in parts shall have.
+// checksum names the kind of checksum that an object uploaded in parts gets: the algorithm, and whether it covers the
+// whole body or the checksums of the parts.
 type checksum struct {
-	name      string // as objects keep it; empty: none
+	name      string // the algorithm in lower case, as package objects has it; empty: no checksum
 	composite bool
 }
 
@@ -37,8 +38,8 @@ func (c checksum) kind() string {
 	return fullObject
 }
 
-// checksumOf returns the checksum that an upload was created for. It is kept among those of the upload, as
-// the algorithm and the type.
+// checksumOf returns the kind of checksum that was chosen when the multipart upload u was created. u.Sums keeps it, as
+// one pair of algorithm and type.
 func checksumOf(u *objects.Upload) checksum {
 	for _, s := range u.Sums {
 		return checksum{s.Name, s.Value == composite}
@@ -46,7 +47,8 @@ func checksumOf(u *objects.Upload) checksum {
 	return checksum{}
 }
 
-// algorithmOf reads the header that names an algorithm; it may be absent.
+// algorithmOf returns the checksum algorithm that the headers ask for, in lower case. It returns "" if they ask for
+// none, and an error for an unknown algorithm.
 func algorithmOf(header http.Header) (name string, refusal *Error) {
 	value := header.Get(headerAlgorithm)
 	name = strings.ToLower(value)
@@ -57,7 +59,8 @@ func algorithmOf(header http.Header) (name string, refusal *Error) {
 	return name, nil
 }
 
-// newChecksum reads the headers of CreateMultipartUpload.
+// newChecksum returns the kind of checksum that the headers of a CreateMultipartUpload choose for the object: one pair
+// of algorithm and type, or nil for no checksum.
 func newChecksum(header http.Header) ([]objects.Pair, *Error) {
 	name, refusal := algorithmOf(header)
 	if refusal != nil {
@@ -84,14 +87,16 @@ func newChecksum(header http.Header) ([]objects.Pair, *Error) {
 	return []objects.Pair{{Name: name, Value: kind}}, nil
 }
 
-// completion is what the headers of CompleteMultipartUpload say of the object.
+// completion is what the headers of a CompleteMultipartUpload say about the finished object: its checksum, the type of
+// the checksum, and its size. The server compares them with the parts.
 type completion struct {
-	sums []objects.Pair // at most one
-	kind string         // empty: nothing
-	size int64          // negative: nothing
+	sums []objects.Pair // the object's checksum, at most one
+	kind string         // the type of the checksum; empty: not stated
+	size int64          // bytes; negative: not stated
 }
 
-// completedBy reads the headers of CompleteMultipartUpload, and takes off what is not of its document.
+// completedBy reads what the headers of a CompleteMultipartUpload say about the finished object. It deletes the headers
+// with a checksum: later code would compare them with the request's own body.
 func completedBy(header http.Header) (c completion, refusal *Error) {
 	c = completion{kind: header.Get(headerChecksumType), size: -1}
 	if c.kind != "" && c.kind != fullObject && c.kind != composite {
@@ -118,7 +123,9 @@ func completedBy(header http.Header) (c completion, refusal *Error) {
 	return c, nil
 }
 
-// check judges the parts of which an object is made, and returns its checksum.
+// check compares the parts of the multipart upload u with what the request says about them and about the finished
+// object. It returns the object's checksum, or nil if neither the upload nor the request has one. named has the parts
+// that the request names, in the same order as parts.
 func (c *completion) check(u *objects.Upload, parts []objects.Part, named []namedPart) ([]objects.Pair, error) {
 	if err := checkParts(parts, named); err != nil {
 		return nil, err
@@ -132,7 +139,7 @@ func (c *completion) check(u *objects.Upload, parts []objects.Part, named []name
 			c.size, size)
 	}
 	of := checksumOf(u)
-	if of.name == "" && len(c.sums) > 0 { // the parts may have what is needed
+	if of.name == "" && len(c.sums) > 0 { // the parts may still have the checksums needed
 		of = checksum{c.sums[0].Name, c.kind == composite || strings.Contains(c.sums[0].Value, "-")}
 		if crcs[of.name].bits == 0 && !of.composite || of.composite && of.name == "crc64nvme" {
 			return nil, invalidRequest("The %s checksum type cannot be used with the %s checksum algorithm.", of.kind(), of.name)
@@ -159,8 +166,8 @@ func (c *completion) check(u *objects.Upload, parts []objects.Part, named []name
 	return sums, nil
 }
 
-// compare refuses checksums of an object that are not what the request says. Some clients leave out the
-// number of parts.
+// compare returns an error unless sums, the computed checksums of the object, include each checksum that the request
+// claims. A composite checksum ends with the number of parts, which some clients leave out.
 func (c *completion) compare(sums []objects.Pair) *Error {
 	for _, s := range c.sums {
 		if !slices.ContainsFunc(sums, func(has objects.Pair) bool {
@@ -174,7 +181,8 @@ func (c *completion) compare(sums []objects.Pair) *Error {
 	return nil
 }
 
-// compute makes the checksum of an object of those of its parts.
+// compute returns the checksum of a whole object, of the kind c, from the checksums of its parts. It fails if a part
+// has no checksum of this algorithm.
 func (c checksum) compute(parts []objects.Part) (string, error) {
 	of := digests[http.CanonicalHeaderKey(checksumPrefix+c.name)]()
 	crc, all := crcs[c.name], uint64(0)
@@ -202,31 +210,33 @@ func (c checksum) compute(parts []objects.Part) (string, error) {
 	return base64.StdEncoding.EncodeToString(whole[8-of.Size():]), nil
 }
 
-// checksumType is the type of an object's checksums: one of checksums has their number at its end.
+// checksumType returns the type of an object's checksums: COMPOSITE if one is a checksum of its parts' checksums, which
+// ends with "-" and the number of parts, and else FULL_OBJECT.
 func checksumType(sums []objects.Pair) string {
 	for _, s := range sums {
-		if strings.Contains(s.Value, "-") { // no digit of base64
+		if strings.Contains(s.Value, "-") { // not a digit of base64
 			return composite
 		}
 	}
 	return fullObject
 }
 
-// sums appends elements with checksums.
+// sums appends one element for each of an object's checksums: its algorithm is the name, its value the text.
 func (x *xmlBuffer) sums(sums []objects.Pair) {
 	for _, s := range sums {
 		x.text("Checksum"+checksumNames[s.Name], s.Value)
 	}
 }
 
-// sumsType appends an element with the type of checksums, if there are some.
+// sumsType appends a ChecksumType element for an object with the checksums sums. It appends nothing if there are none.
 func (x *xmlBuffer) sumsType(sums []objects.Pair) {
 	if len(sums) > 0 {
 		x.text("ChecksumType", checksumType(sums))
 	}
 }
 
-// checksum appends elements that say which checksum an upload will have.
+// checksum appends the elements that name the kind of checksum chosen for the multipart upload u: its algorithm and its
+// type. It appends nothing if the upload has no checksum.
 func (x *xmlBuffer) checksum(u *objects.Upload) {
 	if c := checksumOf(u); c.name != "" {
 		x.text("ChecksumAlgorithm", checksumNames[c.name])
@@ -234,8 +244,9 @@ func (x *xmlBuffer) checksum(u *objects.Upload) {
 	}
 }
 
-// copiedChecksum returns the algorithm by which a copy has a new checksum, empty: the source's are kept. A
-// copy has no parts, so it has no checksum of theirs.
+// copiedChecksum returns the algorithm of the checksum to compute for the copy of an object. It returns "" if the copy
+// keeps the checksums of its source, which are given as of. A composite checksum (made from those of parts) is computed
+// anew, as a copy has no parts.
 func copiedChecksum(header http.Header, of []objects.Pair) (string, *Error) {
 	name, refusal := algorithmOf(header)
 	if name == "" && checksumType(of) == composite {
@@ -244,7 +255,8 @@ func copiedChecksum(header http.Header, of []objects.Pair) (string, *Error) {
 	return name, refusal
 }
 
-// sumBy makes the body compute a checksum by an algorithm, unless it comes with one: then by this one only.
+// sumBy makes the body compute a checksum by the named algorithm while it is read. It does nothing if the name is
+// empty. It returns an error if the client has sent a checksum by another algorithm.
 func (b *body) sumBy(algorithm string) *Error {
 	if algorithm == "" {
 		return nil
@@ -263,7 +275,9 @@ func (b *body) sumBy(algorithm string) *Error {
 	return nil
 }
 
-// summing returns a body with its checksum by an algorithm, which is complete once the body is.
+// summing returns a reader of the bytes of from, which also computes a checksum by the named algorithm. The returned
+// pair gets the value of the checksum when the reader reaches io.EOF. With an empty name there is no checksum, and the
+// pairs are nil.
 func summing(from io.Reader, algorithm string) (io.Reader, []objects.Pair) {
 	if algorithm == "" {
 		return from, nil
@@ -288,18 +302,18 @@ func (s *summed) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// crc is a cyclic redundancy check: its polynomial without the highest power, lowest power first, as package
-// hash has it.
+// crc is a kind of cyclic redundancy check (CRC), given by its polynomial. The polynomial is in the form of hash/crc32
+// and hash/crc64: without its highest power, and with the lowest power in the highest bit.
 type crc struct {
 	polynomial uint64
-	bits       int // 0: it is none
+	bits       int // 0: the algorithm is not a CRC
 }
 
 var crcs = map[string]crc{
 	"crc32": {crc32.IEEE, 32}, "crc32c": {crc32.Castagnoli, 32}, "crc64nvme": {crc64NVMEPolynomial, 64},
 }
 
-// value reads a checksum.
+// value returns a CRC as a number. sum has its bytes, the highest first.
 func (c crc) value(sum []byte) (v uint64) {
 	for _, b := range sum {
 		v = v<<8 | uint64(b)
@@ -307,11 +321,12 @@ func (c crc) value(sum []byte) (v uint64) {
 	return v
 }
 
-// combine returns the check of a body that consists of two, of which the second has n bytes. The check of
-// a body is the rest of its polynomial: n more bytes multiply it by x to the power of 8n. What a check
-// begins and ends with is cancelled, as it is the same number.
+// combine returns the CRC of two bodies joined, from the CRC of each. first and second are these CRCs, and the second
+// body has n bytes. A CRC is the remainder of the body, as a polynomial, divided by c.polynomial. Appending n bytes
+// multiplies the remainder of the first body by x to the power of 8n. The inversions at the start and the end of a CRC
+// cancel each other.
 func (c crc) combine(first, second uint64, n int64) uint64 {
-	power := uint64(1) << (c.bits - 1) // 1
+	power := uint64(1) << (c.bits - 1) // the polynomial 1
 	for square := power >> 8; n > 0; n >>= 1 {
 		if n&1 != 0 {
 			power = c.multiply(power, square)
@@ -321,7 +336,7 @@ func (c crc) combine(first, second uint64, n int64) uint64 {
 	return c.multiply(power, first) ^ second
 }
 
-// multiply multiplies two rests.
+// multiply returns the product of the polynomials a and b, modulo the polynomial of the CRC.
 func (c crc) multiply(a, b uint64) (product uint64) {
 	for at := uint64(1) << (c.bits - 1); at != 0; at >>= 1 {
 		if a&at != 0 {

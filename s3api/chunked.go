@@ -11,42 +11,47 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/s3api/sigv4"
+	"github.com/evenkeel/evenkeel/internal/sigv4"
 )
 
-// Bounds of the framing of aws-chunked bodies.
+// The longest line, and the longest trailers (header lines after the last chunk) together, of an aws-chunked body, in
+// bytes.
 const (
 	maxChunkLine    = 1 << 10
 	maxTrailerBytes = 8 << 10
 )
 
-// trailerSignature is the trailer with the signature of the others.
+// trailerSignature is the name of the trailer (a header line after a chunked body) that signs all other trailers.
 const trailerSignature = "x-amz-trailer-signature"
 
 var errFraming = errors.New("the body is not in aws-chunked framing")
 
-// chunkedReader decodes an aws-chunked body: chunks of "hex-size[;extensions]"
-// CRLF, data, CRLF, the last of size 0, then trailers, each a line, and an
-// empty line. The chain verifies the signatures of chunks and trailers; without it they are
-// ignored. Data from Read is verified only at io.EOF.
-// https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-streaming.html
+// chunkedReader decodes an aws-chunked body: chunks, then trailers (header lines), then an empty line. Each chunk is
+// "hex-size[;extensions]" CRLF, data, CRLF; the last chunk has size 0. Each trailer is one line. For example:
 //
-// Read fails with io.ErrUnexpectedEOF if the body ends early, with errFraming if
-// it is malformed and with a *sigv4.Error if a signature is wrong. Trailer is
-// complete after io.EOF.
+//	5;chunk-signature=…
+//	hello
+//	0;chunk-signature=…
+//	x-amz-checksum-crc32:…
+//
+// The field chain verifies the signatures of chunks and trailers; if it is nil, signatures are ignored. Data from Read
+// is verified only at io.EOF. https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-streaming.html
+//
+// Read fails with io.ErrUnexpectedEOF if the body ends early, with errFraming if it is malformed and with a
+// *sigv4.Error if a signature is wrong. Trailer is complete after io.EOF.
 type chunkedReader struct {
 	r *bufio.Reader
-	// Trailer has canonical names.
+	// Trailer has the trailers by their canonical names.
 	Trailer http.Header
-	// chain, if not nil, verifies each chunk, and trailers if they must be signed; else
-	// there may be none.
+	// chain, if not nil, verifies each chunk. With trailers set it also verifies the trailers; else a signed body may
+	// have no trailers.
 	chain     *sigv4.Chain
 	trailers  bool
-	sum       hash.Hash // of the present chunk
-	signature string    // of the present chunk
-	left      uint64    // of the present chunk
-	begun     bool
-	bare      bool // the last line ended with a lone LF
+	sum       hash.Hash // SHA-256 of the present chunk
+	signature string    // that the present chunk came with
+	left      uint64    // bytes of the present chunk that were not read
+	begun     bool      // the first chunk has begun
+	bare      bool      // the last line ended with a lone LF
 	err       error
 }
 
@@ -73,7 +78,8 @@ func (c *chunkedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// nextChunk reads up to the data of the next chunk, or to the end.
+// nextChunk verifies the chunk that was read last, and reads the size and the signature of the next one. After the last
+// chunk it reads the trailers, the header lines that follow, and returns io.EOF.
 func (c *chunkedReader) nextChunk() error {
 	if c.begun {
 		if line, err := c.line(); err != nil {
@@ -107,7 +113,8 @@ func (c *chunkedReader) nextChunk() error {
 	return c.end()
 }
 
-// verify checks the signature of the chunk that has been read.
+// verify returns an error unless the signature of the chunk that was just read is right. If chunks are not signed it
+// returns nil.
 func (c *chunkedReader) verify() error {
 	if c.chain == nil {
 		return nil
@@ -115,13 +122,14 @@ func (c *chunkedReader) verify() error {
 	return c.chain.Chunk([sha256.Size]byte(c.sum.Sum(nil)), c.signature)
 }
 
-// end reads the trailers. Nothing may come after them.
+// end reads the trailers, the header lines after the last chunk, and verifies their signature. It returns io.EOF if the
+// body ends there, and another error if more bytes follow or something is wrong.
 func (c *chunkedReader) end() error {
 	var lines strings.Builder
 	signature, swallowed := "", false
 	for total := 0; ; {
 		if swallowed {
-			// The CRLF may have been the empty line after all.
+			// The CRLF that was skipped may have been the empty line at the end.
 			if _, err := c.r.Peek(1); err == io.EOF {
 				break
 			}
@@ -154,7 +162,7 @@ func (c *chunkedReader) end() error {
 			return err
 		}
 	} else if c.chain != nil && lines.Len() > 0 {
-		return errFraming // nobody has signed them
+		return errFraming // no signature covers these trailers
 	}
 	if _, err := c.r.ReadByte(); err != nil {
 		return err // io.EOF, as it should be
@@ -162,20 +170,21 @@ func (c *chunkedReader) end() error {
 	return errFraming
 }
 
-// swallowCRLF skips the CRLF that some clients (minio-go) send after a trailer that ends with
-// a lone LF, and reports whether there was one.
+// swallowCRLF skips a CRLF that follows a trailer whose line ended with LF alone: minio-go sends both. It returns true
+// if it has skipped one.
 func (c *chunkedReader) swallowCRLF() bool {
 	if !c.bare {
 		return false
 	}
-	if next, _ := c.r.Peek(2); string(next) != "\r\n" { // an error will come again
+	if next, _ := c.r.Peek(2); string(next) != "\r\n" { // the next read returns any error again
 		return false
 	}
 	_, _ = c.r.Discard(2)
 	return true
 }
 
-// line reads up to CRLF. Some clients end a trailer with a lone LF.
+// line reads one line of a chunked body, and returns it without its CRLF. It also accepts LF alone, with which some
+// clients end a trailer.
 func (c *chunkedReader) line() (string, error) {
 	line, err := c.r.ReadSlice('\n')
 	c.bare = err == nil && !bytes.HasSuffix(line, []byte("\r\n"))

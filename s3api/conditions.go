@@ -20,7 +20,7 @@ import (
 	"github.com/evenkeel/evenkeel/objects"
 )
 
-// verdict is the outcome of the conditions of a read.
+// verdict is the result of evaluating the conditions of a read, such as If-None-Match.
 type verdict int
 
 const (
@@ -29,9 +29,9 @@ const (
 	failed
 )
 
-// evaluate evaluates If-Match, If-None-Match, If-Modified-Since and If-Unmodified-Since (RFC
-// 9110, section 13.2.2), whose names begin with prefix. A header with ETags overrides the one
-// with a date; a malformed date is ignored. The name is that of the header that decided.
+// evaluate compares the conditions of a read with the object o (RFC 9110, section 13.2.2). prefix comes before their
+// names in the headers h. If-Match overrides If-Unmodified-Since, and If-None-Match overrides If-Modified-Since. A
+// malformed date is ignored. The string is the name of the header that decided.
 func evaluate(h http.Header, prefix string, o *Object) (verdict, string) {
 	if v := h.Get(prefix + "If-Match"); v != "" {
 		if !matchesETag(v, o.ETag) {
@@ -50,11 +50,11 @@ func evaluate(h http.Header, prefix string, o *Object) (verdict, string) {
 	return goAhead, ""
 }
 
-// seconds truncates a time like Last-Modified.
+// seconds returns the time t in UTC without fractions of a second, as the header Last-Modified has it.
 func seconds(t time.Time) time.Time { return t.UTC().Truncate(time.Second) }
 
-// matchesETag looks for an ETag in a list as clients send it: * or ETags, with or without
-// quotes, weak or not.
+// matchesETag reports whether the value of an If-Match or If-None-Match header includes an object's ETag. list is the
+// value: *, or ETags, with or without quotes, weak or not.
 func matchesETag(list, etag string) bool {
 	if same(list, etag) { // the ETag of an external object may have commas
 		return true
@@ -77,8 +77,9 @@ func preconditionFailed(condition string) *Error {
 	return e
 }
 
-// parseRange reads a Range header for an object of a size. As in S3, a malformed header or
-// several ranges are ignored: partial is false.
+// parseRange returns the offset and the length in bytes that a Range header asks for, of an object of size bytes.
+// partial is false if the answer is the whole object: as in S3, a malformed header or several ranges are ignored. A
+// range that begins at or beyond the object's end is an error.
 func parseRange(value string, size int64) (start, length int64, partial bool, refusal *Error) {
 	unit, spec, found := strings.Cut(value, "=")
 	first, last, dash := strings.Cut(strings.TrimSpace(spec), "-")
@@ -110,20 +111,21 @@ func parseRange(value string, size int64) (start, length int64, partial bool, re
 	return from, to - from + 1, true, nil
 }
 
-// writeCondition is the condition of a write on the present object.
+// writeCondition is the condition in the headers of a write, such as If-Match. If the present object does not meet it,
+// the write is refused.
 type writeCondition struct {
-	match string // If-Match; empty: nothing
+	match string // If-Match; empty: no such header
 	none  string // If-None-Match
-	// size and modified, unless nil, are those that a version must have to be deleted: the one that is named, or the
-	// present one.
+	// size and modified, unless nil, are the size in bytes and the time of modification that a version must have to
+	// be deleted: the version that the request names, or else the present one.
 	size     *int64
 	modified *time.Time
-	// deletes: it is of a delete, for which a delete marker is a version that does not match. For other writes there is
-	// no object then.
+	// deletes is true for the condition of a delete. A delete then takes a delete marker for a version that does not
+	// match; for other writes a delete marker means that there is no object.
 	deletes bool
-	present bool // there is a condition
-	// overtaken, if not nil, reports whether the write would be older than the present version, which has this ID:
-	// the stamp of a body of any size is drawn before the body comes, and that of an upload when it is created.
+	present bool // whether there is a condition
+	// overtaken, if not nil, gets the ID of the present version right before the write. It reports whether that
+	// version was written after the condition was first judged: then the write is refused.
 	overtaken func(objects.ID) bool
 }
 
@@ -133,7 +135,8 @@ func readWriteCondition(h http.Header) writeCondition {
 	return c
 }
 
-// setSize sets what the condition of a delete asks of the size.
+// setSize adds to the condition of a delete that the version to be deleted has a certain size. text is the size in
+// bytes, as the client sent it.
 func (c *writeCondition) setSize(text string) error {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 || c.size != nil {
@@ -143,7 +146,8 @@ func (c *writeCondition) setSize(text string) error {
 	return nil
 }
 
-// setModified sets what the condition of a delete asks of the time of the last modification.
+// setModified adds to the condition of a delete that the version to be deleted was last modified at a certain time.
+// text is the time as the client sent it, in the form of HTTP or of RFC 3339.
 func (c *writeCondition) setModified(text string) error {
 	t, err := http.ParseTime(text)
 	if err != nil {
@@ -158,9 +162,9 @@ func (c *writeCondition) setModified(text string) error {
 	return nil
 }
 
-// readDeleteCondition reads the condition of DeleteObject.
+// readDeleteCondition reads the headers of a DeleteObject that make the delete conditional, such as If-Match.
 func readDeleteCondition(h http.Header) (writeCondition, *Error) {
-	c := readWriteCondition(h) // If-None-Match was refused before
+	c := readWriteCondition(h) // refusedHeader has refused If-None-Match
 	c.deletes = true
 	for name, set := range map[string]func(string) error{
 		headerIfSize: c.setSize, headerIfModified: c.setModified,
@@ -179,7 +183,8 @@ const (
 	headerIfModified = "X-Amz-If-Match-Last-Modified-Time"
 )
 
-// ofVersion evaluates what the condition asks of the version that shall be deleted.
+// ofVersion returns an error if the version o, which is to be deleted, differs in its size or its time from what the
+// condition requires.
 func (c writeCondition) ofVersion(o *Object) *Error {
 	switch {
 	case c.size != nil && *c.size != o.Size:
@@ -190,7 +195,8 @@ func (c writeCondition) ofVersion(o *Object) *Error {
 	return nil
 }
 
-// check evaluates the condition for the present object; nil: there is none.
+// check returns an error if the present object o does not meet the condition on its ETag. A nil o means that there is
+// no object.
 func (c writeCondition) check(o *Object) *Error {
 	switch {
 	case o == nil && c.match != "":
@@ -203,8 +209,8 @@ func (c writeCondition) check(o *Object) *Error {
 	return nil
 }
 
-// keyLocks order writes with conditions and all other writes of a key. A key has a lock while
-// a write holds it or waits for it.
+// keyLocks has a lock for each key that this server is writing. A write with a condition locks out other writes of its
+// key from the check of the condition until the write is done.
 type keyLocks struct {
 	mu    sync.Mutex
 	locks map[keyName]*keyLock
@@ -213,18 +219,19 @@ type keyLocks struct {
 type keyName struct{ bucket, key string }
 
 type keyLock struct {
-	// A write with a condition holds all of it, another one a share.
+	// A write with a condition takes the whole semaphore, any other write one share of it.
 	*semaphore.Weighted
 	users int // under keyLocks.mu
 }
 
-// Parts of a keyLock.
+// How much of a key's lock a write takes: one share, which many writes can hold at once, or the whole lock.
 const (
 	lockShare = int64(1)
 	lockWhole = int64(math.MaxInt64)
 )
 
-// acquire waits for a part of a key's lock until ctx ends, first come, first served.
+// acquire waits for the lock of a key. part is the share that it takes: lockShare, which many writes can hold at once,
+// or lockWhole. Waiters get the lock in the order in which they came. acquire fails if ctx ends first.
 func (l *keyLocks) acquire(ctx context.Context, name keyName, part int64) (*keyLock, error) {
 	l.mu.Lock()
 	k := l.locks[name]
@@ -241,7 +248,8 @@ func (l *keyLocks) acquire(ctx context.Context, name keyName, part int64) (*keyL
 	return k, nil
 }
 
-// release ends the use of a lock by a write that holds a part of it.
+// release gives back part, the share of a key's lock that a write held. A lock that nobody holds or waits for is
+// removed.
 func (l *keyLocks) release(name keyName, k *keyLock, part int64) {
 	k.Release(part)
 	l.mu.Lock()
@@ -251,14 +259,15 @@ func (l *keyLocks) release(name keyName, k *keyLock, part int64) {
 	}
 }
 
-// conditionsRefused is the answer to writes with conditions where other servers write.
+// conditionsRefused returns the error answer for a conditional write to a store that several servers write to. No lock
+// of this server could keep the other servers' writes away.
 func conditionsRefused(x *exchange) *Error {
 	return notImplemented(x.op.name + " with If-Match, If-None-Match or an ETag on a store that other servers write to")
 }
 
-// change writes one key of a bucket of objects, or where in is nil of one with plain entries. A condition is checked
-// against the object right before the write, and no other write of this server comes between; where other servers
-// write, conditions are refused.
+// change checks the condition c of a write to one key, and then calls write. in is the bucket of objects, nil for a
+// bucket with plain entries. No other write of this server to the key comes between the check and the write. If other
+// servers write to the store as well, a write with a condition is refused.
 func (h *Handler) change(
 	x *exchange, in *versioned, key string, c writeCondition, write func(Bucket) error,
 ) (err error) {
@@ -286,10 +295,9 @@ func (h *Handler) change(
 	return err
 }
 
-// stillPlain returns a handle of the bucket that has the name now, which stays with that bucket if the name changes hands.
-// The bucket must have plain entries. A bucket of objects was created since the request began: in it an entry would be a
-// damaged row, and the deletion of a range would take rows of objects. Then stillPlain fails with
-// listing.ErrNoSuchBucket.
+// stillPlain returns a handle of the bucket that has the name of b now. The handle stays with this bucket even if its
+// name is given to another one. It fails with listing.ErrNoSuchBucket if this is a bucket of objects, created since the
+// request began. Writing an entry would damage such a bucket, and the deletion of a range would delete rows of objects.
 func stillPlain(ctx context.Context, b Bucket) (Bucket, error) {
 	if named, ok := b.(*listing.Bucket); ok {
 		very, err := named.Pinned(ctx)
@@ -305,7 +313,9 @@ func stillPlain(ctx context.Context, b Bucket) (Bucket, error) {
 	return b, err
 }
 
-// lockIf locks a key for a write with a condition, if that holds. unlock gets the outcome of the write.
+// lockIf locks a key for a conditional write, and then checks the condition c. If the condition does not hold, lockIf
+// gives the lock back and returns an error. After its write the caller calls unlock, with the error of the write or
+// nil.
 func (h *Handler) lockIf(x *exchange, in *versioned, key string, c writeCondition) (unlock func(error), err error) {
 	ranges, err := h.lock(x, lockPart{ofRanges(x.bucket), lockShare, lockShare}, c)
 	if err != nil {
@@ -327,7 +337,8 @@ func (h *Handler) lockIf(x *exchange, in *versioned, key string, c writeConditio
 	return unlock, nil
 }
 
-// judge fails unless a condition holds for the present object. It returns the ID of the present version.
+// judge returns an error if the present object does not meet the condition c. It also returns the ID of the present
+// version of the object.
 func (h *Handler) judge(x *exchange, in *versioned, key string, c writeCondition) (objects.ID, error) {
 	o, id, err := h.present(x, in, key)
 	if err != nil {
@@ -346,16 +357,21 @@ func (h *Handler) judge(x *exchange, in *versioned, key string, c writeCondition
 		}
 	}
 	if c.overtaken != nil && c.overtaken(id) {
-		return id, refuse(http.StatusConflict, "ConditionalRequestConflict",
-			"The conditional request cannot succeed: the key was written while the upload was under way. Nothing was written. "+
-				"Please try again, as a new upload.")
+		return id, overtaken()
 	}
 	return id, nil
 }
 
-// changeBy is change of an object by a body, which write reads to its end; size is negative where it is not known. So that
-// nobody waits for the client of a large one, a condition is checked before it comes, without the locks, and again when it
-// has come: the locks are held from then on.
+func overtaken() *Error {
+	return refuse(http.StatusConflict, "ConditionalRequestConflict",
+		"The conditional request cannot succeed: the key was written while the upload was under way. Nothing was written. "+
+			"Please try again, as a new upload.")
+}
+
+// changeBy writes an object from a body, under the condition c. write stores the body, and reads it to its end. size is
+// the length of the body in bytes, negative if unknown. Other writes of the key must not wait for the slow client of a
+// large body. So the condition is checked before the body, without locks, and again under the locks when the body has
+// arrived.
 func (h *Handler) changeBy(
 	x *exchange, in *versioned, c writeCondition, body io.Reader, size int64, write func(io.Reader) error,
 ) (err error) {
@@ -376,12 +392,13 @@ func (h *Handler) changeBy(
 	return write(b)
 }
 
-// conditional is a body that ends once its key is locked and the condition holds, else with the error of that.
+// conditional is the body of a conditional write, which locks its key only when the whole body has been read. It then
+// checks the condition. The last Read returns io.EOF if the condition holds, and the refusal if not.
 type conditional struct {
 	io.Reader
 	lock   func() (unlock func(error), err error)
-	unlock func(error) // nil: not yet
-	end    error       // nil: not yet
+	unlock func(error) // nil: the locks are not held
+	end    error       // the result of the last Read; nil: not at the end
 }
 
 func (b *conditional) Read(p []byte) (n int, err error) {
@@ -397,17 +414,19 @@ func (b *conditional) Read(p []byte) (n int, err error) {
 	return n, cmp.Or(b.end, err)
 }
 
-// ofRanges names the lock of a bucket that a deletion of a range of keys holds whole, and a write with a condition
-// shares.
-func ofRanges(bucket string) keyName { return keyName{bucket, ""} } // no key is empty
+// ofRanges returns the name of the lock of a whole bucket. A deletion of a range of keys takes the whole lock, and a
+// write with a condition takes a share of it. So the two never run at the same time.
+func ofRanges(bucket string) keyName { return keyName{bucket, ""} } // keys are never empty
 
-// lockPart is a part of a lock. Of that so much is kept after a request by a write that is still under way.
+// lockPart names a key's lock, and the share of it that a write takes. late is the smaller share that the write keeps
+// if its request ends while the store still works on it.
 type lockPart struct {
 	keyName
 	part, late int64
 }
 
-// locked does a write while it holds a lock.
+// locked takes the share of a key's lock that l names, calls write, and gives the share back. It returns the error of
+// write.
 func (h *Handler) locked(x *exchange, l lockPart, c writeCondition, write func() error) error {
 	unlock, err := h.lock(x, l, c)
 	if err != nil {
@@ -418,13 +437,14 @@ func (h *Handler) locked(x *exchange, l lockPart, c writeCondition, write func()
 	return err
 }
 
-// lock waits for a lock. unlock gets the outcome of the write.
+// lock waits for the share of a key's lock that l names. After its write the caller calls unlock with the error of the
+// write. If the store is still working on the write, unlock keeps part of the share until the store is done.
 func (h *Handler) lock(x *exchange, l lockPart, c writeCondition) (unlock func(error), err error) {
 	if h.late.Load() >= int64(h.o.MaxRequests) {
 		return nil, slowDown(nil, "Too many earlier writes, whose requests have ended, are still under way in the store. "+
 			"Nothing was written. Please try again.")
 	}
-	waiting, cancel := context.WithTimeout(x.ctx(), h.o.RequestTimeout) // a stream has longer
+	waiting, cancel := context.WithTimeout(x.ctx(), h.o.RequestTimeout) // the context of a stream lasts longer
 	lock, err := h.locks.acquire(waiting, l.keyName, l.part)
 	cancel()
 	if err != nil {
@@ -436,8 +456,8 @@ func (h *Handler) lock(x *exchange, l lockPart, c writeCondition) (unlock func(e
 			h.locks.release(l.keyName, lock, l.part)
 			return
 		}
-		// The write may still take effect. As its timestamp is drawn, every later write wins
-		// over it; but until it has ended no condition can be checked.
+		// The write may still take effect. Its timestamp is drawn already, so every later write wins over it.
+		// But no condition of the key can be checked until the write has ended.
 		lock.Release(l.part - l.late)
 		h.late.Add(1)
 		go func() {
@@ -448,8 +468,8 @@ func (h *Handler) lock(x *exchange, l lockPart, c writeCondition) (unlock func(e
 	}, nil
 }
 
-// present reads the object that a condition of a write is about; nil: there is none. The ID is that of the newest
-// version, also of a delete marker.
+// present returns the object that the key has now, which the condition of a write is compared with. o is nil if there
+// is no object. id is the ID of the newest version, which may be a delete marker.
 func (h *Handler) present(x *exchange, in *versioned, key string) (o *Object, id objects.ID, err error) {
 	if in == nil {
 		o, err = h.load(x, x.bucket, key)
@@ -464,7 +484,8 @@ func (h *Handler) present(x *exchange, in *versioned, key string) (o *Object, id
 	return o, id, err
 }
 
-// lockedOut is the answer to a write that did not get its key's lock in time.
+// lockedOut returns the error answer for a write that waited too long for the lock of its key. conditional is true for
+// a write with a condition, whose answer is another one. Nothing was written.
 func lockedOut(conditional bool, cause error) *Error {
 	if conditional {
 		e := refuse(http.StatusConflict, "ConditionalRequestConflict",

@@ -11,9 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/sigv4"
 	"github.com/evenkeel/evenkeel/internal/test/presign"
 	"github.com/evenkeel/evenkeel/s3api"
-	"github.com/evenkeel/evenkeel/s3api/sigv4"
 )
 
 // presignedPut is a presigned PutObject of the admin with further parameters.

@@ -14,8 +14,8 @@ import (
 
 const headerCopySource = "X-Amz-Copy-Source"
 
-// copyObject reads one object and writes another, in two steps: the source may change in
-// between.
+// copyObject serves CopyObject: it reads one object and then writes another. The two steps are not atomic, so the
+// source may change in between.
 func (h *Handler) copyObject(x *exchange) error {
 	from, refusal := x.copySource()
 	if refusal != nil {
@@ -89,7 +89,8 @@ func (h *Handler) copyObject(x *exchange) error {
 	})
 }
 
-// copiedTags returns the tags that replace those of the source; nil: nothing does.
+// copiedTags returns the tags that a copy gets in place of the tags of its source. nil means that the copy keeps the
+// tags of the source.
 func (x *exchange) copiedTags() (*[]objects.Pair, *Error) {
 	tags, refusal := x.tagsOf()
 	if refusal != nil {
@@ -105,14 +106,14 @@ func (x *exchange) copiedTags() (*[]objects.Pair, *Error) {
 	}
 }
 
-// source is what is copied.
+// source is the object that a request copies, or one version of it, with its body.
 type source struct {
 	*Object
-	version string         // "": its bucket never kept versions
+	version string         // the version's id; "": its bucket never kept versions
 	sums    []objects.Pair // of its body
-	md5     []byte         // nil: it is not known
+	md5     []byte         // of its body; nil: not known
 	tags    []objects.Pair
-	// body is that of a version, which is in named, else the object's own is used.
+	// body is the body of a version in the bucket of objects named; nil for a plain entry, whose body is Object.Body.
 	body  io.ReadCloser
 	named *versioned
 	id    objects.ID
@@ -124,14 +125,16 @@ func (s *source) close() {
 	}
 }
 
-// tell sets the header that names the version that was copied.
+// tell sets the answer's header with the id of the version that was copied. There is none if the source's bucket never
+// kept versions.
 func (s *source) tell(x *exchange) {
 	if s.version != "" {
 		x.w.Header().Set(headerCopySource+"-Version-Id", s.version)
 	}
 }
 
-// openSource reads an object, or a version, that is to be copied, and checks the request's conditions on it.
+// openSource opens the object to be copied, or the version of it, that from names. It returns an error if the request
+// has conditions on this source that do not hold. The caller closes the source.
 func (h *Handler) openSource(x *exchange, from target) (*source, error) {
 	s, err := h.readSource(x, from)
 	if err != nil {
@@ -197,7 +200,7 @@ func (h *Handler) readSource(x *exchange, from target) (*source, error) {
 	return s, nil
 }
 
-// copyInto copies into a bucket of objects.
+// copyInto writes a copy of the object src into the bucket of objects in, if the condition c holds.
 func (h *Handler) copyInto(x *exchange, in *versioned, src *source, c writeCondition) error {
 	m := src.meta()
 	m.Size, m.Sums, m.Tags, m.MD5 = src.Size, src.sums, src.tags, src.md5
@@ -228,7 +231,8 @@ func (h *Handler) copyInto(x *exchange, in *versioned, src *source, c writeCondi
 	return err
 }
 
-// copyPlain copies into a bucket with plain entries.
+// copyPlain writes a copy of the object src into a bucket with plain entries, if the condition c holds. A body above
+// MaxBodyBytes is an error.
 func (h *Handler) copyPlain(x *exchange, src *source, c writeCondition) error {
 	o := src.Object
 	if src.body != nil {
@@ -251,12 +255,12 @@ func (h *Handler) copyPlain(x *exchange, src *source, c writeCondition) error {
 	})
 }
 
-// copySource parses the header that names the source: /BUCKET/KEY or BUCKET/KEY, perhaps with
-// ?versionId=… behind it. The access key must be good for it.
+// copySource reads the header that names the object to be copied: /BUCKET/KEY or BUCKET/KEY, perhaps followed by
+// ?versionId=ID. It returns an error if the access key may not read the object.
 //
-// Clients encode the whole of it, with its slashes, or only what is between them. So it is decoded
-// before it is cut, but behind the question mark, which a key has encoded. A plus is a blank, as S3
-// takes it: some clients encode as for a query, and those that encode as for a path send %2B.
+// Some clients percent-encode the whole value with its slashes, others only the text between slashes. So the value is
+// decoded before it is cut at slashes, but after it is cut at the question mark, which is encoded in a key. A plus sign
+// is a blank, as in S3: some clients encode as for a query, and all others send a plus sign as %2B.
 func (x *exchange) copySource() (from target, refusal *Error) {
 	source, query, named := strings.Cut(x.r.Header.Get(headerCopySource), "?")
 	q, err := url.ParseQuery(query)
@@ -280,7 +284,8 @@ func (x *exchange) copySource() (from target, refusal *Error) {
 	return target{bucket, key, q}, nil
 }
 
-// checkVersion accepts no version but null, the only one of an object.
+// checkVersion returns an error if the query of a request names a version other than "null". A bucket with plain
+// entries has no other versions.
 func checkVersion(q url.Values) *Error {
 	switch v := q.Get("versionId"); {
 	case !q.Has("versionId") || v == nullVersion:

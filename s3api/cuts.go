@@ -8,20 +8,22 @@ import (
 )
 
 const (
-	// cutsHours is how many times the cuts of one request an asker may make in an hour.
+	// cutsHours times Options.MaxCuts is the most cuts that one asker may make in an hour.
 	cutsHours = 10
-	// mostCounts bounds the askers that are counted.
+	// mostCounts is the most askers whose cuts are counted at once.
 	mostCounts = 10_000
 )
 
-// cutCounts counts the cuts that each asker has made in the last hour: each range costs time
-// when the bucket is listed or deleted. The zero value is ready for use.
+// cutCounts limits the cuts that each client makes in an hour when it creates buckets. A client is an access key, or
+// without access keys a network address. Each cut makes one range more, which costs time whenever its bucket is listed
+// or deleted. The zero value is ready for use.
 type cutCounts struct {
 	mu sync.Mutex
 	by map[asker]cutCount
 }
 
-// cutCount is a leaky bucket: in an hour it shrinks by an hour's allowance.
+// cutCount counts the cuts of one client as a leaky bucket does: the count was n at the time at, and shrinks by the
+// hourly allowance in each hour.
 type cutCount struct {
 	n  float64
 	at time.Time
@@ -31,7 +33,8 @@ func (c cutCount) left(now time.Time, allowance float64) float64 {
 	return max(c.n-allowance*now.Sub(c.at).Hours(), 0)
 }
 
-// take counts n more cuts, or refuses them.
+// take adds n cuts to the count of the client a. It returns an error, and adds nothing, if the count would be above
+// allowance, the cuts per hour. It also returns an error if too many other clients are counted at the time now.
 func (c *cutCounts) take(a asker, n int, allowance float64, now time.Time) *Error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	// maxDeletes is S3's limit for one DeleteObjects.
+	// maxDeletes is the most objects that S3 allows in one DeleteObjects.
 	maxDeletes = 1000
-	// maxDeleteBytes bounds its document: the longest keys, each character written as a
-	// reference.
+	// maxDeleteBytes bounds the document of a DeleteObjects, in bytes: maxDeletes keys of the largest length, with
+	// each character written as a reference.
 	maxDeleteBytes = maxDeletes * 8 * maxKeyBytes
-	// deletesAtOnce bounds the concurrent deletes of one request.
+	// deletesAtOnce is the most deletes of one request that run at once.
 	deletesAtOnce = 64
 )
 
@@ -32,12 +32,12 @@ type deleteEntry struct {
 	writeCondition // If-Match is its ETag
 }
 
-// forDeletes is the memory for a document of n bytes, its keys and the answer, in which each
-// byte of a key may be a reference.
+// forDeletes returns the memory in bytes that a DeleteObjects takes: for its document of n bytes, the keys in it, and
+// the answer. In the answer each byte of a key may take the room of a character reference, such as &quot;.
 func forDeletes(n int64) int64 { return n + min(7*n, 7*maxDeletes*maxKeyBytes) + maxDeletes<<8 }
 
-// deleteObjects removes up to 1,000 objects, each on its own. If the store fails for any of
-// them the request is answered 503 and can be repeated.
+// deleteObjects deletes up to 1,000 objects in one request. If one of them may not be deleted, the others still are.
+// But if the store fails for any of them, the answer to the whole request is 503, and the client can repeat it.
 func (h *Handler) deleteObjects(x *exchange) error {
 	if !hasDigest(x.r.Header) {
 		return invalidRequest("Missing required header for this request: Content-MD5, or x-amz-checksum-")
@@ -106,8 +106,8 @@ func (e *deleteEntry) write(b *xmlBuffer) {
 	}
 }
 
-// parseDelete reads the document of DeleteObjects. It stops at the first unknown element, and
-// at one object too many.
+// parseDelete parses the document of a DeleteObjects request, the list of objects to delete. It fails at the first
+// unknown element, and if there are too many objects.
 func parseDelete(body []byte) (*deleteDocument, *Error) {
 	d := newXMLReader(body)
 	if name, err := d.root(); err != nil || name != "Delete" {
@@ -192,7 +192,7 @@ func (h *Handler) deleteOne(x *exchange, in *versioned, e *deleteEntry) (removed
 		func(b Bucket) error { return b.Delete(x.ctx(), []byte(e.Key)) })
 }
 
-// hasDigest reports whether headers or announced trailers have a digest of the body.
+// hasDigest reports whether a request has a header with a digest of its body, or announces a trailer with one.
 func hasDigest(h http.Header) bool {
 	for name := range h {
 		if digests[name] != nil {

@@ -8,18 +8,19 @@ import (
 )
 
 const (
-	// deleteRangeTime is how long one request deletes ranges of the map.
+	// deleteRangeTime is the longest time for which one request goes on deleting ranges of the map.
 	deleteRangeTime = 5 * time.Second
-	// deleteRangeMemory is that of a page of entries that are deleted by their keys.
+	// deleteRangeMemory is the memory in bytes for one page of entries that are deleted key by key.
 	deleteRangeMemory = 4 << 20
 )
 
-// notOfDeletes are parameters of listings that deleteRange refuses.
+// notOfDeletes are the parameters of listings that the deletion of a range of keys refuses. A client that sends one may
+// mean fewer keys than would be deleted.
 var notOfDeletes = []string{"delimiter", "start-after", "continuation-token", "max-keys", paramReverse}
 
-// deleteRange deletes the keys of a plain bucket from one key up to another, with a prefix. It answers the key from
-// which to go on, unless all is done. A bucket may have more ranges than can be deleted within a request, and the next
-// request may go to another server.
+// deleteRange deletes the keys of a plain bucket that have the request's prefix and lie between its two bounds; each of
+// them may be missing. If the time of one request is not enough, the answer names the key at which the client has to
+// continue, by another request. That request may go to another server.
 func (h *Handler) deleteRange(x *exchange) error {
 	if refusal := h.beginWith(x, deleteRangeMemory); refusal != nil {
 		return refusal
@@ -29,7 +30,7 @@ func (h *Handler) deleteRange(x *exchange) error {
 		return refusal
 	}
 	for _, name := range notOfDeletes {
-		if x.query.Has(name) { // deleted must not be more than was meant
+		if x.query.Has(name) { // else more keys could be deleted than the client meant
 			return invalidArgument("%s takes prefix, %s and %s, not %s.", paramDeleteRange, paramFrom, paramTo, name)
 		}
 	}
@@ -52,7 +53,7 @@ func (h *Handler) deleteRange(x *exchange) error {
 	if end := store.PrefixEnd(l.Prefix); len(end) > 0 && (len(to) == 0 || bytes.Compare(end, to) < 0) {
 		to = end
 	}
-	if len(to) > 0 && bytes.Compare(from, to) >= 0 { // nothing is within both
+	if len(to) > 0 && bytes.Compare(from, to) >= 0 { // no key is in the range and has the prefix
 		return h.answerDeleteRange(x, &l, nil, h.exists(x))
 	}
 	bucket, err := stillPlain(x.ctx(), h.buckets.Bucket(x.bucket))

@@ -11,16 +11,16 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Error is S3's error answer. Clients decide by Code.
+// Error is an error answer in the form of S3. Code is the word by which clients tell errors apart, such as NoSuchKey.
 type Error struct {
 	Code    string
 	Message string
 	Status  int
-	// Details are other elements of the answer.
+	// Details are further elements of the XML answer.
 	Details []Header
-	// RetryAfter, in seconds, is sent if positive.
+	// RetryAfter, if positive, is sent as the Retry-After header, in seconds.
 	RetryAfter int
-	// Cause is logged and not sent.
+	// Cause is the underlying error. It is logged and not sent to the client.
 	Cause error
 }
 
@@ -46,7 +46,8 @@ func invalidRequest(format string, args ...any) *Error {
 	return refuse(http.StatusBadRequest, "InvalidRequest", format, args...)
 }
 
-// malformed is the answer to a document that can't be read, unless its reader has found another one.
+// malformed returns the error answer for an XML document that cannot be parsed. err is the reason; if it is an *Error,
+// it is the answer itself.
 func malformed(err error) *Error {
 	if refusal, ok := errors.AsType[*Error](err); ok {
 		return refusal
@@ -59,7 +60,8 @@ func notImplemented(what string) *Error {
 	return refuse(http.StatusNotImplemented, "NotImplemented", "This server does not implement %s.", what)
 }
 
-// notOperation refuses an operation that is not implemented. Clients send large bodies in parts.
+// notOperation returns the error answer for an operation that is not implemented. For multipart uploads, with which
+// clients send large bodies, the answer says what to send instead: headers that describe a body stored elsewhere.
 func notOperation(name string) *Error {
 	if strings.Contains(name, "Multipart") || strings.HasSuffix(name, "Part") || strings.HasSuffix(name, "Parts") {
 		name += ", as values are metadata here: keep the object's bytes elsewhere, and send its size and ETag in " +
@@ -76,12 +78,12 @@ func noSuchKey() *Error {
 	return refuse(http.StatusNotFound, "NoSuchKey", "The specified key does not exist.")
 }
 
-// retryAfter is how many seconds a client should wait if the store is unavailable or a
-// write's outcome is unknown: long enough for a lease to be renewed.
+// retryAfter is the time in seconds after which a client should repeat a request, if the store is unavailable or the
+// outcome of a write is unknown. A lease is renewed in this time.
 const retryAfter = 1
 
-// fromStore is the answer to an error of the packages below, by its kind. write: the request
-// may have changed something.
+// fromStore returns the error answer for err, an error of the store or of the packages above it. It is chosen by the
+// store.Kind of err. write is true if the request may have changed something.
 func fromStore(err error, write bool) *Error {
 	e := &Error{Cause: err}
 	switch kind := store.KindOf(err); kind {
@@ -93,7 +95,7 @@ func fromStore(err error, write bool) *Error {
 		unknown := errors.Is(err, listing.ErrOutcomeUnknown)
 		switch {
 		case errors.Is(err, store.ErrFull) && !unknown:
-			// Not 503: clients would send it again at once.
+			// The status is not 503, because clients would send the request again at once.
 			e.Status, e.Code, e.RetryAfter = http.StatusInsufficientStorage, "InsufficientStorage", 0
 			e.Message = "The server's disk is full: the write was refused. Reads and deletes go on. Please have the disk " +
 				"enlarged, or delete something: bodies of deleted objects give their space back a day later, or when " +

@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/evenkeel/evenkeel/internal/sigv4"
 	"github.com/evenkeel/evenkeel/listing"
-	"github.com/evenkeel/evenkeel/s3api/sigv4"
 )
 
 // Summary is what a listing shows of a value.

@@ -25,75 +25,74 @@ import (
 	"github.com/evenkeel/evenkeel/objects"
 )
 
-// Options of a Handler. The zero Options has the defaults.
+// Options are the settings of a Handler. A field that is zero has its default.
 type Options struct {
-	// Region is the answer of GetBucketLocation, and the region of signatures; default
-	// us-east-1.
+	// Region is the region that GetBucketLocation answers and that signatures must name; default us-east-1.
 	Region string
-	// HostSuffixes are host names, in lower case, that a bucket's name may precede:
-	// BUCKET.SUFFIX (virtual-host style). Other hosts are path style.
+	// HostSuffixes are host names, in lower case, that a bucket's name may precede: BUCKET.SUFFIX (virtual-host
+	// style). A request to any other host has the bucket in its path (path style).
 	HostSuffixes []string
-	// Keys are the access keys; nil: there is no authentication, and signatures are
-	// ignored.
+	// Keys has the access keys. If nil there is no authentication, and signatures are ignored.
 	Keys Keys
-	// Guard refuses requests of web pages where Keys is nil; nil: none is refused.
+	// Guard refuses requests of web pages. It is used only if Keys is nil; with a nil Guard no such request is
+	// refused.
 	Guard Guard
-	// AllowUnsignedPayload accepts bodies that no signature covers also over unencrypted
-	// connections from other machines. Only a proxy that ends TLS makes that safe.
+	// AllowUnsignedPayload accepts bodies that no signature covers, even over unencrypted connections from other
+	// machines. This is safe only behind a proxy that ends TLS.
 	AllowUnsignedPayload bool
-	// Objects are the objects of the same store: new buckets are of objects, unless a request says
-	// otherwise. nil: buckets of objects are refused, and new ones are plain.
+	// Objects gives access to buckets of objects in the same store. New buckets are then buckets of objects, unless a
+	// request asks for a plain one. If nil, buckets of objects are refused, and new buckets are plain.
 	Objects *objects.Objects
 	// MaxBodyBytes is the largest body in a plain bucket, default 4 KiB.
 	MaxBodyBytes int64
-	// MaxCuts is the most cuts of one CreateBucket, default 10,000. One access key, or
-	// address, may make ten times as many in an hour.
+	// MaxCuts is the most cuts of one CreateBucket, default 10,000. One access key, or client address without Keys,
+	// may make ten times MaxCuts cuts in an hour.
 	MaxCuts int
-	// MemoryBytes is the most that all requests together may hold: bodies, documents, and
-	// pages until they are sent. Default 128 MiB, at least 16. A request that gets no memory
-	// within a second is answered 503 SlowDown.
+	// MemoryBytes bounds the memory of all requests together: bodies, documents, and pages until they are sent. The
+	// default is 128 MiB, the least value 16 MiB. A request that gets no memory within a second is answered 503
+	// SlowDown.
 	MemoryBytes int64
-	// SoleWriter: all writes to the buckets go through this Handler. Then it accepts writes
-	// with conditions, and they are exact. Else it refuses them.
+	// SoleWriter states that all writes to the buckets go through this Handler. Writes with conditions are then
+	// accepted, and their conditions are exact. Otherwise they are refused.
 	SoleWriter bool
-	// MaxRequests is the most requests that are worked on at once, default 1024. Beyond it,
-	// or for an access key or address that has three times as many as are free, the answer is
-	// 503 SlowDown. Requests whose body or answer is being sent do not count. With SoleWriter
-	// it also bounds the writes that are under way although their requests have ended.
+	// MaxRequests is the most requests that are worked on at once, default 1024. Further requests are answered 503
+	// SlowDown, as are requests of an access key or address that has three times as many in work as are free. A
+	// request whose body is arriving, or whose answer is being sent, does not count. With SoleWriter, MaxRequests
+	// also bounds the writes that the store still works on although their requests have ended.
 	MaxRequests int
 	// RequestTimeout bounds the work for one request, default 30 s.
 	RequestTimeout time.Duration
-	// MinRate is the least bytes per second that a client must send of a body of more than
-	// 64 KiB, or read of an answer of more than 4 KiB, after some seconds; 0: any. It needs an
-	// http.Server with a ReadTimeout and a WriteTimeout, which hold for smaller ones. With or without
-	// MinRate the server's WriteTimeout counts from the beginning of an answer, not of its request.
+	// MinRate is the least rate in bytes per second at which a client must transfer large data, after the first
+	// seconds. It holds for sending a body of more than 64 KiB and reading an answer of more than 4 KiB; 0 allows any
+	// rate. The http.Server needs a ReadTimeout and a WriteTimeout, which hold for smaller bodies and answers. With
+	// or without MinRate the WriteTimeout counts from the beginning of an answer, not of its request.
 	MinRate int64
-	// BodyTimeout is the longest time for a body with MinRate, default a minute, and
-	// AnswerTimeout that for sending an answer, default two.
+	// BodyTimeout is the longest time for receiving a body with MinRate, default one minute. AnswerTimeout is the
+	// longest time for sending an answer, default two minutes.
 	BodyTimeout, AnswerTimeout time.Duration
-	// Busy, if not nil, is called when the work for a request begins, after its body has
-	// arrived, and when the answer is ready to be sent: at other times the client is waited
-	// for. ctx is the request's.
+	// Busy, if not nil, is called with true when the work for a request begins, after its body has arrived. It is
+	// called with false when the answer is ready to be sent. At all other times the server waits for the client. ctx
+	// is the request's context.
 	Busy func(ctx context.Context, busy bool)
-	// Logger logs requests and failures; nil: nothing is logged.
+	// Logger logs requests and failures; nil logs nothing.
 	Logger *slog.Logger
-	// LogEvery logs every request, not only those answered 400 and above.
+	// LogEvery logs every request, not only those that are answered 400 or above.
 	LogEvery bool
-	// Metrics registers the handler's metrics; nil: nothing does.
+	// Metrics registers the handler's metrics. If nil the metrics are not registered.
 	Metrics prometheus.Registerer
-	// Now is the clock for Last-Modified and signatures, default time.Now.
+	// Now is the clock for Last-Modified and for the times of signatures, default time.Now.
 	Now func() time.Time
 }
 
-// Guard checks the server's name in a request, and the request's origin.
+// Guard refuses requests that a web page makes a browser send. It checks the host in a request, and the origin (the web
+// site) that the request comes from.
 type Guard interface {
 	CheckHost(r *http.Request) error
 	CheckOrigin(r *http.Request) error
 }
 
-// Handler is the S3 dialect over listing. It is safe for concurrent use.
-//
-// It needs the raw request: no http.ServeMux may clean its paths.
+// Handler is an http.Handler that serves the dialect of S3 over package listing. It is safe for concurrent use. It
+// needs the path of a request as it was sent, so no http.ServeMux, which cleans paths, may be in front of it.
 type Handler struct {
 	buckets  Buckets
 	o        Options
@@ -101,11 +100,12 @@ type Handler struct {
 	cuts     cutCounts
 	metrics  *metrics
 	locks    keyLocks
-	late     atomic.Int64 // writes under way although their requests have ended
+	late     atomic.Int64 // writes that the store works on although their requests have ended
 	hostID   string
 }
 
-// New makes a Handler over the buckets of a listing client (see Over).
+// New returns a Handler that serves the buckets of b, which Over makes from a listing client. It returns an error for a
+// negative option, and for MemoryBytes below 16 MiB.
 func New(b Buckets, o Options) (*Handler, error) {
 	o.Region = cmp.Or(o.Region, oldestRegion)
 	o.MaxBodyBytes = cmp.Or(o.MaxBodyBytes, 4<<10)
@@ -140,8 +140,8 @@ func New(b Buckets, o Options) (*Handler, error) {
 	return h, nil
 }
 
-// turns is how many pages and documents are worked on at once: embedded they only use the
-// processors, else they mostly wait for other machines.
+// turns returns how many listing pages and request documents are worked on at once. With an embedded store each keeps a
+// processor busy. With Cassandra they mostly wait for other machines, so there are more.
 func (o *Options) turns() int64 {
 	each := 16
 	if o.SoleWriter {
@@ -150,10 +150,10 @@ func (o *Options) turns() int64 {
 	return int64(each * runtime.GOMAXPROCS(0))
 }
 
-// newID makes a request's id; it need not be unguessable.
+// newID returns a random id for a request. It serves to find the request in logs, so it need not be hard to guess.
 func newID() string { return fmt.Sprintf("%016X", rand.Uint64()) }
 
-// exchange is a request and its answer.
+// exchange is one HTTP request together with its answer and with what the request holds.
 type exchange struct {
 	target
 	h  *Handler
@@ -162,31 +162,31 @@ type exchange struct {
 	op operation
 	id string
 	held
-	end func() // ends the time for the work; nil: not begun
-	// who is set once the request is authenticated; keyID is the id that it names.
+	end func() // ends the time for the work; nil: the work has not begun
+	// who is the access key of the request, once it is authenticated. keyID is the id that the request names.
 	who     *Key
 	keyID   string
 	payload payload
-	// status and bytes of the answer; status is 0 until the header is written.
+	// status is the HTTP status of the answer, 0 until the header is written. bytes counts the bytes that were sent.
 	status int
 	bytes  int
-	// sending is the time for the answer; 0: that of the server (answering).
+	// sending is the time that the client has to read the answer; 0 means the server's WriteTimeout (see answering).
 	sending time.Duration
 }
 
-// ctx ends with the request's time.
+// ctx returns the request's context. It ends when the time that the request may take is over.
 func (x *exchange) ctx() context.Context { return x.r.Context() }
 
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	started := time.Now()
 	x := &exchange{h: h, w: w, r: r, id: newID(), held: held{of: h.requests}}
 	if r.ProtoMajor == 1 && r.ProtoMinor > 0 && r.ContentLength == 0 && expectsContinue(r.Header) {
-		// net/http sends it when the body is read, and never for an empty one. AWS's clients for Python that have
-		// announced an empty body take the next answer on the connection for one that they know already: they wait.
+		// net/http sends 100 Continue when the body is read, and so never for an empty body. AWS's clients for Python
+		// expect it even for an empty body; without it they discard the next answer on the connection, and wait.
 		w.WriteHeader(http.StatusContinue)
 	}
 	if r.ProtoMajor > 1 {
-		// HTTP/2 resets a stream whose time to write is over, also while its request is worked on.
+		// HTTP/2 resets a stream at its write deadline, even while the request is still worked on.
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 	}
 	w.Header().Set("X-Amz-Request-Id", x.id)
@@ -207,13 +207,15 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.finish(x, started, answer)
 }
 
-// expectsContinue reports whether a client waits for 100 Continue.
+// expectsContinue reports whether the client sends the body only after the answer "100 Continue", as the header Expect
+// says.
 func expectsContinue(h http.Header) bool {
 	continues := func(e string) bool { return strings.EqualFold(e, "100-continue") }
 	return slices.ContainsFunc(elements(h.Get("Expect")), continues)
 }
 
-// dispatch finds a request's operation, checks who may do it, and does it.
+// dispatch serves a request. It finds the operation that the request asks for, checks that the access key may use it,
+// and runs it. The caller sends the answer for a returned error.
 func (h *Handler) dispatch(x *exchange) (err error) {
 	x.op.name = "unknown"
 	h.metrics.inFlight.Inc()
@@ -337,7 +339,7 @@ func (x *exchange) writeHeader(status int) {
 	x.w.WriteHeader(status)
 }
 
-// done answers a status other than 200, without a body, unless err is an error.
+// done ends a request whose answer has no body. If err is nil it sends the given HTTP status. It returns err.
 func (x *exchange) done(status int, err error) error {
 	if err == nil {
 		x.writeHeader(status)
@@ -345,7 +347,8 @@ func (x *exchange) done(status int, err error) error {
 	return err
 }
 
-// writeDocument answers with a document, whose content write appends.
+// writeDocument answers a request with the status 200 and an XML document. root is the name of the document's root
+// element, and write appends the content of this element.
 func (x *exchange) writeDocument(root string, write func(b *xmlBuffer)) error {
 	b := newXML()
 	defer b.free()
@@ -355,7 +358,8 @@ func (x *exchange) writeDocument(root string, write func(b *xmlBuffer)) error {
 	return x.writeXML(http.StatusOK, b)
 }
 
-// writeXML answers with a document. It fails if a part has an error, or the client's connection.
+// writeXML answers a request with the given HTTP status and an XML document, which is made of parts. It returns the
+// error that a part has, before anything is sent, or the error of sending.
 func (x *exchange) writeXML(status int, parts ...*xmlBuffer) error {
 	n := 0
 	for _, b := range parts {
@@ -386,7 +390,8 @@ func (x *exchange) write(b []byte) error {
 	return nil
 }
 
-// finish counts and logs a request.
+// finish records a request that has ended in the metrics, its trace span and the log. failure is its error answer, nil
+// if it succeeded. A success is logged only if the option LogEvery is set.
 func (h *Handler) finish(x *exchange, started time.Time, failure *Error) {
 	took := time.Since(started)
 	code := ""
@@ -425,7 +430,8 @@ func (h *Handler) finish(x *exchange, started time.Time, failure *Error) {
 	h.o.Logger.LogAttrs(context.WithoutCancel(x.ctx()), level, "request", attrs...)
 }
 
-// describe names the span of a request, which does not have keys.
+// describe sets the name and the attributes of the request's trace span: the operation, the status, the bucket and the
+// request's id. Keys of objects are left out.
 func (h *Handler) describe(x *exchange, span trace.Span, code string) {
 	name := x.op.name
 	if x.op.serve == nil {
@@ -442,13 +448,14 @@ func (h *Handler) describe(x *exchange, span trace.Span, code string) {
 	}
 }
 
-// loggedURI is the request line's URI. A reader of the log can't use it as a presigned URL.
+// loggedURI returns the URI of a request for the log. It leaves out the query of a presigned URL: whoever reads the log
+// could use the signature in it.
 func loggedURI(r *http.Request) string {
 	path, query := splitTarget(r)
 	switch {
 	case query == "":
 		return path
-	case strings.Contains(query, "Signature="): // X-Amz-Signature, too
+	case strings.Contains(query, "Signature="): // or X-Amz-Signature=
 		return path + "?…"
 	}
 	return path + "?" + query

@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/evenkeel/evenkeel/internal/sigv4"
 	"github.com/evenkeel/evenkeel/s3api"
-	"github.com/evenkeel/evenkeel/s3api/sigv4"
 )
 
 // Who knows an id of a key but not its secret costs the server memory in

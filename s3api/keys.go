@@ -13,28 +13,28 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Keys finds access keys, once per request. It must be safe for concurrent use.
+// Keys finds access keys by their ids. A Handler looks up the key of each request once. Implementations must be safe
+// for concurrent use.
 type Keys interface {
-	// Key returns nil if there is no such key.
+	// Key returns the access key with this id, or nil if there is none.
 	Key(id string) *Key
 }
 
-// Key is an access key: the secret that signs requests, and what these may do. It is
+// Key is an access key: the secret with which clients sign requests, and what these requests may do. A Key is
 // immutable.
 type Key struct {
 	ID, Secret string
-	// Write allows changes; else the key is read-only.
+	// Write allows changes. Otherwise the key is read-only.
 	Write bool
-	// AnyBytes allows storing object keys that are not UTF-8. Listings that have one fail
-	// for clients that don't request encoded keys.
+	// AnyBytes allows storing object keys that are not UTF-8. A listing that includes such a key fails, unless its
+	// client requests encoded keys.
 	AnyBytes bool
-	// Everything allows access to all buckets; else Only has the parts that the key may
-	// access.
+	// Everything allows access to all buckets. Otherwise the key may access the areas in Only.
 	Everything bool
 	Only       []Area
 }
 
-// Scope describes what the key may access.
+// Scope returns a text for people that names the buckets and prefixes that the access key may use.
 func (k *Key) Scope() string {
 	if k.Everything {
 		return "everything"
@@ -48,23 +48,23 @@ func (k *Key) Scope() string {
 	return "only " + strings.Join(parts, ", ")
 }
 
-// Area is a bucket, or the keys of a bucket that begin with Prefix.
+// Area is what an access key may use: a bucket, or only the keys of a bucket that begin with Prefix.
 type Area struct{ Bucket, Prefix string }
 
-// allKeys is the key of all requests where there is no authentication.
+// allKeys stands for the access key of every request if the server has no access keys. It allows everything.
 var allKeys = &Key{Write: true, AnyBytes: true, Everything: true}
 
-// mayEnter reports whether the key may access any part of a bucket.
+// mayEnter reports whether the access key may use the bucket or at least some keys in it.
 func (k *Key) mayEnter(bucket string) bool {
 	return k.may(bucket, func(Area) bool { return true })
 }
 
-// mayBucket reports whether the key may access all of a bucket.
+// mayBucket reports whether the access key may use the whole bucket, with all of its keys.
 func (k *Key) mayBucket(bucket string) bool {
 	return k.may(bucket, func(a Area) bool { return a.Prefix == "" })
 }
 
-// mayKeys reports whether the key may access all keys of a bucket that begin with prefix.
+// mayKeys reports whether the access key may use all keys of the bucket that begin with prefix.
 func (k *Key) mayKeys(bucket, prefix string) bool {
 	return k.may(bucket, func(a Area) bool { return strings.HasPrefix(prefix, a.Prefix) })
 }
@@ -73,14 +73,14 @@ func (k *Key) may(bucket string, fits func(Area) bool) bool {
 	return k.Everything || slices.ContainsFunc(k.Only, func(a Area) bool { return a.Bucket == bucket && fits(a) })
 }
 
-// KeySet has the keys of a file by their id.
+// KeySet maps ids to access keys. ParseKeys reads it from a file.
 type KeySet map[string]*Key
 
-// Key implements Keys.
+// Key returns the access key with this id, or nil. It implements Keys.
 func (s KeySet) Key(id string) *Key { return s[id] }
 
 const (
-	// minSecret and maxSecret bound a secret's length in bytes; AWS's have 40.
+	// minSecret and maxSecret bound the length of a secret in bytes. Secrets of AWS have 40.
 	minSecret, maxSecret = 16, 256
 	maxKeyID             = 128
 )
@@ -88,7 +88,7 @@ const (
 type keysDocument struct {
 	Keys     []keyEntry
 	Complete bool
-	// completeLast: complete is the last name, so nothing was cut off.
+	// completeLast is true if "complete" is the last name in the file, so that no end of the file is missing.
 	completeLast bool
 }
 
@@ -96,17 +96,17 @@ type keyEntry struct {
 	ID     string
 	Secret string
 	Access string
-	// KeyBytes is any or empty.
+	// KeyBytes is "any" or empty.
 	KeyBytes string `yaml:"key-bytes"`
-	// Nodes tell empty from absent.
+	// Only and Everything are nodes, so that an empty value can be told from an absent one.
 	Only, Everything yaml.Node
 
 	only       []string
 	everything bool
 }
 
-// badScope says what is wrong with a key's scope, or "". An empty or absent one does not mean
-// everything: it may have been cut off.
+// badScope returns the fault in what an entry of the file of access keys allows, or "". Without a list of buckets, or
+// with an empty list, an entry does not allow everything but is a fault: the rest of the file may be missing.
 func (k *keyEntry) badScope() string {
 	only, everything := !k.Only.IsZero(), !k.Everything.IsZero()
 	switch {
@@ -122,7 +122,7 @@ func (k *keyEntry) badScope() string {
 	return ""
 }
 
-// ParseKeys reads a file of keys:
+// ParseKeys reads a file of access keys:
 //
 //	keys:
 //	  - id: LISTINGS-ADMIN
@@ -136,9 +136,9 @@ func (k *keyEntry) badScope() string {
 //	    only: [photos, logs/2024/]
 //	complete: true
 //
-// The error lists all problems, without secrets. A file without keys is an error, as it would
-// look like one that lets everybody in. So is one that does not end with complete: cut off, it
-// could allow more than the whole file.
+// The error lists all problems, without secrets. A file without keys is an error, because it looks as if it allowed
+// access without a key. A file that does not end with "complete: true" is an error, because without its last lines a
+// file could allow more than the whole file.
 func ParseKeys(data []byte) (KeySet, error) {
 	doc, err := decodeKeys(data)
 	if err != nil {
@@ -193,8 +193,8 @@ func ParseKeys(data []byte) (KeySet, error) {
 	return set, nil
 }
 
-// decodeKeys decodes the YAML document. The parser panics at some malformed ones, which must
-// not end the server.
+// decodeKeys decodes the YAML document of a file of access keys. The YAML parser panics at some malformed documents;
+// decodeKeys then returns an error.
 func decodeKeys(data []byte) (doc keysDocument, err error) {
 	defer func() {
 		if recover() != nil {
@@ -227,7 +227,8 @@ func decodeKeys(data []byte) (doc keysDocument, err error) {
 
 var yamlLine = regexp.MustCompile(`line [0-9]+`)
 
-// hideValues keeps only the place of a YAML error: the text may quote a secret.
+// hideValues returns an error that names only the lines at which err, an error of the YAML parser, found faults. The
+// text of err may quote a secret.
 func hideValues(err error) error {
 	var typed *yaml.TypeError
 	if !errors.As(err, &typed) {

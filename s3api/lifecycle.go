@@ -16,14 +16,15 @@ import (
 	"github.com/evenkeel/evenkeel/objects"
 )
 
-// Forms of a rule: where its prefix stood, so that it is answered as it was sent.
+// The XML forms of a lifecycle rule. They differ in the element that has the prefix of the rule's keys. A rule is
+// returned to clients in the form in which it was sent.
 const (
-	formPrefix byte = iota // in the rule, as S3 had it at first
+	formPrefix byte = iota // directly in the rule, the oldest form of S3
 	formFilter
 	formAnd
 )
 
-// getLifecycle answers the rules of a bucket as they were sent.
+// getLifecycle answers with the lifecycle rules of a bucket. Each rule has the XML form in which a client once sent it.
 func (h *Handler) getLifecycle(x *exchange) error {
 	in, err := h.existing(x)
 	if err != nil {
@@ -98,7 +99,7 @@ func writeRule(b *xmlBuffer, r *objects.Rule) {
 	b.close("Rule")
 }
 
-// putLifecycle answers once all servers act on the new rules.
+// putLifecycle stores the lifecycle rules of a bucket. The answer comes when all servers act on the new rules.
 func (h *Handler) putLifecycle(x *exchange) error {
 	doc, err := h.configuration(x)
 	if err != nil {
@@ -121,7 +122,7 @@ func (h *Handler) deleteLifecycle(x *exchange) error {
 	return x.done(http.StatusNoContent, err)
 }
 
-// parseLifecycle reads the rules of a document. The error is S3's.
+// parseLifecycle reads lifecycle rules from an XML document. Its errors have the codes of S3.
 func parseLifecycle(doc []byte) (objects.Lifecycle, error) {
 	d := newXMLReader(doc)
 	if name, err := d.root(); err != nil || name != "LifecycleConfiguration" && name != "BucketLifecycleConfiguration" {
@@ -157,7 +158,7 @@ func parseLifecycle(doc []byte) (objects.Lifecycle, error) {
 	return rules, nil
 }
 
-// nameRules gives an ID to those that have none.
+// nameRules gives a random ID to each lifecycle rule that has none. It returns an error if two rules have the same ID.
 func nameRules(rules objects.Lifecycle) error {
 	for i := range rules {
 		id := &rules[i].ID
@@ -173,15 +174,16 @@ func nameRules(rules objects.Lifecycle) error {
 
 func unexpected(name string) error { return fmt.Errorf("%.64q has no place in it", name) }
 
-// ruleParser reads a rule from its document.
+// ruleParser reads one lifecycle rule from an XML document, element by element.
 type ruleParser struct {
 	d *xmlReader
 	r objects.Rule
-	// seen are the elements that there were, by name.
+	// seen has the names of the elements that were read.
 	seen []string
 }
 
-// once notes an element, and fails at the second one of its name.
+// once records that an element of a lifecycle rule was read. It returns an error if the rule has had an element of this
+// name before.
 func (p *ruleParser) once(name string) error {
 	if slices.Contains(p.seen, name) {
 		return fmt.Errorf("%s is there twice", name)
@@ -192,7 +194,7 @@ func (p *ruleParser) once(name string) error {
 
 func (p *ruleParser) has(name string) bool { return slices.Contains(p.seen, name) }
 
-// element reads a child of Rule.
+// element reads one child of the XML element Rule, a lifecycle rule. name is the child's name.
 func (p *ruleParser) element(name string) (err error) {
 	if err := p.once(name); err != nil {
 		return err
@@ -220,7 +222,7 @@ func (p *ruleParser) element(name string) (err error) {
 	case "AbortIncompleteMultipartUpload":
 		err = p.d.children(p.abort)
 	case "Transition", "NoncurrentVersionTransition":
-		// What S3 refuses in it is refused as there.
+		// Faults in the element get S3's errors; a correct element is not implemented.
 		if err = p.d.children(p.transition); err == nil {
 			err = notImplemented("a lifecycle rule with a " + name + ": there is one storage class")
 		}
@@ -230,7 +232,8 @@ func (p *ruleParser) element(name string) (err error) {
 	return err
 }
 
-// one reads the only child of an element, which may be absent if least is 0; else it fails with wrong.
+// one reads an XML element that has at most one child. With least = 1 there must be exactly one child, which read
+// reads. If the number of children is wrong, one returns the error wrong.
 func (p *ruleParser) one(least int, read func(name string) error, wrong error) error {
 	n := 0
 	err := p.d.children(func(name string) error {
@@ -252,7 +255,8 @@ func (p *ruleParser) prefix() (err error) {
 	return err
 }
 
-// filter reads a child of Filter, or of its And.
+// filter reads one condition in the Filter of a lifecycle rule: the child called name of the element Filter, or of the
+// element And in it.
 func (p *ruleParser) filter(name string) (err error) {
 	if name != "Tag" {
 		err = p.once("Filter's " + name)
@@ -378,7 +382,7 @@ func (p *ruleParser) date() (time.Time, error) {
 	return date, nil
 }
 
-// check refuses what makes no rule together.
+// check returns an error if a lifecycle rule lacks an element, or has elements that exclude each other.
 func (p *ruleParser) check() error {
 	r := &p.r
 	sizes := r.MinSize > 0 || r.Below > 0
@@ -414,7 +418,8 @@ func (p *ruleParser) check() error {
 	return nil
 }
 
-// tellExpiry sets the header that says when an object will be hidden, and by which rule.
+// tellExpiry sets the header x-amz-expiration: the time at which a lifecycle rule will hide the object, and the rule's
+// ID. Without such a rule it sets none.
 func (v *versioned) tellExpiry(x *exchange, i *objects.Info) {
 	if at, id := v.rules.Expires(i); !at.IsZero() {
 		x.w.Header().Set(headerExpiration,

@@ -14,36 +14,36 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Query parameters of evenkeel's own.
+// The query parameters that evenkeel adds to S3.
 const (
-	// paramReverse=true lists the highest keys first; start-after is then an upper bound.
+	// paramReverse=true lists the highest keys first. The parameter start-after is then an upper bound.
 	paramReverse = "evenkeel-reverse"
-	// paramFrom and paramTo bound a listing to from <= key < to.
+	// paramFrom and paramTo limit a listing to the keys with from <= key < to.
 	paramFrom = "evenkeel-from"
 	paramTo   = "evenkeel-to"
-	// paramSplits=N requests up to N-1 keys that cut a listing into pieces of similar size.
+	// paramSplits=N requests at most N-1 keys, which cut a listing into N pieces of similar size.
 	paramSplits = "evenkeel-splits"
-	// paramDeleteRange deletes a range of keys.
+	// paramDeleteRange makes a POST to a bucket delete a range of keys.
 	paramDeleteRange = "evenkeel-delete-range"
-	// paramCuts: CreateBucket's body is a list of cuts.
+	// paramCuts makes the body of a CreateBucket a list of cuts.
 	paramCuts = "evenkeel-cuts"
 )
 
 const (
-	// maxPageKeys is S3's: a larger max-keys is lowered to it.
+	// maxPageKeys is the most keys of a page, as in S3. A larger max-keys is lowered to it.
 	maxPageKeys = 1000
-	// maxSplits bounds the answer of evenkeel-splits.
+	// maxSplits is the most pieces that a client can request by evenkeel-splits.
 	maxSplits = 10_000
-	// splitMemory, and splitMemoryEach for each piece, are the memory for finding the cuts.
+	// splitMemory is the memory in bytes for finding cuts; splitMemoryEach is added for each piece.
 	splitMemory, splitMemoryEach = 2 << 20, 3 << 10
-	// fillTime is how long a page may read past empty partitions to become full. Then it is
-	// sent short, with a token.
+	// fillTime is how long a page may read past empty partitions to become full. After that time the page is sent
+	// short, with a token.
 	fillTime = 2 * time.Second
-	// maxIdle is the most runs of empty partitions, of some hundreds each, that a page reads.
+	// maxIdle is the most empty reads of one page. Each of them passes some hundreds of empty partitions.
 	maxIdle = 32
-	// maxPageXML bounds a page's document.
+	// maxPageXML is the size in bytes at which the document of a page is full.
 	maxPageXML = 1 << 20
-	// readBytes bounds one read for a page.
+	// readBytes bounds the bytes of one read for a page.
 	readBytes = 512 << 10
 )
 
@@ -61,21 +61,21 @@ type listQuery struct {
 	maxKeys    int
 	urlEncoded bool
 	fetchOwner bool
-	// startAfter is start-after or the marker. The answer repeats it; beside a continuation token
-	// it means nothing, as a client may repeat it or send another one.
+	// startAfter is the parameter start-after, or the marker. The answer repeats it. Beside a continuation token it
+	// has no effect, as a client may repeat it or send another one.
 	startAfter string
-	// versionMarker is repeated in the answer.
+	// versionMarker is the parameter version-id-marker. The answer repeats it.
 	versionMarker string
-	// beyond: the marker is a common prefix, and stands for all keys with it.
+	// beyond is true if the marker is a common prefix: the page begins after all keys with that prefix.
 	beyond bool
-	// nothing: no key can follow the marker.
+	// nothing is true if no key can follow the marker.
 	nothing bool
 }
 
 func parseListQuery(q url.Values, form listForm) (listQuery, *Error) {
 	l := listQuery{form: form, fetchOwner: form != formV2}
 	l.Prefix, l.Delimiter = []byte(q.Get("prefix")), []byte(q.Get("delimiter"))
-	if q.Get("allow-unordered") == "true" && len(l.Delimiter) > 0 { // Ceph's; a listing in order is one of any order
+	if q.Get("allow-unordered") == "true" && len(l.Delimiter) > 0 { // Ceph's parameter: our order is allowed, too
 		return l, invalidArgument("allow-unordered and a delimiter do not go together.")
 	}
 	switch form {
@@ -115,7 +115,8 @@ func parseListQuery(q url.Values, form listForm) (listQuery, *Error) {
 	return l, refusal
 }
 
-// encoding reads how keys are to be written in the answer.
+// encoding reads the parameter encoding-type, by which a client asks for keys in URL encoding. Any other encoding is an
+// error.
 func (l *listQuery) encoding(q url.Values) *Error {
 	enc := q.Get("encoding-type")
 	if l.urlEncoded = enc == "url"; enc != "" && !l.urlEncoded {
@@ -124,8 +125,8 @@ func (l *listQuery) encoding(q url.Values) *Error {
 	return nil
 }
 
-// goBeyond starts a listing without tokens after a marker. A marker that is a common prefix
-// stands for all keys with it: the page before has listed it.
+// goBeyond makes the page of a listing begin after marker, the last line of the page before. If the marker is a common
+// prefix, the page begins after all keys with this prefix: the page before has listed the prefix in their place.
 func (l *listQuery) goBeyond(marker string) {
 	l.startAfter = marker
 	rest, under := bytes.CutPrefix([]byte(marker), l.Prefix)
@@ -182,24 +183,24 @@ func (h *Handler) listObjects(x *exchange, form listForm) error {
 	return x.writeXML(http.StatusOK, head, page.contents, page.prefixes)
 }
 
-// pageMemory is the memory for a page of so many keys: one read, and the document, which
-// grows by copying. It never counts as small: one read may return readBytes, however few the
-// keys are.
+// pageMemory returns the memory in bytes that a listing page of at most the given number of keys takes. It covers one
+// read and the document, whose buffer grows by copying. It is at least readBytes, as one read may return that much even
+// for a few keys.
 func pageMemory(keys int) int64 {
 	return max(min(int64(keys+1)*(16<<10), 2*readBytes+2*maxPageXML+maxPageXML/2), readBytes)
 }
 
-// listPage is a page whose document is being built. It does not keep values, which may be
-// large.
+// listPage is one page of a listing while its XML document is built. It does not keep the values of entries, which may
+// be large.
 type listPage struct {
 	l                  *listQuery
 	contents, prefixes *xmlBuffer
 	n                  int
 	last               listing.Item // without its value
-	lastVersion        string       // of last
+	lastVersion        string       // the version id of last
 	truncated          bool
-	next               listing.Token // of form V2
-	// reached is the next marker of a truncated page without items, see
+	next               listing.Token // the token of the next page, for formV2
+	// reached is the marker at which the next page begins if this page is truncated and has no items, see
 	// listing.Page.Reached.
 	reached []byte
 }
@@ -215,7 +216,8 @@ func (p *listPage) free() {
 	p.prefixes.free()
 }
 
-// add adds items to the page, and reports whether its document had room for all of them.
+// add appends the items of page, which were read from the store, to the XML document. room is false if the document
+// became full. Then the items that are left out go to the next page.
 func (p *listPage) add(page *listing.Page) (room bool, err error) {
 	p.next, p.truncated = page.Next, page.Next != ""
 	for i := range page.Items {
@@ -250,8 +252,9 @@ func (p *listPage) goOnAfter(item *listing.Item) {
 	p.last = listing.Item{Entry: listing.Entry{Key: bytes.Clone(item.Key)}, CommonPrefix: item.CommonPrefix}
 }
 
-// fillPage reads up to max-keys items. Package listing may return a short or empty page with
-// a token. S3's clients expect full pages, so fillPage reads on, within limits.
+// fillPage fills a page of a listing of a plain bucket. Package listing may return fewer items and a token to continue,
+// while clients of S3 expect full pages. So fillPage reads on until the page is full, within limits of time and of
+// empty reads.
 func (h *Handler) fillPage(x *exchange, p *listPage) error {
 	if v := p.l.versionMarker; v != "" && v != nullVersion {
 		return invalidArgument("Invalid version id specified: the bucket has no versions, only %q.", nullVersion)
@@ -286,8 +289,9 @@ func (h *Handler) fillPage(x *exchange, p *listPage) error {
 	}
 }
 
-// endsHere reports whether the next page can continue from here. Without tokens it continues
-// from the last item, or if there is none from a marker that is no key.
+// endsHere reports whether the page of a listing can end before it is full. A listing with tokens can end anywhere.
+// Without tokens the next page begins after the last item. If there is no item, endsHere makes a marker from reached,
+// the key that the read has reached; past says whether the key itself is done.
 func (p *listPage) endsHere(reached []byte, past bool) bool {
 	if p.l.form == formV2 || p.n > 0 {
 		return true
@@ -301,8 +305,9 @@ func (p *listPage) endsHere(reached []byte, past bool) bool {
 	return true
 }
 
-// markerBelow returns a marker with which a listing continues at a key, or with past after
-// it. The marker is just below the key: keys in between, if any, are read again.
+// markerBelow returns a marker with which a listing without tokens continues at key, or after key if past is true. A
+// listing begins after its marker. So the marker is the highest text just below the key; keys between the two, if any,
+// are read again.
 func markerBelow(key []byte, past bool) []byte {
 	if past || len(key) == 0 {
 		return key
@@ -316,14 +321,14 @@ func markerBelow(key []byte, past bool) []byte {
 	case last == 0:
 		return rest
 	}
-	if last--; last == 0xDFFF { // a surrogate, as all from 0xD800 on, is no character
+	if last--; last == 0xDFFF { // the surrogates, 0xD800 to 0xDFFF, are not characters
 		last = 0xD7FF
 	}
 	return utf8.AppendRune(utf8.AppendRune(rest, last), utf8.MaxRune)
 }
 
-// listHead writes a page's document without its items, in S3's order of elements; the end is
-// appended to the items.
+// listHead writes the elements of a listing page that come before its items, in the order of S3. It also appends the
+// end tag of the page to p.prefixes, the last part of the document.
 func (b *xmlBuffer) listHead(bucket string, p *listPage) {
 	l, root := p.l, "ListBucketResult"
 	if l.form == formVersions {
@@ -344,7 +349,8 @@ func (b *xmlBuffer) listHead(bucket string, p *listPage) {
 	p.prefixes.close(root)
 }
 
-// position writes where the page and the next one begin.
+// position writes the elements of a listing page that say where the page begins, and where the next page begins: keys
+// or tokens, according to the form of the listing.
 func (b *xmlBuffer) position(p *listPage) {
 	l := p.l
 	if l.form == formV2 {
@@ -388,8 +394,8 @@ func (b *xmlBuffer) contents(item *listing.Item, l *listQuery) {
 		b.err = fmt.Errorf("%w (key %q)", err, item.Key)
 		return
 	}
-	// b.b is assigned once per object, not once per element: each assignment is a write
-	// barrier during garbage collection.
+	// b.b is assigned once per object, not once per element, as each assignment costs a write barrier during garbage
+	// collection.
 	dst, element := b.b, "Contents>"
 	if l.form == formVersions {
 		element = "Version>"
@@ -419,7 +425,8 @@ func (b *xmlBuffer) contents(item *listing.Item, l *listQuery) {
 	b.b = append(append(dst, "<StorageClass>STANDARD</StorageClass></"...), element...)
 }
 
-// key writes an element with a key or a part of one.
+// key appends an element called name with a key, or with part of a key. If the key cannot be written in XML, key sets
+// b.err.
 func (b *xmlBuffer) key(name string, key []byte, l *listQuery) {
 	dst, err := appendKey(b.b, name, key, l)
 	if err != nil {
@@ -429,7 +436,8 @@ func (b *xmlBuffer) key(name string, key []byte, l *listQuery) {
 	b.b = dst
 }
 
-// appendKey appends an element with a key or a part of one.
+// appendKey appends an element called name with a key, or with part of a key. The key is URL-encoded if the client asks
+// for it. Otherwise a key that is not UTF-8 is an error, as XML cannot hold it.
 func appendKey(dst []byte, name string, key []byte, l *listQuery) ([]byte, error) {
 	dst = append(append(append(dst, '<'), name...), '>')
 	if l.urlEncoded {
@@ -444,8 +452,8 @@ func appendKey(dst []byte, name string, key []byte, l *listQuery) ([]byte, error
 	return append(append(append(dst, '<', '/'), name...), '>'), nil
 }
 
-// splitPoints answers keys that cut a listing into pieces of similar size, for clients that
-// list in parallel.
+// splitPoints answers with keys that cut a listing into pieces of similar size. A client can then list the pieces in
+// parallel.
 func (h *Handler) splitPoints(x *exchange) error {
 	l, refusal := parseListQuery(x.query, formV2)
 	if refusal != nil {
@@ -462,7 +470,7 @@ func (h *Handler) splitPoints(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	if in != nil { // bounds of listings are not implemented there: it is one piece
+	if in != nil { // listings with bounds are not implemented there, so the answer is one piece
 		return x.writeDocument("EvenkeelSplitPoints", func(*xmlBuffer) {})
 	}
 	points, err := h.buckets.Bucket(x.bucket).SplitPoints(x.ctx(), l.Query, n)

@@ -12,13 +12,14 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Tokens of listings of objects are the last line of the page, or, where a page has none, the token
-// of the listing below; behind a sum of that, of the bucket and of the query.
+// The kinds of place in a continuation token, by which a client continues a listing of objects. The token consists of a
+// checksum, the kind and the place. The place is the page's last item, a key or a common prefix. For a page without
+// items it is the token of package listing. The checksum covers the kind, the place, the bucket and the query.
 const (
 	tokenKey    = 'k'
 	tokenPrefix = 'p'
 	tokenInner  = 't'
-	// tokenOfLast is tokenKey or tokenPrefix, as the last line is.
+	// tokenOfLast stands for tokenKey or tokenPrefix, whichever the last line of the page is.
 	tokenOfLast = 0
 )
 
@@ -26,7 +27,8 @@ func (l *listQuery) tokenOf(bucket string, kind byte, at []byte) listing.Token {
 	return listing.Token(sealToken(append([]byte{kind}, at...), []byte(bucket), l.Prefix, l.Delimiter, l.From, l.To))
 }
 
-// openToken is the reverse of tokenOf. It fails with listing.ErrBadToken.
+// openToken reads the continuation token of a listing of objects. It returns the kind of the place at which the listing
+// continues, and the place. It fails with listing.ErrBadToken if the token was not made by tokenOf for this listing.
 func (l *listQuery) openToken(bucket string) (kind byte, at []byte, err error) {
 	b, ok := openToken(string(l.Token), []byte(bucket), l.Prefix, l.Delimiter, l.From, l.To)
 	if !ok || len(b) < 2 {
@@ -35,14 +37,16 @@ func (l *listQuery) openToken(bucket string) (kind byte, at []byte, err error) {
 	return b[0], b[1:], nil
 }
 
-// beyondPrefix is a key such that what is above it is above all keys with a prefix.
+// beyondPrefix returns a key that is above all keys with the prefix: the prefix, followed by bytes 0xFF up to the
+// longest key.
 func beyondPrefix(prefix []byte) []byte {
 	key := bytes.Repeat([]byte{math.MaxUint8}, objects.MaxKeyBytes)
 	copy(key, prefix)
 	return key
 }
 
-// objectQuery is the query of a listing of objects that begins behind its token or markers.
+// objectQuery translates the parameters l of a listing request into a query of package objects. The query begins where
+// the continuation token or the markers in l say.
 func (h *Handler) objectQuery(x *exchange, in *versioned, l *listQuery) (q objects.Query, err error) {
 	if l.Reverse || len(l.From)+len(l.To) > 0 && l.form == formV2 {
 		return q, notImplemented(paramReverse + ", " + paramFrom + " and " + paramTo + " in a bucket of objects")
@@ -74,7 +78,7 @@ func (h *Handler) objectQuery(x *exchange, in *versioned, l *listQuery) (q objec
 	case l.versionMarker != "" && in.status != objects.Never:
 		id, err := in.parse(x.ctx(), l.startAfter, l.versionMarker)
 		if store.KindOf(err) == store.NotFound {
-			// The null version is gone, and nobody knows where it was: all of the key come again.
+			// The null version is gone, and so is its place among the versions: all versions of the key are listed.
 			id, err = objects.ID{Stamp: math.MaxInt64}, nil
 		}
 		if err != nil {
@@ -85,7 +89,8 @@ func (h *Handler) objectQuery(x *exchange, in *versioned, l *listQuery) (q objec
 	return q, nil
 }
 
-// fillObjects reads up to max-keys items of a bucket of objects.
+// fillObjects reads items of a bucket of objects into the page p of a listing, until the page is full, nothing is left
+// or its time is over.
 func (h *Handler) fillObjects(x *exchange, in *versioned, p *listPage) error {
 	q, err := h.objectQuery(x, in, p.l)
 	if err != nil {
@@ -101,7 +106,7 @@ func (h *Handler) fillObjects(x *exchange, in *versioned, p *listPage) error {
 		return err
 	}
 	until := time.Now().Add(fillTime)
-	// One more: what is behind a page may be hidden, and so the page be the last one.
+	// One item more than the page has: if all later entries are hidden, the page is the last one.
 	q.Limit = p.l.maxKeys + 1
 	for {
 		page, err := read(x.ctx(), q)
@@ -129,7 +134,8 @@ func (h *Handler) fillObjects(x *exchange, in *versioned, p *listPage) error {
 	}
 }
 
-// cut ends a page that others follow.
+// cut ends a page of a listing that is not the last page. It sets the token at which the next page begins, of the given
+// kind and place. For the kind tokenOfLast the place is the last item of the page.
 func (p *listPage) cut(kind byte, bucket string, at []byte) error {
 	if kind == tokenOfLast {
 		if kind, at = tokenKey, p.last.Key; p.last.CommonPrefix {
@@ -140,7 +146,8 @@ func (p *listPage) cut(kind byte, bucket string, at []byte) error {
 	return nil
 }
 
-// addObject adds an item of a listing of objects.
+// addObject appends an item of a listing of objects to the page's XML document: a version, a delete marker or a common
+// prefix.
 func (p *listPage) addObject(item *objects.Item) {
 	p.n++
 	p.last = listing.Item{Entry: listing.Entry{Key: item.Key}, CommonPrefix: item.CommonPrefix}
@@ -182,7 +189,7 @@ func (p *listPage) addObject(item *objects.Item) {
 	b.close(element)
 }
 
-// checksumNames are S3's names of the algorithms of checksums.
+// checksumNames maps the checksum algorithms, in lower case, to the names that S3 writes, such as CRC32C.
 var checksumNames = map[string]string{
 	"crc32": "CRC32", "crc32c": "CRC32C", "crc64nvme": "CRC64NVME", "sha1": "SHA1", "sha256": "SHA256",
 }

@@ -13,55 +13,61 @@ import (
 	"github.com/evenkeel/evenkeel/internal/webguard"
 )
 
-// All requests share one budget of bytes. A request takes its bytes before it allocates
-// them, all at once, and returns them when the last byte of its answer has been sent: so
-// memory is bounded whatever clients request and however slowly they read. A request that
-// has a slot, or bytes, never waits for bytes.
+// All requests share one budget of bytes. A request takes its bytes before it allocates them, all at once. It returns
+// them when the last byte of its answer has been sent. So memory is bounded, whatever clients request and however
+// slowly they read. A request takes bytes only once, so it never waits for bytes while it holds bytes. While it waits,
+// memoryWait at most, it holds no slot, except for copies and reads of versions, whose size is known late.
 //
-// A quarter is for small requests, so that puts and gets find room while pages and documents
-// use up the rest. Of that quarter an eighth is out of reach of transfers, which may take as long as their clients
-// like.
+// The budget has three parts:
+//
+//	small requests only    1/32   puts and gets of small bodies
+//	small and transfers    7/32   also bodies of any size on their way, which last as long as their clients like
+//	large requests         3/4    pages and documents
+//
+// So small requests find room while pages, documents and transfers use up the rest.
 const (
-	// smallBytes is the most that counts as small.
+	// smallBytes is the most bytes of a small request.
 	smallBytes = 64 << 10
-	// memoryWait is how long a request waits for bytes.
+	// memoryWait is how long a request waits for bytes before it is refused.
 	memoryWait = time.Second
-	// minMemory is the least budget that has room for a page.
+	// minMemory is the least budget in bytes. It has room for a page.
 	minMemory = 16 << 20
-	// freeBytes are not counted: the buffers of every connection have as many.
+	// freeBytes are the bytes of an answer that do not count, as the buffers of a connection hold that many anyway.
 	freeBytes = 4 << 10
-	// shareOf and shareIn: one asker gets at most three quarters of the bytes for small requests, of those for transfers,
-	// of those for large requests, and of the turns.
+	// shareOf/shareIn is the largest share that one asker can hold: of the bytes for small requests, of the bytes for
+	// transfers, of the bytes for large requests, and of the turns.
 	shareOf, shareIn = 3, 4
 )
 
-// requests counts the slots and bytes that requests hold, in all and by asker.
+// requests counts what all requests together hold, and what each client's requests hold: slots, bytes of memory, and
+// turns. A request takes a slot while it is worked on, and a turn while it builds a listing page or reads a document.
 type requests struct {
 	most         int // slots
 	small, large int64
 	smalls       *semaphore.Weighted
-	streams      *semaphore.Weighted // those of smalls that transfers may have
+	streams      *semaphore.Weighted // the part of smalls that transfers may hold
 	larges       *semaphore.Weighted
 
 	mu   sync.Mutex
 	used int // slots
 	by   map[asker]*holding
 
-	// turns limit the pages and documents that are worked on at once: each keeps a
-	// processor busy for long, and other requests would wait.
+	// turns limits the pages and documents that are worked on at once. Each of them keeps a processor busy for long,
+	// and other requests would wait.
 	turns *semaphore.Weighted
 
-	ownSmall, ownStreams, ownLarge, ownTurns int64 // the most of one asker
+	ownSmall, ownStreams, ownLarge, ownTurns int64 // the most of each that one asker may hold
 }
 
-// asker is who sends requests: an access key's id, or without authentication a client's
-// address.
+// asker identifies the client that requests come from, so that one client cannot take all slots and memory. It is the
+// id of the access key, or without access keys the network address.
 type asker struct {
 	key  string
 	addr netip.Prefix
 }
 
-// holding is what one asker's requests hold.
+// holding counts what the requests of one client hold at present: slots (requests worked on), bytes of memory, and
+// turns (the right to work on a listing page or a document).
 type holding struct {
 	requests int
 	slots    int
@@ -81,7 +87,8 @@ func newRequests(slots int, memory, turns int64) *requests {
 	return r
 }
 
-// enter begins a request of an asker; leave ends it.
+// enter registers a new request of the client a. It returns the counts of what all requests of this client hold. The
+// caller calls leave when the request ends.
 func (r *requests) enter(a asker) *holding {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -105,7 +112,8 @@ func (r *requests) leave(a asker, h *holding) {
 	}
 }
 
-// takeSlot takes a slot if there is one and the asker does not have too many.
+// takeSlot takes a slot, the right to be worked on, for a request of the client whose counts are h. It returns false if
+// no slot is free, or if this client has too many (see webguard.MayTake).
 func (r *requests) takeSlot(h *holding) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -124,21 +132,23 @@ func (r *requests) freeSlot(h *holding) {
 	r.used--
 }
 
-// held is what a request holds.
+// held counts what one request holds at present: a slot (the right to be worked on), bytes of memory, and a turn (the
+// right to work on a listing page or a document).
 type held struct {
 	of    *requests
 	asker asker
-	mine  *holding // nil: not begun
+	mine  *holding // of the asker; nil: the request has not begun
 	small int64
-	// stream are the bytes of small that are those of a transfer.
+	// stream counts the bytes that a transfer holds. They are part of small.
 	stream int64
 	large  int64
 	slot   bool
 	turn   bool
 }
 
-// takeTurn waits for a turn: first behind requests of the same asker, then behind the few of
-// each other asker that have come this far. So all askers take turns.
+// takeTurn waits for a turn, the right to work on a listing page or a document. A request first waits for one of the
+// turns that its client may have, and only then for one of all turns. So the waiting requests of a busy client stand in
+// the way of that client only.
 func (m *held) takeTurn(ctx context.Context) error {
 	if err := m.mine.turns.Acquire(ctx, 1); err != nil {
 		return err
@@ -159,8 +169,8 @@ func (m *held) endTurn() {
 	}
 }
 
-// take takes n bytes and waits for them for memoryWait at most. A request calls it once,
-// with all that it may need.
+// take takes n bytes from the memory for requests. If the bytes are not free, take waits for at most memoryWait, and
+// then returns an error. A request calls take once, with all the bytes that it may need.
 func (m *held) take(ctx context.Context, n int64) *Error {
 	budgets := m.larges()
 	switch {
@@ -189,7 +199,8 @@ func (m *held) take(ctx context.Context, n int64) *Error {
 	return nil
 }
 
-// The budgets that a request takes bytes from, first that of its asker: who waits for the others' keeps none of them.
+// smalls, streams and larges return the budgets from which a request takes bytes. That of its asker comes first: while
+// a request waits for it, the request holds nothing of the budget that all askers share.
 
 func (m *held) smalls() []*semaphore.Weighted {
 	return []*semaphore.Weighted{m.mine.smalls, m.of.smalls}
@@ -207,14 +218,15 @@ func release(budgets []*semaphore.Weighted, n int64) {
 	}
 }
 
-// shrink returns all large bytes beyond n.
+// shrink gives back the memory of a large request except for n bytes, which is the memory that its answer takes.
 func (m *held) shrink(n int64) {
 	rest := max(m.large-n, 0)
 	m.large -= rest
 	release(m.larges(), rest)
 }
 
-// release returns all bytes; slot and turn were returned when the work ended.
+// release gives back all memory that the request holds. Its slot (the right to be worked on) and its turn were given
+// back when the work ended.
 func (m *held) release() {
 	if m.mine == nil {
 		return
@@ -261,22 +273,21 @@ func (x *exchange) askerOf() asker {
 	return asker{addr: webguard.Client(x.r.RemoteAddr)}
 }
 
-// begin begins the work for a request, and its time: the client has sent all that the work
-// needs.
+// begin begins the work for a request: the request takes a slot (the right to be worked on), and its time starts. The
+// client must have sent everything that the work needs. begin returns an error if the server is too busy.
 func (h *Handler) begin(x *exchange) *Error {
 	if !h.requests.takeSlot(x.mine) {
 		return slowDown(nil, "Too many requests are being served, or too many of yours. Please reduce your request rate.")
 	}
 	x.slot = true
-	// net/http cancels a request when its client has ended its sending side, although such a
-	// client still waits for the answer. So only the timeout ends the work, and for what may
-	// take long leftTime after the client has left.
+	// net/http cancels a request when its client has closed its sending side, although such a client still waits for
+	// the answer. So only the timeout ends the work. A long read ends also leftTime after its client has left.
 	came := x.r.Context()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(came), h.o.RequestTimeout)
 	x.end = cancel
 	if x.op.long {
 		if h.o.MinRate > 0 {
-			// The deadline of the body would look as if the client had left.
+			// When the read deadline of the body passes, net/http cancels the request as if the client had left.
 			_ = http.NewResponseController(x.w).SetReadDeadline(time.Time{})
 		}
 		stop := context.AfterFunc(came, func() { time.AfterFunc(leftTime, cancel) })
@@ -297,7 +308,8 @@ func (h *Handler) begin(x *exchange) *Error {
 	return nil
 }
 
-// beginWith takes n bytes, and begins the work.
+// beginWith takes n bytes of memory, and then begins the work for a request. It returns an error if the server has no
+// memory left, or is too busy.
 func (h *Handler) beginWith(x *exchange, n int64) *Error {
 	if refusal := x.take(x.ctx(), n); refusal != nil {
 		return refusal
@@ -305,12 +317,12 @@ func (h *Handler) beginWith(x *exchange, n int64) *Error {
 	return h.begin(x)
 }
 
-// leftTime is how long a read goes on after its client has left, or has only ended its
-// sending side.
+// leftTime is the time for which a long read, such as a listing, goes on after its client has closed the connection, or
+// its sending side of it.
 const leftTime = time.Second
 
-// worked ends the work for a request: it remains to send the answer. So an answer that is read
-// slowly takes bytes, but no slot.
+// worked ends the work for a request; only the answer remains to be sent. It gives back the request's slot, the right
+// to be worked on. The request keeps its memory, even while a client reads the answer slowly.
 func (h *Handler) worked(x *exchange) {
 	if !x.slot {
 		return
@@ -322,7 +334,7 @@ func (h *Handler) worked(x *exchange) {
 	}
 }
 
-// sends ends the work for a request whose answer has n bytes.
+// sends ends the work for a request whose answer has n bytes. It sets the time that the client has to read this answer.
 func (h *Handler) sends(x *exchange, n int) {
 	h.worked(x)
 	x.sending = 0
@@ -331,8 +343,8 @@ func (h *Handler) sends(x *exchange, n int) {
 	}
 }
 
-// answering begins the time for an answer. net/http lets the server's WriteTimeout begin with the request's header: a
-// body that comes slowly, or long work, would leave no time for the answer.
+// answering sets the deadline until which the client must have read the answer, which begins now. The server's
+// WriteTimeout counts from the request's header: a slow body, or long work, would leave no time for the answer.
 func (x *exchange) answering() {
 	after := x.sending
 	if after == 0 {
@@ -345,16 +357,17 @@ func (x *exchange) answering() {
 	_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(after))
 }
 
-// slackTime is how long a transfer may take beyond the time for its bytes.
+// slackTime is the time that a client gets for a body or an answer of any length. It is added to the time that the
+// bytes take at the rate MinRate.
 const slackTime = 10 * time.Second
 
 func (h *Handler) timeFor(n int64) time.Duration {
 	return slackTime + time.Duration(float64(n)/float64(h.o.MinRate)*float64(time.Second))
 }
 
-// receive reads a body of at most limit bytes, and then begins the work: a request takes no
-// slot while its body arrives. need returns the memory for a body of n bytes and what is
-// made of it.
+// receive reads a request's body of at most limit bytes, and then begins the work. The request takes its slot, the
+// right to be worked on, only when the body is there. need returns the memory in bytes for a body of n bytes and
+// everything that is made from it.
 func (h *Handler) receive(x *exchange, limit int64, need func(n int64) int64) ([]byte, *Error) {
 	b, refusal := h.open(x, limit, need)
 	if refusal != nil {
@@ -367,11 +380,12 @@ func (h *Handler) receive(x *exchange, limit int64, need func(n int64) int64) ([
 	return data, refusal
 }
 
-// open takes the memory for a body of at most limit bytes, and begins to read it.
+// open returns a reader of a request's body, of at most limit bytes. It takes the memory for the body before: need
+// returns the memory in bytes for a body of n bytes.
 func (h *Handler) open(x *exchange, limit int64, need func(n int64) int64) (*body, *Error) {
 	n := limit
 	if x.r.ContentLength >= 0 {
-		// Memory is allocated for what is announced, which may be more than comes.
+		// Memory is allocated by the announced length, which may be more than the bytes that arrive.
 		announced, _ := strconv.ParseInt(x.r.Header.Get("X-Amz-Decoded-Content-Length"), 10, 64)
 		n = min(n, max(x.r.ContentLength, announced))
 	}
@@ -381,7 +395,7 @@ func (h *Handler) open(x *exchange, limit int64, need func(n int64) int64) (*bod
 		}
 	}
 	if h.o.MinRate > 0 && n > smallBytes {
-		// net/http has set a deadline for small bodies.
+		// The deadline that net/http has set is one for small bodies.
 		until := time.Now().Add(min(h.timeFor(n), h.o.BodyTimeout))
 		_ = http.NewResponseController(x.w).SetReadDeadline(until)
 	}
@@ -391,6 +405,7 @@ func (h *Handler) open(x *exchange, limit int64, need func(n int64) int64) (*bod
 	return openBody(x.r, x.payload, limit)
 }
 
-// The memory that a body of n bytes needs: as it is, and decoded as a small document.
+// itself and asDocument return the memory in bytes that a body of n bytes takes: itself for a body that is kept as it
+// is, asDocument for a small document that is decoded.
 func itself(n int64) int64     { return n }
 func asDocument(n int64) int64 { return 24 * n }

@@ -16,15 +16,16 @@ import (
 )
 
 const (
-	// minPartBytes is S3's least size of all parts but the last one.
+	// minPartBytes is the least size that S3 allows for a part, except for the last one.
 	minPartBytes = 5 << 20
-	// maxPartsBytes bounds the document that names all parts of an upload, with a checksum each.
+	// maxPartsBytes bounds the document that names all parts of an upload, with a checksum of each, in bytes.
 	maxPartsBytes = 4 << 20
-	// maxPartsPage is the most parts, or uploads, of a page.
+	// maxPartsPage is the most parts, or uploads, in one page of a listing.
 	maxPartsPage = 1000
 )
 
-// objectsIn returns the bucket of a request that needs one of objects.
+// objectsIn returns the bucket that the request names, for an operation that needs a bucket of objects. For a bucket
+// with plain entries it returns an error.
 func (h *Handler) objectsIn(x *exchange) (*versioned, error) {
 	in, err := h.objectsOf(x.ctx(), x.bucket)
 	if err == nil && in == nil {
@@ -33,11 +34,12 @@ func (h *Handler) objectsIn(x *exchange) (*versioned, error) {
 	return in, err
 }
 
-// upload returns the id of the upload that a request names; for what is no id one that no upload has.
+// upload returns the id of the multipart upload that a request names. If the text in the request is not an id, upload
+// returns an id that no upload has.
 func (x *exchange) upload() objects.UploadID {
 	id, err := objects.ParseUploadID(x.query.Get("uploadId"))
 	if err != nil {
-		id.Stamp = 1 // none began then
+		id.Stamp = 1 // no upload began at that time
 	}
 	return id
 }
@@ -47,7 +49,8 @@ func noSuchUpload() *Error {
 		"or the upload may have been aborted or completed.")
 }
 
-// uploadErrors are S3's answers to what can go wrong with uploads.
+// uploadErrors maps the errors of package objects about multipart uploads to functions that return the error answers of
+// S3.
 var uploadErrors = []struct {
 	is     error
 	answer func() *Error
@@ -97,7 +100,8 @@ func (h *Handler) createUpload(x *exchange) error {
 	})
 }
 
-// part returns the bucket, the upload and the number of the part that a request names.
+// part returns what a request about a part of a multipart upload names: the bucket, the upload's id, and the number of
+// the part.
 func (h *Handler) part(x *exchange) (in *versioned, id objects.UploadID, n int, err error) {
 	if in, err = h.objectsIn(x); err == nil {
 		n, err = x.partNumber()
@@ -118,7 +122,7 @@ func (h *Handler) uploadPart(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	// Before the body, which may be large.
+	// The upload is checked before the body arrives, which may be large.
 	u, err := in.Upload(x.ctx(), []byte(x.key), id)
 	if err != nil {
 		return err
@@ -138,7 +142,7 @@ func (h *Handler) uploadPart(x *exchange) error {
 	return nil
 }
 
-// copyPart makes a part of a part of an object.
+// copyPart serves UploadPartCopy: it makes a part of a multipart upload from an object, or from a range of its bytes.
 func (h *Handler) copyPart(x *exchange) error {
 	in, id, n, err := h.part(x)
 	if err != nil {
@@ -170,7 +174,7 @@ func (h *Handler) copyPart(x *exchange) error {
 			return refusal
 		}
 		size = length
-		if src.named != nil && (start > 0 || length < src.Size) { // not read up to there
+		if src.named != nil && (start > 0 || length < src.Size) { // a read from the offset on
 			got, err := src.named.Get(x.ctx(), []byte(from.key), src.id, objects.Range{Offset: start, N: length})
 			if err != nil {
 				return err
@@ -199,7 +203,8 @@ func (h *Handler) copyPart(x *exchange) error {
 
 const headerCopyRange = "X-Amz-Copy-Source-Range"
 
-// copyRange reads the range of an object that becomes a part: it must be within the object.
+// copyRange reads the header with the range of an object's bytes that becomes a part of an upload. size is the size of
+// the object in bytes. A range that is not within the object is an error.
 func copyRange(value string, size int64) (start, length int64, refusal *Error) {
 	first, last, ok := strings.Cut(strings.TrimPrefix(value, "bytes="), "-")
 	from, err1 := strconv.ParseUint(first, 10, 63)
@@ -222,7 +227,11 @@ func (h *Handler) completeUpload(x *exchange) error {
 	}
 	id := x.upload()
 	condition := readWriteCondition(x.r.Header)
-	condition.overtaken = func(now objects.ID) bool { return now.String() < id.Version().String() } // newest first
+	var newest objects.ID // when the condition was judged
+	condition.overtaken = func(now objects.ID) bool {
+		newest = now
+		return false
+	}
 	want, refusal := completedBy(x.r.Header)
 	if refusal != nil {
 		return refusal
@@ -243,6 +252,11 @@ func (h *Handler) completeUpload(x *exchange) error {
 	err = h.change(x, in, x.key, condition, func(Bucket) (err error) {
 		i, err = in.Complete(x.ctx(), []byte(x.key), id, named, func(u objects.Upload, found []objects.Part) ([]objects.Pair,
 			error) {
+			// The object's ID may be older than this request: drawn by an earlier attempt to complete the upload, or by
+			// an older form of uploads. IDs sort newest first.
+			if !newest.IsZero() && newest.String() < u.Version.String() { // newest first
+				return nil, overtaken()
+			}
 			return want.check(&u, found, parts)
 		})
 		return err
@@ -265,16 +279,19 @@ func (h *Handler) completeUpload(x *exchange) error {
 	})
 }
 
-// forParts is the memory for a document of n bytes, with the parts that it names.
+// forParts returns the memory in bytes for the document that completes a multipart upload. n is its size in bytes. The
+// memory includes the parts that the document names.
 func forParts(n int64) int64 { return 5 * n }
 
-// namedPart is a part as the document of a completion has it.
+// namedPart is a part of a multipart upload, with the number, the ETag and the checksums that the client names for it
+// when it completes the upload.
 type namedPart struct {
 	objects.NamedPart
 	sums []objects.Pair
 }
 
-// checkParts refuses parts that S3 refuses.
+// checkParts returns an error if a part of a multipart upload, other than the last, is too small. It also returns an
+// error if a part lacks a checksum that the client names for it. named has the same parts in the same order.
 func checkParts(parts []objects.Part, named []namedPart) error {
 	for i := range parts {
 		if p := &parts[i]; i < len(parts)-1 && p.Size < minPartBytes {
@@ -291,7 +308,7 @@ func checkParts(parts []objects.Part, named []namedPart) error {
 	return nil
 }
 
-// parseParts reads the document that names the parts of an upload.
+// parseParts reads the document of a CompleteMultipartUpload, the list of the parts that make up the object.
 func parseParts(doc []byte) ([]namedPart, *Error) {
 	d := newXMLReader(doc)
 	if name, err := d.root(); err != nil || name != "CompleteMultipartUpload" {
@@ -327,7 +344,7 @@ func parseParts(doc []byte) ([]namedPart, *Error) {
 			err = errors.New("a part has no number")
 		}
 		if n := len(parts); n > 0 && parts[n-1].Number == p.Number {
-			parts = parts[:n-1] // it was uploaded again, and both answers were noted: the last one counts
+			parts = parts[:n-1] // uploaded twice, and the client noted both answers: the last one counts
 		}
 		parts = append(parts, p)
 		return err
@@ -349,13 +366,15 @@ func (h *Handler) abortUpload(x *exchange) error {
 	return x.done(http.StatusNoContent, in.Abort(x.ctx(), []byte(x.key), x.upload()))
 }
 
-// pageSize reads a parameter that bounds a page.
+// pageSize reads the parameter called name: how many parts or uploads the page of a list may have. A higher number than
+// maxPartsPage becomes maxPartsPage.
 func pageSize(x *exchange, name string) (int, *Error) {
 	n, refusal := count(x.query.Get(name), name, maxPartsPage)
 	return min(n, maxPartsPage), refusal
 }
 
-// count reads a number that a request may have.
+// count parses value, the number in the parameter called name. It returns absent if value is empty, and an error if
+// value is not a number from 0 on.
 func count(value, name string, absent int) (n int, refusal *Error) {
 	if value == "" {
 		return absent, nil
@@ -511,7 +530,8 @@ func (h *Handler) listUploads(x *exchange) error {
 	return x.writeXML(http.StatusOK, b)
 }
 
-// partOf returns the part of a version that a request asks for by its number.
+// partOf finds the part of an object that a read with the parameter partNumber asks for. It returns the version, and
+// the range of its bytes that was uploaded as this part. An object that was not uploaded in parts is its own part 1.
 func (v *versioned) partOf(x *exchange, id objects.ID) (objects.Info, objects.Range, error) {
 	n, err := x.partNumber()
 	if err != nil {
@@ -533,7 +553,7 @@ func (v *versioned) partOf(x *exchange, id objects.ID) (objects.Info, objects.Ra
 		return i, objects.Range{N: i.Size}, nil
 	}
 	part := objects.Range{}
-	at := slices.IndexFunc(parts, func(p objects.Part) bool { return p.Number == n }) // there may be gaps
+	at := slices.IndexFunc(parts, func(p objects.Part) bool { return p.Number == n }) // numbers may have gaps
 	if at < 0 {
 		return i, objects.Range{}, refuse(http.StatusBadRequest, "InvalidPart",
 			"The requested part number is not satisfiable: the object has no part %d.", n)

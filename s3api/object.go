@@ -11,54 +11,61 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Object is the value of an entry as s3api stores it: an object's metadata and, if small, its
-// body. Programs that write entries through package listing use it to make them look like
-// objects over HTTP.
+// Object is an object as it is stored in the value of an entry of a plain bucket: its metadata and, if small, its body.
+// A program that writes entries through package listing encodes an Object, so that the entry looks like an object over
+// HTTP.
 type Object struct {
-	// Modified is stored in milliseconds.
+	// Modified is the time of the last modification, stored in milliseconds.
 	Modified time.Time
-	// Size in bytes. That of an inline object is len(Body), whatever is set here.
+	// Size is the size of the object in bytes. An inline object is stored with len(Body), whatever Size is.
 	Size int64
-	// ETag without its quotes. That of an inline object is the body's MD5 in hexadecimal
-	// digits, whatever is set here.
+	// ETag is the entity tag without its quotes. An inline object is stored with the MD5 of Body in hexadecimal
+	// digits, whatever ETag is.
 	ETag string
-	// External: the bytes are stored elsewhere. Size and ETag are as the client sent them,
-	// and Body is empty.
+	// External is true if the bytes are stored elsewhere. Size and ETag are then as the client sent them, and Body is
+	// empty.
 	External bool
-	// ContentType may be empty.
+	// ContentType is the header Content-Type. It may be empty.
 	ContentType string
-	// Headers are other headers, which are returned as they were sent, like user metadata
-	// (x-amz-meta-…); names are in lower case and ascending order.
+	// Headers are further headers, such as user metadata (x-amz-meta-…), which are returned as they were sent. Their
+	// names are in lower case and in ascending order.
 	Headers []Header
 	Body    []byte
 }
 
-// Header is one header of an Object.
+// Header is the name and the value of a header of an Object, or of a further element in the XML of an Error.
 type Header struct{ Name, Value string }
 
-// The record, version 1: recordMark, version, flags, Modified (uvarint, ms since
-// 1970), ETag, ContentType, headers (count, then name and value of each), body.
-// An external object has its size (uvarint) before its ETag, which is a string;
-// an inline one has the 16 bytes of the MD5. Strings are a uvarint length and
-// bytes. The part that a listing needs comes first.
+// A record, version 1, is the encoded form of an Object in the value of an entry:
+//
+//	recordMark, version, flags   one byte each
+//	Modified                     uvarint, milliseconds since 1970
+//	Size                         uvarint, of an external object only
+//	ETag                         a string, or of an inline object the 16 bytes of the MD5
+//	ContentType                  a string
+//	Headers                      their number, a uvarint, then name and value of each, strings
+//	Body                         all further bytes, of an inline object only
+//
+// A string is a uvarint length and bytes. The part that a listing needs comes first.
 const (
-	// recordMark occurs in no UTF-8 text, so that a plain value, written through the
-	// library, does not look like a record.
+	// recordMark is the first byte of a record. It occurs in no UTF-8 text, so a plain value that was written through
+	// the library does not look like a record.
 	recordMark    = 0xFE
 	recordVersion = 1
 	flagExternal  = 1
 )
 
-// MaxETagBytes bounds the ETag of an external object.
+// MaxETagBytes bounds the ETag of an object whose bytes are stored elsewhere, in bytes.
 const MaxETagBytes = 256
 
-// seal sets Size and ETag of an inline object.
+// seal computes the Size and the ETag, which is an MD5, of an object from its Body. Objects whose bytes are stored
+// elsewhere are not sealed.
 func (o *Object) seal() {
 	sum := md5.Sum(o.Body)
 	o.Size, o.ETag = int64(len(o.Body)), hex.EncodeToString(sum[:])
 }
 
-// AppendRecord appends the record of o to dst.
+// AppendRecord appends the encoded form of the object, a record for the value of an entry, to dst.
 func (o *Object) AppendRecord(dst []byte) []byte {
 	dst = append(dst, recordMark, recordVersion)
 	modified := uint64(max(o.Modified.UnixMilli(), 0))
@@ -84,9 +91,9 @@ func (o *Object) AppendRecord(dst []byte) []byte {
 	return append(dst, o.Body...)
 }
 
-// ParseRecord reads an entry's value. Body shares the value's memory. A value that is not a
-// record is an object of plain bytes, last modified at the start of 1970. The error of a
-// damaged record, or of a newer version's, is Corrupt.
+// ParseRecord decodes an object from the value of an entry. The Body of the result shares the memory of value. A value
+// that does not begin like a record (the form that AppendRecord writes) is itself the body of an object, last modified
+// at the start of 1970. For a damaged record, or one of a newer version, the error has the kind store.Corrupt.
 func ParseRecord(value []byte) (Object, error) {
 	if len(value) == 0 || value[0] != recordMark {
 		return plain(value), nil
@@ -125,7 +132,7 @@ func damaged(value []byte) error {
 	return store.Errorf(store.Corrupt, "the value of %d bytes begins like an object's record but isn't one", len(value))
 }
 
-// summary is the part of an object that a listing shows.
+// summary is the part of an object's metadata that a listing shows: time, size and ETag.
 type summary struct {
 	modified int64 // milliseconds since 1970
 	size     int64
@@ -134,7 +141,8 @@ type summary struct {
 	md5      [md5.Size]byte
 }
 
-// parseSummary reads the part of a value that a listing shows.
+// parseSummary decodes from the value of an entry only what a listing shows: the time, the size and the ETag of the
+// object.
 func parseSummary(value []byte) (summary, error) {
 	if len(value) == 0 || value[0] != recordMark {
 		return summary{size: int64(len(value)), md5: md5.Sum(value)}, nil
@@ -157,7 +165,9 @@ func parseSummary(value []byte) (summary, error) {
 	return s, nil
 }
 
-// openRecord reads a record up to its ETag. If that is damaged the reader of the rest is Bad.
+// openRecord decodes the first fields of an object's record (its encoded form), up to the ETag. It also returns a
+// reader of the further fields. If the fields read are damaged, the reader is Bad. The error is for damage in the first
+// bytes, or another version of records.
 func openRecord(value []byte) (wire.Shortest, summary, error) {
 	d := wire.Shortest{Of: value, At: 1}
 	version, flags := d.Uint(), d.Uint() // a byte each
@@ -172,14 +182,14 @@ func openRecord(value []byte) (wire.Shortest, summary, error) {
 	if s.external {
 		s.size = int64(d.Uint())
 		s.etag = d.Bytes(math.MaxInt)
-	} else { // what follows is missing where the digest is cut
+	} else { // if the digest is cut short, the reader becomes Bad at the next field
 		d.At += copy(s.md5[:], d.Rest())
 	}
 	d.Bad = d.Bad || s.modified < 0 || s.size < 0
 	return d, s, nil
 }
 
-// appendETag appends the ETag without its quotes.
+// appendETag appends the ETag of an object, without quotes, to dst.
 func (s *summary) appendETag(dst []byte) []byte {
 	if s.external {
 		return append(dst, s.etag...)

@@ -11,27 +11,28 @@ import (
 	"unicode"
 )
 
-// Headers of evenkeel's own.
+// The HTTP headers for objects that evenkeel adds to those of S3.
 const (
-	// headerSize and headerETag describe an object whose bytes are stored elsewhere.
+	// headerSize and headerETag carry the size and the ETag of an object whose bytes are stored elsewhere.
 	headerSize = "X-Evenkeel-Size"
 	headerETag = "X-Evenkeel-Etag"
-	// headerKeyBytes: any lets PutObject and CopyObject accept keys that are not UTF-8, if
-	// the access key may store such keys.
+	// headerKeyBytes with the value "any" lets PutObject and CopyObject store a key that is not UTF-8. The access key
+	// must also have the right to store such keys.
 	headerKeyBytes = "X-Evenkeel-Key-Bytes"
 )
 
 const (
 	metaPrefix = "X-Amz-Meta-"
-	// maxMetaBytes is S3's limit for user metadata, names and values together.
+	// maxMetaBytes is the limit that S3 has for user metadata, names and values together, in bytes.
 	maxMetaBytes = 2 << 10
-	// maxHeaderValue bounds each of the other headers that are stored.
+	// maxHeaderValue bounds the value of each other header that is stored, in bytes.
 	maxHeaderValue = 1 << 10
-	// defaultType is S3's Content-Type for objects without one.
+	// defaultType is the Content-Type that S3 answers for an object without one.
 	defaultType = "binary/octet-stream"
 )
 
-// keptHeaders are stored and returned as they are, beside user metadata.
+// keptHeaders are the headers of a put that are stored with the object and returned to readers as they were sent. User
+// metadata, x-amz-meta-…, is kept as well.
 var keptHeaders = []string{"Cache-Control", "Content-Disposition", "Content-Encoding", "Content-Language", "Expires"}
 
 func (h *Handler) putObject(x *exchange) error {
@@ -63,7 +64,8 @@ func (h *Handler) putObject(x *exchange) error {
 	return nil
 }
 
-// readObject reads an object from a request's headers and body.
+// readObject returns the object that a put to a plain bucket describes: the metadata in the request's headers, and its
+// body.
 func (h *Handler) readObject(x *exchange) (*Object, *Error) {
 	o, refusal := h.describeNew(x.r)
 	if refusal != nil {
@@ -87,7 +89,8 @@ func (h *Handler) readObject(x *exchange) (*Object, *Error) {
 	return o, nil
 }
 
-// describeNew reads a new object's metadata from the headers.
+// describeNew returns an Object with the metadata in the headers of a put, such as Content-Type and user metadata. It
+// has no body yet.
 func (h *Handler) describeNew(r *http.Request) (*Object, *Error) {
 	o := &Object{Modified: h.o.Now(), ContentType: r.Header.Get("Content-Type")}
 	if len(o.ContentType) > maxHeaderValue {
@@ -109,8 +112,7 @@ func (h *Handler) describeNew(r *http.Request) (*Object, *Error) {
 	for name, values := range r.Header {
 		if meta, ok := strings.CutPrefix(name, metaPrefix); ok {
 			value := strings.Join(values, ",")
-			// net/http refuses most of it in headers, but presigned URLs have
-			// metadata in their query.
+			// net/http refuses most such names and values in headers, but a presigned URL has metadata in its query.
 			if !isToken(meta) || hasControl(value) {
 				return nil, invalidArgument("The metadata header %q has control characters, "+
 					"or a name that no header can have.", name)
@@ -126,7 +128,8 @@ func (h *Handler) describeNew(r *http.Request) (*Object, *Error) {
 	return o, nil
 }
 
-// readExternal reads the headers of an object whose bytes are stored elsewhere.
+// readExternal sets the size and the ETag of an object whose bytes are stored elsewhere. The headers of the put name
+// them. Without these headers readExternal does nothing.
 func readExternal(o *Object, header http.Header) *Error {
 	size, etag := header.Get(headerSize), header.Get(headerETag)
 	if size == "" && etag == "" {
@@ -149,7 +152,8 @@ func readExternal(o *Object, header http.Header) *Error {
 	return nil
 }
 
-// withoutChunked drops aws-chunked, the coding of the transfer, from a Content-Encoding.
+// withoutChunked returns the value of a Content-Encoding header without the coding aws-chunked. That coding is about
+// the transfer of a put, and is not stored with the object.
 func withoutChunked(value string) string {
 	if all := elements(value); slices.Contains(all, "aws-chunked") {
 		return strings.Join(slices.DeleteFunc(all, func(enc string) bool { return enc == "aws-chunked" }), ", ")
@@ -157,7 +161,8 @@ func withoutChunked(value string) string {
 	return value
 }
 
-// getObject answers an object, or a range of it, if the conditions hold; to HEAD without the body.
+// getObject answers a read of an object: with all of its bytes, a range of them, or for HEAD with the headers only. If
+// the conditions of the request do not hold, it answers 304 or 412.
 func (h *Handler) getObject(x *exchange) error {
 	withBody := x.r.Method == http.MethodGet
 	if refusal := checkOverrides(x.query); refusal != nil {
@@ -219,7 +224,8 @@ func (h *Handler) getObject(x *exchange) error {
 	return x.write(o.Body[start : start+length])
 }
 
-// rangeCounts reports whether If-Range allows a range of the object.
+// rangeCounts reports whether a Range header may be followed. It may not if the header If-Range names another ETag or
+// another time of modification than the object has: then the answer is the whole object.
 func rangeCounts(ifRange string, o *Object) bool {
 	if t, err := http.ParseTime(ifRange); err == nil {
 		return seconds(o.Modified).Equal(t)
@@ -227,7 +233,8 @@ func rangeCounts(ifRange string, o *Object) bool {
 	return ifRange == "" || same(ifRange, o.ETag)
 }
 
-// overrides are the parameters of reads that set headers of the answer.
+// overrides maps query parameters of a read to headers of the answer. Such a parameter, like response-content-type,
+// replaces the value of the header.
 var overrides = map[string]string{
 	"response-cache-control": "Cache-Control", "response-content-disposition": "Content-Disposition",
 	"response-content-encoding": "Content-Encoding",
@@ -235,7 +242,8 @@ var overrides = map[string]string{
 	"response-expires": "Expires",
 }
 
-// checkOverrides refuses values that no header may have.
+// checkOverrides returns an error if a query parameter that replaces a header of the answer (see overrides) contains
+// control characters.
 func checkOverrides(query url.Values) *Error {
 	for param := range overrides {
 		if hasControl(query.Get(param)) {
@@ -245,10 +253,10 @@ func checkOverrides(query url.Values) *Error {
 	return nil
 }
 
-// hasControl reports whether a header's value has control characters.
+// hasControl reports whether a value contains control characters, which no HTTP header may have.
 func hasControl(value string) bool { return strings.ContainsFunc(value, unicode.IsControl) }
 
-// isToken reports whether a text may be part of a header's name (RFC 9110, section 5.6.2).
+// isToken reports whether name has only characters that the name of an HTTP header may have (RFC 9110, section 5.6.2).
 func isToken(name string) bool {
 	return !strings.ContainsFunc(name, func(r rune) bool {
 		return r <= ' ' || r > '~' || strings.ContainsRune("\"(),/:;<=>?@[\\]{}", r)
@@ -259,13 +267,13 @@ func (x *exchange) override() {
 	header := x.w.Header()
 	for param, name := range overrides {
 		if v := x.query.Get(param); v != "" {
-			delete(header, strings.ToLower(name)) // describe sets it in lower case
+			delete(header, strings.ToLower(name)) // describe may have set it under its lower-case name
 			header.Set(name, v)
 		}
 	}
 }
 
-// load reads the present object of a bucket with plain entries.
+// load reads the present object of a key in a bucket with plain entries.
 func (h *Handler) load(x *exchange, bucket, key string) (*Object, error) {
 	entry, err := h.buckets.Bucket(bucket).Get(x.ctx(), []byte(key))
 	if err != nil {
@@ -275,17 +283,17 @@ func (h *Handler) load(x *exchange, bucket, key string) (*Object, error) {
 	return &o, err
 }
 
-// describe sets the headers with an object's metadata.
+// describe sets the headers of the answer to a read from the metadata of the object o.
 func (x *exchange) describe(o *Object) {
 	header := x.w.Header()
 	missing := 0
 	for _, kept := range o.Headers {
 		if !isToken(kept.Name) || hasControl(kept.Value) {
-			missing++ // older versions stored such headers, and the library may
+			missing++ // older versions stored such headers, and programs may store them through the library
 			continue
 		}
-		// Not header.Set: S3 writes names of user metadata in lower case, and clients use
-		// them as written.
+		// header.Set would capitalize the name. S3 sends the names of user metadata in lower case, and clients use them
+		// as they are sent.
 		header[kept.Name] = []string{kept.Value}
 	}
 	if missing > 0 {
@@ -306,7 +314,7 @@ func (x *exchange) describe(o *Object) {
 	}
 }
 
-// unchanged answers that the client has the object already.
+// unchanged answers a conditional read with 304: the client already has the object o.
 func (x *exchange) unchanged(o *Object) error {
 	x.describe(o)
 	x.w.Header().Del("Content-Length")

@@ -10,55 +10,57 @@ import (
 	"strings"
 )
 
-// operation is a request of S3's, or of evenkeel's own. Its name goes to logs, metrics and
-// NotImplemented answers.
+// operation is a kind of request, such as PutObject, with what the dispatcher must know about it. Operations are those
+// of S3, and a few of evenkeel's own. The name appears in logs, metrics and answers of NotImplemented.
 type operation struct {
 	name string
-	// serve is nil for what isn't implemented. What returns without an answer is answered 200.
+	// serve does the work and writes the answer; an answer that it does not write is 200. A nil serve marks an
+	// operation that is not implemented.
 	serve func(*Handler, *exchange) error
-	// later: serve calls Handler.begin itself, after the body has arrived or memory for
-	// the answer was taken.
+	// later is true if serve calls Handler.begin itself, after the body has arrived or memory for the answer was
+	// taken.
 	later bool
-	// long: a read that may take long, so it ends when its client leaves.
+	// long is true for a read that may take long. It ends when its client leaves.
 	long bool
-	// turns: a page or a document, which keeps a processor busy for long.
+	// turns is true for a page or a document, which keeps a processor busy for long: it waits for a turn.
 	turns bool
-	// write, set by the method: needs a key that may write; an error may leave the outcome unknown.
+	// write is set by the HTTP method. The operation then needs an access key that may write, and an error may leave
+	// its outcome unknown.
 	write bool
-	// conditions are the headers that this operation accepts, of those that others refuse.
+	// conditions are the headers that this operation accepts, of the headers in refusedHeaders.
 	conditions []string
-	// sub, set by the request, is the parameter that names a sub-resource. takes are the operation's
-	// query parameters beside that: all others are refused (refuseParams).
+	// sub is the query parameter that names a sub-resource, set by the request. takes are the other query parameters
+	// that the operation accepts: all others are refused (refuseParams).
 	sub   string
 	takes []string
-	// scope is the part of the store that the key must be good for.
+	// scope is the part of the store that the access key must be allowed to use.
 	scope scope
 }
 
-// asked is a method and a parameter that names a sub-resource, or what else tells operations of one
-// method apart.
+// asked is the key by which a request's operation is found: the HTTP method and sub. sub is the query parameter that
+// names a sub-resource, such as acl, or another mark that tells operations of one method apart.
 type asked struct{ method, sub string }
 
-// ofPuts are If-Match and If-None-Match, and what else a new object may have.
+// ofPuts are headers that most operations refuse (see refusedHeaders), but operations that write an object accept.
+// bothMatches are the two conditions among them.
 var (
 	ofPuts      = []string{"If-Match", "If-None-Match", headerTagging}
 	bothMatches = ofPuts[:2]
 )
 
-// The query parameters that several operations take.
+// The query parameters that an operation accepts, in groups that several operations have in common.
 var (
 	ofVersions = []string{"versionId"}
 	ofParts    = []string{"partNumber"}
 	ofReads    = slices.AppendSeq([]string{"partNumber", "versionId"}, maps.Keys(overrides))
-	// ofListings are those of all listings of keys, beside where a page begins. Some are wishes that
-	// change nothing: Ceph's allow-unordered, and metadata and unsorted, which MinIO's clients send
-	// to any server.
+	// ofListings are the parameters of all listings of keys, except those for the place where a page begins. Three
+	// change nothing: Ceph's allow-unordered, and metadata and unsorted, which MinIO's clients send to any server.
 	ofListings = []string{
 		"allow-unordered", "delimiter", "encoding-type", "fetch-owner", "max-keys", "metadata", "prefix", "unsorted",
 	}
 )
 
-// The operations that are implemented; docs/s3.md describes them.
+// The operations that are implemented: on the service itself, on buckets and on objects. docs/s3.md describes them.
 var (
 	serviceOperations = map[asked]operation{
 		{"GET", ""}: {
@@ -73,7 +75,7 @@ var (
 		},
 		{"HEAD", ""}:   {name: "HeadBucket", serve: (*Handler).headBucket, scope: inBucket},
 		{"DELETE", ""}: {name: "DeleteBucket", serve: (*Handler).deleteBucket, scope: onBucket},
-		// list-type may be there without a value.
+		// The parameter list-type may be sent without a value.
 		{"GET", ""}: listOf("ListObjects", listIn(formV1), ofListings, "list-type", "marker"),
 		{"GET", listV2}: listOf("ListObjectsV2", listIn(formV2), ofListings, "continuation-token", "list-type",
 			"start-after", paramFrom, paramReverse, paramTo),
@@ -91,7 +93,7 @@ var (
 		},
 		{"GET", "lifecycle"}: {
 			name: "GetBucketLifecycleConfiguration", serve: (*Handler).getLifecycle, scope: inBucket,
-			takes: []string{"withUpdatedAt"}, // minio-go sends it to all servers, and does without the answer
+			takes: []string{"withUpdatedAt"}, // minio-go sends it to all servers, and needs no answer to it
 		},
 		{"DELETE", "lifecycle"}: {
 			name: "DeleteBucketLifecycle", serve: (*Handler).deleteLifecycle, scope: onBucket,
@@ -156,7 +158,7 @@ var (
 			name: "PutObjectAcl", serve: (*Handler).putAcl, later: true, scope: onKey, takes: ofVersions,
 		},
 	}
-	// copyOperations are those of objectOperations that a header with a source makes others.
+	// copyOperations replace operations of objectOperations if the request has the header with the source of a copy.
 	copyOperations = map[asked]operation{
 		{"PUT", ""}: {name: "CopyObject", serve: (*Handler).copyObject, scope: onKey, conditions: ofPuts},
 		{"PUT", "uploadId"}: {
@@ -177,8 +179,8 @@ func listOf(name string, serve func(*Handler, *exchange) error, takes []string, 
 	}
 }
 
-// Query parameters that name a sub-resource of a bucket or an object, with S3's noun for it. The
-// name of an operation that is not implemented is made of the method and the noun.
+// The sub-resources of buckets and objects, such as acl. The maps lead from the query parameter that names a
+// sub-resource to S3's noun for it. The HTTP method and the noun make the name of an operation that is not implemented.
 var (
 	bucketResources = map[string]string{
 		"abac": "BucketAbac", "accelerate": "BucketAccelerateConfiguration", "acl": "BucketAcl",
@@ -205,7 +207,7 @@ var (
 		"select": "SelectObjectContent", "tagging": "ObjectTagging", "torrent": "ObjectTorrent",
 		"uploadId": "MultipartUpload", "uploads": "MultipartUpload",
 	}
-	// otherNames are S3's names that are not made of method and noun.
+	// otherNames maps names made of method and noun to the names that S3 has, where they differ.
 	otherNames = map[string]string{
 		"GetSession":                                    "CreateSession",
 		"PostBucketMetadataConfiguration":               "CreateBucketMetadataConfiguration",
@@ -220,8 +222,8 @@ var (
 	}
 )
 
-// operationFor finds the operation of a request. One that is not implemented has a name and
-// no serve.
+// operationFor returns the operation that a request asks for, by its method, target and headers. An operation that is
+// not implemented has a name and a nil serve.
 func operationFor(method string, t target, header http.Header) operation {
 	op := findOperation(method, t, header)
 	op.write = method != http.MethodGet && method != http.MethodHead
@@ -241,7 +243,7 @@ func findOperation(method string, t target, header http.Header) operation {
 		operations, resources, of, sub = bucketOperations, bucketResources, "a bucket", subOfBucket(method, t.query)
 	}
 	if op, ok := operations[asked{method, sub}]; ok {
-		if sub != listV2 { // which is no parameter's name
+		if sub != listV2 { // listV2 is not the name of a parameter
 			op.sub = sub
 		}
 		return op
@@ -275,7 +277,7 @@ func subOfBucket(method string, query url.Values) string {
 func subOfObject(method string, query url.Values) string {
 	sub := subresource(query, objectResources)
 	if _, ofUpload := objectOperations[asked{method, "uploadId"}]; ofUpload && query.Has("uploadId") {
-		return "uploadId" // there are other parameters before it
+		return "uploadId" // other sub-resources would precede it
 	}
 	if sub == "partNumber" && (method == http.MethodGet || method == http.MethodHead) {
 		return ""
@@ -283,9 +285,9 @@ func subOfObject(method string, query url.Values) string {
 	return sub
 }
 
-// refuseParams refuses parameters that the operation does not take. A parameter that is not known
-// may ask for anything: S3 tells most operations apart by parameters alone, so what passed one
-// over would put, delete or answer something else than was meant.
+// refuseParams returns an error if the query has a parameter that the operation does not accept. S3 tells most
+// operations apart by their parameters alone. A server that ignored an unknown parameter could put, delete or answer
+// something other than the client meant.
 func (op *operation) refuseParams(query url.Values) *Error {
 	signed := isPresigned(query)
 	for _, name := range slices.Sorted(maps.Keys(query)) {
@@ -303,27 +305,29 @@ func (op *operation) refuseParams(query url.Values) *Error {
 	return nil
 }
 
-// isPresigned reports whether a URL has a signature, by version 4 or 2, with parameters that stand
-// for headers.
+// isPresigned reports whether the query is that of a presigned URL: it contains a signature, of version 4 or 2. In such
+// a URL parameters stand for headers.
 func isPresigned(query url.Values) bool {
 	return query.Has("X-Amz-Signature") || query.Has("Signature") && query.Has("AWSAccessKeyId")
 }
 
-// ofSignature reports whether a parameter belongs to a presigned URL: those of version 2, where
-// botocore adds two headers, and x-amz-, as of the signature or for a header.
+// ofSignature reports whether a presigned URL may have the query parameter called name. Parameters with x-amz- are part
+// of a signature of version 4, or stand for a header. A URL with a signature of version 2 has other parameters, among
+// them two headers that botocore adds.
 func ofSignature(name string) bool {
 	return slices.Contains([]string{"AWSAccessKeyId", "Signature", "Expires", "content-md5", "content-type"}, name) ||
 		len(name) > 6 && strings.EqualFold(name[:6], "x-amz-")
 }
 
-// ofLogs reports whether S3 reserves a parameter for notes of clients to its logs, and ignores it.
-// x-id, by which SDKs name their operations, is one. Those that stand for headers are none.
+// ofLogs reports whether S3 ignores the query parameter called name. S3 ignores parameters that begin with x-, because
+// clients use them to write remarks into S3's logs. One is x-id, with which SDKs name their operations. Parameters with
+// x-amz- stand for headers, and those with x-evenkeel- are this server's own, so neither are ignored.
 func ofLogs(name string) bool {
 	return strings.HasPrefix(name, "x-") && !strings.HasPrefix(name, "x-amz-") && !strings.HasPrefix(name, "x-evenkeel-")
 }
 
-// subresource returns the first parameter, in alphabetical order, that names a
-// sub-resource.
+// subresource returns the query parameter that names a sub-resource, such as acl. known has the names of all
+// sub-resources. If the query has several it returns the alphabetically first, and "" if it has none.
 func subresource(query url.Values, known map[string]string) string {
 	found := ""
 	for p := range query {
@@ -334,13 +338,13 @@ func subresource(query url.Values, known map[string]string) string {
 	return found
 }
 
-// firstOf returns the first of two names in alphabetical order; found may be empty.
+// firstOf returns found or name, whichever is first in alphabetical order. If found is empty it returns name.
 func firstOf(found, name string) string { return min(cmp.Or(found, name), name) }
 
-// refusedHeaders change the meaning of an operation and are not implemented, so they can't
-// be ignored. The values listed are harmless.
+// refusedHeaders are headers that change the meaning of an operation and are not implemented. A request with such a
+// header is refused, not served without regard to it. Each header is mapped to its harmless values, which are accepted.
 var refusedHeaders = map[string][]string{
-	// Of writes only: reads may ignore them.
+	// These are refused in writes only, as a read either handles or may ignore them.
 	"If-Match": nil, "If-None-Match": nil, "If-Modified-Since": nil, "If-Unmodified-Since": nil, "Range": nil,
 
 	"X-Amz-Copy-Source-Range":                                     nil,
@@ -353,7 +357,7 @@ var refusedHeaders = map[string][]string{
 	"X-Amz-Grant-Write":                                           nil,
 	"X-Amz-Grant-Write-Acp":                                       nil,
 	"X-Amz-Bucket-Object-Lock-Enabled":                            {"false"},
-	"X-Amz-If-Match-Initiated-Time":                               nil, // of uploads that are aborted
+	"X-Amz-If-Match-Initiated-Time":                               nil, // the condition for aborting an upload
 	headerIfModified:                                              nil,
 	headerIfSize:                                                  nil,
 	"X-Amz-Object-Lock-Legal-Hold":                                {"OFF"},
@@ -368,8 +372,8 @@ var refusedHeaders = map[string][]string{
 	"X-Amz-Write-Offset-Bytes":                                    nil,
 }
 
-// refusedHeader returns the first header, in alphabetical order, whose meaning is not
-// implemented.
+// refusedHeader returns the name of a header for which the request is refused, because it is not implemented for the
+// operation op. Of several it returns the alphabetically first, and "" if there is none.
 func refusedHeader(op operation, header http.Header) string {
 	found := ""
 	for name := range header {

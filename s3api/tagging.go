@@ -16,16 +16,17 @@ import (
 
 const (
 	headerTagging = "X-Amz-Tagging"
-	// S3's limits of an object's tags.
+	// S3's limits of an object's tags: their number, and the characters of a key and of a value.
 	maxTags                      = 10
-	maxTagKeyRunes, maxTagValues = 128, 256 // characters
+	maxTagKeyRunes, maxTagValues = 128, 256
 )
 
 func invalidTag(format string, args ...any) *Error {
 	return refuse(http.StatusBadRequest, "InvalidTag", format, args...)
 }
 
-// checkTags brings tags into the order of their keys, and refuses those that S3 refuses.
+// checkTags returns the tags sorted by their keys. It returns an error if there are too many tags, or if S3 would
+// refuse one.
 func checkTags(tags []objects.Pair) ([]objects.Pair, *Error) {
 	if len(tags) > maxTags {
 		return nil, invalidTag("Object tags cannot be greater than %d.", maxTags)
@@ -48,14 +49,15 @@ func checkTags(tags []objects.Pair) ([]objects.Pair, *Error) {
 	return tags, nil
 }
 
-// isTagText reports whether a text has only characters that tags may have.
+// isTagText reports whether the text s has only characters that S3 allows in the keys and values of tags.
 func isTagText(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool {
 		return !unicode.In(r, unicode.L, unicode.N, unicode.Z) && !strings.ContainsRune("+-=._:/@", r)
 	})
 }
 
-// tagsOf reads the header with the tags of a new object.
+// tagsOf returns the tags for a new object that the header x-amz-tagging of a request has. Without the header it
+// returns nil.
 func (x *exchange) tagsOf() ([]objects.Pair, *Error) {
 	value := x.r.Header.Get(headerTagging)
 	if value == "" {
@@ -82,7 +84,7 @@ func (x *exchange) tagsOf() ([]objects.Pair, *Error) {
 	return checkTags(tags)
 }
 
-// refuseTags refuses tags in buckets that have none.
+// refuseTags returns an error if a request has tags for an object. It is called for plain buckets, which keep no tags.
 func (x *exchange) refuseTags() *Error {
 	if x.r.Header.Get(headerTagging) == "" {
 		return nil
@@ -90,14 +92,15 @@ func (x *exchange) refuseTags() *Error {
 	return notImplemented(x.op.name + " with the header " + headerTagging + " in a bucket for plain entries")
 }
 
-// tellTags sets the header with the number of tags.
+// tellTags sets the header of the answer with the number of tags that the object has. It sets none if there are no
+// tags.
 func (x *exchange) tellTags(i *objects.Info) {
 	if n := len(i.Tags()); n > 0 {
 		x.w.Header().Set("X-Amz-Tagging-Count", strconv.Itoa(n))
 	}
 }
 
-// version returns the version that a request is about.
+// version returns the bucket of objects that a request names, and the metadata of the object's version that it names.
 func (h *Handler) version(x *exchange) (*versioned, objects.Info, error) {
 	in, err := h.objectsIn(x)
 	if err != nil {
@@ -152,7 +155,8 @@ func (h *Handler) deleteObjectTagging(x *exchange) error {
 	return h.setTags(x, http.StatusNoContent, nil)
 }
 
-// setTags changes the tags of the version that is there: of two that do so at once the later one counts.
+// setTags replaces the tags of the object's version that the request names, and answers with the given HTTP status. Of
+// two requests at the same time the later one counts.
 func (h *Handler) setTags(x *exchange, status int, tags []objects.Pair) error {
 	in, i, err := h.version(x)
 	if err == nil {
@@ -164,7 +168,7 @@ func (h *Handler) setTags(x *exchange, status int, tags []objects.Pair) error {
 	return x.done(status, err)
 }
 
-// parseTag reads the children of a Tag.
+// parseTag reads an XML element Tag of a request, and returns the key and the value in it.
 func parseTag(d *xmlReader) (t objects.Pair, err error) {
 	seen := map[string]bool{}
 	err = d.children(func(name string) (err error) {
@@ -187,7 +191,7 @@ func parseTag(d *xmlReader) (t objects.Pair, err error) {
 	return t, err
 }
 
-// parseTags reads the document that has an object's tags.
+// parseTags returns the tags in the XML document of a PutObjectTagging request.
 func parseTags(doc []byte) ([]objects.Pair, *Error) {
 	d := newXMLReader(doc)
 	name, err := d.root()

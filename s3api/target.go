@@ -7,27 +7,26 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/evenkeel/evenkeel/s3api/sigv4"
+	"github.com/evenkeel/evenkeel/internal/sigv4"
 )
 
-// maxKeyBytes is S3's limit for keys.
+// maxKeyBytes is the longest key that S3 allows, in bytes.
 const maxKeyBytes = 1024
 
-// maxParams is the most parameters of a query, as a short one takes a hundred times its bytes
-// in memory. Presigned URLs may have a parameter for each signed header.
+// maxParams is the most parameters that the query of a request may have. In memory a short parameter takes a hundred
+// times its bytes, so their number is bounded. A presigned URL may have a parameter for each signed header.
 const maxParams = sigv4.MaxSignedHeaders
 
-// target is the bucket, key and parameters of a request. Without a bucket it is for the
-// service itself, without a key for the bucket.
+// target says what a request is about: a bucket and perhaps a key, and the query parameters. Without a key it is the
+// bucket, without a bucket the service itself.
 type target struct {
 	bucket string
 	key    string
 	query  url.Values
 }
 
-// parseTarget parses the raw request target. Paths are not cleaned: "//", ".", ".." and
-// escaped slashes are parts of keys. If the host names a bucket (see bucketOfHost), all of the
-// path is the key.
+// parseTarget reads the bucket, the key and the query from the URL of a request. Paths are not cleaned: "//", ".", ".."
+// and escaped slashes are parts of keys. If the host is a bucket's name and one of suffixes, the whole path is the key.
 func parseTarget(r *http.Request, suffixes []string) (target, *Error) {
 	path, rawQuery := splitTarget(r)
 	if strings.Count(rawQuery, "&") >= maxParams {
@@ -55,7 +54,7 @@ func parseTarget(r *http.Request, suffixes []string) (target, *Error) {
 	}
 	t := target{bucket: bucket, key: key, query: query}
 	if bucket != "" {
-		// The library takes other names, too: such a bucket is listed, and can be deleted.
+		// The library allows more bucket names than S3. Such a bucket appears in ListBuckets, and can be deleted.
 		bareDelete := r.Method == http.MethodDelete && key == "" && subresource(query, bucketResources) == ""
 		if refusal := checkBucketName(bucket); refusal != nil && !bareDelete {
 			return t, refusal
@@ -68,8 +67,9 @@ func parseTarget(r *http.Request, suffixes []string) (target, *Error) {
 	return t, nil
 }
 
-// bucketOfHost returns the part of a host's name before one of the suffixes, the longest that
-// matches, or "" (virtual-host style).
+// bucketOfHost returns the bucket that a host name contains: the part in front of one of the suffixes, of which the
+// longest counts. In virtual-host style, photos.s3.example.com names the bucket photos. It returns "" if no suffix
+// matches.
 func bucketOfHost(host string, suffixes []string) string {
 	host = strings.ToLower(host)
 	if name, _, err := net.SplitHostPort(host); err == nil {
@@ -82,7 +82,7 @@ func bucketOfHost(host string, suffixes []string) string {
 			continue
 		}
 		if before == "" {
-			bucket, longest = "", len(suffix) // the service itself
+			bucket, longest = "", len(suffix) // the host of the service itself
 		} else if name, dot := strings.CutSuffix(before, "."); dot && name != "" {
 			bucket, longest = name, len(suffix)
 		}
@@ -90,8 +90,8 @@ func bucketOfHost(host string, suffixes []string) string {
 	return bucket
 }
 
-// splitTarget returns path and query of the request line, unparsed; behind a proxy the line
-// may have an absolute URI.
+// splitTarget returns the path and the query of a request as they were sent, both undecoded. Behind a proxy the request
+// line may contain the whole URL.
 func splitTarget(r *http.Request) (path, query string) {
 	raw := r.RequestURI
 	if raw == "" {
@@ -110,9 +110,9 @@ func splitTarget(r *http.Request) (path, query string) {
 	return path, query
 }
 
-// checkNewKey refuses to store keys that are not UTF-8, as S3 does, since plain listings fail
-// for everybody when they reach one. A client must request it by a header and have the right.
-// Reads and deletes accept any bytes, because the library stores any.
+// checkNewKey returns an error if a new key is not UTF-8. Such a key is accepted if the request has the header for it,
+// and the access key has the right. S3 refuses these keys, because a plain listing fails for everybody when it reaches
+// one. Reads and deletes accept any bytes, because the library stores any.
 func (x *exchange) checkNewKey() *Error {
 	switch {
 	case utf8.ValidString(x.key):
@@ -134,7 +134,7 @@ func checkBucketName(name string) *Error {
 	return nil
 }
 
-// badBucketName says which of S3's rules a name breaks, or "".
+// badBucketName returns the rule of S3 that a bucket name breaks, as text, or "" for a good name.
 // https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html
 func badBucketName(name string) string {
 	if len(name) < 3 || len(name) > 63 {

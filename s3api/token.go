@@ -7,18 +7,19 @@ import (
 	"hash/fnv"
 )
 
-// tokenSum is the length of the sum in a token.
+// tokenSum is the length in bytes of the checksum with which each continuation token of a listing begins.
 const tokenSum = 8
 
-// sealToken makes a token of the place where a listing continues: text, safe in URLs. What it belongs
-// to, such as the bucket and the query, is in its sum.
+// sealToken returns a continuation token, by which a client continues a listing at place. The token is text that is
+// safe in URLs. of describes the listing: its bucket, its query and the like. A checksum in the token covers the place
+// and this description.
 func sealToken(place []byte, of ...[]byte) string {
 	return base64.RawURLEncoding.EncodeToString(append(sumToken(place, of), place...))
 }
 
-// openToken returns the place in a token. It reports false for a token that was cut or altered, and
-// for one that belongs to something else: the place would be another one, and keys were lost or
-// listed again without a word.
+// openToken returns the place at which a listing continues, from a continuation token. of describes the listing: its
+// bucket, its query and the like. ok is false if the token was cut or altered, or was made for another listing. With
+// such a token keys would be lost or repeated unnoticed.
 func openToken(token string, of ...[]byte) (place []byte, ok bool) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(token)
 	if err != nil || len(b) < tokenSum {

@@ -7,7 +7,8 @@ import (
 	"github.com/evenkeel/evenkeel/objects"
 )
 
-// statusNames are S3's names for whether versions are kept; none where they never were.
+// statusNames maps the status of a bucket, whether it keeps old versions of objects, to the name that S3 has for it. In
+// S3 a bucket that never kept versions has no status.
 var statusNames = map[objects.Status]string{objects.Enabled: "Enabled", objects.Suspended: "Suspended"}
 
 func (h *Handler) getBucketVersioning(x *exchange) error {
@@ -22,7 +23,8 @@ func (h *Handler) getBucketVersioning(x *exchange) error {
 	})
 }
 
-// putBucketVersioning answers once all servers act on the new status.
+// putBucketVersioning changes whether a bucket keeps old versions of its objects. The answer comes when all servers act
+// on the new setting.
 func (h *Handler) putBucketVersioning(x *exchange) error {
 	doc, err := h.configuration(x)
 	if err != nil {

@@ -16,14 +16,16 @@ import (
 	"github.com/evenkeel/evenkeel/objects"
 )
 
-// versioned is a bucket of objects, with versions and bodies of any size.
+// versioned is a bucket of objects, whose objects have versions and bodies of any size. It has the bucket's settings as
+// they were when the request began.
 type versioned struct {
 	*objects.Bucket
 	status objects.Status
 	rules  objects.Lifecycle
 }
 
-// objectsOf returns a bucket of objects; nil: it has plain entries.
+// objectsOf opens the bucket of objects with the given name. For a bucket with plain entries it returns nil and no
+// error.
 func (h *Handler) objectsOf(ctx context.Context, bucket string) (*versioned, error) {
 	if _, bounded := ctx.Deadline(); !bounded { // the request's work has not begun
 		var cancel context.CancelFunc
@@ -37,7 +39,8 @@ func (h *Handler) objectsOf(ctx context.Context, bucket string) (*versioned, err
 	if h.o.Objects == nil {
 		return nil, notImplemented("buckets of objects")
 	}
-	// The whole request is about the bucket that has the name now, whatever its body waits for.
+	// The whole request works on the bucket that has the name now, even if the name is given to another bucket while
+	// the body arrives.
 	b, s, err := h.o.Objects.Open(ctx, bucket)
 	if err != nil {
 		return nil, err
@@ -45,7 +48,8 @@ func (h *Handler) objectsOf(ctx context.Context, bucket string) (*versioned, err
 	return &versioned{b, s.Status, s.Lifecycle}, nil
 }
 
-// configuration receives the document of a request that changes a setting of buckets of objects.
+// configuration returns the document of a request that changes a setting of a bucket of objects, such as its lifecycle.
+// For a bucket with plain entries it returns an error.
 func (h *Handler) configuration(x *exchange) ([]byte, error) {
 	in, err := h.objectsOf(x.ctx(), x.bucket)
 	if err != nil {
@@ -67,7 +71,8 @@ const (
 	headerMarker  = "X-Amz-Delete-Marker"
 )
 
-// versionText is how clients name a version.
+// versionText returns the id of a version as clients see it: "null" for the null version, which a bucket writes while
+// it keeps no versions, and else the id in the store.
 func versionText(i *objects.Info) string {
 	if i.Null {
 		return nullVersion
@@ -75,7 +80,8 @@ func versionText(i *objects.Info) string {
 	return i.ID.String()
 }
 
-// tell sets the headers that name a version. Where versions were never kept there are none.
+// tell sets the headers of the answer that name a version, and say whether it is a delete marker. It sets none if the
+// bucket never kept versions.
 func (v *versioned) tell(x *exchange, i *objects.Info) {
 	if v.status == objects.Never {
 		return
@@ -86,15 +92,16 @@ func (v *versioned) tell(x *exchange, i *objects.Info) {
 	}
 }
 
-// tellNew is tell of a version that the request has made. S3 names it only where versions are kept now.
+// tellNew sets the headers of the answer that name the version which the request has written. Like S3, it sets none
+// unless the bucket keeps versions now.
 func (v *versioned) tellNew(x *exchange, i *objects.Info) {
 	if v.status == objects.Enabled {
 		v.tell(x, i)
 	}
 }
 
-// named returns the version that a request names; Latest without a name. It fails with
-// listing.ErrNotFound where there is no null version.
+// named returns the id of the version that the query of a request names, or objects.Latest if it names none. If the
+// query names the version "null" and the key has none, the error is listing.ErrNotFound.
 func (v *versioned) named(ctx context.Context, key string, q url.Values) (objects.ID, error) {
 	if !q.Has("versionId") {
 		return objects.Latest, nil
@@ -113,7 +120,8 @@ func (v *versioned) parse(ctx context.Context, key, text string) (objects.ID, er
 	return id, nil
 }
 
-// parseVersion reads a version id; of the null version, which has another one in each key, Latest.
+// parseVersion parses the id of a version as a client sends it. For "null" it returns objects.Latest: the version
+// called "null" has a different id in each key, and is the latest one in a bucket that never kept versions.
 func parseVersion(text string) (objects.ID, *Error) {
 	switch text {
 	case "":
@@ -128,7 +136,8 @@ func parseVersion(text string) (objects.ID, *Error) {
 	return id, nil
 }
 
-// null returns the null version of a key. It fails with listing.ErrNotFound.
+// null returns the id of a key's version that clients call "null". It fails with listing.ErrNotFound if the key has
+// none.
 func (v *versioned) null(ctx context.Context, key string) (objects.ID, error) {
 	q := objects.Query{Prefix: []byte(key), Limit: 2}
 	for {
@@ -138,7 +147,7 @@ func (v *versioned) null(ctx context.Context, key string) (objects.ID, error) {
 		}
 		for i := range page.Items {
 			switch item := &page.Items[i]; {
-			case string(item.Key) != key: // all of the key come before what only begins with it
+			case string(item.Key) != key: // longer keys with this prefix come after all versions of the key
 				return objects.ID{}, listing.ErrNotFound
 			case item.Null:
 				return item.ID, nil
@@ -151,16 +160,16 @@ func (v *versioned) null(ctx context.Context, key string) (objects.ID, error) {
 	}
 }
 
-// answersTo reports whether a version may be named by text. Those before versions were kept have an id below, which is
-// no name of theirs: only "null" is.
+// answersTo reports whether clients may name the version i by text. A version written before the bucket kept versions
+// has an id in the store, but "null" is its only name.
 func answersTo(i *objects.Info, text string) bool { return versionText(i) == text }
 
-// head reads what there is to say about a version, which the request names by text. Errors are S3's; where a delete
-// marker is the answer, its headers are set.
+// head returns the metadata of the version id of a key. text is the name that the request has for the version. The
+// errors are those of S3. For a delete marker, head also sets the headers that S3 sends with the error.
 func (v *versioned) head(x *exchange, key string, id objects.ID, text string) (objects.Info, error) {
 	i, err := v.Head(x.ctx(), []byte(key), id)
 	switch {
-	case errors.Is(err, objects.ErrDeleted): // the newest version
+	case errors.Is(err, objects.ErrDeleted): // the newest version is a delete marker
 		v.tell(x, &i)
 		return i, noSuchKey()
 	case id != objects.Latest && (errors.Is(err, listing.ErrNotFound) || err == nil && !answersTo(&i, text)):
@@ -179,7 +188,8 @@ func noSuchVersion() *Error {
 	return refuse(http.StatusNotFound, "NoSuchVersion", "The specified version does not exist.")
 }
 
-// asObject is a version as the answers to all reads have it.
+// asObject returns the metadata of a version in the form Object, from which the headers of answers are made. The result
+// has no body.
 func asObject(i *objects.Info) *Object {
 	o := &Object{Modified: i.Modified(), Size: i.Size, ETag: i.ETag(), ContentType: i.ContentType}
 	for _, p := range i.Headers() {
@@ -196,10 +206,10 @@ func (o *Object) meta() objects.Meta {
 	return m
 }
 
-// streamBytes is the memory for a body of any size on its way.
+// streamBytes is the memory in bytes that a request takes while a body of any size passes through it.
 const streamBytes = 64 << 10
 
-// putVersion stores an object of any size.
+// putVersion serves a put of an object, of any size, in a bucket of objects.
 func (h *Handler) putVersion(x *exchange, in *versioned, c writeCondition) error {
 	o, refusal := h.describeNew(x.r)
 	if refusal != nil {
@@ -233,9 +243,10 @@ func (h *Handler) putVersion(x *exchange, in *versioned, c writeCondition) error
 	return nil
 }
 
-// intake returns the body of a request, of any size, with its length, or -1, its MD5 if it came before, and the
-// checksums that come with it, which are complete once the body is. It has one by the algorithm that is named; others
-// may not come then. A small body is read before the work begins.
+// intake returns a reader of a request's body of any size. m describes the body: its length in bytes, -1 if unknown,
+// its MD5 if a header has one, and its checksums. Their values are complete only when the whole body was read. If
+// algorithm is not empty, a checksum by it is computed, and the client may send no other. A body of at most streamBytes
+// is read before the work begins.
 func (h *Handler) intake(x *exchange, algorithm string) (from io.Reader, m objects.Meta, refusal *Error) {
 	b, refusal := h.open(x, maxObjectBytes, func(n int64) int64 { return min(n, streamBytes) })
 	if refusal != nil {
@@ -261,20 +272,20 @@ func (h *Handler) intake(x *exchange, algorithm string) (from io.Reader, m objec
 	return bytes.NewReader(data), m, nil
 }
 
-// maxObjectBytes is S3's limit for one PutObject.
+// maxObjectBytes is the largest object that S3 allows in one PutObject, in bytes.
 const maxObjectBytes = 5 << 30
 
-// streamTime is how long a body of any size may take on its way.
+// streamTime is the longest time that the transfer of one body, of any size, may take.
 const streamTime = time.Hour
 
-// beginStream begins a transfer of any size. It takes no slot, as the client is waited for; the memory
-// that it holds bounds how many there are.
+// beginStream begins the transfer of a body of any size. Such a request takes no slot (the right to be worked on), as
+// the server mostly waits for the client. The number of transfers is bounded by the memory that each one takes.
 func (h *Handler) beginStream(x *exchange) {
 	x.end = func() {}
 	h.extend(x)
 }
 
-// extend gives a request the time of a transfer of any size.
+// extend gives a request a new deadline, streamTime from now, in place of the one by RequestTimeout.
 func (h *Handler) extend(x *exchange) {
 	ended := x.end
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx()), streamTime)
@@ -285,8 +296,8 @@ func (h *Handler) extend(x *exchange) {
 	x.r = x.r.WithContext(ctx)
 }
 
-// sums are the checksums that the client sends with a body, as the object keeps them: those of
-// trailers have no value yet.
+// sums returns the checksums that come with a request's body, as pairs of algorithm and value. The values are still
+// empty, as a checksum may come after the body: fill sets them when the body has arrived.
 func (b *body) sums() (sums []objects.Pair) {
 	for _, d := range b.digests {
 		if name, ok := strings.CutPrefix(d.name, checksumPrefix); ok {
@@ -296,7 +307,7 @@ func (b *body) sums() (sums []objects.Pair) {
 	return sums
 }
 
-// md5 is what Content-MD5 says, with which the body is compared; nil: it does not come before the body.
+// md5 returns the MD5 that the header Content-MD5 of a request has for its body, or nil without this header.
 func (b *body) md5() []byte {
 	for _, d := range b.digests {
 		if d.name == "Content-Md5" {
@@ -306,7 +317,7 @@ func (b *body) md5() []byte {
 	return nil
 }
 
-// fill sets the values of sums once the body has come.
+// fill sets the values of the checksums that body.sums has returned. It is called when the whole body has arrived.
 func (b *body) fill(sums []objects.Pair) {
 	n := 0
 	for _, d := range b.digests {
@@ -317,12 +328,13 @@ func (b *body) fill(sums []objects.Pair) {
 	}
 }
 
-// wantsSums reports whether a request asks for checksums.
+// wantsSums reports whether a read asks for the checksums of the object, by the header x-amz-checksum-mode.
 func (x *exchange) wantsSums() bool {
 	return strings.EqualFold(x.r.Header.Get("X-Amz-Checksum-Mode"), "ENABLED")
 }
 
-// tellSums sets the headers with checksums of an object, or of a part of one with the checksums of.
+// tellSums sets the headers of the answer with the checksums sums, those of an object or of one of its parts. of has
+// the checksums of the whole object; they determine the header with the type.
 func (x *exchange) tellSums(sums, of []objects.Pair) {
 	for _, s := range sums {
 		x.w.Header().Set(checksumPrefix+s.Name, s.Value)
@@ -332,15 +344,17 @@ func (x *exchange) tellSums(sums, of []objects.Pair) {
 	}
 }
 
-// paceBytes is how much of a body of any size must come, or be read, in the time for so many bytes.
+// paceBytes is the number of bytes after which a transfer gets its next deadline: so a slow client is noticed long
+// before the end of a large body.
 const paceBytes = 256 << 10
 
-// arriving is a body of any size on its way into the store.
+// arriving is a body of any size that a client is sending. Every paceBytes of the body must arrive before a deadline of
+// their own.
 type arriving struct {
 	*body
 	x    *exchange
-	sums []objects.Pair // filled at the end
-	due  int64          // how much has come when the next deadline is set
+	sums []objects.Pair // their values are set at io.EOF
+	due  int64          // the count of bytes at which the next deadline is set
 }
 
 func (a *arriving) Read(p []byte) (int, error) {
@@ -351,7 +365,7 @@ func (a *arriving) Read(p []byte) (int, error) {
 	n, err := a.body.Read(p)
 	if errors.Is(err, io.EOF) {
 		a.fill(a.sums)
-		// The rest of the work is bounded like that of other requests.
+		// The work after the transfer is bounded by RequestTimeout, as for other requests.
 		ctx, cancel := a.x.ctx(), a.x.end
 		timer := time.AfterFunc(a.x.h.o.RequestTimeout, cancel)
 		context.AfterFunc(ctx, func() { timer.Stop() })
@@ -359,25 +373,27 @@ func (a *arriving) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// pace gives a client time for the next paceBytes.
+// pace gives the client a new deadline for the next paceBytes of a transfer. set sets the deadline of a read or of a
+// write.
 func (h *Handler) pace(x *exchange, set func(*http.ResponseController, time.Time) error) {
 	if h.o.MinRate > 0 {
 		_ = set(http.NewResponseController(x.w), time.Now().Add(h.timeFor(paceBytes)))
 	}
-	if h.o.Busy != nil { // the client is waited for since now, not since the request began
+	if h.o.Busy != nil { // tells that the wait for the client begins anew
 		h.o.Busy(x.ctx(), true)
 		h.o.Busy(x.ctx(), false)
 	}
 }
 
-// getVersion answers a version, or a range of it, if the conditions hold; to HEAD without the body.
+// getVersion answers a read of an object in a bucket of objects: with all bytes of a version, a range of them, or for
+// HEAD with the headers only. If the conditions of the request do not hold, it answers 304 or 412.
 func (h *Handler) getVersion(x *exchange, in *versioned) error {
 	withBody := x.r.Method == http.MethodGet
 	id, err := in.named(x.ctx(), x.key, x.query)
 	if err != nil {
 		return x.noVersion(err)
 	}
-	// Reading goes on when the time of the request's work is over, until the client has it all.
+	// ctx ends with the request's time until working is called. Then the body is read until the client has all of it.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(x.ctx()))
 	defer cancel()
 	working := context.AfterFunc(x.ctx(), cancel)
@@ -426,7 +442,7 @@ func (h *Handler) getVersion(x *exchange, in *versioned) error {
 		}
 	}
 	if withBody && got == nil {
-		// Of the version that was judged: a newer one may be there by now.
+		// The body is read by the id of the version whose conditions were checked, as there may be a newer one by now.
 		if got, err = in.Get(ctx, []byte(x.key), i.ID, part); err != nil {
 			return err
 		}
@@ -460,7 +476,7 @@ func (h *Handler) getVersion(x *exchange, in *versioned) error {
 	return x.send(got.Body, length)
 }
 
-// noVersion is S3's error where a version that is named does not exist.
+// noVersion translates listing.ErrNotFound to S3's error NoSuchVersion. It returns any other error, and nil, unchanged.
 func (x *exchange) noVersion(err error) error {
 	if errors.Is(err, listing.ErrNotFound) {
 		return noSuchVersion()
@@ -468,7 +484,8 @@ func (x *exchange) noVersion(err error) error {
 	return err
 }
 
-// send sends n bytes of a body of any size.
+// send copies n bytes of an object's body from the reader to the client, in small pieces with a deadline for every
+// paceBytes.
 func (x *exchange) send(from io.Reader, n int64) error {
 	buf := make([]byte, min(n, streamBytes))
 	for due := int64(freeBytes); n > 0; {
@@ -488,14 +505,15 @@ func (x *exchange) send(from io.Reader, n int64) error {
 	return nil
 }
 
-// removed is what a delete has done.
+// removed is the outcome of a delete in a bucket of objects, as the answer reports it.
 type removed struct {
-	version string // of the version that was deleted, or of the new delete marker; "": nothing to tell
-	marker  bool   // it is, or was, a delete marker
+	version string // id of the deleted version, or of the new delete marker; "": not reported
+	marker  bool   // the version is a delete marker
 	made    bool   // the delete marker is new
 }
 
-// remove deletes an object, or a version of it for good. It succeeds where there is none.
+// remove deletes an object under the condition c. If version is not nil, it deletes that version of the object
+// permanently instead. An object or version that does not exist is no error.
 func (h *Handler) remove(x *exchange, in *versioned, key string, c writeCondition, version *string) (removed, error) {
 	if version != nil {
 		id, refusal := parseVersion(*version)
@@ -519,7 +537,7 @@ func (h *Handler) remove(x *exchange, in *versioned, key string, c writeConditio
 	}
 	var i objects.Info
 	own := c
-	c.size, c.modified = nil, nil // they are about this version, If-Match about the newest one
+	c.size, c.modified = nil, nil // they concern the named version, If-Match the newest one
 	err := h.change(x, in, key, c, func(Bucket) error {
 		id, err := in.parse(x.ctx(), key, *version)
 		if err == nil && (*version != nullVersion || own.present) {

@@ -45,11 +45,11 @@ func serveObjects(t *testing.T) (s *server, bodies fs.FS) {
 	return s, os.DirFS(dir)
 }
 
-// files counts the files below a directory.
+// files counts the files below a directory of bodies, but for its mark.
 func files(t *testing.T, dir fs.FS) (n int) {
 	t.Helper()
-	require.NoError(t, fs.WalkDir(dir, ".", func(_ string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() {
+	require.NoError(t, fs.WalkDir(dir, ".", func(name string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && name != ".unfinished" {
 			n++
 		}
 		return err
@@ -344,15 +344,19 @@ func TestKindsOfBuckets(t *testing.T) {
 	}
 }
 
-// A null version answers to "null" only. Like all others it has an id, which that of its upload tells.
+// A null version answers to "null" only. Like all others it has an id, which the package objects tells.
 func TestANullVersionHasNoOtherName(t *testing.T) {
 	s, _ := serveObjects(t)
 	s.want(200, "", "PUT", "/abc", "")
 	id, etags := s.upload("/abc/k", []string{"the body"}, "")
 	s.want(200, "", "POST", "/abc/k?uploadId="+id, completion(etags))
-	upload, err := objects.ParseUploadID(id)
+	o, err := objects.New(s.buckets, nil, objects.Options{})
 	require.NoError(t, err)
-	id = upload.Version().String()
+	in, _, err := o.Open(t.Context(), "abc")
+	require.NoError(t, err)
+	info, err := in.Head(t.Context(), []byte("k"), objects.Latest)
+	require.NoError(t, err)
+	id = info.ID.String()
 	hidden := "/abc/k?versionId=" + id
 	for _, status := range []string{"", "Enabled", "Suspended"} {
 		if status != "" {
@@ -577,4 +581,19 @@ func TestConditionsOfAborts(t *testing.T) {
 		"Thu, 01 Jan 2015 00:00:00 GMT")
 	require.Contains(t, refused.body, "X-Amz-If-Match-Initiated-Time")
 	require.Equal(t, g.before, g.all())
+}
+
+// TestACompletedUploadIsNewerThanADeleteBefore, as programs rely on that write an object in parts, delete what had its
+// name, and then complete it.
+func TestACompletedUploadIsNewerThanADeleteBefore(t *testing.T) {
+	s, _ := serveObjects(t)
+	s.want(200, "", "PUT", "/abc", "")
+	s.want(200, "", "PUT", "/abc/k", "before")
+	id, etags := s.upload("/abc/k", []string{"the body"}, "")
+	s.want(204, "", "DELETE", "/abc/k", "")
+	first := s.want(200, "", "POST", "/abc/k?uploadId="+id, completion(etags)).body
+	require.Equal(t, "the body", s.want(200, "", "GET", "/abc/k", "").body)
+	require.Equal(t, first, s.want(200, "", "POST", "/abc/k?uploadId="+id, completion(etags)).body, "once more")
+	s.want(204, "", "DELETE", "/abc/k", "")
+	s.want(404, "NoSuchKey", "GET", "/abc/k", "")
 }

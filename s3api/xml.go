@@ -14,16 +14,17 @@ const (
 	xmlNamespace = "http://s3.amazonaws.com/doc/2006-03-01/"
 )
 
-// xmlBuffer builds a document by appending. A page of a listing has thousands of small
-// elements; encoding/xml would cost more than reading them from the store.
+// xmlBuffer is an XML document that is built by appending text. A page of a listing has thousands of small elements;
+// encoding/xml would take longer for them than the store takes to read them.
 type xmlBuffer struct {
 	b   []byte
-	err error // the first key that the document can't hold
+	err error // set at the first key that the document cannot hold
 }
 
 var xmlBuffers = sync.Pool{New: func() any { return &xmlBuffer{b: make([]byte, 64<<10)} }}
 
-// keepBuffer bounds the buffers in the pool.
+// keepBuffer bounds the buffers that are kept for later documents, in bytes of capacity. Larger ones are left to the
+// garbage collector.
 const keepBuffer = 2 << 20
 
 func newXML() *xmlBuffer {
@@ -32,43 +33,43 @@ func newXML() *xmlBuffer {
 	return x
 }
 
-// free returns the buffer to the pool; x and its bytes must not be used afterwards.
+// free gives the buffer back for other documents. Neither x nor its bytes may be used afterwards.
 func (x *xmlBuffer) free() {
 	if cap(x.b) <= keepBuffer {
 		xmlBuffers.Put(x)
 	}
 }
 
-// raw appends XML.
+// raw appends s, which is XML already, without escapes.
 func (x *xmlBuffer) raw(s string) { x.b = append(x.b, s...) }
 
-// close appends an end tag.
+// close appends the end tag of the element called name.
 func (x *xmlBuffer) close(name string) {
 	x.b = append(append(append(x.b, '<', '/'), name...), '>')
 }
 
-// root opens a root element in S3's namespace.
+// root appends the start tag of the document's root element, called name, in the XML namespace of S3.
 func (x *xmlBuffer) root(name string) {
 	x.b = append(append(append(x.b, '<'), name...), ` xmlns="`+xmlNamespace+`">`...)
 }
 
-// text appends an element with text.
+// text appends an element called name that contains the text, with escapes.
 func (x *xmlBuffer) text(name, text string) {
 	x.b = append(append(append(x.b, '<'), name...), '>')
 	x.b = appendXMLText(x.b, text)
 	x.close(name)
 }
 
-// time appends an element with a time.
+// time appends an element called name that contains the time t.
 func (x *xmlBuffer) time(name string, t time.Time) {
 	x.b = append(append(append(x.b, '<'), name...), '>')
 	x.b = appendXMLTime(x.b, t)
 	x.close(name)
 }
 
-// appendXMLText appends text with XML's escapes. Characters that XML 1.0 does not allow become
-// character references, as in S3: lenient parsers read them, and clients can request
-// encoding-type=url. Bytes that are not UTF-8 become U+FFFD, so callers check for them.
+// appendXMLText appends text to dst with the escapes of XML. Characters that XML 1.0 does not allow become character
+// references, as in S3: lenient parsers read them, and clients can request encoding-type=url instead. Bytes that are
+// not UTF-8 become U+FFFD, so a caller must check for them before.
 func appendXMLText[T string | []byte](dst []byte, text T) []byte {
 	plain, i := 0, 0 // text[plain:i] needs no escapes
 	for i < len(text) && xmlPlain[text[i]] {
@@ -96,7 +97,7 @@ func appendXMLText[T string | []byte](dst []byte, text T) []byte {
 	return append(dst, text[plain:]...)
 }
 
-// appendXMLEscape appends a character's escape.
+// appendXMLEscape appends the XML escape of the character r to dst: & becomes &amp;.
 func appendXMLEscape(dst []byte, r rune) []byte {
 	switch r {
 	case '&':
@@ -115,7 +116,7 @@ func appendXMLEscape(dst []byte, r rune) []byte {
 	return fmt.Appendf(dst, "&#x%X;", r)
 }
 
-// xmlPlain are the ASCII characters that need no escape in XML.
+// xmlPlain has true for each byte that is an ASCII character which XML text holds without an escape.
 var xmlPlain = func() (plain [math.MaxUint8 + 1]bool) {
 	for c := ' '; c < utf8.RuneSelf; c++ {
 		plain[c] = !strings.ContainsRune(`&<>"'`, c)
@@ -123,9 +124,9 @@ var xmlPlain = func() (plain [math.MaxUint8 + 1]bool) {
 	return plain
 }()
 
-// appendURLText appends text as for encoding-type=url: all bytes but letters, digits,
-// - _ . / and * are percent-encoded; so a space is %20 and + is %2B. The result needs no
-// escapes in XML.
+// appendURLText appends text to dst in the form that clients request by encoding-type=url. All bytes except letters,
+// digits, - _ . / and * are percent-encoded: a space becomes %20, and + becomes %2B. The result needs no escapes in
+// XML.
 func appendURLText[T string | []byte](dst []byte, text T) []byte {
 	const hex = "0123456789ABCDEF"
 	plain := 0
@@ -146,8 +147,8 @@ var urlPlain = func() (plain [math.MaxUint8 + 1]bool) {
 	return plain
 }()
 
-// appendXMLTime appends a time in the form of S3's documents, in whole seconds like
-// Last-Modified. (A page has a thousand: time.AppendFormat would be a tenth of its cost.)
+// appendXMLTime appends the time t to dst in the form of S3's XML documents, in whole seconds. A page has a thousand
+// times, and time.AppendFormat would take a tenth of the time of a page.
 func appendXMLTime(dst []byte, t time.Time) []byte {
 	t = t.UTC()
 	year, month, day := t.Date()
@@ -167,7 +168,7 @@ func appendXMLTime(dst []byte, t time.Time) []byte {
 	return dst
 }
 
-// two writes a number of two digits.
+// two writes the number n, from 0 to 99, as two digits into the first two bytes of at.
 func two(at []byte, n int) {
 	at[0], at[1] = byte('0'+n/10), byte('0'+n%10)
 }

@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// maxXMLToken bounds a tag, or a text, of a request's document.
+// maxXMLToken bounds one token of an XML document that a client sends, which is a tag or a text, in bytes.
 const maxXMLToken = 64 << 10
 
-// xmlReader reads a document token by token, so that the caller can stop at the first
-// unexpected one, and unknown parts take no memory.
+// xmlReader reads an XML document of a request token by token. So the caller can stop at the first unexpected element,
+// and unknown parts of the document take no memory.
 type xmlReader struct {
 	d *xml.Decoder
-	// rest is read byte by byte; left is how many the present token may still have.
+	// rest has the bytes that were not read. left is how many bytes the present token may still have.
 	rest *bytes.Reader
 	left int
 }
@@ -29,7 +29,8 @@ func newXMLReader(doc []byte) *xmlReader {
 
 var errLongToken = errors.New("a tag or a text in it is too long")
 
-// ReadByte implements io.ByteReader for the decoder.
+// ReadByte returns the next byte of the document to the XML decoder. It fails if the present tag or text is longer than
+// maxXMLToken.
 func (x *xmlReader) ReadByte() (byte, error) {
 	if x.left--; x.left < 0 {
 		return 0, errLongToken
@@ -37,7 +38,7 @@ func (x *xmlReader) ReadByte() (byte, error) {
 	return x.rest.ReadByte()
 }
 
-// Read is not called: the decoder prefers ReadByte.
+// Read implements io.Reader. It is never called, as the decoder prefers ReadByte.
 func (x *xmlReader) Read([]byte) (int, error) { return 0, io.ErrNoProgress }
 
 func (x *xmlReader) token() (xml.Token, error) {
@@ -45,7 +46,7 @@ func (x *xmlReader) token() (xml.Token, error) {
 	return x.d.Token()
 }
 
-// root reads up to the first tag and returns its name.
+// root reads up to the start tag of the document's root element, and returns the name of this element.
 func (x *xmlReader) root() (string, error) {
 	for {
 		t, err := x.token()
@@ -58,8 +59,8 @@ func (x *xmlReader) root() (string, error) {
 	}
 }
 
-// children calls f, which reads the child to its end, for each child of an element whose tag
-// has been read.
+// children calls f with the name of each child of the element whose start tag was read last. f must read the child to
+// its end.
 func (x *xmlReader) children(f func(name string) error) error {
 	for {
 		t, err := x.token()
@@ -77,7 +78,7 @@ func (x *xmlReader) children(f func(name string) error) error {
 	}
 }
 
-// text reads an element that has only text, to its end.
+// text reads the rest of an element that contains only text, and returns the text. A child element is an error.
 func (x *xmlReader) text() (string, error) {
 	var text []byte
 	for {
@@ -99,7 +100,7 @@ func (x *xmlReader) text() (string, error) {
 	}
 }
 
-// bool reads an element that is true or false; an empty one is false.
+// bool reads the rest of an element that contains true or false, and returns the value. An empty element is false.
 func (x *xmlReader) bool() (bool, error) {
 	text, err := x.text()
 	if text = strings.TrimSpace(text); err != nil || text == "" {

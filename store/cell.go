@@ -2,17 +2,16 @@ package store
 
 import "slices"
 
-// A cell is the value of a row: a kind byte, then the value of the entry. One column holds
-// both, so that a row has one timestamp. The kind of markers is larger than that of entries:
-// where a put and a marker have the same timestamp, Cassandra's tie rule (the larger value
-// wins) picks the marker.
+// A cell is the value of a row: one byte for the kind of the cell, then the value of the entry. Both are in one column,
+// so that a row has a single timestamp. The kind of markers is larger than that of entries: if a put and a marker have
+// the same timestamp, Cassandra's rule for ties (the larger value wins) picks the marker.
 //
-// A copied entry was copied from the source of a move. It is read like an entry, but it
-// does not count once the source has lost it. Its kind is the smallest byte: at the same
-// timestamp it can't hide what a client wrote to the destination.
+// A copied entry is one that a move copied from its source partition to its destination. Readers treat a copied entry
+// like an entry, but a copied entry does not count once the source has lost the original. Its kind is the smallest
+// byte: at the same timestamp a copied entry can't hide an entry that a client wrote to the destination.
 //
-// A note lies in a source that a move has emptied. It is no entry, and nobody reads it but
-// who repairs a restored store.
+// A note is a row that a move leaves in the source that it has emptied. A note is no entry. Only a repair of a restored
+// store reads notes.
 const (
 	kindCopied = 0x00
 	kindEntry  = 0x01
@@ -20,21 +19,25 @@ const (
 	kindNote   = 0x03
 )
 
-// EntryCell returns the cell of an entry, in new memory.
+// EntryCell returns the cell (the stored value of a row) of an entry that a client puts: a byte for the kind "entry",
+// then the client's value. The cell is in new memory.
 func EntryCell(value []byte) []byte {
 	return AppendEntryCell(make([]byte, 0, 1+len(value)), value)
 }
 
-// AppendEntryCell appends the cell of an entry to dst.
+// AppendEntryCell appends to dst the cell (the stored value of a row) of an entry that a client puts: a byte for the
+// kind "entry", then the client's value. It returns the longer dst.
 func AppendEntryCell(dst, value []byte) []byte {
 	return append(append(dst, kindEntry), value...)
 }
 
-// CopiedCell returns the cell of a copy. It is in new memory where it differs from the
-// original: the copy of an entry is a copied entry.
+// CopiedCell returns the cell (the stored value of a row) that a move writes into its destination. cell is the one that
+// it has read from its source. The cell of a client's entry becomes the cell of a copied entry, in new memory. Any
+// other cell is returned unchanged.
 func CopiedCell(cell []byte) []byte { return withKind(cell, kindEntry, kindCopied) }
 
-// OriginalCell is the inverse of CopiedCell.
+// OriginalCell undoes CopiedCell. If a cell (the stored value of a row) is that of an entry that a move has copied, it
+// returns the cell of an ordinary entry, in new memory. It returns any other cell unchanged.
 func OriginalCell(cell []byte) []byte { return withKind(cell, kindCopied, kindEntry) }
 
 func withKind(cell []byte, from, to byte) []byte {
@@ -46,23 +49,28 @@ func withKind(cell []byte, from, to byte) []byte {
 	return cell
 }
 
-// IsCopied reports whether a cell is a copied entry.
+// IsCopied reports whether a cell (the stored value of a row) is that of a copied entry: an entry that a move has
+// copied from another partition.
 func IsCopied(cell []byte) bool { return len(cell) > 0 && cell[0] == kindCopied }
 
-// MarkerCell returns the cell of a marker: a visible deletion, written instead of a plain
-// delete while a range moves.
+// MarkerCell returns the cell (the stored value of a row) of a marker. A marker is a deletion that readers of the store
+// see as a row. While a range moves, markers are written instead of tombstones.
 func MarkerCell() []byte { return []byte{kindMarker} }
 
-// IsMarker reports whether a cell is a marker.
+// IsMarker reports whether a cell (the stored value of a row) is that of a marker: a deletion that readers of the store
+// see as a row.
 func IsMarker(cell []byte) bool { return len(cell) == 1 && cell[0] == kindMarker }
 
-// NoteCell returns the cell of a note. The note says that the keys from the key of its row up to end were moved to
-// another partition. end is excluded; an empty end means that there is no end.
+// NoteCell returns the cell (the stored value of a row) of a note, the row that a move leaves in the partition that it
+// has emptied. A note says which range of keys went to the partition with the id to. The range begins with the key of
+// the note's row and ends before the key end. An empty end means that the range has no upper bound.
 func NoteCell(to PartitionID, end []byte) []byte {
 	return append(append([]byte{kindNote}, to[:]...), end...)
 }
 
-// Note returns what a note says, sharing its memory; ok is false for any other cell.
+// Note decodes the cell (the stored value of a row) of a note, the row that a move leaves in the partition that it has
+// emptied. It returns the partition to which the keys went and the end of their range; empty: no upper bound. end
+// shares the memory of the cell. ok is false if the cell is not that of a note.
 func Note(cell []byte) (to PartitionID, end []byte, ok bool) {
 	if len(cell) <= len(to) || cell[0] != kindNote {
 		return to, nil, false
@@ -70,14 +78,16 @@ func Note(cell []byte) (to PartitionID, end []byte, ok bool) {
 	return PartitionID(cell[1 : 1+len(to)]), cell[1+len(to):], true
 }
 
-// IsNote reports whether a cell is a note.
+// IsNote reports whether a cell (the stored value of a row) is that of a note: the row that a move leaves in the
+// partition that it has emptied.
 func IsNote(cell []byte) bool {
 	_, _, ok := Note(cell)
 	return ok
 }
 
-// Newer reports whether row a beats row b of the same key, by the rule of Beats, but
-// with a copy of an entry equal to the entry.
+// Newer reports whether row a wins over row b of the same key. The higher timestamp wins. At equal timestamps the
+// bytewise larger value wins (see Beats), except that an entry and a copy of that entry by a move count as equal: Newer
+// then returns false.
 func Newer(a, b *Row) bool {
 	x, y := a.Value, b.Value
 	if len(x) > 0 && len(y) > 0 && x[0] <= kindEntry && y[0] <= kindEntry {
@@ -86,8 +96,9 @@ func Newer(a, b *Row) bool {
 	return Beats(a.Timestamp, x, b.Timestamp, y)
 }
 
-// EntryValue returns the value in the cell of an entry, copied or not, sharing its memory.
-// live is false for a marker or a note. Any other cell is Corrupt.
+// EntryValue returns the client's value from a cell (the stored value of a row). live is true for an entry or an entry
+// that a move has copied; value then shares the memory of the cell. live is false for a deletion marker and for a note,
+// which a move has left. EntryValue fails with Corrupt for any other cell.
 func EntryValue(cell []byte) (value []byte, live bool, err error) {
 	if len(cell) > 0 && cell[0] <= kindEntry {
 		return cell[1:], true, nil

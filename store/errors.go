@@ -7,29 +7,28 @@ import (
 	"strings"
 )
 
-// Kind is the class of an error, by which callers decide what to do.
+// Kind is the class of an error. Callers decide by the kind whether to retry, to give up or to report the error.
 type Kind uint8
 
 const (
-	// Other is the zero Kind: an error that did not come from a store.
+	// Other is the zero Kind: the error did not come from a store.
 	Other Kind = iota
-	// Unavailable: the store, or too many of its replicas, can't be reached, or
-	// refuses work (a full disk, say). A write may nevertheless have been applied.
+	// Unavailable: the store, or too many of its replicas, can't be reached, or the store refuses work, for example
+	// because the disk is full. A write that failed may nevertheless have been applied.
 	Unavailable
-	// Timeout: no answer in time, or the context ended. A write may have been
-	// applied, or may be later.
+	// Timeout: the store did not answer in time, or the context ended. A write may have been applied, or may be applied
+	// later.
 	Timeout
-	// InvalidArgument: the call breaks a documented limit. Nothing was done.
+	// InvalidArgument: the call exceeds a documented limit. Nothing was done.
 	InvalidArgument
-	// Conflict: a compare-and-swap met another version. Nothing was done.
+	// Conflict: a compare-and-swap found another version than the expected one. Nothing was done.
 	Conflict
 	// NotFound: there is no such record or node. Nothing was done.
 	NotFound
-	// Corrupt: what was read contradicts its checksum or its place. The error names what
-	// is damaged.
+	// Corrupt: the data that was read does not fit its checksum or its place. The error names the damaged record or
+	// file.
 	Corrupt
-	// TooMuchDeadData: the store can't read past the tombstones, even in the smallest
-	// steps.
+	// TooMuchDeadData: the store can't read past the tombstones of a range, even a few rows at a time.
 	TooMuchDeadData
 )
 
@@ -44,19 +43,21 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind %d", uint8(k))
 }
 
-// Error makes a Kind usable as a target: errors.Is(err, store.NotFound).
+// Error returns the name of the kind of error as text. The method makes a Kind an error, so that errors.Is accepts it
+// as the target: errors.Is(err, store.NotFound).
 func (k Kind) Error() string { return k.String() }
 
 // Error is the failure of an operation.
 type Error struct {
 	Kind Kind
-	// Op is the operation and its subject, such as "slice 1f…/2a…"; may be empty.
+	// Op is the failed operation and its subject, such as "slice 1f…/2a…"; it may be empty.
 	Op string
-	// Err is the cause; may be nil.
+	// Err is the cause; it may be nil.
 	Err error
 }
 
-// Error has the kind once, however often the error was wrapped.
+// Error returns the operation, the kind and the cause as text. The kind appears only once, however often the error was
+// wrapped.
 func (e *Error) Error() string {
 	var parts []string
 	if e.Op != "" {
@@ -77,19 +78,20 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is makes errors.Is(err, kind) true.
+// Is reports whether target is the Kind of the error e. The function errors.Is calls it, so that errors.Is(err,
+// store.NotFound) works.
 func (e *Error) Is(target error) bool {
 	k, ok := target.(Kind)
 	return ok && k == e.Kind
 }
 
-// Errorf makes an error of a kind. %w wraps a cause.
+// Errorf returns an error of the given kind with a formatted message. The verb %w wraps a cause.
 func Errorf(k Kind, format string, args ...any) error {
 	return &Error{Kind: k, Err: fmt.Errorf(format, args...)}
 }
 
-// Wrap adds the operation that failed with err. It keeps the kind of err (see KindOf).
-// Wrap(nil) is nil.
+// Wrap returns an error with the text of err behind op, the name of the operation that failed. The new error has the
+// same kind as err (see KindOf). Wrap returns nil if err is nil.
 func Wrap(op string, err error) error {
 	if err == nil {
 		return nil
@@ -97,8 +99,9 @@ func Wrap(op string, err error) error {
 	return &Error{Kind: KindOf(err), Op: op, Err: err}
 }
 
-// KindOf returns the kind of an error: that of the outermost Error, Timeout for an ended
-// context, else Other.
+// KindOf returns the kind of an error: that of the outermost Error in its chain. Without an Error it returns a Kind
+// that was wrapped directly, or Timeout for the error of an ended context. For any other error, and for nil, it returns
+// Other.
 func KindOf(err error) Kind {
 	var e *Error
 	var k Kind
@@ -115,20 +118,21 @@ func KindOf(err error) Kind {
 	return Other
 }
 
-// ErrClosed is, or is wrapped in, the error of a call after Close. Nothing was done.
+// ErrClosed is the error of a call on a store that is closed; other errors may wrap it. The call has done nothing.
 var ErrClosed = Errorf(Unavailable, "the store is closed")
 
-// These are wrapped in the error, Unavailable, of a write that a store has refused. Nothing was
+// These are causes of an Unavailable error of a write that a store refuses; the store wraps one of them. Nothing was
 // done, and the same write may succeed later.
 var (
-	// ErrFull: the disk is too full for it.
+	// ErrFull: the disk has too little free space for the write.
 	ErrFull = errors.New("disk full")
-	// ErrUnwritable: the store can't be written at present (see Writable).
+	// ErrUnwritable: the store accepts no writes at present (see Writable).
 	ErrUnwritable = errors.New("nothing was written")
 )
 
-// OutcomeUnknown reports whether a write that failed with err may have been applied, or may
-// be later. An error of kind Other counts as unknown.
+// OutcomeUnknown reports whether a write that failed with the error err may have been applied, or may still be applied
+// later. It returns false (certainly not applied) for nil, for the kinds InvalidArgument, Conflict and NotFound, and
+// for ErrClosed, ErrFull and ErrUnwritable. It returns true for all other errors, those of kind Other included.
 func OutcomeUnknown(err error) bool {
 	if err == nil || errors.Is(err, ErrClosed) || errors.Is(err, ErrFull) || errors.Is(err, ErrUnwritable) {
 		return false

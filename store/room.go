@@ -4,11 +4,12 @@ import "context"
 
 type makingRoom struct{}
 
-// MakingRoom returns a context for puts that lead to a deletion, such as that of a delete marker. A store whose disk is
-// nearly full accepts them for as long as deletions.
+// MakingRoom returns a context that marks puts as the preparation of a deletion, such as the put of a delete marker.
+// When the disk is nearly full, a store goes on accepting these puts as long as it accepts deletions.
 func MakingRoom(ctx context.Context) context.Context {
 	return context.WithValue(ctx, makingRoom{}, true)
 }
 
-// MakesRoom reports whether the context is one of MakingRoom.
+// MakesRoom reports whether a put with the context ctx prepares a deletion: ctx was made by MakingRoom, or is derived
+// from such a context.
 func MakesRoom(ctx context.Context) bool { return ctx.Value(makingRoom{}) != nil }

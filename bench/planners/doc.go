@@ -5,5 +5,5 @@
 //	go run ./bench/planners                    # all situations, 5 seeds: some minutes
 //	go run ./bench/planners -situation nodes -seeds 2
 //
-// docs/planners.md has the table.
+// bench/results/planners.md has the table.
 package main

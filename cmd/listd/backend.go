@@ -15,24 +15,24 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/tracing"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/version"
 	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/internal/commontime"
 	"github.com/evenkeel/evenkeel/internal/processes"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/rebalance"
 	"github.com/evenkeel/evenkeel/rebalance/assembly"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
-	"github.com/evenkeel/evenkeel/store/commontime"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
 )
 
-// storeFlags are those of the embedded store.
+// storeFlags are the command-line flags of serve for the embedded store, which is a data directory of this process.
 type storeFlags struct {
 	Data           string        `default:"./evenkeel-data" help:"${store_data=}"`
 	CacheMiB       int64         `name:"cache-mib" default:"128" help:"Memory for blocks of the embedded store."`
 	TombstoneGrace time.Duration `default:"1h" help:"How long the embedded store remembers deletions, against delayed writes."`
 }
 
-// clusterFlags are those of a shared store.
+// clusterFlags are the command-line flags of serve for a store that several servers share: Cassandra.
 type clusterFlags struct {
 	cassandraflags.Flags
 	Lease        time.Duration `default:"3s" help:"${cluster_lease=}"`
@@ -41,12 +41,12 @@ type clusterFlags struct {
 	MaxClockSkew time.Duration `default:"500ms" help:"${cluster_max_clock_skew=}"`
 }
 
-// openTimeout bounds the start on Cassandra: the check of the schema, and the making of map
-// clocks where there are none.
+// openTimeout is the time limit for opening a store in Cassandra when the server starts. In this time the schema is
+// checked, and the map clocks are created if there are none.
 const openTimeout = time.Minute
 
-// open opens the store that the flags choose; an embedded one keeps so many tables open.
-// where are the attributes of the log line that names the store.
+// open opens the store that the flags choose, Cassandra or a data directory. tables is the most table files that a data
+// directory keeps open at once. where names the store, as attributes of a log line.
 func (s *serveCmd) open(
 	ctx context.Context, tables int, traces *tracing.Tracing, log *slog.Logger,
 ) (db *assembly.DB, where []any, err error) {
@@ -86,7 +86,7 @@ func (s *serveCmd) open(
 		st = traces.Pebble(embedded)
 		counters, where = filepath.Join(s.Data, "counters"), []any{"data", s.Data}
 	}
-	// What one process of several writes is counted even if it does not look at sizes.
+	// In a store that processes share, the writes of this process are counted even if it does not check sizes itself.
 	if s.RebalanceInterval == nil || *s.RebalanceInterval != 0 || o.Shared != nil {
 		o.OpenCounter = func() (counter.Backend, error) { return s.OpenCounter(counters, log) }
 	}
@@ -100,7 +100,8 @@ func (s *serveCmd) open(
 	return db, where, nil
 }
 
-// validateStore refuses flags of one form of the store where the other one is used.
+// validateStore returns an error if the flags do not fit the kind of store. Flags of the embedded store must not be
+// given together with --cassandra, and flags of Cassandra not without it. It also checks the values of the flags.
 func (s *serveCmd) validateStore() error {
 	if len(s.Cassandra) == 0 {
 		if unused := daemon.Changed(&s.clusterFlags); len(unused) > 0 {

@@ -89,7 +89,7 @@ func (r *restoreCmd) Run(ctx context.Context, std stdio) error {
 	ctx, release := daemon.Signals(ctx)
 	defer release()
 	secrecy.Umask()
-	// Only the server that will use the directory collects tombstones, by its own flag.
+	// The restore collects no tombstones. The server that will use the directory collects them as its own flag says.
 	const never = 100 * 365 * 24 * time.Hour
 	o := pebblestore.Options{TombstoneGrace: never}
 	begun := time.Now()
@@ -113,7 +113,7 @@ serve it:  listd serve --data %s
 	return err
 }
 
-// countBuckets opens a data directory and reads the names of its buckets.
+// countBuckets opens a data directory, returns the number of its buckets, and closes the directory.
 func countBuckets(ctx context.Context, dir string, o pebblestore.Options) (n int, err error) {
 	s, err := pebblestore.Open(dir, o)
 	if err != nil {
@@ -141,7 +141,7 @@ func sizeText(s store.Size) string {
 	return fmt.Sprintf("%d files, %d MiB", s.Files, s.Bytes/mib)
 }
 
-// bytesBelow is the size of the files of a directory, as far as they can be read.
+// bytesBelow returns the total size in bytes of the files below a directory. Files that cannot be read are left out.
 func bytesBelow(dir string) (total int64) {
 	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
@@ -155,7 +155,8 @@ func bytesBelow(dir string) (total int64) {
 	return total
 }
 
-// showSizes shows the progress of a copy, as --progress says; total is that of bytes, 0: unknown.
+// showSizes shows how much of a backup or restore is copied, in the way that --progress names, until end is called. The
+// caller reports the present size by now. total is the expected size in bytes, or 0 if it is unknown.
 func showSizes(kind string, w io.Writer, what string, total int64) (now func(store.Size), end func()) {
 	if kind == "none" || kind == "auto" && !daemon.Terminal(w) {
 		return func(store.Size) {}, func() {}
@@ -170,7 +171,8 @@ func showSizes(kind string, w io.Writer, what string, total int64) (now func(sto
 	})
 }
 
-// sizeLine shows how much is copied, the rate, and the time left.
+// sizeLine returns a line of text with the size copied so far, the rate, and the time left. total is in bytes, 0 if
+// unknown.
 func sizeLine(s store.Size, total int64, took time.Duration) string {
 	const mib = 1 << 20
 	rate := float64(s.Bytes) / max(took.Seconds(), 1e-3)

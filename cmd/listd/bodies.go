@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"path/filepath"
@@ -16,7 +17,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// bodiesPlace is where the bodies of objects are; none: this server keeps none.
+// bodiesPlace returns the place, a directory or a bucket of another S3 store, where the bodies of objects are kept.
+// none is true if this server keeps no bodies.
 func (s *serveCmd) bodiesPlace() (at bodies.Place, none bool, err error) {
 	switch {
 	case s.Bodies == "" && len(s.Cassandra) > 0:
@@ -28,7 +30,8 @@ func (s *serveCmd) bodiesPlace() (at bodies.Place, none bool, err error) {
 	return at, false, err
 }
 
-// openBodies opens the place of bodies, and claims it for the store of rows.
+// openBodies opens the place where the bodies of objects are kept, and claims it: the place gets a mark that says to
+// which store of rows its bodies belong.
 func (s *serveCmd) openBodies(ctx context.Context, db *assembly.DB, log *slog.Logger) (bodies.Store, error) {
 	at, none, err := s.bodiesPlace()
 	if err != nil {
@@ -43,7 +46,7 @@ func (s *serveCmd) openBodies(ctx context.Context, db *assembly.DB, log *slog.Lo
 	if err != nil {
 		return nil, err
 	}
-	err = claim(ctx, db, blobs, s.BodiesNew)
+	err = s.claim(ctx, db, blobs, s.BodiesNew)
 	if errors.Is(err, objects.ErrOthersBodies) || errors.Is(err, errNoMark) {
 		return nil, errors.Join(err, blobs.Close())
 	}
@@ -53,42 +56,71 @@ func (s *serveCmd) openBodies(ctx context.Context, db *assembly.DB, log *slog.Lo
 	return blobs, nil
 }
 
-// claimTime bounds what the start asks the place of bodies.
+// claimTime is the time limit, while the server starts, for opening the place where bodies are kept and marking it as
+// this store's.
 const claimTime = 15 * time.Second
 
-// errNoMark: a place of bodies may be one that is not there at present.
-var errNoMark = errors.New(
-	"the place of bodies is empty, without the mark _owner, although this store has buckets of objects")
+// errNoMark is the error if the place where bodies are kept has no mark of the store to which they belong. Perhaps the
+// right file system is not mounted.
+var errNoMark = errors.New("the place of bodies has no mark _owner")
 
-// claim makes a place of bodies that of a store of rows. fresh: it may be a new one, although the store is not.
-func claim(ctx context.Context, db *assembly.DB, blobs objects.Blobs, fresh bool) error {
+// claim marks the place where the bodies of objects are kept as belonging to this server's store of rows. It also
+// records in the store that its place has the mark. Unless fresh is true, it first checks a place without a mark, which
+// may be the wrong one.
+//
+// The default place, in the data directory, is not recorded in the store. So a backup of a store without objects can be
+// restored without its place of bodies.
+func (s *serveCmd) claim(ctx context.Context, db *assembly.DB, blobs objects.Blobs, fresh bool) error {
 	id, err := mapclient.Identify(ctx, db.Store)
 	if err == nil && !fresh {
-		err = seenBefore(ctx, db.Client, blobs)
+		err = mayBeTaken(ctx, db, blobs)
 	}
 	if err == nil {
 		err = objects.Claim(ctx, blobs, id.String())
 	}
+	if err == nil && s.Bodies != "" {
+		err = bodies.Note(ctx, db.Store)
+	}
 	return store.Wrap("--bodies", err)
 }
 
-// seenBefore fails where a store has buckets of objects, and the place that should have their bodies shows neither a
-// mark nor a body: a file system that is not mounted leaves an empty directory. A store without such buckets may get a
-// new place. A place with bodies and without a mark is that of an older listd.
-func seenBefore(ctx context.Context, c *listing.Client, blobs objects.Blobs) error {
+// mayBeTaken returns nil if the place where bodies are kept has a mark, or may be a new place. Otherwise it fails with
+// errNoMark: the store has marked another place, or seems to have bodies elsewhere.
+func mayBeTaken(ctx context.Context, db *assembly.DB, blobs objects.Blobs) error {
 	owner, err := objects.Owner(ctx, blobs)
 	if err != nil || owner != "" {
 		return err
 	}
+	claimed, err := bodies.Claimed(ctx, db.Store)
+	if err == nil && claimed {
+		return store.Errorf(store.InvalidArgument, "%w, although this store has marked its place: mount it, correct the "+
+			"place, or bring the mark back with the bodies, and start again; if this shall be the place from now on, with what "+
+			"is in it, start with --bodies-new", errNoMark)
+	}
+	if err == nil {
+		err = seenBefore(ctx, db.Client, blobs)
+	}
+	if err != nil && !errors.Is(err, errNoMark) {
+		err = fmt.Errorf("%w, and it is not known whether it may be a new one; start again later: %w", errNoMark, err)
+	}
+	return err
+}
+
+// seenBefore decides whether this store may use a place for bodies that has no mark, if the store's rows do not say
+// either that a place was marked. They do not if no server had the flag --bodies, or if the last server was an older
+// version. It fails with errNoMark if the store has buckets of objects and the place has no body: a file system that is
+// not mounted leaves an empty directory. A store without such buckets may get a new place. A place with bodies, but no
+// mark, was used by an older listd.
+func seenBefore(ctx context.Context, c *listing.Client, blobs objects.Blobs) error {
 	seen := errors.New("a body")
-	err = blobs.List(ctx, "", "", func(string, int64) error { return seen })
+	err := blobs.List(ctx, "", "", func(string, int64) error { return seen })
 	if errors.Is(err, seen) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	c = c.Everywhere() // another data centre may have made a bucket just now
+	c = c.Everywhere() // also sees a bucket that another data centre has just made
 	for info, err := range c.Buckets(ctx, "", "") {
 		var settings []byte
 		if err == nil {
@@ -98,14 +130,16 @@ func seenBefore(ctx context.Context, c *listing.Client, blobs objects.Blobs) err
 			return err
 		}
 		if len(settings) > 0 {
-			return store.Errorf(store.InvalidArgument, "%w: mount it, or correct the place, and start again; if the bodies are "+
-				"lost, or there never were any above 4 KiB, --bodies-new takes this place for a new one", errNoMark)
+			return store.Errorf(store.InvalidArgument, "%w, and is empty, although this store has buckets of objects: mount it, "+
+				"or correct the place, and start again; if the bodies are lost, or there never were any above 4 KiB, --bodies-new "+
+				"takes this place for a new one", errNoMark)
 		}
 	}
 	return nil
 }
 
-// noBodies keeps none: objects are at most as long as rows may be.
+// noBodies stands for the place of bodies in a server without --bodies, which keeps none. The objects of such a server
+// can only be as long as a row may be.
 type noBodies struct{}
 
 func (noBodies) Create(context.Context, string, io.Reader, int64) error {

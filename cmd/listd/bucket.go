@@ -51,7 +51,7 @@ func (b *bucketCreateCmd) Run(ctx context.Context) error {
 	return r.createBucket(ctx, b.Name, b.Plain, cuts)
 }
 
-// readCuts reads and checks a file of cuts; nil without one.
+// readCuts returns the content of a file of cuts, after checking it. It returns nil if the name file is empty.
 func readCuts(file string) ([]byte, error) {
 	if file == "" {
 		return nil, nil
@@ -146,7 +146,7 @@ func (b *bucketListCmd) Run(ctx context.Context, std stdio) error {
 		return err
 	}
 	defer answer.Close()
-	// There may be a million: names are printed as they come.
+	// There may be a million buckets, so their names are printed as they arrive.
 	d := xml.NewDecoder(answer)
 	for {
 		t, err := d.Token()

@@ -18,23 +18,25 @@ import (
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/reload"
-	"github.com/evenkeel/evenkeel/s3api/sigv4"
+	"github.com/evenkeel/evenkeel/internal/sigv4"
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// remote is a client of a listd. It is safe for concurrent use.
+// remote is a client of a listd server: it sends requests, and repeats them after failures. It is safe for concurrent
+// use.
 type remote struct {
 	base *url.URL
 	http *http.Client
-	// patience bounds how long a request is retried while the server is unavailable.
+	// patience bounds the time for which a request is repeated while the server is unavailable.
 	patience time.Duration
-	// keyID and secret sign requests; empty: they are not signed.
+	// keyID and secret sign requests for the region. If they are empty, requests are not signed.
 	keyID, secret, region string
-	// met: the server has answered once. So its address is right, and it may be restarting.
+	// met is true when the server has answered once. Its address is then right, and a server that refuses connections
+	// may be restarting.
 	met atomic.Bool
 }
 
-// serverFlags are those of the commands that use a server.
+// serverFlags are the command-line flags of those commands that send requests to a listd server.
 type serverFlags struct {
 	Server       string        `default:"http://127.0.0.1:9000" help:"S3 address of the server, http or https."`
 	ServerCAFile string        `name:"server-ca-file" placeholder:"FILE" help:"${server_server_ca_file=}"`
@@ -44,7 +46,7 @@ type serverFlags struct {
 	SignRegion   string        `default:"us-east-1" help:"Region of the server, for the signature."`
 }
 
-// connect makes a client for so many concurrent requests. It does no I/O.
+// connect returns a client of the server that the flags name, for at most concurrency requests at once. It does no I/O.
 func (f *serverFlags) connect(concurrency int) (*remote, error) {
 	base, err := url.Parse(f.Server)
 	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" ||
@@ -74,7 +76,8 @@ func (f *serverFlags) connect(concurrency int) (*remote, error) {
 
 func noRedirects(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// serverError is S3's error document.
+// serverError is an error answer of the server. It has the content of the XML document of S3, the HTTP status, and in
+// wait the time of the header Retry-After, 0 if there is none.
 type serverError struct {
 	XMLName   xml.Name `xml:"Error"`
 	Code      string
@@ -91,10 +94,11 @@ func (e *serverError) Error() string {
 	return fmt.Sprintf("%s: %s (request %s)", e.Code, e.Message, e.RequestID)
 }
 
-// lasting is an error that another attempt would meet, too.
+// lasting is an error that would occur again if the request was repeated, so the request is not repeated.
 type lasting struct{ error }
 
-// code is the S3 error code of err, or "".
+// code returns S3's error code, such as NoSuchBucket, if err is an error answer of the server with a code, and
+// otherwise "".
 func code(err error) string {
 	if e, ok := errors.AsType[*serverError](err); ok {
 		return e.Code
@@ -102,7 +106,7 @@ func code(err error) string {
 	return ""
 }
 
-// call is one request, which can be repeated.
+// call is one request to the server: its parts, from which an HTTP request is made for each attempt to send it.
 type call struct {
 	method, bucket string
 	key            []byte
@@ -111,7 +115,7 @@ type call struct {
 	body           []byte
 }
 
-// url does not clean the key, so that no byte changes.
+// url returns the URL of a request. The key is put into the path as it is: no "//" or ".." is removed.
 func (r *remote) url(c *call) *url.URL {
 	u := *r.base
 	u.Path, u.RawPath = "/", "/"
@@ -128,15 +132,16 @@ func (r *remote) url(c *call) *url.URL {
 }
 
 const (
-	// maxAnswer bounds an answer in memory: a page of a thousand entries is far smaller.
+	// maxAnswer bounds an answer in memory, in bytes. A page of a thousand entries is far smaller.
 	maxAnswer = 64 << 20
-	// firstPause and maxPause bound the waits between two attempts.
+	// firstPause and maxPause are the first and the longest pause between two attempts.
 	firstPause = 100 * time.Millisecond
 	maxPause   = 30 * time.Second
 )
 
-// do sends a request and returns the answer. It retries failures of the server until patience
-// ends: all requests of this program can be repeated. A full disk does not pass by itself.
+// do sends a request and returns the body of the answer. If the server fails or cannot be reached, do repeats the
+// request until the time limit patience has passed. Any request of this program may be repeated without harm. A full
+// disk is not retried, as it stays full.
 func (r *remote) do(ctx context.Context, c *call) ([]byte, error) {
 	answer, err := r.body(ctx, c)
 	if err != nil {
@@ -150,7 +155,8 @@ func (r *remote) do(ctx context.Context, c *call) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// body is do, but does not read the answer.
+// body sends a request and returns the body of the answer for the caller to read and close. If the server fails or
+// cannot be reached, it repeats the request until the time limit patience has passed.
 func (r *remote) body(ctx context.Context, c *call) (io.ReadCloser, error) {
 	u := r.url(c)
 	until := time.Now().Add(r.patience)
@@ -181,7 +187,7 @@ func (r *remote) body(ctx context.Context, c *call) (io.ReadCloser, error) {
 	}
 }
 
-// wrongAddress reports whether an error shows that no server is at an address.
+// wrongAddress reports whether err shows that no server listens at the address, or that the host does not exist.
 func wrongAddress(err error) bool {
 	var name *net.DNSError
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.As(err, &name) && name.IsNotFound
@@ -226,14 +232,16 @@ func (r *remote) once(ctx context.Context, u *url.URL, c *call) (io.ReadCloser, 
 	if r.base.Scheme == "http" && reload.AsksForTLS(e.status, document) {
 		return nil, &lasting{reload.SpeaksTLS("--server", r.base)}
 	}
-	_ = xml.Unmarshal(document, e) // a proxy may answer otherwise: the status is enough
+	_ = xml.Unmarshal(document, e) // a proxy may send another document: then the status is enough
 	if s, err := strconv.Atoi(answer.Header.Get("Retry-After")); err == nil && s > 0 {
 		e.wait = time.Duration(min(s, 3600)) * time.Second
 	}
 	return nil, e
 }
 
-// createBucket makes a bucket; cuts may be nil. plain: for entries, not for objects.
+// createBucket asks the server to create a bucket: a plain bucket, whose entries have small values, if plain is true,
+// otherwise a bucket of objects. cuts is the content of a file of cuts, which divide the new bucket into ranges, or nil
+// for none.
 func (r *remote) createBucket(ctx context.Context, name string, plain bool, cuts []byte) error {
 	c := &call{method: http.MethodPut, bucket: name}
 	if plain {

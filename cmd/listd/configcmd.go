@@ -58,7 +58,7 @@ func printSettings(std stdio, parsed *kong.Context) error {
 			at = section
 		}
 		for _, f := range node.Flags {
-			// What no environment variable sets, such as --bodies-new, no file sets either.
+			// A flag that no environment variable can set, such as --bodies-new, cannot be set by a file either.
 			if f.Name == "config" || len(f.Envs) == 0 {
 				continue
 			}
@@ -84,7 +84,8 @@ func scalar(s string) *yaml.Node {
 	return n
 }
 
-// settingValue is a flag's value as in the configuration file, without secrets.
+// settingValue returns the value of a flag in the form that the settings file has. A secret is replaced by a
+// placeholder.
 func settingValue(f *kong.Flag) (*yaml.Node, error) {
 	if hide := secrecy.Flags[f.Name]; hide != nil && f.Target.String() != "" {
 		return scalar(hide(f.Target.String())), nil

@@ -7,26 +7,29 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/adminserver"
 )
 
-// The limit of open files is shared out at the start: a store that can't open a file can't
-// write, so connections must leave it enough.
+// The limit of open files of the process is divided when the server starts. Client connections must leave the store
+// enough files, as a store that cannot open a file cannot write:
+//
+//	limit >= otherFiles + admin connections + table files of the store + client connections
 const (
-	// otherFiles are for logs, listeners, certificates, counters, the store's files
-	// beside its tables, and files that are opened briefly.
+	// otherFiles is the number of files for other uses: logs, listeners, certificates, counters, the store's files
+	// except its tables, and files that are open only briefly.
 	otherFiles = 64
-	// mostTables are kept open by the embedded store where there are files enough; over
-	// Cassandra as many files are for connections to its nodes and to the counters.
+	// mostTables is the most table files that the embedded store keeps open. With Cassandra the same number of files
+	// is left for connections to its nodes and to the counters.
 	mostTables = 1000
-	// leastFiles leave the embedded store and its clients enough to work with.
+	// leastFiles is the least limit of open files with which the server starts.
 	leastFiles = 256
 )
 
-// shares is how many files are for what.
+// shares says how many of the process's open files client connections and the store may have.
 type shares struct {
-	connections int // of clients, on the S3 address
-	tables      int // of the store
+	connections int // of clients on the S3 address
+	tables      int // table files of the store
 }
 
-// shareFiles divides a limit of open files; connections is the most that are wanted.
+// shareFiles divides the limit of open files among client connections and the store. connections is the wanted number
+// of client connections; if the limit is too low for them, the result has fewer. A limit below leastFiles is an error.
 func shareFiles(limit uint64, connections int) (shares, error) {
 	if limit < leastFiles {
 		return shares{}, fmt.Errorf("the limit of open files is %d: at least %d are needed; raise it "+
@@ -37,7 +40,7 @@ func shareFiles(limit uint64, connections int) (shares, error) {
 	return shares{min(connections, rest-tables), tables}, nil
 }
 
-// openFiles returns the process's limit of open files, which Go has raised as far as it may.
+// openFiles returns the limit of open files of this process. The Go runtime has already raised it to the hard limit.
 func openFiles() (uint64, error) {
 	var l syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {

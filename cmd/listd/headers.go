@@ -9,25 +9,25 @@ import (
 	"sync/atomic"
 )
 
-// A parsed header with short lines takes many times its bytes, until the answer is sent. So
-// all headers together have a budget: the memory of a header beyond that of a common one is
-// counted while it arrives, and its connection is closed when the budget is used up.
+// The headers of all requests together have a budget of memory, because a parsed header with many short lines takes
+// many times its bytes until the answer is sent. What a header takes beyond a common one is counted against the budget
+// while the header arrives. If the budget is used up, the connection is closed.
 const (
-	// byteCost and lineCost are the memory of a parsed byte and line.
+	// byteCost and lineCost are the bytes of memory for each byte and for each line of a parsed header.
 	byteCost, lineCost = 2, 160
-	// freeCost is not counted: headers of S3's clients take less.
+	// freeCost is the memory of a header that is not counted. The headers of S3 clients take less.
 	freeCost = 12 << 10
-	// sealedCost is the most memory of an encrypted byte, and sealedFree is not counted: that
-	// of a handshake and a common header.
+	// sealedCost is the most memory for each byte of an encrypted header. sealedFree is the memory of an encrypted
+	// connection that is not counted: enough for a handshake and a common header.
 	sealedCost, sealedFree = 16, 96 << 10
 )
 
-// headerLimit is a listener whose connections count their headers. It is below TLS, since
-// net/http must see tls.Conn.
+// headerLimit is a listener that limits the memory of the request headers of all its connections together. It lies
+// below the TLS listener, as net/http must see a tls.Conn, and so it counts the encrypted bytes.
 type headerLimit struct {
 	net.Listener
-	sealed bool // the connections use TLS
-	most   int64
+	sealed bool  // the connections use TLS
+	most   int64 // the budget in bytes
 	used   atomic.Int64
 }
 
@@ -40,12 +40,13 @@ func (l *headerLimit) Accept() (net.Conn, error) {
 	return &headerConn{Conn: c, limit: l}, nil
 }
 
-// headerConn counts the bytes that arrive while no request is being served.
+// headerConn is a connection that counts the bytes of request headers: the bytes that arrive while no request is being
+// served.
 type headerConn struct {
 	net.Conn
 	limit   *headerLimit
-	serving atomic.Bool  // the header is complete: a body follows
-	cost    atomic.Int64 // of the present header
+	serving atomic.Bool  // the header is complete; a body may follow
+	cost    atomic.Int64 // bytes of memory of the present header
 }
 
 var errHeaders = errors.New("the headers of all requests together take too much memory")
@@ -59,7 +60,8 @@ func (c *headerConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// count counts a part of a header, if the budget allows it.
+// count adds the memory for a part of a request header to the memory used by all headers. It returns false, and counts
+// nothing, if that would exceed the budget.
 func (c *headerConn) count(part []byte) bool {
 	cost, free := int64(len(part)*byteCost+bytes.Count(part, []byte{'\n'})*lineCost), int64(freeCost)
 	if c.limit.sealed {
@@ -75,7 +77,7 @@ func (c *headerConn) count(part []byte) bool {
 	return false
 }
 
-// done returns the memory of a header to the budget.
+// done gives the memory of the connection's request header back to the budget that all headers share.
 func (c *headerConn) done() {
 	free := int64(freeCost)
 	if c.limit.sealed {
@@ -86,7 +88,8 @@ func (c *headerConn) done() {
 	}
 }
 
-// countHeader handles a change of a connection's state, see http.Server.ConnState.
+// countHeader notes that a connection begins or stops serving a request, and frees the memory of the request's header
+// at the end. It is called as http.Server.ConnState.
 func countHeader(c net.Conn, s http.ConnState) {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()

@@ -2,7 +2,7 @@ package main
 
 import "github.com/alecthomas/kong"
 
-// help are the help texts of flags that are too long for their tags.
+// help has the help texts that are too long for the tags of the flags. A tag refers to a text by its key in this map.
 var help = kong.Vars{
 	"store_data": "Directory of the embedded store; it is created if it does not exist.",
 	"cluster_lease": "" +
@@ -55,23 +55,31 @@ var help = kong.Vars{
 		"with the access key in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; all servers of a keyspace share it. " +
 		"Default: bodies in --data; with --cassandra such objects are refused.",
 	"serve_bodies_new": "" +
-		"Take an empty place of bodies for a new one, although there are buckets of objects. Without it the server " +
-		"does not start then: a file system that is not mounted looks the same.",
+		"Take a place of bodies without the mark _owner for a new one, although there are buckets of objects, or servers " +
+		"have marked another one. Without it the server does not start then: a file system that is not mounted looks the " +
+		"same.",
 	"serve_md5_mib": "" +
 		"Longest body, in MiB, whose ETag is its MD5. A longer one that is put whole, without Content-MD5, has an ETag " +
 		"like that of a multipart upload: taking the MD5 limits a put to some 700 MB/s. 0: 4 KiB; 5120: all have an MD5.",
 	"serve_clean_every": "" +
 		"Time between two rounds over all buckets of objects that delete for good what was deleted or replaced; its " +
-		"bodies are kept for a day. Of the servers of a keyspace one cleans. 0: this server does not.",
+		"bodies are kept for a day. The servers of a keyspace share the buckets. 0: this server cleans none.",
+	"serve_clean_all": "" +
+		"Time between two rounds that look at all rows; the others follow hints that servers write with puts and deletes. " +
+		"Buckets whose lifecycle rules ask for ages are read in each round. 0: all rounds look at all rows.",
 	"serve_clean_rate": "" +
-		"Most rows of buckets of objects, and bodies, that rounds and audits look at per second; 0: no limit.",
+		"Most rows of buckets of objects, and bodies, that this server looks at per second; 0: no limit.",
 	"serve_audit_every": "" +
-		"Time between two audits by the server that cleans: they compare the versions of objects with their bodies. The " +
-		"log, the status and the metrics have what they find. 0: this server makes none.",
+		"Time between two audits by the server that cleans shard 0: they compare the versions of objects with their " +
+		"bodies. The log, the status and the metrics have what they find. 0: this server makes none.",
+	"serve_scrub_mib": "" +
+		"Most MiB of bodies per second that are read to compare them with their checksums. Such scrubs go on beside " +
+		"audits, each --audit-every after the last one has ended. 0: this server makes none.",
 	"serve_condemn_orphans": "" +
-		"Have the bodies deleted that audits find without a version, most of them a day later, but none in a bucket in " +
-		"which a body is lost. It is for good. Not after a restore until all rows are back: bodies whose rows are missing " +
-		"look the same. Not where a copy of this store, as a restored one, has the same --bodies: each would delete the other's.",
+		"Have the bodies deleted that audits find without a version, once they are older than 11 days, but none in a " +
+		"bucket in which a body is lost. It is for good. Not after a restore until all rows are back: bodies whose rows " +
+		"are missing look the same. Not where a copy of this store, as a restored one, has the same --bodies: each would " +
+		"delete the other's.",
 	"serve_allow_unsigned_payload": "" +
 		"Accept signed requests whose signature does not cover the body also over plain HTTP from other than " +
 		"loopback addresses. For servers behind a proxy that ends TLS: elsewhere an eavesdropper can send " +

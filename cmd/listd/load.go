@@ -46,7 +46,7 @@ Exit codes: 0 every line is loaded; 1 failed; 2 bad flags; 4 some lines were not
 loaded, all others were.`
 }
 
-// maxComplaints bounds how many bad lines are reported one by one.
+// maxComplaints is the largest number of bad lines that load reports one by one. Further bad lines are only counted.
 const maxComplaints = 100
 
 func (l *loadCmd) Run(ctx context.Context, std stdio) error {
@@ -93,7 +93,7 @@ func (l *loadCmd) Run(ctx context.Context, std stdio) error {
 	return nil
 }
 
-// open opens the input, and counts its lines if it can be read twice.
+// open opens the input of load. For a regular file it also returns the number of lines, otherwise 0.
 func (l *loadCmd) open(std stdio) (io.ReadCloser, int, error) {
 	if l.File == "-" {
 		return io.NopCloser(std.in), 0, nil
@@ -119,7 +119,9 @@ func (l *loadCmd) open(std stdio) (io.ReadCloser, int, error) {
 	return f, total, nil
 }
 
-// prepare checks that the bucket exists, or creates it, before a line is read.
+// prepare creates the bucket if --create is given, and otherwise checks that the bucket exists. It is called before any
+// line of the input is read. cuts divide a new bucket into ranges. A bucket that exists already keeps its own cuts;
+// then a message goes to w.
 func (l *loadCmd) prepare(ctx context.Context, r *remote, cuts []byte, w io.Writer) error {
 	if l.Create {
 		err := r.createBucket(ctx, l.Bucket, true, cuts)
@@ -138,8 +140,8 @@ func (l *loadCmd) prepare(ctx context.Context, r *remote, cuts []byte, w io.Writ
 	return err
 }
 
-// load puts all records. It ends early only if the server is unavailable or refuses the
-// bucket.
+// load puts all records of the input into the bucket, and counts them in t. A refused key does not stop it. It fails
+// only if the input cannot be read, if the server stays unavailable, or if the server refuses the whole bucket.
 func (l *loadCmd) load(ctx context.Context, r *remote, rs *records, t *tally) error {
 	g, ctx := errgroup.WithContext(ctx)
 	queue := make(chan record, 2*l.Concurrency)
@@ -178,7 +180,7 @@ func (l *loadCmd) load(ctx context.Context, r *remote, rs *records, t *tally) er
 	return g.Wait()
 }
 
-// anyKeyBytes makes the server accept keys that are not UTF-8.
+// anyKeyBytes is the header with which the server accepts keys that are not UTF-8.
 var anyKeyBytes = http.Header{"X-Evenkeel-Key-Bytes": {"any"}}
 
 func (l *loadCmd) put(ctx context.Context, r *remote, rec record) error {
@@ -187,14 +189,16 @@ func (l *loadCmd) put(ctx context.Context, r *remote, rec record) error {
 	return err
 }
 
-// refusedOne reports whether the server refused this key only.
+// refusedOne reports whether the server refused only the key of this request. If false, the error concerns other keys,
+// too: the bucket is missing, access is denied, or the server has failed.
 func refusedOne(err error) bool {
 	var e *serverError
 	return errors.As(err, &e) && e.status >= 400 && e.status < 500 &&
 		e.status != http.StatusNotFound && e.status != http.StatusForbidden && e.status != http.StatusUnauthorized
 }
 
-// tally counts outcomes and reports bad lines.
+// tally counts the lines of the input that were put into the bucket and the bad lines. It reports the first bad lines
+// to w.
 type tally struct {
 	w    io.Writer
 	done atomic.Int64

@@ -46,8 +46,8 @@ Examples:
   listd ls files --parallel 8 --format null | tr '\0' '\n' | wc -l`
 }
 
-// Bounds of --parallel, of the pieces per reader, and of the pages of a piece that are read
-// ahead.
+// The limits of a parallel listing. maxParallel is the most readers that --parallel allows. The listing is divided into
+// piecesPerReader pieces for each reader. Of each piece, at most pagesAhead pages are read before they are printed.
 const (
 	maxParallel     = 256
 	piecesPerReader = 8
@@ -76,7 +76,7 @@ func (l *lsCmd) Run(ctx context.Context, std stdio) error {
 	return cmp.Or(err, out.Flush())
 }
 
-// query has the parameters that all pages share.
+// query returns the parameters of the URL that the requests for all pages of the listing have in common.
 func (l *lsCmd) query() url.Values {
 	q := url.Values{"list-type": {"2"}, "encoding-type": {"url"}}
 	for name, key := range map[string]keytext.Key{"prefix": l.Prefix, "delimiter": l.Delimiter, "start-after": l.After} {
@@ -90,7 +90,8 @@ func (l *lsCmd) query() url.Values {
 	return q
 }
 
-// pieces cuts the listing for parallel readers, in listing order.
+// pieces divides the listing into pieces, which several readers read at the same time. It returns the URL parameters of
+// each piece, in the order of the listing.
 func (l *lsCmd) pieces(ctx context.Context, r *remote) ([]url.Values, error) {
 	if l.Parallel == 1 {
 		return []url.Values{l.query()}, nil
@@ -125,7 +126,8 @@ func (l *lsCmd) pieces(ctx context.Context, r *remote) ([]url.Values, error) {
 	return pieces, nil
 }
 
-// urlText is a text with encoding-type=url.
+// urlText is a text in an answer of the server, which encodes it as a part of a URL (encoding-type=url). Its value is
+// decoded.
 type urlText string
 
 func (u *urlText) UnmarshalText(text []byte) error {
@@ -134,7 +136,7 @@ func (u *urlText) UnmarshalText(text []byte) error {
 	return err
 }
 
-// listed is one page of an answer.
+// listed is one page of a listing, in the form of the XML answer of the server.
 type listed struct {
 	Contents              []line
 	CommonPrefixes        []struct{ Prefix urlText }
@@ -147,7 +149,8 @@ type result struct {
 	err  error
 }
 
-// read starts readers, which end with ctx, and returns the pages of each piece.
+// read starts to read all pieces of the listing, --parallel of them at the same time, and returns a channel of pages
+// for each piece. Reading ends when ctx ends.
 func (l *lsCmd) read(ctx context.Context, r *remote, pieces []url.Values) []chan result {
 	slots := make(chan struct{}, l.Parallel)
 	pages := make([]chan result, len(pieces))
@@ -170,7 +173,8 @@ func (l *lsCmd) read(ctx context.Context, r *remote, pieces []url.Values) []chan
 	return pages
 }
 
-// readPiece reads all pages of a piece and closes out.
+// readPiece reads one piece of the listing, whose URL parameters are q. It sends each page to out, and closes out at
+// the end. After an error no page follows.
 func (l *lsCmd) readPiece(ctx context.Context, r *remote, q url.Values, out chan<- result) {
 	defer close(out)
 	if l.Limit > 0 && l.Limit < 1000 {
@@ -197,7 +201,8 @@ func (l *lsCmd) readPiece(ctx context.Context, r *remote, q url.Values, out chan
 	}
 }
 
-// line is one key or common prefix. A prefix has no other fields.
+// line is one line of the output of ls: a key with its fields, or a common prefix. If Prefix is true, Key is the common
+// prefix and the other fields are unset.
 type line struct {
 	Prefix       bool `xml:"-"`
 	Key          urlText
@@ -206,7 +211,8 @@ type line struct {
 	Size         int64
 }
 
-// lines merges the keys and common prefixes of a page in listing order.
+// lines returns the keys and common prefixes of a page as one list, in the order of the listing: descending if reverse
+// is true.
 func (p *listed) lines(reverse bool) []line {
 	all := p.Contents
 	for _, c := range p.CommonPrefixes {
@@ -221,7 +227,7 @@ func (p *listed) lines(reverse bool) []line {
 	return all
 }
 
-// print writes all pages in order.
+// print writes the lines of all pieces to out, piece after piece, until --limit lines are written.
 func (l *lsCmd) print(pages []chan result, out *bufio.Writer) error {
 	n := 0
 	last := line{}
@@ -232,7 +238,7 @@ func (l *lsCmd) print(pages []chan result, out *bufio.Writer) error {
 				return res.err
 			}
 			for _, at := range res.page.lines(l.Reverse) {
-				// A common prefix may be in two pieces.
+				// Keys with one common prefix may lie in two pieces: the prefix is printed once.
 				if at.Prefix && last.Prefix && at.Key == last.Key {
 					continue
 				}
@@ -252,7 +258,7 @@ func (l *lsCmd) print(pages []chan result, out *bufio.Writer) error {
 	return nil
 }
 
-// writer returns a function that writes a line in the format of --format.
+// writer returns a function that writes one line to out, in the form that the flag --format names.
 func (l *lsCmd) writer(out *bufio.Writer) func(line) error {
 	switch l.Format {
 	case "null":

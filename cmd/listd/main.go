@@ -12,13 +12,13 @@ func main() {
 	os.Exit(run(context.Background(), os.Args[1:], stdio{os.Stdin, os.Stdout, os.Stderr}))
 }
 
-// stdio is what a command reads and writes.
+// stdio has the streams that a command uses as standard input, output and error. Tests replace them.
 type stdio struct {
 	in       io.Reader
 	out, err io.Writer
 }
 
-// run is the whole program; it returns its exit code.
+// run runs the command that the arguments args name, and returns the exit code of the program.
 func run(ctx context.Context, args []string, std stdio) int {
 	return program(std).Run(ctx, &cli{}, args, std)
 }

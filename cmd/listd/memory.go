@@ -11,16 +11,19 @@ import (
 
 const (
 	mib = 1 << 20
-	// leastRequests and mostRequests bound the default of --request-memory-mib.
+	// leastRequests and mostRequests bound the default of --request-memory-mib, in MiB.
 	leastRequests, mostRequests = 32, 128
-	// memTablesMiB is for the memtables of the embedded store, otherMiB for connections and Go's runtime.
+	// memTablesMiB is the memory for memtables of the embedded store, otherMiB that for connections and Go's runtime.
 	memTablesMiB = 192
 	otherMiB     = 152
-	// mapEighths of --map-cache-mib are what is cached by it: nodes of maps by 8, roots by 4, names by less than 1.
+	// mapEighths/8 times --map-cache-mib is the memory of the caches of maps: 8/8 for nodes, 4/8 for roots, and less
+	// than 1/8 for names of buckets.
 	mapEighths = 13
 )
 
-// requestMemory is --request-memory-mib, or its default: an eighth of the memory.
+// requestMemory returns the memory, in bytes, that all requests together may take. It is --request-memory-mib, or if
+// that is not set an eighth of the machine's memory, but at least 32 and at most 128 MiB. machine is the machine's
+// memory in bytes.
 func (s *serveCmd) requestMemory(machine int64) int64 {
 	if s.RequestMemoryMiB > 0 {
 		return s.RequestMemoryMiB * mib
@@ -28,16 +31,17 @@ func (s *serveCmd) requestMemory(machine int64) int64 {
 	return min(max(machine/8, leastRequests*mib), mostRequests*mib)
 }
 
-// limitMemory sets Go's memory limit, unless the environment has: without it the heap may grow
-// to twice the live memory.
+// limitMemory sets the memory limit of the Go runtime, unless the environment variable GOMEMLIMIT is set. Without a
+// limit the heap may grow to twice the memory in use. requests is the memory for requests in bytes; that for caches and
+// the store is added.
 func (s *serveCmd) limitMemory(requests int64) {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit((s.CacheMiB+s.MapCacheMiB*mapEighths/8+memTablesMiB+otherMiB)*mib + requests)
 	}
 }
 
-// machineMemory is the memory of the machine or of the process's control group, in bytes, or a
-// very large number if unknown.
+// machineMemory returns the memory of the machine in bytes, or the limit of the process's control group if that is
+// lower. If both are unknown it returns a very large number. root is "/", or another directory in tests.
 func machineMemory(root string) int64 {
 	most := int64(1) << 50
 	if f, err := os.Open(path.Join(root, "proc/meminfo")); err == nil {

@@ -6,18 +6,19 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/evenkeel/evenkeel/internal/commontime"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
-	"github.com/evenkeel/evenkeel/store/commontime"
 )
 
-// mapMetrics are the metrics of the map client and of the common time. Embedded, the counts of
-// map clocks stay zero, and the common time is absent.
+// mapMetrics collects the metrics about maps of buckets and about the common time, which is computed from the clocks of
+// the store's servers. With an embedded store the counts of map clocks are zero, and the metrics of the common time are
+// missing.
 type mapMetrics struct{ client *listing.Client }
 
-// metric is a counter if its name ends with _total, else a gauge.
+// metric is one metric for Prometheus, with its value. It is a counter if its name ends with _total, otherwise a gauge.
 type metric struct {
 	name, help string
 	value      float64
@@ -42,8 +43,8 @@ func metricsOfMaps(c mapclient.Counts, u mapclient.Usage) []metric {
 	}
 }
 
-// metricsOfCache returns the metrics of a cache. Their label says what is cached: names of buckets, roots of maps, or
-// nodes of large maps.
+// metricsOfCache returns the metrics of one of the caches for maps of buckets. The caller adds a label with the kind of
+// the cache: for names of buckets, for roots of maps, or for nodes of large maps.
 func metricsOfCache(c mapclient.CacheCounts) []metric {
 	return []metric{
 		{"map_cache_hits_total", "Names of buckets, roots of maps and nodes of large maps that were in memory when they " +
@@ -74,7 +75,8 @@ func metricsOfClock(c commontime.Counts, now commontime.Status) []metric {
 	}
 }
 
-// metricsOfTime are absent while the common time is unknown.
+// metricsOfTime returns the metrics about the common time, which is computed from the clocks of Cassandra's servers.
+// They are only exported while that time is known.
 func metricsOfTime(now commontime.Status) []metric {
 	return []metric{
 		{"common_time_width_seconds", "How well the common time of the store's servers is known: latest less earliest " +
@@ -84,7 +86,8 @@ func metricsOfTime(now commontime.Status) []metric {
 	}
 }
 
-// metricsOfDataCentre have the name of another data centre as their label.
+// metricsOfDataCentre returns the metrics about the clocks of another data centre. The caller adds a label with the
+// name of that data centre.
 func metricsOfDataCentre(other commontime.DataCentreClocks) []metric {
 	refused := 0.0
 	if other.Refused {
@@ -98,13 +101,14 @@ func metricsOfDataCentre(other commontime.DataCentreClocks) []metric {
 	}
 }
 
-// metricOfServer has the server's address as its label.
+// metricOfServer returns the metric about the clock of one server of the Cassandra cluster. The caller adds a label
+// with the server's address.
 func metricOfServer(server commontime.ServerClock) metric {
 	return metric{"wall_clock_ahead_of_server_seconds", "By how much this machine's wall clock is ahead of one server's. " +
 		"A server that differs from the others has a wrong clock.", -server.Ahead.Seconds()}
 }
 
-// storeMetrics are the metrics of the embedded store's disk, or of the requests to Cassandra.
+// storeMetrics collects the metrics of the embedded store's disk, or of the requests to Cassandra.
 type storeMetrics struct{ store store.Store }
 
 func metricsOfDisk(u store.DiskUsage) []metric {

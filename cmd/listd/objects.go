@@ -11,7 +11,7 @@ import (
 	"os"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
-	"github.com/evenkeel/evenkeel/s3api/sigv4"
+	"github.com/evenkeel/evenkeel/internal/sigv4"
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 

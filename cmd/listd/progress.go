@@ -9,7 +9,8 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 )
 
-// showCount shows how many keys are loaded or deleted, as --progress says, of a total; 0: unknown.
+// showCount shows how many keys are loaded or deleted, until end is called. kind is the value of --progress, and what a
+// verb such as "loaded". total is the number of keys at the end, 0 if it is unknown.
 func showCount(kind string, w io.Writer, what string, n *atomic.Int64, total int) (end func()) {
 	p := daemon.Progress{
 		Unit: "keys",
@@ -19,7 +20,8 @@ func showCount(kind string, w io.Writer, what string, n *atomic.Int64, total int
 	return p.Show(kind, w)
 }
 
-// progressLine shows the keys, the rate, and the time left.
+// progressLine returns a line of text with the number of keys done, the rate, and the time left. total is 0 if it is
+// unknown.
 func progressLine(what string, n, total int, took time.Duration) string {
 	rate := float64(n) / max(took.Seconds(), 1e-3)
 	if total <= 0 {

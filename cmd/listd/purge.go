@@ -18,7 +18,7 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// purgeFlags are those of the commands that delete many keys.
+// purgeFlags are the command-line flags of the commands that delete many keys: rm with prefixes, and bucket delete.
 type purgeFlags struct {
 	Yes         bool        `short:"y" env:"-" help:"Do not ask."`
 	DryRun      bool        `env:"-" help:"${purge_dry_run=}"`
@@ -35,9 +35,10 @@ func (f *purgeFlags) check() error {
 	return nil
 }
 
-var terminal = daemon.Terminal // tests replace it
+var terminal = daemon.Terminal // a variable so that tests can replace it
 
-// ask asks on the error stream, as standard output is for results.
+// ask asks the user a question before keys are deleted. It returns an error unless the answer is yes, or unless --yes
+// or --dry-run is given. The question goes to standard error, as standard output is for results.
 func (f *purgeFlags) ask(std stdio, question string) error {
 	if f.Yes || f.DryRun {
 		return nil
@@ -46,25 +47,25 @@ func (f *purgeFlags) ask(std stdio, question string) error {
 		return daemon.UsageError("nobody can be asked here: --yes deletes all the same")
 	}
 	fmt.Fprintf(std.err, "%s [y/N] ", question)
-	line, _ := bufio.NewReader(std.in).ReadString('\n') // without an answer: no
+	line, _ := bufio.NewReader(std.in).ReadString('\n') // an error counts as the answer no
 	if yes := strings.ToLower(strings.TrimSpace(line)); yes != "y" && yes != "yes" {
 		return errors.New("nothing was deleted")
 	}
 	return nil
 }
 
-// purged is the result of a command.
+// purged is the printed result of a command that deletes many keys: rm with prefixes, or bucket delete with all keys.
 type purged struct {
 	Bucket keytext.Key `json:"bucket"`
-	// Prefixes whose keys were deleted; one is empty: all keys.
+	// Prefixes are the prefixes whose keys were deleted. An empty prefix stands for all keys.
 	Prefixes []keytext.Key `json:"prefixes"`
-	// Keys that were deleted, in bucket delete of objects their versions; nil: they were deleted by ranges, which are
-	// not counted.
+	// Keys is the number of keys that were deleted; for bucket delete of a bucket of objects, of versions. nil: whole
+	// ranges were deleted, whose keys are not counted.
 	Keys   *int64 `json:"keys,omitempty"`
 	DryRun bool   `json:"dry_run"`
-	// Complete: nothing is left to do.
+	// Complete is true if everything was deleted, or counted with --dry-run.
 	Complete bool `json:"complete"`
-	// BucketDeleted is of bucket delete.
+	// BucketDeleted is true if the command bucket delete has deleted the bucket itself.
 	BucketDeleted bool `json:"bucket_deleted,omitempty"`
 }
 
@@ -84,7 +85,8 @@ func (p *purged) print(std stdio, format string) error {
 	return nil
 }
 
-// of names the prefixes in a sentence.
+// of returns the words about the prefixes at the end of a message, such as ` that begin with "a/"`, or "" if all keys
+// were deleted.
 func (p *purged) of() string {
 	var names []string
 	for _, prefix := range p.Prefixes {
@@ -99,14 +101,14 @@ func (p *purged) of() string {
 	return " that begin with " + strings.Join(names, " or ")
 }
 
-// purge deletes many keys of a bucket.
+// purge is one run of a command that deletes many keys of a bucket.
 type purge struct {
 	*purgeFlags
 	r      *remote
 	bucket string
-	n      atomic.Int64           // keys deleted one by one, or counted
-	single atomic.Bool            // keys were deleted one by one
-	upTo   atomic.Pointer[string] // where the deletion of ranges is
+	n      atomic.Int64           // the keys deleted one by one, or counted
+	single atomic.Bool            // whether keys are deleted one by one
+	upTo   atomic.Pointer[string] // the key that the deletion of ranges has reached
 }
 
 func (f *purgeFlags) purge(bucket string, server *serverFlags) (*purge, error) {
@@ -114,7 +116,7 @@ func (f *purgeFlags) purge(bucket string, server *serverFlags) (*purge, error) {
 	return &purge{purgeFlags: f, r: r, bucket: bucket}, err
 }
 
-// show shows the progress until end is called.
+// show shows how many keys are deleted or counted, until end is called.
 func (p *purge) show(std stdio) (end func()) {
 	began := time.Now()
 	what := func() string {
@@ -139,7 +141,8 @@ func (p *purge) show(std stdio) (end func()) {
 	return shown.Show(p.Progress, std.err)
 }
 
-// keys is how many were deleted, if that is known.
+// keys returns the number of keys that were deleted or counted. It returns nil if the number is unknown, as whole
+// ranges were deleted.
 func (p *purge) keys() *int64 {
 	if !p.single.Load() && !p.DryRun {
 		return nil
@@ -147,8 +150,9 @@ func (p *purge) keys() *int64 {
 	return new(p.n.Load())
 }
 
-// prefix deletes all keys with a prefix: by ranges, or one by one where the server refuses that because the bucket has
-// objects, or the server is older.
+// prefix deletes all keys that begin with a prefix, or only counts them with --dry-run. The keys are deleted in whole
+// ranges. If the server refuses to delete ranges, because the bucket has objects or the server is older, they are
+// deleted one by one.
 func (p *purge) prefix(ctx context.Context, prefix keytext.Key) error {
 	if p.DryRun {
 		return p.count(ctx, prefix)
@@ -161,7 +165,9 @@ func (p *purge) prefix(ctx context.Context, prefix keytext.Key) error {
 	return err
 }
 
-// ranges deletes by ranges of the bucket's map, request by request. It fails with NotImplemented before it deletes.
+// ranges deletes the keys that begin with a prefix. It repeats a request that deletes many keys at once, each time from
+// where the last one ended. If the server does not support this request, ranges fails with NotImplemented, and nothing
+// is deleted.
 func (p *purge) ranges(ctx context.Context, prefix keytext.Key) error {
 	q := url.Values{"evenkeel-delete-range": {""}, "encoding-type": {"url"}, "prefix": {string(prefix)}}
 	for {
@@ -185,7 +191,8 @@ func (p *purge) ranges(ctx context.Context, prefix keytext.Key) error {
 	}
 }
 
-// each deletes key by key, page by page.
+// each deletes the keys that begin with a prefix one by one. It lists them page by page, and sends one request for each
+// key.
 func (p *purge) each(ctx context.Context, prefix keytext.Key) error {
 	q := (&lsCmd{Prefix: prefix}).query()
 	return p.pages(ctx, q, func(ctx context.Context, page *listedVersions) error {
@@ -195,7 +202,7 @@ func (p *purge) each(ctx context.Context, prefix keytext.Key) error {
 	})
 }
 
-// versions deletes all versions and delete markers, or counts them.
+// versions deletes all versions of objects and all delete markers of a bucket, or only counts them with --dry-run.
 func (p *purge) versions(ctx context.Context) error {
 	q := url.Values{"versions": {""}, "encoding-type": {"url"}}
 	return p.pages(ctx, q, func(ctx context.Context, page *listedVersions) error {
@@ -210,7 +217,7 @@ func (p *purge) versions(ctx context.Context) error {
 	})
 }
 
-// count counts keys.
+// count counts the keys that begin with a prefix. Several readers list parts of the bucket at the same time.
 func (p *purge) count(ctx context.Context, prefix keytext.Key) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -231,7 +238,8 @@ func (p *purge) count(ctx context.Context, prefix keytext.Key) error {
 	return nil
 }
 
-// listedVersions is one page of a listing of keys, or of versions.
+// listedVersions is one page of a listing of keys, or of a listing of versions of objects, in the form of the XML
+// answer of the server.
 type listedVersions struct {
 	listed
 	Version, DeleteMarker []struct {
@@ -242,7 +250,8 @@ type listedVersions struct {
 	NextVersionIdMarker string
 }
 
-// pages calls do for all pages of a listing.
+// pages reads a listing page by page, and calls do for each page. q has the URL parameters of the first page. If do
+// fails, pages stops and returns the error.
 func (p *purge) pages(ctx context.Context, q url.Values, do func(context.Context, *listedVersions) error) error {
 	for {
 		answer, err := p.r.do(ctx, &call{method: http.MethodGet, bucket: p.bucket, query: q})
@@ -288,10 +297,12 @@ func (p *purge) delete(ctx context.Context, key []byte, q url.Values) error {
 	return err
 }
 
-// mostRounds is how often a bucket is purged to which others write meanwhile.
+// mostRounds is the number of times that a command deletes all keys of a bucket before it gives up. Further rounds are
+// needed if other clients put keys into the bucket meanwhile.
 const mostRounds = 5
 
-// bucketWithKeys deletes a bucket with all that it has.
+// bucketWithKeys deletes a bucket with all keys in it. If other clients put keys into the bucket meanwhile, it deletes
+// those, too, but gives up after mostRounds attempts.
 func (p *purge) bucketWithKeys(ctx context.Context) error {
 	for round := 1; ; round++ {
 		err := p.ranges(ctx, nil)

@@ -13,14 +13,15 @@ import (
 	"github.com/evenkeel/evenkeel/rebalance/assembly"
 )
 
-// rebalanceFlags are those of balancing.
+// rebalanceFlags are the command-line flags about splits, merges and moves of ranges.
 type rebalanceFlags struct {
 	rebalanceflags.Flags
 	Rebalance string `default:"here" enum:"here,elsewhere" help:"${rebalance_rebalance=}"`
 	AdminURL  string `name:"admin-url" placeholder:"URL" help:"${rebalance_admin_url=}"`
 }
 
-// validate checks the flags, given whether there is a cluster.
+// validate returns an error if a flag about balancing has an invalid value. cassandra is true if the store is
+// Cassandra, false if it is embedded.
 func (f *rebalanceFlags) validate(cassandra bool) error {
 	if f.Rebalance == "elsewhere" && !cassandra {
 		return errors.New("--rebalance elsewhere: only with --cassandra; nobody else can open the data directory")
@@ -35,7 +36,8 @@ func (f *rebalanceFlags) validate(cassandra bool) error {
 	return f.Flags.Validate()
 }
 
-// balancing are the options of balancing.
+// balancing returns the options for the splits, merges and moves of ranges by this server. adminURL is the URL of its
+// own admin address, or "" if it has none.
 func (s *serveCmd) balancing(db *assembly.DB, log *slog.Logger, adminURL string) rebalance.Options {
 	f := &s.rebalanceFlags.Flags
 	balance := f.Options(db.Counts != nil, db.Wait())

@@ -7,16 +7,16 @@ import (
 	"io"
 )
 
-// record is one line of the input.
+// record is one line of the input of load: a key and its value.
 type record struct {
 	line       int // counted from 1
 	key, value []byte
-	// bad is the error of a line that can't be loaded.
+	// bad is the reason why the line cannot be loaded, or nil.
 	bad error
 }
 
-// Limits of a line: S3's for keys, and for values the most that a server can be configured to
-// accept.
+// The largest sizes, in bytes, of a line's key and value. For a key it is the limit of S3, for a value the most that a
+// server can be configured to accept.
 const (
 	maxKeyBytes   = 1024
 	maxValueBytes = 64 << 10
@@ -29,11 +29,12 @@ var (
 	errNoTab    = errors.New("there is no TAB between key and value")
 )
 
-// records reads lines. The whole line is the key, without escapes.
+// records reads the input of load line by line. A line is a key without any escapes, or with tsv a key, a TAB and a
+// value.
 type records struct {
 	r    *bufio.Reader
-	end  byte // '\n' or 0
-	tsv  bool // key TAB value
+	end  byte // ends a line: '\n' or 0
+	tsv  bool // a line is key TAB value
 	line int
 }
 
@@ -45,12 +46,13 @@ func newRecords(r io.Reader, nul, tsv bool) *records {
 	return rs
 }
 
-// next returns the next line, or io.EOF. The last line need not have an end.
+// next returns the record of the next line, or io.EOF after the last line. The last line may lack its line end. A bad
+// line is returned as a record with the field bad set.
 func (rs *records) next() (record, error) {
 	data, err := rs.r.ReadSlice(rs.end)
 	long := errors.Is(err, bufio.ErrBufferFull)
 	for errors.Is(err, bufio.ErrBufferFull) {
-		_, err = rs.r.ReadSlice(rs.end) // the rest of a line that is too long
+		_, err = rs.r.ReadSlice(rs.end) // skip the rest of a line that is too long
 	}
 	if err != nil && (!errors.Is(err, io.EOF) || len(data) == 0 && !long) {
 		return record{}, err

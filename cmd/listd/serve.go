@@ -24,6 +24,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/version"
 	"github.com/evenkeel/evenkeel/internal/cleaning"
 	"github.com/evenkeel/evenkeel/internal/console"
+	"github.com/evenkeel/evenkeel/internal/hints"
 	"github.com/evenkeel/evenkeel/internal/reload"
 	"github.com/evenkeel/evenkeel/internal/webguard"
 	"github.com/evenkeel/evenkeel/objects"
@@ -47,9 +48,11 @@ type serveCmd struct {
 	BodiesNew  bool          `env:"-" help:"${serve_bodies_new=}"`
 	MD5MiB     int64         `name:"md5-mib" env:"EVENKEEL_MD5_MIB" default:"16" help:"${serve_md5_mib=}"`
 	CleanEvery time.Duration `default:"1h" help:"${serve_clean_every=}"`
+	CleanAll   time.Duration `name:"clean-all-every" default:"168h" help:"${serve_clean_all=}"`
 	CleanRate  int           `default:"20000" help:"${serve_clean_rate=}"`
 	AuditEvery time.Duration `default:"168h" help:"${serve_audit_every=}"`
 
+	ScrubMiB       int  `name:"scrub-mib-per-second" default:"0" help:"${serve_scrub_mib=}"`
 	CondemnOrphans bool `help:"${serve_condemn_orphans=}"`
 
 	AllowUnsignedPayload bool `help:"${serve_allow_unsigned_payload=}"`
@@ -125,10 +128,10 @@ Exit codes: 0 ended by a signal; 1 failed (an address is taken, requests had to 
 off); 2 bad flags or configuration; 3 the data directory or the keyspace can't be used.`
 }
 
-// mostBodyMiB is the longest body that is put whole.
+// mostBodyMiB is the largest size, in MiB, of a body that a client can put by one request: 5 GiB.
 const mostBodyMiB = 5 << 10
 
-// md5Bytes is --md5-mib as objects.Options has it.
+// md5Bytes returns the flag --md5-mib in the form of objects.Options.MD5Bytes: in bytes, and -1 if the flag is 0.
 func (s *serveCmd) md5Bytes() int64 {
 	if s.MD5MiB == 0 {
 		return -1
@@ -136,7 +139,7 @@ func (s *serveCmd) md5Bytes() int64 {
 	return s.MD5MiB << 20
 }
 
-// Validate checks limits before anything is opened.
+// Validate returns an error if a flag of serve has an invalid value. It is called before any file or store is opened.
 func (s *serveCmd) Validate() error {
 	for name, v := range map[string]int64{
 		"max-body-bytes": s.MaxBodyBytes, "max-requests": int64(s.MaxRequests), "max-connections": int64(s.MaxConnections),
@@ -152,8 +155,12 @@ func (s *serveCmd) Validate() error {
 			return fmt.Errorf("--%s must be above zero", name)
 		}
 	}
-	if s.CleanEvery < 0 || s.CleanRate < 0 || s.AuditEvery < 0 {
-		return errors.New("--clean-every, --clean-rate and --audit-every are not negative")
+	if s.CleanEvery < 0 || s.CleanAll < 0 || s.CleanRate < 0 || s.AuditEvery < 0 || s.ScrubMiB < 0 {
+		return errors.New("--clean-every, --clean-all-every, --clean-rate, --audit-every and --scrub-mib-per-second are " +
+			"not negative")
+	}
+	if s.ScrubMiB > 0 && s.AuditEvery == 0 {
+		return errors.New("--scrub-mib-per-second is for scrubs, made as often as audits: --audit-every 0 makes none")
 	}
 	if s.MD5MiB < 0 || s.MD5MiB > mostBodyMiB {
 		return fmt.Errorf("--md5-mib is at least 0 and at most %d, the longest body", mostBodyMiB)
@@ -185,7 +192,8 @@ func (s *serveCmd) Validate() error {
 	return s.validateStore()
 }
 
-// opened is what serve uses, checked and open.
+// opened has everything that serve needs, already checked and opened: the stores, certificates, keys, and addresses to
+// listen on.
 type opened struct {
 	db            *assembly.DB
 	bodies        bodies.Store
@@ -259,14 +267,15 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) (err error) {
 	if o.bodies, err = s.openBodies(ctx, o.db, log); err != nil {
 		return errors.Join(daemon.Exit(daemon.ExitUnusable, err), o.db.Close())
 	}
-	// Only now: a signal while the store is being opened ends the process at once, which is
+	// Signals are caught from here on. While the store is being opened a signal ends the process at once, which is
 	// harmless.
 	ctx, release := daemon.Signals(ctx)
 	defer release()
 	return cmp.Or(s.serve(ctx, std, log, o), o.db.Close(), o.bodies.Close())
 }
 
-// serve runs the servers until ctx ends.
+// serve answers requests and does the background work until ctx ends. Then it waits until the requests under way have
+// ended, but at most for --shutdown-timeout.
 func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, o opened) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(o.lines.Metric(), mapMetrics{o.db.Client}, storeMetrics{o.db.Store})
@@ -288,7 +297,7 @@ func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, o ope
 		go o.cert.Run(ctx, log)
 	}
 	s3 := &http.Server{
-		// Larger bodies get more time from their requests; see s3api.Options.MinRate.
+		// ReadTimeout holds for small bodies. The handler extends the time for a larger one; see s3api.Options.MinRate.
 		ReadHeaderTimeout: s.HeaderTimeout, ReadTimeout: min(s.BodyTimeout, s.HeaderTimeout+smallBodyTime),
 		WriteTimeout: s.AnswerTimeout, IdleTimeout: s.IdleTimeout, MaxHeaderBytes: s.MaxHeaderBytes,
 		ErrorLog: logging.ErrorLog(log),
@@ -300,7 +309,9 @@ func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, o ope
 		countHeader(c, state)
 		limitState(c, state)
 	}
-	ofObjects, err := objects.New(o.db.Client, o.bodies, objects.Options{MD5Bytes: s.md5Bytes()})
+	journal := hints.New(o.db.Store, log)
+	defer journal.Close()
+	ofObjects, err := objects.New(o.db.Client, o.bodies, objects.Options{MD5Bytes: s.md5Bytes(), Hints: journal})
 	if err != nil {
 		return daemon.Exit(daemon.ExitUsage, err)
 	}
@@ -337,9 +348,12 @@ func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, o ope
 	}
 	balance := s.balancing(o.db, log, adminURL)
 	if s.CleanEvery > 0 {
-		cleaner := cleaning.New(s.cleaning(o.db, ofObjects, o.bodies, log, adminURL))
+		cleaner := cleaning.New(s.cleaning(o.db, ofObjects, o.bodies, journal, log, adminURL))
 		registry.MustRegister(cleaner)
 		balance.Cleaning = cleaner
+		if o.db.Presence != nil {
+			o.db.Presence.SetCleans()
+		}
 		clean, stop := context.WithCancel(ctx)
 		var ended sync.WaitGroup
 		ended.Go(func() { cleaner.Run(clean) })
@@ -384,5 +398,6 @@ func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, o ope
 	return nil
 }
 
-// smallBodyTime is how long a small body may take after the header.
+// smallBodyTime is the time in which a small body of a request must arrive, counted from the end of the request's
+// header.
 const smallBodyTime = 5 * time.Second

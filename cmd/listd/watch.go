@@ -28,7 +28,8 @@ func openKeys(file string) (*keysFile, error) {
 	return k, k.Load()
 }
 
-// logScopes logs what each key allows, without secrets.
+// logScopes logs what each access key of the file may do: read or write, and which keys and buckets. It logs no
+// secrets.
 func (k *keysFile) logScopes(log *slog.Logger) {
 	set := *k.set.Load()
 	log = logging.Unlimited(log)
@@ -44,5 +45,6 @@ func (k *keysFile) logScopes(log *slog.Logger) {
 	}
 }
 
-// Key implements s3api.Keys.
+// Key returns the access key with the given id from the file of access keys, or nil if there is none. It implements
+// s3api.Keys.
 func (k *keysFile) Key(id string) *s3api.Key { return k.set.Load().Key(id) }

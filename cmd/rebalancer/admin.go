@@ -23,7 +23,8 @@ import (
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
 
-// adminFlags are the flags for reaching the leader of the moves, or for leading.
+// adminFlags are the flags of commands that need the leader, the process that carries out moves of ranges. A command
+// sends requests to the leader, or with --cassandra can be the leader itself.
 type adminFlags struct {
 	Servers adminapi.Flags `embed:"" group:"Without --cassandra:"`
 	Format  string         `default:"table" enum:"table,json" help:"Output format: table or json."`
@@ -31,19 +32,20 @@ type adminFlags struct {
 
 	cassandraflags.Flags `group:"With --cassandra:"`
 	Lease                time.Duration `placeholder:"DURATION" group:"With --cassandra:" help:"${terms_lease=}"`
-	// MoveRate is also a flag of listd.
+	// MoveRate is a flag of listd, too.
 	MoveRate int `default:"20000" group:"With --cassandra:" help:"${admin_move_rate=}"`
 }
 
-// wayIn is a client of the process that moves ranges.
+// wayIn is the client by which a command sends its requests: to another process, or to a handler in this process.
 type wayIn struct {
 	*adminapi.Client
-	// direct: this process moves them, so it must wait for their end.
+	// direct says that this process moves the ranges, so it must wait for the end of the moves.
 	direct bool
 }
 
-// asks runs a command that needs the leader: with --cassandra in this process if no other
-// leads, else by requests to the leader.
+// asks runs a command that needs the leader, the process that carries out moves of ranges. Without --cassandra the
+// command's requests are sent to that process. With --cassandra this process becomes the leader if there is no other
+// one; otherwise the requests are forwarded to the other one.
 func (f *adminFlags) asks(ctx context.Context, std stdio, command func(ctx context.Context, in wayIn) error) error {
 	if len(f.Cassandra) == 0 {
 		c, err := f.remote()
@@ -55,7 +57,8 @@ func (f *adminFlags) asks(ctx context.Context, std stdio, command func(ctx conte
 	return refusal(f.directly(ctx, std, true, command))
 }
 
-// reads runs a command that only reads maps.
+// reads runs a command that only reads maps of buckets, so it needs no process that carries out moves. With --cassandra
+// it reads the keyspace itself.
 func (f *adminFlags) reads(ctx context.Context, std stdio, command func(ctx context.Context, in wayIn) error) error {
 	if len(f.Cassandra) == 0 {
 		return f.asks(ctx, std, command)
@@ -74,7 +77,7 @@ func (f *adminFlags) remote() (*adminapi.Client, error) {
 	return c, nil
 }
 
-// print prints an answer: as JSON, or as text if that is the format.
+// print prints an answer in the form that --format names: as JSON, or as the text that the given function writes.
 func (f *adminFlags) print(std stdio, answer any, text func(w *failing)) error {
 	if f.Format == "json" {
 		return daemon.PrintJSON(std.out, answer)
@@ -84,7 +87,8 @@ func (f *adminFlags) print(std stdio, answer any, text func(w *failing)) error {
 	return w.err
 }
 
-// refusal gives errors about invalid requests their exit code.
+// refusal gives an error about an invalid request (a bad argument, a missing thing or a conflict) the exit code
+// ExitRefused. Other errors, and errors with an exit code, are returned unchanged.
 func refusal(err error) error {
 	var exit *daemon.ExitError
 	if err == nil || errors.As(err, &exit) {
@@ -97,7 +101,9 @@ func refusal(err error) error {
 	return err
 }
 
-// directly runs a command over a handler in this process.
+// directly opens the keyspace of --cassandra, and runs a command whose requests are handled in this process. If leads
+// is true, this process becomes the leader, which carries out moves of ranges. If another process is the leader, the
+// requests are forwarded to it.
 func (f *adminFlags) directly(ctx context.Context, std stdio, leads bool, command func(ctx context.Context, in wayIn) error) error {
 	log := slog.New(slog.NewTextHandler(std.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	if f.MoveRate < 0 {
@@ -129,19 +135,21 @@ func (f *adminFlags) directly(ctx context.Context, std stdio, leads bool, comman
 	return err
 }
 
-// terms are what a command says of the terms of a keyspace.
+// terms are what a command assumes about the settings that all processes of a keyspace must share, such as the length
+// of leases.
 type terms struct {
-	lease, skew time.Duration // 0: those of the keyspace
-	dataCentre  string        // of this process, for the list of processes
-	// sizes is how this process knows sizes, if it is to lead for long; 0: it takes what there is.
+	lease, skew time.Duration // 0: the value of the keyspace
+	dataCentre  string        // data centre of this process, for the list of processes
+	// sizes is the way in which this process knows sizes, if it is to lead for long; 0: the way that the keyspace has.
 	sizes mapclient.Counting
-	// used: a keyspace on which no server was ever started is refused.
+	// used says that a keyspace on which no server was ever started is refused.
 	used bool
-	// damaged: what can't be read of the keyspace's terms is as it is said here.
+	// damaged says that terms which cannot be read from the keyspace are taken from here.
 	damaged bool
 }
 
-// checkLease refuses a lease that no keyspace has.
+// checkLease returns an error if the given length of leases is outside the limits for any keyspace. 0 is valid: it
+// stands for the keyspace's own value.
 func checkLease(lease time.Duration) error {
 	if lease != 0 && (lease < mapclient.MinLease || lease > mapclient.MaxLease) {
 		return fmt.Errorf("--lease is from %v to %v", mapclient.MinLease, mapclient.MaxLease)
@@ -149,7 +157,8 @@ func checkLease(lease time.Duration) error {
 	return nil
 }
 
-// openKeyspace opens a keyspace, with its terms.
+// openKeyspace opens evenkeel's keyspace in Cassandra. The terms t are the settings that the command assumes all its
+// processes share.
 func openKeyspace(
 	ctx context.Context, f *cassandraflags.Flags, t terms, traces *tracing.Tracing, log *slog.Logger,
 ) (*assembly.DB, error) {
@@ -175,9 +184,10 @@ func openKeyspace(
 	return db, nil
 }
 
-// openShared opens a store that servers use, with their terms. With a longer lease this process would acknowledge rows
-// that have moved away; with a shorter one, or a smaller limit for the skew of clocks, it would remove what is still in
-// use.
+// openShared opens a store that servers use, and takes over the settings that all its processes share; t may state some
+// of them, which must then agree. Other settings would do damage. With a longer lease, this process would acknowledge
+// rows that have moved away. With a shorter lease, or a smaller limit for the skew of clocks, it would remove rows that
+// are still in use.
 func openShared(ctx context.Context, s store.Store, t terms, log *slog.Logger) (*assembly.DB, error) {
 	clocks, err := countClocks(ctx, s)
 	if err == nil && clocks == 0 && t.used {
@@ -201,7 +211,8 @@ func openShared(ctx context.Context, s store.Store, t terms, log *slog.Logger) (
 	return db, err
 }
 
-// countClocks returns the number of map clocks of a keyspace, which is --clocks of its servers.
+// countClocks returns the number of map clocks in a keyspace. It is the number that the servers were given by --clocks;
+// 0 if no server was ever started.
 func countClocks(ctx context.Context, s store.Registers) (n int, err error) {
 	for keys, err := range store.KeyPages(ctx, s, store.Clocks) {
 		if err != nil {

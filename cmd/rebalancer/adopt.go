@@ -19,7 +19,7 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// adoptCmd brings the rows of other stores into buckets.
+// adoptCmd is the group of commands that copy the rows of another store into a bucket.
 type adoptCmd struct {
 	CQL  adoptCQLCmd  `cmd:"" name:"cql" help:"${adopt_cql=}"`
 	S3   adoptS3Cmd   `cmd:"" name:"s3" help:"Bring the names and metadata of another S3 store's objects into a bucket."`
@@ -28,7 +28,7 @@ type adoptCmd struct {
 	Status adoptStatusCmd `cmd:"" help:"Print how far a copy has come, by the file of --checkpoint."`
 }
 
-// adoptFlags are those of all sources.
+// adoptFlags are the flags of all commands that copy rows into a bucket, whether from tables, from S3 or from a file.
 type adoptFlags struct {
 	Bucket string `arg:"" help:"Name of the bucket; made if it is not there."`
 
@@ -46,8 +46,8 @@ type adoptFlags struct {
 	JSON                 daemon.JSON   `name:"json" env:"-" help:"Short for --format json."`
 	Progress             string        `default:"auto" enum:"auto,bar,plain,none" help:"${move_progress=}"`
 
-	back   adopt.Target // not nil: the way back
-	memory int64        // for rows of the source while it is compared
+	back   adopt.Target // the target of --back; nil: rows go into the bucket
+	memory int64        // bytes for rows of the source while it is compared
 	within []byte       // the prefix of all keys
 	took   time.Duration
 }
@@ -123,12 +123,13 @@ func (c *adoptFlags) Validate() error {
 	return checkLease(c.Lease)
 }
 
-// task says what is copied to where: a checkpoint is of one.
+// task returns a text that identifies the source of the copy. A file of --checkpoint is only valid for the same source.
 func (c *adoptCQLCmd) task() string {
 	return fmt.Sprintf("%s partition=%q key=%q value=%q", strings.Join(c.Table, ","), c.Partition, c.Key, c.Value)
 }
 
-// Run adopts.
+// Run copies rows of Cassandra tables into a bucket, compares the two, or with --back writes the bucket's rows back to
+// the tables.
 func (c *adoptCQLCmd) Run(ctx context.Context, std stdio) error {
 	o, err := c.Options(nil)
 	if err != nil {
@@ -173,7 +174,8 @@ func (c *adoptCQLCmd) Run(ctx context.Context, std stdio) error {
 	return c.adopt(ctx, std, source, c.task())
 }
 
-// adopt brings a source into the bucket; task says which one.
+// adopt opens the keyspace, and copies the rows of a source into the bucket, or compares the two. task is a text that
+// identifies the source in a checkpoint.
 func (c *adoptFlags) adopt(ctx context.Context, std stdio, source adopt.Source, task string) error {
 	db, err := openStore(ctx, "", false, &c.Flags, terms{lease: c.Lease})
 	if err != nil {
@@ -188,7 +190,8 @@ func (c *adoptFlags) run(
 ) error {
 	out := &failing{w: std.out}
 	if c.CatchUp || c.Verify || c.back != nil {
-		// What is absent here may have been acknowledged in another data centre, and would be written over or deleted.
+		// A row that is absent here may have been acknowledged in another data centre. It would be overwritten or
+		// deleted.
 		client = client.Everywhere()
 	}
 	bucket, err := client.BucketID(ctx, c.Bucket)
@@ -302,7 +305,8 @@ func (c *adoptFlags) run(
 	return out.err
 }
 
-// work copies or compares, with progress and, for the copy, a checkpoint.
+// work copies the rows of the source, or compares them with the bucket. It shows the progress. While it copies, it
+// saves done, the progress of the copy, to the file of --checkpoint.
 func (c *adoptFlags) work(ctx context.Context, std stdio, a *adopt.Adoption, done *adopt.Done) (err error) {
 	n := a.Counts()
 	began := time.Now()
@@ -365,7 +369,7 @@ func (c *adoptFlags) finding(out *failing, f adopt.Finding) {
 	out.printf("%s: %s\n", shownKey(f.Key), f.Fault)
 }
 
-// shownKey is a key for people, who do not read one of 64 KiB.
+// shownKey returns a key as text for people, with escapes. It is cut after 256 bytes, as a key may have 64 KiB.
 func shownKey(key []byte) string {
 	const shown = 256
 	if len(key) <= shown {

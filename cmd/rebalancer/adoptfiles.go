@@ -56,7 +56,7 @@ func (c *adoptFileCmd) Validate() error {
 	return c.adoptFlags.Validate()
 }
 
-// Run adopts.
+// Run copies the rows in the lines of a file into a bucket, or compares the two.
 func (c *adoptFileCmd) Run(ctx context.Context, std stdio) (err error) {
 	in, name, err := daemon.Input(c.File, std.in)
 	if err != nil {

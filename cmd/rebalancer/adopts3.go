@@ -61,7 +61,7 @@ func (c *adoptS3Cmd) Validate() error {
 	return c.adoptFlags.Validate()
 }
 
-// Run adopts.
+// Run copies the names and metadata of the objects of another S3 store into a bucket, or compares the two.
 func (c *adoptS3Cmd) Run(ctx context.Context, std stdio) error {
 	at := adopt.S3{
 		Endpoint: strings.TrimSuffix(c.Endpoint, "/"), Bucket: c.From, Prefix: c.Prefix, Region: c.Region,

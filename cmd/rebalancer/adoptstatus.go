@@ -27,7 +27,7 @@ Examples:
 Exit codes: 0 shown; 2 bad flags; 4 there is no such file, or it is none of a copy.`
 }
 
-// Run prints the status.
+// Run prints how far a copy has come, by the file of its --checkpoint.
 func (c *adoptStatusCmd) Run(std stdio) error {
 	done, err := adopt.ReadDone(c.File)
 	if err != nil {

@@ -38,7 +38,7 @@ Examples:
 
 var terminal = daemon.Terminal // tests replace it
 
-// Run applies a plan.
+// Run carries out the moves of a plan. The plan is in a file, or is made for the bucket first.
 func (c *applyCmd) Run(ctx context.Context, std stdio) error {
 	switch {
 	case c.Bucket != "" && c.Plan != "":
@@ -81,7 +81,7 @@ func (c *applyCmd) Run(ctx context.Context, std stdio) error {
 	})
 }
 
-// confirm asks a question, and refuses unless the answer is yes.
+// confirm asks a question on the terminal. It returns an error unless the answer is yes.
 func confirm(std stdio, question string) error {
 	fmt.Fprintf(std.out, "%s [y/N] ", question)
 	line, _ := bufio.NewReader(std.in).ReadString('\n') // without an answer: no
@@ -91,7 +91,8 @@ func confirm(std stdio, question string) error {
 	return nil
 }
 
-// plan reads the plan, or makes and prints one.
+// plan returns the plan in the file of --plan. Without the flag it makes a plan for the bucket, and prints the plan if
+// --format is table.
 func (c *applyCmd) plan(ctx context.Context, std stdio) (*adminapi.Apply, error) {
 	if c.Plan != "" {
 		return readPlan(c.Plan)
@@ -110,7 +111,7 @@ func (c *applyCmd) plan(ctx context.Context, std stdio) (*adminapi.Apply, error)
 	return &adminapi.Apply{Bucket: plan.Bucket, Partitions: plan.Ranges, Moves: plan.Moves}, nil
 }
 
-// readPlan reads the ranges and moves of a plan.
+// readPlan returns the ranges and moves of the plan in a file, which plan --format json has printed.
 func readPlan(path string) (*adminapi.Apply, error) {
 	f, err := os.Open(path)
 	if err != nil {

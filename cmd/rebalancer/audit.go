@@ -18,6 +18,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/bodies"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/cassandraflags"
 	"github.com/evenkeel/evenkeel/internal/cleaning"
+	"github.com/evenkeel/evenkeel/internal/hints"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
@@ -25,7 +26,7 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// objectsFlags name rows and bodies of objects.
+// objectsFlags are the flags that say where the rows of a store are, and where the bodies of its objects are.
 type objectsFlags struct {
 	Bucket               string `arg:"" optional:"" help:"${audit_bucket=}"`
 	Data                 string `placeholder:"DIR" help:"${audit_data=}"`
@@ -37,7 +38,7 @@ type objectsFlags struct {
 	JSON                 daemon.JSON   `name:"json" env:"-" help:"Short for --format json."`
 }
 
-// auditCmd compares the versions of objects with their bodies.
+// auditCmd is the command that finds versions of objects without a body, and bodies that belong to no version.
 type auditCmd struct {
 	objectsFlags
 	Condemn   bool   `env:"-" help:"${audit_condemn=}"`
@@ -56,15 +57,17 @@ the first findings only. What it finds:
     lost body      a version is seen whose body is not there, or has another size: reading it fails. Bring the
                    file back from a backup, by the name that is printed, or delete the version
     damaged body   with --checksums: the body has another checksum than when it was put. Do the same
-    orphan         a body that belongs to no version and to no upload, and is older than a put may take
+    orphan         a body that belongs to no version and to no upload, and is older than a put may take; also below
+                   the name of a deleted bucket
     unlisted part  a part of an upload that its version does not have
-    stranger       a file with a name that no version gives: look where it comes from
+    stranger       a file with a name that no version gives, or below the name of a bucket that was never there, as
+                   far as is known: look where it comes from
     damaged row    a row of the bucket that can't be read: rebalancer verify
 
-Orphans and unlisted parts take space, and do no other harm: puts that failed leave them. Look at them first,
-then run the same with --condemn. The cleaner of the servers deletes orphans a day later. At once go unlisted parts,
-and an orphan of a key above 400 bytes, of which there is no other version and no upload, if it is older than 11 days.
-It is for good: after a restore make sure that no rows are missing, whose bodies look like orphans.
+Orphans and unlisted parts take space, and do no other harm: puts that were killed leave them. Look at them first,
+then run the same with --condemn. It deletes unlisted parts, and whole bodies that are older than 11 days, as a row may
+come until then, also of deleted buckets; the cleaner of the servers deletes parts without a version a day later. It is
+for good: after a restore make sure that no rows are missing, whose bodies look like orphans.
 
 Make sure that --bodies is what these servers have: with another place all bodies seem to be lost, and
 those that are there seem to be orphans. Nothing is condemned in a bucket in which a body is lost.
@@ -128,7 +131,7 @@ func (a *objectsFlags) bodiesPlace() (bodies.Place, error) {
 	return bodies.Parse(a.Bodies)
 }
 
-// sumText is a text for people.
+// sumText returns one line of text with the counts of an audit, which compares versions of objects with their bodies.
 func sumText(s *cleaning.Compared) string {
 	text := fmt.Sprintf("%s buckets, %s rows, %s bodies (%s of uploads, %s of deleted versions, %s of puts under way); "+
 		"%s problems, %s condemned, %s unjudged", commas(s.Buckets), commas(s.Rows), commas(s.Blobs), commas(s.InUse),
@@ -139,7 +142,7 @@ func sumText(s *cleaning.Compared) string {
 	return text
 }
 
-// auditing is an audit under way.
+// auditing is one run of an audit, which compares versions of objects with their bodies.
 type auditing struct {
 	*auditCmd
 	out   *failing
@@ -149,10 +152,11 @@ type auditing struct {
 
 	mu  sync.Mutex
 	sum cleaning.Compared
-	at  string // the token that continues behind what was compared
+	at  string // token by which an audit goes on after what was compared
 }
 
-// Run audits, prints findings, and fails if something is wrong.
+// Run compares the versions of objects with their bodies, and prints what does not fit. It returns an error if
+// something is wrong.
 func (a *auditCmd) Run(ctx context.Context, std stdio) error {
 	x := &auditing{auditCmd: a, out: &failing{w: std.out}, pacer: wait.NewPacer(a.Rate), at: a.Continue,
 		bytes: wait.NewPacer(a.BodyRate << 10)}
@@ -199,7 +203,7 @@ func (x *auditing) summary(err error) {
 	}
 }
 
-// printLine prints an object of JSON as a line.
+// printLine prints a value as one line of JSON.
 func printLine(w *failing, v any) {
 	b, err := json.Marshal(v)
 	if err == nil {
@@ -209,8 +213,8 @@ func printLine(w *failing, v any) {
 	}
 }
 
-// open opens rows and bodies for work, which gets objects through a quorum of each data centre. readOnly is that of
-// openStore.
+// open opens the store of rows and the place of the bodies, and calls work with both. Objects are read through a quorum
+// of each data centre. If readOnly is true, the files of a data directory are not changed.
 func (a *objectsFlags) open(
 	ctx context.Context, readOnly bool, work func(o *objects.Objects, c *listing.Client) error,
 ) (err error) {
@@ -236,21 +240,37 @@ func (a *objectsFlags) open(
 	if err := checkOwner(ctx, db.Store, blobs); err != nil {
 		return err
 	}
-	o, err := objects.New(db.Client, blobs, objects.Options{})
+	journal := hints.New(db.Store, slog.Default())
+	defer journal.Close()
+	o, err := objects.New(db.Client, blobs, objects.Options{Hints: journal})
 	if err != nil {
 		return err
 	}
 	return work(o.Everywhere(), db.Client)
 }
 
-// checkOwner fails where bodies are those of another store than the rows. It changes nothing: servers claim bodies.
+// checkOwner returns an error if the place of the bodies has the mark of another store of rows, or if it lacks the mark
+// although servers have made one. It makes no mark itself: only servers do.
 func checkOwner(ctx context.Context, rows store.Registers, blobs objects.Blobs) error {
 	owner, err := objects.Owner(ctx, blobs)
-	if err != nil || owner == "" {
+	if err != nil {
+		return err
+	}
+	if owner == "" {
+		claimed, err := bodies.Claimed(ctx, rows)
+		if err == nil && claimed {
+			err = refused("the place of bodies has no mark _owner, although servers have marked it: is --bodies that of the " +
+				"servers, and mounted?")
+		}
 		return err
 	}
 	id, err := mapclient.Identified(ctx, rows)
-	if err == nil && id != 0 && owner != id.String() {
+	switch {
+	case err != nil:
+	case id == 0: // a server gives the rows their id before it marks a place
+		err = refused("the bodies belong to another store (%s; the rows have no id, as their servers have marked no place "+
+			"of bodies): is --bodies that of the servers?", owner)
+	case owner != id.String():
 		err = refused("the bodies belong to another store (%s; the rows are those of %s): is --bodies that of the servers?",
 			owner, id)
 	}
@@ -274,14 +294,22 @@ func (x *auditing) run(ctx context.Context, o *objects.Objects, c *listing.Clien
 	return x.buckets(ctx, c)
 }
 
-// buckets audits the buckets that are to be, from the one of the token on.
+// buckets audits the bucket that the command names, or otherwise all buckets. It goes on from the position of
+// --continue, if given.
 func (x *auditing) buckets(ctx context.Context, c *listing.Client) error {
 	from, inside, _ := strings.Cut(x.Continue, ":")
 	if x.Bucket != "" {
 		if from != "" && from != x.Bucket {
 			return store.Errorf(store.InvalidArgument, "--continue is of bucket %s", from)
 		}
-		return x.bucket(ctx, x.Bucket, inside)
+		err := x.bucket(ctx, x.Bucket, inside)
+		if errors.Is(err, listing.ErrNoSuchBucket) {
+			found, uerr := x.unnamed(ctx, x.Bucket)
+			if found || uerr != nil {
+				return uerr
+			}
+		}
+		return err
 	}
 	for info, err := range c.Buckets(ctx, "", "") {
 		if err != nil {
@@ -294,8 +322,17 @@ func (x *auditing) buckets(ctx context.Context, c *listing.Client) error {
 			inside = ""
 		}
 		err := x.bucket(ctx, info.Name, inside)
-		if errors.Is(err, objects.ErrPlain) || store.KindOf(err) == store.NotFound { // it was deleted meanwhile
+		// the bucket was deleted meanwhile
+		if errors.Is(err, objects.ErrPlain) || store.KindOf(err) == store.NotFound {
 			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for name, err := range x.wide.Unnamed(ctx) {
+		if err == nil {
+			_, err = x.unnamed(ctx, name)
 		}
 		if err != nil {
 			return err
@@ -304,8 +341,45 @@ func (x *auditing) buckets(ctx context.Context, c *listing.Client) error {
 	return ctx.Err()
 }
 
+// unnamed audits the bodies below a bucket name that no bucket has, such as the name of a deleted bucket. found is true
+// if there are such bodies.
+func (x *auditing) unnamed(ctx context.Context, name string) (found bool, err error) {
+	var guilty cleaning.Guilty
+	err = x.wide.AuditUnnamed(ctx, name, func(part objects.Audited) error {
+		found = found || part.Blobs > 0
+		return x.take(ctx, name, &part, &guilty)
+	})
+	if err == nil && x.Condemn {
+		var n int64
+		n, err = guilty.CondemnUnnamed(ctx, name, x.wide, x.pacer)
+		x.mu.Lock()
+		x.sum.Condemned += n
+		x.mu.Unlock()
+	}
+	return found, store.Wrap("audit the bodies of bucket "+name+", which is not there", err)
+}
+
+// take handles the result of one part of an audit. It prints and counts the findings, and remembers in guilty which
+// bodies --condemn is to delete. Then it waits as long as --rate demands.
+func (x *auditing) take(ctx context.Context, bucket string, part *objects.Audited, guilty *cleaning.Guilty) error {
+	for i := range part.Findings {
+		x.finding(bucket, &part.Findings[i])
+	}
+	guilty.Take(part)
+	x.mu.Lock()
+	x.sum.Take(part)
+	if part.Next != "" {
+		x.at = bucket + ":" + part.Next
+	}
+	x.mu.Unlock()
+	if err := cmp.Or(x.out.err, ctx.Err()); err != nil {
+		return err
+	}
+	return x.pacer.Take(ctx, int(part.Rows+part.Blobs))
+}
+
 func (x *auditing) bucket(ctx context.Context, name, from string) error {
-	b, _, err := x.wide.Open(ctx, name) // what is condemned below was found in this very bucket
+	b, _, err := x.wide.Open(ctx, name) // bodies that are condemned below were found in this very bucket
 	if err != nil {
 		return err
 	}
@@ -315,20 +389,7 @@ func (x *auditing) bucket(ctx context.Context, name, from string) error {
 		pace = func(ctx context.Context, n int64) error { return x.bytes.Take(ctx, int(n>>10)) }
 	}
 	err = b.AuditBodies(ctx, x.wide, from, pace, func(part objects.Audited) error {
-		for i := range part.Findings {
-			x.finding(name, &part.Findings[i])
-		}
-		guilty.Take(&part)
-		x.mu.Lock()
-		x.sum.Take(&part)
-		if part.Next != "" {
-			x.at = name + ":" + part.Next
-		}
-		x.mu.Unlock()
-		if err := cmp.Or(x.out.err, ctx.Err()); err != nil {
-			return err
-		}
-		return x.pacer.Take(ctx, int(part.Rows+part.Blobs))
+		return x.take(ctx, name, &part, &guilty)
 	})
 	if err != nil {
 		return store.Wrap("audit bucket "+name, err)
@@ -346,7 +407,7 @@ func (x *auditing) bucket(ctx context.Context, name, from string) error {
 	return store.Wrap("bucket "+name, err)
 }
 
-// finding prints a finding.
+// finding prints one finding of the audit.
 func (x *auditing) finding(bucket string, f *objects.Finding) {
 	if x.Format == "json" {
 		id := ""

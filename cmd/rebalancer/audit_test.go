@@ -12,14 +12,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
+	"github.com/evenkeel/evenkeel/cmd/internal/daemon/bodies"
 	"github.com/evenkeel/evenkeel/internal/cleaning"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
+	"github.com/evenkeel/evenkeel/internal/timestamps"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/objects/fileblobs"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
+	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
-	"github.com/evenkeel/evenkeel/store/timestamps"
 )
 
 // withObjects does something to the objects of a data directory, as a listd that has ended would have, so
@@ -64,7 +66,7 @@ func TestAudit(t *testing.T) {
 			Put(t.Context(), []byte(key), strings.NewReader(body), objects.Meta{Size: -1})
 		require.NoError(t, err)
 	}
-	const days = 48 * time.Hour
+	const days = 12 * 24 * time.Hour
 	withObjects(t, data, days, func(o *objects.Objects, c *listing.Client) {
 		require.NoError(t, c.CreateBucket(t.Context(), "plain"))
 		for _, name := range []string{"photos", "videos"} {
@@ -86,13 +88,14 @@ func TestAudit(t *testing.T) {
 
 	// Servers mark bodies as theirs.
 	require.NoError(t, os.WriteFile(filepath.Join(data, "bodies", "_owner"), []byte("0123456789abcdef\n"), 0o600))
-	audit(0)
+	_, errs := audit(daemon.ExitRefused)
+	require.Contains(t, errs, "the bodies belong to another store (0123456789abcdef; the rows have no id")
 	rows, err := pebblestore.Open(data, pebblestore.Options{})
 	require.NoError(t, err)
 	_, err = mapclient.Identify(t.Context(), rows)
 	require.NoError(t, err)
 	require.NoError(t, rows.Close())
-	_, errs := audit(daemon.ExitRefused)
+	_, errs = audit(daemon.ExitRefused)
 	require.Contains(t, errs, "the bodies belong to another store (0123456789abcdef; the rows are those of ")
 	require.NoError(t, os.Remove(filepath.Join(data, "bodies", "_owner")))
 
@@ -102,6 +105,7 @@ func TestAudit(t *testing.T) {
 		require.NoError(t, o.CreateBucket(t.Context(), "photos"))
 		put(o, "photos", "bb", orphan)
 	})
+	require.NoError(t, os.Remove(filepath.Join(other, "bodies", ".unfinished"))) // CopyFS replaces no file
 	require.NoError(t, os.CopyFS(filepath.Join(data, "bodies"), os.DirFS(filepath.Join(other, "bodies"))))
 	out, _ = audit(daemon.ExitFailed)
 	require.Contains(t, out, "orphan: bucket photos, key bb, version ")
@@ -144,11 +148,12 @@ func TestAudit(t *testing.T) {
 	require.Equal(t, cleaning.Compared{Buckets: 2, Rows: 6, Blobs: 7, Problems: 3}, sum.Summary)
 	require.NoError(t, os.Rename(lost[0]+"-elsewhere", lost[0]))
 
-	// What is condemned is deleted by a cleaner, and nothing else.
+	// What is condemned is deleted, and nothing else.
 	out, _ = audit(0, "photos", "--condemn")
 	require.Contains(t, out, "1 problems, 1 condemned")
 	out, _ = audit(0)
-	require.Contains(t, out, "1 of deleted versions")
+	require.Contains(t, out, "0 of deleted versions")
+	require.Contains(t, out, "6 bodies")
 	withObjects(t, data, 0, func(o *objects.Objects, _ *listing.Client) {
 		page, err := o.Bucket("photos", objects.Unversioned).List(t.Context(), objects.Query{})
 		require.NoError(t, err)
@@ -165,6 +170,56 @@ func TestAudit(t *testing.T) {
 		require.NotEqual(t, daemon.ExitFailed, code, args)
 		require.Contains(t, errs, says, args)
 	}
+}
+
+// Bodies below the name of a bucket that was deleted are found, and deleted where that bucket is named.
+func TestAuditOfADeletedBucket(t *testing.T) {
+	data, body := t.TempDir(), strings.Repeat("body", 2000)
+	var file string
+	withObjects(t, data, 12*24*time.Hour, func(o *objects.Objects, _ *listing.Client) {
+		require.NoError(t, o.CreateBucket(t.Context(), "photos"))
+		b := o.Bucket("photos", objects.Unversioned)
+		_, err := b.Put(t.Context(), []byte("a"), strings.NewReader(body), objects.Meta{Size: -1})
+		require.NoError(t, err)
+		file = files(t, data, body)[0]
+		_, err = b.Delete(t.Context(), []byte("a"))
+		require.NoError(t, err)
+		require.NoError(t, o.DeleteBucket(t.Context(), "photos"))
+		require.NoFileExists(t, file)
+	})
+	audit := func(want int, args ...string) string {
+		t.Helper()
+		code, out, errs := ran(t, 0, "", append([]string{"audit", "--data", data, "--progress", "none"}, args...)...)
+		require.Equal(t, want, code, "%v: %s%s", args, out, errs)
+		return out
+	}
+	require.Contains(t, audit(0), "clean")
+	audit(daemon.ExitRefused, "photos")
+	require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o700))
+	require.NoError(t, os.WriteFile(file, []byte(body), 0o600))
+	for _, args := range [][]string{nil, {"photos"}, {"photos", "--condemn"}} { // it is young, and there is no mark
+		out := audit(daemon.ExitFailed, args...)
+		require.Contains(t, out, "orphan: bucket photos, key a, version ")
+		require.Contains(t, out, "0 buckets, 0 rows, 1 bodies")
+		require.FileExists(t, file)
+	}
+	long := time.Now().Add(-12 * 24 * time.Hour)
+	require.NoError(t, os.Chtimes(file, long, long))
+	audit(daemon.ExitFailed, "photos", "--condemn")
+	owner := filepath.Join(data, "bodies", "_owner")
+	require.NoError(t, os.WriteFile(owner, []byte("0123456789abcdef\n"), 0o600))
+	audit(daemon.ExitRefused, "photos", "--condemn") // rows that have marked no place have no id
+	rows, err := pebblestore.Open(data, pebblestore.Options{})
+	require.NoError(t, err)
+	id, err := mapclient.Identify(t.Context(), rows)
+	require.NoError(t, err)
+	require.NoError(t, rows.Close())
+	audit(daemon.ExitRefused, "photos", "--condemn") // they have another one
+	require.FileExists(t, file)
+	require.NoError(t, os.WriteFile(owner, []byte(id.String()+"\n"), 0o600))
+	require.Contains(t, audit(0, "photos", "--condemn"), "1 problems, 1 condemned")
+	require.NoFileExists(t, file)
+	require.Contains(t, audit(0), "clean")
 }
 
 func TestCleanShowsItsSteps(t *testing.T) {
@@ -256,9 +311,48 @@ func TestStatusTellsOfTheCleaner(t *testing.T) {
 			"  found: none\n  interrupted, and goes on later: away\n": {
 			Leading: true, Since: last.Began, Audit: &cleaning.Audit{Began: last.Began, Error: "away"},
 		},
+		"This process cleans buckets of objects, begun 1h0m0s ago; no round has ended yet\n" +
+			"Bodies of objects: present scrub begun 1h0m0s ago, of 0 buckets, 0 rows, 0 bodies (0 of uploads, 0 of deleted " +
+			"versions, 0 of puts under way); 0 problems, 0 condemned, 0 unjudged\n  found: damaged body: 1\n": {
+			Leading: true, Since: last.Began,
+			Scrub: &cleaning.Audit{Began: last.Began, Faults: cleaning.Counts{objects.DamagedBody: 1}},
+		},
 	} {
 		var out bytes.Buffer
 		printCleaning(&failing{w: &out}, s, now)
 		require.Equal(t, want, out.String())
 	}
+	var out bytes.Buffer
+	printStatus(&failing{w: &out}, &adminapi.Status{Cleaning: &cleaning.Status{}, CleaningShards: []adminapi.Share{
+		{Name: "a", Shards: []int{0, 2}}, {Name: "b", Here: true, Shards: []int{1}}, {Shards: []int{3}},
+	}}, now)
+	require.Contains(t, out.String(), "Each cleans the buckets of objects of some shards:\n  a: 0 2\n"+
+		"  b (this process): 1\n  nobody: 3\nNobody cleans buckets of objects\n")
+	out.Reset()
+	printProcesses(&failing{w: &out}, &adminapi.Cluster{Terms: &adminapi.Terms{}, Processes: []adminapi.Peer{
+		{Name: "a", Leads: true, Shards: []int{0, 1}, CleaningShards: []int{2}}, {Name: "b", CleaningShards: []int{0, 1, 3}},
+		{Name: "c", CleaningShards: []int{4}, Silent: true, Seen: now.Add(-time.Hour)},
+	}}, now)
+	require.Regexp(t, `a +.*leads shards 0 1, cleans shards 2\n`, out.String())
+	require.Regexp(t, `b +.*  cleans shards 0 1 3\n`, out.String())
+	require.Regexp(t, `c +.*silent since 1h0m0s ago\n`, out.String())
+}
+
+// A place without the mark that servers have made is not the place of the servers: all bodies would seem to be lost.
+func TestAuditsRefuseAPlaceWithoutItsMark(t *testing.T) {
+	ctx, data := t.Context(), t.TempDir()
+	withObjects(t, data, time.Hour, func(o *objects.Objects, _ *listing.Client) {
+		require.NoError(t, o.CreateBucket(ctx, "photos"))
+	})
+	audit := func(want int) string {
+		code, out, errs := ran(t, 0, "", "audit", "--data", data, "--progress", "none")
+		require.Equal(t, want, code, "%s%s", out, errs)
+		return errs
+	}
+	audit(0)
+	rows, err := pebblestore.Open(data, pebblestore.Options{})
+	require.NoError(t, err)
+	require.NoError(t, bodies.Note(ctx, rows))
+	require.NoError(t, rows.Close())
+	require.Contains(t, audit(daemon.ExitRefused), "no mark _owner")
 }

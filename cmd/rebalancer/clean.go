@@ -15,7 +15,8 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// cleanCmd shows what the cleaner of the servers would do, or cleans a bucket at once.
+// cleanCmd is the command that shows what the servers' cleaner would do next, or cleans a bucket at once. The cleaner
+// deletes what buckets of objects no longer need.
 type cleanCmd struct {
 	objectsFlags
 	DryRun bool `env:"-" help:"${clean_dry_run=}"`
@@ -61,7 +62,7 @@ func (c *cleanCmd) Validate() error {
 	return c.validate()
 }
 
-// Run prints the steps.
+// Run prints the steps that the servers' cleaner would take now, or with --now takes these steps in one bucket.
 func (c *cleanCmd) Run(ctx context.Context, std stdio) error {
 	w, pacer, steps := &failing{w: std.out}, wait.NewPacer(c.Rate), map[string]int64{}
 	err := c.open(ctx, c.DryRun, func(o *objects.Objects, all *listing.Client) error {
@@ -130,7 +131,8 @@ func (c *cleanCmd) bucket(
 	return store.Wrap("bucket "+name, err)
 }
 
-// now cleans the bucket at once. Where something had to be acknowledged first, it cleans the bucket once more.
+// now deletes what the bucket no longer needs. A version can only be deleted after all data centres have acknowledged
+// that it is gone; if some were acknowledged just now, it waits and cleans the bucket again.
 func (c *cleanCmd) now(ctx context.Context, w *failing, o *objects.Objects, pacer *wait.Pacer) error {
 	b, _, err := o.Open(ctx, c.Bucket)
 	if err != nil {

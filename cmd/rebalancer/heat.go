@@ -12,7 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 )
 
-// heatFlags are those of map show --heat.
+// heatFlags are the flags of `map show --heat`.
 type heatFlags struct {
 	Heat   bool          `help:"Draw what the ranges had or took by time instead."`
 	Metric string        `default:"writes" enum:"writes,reads,rows,bytes" help:"With --heat: writes, reads, rows or bytes."`
@@ -22,13 +22,14 @@ type heatFlags struct {
 
 const (
 	heatWidth, heatHeight = 60, 40
-	// heatKey is how much of a key is shown.
+	// heatKey is the number of characters of a key that are shown.
 	heatKey = 24
-	// shades are signs of growing darkness, the first one for nothing.
+	// shades are characters of growing darkness. The first one stands for nothing.
 	shades = " .:-=+*#%@"
 )
 
-// heat draws the picture of a bucket.
+// heat draws how a figure of a bucket's ranges, such as their rows or puts, has changed. The picture is made of
+// characters: keys downwards, time to the right.
 func (c *mapShowCmd) heat(ctx context.Context, std stdio) error {
 	if c.Epoch != 0 {
 		return usageError("--heat and --epoch: give one of them")
@@ -53,7 +54,8 @@ func (c *mapShowCmd) heat(ctx context.Context, std stdio) error {
 	})
 }
 
-// drawHeat draws a picture as text: a line for each row of it, and what its last known column has.
+// drawHeat draws how a figure of a bucket's ranges, such as their rows, has changed. The picture is made of characters:
+// keys downwards, time to the right. At the end of each line is the last known figure.
 func drawHeat(w *failing, p *adminapi.Heat, metric string) {
 	m := p.Metrics[metric]
 	rows, columns := len(p.Keys)-1, len(p.Times)-1
@@ -88,7 +90,7 @@ func drawHeat(w *failing, p *adminapi.Heat, metric string) {
 	}
 }
 
-// heatMoves is how many moves are listed below a picture.
+// heatMoves is the largest number of moves that are listed below the picture of a bucket's history.
 const heatMoves = 10
 
 func shade(v, most float64) byte {
@@ -102,7 +104,7 @@ func shade(v, most float64) byte {
 	}
 }
 
-// padded is a key in a column.
+// padded returns a key in exactly heatKey characters.
 func padded(key string) string {
 	if n := utf8.RuneCountInString(key); n > heatKey {
 		return string([]rune(key)[:heatKey-1]) + "…"

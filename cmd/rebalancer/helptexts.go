@@ -2,7 +2,7 @@ package main
 
 import "github.com/alecthomas/kong"
 
-// help are the help texts of flags that are too long for their tags.
+// help has the help texts that are too long for the tags of the flags. A tag refers to a text by its key in this map.
 var help = kong.Vars{
 	"admin_move_rate": "With --cassandra: most rows copied, compared and counted per second; 0: as many as possible.",
 	"cli_simulate":    "Simulate months of many buckets in memory and report what the policy costs. Changes nothing.",
@@ -102,13 +102,17 @@ var help = kong.Vars{
 	"audit_checksums": "Read all bodies above 4 KiB, and compare them with the checksums of when they were put.",
 	"audit_body_rate": "With --checksums: most MiB of bodies that are read per second; 0: no limit.",
 	"audit_condemn": "" +
-		"Have the servers' cleaner delete the bodies that belong to no version, of the bucket that is named. Most " +
-		"are gone a day later at the earliest. Without it nothing is changed.",
-	"audit_continue":      "Go on where an audit ended that was interrupted: the token that it has printed.",
-	"audit_rate":          "Most rows and bodies that are read per second; 0: no limit.",
+		"Delete the bodies that belong to no version, of the bucket that is named, once they are older than 11 days; of " +
+		"parts the servers' cleaner deletes most a day later. Without it nothing is changed.",
+	"audit_continue": "Go on where an audit ended that was interrupted: the token that it has printed.",
+	"audit_rate":     "Most rows and bodies that are read per second; 0: no limit.",
+	"migrate_dir":    "The directory of --bodies of the servers; by default theirs is bodies in --data.",
+	"migrate_no_older": "" +
+		"State that no listd or rebalancer of before folders of hashes uses the directory. Needed the first time.",
+	"migrate_rate":        "Most keys that are moved per second; 0: no limit.",
 	"sizing_appends":      "New keys per second, each above all others of its bucket.",
 	"sizing_busy_buckets": "Buckets that are written to; by default all.",
-	"sizing_clean_rate":   "Rows that the cleaner looks at per second; 0: no limit.",
+	"sizing_clean_rate":   "Rows that a cleaner looks at per second; 0: no limit.",
 	"sizing_map":          "Memory for maps of buckets in each server.",
 	"sizing_move_rate":    "Rows that are copied and compared per second; 0: as many as possible.",
 	"sizing_node_gib":     "Bytes of rows that a node can have, in GiB.",

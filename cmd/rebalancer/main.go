@@ -28,14 +28,14 @@ func main() {
 	os.Exit(code)
 }
 
-// stdio is the input, output and clock of a command.
+// stdio has the input, the outputs and the clock that a command uses. Tests replace them.
 type stdio struct {
 	in       io.Reader
 	out, err io.Writer
 	now      func() time.Time
 }
 
-// cli is the whole command line.
+// cli is the whole command line of the program: all its commands and flags.
 type cli struct {
 	daemon.Flags
 
@@ -63,6 +63,7 @@ type cli struct {
 	Verify   verifyCmd   `cmd:"" help:"Check names, maps and rows, also while ranges move; repair them."`
 	Audit    auditCmd    `cmd:"" help:"Compare the versions of objects with their bodies; condemn what belongs to none."`
 	Clean    cleanCmd    `cmd:"" help:"Show what the servers' cleaner of objects would do, and why; or do it at once, to make room."`
+	Bodies   bodiesCmd   `cmd:"" help:"Change the form of a directory of bodies."`
 	Adopt    adoptCmd    `cmd:"" help:"Bring rows of other stores into buckets."`
 	Schema   schemaCmd   `cmd:"" help:"Create and check evenkeel's tables in a Cassandra cluster."`
 
@@ -103,15 +104,15 @@ changed; or verify or audit could not check all; 5 (pause) something still moves
 
 func usageError(format string, args ...any) error { return daemon.UsageError(format, args...) }
 
-// withCassandra is the group of flags that send a command to a cluster.
+// withCassandra is the title, in the help, of the group of flags by which a command reaches a Cassandra cluster.
 const withCassandra = "With --cassandra:"
 
-// helpTexts are those of all flags, and what they name.
+// helpTexts returns the help texts of all flags. A key is the name by which the tag of a flag refers to its text.
 func helpTexts() map[string]string {
 	return daemon.HelpTexts(help, adminapi.Help, adminserver.Help, cassandraflags.Help, logging.Help, rebalanceflags.Help)
 }
 
-// program is the frame of the command line.
+// program returns a description of the command line of rebalancer: its name, its help texts, and where it prints.
 func program(std stdio) *daemon.Program {
 	return &daemon.Program{
 		Name: "rebalancer", Description: description, Out: std.out, Err: std.err,
@@ -123,7 +124,7 @@ func program(std stdio) *daemon.Program {
 	}
 }
 
-// run is the whole program; it returns its exit code.
+// run runs the command that the arguments args name, and returns the exit code of the program.
 func run(ctx context.Context, args []string, std stdio) int {
 	return program(std).Run(ctx, &cli{}, args, std)
 }

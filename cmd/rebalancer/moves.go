@@ -22,7 +22,7 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// moveFlags are the flags of every command that moves ranges.
+// moveFlags are the flags of every command that has ranges moved, such as split and merge.
 type moveFlags struct {
 	adminFlags
 	DryRun   bool   `help:"Only show what would be done."`
@@ -49,7 +49,7 @@ Examples:
     rebalancer split photos --at 2024/ --dry-run --format json`
 }
 
-// Run requests the split.
+// Run requests the split of the bucket's ranges at the given keys.
 func (c *splitCmd) Run(ctx context.Context, std stdio) error {
 	return c.move(ctx, std, c.Bucket, scheduler.Ask{Kind: scheduler.Split, Keys: keysOf(c.At)})
 }
@@ -76,7 +76,7 @@ Examples:
     rebalancer merge photos --range ..2019/      # everything below 2019/`
 }
 
-// Run requests the merge.
+// Run requests the merge of the given ranges.
 func (c *mergeCmd) Run(ctx context.Context, std stdio) error {
 	spans, err := parseSpans(c.Range)
 	if err != nil {
@@ -102,7 +102,7 @@ Examples:
     rebalancer refresh photos --range 2024/01..2024/02`
 }
 
-// Run requests the refresh.
+// Run requests that ranges of the bucket be rewritten into fresh partitions, without tombstones.
 func (c *refreshCmd) Run(ctx context.Context, std stdio) error {
 	spans, err := parseSpans(c.Range)
 	if err != nil {
@@ -140,13 +140,14 @@ Examples:
     rebalancer presplit new-orders --append --rate 6M/h --for 24h --like sample-keys.txt`
 }
 
-// The default pin of cuts, and how much longer than appends it lasts.
+// pinned is the time for which the cuts of presplit are protected from merges by default. Cuts for keys that will be
+// appended are protected for pinnedAfter after the end of the appends.
 const (
 	pinned      = 72 * time.Hour
 	pinnedAfter = time.Hour
 )
 
-// Run requests the cuts.
+// Run requests cuts that divide the bucket into ranges before keys come.
 func (c *presplitCmd) Run(ctx context.Context, std stdio) error {
 	ask := scheduler.Ask{Kind: scheduler.Presplit}
 	pin := pinned
@@ -172,7 +173,7 @@ func (c *presplitCmd) Run(ctx context.Context, std stdio) error {
 	return c.move(ctx, std, c.Bucket, ask)
 }
 
-// rate is rows per second, written with a unit.
+// rate is a number of rows per second. On the command line it is written with a unit of time, like 100000/min.
 type rate float64
 
 var (
@@ -182,7 +183,7 @@ var (
 	rateTimes = map[string]float64{"": 1, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}
 )
 
-// UnmarshalText reads 100000/min, 1500/s, 6M/h.
+// UnmarshalText reads a rate like 100000/min, 1500/s or 6M/h.
 func (r *rate) UnmarshalText(text []byte) error {
 	number, unit, found := strings.Cut(strings.TrimSpace(string(text)), "/")
 	if !found {
@@ -203,7 +204,8 @@ func (r *rate) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// appends returns the future load.
+// appends returns the expected load that the flags --rate, --for, --max-rows and --like describe. It is for cuts ahead
+// of appended keys.
 func (c *presplitCmd) appends(std stdio) (*scheduler.Append, error) {
 	switch {
 	case c.Rate == 0:
@@ -224,19 +226,20 @@ func (c *presplitCmd) appends(std stdio) (*scheduler.Append, error) {
 	if len(keys) == 0 {
 		return nil, refused("%s has no keys", c.Like)
 	}
-	const most = 5000 // are enough to learn from
+	const most = 5000 // this many keys are enough to learn from
 	a.Like = keys[max(0, len(keys)-most):]
 	return a, nil
 }
 
-// samples reads the keys of --like, in order and each once.
+// samples returns the keys in the file of --like, sorted and without duplicates.
 func (c *presplitCmd) samples(std stdio) (keytext.Keys, error) {
 	keys, err := readKeys(c.Like, std.in)
 	slices.SortFunc(keys, bytes.Compare)
 	return slices.CompactFunc(keys, bytes.Equal), err
 }
 
-// cuts reads the cuts, or makes them from samples.
+// cuts returns the keys at which the bucket is to be cut: those in the file of --at-file, or --count - 1 cuts that
+// divide the keys of --like evenly.
 func (c *presplitCmd) cuts(std stdio) (keytext.Keys, error) {
 	switch {
 	case c.Rate != 0 || c.For != 0 || c.MaxRows != 0:
@@ -288,7 +291,7 @@ func refused(format string, args ...any) error {
 	return daemon.Exit(daemon.ExitRefused, fmt.Errorf(format, args...))
 }
 
-// readKeys reads keys, one per line.
+// readKeys returns the keys in a file, one per line; the path "-" is stdin. An empty line is an error.
 func readKeys(path string, stdin io.Reader) (keys keytext.Keys, err error) {
 	in, name, err := daemon.Input(path, stdin)
 	if err != nil {
@@ -321,7 +324,8 @@ func keysOf(keys []keytext.Key) (out keytext.Keys) {
 	return out
 }
 
-// parseSpans reads START..END.
+// parseSpans parses texts of the form START..END, and returns the interval of keys of each. An empty START or END is no
+// bound.
 func parseSpans(texts []string) (spans []adminapi.Span, err error) {
 	for _, t := range texts {
 		start, end, found := strings.Cut(t, "..")
@@ -343,7 +347,8 @@ func parseSpans(texts []string) (spans []adminapi.Span, err error) {
 	return spans, nil
 }
 
-// move requests moves, and waits for their end.
+// move sends a request for moves of ranges, prints the moves, and waits until they have ended, unless --no-wait is
+// given.
 func (f *moveFlags) move(ctx context.Context, std stdio, bucket string, request scheduler.Ask) error {
 	if f.NoWait && len(f.Cassandra) > 0 {
 		return usageError("--no-wait leaves the work to another process: not with --cassandra")
@@ -360,7 +365,8 @@ func (f *moveFlags) move(ctx context.Context, std stdio, bucket string, request 
 	})
 }
 
-// way runs a command that moves ranges, or only reads in a dry run.
+// way runs a command that moves ranges. With --dry-run the command only reads maps of buckets; otherwise it needs the
+// leader, the process that carries out moves.
 func (f *moveFlags) way(ctx context.Context, std stdio, command func(ctx context.Context, in wayIn) error) error {
 	if f.DryRun {
 		return f.reads(ctx, std, command)
@@ -368,7 +374,8 @@ func (f *moveFlags) way(ctx context.Context, std stdio, command func(ctx context
 	return f.asks(ctx, std, command)
 }
 
-// end waits for the end of the job, if there is one, and prints the result.
+// end waits until the job in the answer, which is a request for moves, has ended, and prints the result. It does not
+// wait if there is no job, or with --no-wait.
 func (f *moveFlags) end(ctx context.Context, std stdio, in wayIn, a *adminapi.Answer) error {
 	if a.Job != nil && !f.NoWait {
 		j, err := f.follow(ctx, std, in.Client, *a.Job)
@@ -398,10 +405,11 @@ func (f *moveFlags) end(ctx context.Context, std stdio, in wayIn, a *adminapi.An
 	return err
 }
 
-// followEvery is the pause between two requests for the state of a job.
+// followEvery is the pause between two requests for the state of a job, while a command waits for its end.
 const followEvery = 200 * time.Millisecond
 
-// follow waits for the end of a job.
+// follow shows the progress of a job, which is a request for moves, until the job ends. It returns the last state of
+// the job.
 func (f *moveFlags) follow(ctx context.Context, std stdio, c *adminapi.Client, j scheduler.Job) (scheduler.Job, error) {
 	if !j.Ended.IsZero() {
 		return j, nil
@@ -430,7 +438,7 @@ func (f *moveFlags) follow(ctx context.Context, std stdio, c *adminapi.Client, j
 			last.Store(&next)
 			continue
 		}
-		// The process may be restarting; then it knows no job.
+		// The process may be restarting. Then it does not know the job yet.
 		const most = 20
 		if failures++; store.KindOf(err) != store.Unavailable || failures == most {
 			return j, fmt.Errorf("the state of the job is unknown: %w", err)
@@ -439,7 +447,7 @@ func (f *moveFlags) follow(ctx context.Context, std stdio, c *adminapi.Client, j
 	return j, nil
 }
 
-// printMoves prints planned moves as text.
+// printMoves prints, as a table, the moves that were requested. dry is true if they are not carried out.
 func printMoves(out io.Writer, a *adminapi.Answer, dry bool) {
 	for _, n := range a.Notes {
 		fmt.Fprintln(out, n)

@@ -14,7 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 )
 
-// exitMoving: moves are paused, but something still moves.
+// exitMoving is the exit code of pause --wait if the moves are paused, but some that had begun have not ended in time.
 const exitMoving = 5
 
 type pauseCmd struct {
@@ -53,7 +53,7 @@ func (c *pauseCmd) Validate() error {
 	return nil
 }
 
-// Run pauses, and waits with --wait.
+// Run pauses the moves of ranges. With --wait it returns when the moves that had begun have ended.
 func (c *pauseCmd) Run(ctx context.Context, std stdio) error {
 	return c.reads(ctx, std, func(ctx context.Context, in wayIn) error {
 		p, err := in.Pause(ctx, adminapi.PauseAsk{
@@ -72,7 +72,7 @@ func (c *pauseCmd) Run(ctx context.Context, std stdio) error {
 	})
 }
 
-// whoAsks names the user and this process.
+// whoAsks returns a text that says who pauses the moves: the name of the user, if known, and the name of this process.
 func whoAsks() string {
 	who := rebalance.Name("rebalancer")
 	if user := os.Getenv("USER"); user != "" {
@@ -105,7 +105,7 @@ func ofBucket(name string) string {
 	return text(name)
 }
 
-// wait waits until nothing moves.
+// wait waits until no range moves any more. After --timeout it returns an error with the exit code exitMoving.
 func (c *pauseCmd) wait(ctx context.Context, std stdio, in wayIn) (*adminapi.Quiet, error) {
 	limited, stop := context.WithTimeout(ctx, c.Timeout)
 	defer stop()
@@ -126,7 +126,7 @@ func (c *pauseCmd) wait(ctx context.Context, std stdio, in wayIn) (*adminapi.Qui
 		return nil, err
 	}
 	led := ""
-	// A batch whose mover has died goes on when another process leads.
+	// A batch whose mover has died goes on only when another process leads.
 	if s, serr := in.Status(ctx); serr == nil && s.Leader == nil && !s.Leading {
 		led = "; no process leads, so nothing comes to its end: start listd or rebalancer run"
 	}
@@ -135,7 +135,8 @@ func (c *pauseCmd) wait(ctx context.Context, std stdio, in wayIn) (*adminapi.Qui
 		c.Timeout, movingText(&q), led))
 }
 
-// movingText lists what still moves.
+// movingText returns a text that lists the buckets whose ranges still move, or says how many maps of buckets were
+// looked at so far.
 func movingText(q *adminapi.Quiet) string {
 	if !q.Scanned && q.MovingBuckets == 0 {
 		return fmt.Sprintf("%s maps looked at so far, none of them moves", commas(int64(q.Roots)))
@@ -165,7 +166,7 @@ Example:
     rebalancer resume`
 }
 
-// Run resumes.
+// Run ends a pause of moves.
 func (c *resumeCmd) Run(ctx context.Context, std stdio) error {
 	return c.reads(ctx, std, func(ctx context.Context, in wayIn) error {
 		d, err := in.Resume(ctx, adminapi.Which{Bucket: c.Bucket, DryRun: c.DryRun})
@@ -186,7 +187,7 @@ func (c *resumeCmd) Run(ctx context.Context, std stdio) error {
 	})
 }
 
-// printPauses prints the pauses.
+// printPauses prints a line for each pause of moves: of which bucket, by whom and until when.
 func printPauses(out io.Writer, pauses []adminapi.Paused, now time.Time) {
 	for _, p := range pauses {
 		over := ""

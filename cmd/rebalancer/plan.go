@@ -15,7 +15,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner/genetic"
 )
 
-// planCmd plans for a layout file or a live bucket.
+// planCmd is the command that plans splits and merges of ranges, for a live bucket or for the layout in a file.
 type planCmd struct {
 	Bucket      string             `arg:"" optional:"" help:"Name of a bucket to plan for."`
 	Layout      string             `placeholder:"FILE" help:"${plan_layout=}"`
@@ -51,20 +51,20 @@ Every plan has the number of rows it moves, the fewest that any plan must move (
 bound), and the gap between the two. If no plan can meet the limits, its notes say so.`
 }
 
-// Defaults of the search.
+// Limits of a search for a plan, in time and in generations of plans, and of the size of a layout file.
 const (
 	defaultTimeLimit = 2 * time.Second
-	// largeTimeLimit is for layouts of more than largeQuanta, which take long to read.
+	// largeTimeLimit is the default time limit for layouts of more than largeQuanta quanta, which take long to read.
 	largeTimeLimit = 8 * time.Second
 	largeQuanta    = 150_000
-	// noGenerations is no limit: time or patience ends the search.
+	// noGenerations is a number of generations that is never reached: time or patience ends the search.
 	noGenerations = 1 << 30
-	// maxLayoutBytes bounds the memory for a layout, about ten times its text. It is enough for
-	// 100,000 partitions of 50 quanta.
+	// maxLayoutBytes is the largest size of a layout file. It bounds the memory for the layout, about ten times the
+	// file. It is enough for 100,000 partitions of 50 quanta.
 	maxLayoutBytes = 256 << 20
 )
 
-// Run plans and prints the plan.
+// Run makes a plan and prints it.
 func (c *planCmd) Run(ctx context.Context, std stdio) error {
 	l, limits, p, err := c.make(ctx, std)
 	if err != nil {
@@ -83,7 +83,8 @@ func (c *planCmd) Run(ctx context.Context, std stdio) error {
 	return errors.Join(err, w.Flush())
 }
 
-// make makes the plan.
+// make makes a plan of moves. It returns the plan, with the layout (the partitions and sizes) and the limits of sizes
+// for which it was made.
 func (c *planCmd) make(ctx context.Context, std stdio) (*plan.Layout, plan.Limits, *plan.Plan, error) {
 	bad := func(err error) (*plan.Layout, plan.Limits, *plan.Plan, error) {
 		return nil, plan.Limits{}, nil, err
@@ -130,7 +131,8 @@ func (c *planCmd) Validate() error {
 	return err
 }
 
-// objective is what the plan is judged by.
+// objective returns what a plan is judged by: only the moved rows, or also other costs, with the weights of --weight.
+// maxRows is the most rows of a partition.
 func (c *planCmd) objective(maxRows int64) (plan.Objective, error) {
 	o := plan.Costs(maxRows)
 	o.Kind = plan.Kind(c.Objective)
@@ -145,7 +147,8 @@ func (c *planCmd) objective(maxRows int64) (plan.Objective, error) {
 	return o, nil
 }
 
-// layout reads or requests the layout.
+// layout returns the partitions and sizes for which to plan, and the limits of sizes. They are read from the file of
+// --layout, or requested for a bucket from the leader, the process that carries out moves.
 func (c *planCmd) layout(ctx context.Context, std stdio) (l plan.Layout, limits plan.Limits, err error) {
 	switch {
 	case c.Bucket != "" && c.Layout != "":
@@ -164,9 +167,9 @@ func (c *planCmd) layout(ctx context.Context, std stdio) (l plan.Layout, limits 
 	return l, limits, err
 }
 
-// timer ends a search in time. It assumes that the work after the search (score, check, bound,
-// output) takes as long as the work before it (reading, seeds), and the next generation as long
-// as the longest so far.
+// timer ends the search for a plan before a time limit, by two assumptions. The work after the search (such as checks
+// and output) takes as long as the work before it. The next generation of plans takes as long as the longest one so
+// far.
 type timer struct {
 	now     func() time.Time
 	began   time.Time
@@ -176,7 +179,8 @@ type timer struct {
 	longest time.Duration
 }
 
-// over reports before each generation whether the time is over.
+// over reports whether the search for a plan has to end now, to meet the time limit. It is called before each
+// generation of plans.
 func (t *timer) over() bool {
 	now := t.now()
 	if t.last.IsZero() {
@@ -195,7 +199,8 @@ func quanta(l *plan.Layout) (n int) {
 	return n
 }
 
-// search returns the options of the genetic planner and its time limit; 0: none.
+// search returns the options of the genetic planner, and the time limit of its search for a plan. A limit of 0 means
+// that only the number of generations ends the search.
 func (c *planCmd) search() (o genetic.Options, limit time.Duration, err error) {
 	o = genetic.Options{Seed: c.Seed, Generations: noGenerations}
 	limit = defaultTimeLimit
@@ -213,10 +218,11 @@ func (c *planCmd) search() (o genetic.Options, limit time.Duration, err error) {
 	return o, limit, nil
 }
 
-// problemsShown is the most problems of a layout that are printed.
+// problemsShown is the largest number of problems that are printed if a layout file is invalid.
 const problemsShown = 1000
 
-// readLayout reads a layout of at most most bytes.
+// readLayout reads a layout file, which has the partitions of a bucket, their sizes and the limits of sizes. The path
+// "-" is stdin. A file of more than `most` bytes is refused.
 func readLayout(path string, stdin io.Reader, most int64) (l plan.Layout, limits plan.Limits, err error) {
 	in, name, err := daemon.Input(path, stdin)
 	if err != nil {

@@ -39,7 +39,7 @@ func TestGoldenReference(t *testing.T) {
 	b.WriteString(`# rebalancer: commands and flags
 
 For operators. This page is generated: ` + "`go test ./cmd/rebalancer -run Golden -update`" + ` writes it, and the tests
-check it. ` + "`rebalancer COMMAND --help`" + ` explains a command with examples; [operations](operations.md) says
+check it. ` + "`rebalancer COMMAND --help`" + ` explains a command with examples; [moves](moves.md) says
 when to use which. Flags, environment variables and a settings file are read as [by listd](flags.md), and both may share
 the file. Flags that confirm or destroy (` + "`--yes`, `--force`, `--repair`, `--adopt`, `--adopt-all`, `--discard`" + `),
 ` + "`presplit --max-rows`" + ` and those that say what ` + "`adopt`" + ` does, or

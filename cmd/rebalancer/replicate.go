@@ -17,7 +17,7 @@ import (
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
 
-// schemaReplicateCmd changes how many copies each data centre keeps.
+// schemaReplicateCmd is the command that changes how many copies of the rows a data centre has.
 type schemaReplicateCmd struct {
 	cassandraflags.Flags `group:"Cassandra:"`
 	replicationFlag
@@ -44,11 +44,11 @@ Examples:
     rebalancer schema replicate --cassandra 10.0.0.1 --local-dc dc1 --replication dc1=3 --lost dc2`
 }
 
-// quietWait is the time limit of the check that nothing moves. An earlier pause with --wait has already made sure that
-// nothing moves.
+// quietWait is the time limit of the check that no range moves, before copies are changed. It can be short, as an
+// operator pauses moves with --wait before.
 const quietWait = 30 * time.Second
 
-// Run changes the copies, and says what is to be done next.
+// Run changes how many copies of the rows each data centre has, and prints the next steps for the operator.
 func (c *schemaReplicateCmd) Run(ctx context.Context, std stdio) error {
 	if !c.Yes && !terminal(std.in) {
 		return usageError("nobody can be asked here: --yes changes the copies all the same")
@@ -58,7 +58,7 @@ func (c *schemaReplicateCmd) Run(ctx context.Context, std stdio) error {
 		if err != nil {
 			return err
 		}
-		// While a data centre is lost nothing moves, as changes of maps are acknowledged in all of them.
+		// While a data centre is lost nothing moves, as changes of maps have to be acknowledged in all data centres.
 		if c.Lost == "" {
 			if err := c.quiet(ctx, std, db, now); err != nil {
 				return err
@@ -78,7 +78,8 @@ func (c *schemaReplicateCmd) Run(ctx context.Context, std stdio) error {
 	})
 }
 
-// quiet fails unless moves are paused and nothing moves, and no process is left in a data centre that is removed.
+// quiet returns nil if copies may be changed: moves are paused, no range moves, and no process runs in a data centre
+// that is removed. now is the present number of copies.
 func (c *schemaReplicateCmd) quiet(
 	ctx context.Context, std stdio, db *assembly.DB, now cassandrastore.Replication,
 ) error {
@@ -105,7 +106,8 @@ func (c *schemaReplicateCmd) quiet(
 	return nil
 }
 
-// tell says what was done, and what is to be done next.
+// tell prints that the copies are changed, and the next steps for the operator. now has the numbers of copies before,
+// and registers is the number of records, such as maps of buckets, that were brought to all copies.
 func (c *schemaReplicateCmd) tell(std stdio, now cassandrastore.Replication, registers int) error {
 	w := &failing{w: std.out}
 	w.printf("%s has %s copies; every one of them knows all %s names and maps\n", c.Keyspace, copies(c.Replication),
@@ -123,7 +125,7 @@ func (c *schemaReplicateCmd) tell(std stdio, now cassandrastore.Replication, reg
 	return w.err
 }
 
-// copies returns a replication as the flag has it.
+// copies returns the number of copies in each data centre, as text in the form of the flag --replication: dc1=3,dc2=3.
 func copies(r cassandrastore.Replication) string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(r)) {
@@ -134,7 +136,7 @@ func copies(r cassandrastore.Replication) string {
 	return strings.Join(all, ",")
 }
 
-// onCassandra calls do with the keyspace of a command, by itself and as the Cassandra store that it is.
+// onCassandra opens a keyspace, calls do with the open database and its Cassandra store, and closes the keyspace.
 func onCassandra(
 	ctx context.Context, f *cassandraflags.Flags, do func(*assembly.DB, *cassandrastore.Store) error,
 ) (err error) {
@@ -150,7 +152,8 @@ func onCassandra(
 	return do(db, s)
 }
 
-// schemaFilledCmd lets servers work in a data centre.
+// schemaFilledCmd is the command by which an operator says that a new data centre has all its copies. Then servers may
+// start there.
 type schemaFilledCmd struct {
 	cassandraflags.Flags `group:"Cassandra:"`
 	Filled               string `arg:"" name:"dc" help:"Data centre that has been added, and whose nodes have been rebuilt."`
@@ -166,7 +169,7 @@ Example:
     rebalancer schema filled dc2 --cassandra 10.0.0.1 --local-dc dc1`
 }
 
-// Run takes the mark away.
+// Run records that a new data centre has all its copies: it removes the mark that keeps servers from starting there.
 func (c *schemaFilledCmd) Run(ctx context.Context, std stdio) error {
 	return onCassandra(ctx, &c.Flags, func(_ *assembly.DB, s *cassandrastore.Store) error {
 		marked, err := s.Filled(ctx, c.Filled)

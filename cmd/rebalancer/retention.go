@@ -10,14 +10,15 @@ import (
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 )
 
-// retentionCmd shows what rules of retention would drop.
+// retentionCmd is the command that shows which keys the rules of retention would delete now.
 type retentionCmd struct {
 	Bucket string `arg:"" optional:"" help:"Name of the bucket; by default all that rules are about."`
 	Rules  string `env:"-" placeholder:"FILE" help:"${retention_rules=}"`
 	adminFlags
 }
 
-// errRule means that Drop.Error says more.
+// errRule is the error if a rule of retention, which deletes old keys, cannot be applied to a bucket. The cause is in
+// the field Drop.Error.
 var errRule = errors.New("a rule can't be applied to a bucket")
 
 func (retentionCmd) Help() string {
@@ -32,7 +33,7 @@ Look at new rules before you give them to the servers: with --rules FILE.
     - bucket: sensors-*     # or one name
       prefix: day/          # what follows it in the key is a time
       keep: 720h
-      time: 2006-01-02      # its form, or written: the time of the put; docs/operations.md has all
+      time: 2006-01-02      # its form, or written: the time of the put; docs/deleting.md has all
 
 Examples:
 
@@ -43,7 +44,7 @@ Exit codes: 0 done; 1 a rule can't be applied to a bucket, which is said; 2 bad 
 4 there is no such bucket, or the leader has no rules.`
 }
 
-// Run prints what would be dropped.
+// Run prints the keys that the rules of retention would delete now. It fails if a rule cannot be applied to a bucket.
 func (c *retentionCmd) Run(ctx context.Context, std stdio) error {
 	ask := adminapi.OldAsk{Bucket: c.Bucket}
 	if c.Rules != "" {
@@ -83,7 +84,8 @@ func printOld(w *failing, old *adminapi.Old) {
 	}
 }
 
-// printDrop prints what a rule drops of a bucket.
+// printDrop prints which keys a rule of retention deletes from a bucket. The parameter what is "deleted" or "would
+// delete".
 func printDrop(w *failing, d *rebalance.Drop, what string) {
 	w.printf("%s (%s)\n", text(d.Bucket), d.Rule)
 	if d.Error != "" {
@@ -108,7 +110,8 @@ func printDrop(w *failing, d *rebalance.Drop, what string) {
 	w.printf("\n")
 }
 
-// printRetention prints what rules of retention have dropped.
+// printRetention prints what the rules of retention, which delete old keys, did in their last run, and when they run
+// next. It prints nothing if leading is false, as another process applies the rules then.
 func printRetention(w *failing, s *rebalance.RetentionStatus, leading bool, now time.Time) {
 	if s == nil || !leading {
 		return

@@ -30,7 +30,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// runCmd is the daemon.
+// runCmd is the command that runs the daemon, which splits, merges and moves the ranges of buckets as their sizes
+// change.
 type runCmd struct {
 	Cluster cassandraflags.Flags `embed:"" group:"Cassandra:"`
 	Lease   time.Duration        `placeholder:"DURATION" group:"Cassandra:" help:"${terms_lease=}"`
@@ -81,10 +82,11 @@ func (c *runCmd) Validate() error {
 	return c.Sizes.Validate()
 }
 
-// openTimeout bounds the start, which checks the schema.
+// openTimeout is the time limit for opening a keyspace when the program starts. This includes a check of the schema.
 const openTimeout = time.Minute
 
-// Run stands by, and leads when it can, until a signal comes.
+// Run runs the daemon until a signal comes. The daemon becomes the leader, which moves ranges, when no other process
+// is.
 func (c *runCmd) Run(ctx context.Context, outer *cli, std stdio) error {
 	log, lines := c.Log.Logger(std.err)
 	defer lines.Report()
@@ -124,7 +126,7 @@ func (c *runCmd) Run(ctx context.Context, outer *cli, std stdio) error {
 	return d.run(ctx, c, address)
 }
 
-// runner is what runCmd runs, over an open store.
+// runner is the daemon of the command run, with the store that it has opened. It moves ranges while it is the leader.
 type runner struct {
 	store    store.Store
 	names    *listing.Client
@@ -140,10 +142,12 @@ type runner struct {
 	out      stdio
 }
 
-// endTimeout is how long requests to the admin address may go on at the end.
+// endTimeout is the time that requests to the admin address may still take when the program ends. Then they are cut
+// off.
 const endTimeout = 5 * time.Second
 
-// run serves the admin address and does the work, until ctx ends.
+// run serves the admin address until ctx ends, and moves ranges whenever this process is the leader. It returns after
+// all moves here have stopped.
 func (d *runner) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error {
 	registry := prometheus.NewRegistry()
 	admin, err := adminserver.Listen(adminserver.Options{
@@ -177,6 +181,9 @@ func (d *runner) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error
 			failed <- err
 		}
 	})
+	if cluster, ok := d.store.(interface{ WatchRepairs(context.Context) }); ok {
+		work.Go(func() { cluster.WatchRepairs(working) })
+	}
 	// The store is closed only when nothing moves.
 	defer work.Wait()
 	defer admin.Close()

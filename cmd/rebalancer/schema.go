@@ -18,7 +18,7 @@ import (
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
 
-// schemaCmd creates and checks evenkeel's tables in a Cassandra cluster.
+// schemaCmd is the group of commands that create, check and change evenkeel's tables in a Cassandra cluster.
 type schemaCmd struct {
 	Print  schemaPrintCmd  `cmd:"" help:"Print the schema as CQL, each option with its reason."`
 	Apply  schemaApplyCmd  `cmd:"" help:"Create the keyspace and its tables where they are missing."`
@@ -65,7 +65,7 @@ type schemaPrintCmd struct {
 	replicationFlag
 }
 
-// Run prints the schema.
+// Run prints the schema as CQL.
 func (c *schemaPrintCmd) Run(std stdio) error {
 	text, err := cassandrastore.PrintSchema(c.Keyspace, c.Replication)
 	if err != nil {
@@ -80,7 +80,7 @@ type schemaGrantsCmd struct {
 	Role string `default:"listd" help:"Role that servers and rebalancers log in as (their --user)."`
 }
 
-// Run prints the statements.
+// Run prints the CQL statements that give a Cassandra role the rights that servers and rebalancers need.
 func (c *schemaGrantsCmd) Run(std stdio) error {
 	text, err := cassandrastore.PrintGrants(c.Keyspace, c.Role)
 	if err != nil {
@@ -95,7 +95,8 @@ type schemaApplyCmd struct {
 	replicationFlag
 }
 
-// Run creates what is missing, then checks the whole.
+// Run creates the keyspace and its tables where they are missing, and then compares the whole schema with the required
+// one.
 func (c *schemaApplyCmd) Run(ctx context.Context, std stdio) error {
 	admin, err := openAdmin(ctx, &c.Flags)
 	if err != nil {
@@ -120,7 +121,7 @@ func (c *schemaApplyCmd) Run(ctx context.Context, std stdio) error {
 	if err := report(ctx, admin, std, "table"); err != nil {
 		return err
 	}
-	// The first program that uses the keyspace does the same, so a failure is no more than a word.
+	// The first program that uses the keyspace does the same. So a failure is only mentioned.
 	if err := c.version(ctx); err != nil {
 		_, err = fmt.Fprintf(std.err, "rebalancer: the version of the schema is left to the first program: %v\n", err)
 		return err
@@ -128,7 +129,8 @@ func (c *schemaApplyCmd) Run(ctx context.Context, std stdio) error {
 	return nil
 }
 
-// version writes the version of the schema into a new keyspace, through a data centre that has copies.
+// version writes the version of the schema into a new keyspace. It connects through the data centre of --local-dc, or
+// through the first one that has copies.
 func (c *schemaApplyCmd) version(ctx context.Context) error {
 	const patience = 10 * time.Second // such as while too few nodes are up
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -167,7 +169,8 @@ Exit codes: 0 the keyspace has the newest version; 4 a program is too old for it
 was no; 3 the keyspace can't be used, as by a program that is too old; else as always.`
 }
 
-// Run upgrades.
+// Run upgrades the keyspace to the newest version of the schema that this program knows. It asks the user first, unless
+// --yes is given.
 func (c *schemaUpgradeCmd) Run(ctx context.Context, std stdio) error {
 	if !c.Yes && !c.DryRun && !terminal(std.in) {
 		return usageError("nobody can be asked here: --yes upgrades the keyspace all the same, " +
@@ -188,7 +191,8 @@ func (c *schemaUpgradeCmd) Run(ctx context.Context, std stdio) error {
 	return upgradeSchema(ctx, std, s, c.Keyspace, c.DryRun, c.Yes)
 }
 
-// upgradeSchema upgrades the keyspace of a store, unless the answer is no.
+// upgradeSchema upgrades a keyspace to the newest version of the schema. Unless yes is true, it asks the user first. If
+// dryRun is true, it only prints what it would do.
 func upgradeSchema(ctx context.Context, std stdio, s store.Store, keyspace string, dryRun, yes bool) error {
 	t, err := mapclient.Agreed(ctx, s)
 	if err != nil {
@@ -233,7 +237,8 @@ func upgradeSchema(ctx context.Context, std stdio, s store.Store, keyspace strin
 	return nil
 }
 
-// tooOld returns an error if a process that may still be alive does not know version v of the schema.
+// tooOld returns an error that names the processes which do not know the schema's version v. A killed process counts
+// until it has been silent for processes.Gone.
 func tooOld(ctx context.Context, s store.Rows, v mapclient.Schema) error {
 	all, err := processes.List(ctx, s)
 	if err != nil {
@@ -259,7 +264,8 @@ type schemaCheckCmd struct {
 	JSON                 daemon.JSON `name:"json" env:"-" help:"Short for --format json."`
 }
 
-// Run compares and explains.
+// Run compares the schema of the keyspace with the required one, and prints the differences. It also warns of missing
+// repairs.
 func (c *schemaCheckCmd) Run(ctx context.Context, std stdio) error {
 	admin, err := openAdmin(ctx, &c.Flags)
 	if err != nil {
@@ -273,8 +279,8 @@ func (c *schemaCheckCmd) Run(ctx context.Context, std stdio) error {
 	return report(ctx, admin, std, c.Format, repairs...)
 }
 
-// report prints the differences and the other findings. A finding that keeps a server from starting counts as a
-// failure.
+// report prints how the schema differs from the required one, and the problems in more. It returns an error if one of
+// them keeps a server from starting.
 func report(
 	ctx context.Context, admin *cassandrastore.Admin, std stdio, format string, more ...cassandrastore.Problem,
 ) error {

@@ -113,14 +113,14 @@ func TestUpgradeOfTheSchema(t *testing.T) {
 	old, err := processes.Appear(t.Context(), s, processes.Process{Name: "an old one", Version: "v0.1"}, nil)
 	require.NoError(t, err)
 	_, err = upgrade("yes\n", false, false)
-	require.ErrorContains(t, err, "do not know version 1 of the schema: an old one (version v0.1, last seen ")
+	require.ErrorContains(t, err, "do not know version 3 of the schema: an old one (version v0.1, last seen ")
 	old.Close()
 	db, err := openShared(t.Context(), kept{s}, terms{}, nil)
 	require.NoError(t, err, "the present program works with a keyspace without a version")
 	defer func() { require.NoError(t, db.Close()) }()
 	out, err := upgrade("", true, false)
 	require.NoError(t, err)
-	require.Contains(t, out, "keyspace listings: the schema's version becomes 1; it is none.")
+	require.Contains(t, out, "keyspace listings: the schema's version becomes 3; it is none.")
 	require.Contains(t, out, "Programs from before versions are not listed, and do not notice: end them first")
 	require.Contains(t, out, "dry run")
 	_, err = upgrade("no\n", false, false)
@@ -128,12 +128,12 @@ func TestUpgradeOfTheSchema(t *testing.T) {
 	require.Equal(t, mapclient.Unversioned, version())
 	out, err = upgrade("y\n", false, false)
 	require.NoError(t, err)
-	require.Contains(t, out, "is of version 1 now")
+	require.Contains(t, out, "is of version 3 now")
 	require.Equal(t, mapclient.NewestSchema, version())
 	require.NoError(t, err)
 	out, err = upgrade("", false, false)
 	require.NoError(t, err)
-	require.Equal(t, "keyspace listings: the schema is of version 1 already\n", out)
+	require.Equal(t, "keyspace listings: the schema is of version 3 already\n", out)
 }
 
 // TestStatusListsTheProcesses of a keyspace, with what they say of themselves.
@@ -145,7 +145,7 @@ func TestStatusListsTheProcesses(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, one.Close()) }()
 	other, err := processes.Appear(t.Context(), s, processes.Process{
-		Name: "listd on b", Version: "v7", DataCentre: "west", NewestSchema: 3, Admin: "http://b:9001",
+		Name: "listd on b", Version: "v7", DataCentre: "west", NewestSchema: 4, Admin: "http://b:9001",
 	}, nil)
 	require.NoError(t, err)
 	defer other.Close()
@@ -161,13 +161,13 @@ func TestStatusListsTheProcesses(t *testing.T) {
 	here := cluster.Processes[0]
 	require.True(t, here.Here)
 	require.Equal(t, "east", here.DataCentre)
-	require.Equal(t, []int64{0, 1}, here.Schemas)
-	require.EqualValues(t, 1, cluster.Terms.Schema)
-	require.Equal(t, []int64{0, 3}, cluster.Processes[1].Schemas)
+	require.Equal(t, []int64{0, 3}, here.Schemas)
+	require.EqualValues(t, 3, cluster.Terms.Schema)
+	require.Equal(t, []int64{0, 4}, cluster.Processes[1].Schemas)
 	var out bytes.Buffer
 	printProcesses(&failing{w: &out}, &cluster, now.Add(time.Hour))
-	require.Regexp(t, `listd on b +west +v7 +0 to 3 +1h0m\ds? ago +http://b:9001`, out.String())
-	require.Contains(t, out.String(), "Schema of the keyspace: version 1\n")
+	require.Regexp(t, `listd on b +west +v7 +0 to 4 +1h0m\ds? ago +http://b:9001`, out.String())
+	require.Contains(t, out.String(), "Schema of the keyspace: version 3\n")
 }
 
 // TestRepairsOfALiveKeyspace: what Cassandra has not recorded, or has of one replica only, is warned of; what it has of
@@ -186,18 +186,31 @@ func TestRepairsOfALiveKeyspace(t *testing.T) {
 	require.Contains(t, out+errs, "the version of the schema is left to the first program", "one of two replicas is there")
 	require.Contains(t, check(), "Cassandra knows of no repair within 30 days of 100 % of its ranges")
 	session := harness.Session(t, address, "system_distributed")
-	repaired := func(ago time.Duration, others ...string) {
+	// repaired is a repair of which Cassandra has kept what it keeps of one: of a session the last range only.
+	repaired := func(ago time.Duration, options map[string]string, sessions ...[]string) {
 		t.Helper()
 		at := time.Now().Add(-ago)
-		require.NoError(t, session.Query("INSERT INTO repair_history (keyspace_name, columnfamily_name, id, range_begin, "+
-			"range_end, coordinator, coordinator_port, participants_v2, status, started_at) VALUES (?, 'rows', ?, '0', '0', "+
-			"'10.0.0.1', 7000, ?, 'SUCCESS', ?)", site.Name, gocql.UUIDFromTime(at), others, at).
-			Consistency(gocql.One).Exec())
+		parent := gocql.UUIDFromTime(at)
+		require.NoError(t, session.Query("INSERT INTO parent_repair_history (parent_id, keyspace_name, columnfamily_names, "+
+			"started_at, successful_ranges, options) VALUES (?, ?, {'rows'}, ?, {'(0,5]', '(5,0]'}, ?)",
+			parent, site.Name, at, options).Consistency(gocql.One).Exec())
+		for _, others := range sessions {
+			require.NoError(t, session.Query("INSERT INTO repair_history (keyspace_name, columnfamily_name, id, parent_id, "+
+				"range_begin, range_end, coordinator, coordinator_port, participants_v2, status) "+
+				"VALUES (?, 'rows', ?, ?, '0', '5', '10.0.0.1', 7000, ?, 'SUCCESS')",
+				site.Name, gocql.TimeUUID(), parent, others).Consistency(gocql.One).Exec())
+		}
 	}
-	repaired(time.Hour)
+	alone, two := []string{}, []string{"10.0.0.2:7000"}
+	pulls, usual := map[string]string{"pullRepair": "true"}, map[string]string{"pullRepair": "false"}
+	repaired(time.Hour, usual, alone)
+	repaired(time.Hour, usual, alone, two)
+	repaired(time.Hour, usual, two, alone)
+	repaired(time.Hour, pulls, two)
+	repaired(time.Hour, usual)
 	require.Contains(t, check(), "of 100 % of its ranges")
-	repaired(9*24*time.Hour, "10.0.0.2:7000")
+	repaired(9*24*time.Hour, usual, two)
 	require.Contains(t, check(), "was repaired 9.0 days ago, and tombstones are kept for 10.0 days")
-	repaired(2*time.Hour, "10.0.0.2:7000")
+	repaired(2*time.Hour, usual, two, two)
 	require.NotContains(t, check(), "repair")
 }

@@ -3,16 +3,13 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
-	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/internal/cleaning"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
@@ -36,7 +33,7 @@ Examples:
     rebalancer status photos --format json`
 }
 
-// Run prints the status.
+// Run prints the moves under way and all processes, or with a bucket the sizes of its ranges.
 func (c *statusCmd) Run(ctx context.Context, std stdio) error {
 	return c.asksLeader(ctx, std, func(ctx context.Context, in wayIn) error {
 		if c.Bucket != "" {
@@ -62,7 +59,8 @@ func (c *statusCmd) Run(ctx context.Context, std stdio) error {
 	})
 }
 
-// printProcesses prints the processes of a shared store; nothing of an embedded one.
+// printProcesses prints a table of the processes that use a shared store. For an embedded store, which has only one
+// process, it prints nothing.
 func printProcesses(w *failing, c *adminapi.Cluster, now time.Time) {
 	if c.Terms == nil {
 		if c.ProcessesError != "" {
@@ -88,6 +86,9 @@ func printProcesses(w *failing, c *adminapi.Cluster, now time.Time) {
 				note += " shards " + numbers(p.Shards)
 			}
 		}
+		if len(p.CleaningShards) > 0 && !p.Silent {
+			note = strings.TrimPrefix(note+", cleans shards "+numbers(p.CleaningShards), ", ")
+		}
 		since := ""
 		if !p.Since.IsZero() {
 			since = ago(now, p.Since)
@@ -102,7 +103,8 @@ func printProcesses(w *failing, c *adminapi.Cluster, now time.Time) {
 	w.printf("Schema of the keyspace: version %d\n", c.Terms.Schema)
 }
 
-// asksLeader is asks for commands that need a process that leads already.
+// asksLeader runs a command with a client of the leader, the process that carries out moves of ranges. If no process is
+// the leader, it fails: this process never becomes the leader here.
 func (f *adminFlags) asksLeader(ctx context.Context, std stdio, command func(ctx context.Context, in wayIn) error) error {
 	if len(f.Cassandra) == 0 {
 		return f.asks(ctx, std, command)
@@ -126,7 +128,7 @@ func (f *adminFlags) asksLeader(ctx context.Context, std stdio, command func(ctx
 	})
 }
 
-// printCleaning prints what cleans buckets of objects.
+// printCleaning prints which processes clean the buckets of objects, and how far they are.
 func printCleaning(w *failing, c *cleaning.Status, now time.Time) {
 	switch {
 	case c == nil:
@@ -162,9 +164,12 @@ func printCleaning(w *failing, c *cleaning.Status, now time.Time) {
 	}
 	printAudit(w, "last audit", c.LastAudit, now)
 	printAudit(w, "present audit", c.Audit, now)
+	printAudit(w, "last scrub", c.LastScrub, now)
+	printAudit(w, "present scrub", c.Scrub, now)
 }
 
-// printAudit prints what an audit has compared and found; nil: there is none.
+// printAudit prints the counts and the findings of an audit, which compares versions of objects with their bodies.
+// which names the audit, such as "last audit". If a is nil it prints nothing.
 func printAudit(w *failing, which string, a *cleaning.Audit, now time.Time) {
 	if a == nil {
 		return
@@ -182,20 +187,25 @@ func printAudit(w *failing, which string, a *cleaning.Audit, now time.Time) {
 	}
 }
 
-// numbers writes shards.
+// numbers returns numbers of shards as text, with blanks between them. A shard is a group of buckets, whose moves one
+// process carries out.
 func numbers(shards []int) string { return strings.Trim(fmt.Sprint(shards), "[]") }
+
+func printShares(w *failing, all []adminapi.Share) {
+	for _, x := range all {
+		here := ""
+		if x.Here {
+			here = " (this process)"
+		}
+		w.printf("  %s%s: %s\n", cmp.Or(x.Name, "nobody"), here, numbers(x.Shards))
+	}
+}
 
 func printStatus(w *failing, s *adminapi.Status, now time.Time) {
 	switch {
 	case len(s.Shards) > 1:
 		w.printf("Each leads the moves of some shards of the buckets:\n")
-		for _, x := range s.Shards {
-			here := ""
-			if x.Here {
-				here = " (this process)"
-			}
-			w.printf("  %s%s: %s\n", cmp.Or(x.Name, "nobody"), here, numbers(x.Shards))
-		}
+		printShares(w, s.Shards)
 	case s.Leader != nil && s.Leading:
 		w.printf("This process leads: %s, since %s\n", cmp.Or(s.Leader.Name, s.Leader.ID.String()), ago(now, s.Leader.Since))
 	case s.Leader != nil:
@@ -217,6 +227,10 @@ func printStatus(w *failing, s *adminapi.Status, now time.Time) {
 	}
 	if s.MostRate > 0 {
 		w.printf("At most %s rows per second, of %s while nobody else waits for the store\n", commas(int64(s.Rate)), commas(int64(s.MostRate)))
+	}
+	if len(s.CleaningShards) > 1 {
+		w.printf("Each cleans the buckets of objects of some shards:\n")
+		printShares(w, s.CleaningShards)
 	}
 	printCleaning(w, s.Cleaning, now)
 	printRetention(w, s.Retention, s.Leading, now)
@@ -252,7 +266,7 @@ func printStatus(w *failing, s *adminapi.Status, now time.Time) {
 		if b.Everything {
 			what = "everything"
 		}
-		// The list of buckets is a bucket itself, which nobody has created.
+		// The list of buckets is stored as a bucket, too, but no user has created it.
 		w.printf("Looked at the sizes of %s %s: %s, %s, with the list of buckets where it has changed\n",
 			what, ago(now, b.Began), many(b.Buckets, "bucket"), many(b.Ranges, "range"))
 		w.printf("  so far %s recounts of %s rows (%d wait)%s%s\n", commas(b.Counted), commas(b.Rows), b.Waiting,
@@ -321,7 +335,8 @@ func printBucket(w *failing, b *adminapi.Bucket, jobs []scheduler.Job, now time.
 	}
 }
 
-// batchBar draws the progress of a batch, if its number of rows is known.
+// batchBar returns the progress of a batch, which is a group of ranges that move together, as a bar of text. If rows,
+// the number of rows to move, is 0, it returns only the counts.
 func batchBar(b *adminapi.Batch, rows int64) string {
 	counts := fmt.Sprintf("%s copied, %s compared, %s swept over", commas(b.Copied), commas(b.Verified), commas(b.Searched))
 	if rows <= 0 {
@@ -331,7 +346,8 @@ func batchBar(b *adminapi.Batch, rows int64) string {
 	return fmt.Sprintf("[%s%s] %s of %s", strings.Repeat("#", n), strings.Repeat(".", barWidth-n), counts, commas(rows))
 }
 
-// phaseOf is the phase of a batch: a settled one that is there is swept.
+// phaseOf returns the name of the phase in which a batch is, a group of ranges that move together. If the batch is
+// settled but still listed, its old partitions are being swept.
 func phaseOf(b *adminapi.Batch) string {
 	if b.Phase == "settled" {
 		return "sweeping"
@@ -343,201 +359,7 @@ func ago(now, then time.Time) string {
 	return now.Sub(then).Round(time.Second).String() + " ago"
 }
 
-type mapCmd struct {
-	Show    mapShowCmd    `cmd:"" help:"Print the ranges of a bucket and where they are."`
-	History mapHistoryCmd `cmd:"" help:"Print the last epochs of a bucket's map."`
-	Diff    mapDiffCmd    `cmd:"" help:"Print what differs between two epochs of a bucket's map."`
-}
-
-type mapShowCmd struct {
-	Bucket string `arg:"" help:"Name of the bucket."`
-	Epoch  uint64 `placeholder:"N" help:"Print the map of this epoch, if it is still kept."`
-	heatFlags
-	adminFlags
-}
-
-func (mapShowCmd) Help() string {
-	return `With --format json:
-
-    {"version":1,"bucket":"b","epoch":7,"partitions":[{"id":"…","start":"","end":"m","phase":"settled","to":""},…]}
-
-An empty end is the end of the bucket. Keys that are not UTF-8 are {"b64":"…"}.
-
-With --heat it draws what the ranges had or took instead: keys downwards, time to the right, and
-a darker sign for more. With --format json that is an answer of /v1/heat.`
-}
-
-// Run prints the map.
-func (c *mapShowCmd) Run(ctx context.Context, std stdio) error {
-	if c.Heat {
-		return c.heat(ctx, std)
-	}
-	return c.reads(ctx, std, func(ctx context.Context, in wayIn) error {
-		if c.Format == "json" {
-			body, err := in.Map(ctx, c.Bucket, c.Epoch)
-			if err != nil {
-				return err
-			}
-			defer body.Close()
-			// It may be large: it is printed as it comes, with the version in front.
-			if begin := make([]byte, 1); err == nil {
-				_, err = io.ReadFull(body, begin)
-			}
-			if err == nil {
-				_, err = fmt.Fprintf(std.out, `{"version":%d,`, daemon.JSONVersion)
-			}
-			if err == nil {
-				_, err = io.Copy(std.out, body)
-			}
-			return err
-		}
-		m, err := wholeMap(ctx, in, c.Bucket, c.Epoch)
-		if err != nil {
-			return err
-		}
-		t := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
-		fmt.Fprintf(t, "start\tend\tpartition\tphase\tto\n")
-		for i := range m.Partitions {
-			p := &m.Partitions[i]
-			phase := phaseText(p)
-			if p.PinnedUntil.After(std.now()) {
-				phase += ", pinned until " + p.PinnedUntil.Format(time.RFC3339)
-			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", startText(p.Start), endText(p.End), p.ID, phase, p.To)
-		}
-		t.Flush()
-		_, err = fmt.Fprintf(std.out, "epoch %d of %s\n", m.Epoch, text(c.Bucket))
-		return err
-	})
-}
-
-func phaseText(p *adminapi.Partition) string {
-	if p.SweepPending {
-		return "sweeping"
-	}
-	return p.Phase
-}
-
-type mapHistoryCmd struct {
-	Bucket string `arg:"" help:"Name of the bucket."`
-	Limit  int    `default:"20" help:"Most epochs to print."`
-	adminFlags
-}
-
-// Run prints the epochs.
-func (c *mapHistoryCmd) Run(ctx context.Context, std stdio) error {
-	if c.Limit < 1 {
-		return usageError("--limit is at least 1, not %d", c.Limit)
-	}
-	return c.reads(ctx, std, func(ctx context.Context, in wayIn) error {
-		h, err := in.History(ctx, c.Bucket, c.Limit)
-		if err != nil {
-			return err
-		}
-		return c.print(std, h, func(w *failing) {
-			t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-			fmt.Fprintf(t, "epoch\tchanged\tstate\tranges\tbatches\n")
-			for _, e := range h.Epochs {
-				var batches []string
-				for i := range e.Batches {
-					batches = append(batches, fmt.Sprintf("%d %s", e.Batches[i].ID, phaseOf(&e.Batches[i])))
-				}
-				fmt.Fprintf(t, "%d\t%s\t%s\t%d\t%s\n", e.Epoch, e.Changed.Format(time.RFC3339), e.State, e.Ranges,
-					strings.Join(batches, ", "))
-			}
-			t.Flush()
-		})
-	})
-}
-
-type mapDiffCmd struct {
-	Bucket string `arg:"" help:"Name of the bucket."`
-	From   uint64 `placeholder:"N" help:"Older epoch; the one before --to if it isn't given."`
-	To     uint64 `placeholder:"N" help:"Newer epoch; the newest if it isn't given."`
-	adminFlags
-}
-
-func (mapDiffCmd) Help() string {
-	return `Prints a line with - for each range that only the older map has, and one with + for each
-that only the newer one has. Of large maps only what the last hour's epochs were made of is
-kept.`
-}
-
-// Run prints the difference.
-func (c *mapDiffCmd) Run(ctx context.Context, std stdio) error {
-	return c.reads(ctx, std, func(ctx context.Context, in wayIn) error {
-		newer, err := wholeMap(ctx, in, c.Bucket, c.To)
-		if err != nil {
-			return err
-		}
-		if c.From == 0 && newer.Epoch == 1 {
-			return refused("epoch 1 is the first: there is none before it")
-		}
-		older, err := wholeMap(ctx, in, c.Bucket, cmp.Or(c.From, newer.Epoch-1))
-		if err != nil {
-			return err
-		}
-		gone, come := without(older.Partitions, newer.Partitions), without(newer.Partitions, older.Partitions)
-		if c.Format == "json" {
-			return daemon.PrintJSON(std.out, map[string]any{
-				"bucket": c.Bucket, "from": older.Epoch, "to": newer.Epoch, "gone": gone, "come": come,
-			})
-		}
-		w := &failing{w: std.out}
-		w.printf("epoch %d to %d of %s: %d ranges to %d\n",
-			older.Epoch, newer.Epoch, text(c.Bucket), len(older.Partitions), len(newer.Partitions))
-		type line struct {
-			sign string
-			p    adminapi.Partition
-		}
-		var lines []line
-		for _, p := range gone {
-			lines = append(lines, line{"-", p})
-		}
-		for _, p := range come {
-			lines = append(lines, line{"+", p})
-		}
-		slices.SortStableFunc(lines, func(a, b line) int { return slices.Compare(a.p.Start, b.p.Start) })
-		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		for _, l := range lines {
-			fmt.Fprintf(t, "%s [%s, %s)\t%s\t%s\t%s\n", l.sign, startText(l.p.Start), endText(l.p.End), l.p.ID, phaseText(&l.p), l.p.To)
-		}
-		t.Flush()
-		return w.err
-	})
-}
-
-func wholeMap(ctx context.Context, in wayIn, bucket string, epoch uint64) (m adminapi.Map, err error) {
-	body, err := in.Map(ctx, bucket, epoch)
-	if err != nil {
-		return m, err
-	}
-	defer body.Close()
-	if err := json.NewDecoder(body).Decode(&m); err != nil {
-		return m, fmt.Errorf("the map was cut off: %w", err)
-	}
-	return m, nil
-}
-
-// without returns the partitions of a that b does not have.
-func without(a, b []adminapi.Partition) []adminapi.Partition {
-	key := func(p *adminapi.Partition) string {
-		return fmt.Sprintf("%q %q %s %s %s %v", p.Start, p.End, p.ID, p.Phase, p.To, p.SweepPending)
-	}
-	there := map[string]bool{}
-	for i := range b {
-		there[key(&b[i])] = true
-	}
-	out := []adminapi.Partition{}
-	for i := range a {
-		if !there[key(&a[i])] {
-			out = append(out, a[i])
-		}
-	}
-	return out
-}
-
-// holdFlags are the flags of pause, resume and abort.
+// holdFlags are the flags of the commands that hold up or drop moves: pause, resume and abort.
 type holdFlags struct {
 	Bucket string `arg:"" optional:"" help:"Name of the bucket; without it, all buckets."`
 	DryRun bool   `help:"Only check whether it is possible."`
@@ -550,7 +372,7 @@ func (abortCmd) Help() string {
 	return `Drops requested moves that have not begun. Those that have begun continue to their end.`
 }
 
-// Run aborts.
+// Run drops requested moves that have not begun.
 func (c *abortCmd) Run(ctx context.Context, std stdio) error {
 	return c.asksLeader(ctx, std, func(ctx context.Context, in wayIn) error {
 		d, err := in.Abort(ctx, adminapi.Which{Bucket: c.Bucket, DryRun: c.DryRun})
@@ -568,7 +390,8 @@ func (c *abortCmd) Run(ctx context.Context, std stdio) error {
 	})
 }
 
-// tally lists counts by decision, without decisions to do nothing or to count.
+// tally returns a text with the title and how many decisions of each kind were made, such as splits. Decisions to do
+// nothing, or to recount, are left out. The text is empty if nothing is left.
 func tally(title string, m map[string]int64) string {
 	var parts []string
 	for _, k := range slices.Sorted(maps.Keys(m)) {

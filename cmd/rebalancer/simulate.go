@@ -16,7 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/policysim"
 )
 
-// simulateCmd runs scenarios.
+// simulateCmd is the command that simulates how ranges are split and merged in a scenario.
 type simulateCmd struct {
 	Scenario string      `arg:"" optional:"" help:"${simulate_scenario=}"`
 	All      bool        `help:"${simulate_all=}"`
@@ -30,7 +30,8 @@ type simulateCmd struct {
 	Progress string      `default:"auto" enum:"auto,plain,none" help:"${simulate_progress=}"`
 }
 
-// defaultSeeds are those of --all.
+// defaultSeeds is the default of --seeds with --all: how many times each scenario is simulated, each time with another
+// random seed.
 const defaultSeeds = 5
 
 // Help is shown by simulate --help.
@@ -41,11 +42,11 @@ deleted, how large partitions became and for how long, merges and splits undone 
 and reads per listed page. It changes nothing.
 
 A scenario may have targets; those that are missed are named, and with --check the exit code is 1.
-docs/policy.md explains scenarios and shows results.
+docs/simulations.md explains scenarios, bench/results/policy.md shows results.
 
   rebalancer simulate append-170                          # one of those that --list names
   rebalancer simulate mine.yaml --seeds 5 --check         # the worst of five runs
-  rebalancer simulate --all                               # the table of docs/policy.md`
+  rebalancer simulate --all                               # the table of bench/results/policy.md`
 }
 
 // Validate checks the flags.
@@ -66,7 +67,7 @@ func (c *simulateCmd) Validate() error {
 	return nil
 }
 
-// Run runs a scenario and prints the report.
+// Run simulates how ranges are split and merged in a scenario, or in all scenarios, and prints the report.
 func (c *simulateCmd) Run(ctx context.Context, std stdio) error {
 	switch {
 	case c.List:
@@ -96,7 +97,8 @@ func (c *simulateCmd) Run(ctx context.Context, std stdio) error {
 	return err
 }
 
-// read reads a scenario by its name or from a file, and changes it as the flags say.
+// read returns a scenario for the simulation: the built-in one with the given name, or the one in the file of this
+// name. The flags --seed and --planner change it.
 func (c *simulateCmd) read(name string) (*policysim.Scenario, error) {
 	s, known, err := policysim.Builtin(name)
 	if !known {
@@ -133,7 +135,7 @@ func listScenarios(w io.Writer) error {
 	return nil
 }
 
-// all simulates what has targets.
+// all simulates all built-in scenarios that have targets, which are limits for their figures.
 func (c *simulateCmd) all(ctx context.Context, std stdio) error {
 	var all []*policysim.Scenario
 	for _, name := range policysim.Names() {
@@ -154,7 +156,8 @@ func (c *simulateCmd) all(ctx context.Context, std stdio) error {
 	return c.judge(ctx, std, all)
 }
 
-// judge simulates scenarios with several seeds, some at once, and prints the worst of each.
+// judge simulates the given scenarios, each with --seeds different random seeds, several at the same time. It prints
+// the worst figures of each scenario.
 func (c *simulateCmd) judge(ctx context.Context, std stdio, all []*policysim.Scenario) error {
 	verdicts := make([]*policysim.Verdict, len(all))
 	var mu sync.Mutex

@@ -15,7 +15,8 @@ import (
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 )
 
-// printSizes prints the size of each range of a bucket and the next decision about it.
+// printSizes prints the size of each range of a bucket, and what will be done with the range next: a split, a merge or
+// nothing.
 func printSizes(ctx context.Context, std stdio, in wayIn, bucket, format string) error {
 	if format == "json" {
 		return printArray(std.out, bucket, "ranges", func(put func(v any) error) (adminapi.End, error) {
@@ -63,7 +64,8 @@ func printSizes(ctx context.Context, std stdio, in wayIn, bucket, format string)
 	return err
 }
 
-// printArray streams {"bucket":…,"NAME":[…],"epoch":…}.
+// printArray prints the JSON {"bucket":…,"NAME":[…],"epoch":…}, where NAME is the given name. The values of the array
+// are those that the function each puts; they are printed while they come.
 func printArray(out io.Writer, bucket, name string, each func(put func(v any) error) (adminapi.End, error)) error {
 	w := &failing{w: out}
 	encode := func(v any) error {
@@ -121,7 +123,8 @@ Examples:
     rebalancer recount photos --range 2024/..2025/ --format json`
 }
 
-// Run counts the ranges.
+// Run asks the leader, the process that carries out moves, to count the rows of the bucket's ranges and to correct the
+// counters of sizes. It prints the results.
 func (c *recountCmd) Run(ctx context.Context, std stdio) error {
 	spans, err := parseSpans(c.Range)
 	if err != nil {
@@ -187,7 +190,7 @@ Examples:
     rebalancer layout export photos --exact | rebalancer plan --layout -`
 }
 
-// Run prints the layout.
+// Run prints the layout of a bucket as JSON: its partitions, and where their rows lie. It is the input of planners.
 func (c *layoutExportCmd) Run(ctx context.Context, std stdio) error {
 	return c.asksLeader(ctx, std, func(ctx context.Context, in wayIn) error {
 		l, limits, err := fetchLayout(ctx, in, c.Bucket, c.Exact)
@@ -203,7 +206,8 @@ func (c *layoutExportCmd) Run(ctx context.Context, std stdio) error {
 	})
 }
 
-// fetchLayout requests a bucket's layout.
+// fetchLayout requests the layout of a bucket (its partitions and their sizes) and the limits of sizes from the leader,
+// the process that carries out moves. If exact is true, all rows are counted first.
 func fetchLayout(ctx context.Context, in wayIn, bucket string, exact bool) (l plan.Layout, limits plan.Limits, err error) {
 	l.Bucket = bucket
 	end, err := in.Layout(ctx, bucket, exact, func(p plan.Partition) error {

@@ -13,7 +13,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/sizing"
 )
 
-// sizingCmd computes what a planned keyspace takes.
+// sizingCmd is the command that computes what a planned keyspace needs, such as memory and requests, and what its
+// limits are.
 type sizingCmd struct {
 	Servers     int           `env:"-" default:"3" group:"Plan:" help:"Servers, of all data centres."`
 	Nodes       int           `env:"-" default:"3" group:"Plan:" help:"Nodes of Cassandra, of all data centres."`
@@ -55,7 +56,8 @@ What can wait, as the time of verify, has no limit. docs/sizing.md has examples,
       --buckets 10000 --appends 10000 --requests 50000 --json`
 }
 
-// input is the plan that the flags make.
+// input returns a description of the planned keyspace, made of the values of the flags. 0 busy buckets stand for all
+// buckets.
 func (c *sizingCmd) input() *sizing.Input {
 	busy := c.BusyBuckets
 	if busy == 0 {
@@ -78,7 +80,7 @@ func (c *sizingCmd) Validate() error {
 	return c.input().Check()
 }
 
-// Run prints the figures.
+// Run prints the figures of the planned keyspace.
 func (c *sizingCmd) Run(_ context.Context, std stdio) error {
 	lines := sizing.Of(c.input())
 	if c.Format == "json" {
@@ -102,7 +104,7 @@ func (c *sizingCmd) Run(_ context.Context, std stdio) error {
 	return w.err
 }
 
-// figure writes a figure for people.
+// figure returns the number f with its unit u as text for people. Bytes and seconds are shown in larger units if large.
 func figure(f float64, u sizing.Unit) string {
 	switch {
 	case u == sizing.Bytes:

@@ -19,7 +19,8 @@ func TestSizing(t *testing.T) {
 	require.Regexp(t, `^What +figure +limit +of it +moved by\n`, out)
 	require.Regexp(t, `^.*\nrows that move a second +30,000/s +10,000/s +300 % +--move-rate\n`, out)
 	require.Regexp(t, `(?m)^ranges +15,001 +- +- +--max-rows$`, out)
-	require.Regexp(t, `(?m)^recount after Redis lost all +4.6 h +9.3 h +50 % +--move-rate$`, out)
+	require.Regexp(t, `(?m)^sizes known again after Redis lost all +25 s +- +- +more servers, up to 16$`, out)
+	require.Regexp(t, `(?m)^recount of all rows +4.6 h +- +- +--move-rate$`, out)
 	const wall = "The first wall: rows that move a second, at 300 % of the limit. What moves it: --move-rate."
 	require.Contains(t, out, "\n\n"+wall+"\n")
 

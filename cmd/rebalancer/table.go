@@ -13,13 +13,13 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// movesShown is the most moves in a table without --all.
+// movesShown is the largest number of moves that a table lists, unless the flag --all is given.
 const movesShown = 40
 
-// barWidth is the length of the longest bar of a histogram.
+// barWidth is the length of the longest bar in a drawing of bars, in characters.
 const barWidth = 30
 
-// many is a count with its noun.
+// many returns a number with its noun as text, such as "1 bucket" or "3 buckets".
 func many(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -72,7 +72,7 @@ func printPlan(out io.Writer, l *plan.Layout, limits plan.Limits, p *plan.Plan, 
 	return w.err
 }
 
-// cost writes the cost of the full objective with its terms.
+// cost returns, as text, the cost of a plan in rows, and the terms that add up to it.
 func cost(s *plan.Score) string {
 	var terms []string
 	for _, term := range s.Terms {
@@ -83,7 +83,7 @@ func cost(s *plan.Score) string {
 	return commas(int64(s.Cost)) + " = " + strings.Join(append(terms, "0")[:max(1, len(terms))], " + ")
 }
 
-// histogram draws the sizes before and after side by side.
+// histogram draws bars of text that show how many partitions are of which size, before and after a plan.
 func histogram(w *failing, bins []plan.Bin) {
 	longest := 1
 	for _, b := range bins {
@@ -123,7 +123,8 @@ func moves(w *failing, p *plan.Plan, shown int) {
 	}
 }
 
-// failing remembers the first error, so that printing reads as a text.
+// failing is a writer that remembers its first error, and ignores all writes after it. So a function can print several
+// times, and check for an error once.
 type failing struct {
 	w   io.Writer
 	err error
@@ -138,12 +139,12 @@ func (f *failing) Write(b []byte) (int, error) {
 
 func (f *failing) printf(format string, args ...any) { fmt.Fprintf(f, format, args...) }
 
-// text escapes a name or a key for a terminal.
+// text returns a name or a key with escapes, so that it can be printed on a terminal safely.
 func text(s string) string { return keytext.Format([]byte(s)) }
 
 func percent(part, whole int64) string {
 	return fmt.Sprintf("%.1f %%", 100*float64(part)/float64(max(whole, 1)))
 }
 
-// commas writes a count with its thousands apart.
+// commas returns a number as text, with commas between groups of three digits: 1,234,567.
 func commas(n int64) string { return humanize.Comma(n) }

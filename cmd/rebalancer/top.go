@@ -37,26 +37,26 @@ Examples:
 }
 
 const (
-	// topBuckets bounds the buckets that one look reads.
+	// topBuckets is the largest number of buckets that one refresh reads.
 	topBuckets = 1000
 	topPage    = 200
 	leastEvery = time.Second
-	// clearScreen goes to the corner and clears the screen of a terminal.
+	// clearScreen moves the cursor to the corner of a terminal and clears the screen.
 	clearScreen = "\x1b[H\x1b[2J"
 )
 
-// top is one look.
+// top is what the command top shows at one time: the busiest buckets, the moves under way, and the pauses.
 type top struct {
 	At      time.Time          `json:"at"`
 	Keeper  adminapi.Keeper    `json:"keeper"`
 	Buckets []adminapi.Figures `json:"buckets"`
-	// More: there are buckets that were not read.
+	// More says that some buckets were not read.
 	More   bool              `json:"more,omitempty"`
 	Jobs   []scheduler.Job   `json:"jobs"`
 	Pauses []adminapi.Paused `json:"pauses"`
 }
 
-// Run looks until ctx ends.
+// Run shows the busiest buckets, and refreshes the screen every --every until ctx ends. With --once it shows them once.
 func (c *topCmd) Run(ctx context.Context, std stdio) error {
 	if c.Every < leastEvery {
 		return usageError("--every is at least %v, not %v", leastEvery, c.Every)

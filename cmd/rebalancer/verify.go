@@ -16,6 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/cassandraflags"
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/secrecy"
+	"github.com/evenkeel/evenkeel/internal/commontime"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
 	"github.com/evenkeel/evenkeel/objects"
@@ -23,12 +24,11 @@ import (
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 	"github.com/evenkeel/evenkeel/rebalance/assembly"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/commontime"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// verifyCmd checks what a store holds.
+// verifyCmd is the command that checks the maps and rows of a store for damage, and can repair some of it.
 type verifyCmd struct {
 	Bucket               string         `arg:"" optional:"" help:"${verify_bucket=}"`
 	Servers              adminapi.Flags `embed:"" group:"Without --cassandra:"`
@@ -99,7 +99,7 @@ func (v *verifyCmd) Validate() error {
 	return checkLease(v.Lease)
 }
 
-// options are those of the check.
+// options returns the options of the check.
 func (v *verifyCmd) options() repair.Options {
 	o := repair.Options{
 		Repair: v.Repair, Discard: v.Discard, SkipOrphans: v.SkipOrphans, RowsPerSecond: v.RowsPerSecond,
@@ -114,7 +114,7 @@ func (v *verifyCmd) options() repair.Options {
 	return o
 }
 
-// Run checks, prints findings, and fails if there are problems.
+// Run checks the store and prints what is wrong. It returns an error if there are problems.
 func (v *verifyCmd) Run(ctx context.Context, std stdio) error {
 	out := &findings{w: &failing{w: std.out}, json: v.Format == "json", describe: v.describe}
 	check := v.here
@@ -140,7 +140,7 @@ func (v *verifyCmd) Run(ctx context.Context, std stdio) error {
 	return out.w.err
 }
 
-// remote checks in a listd.
+// remote asks a listd server to check the store that the server has open, and prints the findings as they come.
 func (v *verifyCmd) remote(ctx context.Context, std stdio, out *findings) (sum repair.Summary, err error) {
 	c, err := v.Servers.Client()
 	if err != nil {
@@ -154,7 +154,7 @@ func (v *verifyCmd) remote(ctx context.Context, std stdio, out *findings) (sum r
 	return c.Verify(ctx, ask, out.finding, func(s repair.Summary) { now.Store(&s) })
 }
 
-// here checks in this process.
+// here opens the store and checks it in this process, without any server.
 func (v *verifyCmd) here(ctx context.Context, std stdio, out *findings) (sum repair.Summary, err error) {
 	o := v.options()
 	said := terms{lease: v.Lease, skew: v.MaxClockSkew, damaged: v.Lease != 0 && v.MaxClockSkew != 0}
@@ -182,7 +182,8 @@ func (v *verifyCmd) here(ctx context.Context, std stdio, out *findings) (sum rep
 	return sum, err
 }
 
-// alone runs work as the leader of all shards, so that no other process moves ranges meanwhile.
+// alone runs work while this process holds all leases to move ranges, so that no other process moves any meanwhile. It
+// fails if another process holds one.
 func (v *verifyCmd) alone(ctx context.Context, regs store.Registers, work func(ctx context.Context) error) error {
 	err := leader.NewShards(regs, leader.Options{Name: rebalance.Name("rebalancer")}, nil).Try(ctx, work)
 	if _, ok := errors.AsType[*leader.HeldError](err); ok {
@@ -191,8 +192,9 @@ func (v *verifyCmd) alone(ctx context.Context, regs store.Registers, work func(c
 	return err
 }
 
-// openStore opens the store of a command: a data directory, or with "" a keyspace that servers use. Nothing is counted.
-// readOnly leaves the files of a data directory as they are.
+// openStore opens the store of a command: the data directory with the path data, or, if data is empty, a keyspace in
+// Cassandra that servers use. The counters of sizes do not count the command's writes. If readOnly is true, the files
+// of a data directory are not changed.
 func openStore(
 	ctx context.Context, data string, readOnly bool, f *cassandraflags.Flags, t terms,
 ) (*assembly.DB, error) {
@@ -202,12 +204,12 @@ func openStore(
 		t.used = true
 		return openKeyspace(opening, f, t, nil, nil)
 	}
-	// A check must not create it.
+	// A check must not create the directory.
 	if _, err := os.Stat(filepath.Join(data, pebblestore.FormatFile)); err != nil {
 		return nil, fmt.Errorf("--data: %s is not a data directory of listd: %w", data, err)
 	}
 	secrecy.Umask()
-	// listd collects tombstones, by its own flag.
+	// Only listd collects tombstones, as its own flag says.
 	const never = 100 * 365 * 24 * time.Hour
 	s, err := pebblestore.Open(data, pebblestore.Options{TombstoneGrace: never, ReadOnly: readOnly})
 	if err != nil {
@@ -216,7 +218,7 @@ func openStore(
 	return assembly.Open(ctx, s, assembly.Options{})
 }
 
-// findings prints what a check finds.
+// findings prints what a check of a store finds, as text or as JSON.
 type findings struct {
 	w        *failing
 	json     bool
@@ -249,7 +251,8 @@ func (f *findings) summary(s repair.Summary, err error) {
 	}
 }
 
-// describe is a summary as a line. The list of buckets is a bucket itself, which nobody has created.
+// describe returns the summary of a check as one line of text. The list of buckets, which is stored as a bucket, does
+// not count as a bucket there.
 func (v *verifyCmd) describe(s repair.Summary) string {
 	buckets := commas(s.Buckets) + " buckets"
 	if v.Bucket == "" && s.Buckets > 0 {
@@ -263,7 +266,7 @@ func (v *verifyCmd) describe(s repair.Summary) string {
 		buckets, commas(s.Partitions), commas(s.Rows), s.Problems, s.Mended, adopted, s.Unchecked)
 }
 
-// showProgress shows the progress of a check until it is stopped.
+// showProgress shows the progress of a check until stop is called. now returns the counts so far.
 func (v *verifyCmd) showProgress(w io.Writer, now func() repair.Summary) (stop func()) {
 	began := time.Now()
 	describe := func() string {

@@ -23,7 +23,7 @@ func (s *suite) nothing() {
 	s.flush(s.recorder())
 }
 
-// Increments of many clients add up.
+// manyClients checks that the backend adds up the counts of many clients that write at the same time.
 func (s *suite) manyClients() {
 	ps := []store.Partition{partition(), partition(), partition()}
 	s.correct(ps[0], 0)
@@ -59,7 +59,8 @@ func (s *suite) manyClients() {
 	require.Equal(s, int64(clients*rounds*each), total)
 }
 
-// groupOf lets what wraps a backend pass its groups on.
+// groupOf returns the number of the group to which the backend b assigns a bucket, or 0 if b does not divide the
+// buckets into groups. It is for backends that wrap another one.
 func groupOf(b counter.Backend, id store.BucketID) int {
 	if g, ok := b.(counter.Grouper); ok {
 		return g.Group(id)
@@ -67,7 +68,8 @@ func groupOf(b counter.Backend, id store.BucketID) int {
 	return 0
 }
 
-// told keeps batches that went by, and may lose answers.
+// told is a backend that passes on all calls to another one, and keeps a copy of each batch. It may lose the answer:
+// then the batch was applied, but the client gets an error.
 type told struct {
 	counter.Backend
 	batches []*counter.Batch
@@ -93,7 +95,8 @@ func (x *told) Flush(ctx context.Context, b *counter.Batch) ([]counter.Hint, err
 	return hints, err
 }
 
-// A batch that is told again, at once, later or after a restart, counts once.
+// once checks that a batch counts only once, even if a client sends it again: immediately, later, or after a restart of
+// the backend.
 func (s *suite) once() {
 	p := partition()
 	s.correct(p, 1000)
@@ -121,7 +124,8 @@ func (s *suite) once() {
 	}
 }
 
-// Where an answer is lost, the client says the same again.
+// lostAnswers checks that a batch counts only once if the backend's answer was lost, so that the client sends the batch
+// again.
 func (s *suite) lostAnswers() {
 	p := partition()
 	s.correct(p, 0)

@@ -1,4 +1,4 @@
-// Package countertest is what every counter.Backend has to do.
+// Package countertest is the conformance suite for implementations of counter.Backend.
 package countertest
 
 import (
@@ -17,42 +17,44 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Clock is the wall clock of a backend and its clients; tests move it.
+// Clock is a clock for tests, which moves only when the test calls Go. A backend and its clients use it as their wall
+// clock.
 type Clock struct {
 	mu  sync.Mutex
 	now time.Time
 }
 
-// Now returns the time.
+// Now returns the present time of the clock.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.now
 }
 
-// Go moves the time, also back.
+// Go moves the clock forward by the duration d, or back if d is negative.
 func (c *Clock) Go(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = c.now.Add(d)
 }
 
-// Env is one backend under test, with nothing in it.
+// Env holds what the suite needs to open, crash and damage one backend under test. At first the backend has no data.
 type Env struct {
-	// Open returns a backend over the env's data; the one before is closed, unless
+	// Open returns a backend over the data of this Env. The backend that was opened before must be closed, unless
 	// Shared.
 	Open func(t *testing.T) counter.Backend
 	// Shared says that several backends over the same data may be open at once.
 	Shared bool
-	// Crash makes the process or server that holds the data end as if killed, and
-	// leaves it ready for Open.
+	// Crash ends the process or server that holds the data, as if it were killed. Then Open must work again.
 	Crash func(t *testing.T)
-	// Lose destroys all data, and leaves it ready for Open. A shared backend that
-	// is open goes on over nothing.
+	// Lose destroys all data. Then Open must work again. A shared backend that is open goes on, without the data.
 	Lose func(t *testing.T)
+	// GoesOn says that a closed backend goes on working, since it has nothing to release.
+	GoesOn bool
 }
 
-// Run runs the suite. env is called for each case.
+// Run runs all tests of the suite on a backend. It calls env once for each test, with the clock that the backend must
+// use, and tests the backend of the returned Env.
 func Run(t *testing.T, env func(t *testing.T, clock *Clock) *Env) {
 	for _, c := range []struct {
 		name string
@@ -65,6 +67,7 @@ func Run(t *testing.T, env func(t *testing.T, clock *Clock) *Env) {
 		{"Restart", (*suite).restart},
 		{"Crash", (*suite).crash},
 		{"LostData", (*suite).lostData},
+		{"Kept", (*suite).kept},
 		{"LostBatch", (*suite).lostBatch},
 		{"LostMany", (*suite).lostMany},
 		{"Uncounted", (*suite).uncounted},
@@ -115,7 +118,7 @@ func (s *suite) recorder() *counter.Recorder {
 	return counter.NewRecorder(s.b, counter.RecorderOptions{Every: -1, Now: s.clock.Now})
 }
 
-// flush flushes and lets a second pass.
+// flush sends the counts of the given recorders to the backend, and then moves the test's clock by a second.
 func (s *suite) flush(all ...*counter.Recorder) {
 	s.Helper()
 	for _, r := range all {
@@ -138,8 +141,8 @@ func (s *suite) stats(p store.Partition) counter.Stats {
 	return all[0]
 }
 
-// correct tells the backend what a recount of an empty store, or of so many rows
-// of which it has seen nothing, found.
+// correct tells the backend that a recount of the partition p has found the given number of rows, of 100 bytes each.
+// The recount is invented: it has read no rows, so its sample of keys is empty.
 func (s *suite) correct(p store.Partition, rows int64) {
 	s.Helper()
 	c, err := counter.NewRecount(nothing{}, p, store.Bounds{}, counter.RecountOptions{Now: s.clock.Now}).
@@ -155,7 +158,7 @@ func (nothing) Slice(context.Context, store.Partition, store.Bounds, store.Slice
 	return store.Page{}, nil
 }
 
-// partition draws one.
+// partition returns a new partition with a random id, in a new bucket with a random id.
 func partition() store.Partition {
 	return store.Partition{Bucket: store.BucketID(uuid.New()), ID: store.PartitionID(uuid.New())}
 }

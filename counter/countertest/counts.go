@@ -14,7 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A recount replaces what was counted before it, and what comes later adds up.
+// recount checks that a recount replaces all earlier counts, and that later writes are added to its result.
 func (s *suite) recount() {
 	p := partition()
 	r := s.fill(p, 0, 3000)
@@ -44,7 +44,7 @@ func (s *suite) recount() {
 	s.reopen()
 	require.Equal(s, 3, s.stats(p).Fruitless)
 
-	// A clock that is behind those of the writers: what the recount saw does not count on top of it.
+	// The clock of the recount is behind the clocks of the writers: rows that the recount saw do not count twice.
 	s.clock.Go(time.Minute)
 	const rows, behind = 2000, 4 * time.Hour
 	r = s.fill(p, 100_000, 100_000+rows)
@@ -58,7 +58,7 @@ func (s *suite) recount() {
 	require.Equal(s, int64(rows+1), s.stats(p).Rows)
 }
 
-// The same keys all day are no growth.
+// overwrites checks that repeated puts of the same keys do not count as more rows.
 func (s *suite) overwrites() {
 	p := partition()
 	s.correct(p, 0)
@@ -94,8 +94,8 @@ func (s *suite) overwrites() {
 	require.Empty(s, quanta)
 }
 
-// Puts above every key so far are told from others, also by clients that have
-// just begun.
+// appends checks that appends, which are puts above every earlier key, are told from other puts. This must hold also
+// for a client that has just begun.
 func (s *suite) appends() {
 	p, q := partition(), partition()
 	for n := range 10 {
@@ -115,7 +115,8 @@ func (s *suite) appends() {
 	require.Less(s, s.stats(q).AppendShare, 0.1)
 }
 
-// Many writers append side by side, and end in no order.
+// appendsSideBySide checks that appends are recognized when many clients append concurrently. Their puts end in random
+// order, so not every put is above the highest key.
 func (s *suite) appendsSideBySide() {
 	p := partition()
 	r := s.recorder()
@@ -127,7 +128,7 @@ func (s *suite) appendsSideBySide() {
 		s.flush(r)
 	}
 	require.Greater(s, s.stats(p).AppendShare, 0.95)
-	// All in one go, as when a partition is filled within a second.
+	// All puts are in one batch, as when a partition is filled within a second.
 	q := partition()
 	for i := 0; i < 10*writers; i += writers {
 		for _, k := range s.r.Perm(writers) {
@@ -138,8 +139,8 @@ func (s *suite) appendsSideBySide() {
 	require.Greater(s, s.stats(q).AppendShare, 0.7)
 }
 
-// What is asked of a busy partition is sampled: of whatever kind, by whichever client, each request alike. What was asked
-// some time ago fades.
+// requests checks the sample that is kept of the requests of a busy partition. Requests of each kind and of each client
+// have the same chance to be in the sample; older requests have a smaller chance.
 func (s *suite) requests() {
 	p, quiet := partition(), partition()
 	few, many := s.recorder(), s.recorder()
@@ -186,7 +187,7 @@ func (s *suite) requests() {
 	require.Empty(s, s.stats(p).Asked, "it is quiet now")
 }
 
-// Rates decay, rows do not.
+// decay checks that rates (events per second) fall with time when nothing happens, while numbers of rows stay.
 func (s *suite) decay() {
 	p := partition()
 	s.correct(p, 0)
@@ -249,7 +250,8 @@ func (s *suite) forget() {
 	}
 }
 
-// What was deleted at once has to be counted again, and is among what was written.
+// removed checks a partition in which many entries were deleted at once. Its estimates must not be Known until a
+// recount, and Written must return it.
 func (s *suite) removed() {
 	p, q := partition(), partition()
 	s.correct(p, 10)
@@ -272,7 +274,8 @@ func (s *suite) removed() {
 	require.True(s, s.stats(p).Known)
 }
 
-// All calls at once, by several backends where they may: every put counts once.
+// allAtOnce calls all methods of a backend concurrently, and checks that every put counts once. If several backends may
+// share the data, it uses several.
 func (s *suite) allAtOnce() {
 	backends := []counter.Backend{s.b}
 	if s.env.Shared {
@@ -331,12 +334,16 @@ func (s *suite) allAtOnce() {
 	}
 }
 
-// busy: several at once got into each other's way more often than they try.
+// busy reports whether an error may come only from conflicts of concurrent calls: true for the kinds Conflict and
+// Unavailable. The calls of the test are then repeated.
 func busy(err error) bool { return errors.Is(err, store.Conflict) || errors.Is(err, store.Unavailable) }
 
 func (s *suite) closed() {
 	require.NoError(s, s.b.Close())
 	require.NoError(s, s.b.Close())
+	if s.env.GoesOn {
+		return
+	}
 	_, err := s.b.Stats(s.Context(), []store.Partition{partition()})
 	require.ErrorIs(s, err, store.Unavailable)
 	_, err = s.b.Quanta(s.Context(), partition())
@@ -347,7 +354,7 @@ func (s *suite) closed() {
 	require.ErrorIs(s, s.b.Forget(s.Context(), partition()), store.Unavailable)
 }
 
-// Whoever looks at what was written learns of every partition, sooner or later.
+// written checks that Written returns every partition that was written to, so that its caller misses none.
 func (s *suite) written() {
 	r := s.recorder()
 	known := map[store.Partition]bool{}
@@ -386,7 +393,7 @@ func (s *suite) written() {
 	require.True(s, known[p])
 }
 
-// A recount is of the range that the partition had then.
+// covers checks that Stats.Covers returns true only for the range of keys that was counted by the last recount.
 func (s *suite) covers() {
 	p := partition()
 	require.False(s, s.stats(p).Covers(nil, nil))

@@ -25,7 +25,7 @@ func (s *suite) fill(p store.Partition, from, to int) *counter.Recorder {
 	return r
 }
 
-// A restart changes nothing of what is known.
+// restart checks that all estimates are the same after the backend was closed and opened again.
 func (s *suite) restart() {
 	p := partition()
 	s.correct(p, 500)
@@ -36,7 +36,7 @@ func (s *suite) restart() {
 		s.reopen()
 		require.Equal(s, before, s.stats(p))
 	}
-	// The same client goes on, over the backend of now.
+	// The client goes on, over the reopened backend.
 	_ = r
 	r = s.recorder()
 	r.Put(p, []byte("zz"), 1, s.now())
@@ -46,7 +46,8 @@ func (s *suite) restart() {
 	require.True(s, st.Known)
 }
 
-// What was flushed before a crash is there after it, or nothing is Known.
+// crash checks that the counts are still there after a crash of the backend, as far as they were flushed. If not, the
+// estimates of all partitions must say so: Known must be false.
 func (s *suite) crash() {
 	p := partition()
 	s.correct(p, 500)
@@ -62,7 +63,8 @@ func (s *suite) crash() {
 	require.Equal(s, int64(2500), s.stats(p).RecountedRows)
 }
 
-// A backend that lost everything says so; a recount brings it back.
+// lostData checks that the estimates for a partition are not Known (not based on an exact count) after the backend has
+// lost all data. After a recount they must be Known again.
 func (s *suite) lostData() {
 	p := partition()
 	s.correct(p, 500)
@@ -87,10 +89,10 @@ func (s *suite) lostData() {
 	require.Equal(s, int64(2500), st.Rows)
 }
 
-// A batch that never came is noticed at the next one of the same client. The partitions that it
-// had are not Known until they are recounted; others still are.
+// lostBatch checks that the backend notices a lost batch when the same client sends its next batch. The estimates for
+// the partitions of the lost batch are then not Known until these are recounted. Other partitions stay Known.
 func (s *suite) lostBatch() {
-	// One bucket, so that the batches are of one sequence.
+	// All partitions are in one bucket, so that their batches are numbered in one sequence.
 	p, q, other := partition(), partition(), partition()
 	q.Bucket, other.Bucket = p.Bucket, p.Bucket
 	for _, x := range []store.Partition{p, q, other} {
@@ -122,7 +124,8 @@ func (s *suite) lostBatch() {
 	s.correct(q, 501)
 	known(true, true, true)
 
-	// Of several, the last one is known, and who writes on was presumably in the others.
+	// Of several lost batches the partitions of the last one are known. The next batch's partitions were presumably in
+	// the others.
 	x.Backend = s.b
 	lost = true
 	for _, x := range []store.Partition{other, p, q} {
@@ -138,7 +141,8 @@ func (s *suite) lostBatch() {
 	}
 }
 
-// As many lost batches as an old backup lacks make everything unknown.
+// lostMany checks that no partition has Known estimates any more after many batches were lost, as happens when an old
+// backup is restored.
 func (s *suite) lostMany() {
 	p, other := partition(), partition()
 	other.Bucket = p.Bucket
@@ -164,8 +168,9 @@ func (s *suite) lostMany() {
 	require.True(s, s.stats(other).Known)
 }
 
-// Partitions of which a client has no memory to count the writes are unknown, and are looked at. Those of which it only
-// could not count a read are not, nor are those that nobody wrote to. Beyond some number all are unknown.
+// uncounted checks partitions whose writes a client could not count, for lack of memory. Their estimates must not be
+// Known, and Written must return them. A partition stays Known if only a read of it was not counted, or if it had no
+// writes. If too many partitions have uncounted writes, no partition is Known.
 func (s *suite) uncounted() {
 	bucket := partition().Bucket
 	draw := func() store.Partition {
@@ -210,8 +215,8 @@ func (s *suite) uncounted() {
 	known(false, false, false, false)
 }
 
-// A client whose clock is a day ahead, or behind, neither makes others forgotten nor takes the
-// partitions that it writes to into the future.
+// wrongClocks checks that a client whose clock is a day fast or slow does no harm. The backend must not forget other
+// clients. The partitions that the client writes to must not get times in the future.
 func (s *suite) wrongClocks() {
 	for _, off := range []time.Duration{25 * time.Hour, -25 * time.Hour} {
 		p, q := partition(), partition()

@@ -1,10 +1,8 @@
-// Package localcounter keeps counts in a directory of one process. The states of all partitions
-// are in memory. Every change is appended to one file, which is rewritten when most of it is
-// out of date.
+// Package localcounter keeps counts in a directory of one process. The states of all partitions are in memory. Every
+// change is appended to one file, which is rewritten when most of it is out of date.
 //
-// The file is a sequence of frames, each with its length and a checksum. After a damaged frame
-// the frames before it are used, and no count is Known until it is recounted: nothing is known
-// about the missing ones.
+// The file is a sequence of frames, each with its length and a checksum. If a frame is damaged, only the frames before
+// it are used. Then no count is Known until a recount, since nobody knows what the lost frames had.
 package localcounter
 
 import (
@@ -28,20 +26,21 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Options of a Backend. The zero value has the defaults.
+// Options are the options of a Backend that counts in a local directory. The zero value stands for the defaults.
 type Options struct {
 	// Logger receives messages for operators; nil discards them.
 	Logger *slog.Logger
 
-	// For tests.
+	// The rest is for tests: noSync saves the syncs of the file, and now replaces the wall clock.
 	noSync bool
 	now    func() time.Time
 }
 
-// compactBytes is the least that is appended before the file is rewritten.
+// compactBytes is the smallest number of bytes that must have been appended to the file before it is rewritten without
+// its outdated parts.
 const compactBytes = 4 << 20
 
-// Backend is a counter.Backend in a directory.
+// Backend is a counter.Backend that keeps its counts in memory and in a file in a directory, for one process at a time.
 type Backend struct {
 	dir  string
 	o    Options
@@ -50,30 +49,31 @@ type Backend struct {
 	mu      sync.Mutex
 	book    *counter.Book
 	buckets map[store.PartitionID]store.BucketID
-	// written has, for each partition, the number of the last batch of this process that
-	// had a delta of it.
+	// written holds, for each partition, the number of the last batch with a delta of it. Numbers count the batches
+	// since this process began.
 	written map[store.PartitionID]uint64
 	batches uint64
 	file    *os.File
-	size    int64 // of the whole frames
-	fresh   int64 // the size after the last rewrite
-	slack   int64 // appended bytes from which the file may be rewritten
+	size    int64 // size of the file up to the last whole frame, bytes
+	fresh   int64 // size after the last rewrite, bytes
+	slack   int64 // the file is rewritten only after more than this was appended, bytes
 	closed  bool
 	scratch []byte
 }
 
-// Names within the directory. The file is replaced by renaming a whole one.
+// These are the names of files in the directory. The counts are in fileName. A new version of this file is written
+// under the name tempName, which is then changed to fileName.
 const (
 	fileName = "counters"
 	tempName = "counters.new"
 	lockName = "counters.lock"
 )
 
-// A frame: length of the body (4 bytes, big-endian), xxhash64 of the body (8), the
-// body, which begins with its kind.
+// These constants are for frames, the records of the file. A frame is the length of its body (4 bytes, big-endian), the
+// xxhash64 of the body (8 bytes), and the body. The first byte of the body is its kind.
 const (
 	frameHead = 4 + 8
-	// maxFrame is far above any batch.
+	// maxFrame is the largest valid length of a body, in bytes; it is far above the size of any batch.
 	maxFrame = 1 << 28
 
 	kindHead   = 'h'
@@ -82,10 +82,11 @@ const (
 	kindForget = 'f' // a partition
 )
 
-// Open opens the counts in dir, and creates the directory if necessary. It fails with
-// Unavailable if another process has it open or the disk fails, and with InvalidArgument if a
-// newer program wrote it. Damage is not an error: the readable part is used, and the rest is
-// recounted.
+// Open opens the counts in the directory dir, and creates the directory if necessary. It fails with Unavailable if
+// another process has the directory open or if the disk fails, and with InvalidArgument if a newer program wrote the
+// file.
+//
+// Damage is not an error: the readable part of the file is used, and all partitions are recounted.
 func Open(dir string, o Options) (*Backend, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -136,8 +137,8 @@ func (b *Backend) open() error {
 	return b.compact()
 }
 
-// load reads frames up to the end. It fails with Corrupt at the first invalid one; those before
-// it are in the book.
+// load reads the file of counts from r to its end, and applies its frames (records with a checksum) one after the
+// other. It fails with Corrupt at the first damaged frame; the frames before it stay applied.
 func (b *Backend) load(r io.Reader) error {
 	var head [frameHead]byte
 	for {
@@ -174,7 +175,7 @@ func (b *Backend) replay(kind byte, body []byte) error {
 		if err := batch.UnmarshalBinary(body); err != nil {
 			return err
 		}
-		came := batch.At // the file does not say when
+		came := batch.At // the file does not have the time at which the batch came
 		if now := b.o.now(); came.After(now) {
 			came = now
 		}
@@ -223,7 +224,7 @@ func (b *Backend) Flush(ctx context.Context, batch *counter.Batch) ([]counter.Hi
 	if !b.book.Seen(batch) {
 		kept := *batch
 		if b.book.Follows(batch) {
-			kept.Before = nil // of no use: no frame is lost alone
+			kept.Before = nil // not needed: after a lost frame all later frames are lost, too
 		}
 		body, err := kept.AppendBinary(append(b.scratch[:0], kindBatch))
 		if err == nil {
@@ -241,8 +242,9 @@ func (b *Backend) Flush(ctx context.Context, batch *counter.Batch) ([]counter.Hi
 	return b.book.Hints(batch), nil
 }
 
-// Written implements counter.Backend. A partition that was returned, and that a later mark
-// confirms, is forgotten: only one caller in one process uses it.
+// Written implements counter.Backend: it returns the partitions that were written to. A later call with the mark that
+// Written returned confirms that the caller has these partitions; they are then forgotten. So only one caller may use
+// Written.
 func (b *Backend) Written(ctx context.Context, mark uint64) ([]store.Partition, uint64, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -294,7 +296,7 @@ func (b *Backend) Correct(ctx context.Context, p store.Partition, c *counter.Cou
 	if err != nil {
 		return err
 	}
-	// If this fails, the correction lasts until the process ends.
+	// If the append fails, the correction lasts only until the process ends.
 	return b.append(body)
 }
 
@@ -335,8 +337,8 @@ func (b *Backend) ready(ctx context.Context) error {
 	return store.Wrap("counts", ctx.Err())
 }
 
-// append writes one frame. If that fails, the file is truncated to the frames before it; if that
-// fails as well, the file is rewritten at the next call.
+// append writes one frame (a record with a checksum) with the given body to the end of the file. If the write fails,
+// the file is truncated to the frames before it. If the truncation fails, too, the next call rewrites the file.
 func (b *Backend) append(body []byte) error {
 	b.scratch = body[:0]
 	if b.file == nil || b.size-b.fresh > max(b.slack, b.fresh) {
@@ -371,8 +373,8 @@ func writeFrame(w io.Writer, body []byte) error {
 	return err
 }
 
-// compact writes the book to a new file, which replaces the old one. If it fails, the old one
-// stays in use.
+// compact writes all present counts to a new file, which replaces the old file. The new file lacks the outdated parts.
+// If compact fails, the old file stays in use.
 func (b *Backend) compact() (err error) {
 	f, err := os.Create(filepath.Join(b.dir, tempName))
 	if err != nil {
@@ -420,7 +422,7 @@ func (b *Backend) compact() (err error) {
 	if b.o.noSync {
 		return nil
 	}
-	// Without it a crash could undo the rename, and lose later frames.
+	// Without a sync of the directory a crash could undo the rename, and lose later frames.
 	d, err := os.Open(b.dir)
 	if err == nil {
 		err = errors.Join(d.Sync(), d.Close())

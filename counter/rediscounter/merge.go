@@ -17,7 +17,8 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// mergeForAll merges the stream of a group, one client at a time. Its success is not required.
+// mergeForAll adds the batches in the stream of the group g to the counts, unless another client is doing this just
+// now. Errors are ignored, since a later call merges the stream.
 func (b *Backend) mergeForAll(ctx context.Context, g *group) {
 	if mine, err := b.c.SetNX(ctx, g.merging(), 1, 10*time.Second).Result(); err != nil || !mine {
 		return
@@ -26,7 +27,7 @@ func (b *Backend) mergeForAll(ctx context.Context, g *group) {
 	b.c.Del(ctx, g.merging())
 }
 
-// merge applies all batches of a group's stream to its states.
+// merge adds all batches of counts that wait in the stream of the group g to the states of the group's partitions.
 func (b *Backend) merge(ctx context.Context, g *group) error {
 	for n := perMerge; n == perMerge; {
 		err := b.change(ctx, g, func(t *transaction) (err error) {
@@ -40,19 +41,21 @@ func (b *Backend) merge(ctx context.Context, g *group) error {
 	return nil
 }
 
-// transaction is a change of the states of a group.
+// transaction is one change of the counts of a group of buckets, which one Redis transaction makes.
 type transaction struct {
 	*group
 	tx   *redis.Tx
-	book *counter.Book // with the states that were loaded
-	// hints are those that clients have been given about these.
+	book *counter.Book // the states that were loaded
+	// hints holds, for each loaded state, the hint that clients get at present.
 	hints map[store.PartitionID]string
-	// touched are the states to be written, and also what else is to be done with them.
+	// touched lists the states to be written. also, if not nil, adds more commands to the transaction that writes the
+	// states.
 	touched []store.PartitionID
 	also    func(redis.Pipeliner)
 }
 
-// merge applies the first batches of the stream, and returns their number.
+// merge adds the first batches of the stream, at most perMerge of them, to the states of their partitions. It returns
+// their number; 0 means that the stream is empty.
 func (t *transaction) merge(ctx context.Context) (n int, err error) {
 	entries, err := t.tx.XRangeN(ctx, t.stream(), "-", "+", perMerge).Result()
 	if err != nil || len(entries) == 0 {
@@ -60,16 +63,16 @@ func (t *transaction) merge(ctx context.Context) (n int, err error) {
 	}
 	ids := make([]string, len(entries))
 	batches, came := make([]counter.Batch, 0, len(entries)), make([]int64, 0, len(entries))
-	written := map[store.Partition]int64{} // when, by the clock of Redis
+	written := map[store.Partition]int64{} // Unix milliseconds, by the clock of Redis
 	for i, e := range entries {
 		ids[i] = e.ID
 		body, _ := e.Values[field].(string)
 		var batch counter.Batch
 		if err := batch.UnmarshalBinary([]byte(body)); err != nil {
 			if store.KindOf(err) == store.InvalidArgument {
-				return 0, err // from a newer program, which will merge it
+				return 0, err // a newer program wrote the batch, and will merge it
 			}
-			continue // if it was a batch, it is missing before the next one of its client
+			continue // a damaged batch counts as missing when its client's next batch comes
 		}
 		for k := range batch.Deltas {
 			written[batch.Deltas[k].Partition] = millis(e.ID)
@@ -89,7 +92,8 @@ func (t *transaction) merge(ctx context.Context) (n int, err error) {
 	return len(entries), nil
 }
 
-// load reads the states that batches change: their samples only where they need them.
+// load reads from Redis the states of the partitions that the given batches change. The sample of keys of a state is
+// read only if a batch changes the sample. `came` holds the time at which each batch arrived, in Unix milliseconds.
 func (t *transaction) load(ctx context.Context, batches []counter.Batch, came []int64) error {
 	seen := map[store.PartitionID]bool{}
 	for _, id := range t.book.Needs(batches) {
@@ -105,7 +109,7 @@ func (t *transaction) load(ctx context.Context, batches []counter.Batch, came []
 	for i := range batches {
 		for k := range batches[i].Deltas {
 			d := &batches[i].Deltas[k]
-			// The backend's clock is not behind what the batch is taken to be.
+			// Apply takes no batch to be newer than the time at which the batch came, so this time is late enough.
 			if s := t.book.States[d.Partition.ID]; s != nil && seen[d.Partition.ID] && s.Needs(d, time.UnixMilli(came[i])) {
 				seen[d.Partition.ID] = false
 				whole = append(whole, d.Partition.ID)
@@ -115,11 +119,13 @@ func (t *transaction) load(ctx context.Context, batches []counter.Batch, came []
 	return t.samples(ctx, whole)
 }
 
-// pauses are those before a transaction that conflicted with another one is repeated.
+// pauses is the backoff between attempts at a transaction: the pause after a conflict with another transaction, from 1
+// to 64 ms.
 var pauses = wait.Backoff{First: time.Millisecond, Most: 64 * time.Millisecond, Jitter: 1}
 
-// change runs one transaction on the head of a group. f gets a book without states, and loads
-// those that it changes. If it touches none and has nothing else to do, nothing is written.
+// change runs one transaction on the counts of the group g, and repeats it after a conflict. At each attempt it calls
+// the function f with a book without states. f loads the states that it needs, changes them, and lists the changed ones
+// as touched. If f lists none and sets no further commands, nothing is written.
 func (b *Backend) change(ctx context.Context, g *group, f func(t *transaction) error) error {
 	for i := 0; ; i++ {
 		err := b.c.Watch(ctx, func(tx *redis.Tx) error {
@@ -146,8 +152,9 @@ func (b *Backend) change(ctx context.Context, g *group, f func(t *transaction) e
 	}
 }
 
-// openBook decodes a head. Where there is none, or it is damaged, it returns a new book, with a
-// random generation, so that states which are older than the loss count as unknown.
+// openBook decodes the head of the counts, which has the last batch of each client but not the states of partitions. If
+// the head is missing or damaged, openBook returns a new book with a random generation. So estimates from before the
+// loss are not Known.
 func openBook(head *redis.StringCmd) (*counter.Book, error) {
 	data, err := head.Bytes()
 	if err == nil {
@@ -163,8 +170,8 @@ func openBook(head *redis.StringCmd) (*counter.Book, error) {
 	return book, nil
 }
 
-// summaries reads the states of partitions into the book, lean ones. A damaged one counts as
-// missing.
+// summaries reads the states of the partitions with the given ids into the book, without their samples of keys. A state
+// that is missing or damaged in Redis stays missing in the book.
 func (t *transaction) summaries(ctx context.Context, ids []store.PartitionID) error {
 	return t.values(ctx, ids, t.summary, func(id store.PartitionID, value string) error {
 		s := counter.NewState()
@@ -176,7 +183,8 @@ func (t *transaction) summaries(ctx context.Context, ids []store.PartitionID) er
 	})
 }
 
-// samples reads the rest of states. Without it they count as missing.
+// samples completes states that were read without their samples of keys: it reads these samples. If a sample is missing
+// or damaged, the whole state is dropped from the book.
 func (t *transaction) samples(ctx context.Context, ids []store.PartitionID) error {
 	err := t.values(ctx, ids, t.sample, func(id store.PartitionID, value string) error {
 		return newer(t.book.States[id].UnmarshalSample([]byte(value)))
@@ -189,7 +197,7 @@ func (t *transaction) samples(ctx context.Context, ids []store.PartitionID) erro
 	return err
 }
 
-// whole reads the states of partitions.
+// whole reads the whole states of the partitions with the given ids into the book, with their samples of keys.
 func (t *transaction) whole(ctx context.Context, ids ...store.PartitionID) error {
 	if err := t.summaries(ctx, ids); err != nil {
 		return err
@@ -203,7 +211,8 @@ func (t *transaction) whole(ctx context.Context, ids ...store.PartitionID) error
 	return t.samples(ctx, there)
 }
 
-// newer returns the error of what a newer program wrote: what is damaged counts as missing.
+// newer returns err if a newer program wrote the value that could not be decoded, else nil. So a damaged value counts
+// as missing, but the value of a newer program is not overwritten.
 func newer(err error) error {
 	if store.KindOf(err) == store.InvalidArgument {
 		return err
@@ -211,7 +220,8 @@ func newer(err error) error {
 	return nil
 }
 
-// values reads the values of keys, and calls f for those that exist.
+// values reads one value from Redis for each id, and calls f with each value that exists. The function `key` returns
+// the Redis key for an id.
 func (t *transaction) values(
 	ctx context.Context, ids []store.PartitionID, key func(store.PartitionID) string,
 	f func(id store.PartitionID, value string) error,
@@ -238,14 +248,16 @@ func (t *transaction) values(
 	return nil
 }
 
-// hint is what the hints have about a partition.
+// hint encodes what clients are told about the partition id: the limit of its sample of keys (8 bytes), followed by its
+// highest key. This is the form in the Redis hash of hints.
 func hint(s *counter.State, id store.PartitionID) string {
 	h := s.Hint(id)
 	return string(append(binary.BigEndian.AppendUint64(nil, h.Below), h.Top...))
 }
 
-// write adds the head and the states that were touched to a transaction: of lean ones what there
-// is of them, and hints where they have changed.
+// write adds commands to a Redis transaction that store the head (the part without states) and the states that were
+// changed. A state that was read without its sample of keys is stored without it. Hints for clients are stored if they
+// have changed.
 func (t *transaction) write(ctx context.Context, p redis.Pipeliner) error {
 	head, err := t.book.AppendHead(nil)
 	if err != nil {
@@ -254,7 +266,7 @@ func (t *transaction) write(ctx context.Context, p redis.Pipeliner) error {
 	values, hints := []any{t.head(), head}, []any{}
 	for _, id := range t.touched {
 		s, ok := t.book.States[id]
-		if !ok { // all its batches had been merged before
+		if !ok { // the state's batches were all merged before
 			continue
 		}
 		summary, err := s.AppendSummary(nil)
@@ -283,17 +295,20 @@ func (t *transaction) write(ctx context.Context, p redis.Pipeliner) error {
 	return nil
 }
 
-// writtenFor is how long Redis remembers that a partition was written to.
+// writtenFor is how long the record in Redis remembers that a partition was written to. The method Written reads this
+// record.
 const writtenFor = time.Hour
 
-// millis returns the time of an entry of a stream, by the clock of Redis; its id begins with it.
+// millis returns the time at which an entry was added to a Redis stream, in Unix milliseconds by the clock of Redis.
+// The argument is the id of the entry, which begins with this time.
 func millis(entry string) int64 {
 	at, _, _ := strings.Cut(entry, "-")
 	ms, _ := strconv.ParseInt(at, 10, 64)
 	return ms
 }
 
-// note stores when partitions were written to.
+// note adds commands to a Redis transaction that record when partitions were written to. `written` holds these times,
+// in Unix milliseconds. Records older than writtenFor (an hour) are dropped.
 func (g *group) note(ctx context.Context, p redis.Pipeliner, written map[store.Partition]int64) {
 	if len(written) == 0 {
 		return

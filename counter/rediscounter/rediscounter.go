@@ -1,16 +1,14 @@
 // Package rediscounter keeps counts in Redis, for any number of clients.
 //
-// A client appends its batches to a stream. A call of Stats first merges the stream into the
-// states: it watches the head, applies the batches of the stream to the states concerned, and
-// in one transaction replaces the head and the states and drops the merged part of the stream.
-// The transaction fails if another merge changed the head meanwhile. The head has the last
-// batch of each client, so a batch that is there twice, or comes again, counts once. Where Stats
-// is not called, clients merge the stream when it becomes long.
+// A client appends its batches to a stream. A call of Stats first merges the stream into the states, in one
+// transaction. The transaction watches the head and applies the batches of the stream to their states. Then it replaces
+// the head and the states, and drops the merged part of the stream. It fails if another merge changed the head
+// meanwhile. The head has the number of the last batch of each client, so a batch that is in the stream twice, or comes
+// again, counts once. If Stats is not called, clients merge the stream when it becomes long.
 //
-// Redis is one server, a master that sentinels watch, or a Redis Cluster. In a cluster the
-// buckets are divided into groups. Each has a head, a stream and states of its own, whose keys
-// have one hash tag, so that they are in one slot; the groups are spread over the nodes. Elsewhere
-// there is one group.
+// Redis is one server, a master that sentinels watch, or a Redis Cluster. In a cluster the buckets are divided into
+// groups. Each group has its own head, stream and states, whose keys share one hash tag, so that they are in one slot.
+// The groups are spread over the nodes. Without a cluster there is one group.
 package rediscounter
 
 import (
@@ -34,54 +32,57 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Options say where Redis is. Addr is required.
+// Options say where Redis is and how to connect. Addr is required.
 type Options struct {
-	// Addr is host:port; with Cluster or Sentinel also several, separated by commas: some of
-	// the nodes of the cluster, or the sentinels.
+	// Addr is host:port. With Cluster or Sentinel it may be several addresses, separated by commas: some of the nodes
+	// of the cluster, or the sentinels.
 	Addr string
-	// Cluster: it is a Redis Cluster. Sentinel is the name of the master that the sentinels at
-	// Addr watch; empty: there are none. At most one of both is set.
+	// Cluster says that Redis is a Redis Cluster. Sentinel is the name of the master that the sentinels at Addr watch;
+	// empty means that there are no sentinels. At most one of both may be set.
 	Cluster  bool
 	Sentinel string
-	// Username, Password and DB are as for redis-cli. A cluster has DB 0 only. Sentinels are
-	// asked without a password.
+	// Username, Password and DB are the same as for redis-cli. A cluster has DB 0 only. Sentinels are asked without a
+	// password.
 	Username, Password string
 	DB                 int
-	// TLS encrypts the connection; nil disables encryption.
+	// TLS configures encryption of the connection; nil disables encryption.
 	TLS *tls.Config
-	// Prefix is the prefix of all keys, default "evenkeel".
+	// Prefix is the prefix of all keys, "evenkeel" by default. It must not have braces.
 	Prefix string
-	// Timeout bounds connecting, and each read and write, default 2 s.
+	// Timeout bounds connecting, each read and each write; 2 s by default.
 	Timeout time.Duration
 
 	now func() time.Time // for tests
 }
 
-// Backend is a counter.Backend in Redis. Several may use the same data.
+// Backend is a counter.Backend that keeps its counts in Redis. Several Backends, also in several processes, may use the
+// same data.
 type Backend struct {
 	c      redis.UniversalClient
 	o      Options
 	closed atomic.Bool
 	groups []group
-	// mergeAt is the length of a stream, in batches, at which clients merge it; at ten
-	// times that they append no more.
+	// mergeAt is the length of a stream, in batches, at which clients merge it. At ten times this length they append no
+	// more batches.
 	mergeAt int64
 	resting resting
 }
 
-// group is what the keys of some buckets have in common.
+// group is a group of buckets. The Redis keys of its counts have a common prefix (tag), so that one node of a cluster
+// has them all.
 type group struct {
 	tag    string
-	length atomic.Int64 // of the stream, when last read
-	// thinned is up to where the partitions at rest have been thinned. Who holds resting.turn uses it.
+	length atomic.Int64 // batches in the stream, when last read
+	// thinned is the position in the record of written partitions up to which partitions at rest have been thinned.
+	// Only the holder of resting.turn may use it.
 	thinned place
 }
 
-// groups is the number of groups in a cluster: several on each of some tens of nodes. It is part
-// of the format.
+// groups is the number of groups into which the buckets are divided in a Redis Cluster. It is enough for several groups
+// on each of some tens of nodes. The number is part of the stored format and must not change.
 const groups = 64
 
-// The client's messages only repeat its errors.
+// init switches off the log of the Redis client library. Its messages only repeat the errors that the library returns.
 func init() { redis.SetLogger(silent{}) }
 
 type silent struct{}
@@ -89,17 +90,17 @@ type silent struct{}
 func (silent) Printf(context.Context, string, ...any) {}
 
 const (
-	field = "b" // of a stream's entry: the batch
-	// perMerge is how many batches are merged in one transaction.
+	field = "b" // of a stream's entry: the field with the batch
+	// perMerge is the maximum number of batches merged in one transaction.
 	perMerge = 64
 	// attempts bounds the attempts at a transaction that conflicts with others.
 	attempts = 20
-	// perRead is how many states one command reads, or drops.
+	// perRead is the maximum number of states that one command reads or drops.
 	perRead = 1000
 )
 
-// Open prepares a backend. It sends nothing, so that programs can start while Redis can't be
-// reached. It fails with InvalidArgument.
+// Open returns a Backend for the Redis that the options o describe. Open does not connect, so that programs can start
+// while Redis can't be reached. It fails with InvalidArgument if the options are wrong.
 func Open(o Options) (*Backend, error) {
 	if o.Addr == "" {
 		return nil, store.Errorf(store.InvalidArgument, "the address of Redis is missing: give host:port")
@@ -135,7 +136,7 @@ func Open(o Options) (*Backend, error) {
 	return b, nil
 }
 
-// check refuses options that contradict each other.
+// check returns an InvalidArgument error if options contradict each other or if the prefix has braces, else nil.
 func (o *Options) check() error {
 	several := strings.Contains(o.Addr, ",")
 	switch {
@@ -157,7 +158,7 @@ func (b *Backend) Group(id store.BucketID) int {
 	return int(xxhash.Sum64(id[:]) % uint64(len(b.groups)))
 }
 
-// of is the group of a bucket.
+// of returns the group of buckets to which the bucket id belongs.
 func (b *Backend) of(id store.BucketID) *group { return &b.groups[b.Group(id)] }
 
 func (g *group) stream() string  { return g.tag + "batches" }
@@ -169,8 +170,8 @@ func (g *group) written() string { return g.tag + "written" }
 func (g *group) summary(p store.PartitionID) string { return g.tag + "s:" + string(p[:]) }
 func (g *group) sample(p store.PartitionID) string  { return g.tag + "k:" + string(p[:]) }
 
-// Flush implements counter.Backend. It fails with InvalidArgument for a batch with partitions
-// of several groups.
+// Flush implements counter.Backend. All partitions of the batch must belong to one group of buckets, or else Flush
+// fails with InvalidArgument.
 func (b *Backend) Flush(ctx context.Context, batch *counter.Batch) ([]counter.Hint, error) {
 	if err := b.ready(); err != nil {
 		return nil, err
@@ -228,18 +229,19 @@ func (b *Backend) Flush(ctx context.Context, batch *counter.Batch) ([]counter.Hi
 	return hints, nil
 }
 
-// Stats implements counter.Source. It merges the streams concerned first.
+// Stats implements counter.Source. Batches of counts may still wait in the streams of Redis. So Stats first adds them
+// to the counts, in the groups of these partitions.
 func (b *Backend) Stats(ctx context.Context, partitions []store.Partition) ([]counter.Stats, error) {
 	if err := b.ready(); err != nil {
 		return nil, err
 	}
-	of := map[*group][]int{} // the places of its partitions
+	of := map[*group][]int{} // for each group, the indexes of its partitions
 	for i := range partitions {
 		g := b.of(partitions[i].Bucket)
 		of[g] = append(of[g], i)
 	}
 	if len(of) == 0 {
-		of[&b.groups[0]] = nil // whether Redis answers
+		of[&b.groups[0]] = nil // merge one group all the same, to find out whether Redis answers
 	}
 	all, now := make([]counter.Stats, len(partitions)), b.o.now()
 	for g, places := range of {
@@ -272,7 +274,7 @@ func (b *Backend) stats(
 	for i, p := range partitions {
 		keys[i] = g.summary(p.ID)
 	}
-	pipe := b.c.TxPipeline() // head and states of one moment
+	pipe := b.c.TxPipeline() // reads the head and the states as of one moment
 	head, values := pipe.Get(ctx, g.head()), pipe.MGet(ctx, keys...)
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		return nil, wrap("stats", err)
@@ -294,11 +296,12 @@ func (b *Backend) stats(
 	return book.Stats(partitions, now), nil
 }
 
-// apart is by how much the clocks of a cluster's nodes may differ: marks are times of theirs.
+// apart is the largest difference that is allowed between the clocks of the nodes of a Redis Cluster. The marks of
+// Written are times of these clocks.
 const apart = 10 * time.Second
 
-// Written implements counter.Backend. Marks are times of the clock of Redis, so each of any
-// number of callers gets all partitions of the last hour.
+// Written implements counter.Backend: it returns the partitions that were written to since mark, a time of the clock of
+// Redis. So any number of callers may use Written, and each gets all partitions of the last hour.
 func (b *Backend) Written(ctx context.Context, mark uint64) ([]store.Partition, uint64, error) {
 	if err := b.ready(); err != nil {
 		return nil, mark, err
@@ -320,7 +323,7 @@ func (b *Backend) Written(ctx context.Context, mark uint64) ([]store.Partition, 
 			}
 		}
 	}
-	since := mark // from the mark's own millisecond on: it may not have been over
+	since := mark // includes the mark's own millisecond, in which more writes may have come
 	if len(b.groups) > 1 {
 		since -= min(since, uint64(apart.Milliseconds()))
 	}
@@ -349,25 +352,29 @@ func (b *Backend) Written(ctx context.Context, mark uint64) ([]store.Partition, 
 		}
 		pages = rest
 	}
-	b.thin(ctx) // a failure costs memory only, and it is tried again
+	b.thin(ctx) // a failure only costs memory, and the next call tries again
 	return out, mark, nil
 }
 
-// page is a part of what was written to a group of buckets: members from a score on, which is a time, in the order of
-// their scores. What is written meanwhile gets a higher score, so that no page passes it.
+// page is one read from the list of written partitions of a group of buckets. The list is a Redis sorted set, whose
+// scores are the times of the last writes. A page begins at a score. A write that comes meanwhile gets a higher score,
+// so no page misses it.
 type page struct {
 	*group
 	from uint64
-	most int // members; 0: perPage, shared among all pages that are read at once
+	most int // maximum number of members; 0: a share of perPage
 	got  *redis.ZSliceCmd
 }
 
-// perPage is how many members of sorted sets are read at once. Redis answers that within milliseconds.
+// perPage is the number of members that one read gets from the sorted sets of all groups together. Redis answers such a
+// read within milliseconds.
 const perPage = 10_000
 
-// next returns the page after this one, which was full and ends with a score. It begins with that score again: more
-// members may have it, and their number does not say which were read, as members come and go. If this page has no other
-// score, the next one is twice as large, until it has all members of the score.
+// next returns the page of a sorted set that follows the full page p. last is the score of the last member of p.
+//
+// The next page begins with this score again, since more members may have it. Skipping a number of members would not
+// help, as members come and go. If all members of p have the same score, the next page is twice as large, until it
+// holds all members with the score.
 func (p page) next(last uint64) page {
 	if last > p.from {
 		return page{group: p.group, from: last}
@@ -375,7 +382,8 @@ func (p page) next(last uint64) page {
 	return page{group: p.group, from: p.from, most: 2 * p.most}
 }
 
-// read reads pages of different groups.
+// read reads the given pages of sorted sets, each of a different group, in one round trip. Each page gets its own
+// result.
 func (b *Backend) read(ctx context.Context, pages []page) error {
 	_, err := b.c.Pipelined(ctx, func(to redis.Pipeliner) error {
 		for i := range pages {
@@ -412,7 +420,7 @@ func (b *Backend) Quanta(ctx context.Context, p store.Partition) ([]counter.Quan
 		err = s.UnmarshalSample([]byte(sample))
 	}
 	if err != nil {
-		return nil, newer(err) // damage: nothing is known
+		return nil, newer(err) // a damaged value counts as unknown
 	}
 	return s.Quanta(), nil
 }
@@ -423,7 +431,7 @@ func (b *Backend) Correct(ctx context.Context, p store.Partition, c *counter.Cou
 		return err
 	}
 	g := b.of(p.Bucket)
-	if err := b.merge(ctx, g); err != nil { // what was written before the recount
+	if err := b.merge(ctx, g); err != nil { // merge the writes from before the recount
 		return err
 	}
 	return b.change(ctx, g, func(t *transaction) error {
@@ -457,7 +465,7 @@ func (b *Backend) Forget(ctx context.Context, partitions ...store.Partition) err
 	return nil
 }
 
-// forget drops the counts of some partitions of a group, in one transaction.
+// forget drops the counts of the partitions in `gone` in one transaction. All of them must be of the group g.
 func (b *Backend) forget(ctx context.Context, g *group, gone []store.Partition) error {
 	var keys, ids []string
 	var members []any
@@ -491,8 +499,8 @@ func (b *Backend) ready() error {
 	return nil
 }
 
-// wrap gives an error of Redis its kind: Timeout or, for all others, Unavailable, since they may
-// pass or an operator can remove the cause.
+// wrap adds the failed operation op and a kind to an error of Redis. The kind is Timeout, or Unavailable for every
+// other error, since it may pass or an operator can remove its cause. An error that has a kind keeps it. nil stays nil.
 func wrap(op string, err error) error {
 	if err == nil {
 		return nil

@@ -14,32 +14,35 @@ import (
 )
 
 const (
-	// restAfter is how long a partition has had no requests until its state is thinned. It is less than writtenFor, as
-	// the partitions are found among those that were written to.
+	// restAfter is how long a partition must have had no requests before its state is thinned. It is less than
+	// writtenFor, since the partitions to thin are found in the record of written partitions.
 	restAfter = writtenFor / 2
-	// thinPause is the pause between two searches for partitions at rest where the last one found all of them.
+	// thinPause is the pause between two searches for partitions at rest, if the last search found all of them.
 	thinPause = time.Minute
-	// perThin is how many partitions one transaction thins, with up to 20 KB each.
+	// perThin is the number of partitions that one transaction thins. Each has up to 20 KB.
 	perThin = 200
-	// behind is how long before now a recount is noted as a write, so that it does not pass for the newest write: a
-	// reader would not get what was written earlier and is merged later. Correct has merged all that is so old.
+	// behind is how far in the past a recount is noted as a write. If the recount were noted as the newest write, a
+	// reader's mark would pass over earlier writes that are merged later. Correct has merged all writes older than this
+	// time.
 	behind = time.Minute
 )
 
-// resting says when to look for partitions at rest.
+// resting says when to search next for partitions at rest, which are partitions without requests for some time.
 type resting struct {
-	turn sync.Mutex // of the one call that does so at a time
+	turn sync.Mutex // held during a search, so that only one call searches at a time
 	next time.Time  // guarded by turn
 }
 
-// place is a place in a sorted set: behind a number of members of a score, and all members of lower scores.
+// place is a position in a Redis sorted set. Before it are all members with lower scores than the field score, and the
+// first few members with exactly this score: as many as the field members says.
 type place struct {
 	score   int64
 	members int64
 }
 
-// thin makes the states of partitions smaller that have had no requests for a while, up to perThin in each group. Those
-// are among the partitions that were written to within the hour, in the order of the times.
+// thin makes the states of partitions at rest smaller, at most perThin in each group. A partition is at rest if it has
+// had no requests for restAfter. thin finds these partitions in the record of partitions that were written to, in the
+// order of the times. Errors are ignored: the next call tries again.
 func (b *Backend) thin(ctx context.Context) {
 	if !b.resting.turn.TryLock() {
 		return
@@ -87,7 +90,8 @@ func (b *Backend) thin(ctx context.Context) {
 	}
 }
 
-// thinAll thins the states of some partitions of a group, in one transaction.
+// thinAll makes the states of some partitions smaller, in one transaction. members are the Redis entries of these
+// partitions in the record of written partitions; all are of the group g.
 func (b *Backend) thinAll(ctx context.Context, g *group, members []redis.Z) error {
 	var ids []store.PartitionID
 	for _, z := range members {
@@ -112,8 +116,9 @@ func (b *Backend) thinAll(ctx context.Context, g *group, members []redis.Z) erro
 	})
 }
 
-// restsLater notes a partition that was counted among those that were written to, unless it is there, so that it is
-// found when it is at rest: nobody may write to it again.
+// restsLater makes sure that the partition p, which was just recounted, is found later when it has had no requests for
+// some time. Such partitions are searched for in the record of written partitions, so restsLater adds p there if p is
+// missing. s is the state of p; if it is small already, nothing is added.
 func (t *transaction) restsLater(ctx context.Context, p store.Partition, s *counter.State) error {
 	if !s.Thick() {
 		return nil

@@ -9,15 +9,17 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// ParseURL reads options from redis://user:password@host:port/db, or rediss:// for TLS. Parameters
-// may follow: prefix=NAME; cluster=true for a Redis Cluster, and sentinel=NAME for the master NAME
-// that sentinels watch, each with one or more addresses: redis://a:26379,b:26379/0?sentinel=NAME. It
-// fails with InvalidArgument.
+// ParseURL returns the options that a URL describes: redis://user:password@host:port/db, or rediss:// for TLS.
+// Parameters may follow. prefix=NAME sets Options.Prefix. cluster=true stands for a Redis Cluster. sentinel=NAME names
+// the master that sentinels watch.
+//
+// With the last two the URL may have several addresses, separated by commas: redis://a:26379,b:26379/0?sentinel=NAME.
+// ParseURL fails with InvalidArgument.
 func ParseURL(s string) (Options, error) {
 	first, addrs := oneHost(s)
 	u, err := url.Parse(first)
 	if err != nil {
-		// Its message would repeat the password.
+		// The message of err would repeat the password.
 		return Options{}, store.Errorf(store.InvalidArgument, "that is no URL: give redis://host:6379/0")
 	}
 	q := u.Query()
@@ -31,7 +33,7 @@ func ParseURL(s string) (Options, error) {
 	u.RawQuery = q.Encode()
 	one, err := redis.ParseURL(u.String())
 	if err != nil {
-		// Its message may repeat a part of a password that is not escaped.
+		// The message of err may repeat a part of a password that is not escaped.
 		return Options{}, store.Errorf(store.InvalidArgument,
 			"that is no URL of a Redis: give redis://host:6379/0, with %%2F for a slash in a password")
 	}
@@ -42,7 +44,8 @@ func ParseURL(s string) (Options, error) {
 	return o, o.check()
 }
 
-// oneHost returns a URL with the first of its addresses only, and the other ones.
+// oneHost separates the addresses of a URL with several of them. It returns the URL with only its first address, and
+// the list of the other addresses, which is nil if there is only one.
 func oneHost(s string) (first string, others []string) {
 	scheme, rest, _ := strings.Cut(s, "://")
 	end := strings.IndexAny(rest, "/?#")

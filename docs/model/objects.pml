@@ -4,7 +4,8 @@
    One row per version, no pointer. A row has a rank, and its timestamp is the version's stamp plus the rank, whoever writes it and
    whenever. So the newest write of a row is the one with the highest rank, in any order of arrival:
      0 absent < 1 live < 2 kept (live; others rely on it) < 3 burned < 4 removed (a tombstone)
-   A note beside a row says that its blob is suspected to have no row.
+   A note beside a row says that its blob is suspected to have no row. The blob tells the stamp here, as the claims of an upload do;
+   objects-put-end.pml has blobs that do not.
 
    at(d, v) of Q is what a quorum of data centre d has; of F, what is on single replicas, in hints or on its way: it comes to the
    quorum at any time, or never. A write at LOCAL_QUORUM is acknowledged when Q has it in one data centre, at EACH_QUORUM in both;

@@ -1,4 +1,4 @@
-/* One key of a bucket that is restored from snapshots of two moments, and then repaired: docs/operations.md ("After a
+/* One key of a bucket that is restored from snapshots of two moments, and then repaired: docs/damage.md ("After a
    restore"), internal/rebalance/repair. The map and each partition are restored as of either moment; with -DROWS all
    rows as of one.
 

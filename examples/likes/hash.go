@@ -6,12 +6,12 @@ import (
 	"hash/fnv"
 	"iter"
 	"sync/atomic"
+	"time"
 
 	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/timestamps"
 )
 
 // hashSets is the usual layout, PRIMARY KEY ((set, bucket), member): a set has n partitions,
@@ -19,14 +19,25 @@ import (
 // is the same for all sets and for ever, and who wants all members asks n partitions. It
 // works on every store of evenkeel, without evenkeel.
 type hashSets struct {
-	rows  store.Rows
-	times *timestamps.Source
-	n     int
+	rows store.Rows
+	last atomic.Int64 // the highest timestamp that was drawn
+	n    int
 }
 
 // newHashSets makes sets with n partitions each.
 func newHashSets(rows store.Rows, n int) *hashSets {
-	return &hashSets{rows: rows, times: timestamps.New(nil), n: n}
+	return &hashSets{rows: rows, n: n}
+}
+
+// next draws a timestamp above all before it: a later write of this process wins, also where the clock is set back.
+func (h *hashSets) next() store.Timestamp {
+	for {
+		last := h.last.Load()
+		at := max(last+1, time.Now().UnixMicro())
+		if h.last.CompareAndSwap(last, at) {
+			return store.Timestamp(at)
+		}
+	}
 }
 
 // parallel is how many partitions of a set are asked at once.
@@ -46,20 +57,12 @@ func (h *hashSets) home(set, member string) store.Partition {
 }
 
 func (h *hashSets) Add(ctx context.Context, set, member string) error {
-	at, err := h.times.Next(ctx, 1)
-	if err != nil {
-		return err
-	}
 	return h.rows.Put(ctx, h.home(set, member),
-		store.Row{Key: []byte(member), Value: store.EntryCell(nil), Timestamp: at})
+		store.Row{Key: []byte(member), Value: store.EntryCell(nil), Timestamp: h.next()})
 }
 
 func (h *hashSets) Remove(ctx context.Context, set, member string) error {
-	at, err := h.times.Next(ctx, 1)
-	if err != nil {
-		return err
-	}
-	return h.rows.Delete(ctx, h.home(set, member), []byte(member), at)
+	return h.rows.Delete(ctx, h.home(set, member), []byte(member), h.next())
 }
 
 func (h *hashSets) Has(ctx context.Context, set, member string) (bool, error) {

@@ -16,34 +16,36 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Options of an Adoption.
+// Options are the settings of an Adoption, which copies rows of a source into a bucket or compares the two.
 type Options struct {
 	Source Source
 	Bucket *listing.Bucket
-	// Pace is that of rows read from the source.
+	// Pace limits the rows per second read from the source.
 	Pace *wait.Pacer
-	// Parallel is how many streams are read at a time.
+	// Parallel is the number of streams that are read at the same time.
 	Parallel int
-	// Memory is the most bytes of rows of the source that Compare and Back hold at a time; 0: DefaultMemory. Where it is
-	// too little for a row of each part they fail with ErrMemory.
+	// Memory is the largest number of bytes that Compare and Back hold in rows of the source; 0: DefaultMemory. If it
+	// is too small for one row of each part, they fail with ErrMemory.
 	Memory int64
-	// Spans divide the keys: they are read at the same time.
+	// Spans are intervals of keys that together hold all keys. They are read at the same time.
 	Spans []Span
-	// Report receives rows that are not adopted, and what Compare finds. It is called by one goroutine at a time.
+	// Report is called with each row that is not adopted, and with each result of Compare. One goroutine at a time
+	// calls it.
 	Report func(Finding)
 }
 
-// Finding is a row that is not adopted, or that differs.
+// Finding is a report about one key: its row cannot be copied into the bucket, or the source of the copy and the bucket
+// have different rows for the key.
 type Finding struct {
 	Key []byte
-	// Fault is a Refusal, or a Difference.
+	// Fault is the text of a Refusal or of a Difference.
 	Fault string
 }
 
-// Difference is how the two sides differ in a key.
+// Difference describes, as a text for people, how the source of a copy and the bucket differ in one key.
 type Difference string
 
-// The differences.
+// The ways in which a source and a bucket can differ in one key.
 const (
 	Missing   Difference = "it is not in the bucket"
 	Differing Difference = "its value in the bucket is another one"
@@ -51,33 +53,36 @@ const (
 	Collision Difference = "several rows of the source have this key"
 )
 
-// Adoption is one run. Its methods are called one at a time, but for Counts.
+// Adoption is one run that copies the rows of another store into a bucket, or compares the two. Only one of its methods
+// may run at a time, except for Counts.
 type Adoption struct {
 	o      Options
 	counts Counts
 	merge  merging
-	mu     sync.Mutex // of Report
+	mu     sync.Mutex // guards calls of Report
 }
 
-// Counts are what a run has done so far.
+// Counts are the numbers of rows that a run, which copies or compares rows, has handled so far.
 type Counts struct {
-	// Read are the rows of the source, on the way back with those of the bucket. Refused are those that are not adopted.
+	// Read is the number of rows read from the source; on the way back it includes those of the bucket. Refused is the
+	// number of rows that are not adopted.
 	Read, Refused atomic.Int64
-	// Put and Deleted are the rows written to the bucket, or to the target on the way back.
+	// Put and Deleted are the numbers of rows written to the bucket, or to the target on the way back.
 	Put, Deleted atomic.Int64
-	// Different are the keys that differ, of which a mending run writes what the source has.
+	// Different is the number of keys that differ. A run that mends writes the source's rows for them.
 	Different atomic.Int64
-	// Again is how often a page was read anew, as the bucket's map had changed.
+	// Again is the number of pages that were read again because the bucket's map had changed.
 	Again atomic.Int64
 }
 
-// New returns a run.
+// New returns an Adoption with the given options. It has not copied or compared any rows yet.
 func New(o Options) *Adoption {
 	o.Memory = cmp.Or(o.Memory, DefaultMemory)
 	return &Adoption{o: o}
 }
 
-// Counts may be read at any time.
+// Counts returns the numbers of rows that the run has handled so far. They may be read at any time, also while the run
+// goes on.
 func (a *Adoption) Counts() *Counts { return &a.counts }
 
 const (
@@ -85,7 +90,8 @@ const (
 	pageBytes = 2 << 20
 )
 
-// size adapts the rows of a page to their bytes.
+// size is the number of rows to request for the next page. It is adapted to the measured size of rows, for a page of
+// about pageBytes bytes.
 type size int
 
 func (s *size) learn(rows []Row) {
@@ -96,15 +102,18 @@ func (s *size) learn(rows []Row) {
 	*s = size(min(max(len(rows)*pageBytes/bytes, 2), pageRows))
 }
 
-// early is a source that was read before any mark of the bucket: its rows are of one time.
+// early is a source, such as a file, whose rows were read before the copy into the bucket began. All its rows count as
+// written at the time AsOf.
 type early interface{ AsOf() store.Timestamp }
 
-// ErrForgotten means that rows of an early source were not brought: what was deleted in the bucket since they were
-// written could come back.
+// ErrForgotten is the error if rows that were read before the copy began, as from a file, cannot be copied safely. The
+// bucket may have forgotten that such rows were deleted since they were read, so a copy could bring them back.
 var ErrForgotten = store.Errorf(store.Conflict, "the bucket's map has changed since the time of the rows (--as-of), "+
 	"or that is more than a day ago: what was deleted since could come back")
 
-// mark returns a mark with which rows of the source may be brought.
+// mark returns a new mark of the bucket. A mark is a moment: rows that are read from the source after it may be written
+// to the bucket. It fails with ErrForgotten if the rows were read earlier, as from a file, and the bucket does not
+// remember all deletions since.
 func (a *Adoption) mark(ctx context.Context) (listing.Mark, error) {
 	m, err := a.o.Bucket.Mark(ctx)
 	if s, ok := a.o.Source.(early); ok && err == nil && !m.Remembers(s.AsOf()) {
@@ -113,14 +122,15 @@ func (a *Adoption) mark(ctx context.Context) (listing.Mark, error) {
 	return m, err
 }
 
-// Ready fails with ErrForgotten where Copy would.
+// Ready reports whether Copy can begin, and copies nothing. It returns ErrForgotten if Copy would fail with this error.
 func (a *Adoption) Ready(ctx context.Context) error {
 	_, err := a.mark(ctx)
 	return err
 }
 
-// Copy puts all rows of the source into the bucket, each with its own write time, from where done has come to. Rows
-// that are newer in the bucket, or deleted there since, stay so. It may be repeated.
+// Copy copies all rows of the source into the bucket, each with its own write time. A row is skipped if the bucket has
+// a newer row, or a newer deletion, of the same key. Copy goes on from the progress in done, and records its own
+// progress there. So Copy may be repeated after a failure.
 func (a *Adoption) Copy(ctx context.Context, done *Done) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(a.o.Parallel)
@@ -174,7 +184,8 @@ func (a *Adoption) copy(ctx context.Context, done *Done, part, i int) error {
 	return nil
 }
 
-// brought are the rows of a page as they are brought.
+// brought returns the rows of a page that can be copied, in the form in which Bucket.Bring writes them to the bucket.
+// Refused rows are left out.
 func brought(page []Row) []store.Row {
 	out := make([]store.Row, 0, len(page))
 	for i := range page {
@@ -185,7 +196,8 @@ func brought(page []Row) []store.Row {
 	return out
 }
 
-// entry is a row that is no deletion.
+// entry returns a row to put, with the given key, value and time. A nil value becomes an empty one, as a row with a nil
+// value would be a deletion.
 func entry(key, value []byte, at store.Timestamp) store.Row {
 	if value == nil {
 		value = []byte{}
@@ -193,7 +205,8 @@ func entry(key, value []byte, at store.Timestamp) store.Row {
 	return store.Row{Key: key, Value: value, Timestamp: at}
 }
 
-// patiently repeats f, all of it, where that may help: the map has changed, or a cluster is slow.
+// patiently calls f, and repeats it after errors that may pass. Such an error says that the map of the bucket has
+// changed, or that a cluster is slow or unavailable.
 func (a *Adoption) patiently(ctx context.Context, f func() error) error {
 	const attempts = 8
 	pauses := wait.Backoff{First: 20 * time.Millisecond, Most: 10 * time.Second, Jitter: 0.5}

@@ -13,34 +13,38 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Target is a source that takes rows back from the bucket.
+// Target is a source of rows, such as a Cassandra table, to which the bucket's rows can also be written back.
 type Target interface {
 	Source
-	// Home returns the part to which the row of an entry belongs that the target has not, or why there is none.
+	// Home returns the part in which the row of a new entry is to be put, or the reason why no part can be chosen.
 	Home(key []byte) (part int, why Refusal)
-	// Takes returns why an entry can't be a row, if so.
+	// Takes returns the reason why an entry cannot be a row of the target, or "".
 	Takes(key, value []byte) Refusal
-	// Write writes rows of a part at their timestamps, or deletes those without a value (nil). It is not atomic.
+	// Write writes rows of a part at their timestamps. A row without a value (nil) is deleted. Write is not atomic.
 	Write(ctx context.Context, part int, rows []store.Row) error
 }
 
-// Refusals of entries on the way back.
+// The reasons why an entry of the bucket cannot be written back to the target.
 const (
 	NoRow    Refusal = "no row of the given partitions can have this key"
 	NoHome   Refusal = "it is new, and only the application knows which of the partitions has its row"
 	NoValues Refusal = "its value does not fit the columns"
 )
 
-// clockSlack is how far the clocks of the application may be behind the common time, so that what it writes to the
-// target after a row was read still wins over the row.
+// clockSlack is the assumed limit of how far the application's clocks may be behind the common time, which is the time
+// of the bucket's writes. If a clock is further behind, a write of the application to the table can lose against a row
+// that was read earlier and is written back.
 const clockSlack = time.Second
 
-// Back makes the target, which is the source of the options, like the bucket. Only the application's clocks order what
-// it writes to the target. So each page of the bucket begins with a mark, and rows are written at a time X, somewhat
-// before the mark: whatever the application changes after the page was read is newer than X in the target. A row of the
-// target that is newer than X may have come meanwhile, or from a clock that is ahead: both sides are read again, the
-// target first. The application writes to the bucket first, so what differs then is older in the target, and is written
-// or deleted at the first time that wins over what was seen there. With dry nothing is written.
+// Back makes the target, which is the source of the options, like the bucket. With dry it writes nothing.
+//
+// Only the application's clocks order its writes to the target. So each page of the bucket begins with a mark, and rows
+// are written at a time X, somewhat before the mark. Every change that the application makes after the page was read is
+// newer than X in the target.
+//
+// A row of the target that is newer than X may have come meanwhile, or from a clock that is ahead. In this case both
+// sides are read again, the target first. The application writes to the bucket first, so a row that still differs is
+// older in the target. It is written or deleted at the first time that wins over the time seen there.
 func (a *Adoption) Back(ctx context.Context, target Target, dry bool) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(a.merges())
@@ -51,14 +55,14 @@ func (a *Adoption) Back(ctx context.Context, target Target, dry bool) error {
 	return g.Wait()
 }
 
-// BackCuts returns at most n-1 cuts of about equal distance, for the spans of Back: each is the key of an entry, and of
-// a row that the target may have.
+// BackCuts returns at most n-1 keys at about equal distances, which divide the bucket into intervals that Back handles
+// at the same time. Each key is the key of an entry of the bucket, and a row of the table may have it.
 func BackCuts(ctx context.Context, b *listing.Bucket, target Target, n int) (cuts [][]byte, err error) {
 	points, err := b.SplitPoints(ctx, listing.Query{}, n)
 	if err != nil {
 		return nil, err
 	}
-	for _, point := range points { // which may lie between keys
+	for _, point := range points { // A point may lie between keys.
 		for item, err := range b.All(ctx, listing.Query{From: point, Limit: 1, KeysOnly: true}) {
 			if err != nil {
 				return nil, err
@@ -72,13 +76,13 @@ func BackCuts(ctx context.Context, b *listing.Bucket, target Target, n int) (cut
 	return cuts, nil
 }
 
-// back is the way back of one span.
+// back is the progress of writing the entries in one interval of keys from the bucket back to a table.
 type back struct {
 	*Adoption
 	target  Target
 	dry     bool
-	changes map[int][]store.Row // by part
-	held    int                 // bytes of changes
+	changes map[int][]store.Row // changes to write, by part
+	held    int                 // bytes of the changes
 	found   []suspect
 }
 
@@ -135,7 +139,8 @@ func (b *back) refuse(key []byte, why Refusal) {
 	b.report(key, string(why))
 }
 
-// missing is an entry that the target has not.
+// missing handles an entry of the bucket that the table lacks. It writes a row to the table, or reports why the table
+// cannot have one.
 func (b *back) missing(ctx context.Context, item paged) error {
 	part, why := b.target.Home(item.Key)
 	if why == "" {
@@ -148,7 +153,8 @@ func (b *back) missing(ctx context.Context, item paged) error {
 	return b.change(ctx, part, entry(item.Key, item.Value, item.at))
 }
 
-// extra is a row of the target that is not in the bucket. What was never adopted is left alone.
+// extra handles a row of the table whose key the bucket does not have: it deletes the row from the table. A refused
+// row, which was never copied into the bucket, is left alone.
 func (b *back) extra(ctx context.Context, row placed, at store.Timestamp) error {
 	if row.Refused != "" {
 		b.refuse(row.Key, row.Refused)
@@ -157,7 +163,8 @@ func (b *back) extra(ctx context.Context, row placed, at store.Timestamp) error 
 	return b.differs(ctx, row, row.Key, nil, at)
 }
 
-// differs is a row that has another value in the bucket, or (nil) none.
+// differs makes a row of the table like the bucket, which has another value for the key. A nil value means that the
+// bucket has no entry: the row is deleted. A row that is not older than the time `at` is read again later instead.
 func (b *back) differs(ctx context.Context, row placed, key, value []byte, at store.Timestamp) error {
 	if value != nil {
 		if why := b.target.Takes(key, value); why != "" {
@@ -175,7 +182,8 @@ func (b *back) differs(ctx context.Context, row placed, key, value []byte, at st
 	return b.settleBack(ctx)
 }
 
-// change writes a row of the target, now or later.
+// change records a row to write to a partition of the table; a row with a nil value is to be deleted there. part is the
+// number of the partition. Changes are written in batches. A dry run only counts them.
 func (b *back) change(ctx context.Context, part int, row store.Row) error {
 	b.counts.Different.Add(1)
 	if row.Value == nil {
@@ -194,7 +202,8 @@ func (b *back) change(ctx context.Context, part int, row store.Row) error {
 	return b.flush(ctx)
 }
 
-// A batch of the target has at most so many rows, and about so many bytes.
+// backRows and backBytes are the limits of a batch of changes that is written to a table: the rows of one partition,
+// and about the bytes of keys and values for all partitions.
 const (
 	backRows  = 200
 	backBytes = 32 << 10
@@ -211,7 +220,8 @@ func (b *back) flush(ctx context.Context) error {
 	return nil
 }
 
-// write writes rows, and finds those that the target does not take.
+// write writes rows to the partition of the table with the number part. If the table refuses the batch, write halves
+// the batch until it has found the refused rows, and reports them.
 func (b *back) write(ctx context.Context, part int, rows []store.Row) error {
 	err := b.patiently(ctx, func() error { return b.target.Write(ctx, part, rows) })
 	if store.KindOf(err) != store.InvalidArgument {
@@ -229,7 +239,8 @@ func (b *back) write(ctx context.Context, part int, rows []store.Row) error {
 	return cmp.Or(b.write(ctx, part, rows[:len(rows)/2]), b.write(ctx, part, rows[len(rows)/2:]))
 }
 
-// settleBack reads suspects again, in the target first, and writes what still differs.
+// settleBack reads again the keys in which the table and the bucket seemed to differ, the table first. Where they still
+// differ, it makes the row of the table like the bucket's entry.
 func (b *back) settleBack(ctx context.Context) error {
 	found := b.found
 	if b.found = nil; len(found) == 0 {
@@ -253,7 +264,7 @@ func (b *back) settleBack(ctx context.Context) error {
 		if !row.isThere && !row.isHere || row.isThere && row.isHere && b.o.Source.Same(row.here.Value, row.there.Value) {
 			continue
 		}
-		change := store.Row{Key: key, Timestamp: max(at, row.there.Time)} // at a tie a deletion wins
+		change := store.Row{Key: key, Timestamp: max(at, row.there.Time)} // if the times are equal, a deletion wins
 		if row.isHere {
 			change = entry(key, row.here.Value, max(at, row.there.Time+1))
 		}

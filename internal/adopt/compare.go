@@ -16,8 +16,9 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Compare reads both sides as sorted streams. What differs is read again after a pause, and again, as writers may be
-// between the two sides. With mend it is made as the source is, at the time at which it was seen; else it is reported.
+// Compare reads the source and the bucket as sorted streams, and compares them. With mend, the bucket's entry is made
+// like the source's row where they differ. Otherwise the differences are reported: such keys are first read again
+// several times, with pauses, as a writer may have written to one of the two only so far.
 func (a *Adoption) Compare(ctx context.Context, mend bool) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(a.merges())
@@ -27,17 +28,17 @@ func (a *Adoption) Compare(ctx context.Context, mend bool) error {
 	return g.Wait()
 }
 
-// suspect is a key in which the two sides seem to differ.
+// suspect is a key in which the source of the copy and the bucket seem to differ, until both are read again.
 type suspect struct {
 	key  []byte
-	part int // of the source that has it; -1: none has
-	// rows were read from the source before, up to the key before, or the span's bound: the key itself may be one that
-	// the source can't have.
+	part int // the part of the source that has the key; -1: none
+	// rows is the number of rows of the source that were read before this key. before is the key of the last of them,
+	// or the start of the span. The suspect's own key may be one that the source cannot have, so reads begin at before.
 	rows   int64
 	before []byte
 }
 
-// mostSuspects is how many are looked at again at a time.
+// mostSuspects is the number of keys with a seeming difference that are collected before all of them are read again.
 const mostSuspects = 256
 
 func (a *Adoption) compare(ctx context.Context, s Span, mend bool) error {
@@ -98,14 +99,16 @@ func (a *Adoption) compare(ctx context.Context, s Span, mend bool) error {
 	return settle()
 }
 
-// paged is an entry of the bucket, with the time at which what differs up to it is written on the way back; nil: there
-// are no more.
+// paged is one entry of the bucket's listing. The time at is the timestamp for rows that are written from this entry
+// back to the source. A nil Item marks the end of the listing.
 type paged struct {
 	*listing.Item
 	at store.Timestamp
 }
 
-// items lists a span of the bucket, and then its end. On the way back each page begins with a mark.
+// items yields the entries of an interval of the bucket's keys, and then the end. If back is true, entries are to be
+// written back to the source. Then a mark, which is a moment of the bucket, is taken before each page is read, and the
+// page's entries get a time somewhat before the mark.
 func (a *Adoption) items(ctx context.Context, s Span, back bool) iter.Seq2[paged, error] {
 	return func(yield func(paged, error) bool) {
 		q := listing.Query{From: s.From, To: s.To, Limit: pageRows, Bytes: pageBytes}
@@ -144,16 +147,17 @@ func (a *Adoption) items(ctx context.Context, s Span, back bool) iter.Seq2[paged
 	}
 }
 
-// looks is how often a difference is looked at before it is reported, with pauses in which a writer gets from one side
-// to the other.
+// looks is the number of times that a key is read before a difference is reported. lookPause is the base of the growing
+// pauses between these reads. In a pause, a program that writes to both sides can finish its second write.
 const (
 	looks     = 4
 	lookPause = 250 * time.Millisecond
-	// readers is how many keys are read at a time.
+	// readers is the number of keys that are read at the same time.
 	readers = 16
 )
 
-// settle reads the keys of suspects again, in ascending order, and mends or reports those that differ.
+// settle reads again the keys in which the source and the bucket seemed to differ. The keys must ascend. Where they
+// still differ, settle makes the bucket like the source if mend is true, and otherwise reports the difference.
 func (a *Adoption) settle(ctx context.Context, found []suspect, mend bool) error {
 	if mend {
 		return a.mend(ctx, found)
@@ -185,8 +189,9 @@ func (a *Adoption) settle(ctx context.Context, found []suspect, mend bool) error
 	return nil
 }
 
-// mend brings what the source has after a mark. A row keeps no write time here: something at or above it may be what
-// hides it.
+// mend makes the bucket like the source for the given keys. It takes a mark, which is a moment of the bucket, reads the
+// source after the mark, and writes what it reads with the time of the mark. The source's own write times would not do:
+// the bucket may have an entry or a deletion with the same time or a higher one, which would hide the row.
 func (a *Adoption) mend(ctx context.Context, found []suspect) error {
 	if len(found) == 0 {
 		return nil
@@ -222,7 +227,8 @@ func (a *Adoption) mend(ctx context.Context, found []suspect) error {
 	})
 }
 
-// both is a key on both sides.
+// both has the rows of one key in the two places that are compared: here in the bucket, there in the source of the
+// copy.
 type both struct {
 	here, there     Row
 	isHere, isThere bool
@@ -241,18 +247,19 @@ func (a *Adoption) difference(b *both) Difference {
 	return ""
 }
 
-// order is in which order both sides of a key are read.
+// order says which place is read first when a key is compared: the bucket, or the source of the copy.
 type order bool
 
 const (
-	// hereFirst is for an application that writes to the source first: what it has put here, and not deleted, is there
-	// by then.
+	// hereFirst is the order for an application that writes to the source first. An entry that is seen here, and was
+	// not deleted, is there by then.
 	hereFirst order = false
-	// thereFirst is for one that writes here first.
+	// thereFirst is the order for an application that writes to the bucket first.
 	thereFirst order = true
 )
 
-// readBoth reads keys, which ascend, on both sides.
+// readBoth reads the given keys in the bucket and in the source, in the given order of the two, and returns both rows
+// of each key. The keys must ascend.
 func (a *Adoption) readBoth(ctx context.Context, found []suspect, in order) ([]both, error) {
 	out := make([]both, len(found))
 	here := func() error { return a.readHere(ctx, found, out) }
@@ -283,9 +290,10 @@ func (a *Adoption) readHere(ctx context.Context, found []suspect, out []both) er
 	return g.Wait()
 }
 
-// readThere reads the rows of suspects from the table: from the partition that a key is known to lie in, and from all
-// partitions if none is known, or if the row is not in that one any more, as the application may have moved it. It
-// reads key by key, or sweeps over all rows between the first key and the last, whichever is less work.
+// readThere reads the rows of the given keys from the source into out. The source has parts, such as partitions of a
+// table. If the part of a key is known, only it is read first. If the row has gone from there, all parts are asked, as
+// the application may have moved it. Keys of unknown part are read one by one in all parts. If that is more work, all
+// rows from the first to the last of these keys are read instead.
 func (a *Adoption) readThere(all context.Context, found []suspect, out []both) error {
 	g, ctx := errgroup.WithContext(all)
 	g.SetLimit(readers)
@@ -360,10 +368,12 @@ func (a *Adoption) readThere(all context.Context, found []suspect, out []both) e
 	return elsewhere.Wait()
 }
 
-// rowsPerGet is about how many rows a page reads in the time of a get.
+// rowsPerGet is about the number of rows that a read of a whole page returns in the time that the read of a single key
+// takes.
 const rowsPerGet = 20
 
-// sweep reads the rows of a part from first, nil or the key of a row, to last.
+// sweep calls the function each with every row of one part of the source, such as a partition of a table. The rows are
+// those from the key first up to and including the key last. A nil first stands for the beginning.
 func (a *Adoption) sweep(ctx context.Context, part, limit int, first, last []byte, each func(Row)) error {
 	for s := (Span{From: first}); ; s.After = true {
 		page, err := a.o.Source.Page(ctx, part, s, limit, true)

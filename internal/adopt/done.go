@@ -15,47 +15,49 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// Done is how far a copy has come. It is safe for concurrent use.
+// Done is the progress of a copy from a source into a bucket. It can be saved to a file. It is safe for concurrent use.
 type Done struct {
 	mu    sync.Mutex
 	state state
-	began time.Time     // of this process's work
-	spent time.Duration // by others before
+	began time.Time     // start of this process's work
+	spent time.Duration // time spent by earlier processes
 }
 
-// state is the form of the file.
+// state is the content, as JSON, of the file with the progress of a copy.
 type state struct {
 	Version int `json:"version"`
-	// Task says what is copied to where.
+	// Task names the source and the bucket of the copy.
 	Task string `json:"task"`
-	// Cuts divide the keys into spans.
+	// Cuts are the keys that divide all keys into spans.
 	Cuts keytext.Keys `json:"cuts"`
-	// Rows is about how many there are.
+	// Rows is about the number of rows of the source.
 	Rows int64 `json:"rows"`
-	// Streams are those of all spans of the first part, and so on.
+	// Streams are the states of all spans of the first part, then of the second, and so on.
 	Streams []stream `json:"streams"`
-	// Read and Refused are the rows up to where the streams have come; Refusals are the first ones that were refused.
+	// Read is the number of rows read so far, and Refused that of rows refused. Refusals are the first refused rows.
 	Read     int64     `json:"read"`
 	Refused  int64     `json:"refused"`
 	Refusals []refusal `json:"refusals,omitempty"`
-	// Seconds were spent by all runs, until Saved.
+	// Seconds is the time spent by all runs up to the time Saved.
 	Seconds float64   `json:"seconds"`
 	Saved   time.Time `json:"saved"`
 }
 
-// refusal is a row that was not adopted; its key is the beginning of a long one.
+// refusal is a row that could not be copied into the bucket, with the reason. A long key is cut short.
 type refusal struct {
 	Key   keytext.Key `json:"key"`
 	Fault string      `json:"fault"`
 }
 
-// Of refused rows a file has the first ones, with so many bytes of the key.
+// mostRefusals is the largest number of refused rows that a progress file lists. refusalKeySize is the largest number
+// of bytes of each listed key; the rest of the key is cut off.
 const (
 	mostRefusals   = 20
 	refusalKeySize = 256
 )
 
-// stream is how far one span of one part is copied: up to and including the key Last, if there is one.
+// stream is the progress of copying one interval of keys from one part of the source, such as a partition of a table.
+// The rows up to and including the key Last are copied. If Last is nil, no row is copied yet.
 type stream struct {
 	Last  *keytext.Key `json:"last,omitempty"`
 	Ended bool         `json:"ended,omitempty"`
@@ -63,14 +65,16 @@ type stream struct {
 
 const doneVersion = 1
 
-// NewDone returns the beginning of a task over parts that are cut.
+// NewDone returns the progress of a copy that has not begun. The text task names the copy. The source has the given
+// number of parts and about the given number of rows. The cuts divide the keys into intervals.
 func NewDone(task string, parts int, cuts [][]byte, rows int64) *Done {
 	return &Done{began: time.Now(), state: state{
 		Version: doneVersion, Task: task, Cuts: cuts, Rows: rows, Streams: make([]stream, parts*(len(cuts)+1)),
 	}}
 }
 
-// LoadDone reads a file that Save wrote for the same task; nil if there is no file.
+// LoadDone reads the progress of a copy from a file that Save wrote. It returns nil and no error if there is no file.
+// It fails if the file is of another copy: one with another text task, or another number of parts.
 func LoadDone(file, task string, parts int) (*Done, error) {
 	d, err := ReadDone(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -91,7 +95,7 @@ func LoadDone(file, task string, parts int) (*Done, error) {
 	return d, nil
 }
 
-// ReadDone reads a file that Save wrote, of any task.
+// ReadDone reads the progress of a copy from a file that Save wrote, whatever the source and the bucket of the copy.
 func ReadDone(file string) (*Done, error) {
 	d := &Done{began: time.Now()}
 	text, err := os.ReadFile(file)
@@ -108,13 +112,13 @@ func ReadDone(file string) (*Done, error) {
 	return d, nil
 }
 
-// Status is how far a copy has come.
+// Status is a summary of how far a copy from a source into a bucket has come. It can be printed as JSON.
 type Status struct {
-	// Task says what is copied to where.
+	// Task names the source and the bucket of the copy.
 	Task string `json:"task"`
-	// Phase is "copying", whether a process runs or not, or "copied".
+	// Phase is "copied" if all streams have ended, else "copying", whether a process runs or not.
 	Phase string `json:"phase"`
-	// Read are the rows that were read, of about Rows.
+	// Read is the number of rows read so far, of about Rows.
 	Read          int64     `json:"read"`
 	Rows          int64     `json:"rows"`
 	Streams       int       `json:"streams"`
@@ -122,12 +126,12 @@ type Status struct {
 	Seconds       float64   `json:"seconds"`
 	RowsPerSecond float64   `json:"rows_per_second"`
 	Saved         time.Time `json:"saved"`
-	// Refused are the rows that were not adopted; Refusals are the first ones.
+	// Refused is the number of rows that were not adopted. Refusals are the first of them.
 	Refused  int64     `json:"refused"`
 	Refusals []refusal `json:"refusals"`
 }
 
-// Status returns how far the copy had come when it was saved.
+// Status returns how far the copy has come. Its times are as of the last call of Save.
 func (d *Done) Status() Status {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -147,7 +151,8 @@ func (d *Done) Status() Status {
 	return out
 }
 
-// Save writes the progress. A crash leaves the old file or the new one.
+// Save writes the progress of the copy to a file, which it replaces as a whole. After a crash, the file is the old one
+// or the new one, never a mixture.
 func (d *Done) Save(file string) error {
 	d.mu.Lock()
 	d.state.Saved = time.Now().UTC()
@@ -172,20 +177,20 @@ func (d *Done) Save(file string) error {
 	return err
 }
 
-// Rows is about how many rows there are.
+// Rows returns an estimate of the number of rows of the whole source.
 func (d *Done) Rows() int64 { return d.state.Rows }
 
-// Cuts are where the keys are divided.
+// Cuts returns the keys that divide all keys into intervals, each of which is copied on its own.
 func (d *Done) Cuts() [][]byte { return d.state.Cuts }
 
-// Refused counts the rows that were not adopted, by all runs.
+// Refused returns the number of rows that could not be copied, in this run and in earlier runs of the same copy.
 func (d *Done) Refused() int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.state.Refused
 }
 
-// Spans are what the cuts divide all keys into.
+// Spans returns the intervals into which the given cuts divide all keys: one more than there are cuts.
 func Spans(cuts [][]byte) []Span {
 	out := make([]Span, len(cuts)+1)
 	for i, cut := range cuts {
@@ -194,7 +199,8 @@ func Spans(cuts [][]byte) []Span {
 	return out
 }
 
-// Within narrows spans, whose cuts have a prefix, to the keys that have it.
+// Within limits intervals of keys to the keys that begin with a prefix. It changes the spans in place and returns them.
+// All cuts between the spans must begin with the prefix.
 func Within(spans []Span, prefix []byte) []Span {
 	end := store.PrefixEnd(prefix)
 	for i := range spans {
@@ -219,7 +225,9 @@ func (d *Done) left(part, span int, s Span) (Span, bool) {
 	return s, at.Ended
 }
 
-// set notes a page: the rows that were read and, of them, refused; what comes after last is left, unless it has ended.
+// set records that one page of rows was copied, in the interval with the number span of the given part. refused are the
+// rows of the page that could not be copied. If ended is true, the interval has no more rows. Otherwise the copy goes
+// on after the last row of the page.
 func (d *Done) set(part, span int, page, refused []Row, ended bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -6,10 +6,12 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// joined is several targets as one, such as a table for each month. Its parts are those of the first, and so on.
+// joined presents several targets, such as a table for each month, as one. It has the partitions of the first table,
+// then those of the second, and so on.
 type joined struct{ all []Target }
 
-// Join returns one target with the parts of all, whose keys and values have one form.
+// Join returns one target that has the parts of all given targets, such as the partitions of a table for each month.
+// All targets must have keys and values of the same form.
 func Join(all ...Target) Target { return joined{all} }
 
 func (j joined) Parts() (n int) {
@@ -19,7 +21,8 @@ func (j joined) Parts() (n int) {
 	return n
 }
 
-// of returns the target that has a part, and its number there.
+// of finds a part, such as a partition of a table, by its number in all targets together. It returns the target that
+// has the part, and the number of the part in that target.
 func (j joined) of(part int) (Target, int) {
 	for _, t := range j.all {
 		if part < t.Parts() {

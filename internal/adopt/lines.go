@@ -13,21 +13,24 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// Form is that of the lines of a file.
+// Form says how a line of a file holds a row: as a key alone, as a key and a value with a tab between them, or as JSON.
 type Form string
 
-// The forms. Keys are as package keytext writes them.
+// The forms of lines. A key in a line is UTF-8, with \xNN for any other byte, as package keytext defines.
 const (
 	Plain Form = "plain" // a key
-	TSV   Form = "tsv"   // a key, and after the first tab the value as it is
-	JSONL Form = "jsonl" // an object with "key", and perhaps "value": a text as it is, else its JSON
+	TSV   Form = "tsv"   // a key, a tab, and the value without any escapes
+	// an object with "key", and perhaps "value": a JSON string stands for its text, other JSON for itself
+	JSONL Form = "jsonl"
 )
 
-// longestLine has a key with each byte as \xNN, and a value of the largest size, escaped.
+// longestLine is the largest accepted length of a line in bytes. It suffices for the longest key and the longest value,
+// with each of their bytes escaped, such as \xNN.
 const longestLine = 6 * (store.MaxKeyBytes + store.MaxValueBytes)
 
-// AddLines fills the spool with the lines of a file. It ends with the first line that can't be read, and names it.
-// report receives the rows that are refused, and keys that come again.
+// AddLines adds the rows in the lines of a file to the spool, and returns the number of lines read. It stops at the
+// first line that cannot be read; the error names the line. It calls report for each row that is refused, and for each
+// key that an earlier line has, too.
 func (s *Spool) AddLines(ctx context.Context, in io.Reader, form Form, report func(Finding)) (lines int64, err error) {
 	scan := bufio.NewScanner(in)
 	scan.Buffer(make([]byte, 64<<10), longestLine)
@@ -52,7 +55,8 @@ func (s *Spool) AddLines(ctx context.Context, in io.Reader, form Form, report fu
 	return lines, s.flush(ctx)
 }
 
-// splitLines is bufio.ScanLines, but keeps carriage returns: they are part of a value.
+// splitLines is a bufio.SplitFunc that returns lines without their line feeds. Unlike bufio.ScanLines it keeps carriage
+// returns, as they are part of a value.
 func splitLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
 	if i := bytes.IndexByte(data, '\n'); i >= 0 {
 		return i + 1, data[:i], nil
@@ -63,7 +67,7 @@ func splitLines(data []byte, atEOF bool) (advance int, token []byte, err error) 
 	return 0, nil, nil
 }
 
-// row reads a line; what it returns shares no memory with it.
+// row returns the key and the value of the row in a line of the form f. They share no memory with the line.
 func (f Form) row(line []byte) (key, value []byte, err error) {
 	text := string(line)
 	switch f {

@@ -19,35 +19,39 @@ import (
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
 
-// Mapping says which bytes the key of a row is, and what its value is. The order of keys is that in which Cassandra
-// reads a partition, so that both sides can be read, and compared, as sorted streams.
+// Mapping turns the rows of a Cassandra table into entries of a bucket, and back. It makes the key of an entry from
+// columns of the row's primary key, and the value from other columns. The keys have the order in which Cassandra keeps
+// the rows of a partition. So both sides can be read, and compared, as sorted streams.
 type Mapping struct {
 	partition, clustering []cassandrastore.TableColumn
 	key                   []part // first partition columns, then all clustering columns
-	// plain: the key is the one column's bytes, else a tuple of package keys.
+	// plain: the key is the bytes of the one column; otherwise it is a tuple of package keys.
 	plain           bool
 	desc, tableDesc bool
 	values          []string
-	value           part // of the one column, if not json
+	value           part // the type of the one column, if not json
 	json            bool
 }
 
-// part is one element of keys.
+// part is one element of the key of an entry. It is made from one column of a Cassandra table.
 type part struct {
 	cassandrastore.TableColumn
-	partition int // the partition column that it is, or -1
+	partition int // index of the partition column that the element is made from, or -1
 	desc      bool
 }
 
-// Columns are those of a table.
+// Columns are the columns of a Cassandra table: those of the primary key, and all others.
 type Columns struct {
 	Partition, Clustering, Others []cassandrastore.TableColumn
 }
 
-// NewMapping makes a mapping. key names the columns of the key, "-" before a name turns its order around; without names
-// it has the clustering columns in the table's own order. values are the columns of the value: one of text or blob is
-// taken as it is, others as an object of JSON; none: the value is empty. It refuses what would lose the order of rows,
-// or could give two rows one key, and says why.
+// NewMapping returns a mapping from the rows of a table to entries. key names the columns of the entry's key. A "-"
+// before a name reverses the order of the column. Without names, the key is made of the clustering columns in the
+// table's own order.
+//
+// values names the columns of the value. A single column of text or blob is taken unchanged. Other columns become one
+// JSON object. Without columns the value is empty. NewMapping fails if the keys would not have the order of the rows,
+// or if two rows could have the same key.
 func NewMapping(t Columns, key, values []string) (*Mapping, error) {
 	m := &Mapping{partition: t.Partition, clustering: t.Clustering, values: values}
 	if len(t.Clustering) == 0 {
@@ -107,8 +111,8 @@ func NewMapping(t Columns, key, values []string) (*Mapping, error) {
 	return m, m.checkValues(t.Others)
 }
 
-// Fits fails where another mapping, of another table, makes other keys or values: then the rows of both are not in one
-// order, or not of one form.
+// Fits reports whether two mappings, of different tables, make keys and values of the same form. If not, it returns an
+// error: the rows of the two tables cannot be sorted, or compared, together.
 func (m *Mapping) Fits(other *Mapping) error {
 	same := m.plain == other.plain && m.json == other.json && len(m.key) == len(other.key)
 	for i := 0; same && i < len(m.key); i++ {
@@ -152,12 +156,13 @@ func (m *Mapping) checkValues(others []cassandrastore.TableColumn) error {
 	return nil
 }
 
-// sortable are the types whose order can be kept.
+// sortable are the types of table columns that may be part of a key. The bytes of a key can have the order in which
+// Cassandra sorts these types.
 var sortable = []string{
 	"text", "ascii", "blob", "tinyint", "smallint", "int", "bigint", "timestamp", "date", "boolean",
 }
 
-// integers are the types that are big-endian integers, with their lengths.
+// integers are the column types that Cassandra sends as big-endian signed integers, with their lengths in bytes.
 var integers = map[string]int{"tinyint": 1, "smallint": 2, "int": 4, "bigint": 8, "timestamp": 8}
 
 func integer(wire []byte) int64 {
@@ -174,7 +179,8 @@ func fromInteger(v int64, length int) ([]byte, bool) {
 	return wire, integer(wire) == v
 }
 
-// element encodes a column's value.
+// element converts a column's value, in the bytes that Cassandra sends, into an element of a key. It fails for a null
+// (nil) and for a wrong number of bytes.
 func (p *part) element(wire []byte) (e keys.Element, err error) {
 	n, whole := integers[p.Type]
 	switch {
@@ -203,7 +209,8 @@ func (p *part) element(wire []byte) (e keys.Element, err error) {
 
 const dateZero = 1 << 31 // 1970 in a date's unsigned days
 
-// wire decodes the next element of a key; false: no column of the type has this value.
+// wire reads the next element of a key, and converts it into a column's value in the bytes that Cassandra sends. ok is
+// false if no value of the column's type makes this element.
 func (p *part) wire(r *keys.Reader) (wire []byte, ok bool) {
 	switch n, whole := integers[p.Type]; {
 	case p.Type == "timestamp":
@@ -227,7 +234,8 @@ func (p *part) wire(r *keys.Reader) (wire []byte, ok bool) {
 	return wire, p.holds(wire)
 }
 
-// holds reports whether a text column can hold a text.
+// holds reports whether a text is a valid value of the column: ASCII for the type ascii, any bytes for blob, otherwise
+// UTF-8.
 func (p *part) holds(text []byte) bool {
 	if p.Type == "ascii" {
 		return !slices.ContainsFunc(text, func(c byte) bool { return c >= utf8.RuneSelf })
@@ -235,7 +243,8 @@ func (p *part) holds(text []byte) bool {
 	return p.Type == "blob" || utf8.Valid(text)
 }
 
-// Key returns the key of a row.
+// Key returns the key of the entry for a table row, given the row's partition and clustering columns in the bytes that
+// Cassandra sends. It fails if a column is null or has a wrong length.
 func (m *Mapping) Key(partition, clustering [][]byte) ([]byte, error) {
 	if m.plain {
 		return clustering[0], nil
@@ -259,7 +268,8 @@ func (m *Mapping) Key(partition, clustering [][]byte) ([]byte, error) {
 	return keys.Of(elements...), nil
 }
 
-// prefix returns what the keys of a partition begin with.
+// prefix returns the bytes with which the keys of all rows of a table's partition begin. They are empty if no partition
+// column is part of the key.
 func (m *Mapping) prefix(partition [][]byte) ([]byte, error) {
 	var elements []keys.Element
 	for i := range m.key {
@@ -274,7 +284,8 @@ func (m *Mapping) prefix(partition [][]byte) ([]byte, error) {
 	return keys.Of(elements...), nil
 }
 
-// Clustering returns the clustering columns of the row of a key in a partition; false if no row there has this key.
+// Clustering returns the clustering columns of the table row that has the given key and lies in the given partition of
+// the table. It returns false if no row of the partition can have the key.
 func (m *Mapping) Clustering(partition [][]byte, key []byte) ([][]byte, bool) {
 	if m.plain {
 		return [][]byte{append([]byte{}, key...)}, m.key[0].holds(key)
@@ -293,12 +304,13 @@ func (m *Mapping) Clustering(partition [][]byte, key []byte) ([][]byte, bool) {
 	if r.End() != nil {
 		return nil, false
 	}
-	// Only one form of each key is one: elements of the other direction, or of another partition, are not.
+	// A key has one valid form only. Elements in the other direction, or of another partition, are refused here.
 	again, err := m.Key(partition, out)
 	return out, err == nil && bytes.Equal(again, key)
 }
 
-// Value returns the value of a row.
+// Value returns the value of the entry for a table row. values are the columns of the value: the bytes of a single
+// column of text or blob, otherwise the JSON of each column. A nil column is null.
 func (m *Mapping) Value(values [][]byte) []byte {
 	if !m.json {
 		if len(values) == 0 || values[0] == nil {
@@ -311,7 +323,7 @@ func (m *Mapping) Value(values [][]byte) []byte {
 		if i > 0 {
 			out = append(out, ',')
 		}
-		name, _ := json.Marshal(m.values[i]) // a text always has a form
+		name, _ := json.Marshal(m.values[i]) // a string always has a JSON form
 		out = append(append(out, name...), ':')
 		if v == nil {
 			v = []byte("null")
@@ -321,7 +333,8 @@ func (m *Mapping) Value(values [][]byte) []byte {
 	return append(out, '}')
 }
 
-// columnsOf is the reverse of Value: the columns' values, nil for a null.
+// columnsOf splits the value of an entry into the columns of a table row; it is the inverse of Value. A null column is
+// nil. It fails if the value does not fit the columns.
 func (m *Mapping) columnsOf(value []byte) ([][]byte, error) {
 	switch {
 	case m.json:
@@ -355,7 +368,8 @@ func (m *Mapping) columnsOf(value []byte) ([][]byte, error) {
 	return out, nil
 }
 
-// same reports whether two values are the same row: objects of JSON may be written in several ways.
+// same reports whether two values of entries stand for the same columns of a table row. JSON objects are compared by
+// their content, as the same object can be written in several ways.
 func (m *Mapping) same(a, b []byte) bool {
 	if !m.json || bytes.Equal(a, b) {
 		return bytes.Equal(a, b)
@@ -374,8 +388,9 @@ func decoded(text []byte) (v any, err error) {
 	return v, err
 }
 
-// Partitions reads the values of partition columns, like "room=7,shard=0..15": a range of integers or dates stands for
-// each of them. It returns the partitions that the texts name, in their order.
+// Partitions returns the partitions of the table that the given texts name, in their order. A text such as
+// "room=7,shard=0..15" has a value for each partition column. A range of integers or dates, such as 0..15, stands for
+// each value in the range, so the text names several partitions.
 func (m *Mapping) Partitions(texts ...string) (out [][][]byte, err error) {
 	for _, text := range texts {
 		given := map[string]string{}
@@ -417,7 +432,8 @@ func (m *Mapping) Partitions(texts ...string) (out [][][]byte, err error) {
 
 const mostPartitions = 100_000
 
-// rangeOf reads "first..last", or one value.
+// rangeOf returns each value of the range "first..last", or the one value that the text names. read parses a value, and
+// wire converts a value into the bytes that Cassandra expects.
 func rangeOf(text string, read func(string) (int64, error), wire func(int64) []byte) (out [][]byte, err error) {
 	low, high, found := strings.Cut(text, "..")
 	first, err := read(low)
@@ -438,7 +454,8 @@ func rangeOf(text string, read func(string) (int64, error), wire func(int64) []b
 	}
 }
 
-// wiresOf reads a value, or a range of integers or dates, of a column.
+// wiresOf returns the values of a partition column that a text names, in the bytes that Cassandra expects. The text is
+// one value, or a range of integers or dates such as 0..15.
 func wiresOf(c cassandrastore.TableColumn, text string) ([][]byte, error) {
 	bad := func(err error) error { return fmt.Errorf("%q is no value of %s, a %s: %w", text, c.Name, c.Type, err) }
 	n, whole := integers[c.Type]

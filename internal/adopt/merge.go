@@ -13,37 +13,43 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// DefaultMemory is that of Options.
+// DefaultMemory is the default of Options.Memory, the limit of memory for a comparison, in bytes.
 const DefaultMemory = 256 << 20
 
-// ErrMemory means that the rows which a comparison has to hold take more than Options.Memory.
+// ErrMemory is the error if a comparison must hold more rows in memory at the same time than Options.Memory allows.
 var ErrMemory = errors.New("too little memory")
 
-// A merge holds a page of each part, so pages shrink with the number of parts and with the size of rows, down to one
-// row. Half of the memory is for pages of the usual size: rows that come may be larger than those before.
+// A merge reads the parts of a source as one sorted stream, and holds one page of rows of each part in memory. So its
+// pages are the smaller, the more parts there are and the larger the rows are, down to one row. Pages of the usual size
+// may take half of the memory. The other half is for rows that are larger than earlier ones.
 const (
-	// rowBytes and partBytes are what a row takes besides its key and its value, and a part of a merge besides its rows.
+	// rowBytes is the memory of a row besides its key and its value. partBytes is the memory of a part of a merge
+	// besides its rows.
 	rowBytes, partBytes = 160, 200
-	// leastPage is the page for which the number of merges is chosen, of rows whose size is not known yet.
+	// leastPage is the number of rows of a page for which the number of merges is chosen, and usualRow the bytes of a
+	// row whose size is not known yet.
 	leastPage, usualRow = 2, rowBytes + 100
-	// A page of one of many parts has at most so many rows: larger ones save little.
+	// partPage is the largest page of one of many parts, in rows. Larger pages save little.
 	partPage = 50
 )
 
-// merging is what the merges of an Adoption hold together.
+// merging counts the memory that all merges of an Adoption take together. A merge reads the parts of the source, such
+// as partitions of a table, as one sorted stream.
 type merging struct {
-	parts, bytes        atomic.Int64 // of parts that have not ended, and what pages and parts take
-	rowsRead, bytesRead atomic.Int64 // of all pages
+	parts, bytes        atomic.Int64 // number of parts that have not ended, and bytes of pages and parts
+	rowsRead, bytesRead atomic.Int64 // rows and bytes of all pages read
 	lastRow             atomic.Int64 // mean bytes of a row of the last page
 }
 
-// merges returns how many spans are merged at a time.
+// merges returns the number of intervals of keys that may be read at the same time, so that their pages fit into
+// memory. It is from 1 to Options.Parallel.
 func (a *Adoption) merges() int {
 	one := int64(a.o.Source.Parts()) * (partBytes + leastPage*usualRow)
 	return int(min(max(a.o.Memory/2/max(one, 1), 1), int64(a.o.Parallel)))
 }
 
-// pageSize returns how many rows of a part are read at a time.
+// pageSize returns the number of rows to request for the next page of a part of the source, such as a partition of a
+// table. It is 1 if pages take more than half of the memory already.
 func (a *Adoption) pageSize() int {
 	m := &a.merge
 	if m.bytes.Load() > a.o.Memory/2 {
@@ -53,8 +59,8 @@ func (a *Adoption) pageSize() int {
 	return a.rowsIn(min(a.o.Memory/2/max(m.parts.Load(), 1), pageBytes), most)
 }
 
-// rowsIn returns how many rows there are in so many bytes, by the mean row of all pages before, or of the last one
-// where that is larger: from 1 to most.
+// rowsIn returns an estimate of the number of rows that fit into the given number of bytes, from 1 to most. It takes
+// for the size of a row the mean of all rows so far, or the mean of the last page if that is larger.
 func (a *Adoption) rowsIn(bytes int64, most int) int {
 	row := int64(usualRow)
 	if n := a.merge.rowsRead.Load(); n > 0 {
@@ -63,7 +69,8 @@ func (a *Adoption) rowsIn(bytes int64, most int) int {
 	return int(min(max(bytes/row, 1), int64(most)))
 }
 
-// hold counts the bytes of merges.
+// hold adds a number of bytes, negative when memory is freed, to the count of bytes that rows take in memory. It
+// returns ErrMemory if bytes is positive and the count then exceeds the limit.
 func (a *Adoption) hold(bytes int64) error {
 	if held := a.merge.bytes.Add(bytes); bytes > 0 && held > a.o.Memory {
 		return fmt.Errorf("%w: a comparison holds rows of all partitions at once, and those of %d partitions take more than "+
@@ -72,13 +79,14 @@ func (a *Adoption) hold(bytes int64) error {
 	return nil
 }
 
-// placed is a row with its part.
+// placed is a row of the source, with the number of the part (such as a partition of a table) in which the row lies.
 type placed struct {
 	Row
 	part int
 }
 
-// head is the present page of a part.
+// head is the point up to which a merge has read one partition of a table, or another part of the source: the rows of
+// the present page that are not yet used, and the interval of keys after the page.
 type head struct {
 	part  int
 	rows  []Row
@@ -87,7 +95,8 @@ type head struct {
 	ended bool // there is no further page
 }
 
-// turn reads the next page if that is necessary. Without rows the part has ended.
+// turn reads the next page of rows if all rows of the present page are used up. If there are no rows after turn, the
+// end of this part of the source is reached.
 func (h *head) turn(ctx context.Context, a *Adoption) error {
 	if len(h.rows) > 0 || h.ended {
 		return nil
@@ -120,7 +129,8 @@ func (h *head) turn(ctx context.Context, a *Adoption) error {
 	return a.hold(size)
 }
 
-// heads are the parts that have rows, the one with the least key first.
+// heads is a heap (container/heap) of the sorted parts of a source, such as partitions of a table, that have rows left.
+// The part with the lowest next key is first; of equal keys, the part with the lower number.
 type heads []*head
 
 func (h heads) Len() int { return len(h) }
@@ -141,7 +151,9 @@ func (h *heads) Pop() any {
 	return last
 }
 
-// merged merges the parts of the source. Of several rows with one key it returns the newest, and reports it.
+// merged yields the rows of all parts of the source, such as partitions of a table, in the order of their keys. Only
+// keys of the interval s are read. If several parts have a row with the same key, it reports a Collision and yields
+// only the newest row.
 func (a *Adoption) merged(ctx context.Context, s Span) iter.Seq2[placed, error] {
 	return func(yield func(placed, error) bool) {
 		var all heads
@@ -152,7 +164,7 @@ func (a *Adoption) merged(ctx context.Context, s Span) iter.Seq2[placed, error] 
 			_ = a.hold(-h.bytes - partBytes)
 		}
 		begun := 0
-		defer func() { // where it is left early
+		defer func() { // for a caller that stops early
 			for _, h := range all {
 				end(h)
 			}
@@ -176,7 +188,7 @@ func (a *Adoption) merged(ctx context.Context, s Span) iter.Seq2[placed, error] 
 			}
 		}
 		heap.Init(&all)
-		// take takes the first row, and leaves the next one of its part.
+		// take returns the first row, and moves its part on to the next row.
 		take := func() (placed, error) {
 			h := all[0]
 			out := placed{h.rows[0], h.part}

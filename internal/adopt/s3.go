@@ -24,60 +24,61 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// S3 is where a bucket of another object store is.
+// S3 is the address of a bucket of another object store, and says which of its objects are copied, and what of each
+// object.
 type S3 struct {
 	// Endpoint is http://HOST:PORT or https://HOST:PORT.
 	Endpoint, Bucket string
-	// Prefix is that of the keys that are listed.
+	// Prefix is the prefix of the keys that are listed.
 	Prefix string
-	// Region of the bucket; empty: that of AWS_REGION, or the server is asked.
+	// Region is the region of the bucket. If it is empty, AWS_REGION counts, or the server is asked.
 	Region string
-	// AccessKey and SecretKey sign the requests; empty: those of the environment and the files of AWS; without any the
-	// requests are not signed.
+	// AccessKey and SecretKey sign the requests. If they are empty, the keys in the environment or in the files of AWS
+	// are used; without any keys the requests are not signed.
 	AccessKey, SecretKey string
-	// Metadata asks for the user metadata and the content type of each object, with one request for each.
+	// Metadata says that the user metadata and the content type of objects are read, by one request for each object.
 	Metadata bool
 }
 
-// object is the value of an entry, as JSON.
+// object describes an object of another object store. As JSON it becomes the value of an entry in the bucket.
 type object struct {
 	Size int64 `json:"size"`
-	// ETag is without quotation marks.
+	// ETag has no quotation marks.
 	ETag     string    `json:"etag"`
 	Modified time.Time `json:"modified"`
-	// StorageClass is empty where the server names none.
+	// StorageClass is empty if the server names no class.
 	StorageClass string `json:"storage_class,omitempty"`
-	// ContentType and Metadata, with names in lower case, are asked for on request.
+	// ContentType and Metadata are set only with S3.Metadata. The names of Metadata are in lower case.
 	ContentType string            `json:"content_type,omitempty"`
 	Metadata    map[string]string `json:"metadata,omitempty"`
 }
 
-// LongKey is the refusal of a key that no request of S3 could name.
+// LongKey is the reason why an object is not copied if its key is too long for any request of S3.
 const LongKey Refusal = "its key has more than the 1,024 bytes of S3"
 
 const (
 	longestS3Key = 1024
-	// s3Page is the most that a listing answers.
+	// s3Page is the largest number of keys in one answer of a listing.
 	s3Page = 1000
-	// answerTime bounds a page of the listing, and of metadata.
+	// answerTime bounds the time for a page of the listing, with its metadata.
 	answerTime = 2 * time.Minute
-	// emptyPages is how many answers in a row may have no key and yet go on.
+	// emptyPages is the number of answers in a row without a key that are accepted, if they say that there are more.
 	emptyPages = 100
-	// s3Heads is how many requests for metadata are under way at a time.
+	// s3Heads is the number of requests for metadata that run at the same time.
 	s3Heads = 64
-	// s3Attempts is how often the client sends a request, before the engine repeats the page.
+	// s3Attempts is the number of times that the client sends a request. After that the whole page is repeated.
 	s3Attempts = 3
 )
 
-// objectsOf is the listing of a bucket.
+// objectsOf is the listing of a bucket of another object store, in the form of a Source of rows.
 type objectsOf struct {
 	c     *minio.Client
 	at    S3
 	heads chan struct{}
 }
 
-// FromS3 returns the objects of a bucket of another store as a source: one part, sorted by key. It does no I/O but for
-// reading credentials.
+// FromS3 returns the objects of a bucket of another object store as a source of rows, which has one part. FromS3 sends
+// no request; it only reads credentials.
 func FromS3(at S3) (Source, error) {
 	u, err := url.Parse(at.Endpoint)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil ||
@@ -105,10 +106,12 @@ func FromS3(at S3) (Source, error) {
 	return &objectsOf{c: c, at: at, heads: make(chan struct{}, s3Heads)}, nil
 }
 
-// listings refuses answers that the client would take, or wait for without an end.
+// listings is an HTTP transport that refuses two kinds of answers to requests for a listing. One kind is a page that is
+// no S3 listing, which the S3 client would take for an empty one. The other kind are answers without keys that promise
+// more, again and again, so that the listing never ends.
 type listings struct{ next http.RoundTripper }
 
-type emptyAnswers struct{} // the key of a count in a context
+type emptyAnswers struct{} // the key of the counter of answers in a context
 
 func (l listings) RoundTrip(r *http.Request) (*http.Response, error) {
 	n, isListing := r.Context().Value(emptyAnswers{}).(*int)
@@ -122,7 +125,8 @@ func (l listings) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil || !isListing || resp.StatusCode != http.StatusOK || !r.URL.Query().Has("list-type") {
 		return resp, err
 	}
-	// Other XML, like that of a web page, would be a listing without keys: a catch-up would delete all.
+	// Other XML, like that of a web page, would look like a listing without keys. A catch-up would then delete
+	// everything.
 	body := bufio.NewReader(resp.Body)
 	if start, _ := body.Peek(1024); !bytes.Contains(start, []byte("<ListBucketResult")) {
 		return nil, errors.Join(store.Errorf(store.Unavailable, "the answer is no listing of S3: is the endpoint right?"),
@@ -138,14 +142,15 @@ func (l listings) RoundTrip(r *http.Request) (*http.Response, error) {
 // Parts returns 1.
 func (s *objectsOf) Parts() int { return 1 }
 
-// Same compares bytes.
+// Same reports whether two values of the source are equal, byte for byte.
 func (s *objectsOf) Same(a, b []byte) bool { return bytes.Equal(a, b) }
 
-// Page lists objects. What is between two keys is never asked for by a token: so any page can be read again, or first.
+// Page implements Source. It requests the objects after a key, and never uses a continuation token of an earlier
+// answer. So any page can be read at any time, in any order.
 func (s *objectsOf) Page(ctx context.Context, _ int, span Span, limit int, values bool) (rows []Row, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	if span.From != nil && !span.After { // a listing begins after a key
+	if span.From != nil && !span.After { // a listing begins after a key, so the first key is read by itself
 		first, found, err := s.get(ctx, string(span.From), values)
 		if err != nil {
 			return nil, err
@@ -167,12 +172,13 @@ func (s *objectsOf) Page(ctx context.Context, _ int, span Span, limit int, value
 		if err != nil {
 			return nil, err
 		}
-		rows = append(rows, got...) // fewer, where objects have gone meanwhile
+		rows = append(rows, got...) // fewer rows, if objects have gone meanwhile
 	}
 	return rows, nil
 }
 
-// list lists at most limit objects behind a key, and before another one, and reports whether there may be more.
+// list returns at most limit objects whose keys begin with prefix, are greater than after, and are less than to. An
+// empty to is no bound. more is true if there may be more objects.
 func (s *objectsOf) list(
 	ctx context.Context, prefix, after, to string, limit int,
 ) (listed []minio.ObjectInfo, more bool, err error) {
@@ -199,10 +205,11 @@ func (s *objectsOf) list(
 			return listed, true, nil
 		}
 	}
-	return listed, false, s.fault(context.Cause(ctx)) // which the listing does not report
+	return listed, false, s.fault(context.Cause(ctx)) // the listing does not report the end of the context
 }
 
-// rows makes rows of a part of the listing, without those that have gone meanwhile.
+// rows returns a row for each of the listed objects. With values and S3.Metadata it requests the metadata of each
+// object. Objects that were deleted since they were listed are left out.
 func (s *objectsOf) rows(ctx context.Context, listed []minio.ObjectInfo, values bool) ([]Row, error) {
 	rows, gone := make([]Row, len(listed)), make([]bool, len(listed))
 	g, ctx := errgroup.WithContext(ctx)
@@ -230,8 +237,9 @@ func (s *objectsOf) rows(ctx context.Context, listed []minio.ObjectInfo, values 
 	return kept, err
 }
 
-// described adds the metadata of an object. The listing says the rest, with times that are more precise: if the object
-// has been replaced since, it is listed again.
+// described requests the metadata of a listed object and returns the object's row with them. It returns false if the
+// object was deleted since. All other fields come from the listing, as its times are more precise. If the object was
+// replaced since, it is listed again.
 func (s *objectsOf) described(ctx context.Context, o minio.ObjectInfo) (Row, bool, error) {
 	const tries = 5
 	for range tries {
@@ -269,7 +277,7 @@ func (s *objectsOf) row(o *minio.ObjectInfo, values bool) Row {
 		}
 		value.Metadata[strings.ToLower(name)] = text
 	}
-	row.Value, _ = json.Marshal(value) // of no types that fail
+	row.Value, _ = json.Marshal(value) // none of the types fails
 	row.Time = store.Timestamp(o.LastModified.UnixMicro())
 	switch {
 	case len(o.Key) > longestS3Key:
@@ -282,14 +290,15 @@ func (s *objectsOf) row(o *minio.ObjectInfo, values bool) Row {
 	return row
 }
 
-// Get reads the row of a key.
+// Get implements Source.
 func (s *objectsOf) Get(ctx context.Context, _ int, key []byte) (Row, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	return s.get(ctx, string(key), true)
 }
 
-// get lists one key, which is the first one of those that begin with it: so its row is that of a page.
+// get returns the row of the object with the given key, or false if there is no such object. It lists the keys that
+// begin with this key: the first of them is the key itself, if it exists. So the row is the same as that of a listing.
 func (s *objectsOf) get(ctx context.Context, key string, values bool) (Row, bool, error) {
 	if key == "" || len(key) > longestS3Key || !utf8.ValidString(key) || !strings.HasPrefix(key, s.at.Prefix) {
 		return Row{}, false, nil
@@ -305,7 +314,8 @@ func (s *objectsOf) get(ctx context.Context, key string, values bool) (Row, bool
 	return rows[0], true, nil
 }
 
-// fault gives an error of the server its kind: what the same request would meet again is InvalidArgument.
+// fault turns an error of the other object store into an error with a kind. The kind is InvalidArgument if the same
+// request would fail again; the text then has a hint for the user. Otherwise the kind is Unavailable or Timeout.
 func (s *objectsOf) fault(err error) error {
 	var known *store.Error
 	switch {

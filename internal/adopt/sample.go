@@ -12,27 +12,29 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Sample is what a source looks like.
+// Sample is a sample of the keys of a source. It estimates the number of rows, and where cuts divide them evenly.
 type Sample struct {
-	// Keys ascend; each stands for Every rows.
+	// Keys are the sampled keys, ascending. Each of them stands for Every rows.
 	Keys  [][]byte
 	Every float64
-	// RowBytes are those of keys and values, on average of a few rows.
+	// RowBytes is the mean size of a key and its value, from a few rows.
 	RowBytes int
 }
 
-// Rows estimates the rows of the source.
+// Rows returns an estimate of the number of rows of the source.
 func (s *Sample) Rows() int64 { return int64(float64(len(s.Keys)) * s.Every) }
 
 const (
-	// sampledParts is how many parts are read at first, all keys of each: parts by a hash are samples of each other.
+	// sampledParts is the number of parts that are read first, with all their keys. If parts are chosen by a hash of
+	// the key, each part is a sample of the others.
 	sampledParts = 16
 	mostKeys     = 1 << 16
 	sampleRows   = 5000
 )
 
-// TakeSample reads the keys of some parts, or of all where those do not show where the keys of the others lie, as of
-// days, or of prefixes. Nothing is adopted meanwhile; pace is that of the keys that are read.
+// TakeSample reads keys of some parts of the source, and returns a sample of all keys. If these parts do not show where
+// the keys of the other parts lie, as when each part is a day, it reads all parts. parallel is the number of parts that
+// are read at the same time. pace limits the keys per second.
 func TakeSample(ctx context.Context, s Source, parallel int, pace *wait.Pacer) (*Sample, error) {
 	var mu sync.Mutex
 	var seen sparse
@@ -97,7 +99,7 @@ func TakeSample(ctx context.Context, s Source, parallel int, pace *wait.Pacer) (
 		return nil, err
 	}
 	slices.SortFunc(seen.keys, bytes.Compare)
-	var early []byte // parts by a hash all begin before it
+	var early []byte // if parts are chosen by a hash, all begin below this key
 	if len(seen.keys) > 0 {
 		early = seen.keys[len(seen.keys)/4]
 	}
@@ -124,11 +126,11 @@ func TakeSample(ctx context.Context, s Source, parallel int, pace *wait.Pacer) (
 	return out, nil
 }
 
-// sparse keeps every n-th key of a stream; n doubles where they are too many.
+// sparse keeps every n-th key of a stream of keys. n starts at 1, and doubles each time that too many keys are kept.
 type sparse struct {
 	keys  [][]byte
-	every int // 0: nothing was added yet
-	skip  int // before the next one that is kept
+	every int // n; 0: no key was added yet
+	skip  int // number of keys to skip before the next kept one
 }
 
 func (s *sparse) add(key []byte, most int) {
@@ -152,8 +154,8 @@ func (s *sparse) thin() {
 	s.keys = kept
 }
 
-// Cuts divides the keys into ranges of at most so many rows, by the sample, and bytes, if all rows are as large as
-// those that were measured.
+// Cuts returns cuts that divide all keys into ranges. By the estimate of the sample, a range has at most rows rows, and
+// at most size bytes if all rows are as large as the sampled ones.
 func (s *Sample) Cuts(rows, size int64) [][]byte {
 	if s.RowBytes > 0 {
 		rows = max(min(rows, size/int64(s.RowBytes)), 1)
@@ -161,7 +163,7 @@ func (s *Sample) Cuts(rows, size int64) [][]byte {
 	return s.Streams(int(float64(s.Rows()+rows-1) / float64(rows)))
 }
 
-// Streams returns at most n-1 cuts, for streams of about the same length.
+// Streams returns at most n-1 keys that divide all keys into n intervals with about the same number of rows.
 func (s *Sample) Streams(n int) (cuts [][]byte) {
 	for i := 1; i < n && len(s.Keys) > 0; i++ {
 		cut := s.Keys[i*len(s.Keys)/n]

@@ -9,45 +9,47 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// Source is what is adopted: one or more parts, each a sorted stream. It is used by several goroutines at a time.
+// Source is a set of rows to copy into a bucket. It has one or more parts, such as the partitions of a table. Each part
+// is a stream of rows, sorted by key. Several goroutines may use a Source at the same time.
 type Source interface {
 	Parts() int
-	// Page reads at most limit rows of a part within a span, in ascending order of keys; fewer are the last ones.
-	// Without values only keys are set.
+	// Page returns at most limit rows of a part within a span, in ascending order of keys. Fewer rows than limit are
+	// the last ones. Without values only the keys are set.
 	Page(ctx context.Context, part int, s Span, limit int, values bool) ([]Row, error)
-	// Get reads the row of a key in a part, if it is there.
+	// Get returns the row of a key in a part; false: the part has no such row.
 	Get(ctx context.Context, part int, key []byte) (Row, bool, error)
-	// Same reports whether two values are the same to the source.
+	// Same reports whether two values mean the same to the source.
 	Same(a, b []byte) bool
 }
 
-// Row is a row of a source.
+// Row is one row of a source, as it is to be copied into a bucket.
 type Row struct {
 	Key, Value []byte
-	// Time of the write in the source; 0: not known.
+	// Time is the time of the write in the source; 0: unknown.
 	Time store.Timestamp
-	// Refused says why the row can't be adopted, if so.
+	// Refused is the reason why the row cannot be adopted; empty: it can.
 	Refused Refusal
 }
 
-// Refusal is why a row is not adopted.
+// Refusal is the reason, as a text for people, why a row of another store cannot be copied into a bucket.
 type Refusal string
 
-// The refusals.
+// The reasons why a row of a source cannot be copied into a bucket.
 const (
 	Expires  Refusal = "it has a TTL, and entries do not expire"
 	BadKey   Refusal = "its key is empty or too long"
 	BadValue Refusal = "its value is too long"
 )
 
-// Span is an interval of keys: From <= key < To, without From itself if After is set. nil is no bound; From, if not
-// nil, and To are keys of rows.
+// Span is an interval of keys: From <= key < To, or From < key < To if After is set. A nil From or To is no bound. A
+// bound that is not nil must be a key that a row can have.
 type Span struct {
 	From, To []byte
 	After    bool
 }
 
-// table is rows of a Cassandra table.
+// table is some partitions of a Cassandra table as a Target: rows can be read from it and written back to it. Each
+// partition is one part of it.
 type table struct {
 	m          *Mapping
 	partitions [][][]byte
@@ -56,7 +58,8 @@ type table struct {
 	mostValue  int
 }
 
-// FromTable returns partitions of a table. Values have at most mostValue bytes.
+// FromTable returns a target made of the given partitions of a Cassandra table: rows can be read from it and written
+// back to it. m converts between table rows and entries. A row with a value of more than mostValue bytes is refused.
 func FromTable(t *cassandrastore.Table, m *Mapping, partitions [][][]byte, mostValue int) (Target, error) {
 	s := &table{m: m, partitions: partitions, t: t, mostValue: mostValue}
 	for _, p := range partitions {
@@ -83,7 +86,8 @@ func (t *table) query(part, limit int, values bool) cassandrastore.TableQuery {
 
 func (t *table) Page(ctx context.Context, part int, s Span, limit int, values bool) ([]Row, error) {
 	q, prefix := t.query(part, limit, values), t.prefixes[part]
-	// bound returns the clustering columns of a bound; side says where keys of another partition lie.
+	// bound returns the clustering columns of a bound of the span. side is below or above 0 if the bound lies below or
+	// above all keys of this partition.
 	var err error
 	bound := func(key []byte) (columns [][]byte, side int) {
 		if key == nil {
@@ -93,7 +97,7 @@ func (t *table) Page(ctx context.Context, part int, s Span, limit int, values bo
 			return nil, bytes.Compare(key, prefix)
 		}
 		columns, ok := t.m.Clustering(t.partitions[part], key)
-		if !ok { // no bound would take its place
+		if !ok { // the read would go on without the bound
 			err = store.Errorf(store.InvalidArgument, "the bound %s is no key of a row", keytext.Key(key))
 		}
 		return columns, 0
@@ -114,7 +118,7 @@ func (t *table) Page(ctx context.Context, part int, s Span, limit int, values bo
 
 func (t *table) rows(ctx context.Context, part int, q cassandrastore.TableQuery) ([]Row, error) {
 	got, err := t.t.Read(ctx, q)
-	if store.KindOf(err) == store.InvalidArgument { // the first reads were taken
+	if store.KindOf(err) == store.InvalidArgument { // the mapping worked when the adoption began
 		err = store.Errorf(store.InvalidArgument, "the table seems to have been changed or dropped meanwhile; what has been "+
 			"copied stays: begin again with --key and --value as the table is now: %w", err)
 	}

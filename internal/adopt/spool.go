@@ -7,8 +7,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Spool is a source that is read once, in any order, and kept sorted in a store until it is adopted. It is filled by
-// one goroutine, and then used as a Source.
+// Spool is a source of rows that were added to it once, in any order, such as the lines of a file. It keeps the rows
+// sorted in a store of its own. One goroutine adds all rows; after that the spool may be read as a Source.
 type Spool struct {
 	rows      store.Rows
 	mostValue int
@@ -18,15 +18,17 @@ type Spool struct {
 	in        map[string]bool // the keys of batch
 }
 
-var spooled store.Partition // of the spool's store, which has no other
+var spooled store.Partition // the one partition of the spool's store
 
-// NewSpool makes a spool in an empty store, of rows that were written at a time. Values have at most mostValue bytes.
+// NewSpool returns an empty spool. It keeps its rows in the store rows, which must be empty. All rows count as written
+// at the time at. A value of more than mostValue bytes is refused.
 func NewSpool(rows store.Rows, mostValue int, at store.Timestamp) *Spool {
 	return &Spool{rows: rows, mostValue: mostValue, at: at, in: map[string]bool{}}
 }
 
-// add adds a row, which it keeps; line numbers ascend. It returns why the row is refused, if so, or a Collision: then
-// the row of the later line counts.
+// add adds a row to the spool, which owns the slices key and value from then on. line is the number of the row's line,
+// higher in each call. fault is empty, or the reason why the row is refused. It is Collision if an earlier line has the
+// same key: then the later row replaces the earlier one.
 func (s *Spool) add(ctx context.Context, key, value []byte, line int64) (fault string, err error) {
 	switch {
 	case store.CheckKey(key) != nil:
@@ -57,16 +59,16 @@ func (s *Spool) flush(ctx context.Context) error {
 	return err
 }
 
-// AsOf is the time of all rows.
+// AsOf returns the time at which all rows of the spool count as written.
 func (s *Spool) AsOf() store.Timestamp { return s.at }
 
 // Parts returns 1.
 func (s *Spool) Parts() int { return 1 }
 
-// Same compares bytes.
+// Same reports whether two values of the source are equal, byte for byte.
 func (s *Spool) Same(a, b []byte) bool { return bytes.Equal(a, b) }
 
-// Page reads rows.
+// Page implements Source.
 func (s *Spool) Page(ctx context.Context, _ int, span Span, limit int, _ bool) (out []Row, err error) {
 	bounds := store.Bounds{Start: span.From, StartExclusive: span.After, End: span.To}
 	for more := true; more && len(out) < limit; {
@@ -86,7 +88,7 @@ func (s *Spool) Page(ctx context.Context, _ int, span Span, limit int, _ bool) (
 
 func (s *Spool) row(r *store.Row) Row { return Row{Key: r.Key, Value: r.Value[1:], Time: s.at} }
 
-// Get reads a row.
+// Get implements Source.
 func (s *Spool) Get(ctx context.Context, _ int, key []byte) (Row, bool, error) {
 	r, found, err := s.rows.Get(ctx, spooled, key)
 	if err != nil || !found {

@@ -12,33 +12,33 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/record"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/record"
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Compared is what audits have compared and found.
+// Compared are the numbers of what one or more audits have compared, and of the faults that they have found.
 type Compared struct {
 	Buckets  int64 `json:"buckets"`
 	Rows     int64 `json:"rows"`
 	Blobs    int64 `json:"blobs"`
 	Problems int64 `json:"problems"`
-	// Condemned are those problems that a cleaner will mend.
+	// Condemned are the problems that were solved: the body without a version was deleted, or cleaners will delete it.
 	Condemned int64 `json:"condemned"`
-	// InUse blobs belong to uploads, Waiting to versions that were deleted, Young to puts that may be
-	// under way. Unjudged ones can't be judged.
+	// InUse blobs belong to uploads, Waiting to versions that were deleted, Young to puts that may be under way.
+	// Unjudged are the blobs whose version an audit can't look up.
 	InUse    int64 `json:"in_use"`
 	Waiting  int64 `json:"waiting"`
 	Young    int64 `json:"young"`
 	Unjudged int64 `json:"unjudged"`
-	// Checked bodies were compared with their checksums, Unchecked ones have none.
+	// Checked bodies were compared with a checksum; for Unchecked bodies no checksum is known.
 	Checked   int64 `json:"checked,omitempty"`
 	Unchecked int64 `json:"unchecked,omitempty"`
 }
 
-// Take adds what a part of an audit has compared.
+// Take adds to c the numbers of what one part of an audit has compared and found.
 func (c *Compared) Take(part *objects.Audited) {
 	c.add(&Compared{
 		Rows: part.Rows, Blobs: part.Blobs, Problems: int64(len(part.Findings)),
@@ -54,16 +54,18 @@ func (c *Compared) add(more *Compared) {
 	c.Unjudged, c.Checked, c.Unchecked = c.Unjudged+more.Unjudged, c.Checked+more.Checked, c.Unchecked+more.Unchecked
 }
 
-// Guilty are the bodies of a bucket that an audit has found to be without a version. The zero value is ready.
+// Guilty is a set of bodies in one bucket to be deleted: an audit has found that they belong to no version. It also
+// records whether bodies of versions are missing in this bucket. The zero value is an empty set.
 type Guilty struct {
 	found []objects.Finding
 	lost  bool
 }
 
-// mostGuilty bounds the memory of an audit. What is more is found by the next one.
+// mostGuilty is the largest number of bodies without a version that one audit of a bucket keeps in memory, to delete
+// them. The next audit finds the others.
 const mostGuilty = 100_000
 
-// Take adds what a part of an audit has found.
+// Take adds to the set g the bodies without a version that one part of an audit has found.
 func (g *Guilty) Take(part *objects.Audited) {
 	for _, f := range part.Findings {
 		g.lost = g.lost || f.Fault == objects.LostBody
@@ -73,30 +75,49 @@ func (g *Guilty) Take(part *objects.Audited) {
 	}
 }
 
-// ErrBodiesLost: of the same bucket bodies are lost, so that these may be the bodies of something else.
+// ErrBodiesLost means that bodies without a version are not deleted, because bodies of other versions of the bucket are
+// missing. Perhaps the server uses the bodies of another store by mistake.
 var ErrBodiesLost = store.Errorf(store.InvalidArgument, "nothing is condemned: bodies of versions are lost, so that "+
 	"these may be the bodies of another keyspace; if they are the right ones, bring back what is lost, or delete its "+
 	"versions")
 
-// Condemn condemns them (objects.Cleaner.Condemn), once an audit has read all of their bucket, and returns how many.
-// Those that are too young, or whose rows are damaged, are left to the next audit. It fails with ErrBodiesLost, or like
-// Condemn; then it goes on where it was when it is called again.
+// Condemn deletes the bodies in the set g, which belong to no version, or has cleaners delete them later. It returns
+// their number. It is called once an audit has read the whole bucket b. Bodies that are too young, or whose rows are
+// damaged, are left to the next audit. Condemn fails with ErrBodiesLost, or like objects.Cleaner.Condemn, which it
+// calls for each body. A second call goes on where a failed one has stopped.
 func (g *Guilty) Condemn(
 	ctx context.Context, b *objects.Bucket, wide *objects.Objects, p *wait.Pacer,
 ) (n int64, err error) {
 	if len(g.found) > 0 && g.lost {
 		return 0, ErrBodiesLost
 	}
-	// A pass of another cleaner burns again what this one burns.
+	// The passes of another cleaner prove and finish what this cleaner burns.
 	cleaner, err := b.Cleaner(wide, objects.CleanOptions{})
 	if err != nil {
 		return 0, err
 	}
+	return g.each(ctx, p, cleaner.Condemn)
+}
+
+// CondemnUnnamed deletes the bodies in the set g, which were found below a name that no bucket has, and returns their
+// number. Bodies that are too young are left to the next audit. It fails like objects.Objects.CondemnUnnamed, which it
+// calls for each body. A second call goes on where a failed one has stopped.
+func (g *Guilty) CondemnUnnamed(
+	ctx context.Context, name string, wide *objects.Objects, p *wait.Pacer,
+) (n int64, err error) {
+	return g.each(ctx, p, func(ctx context.Context, f objects.Finding) error {
+		return wide.CondemnUnnamed(ctx, name, f)
+	})
+}
+
+func (g *Guilty) each(
+	ctx context.Context, p *wait.Pacer, condemn func(context.Context, objects.Finding) error,
+) (n int64, err error) {
 	for ; len(g.found) > 0; g.found = g.found[1:] {
 		if err := p.Take(ctx, 1); err != nil {
 			return n, err
 		}
-		err := cleaner.Condemn(ctx, g.found[0])
+		err := condemn(ctx, g.found[0])
 		if err == nil {
 			n++
 		} else if k := store.KindOf(err); k != store.InvalidArgument && k != store.Corrupt {
@@ -106,29 +127,29 @@ func (g *Guilty) Condemn(
 	return n, nil
 }
 
-// Audit is one comparison of all versions of a store with all bodies.
+// Audit is the result of one audit: a comparison of all versions in all buckets of a store with all bodies.
 type Audit struct {
 	Began time.Time `json:"began"`
 	// Ended is zero while the audit is under way.
 	Ended time.Time `json:"ended,omitzero"`
 	Compared
 	Faults Counts `json:"faults"`
-	// Found are some of the buckets in which something was found, first those that lack something.
+	// Found are some of the buckets with findings. Those with lost or damaged versions come first.
 	Found []Found `json:"found,omitempty"`
-	// Error is why the audit was interrupted last; it goes on where it was.
+	// Error is the error that interrupted the audit last. The audit goes on where it was interrupted.
 	Error string `json:"error,omitempty"`
 }
 
-// Found is what was found in a bucket.
+// Found are the numbers of faults that an audit has found in one bucket.
 type Found struct {
 	Bucket string `json:"bucket"`
 	Faults Counts `json:"faults"`
 }
 
-// Counts are numbers of findings, by their fault.
+// Counts are the numbers of faults that an audit has found, by the kind of the fault.
 type Counts map[objects.Fault]int64
 
-// String is a text for people.
+// String returns the numbers of faults as a text for people, such as "lost body: 2, orphan: 1".
 func (c Counts) String() string {
 	var parts []string
 	for _, fault := range objects.Faults() {
@@ -139,7 +160,8 @@ func (c Counts) String() string {
 	return cmp.Or(strings.Join(parts, ", "), "none")
 }
 
-// harm counts what does not only take space.
+// harm returns the number of faults that are damage, such as a lost body. Bodies without a version, which only take
+// space, are not counted.
 func (c Counts) harm() (n int64) {
 	for fault, found := range c {
 		if !fault.Condemnable() {
@@ -149,7 +171,7 @@ func (c Counts) harm() (n int64) {
 	return n
 }
 
-// level is that of a line in the log.
+// level returns the level of a log line about these faults: Warn if there is damage, else Info.
 func (c Counts) level() slog.Level {
 	if c.harm() > 0 {
 		return slog.LevelWarn
@@ -158,31 +180,38 @@ func (c Counts) level() slog.Level {
 }
 
 const (
-	// firstAudit is the least time from the start to an audit: whoever has restored something can look at it before.
+	// firstAudit is the shortest time from the start of the process to an audit. So a person who has restored something
+	// can look at it before an audit deletes bodies.
 	firstAudit = time.Hour
-	// mostFound bounds Audit.Found, and mostNamed the findings of a bucket that the log names, of each fault.
+	// mostFound is the largest length of Audit.Found. mostNamed is the most findings of each fault in a bucket that the
+	// log names.
 	mostFound = 10
 	mostNamed = 3
 )
 
-// auditing is an audit under way.
+// auditing is an audit of all buckets that is under way.
 type auditing struct {
 	Audit                                 // of the buckets that are done
-	done  map[store.BucketID]bool         // and need not be looked at again
-	begun map[store.BucketID]*bucketAudit // how far others are
+	done  map[store.BucketID]bool         // buckets that are done
+	begun map[store.BucketID]*bucketAudit // buckets under way; zero id: a name without a bucket
+	names map[string]bool                 // names without a bucket that are done
 }
 
-// bucketAudit is the audit of one bucket.
+// bucketAudit is the audit of one bucket, which may be interrupted and continued.
 type bucketAudit struct {
-	next     string // where it goes on
-	whole    bool   // all was compared
+	next     string // the position from which to go on
+	whole    bool   // the bucket was compared to its end
 	compared Compared
 	faults   Counts
 	named    map[objects.Fault][]string
 	guilty   Guilty
 }
 
-// audit is what was compared so far.
+func newBucketAudit() *bucketAudit {
+	return &bucketAudit{faults: Counts{}, named: map[objects.Fault][]string{}}
+}
+
+// audit returns the result of an audit so far, with the numbers of buckets that are not yet compared to their end.
 func (a *auditing) audit() *Audit {
 	all := a.Audit
 	all.Faults = maps.Clone(a.Faults)
@@ -195,9 +224,8 @@ func (a *auditing) audit() *Audit {
 	return &all
 }
 
-// end ends the audit of a bucket.
+// end ends the audit of one bucket, b: it adds the result x of that bucket to the result of the whole audit.
 func (a *auditing) end(b *bucket, x *bucketAudit) {
-	x.compared.Buckets++
 	a.Compared.add(&x.compared)
 	for fault, n := range x.faults {
 		a.Faults[fault] += n
@@ -211,57 +239,81 @@ func (a *auditing) end(b *bucket, x *bucketAudit) {
 	a.done[b.id] = true
 }
 
-// audits makes audits until ctx ends.
-func (c *Cleaning) audits(ctx context.Context) {
-	for pause := c.untilAudit(ctx); wait.Sleep(ctx, pause) == nil; {
-		if pause = c.o.Every; c.audit(ctx) {
+// series is a sequence of audits, one after the other. There is one series of audits that compare the names and sizes
+// of bodies, and one of scrubs. A scrub reads all bodies and compares their checksums, which may take weeks, while
+// other audits go on beside it. A scrub counts only damaged bodies, because an audit finds all other faults sooner.
+type series struct {
+	key  string                             // of the register that keeps the last audit
+	pace func(context.Context, int64) error // called before bodies are read; nil: these are audits, which read none
+	// Of the Cleaning's mutex:
+	last *Audit    // the last whole audit, perhaps of another process
+	now  *auditing // the audit under way, or nil
+}
+
+// audits makes one audit after the other until ctx ends, each after a pause. s says of which kind they are.
+func (c *Cleaning) audits(ctx context.Context, s *series) {
+	for pause := c.untilAudit(ctx, s); wait.Sleep(ctx, pause) == nil; {
+		if pause = c.o.Every; c.audit(ctx, s) {
 			pause = c.o.AuditEvery
 		}
 	}
 }
 
-// untilAudit returns how long to wait before the first audit: another process may have made one.
-func (c *Cleaning) untilAudit(ctx context.Context) time.Duration {
-	recalled := c.recall(ctx)
+// untilAudit returns the pause before the first audit of this process. The next audit is due when Options.AuditEvery
+// has passed since the last one ended, perhaps one of another process. The pause is at least an hour, or AuditEvery if
+// that is shorter.
+func (c *Cleaning) untilAudit(ctx context.Context, s *series) time.Duration {
+	recalled := c.recall(ctx, s)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if recalled != nil {
-		c.state.LastAudit = recalled
+		s.last = recalled
 	}
-	last, least := c.state.LastAudit, min(c.o.AuditEvery, firstAudit)
-	if last == nil {
+	least := min(c.o.AuditEvery, firstAudit)
+	if s.last == nil {
 		return least
 	}
-	if c.auditing != nil && last.Ended.After(c.auditing.Began) {
-		c.auditing = nil // another process has led meanwhile
+	if s.now != nil && s.last.Ended.After(s.now.Began) {
+		s.now = nil // another process has led shard 0 meanwhile, and made an audit
 	}
-	// A clock may have been wrong.
-	return max(least, min(c.o.AuditEvery, time.Until(last.Ended.Add(c.o.AuditEvery))))
+	// The pause is bounded, as a clock may have been wrong.
+	return max(least, min(c.o.AuditEvery, time.Until(s.last.Ended.Add(c.o.AuditEvery))))
 }
 
-// audit audits the buckets that are not done, and reports whether the audit has ended.
-func (c *Cleaning) audit(ctx context.Context) bool {
+// audit compares the buckets that the audit under way has not yet done; if there is no audit under way, it begins one.
+// It returns true if the audit is done now. false: a part is left, because of an error or a pause.
+func (c *Cleaning) audit(ctx context.Context, s *series) bool {
 	c.mu.Lock()
-	if c.auditing == nil {
-		c.auditing = &auditing{
+	if s.now == nil {
+		s.now = &auditing{
 			Audit: Audit{Began: time.Now().UTC(), Faults: Counts{}},
-			done:  map[store.BucketID]bool{}, begun: map[store.BucketID]*bucketAudit{},
+			done:  map[store.BucketID]bool{}, begun: map[store.BucketID]*bucketAudit{}, names: map[string]bool{},
 		}
 	}
-	a := c.auditing
+	a := s.now
 	c.mu.Unlock()
 	wanted := func(info listing.BucketInfo) bool { return !a.done[info.ID] }
-	paused, _, err := c.each(ctx, "audit", wanted, func(ctx context.Context, b *bucket) error {
-		return c.auditBucket(ctx, a, b)
+	paused, _, err := c.each(ctx, s.key, wanted, func(ctx context.Context, b *bucket) error {
+		return c.auditBucket(ctx, s, a, b)
 	})
+	if err == nil && !paused && s.pace == nil {
+		err = c.beforePause(ctx, store.BucketID{}, func(ctx context.Context) error { return c.auditUnnamed(ctx, s, a) })
+		if paused = errors.Is(err, errPaused); paused {
+			err = nil
+		}
+	}
 	if ctx.Err() != nil {
 		return false
 	}
-	if last := c.ended(a, paused, err); last != nil {
-		c.o.Log.Log(ctx, last.Faults.level(), "bodies of objects are audited", "buckets", last.Buckets, "rows", last.Rows,
+	if last := c.ended(s, a, paused, err); last != nil {
+		what := "bodies of objects are audited"
+		if s.pace != nil {
+			what = "bodies of objects are compared with their checksums"
+		}
+		c.o.Log.Log(ctx, last.Faults.level(), what, "buckets", last.Buckets, "rows", last.Rows,
 			"bodies", last.Blobs, "found", last.Faults.String(), "condemned", last.Condemned, "unjudged", last.Unjudged,
 			"took", last.Ended.Sub(last.Began).Round(time.Millisecond))
-		c.remember(ctx, last)
+		c.remember(ctx, s, last)
 		return true
 	}
 	if err != nil {
@@ -270,8 +322,9 @@ func (c *Cleaning) audit(ctx context.Context) bool {
 	return false
 }
 
-// ended ends an audit unless something is left of it; nil: something is.
-func (c *Cleaning) ended(a *auditing, paused bool, err error) *Audit {
+// ended ends the audit a, and returns its result. If the audit was interrupted by a pause or by err, ended returns nil,
+// and the audit goes on later.
+func (c *Cleaning) ended(s *series, a *auditing, paused bool, err error) *Audit {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -285,26 +338,39 @@ func (c *Cleaning) ended(a *auditing, paused bool, err error) *Audit {
 	}
 	last := a.Audit
 	last.Ended, last.Error = time.Now().UTC(), ""
-	c.state.LastAudit, c.auditing = &last, nil
+	s.last, s.now = &last, nil
 	return &last
 }
 
-// auditBucket audits a bucket from where it was, and condemns what it has found.
-func (c *Cleaning) auditBucket(ctx context.Context, a *auditing, b *bucket) error {
+// findings returns the number of faults of the kind f that are known. It is the number from the last whole audit, or
+// from the one under way if that is higher.
+func (s *series) findings(f objects.Fault) (n int64) {
+	if s.last != nil {
+		n = s.last.Faults[f]
+	}
+	if s.now != nil {
+		n = max(n, s.now.audit().Faults[f])
+	}
+	return n
+}
+
+// auditBucket audits one bucket, from the position where the audit of this bucket was interrupted. If Options.Condemn
+// is set, it then deletes the bodies that belong to no version.
+func (c *Cleaning) auditBucket(ctx context.Context, s *series, a *auditing, b *bucket) error {
 	x := a.begun[b.id]
 	if x == nil {
-		x = &bucketAudit{faults: Counts{}, named: map[objects.Fault][]string{}}
+		x = newBucketAudit()
 	}
 	if !x.whole {
-		err := b.Audit(ctx, c.wide, x.next, func(part objects.Audited) error {
-			c.compared(a, b, x, &part)
+		err := b.AuditBodies(ctx, c.wide, x.next, s.pace, func(part objects.Audited) error {
+			c.compared(s, a, b, x, &part)
 			return c.pacer.Take(ctx, int(part.Rows+part.Blobs))
 		})
 		if err != nil {
 			return err
 		}
 	}
-	if c.o.Condemn {
+	if c.o.Condemn && s.pace == nil {
 		n, err := x.guilty.Condemn(ctx, b.Bucket, c.wide, c.pacer)
 		c.mu.Lock()
 		x.compared.Condemned += n
@@ -316,25 +382,70 @@ func (c *Cleaning) auditBucket(ctx context.Context, a *auditing, b *bucket) erro
 			c.o.Log.Warn("bodies without a version are not condemned", "bucket", b.name, "error", err)
 		}
 	}
-	for _, fault := range objects.Faults() {
-		if n := x.faults[fault]; n > 0 {
-			c.o.Log.Log(ctx, Counts{fault: n}.level(), "an audit has found faults", "bucket", b.name, "fault", string(fault),
-				"number", n, "first", strings.Join(x.named[fault], "; "))
-		}
-	}
+	c.name(ctx, "an audit has found faults", b.name, x)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	x.compared.Buckets++
 	a.end(b, x)
 	return nil
 }
 
-// compared takes a part of the audit of a bucket.
-func (c *Cleaning) compared(a *auditing, b *bucket, x *bucketAudit, part *objects.Audited) {
+// name writes the faults that an audit has found in a bucket to the log: one line for each kind of fault, with their
+// number and the first few of them.
+func (c *Cleaning) name(ctx context.Context, what, bucket string, x *bucketAudit) {
+	for _, fault := range objects.Faults() {
+		if n := x.faults[fault]; n > 0 {
+			c.o.Log.Log(ctx, Counts{fault: n}.level(), what, "bucket", bucket, "fault", string(fault), "number", n,
+				"first", strings.Join(x.named[fault], "; "))
+		}
+	}
+}
+
+// auditUnnamed audits the bodies below names that no bucket has; most of these are names of deleted buckets. If it is
+// interrupted while it looks at a name, that name is done again from its beginning.
+func (c *Cleaning) auditUnnamed(ctx context.Context, s *series, a *auditing) error {
+	for name, err := range c.wide.Unnamed(ctx) {
+		if err != nil {
+			return err
+		}
+		if a.names[name] {
+			continue
+		}
+		b, x := &bucket{name: name}, newBucketAudit()
+		err := c.wide.AuditUnnamed(ctx, name, func(part objects.Audited) error {
+			c.compared(s, a, b, x, &part)
+			return c.pacer.Take(ctx, int(part.Blobs))
+		})
+		if err == nil && c.o.Condemn {
+			x.compared.Condemned, err = x.guilty.CondemnUnnamed(ctx, name, c.wide, c.pacer)
+		}
+		if err != nil {
+			return store.Wrap("audit the bodies of bucket "+name+", which is not there", err)
+		}
+		c.name(ctx, "an audit has found bodies of a bucket that is not there", name, x)
+		c.mu.Lock()
+		a.end(b, x)
+		c.mu.Unlock()
+		a.names[name] = true
+	}
+	return ctx.Err()
+}
+
+// compared adds the result of one part of an audit to the result x of the bucket b, and sets the position from which
+// the audit of b goes on.
+func (c *Cleaning) compared(s *series, a *auditing, b *bucket, x *bucketAudit, part *objects.Audited) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	a.begun[b.id] = x
-	c.sums.comparedRows += part.Rows
-	c.sums.comparedBlobs += part.Blobs
+	if s.pace == nil {
+		c.sums.comparedRows += part.Rows
+		c.sums.comparedBlobs += part.Blobs
+	} else {
+		c.sums.scrubbed += part.Checked
+		part.Findings = slices.DeleteFunc(part.Findings, func(f objects.Finding) bool {
+			return f.Fault != objects.DamagedBody
+		})
+	}
 	x.compared.Take(part)
 	for i := range part.Findings {
 		f := &part.Findings[i]
@@ -343,23 +454,27 @@ func (c *Cleaning) compared(a *auditing, b *bucket, x *bucketAudit, part *object
 			x.named[f.Fault] = append(x.named[f.Fault], f.String())
 		}
 	}
-	if c.o.Condemn {
+	if c.o.Condemn && s.pace == nil {
 		x.guilty.Take(part)
 	}
 	x.next, x.whole = part.Next, part.Next == ""
 }
 
-// The last audit is kept in store.Process, for the next process. It is a hint: without it an audit begins sooner.
+// The last audit is stored in a register of store.Process, a small value in the store, for the next process that makes
+// audits. It may be lost: then the next audit only begins sooner. auditKey and scrubKey are keys of such registers.
+// auditForm is the version of the format, and keepTime the longest time of a write.
 const (
 	auditKey  = "audit"
+	scrubKey  = "scrub"
 	auditForm = 1
 	keepTime  = 5 * time.Second
 )
 
-// recall returns the last whole audit of this store; nil: none is known.
-func (c *Cleaning) recall(ctx context.Context) *Audit {
+// recall returns the last whole audit of this store, perhaps one of another process, as it was stored for this process.
+// It returns nil if none is known.
+func (c *Cleaning) recall(ctx context.Context, s *series) *Audit {
 	a := &Audit{}
-	known, err := c.read(ctx, auditKey, auditForm, a)
+	known, err := c.read(ctx, s.key, auditForm, a)
 	if err != nil && ctx.Err() == nil {
 		c.o.Log.Warn("when bodies of objects were last audited is not known", "error", err)
 	}
@@ -369,14 +484,15 @@ func (c *Cleaning) recall(ctx context.Context) *Audit {
 	return a
 }
 
-// remember writes down the last audit.
-func (c *Cleaning) remember(ctx context.Context, a *Audit) {
-	if err := c.write(ctx, auditKey, auditForm, a); err != nil {
+// remember stores the result of a whole audit in a register, a small value in the store, for the next process.
+func (c *Cleaning) remember(ctx context.Context, s *series, a *Audit) {
+	if err := c.write(ctx, s.key, auditForm, a); err != nil {
 		c.o.Log.Warn("when bodies of objects were audited could not be noted: the next process audits anew", "error", err)
 	}
 }
 
-// write stores a value in a register of store.Process, in place of the value that is there.
+// write stores a value as JSON in a register, a small value of the store that is changed atomically. key names the
+// register, and form is the version of the format.
 func (c *Cleaning) write(ctx context.Context, key string, form byte, value any) error {
 	ctx, cancel := context.WithTimeout(ctx, keepTime)
 	defer cancel()
@@ -391,7 +507,8 @@ func (c *Cleaning) write(ctx context.Context, key string, form byte, value any) 
 	return c.o.Registers.Swap(ctx, store.Process, []byte(key), old, record.Seal(form, record.Next(old), payload))
 }
 
-// read returns what write has kept; false: nothing.
+// read decodes a value that was stored in a register, a small value of the store, and puts it into value. key names the
+// register, and form is the version of the format. It returns false if the register is empty.
 func (c *Cleaning) read(ctx context.Context, key string, form byte, value any) (bool, error) {
 	payload, _, err := record.Read(ctx, c.o.Registers, store.Process, key, store.Local, form)
 	if err != nil || payload == nil {

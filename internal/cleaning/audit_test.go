@@ -15,6 +15,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/cleaning"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
+	"github.com/evenkeel/evenkeel/internal/record"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
 )
@@ -37,6 +38,16 @@ func (f *flaky) List(ctx context.Context, prefix, after string, each func(string
 	return f.Blobs.List(ctx, prefix, after, each)
 }
 
+func (f *flaky) Tops(ctx context.Context, each func(top string) error) error {
+	if of, ok := f.Blobs.(objects.Tops); ok {
+		return of.Tops(ctx, each)
+	}
+	return nil
+}
+
+// Written is long ago: files have the time of the machine, not that of the test.
+func (f *flaky) Written(context.Context, string) (time.Time, error) { return time.Unix(0, 0), nil }
+
 // bodies are the names of the blobs of a bucket.
 func (w *world) bodies(bucket string) (names []string) {
 	require.NoError(w.t, w.blobs.Blobs.List(w.t.Context(), bucket+"/", "", func(name string, _ int64) error {
@@ -48,28 +59,40 @@ func (w *world) bodies(bucket string) (names []string) {
 
 const idDigits = 28
 
-// orphan adds the body of a put of two days ago, whose row was never written.
-func (w *world) orphan(bucket string) (name string) { return w.orphanOf(bucket, 48*time.Hour) }
+// orphan adds the body of a put of twelve days ago, whose row was never written and can't come any more.
+func (w *world) orphan(bucket string) (name string) { return w.orphanOf(bucket, 12*24*time.Hour) }
 
 func (w *world) orphanOf(bucket string, age time.Duration) (name string) {
+	return w.orphanPart(bucket, age, "")
+}
+
+// orphanPart adds the body of a part with a number of five digits and a hyphen, or a whole one without a number.
+func (w *world) orphanPart(bucket string, age time.Duration, number string) (name string) {
 	like := w.bodies(bucket)[0]
 	id := objects.ID{Stamp: store.Timestamp(time.Now().Add(-age).UnixMicro())}
-	name = like[:len(like)-idDigits] + id.String()
+	if name = like[:len(like)-idDigits] + id.String(); number != "" {
+		name += "/" + number + id.String()
+	}
 	require.NoError(w.t, w.blobs.Create(w.t.Context(), name, strings.NewReader("orphan"), 6))
 	return name
 }
 
-// lose deletes the body of the present version of a bucket's object.
-func (w *world) lose(bucket string) {
+// present returns the name of the body of the present version of a bucket's object: the newest that is not newer.
+func (w *world) present(bucket string) string {
 	info, err := w.o.Bucket(bucket, objects.Unversioned).Head(w.t.Context(), []byte("key"), objects.Latest)
 	require.NoError(w.t, err)
 	for _, name := range w.bodies(bucket) {
-		if strings.HasSuffix(name, info.ID.String()) {
-			require.NoError(w.t, w.blobs.Delete(w.t.Context(), name))
-			return
+		if name[len(name)-idDigits:] >= info.ID.String() {
+			return name
 		}
 	}
 	w.t.Fatal("there is no such body")
+	return ""
+}
+
+// lose deletes the body of the present version of a bucket's object.
+func (w *world) lose(bucket string) {
+	require.NoError(w.t, w.blobs.Delete(w.t.Context(), w.present(bucket)))
 }
 
 // metrics are the values of the metrics of audits.
@@ -129,7 +152,7 @@ func TestAuditsReport(t *testing.T) {
 	})
 }
 
-// What is condemned is deleted when the grace is over, and never found again.
+// What is condemned is deleted once no row of it can come, and never found again.
 func TestAuditsCondemn(t *testing.T) {
 	for name, elect := range map[string]*leader.Options{"embedded": nil, "shared": {Name: "a"}} {
 		t.Run(name, func(t *testing.T) {
@@ -137,7 +160,7 @@ func TestAuditsCondemn(t *testing.T) {
 				w := newWorld(t)
 				w.auditEvery, w.condemn = 24*time.Hour, true
 				orphan := w.orphan("videos")
-				young := w.orphanOf("photos", 3*time.Hour)
+				young := w.orphanOf("photos", 9*24*time.Hour)
 				c, stop := w.run(elect)
 				defer stop()
 				if elect != nil {
@@ -147,22 +170,104 @@ func TestAuditsCondemn(t *testing.T) {
 				settle()
 				s := c.Status(t.Context())
 				require.EqualValues(t, 2, s.LastAudit.Problems)
-				require.EqualValues(t, 1, s.LastAudit.Condemned, "the other one is younger than the grace")
-				time.Sleep(23 * time.Hour)
-				require.Contains(t, w.bodies("videos"), orphan, "for the grace")
-				time.Sleep(2 * time.Hour)
-				s = c.Status(t.Context())
-				require.EqualValues(t, 1, s.LastAudit.Problems, "the next audit finds one, and a deleted version")
-				require.EqualValues(t, 1, s.LastAudit.Condemned)
+				require.EqualValues(t, 1, s.LastAudit.Condemned, "a row of the other one may come")
 				require.NotContains(t, w.bodies("videos"), orphan)
+				time.Sleep(25 * time.Hour)
+				s = c.Status(t.Context())
+				require.EqualValues(t, 1, s.LastAudit.Problems)
+				require.Zero(t, s.LastAudit.Condemned)
 				require.Contains(t, w.bodies("photos"), young)
-				time.Sleep(24 * time.Hour)
+				time.Sleep(48 * time.Hour)
+				require.NotContains(t, w.bodies("photos"), young)
 				require.Zero(t, c.Status(t.Context()).LastAudit.Problems)
 				require.Len(t, w.bodies("videos"), 1, "that of the object")
 				require.Len(t, w.bodies("photos"), 1)
 			})
 		})
 	}
+}
+
+// What failed puts have left of a deleted bucket is found, and goes once nothing can come any more that belongs to it.
+func TestAuditsFindBodiesOfDeletedBuckets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, ctx := newWorld(t), t.Context()
+		w.auditEvery, w.condemn = 24*time.Hour, true
+		require.NoError(t, objects.Claim(ctx, w.blobs, "0123"))
+		old, young := w.orphanOf("videos", 12*24*time.Hour), w.orphanOf("videos", 9*24*time.Hour)
+		_, err := w.o.Bucket("videos", objects.Unversioned).Delete(ctx, []byte("key"))
+		require.NoError(t, err)
+		require.NoError(t, w.o.DeleteBucket(ctx, "videos"))
+		require.ElementsMatch(t, []string{old, young}, w.bodies("videos"))
+		c, stop := w.run(nil)
+		time.Sleep(time.Hour)
+		settle()
+		last := c.Status(ctx).LastAudit
+		require.Equal(t, cleaning.Counts{objects.Orphan: 2}, last.Faults)
+		require.Equal(t, []cleaning.Found{{Bucket: "videos", Faults: last.Faults}}, last.Found)
+		require.EqualValues(t, 1, last.Buckets)
+		require.EqualValues(t, 1, last.Condemned)
+		require.Equal(t, []string{young}, w.bodies("videos"))
+		time.Sleep(3 * 24 * time.Hour)
+		require.Empty(t, w.bodies("videos"))
+		require.Zero(t, c.Status(ctx).LastAudit.Problems)
+		stop()
+		require.Contains(t, w.lines.String(), `level=INFO msg="an audit has found bodies of a bucket that is not there" `+
+			`bucket=videos fault=orphan number=2 first="key key, version `)
+	})
+}
+
+// While moves are paused no body of a deleted bucket is deleted, and an audit goes on behind the pause.
+func TestBodiesOfDeletedBucketsStayDuringAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, ctx := newWorld(t), t.Context()
+		w.rate, w.every, w.auditEvery, w.condemn = 1, 2*time.Hour, 24*time.Hour, true
+		require.NoError(t, objects.Claim(ctx, w.blobs, "0123"))
+		const orphans = 100
+		for i := range time.Duration(orphans) {
+			w.orphanOf("videos", 12*24*time.Hour+i*time.Second)
+		}
+		_, err := w.o.Bucket("videos", objects.Unversioned).Delete(ctx, []byte("key"))
+		require.NoError(t, err)
+		require.NoError(t, w.o.DeleteBucket(ctx, "videos"))
+		c, stop := w.run(nil)
+		defer stop()
+		time.Sleep(time.Hour)
+		for len(w.bodies("videos")) == orphans {
+			time.Sleep(time.Second)
+		}
+		now := time.Now()
+		_, _, err = pause.Set(ctx, w.s, nil, pause.Pause{Since: now, Until: now.Add(time.Hour)}, now)
+		require.NoError(t, err)
+		time.Sleep(5 * time.Second)
+		left := len(w.bodies("videos"))
+		require.Greater(t, left, orphans/2)
+		time.Sleep(30 * time.Minute)
+		require.Len(t, w.bodies("videos"), left)
+		require.Equal(t, "moves are paused", c.Status(ctx).Audit.Error)
+		time.Sleep(4 * time.Hour)
+		require.Empty(t, w.bodies("videos"))
+		require.Empty(t, c.Status(ctx).LastAudit.Error)
+	})
+}
+
+// A name whose record is damaged keeps no audit from its end, and what is below it stays.
+func TestAuditsPassOverDamagedNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, ctx := newWorld(t), t.Context()
+		w.auditEvery, w.condemn = 24*time.Hour, true
+		require.NoError(t, objects.Claim(ctx, w.blobs, "0123"))
+		body := "hurt" + strings.TrimPrefix(w.orphan("videos"), "videos")
+		require.NoError(t, w.blobs.Create(ctx, body, strings.NewReader("body"), 4))
+		require.NoError(t, w.s.Swap(ctx, store.Directory, []byte("hurt"), store.Version{},
+			record.Seal(1, record.Next(store.Version{}), []byte("no id"))))
+		_, err := w.c.Owner(ctx, "hurt")
+		require.ErrorIs(t, err, store.Corrupt)
+		c, stop := w.run(nil)
+		defer stop()
+		time.Sleep(2 * time.Hour)
+		require.NotNil(t, c.Status(ctx).LastAudit)
+		require.Equal(t, []string{body}, w.bodies("hurt"))
+	})
 }
 
 // Where a body is lost the others may be those of something else: nothing is condemned in this bucket.
@@ -370,7 +475,7 @@ func TestADataCentreIsAwayWhileSomethingIsCondemned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.auditEvery, w.condemn = 24*time.Hour, true
-		w.orphan("videos")
+		w.orphanPart("videos", 48*time.Hour, "00001-") // what is condemned is burned
 		c, stop := w.run(&leader.Options{Name: "a"})
 		defer stop()
 		time.Sleep(time.Hour - time.Second)

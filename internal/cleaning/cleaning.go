@@ -1,7 +1,10 @@
-// Package cleaning deletes for good, now and then, what readers of buckets of objects do not see any
-// more, and audits the bodies of these buckets. Of the processes that share a store one cleans at a time, which
-// saves work; safety depends on the rules of versions only (docs/objects.md). Pauses of moves hold for cleaners,
-// too.
+// Package cleaning deletes, in the background, what no reader of a bucket of objects sees any more, and audits the
+// bodies of objects.
+//
+// The processes that share a store divide its buckets by shards (internal/rebalance/shard). At any time one process
+// cleans the buckets of a shard, and the process with shard 0 audits all buckets. The division only saves work: safety
+// depends on the rules of docs/objects.md alone, which hold for any number of cleaners. Pauses of moves hold for
+// cleaners, too.
 package cleaning
 
 import (
@@ -12,264 +15,228 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/hints"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
+	"github.com/evenkeel/evenkeel/internal/rebalance/shard"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/objects"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Options of a Cleaning. Buckets, Objects, Registers and Every are required.
+// Options are the settings of a Cleaning. Buckets, Objects, Registers and Every are required.
 type Options struct {
 	Buckets   *listing.Client
 	Objects   *objects.Objects
 	Registers store.Registers
-	// Every is the time from the end of a round to the beginning of the next one.
+	// Every is the pause between the end of a round and the beginning of the next one.
 	Every time.Duration
-	// RowsPerSecond is the most rows, and bodies, that are looked at; 0: no limit.
+	// Hints, if not nil, are the hints that lead to the objects with something to clean. They are relied on only while
+	// all processes that may write objects write hints. Noting returns whether all do; a nil Noting means that all do.
+	// As long as hints are relied on, a round looks at all rows only once in AllEvery; else each round does.
+	Hints    *hints.Journal
+	Noting   func(context.Context) (bool, error)
+	AllEvery time.Duration
+	// RowsPerSecond is the most rows and bodies per second that this process looks at; 0: no limit.
 	RowsPerSecond int
-	// AuditEvery is the time from the end of an audit to the beginning of the next one; 0: none is made.
+	// AuditEvery is the pause between the end of an audit and the beginning of the next one; 0: no audits.
 	AuditEvery time.Duration
-	// Condemn has the bodies deleted that audits find without a version.
+	// ScrubMiBPerSecond is the most MiB per second that scrubs read of the bodies, to compare these with their
+	// checksums; 0: no scrubs.
+	ScrubMiBPerSecond int
+	// Condemn makes audits delete the bodies that they find without a version.
 	Condemn bool
-	// Claim fails where the bodies may belong to another store; then nothing is cleaned or audited. nil: there are none.
+	// Claim fails if the bodies may belong to another store; then nothing is cleaned or audited. nil: there are no
+	// bodies.
 	Claim func(context.Context) error
-	// Leader lets the processes of a shared store elect one that cleans; nil: this process has its store
-	// for itself.
+	// Leader has the options by which the processes of a shared store elect one of them for each shard. The lease is a
+	// minute by default. nil: no other process uses the store.
 	Leader *leader.Options
-	// Log receives what begins, ends and fails.
+	// Live returns the number of processes that clean, this one included. It decides how many shards a process leads.
+	// nil: the number is not known, so a process keeps all shards that it leads.
+	Live func(context.Context) (int, error)
+	// Log is the logger for work that begins, ends or fails.
 	Log *slog.Logger
 }
 
-// Round is one look at all buckets of objects.
+// Round is the result of one round of cleaning: one look at each bucket of objects, mostly of one shard (the buckets
+// are divided into shards, which different processes clean). It includes what was done since the previous round because
+// of hints, which lead to single objects. Only objects that were looked at are counted.
 type Round struct {
 	Began time.Time `json:"began,omitzero"`
 	// Ended is zero while the round is under way.
 	Ended   time.Time `json:"ended,omitzero"`
 	Buckets int64     `json:"buckets"`
 	Rows    int64     `json:"rows"`
-	// Burned versions are not seen any more, Deleted ones are gone with their bodies, of so many bytes.
+	// Burned versions have been made invisible by this round. Deleted versions are gone with their bodies, which had
+	// Bytes bytes together.
 	Burned  int64 `json:"burned"`
 	Deleted int64 `json:"deleted"`
 	Bytes   int64 `json:"bytes"`
-	// Waiting were deleted, and keep their bodies for the grace.
+	// Waiting versions were deleted before, and keep their bodies until the grace is over.
 	Waiting int64 `json:"waiting"`
-	// Remembered are the versions and uploads that keep their bodies for the grace, and whose rows tell since when.
+	// Remembered are the deleted versions and the ended uploads that keep their bodies for the grace. Their rows tell
+	// since when, so another process can go on.
 	Remembered int64 `json:"remembered"`
-	// Failed steps are due again in the next round; Error is that of one of them.
+	// Failed steps are due again in the next round. Error is the error of one of them.
 	Failed int64  `json:"failed"`
 	Error  string `json:"error,omitempty"`
 }
 
-// Status is what goes on, as far as this process knows.
+// Status says what cleaners and audits are doing at present, as far as this process knows.
 type Status struct {
-	// Leading: this process cleans. Else Leader is the one that does, if it is known.
+	// Leading is true while this process cleans the buckets of Shards. Leader is the process that cleans those of shard
+	// 0, or nil if that is not known.
 	Leading bool           `json:"leading"`
 	Leader  *leader.Holder `json:"leader,omitempty"`
-	// Paused: buckets were passed over in the last round because moves are paused.
+	Shards  []int          `json:"shards,omitempty"`
+	// Paused is true if the last round left buckets out because moves are paused.
 	Paused bool `json:"paused"`
 	// Since is when this process began to clean.
 	Since time.Time `json:"since,omitzero"`
-	// Last is the last whole round of this process, Now the one that is under way.
+	// Last is the last whole round of this process, and Now is the round under way. As each shard has its own rounds,
+	// these are sums over the shards. Last is nil until each shard has had a whole round.
 	Last *Round `json:"last,omitempty"`
 	Now  *Round `json:"now,omitempty"`
-	// LastAudit is the last whole audit, also one of another process, and Audit the one under way.
+	// LastAudit is the last whole audit, which may be one of another process, and Audit is the audit under way. Only
+	// the process with shard 0 knows them.
 	LastAudit *Audit `json:"last_audit,omitempty"`
 	Audit     *Audit `json:"audit,omitempty"`
+	// LastScrub and Scrub are the last whole scrub and the scrub under way. Scrubs find only damaged bodies.
+	LastScrub *Audit `json:"last_scrub,omitempty"`
+	Scrub     *Audit `json:"scrub,omitempty"`
 }
 
-// Cleaning cleans all buckets of objects of a store. Run is for one goroutine; the other methods are safe
-// for concurrent use.
+// Cleaning cleans the buckets of objects of a store: it deletes what no reader can see any more. In a store with
+// several processes, each cleans only the shards, which are groups of buckets, that it leads. Run is for one goroutine;
+// the other methods are safe for concurrent use.
 type Cleaning struct {
 	o         Options
 	wide      *objects.Objects
-	candidate *leader.Candidate // nil: this process has its store for itself
+	candidate *leader.Shards // nil: no other process uses the store
 	pacer     *wait.Pacer
-	// cleaners remember since when they know the settings of their buckets.
-	cleaners map[store.BucketID]*bucketCleaner
-	place    place // where the round is
+	rounds    []*rounds // one for each shard; in an embedded store one for all shards
 
 	mu       sync.Mutex
-	state    Status // but for Audit, which is in auditing
 	sums     sums
-	auditing *auditing // nil: no audit is under way
+	audited  series
+	scrubbed series
 }
 
-type bucketCleaner struct {
-	*objects.Cleaner
-	report func(objects.Cleaned) // of the present pass
-}
-
-// sums are since this process began.
+// sums are the numbers of what this process has done since it began, for metrics.
 type sums struct {
 	steps       map[string]int64
 	failures    map[string]int64 // by the kind of the error
 	rows, bytes int64
-	rounds      int64
+	hinted      int64   // objects that were looked at because of hints
+	overdue     int64   // steps that a round over all rows found although hints should have led to them
+	rounds      float64 // a round over one shard counts as a part of one
 	// of audits
 	comparedRows, comparedBlobs int64
+	scrubbed                    int64 // versions whose bodies had the right checksum
 }
 
-// errPaused ends a pass.
+// errPaused is the error that ends the work on a bucket because an operator has paused moves of the bucket: cleaning
+// and audits pause, too, then.
 var errPaused = errors.New("moves are paused")
 
 const (
-	// firstRound is the longest time from the start to the first round.
+	// firstRound is the longest pause from the start of the process to the first round.
 	firstRound = time.Minute
-	// lookEvery is how often a pass looks whether moves are paused; it ends where that has not been
-	// known for blindFor.
+	// lookEvery is the pause between two looks whether moves are paused. Work on a bucket ends if the looks have failed
+	// for blindFor.
 	lookEvery = time.Second
 	blindFor  = time.Minute
-	// mostFailures is how many buckets are named that could not be cleaned.
+	// mostFailures is the largest number of buckets that one error names as not cleaned.
 	mostFailures = 10
-	// skew is by how much pauses end later here: clocks differ.
+	// skew is the time by which pauses of moves end later for cleaners, since clocks differ.
 	skew = time.Second
+	// lease is how long the buckets of a shard are not cleaned after the process that cleaned them has died. It is long
+	// because each renewal is a lightweight transaction, on which all data centres vote: a process that leads all
+	// shards makes 40 renewals a minute.
+	lease = time.Minute
 )
 
-// New makes a Cleaning. It does no I/O.
+// New returns a Cleaning, which cleans buckets of objects once Run is called. It does no I/O.
 func New(o Options) *Cleaning {
 	c := &Cleaning{
-		o: o, wide: o.Objects, pacer: wait.NewPacer(o.RowsPerSecond), cleaners: map[store.BucketID]*bucketCleaner{},
-		sums: sums{steps: map[string]int64{}, failures: map[string]int64{}},
+		o: o, wide: o.Objects, pacer: wait.NewPacer(o.RowsPerSecond),
+		sums: sums{steps: map[string]int64{}, failures: map[string]int64{}}, audited: series{key: auditKey},
 	}
-	if o.Leader != nil {
-		elect := *o.Leader
-		elect.Work = leader.Cleaning
-		c.wide, c.candidate = o.Objects.Everywhere(), leader.New(o.Registers, elect)
+	kib := wait.NewPacer(o.ScrubMiBPerSecond << 10)
+	c.scrubbed = series{key: scrubKey, pace: func(ctx context.Context, n int64) error {
+		return kib.Take(ctx, int((n+1023)>>10))
+	}}
+	add := func(of shard.Set) {
+		c.rounds = append(c.rounds, &rounds{
+			c: c, of: of, cleaners: map[store.BucketID]*bucketCleaner{}, hinted: map[store.BucketID]*objects.Cleaner{},
+			aged: map[store.BucketID]int{},
+		})
 	}
+	if o.Leader == nil {
+		add(shard.All)
+		return c
+	}
+	for n := range shard.Count {
+		add(shard.Only(n))
+	}
+	elect := *o.Leader
+	elect.Work, elect.Lease = leader.Cleaning, cmp.Or(elect.Lease, lease)
+	c.wide, c.candidate = o.Objects.Everywhere(), leader.NewShards(o.Registers, elect, o.Live)
 	return c
 }
 
-// Run cleans until ctx ends, while this process leads.
+// Run cleans, until ctx ends, the buckets of all shards that this process leads; a shard is one of the groups into
+// which the buckets are divided. While the process leads shard 0, Run also makes audits.
 func (c *Cleaning) Run(ctx context.Context) {
 	if c.candidate == nil {
-		c.work(ctx)
+		c.work(ctx, 0)
 		return
 	}
-	for ctx.Err() == nil {
-		err := c.candidate.Run(ctx, func(ctx context.Context) error {
-			c.o.Log.Info("this process cleans buckets of objects now")
-			c.work(ctx)
-			return context.Cause(ctx)
-		}, func(err error) {
-			var held *leader.HeldError
-			if errors.As(err, &held) {
-				c.o.Log.Info("another process cleans buckets of objects", "cleaner", held.Holder.String())
-				return
-			}
-			c.o.Log.Warn("this process does not clean buckets of objects", "error", err)
-		})
-		if ctx.Err() == nil && store.KindOf(err) == store.Corrupt {
-			c.o.Log.Error("nothing is cleaned by this process", "error", err)
+	_ = c.candidate.Run(ctx, func(ctx context.Context, n int) error {
+		c.o.Log.Info("this process cleans buckets of objects now", "shard", n)
+		c.work(ctx, n)
+		return context.Cause(ctx)
+	}, func(err error) {
+		if held, ok := errors.AsType[*leader.HeldError](err); ok {
+			c.o.Log.Info("another process cleans buckets of objects of shard 0, and audits all",
+				"cleaner", held.Holder.String())
 			return
 		}
-	}
+		c.o.Log.Warn("this process does not clean the buckets of objects of some shards", "error", err)
+	})
 }
 
-// work cleans and audits until ctx ends.
-func (c *Cleaning) work(ctx context.Context) {
+// work cleans the buckets of shard n, one of the groups into which buckets are divided, until ctx ends. In an embedded
+// store it cleans all buckets. With shard 0 it also makes audits, which compare the bodies of all buckets with the
+// rows.
+func (c *Cleaning) work(ctx context.Context, n int) {
 	var auditing sync.WaitGroup
-	if c.o.AuditEvery > 0 { // an audit may take days: rounds go on meanwhile
-		auditing.Go(func() { c.audits(ctx) })
+	if c.o.Hints != nil { // a round over all rows may take days
+		auditing.Go(func() { c.rounds[n].followHints(ctx) })
 	}
-	c.rounds(ctx)
+	if n == 0 && c.o.AuditEvery > 0 { // an audit may take days: rounds go on meanwhile
+		auditing.Go(func() { c.audits(ctx, &c.audited) })
+		if c.o.ScrubMiBPerSecond > 0 {
+			auditing.Go(func() { c.audits(ctx, &c.scrubbed) })
+		}
+	}
+	c.rounds[n].run(ctx)
 	auditing.Wait()
 }
 
-// rounds cleans until ctx ends.
-func (c *Cleaning) rounds(ctx context.Context) {
-	c.change(func(s *Status) { s.Since = time.Now().UTC() })
-	c.place = c.recallPlace(ctx)
-	for pause := min(c.o.Every, firstRound); wait.Sleep(ctx, pause) == nil; pause = c.o.Every {
-		c.round(ctx)
-	}
-}
-
-func (c *Cleaning) change(f func(*Status)) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	f(&c.state)
-}
-
-// round cleans all buckets of objects once.
-func (c *Cleaning) round(ctx context.Context) {
-	r := &Round{Began: time.Now().UTC()}
-	c.change(func(s *Status) { s.Now = r })
-	paused, err := c.buckets(ctx, r)
-	if ctx.Err() != nil {
-		c.change(func(s *Status) { s.Now = nil })
-		return
-	}
-	if err != nil {
-		c.failed(r, 1, map[store.Kind]int64{store.KindOf(err): 1}, err)
-		c.o.Log.Warn("buckets of objects could not all be cleaned; it is tried again", "error", err)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	was := c.state.Paused
-	c.state.Now, c.state.Paused = nil, paused
-	switch {
-	case err != nil:
-	case paused:
-		if !was {
-			c.o.Log.Info("buckets of objects are not cleaned while moves are paused")
-		}
-	default:
-		r.Ended = time.Now().UTC()
-		c.state.Last = r
-		c.sums.rounds++
-		level := slog.LevelInfo
-		if r.Burned+r.Deleted+r.Failed == 0 {
-			level = slog.LevelDebug
-		}
-		c.o.Log.Log(ctx, level, "buckets of objects are cleaned", "buckets", r.Buckets, "rows", r.Rows, "burned", r.Burned,
-			"deleted", r.Deleted, "bytes", r.Bytes, "waiting", r.Waiting, "failed", r.Failed,
-			"took", r.Ended.Sub(r.Began).Round(time.Millisecond))
-	}
-}
-
-// failed counts failures.
-func (c *Cleaning) failed(r *Round, n int64, reasons map[store.Kind]int64, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if r.Failed += n; err != nil {
-		r.Error = err.Error()
-	}
-	for kind, n := range reasons {
-		c.sums.failures[kind.String()] += n
-	}
-}
-
-// buckets cleans all buckets of objects, and reports whether one was passed over because of a pause.
-func (c *Cleaning) buckets(ctx context.Context, r *Round) (paused bool, err error) {
-	there := map[store.BucketID]bool{}
-	from := c.place // another process may have been there
-	wanted := func(info listing.BucketInfo) bool { there[info.ID] = true; return info.Name >= from.Bucket }
-	paused, listed, err := c.each(ctx, "clean", wanted, func(ctx context.Context, b *bucket) error {
-		return c.pass(ctx, b, r)
-	})
-	for id := range c.cleaners {
-		if listed && !there[id] {
-			delete(c.cleaners, id)
-		}
-	}
-	if listed && ctx.Err() == nil {
-		c.movePlace(ctx, place{})
-	}
-	return paused, err
-}
-
-// bucket is a bucket of objects.
+// bucket is a handle of a bucket of objects, with the bucket's id and name.
 type bucket struct {
 	*objects.Bucket
 	id   store.BucketID
 	name string
 }
 
-// each does something to each bucket of objects that is wanted, until its moves are paused, or that can't be known. It
-// reports whether moves of one are paused, and whether all buckets were listed. Those that are deleted meanwhile do
-// not count.
+// each calls do for each bucket of objects that wanted selects. While moves of a bucket are paused, or if that can't be
+// known, each does not call do, or ends the context of the call. paused is true if a bucket was left out for that
+// reason. listed is true if all buckets were listed. A bucket that is deleted meanwhile is not a failure. what names
+// the work in errors, such as "clean".
 func (c *Cleaning) each(
 	ctx context.Context, what string, wanted func(listing.BucketInfo) bool, do func(context.Context, *bucket) error,
 ) (paused, listed bool, err error) {
@@ -305,72 +272,52 @@ func (c *Cleaning) unlessPaused(
 	b := c.o.Objects.BucketOf(info, objects.Versioned)
 	_, gone := b.Settings(ctx)
 	if gone != nil && !errors.Is(gone, listing.ErrNoSuchBucket) {
-		return gone // it is no bucket of objects
+		return gone // the bucket has plain entries, or can't be read
 	}
-	if paused, err := c.paused(ctx, info.ID); err != nil || paused {
+	return c.beforePause(ctx, info.ID, func(ctx context.Context) error {
+		if gone != nil { // the bucket is still in the list, as its deletion was interrupted
+			return cmp.Or(c.o.Objects.EndDelete(ctx, info.Name), gone)
+		}
+		return do(ctx, &bucket{b, info.ID, info.Name})
+	})
+}
+
+// beforePause calls do unless moves of the bucket id are paused, and ends the context of do once they are. In both
+// cases it fails with errPaused. If id is zero, which no bucket has, only a pause of all moves counts.
+func (c *Cleaning) beforePause(ctx context.Context, id store.BucketID, do func(context.Context) error) error {
+	if paused, err := c.paused(ctx, id); err != nil || paused {
 		if paused {
 			err = errPaused
 		}
 		return err
 	}
-	if gone != nil { // it is still on the list: its deletion was interrupted
-		return cmp.Or(c.o.Objects.EndDelete(ctx, info.Name), gone)
-	}
 	ctx, stop := context.WithCancelCause(ctx)
 	var looking sync.WaitGroup
-	looking.Go(func() { c.look(ctx, info.ID, stop) })
+	looking.Go(func() { c.look(ctx, id, stop) })
 	defer looking.Wait()
 	defer stop(nil)
-	err := do(ctx, &bucket{b, info.ID, info.Name})
+	err := do(ctx)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	return err
 }
 
-// pass cleans a bucket once.
-func (c *Cleaning) pass(ctx context.Context, b *bucket, r *Round) (err error) {
-	cleaner := c.cleaners[b.id]
-	if cleaner == nil {
-		made := &bucketCleaner{}
-		made.Cleaner, err = b.Cleaner(c.wide, objects.CleanOptions{
-			Pacer: c.pacer, Report: func(now objects.Cleaned) { made.report(now) },
-		})
-		if err != nil {
-			return err
-		}
-		cleaner = made
-		c.cleaners[b.id] = cleaner
+// failed adds n failed steps to the result r of a round of cleaning. reasons are their numbers by the kind of the
+// error, and err is one of the errors.
+func (c *Cleaning) failed(r *Round, n int64, reasons map[store.Kind]int64, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r.Failed += n; err != nil {
+		r.Error = err.Error()
 	}
-	from := ""
-	if c.place.ID == b.id {
-		from = c.place.Next
+	for kind, n := range reasons {
+		c.sums.failures[kind.String()] += n
 	}
-	var before objects.Cleaned
-	cleaner.report = func(now objects.Cleaned) {
-		c.count(r, before, now)
-		before = now
-		c.movePlace(ctx, place{b.name, b.id, cmp.Or(now.Next, from), c.place.kept})
-	}
-	did, err := cleaner.PassFrom(ctx, from)
-	cleaner.report(did)
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	if did.FirstFailure != nil {
-		c.o.Log.Warn("some steps of cleaning failed; they are due again", "bucket", b.name, "steps", did.Failed,
-			"error", did.FirstFailure)
-		c.failed(r, did.Failed, did.Reasons, did.FirstFailure)
-	}
-	if err == nil {
-		c.mu.Lock()
-		r.Buckets++
-		c.mu.Unlock()
-	}
-	return err
 }
 
-// count adds what a pass has done since it was counted before.
+// count adds to the result r of a round of cleaning what was done in a bucket since the last call. before and now are
+// the bucket's counts at the last call and at this one.
 func (c *Cleaning) count(r *Round, before, now objects.Cleaned) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -392,7 +339,7 @@ func (c *Cleaning) count(r *Round, before, now objects.Cleaned) {
 	r.Remembered += now.Remembered - before.Remembered
 }
 
-// paused reports whether moves of a bucket are paused.
+// paused reports whether an operator has paused the moves of a bucket. Cleaning pauses, too, then.
 func (c *Cleaning) paused(ctx context.Context, id store.BucketID) (bool, error) {
 	s, err := pause.Read(ctx, c.o.Registers, store.Local)
 	if err != nil {
@@ -402,7 +349,9 @@ func (c *Cleaning) paused(ctx context.Context, id store.BucketID) (bool, error) 
 	return paused, nil
 }
 
-// look ends work on a bucket once moves of it are paused, or that can't be known.
+// look asks every second whether moves of the bucket id are paused, while other work on the bucket goes on. Once they
+// are, it calls stop, which ends that work. It also does so if the question has had no answer for a minute (blindFor).
+// look returns when ctx ends.
 func (c *Cleaning) look(ctx context.Context, id store.BucketID, stop context.CancelCauseFunc) {
 	known := time.Now()
 	for wait.Sleep(ctx, lookEvery) == nil {
@@ -418,39 +367,54 @@ func (c *Cleaning) look(ctx context.Context, id store.BucketID, stop context.Can
 	}
 }
 
-// Leading reports whether this process cleans at present.
-func (c *Cleaning) Leading() bool {
+// Leading reports whether this process cleans any buckets at present.
+func (c *Cleaning) Leading() bool { return c.led() != 0 }
+
+// led returns the shards, which are groups of buckets, whose buckets this process cleans at present.
+func (c *Cleaning) led() shard.Set {
 	if c.candidate == nil {
-		return true
+		return shard.All
 	}
-	_, mine := c.candidate.Leading()
-	return mine
+	return c.candidate.Led()
 }
 
-// Status reports what goes on.
+// Leaders returns which process cleans which buckets: for each shard, one of the groups into which buckets are divided,
+// its process. An element is nil if no process cleans the shard, or if that is not known. Leaders returns nil if no
+// other process uses the store.
+func (c *Cleaning) Leaders(ctx context.Context) []*leader.Holder {
+	if c.candidate == nil {
+		return nil
+	}
+	all := c.candidate.Leaders(ctx)
+	return all[:]
+}
+
+// Status returns what cleaners and audits are doing at present, as far as this process knows.
 func (c *Cleaning) Status(ctx context.Context) Status {
+	led := c.led()
 	var holder *leader.Holder
-	leading := true
 	if c.candidate != nil {
-		h, known, mine := c.candidate.Leader(ctx)
-		if leading = mine; known {
+		if h, known, _ := c.candidate.Leader(ctx, 0); known {
 			h.Lease = 0
 			holder = &h
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	s := c.state
-	s.Leading, s.Leader = leading, holder
-	if !leading {
+	if led == 0 {
 		return Status{Leader: holder}
 	}
-	if s.Now != nil {
-		now := *s.Now
-		s.Now = &now
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.sum(led)
+	s.Leading, s.Leader, s.Shards = true, holder, led.List()
+	if !led.Has(0) {
+		return s // another process audits
 	}
-	if c.auditing != nil {
-		s.Audit = c.auditing.audit()
+	s.LastAudit, s.LastScrub = c.audited.last, c.scrubbed.last
+	if c.audited.now != nil {
+		s.Audit = c.audited.now.audit()
+	}
+	if c.scrubbed.now != nil {
+		s.Scrub = c.scrubbed.now.audit()
 	}
 	return s
 }

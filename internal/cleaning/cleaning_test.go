@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/cleaning"
+	"github.com/evenkeel/evenkeel/internal/hints"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
 	"github.com/evenkeel/evenkeel/listing"
@@ -54,12 +55,19 @@ type world struct {
 	blobs *flaky
 	lines strings.Builder // of log; to be read when nothing runs
 	log   *slog.Logger
-	// Options of the cleaner: RowsPerSecond, Every (a minute if it is zero), AuditEvery and Condemn.
+	// Options of the cleaner: RowsPerSecond, Every (a minute if it is zero), AuditEvery,
+	// ScrubMiBPerSecond and Condemn.
 	rate       int
 	every      time.Duration
 	auditEvery time.Duration
+	scrub      int
 	condemn    bool
 	claim      func(context.Context) error
+	live       func(context.Context) (int, error)
+	hints      *hints.Journal // nil: none
+	noting     func(context.Context) (bool, error)
+	allEvery   time.Duration   // a week if it is zero
+	regs       store.Registers // those of the next cleaner
 }
 
 func newWorld(t *testing.T) *world {
@@ -74,6 +82,7 @@ func newWorld(t *testing.T) *world {
 	w.blobs = &flaky{Blobs: blobs}
 	w.o, err = objects.New(w.c, w.blobs, objects.Options{InlineBytes: -1})
 	require.NoError(t, err)
+	w.regs = w.s
 	require.NoError(t, w.c.CreateBucket(t.Context(), "plain"))
 	for _, name := range []string{"photos", "videos"} {
 		require.NoError(t, w.o.CreateBucket(t.Context(), name))
@@ -104,8 +113,10 @@ var (
 // run makes a cleaner, and starts it.
 func (w *world) run(elect *leader.Options) (c *cleaning.Cleaning, stop func()) {
 	c = cleaning.New(cleaning.Options{
-		Buckets: w.c, Objects: w.o, Registers: w.s, Every: cmp.Or(w.every, time.Minute), Leader: elect,
-		RowsPerSecond: w.rate, AuditEvery: w.auditEvery, Condemn: w.condemn, Claim: w.claim,
+		Buckets: w.c, Objects: w.o, Registers: w.regs,
+		Every: cmp.Or(w.every, time.Minute), Leader: elect,
+		Live: w.live, Hints: w.hints, Noting: w.noting, AllEvery: cmp.Or(w.allEvery, 7*24*time.Hour),
+		RowsPerSecond: w.rate, AuditEvery: w.auditEvery, ScrubMiBPerSecond: w.scrub, Condemn: w.condemn, Claim: w.claim,
 		Log: w.log,
 	})
 	return c, w.start(c)

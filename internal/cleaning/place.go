@@ -7,48 +7,54 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// place is the position of a round among the buckets. It is stored for the next process, so that all buckets have their
-// turn, one after the other, even if processes end before a round does. It is a hint: without it a round begins at the
-// first bucket.
+// place is the position of a round of cleaning in the list of buckets. It is stored for the next process, which goes on
+// from there. So all buckets have their turn, even if each process ends before its round does. If the position is lost,
+// a round begins at the first bucket.
 type place struct {
 	Bucket string         `json:"bucket"`
 	ID     store.BucketID `json:"id"`
 	Next   string         `json:"next"`
+	// All is true of a round over all rows that writes hints for all steps that will be due later.
+	All bool `json:"all,omitempty"`
 
-	kept time.Time // when a place of this round was kept last; zero: none was
+	kept time.Time // when a place of this round was stored last, or the round began
 }
 
 const (
 	placeKey  = "cleaner's place"
 	placeForm = 1
-	// keepEvery is the time from one kept place to the next one: a shorter round keeps none.
+	// keepEvery is the shortest time between two places that are stored during a round. A shorter round stores only its
+	// end.
 	keepEvery = time.Minute
 )
 
-// movePlace sets the position of the round, or records that the round has ended. Now and then it also stores that for
-// the next process.
-func (c *Cleaning) movePlace(ctx context.Context, now place) {
-	was := c.place
-	c.place = now
+// movePlace sets the position of a round of cleaning, which is a bucket and a key; an empty position means that the
+// round has ended. The position is also stored for the next process, at most once a minute (keepEvery) and at the end
+// of the round.
+func (s *rounds) movePlace(ctx context.Context, now place) {
+	was := s.place
+	s.place = now
 	ended := now.Bucket == ""
 	switch {
-	case was.Bucket == "" && !ended: // it begins
-		c.place.kept = time.Now()
+	case was.Bucket == "" && !ended: // the round begins
+		s.place.kept = time.Now()
 		return
 	case ended && was.Bucket == "", !ended && time.Since(was.kept) < keepEvery:
 		return
 	}
-	c.place.kept = time.Now()
-	if err := c.write(ctx, placeKey, placeForm, now); err != nil && ctx.Err() == nil {
-		c.o.Log.Warn("how far buckets are cleaned could not be noted: another process begins at the first one", "error", err)
+	s.place.kept = time.Now()
+	if err := s.c.write(ctx, s.key(), placeForm, now); err != nil && ctx.Err() == nil {
+		s.c.o.Log.Warn("how far buckets are cleaned could not be noted: another process begins at the first one",
+			"error", err)
 	}
 }
 
-// recallPlace returns where the last process was in its round.
-func (c *Cleaning) recallPlace(ctx context.Context) (p place) {
-	if _, err := c.read(ctx, placeKey, placeForm, &p); err != nil {
+// recallPlace returns the position at which the last process has left its round of cleaning. It is empty if the round
+// had ended, or if the position is not known.
+func (s *rounds) recallPlace(ctx context.Context) (p place) {
+	if _, err := s.c.read(ctx, s.key(), placeForm, &p); err != nil {
 		if ctx.Err() == nil {
-			c.o.Log.Warn("how far buckets were cleaned is not known: it is begun at the first one", "error", err)
+			s.c.o.Log.Warn("how far buckets were cleaned is not known: it is begun at the first one", "error", err)
 		}
 		return place{}
 	}

@@ -1,6 +1,6 @@
-// Package console is the web console of the admin address: pages, styles and scripts that run in the
-// operator's browser and show what the JSON API of rebalance/adminapi answers. All of it is embedded;
-// nothing is loaded from another server.
+// Package console is the web console of the admin address: pages, styles and scripts that run in the operator's browser
+// and show the answers of the JSON API in rebalance/adminapi. All its files are embedded in the program, and nothing is
+// loaded from another server.
 package console
 
 import (
@@ -16,12 +16,13 @@ import (
 //go:embed assets
 var embedded embed.FS
 
-// policy lets pages load only what this handler serves, and no script or style in their text: a key or
-// an error that reaches a page as markup could do nothing.
+// policy is the Content-Security-Policy header of the console's web pages. They may load only files that this handler
+// serves, and may not have scripts or styles in their text. So if a key or an error message gets into a page as markup,
+// the browser runs none of it.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// types are those of the files that the console has; what is not here is not served.
+// types maps the endings of file names to content types. The console serves only files with one of these endings.
 var types = map[string]string{
 	".html": "text/html; charset=utf-8",
 	".css":  "text/css; charset=utf-8",
@@ -34,8 +35,8 @@ type asset struct {
 	data      []byte
 }
 
-// Handler serves the console below /console/. Its answers hold no data of the store: who may see that
-// is up to the API.
+// Handler returns an HTTP handler for the console's web pages, scripts and styles below /console/. These files contain
+// no data of the store. The pages read data from the API, which checks the access.
 func Handler() http.Handler {
 	assets := map[string]asset{}
 	files, err := fs.Sub(embedded, "assets")
@@ -74,13 +75,13 @@ func Handler() http.Handler {
 		h.Set("Content-Security-Policy", policy)
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "no-referrer")
-		// After an upgrade no browser may mix old scripts with new ones.
+		// The browser must ask for each file again, so that it does not mix old and new scripts after an upgrade.
 		h.Set("Cache-Control", "no-cache")
 		h.Set("ETag", a.tag)
 		if r.Header.Get("If-None-Match") == a.tag {
 			w.WriteHeader(http.StatusNotModified)
 			return
 		}
-		_, _ = w.Write(a.data) // of a HEAD, the header alone is sent
+		_, _ = w.Write(a.data) // for HEAD, net/http sends the header only
 	})
 }

@@ -1,11 +1,12 @@
-// Package processes keeps the list of the processes that use a shared store: each one writes a row of its own at
-// intervals, and deletes it at its end.
+// Package processes keeps the list of the processes that use a shared store. Each process writes its own row at
+// intervals, and deletes the row when it ends.
 package processes
 
 import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,8 +16,8 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Bucket is the id of the bucket under which the rows of the processes lie, in one partition. No real bucket has this
-// id: it has no root and no map.
+// Bucket is the id under which the list of running processes is stored, one row for each, in one partition. It is in
+// the place of a bucket's id, but no real bucket has it, and there is no map for it.
 var Bucket = store.BucketID{'e', 'v', 'e', 'n', 'k', 'e', 'e', 'l', ' ', 'p', 'r', 'o', 'c', 'e', 's', 's'}
 
 var partition = store.Partition{Bucket: Bucket, ID: store.PartitionID(Bucket)}
@@ -24,51 +25,62 @@ var partition = store.Partition{Bucket: Bucket, ID: store.PartitionID(Bucket)}
 const (
 	// Every is the pause between two writes of a process's row.
 	Every = 30 * time.Second
-	// Silent is the age from which a row says that its process may have died.
+	// Silent is the age of a row at which its process may have died.
 	Silent = 2 * time.Minute
-	// Gone is the age from which List leaves a row out: its process has died without deleting it.
+	// Gone is the age of a row at which List leaves the row out: its process has died without deleting it.
 	Gone = time.Hour
-	// dropped is the age from which a process that starts deletes a row. It is far above Gone and any difference of
-	// clocks.
+	// dropped is the age of a row at which any process that starts deletes the row. It is far above Gone, and above any
+	// difference of clocks.
 	dropped = 24 * time.Hour
-	// lastWrite bounds the deletion of a process's row at its end.
+	// countEvery is the pause between two counts of the living processes. It is long because a count reads all rows.
+	countEvery = 5 * time.Minute
+	// lastWrite is the most time that a process takes to delete its row when it ends.
 	lastWrite = 2 * time.Second
 )
 
-// Process is what a process says of itself, as JSON in its row. Fields are added, and never change their meaning.
+// Process describes one process that uses the store. The process writes the description, as JSON, into its own row. In
+// later versions fields may be added, but no field changes its meaning.
 type Process struct {
 	ID         uuid.UUID `json:"id"`
-	Name       string    `json:"name"` // for people: program, host and process
+	Name       string    `json:"name"` // for people: program, host and process id
 	Version    string    `json:"version,omitempty"`
 	Commit     string    `json:"commit,omitempty"`
 	Admin      string    `json:"admin,omitempty"` // the URL of its admin API
 	DataCentre string    `json:"data_centre,omitempty"`
-	// Moves: it is a candidate for shards of the moves.
-	Moves bool      `json:"moves,omitempty"`
+	// Moves is true if the process may be the one that moves ranges, for one or more shards of the buckets.
+	Moves bool `json:"moves,omitempty"`
+	// Cleans is true if the process may be the one that cleans buckets of objects, for one or more shards of the
+	// buckets.
+	Cleans bool `json:"cleans,omitempty"`
+	// Hints is true if the process writes hints for the cleaner with the objects that it writes, or writes no objects.
+	Hints bool      `json:"hints,omitempty"`
 	Since time.Time `json:"since"`
-	// OldestSchema and NewestSchema are the versions of the store's schema that it knows.
+	// OldestSchema and NewestSchema are the oldest and the newest version of the store's schema that the process knows.
 	OldestSchema int64 `json:"oldest_schema"`
 	NewestSchema int64 `json:"newest_schema"`
-	// Seen is when it wrote its row last, by its own clock: the timestamp of the row.
+	// Seen is the time when the process last wrote its row, by its own clock. It is the timestamp of the row.
 	Seen time.Time `json:"-"`
 }
 
-// Presence keeps the row of this process fresh, until Close. Its methods are safe for concurrent use.
+// Presence shows other processes that this process is running: until Close, it writes the row of this process again and
+// again. Its methods are safe for concurrent use.
 type Presence struct {
 	rows store.Rows
 	log  *slog.Logger
 	stop context.CancelFunc
 	work sync.WaitGroup
-	now  chan struct{} // something has changed: write it at once
+	now  chan struct{} // signals a change that is to be written at once
 
-	mu   sync.Mutex
-	self Process
-	last store.Timestamp
+	mu     sync.Mutex
+	self   Process
+	last   store.Timestamp
+	living func(processes int)
 }
 
-// Appear returns the presence of this process once its first row is stored: whoever reads the list in all data centres
-// afterwards finds this process. It draws the id, and fails like Rows.Put. It also deletes rows of processes that died
-// long ago, if it can.
+// Appear enters this process into the list of processes: it writes the first row, and returns a Presence that keeps the
+// row fresh. Every process that calls List later finds this process, in any data centre. self describes the process;
+// its ID and Since are set by Appear. Appear fails like Rows.Put. In the background it also deletes rows of processes
+// that died long ago, if it can.
 func Appear(ctx context.Context, rows store.Rows, self Process, log *slog.Logger) (*Presence, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -84,7 +96,7 @@ func Appear(ctx context.Context, rows store.Rows, self Process, log *slog.Logger
 	return p, nil
 }
 
-// Self returns what this process says of itself.
+// Self returns the description of this process, with the time of its last row as Seen.
 func (p *Presence) Self() Process {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,7 +105,8 @@ func (p *Presence) Self() Process {
 	return self
 }
 
-// SetAdmin adds the address of the admin API, which is known only when the process listens.
+// SetAdmin sets the URL of this process's admin API in the list of processes. It is known only once the process
+// listens.
 func (p *Presence) SetAdmin(url string) {
 	p.mu.Lock()
 	p.self.Admin = url
@@ -101,7 +114,8 @@ func (p *Presence) SetAdmin(url string) {
 	wait.Signal(p.now)
 }
 
-// SetMoves adds that the process is a candidate for shards of the moves, or is none any more.
+// SetMoves records in the list of processes whether this process takes part in moving ranges between partitions. For
+// each group of buckets one of these processes does it.
 func (p *Presence) SetMoves(yes bool) {
 	p.mu.Lock()
 	p.self.Moves = yes
@@ -109,19 +123,58 @@ func (p *Presence) SetMoves(yes bool) {
 	wait.Signal(p.now)
 }
 
-// Movers returns how many processes are candidates for shards of the moves, by the entries that this data centre has.
-// One that has died counts until its entry is Silent.
+// SetCleans records in the list of processes that this process takes part in cleaning buckets of objects. For each
+// group of buckets one of these processes does it.
+func (p *Presence) SetCleans() {
+	p.mu.Lock()
+	p.self.Cleans = true
+	p.mu.Unlock()
+	wait.Signal(p.now)
+}
+
+// Count makes the Presence call the func living every few minutes until Close, and for the first time soon. It passes
+// the number of running processes in this data centre, with this one. While the list of processes can't be read, living
+// is not called.
+func (p *Presence) Count(living func(processes int)) {
+	p.mu.Lock()
+	p.living = living
+	p.mu.Unlock()
+	wait.Signal(p.now)
+}
+
+// Movers returns the number of running processes that take part in moving ranges (Process.Moves). It reads the list of
+// processes in this data centre only, so processes elsewhere may be missing. A process that has died is counted until
+// its row is two minutes old (Silent).
 func Movers(ctx context.Context, rows store.Rows) (n int, err error) {
+	return count(ctx, rows, func(p *Process) bool { return p.Moves })
+}
+
+// Cleaners returns the number of running processes that take part in cleaning buckets of objects (Process.Cleans). It
+// reads the list of processes in this data centre only, so processes elsewhere may be missing. A process that has died
+// is counted until its row is two minutes old (Silent).
+func Cleaners(ctx context.Context, rows store.Rows) (n int, err error) {
+	return count(ctx, rows, func(p *Process) bool { return p.Cleans })
+}
+
+// AllHint reports whether all processes that were running within the last hour write hints, which lead a cleaner to
+// objects with something to delete. It reads the list of processes through a quorum of each data centre, and fails
+// while one is away.
+func AllHint(ctx context.Context, rows store.Rows) (bool, error) {
+	all, err := List(ctx, rows)
+	return err == nil && !slices.ContainsFunc(all, func(p Process) bool { return !p.Hints }), err
+}
+
+func count(ctx context.Context, rows store.Rows, counts func(*Process) bool) (n int, err error) {
 	all, err := Near(ctx, rows)
 	for i := range all {
-		if all[i].Moves && time.Since(all[i].Seen) < Silent {
+		if counts(&all[i]) && time.Since(all[i].Seen) < Silent {
 			n++
 		}
 	}
 	return n, err
 }
 
-// Close deletes the row, if it can, and ends the writes.
+// Close ends the regular writes of this process's row, and deletes the row if it can.
 func (p *Presence) Close() {
 	p.stop()
 	p.work.Wait()
@@ -135,7 +188,11 @@ func (p *Presence) Close() {
 func (p *Presence) run(ctx context.Context) {
 	p.tidy(ctx)
 	failed := false
+	var counted time.Time
 	for {
+		if time.Since(counted) >= countEvery && p.count(ctx) {
+			counted = time.Now()
+		}
 		pause := time.NewTimer(wait.Turn(Every))
 		select {
 		case <-ctx.Done():
@@ -153,7 +210,24 @@ func (p *Presence) run(ctx context.Context) {
 	}
 }
 
-// write writes the row. Its timestamps ascend, also when the clock is set back.
+// count counts the running processes of this data centre, and passes their number to the func that Count has set. It
+// returns false if there is no such func, or if the list of processes can't be read.
+func (p *Presence) count(ctx context.Context) bool {
+	p.mu.Lock()
+	living, near := p.living, p.self.DataCentre
+	p.mu.Unlock()
+	if living == nil {
+		return false
+	}
+	n, err := count(ctx, p.rows, func(p *Process) bool { return p.DataCentre == near })
+	if err == nil {
+		living(n)
+	}
+	return err == nil
+}
+
+// write writes the row of this process. The timestamps of the writes ascend, even if the clock is set back, so that the
+// last write wins.
 func (p *Presence) write(ctx context.Context) error {
 	p.mu.Lock()
 	value, err := json.Marshal(&p.self)
@@ -166,8 +240,8 @@ func (p *Presence) write(ctx context.Context) error {
 	return p.rows.Put(ctx, partition, row)
 }
 
-// tidy deletes rows of processes that died long ago. A deletion has the timestamp of the row that was read, so it hides
-// nothing that a living process has written since.
+// tidy deletes the rows of processes that died more than a day ago. Each deletion has the timestamp of the row that was
+// read. So if the process is alive and has written a newer row, the deletion does not hide that row.
 func (p *Presence) tidy(ctx context.Context) {
 	old := time.Now().Add(-dropped)
 	err := each(ctx, p.rows, func(r *store.Row) error {
@@ -181,16 +255,18 @@ func (p *Presence) tidy(ctx context.Context) {
 	}
 }
 
-// List returns the processes that were present within the last hour, in the order of their ids. The processes of every
-// data centre write the list, each through a quorum of its own data centre. So List reads through a quorum of each data
-// centre, and fails like Rows.Slice while a data centre is away. An entry that is not understood is listed with its id
-// alone, as a process that knows no schema.
+// List returns the processes that were running within the last hour, in the order of their ids. If this program can't
+// decode a row, it lists the row as a process that has only an id, and a name which says so.
+//
+// Each process writes its row through a quorum of its own data centre only. So List reads through a quorum of each data
+// centre, and fails like Rows.Slice while a data centre is away.
 func List(ctx context.Context, rows store.Rows) ([]Process, error) {
 	return list(ctx, store.Everywhere(rows))
 }
 
-// Near returns the same list as List, but reads at the level that rows uses for its own reads: processes of other data
-// centres may be missing.
+// Near returns the processes that were running within the last hour, in the order of their ids. Unlike List, it reads
+// through the default consistency of rows. So processes of other data centres may be missing, and Near succeeds while
+// another data centre is away.
 func Near(ctx context.Context, rows store.Rows) ([]Process, error) { return list(ctx, rows) }
 
 func list(ctx context.Context, rows store.Rows) (all []Process, err error) {
@@ -217,7 +293,7 @@ func decode(r *store.Row, seen time.Time) Process {
 	return p
 }
 
-// each calls f with each row.
+// each calls f with each row of the list of processes. It ends with the first error.
 func each(ctx context.Context, rows store.Rows, f func(r *store.Row) error) error {
 	o := store.SliceOptions{Limit: store.MaxPageRows, Timestamps: true}
 	for b := (store.Bounds{}); ; {

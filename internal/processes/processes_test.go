@@ -2,10 +2,12 @@ package processes_test
 
 import (
 	"context"
+	"encoding/json"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/processes"
@@ -121,5 +123,68 @@ func TestProcessesOfAllDataCentres(t *testing.T) {
 		require.ElementsMatch(t, []string{"two", "three"}, names(t, east))
 		two.Close()
 		three.Close()
+	})
+}
+
+// TestCount: a process is told how many live in its data centre: soon, and when some have come or were killed.
+func TestCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		appear := func(near string) *processes.Presence {
+			p, err := processes.Appear(t.Context(), s, processes.Process{DataCentre: near}, nil)
+			require.NoError(t, err)
+			return p
+		}
+		east, west := appear("east"), appear("west")
+		defer east.Close()
+		defer west.Close()
+		var counted []int
+		east.Count(func(processes int) { counted = append(counted, processes) })
+		synctest.Wait()
+		require.Equal(t, []int{1}, counted)
+		for range 2 {
+			defer appear("east").Close()
+		}
+		dead := processes.Process{ID: uuid.New(), DataCentre: "east"}
+		value, err := json.Marshal(&dead)
+		require.NoError(t, err)
+		p, err := s.Partitions(t.Context(), store.Partition{}, 1)
+		require.NoError(t, err)
+		at := store.Timestamp(time.Now().Add(-processes.Silent).UnixMicro())
+		require.NoError(t, s.Put(t.Context(), p[0], store.Row{Key: dead.ID[:], Value: store.EntryCell(value), Timestamp: at}))
+		time.Sleep(6 * time.Minute)
+		synctest.Wait()
+		require.Equal(t, []int{1, 3}, counted)
+	})
+}
+
+// TestAllHint: a process of before, or whose entry is not understood, counts for as long as it is listed.
+func TestAllHint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		all := func() bool {
+			t.Helper()
+			yes, err := processes.AllHint(t.Context(), s)
+			require.NoError(t, err)
+			return yes
+		}
+		one, err := processes.Appear(t.Context(), s, processes.Process{Hints: true}, nil)
+		require.NoError(t, err)
+		defer one.Close()
+		require.True(t, all())
+		before, err := processes.Appear(t.Context(), s, processes.Process{}, nil)
+		require.NoError(t, err)
+		require.False(t, all())
+		before.Close()
+		require.True(t, all())
+		p := store.Partition{Bucket: processes.Bucket, ID: store.PartitionID(processes.Bucket)}
+		row := store.Row{Key: make([]byte, 16), Value: store.EntryCell([]byte("x")),
+			Timestamp: store.Timestamp(time.Now().UnixMicro())}
+		require.NoError(t, s.Put(t.Context(), p, row))
+		require.False(t, all())
+		time.Sleep(processes.Gone + time.Second)
+		require.True(t, all())
+		_, err = processes.AllHint(t.Context(), site{Rows: s, all: s, away: true})
+		require.ErrorIs(t, err, store.Unavailable)
 	})
 }

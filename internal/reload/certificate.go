@@ -13,16 +13,16 @@ import (
 	"sync/atomic"
 )
 
-// Certificate is a server's TLS certificate and key, and the authorities of its clients'
-// certificates, if it requests these. The files are reread when they change.
+// Certificate is a server's TLS certificate with its private key, read from files. It may also have the certificate
+// authorities that sign the certificates of clients. Run reads the files again when they change.
 type Certificate struct {
 	Files
 	now atomic.Pointer[tls.Config]
 }
 
-// OpenCertificate reads a certificate, its key, and the authorities of clients' certificates;
-// with an empty name these are not requested. Files that do not match, since only some of them
-// have been replaced yet, are ignored.
+// OpenCertificate reads a server's certificate, its key, and the authorities that sign clients' certificates. If
+// clientCAFile is empty, clients need no certificate. Files that do not match each other are an error here. When the
+// files change later, a mismatch is only logged: perhaps not all of them have been replaced yet.
 func OpenCertificate(certFile, keyFile, clientCAFile string) (*Certificate, error) {
 	c := &Certificate{}
 	c.What, c.Names = "the certificate and its key", []string{certFile, keyFile}
@@ -31,7 +31,7 @@ func OpenCertificate(certFile, keyFile, clientCAFile string) (*Certificate, erro
 		if err != nil {
 			return err
 		}
-		// Limits for slow clients hold for HTTP/1.1 only.
+		// HTTP/2 is not offered, as the servers' limits for slow clients are for HTTP/1.1.
 		now := &tls.Config{
 			MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, Certificates: []tls.Certificate{pair},
 		}
@@ -39,8 +39,8 @@ func OpenCertificate(certFile, keyFile, clientCAFile string) (*Certificate, erro
 			if now.ClientCAs, err = parsePool(contents[2]); err != nil {
 				return fmt.Errorf("%s: %w", clientCAFile, err)
 			}
-			// Clients without one may still use the probes. Without tickets each connection
-			// is checked against the present authorities.
+			// A client without a certificate may still use the probes. Without session tickets each connection is
+			// checked against the present authorities.
 			now.ClientAuth, now.SessionTicketsDisabled = tls.VerifyClientCertIfGiven, true
 		}
 		c.now.Store(now)
@@ -52,7 +52,7 @@ func OpenCertificate(certFile, keyFile, clientCAFile string) (*Certificate, erro
 	return c, c.Load()
 }
 
-// parsePool parses authorities in PEM.
+// parsePool reads certificates of authorities from a PEM file's content. It returns an error if there is none.
 func parsePool(pem []byte) (*x509.CertPool, error) {
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
@@ -61,14 +61,15 @@ func parsePool(pem []byte) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// Config returns a configuration that uses the present certificate.
+// Config returns a TLS configuration for a server. Each new connection gets the certificate that was read last.
 func (c *Certificate) Config() *tls.Config {
 	return &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return c.now.Load(), nil }}
 }
 
-// ClientTLS is a client's configuration that trusts the authorities in a file, or the system's
-// if its name is empty, and shows a certificate, if there is one. Errors name the flags: flags
-// followed by -ca-file, -cert-file and -key-file.
+// ClientTLS returns the TLS configuration of a client. The client trusts the authorities in caFile, or those of the
+// system if caFile is empty. It shows the server the certificate in certFile, unless certFile is empty. flags is the
+// beginning of the names of the flags for these files, so that errors can name them: flags + "-ca-file", "-cert-file"
+// and "-key-file".
 func ClientTLS(flags, caFile, certFile, keyFile string) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if caFile != "" {
@@ -93,15 +94,16 @@ func ClientTLS(flags, caFile, certFile, keyFile string) (*tls.Config, error) {
 	return c, nil
 }
 
-// ClientError is a client's failure to reach an address with the cause and the remedy, where TLS is
-// the cause; else nil. flags begin the names of the flags for the address and for ClientTLS.
+// ClientError explains the error err of a client that could not reach address, if TLS is the cause. It returns an error
+// with the cause and a remedy, or nil for any other cause. flags is the flag that gives the address, and with
+// "-ca-file" the flag for the authorities.
 func ClientError(flags string, address *url.URL, err error) error {
 	var authority x509.UnknownAuthorityError
 	var name x509.HostnameError
 	switch {
 	case errors.Is(err, http.ErrSchemeMismatch):
 		return fmt.Errorf("%s speaks plain HTTP there, not TLS: give %s http://%[1]s", address.Host, flags)
-	case strings.Contains(err.Error(), `malformed HTTP response "\x15`): // a record of TLS
+	case strings.Contains(err.Error(), `malformed HTTP response "\x15`): // the server answered with a TLS record
 		return SpeaksTLS(flags, address)
 	case errors.As(err, &authority):
 		return fmt.Errorf("the certificate of %s is by an authority that this host does not know: "+
@@ -113,12 +115,14 @@ func ClientError(flags string, address *url.URL, err error) error {
 	return nil
 }
 
-// SpeaksTLS says that a server was addressed without TLS.
+// SpeaksTLS returns the error for a client that spoke plain HTTP to a server that expects TLS. flags is the flag that
+// gives the address.
 func SpeaksTLS(flags string, address *url.URL) error {
 	return fmt.Errorf("%s speaks TLS: give %s https://%[1]s", address.Host, flags)
 }
 
-// AsksForTLS reports whether an answer is how Go's servers refuse plain HTTP at a port for TLS.
+// AsksForTLS reports whether an HTTP answer, with this status and body, says that the port expects TLS. It recognises
+// the answer of Go's servers.
 func AsksForTLS(status int, body []byte) bool {
 	return status == http.StatusBadRequest && bytes.Contains(body, []byte("HTTP request to an HTTPS server"))
 }

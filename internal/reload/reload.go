@@ -12,33 +12,36 @@ import (
 )
 
 const (
-	// lookEvery is the pause between two reads of the files, which compare contents:
-	// comparing dates and sizes would miss changes.
+	// lookEvery is the pause between two reads of the files. The reads compare contents, as a comparison of dates and
+	// sizes would miss changes.
 	lookEvery = time.Second
-	// maxWatchedBytes bounds a file.
+	// maxWatchedBytes bounds the size of one file.
 	maxWatchedBytes = 16 << 20
 )
 
-// Files are reread when they change. While they are invalid, the contents before stay in force.
+// Files is a set of files that a running server reads again when they change. If the new contents are invalid, the
+// contents that were read before stay in force.
 type Files struct {
-	What  string // for the log
+	What  string // names the files in the log
 	Names []string
-	// Take uses the new contents, or returns why they are invalid.
+	// Take puts the new contents of the files into force, or returns the reason why they are invalid.
 	Take func(contents [][]byte) error
-	// Tell logs the contents in force; may be nil.
+	// Tell logs the contents that are in force. It may be nil.
 	Tell func(*slog.Logger)
 
 	seen     [sha256.Size]byte
-	complain string // the last error, which is logged once
+	complain string // the last error, so that each error is logged once
 }
 
-// Load reads the files for the first time.
+// Load reads the files for the first time. It returns an error if a file cannot be read, or if the contents are
+// invalid.
 func (w *Files) Load() error {
 	_, err := w.look()
 	return err
 }
 
-// look reads the files and takes them if they have changed.
+// look reads the files, and puts their contents into force by Take if they have changed. changed is true if Take has
+// accepted new contents.
 func (w *Files) look() (changed bool, err error) {
 	contents := make([][]byte, len(w.Names))
 	sum := sha256.New()
@@ -73,7 +76,7 @@ func readBounded(name string) ([]byte, error) {
 	return data, err
 }
 
-// Run reads the files every second until ctx ends.
+// Run reads the files every second until ctx ends. It logs each change, and each error once.
 func (w *Files) Run(ctx context.Context, log *slog.Logger) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()

@@ -1,4 +1,4 @@
-// Package tracing begins OpenTelemetry spans within those of a program.
+// Package tracing begins OpenTelemetry spans below the spans that the calling program records.
 package tracing
 
 import (
@@ -10,11 +10,12 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 )
 
-// Name is that of the instrumentation.
+// Name is the name under which this library's spans appear in traces (OpenTelemetry's instrumentation scope).
 const Name = "github.com/evenkeel/evenkeel"
 
-// Start begins a span below that of ctx, if that one is recorded. Else it costs a look into ctx.
-// So background work makes no spans, and a library's user gets some below those of its own.
+// Start begins a trace span, as a child of the span in ctx. If ctx has no span that is recorded, Start begins none, and
+// costs only a look into ctx. So background work makes no spans, while a program that traces its own requests gets
+// child spans.
 func Start(ctx context.Context, name string, attrs ...attribute.KeyValue) (context.Context, trace.Span) {
 	above := trace.SpanFromContext(ctx)
 	if !above.IsRecording() {
@@ -23,8 +24,8 @@ func Start(ctx context.Context, name string, attrs ...attribute.KeyValue) (conte
 	return above.TracerProvider().Tracer(Name).Start(ctx, name, trace.WithAttributes(attrs...))
 }
 
-// End ends a span with the outcome of what it covers. The text of an error may have keys, which stay
-// here.
+// End ends a trace span. If err is not nil, it marks the span as failed, but leaves out the text of err: the text may
+// contain keys of objects.
 func End(s trace.Span, err error) {
 	if err != nil {
 		s.SetStatus(codes.Error, "")

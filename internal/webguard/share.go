@@ -2,9 +2,9 @@ package webguard
 
 import "net/netip"
 
-// Client identifies the client of a connection, by the remote address with its port. IPv6
-// addresses count by their /64 network, of which one client has as many as it likes. What is
-// not an address yields the zero Prefix.
+// Client returns the network address by which a client is told from others. remote is the address and port of the
+// client's connection. An IPv4 client is its address. An IPv6 client is its /64 network, as one client can use all
+// addresses in it. If remote cannot be parsed, Client returns the zero Prefix.
 func Client(remote string) netip.Prefix {
 	a, err := netip.ParseAddrPort(remote)
 	if err != nil {
@@ -18,7 +18,8 @@ func Client(remote string) netip.Prefix {
 	return p
 }
 
-// MayTake is the rule by which clients share a fixed number of places: one that has some
-// gets another while at least a third as many, and one more, are free. So one client gets
-// three quarters of all, two get three sevenths each, and any number leave some.
+// MayTake reports whether a client may take one more place of a limited number, such as a connection. has is the number
+// of places that the client has, and free the number that nobody has. The client may if has is less than three times
+// free. So one client alone gets three quarters of all places, two clients get three sevenths each, and any number of
+// clients leave some places free.
 func MayTake(has, free int) bool { return has < 3*free }

@@ -1,6 +1,5 @@
-// Package webguard protects servers from those who can reach them: servers without
-// authentication from web pages, which reach what their browser's machine reaches, and
-// servers' clients from one client that takes everything.
+// Package webguard protects servers from their clients: a server without authentication from web pages, which can reach
+// every address that the browser's machine can reach, and all servers from one client that takes every place.
 package webguard
 
 import (
@@ -12,19 +11,20 @@ import (
 	"strings"
 )
 
-// Guard checks requests. It is safe for concurrent use.
+// Guard refuses requests that a web page makes a browser send to this server. It checks the host in a request, and the
+// origin (the web site) that the request comes from. It is safe for concurrent use.
 type Guard struct {
 	any      bool
 	hosts    map[string]bool
-	suffixes []string // of hosts below a name
+	suffixes []string // a request's host may end with one of these
 	cross    *http.CrossOriginProtection
 }
 
-// anyHost allows all hosts.
+// anyHost is the name that, when given to New, allows requests for every host.
 const anyHost = "*"
 
-// New makes a guard that accepts loopback names, the given hosts (names or addresses, or *
-// for any), and the given domains with all names below them.
+// New returns a Guard that accepts requests for loopback names, for hosts, and for domains with all names below them. A
+// host is a name or an address; "*" is any host.
 func New(hosts, domains []string) (*Guard, error) {
 	g := &Guard{hosts: map[string]bool{}, cross: http.NewCrossOriginProtection()}
 	for _, h := range hosts {
@@ -44,21 +44,22 @@ func New(hosts, domains []string) (*Guard, error) {
 	return g, nil
 }
 
-// CheckHost refuses a request whose Host is not a name of the server. A web page can point
-// its own name at this machine (DNS rebinding): the browser then takes the server's answers
-// for the page's, but sends the page's name as Host.
+// CheckHost returns an error if the Host header of a request is not a name of this server. A web page can make the name
+// of its own site resolve to this machine (DNS rebinding). Then the browser lets the page read this server's answers.
+// But it sends the name of the page's site as Host, so the request can be refused.
 func (g *Guard) CheckHost(r *http.Request) error {
 	name := hostOf(r.Host)
 	below := func(suffix string) bool { return strings.HasSuffix(name, suffix) }
 	if g.any || loopback(name) || g.hosts[name] || slices.ContainsFunc(g.suffixes, below) {
 		return nil
 	}
-	const most = 255 // of a name in DNS
+	const most = 255 // the longest name in DNS
 	return fmt.Errorf("the host %.*q is not a loopback name, and clients that do not authenticate themselves "+
 		"may use no other, as a web page can make up names: allow this one with --allow-host", most, name)
 }
 
-// CheckOrigin refuses a changing request of a web page of another origin.
+// CheckOrigin returns an error if a request comes from a web page of another site and has a method that changes data,
+// such as PUT. Requests with GET, HEAD or OPTIONS pass.
 func (g *Guard) CheckOrigin(r *http.Request) error {
 	if err := g.cross.Check(r); err != nil {
 		return fmt.Errorf("the request comes from a web page of another origin: %w", err)
@@ -66,7 +67,8 @@ func (g *Guard) CheckOrigin(r *http.Request) error {
 	return nil
 }
 
-// CheckAnyOrigin is CheckOrigin whatever the method, for requests that are costly.
+// CheckAnyOrigin returns an error if a request comes from a web page of another site, whatever its method. It guards
+// requests that only read, but cost much.
 func (g *Guard) CheckAnyOrigin(r *http.Request) error {
 	changing := *r
 	changing.Method = http.MethodPost
@@ -78,7 +80,8 @@ func loopback(host string) bool {
 	return host == "localhost" || err == nil && a.Unmap().IsLoopback()
 }
 
-// hostOf returns the name or address in a Host header or in an address to dial.
+// hostOf returns the name or address of a host without the port, in lower case. hostport is the value of a Host header,
+// or an address to connect to.
 func hostOf(hostport string) string {
 	if host, port, err := net.SplitHostPort(hostport); err == nil && strings.Trim(port, "0123456789") == "" {
 		hostport = host
@@ -86,10 +89,11 @@ func hostOf(hostport string) string {
 	return canonical(hostport)
 }
 
-// LoopbackAddress reports whether a host's name or address, which may have a port, is a loopback one.
+// LoopbackAddress reports whether hostport names this machine: localhost or a loopback address, with or without a port.
 func LoopbackAddress(hostport string) bool { return loopback(hostOf(hostport)) }
 
-// canonical is the form in which names are compared.
+// canonical returns the name or address of a host in the form in which hosts are compared: lower case, without the
+// brackets of an IPv6 address or a final dot.
 func canonical(host string) string {
 	host = strings.ToLower(strings.TrimSpace(host))
 	if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {

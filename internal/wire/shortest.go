@@ -2,26 +2,26 @@ package wire
 
 import "encoding/binary"
 
-// AppendString appends what Shortest.String reads.
+// AppendString appends the length of the string s and then its bytes to b. Shortest.String reads this form.
 func AppendString(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// Shortest reads a record of which there is exactly one encoding: only the shortest form of a number is accepted.
-// After the first thing that does not fit, Bad is set, and nothing is left. It counts, and never changes a pointer:
-// that costs more while garbage is collected.
+// Shortest reads numbers and byte strings from a record. It refuses a number that is not in its shortest form, so that
+// a record has exactly one encoding. After the first error Bad is set, and nothing is left to read. Shortest advances
+// an index, and not a slice: storing a pointer costs more while garbage is collected.
 type Shortest struct {
 	Of  []byte
-	At  int // what is before it has been read
+	At  int // the bytes before it have been read
 	Bad bool
 }
 
-// Rest is what is not read yet.
+// Rest returns the bytes of the record that have not been read yet.
 func (d *Shortest) Rest() []byte { return d.Of[d.At:] }
 
 func (d *Shortest) fail() { d.Bad, d.At = true, len(d.Of) }
 
-// Uint is fast for one byte, as most lengths are.
+// Uint reads a number, or returns 0 after an error. It is fast for numbers of one byte, as most lengths are.
 func (d *Shortest) Uint() uint64 {
 	if d.At < len(d.Of) && d.Of[d.At] < 0x80 {
 		d.At++
@@ -41,7 +41,8 @@ func (d *Shortest) longUint() uint64 {
 	return v
 }
 
-// Bytes reads at most so many bytes, whose number is before them. They share the memory of what is read.
+// Bytes reads a byte string: its length, and then its bytes. A length above most is an error, after which Bytes returns
+// nil. The result shares the memory of the record.
 func (d *Shortest) Bytes(most int) []byte {
 	n := d.Uint()
 	if n > uint64(min(most, len(d.Of)-d.At)) {
@@ -52,5 +53,6 @@ func (d *Shortest) Bytes(most int) []byte {
 	return d.Of[d.At-int(n) : d.At : d.At] //nolint:gosec // bounded
 }
 
-// String is Bytes in memory of its own.
+// String reads a string: its length, and then its bytes. A length above most is an error, after which String returns
+// "".
 func (d *Shortest) String(most int) string { return string(d.Bytes(most)) }

@@ -1,26 +1,27 @@
-// Package wire reads and writes sequences of numbers and byte strings, for files and values that have no schema of their
-// own. Numbers are varints; a byte string has its length before it.
+// Package wire reads and writes sequences of numbers and byte strings, for files and values without a schema of their
+// own. A number is a varint. A byte string is its length and its bytes.
 package wire
 
 import "encoding/binary"
 
-// Encoder appends to B.
+// Encoder writes numbers and byte strings. It appends them to B, which a Decoder reads.
 type Encoder struct{ B []byte }
 
-// Uint appends an unsigned varint.
+// Uint appends the number v as an unsigned varint.
 func (e *Encoder) Uint(v uint64) { e.B = binary.AppendUvarint(e.B, v) }
 
-// Int appends a signed varint.
+// Int appends the number v as a signed varint.
 func (e *Encoder) Int(v int64) { e.B = binary.AppendVarint(e.B, v) }
 
-// Raw appends bytes whose number the reader knows.
+// Raw appends the bytes v without their length. The reader must know the length.
 func (e *Encoder) Raw(v ...byte) { e.B = append(e.B, v...) }
 
-// Bytes appends the number of bytes, and the bytes.
+// Bytes appends a byte string: the length of v, and then v.
 func (e *Encoder) Bytes(v []byte) { e.Uint(uint64(len(v))); e.Raw(v...) }
 
-// Decoder reads what an Encoder wrote. After the first thing that does not fit, Bad is set, Rest is empty, and all that
-// is read is zero: so callers check once, at the end. It allocates at most in proportion to its input.
+// Decoder reads numbers and byte strings that an Encoder wrote. After the first error Bad is set, and everything that
+// is read is zero. So callers check Bad once, at the end. A Decoder allocates memory at most in proportion to its
+// input, even if the input is damaged.
 type Decoder struct {
 	Rest []byte
 	Bad  bool
@@ -28,10 +29,10 @@ type Decoder struct {
 
 func (d *Decoder) fail() { d.Bad, d.Rest = true, nil }
 
-// Uint reads an unsigned varint.
+// Uint reads a number that Encoder.Uint wrote. After an error it returns 0.
 func (d *Decoder) Uint() uint64 { return number(d, binary.Uvarint) }
 
-// Int reads a signed varint.
+// Int reads a number that Encoder.Int wrote. After an error it returns 0.
 func (d *Decoder) Int() int64 { return number(d, binary.Varint) }
 
 func number[T uint64 | int64](d *Decoder, read func([]byte) (T, int)) T {
@@ -44,7 +45,8 @@ func number[T uint64 | int64](d *Decoder, read func([]byte) (T, int)) T {
 	return v
 }
 
-// Raw reads n bytes, n being small and no part of the input. They share its memory.
+// Raw reads n bytes. The result shares the memory of the input. After an error the result is n zero bytes, which are
+// newly allocated. So n must be small, and must not be a number from the input.
 func (d *Decoder) Raw(n int) []byte {
 	if n > len(d.Rest) {
 		d.fail()
@@ -55,7 +57,8 @@ func (d *Decoder) Raw(n int) []byte {
 	return v
 }
 
-// Bytes reads what Encoder.Bytes wrote, nil for nothing. They share the memory of the input.
+// Bytes reads a byte string that Encoder.Bytes wrote. An empty byte string is nil, and so is the result after an error.
+// The result shares the memory of the input.
 func (d *Decoder) Bytes() []byte {
 	n := d.Count(1)
 	if n == 0 {
@@ -64,7 +67,8 @@ func (d *Decoder) Bytes() []byte {
 	return d.Raw(n)
 }
 
-// Count reads how many things follow, each of at least so many bytes.
+// Count reads the number of items that follow in the input. Each item takes at least each bytes. If the rest of the
+// input is too short for the number, Count returns 0 and sets Bad.
 func (d *Decoder) Count(each int) int {
 	n := d.Uint()
 	if n > uint64(len(d.Rest)/each) {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
@@ -29,6 +30,7 @@ func Run(t *testing.T, empty func(t *testing.T) objects.Blobs) {
 		"listings are in order":                InOrder,
 		"many at once":                         atOnce,
 		"one store of rows claims them":        claimed,
+		"what names begin with is listed":      tops,
 	} {
 		t.Run(name, func(t *testing.T) { check(t, empty(t)) })
 	}
@@ -217,6 +219,29 @@ func atOnce(t *testing.T, s objects.Blobs) {
 	}
 	require.NoError(t, g.Wait())
 	require.Len(t, names(t, s, "b/", ""), blobs/2)
+}
+
+// tops is for stores that are objects.Tops.
+func tops(t *testing.T, s objects.Blobs) {
+	of, ok := s.(objects.Tops)
+	if !ok {
+		t.Skip("it does not list what names begin with")
+	}
+	ctx := t.Context()
+	for _, name := range []string{"b/A-/1", "b/B-/1/00001-x", "b.c/x", "=AA/A/B-/1", "_owner"} {
+		require.NoError(t, s.Create(ctx, name, strings.NewReader("x"), 1))
+	}
+	var got []string
+	add := func(top string) error { got = append(got, top); return nil }
+	require.NoError(t, of.Tops(ctx, add))
+	require.ElementsMatch(t, []string{"=AA", "b", "b.c"}, got)
+	enough := errors.New("enough")
+	require.ErrorIs(t, of.Tops(ctx, func(string) error { return enough }), enough)
+	at, err := of.Written(ctx, "b/B-/1/00001-x")
+	require.NoError(t, err)
+	require.WithinDuration(t, time.Now(), at, time.Hour)
+	_, err = of.Written(ctx, "b/B-/1/00002-x")
+	require.ErrorIs(t, err, store.NotFound)
 }
 
 func claimed(t *testing.T, s objects.Blobs) {

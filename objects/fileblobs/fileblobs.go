@@ -1,8 +1,9 @@
-// Package fileblobs keeps the bodies of objects as files in a directory.
+// Package fileblobs stores the bodies of objects as files in a directory.
 package fileblobs
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -11,7 +12,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,23 +23,26 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Store is a directory of blobs. It is safe for concurrent use, also by several processes.
+// Store is a directory that stores blobs as files. It is safe for concurrent use, also by several processes. It
+// implements objects.Blobs and objects.Tops.
 type Store struct {
 	root  *os.Root
-	swept atomic.Int64 // when sweep was called last, in Unix seconds
+	looks bool         // opened by Look: only what a caller asks for is changed
+	fans  atomic.Bool  // the directory has the mark: new blobs fan out (fan.go)
+	swept atomic.Int64 // when sweep last looked for abandoned files, in Unix seconds
 }
 
 const (
-	// unfinished is the folder of files that are being written. No name begins with a dot.
+	// unfinished is the folder of files that are being written. No name of a blob begins with a dot.
 	unfinished = ".unfinished"
-	// abandoned is the age of a file there that nobody writes any more: far above the time of a put, and by far more than
-	// the clocks of those that share the directory differ.
+	// abandoned is the age at which a file in that folder is removed, since no process is still writing it. It is far
+	// above the time of a put, and above the differences between the clocks of the machines that share the directory.
 	abandoned = 24 * time.Hour
-	// sweepEvery is how often it is looked for them.
+	// sweepEvery is the pause between two searches for abandoned files.
 	sweepEvery = time.Hour
 )
 
-// Directory returns the directory that a URL like file:///srv/bodies names; false: the text is no such URL.
+// Directory returns the path of the directory in a URL like file:///srv/bodies. ok is false if text is not such a URL.
 func Directory(text string) (dir string, ok bool) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "file" || u.Host != "" || !filepath.IsAbs(u.Path) || u.RawQuery+u.Fragment != "" {
@@ -48,27 +51,39 @@ func Directory(text string) (dir string, ok bool) {
 	return filepath.Clean(u.Path), true
 }
 
-// Open opens a directory, which is made if there is none. Files that were being written when a
-// process died are in a folder of their own, and are removed a day later, by whoever opens the directory or writes.
+// Open opens a directory for blobs, and creates it if it does not exist. If a process dies while it writes a file, the
+// file stays in a folder for unfinished files. Any process that opens the directory, writes or lists removes such a
+// file a day later. A process that lists also removes the empty folders that it meets.
 func Open(dir string) (*Store, error) {
-	if err := os.MkdirAll(filepath.Join(dir, unfinished), 0o700); err != nil {
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil {
+		err = begin(dir)
+	}
+	if err != nil {
 		return nil, kind(err)
 	}
 	s, err := Look(dir)
-	if err == nil {
-		s.sweep(time.Now())
+	if err != nil {
+		return nil, err
 	}
-	return s, err
+	if err := s.folder(s.writing()); err != nil {
+		_ = s.Close()
+		return nil, kind(err)
+	}
+	s.looks = false
+	s.sweep(time.Now())
+	return s, nil
 }
 
-// sweep now and then removes the files that were left by processes which died while they wrote. A removal that fails is
-// tried again.
+// sweep removes files that a process was writing when it died, once they are a day old. It does nothing if the last
+// sweep was less than an hour ago. If a file can't be removed, the next sweep tries again.
 func (s *Store) sweep(now time.Time) {
 	last := s.swept.Load()
 	if now.Sub(time.Unix(last, 0)).Abs() < sweepEvery || !s.swept.CompareAndSwap(last, now.Unix()) {
 		return
 	}
-	d, err := s.root.Open(unfinished)
+	writing := s.writing()
+	d, err := s.root.Open(writing)
 	if err != nil {
 		return
 	}
@@ -77,7 +92,7 @@ func (s *Store) sweep(now time.Time) {
 		entries, err := d.ReadDir(1024)
 		for _, e := range entries {
 			if st, err := e.Info(); err == nil && st.Mode().IsRegular() && now.Sub(st.ModTime()) > abandoned {
-				_ = s.root.Remove(unfinished + "/" + e.Name())
+				_ = s.root.Remove(writing + "/" + e.Name())
 			}
 		}
 		if err != nil || len(entries) == 0 {
@@ -86,33 +101,41 @@ func (s *Store) sweep(now time.Time) {
 	}
 }
 
-// Look opens a directory that must be there, and makes nothing in it: for checks.
+// Look opens a directory of blobs that must exist. Unlike Open, it lets the Store create and remove nothing by itself:
+// only what its caller asks for is changed. It is for checks.
 func Look(dir string) (*Store, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, kind(err)
 	}
-	return &Store{root: root}, nil
+	s := &Store{root: root, looks: true}
+	if err := s.form(); err != nil {
+		_ = root.Close()
+		return nil, kind(err)
+	}
+	return s, nil
 }
 
-// Close frees the directory.
+// Close closes the directory.
 func (s *Store) Close() error { return s.root.Close() }
 
-// Create writes a blob, and returns once it is on the disk under its name.
+// Create writes a blob, and returns once the blob is durable on the disk under its name. The size of the body need not
+// be known: the last argument is ignored.
 func (s *Store) Create(ctx context.Context, name string, body io.Reader, _ int64) (err error) {
 	if err := check(name); err != nil {
 		return err
 	}
 	s.sweep(time.Now())
-	temporary := unfinished + "/" + uuid.NewString()
-	f, err := s.root.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, temporary, err := s.unfinished()
 	if err != nil {
 		return kind(err)
 	}
+	file := temporary.target(name)
 	defer func() {
 		if err != nil {
 			_ = f.Close()
-			_ = s.root.Remove(temporary)
+			_ = s.root.Remove(temporary.path())
+			s.prune(path.Dir(file))
 		}
 	}()
 	if err = write(f, &untilDone{ctx, body}); err != nil {
@@ -125,33 +148,112 @@ func (s *Store) Create(ctx context.Context, name string, body io.Reader, _ int64
 		return kind(err)
 	}
 	for tries := 0; ; tries++ {
-		if err = s.folder(filepath.Dir(name)); err == nil {
-			err = s.root.Rename(temporary, name)
+		if err = s.folder(path.Dir(file)); err == nil {
+			err = s.root.Rename(temporary.path(), file)
 		}
 		if err == nil {
 			break
 		}
-		const most = 100
-		if !errors.Is(err, fs.ErrNotExist) || tries == most { // else Delete has removed the folder, which was empty
-			return kind(err)
+		// Another process has removed the folder, which was empty. Or the directory has got the mark, and its
+		// unfinished files have moved.
+		again, ferr := s.again(tries, err)
+		if ferr != nil || !again {
+			return kind(cmp.Or(ferr, err))
+		}
+		if !temporary.fans && s.fans.Load() {
+			s.prune(path.Dir(file))
+			temporary.fans = true
+			file = temporary.target(name)
 		}
 	}
-	// The entries of the folders on the way may be new, too.
-	for dir := filepath.Dir(name); ; dir = filepath.Dir(dir) {
-		if err := s.sync(dir); err != nil || dir == "." {
-			return kind(err)
+	there, err := s.syncUp(file)
+	if fan, ok := fanned(name); err == nil && !there && ok {
+		_, err = s.syncUp(fan) // a migration has moved the blob
+	}
+	return kind(err)
+}
+
+// syncUp syncs all folders above a file, so that a new file, or a new folder, is durable. It returns false if one of
+// the folders does not exist any more.
+func (s *Store) syncUp(file string) (there bool, err error) {
+	there = true
+	for dir := path.Dir(file); ; dir = path.Dir(dir) {
+		err = s.sync(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			there, err = false, nil
+		}
+		if err != nil || dir == "." {
+			return there, err
 		}
 	}
 }
 
-// writers pools the memory in which pieces of a body are gathered. However they are cut, writes are of whole
-// pages, at multiples of their length: the kernel then keeps the file in larger units, and reads it 1.4 times as
-// fast.
+// mostTries is the largest number of times that a call is repeated because other processes change the same folders.
+const mostTries = 100
+
+// again decides whether a call that failed with err is repeated. It returns true if other processes may be the reason,
+// since they change the same folders. Before that it waits for a moment, and reads the layout of the directory anew.
+// After mostTries tries it fails.
+func (s *Store) again(tries int, err error) (bool, error) {
+	if !folderChanged(err) && !errors.Is(err, syscall.ENOTDIR) {
+		return false, nil
+	}
+	if tries == mostTries {
+		return false, store.Errorf(store.Unavailable, "the directory of blobs: others change its folders: %w", err)
+	}
+	time.Sleep(time.Duration(tries) * 100 * time.Microsecond)
+	return true, s.form()
+}
+
+// folderChanged reports whether another process may have caused the error err, because it has removed or created the
+// same folder at this moment.
+func folderChanged(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist)
+}
+
+// temporary is the name of a file that is being written. Its folder decides where the finished blob goes: from the
+// folder unfinished to the blob's own name, and from the folder writingFan to a folder chosen by a hash. So once a
+// migration has removed the folder unfinished, no new file appears under a blob's own name any more.
+type temporary struct {
+	id   string
+	fans bool
+}
+
+func (t temporary) path() string { return writing(t.fans) + "/" + t.id }
+
+// target returns the name that the temporary file gets when it is finished, as the blob with the given name.
+func (t temporary) target(name string) string {
+	if file, ok := fanned(name); ok && t.fans {
+		return file
+	}
+	return name
+}
+
+// unfinished creates a file for a blob that is being written. t is its name, in the folder of unfinished files.
+func (s *Store) unfinished() (f *os.File, t temporary, err error) {
+	t.id = uuid.NewString()
+	for tries := 0; ; tries++ {
+		t.fans = s.fans.Load()
+		if f, err = s.root.OpenFile(t.path(), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err == nil {
+			return f, t, nil
+		}
+		if again, ferr := s.again(tries, err); ferr != nil || !again {
+			return nil, t, cmp.Or(ferr, err)
+		}
+		if tries > mostTries/2 && !s.fans.Load() {
+			_ = s.root.Mkdir(unfinished, 0o700) // a migration has died before it made the mark (turn)
+		}
+	}
+}
+
+// writers is a pool of buffers, each of which gathers the pieces of one body. With a buffer, a file is written in
+// blocks of writeBytes (128 KiB) however the pieces are cut. The kernel then keeps the file in larger units, and reads
+// it 1.4 times as fast.
 var writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, writeBytes) }}
 
 const writeBytes = 128 << 10
 
-// write writes a body to a file.
+// write copies a body to a file, in large blocks. It does not sync the file.
 func write(f *os.File, body io.Reader) error {
 	w := writers.Get().(*bufio.Writer)
 	defer writers.Put(w)
@@ -163,11 +265,12 @@ func write(f *os.File, body io.Reader) error {
 	return w.Flush()
 }
 
-// flushEvery is after how many bytes the disk is told to begin with them.
+// flushEvery is a number of bytes of a file. Each time that so many have been written, the kernel is told to begin
+// moving them to the disk.
 const flushEvery = 4 << 20
 
-// flushed is a file whose bytes go to the disk while others are still being written. So the sync at the
-// end has little left to do; it alone says that all is there.
+// flushed is a writer to a file. While later bytes are still coming, it already has the kernel move earlier ones to the
+// disk. So the sync at the end has little left to do. Still, only that sync guarantees that all bytes are on the disk.
 type flushed struct {
 	f           *os.File
 	n, begunFor int64
@@ -182,7 +285,7 @@ func (w *flushed) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// folder makes a folder.
+// folder creates a folder, and the folders above it as far as they are missing.
 func (s *Store) folder(dir string) error { return s.root.MkdirAll(dir, 0o700) }
 
 func (s *Store) sync(dir string) error {
@@ -194,14 +297,30 @@ func (s *Store) sync(dir string) error {
 	return d.Sync()
 }
 
-// Open opens n bytes of a blob, from an offset on.
+// Open returns a reader of n bytes of a blob, from offset on, and the size of the whole blob in bytes. It fails with
+// NotFound if there is no such blob.
 func (s *Store) Open(_ context.Context, name string, offset, n int64) (io.ReadCloser, int64, error) {
 	if err := check(name); err != nil {
 		return nil, 0, err
 	}
-	f, err := s.root.Open(name)
+	for _, file := range s.files(name) {
+		f, size, err := s.open(file)
+		if err == nil {
+			return &part{io.NewSectionReader(f, offset, n), f}, size, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return nil, 0, kind(err)
+		}
+	}
+	return nil, 0, kind(&fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist})
+}
+
+// open opens a file, and returns its size in bytes. It fails with fs.ErrNotExist if there is no such file, or if the
+// name is that of a folder or the like.
+func (s *Store) open(file string) (*os.File, int64, error) {
+	f, err := s.root.Open(file)
 	if err != nil {
-		return nil, 0, kind(err)
+		return nil, 0, err
 	}
 	st, err := f.Stat()
 	if err == nil && !st.Mode().IsRegular() {
@@ -209,12 +328,12 @@ func (s *Store) Open(_ context.Context, name string, offset, n int64) (io.ReadCl
 	}
 	if err != nil {
 		_ = f.Close()
-		return nil, 0, kind(err)
+		return nil, 0, err
 	}
-	return &part{io.NewSectionReader(f, offset, n), f}, st.Size(), nil
+	return f, st.Size(), nil
 }
 
-// part is a part of a file.
+// part is a reader of a range of bytes of a file; closing it closes the file.
 type part struct {
 	*io.SectionReader
 	f *os.File
@@ -222,133 +341,46 @@ type part struct {
 
 func (p *part) Close() error { return p.f.Close() }
 
-// Delete deletes a blob, and the folders on the way that are empty then.
+// Delete removes a blob, and then the folders above it, as far as they are empty. It succeeds if there is no such blob.
 func (s *Store) Delete(_ context.Context, name string) error {
 	if err := check(name); err != nil {
 		return err
 	}
-	if err := s.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return kind(err)
-	}
-	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
-		if err := s.root.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			break // something is in it
+	files := s.files(name)
+	for _, file := range files[max(0, len(files)-2):] {
+		if err := s.root.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return kind(err)
 		}
+		s.prune(path.Dir(file))
 	}
 	return nil
 }
 
-// List lists blobs in bytewise order of their names. Of a folder it holds at most twice mostNames of
-// the names in memory; one that has more is read several times.
-func (s *Store) List(ctx context.Context, prefix, after string, each func(name string, size int64) error) error {
-	l := lister{s: s, prefix: prefix, after: after, each: each}
-	dir := prefix[:strings.LastIndexByte(prefix, '/')+1]
-	if dir != "" {
-		if err := check(dir[:len(dir)-1]); err != nil {
-			return err
-		}
-	}
-	return l.folder(ctx, dir)
-}
-
-// mostNames is how many names of a folder are sorted at a time. Servers list all bodies now and then: of the longest
-// names these take 150 MiB, with the garbage.
-var mostNames = 200_000
-
-type lister struct {
-	s             *Store
-	prefix, after string
-	each          func(name string, size int64) error
-}
-
-// folder lists what is below a folder, whose name ends with a slash, or is empty.
-func (l *lister) folder(ctx context.Context, dir string) error {
-	last := ""
-	for {
-		names, more, err := l.names(ctx, dir, last)
-		if err != nil {
-			return kind(err)
-		}
-		for _, name := range names {
-			if strings.HasSuffix(name, "/") {
-				if err := l.folder(ctx, dir+name); err != nil {
-					return err
-				}
-				continue
-			}
-			st, err := l.s.root.Stat(dir + name)
-			if errors.Is(err, fs.ErrNotExist) {
-				continue // deleted meanwhile
-			}
-			if err != nil {
-				return kind(err)
-			}
-			if err := l.each(dir+name, st.Size()); err != nil {
-				return err
-			}
-		}
-		if !more {
-			return nil
-		}
-		last = names[len(names)-1]
-	}
-}
-
-// wants reports whether a blob is, or blobs below a folder may be, in the listing.
-func (l *lister) wants(full string) bool {
-	if strings.HasSuffix(full, "/") {
-		return (full > l.after || strings.HasPrefix(l.after, full)) &&
-			(strings.HasPrefix(full, l.prefix) || strings.HasPrefix(l.prefix, full))
-	}
-	return full > l.after && strings.HasPrefix(full, l.prefix)
-}
-
-// names returns the first mostNames names of a folder above last that are wanted, in order; those of
-// folders end with a slash, as in the names of blobs. more: there are others.
-func (l *lister) names(ctx context.Context, dir, last string) (names []string, more bool, err error) {
-	d, err := l.s.root.Open(path.Join(".", dir))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, false, nil
-	}
-	if err != nil {
-		return nil, false, err
-	}
-	defer d.Close()
-	cut := func() {
-		slices.Sort(names)
-		if len(names) > mostNames {
-			clear(names[mostNames:])
-			names, more = names[:mostNames], true
-		}
-	}
-	for {
-		entries, err := d.ReadDir(1024)
-		for _, e := range entries {
-			name := e.Name()
-			if e.IsDir() {
-				name += "/"
-			}
-			if name[0] == '.' || name <= last || !l.wants(dir+name) {
-				continue
-			}
-			if names = append(names, name); len(names) >= 2*mostNames {
-				cut()
-			}
-		}
-		if err == nil {
-			err = ctx.Err()
-		}
-		switch {
-		case errors.Is(err, io.EOF):
-			cut()
-			return names, more, nil
-		case err != nil:
-			return nil, false, err
+// prune removes an empty folder, then the folder above it if that is empty now, and so on. If another process has just
+// created one of them for a new blob, that process creates it again.
+func (s *Store) prune(dir string) {
+	for ; dir != "."; dir = path.Dir(dir) {
+		if err := s.root.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return // the folder is not empty
 		}
 	}
 }
 
-// check refuses names that are not paths of plain parts.
+// stat returns the file information of a blob. It fails with fs.ErrNotExist if there is no such blob.
+func (s *Store) stat(name string) (fs.FileInfo, error) {
+	for _, file := range s.files(name) {
+		st, err := s.root.Stat(file)
+		if err == nil && st.Mode().IsRegular() {
+			return st, nil
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+	return nil, fs.ErrNotExist
+}
+
+// check fails with InvalidArgument if the name can't be that of a blob: a name is a path whose parts are plain names.
 func check(name string) error {
 	ok := len(name) <= 1024
 	for part := range strings.SplitSeq(name, "/") {
@@ -364,7 +396,8 @@ func check(name string) error {
 	return nil
 }
 
-// kind gives an error of the file system its kind. Those of a body, which have one, keep it.
+// kind turns an error of the file system into a store error, which has a kind such as Unavailable. An error that has a
+// kind already stays as it is, for example one of a body.
 func kind(err error) error {
 	var known *store.Error
 	switch {
@@ -385,7 +418,7 @@ func kind(err error) error {
 	return err
 }
 
-// untilDone is a reader that fails once its context has ended.
+// untilDone is a reader that fails with the error of its context once the context has ended.
 type untilDone struct {
 	ctx context.Context
 	r   io.Reader

@@ -66,7 +66,7 @@ func TestNothingIsLeftOfABodyThatFails(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, s.Create(ctx, "b/x", strings.NewReader("all"), 3), context.Canceled)
-	files, err := filepath.Glob(filepath.Join(dir, unfinished, "*"))
+	files, err := filepath.Glob(filepath.Join(dir, writingFan, "*"))
 	require.NoError(t, err)
 	require.Empty(t, files)
 	_, err = os.Stat(filepath.Join(dir, "b"))
@@ -85,6 +85,12 @@ func TestConformance(t *testing.T) {
 	defer func(n int) { mostNames = n }(mostNames)
 	for _, mostNames = range []int{1, 2, 3} { // a folder is read in several goes
 		blobtest.InOrder(t, empty(t))
+		dir := t.TempDir()
+		require.NoError(t, os.Mkdir(filepath.Join(dir, mark), 0o700)) // by a server of before
+		flat, err := Open(dir)
+		require.NoError(t, err)
+		blobtest.InOrder(t, flat)
+		require.NoError(t, flat.Close())
 	}
 }
 
@@ -99,12 +105,12 @@ func TestUnfinishedFilesOfTheDeadAreRemoved(t *testing.T) {
 	require.NoError(t, err)
 	defer s.Close()
 	leave := func(name string, age time.Duration) {
-		file := filepath.Join(dir, unfinished, name)
+		file := filepath.Join(dir, writingFan, name)
 		require.NoError(t, os.WriteFile(file, []byte("half"), 0o600))
 		require.NoError(t, os.Chtimes(file, time.Time{}, time.Now().Add(-age)))
 	}
 	left := func() (names []string) {
-		entries, err := os.ReadDir(filepath.Join(dir, unfinished))
+		entries, err := os.ReadDir(filepath.Join(dir, writingFan))
 		require.NoError(t, err)
 		for _, e := range entries {
 			names = append(names, e.Name())
@@ -120,8 +126,15 @@ func TestUnfinishedFilesOfTheDeadAreRemoved(t *testing.T) {
 	require.Equal(t, []string{"young"}, left())
 
 	leave("old", 25*time.Hour)
+	s.swept.Store(time.Now().Add(-sweepEvery).Unix())
+	nothing := func(string, int64) error { return nil }
+	require.NoError(t, s.List(ctx, "b/", "", nothing), "by an audit")
+	require.Equal(t, []string{"young"}, left())
+
+	leave("old", 25*time.Hour)
 	looked, err := Look(dir)
 	require.NoError(t, err)
+	require.NoError(t, looked.List(ctx, "b/", "", nothing))
 	require.NoError(t, looked.Close())
 	require.Len(t, left(), 2, "a check changes nothing")
 	again, err := Open(dir)
@@ -160,4 +173,53 @@ func TestEmptyFoldersAreRemoved(t *testing.T) {
 	require.NoError(t, s.Delete(ctx, "b/AAA/C/2"))
 	_, err = os.Stat(filepath.Join(dir, "b"))
 	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// Who dies between a folder and its first blob, or between the last blob and the folder, leaves folders that listings
+// remove, as audits make them, and checks do not. A put that has just made one makes it again.
+func TestListingsRemoveEmptyFolders(t *testing.T) {
+	ctx, dir := t.Context(), t.TempDir()
+	s, err := Open(dir)
+	require.NoError(t, err)
+	defer s.Close()
+	require.NoError(t, s.Create(ctx, "b/KEY-/01", strings.NewReader("x"), 1))
+	for _, left := range []string{"b/+0ab/AAA/BBB-/01", "b/+0ac", "b/CCC-", "gone/+0ad/KEY-"} {
+		require.NoError(t, s.root.MkdirAll(left, 0o700))
+	}
+	list := func(s *Store) error { return s.List(ctx, "", "", func(string, int64) error { return nil }) }
+	looked, err := Look(dir)
+	require.NoError(t, err)
+	defer looked.Close()
+	require.NoError(t, list(looked))
+	require.DirExists(t, filepath.Join(dir, "gone", "+0ad", "KEY-"))
+	require.NoError(t, list(s))
+	all, err := filepath.Glob(filepath.Join(dir, "[a-z]*", "*"))
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	require.NoDirExists(t, filepath.Join(dir, "gone"))
+
+	var group errgroup.Group
+	for i := range 2 {
+		group.Go(func() error {
+			for n := range 20 {
+				name := fmt.Sprintf("c/%d-/%d", i, n)
+				if err := s.Create(ctx, name, strings.NewReader("x"), 1); err != nil {
+					return err
+				}
+				for range 5 {
+					if err := list(s); err != nil {
+						return err
+					}
+				}
+				if _, err := s.stat(name); err != nil {
+					return err
+				}
+				if err := s.Delete(ctx, name); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	require.NoError(t, group.Wait())
 }

@@ -1,4 +1,4 @@
-// Package s3blobs keeps the bodies of objects in a bucket of another S3 store.
+// Package s3blobs stores the bodies of objects in a bucket of another S3 store.
 package s3blobs
 
 import (
@@ -21,41 +21,44 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Store is a bucket with blobs. It is safe for concurrent use, also by several processes. Errors are
-// Unavailable where the bucket can't be used, whatever the reason: the blob may be there.
+// Store stores blobs in a bucket of another S3 store. It is safe for concurrent use, also by several processes. It
+// implements objects.Blobs and objects.Tops. If the bucket can't be used, for whatever reason, the error is
+// Unavailable; after such an error of Create the blob may be stored.
 type Store struct {
 	c         minio.Core
 	bucket    string
 	stall     time.Duration
 	transport *http.Transport
-	// unsized bounds the memory for bodies of unknown length.
+	// unsized limits the number of bodies of unknown length that are sent at the same time, since each takes partBytes
+	// of memory.
 	unsized chan struct{}
 }
 
 const (
-	// stall is how long the server may take before it takes or sends the next bytes, and answerTime how long
-	// before it answers once it has a body.
+	// stall is the longest time that the server may take to accept or to send the next bytes. answerTime is the longest
+	// time that it may take to answer after it has got the whole body.
 	stall      = 10 * time.Second
 	answerTime = time.Minute
-	// attempts is how often a request is sent at most that has no body, or one in memory.
+	// attempts is the most often that a request is sent if it has no body, or a body in memory.
 	attempts = 2
-	// partBytes of memory are taken by each of at most unsizedAtOnce bodies of unknown length. It is the least that S3
-	// allows, and enough for the longest body in its 10,000 parts.
+	// partBytes is the memory, in bytes, for a body of unknown length, which is sent in parts of this size. It is the
+	// least that S3 allows, and enough for the longest body in S3's 10,000 parts. unsizedAtOnce is the most bodies of
+	// unknown length at a time.
 	partBytes     = 5 << 20
 	unsizedAtOnce = 8
 )
 
-// Place is where a bucket is.
+// Place says where a bucket is: its name, the S3 store, and the region.
 type Place struct {
 	Bucket string
-	// Endpoint is http://HOST:PORT or https://HOST:PORT of the store; empty for AWS.
+	// Endpoint is http://HOST:PORT or https://HOST:PORT of the S3 store. Empty: the bucket is at AWS.
 	Endpoint string
-	// Region of the bucket; empty: that of AWS_REGION, or the store is asked.
+	// Region is the region of the bucket. Empty: the region in AWS_REGION, or else the S3 store is asked.
 	Region string
 }
 
-// Parse reads s3://BUCKET?endpoint=URL&region=NAME. Its errors do not repeat the text, which may contain a
-// secret.
+// Parse returns the Place, which is a bucket and how to reach it, that a text like s3://BUCKET?endpoint=URL&region=NAME
+// describes. It fails with InvalidArgument. Its errors do not repeat the text, which may contain a secret.
 func Parse(text string) (Place, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "s3" {
@@ -85,8 +88,9 @@ const howToSign = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SHARE
 
 func invalid(why string) error { return store.Errorf(store.InvalidArgument, "%s", why) }
 
-// Open makes a Store of a bucket. It does no I/O but for reading the access key: from the environment
-// variables of AWS, or from a file of credentials that they name.
+// Open returns a Store that keeps blobs in the bucket p. It does not contact the S3 store. It reads the access key,
+// from the environment variables of AWS or from a file of credentials that they name. It fails with InvalidArgument if
+// there is no access key.
 func Open(p Place) (*Store, error) { return open(p, stall) }
 
 func open(p Place, stall time.Duration) (*Store, error) {
@@ -118,13 +122,14 @@ func open(p Place, stall time.Duration) (*Store, error) {
 	}, nil
 }
 
-// Close frees connections.
+// Close closes idle connections.
 func (s *Store) Close() error {
 	s.transport.CloseIdleConnections()
 	return nil
 }
 
-// Check asks for the bucket. It fails with InvalidArgument if it does not exist, or the key is not good for it.
+// Check asks the S3 store whether the bucket can be used. It fails with InvalidArgument if the bucket does not exist,
+// or if the access key does not allow its use.
 func (s *Store) Check(ctx context.Context) error {
 	there, err := s.c.BucketExists(ctx, s.bucket)
 	switch code := minio.ToErrorResponse(err).StatusCode; {
@@ -136,9 +141,10 @@ func (s *Store) Check(ctx context.Context) error {
 	return s.kind(err)
 }
 
-// Create writes a blob. A body of known length is streamed with one request; its last byte is sent once the body has
-// ended well, so a body that fails leaves nothing. One of unknown length goes in parts, through memory; if the process
-// dies, the store keeps an incomplete upload.
+// Create writes a blob. If the size of the body is known, one request sends the whole body. The last byte is held back
+// until the body has ended without an error, so a body that fails leaves no blob. If the size is negative, the body is
+// sent in parts, each of which is in memory first. If the process dies meanwhile, the S3 store keeps an incomplete
+// upload.
 func (s *Store) Create(ctx context.Context, name string, body io.Reader, size int64) error {
 	in := &lastByteLate{r: newReader(body)}
 	var err error
@@ -148,7 +154,7 @@ func (s *Store) Create(ctx context.Context, name string, body io.Reader, size in
 		err = s.inParts(ctx, name, in)
 	}
 	if in.failed != nil {
-		return in.failed // as it was: callers know it
+		return in.failed // unchanged, as callers know their own errors
 	}
 	return s.kind(err)
 }
@@ -167,7 +173,8 @@ func (s *Store) inParts(ctx context.Context, name string, body io.Reader) error 
 	return err
 }
 
-// Open opens n bytes of a blob, from an offset on.
+// Open returns a reader of n bytes of a blob, from offset on, and the size of the whole blob in bytes. It fails with
+// NotFound if there is no such blob.
 func (s *Store) Open(ctx context.Context, name string, offset, n int64) (io.ReadCloser, int64, error) {
 	if n <= 0 {
 		return s.nothingOf(ctx, name)
@@ -178,7 +185,7 @@ func (s *Store) Open(ctx context.Context, name string, offset, n int64) (io.Read
 	}
 	body, _, header, err := s.c.GetObject(ctx, s.bucket, name, o)
 	if minio.ToErrorResponse(err).StatusCode == http.StatusRequestedRangeNotSatisfiable {
-		return s.nothingOf(ctx, name) // the blob is shorter, as its size says
+		return s.nothingOf(ctx, name) // the blob ends before offset, as its size will tell
 	}
 	if err != nil {
 		return nil, 0, s.kind(err)
@@ -193,11 +200,12 @@ func (s *Store) Open(ctx context.Context, name string, offset, n int64) (io.Read
 	return &reading{body, s}, size, nil
 }
 
-// nothingOf returns the size of a blob.
+// nothingOf returns an empty body, and the size of a blob in bytes. It serves a read of 0 bytes, and a read that begins
+// behind the end of the blob.
 func (s *Store) nothingOf(ctx context.Context, name string) (io.ReadCloser, int64, error) {
 	info, err := s.c.StatObject(ctx, s.bucket, name, minio.StatObjectOptions{})
 	if err = s.kind(err); errors.Is(err, store.NotFound) {
-		// The answer to HEAD does not tell a blob that is lost from a bucket that is.
+		// The answer to HEAD is the same for a blob that is missing and for a bucket that is missing.
 		if there, err := s.c.BucketExists(ctx, s.bucket); err != nil || !there {
 			return nil, 0, store.Errorf(store.Unavailable, "the bucket of bodies, %s, is not there: %w", s.bucket, s.kind(err))
 		}
@@ -205,7 +213,8 @@ func (s *Store) nothingOf(ctx context.Context, name string) (io.ReadCloser, int6
 	return http.NoBody, info.Size, err
 }
 
-// reading gives errors of a body their kind.
+// reading is a reader of the body of a blob. It turns errors of the S3 store into store errors, which have a kind such
+// as Unavailable.
 type reading struct {
 	io.ReadCloser
 	s *Store
@@ -219,7 +228,7 @@ func (r *reading) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Delete deletes a blob.
+// Delete removes a blob. It succeeds if there is no such blob.
 func (s *Store) Delete(ctx context.Context, name string) error {
 	err := s.kind(s.c.RemoveObject(ctx, s.bucket, name, minio.RemoveObjectOptions{}))
 	if errors.Is(err, store.NotFound) {
@@ -228,7 +237,8 @@ func (s *Store) Delete(ctx context.Context, name string) error {
 	return err
 }
 
-// List lists blobs in bytewise order of their names, with one page of them in memory. It refuses stores that list in
+// List passes names and sizes of blobs to the func each, in bytewise order of the names: of all blobs whose names begin
+// with prefix and are above after. It keeps one page of names in memory. It fails with Corrupt if the S3 store lists in
 // another order.
 func (s *Store) List(ctx context.Context, prefix, after string, each func(name string, size int64) error) error {
 	last := after
@@ -250,7 +260,30 @@ func (s *Store) List(ctx context.Context, prefix, after string, each func(name s
 	return s.kind(ctx.Err()) // which the listing does not report
 }
 
-// kind gives an error of the store its kind.
+// Tops passes the first part of the names of blobs, before the first slash, to the func each; it stands for a bucket
+// (see objects.Tops).
+func (s *Store) Tops(ctx context.Context, each func(top string) error) error {
+	for o := range s.c.ListObjectsIter(ctx, s.bucket, minio.ListObjectsOptions{}) {
+		if o.Err != nil {
+			return s.kind(o.Err)
+		}
+		if top, ok := strings.CutSuffix(o.Key, "/"); ok {
+			if err := each(top); err != nil {
+				return err
+			}
+		}
+	}
+	return s.kind(ctx.Err()) // which the listing does not report
+}
+
+// Written returns the time when a blob was stored, by the clock of the S3 store. It fails with NotFound if there is no
+// such blob.
+func (s *Store) Written(ctx context.Context, name string) (time.Time, error) {
+	info, err := s.c.StatObject(ctx, s.bucket, name, minio.StatObjectOptions{})
+	return info.LastModified, s.kind(err)
+}
+
+// kind turns an error of the S3 store into a store error, which has a kind such as NotFound or Unavailable.
 func (s *Store) kind(err error) error {
 	var known *store.Error
 	if err == nil || errors.As(err, &known) {

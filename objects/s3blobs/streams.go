@@ -11,11 +11,11 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// lastByteLate is a reader that returns the last byte of a body once the body has ended without an error.
-// So whoever has been told the length of the body never gets all of it, unless it is good.
+// lastByteLate is a reader of a body that holds the last byte back until the body has ended without an error. A server
+// that was told the length of the body thus never gets a whole body that is bad.
 type lastByteLate struct {
 	r *bufio.Reader
-	// failed is how the body has failed.
+	// failed is the error of the body, or nil.
 	failed error
 }
 
@@ -38,8 +38,9 @@ func (l *lastByteLate) Read(p []byte) (int, error) {
 	return l.r.Read(p[:1])
 }
 
-// patient ends requests whose server makes no progress: it takes no more of a body, does not answer, or
-// sends nothing. The time that passes until there is more to send, or until somebody reads on, does not count.
+// patient is an http.RoundTripper that ends a request if the server makes no progress for some time. The server makes
+// no progress if it accepts no more bytes of a body, does not answer, or sends nothing. Time in which there is nothing
+// to send, or in which the caller does not read, does not count.
 type patient struct {
 	next  http.RoundTripper
 	stall time.Duration
@@ -71,16 +72,17 @@ func (p *patient) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// watch ends a request once its timer has run out.
+// watch ends a request if the server makes no progress until a timer runs out.
 type watch struct {
 	stall  time.Duration
 	timer  *time.Timer
 	cancel context.CancelCauseFunc
-	// of names the cause where the watch has ended the request.
+	// of returns the error of a request or, if the watch has ended the request, the reason for that.
 	of func(error) error
 }
 
-// sending is the body of a request: the server is waited for between two reads, and behind the last one.
+// sending is a reader of the body of a request, which runs a timer while the client waits for the server. That is
+// between two reads of the body, and after the last one.
 type sending struct {
 	io.ReadCloser
 	w    *watch
@@ -99,7 +101,8 @@ func (s *sending) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// receiving is the body of an answer: the server is waited for while it is read.
+// receiving is a reader of the body of an answer, which runs a timer while the client waits for the server. That is
+// only during a read of the body.
 type receiving struct {
 	io.ReadCloser
 	w *watch

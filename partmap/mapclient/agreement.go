@@ -10,36 +10,44 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/commontime"
+	"github.com/evenkeel/evenkeel/internal/record"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/commontime"
-	"github.com/evenkeel/evenkeel/store/record"
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// A term is a setting that all processes of a store must share. Its register in store.Process has its value in force,
-// or the announcement of a change (see terms).
+// A term is a setting that must be the same in all processes of a store, such as the length of leases. The
+// register of a term in store.Process has the value in force, or the announcement of a change (see terms).
 //
-// A process that starts reads the term at Local: if its own value is in force there, that is proof enough, and no
-// start needs the other data centres. For a value is changed in two steps, each acknowledged in every data centre:
-// first it is announced, then it is in force. Once the announcement is acknowledged, no read at Local finds the old
-// value in force any more; and the new one is in force only after that. So of two processes with different values the
-// one with the old value has read it before the change was announced everywhere, and whoever makes a change ends those
-// first. A process that finds an announcement does not start: neither value is safe. docs/model/terms.pml searches all
-// of this.
+// A process that starts reads the term at Local. If its own value is in force there, the process runs, and
+// needs no other data centre. That is safe because a change takes two steps, each acknowledged in every data
+// centre:
+//
+//	3 s in force  ->  a change from 3 s to 5 s announced  ->  5 s in force
+//
+// Once the announcement is acknowledged, no read at Local finds the old value in force any more. The new value
+// is in force only after that acknowledgement. So a process that runs with the old value has read it before the
+// change was announced everywhere, and whoever makes a change ends such processes first. A process that finds
+// an announcement does not start: neither value is safe. docs/model/terms.pml searches all of this.
 type term[T ~int64] struct {
-	key    string
-	what   string // for error messages
+	// key is the key of the term's register.
+	key string
+	// what names the term before its value in error messages: "a lease of" 3s.
+	what string
+	// preset is the value that the first process stores if it has no value of its own.
 	preset T
-	// ready, if not nil, has to return nil between the announcement of a change and the change.
+	// ready, if not nil, is called between the announcement of a change and the change. An error of ready stops
+	// the change.
 	ready func(ctx context.Context) error
 }
 
-// terms is the content of the register of a term. In force it is form 1: the value, 8 bytes big-endian, of a time the
-// nanoseconds. An announcement is form 2, of which earlier programs make nothing: the value before, and the one to
-// come.
+// terms is the stored record of a setting on which all processes of a store agree. The record has one of two
+// forms. Form 1 is a value in force: 8 bytes big-endian, in nanoseconds if the value is a time. Form 2
+// announces a change; earlier programs can't read it. It has the value before the change and the value after
+// it.
 type terms[T ~int64] struct {
-	value T // in force, or before the change
-	next  T // announced; 0: none is
+	value T // the value in force, also while a change of it is announced; 0: none
+	next  T // the announced value; 0: no change is announced
 }
 
 const (
@@ -56,22 +64,24 @@ var (
 	idTerm       = term[StoreID]{key: "id", what: "an id"}
 )
 
-// Counting is how the sizes of the partitions of a store are known.
+// Counting says how the processes of a store learn how many rows and bytes its partitions have. All processes
+// must do so in the same way.
 type Counting int64
 
-// The ways. Their numbers are part of the format.
+// The ways of counting. Their numbers are part of the format of a store.
 const (
-	// NotCounted: they are not. Nothing is split automatically.
+	// NotCounted: nobody knows the sizes. Nothing is split automatically.
 	NotCounted Counting = 1
-	// ByLooks: who leads reads all rows, at an interval or at times of the day.
+	// ByLooks: the leader reads all rows, at an interval or at times of the day.
 	ByLooks Counting = 2
-	// InRedis: every process counts what it writes in one Redis.
+	// InRedis: every process counts its own writes, all in the same Redis.
 	InRedis Counting = 3
-	// Elsewhere is no way but a claim: this process counts nothing, and others look after sizes.
+	// Elsewhere is never in force. A process says Elsewhere if it counts nothing and leaves the sizes to other
+	// processes.
 	Elsewhere Counting = -1
 )
 
-// String is the way, for people.
+// String returns the way of counting in words.
 func (c Counting) String() string {
 	switch c {
 	case NotCounted, Elsewhere:
@@ -84,12 +94,15 @@ func (c Counting) String() string {
 	return "counted in a way that this program does not know"
 }
 
-// AgreeOnCounting does the same as AgreeOnLease for how sizes are counted, and returns it. Where
-// one process does not count what it writes and others rely on it, rows are invisible. With 0 it
-// takes what there is; that is 0 where no process has said it. A process that says Elsewhere may
-// start unless sizes are counted in Redis, and as the first one says ByLooks.
+// AgreeOnCounting returns the way in which all processes of a store count the sizes of partitions. mine is the
+// way of this process. The ways must be equal. If one process did not count its rows, these rows would be
+// invisible to others that rely on the counts.
+//
+// With mine 0 the process takes the stored way; the result is 0 if there is none. With Elsewhere it takes the
+// stored way, unless sizes are counted in Redis, which is InvalidArgument. If there is no stored way, Elsewhere
+// stores ByLooks. With change, mine replaces the stored way, as in AgreeOnLease.
 func AgreeOnCounting(ctx context.Context, s store.Registers, mine Counting, change bool) (Counting, error) {
-	change = change && mine > 0 // the others have no value to change to
+	change = change && mine > 0 // 0 and Elsewhere are no ways to change to
 	agreed, err := countingTerm.agree(ctx, s, change, func(there Counting) (Counting, error) {
 		switch {
 		case mine == 0 || mine == Elsewhere && (there == NotCounted || there == ByLooks):
@@ -107,33 +120,35 @@ func AgreeOnCounting(ctx context.Context, s store.Registers, mine Counting, chan
 	return agreed, store.Wrap("agree on how sizes are counted", err)
 }
 
-// AgreeOnLease makes all processes of a store use the same lease, and returns it: the first process
-// stores its own, and for any other value it fails with InvalidArgument. A mover waits for the length
-// of its own lease; a client with a longer one could still use an old map after the wait. With lease 0
-// it returns the stored lease, or stores the default if there is none.
+// AgreeOnLease returns the length of leases on which all processes of a store agree. The first process stores
+// its own lease. Another process fails with InvalidArgument if its lease differs. The reason: a mover waits for
+// the length of its own lease, so a client with a longer lease could use an old map after the wait. With lease
+// 0 the process takes the stored lease; if there is none, it stores the default.
 //
-// With change the lease replaces the stored one. That is safe only while no other process uses
-// the store. If it fails or is interrupted, no process may be able to start until it is repeated, with the
-// new lease or with the old one; before that all other processes must have ended again.
+// With change, the given lease replaces the stored one. That is safe only while no other process uses the
+// store. If the change fails or is interrupted, perhaps no process can start until the change is repeated, with
+// the new lease or the old one. Before the repetition all other processes must have ended again.
 //
-// A process whose lease is in force needs a read at Local only. Any other outcome, a refusal included, is
-// decided at Serial, and what is written is acknowledged in every data centre: then it fails with
-// Unavailable or Timeout while these are away, also if the lease was stored, but not acknowledged; repeat
-// the call.
+// If the lease of the process is in force, one read at Local is enough. Any other outcome, also a refusal, is
+// decided at Serial, and a written lease is acknowledged in every data centre. So AgreeOnLease fails with
+// Unavailable or Timeout while data centres are away, even if the lease was stored; then repeat the call.
 func AgreeOnLease(ctx context.Context, s store.Registers, lease time.Duration, change bool) (time.Duration, error) {
 	lease, err := leaseTerm.agreeOn(ctx, s, lease, change)
 	return lease, store.Wrap("agree on the lease", err)
 }
 
-// AgreeOnClockSkew does the same for Options.MaxClockSkew, and returns it. A mover removes rows
-// at a timestamp above all that clients may have drawn, which it computes from its own skew. With
-// skew 0 it returns the stored skew, or stores the default if there is none.
+// AgreeOnClockSkew returns the limit for the skew of clocks, Options.MaxClockSkew, on which all processes of a
+// store agree. With skew 0 the process takes the stored limit; if there is none, it stores the default. With
+// change, skew replaces the stored limit, as in AgreeOnLease. The limits must be equal, because a mover removes
+// rows at a timestamp above all timestamps that clients may have drawn, and computes it from its own limit.
 func AgreeOnClockSkew(ctx context.Context, s store.Registers, skew time.Duration, change bool) (time.Duration, error) {
 	skew, err := skewTerm.agreeOn(ctx, s, skew, change)
 	return skew, store.Wrap("agree on the skew of clocks", err)
 }
 
-// agreeOn is agree for a process that takes no other value than mine; with 0 it takes what there is, or the preset.
+// agreeOn returns the value of a setting on which all processes of a store agree. This process runs only with
+// the value mine. With mine 0 it takes the stored value; if there is none, it stores the default of the
+// setting. With change, mine replaces the stored value.
 func (t *term[T]) agreeOn(ctx context.Context, s store.Registers, mine T, change bool) (T, error) {
 	change = change && mine != 0
 	return t.agree(ctx, s, change, func(there T) (T, error) {
@@ -152,7 +167,8 @@ func (t *term[T]) agreeOn(ctx context.Context, s store.Registers, mine T, change
 	})
 }
 
-// read returns the value in force; 0: there is none. It fails where a change is announced.
+// read returns the stored value of a setting on which all processes agree, or 0 if there is none. The register
+// is read at the consistency level l. read fails if a change of the value has been announced, but is not over.
 func (t *term[T]) read(ctx context.Context, s store.Registers, l store.Level) (T, error) {
 	found, err := t.found(ctx, s, l)
 	if err == nil && found.next != 0 {
@@ -161,7 +177,8 @@ func (t *term[T]) read(ctx context.Context, s store.Registers, l store.Level) (T
 	return found.value, err
 }
 
-// found returns the content of the term's register, or the zero value if there is none.
+// found returns the stored record of a setting on which all processes agree, read at the consistency level l.
+// It returns the zero value if there is no record.
 func (t *term[T]) found(ctx context.Context, s store.Registers, l store.Level) (terms[T], error) {
 	found, err := record.ReadAs(func() (store.Record, error) {
 		return s.Read(ctx, store.Process, []byte(t.key), l)
@@ -172,8 +189,10 @@ func (t *term[T]) found(ctx context.Context, s store.Registers, l store.Level) (
 	return found, err
 }
 
-// agree returns the value with which this process may run. want is what the process wants where a value is in force
-// (0: none is), or an error that refuses it; with 0 it wants nothing.
+// agree returns the value of a setting with which this process may run. The function want gets the stored
+// value, 0 if there is none. It returns the value that this process wants, or an error if the process refuses
+// the stored value. If the process wants another value than the stored one, agree stores it. If want returns 0
+// for 0, nothing is stored. change says that the process is started to change the value.
 func (t *term[T]) agree(
 	ctx context.Context, s store.Registers, change bool, want func(there T) (T, error),
 ) (T, error) {
@@ -182,7 +201,7 @@ func (t *term[T]) agree(
 	pauses := wait.Backoff{First: 250 * time.Millisecond, Most: 2 * time.Second}
 	for failures := 0; ; {
 		if !a.acknowledge {
-			// A refusal is given by the newest value alone: what is found here may be older.
+			// Only the newest value decides a refusal: the value found here may be older.
 			there, err := t.read(ctx, s, store.Local)
 			if err == nil && there != 0 {
 				if mine, err := want(there); err == nil && mine == there {
@@ -198,25 +217,28 @@ func (t *term[T]) agree(
 			continue
 		}
 		if failures++; failures == tries || wait.Sleep(ctx, wait.Turn(pauses.Pause(failures))) != nil {
-			return 0, err // many may start at once
+			return 0, err // the last of several tries: many processes may start at once
 		}
 	}
 }
 
-// agreement is the work of a process to which its data centre does not tell enough.
+// agreement is the progress of one process towards a common value of a setting, if a read in the own data
+// centre (Local) was not enough. The process then reads the newest record (Serial), and swaps it.
 type agreement[T ~int64] struct {
 	*term[T]
 	s      store.Registers
 	change bool
 	want   func(there T) (T, error)
-	// acknowledge: what is in force may be of this process, or of an earlier try to change it.
+	// acknowledge: the value in force may have been written by this process, or by an earlier try of its
+	// change. So perhaps not every data centre knows the value, and step acknowledges it.
 	acknowledge bool
 	began       bool
-	from        T // the value in force, or before an announcement, when it began
+	from        T // at the first step: the value in force, or before an announced change
 }
 
-// step does what is due by the newest record of the term. Unless it is done it has to be called again, also after an
-// error, which may be that of a swap of unknown outcome.
+// step takes the next step of a process towards a common value of a setting. It reads the newest record of the
+// setting, and swaps it if the value has to change. done is true if agreed or err is the final result.
+// Otherwise the caller calls step again, also after an error: a failed swap may have been applied.
 func (a *agreement[T]) step(ctx context.Context) (agreed T, done bool, err error) {
 	rec, err := a.s.Read(ctx, store.Process, []byte(a.key), store.Serial)
 	var found terms[T]
@@ -248,10 +270,10 @@ func (a *agreement[T]) step(ctx context.Context) (agreed T, done bool, err error
 	a.began, a.from = true, found.value
 	next := terms[T]{value: mine}
 	switch {
-	case found.value == 0: // the first one
-	case announced && mine == found.value: // back: the other value was never in force
+	case found.value == 0: // this is the first value
+	case announced && mine == found.value: // takes the change back: the other value was never in force
 	case announced && mine == found.next:
-		// It comes into force by a swap of the very version that is acknowledged.
+		// The announced value comes into force by a swap of the very version that is acknowledged.
 		if err := a.seen(ctx, rec.Version); err != nil {
 			return 0, !errors.Is(err, store.Conflict), store.Wrap("the change is announced, but perhaps not in every data "+
 				"centre, and not in force: end all other processes again, and repeat it", err)
@@ -267,7 +289,7 @@ func (a *agreement[T]) step(ctx context.Context) (agreed T, done bool, err error
 	v := record.Next(rec.Version)
 	err = a.s.Swap(ctx, store.Process, []byte(a.key), rec.Version, next.seal(v))
 	if err != nil {
-		// After a Conflict another process looks after what is there.
+		// After a Conflict the record is another process's, which acknowledges it.
 		a.acknowledge = a.acknowledge || store.OutcomeUnknown(err)
 		return 0, false, err
 	}
@@ -277,8 +299,9 @@ func (a *agreement[T]) step(ctx context.Context) (agreed T, done bool, err error
 	return a.ended(ctx, mine, v)
 }
 
-// ended is the end of step by a value that came into force at a version. Acknowledged, it spares others a read at
-// Serial.
+// ended is the last part of step, after the value mine was stored at version v. It makes sure that every data
+// centre knows the stored record, so that other processes need to read only in their own data centre. It
+// returns the results of step.
 func (a *agreement[T]) ended(ctx context.Context, mine T, v store.Version) (agreed T, done bool, err error) {
 	if err := a.seen(ctx, v); err != nil {
 		return 0, !errors.Is(err, store.Conflict), store.Wrap("it is stored, but perhaps not in every data centre", err)
@@ -286,8 +309,8 @@ func (a *agreement[T]) ended(ctx context.Context, mine T, v store.Version) (agre
 	return mine, true, nil
 }
 
-// seen ensures that every later read at Local finds the record at a version. It fails with Conflict if that is not the
-// newest one.
+// seen returns nil once every later read at Local, in any data centre, finds version v of the setting's record.
+// It fails with Conflict if another version is the newest.
 func (a *agreement[T]) seen(ctx context.Context, v store.Version) error {
 	rec, err := store.Acknowledge(ctx, a.s, store.Process, []byte(a.key))
 	if err == nil && rec.Version != v {
@@ -296,7 +319,8 @@ func (a *agreement[T]) seen(ctx context.Context, v store.Version) error {
 	return err
 }
 
-// unfinished is the error of a process that finds an announcement.
+// unfinished returns the error of a process that finds an announced change of a setting that is not over. The
+// error says how to end the change.
 func (t *term[T]) unfinished(found terms[T]) error {
 	return store.Errorf(
 		store.InvalidArgument, "a change of %s from %v to %v was begun, and has not ended: no process starts before it has. "+
@@ -333,17 +357,18 @@ func (t *term[T]) decode(rec store.Record) (c terms[T], err error) {
 	return c, nil
 }
 
-// name is what the term is, without its value.
+// name returns the name of a setting for error messages, such as "a lease".
 func (t *term[T]) name() string { return strings.TrimSuffix(t.what, " of") }
 
-// StoreID tells a store from others: a random number, which the first process that asks draws. Copies of a store have
-// the same.
+// StoreID is a random number that distinguishes a store from other stores. The first process that asks for the
+// id draws it. A copy of a store has the same StoreID.
 type StoreID int64
 
-// String has 16 hexadecimal digits.
+// String returns the id as 16 hexadecimal digits.
 func (id StoreID) String() string { return fmt.Sprintf("%016x", uint64(id)) }
 
-// Identify returns the store's id. It reads and fails like AgreeOnLease.
+// Identify returns the id of a store. If the store has no id yet, Identify draws one at random and stores it.
+// It fails while a change of the id is announced, or with an error of the store.
 func Identify(ctx context.Context, s store.Registers) (StoreID, error) {
 	t := idTerm
 	t.preset = StoreID(1 + rand.Int64N(math.MaxInt64))
@@ -351,17 +376,20 @@ func Identify(ctx context.Context, s store.Registers) (StoreID, error) {
 	return id, store.Wrap("identify the store", err)
 }
 
-// Terms are what the processes of a store have agreed on; 0: nothing yet.
+// Terms are the settings on which all processes of a store have agreed, such as the length of leases. A zero
+// field means that no process has stored a value yet.
 type Terms struct {
 	ID               StoreID
 	Lease, ClockSkew time.Duration
 	Counting         Counting
 	Schema           Schema
-	Limits           Limits // of the process that announced its own last
+	Limits           Limits // limits of the process that announced its limits last
 }
 
-// Agreed returns the terms for people to read. It changes nothing. It reads at Local: what is new may be missing, and
-// the newest id is that of Identified. It fails where a change of a term was begun and has not ended.
+// Agreed returns the settings on which all processes of a store have agreed, for reports. It changes nothing.
+// It reads in this data centre only (Local), so the newest values may be missing. Identified finds an id that
+// Agreed may miss. Agreed fails while a change of the lease, the clock skew, the counting or the id is
+// announced, but not over.
 func Agreed(ctx context.Context, s store.Registers) (t Terms, err error) {
 	if t.Lease, err = leaseTerm.read(ctx, s, store.Local); err == nil {
 		t.ClockSkew, err = skewTerm.read(ctx, s, store.Local)
@@ -383,32 +411,35 @@ func Agreed(ctx context.Context, s store.Registers) (t Terms, err error) {
 	return t, store.Wrap("read what processes have agreed on", err)
 }
 
-// Identified returns the store's id; 0: no process has asked for it yet. It changes nothing.
+// Identified returns the id of a store, or 0 if no process has asked for the id yet. It changes nothing.
 func Identified(ctx context.Context, s store.Registers) (StoreID, error) {
-	id, err := idTerm.read(ctx, s, store.Local) // an id stays what it is
+	id, err := idTerm.read(ctx, s, store.Local) // an id never changes
 	if id == 0 {
 		id, err = idTerm.read(ctx, s, store.Serial)
 	}
 	return id, store.Wrap("identify the store", err)
 }
 
-// Limits are how large partitions may be, by which the process that leads decides.
+// Limits are the sizes of partitions at which a process splits and merges ranges. Of all processes of a store,
+// only the leader uses its limits.
 type Limits struct{ MaxRows, MinRows, MaxBytes int64 }
 
 func (l Limits) String() string {
 	return fmt.Sprintf("max_rows %d, min_rows %d, max_bytes %d", l.MaxRows, l.MinRows, l.MaxBytes)
 }
 
-// Equal limits are no condition of safety, and are changed by restarting one process after the
-// other. So no process is refused; each announces its own, and can say that they differ.
+// Different limits in two processes are safe, and limits are changed by restarting one process after the other.
+// So no process is refused. Each process announces its limits, and can report that they differ from those
+// announced before.
 const (
 	limitsKey  = "limits"
 	limitsForm = 1
 )
 
-// AnnounceLimits stores the limits of a process that starts, for others to compare theirs with, and
-// returns those that were there before; zero if there were none. Where a read at Local finds the same ones
-// it does nothing more: if others were announced elsewhere just now, their process has told it.
+// AnnounceLimits stores the limits of a process that starts, so that other processes can compare theirs. It
+// returns the limits that were stored before, or zero if there were none. If a read in this data centre (Local)
+// finds the same limits, nothing is stored. Perhaps a process in another data centre has just stored different
+// limits, which this read misses. That process has then reported the difference.
 func AnnounceLimits(ctx context.Context, s store.Registers, mine Limits) (before Limits, err error) {
 	if before, err = AnnouncedLimits(ctx, s); err == nil && before == mine {
 		return before, nil
@@ -436,8 +467,8 @@ func AnnounceLimits(ctx context.Context, s store.Registers, mine Limits) (before
 	return before, store.Wrap("announce the limits of partitions", err)
 }
 
-// AnnouncedLimits returns the limits of the process that announced its own last, as far as a read at Local tells; zero
-// if none has.
+// AnnouncedLimits returns the limits that the last process stored with AnnounceLimits, or zero if no process
+// did. It reads in this data centre only (Local), so the newest limits may be missing.
 func AnnouncedLimits(ctx context.Context, s store.Registers) (Limits, error) {
 	l, err := record.ReadAs(func() (store.Record, error) {
 		return s.Read(ctx, store.Process, []byte(limitsKey), store.Local)
@@ -455,7 +486,7 @@ func decodeLimits(rec store.Record) (l Limits, err error) {
 	}
 	const number = 8
 	for _, limit := range []*int64{&l.MaxRows, &l.MinRows, &l.MaxBytes} {
-		if len(payload) < number { // what a later version adds comes behind
+		if len(payload) < number { // later versions append further numbers
 			return Limits{}, store.Errorf(store.Corrupt, "too few bytes for limits of partitions")
 		}
 		*limit, payload = int64(binary.BigEndian.Uint64(payload)), payload[number:]

@@ -7,22 +7,23 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/record"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/record"
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// announced records that the swap to a version of the root was acknowledged, and after it a
-// bump. Waits count from the acknowledgement of the bump.
+// announced records that this process has told all clients of one version of a root. After the swap to this
+// version was acknowledged, the process raised the map clock, the counter by which clients learn of new maps.
+// at is the instant at which the raise was acknowledged; a wait for older leases counts from there.
 type announced struct {
 	version store.Version
 	at      wait.Instant
 }
 
-// swapRoot swaps a root. If the outcome is unknown it reads the root, and retries. nil means
-// that the swap was applied, Conflict that it never will be; any other error leaves the outcome
-// unknown.
+// swapRoot swaps the root of a bucket from version old to the record next. If the outcome of a swap is unknown,
+// swapRoot reads the root and retries. A nil error means that the swap was applied. Conflict means that the
+// swap will never be applied. After any other error the outcome is unknown.
 func (n *network) swapRoot(ctx context.Context, id store.BucketID, old store.Version, next store.Record) error {
 	const tries = 4
 	err := n.store.Swap(ctx, store.Roots, id[:], old, next)
@@ -47,14 +48,15 @@ func (n *network) swapRoot(ctx context.Context, id store.BucketID, old store.Ver
 		case now.Epoch > next.Epoch:
 			return store.Errorf(store.Timeout, "outcome unknown: the root is at epoch %d already", now.Epoch)
 		}
-		// Not applied, or not yet. Of equal swaps at most one is applied.
+		// The swap was not applied, or not yet. Of two equal swaps at most one is applied.
 		err = n.store.Swap(ctx, store.Roots, id[:], old, next)
 	}
 	return unknownOutcome(err)
 }
 
-// unknownOutcome returns the error of retries. A Conflict does not mean there that the swap was
-// not applied: so it becomes a Timeout.
+// unknownOutcome returns the error of a swap that was tried several times, given the error of the last try. A
+// Conflict of the last try may come from an earlier try that was applied. So a Conflict becomes a Timeout,
+// which says that the outcome is unknown.
 func unknownOutcome(err error) error {
 	if err == nil || store.OutcomeUnknown(err) {
 		return err
@@ -62,10 +64,10 @@ func unknownOutcome(err error) error {
 	return store.Errorf(store.Timeout, "outcome unknown: %v", err)
 }
 
-// announce makes clients reread a bucket's root: it acknowledges the newest root, bumps the
-// clock, and acknowledges the bump, in this order. It returns the root and the instant from
-// which a wait for older leases counts. The bump must follow the acknowledgement of the root:
-// a client that sees an earlier bump may still read the root before.
+// announce makes all clients reread the root of a bucket. It takes three steps: it acknowledges the newest
+// root, raises the map clock (the counter that clients poll), and acknowledges the raised clock. It returns the
+// root, and the instant from which a wait for older leases counts. The clock must be raised after the root is
+// acknowledged: a client that sees a clock raised earlier may still read the old root.
 func (n *network) announce(ctx context.Context, id store.BucketID) (*partmap.Root, wait.Instant, error) {
 	b := n.client.epochs.begin(id)
 	defer n.client.epochs.end(b)
@@ -96,8 +98,10 @@ func (n *network) announce(ctx context.Context, id store.BucketID) (*partmap.Roo
 	return root, at, nil
 }
 
-// wait returns when no process has a valid lease below the bucket's present epoch. Unless this
-// process knows of an acknowledged bump for that epoch, it makes one, and waits the full time.
+// wait returns once no process has a valid lease on a map of the bucket older than its present epoch. The time
+// of the wait counts from the moment at which the map clock, the counter that clients poll, was raised after
+// that epoch began. If this process does not know of such a raise, wait raises the clock itself, and lasts the
+// full time.
 func (n *network) wait(ctx context.Context, id store.BucketID) error {
 	_, since, err := n.announce(ctx, id)
 	if err != nil {
@@ -121,14 +125,16 @@ func (n *network) wait(ctx context.Context, id store.BucketID) error {
 	}
 }
 
-// bumpGroup is concurrent bumps of a clock by this process.
+// bumpGroup collects calls of this process that raise the same map clock at about the same time. One swap then
+// raises the clock for all of them.
 type bumpGroup struct {
 	ids []store.BucketID
-	at  wait.Instant // of the acknowledgement
+	at  wait.Instant // when the bump was acknowledged
 }
 
-// bump increments the clock for a bucket, in a group that starts after the call, and returns the
-// instant of the acknowledgement.
+// bump raises a map clock, the counter that clients poll, after the map of a bucket has changed. It returns the
+// instant at which the raised clock was acknowledged. While one swap of the clock is under way, further calls
+// wait, and share the next swap.
 func (k *clock) bump(ctx context.Context, id store.BucketID) (wait.Instant, error) {
 	g := k.bumps.Join(func(g *bumpGroup) { g.ids = append(g.ids, id) }, k.n.start, func(g *bumpGroup) (err error) {
 		g.at, err = k.n.raise(k.n.ctx, k.number, g.ids)
@@ -145,9 +151,9 @@ func (k *clock) bump(ctx context.Context, id store.BucketID) (wait.Instant, erro
 	}
 }
 
-// raise bumps a clock for some buckets and returns the instant of the acknowledgement. Every
-// error of a swap leaves its outcome unknown. So a bump counts as made once the clock names the
-// buckets above the value that was read at Serial when the call began.
+// raise raises a map clock for some buckets. It returns the instant at which the raised clock was acknowledged.
+// Any error of a swap leaves open whether the swap was applied. So raise reads the clock again, and succeeds
+// once the clock names all the buckets above the value that was read when the call began.
 func (n *network) raise(ctx context.Context, number uint32, ids []store.BucketID) (wait.Instant, error) {
 	const tries, patience = 20, 10 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -167,13 +173,16 @@ func (n *network) raise(ctx context.Context, number uint32, ids []store.BucketID
 	return n.now(), nil
 }
 
-// raising is the progress of the bump of a clock.
+// raising is the progress of one call of network.raise, which raises a map clock and may need several tries.
 type raising struct {
 	began bool
-	since uint64 // the value at Serial at the beginning
-	until uint64 // the value to acknowledge; 0: not known
+	since uint64 // value of the clock at Serial when the call began
+	until uint64 // value to acknowledge; 0: not known yet
 }
 
+// once makes one try to raise a map clock for some buckets. It reads the newest value of the clock, swaps it
+// unless the clock already names the buckets, and acknowledges it. After the read and the swap have succeeded,
+// later tries only acknowledge.
 func (r *raising) once(ctx context.Context, n *network, number uint32, ids []store.BucketID) error {
 	if r.until == 0 {
 		c, v, err := readClock(ctx, n.store, number, store.Serial)

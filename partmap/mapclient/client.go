@@ -10,69 +10,71 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/evenkeel/evenkeel/internal/record"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/record"
 )
 
-// Store is what a map client needs of a store.
+// Store is the part of a store that a Client needs. It has the nodes of maps, and small records that change by
+// compare-and-swap (registers). The registers hold the roots of maps, the map clocks, and the settings on which
+// all processes agree.
 type Store interface {
 	store.Registers
 	store.Nodes
 }
 
-// Options of a Client. The zero value has the defaults.
+// Options are the options of a Client. A zero field has the default.
 type Options struct {
-	// CacheBytes bounds the memory of decoded segments and index nodes, of all buckets
-	// together, default 64 MiB. Decoded roots get half as much beside it, at least 1 MiB.
+	// CacheBytes bounds the memory, in bytes, of the decoded segments and index nodes of all buckets together;
+	// 0 means 64 MiB. Decoded roots have a bound of their own (RootBytes): half of CacheBytes, at least 1 MiB.
 	CacheBytes int64
-	// Now is the wall clock, default time.Now.
+	// Now is the wall clock; nil means time.Now.
 	Now func() time.Time
-	// Lease is the length of leases of the network form, default 3 s; for Join that of the
-	// store. All clients and movers of a store must have the same.
+	// Lease is the length of the leases of the network form. 0 means 3 s; for Join, 0 means the lease on which
+	// the processes of the store have agreed. All clients and movers of a store must have the same Lease.
 	Lease time.Duration
-	// Clocks is the number of map clocks for buckets that a client of the network form
-	// creates, default 16. They must exist (InitClocks).
+	// Clocks is the number of map clocks over which a client of the network form spreads the buckets that the
+	// client creates; 0 means 16. The map clocks must exist (InitClocks).
 	Clocks int
-	// MaxClockSkew is commontime.Options.Limit of the network form; for Join by default that of
-	// the store. All clients and movers of a store must have the same.
+	// MaxClockSkew is commontime.Options.Limit in the network form. For Join, 0 means the limit on which the
+	// processes of the store have agreed. All clients and movers of a store must have the same MaxClockSkew.
 	MaxClockSkew time.Duration
-	// Monotonic is a second clock of the network form, which is never set: the time since
-	// some moment. Default: the monotonic clock of the machine.
+	// Monotonic is the second clock of the network form: the time since some moment, by a clock that is never
+	// set. nil means the monotonic clock of the machine.
 	Monotonic func() time.Duration
-	// NewID draws the ids of nodes and partitions and the tokens of swaps, default
-	// uuid.New. It is for repeatable tests.
+	// NewID draws the ids of nodes and partitions, and the tokens of swaps; nil means uuid.New. Tests set it,
+	// to be repeatable.
 	NewID func() uuid.UUID
-	// Jitter draws a number from 0 to 1 for polls and retries, default rand.Float64. It is
-	// for repeatable tests.
+	// Jitter draws a number from 0 to 1 for the pauses of polls and retries; nil means rand.Float64. Tests set
+	// it, to be repeatable.
 	Jitter func() float64
 }
 
-// RootBytes returns the bound of the memory of decoded roots, beside a cache of so many bytes. Buckets with live leases are never evicted and
-// may exceed it.
+// RootBytes returns how much memory, in bytes, a Client may use for decoded roots of maps, given its
+// Options.CacheBytes. Buckets with valid leases are never evicted, so the memory may be larger.
 func RootBytes(cacheBytes int64) int64 { return max(cacheBytes/2, 1<<20) }
 
-// ErrClosing and ErrDeleted are the reasons why a bucket gives no lease.
+// ErrClosing and ErrDeleted are the reasons why a bucket gives no lease: its deletion has begun, or is over.
 var (
 	ErrClosing = errors.New("the bucket is being deleted")
 	ErrDeleted = errors.New("the bucket is deleted")
 )
 
-// ErrStale means that nodes of a lease's epoch have been collected: take a new lease and
-// repeat the read.
+// ErrStale means that the map of a lease is old, and that nodes of this map have been collected. The caller
+// should take a new lease and repeat the read.
 var ErrStale = errors.New("the map has moved on: take a new lease")
 
-// ErrNoClock means that the record of a map clock is missing. It says nothing about the
-// bucket.
+// ErrNoClock means that the record of a map clock is missing. Whether the bucket exists remains unknown.
 var ErrNoClock = errors.New("its row is missing")
 
-// Client is a map client, in one of two forms.
+// Client gives leases on the maps of buckets, finds ranges in the maps, and swaps roots. It has one of two
+// forms.
 //
-// Embedded (NewEmbedded): all users of the store share this one client, every swap goes
-// through it, and leases are counted per epoch. There are no timers, polls or map clocks.
+// Embedded (NewEmbedded): all users of the store share one Client, and every swap goes through this Client.
+// Leases are counted per epoch. There are no timers, polls or map clocks.
 //
-// Network (NewNetwork): any number of processes share the store, each with one client.
-// Leases end by time; clients learn of swaps by polling map clocks.
+// Network (NewNetwork): any number of processes share the store, each with one Client. A lease ends after a
+// fixed time. Clients learn of swaps by polling map clocks, which are counters in the store.
 //
 // All methods are safe for concurrent use. Errors carry a store.Kind.
 type Client struct {
@@ -81,10 +83,10 @@ type Client struct {
 	nodes  nodes
 	epochs epochs
 	net    *network // nil in the embedded form
-	schema Schema   // of the store, as this process found it at its start
+	schema Schema   // version of the store's schema, as this process found it at its start
 }
 
-// NewEmbedded makes a client of the embedded form. There must be only one per store.
+// NewEmbedded returns a Client for a store that only this process uses. A store must have only one such Client.
 func NewEmbedded(s Store, o Options) *Client {
 	if o.CacheBytes <= 0 {
 		o.CacheBytes = 64 << 20
@@ -104,31 +106,45 @@ func NewEmbedded(s Store, o Options) *Client {
 	}
 }
 
-// LeavesNotes reports whether movers leave notes in the ranges that they empty. A program of before versions of the
-// schema that takes over such a move would copy the note as a row, which hides the entry of its key; so in a store that
-// is Unversioned there are none.
+// LeavesNotes reports whether a mover leaves a note in each range that it empties: a row that says where the
+// range's rows are now. In an Unversioned store movers leave no notes. There, programs may run that do not know
+// notes. If such a program took over a move, it would copy the note as an ordinary row. The copy would hide the
+// entry with the same key.
 func (c *Client) LeavesNotes() bool { return c.schema != Unversioned }
 
-// Lease is the right to act on one epoch of a bucket's map. It is held for one page or write,
-// until its store calls have really ended.
+// StampsCompletions reports which version an object that is uploaded in parts gets. With true, it is the
+// timestamp of the completion of the upload; with false, that of its begin. The schema must have version 2 or
+// later. Older programs would take the blobs of an object with the later timestamp for blobs without an object,
+// and delete them.
+func (c *Client) StampsCompletions() bool { return c.schema >= 2 }
+
+// StampsEnds reports which version an object gets whose body is one blob. With true, it is the timestamp of the
+// end of the body; with false, that of its begin. The schema must have version 3 or later. Before an older
+// program deletes a blob without a row, it marks as deleted only the version that the blob's name tells. So it
+// could delete the blob of a put whose row arrives late, under another version. In the embedded form no row
+// arrives late, so the result is true, and the format of a data directory is the same.
+func (c *Client) StampsEnds() bool { return c.schema >= 3 }
+
+// Lease is the right to act on the map of a bucket at one epoch. An operation holds its lease for one page of a
+// listing, or for one write. It keeps the lease until its calls of the store have really ended.
 type Lease struct {
 	c        *Client
 	epoch    *epoch
-	proof    *proof // of the network form
+	proof    *proof // the poll from which the lease counts; network form only
 	released atomic.Bool
 }
 
-// Root returns the leased map, read-only.
+// Root returns the root of the map for which the lease was given. The root is read-only.
 func (l *Lease) Root() *partmap.Root { return l.epoch.root }
 
-// Valid reports whether the lease is valid: until Release, and in the network form until its
-// time is over.
+// Valid reports whether the lease may still be used. A lease is valid until Release. If several processes share
+// the store (the network form), it also ends after the length of a lease.
 func (l *Lease) Valid() bool {
 	return !l.released.Load() && (l.c.net == nil || l.c.net.alive(l.proof))
 }
 
-// Timed reports whether the lease ends by time (the network form), so that no mover waits for
-// its Release.
+// Timed reports whether the lease ends by itself after some time, as it does if several processes share the
+// store (the network form). A mover waits for this time, and not for the Release.
 func (l *Lease) Timed() bool { return l.c.net != nil }
 
 // Release ends the lease. A second call does nothing.
@@ -138,10 +154,10 @@ func (l *Lease) Release() {
 	}
 }
 
-// Acquire takes a lease on the newest root of a bucket. It fails with NotFound (no such
-// root), ErrClosing (Unavailable), ErrDeleted (NotFound), or the error of reading the root.
-// In the network form a missing root is Unavailable with NotFound as its cause, and so is a
-// map clock that can't be read.
+// Acquire returns a lease on the newest map of a bucket. It fails with NotFound (there is no root), ErrClosing
+// (Unavailable), ErrDeleted (NotFound), or the error of reading the root. If several processes share the store
+// (the network form), a missing root or map clock is Unavailable, with NotFound as its cause: a replica may
+// have missed the write.
 func (c *Client) Acquire(ctx context.Context, id store.BucketID) (*Lease, error) {
 	if c.net != nil {
 		e, p, err := c.net.acquire(ctx, id)
@@ -165,6 +181,8 @@ func (c *Client) Acquire(ctx context.Context, id store.BucketID) (*Lease, error)
 	return &Lease{c: c, epoch: e}, nil
 }
 
+// acquireCold returns the newest epoch of a bucket, with a lease taken on it, if the root of the bucket is not
+// cached. It reads the root first. Only the embedded form uses acquireCold.
 func (c *Client) acquireCold(ctx context.Context, id store.BucketID) (*epoch, error) {
 	b := c.epochs.begin(id)
 	defer c.epochs.end(b)
@@ -179,7 +197,8 @@ func (c *Client) acquireCold(ctx context.Context, id store.BucketID) (*epoch, er
 	}
 }
 
-// refusal returns why a root gives no lease; nil for an open bucket.
+// refusal returns the error with which a bucket refuses leases, given its root. It returns nil if the bucket is
+// open, and so gives leases.
 func refusal(r *partmap.Root) error {
 	op := fmt.Sprintf("lease on bucket %s", r.Bucket)
 	switch r.State {
@@ -191,8 +210,9 @@ func refusal(r *partmap.Root) error {
 	return &store.Error{Kind: store.NotFound, Op: op, Err: ErrDeleted}
 }
 
-// Load reads the root at Serial, in any state, and publishes it to later Acquires if it is
-// newer than the known one.
+// Load reads the newest root of a bucket from the store (at Serial), whatever the state of the bucket. If the
+// root is newer than the one that this Client knows, later calls of Acquire use it. If it is older, Load fails
+// with Corrupt.
 func (c *Client) Load(ctx context.Context, id store.BucketID) (*partmap.Root, error) {
 	b := c.epochs.begin(id)
 	defer c.epochs.end(b)
@@ -203,6 +223,9 @@ func (c *Client) Load(ctx context.Context, id store.BucketID) (*partmap.Root, er
 	return e.root, nil
 }
 
+// load reads the newest root of the bucket b from the store (at Serial), and gives it to later calls of Acquire
+// unless a newer root is known. It returns the newest known root, as an epoch. Before the call, the caller must
+// have called begin, which keeps b from being evicted.
 func (c *Client) load(ctx context.Context, b *bucket) (*epoch, error) {
 	known := b.newest.Load()
 	r, err := c.readRoot(ctx, b.id, store.Serial)
@@ -218,14 +241,16 @@ func (c *Client) load(ctx context.Context, b *bucket) (*epoch, error) {
 	return c.epochs.publish(b, r), nil
 }
 
-// Look returns the root that this data centre has, in any state, or the root that the client knows if that is newer. It
-// is for looks at many buckets, where Load would cost a round trip to another data centre for each bucket. The returned
-// root may lack swaps that were not acknowledged in every data centre yet. Of a move it lacks at most the swap to the
-// present phase, as the work of a phase begins after that acknowledgement. Whoever acts by what is in the root has to
-// prove the root by Load, or by a swap.
+// Look returns the root that this data centre has, in any state, or the root that the client knows if the known
+// one is newer. Callers that read the roots of many buckets use Look: Load would cost a round trip to another
+// data centre for each bucket.
 //
-// A root that this data centre lacks, and a root that is closing, are read at Serial: so no bucket seems absent or
-// about to be deleted only because a replica is late.
+// The returned root may lack swaps that were not acknowledged in every data centre yet. Of a move the root
+// lacks at most the swap to the present phase, because the work of a phase begins after that acknowledgement. A
+// caller that acts by such a root has to prove the root by Load, or by a swap.
+//
+// If this data centre lacks the root, or has a root that is closing, Look reads at Serial. So no bucket seems
+// absent or about to be deleted only because a replica is late.
 func (c *Client) Look(ctx context.Context, id store.BucketID) (*partmap.Root, error) {
 	r, err := c.readRoot(ctx, id, store.Local)
 	if store.KindOf(err) == store.NotFound {
@@ -250,7 +275,8 @@ func (c *Client) Look(ctx context.Context, id store.BucketID) (*partmap.Root, er
 	return r, nil
 }
 
-// readRoot reads the newest root.
+// readRoot returns the root of a bucket, read from the store at the consistency level l. If a read is torn (the
+// root contradicts its record), it is repeated.
 func (c *Client) readRoot(ctx context.Context, id store.BucketID, l store.Level) (*partmap.Root, error) {
 	read := func() (store.Record, error) {
 		rec, err := c.store.Read(ctx, store.Roots, id[:], l)
@@ -259,9 +285,9 @@ func (c *Client) readRoot(ctx context.Context, id store.BucketID, l store.Level)
 	return record.ReadAs(read, func(rec store.Record) (*partmap.Root, error) { return partmap.DecodeRoot(id, rec) })
 }
 
-// Find returns the range that contains key. It does not allocate if the nodes are cached. It
-// fails with ErrStale where the map of the lease has been collected, and with Corrupt, naming
-// the node, where it is damaged.
+// Find returns the range that contains key in the map of the lease l. It does not allocate memory if the nodes
+// are cached. It fails with ErrStale if nodes of the map have been deleted as unused, and with Corrupt, naming
+// the node, if the map is damaged.
 func (c *Client) Find(ctx context.Context, l *Lease, key []byte) (r partmap.Range, err error) {
 	if err = l.epoch.find(ctx, &c.nodes, key, false, &r); err != nil {
 		err = c.explain(ctx, l.epoch.root, err)
@@ -269,8 +295,9 @@ func (c *Client) Find(ctx context.Context, l *Lease, key []byte) (r partmap.Rang
 	return r, err
 }
 
-// FindBefore is Find for the highest keys below key, for reverse listings; the empty key is
-// plus infinity.
+// FindBefore returns the range that contains the highest keys below key, for reverse listings. An empty key is
+// plus infinity. It fails with ErrStale if nodes of the map have been deleted as unused, and with Corrupt if
+// the map is damaged.
 func (c *Client) FindBefore(ctx context.Context, l *Lease, key []byte) (r partmap.Range, err error) {
 	if err = l.epoch.find(ctx, &c.nodes, key, true, &r); err != nil {
 		err = c.explain(ctx, l.epoch.root, err)
@@ -278,8 +305,9 @@ func (c *Client) FindBefore(ctx context.Context, l *Lease, key []byte) (r partma
 	return r, err
 }
 
-// explain decides whether a missing node means a stale map or damage. It returns any other
-// error as it is.
+// explain returns the error for the user of a lookup in the map of root r, given the error err of reading a
+// node. If err is NotFound, the node is missing. The result is then ErrStale if the bucket has a newer root,
+// and Corrupt if r is still the newest root. Any other err is returned as it is.
 func (c *Client) explain(ctx context.Context, r *partmap.Root, err error) error {
 	if store.KindOf(err) != store.NotFound {
 		return err
@@ -299,8 +327,9 @@ func (c *Client) explain(ctx context.Context, r *partmap.Root, err error) error 
 	}
 }
 
-// Ranges iterates over the ranges of a root in order, starting with the one that contains
-// from. It ends with the first error, which is like one of Find.
+// Ranges iterates in order over the ranges of the map of root r, beginning with the range that contains the key
+// `from`. An error ends the iteration. It is ErrStale if nodes of the map have been deleted as unused, and
+// Corrupt if the map is damaged.
 func (c *Client) Ranges(ctx context.Context, r *partmap.Root, from []byte) iter.Seq2[partmap.Range, error] {
 	return func(yield func(partmap.Range, error) bool) {
 		v := newView(r)
@@ -318,8 +347,9 @@ func (c *Client) Ranges(ctx context.Context, r *partmap.Root, from []byte) iter.
 	}
 }
 
-// RangeBefore returns the range of a root that ends at a cut; false if that is the lowest
-// key. It fails like Find.
+// RangeBefore returns the range that ends at cut, in the map of a root. If cut is the lowest key of all, no
+// range ends there, and found is false. RangeBefore fails with ErrStale if nodes of the map have been deleted
+// as unused, and with Corrupt if the map is damaged.
 func (c *Client) RangeBefore(
 	ctx context.Context, r *partmap.Root, cut []byte,
 ) (before partmap.Range, found bool, err error) {
@@ -332,23 +362,24 @@ func (c *Client) RangeBefore(
 	return before, true, nil
 }
 
-// RangesSince is partmap.RangesSince.
+// RangesSince iterates in order over the ranges of a map that changed at the given epoch or later. Some ranges
+// that did not change come as well. It reads nodes from the store, not from the cache.
 func (c *Client) RangesSince(ctx context.Context, r *partmap.Root, epoch uint64) iter.Seq2[partmap.Range, error] {
 	return partmap.RangesSince(r, c.Reader(ctx, r.Bucket), epoch)
 }
 
-// Usage is the approximate memory of a client, with counters that show how well its caches are used.
+// Usage is the approximate memory of a Client's caches, with counters of their hits and misses.
 type Usage struct {
-	Nodes, NodeBytes     int64 // decoded segments and index nodes
-	Buckets, BucketBytes int64 // decoded roots with their leases
+	Nodes, NodeBytes     int64 // number and bytes of decoded segments and index nodes
+	Buckets, BucketBytes int64 // number and bytes of decoded roots with their leases
 	NodeCache, RootCache CacheCounts
 }
 
-// CacheCounts are the counters of a cache. A hit may return something older than what the store has: the counters do
-// not show that.
+// CacheCounts are the counters of one cache, since its start. A use of a cached value counts as a hit, even if
+// the store has a newer value.
 type CacheCounts struct{ Hits, Misses, Evictions int64 }
 
-// Usage returns the present memory of the client.
+// Usage returns the present memory of the client, and the counters of its caches.
 func (c *Client) Usage() (u Usage) {
 	u.Nodes, u.NodeBytes = c.nodes.cache.usage()
 	u.Buckets, u.BucketBytes = c.epochs.buckets.usage()
@@ -359,17 +390,20 @@ func (c *Client) Usage() (u Usage) {
 // CacheBytes returns Options.CacheBytes, or its default.
 func (c *Client) CacheBytes() int64 { return c.opts.CacheBytes }
 
-// Edit starts a change of a root, with a fresh stamp. It reads nodes from the store.
+// Edit returns an empty Edit, with which the caller changes the map of root r. The Edit has fresh random ids
+// and the present time. It reads nodes from the store, not from the cache.
 func (c *Client) Edit(ctx context.Context, r *partmap.Root) *partmap.Edit {
 	return partmap.NewEdit(r, c.Stamp(), c.Reader(ctx, r.Bucket))
 }
 
-// Reader returns a reader of a bucket's nodes, for functions of partmap.
+// Reader returns a function that reads the nodes of a bucket's map from the store, not from the cache. The
+// functions of package partmap take it.
 func (c *Client) Reader(ctx context.Context, id store.BucketID) partmap.Reader {
 	return func(n store.NodeID) ([]byte, error) { return c.store.Node(ctx, id, n) }
 }
 
-// Stamp returns the stamp of a change: a fresh token, the time, fresh node ids.
+// Stamp returns what every change of a map needs: a fresh random token for the new root, the present time, and
+// a function that draws fresh node ids.
 func (c *Client) Stamp() partmap.Stamp {
 	return partmap.Stamp{
 		Token:   store.Token(c.opts.NewID()),
@@ -378,14 +412,15 @@ func (c *Client) Stamp() partmap.Stamp {
 	}
 }
 
-// Create writes the first root of a fresh bucket id, with a fresh partition for each range:
-// one below the first cut, and one from each cut on. The cuts must ascend. It fails with
-// Conflict if the bucket id has a root.
+// Create writes and returns the first root of a bucket. The bucket id must be new. The map has one range below
+// the first cut, and one range from each cut on, each with a fresh partition. The cuts must ascend. Create
+// fails with Conflict if the bucket id has a root already.
 func (c *Client) Create(ctx context.Context, id store.BucketID, cuts [][]byte) (*partmap.Root, error) {
 	return c.CreateWith(ctx, id, nil, cuts)
 }
 
-// CreateWith is Create of a bucket that has settings.
+// CreateWith writes and returns the first root of a bucket that has settings (partmap.Root.Settings). The
+// settings aside, it acts like Create.
 func (c *Client) CreateWith(
 	ctx context.Context, id store.BucketID, settings []byte, cuts [][]byte,
 ) (*partmap.Root, error) {
@@ -413,14 +448,14 @@ func (c *Client) CreateWith(
 	return change.Next, nil
 }
 
-// Swap writes the nodes of a change and then swaps its root. If it returns nil the change is
-// applied and published: every later Acquire gets it or a later one. After Conflict it is not
-// applied and never will be. After any other error it may have been applied, or may be later:
-// see Load.
+// Swap applies a change: it writes the nodes of the change, and then swaps the root. If Swap returns nil, the
+// change is applied and published: every later Acquire gets its root, or a later one. After Conflict the change
+// is not applied and never will be. After any other error the change may have been applied, or may still be
+// applied later: see Load.
 //
-// In the network form Swap bumps a map clock, from which other processes learn of the change.
-// If that fails Wait repeats it; without a Wait they may use the old map until the next
-// change of the bucket.
+// In the network form Swap then bumps a map clock, from which other processes learn of the change. If the bump
+// fails, Swap still returns nil, and Wait repeats the bump. Without a Wait, other processes may use the old map
+// until the next change of the bucket.
 func (c *Client) Swap(ctx context.Context, change partmap.Change) error {
 	id := change.Next.Bucket
 	rec, err := partmap.EncodeRoot(change.Next)
@@ -455,13 +490,13 @@ func (c *Client) Swap(ctx context.Context, change partmap.Change) error {
 	return nil
 }
 
-// Wait returns when no lease older than the bucket's present epoch is valid. It reads the
-// present epoch at Serial first and publishes it; so a mover need not know the outcome of its
-// swap, or of that of a mover before it. It fails with Timeout if ctx ends.
+// Wait returns once no lease on an older map of the bucket than that of its present epoch is valid. It first
+// reads the present epoch from the store. So a mover need not know whether its own swap, or that of a mover
+// before it, was applied. Wait fails with Timeout if ctx ends.
 //
-// In the network form it waits for the length of a lease and a margin, on both clocks, since
-// the acknowledgement of a bump that was made after the swap was acknowledged. It makes that
-// bump itself if this client has not.
+// If several processes share the store (the network form), Wait lasts for the length of a lease and a margin,
+// on both clocks of the machine. The time counts from the moment at which the map clock, the counter that
+// clients poll, was raised after the swap. If this client has not raised it since the swap, Wait raises it.
 func (c *Client) Wait(ctx context.Context, id store.BucketID) error {
 	if c.net != nil {
 		return store.Wrap(fmt.Sprintf("wait for the leases of bucket %s", id), c.net.wait(ctx, id))

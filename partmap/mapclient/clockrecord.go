@@ -7,35 +7,41 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/evenkeel/evenkeel/internal/record"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/record"
 )
 
-// A map clock is a register in store.Clocks; its key is its number, 4 bytes big-endian.
+// clockForm is the version of the stored form of a map clock. A map clock is a counter that many buckets share;
+// it is raised (bumped) after every change of one of their maps. It is a register in store.Clocks, whose key is
+// the number of the clock, 4 bytes big-endian. Its content is the value (8 bytes, big-endian), then the bucket
+// ids (16 bytes each) of the last bumps, the oldest first:
 //
-// clockForm is the version of the payload (see store/record): the value (8 bytes, big-endian),
-// then the 16 bytes of each bucket of the last bumps, the oldest first.
+//	value 7    ring a, b, a    bump 5 was for a, bump 6 for b, bump 7 for a
 const clockForm = 1
 
-// ringSize is the number of bumps that a clock has the buckets of.
+// ringSize is how many of its last bumps a map clock remembers. A map clock is a counter; each bump raises it
+// by one, for one bucket.
 const ringSize = 256
 
-// mapClock is the content of a map clock.
+// mapClock is the stored content of a map clock: a counter that is raised after each change of some buckets'
+// maps, and the buckets for which it was raised last.
 type mapClock struct {
-	// value is the number of bumps.
+	// value is the number of bumps since the clock was created.
 	value uint64
-	// ring has the buckets of the last bumps, the newest last: the last bump made the value, the
-	// one before it value-1, and so on.
+	// ring has the bucket of each of the last bumps, the newest last. The last bump raised the clock to value,
+	// the bump before it to value-1, and so on.
 	ring []store.BucketID
 }
 
-// bumped returns the clock after one bump for each bucket, in new memory.
+// bumped returns the map clock after it was raised once for each of the given buckets. The result is in new
+// memory.
 func (c mapClock) bumped(ids ...store.BucketID) mapClock {
 	ring := slices.Concat(c.ring, ids)
 	return mapClock{value: c.value + uint64(len(ids)), ring: ring[max(0, len(ring)-ringSize):]}
 }
 
-// names reports whether the ring has a bump for the bucket above the value since.
+// names reports whether the map clock was raised for this bucket above the value `since`, as far as the clock
+// remembers. It remembers its last ringSize raises.
 func (c mapClock) names(id store.BucketID, since uint64) bool {
 	for i := len(c.ring) - 1; i >= 0; i-- {
 		if c.value-uint64(len(c.ring)-1-i) <= since {
@@ -48,13 +54,14 @@ func (c mapClock) names(id store.BucketID, since uint64) bool {
 	return false
 }
 
-// mayConcern reports whether there may be a bump for the bucket above the value since: there is
-// one, or the ring does not reach back to since.
+// mayConcern reports whether the map clock may have been raised for this bucket above the value `since`. The
+// result is true if the clock remembers such a raise. It is also true if the raises that the clock remembers do
+// not reach back to that value.
 func (c mapClock) mayConcern(id store.BucketID, since uint64) bool {
 	return since+uint64(len(c.ring)) < c.value || c.names(id, since)
 }
 
-// encodeClock returns the record of a clock at version v.
+// encodeClock returns the record that stores the content c of a map clock at version v.
 func encodeClock(v store.Version, c mapClock) store.Record {
 	payload := binary.BigEndian.AppendUint64(nil, c.value)
 	for _, id := range c.ring {
@@ -63,7 +70,8 @@ func encodeClock(v store.Version, c mapClock) store.Record {
 	return record.Seal(clockForm, v, payload)
 }
 
-// decodeClock fails with Corrupt, or with Unavailable where the record is torn.
+// decodeClock returns the content of a map clock from its stored record. It fails with Corrupt if the record is
+// damaged. It fails with Unavailable if the record contradicts its version, because the read was torn.
 func decodeClock(rec store.Record) (c mapClock, err error) {
 	payload, err := record.Open(clockForm, rec)
 	if err != nil {
@@ -86,8 +94,9 @@ func decodeClock(rec store.Record) (c mapClock, err error) {
 
 func clockKey(number uint32) []byte { return binary.BigEndian.AppendUint32(nil, number) }
 
-// readClock reads a clock. A missing row is Unavailable, and not a clock at zero: that would
-// renew leases for which a mover has waited already.
+// readClock reads a map clock, a counter that is raised after changes of maps. It returns the clock's content
+// and the version of its record. A missing record is Unavailable. It does not count as a clock with value zero:
+// with that value, a process could renew leases whose end a mover has already waited for.
 func readClock(
 	ctx context.Context, s store.Registers, number uint32, l store.Level,
 ) (c mapClock, v store.Version, err error) {
@@ -104,9 +113,10 @@ func readClock(
 
 func clockName(number uint32) string { return fmt.Sprintf("map clock %d", number) }
 
-// InitClocks creates the map clocks 0 to n-1 where they are missing. It may be repeated,
-// concurrently, and with a larger n later: a bucket keeps its clock. It fails with
-// InvalidArgument, or with an error of the store, after which it must be repeated.
+// InitClocks creates the map clocks with the numbers 0 to n-1, except those that exist. Map clocks are counters
+// by which processes learn of new maps. InitClocks may be repeated, also concurrently, and later with a larger
+// n: a bucket keeps its clock. If n is not within 1 to MaxClocks, it fails with InvalidArgument. After any
+// other error it must be repeated.
 func InitClocks(ctx context.Context, s store.Registers, n int) error {
 	if n < 1 || n > MaxClocks {
 		return store.Errorf(store.InvalidArgument, "%d map clocks: 1 to %d", n, MaxClocks)
@@ -142,8 +152,8 @@ func initClock(ctx context.Context, s store.Registers, number uint32) error {
 	return err
 }
 
-// CheckClock reads a map clock at Serial. It fails with NotFound if the clock is missing, with
-// Corrupt if it is damaged.
+// CheckClock returns nil if the map clock with the given number can be read from the store. It fails with
+// NotFound if the clock is missing, and with Corrupt if the clock is damaged.
 func CheckClock(ctx context.Context, s store.Registers, number uint32) error {
 	rec, err := s.Read(ctx, store.Clocks, clockKey(number), store.Serial)
 	if err == nil {

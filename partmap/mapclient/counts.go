@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// Counts are counters of a client of the network form.
+// Counts are counters of a Client since its start. They count only in the network form, in which several
+// processes share a store.
 type Counts struct {
-	// Polls of map clocks; Retries are second tries of a poll, Failures the polls
-	// that failed twice.
+	// Polls counts polls of map clocks, Retries second tries of a poll, and Failures polls that failed twice.
 	Polls, Retries, Failures int64
-	// Renewals of a bucket's leases without reading its root; RootReads are those that read
-	// it.
+	// Renewals counts renewals of the leases of a bucket without a read of its root, and RootReads reads of
+	// roots.
 	Renewals, RootReads int64
-	// Refused are the requests for leases that failed.
+	// Refused counts requests for a lease that failed.
 	Refused int64
-	// Bumps of map clocks; BumpFailures are those that were not acknowledged.
+	// Bumps counts bumps of map clocks, and BumpFailures bumps that were not acknowledged.
 	Bumps, BumpFailures int64
 }
 
@@ -24,14 +24,15 @@ type counters struct {
 	Counts
 }
 
-// add increments one of the counters.
+// add increments n, which must point to one of the counters c. It is safe for concurrent use.
 func (c *counters) add(n *int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	*n++
 }
 
-// Counts returns the counters; all are zero in the embedded form.
+// Counts returns the counters of the client. All are zero in the embedded form, in which one process has the
+// store to itself.
 func (c *Client) Counts() Counts {
 	if c.net == nil {
 		return Counts{}
@@ -41,16 +42,18 @@ func (c *Client) Counts() Counts {
 	return c.net.counts.Counts
 }
 
-// Timed is how the leases of a client over a network stand.
+// Timed is the state of the leases of a Client of the network form, in which leases end after a fixed time.
 type Timed struct {
+	// Length is the length of a lease.
 	Length time.Duration
-	// Left is how long those last that end first, unless they are renewed, of so many map clocks that are polled; 0: it has
-	// none.
+	// Left is the time until the first of the present leases ends, unless it is renewed; 0 if there are no
+	// leases. Clocks is the number of polled map clocks on which leases depend.
 	Left   time.Duration
 	Clocks int
 }
 
-// Leases returns how the leases stand; zero in the embedded form, where they are counted.
+// Leases returns the state of the client's leases. The result is zero in the embedded form, in which leases do
+// not end by themselves.
 func (c *Client) Leases() (t Timed) {
 	n := c.net
 	if n == nil {

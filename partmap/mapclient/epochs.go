@@ -9,44 +9,49 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// epochs has, for each bucket, the newest root in this process and the number of leases of
-// each epoch. It takes the place of map clocks in the embedded form.
+// epochs has, for each bucket, the newest root that this process knows, and the number of leases on each root.
+// The embedded form needs nothing else to learn when old leases have ended.
 //
-// Acquiring and releasing a lease changes two counters and takes no lock that a writer holds
-// for long. This is safe because publish stores the new epoch and then reads the count of
-// the old one, while acquire raises the count and then checks that the epoch is still the
-// newest. So either acquire sees the new epoch and retries, or publish, and every later wait,
-// sees the count.
+// Taking and returning a lease changes two counters, and takes no lock that a writer holds for long. Safety
+// depends on the order of two steps on either side:
+//
+//	publish    stores the new epoch,       then reads the count of the old one
+//	lease      raises an epoch's count,    then checks that the epoch is still the newest
+//
+// So either lease sees the new epoch and retries, or publish and every later wait see the count.
 type epochs struct {
 	buckets *lru[store.BucketID, *bucket]
 }
 
-// bucket is the state of one bucket. It is evicted only while it has no leases and no call is
-// under way that could publish: otherwise a wait would miss an old lease, or a slow read
-// would bring an old epoch back.
+// bucket is the state of one bucket in a client. A bucket is evicted only while it has no leases and no call is
+// under way that could publish a root. Otherwise a wait would miss an old lease, or a slow read would bring an
+// old epoch back.
 type bucket struct {
 	id     store.BucketID
 	newest atomic.Pointer[epoch] // nil: not read yet, or evicted
 	used   atomic.Bool
-	// announced is the last bump for this bucket by this process; network only.
+	// announced is the last announcement of this bucket's root by this process; network form only.
 	announced atomic.Pointer[announced]
 
-	// Guarded by the lock of epochs.buckets.
-	calls   int      // loads, swaps and waits under way
-	older   []*epoch // superseded ones with leases; the release of the last one removes it
+	// The fields from here on are guarded by the lock of epochs.buckets.
+	calls int      // loads, swaps and waits under way; above 0 the bucket is not evicted
+	older []*epoch // superseded epochs with leases; the release of an epoch's last lease removes it
+	// drained is closed when the last lease on one of the epochs in older has ended; nil if no call waits.
 	drained chan struct{}
-	bytes   int64
+	// bytes is the estimate of the bucket's memory.
+	bytes int64
 }
 
-// epoch is a root with the number of its leases.
+// epoch is one version of the root of a bucket, with the number of leases on it. The cache of roots holds
+// epochs.
 type epoch struct {
 	*view
 	bucket     *bucket
-	refused    error // why it gives no lease; nil for an open bucket
+	refused    error // why the root gives no lease; nil for an open bucket
 	leases     atomic.Int64
 	superseded atomic.Bool
-	// proof is of the poll that last proved this epoch to be the newest; nil: none yet. Only
-	// the network form has it; there leases is always zero.
+	// proof is that of the last poll that has proven this epoch to be the newest; nil: no poll has yet. Only
+	// the network form has proofs; there, leases is always zero.
 	proof atomic.Pointer[proof]
 }
 
@@ -57,8 +62,7 @@ func (b *bucket) evict() bool {
 	if b.calls > 0 || len(b.older) > 0 {
 		return false
 	}
-	// As in publish: acquire either sees that the epoch is not the newest any more, or its
-	// lease is seen here.
+	// As in publish: either lease sees that the epoch is not the newest any more, or its count is seen here.
 	e := b.newest.Swap(nil)
 	if e != nil && e.leases.Load() > 0 {
 		b.newest.Store(e)
@@ -67,9 +71,11 @@ func (b *bucket) evict() bool {
 	return true
 }
 
+// bucketBytes is the memory, in bytes, of the cached state of a bucket without its root.
 const bucketBytes = 192
 
-// lease takes a lease on the newest epoch of a bucket; nil: it has none.
+// lease takes a lease on the newest known root of the bucket b, and returns that root as an epoch. It returns
+// nil if no root of the bucket is known. It fails if the bucket is closing or deleted.
 func (t *epochs) lease(b *bucket) (*epoch, error) {
 	touch(&b.used)
 	for {
@@ -88,7 +94,8 @@ func (t *epochs) lease(b *bucket) (*epoch, error) {
 	}
 }
 
-// release releases a lease.
+// release ends one lease on the epoch e, a version of a bucket's root. If e is no longer the newest and has no
+// other lease, release wakes the calls that wait for old leases to end.
 func (t *epochs) release(e *epoch) {
 	if e.leases.Add(-1) > 0 || !e.superseded.Load() {
 		return
@@ -103,7 +110,8 @@ func (t *epochs) release(e *epoch) {
 	}
 }
 
-// begin keeps a bucket from being evicted until end.
+// begin returns the cached state of a bucket, and makes one if there is none. The state is not evicted until
+// the caller calls end.
 func (t *epochs) begin(id store.BucketID) *bucket {
 	t.buckets.mu.Lock()
 	defer t.buckets.mu.Unlock()
@@ -117,6 +125,8 @@ func (t *epochs) begin(id store.BucketID) *bucket {
 	return b
 }
 
+// end takes back one call of begin, which has kept the bucket b from being evicted. If this was the last such
+// call and no root of the bucket is known, end drops the bucket from the cache.
 func (t *epochs) end(b *bucket) {
 	t.buckets.mu.Lock()
 	defer t.buckets.mu.Unlock()
@@ -126,8 +136,9 @@ func (t *epochs) end(b *bucket) {
 	}
 }
 
-// publish makes a root the newest of its bucket, unless a newer one is known, and returns the
-// newest. Every lease taken after publish is on that epoch or a later one.
+// publish makes r the root that later leases of the bucket b use, unless a newer root is known. Every lease
+// that is taken after publish has returned is on r or on a newer root. publish returns the newest known root,
+// as an epoch.
 func (t *epochs) publish(b *bucket, r *partmap.Root) *epoch {
 	e := &epoch{view: newView(r), bucket: b, refused: refusal(r)}
 	t.buckets.mu.Lock()
@@ -150,7 +161,7 @@ func (t *epochs) publish(b *bucket, r *partmap.Root) *epoch {
 	return e
 }
 
-// wait returns when no epoch below e has a lease.
+// wait returns once no root of the bucket b with an epoch below e has a lease. It fails if ctx ends.
 func (t *epochs) wait(ctx context.Context, b *bucket, e uint64) error {
 	for {
 		drained := t.older(b, e)
@@ -165,7 +176,9 @@ func (t *epochs) wait(ctx context.Context, b *bucket, e uint64) error {
 	}
 }
 
-// older returns a channel that is closed when leases below epoch e end; nil if there are none.
+// older returns nil if no root of the bucket b with an epoch below e has a lease. Otherwise it returns a
+// channel that is closed when the last lease on one of these roots has ended. The caller then asks again, since
+// other roots may still have leases.
 func (t *epochs) older(b *bucket, e uint64) <-chan struct{} {
 	t.buckets.mu.Lock()
 	defer t.buckets.mu.Unlock()

@@ -3,28 +3,33 @@ package mapclient
 import (
 	"time"
 
-	"github.com/evenkeel/evenkeel/store/commontime"
+	"github.com/evenkeel/evenkeel/internal/commontime"
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// The monotonic clock stops while the machine is suspended; the wall clock may be set. So a lease
-// ends when either clock says so, and a wait when both do.
+// A process has two clocks, and both may be wrong. The monotonic clock stops while the machine is suspended;
+// the wall clock may be set. So a lease ends as soon as one of the clocks says so, and a wait ends only when
+// both say so.
 
-// leaseOver reports whether a lease that counts from since has ended.
+// leaseOver reports whether a lease has ended at the instant `now`. lease is its length, and `since` the
+// instant at which it began.
 func leaseOver(since, now wait.Instant, lease time.Duration) bool {
 	_, most := now.Since(since)
 	return most >= lease
 }
 
-// waitLeft returns the rest of a wait that counts from since; 0 or less: it has ended.
+// waitLeft returns how much of a wait is left at the instant `now`. full is the length of the wait, and `since`
+// the instant at which it began. A result of 0 or less means that the wait is over.
 func waitLeft(since, now wait.Instant, full time.Duration) time.Duration {
 	least, _ := now.Since(since)
 	return full - least
 }
 
-// WaitFor returns how long a mover waits for leases. The margin is for clocks that run at different
-// speeds, for the time between the check of a lease and the use of it, and for timestamps: what was
-// acknowledged under those leases, in any data centre, is below all that are drawn after the wait.
+// WaitFor returns how long a mover waits until all leases of the given length have ended. The wait is the sum
+// of the length of a lease, 1 % of this length, and commontime.Settled. The margin allows for clocks that run
+// at different speeds, and for the time between the check of a lease and its use. It allows for timestamps,
+// too. Writes that were acknowledged under those leases, in any data centre, have timestamps below all that are
+// drawn after the wait.
 func WaitFor(lease time.Duration) time.Duration {
 	return lease + lease/100 + commontime.Settled
 }

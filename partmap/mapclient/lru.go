@@ -8,12 +8,12 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// lru is a cache bounded in bytes. golang-lru, which keeps the order, counts entries, and
-// each hit takes a lock. Here a hit only marks the item (a load, and a store the first time),
-// and eviction, from the oldest on, gives a marked item a second chance: the CLOCK
-// approximation of LRU (Corbató, 1968).
+// lru is a cache that is bounded in bytes. A hit only marks the item that is used, and takes no exclusive lock.
+// Eviction goes from the oldest item on, and gives a marked item a second chance. This is the CLOCK
+// approximation of LRU (Corbató, 1968). The library golang-lru keeps the order of the items; used alone, it
+// would bound their number, and take a lock for each hit.
 //
-// The mutex guards order and sum; peek takes it for reading.
+// The mutex guards order and bytes; peek takes it for reading.
 type lru[K comparable, V item] struct {
 	mu    sync.RWMutex
 	order *simplelru.LRU[K, V]
@@ -23,7 +23,7 @@ type lru[K comparable, V item] struct {
 	hits, misses, evictions atomic.Int64
 }
 
-// count counts a use of the cache.
+// count adds one to the hits of the cache if hit is true, else one to its misses.
 func (l *lru[K, V]) count(hit bool) {
 	if hit {
 		l.hits.Add(1)
@@ -36,26 +36,28 @@ func (l *lru[K, V]) counts() CacheCounts {
 	return CacheCounts{l.hits.Load(), l.misses.Load(), l.evictions.Load()}
 }
 
-// touch sets a mark. It writes only the first time, so that readers share the cache line.
+// touch marks a cached item as used. It writes only if the mark is not set yet, so that readers on many
+// processors share the cache line.
 func touch(mark *atomic.Bool) {
 	if !mark.Load() {
 		mark.Store(true)
 	}
 }
 
-// item is what an lru needs of its values.
+// item is a value that an lru can cache: it has a size and a mark, and can be evicted.
 type item interface {
-	// mark returns the mark that users of the item set.
+	// mark returns the flag that touch sets when the item is used, and that shrink clears.
 	mark() *atomic.Bool
-	// size in bytes; it must not change while the item is cached.
+	// size returns the memory of the item in bytes. While an item is cached, its size must not change unless
+	// lru.bytes changes with it.
 	size() int64
-	// evict makes the item unusable and returns true, or refuses. It is called with the
-	// lock held.
+	// evict makes the item unusable and returns true, or refuses and returns false. It is called with the lock
+	// held.
 	evict() bool
 }
 
-// overhead is the memory of one item beside its size: an entry of the list and one of the
-// hash table.
+// overhead is the memory, in bytes, that a cached item takes beside its own size: an entry of the list and an
+// entry of the hash table.
 const overhead = 160
 
 func newLRU[K comparable, V item](limit int64) *lru[K, V] {
@@ -63,6 +65,8 @@ func newLRU[K comparable, V item](limit int64) *lru[K, V] {
 	return &lru[K, V]{order: order, limit: limit}
 }
 
+// peek returns the cached item of the key k, and true. It does not change the order in which items are evicted.
+// If the cache has no such item, the second result is false.
 func (l *lru[K, V]) peek(k K) (V, bool) {
 	l.mu.RLock()
 	v, ok := l.order.Peek(k)
@@ -70,16 +74,17 @@ func (l *lru[K, V]) peek(k K) (V, bool) {
 	return v, ok
 }
 
-// add adds an item and evicts others. The caller holds the lock.
+// add puts the item v into the cache under the key k, and evicts other items if the cache is over its limit.
+// The caller holds the lock.
 func (l *lru[K, V]) add(k K, v V) {
 	l.order.Add(k, v)
 	l.bytes += v.size() + overhead
 	l.shrink()
 }
 
-// shrink evicts from the oldest on until the bound holds, but never the newest item. The
-// number of items that refuse (they are leased) is bounded, so that they do not slow down
-// each add: the next one continues where this one stopped.
+// shrink evicts items, from the oldest on, until the cache is within its limit. The newest item always stays.
+// An item that is in use refuses to be evicted, and becomes the newest. After 64 refusals shrink stops, so that
+// no call is slow; the next call goes on with the items behind. The caller holds the lock.
 func (l *lru[K, V]) shrink() {
 	refusals := 64
 	for tries := 2 * l.order.Len(); l.bytes > l.limit && tries > 0 && refusals > 0 && l.order.Len() > 1; tries-- {
@@ -98,7 +103,8 @@ func (l *lru[K, V]) shrink() {
 	}
 }
 
-// remove removes an item without calling evict. The caller holds the lock.
+// remove takes the item of the key k out of the cache, without asking the item whether it may be evicted. The
+// caller holds the lock.
 func (l *lru[K, V]) remove(k K) {
 	if v, ok := l.order.Peek(k); ok {
 		l.order.Remove(k)
@@ -106,7 +112,7 @@ func (l *lru[K, V]) remove(k K) {
 	}
 }
 
-// usage returns the number of items and their bytes.
+// usage returns the number of cached items, and the memory in bytes that they take together.
 func (l *lru[K, V]) usage() (n, bytes int64) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

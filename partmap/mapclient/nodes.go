@@ -12,16 +12,16 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// node is a decoded index node or segment; the other one is empty. They are values, not
-// pointers, to save a memory access in each lookup.
+// node is a decoded node of a map. It is either a segment or an index node; the field for the other kind is
+// empty. The fields are values, not pointers, to save a memory access in each lookup.
 type node struct {
 	segment partmap.Segment
 	index   partmap.Index
-	links   links // one per child of the index node; nil in a segment
+	links   links // a link for each child of the index node; nil in a segment
 }
 
-// check refuses a node that contradicts its parent. The cache is by id, so each parent has to
-// check.
+// check returns nil if the node fits c, the reference by which its parent node names it, else a Corrupt error.
+// The cache finds a node by its id alone. So the check is repeated for each parent that names the node.
 func (n *node) check(r *partmap.Root, c partmap.Child, height uint8) error {
 	switch {
 	case n.links != nil:
@@ -34,10 +34,10 @@ func (n *node) check(r *partmap.Root, c partmap.Child, height uint8) error {
 	return partmap.CheckSegment(r, c, &n.segment)
 }
 
-// slot is a cache entry of a node. Parents link to slots, not to nodes, so that an evicted
-// node is garbage at once.
+// slot holds one node of a map in the cache. A parent node refers to the slots of its children, and not to the
+// nodes. So the memory of a node is free as soon as the node is evicted.
 type slot struct {
-	node  atomic.Pointer[node] // nil once evicted
+	node  atomic.Pointer[node] // nil once the node is evicted
 	used  atomic.Bool
 	bytes int64
 }
@@ -49,11 +49,12 @@ func (s *slot) evict() bool {
 	return true
 }
 
-// links are the slots of a cached parent's children, so that a hit needs no lock and no
-// lookup in the cache.
+// links are pointers from a cached node of a map to the cache's slots for its children, the nodes directly
+// below. A lookup that follows these pointers needs no lock, and no search in the cache.
 type links []atomic.Pointer[slot]
 
-// get returns the i-th child's node if it is in the cache.
+// get returns the i-th child, the node of a map that the i-th link leads to. It returns nil if the link is not
+// set yet, or if the node is evicted.
 func (l links) get(i int) *node {
 	s := l[i].Load()
 	if s == nil {
@@ -64,22 +65,25 @@ func (l links) get(i int) *node {
 }
 
 const (
+	// slotBytes and linkBytes are the memory of a slot and of a link, in bytes.
 	slotBytes = 40
 	linkBytes = 8
 )
 
-// nodes is the cache of decoded nodes, and the way to load them.
+// nodes is the cache of decoded nodes of the maps of all buckets. It reads missing nodes from the store.
 type nodes struct {
 	store   store.Nodes
 	cache   *lru[store.NodeID, *slot]
-	loading shared
+	loading shared // loads under way, by node id
 }
 
-// loadTimeout bounds a load. Several callers share one, so it does not end with a caller's
-// context.
+// loadTimeout bounds the time for loading a node. Several callers may share one load, so a load does not end
+// with the context of one caller.
 const loadTimeout = 10 * time.Second
 
-// child returns the node of a child that links do not have, and links it.
+// child returns the node of a map that c names; c is a reference in the parent of the node. The node comes from
+// the cache or from the store. The parent's link l is set, so that the next lookup finds the node without a
+// search. child fails with Corrupt if the node contradicts its parent.
 func (n *nodes) child(
 	ctx context.Context, r *partmap.Root, c partmap.Child, height uint8, l *atomic.Pointer[slot],
 ) (*node, error) {
@@ -98,12 +102,15 @@ func (n *nodes) child(
 	return got.node, nil
 }
 
-// loaded is a slot with its node: the slot may be evicted at any time.
+// loaded is a node of a map, together with its slot in the cache. The node stays usable even after the cache
+// has evicted it.
 type loaded struct {
 	slot *slot
-	node *node // nil: not in the cache
+	node *node // nil: the node is not in the cache
 }
 
+// cached returns the node with this id and its slot, if the cache has them. Otherwise the node in the result is
+// nil.
 func (n *nodes) cached(id store.NodeID) (l loaded) {
 	if s, ok := n.cache.peek(id); ok {
 		l = loaded{s, s.node.Load()}
@@ -111,6 +118,8 @@ func (n *nodes) cached(id store.NodeID) (l loaded) {
 	return l
 }
 
+// load reads a node of a bucket's map from the store, and adds it to the cache. Concurrent calls for the same
+// node share one read.
 func (n *nodes) load(ctx context.Context, b store.BucketID, id store.NodeID, height uint8) (loaded, error) {
 	got, err := n.loading.do(ctx, string(id[:]), fmt.Sprintf("load node %s of bucket %s", id, b), func() (any, error) {
 		if l := n.cached(id); l.node != nil {
@@ -133,6 +142,8 @@ func (n *nodes) load(ctx context.Context, b store.BucketID, id store.NodeID, hei
 	return l, err
 }
 
+// read reads a node of a bucket's map from the store and decodes it. height is 0 for a segment, else the node
+// is an index node of that height. The results are the node, and its memory in bytes.
 func (n *nodes) read(ctx context.Context, b store.BucketID, id store.NodeID, height uint8) (*node, int64, error) {
 	blob, err := n.store.Node(ctx, b, id)
 	if err != nil {
@@ -152,17 +163,17 @@ func (n *nodes) read(ctx context.Context, b store.BucketID, id store.NodeID, hei
 	return &node{index: *x, links: make(links, x.Len())}, x.Bytes() + slotBytes + nodeBytes + int64(x.Len())*linkBytes, nil
 }
 
-// nodeBytes is what a node takes beside the segment or index node that it is.
+// nodeBytes is the memory, in bytes, that a cached node takes beside its decoded content.
 const nodeBytes = 256
 
-// writesAtOnce bounds the nodes of one change that are written at the same time. Each write is a round trip to the
-// farthest data centre.
+// writesAtOnce is the greatest number of nodes of one change that are written at the same time. Each write is a
+// round trip to the farthest data centre.
 const writesAtOnce = 16
 
-// write writes the nodes of a change and returns when no write is under way any more, with the error of the first one
-// that failed. The order does not matter, although index nodes name other nodes: a reader comes to a node from a root
-// only, and the root is swapped after all of them. After an error any of the nodes may be there, or arrive later. No
-// root names them, and the collector deletes them.
+// write writes the nodes of a change. It returns once no write is under way any more, with the error of the
+// write that failed first. The order of the writes does not matter, although index nodes name other nodes: a
+// reader comes to a node only from a root, and the root is swapped after all writes. After an error each node
+// may be there, or arrive later. No root names such nodes, and the collector deletes them.
 func (n *nodes) write(ctx context.Context, b store.BucketID, nodes []partmap.Node) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(writesAtOnce)

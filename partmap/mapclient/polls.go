@@ -9,43 +9,47 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// poll is one answered read of a map clock.
+// poll is one successful read of a map clock, the counter by which clients learn of new maps. It has the
+// clock's content, the version of its record, and the part that leases need (proof).
 type poll struct {
 	*proof
 	mapClock mapClock
 	version  store.Version
 }
 
-// proof is the part of a poll that leases need, without the 4 KiB of the poll's map clock. Each cached root keeps a
-// proof.
+// proof is the part of a read of a map clock that leases need: it shows that a root was the newest when the
+// clock was read. Each cached root keeps a proof. It does not keep the whole read, since that includes the 4
+// KiB of the map clock.
 type proof struct {
 	clock *clock
-	sent  wait.Instant // before the read was begun
-	value uint64       // of the map clock
-	// line is how often the clock had gone back before this poll. Earlier proofs may be of
-	// a history that a restored store has left.
+	sent  wait.Instant // when the poll was sent, before the read began
+	value uint64       // value of the map clock
+	// line is the number of times that the clock had gone back before this poll, as after a restore of the
+	// store. A proof with another line is of another history of the clock, and can't be renewed.
 	line uint64
 }
 
-// proofBytes is the memory of a proof.
+// proofBytes is the memory of a proof, in bytes.
 const proofBytes = 64
 
-// clock is the state of one map clock. It is polled as long as it is used.
+// clock is what a client knows of one map clock, a counter in the store that is raised after changes of maps.
+// The client polls the counter as long as leases need it.
 type clock struct {
 	n       *network
 	number  uint32
 	latest  atomic.Pointer[poll]
-	line    atomic.Uint64 // of the next poll
-	used    atomic.Bool   // since the last poll
+	line    atomic.Uint64 // line of the next poll's proof
+	used    atomic.Bool   // the clock was used since the last poll
 	asking  shared
 	bumps   wait.Rounds[bumpGroup]
 	polling bool // guarded by network.mu
 }
 
-// idlePolls is the number of polls of an unused clock before polling stops.
+// idlePolls is the number of successive polls of a map clock after which polling stops, if no lease has needed
+// the clock meanwhile.
 const idlePolls = 10
 
-// clock returns a clock by its number.
+// clock returns the state of the map clock with the given number. If there is none yet, clock makes one.
 func (n *network) clock(number uint32) *clock {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -57,7 +61,8 @@ func (n *network) clock(number uint32) *clock {
 	return k
 }
 
-// current returns the latest poll if it is still valid, else a fresh one.
+// current returns the latest read of the map clock, if leases that count from this read are still valid.
+// Otherwise it reads the clock again.
 func (k *clock) current(ctx context.Context) (*poll, error) {
 	touch(&k.used)
 	k.keepPolling()
@@ -70,7 +75,7 @@ func (k *clock) current(ctx context.Context) (*poll, error) {
 	return k.latest.Load(), nil
 }
 
-// keepPolling starts to poll the clock in the background, unless it is polled already.
+// keepPolling starts to read the map clock regularly in the background, unless that goes on already.
 func (k *clock) keepPolling() {
 	k.n.mu.Lock()
 	defer k.n.mu.Unlock()
@@ -80,16 +85,17 @@ func (k *clock) keepPolling() {
 	}
 }
 
-// PollPause returns the pause between two polls of a map clock, for a jitter from 0 to 1.
+// PollPause returns the pause between two reads of a map clock, given the length of a lease. The pause is a
+// third of a lease, or up to a fifth less. jitter is from 0 (the shortest pause) to 1 (the longest).
 func PollPause(lease time.Duration, jitter float64) time.Duration {
 	const least = 0.8
 	return time.Duration(float64(lease/3) * (least + (1-least)*jitter))
 }
 
-// run polls the clock each third of a lease, minus jitter, which spreads the polls of processes
-// that were started together.
+// run reads the map clock again and again, in the background, until the clock is no longer used. The pauses are
+// those of PollPause with a random jitter, which spreads the reads of processes that were started together.
 func (k *clock) run() {
-	var idle int // polls since the clock was last used
+	var idle int // polls in a row without a use of the clock
 	for {
 		if wait.Sleep(k.n.ctx, PollPause(k.n.lease, k.n.jitter())) != nil {
 			return
@@ -105,7 +111,8 @@ func (k *clock) run() {
 	}
 }
 
-// rest stops the polls, unless the clock has just been used.
+// rest decides whether the polling of the map clock may stop. It returns true, and polling stops, unless a
+// lease has needed the clock since the last poll.
 func (k *clock) rest() bool {
 	k.n.mu.Lock()
 	defer k.n.mu.Unlock()
@@ -113,8 +120,9 @@ func (k *clock) rest() bool {
 	return !k.polling
 }
 
-// poll reads the clock, in two attempts at most, within less than half a lease. In the second
-// attempt the store uses another coordinator, if it has one.
+// poll reads the map clock from the store and keeps the result as the latest. It makes at most two attempts,
+// which together take less than half a lease. In the second attempt the store uses another coordinator (the
+// server that answers), if it has one. The first result is always nil.
 func (k *clock) poll() (any, error) {
 	k.n.counts.add(&k.n.counts.Polls)
 	p, err := k.try()
@@ -133,6 +141,8 @@ func (k *clock) poll() (any, error) {
 	return nil, nil
 }
 
+// try makes one attempt to read the map clock. If the clock has gone back, as after a restore of the store, try
+// fails with Unavailable. From then on the reads before do not help to prove that a root is the newest.
 func (k *clock) try() (*poll, error) {
 	ctx, cancel := context.WithTimeout(k.n.ctx, k.n.lease/5)
 	defer cancel()
@@ -154,8 +164,9 @@ func (k *clock) try() (*poll, error) {
 	return p, nil
 }
 
-// askClock reads a clock. The lease counts from before the read: a bump may be acknowledged
-// right after the clock was read, long before the answer arrives.
+// askClock reads the map clock with the given number in this data centre (Local). Leases count from the instant
+// before the read, which the result has. The reason: the clock may be raised right after it was read, long
+// before the answer arrives.
 func (n *network) askClock(ctx context.Context, number uint32) (*poll, error) {
 	sent := n.now()
 	c, v, err := readClock(ctx, n.store, number, store.Local)

@@ -8,16 +8,19 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Schema is the version of the form in which all processes of a store keep what they share. It is a term of the store:
-// see term for how it is changed, and why a read at Local is enough at a start.
+// Schema is the version of the format of the data that all processes of a store share. The version is stored,
+// and changes in the way that the type term describes. A process that starts needs to read it only in its own
+// data centre.
 type Schema int64
 
 const (
-	// Unversioned is a store that was made before there were versions. Its form is that of version 1, but that movers leave
-	// no notes.
+	// Unversioned is the schema of a store that was made before schemas had versions. The format is that of
+	// version 1, but movers leave no notes (see Client.LeavesNotes).
 	Unversioned Schema = 0
-	// OldestSchema and NewestSchema are the versions that this program knows.
-	OldestSchema, NewestSchema = Unversioned, Schema(1)
+	// OldestSchema and NewestSchema bound the versions that this program knows. With version 2, an object that
+	// was uploaded in parts may have another ID than the one in the names of its parts: see
+	// Client.StampsCompletions. With version 3, the same holds for a whole body: see Client.StampsEnds.
+	OldestSchema, NewestSchema = Unversioned, Schema(3)
 )
 
 var schemaTerm = term[Schema]{key: "schema", what: "a schema of version"}
@@ -29,9 +32,10 @@ func (s Schema) String() string {
 	return fmt.Sprint(int64(s))
 }
 
-// AgreeOnSchema returns the version of a store's schema. It fails with InvalidArgument where this program does not know
-// the version that is in force, or the one that a change has begun to bring. The first process of a store writes the
-// newest version that it knows. A store that other processes have used before stays Unversioned, until UpgradeSchema.
+// AgreeOnSchema returns the version of a store's schema. It fails with InvalidArgument if this program does not
+// know that version, or does not know the version to which an upgrade has begun. The first process of a store
+// writes the newest version that the process knows. A store that was used before schemas had versions stays
+// Unversioned until UpgradeSchema.
 func AgreeOnSchema(ctx context.Context, s store.Registers) (Schema, error) {
 	v, err := agreeOnSchema(ctx, s, NewestSchema)
 	return v, store.Wrap("agree on the version of the schema", err)
@@ -40,8 +44,9 @@ func AgreeOnSchema(ctx context.Context, s store.Registers) (Schema, error) {
 func agreeOnSchema(ctx context.Context, s store.Registers, newest Schema) (Schema, error) {
 	found, err := schemaTerm.found(ctx, s, store.Local)
 	if err == nil && found.value == 0 {
-		// The first process of a store writes the version first, and goes on once that is seen everywhere. So a store with
-		// a lease and no version is older than versions, but for a version that came between these reads: read it again.
+		// The first process of a store writes the version before the lease, and goes on once the version is
+		// seen everywhere. So a store with a lease and no version is older than versions. But the version may
+		// have been written between these reads: so it is read again.
 		_, err = s.Read(ctx, store.Process, []byte(leaseTerm.key), store.Local)
 		switch {
 		case errors.Is(err, store.NotFound):
@@ -61,8 +66,9 @@ func agreeOnSchema(ctx context.Context, s store.Registers, newest Schema) (Schem
 	return found.value, knows(newest, found)
 }
 
-// knows fails where a program does not know the version in force, or the announced one. Versions only grow, so what a
-// read at Local finds is enough to refuse.
+// knows returns nil if a program knows the stored version of the schema, and the version to which an upgrade
+// has been announced, if any. newest is the newest version that the program knows. A higher version is an
+// InvalidArgument error. Versions only grow, so the refusal stays right even if the record was not the newest.
 func knows(newest Schema, found terms[Schema]) error {
 	switch {
 	case max(found.value, found.next) <= newest:
@@ -75,13 +81,14 @@ func knows(newest Schema, found terms[Schema]) error {
 		"program knows versions up to %v: install a newer program", found.value, found.next, newest)
 }
 
-// UpgradeSchema brings a store's schema to the newest version that this program knows, and returns the version before.
-// If the schema has the newest version already, UpgradeSchema only ensures that every data centre knows it. It may be
-// repeated after any error, and goes on where it ended.
+// UpgradeSchema brings a store's schema to the newest version that this program knows, and returns the version
+// before. If the store has the newest version already, UpgradeSchema only ensures that every data centre knows
+// it. After any error it may be repeated, and goes on where it ended.
 //
-// A change from one version to another is announced first. After the announcement, no program can start that does not
-// know the new version. The function ready has to find out whether such a program is still running that was started
-// earlier. An error from ready ends UpgradeSchema, while the announcement stays.
+// The upgrade is announced first. After the announcement no program can start that does not know the new
+// version. Then UpgradeSchema calls ready, which has to find out whether such a program, started earlier, still
+// runs. An error of ready ends UpgradeSchema, and the announcement stays. Before a new announcement ready is
+// called once more, so that an upgrade that can't succeed is not announced.
 func UpgradeSchema(
 	ctx context.Context, s store.Registers, ready func(ctx context.Context) error,
 ) (before Schema, err error) {
@@ -97,7 +104,7 @@ func upgradeSchema(
 		err = knows(newest, found)
 	}
 	if err == nil && found.value != newest && found.next == 0 {
-		err = ready(ctx) // before an announcement that would stay
+		err = ready(ctx) // before the announcement, which would stay after an error
 	}
 	if err != nil {
 		return 0, err

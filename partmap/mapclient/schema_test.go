@@ -96,7 +96,7 @@ func TestAnUpgradeThatEndsAnywhere(t *testing.T) {
 				require.NoError(t, err)
 				require.Zero(t, starts(s, 1))
 				require.Equal(t, 2, starts(s, 2))
-				_, err = mapclient.UpgradeSchema(t.Context(), &site{sites: s}, readyAtOnce)
+				_, err = mapclient.UpgradeSchemaTo(t.Context(), &site{sites: s}, 1, readyAtOnce)
 				require.ErrorContains(t, err, "of version 2, and this program knows versions up to 1: install a newer program")
 			}
 			if ended {

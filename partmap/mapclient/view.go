@@ -6,18 +6,20 @@ import (
 	"github.com/evenkeel/evenkeel/partmap"
 )
 
-// view is a root with its lookup structures.
+// view is a root of a map, prepared for fast lookups. It has the starts of the root's entries or children, and
+// links to the cached nodes below the root.
 type view struct {
 	root  *partmap.Root
 	cuts  *partmap.Cuts
-	links links // one per child of the root
+	links links // a link for each child of the root
 }
 
 func newView(r *partmap.Root) *view {
 	return &view{root: r, cuts: r.Cuts(), links: make(links, len(r.Children))}
 }
 
-// size estimates the memory of the view. It has the cuts twice, in the root and for lookups.
+// size returns an estimate, in bytes, of the memory of a root that is prepared for lookups. The starts of its
+// ranges count twice: they are in the root, and in a list for lookups.
 func (v *view) size() int64 {
 	const fixed, perEntry, perChild, perBatch = 240, 96, 40, 24
 	r := v.root
@@ -25,7 +27,8 @@ func (v *view) size() int64 {
 	return fixed + 2*v.cuts.Bytes() + int64(lines)
 }
 
-// find sets into to the range that contains key or, with before, the highest keys below key.
+// find sets *into to the range that contains key. If before is true, it sets *into to the range that contains
+// the highest keys below key. It reads missing nodes of the map from the store.
 func (v *view) find(ctx context.Context, n *nodes, key []byte, before bool, into *partmap.Range) error {
 	r := v.root
 	i := search(v.cuts, key, before)
@@ -58,8 +61,9 @@ func (v *view) find(ctx context.Context, n *nodes, key []byte, before bool, into
 	}
 }
 
-// search always finds an index in a valid map: the root begins at the lowest key, and child
-// has checked the first cut of every node against its parent.
+// search returns the index of the cut at which the range of key begins. If before is true, it is the range that
+// contains the highest keys below key. There is always such a cut in a valid map: the root begins at the lowest
+// key, and the first cut of every node has been checked against its parent.
 func search(c *partmap.Cuts, key []byte, before bool) int {
 	if before {
 		return max(c.FindBefore(key), 0)

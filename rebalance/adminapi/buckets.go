@@ -17,7 +17,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Limits are those of ranges.
+// Limits are the limits that automatic moves keep for the size of a range, in rows and bytes.
 type Limits struct {
 	MaxRows    int64 `json:"max_rows"`
 	MinRows    int64 `json:"min_rows"`
@@ -30,43 +30,44 @@ func (h *handler) limits() Limits {
 	return Limits{p.MaxRows, p.MinRows, p.TargetRows, p.MaxBytes}
 }
 
-// Buckets is a page of the buckets, by their names.
+// Buckets is one page of the list of buckets, ordered by name, with the sizes of each bucket.
 type Buckets struct {
 	Buckets []Figures `json:"buckets"`
-	// Next is the name after which the next page begins; empty: this was the last.
+	// Next is the name after which the next page begins. It is absent on the last page.
 	Next   string `json:"next,omitempty"`
 	Keeper Keeper `json:"keeper"`
 	Limits Limits `json:"limits"`
 }
 
-// Keeper is who looks after sizes.
+// Keeper describes the process that watches the sizes of the ranges and moves them, as far as the answering process
+// knows.
 type Keeper struct {
 	Name    string `json:"name"`
 	Leading bool   `json:"leading"`
-	// Unattended says what is not looked after, and why.
+	// Unattended says which sizes nobody watches, and why. It is empty if all sizes are watched.
 	Unattended string `json:"unattended,omitempty"`
 }
 
-// Figures are what a bucket has and takes, by the counters: at most ten seconds old, or so long that looking takes two
-// percent of the time.
+// Figures are the estimated sizes and the load of one bucket. They may be ten seconds old. If reading them takes long,
+// they may be older: at most about two percent of the time is spent on reading them.
 type Figures struct {
 	Bucket string `json:"bucket"`
 	ID     string `json:"id"`
 	Epoch  uint64 `json:"epoch"`
 	State  string `json:"state"`
 	Paused bool   `json:"paused"`
-	// Known: the sizes of all ranges build on counts.
+	// Known means that the sizes of all ranges are based on exact counts.
 	Known bool `json:"known"`
-	// Largest is the rows of the largest range.
+	// Largest is the number of rows of the largest range.
 	Largest int64   `json:"largest_rows"`
 	Growth  float64 `json:"growth_rows_per_s"`
 	Total
 	At time.Time `json:"at"`
-	// Error is why the figures are not known.
+	// Error is the reason why the figures are not known.
 	Error string `json:"error,omitempty"`
 }
 
-// Total adds up ranges.
+// Total holds the sums of the sizes and loads of several ranges.
 type Total struct {
 	Ranges  int     `json:"ranges"`
 	Moving  int     `json:"moving_ranges"`
@@ -76,7 +77,8 @@ type Total struct {
 	Dead    int64   `json:"dead"`
 	Writes  float64 `json:"writes_per_s"`
 	Reads   float64 `json:"reads_per_s"`
-	// Over and Under are ranges outside the limits, Waiting those about which nothing is done now.
+	// Over and Under are the numbers of ranges above and below the limits. Waiting is the number of ranges that should
+	// be changed, but about which nothing is done now.
 	Over    int `json:"over_max"`
 	Under   int `json:"under_min"`
 	Waiting int `json:"waiting"`
@@ -100,7 +102,8 @@ func (t *Total) add(x *balancer.Seen, max, min int64) {
 	}
 }
 
-// waits reports whether a range is outside the limits, or should be moved, and nothing is done now.
+// waits reports whether the range x waits for a change: true if it is outside the limits, or should be moved for
+// another reason, but nothing is done about it now.
 func waits(x *balancer.Seen) bool {
 	return x.Verdict.Kind == policy.None && x.Verdict.Why != policy.Within && x.Verdict.Why != policy.Moving
 }
@@ -108,16 +111,18 @@ func waits(x *balancer.Seen) bool {
 const (
 	bucketsShown = 50
 	mostBuckets  = 200
-	// figuresFor is how long figures are used again, at least, and figuresShare times as long as they took.
+	// figuresFor is the shortest time for which figures are reused. They are also reused for figuresShare times the
+	// duration of reading them.
 	figuresFor   = 10 * time.Second
 	figuresShare = 50
-	// mostFigures bounds the buckets whose figures are remembered.
+	// mostFigures bounds the number of buckets whose figures are remembered.
 	mostFigures = 4096
-	// pageTime bounds the looks of one page of buckets.
+	// pageTime bounds the time for reading the figures of one page of buckets.
 	pageTime = 10 * time.Second
 )
 
-// leads fails unless this process watches sizes and leads the shard of a bucket; without a name, any shard.
+// leads returns nil if this process watches sizes and leads the shard (the group of buckets) of the named bucket. If
+// bucket is empty, it is enough that the process leads any shard. Otherwise leads returns an error for the client.
 func (h *handler) leads(ctx context.Context, bucket string) error {
 	var id store.BucketID
 	var err error
@@ -167,15 +172,16 @@ func (h *handler) keeper(ctx context.Context) Keeper {
 	return k
 }
 
-// kept is the figures of a bucket.
+// kept holds the sizes and load of a bucket, as they were read, and the time until which they are used again.
 type kept struct {
 	Figures
 	until time.Time
 }
 
-// figures are those of a bucket, looked up if they are too old.
+// figures returns the sizes and the load of the bucket id. They are read only if the remembered ones are too old. After
+// an error Figures.Error is set.
 func (h *handler) figures(ctx context.Context, id store.BucketID) Figures {
-	h.looking.Lock() // one looks, others wait for what it finds
+	h.looking.Lock() // one request reads, and others wait for its result
 	defer h.looking.Unlock()
 	now := time.Now()
 	if k, ok := h.seen[id]; ok && now.Before(k.until) {
@@ -200,7 +206,7 @@ func (h *handler) figures(ctx context.Context, id store.BucketID) Figures {
 	return f
 }
 
-// Shape is the map of a bucket as bars: neighbouring ranges put together.
+// Shape is a bucket as a bar chart along its keys. Each bar sums up the sizes of some neighbouring ranges.
 type Shape struct {
 	Bucket string `json:"bucket"`
 	Epoch  uint64 `json:"epoch"`
@@ -209,7 +215,7 @@ type Shape struct {
 	Bars   []Bar  `json:"bars"`
 }
 
-// Bar is neighbouring ranges.
+// Bar is one bar of a chart of a bucket: some neighbouring ranges, with the sums of their sizes and loads.
 type Bar struct {
 	Span
 	Total
@@ -243,8 +249,9 @@ func (h *handler) shape(r *http.Request) (any, error) {
 	return out, err
 }
 
-// bars puts ranges together evenly, without knowing how many will come: when there are twice as many bars as wanted, each
-// takes in its neighbour.
+// bars collects ranges into bars of a chart, at most `most` bars with the same number of ranges each. The number of
+// ranges is not known before. When there are too many bars, each two neighbours become one, so that every bar has twice
+// as many ranges.
 type bars struct {
 	most     int
 	each     int // ranges of a bar
@@ -299,26 +306,26 @@ func (t *Total) join(o *Total) {
 	}
 }
 
-// Ranges is a page of the ranges of a bucket.
+// Ranges is one page of the list of the ranges of a bucket, in the order of their keys.
 type Ranges struct {
 	Bucket string  `json:"bucket"`
 	Epoch  uint64  `json:"epoch"`
 	Limits Limits  `json:"limits"`
 	Ranges []Range `json:"ranges"`
-	// Next is the key from which the next page begins; absent: this was the last.
+	// Next is the key at which the next page begins. It is absent on the last page.
 	Next *Key `json:"next,omitempty"`
 }
 
-// Range is a range with its size, where it moves, and what is decided about it.
+// Range describes a range of a bucket: its size, its move if it moves, and what the rebalancer would do about it now.
 type Range struct {
 	Size
 	Phase string `json:"phase"`
-	// To is the destination while it moves.
+	// To is the id of the partition to which the range moves.
 	To           string `json:"to,omitempty"`
 	SweepPending bool   `json:"sweep_pending,omitempty"`
-	// Until is when the reason is over if nothing changes.
+	// Until is the time at which the reason for the decision ends if nothing changes.
 	Until time.Time `json:"until,omitzero"`
-	// Job is the job that moves it.
+	// Job is the id of the job that moves the range.
 	Job string `json:"job,omitempty"`
 }
 
@@ -367,7 +374,8 @@ func (h *handler) ranges(r *http.Request) (any, error) {
 	return out, err
 }
 
-// Buckets requests a page of the buckets after a name; limit 0: as many as the server likes.
+// Buckets returns the page of the list of buckets that begins behind the name `after`. limit is the maximum number of
+// buckets in the page; 0 stands for the server's default.
 func (c *Client) Buckets(ctx context.Context, after string, limit int) (b Buckets, err error) {
 	q := url.Values{"after": {after}, "limit": {strconv.Itoa(limit)}}
 	return b, c.do(ctx, http.MethodGet, "/v1/buckets?"+q.Encode(), nil, &b)

@@ -19,19 +19,21 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Client talks to a handler. It is safe for concurrent use.
+// A Client sends requests to the admin API of a server. It is safe for concurrent use.
 type Client struct {
 	token   string
-	servers []string // that get the token
+	servers []string // the only servers that get the token
 	http    *http.Client
 
 	mu   sync.Mutex
-	base string // where the leader was met last
+	base string // the given address, or the leader's once it is known
 }
 
-// NewClient makes a client of an admin address, such as http://127.0.0.1:9001, with its bearer
-// token, if any. Requests that only the leader answers are forwarded to it; but a token is sent
-// to no other server than this one.
+// NewClient returns a client of the admin API at the address `base`, such as http://127.0.0.1:9001. token is the bearer
+// token of this address, or empty.
+//
+// If only the leader of the store can answer a request, the client repeats it at the leader's address. But the client
+// sends the token only to the server at `base`: if there is a token, requests to another server fail.
 func NewClient(base, token string) (*Client, error) {
 	server, err := serverOf(base)
 	if err != nil {
@@ -42,12 +44,13 @@ func NewClient(base, token string) (*Client, error) {
 	return &Client{base: server, servers: []string{server}, token: token, http: h}, nil
 }
 
-// serverOf normalises an address.
+// serverOf returns the normal form of an address of a server, so that addresses can be compared: in lower case, with
+// the port. It fails with InvalidArgument if the address is not like http://127.0.0.1:9001.
 func serverOf(address string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" ||
 		u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		// Without the address: it may have a password.
+		// The error does not quote the address, which may have a password.
 		return "", store.Errorf(store.InvalidArgument,
 			"an address is like http://127.0.0.1:9001, with nothing before the host or behind the port")
 	}
@@ -59,8 +62,8 @@ func serverOf(address string) (string, error) {
 	return u.String(), nil
 }
 
-// named normalises an address that another process names as the leader's, and refuses it if the
-// token must not be sent there.
+// named returns the normal form of the leader's address, which came from another process. holder is the leader's name,
+// for errors. named fails if the address is wrong, or if the client's token must not be sent there.
 func (c *Client) named(holder, address string) (string, error) {
 	server, err := serverOf(address)
 	if err != nil {
@@ -74,8 +77,8 @@ func (c *Client) named(holder, address string) (string, error) {
 	return server, nil
 }
 
-// Within makes a client of a handler in the same process, and a function that ends
-// the handler's service.
+// Within returns a client that sends its requests to the handler h in the same process, without a network. end closes
+// the connections and waits until they are served.
 func Within(h http.Handler) (c *Client, end func()) {
 	l := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
 	server := &http.Server{Handler: h}
@@ -89,7 +92,7 @@ func Within(h http.Handler) (c *Client, end func()) {
 	}
 }
 
-// pipes is a listener whose connections are in memory.
+// pipes is a net.Listener that accepts connections from the same process only. The connections are in memory.
 type pipes struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -124,17 +127,19 @@ func (p *pipes) Close() error {
 
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "within", Net: "pipe"} }
 
-// Status requests the status.
+// Status returns the status of the process.
 func (c *Client) Status(ctx context.Context) (s Status, err error) {
 	return s, c.do(ctx, http.MethodGet, "/v1/status", nil, &s)
 }
 
-// Cluster requests and returns the list of the processes, and the health of what the processes use.
+// Cluster returns the list of the processes that share the store, and the health of the store, the counters and the
+// clocks.
 func (c *Client) Cluster(ctx context.Context) (s Cluster, err error) {
 	return s, c.do(ctx, http.MethodGet, "/v1/cluster", nil, &s)
 }
 
-// Map requests a map at an epoch (0: the newest), as a stream of JSON, which the caller closes.
+// Map returns the map of a bucket, as a stream of JSON, which the caller must close. epoch is the version of the map; 0
+// stands for the newest.
 func (c *Client) Map(ctx context.Context, bucket string, epoch uint64) (io.ReadCloser, error) {
 	q := url.Values{"bucket": {bucket}}
 	if epoch > 0 {
@@ -143,7 +148,8 @@ func (c *Client) Map(ctx context.Context, bucket string, epoch uint64) (io.ReadC
 	return c.open(ctx, http.MethodGet, "/v1/map?"+q.Encode(), nil)
 }
 
-// History requests the last epochs of a bucket; limit 0: all that are known.
+// History returns the last versions (epochs) of a bucket's map, the newest first. limit is the maximum number of
+// versions; 0 stands for all that are known.
 func (c *Client) History(ctx context.Context, bucket string, limit int) (h History, err error) {
 	q := url.Values{"bucket": {bucket}}
 	if limit > 0 {
@@ -152,22 +158,25 @@ func (c *Client) History(ctx context.Context, bucket string, limit int) (h Histo
 	return h, c.do(ctx, http.MethodGet, "/v1/history?"+q.Encode(), nil, &h)
 }
 
-// Moves requests moves.
+// Moves asks the server to split, merge or move ranges of a bucket, as m says. The answer has the planned moves and,
+// unless m is a dry run, the job that makes them.
 func (c *Client) Moves(ctx context.Context, m Moves) (a Answer, err error) {
 	return a, c.do(ctx, http.MethodPost, "/v1/moves", m, &a)
 }
 
-// Apply requests the moves of a plan.
+// Apply asks the server to make the moves of the plan in p. The answer has the moves and, unless p is a dry run, the
+// job that makes them.
 func (c *Client) Apply(ctx context.Context, p Apply) (a Answer, err error) {
 	return a, c.do(ctx, http.MethodPost, "/v1/apply", p, &a)
 }
 
-// Job requests the state of a job.
+// Job returns the state of the job with the given id. A job is a set of requested moves of one bucket.
 func (c *Client) Job(ctx context.Context, id string) (j scheduler.Job, err error) {
 	return j, c.do(ctx, http.MethodGet, "/v1/jobs/"+url.PathEscape(id), nil, &j)
 }
 
-// Abort drops requested moves that have not begun; of all buckets if which names none.
+// Abort cancels the requested moves of a bucket that have not begun. Moves that have begun go on. If `which` names no
+// bucket, the moves of all buckets are cancelled.
 func (c *Client) Abort(ctx context.Context, which Which) (d Done, err error) {
 	return d, c.do(ctx, http.MethodPost, "/v1/abort", which, &d)
 }
@@ -184,7 +193,9 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) error
 	return nil
 }
 
-// open sends a request and returns the body of a good answer.
+// open sends a request and returns the body of the answer. `in` is the request's content, sent as JSON; nil means none.
+// A request that only the leader of the store answers is sent again to the leader. If the HTTP status is not OK, open
+// returns an error.
 func (c *Client) open(ctx context.Context, method, path string, in any) (io.ReadCloser, error) {
 	var payload []byte
 	if in != nil {
@@ -193,7 +204,7 @@ func (c *Client) open(ctx context.Context, method, path string, in any) (io.Read
 			return nil, store.Errorf(store.InvalidArgument, "%w", err)
 		}
 	}
-	const most = 3 // leaders, each naming the next
+	const most = 3 // number of leaders asked, each named by the one before
 	for try := 1; ; try++ {
 		c.mu.Lock()
 		base := c.base
@@ -230,14 +241,15 @@ func (c *Client) open(ctx context.Context, method, path string, in any) (io.Read
 		if next == base {
 			return nil, err
 		}
-		// Later requests, for instance about a job, go there at once.
+		// Later requests, for instance about a job, go to the leader at once.
 		c.mu.Lock()
 		c.base = next
 		c.mu.Unlock()
 	}
 }
 
-// problem reads an answer that is not good.
+// problem returns the error that an answer with an HTTP status other than OK describes. It also returns the Problem in
+// the body of the answer, or nil if the body has none.
 func problem(resp *http.Response) (*Problem, error) {
 	defer resp.Body.Close()
 	const most = 1 << 20
@@ -264,10 +276,10 @@ func problem(resp *http.Response) (*Problem, error) {
 	return nil, store.Errorf(store.Unavailable, "the answer is %s: %s", resp.Status, strings.TrimSpace(string(body)))
 }
 
-// err is the problem as an error of the client.
+// err returns the problem, which a server has answered, as a Go error with the same kind and text.
 func (p *Problem) err() error { return &remoteError{kindOf(p.Kind), p.Error} }
 
-// remoteError is an error of the other process, in its words.
+// remoteError is an error that a server has answered, with its kind and its text.
 type remoteError struct {
 	kind store.Kind
 	text string
@@ -276,7 +288,8 @@ type remoteError struct {
 func (e *remoteError) Error() string { return e.text }
 func (e *remoteError) Unwrap() error { return e.kind }
 
-// kindOf finds a kind by its name.
+// kindOf returns the kind of error with the given name. It returns store.Other if no kind has this name, as when the
+// server is newer.
 func kindOf(name string) store.Kind {
 	for k := store.Other; k <= store.TooMuchDeadData; k++ {
 		if k.String() == name {

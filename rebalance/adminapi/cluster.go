@@ -19,13 +19,14 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Cluster is the processes, as far as they are known, and the health of what they use.
+// Cluster describes everything that works on one store: the known processes, and the health of the store, the counters
+// and the clocks.
 type Cluster struct {
 	Process   Process           `json:"process"`
 	Leading   bool              `json:"leading"`
 	Leader    *rebalance.Holder `json:"leader,omitempty"`
 	Processes []Peer            `json:"processes"`
-	// ProcessesError is why processes of other data centres may be missing.
+	// ProcessesError is the reason why processes of other data centres may be missing.
 	ProcessesError string  `json:"processes_error,omitempty"`
 	Store          Health  `json:"store"`
 	Counters       Health  `json:"counters"`
@@ -37,7 +38,7 @@ type Cluster struct {
 	Unattended     string  `json:"unattended,omitempty"`
 }
 
-// Process is the one that answers.
+// Process describes the process that answers.
 type Process struct {
 	Name       string    `json:"name"`
 	Version    string    `json:"version"`
@@ -48,58 +49,68 @@ type Process struct {
 	Memory     uint64    `json:"memory_bytes"`
 }
 
-// Peer is a process of the store. The order of peers is: the process that answers, the process that leads, then the
-// others by name. A program from before the list of processes existed is a peer only while it leads, and its schemas
+// Peer is one of the processes that share a store. In a list the process that answers comes first, then the one that
+// leads, then the others by name.
+//
+// An old program that does not enter itself into the list of processes is a Peer only while it leads. Then its schemas
 // are absent.
 type Peer struct {
 	Name  string `json:"name"`
 	Here  bool   `json:"here"`
 	Leads bool   `json:"leads"`
-	// Shards are those of the buckets whose moves it leads; absent: none, or embedded.
-	Shards     []int     `json:"shards,omitempty"`
+	// Shards are the shards of the buckets whose moves the process leads. Absent: none, or the embedded form.
+	Shards []int `json:"shards,omitempty"`
+	// CleaningShards are the shards of the buckets of objects that the process cleans. Absent: none, or the embedded
+	// form.
+	CleaningShards []int `json:"cleaning_shards,omitempty"`
+
 	Admin      string    `json:"admin,omitempty"`
 	Version    string    `json:"version,omitempty"`
 	Commit     string    `json:"commit,omitempty"`
 	DataCentre string    `json:"data_centre,omitempty"`
 	Since      time.Time `json:"since,omitzero"`
-	// Seen is when it said last that it runs, by its own clock. Silent: that is some minutes ago, so it may have died.
+	// Seen is when the process last reported that it runs, by its own clock. Silent means that this was some minutes
+	// ago, so the process may have died.
 	Seen   time.Time `json:"seen,omitzero"`
 	Silent bool      `json:"silent,omitempty"`
-	// Schemas are the oldest and the newest version of the keyspace's schema that it knows.
+	// Schemas are the oldest and the newest version of the keyspace's schema that the process knows.
 	Schemas []int64 `json:"schemas,omitempty"`
 }
 
-// Terms are what all processes of a keyspace have agreed on. Limits are those of the process that was started last.
+// Terms are the settings that all processes of a keyspace have agreed on. Only the limits of sizes (MaxRows, MinRows
+// and MaxBytes) may differ: here they are those of the process that was started last.
 type Terms struct {
 	LeaseS        float64 `json:"lease_s"`
 	MaxClockSkewS float64 `json:"max_clock_skew_s"`
 	Sizes         string  `json:"sizes"`
-	// Schema is the version of the keyspace's schema; 0: it is from before there were versions.
+	// Schema is the version of the keyspace's schema. 0 means that the schema is older than these versions.
 	Schema   int64 `json:"schema"`
 	MaxRows  int64 `json:"max_rows,omitempty"`
 	MinRows  int64 `json:"min_rows,omitempty"`
 	MaxBytes int64 `json:"max_bytes,omitempty"`
-	// Error is why they could not be read.
+	// Error is the reason why the terms could not be read.
 	Error string `json:"error,omitempty"`
 }
 
-// Health is whether something answers, and how fast.
+// Health says whether the store, or the backend of the counters, answers at present, and how fast.
 type Health struct {
 	Kind      string    `json:"kind"`
 	OK        bool      `json:"ok"`
 	LatencyMs float64   `json:"latency_ms"`
 	Error     string    `json:"error,omitempty"`
 	AwaySince time.Time `json:"away_since,omitzero"`
-	// Of the data directory, if it is known.
+	// DiskBytes and DiskFreeBytes are the size and the free space of the disk of the data directory, if they are known.
 	DiskBytes     uint64 `json:"disk_bytes,omitempty"`
 	DiskFreeBytes uint64 `json:"disk_free_bytes,omitempty"`
 }
 
-// Leases are those of maps: counted (embedded) or timed.
+// Leases describes how long this process may use maps without reading them again. Kind is "counted" if it is the only
+// process of the store (embedded), else "timed".
 type Leases struct {
 	Kind string `json:"kind"`
-	// Of timed ones: their length, how long those of this process last that end first, unless they are renewed, of how many
-	// map clocks; and the leader's lease, in seconds.
+	// LengthS, LeftS and MapClocks are for timed leases only. LengthS is the length of a lease. LeftS is the time until
+	// the first lease of this process ends unless it is renewed. MapClocks is the number of map clocks with such
+	// leases. LeaderLeftS is the rest of the leader's lease. All times are in seconds.
 	LengthS      float64 `json:"length_s,omitempty"`
 	LeftS        float64 `json:"left_s,omitempty"`
 	MapClocks    int     `json:"map_clocks,omitempty"`
@@ -110,11 +121,12 @@ type Leases struct {
 	PollFailures int64   `json:"poll_failures"`
 }
 
-// Clocks are those of the store's servers, in seconds.
+// Clocks compares the clocks of the store's servers with each other and with the clock of this machine. Times are in
+// seconds.
 type Clocks struct {
 	Known bool `json:"known"`
-	// Bound is how well the common time is known, Apart by how much two servers differ at least, and Ahead by how much
-	// this machine is ahead.
+	// Bound is the width of the interval in which the common time lies. Apart is the smallest possible difference
+	// between the two servers that differ most. Ahead is how far this machine's clock is ahead of the common time.
 	Bound   float64 `json:"bound_s"`
 	Apart   float64 `json:"apart_s"`
 	Ahead   float64 `json:"ahead_s"`
@@ -122,14 +134,15 @@ type Clocks struct {
 	Servers []Clock `json:"servers"`
 }
 
-// Clock is one server's.
+// Clock compares the clock of one server of the store with the clock of this machine. Ahead is the number of seconds by
+// which the server's clock is ahead; it is wrong by at most Bound seconds.
 type Clock struct {
 	Server string  `json:"server"`
 	Ahead  float64 `json:"ahead_s"`
 	Bound  float64 `json:"bound_s"`
 }
 
-// Kept is how much of the history is kept.
+// Kept says how much is remembered of the sizes, loads and moves of ranges over time, in memory and in a file.
 type Kept struct {
 	Columns int       `json:"columns"`
 	Since   time.Time `json:"since,omitzero"`
@@ -137,17 +150,18 @@ type Kept struct {
 	Limit   int64     `json:"limit_bytes"`
 	File    string    `json:"file,omitempty"`
 	Error   string    `json:"error,omitempty"`
-	// Omitted is how many buckets that took requests the last sample had no room for.
+	// Omitted is the number of buckets that took requests and for which the last sample had no room.
 	Omitted int `json:"omitted_buckets,omitempty"`
 }
 
-// probeTime bounds one question to the store or the counters.
+// probeTime is the longest time to wait for the answer to one request that tests the store or the counters.
 const probeTime = 2 * time.Second
 
-// started is about when the process was.
+// started is the time at which this process was started, except for the milliseconds before the package was
+// initialized.
 var started = time.Now()
 
-// self names this process.
+// self returns the name of this process.
 func (h *handler) self() string {
 	if h.o.Leader != nil {
 		return h.o.Leader.Name
@@ -169,7 +183,7 @@ func (h *handler) cluster(r *http.Request) (any, error) {
 	here := Peer{
 		Name: out.Process.Name, Here: true, Leads: out.Leading, Version: out.Process.Version, Commit: out.Process.Commit,
 	}
-	var leads *Peer // another one
+	var leads *Peer // the leader, if it is another process
 	if holder, known, mine := h.Leader(ctx); known {
 		out.Leases.LeaderLeftS = max(0, time.Until(holder.Until).Seconds())
 		if out.Leader = leaderOf(holder); mine {
@@ -188,16 +202,24 @@ func (h *handler) cluster(r *http.Request) (any, error) {
 	} else {
 		out.Processes = peers(here, leads, processes.Process{}, nil, time.Now())
 	}
-	if h.o.Leader != nil {
-		leaders := h.Leaders(ctx)
-		for _, share := range shares(leaders[:], h.Led()) {
-			for i := range out.Processes {
-				p := &out.Processes[i]
-				if p.Here && share.Here || !p.Here && !share.Here && p.Name == share.Name && p.Admin == share.Admin {
-					p.Leads, p.Shards = true, share.Shards
-				}
+	each := func(all []Share, set func(p *Peer, shards []int)) {
+		for i := range all {
+			if p := peerOf(out.Processes, &all[i]); p != nil {
+				set(p, all[i].Shards)
 			}
 		}
+	}
+	if h.o.Leader != nil {
+		leaders := h.Leaders(ctx)
+		each(shares(leaders[:], h.Led()), func(p *Peer, shards []int) {
+			p.Leads, p.Shards = true, joined(p.Shards, shards)
+		})
+	}
+	if c := h.o.Cleaning; c != nil {
+		led := c.Status(ctx).Shards
+		each(shares(c.Leaders(ctx), led), func(p *Peer, shards []int) {
+			p.CleaningShards = joined(p.CleaningShards, shards)
+		})
 	}
 	out.OtherLimits = h.otherLimits(ctx)
 	_, embedded := h.o.Store.(store.Backupper)
@@ -253,8 +275,33 @@ func (h *handler) cluster(r *http.Request) (any, error) {
 	return out, nil
 }
 
-// peers returns the list of peers, joined from all that is known of processes: this process, the leading process if
-// that is another one, and the listed processes.
+// peerOf returns the process, among those in `all`, that leads the shards (groups of buckets) in `share`. It returns
+// nil if this process is not among them.
+//
+// A process is recognized by its name and its address. A process that was killed and started anew in the same container
+// has the same ones. Then peerOf returns the one that was started last.
+func peerOf(all []Peer, share *Share) (of *Peer) {
+	for i := range all {
+		p := &all[i]
+		same := p.Here && share.Here || !p.Here && !share.Here && p.Name == share.Name && p.Admin == share.Admin
+		if same && (of == nil || p.Since.After(of.Since)) {
+			of = p
+		}
+	}
+	return of
+}
+
+// joined returns the numbers of two lists of shards in one sorted list. A process that was started anew may lead shards
+// under two ids, its present and its previous one, and so have two lists.
+func joined(a, b []int) []int {
+	all := slices.Concat(a, b)
+	slices.Sort(all)
+	return all
+}
+
+// peers returns all known processes of the store, in the order in which they are shown. It joins three sources: `here`
+// is this process, `leads` is the leader if it is another process (else nil), and listed is the stored list of
+// processes. self is the entry of this process in the stored list.
 func peers(here Peer, leads *Peer, self processes.Process, listed []processes.Process, now time.Time) []Peer {
 	add := func(to *Peer, p *processes.Process) {
 		to.Name, to.Admin = p.Name, cmp.Or(p.Admin, to.Admin)
@@ -269,12 +316,20 @@ func peers(here Peer, leads *Peer, self processes.Process, listed []processes.Pr
 		add(&here, &self)
 		here.Name = name
 	}
+	leading := -1 // index of the leader in listed
+	for i := range listed {
+		p := &listed[i]
+		if leads != nil && p.ID != self.ID && p.Name == leads.Name && p.Admin == leads.Admin &&
+			(leading < 0 || p.Since.After(listed[leading].Since)) {
+			leading = i // the one that was started last, as in peerOf
+		}
+	}
 	var others []Peer
 	for i := range listed {
 		p := &listed[i]
 		switch {
 		case p.ID == self.ID:
-		case leads != nil && leads.Since.IsZero() && p.Name == leads.Name && p.Admin == leads.Admin:
+		case i == leading:
 			add(leads, p)
 		default:
 			var other Peer
@@ -292,8 +347,8 @@ func peers(here Peer, leads *Peer, self processes.Process, listed []processes.Pr
 	return append(all, others...)
 }
 
-// listing is the list of processes as it was read last. A console asks every few seconds, and the list costs a read in
-// every data centre.
+// listing caches the list of the processes that share the store. A console asks for the list every few seconds, and
+// each read of the list costs a read in every data centre.
 type listing struct {
 	mu  sync.Mutex
 	at  time.Time
@@ -301,7 +356,8 @@ type listing struct {
 	err error
 }
 
-// get returns the list, with an error where processes of other data centres may be missing.
+// get returns the list of processes that share the store, at most ten seconds old. The error may come with a list: then
+// processes of other data centres may be missing in it.
 func (l *listing) get(ctx context.Context, s store.Rows) ([]processes.Process, error) {
 	const kept = 10 * time.Second
 	l.mu.Lock()
@@ -317,7 +373,7 @@ func (l *listing) get(ctx context.Context, s store.Rows) ([]processes.Process, e
 	if err != nil {
 		var nerr error
 		if all, nerr = processes.Near(ctx, s); nerr != nil {
-			return nil, nerr // of this request, perhaps: it is not kept
+			return nil, nerr // not cached, since the reason may be this request's own context
 		}
 	}
 	l.at, l.all, l.err = time.Now(), all, err
@@ -354,7 +410,8 @@ func (h *handler) clocks() *Clocks {
 	return out
 }
 
-// probe asks something, and measures how long it takes to answer.
+// probe tests a service by calling ask, which sends one request. It returns whether the service has answered, and after
+// what time.
 func probe(ctx context.Context, ask func(ctx context.Context) error) Health {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()

@@ -12,32 +12,34 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Sampled says of which buckets the history has got a sample.
+// Sampled is an event that tells a client which buckets have new figures in the history of sizes and loads.
 type Sampled struct {
 	At      time.Time `json:"at"`
 	Buckets []string  `json:"buckets"`
 }
 
 const (
-	// mostStreams bounds the streams of events: an admin address keeps 32 connections.
+	// mostStreams bounds the number of open streams of events. An admin address serves at most 32 connections.
 	mostStreams = 16
-	// streamFor is how long a stream lasts: a session may have ended. Browsers connect again by themselves.
+	// streamFor is the length of a stream. A stream must end, since the session of its client may have ended; browsers
+	// connect again by themselves.
 	streamFor = 15 * time.Minute
-	// noticeEvery is the pause between two looks for news, statusEvery between two for the status, and aliveEvery
-	// between two signs of life.
+	// noticeEvery is the pause between two checks for notices. statusEvery is the pause between two checks of the
+	// status. aliveEvery is the pause between two signs of life.
 	noticeEvery = 500 * time.Millisecond
 	statusEvery = 2 * time.Second
 	aliveEvery  = 15 * time.Second
 )
 
-// streams are those that are open.
+// streams counts the open streams of server-sent events, and ends them when the server shuts down.
 type streams struct {
 	open  atomic.Int32
 	once  sync.Once
 	ended chan struct{} // closed when the server shuts down
 }
 
-// events streams what happens, as server-sent events.
+// events answers a request with a stream of server-sent events. The events tell about moves, new figures in the
+// history, and changes of the status. If too many streams are open, the request fails with Unavailable.
 func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 	if err := h.leads(r.Context(), ""); err != nil {
 		fail(w, err)
@@ -61,11 +63,12 @@ func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 	s.send("end", 0, struct{}{})
 }
 
-// stream sends what happens until it is to end.
+// stream sends events to one client. It returns when the client goes, the server shuts down, the stream is streamFor
+// old, or this process no longer leads.
 func (h *handler) stream(r *http.Request, s *stream) {
 	last, err := strconv.ParseInt(r.Header.Get("Last-Event-ID"), 10, 64)
 	if err != nil || last < 0 {
-		last = h.History().Noted() // it begins now
+		last = h.History().Noted() // the stream begins with the next notice
 	}
 	var shown []byte
 	var asked, alive time.Time
@@ -108,19 +111,21 @@ func (h *handler) stream(r *http.Request, s *stream) {
 			return
 		}
 		if !h.Leading() {
-			return // whoever comes again is told who does
+			return // when the client connects again, the answer names the leader
 		}
 	}
 }
 
-// stream writes server-sent events.
+// stream writes server-sent events to one client. err is the first error of a write, or nil; after an error nothing
+// more is written.
 type stream struct {
 	w   http.ResponseWriter
 	c   *http.ResponseController
 	err error
 }
 
-// send sends an event; id 0: it has none.
+// send sends one server-sent event, with the value v as JSON. event is the name of the event. id is the number by which
+// a client that connects again says what it has seen; 0 means that the event has none.
 func (s *stream) send(event string, id int64, v any) {
 	data, err := marshal(v)
 	if err != nil {
@@ -133,7 +138,7 @@ func (s *stream) send(event string, id int64, v any) {
 	s.write(text + "data: " + string(data) + "\n\n") // JSON has no line breaks
 }
 
-// writeTime is how long a client may take to read what was sent.
+// writeTime is the longest time that a client may take to receive one event. A slower client is disconnected.
 const writeTime = 10 * time.Second
 
 func (s *stream) write(text string) {

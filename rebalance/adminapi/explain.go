@@ -9,13 +9,14 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Explanation is what was decided about a bucket last, and from what; keys in it are base64.
+// Explanation holds the last decisions of the rebalancer about the ranges of a bucket, with the figures on which they
+// are based. Keys in it are in base64.
 type Explanation struct {
 	Bucket string               `json:"bucket"`
 	Looks  []balancer.Explained `json:"looks"`
 }
 
-// Explain requests the last decisions about a bucket.
+// Explain returns the last decisions of the rebalancer about the ranges of the named bucket.
 func (c *Client) Explain(ctx context.Context, bucket string) (e Explanation, err error) {
 	return e, c.do(ctx, http.MethodGet, "/v1/explain?"+url.Values{"bucket": {bucket}}.Encode(), nil, &e)
 }

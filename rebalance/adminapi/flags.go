@@ -9,8 +9,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/reload"
 )
 
-// Flags say where an admin address is and what it is shown, for kong. Embed the struct in
-// that of a command.
+// Flags are the command-line flags with which a command finds the admin API of a server, and with which it identifies
+// itself. The struct tags are for the package kong. A command embeds the struct in its own.
 type Flags struct {
 	Admin         []string `default:"http://127.0.0.1:9001" env:"EVENKEEL_ADMIN_URL" sep:"," placeholder:"URL" help:"${admin_admin=}"`
 	AdminToken    string   `env:"EVENKEEL_ADMIN_TOKEN" placeholder:"TOKEN" help:"${admin_admin_token=}"`
@@ -19,7 +19,8 @@ type Flags struct {
 	AdminKeyFile  string   `name:"admin-key-file" env:"EVENKEEL_ADMIN_KEY_FILE" placeholder:"FILE" help:"${admin_admin_key_file=}"`
 }
 
-// Client makes a client of the first address. Its errors name the flag.
+// Client returns a client of the first address that the flag --admin names. The token may also be sent to the other
+// addresses there. Errors name the wrong flag.
 func (f *Flags) Client() (*Client, error) {
 	if len(f.Admin) == 0 {
 		return nil, errors.New("--admin is empty: name the admin address of listd")
@@ -45,8 +46,9 @@ func (f *Flags) Client() (*Client, error) {
 	return c, nil
 }
 
-// At makes a client of an address that another process or the store names, such as the
-// leader's; with a token only of one that the flags name, too.
+// At returns a client of an address that came from another process or from the store, such as the leader's address.
+// holder is the name of the process at this address. If the flags have a token, At fails unless the flag --admin names
+// the address, too.
 func (f *Flags) At(holder, address string) (*Client, error) {
 	c, err := f.Client()
 	if err != nil {
@@ -58,7 +60,8 @@ func (f *Flags) At(holder, address string) (*Client, error) {
 	return c, nil
 }
 
-// CheckURL refuses what is no address of one server; empty: there is none.
+// CheckURL returns nil if address is the address of one server, like http://127.0.0.1:9001, or empty. Otherwise it
+// returns an error that names the flag.
 func CheckURL(flag, address string) error {
 	if address == "" {
 		return nil
@@ -69,7 +72,8 @@ func CheckURL(flag, address string) error {
 	return nil
 }
 
-// list is how addresses are given to --admin.
+// list returns the addresses in `servers`, and the address `more`, as one text with commas between them, as the flag
+// --admin takes it.
 func list(servers []string, more string) string {
 	return strings.Join(append(servers[:len(servers):len(servers)], more), ",")
 }

@@ -19,10 +19,10 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// maxBody bounds a request: a million cuts of 64 bytes.
+// maxBody bounds the body of a request, in bytes: enough for a million cuts of 64 bytes.
 const maxBody = 64 << 20
 
-// New makes the handler of everything below /v1/.
+// New returns the HTTP handler of the admin API of the Rebalancer r: all paths below /v1/.
 func New(r *rebalance.Rebalancer) http.Handler {
 	o := r.Options()
 	h := &handler{
@@ -68,14 +68,15 @@ type handler struct {
 	o    rebalance.Options
 	maps *mapclient.Client
 
-	looking  sync.Mutex // held while figures are looked up
+	looking  sync.Mutex // held while figures are read
 	seen     map[store.BucketID]kept
 	planning chan struct{} // one plan at a time
 	streams  streams
 	listed   listing
 }
 
-// fail answers an error.
+// fail answers an HTTP request with the error err, as a Problem in JSON. The HTTP status follows from the kind of the
+// error. If another process leads, the answer names it.
 func fail(w http.ResponseWriter, err error) {
 	p := problemOf(err)
 	code := http.StatusInternalServerError
@@ -105,7 +106,7 @@ func answer(w http.ResponseWriter, code int, v any) {
 	w.WriteHeader(code)
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(v) // the client has gone
+	_ = e.Encode(v) // an error means that the client has gone
 }
 
 func (h *handler) serve(f func(r *http.Request) (any, error)) http.HandlerFunc {
@@ -119,7 +120,9 @@ func (h *handler) serve(f func(r *http.Request) (any, error)) http.HandlerFunc {
 	}
 }
 
-// watched serves what only a process can that leads and watches sizes; about a bucket, one that leads its shard.
+// watched returns a handler that first checks whether this process can answer, and then calls f. The process must watch
+// sizes, and must lead the shard (the group of buckets) of the bucket in the request. If the request names no bucket,
+// it is enough that the process leads any shard.
 func (h *handler) watched(f func(r *http.Request) (any, error)) func(r *http.Request) (any, error) {
 	return func(r *http.Request) (any, error) {
 		if err := h.leads(r.Context(), r.URL.Query().Get("bucket")); err != nil {
@@ -129,7 +132,7 @@ func (h *handler) watched(f func(r *http.Request) (any, error)) func(r *http.Req
 	}
 }
 
-// decoded serves a request with its body.
+// decoded returns a handler that decodes the body of a request from JSON, and calls f with the result.
 func decoded[T any](f func(r *http.Request, body T) (any, error)) func(r *http.Request) (any, error) {
 	return func(r *http.Request) (any, error) {
 		var body T
@@ -140,13 +143,14 @@ func decoded[T any](f func(r *http.Request, body T) (any, error)) func(r *http.R
 	}
 }
 
-// decode reads a request's body.
+// decode decodes the body of a request from JSON into v. If the body is empty, v stays as it is. An unknown field is an
+// error, of kind InvalidArgument.
 func decode(r *http.Request, v any) error {
 	d := json.NewDecoder(io.LimitReader(r.Body, maxBody))
 	d.DisallowUnknownFields()
 	err := d.Decode(v)
 	if err == io.EOF {
-		return nil // the zero request
+		return nil // an empty body is the zero request
 	}
 	if err != nil {
 		return store.Errorf(store.InvalidArgument, "the request is not understood: %w", err)
@@ -154,7 +158,8 @@ func decode(r *http.Request, v any) error {
 	return nil
 }
 
-// bucket finds a bucket by its name, or by its id where no bucket has such a name.
+// bucket returns the id of the bucket with the given name. If no bucket has this name, but it has the form of an id, it
+// is taken as the id itself.
 func (h *handler) bucket(ctx context.Context, name string) (store.BucketID, error) {
 	if name == "" {
 		return store.BucketID{}, store.Errorf(store.InvalidArgument, "name a bucket")
@@ -172,7 +177,8 @@ func (h *handler) bucket(ctx context.Context, name string) (store.BucketID, erro
 	return id, err
 }
 
-// asked finds the bucket that a request names. It fails with what is wrong of the parameters that were read before.
+// asked returns the name and the id of the bucket that the HTTP request names. It fails if there is no such bucket, or
+// if another parameter of the request, which was read before, is wrong.
 func (h *handler) asked(r *http.Request, q *params) (name string, id store.BucketID, err error) {
 	name = q.Get("bucket")
 	if err = q.err; err == nil {
@@ -181,10 +187,10 @@ func (h *handler) asked(r *http.Request, q *params) (name string, id store.Bucke
 	return name, id, err
 }
 
-// nameOf is a bucket's name, or its id if that is not known.
+// nameOf returns the name of the bucket id, or the id as a text if the name is not known.
 func (h *handler) nameOf(id store.BucketID) string { return cmp.Or(h.Names().Of(id), id.String()) }
 
-// params are the parameters of a request; err says which of those that were read is wrong.
+// params are the parameters of an HTTP request. err is the error about the first wrong parameter that was read, or nil.
 type params struct {
 	url.Values
 	err error
@@ -196,7 +202,8 @@ func (p *params) bad(format string, args ...any) {
 	p.err = cmp.Or(p.err, store.Errorf(store.InvalidArgument, format, args...))
 }
 
-// number is 0 if it is absent.
+// number returns the named parameter of a request, which must be a number. It returns 0 if the request does not have
+// the parameter.
 func (p *params) number(name string) uint64 {
 	s := cmp.Or(p.Get(name), "0")
 	n, err := strconv.ParseUint(s, 10, 64)
@@ -206,12 +213,14 @@ func (p *params) number(name string) uint64 {
 	return n
 }
 
-// limit is a parameter that bounds the answer; usual where it is 0 or absent.
+// limit returns the named parameter of a request, which bounds the number of elements in the answer. A value above
+// `most` is lowered to `most`. If the parameter is 0 or absent, limit returns usual.
 func (p *params) limit(name string, usual, most int) int {
 	return int(min(cmp.Or(p.number(name), uint64(usual)), uint64(most)))
 }
 
-// time is a parameter in RFC 3339 or Unix seconds.
+// time returns the named parameter of a request, which must be a time, in RFC 3339 or Unix seconds. If the request does
+// not have the parameter, time returns usual.
 func (p *params) time(name string, usual time.Time) time.Time {
 	s := p.Get(name)
 	if s == "" {

@@ -13,41 +13,45 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Heat is a picture of a bucket by time and keys.
+// Heat is a picture of how the sizes and loads of a bucket developed: its columns are times, and its rows are parts of
+// the bucket's keys.
 type Heat struct {
 	Bucket string    `json:"bucket"`
 	From   time.Time `json:"from"`
 	To     time.Time `json:"to"`
 	StepS  int64     `json:"step_s"`
-	// Times are the edges of the columns, in Unix seconds, Keys those of the rows: the last one is the end.
+	// Times are the edges of the columns, in Unix seconds. Keys are the edges of the rows. The last one of each is the
+	// end of the picture.
 	Times []int64 `json:"times"`
 	Keys  []Key   `json:"keys"`
-	// Spans is how many spans of keys each row has that were kept by themselves at some time.
+	// Spans holds, for each row of the picture, the number of spans of keys that were recorded separately at some time.
 	Spans   []int            `json:"spans"`
 	Metrics map[string]Cells `json:"metrics"`
 	Events  []heat.Event     `json:"events"`
-	// Before MinutesBefore the grain is a minute, before HoursBefore an hour; else it is ten seconds.
+	// MinutesBefore and HoursBefore are times at which the recording gets coarser: before MinutesBefore it has one
+	// value per minute, and before HoursBefore one per hour. Later it has one per ten seconds.
 	MinutesBefore time.Time `json:"minutes_before"`
 	HoursBefore   time.Time `json:"hours_before"`
-	// Gap is the last time in which the bucket could not be sampled, if it is in the picture.
+	// Gap is the last time in which the bucket could not be sampled. It is absent if it lies outside the picture.
 	Gap *rebalance.Gap `json:"gap,omitempty"`
-	// Omitted is how many buckets that took requests the last sample had no room for. While there are some, nothing is known
-	// of a bucket without a sample.
+	// Omitted is the number of buckets that took requests and for which the last sample had no room. Unless it is 0,
+	// nothing is known of a bucket without a sample.
 	Omitted int `json:"omitted_buckets,omitempty"`
 }
 
-// Cells are the cells of one metric.
+// Cells holds the values of one metric, such as writes per second, for all cells of a picture whose columns are times
+// and whose rows are keys.
 type Cells struct {
 	Unit string  `json:"unit"`
 	Max  float64 `json:"max"`
-	// Cells are column by column, with four digits; -1: nothing is known of that time.
+	// Cells are the values, column by column, with four digits. -1 means that nothing is known of the time.
 	Cells []float64 `json:"cells"`
 }
 
 const (
 	heatWidth, heatHeight = 240, 200
 	heatTime              = 6 * time.Hour
-	// heatEvents bounds the events of a picture.
+	// heatEvents bounds the number of events in a picture.
 	heatEvents = 2000
 	movesShown = 100
 	mostMoves  = 1000
@@ -108,7 +112,8 @@ func (h *handler) heat(r *http.Request) (any, error) {
 	return out, nil
 }
 
-// within reports whether an event touches a window.
+// within reports whether the move e overlaps the window w of the history, which is a span of time and a span of keys:
+// true if both overlap.
 func within(e *heat.Event, w *heat.Window) bool {
 	began, ended := e.Began, e.Ended
 	if began.IsZero() {
@@ -118,14 +123,14 @@ func within(e *heat.Event, w *heat.Window) bool {
 		(w.End == "" || string(e.Start) < w.End) && (len(e.End) == 0 || string(e.End) > w.Start)
 }
 
-// named adds the bucket's name to an event.
+// named returns a copy of the event e, which is about a move, with the name of its bucket filled in.
 func (h *handler) named(e *heat.Event) heat.Event {
 	out := *e
 	out.Name = h.nameOf(e.Bucket)
 	return out
 }
 
-// digits rounds to four significant digits.
+// digits returns v rounded to four significant digits.
 func digits(v float64) float64 {
 	if v == 0 || v == heat.Unknown {
 		return v
@@ -135,7 +140,7 @@ func digits(v float64) float64 {
 	if unit >= 1 {
 		return math.Round(v/unit) * unit
 	}
-	return math.Round(v/unit) / math.Round(1/unit) // exact powers of ten print short
+	return math.Round(v/unit) / math.Round(1/unit) // division by an exact power of ten gives short decimals
 }
 
 func metricsOf(names []string) (out []heat.Metric, err error) {
@@ -149,10 +154,10 @@ func metricsOf(names []string) (out []heat.Metric, err error) {
 	return out, nil
 }
 
-// Moved is a page of the moves that are remembered, the newest first.
+// Moved is one page of the list of moves that the leader remembers, the newest first.
 type Moved struct {
 	Moves []heat.Event `json:"moves"`
-	// Next is the id before which the next page begins; absent: this was the last.
+	// Next is the id before which the next page begins. It is absent on the last page.
 	Next int64 `json:"next,omitempty"`
 }
 
@@ -186,7 +191,8 @@ func (h *handler) moved(r *http.Request) (any, error) {
 	return out, nil
 }
 
-// Heat requests a picture; empty parameters are those of the server.
+// Heat returns a picture of the sizes and loads of a bucket by time and key. q holds the parameters of the HTTP
+// request, such as bucket; the server has defaults for the others.
 func (c *Client) Heat(ctx context.Context, q url.Values) (p Heat, err error) {
 	return p, c.do(ctx, http.MethodGet, "/v1/heat?"+q.Encode(), nil, &p)
 }

@@ -1,6 +1,7 @@
 package adminapi
 
-// Help are the help texts of flags that are too long for their tags.
+// Help holds the help texts of the command-line flags in Flags, which are too long for struct tags. Its keys are the
+// names that the struct tags use.
 var Help = map[string]string{
 	"admin_admin": "" +
 		"Admin address of listd, or of whoever else moves ranges. Addresses behind a comma are of servers " +

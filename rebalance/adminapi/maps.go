@@ -11,7 +11,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// rootAt finds the root of an epoch; 0: the newest.
+// rootAt returns the root of the map of the bucket id, as of the given epoch; 0 stands for the newest. It fails with
+// NotFound if this version is not kept any more, or does not exist yet.
 func (h *handler) rootAt(ctx context.Context, id store.BucketID, epoch uint64) (*partmap.Root, error) {
 	root, err := h.maps.Load(ctx, id)
 	if err != nil || epoch == 0 || root.Epoch == epoch {
@@ -30,7 +31,8 @@ func (h *handler) rootAt(ctx context.Context, id store.BucketID, epoch uint64) (
 	return partmap.DecodeRoot(id, old[0])
 }
 
-// showMap writes a map while it reads it, so that a map of any size takes little memory.
+// showMap answers a request with the map of a bucket as JSON. It writes each part of the map as soon as the part is
+// read, so that a map of any size takes little memory.
 func (h *handler) showMap(w http.ResponseWriter, r *http.Request) {
 	q := paramsOf(r)
 	epoch := q.number("epoch")
@@ -86,7 +88,7 @@ func (h *handler) showMap(w http.ResponseWriter, r *http.Request) {
 		_, _ = out.Write(line)
 	}
 	_, _ = out.WriteString("\n]}\n")
-	_ = out.Flush() // the client has gone
+	_ = out.Flush() // an error means that the client has gone
 }
 
 func (h *handler) history(r *http.Request) (any, error) {

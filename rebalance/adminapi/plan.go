@@ -13,15 +13,17 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// PlanAsk requests a plan for a bucket. Objective is rows or full, default plan.DefaultKind; Planner one of
-// planner.Names, default auto.
+// PlanAsk is a request for a plan that improves the sizes of a bucket's partitions. Objective is "rows" or "full";
+// empty stands for plan.DefaultKind. Planner is the name of an algorithm, one of planner.Names; empty stands for
+// "auto".
 type PlanAsk struct {
 	Bucket    string `json:"bucket"`
 	Objective string `json:"objective,omitempty"`
 	Planner   string `json:"planner,omitempty"`
 }
 
-// Planned is a plan beside the layout that it is for.
+// Planned is a plan of moves for a bucket, with the ranges of the bucket before it, and how well their sizes fit the
+// limits before and after it.
 type Planned struct {
 	Bucket    string       `json:"bucket"`
 	Limits    Limits       `json:"limits"`
@@ -32,7 +34,7 @@ type Planned struct {
 	Histogram []plan.Bin   `json:"histogram"`
 }
 
-// State is how a layout keeps the limits.
+// State says how many partitions a bucket has, and how many of them are larger or smaller than the limits allow.
 type State struct {
 	Partitions int `json:"partitions"`
 	OverMax    int `json:"over_max"`
@@ -40,10 +42,11 @@ type State struct {
 }
 
 const (
-	// planTime bounds the search for a plan, layoutTime the counting of ranges whose sizes are not known.
+	// planTime bounds the search for a plan. layoutTime bounds the reading of the layout, with the recounts of ranges
+	// whose sizes are not known.
 	planTime   = 2 * time.Second
 	layoutTime = time.Minute
-	// mostPlanned bounds the partitions of a plan that is made here.
+	// mostPlanned bounds the number of partitions in the layout that is planned.
 	mostPlanned = 20_000
 	generations = 1 << 30 // time ends the search
 )
@@ -102,7 +105,9 @@ func (h *handler) plan(r *http.Request, q PlanAsk) (any, error) {
 	return planned(&l, limits, p, h.limits()), nil
 }
 
-// planned puts a plan beside its layout.
+// planned returns the plan p in the form for clients, with figures of the bucket before and after the plan. l is the
+// present layout of the bucket: its partitions with their sizes. `limits` and `shown` are the same limits of sizes, as
+// planners and as clients take them.
 func planned(l *plan.Layout, limits plan.Limits, p *plan.Plan, shown Limits) Planned {
 	grid := plan.NewGrid(l, limits)
 	today := grid.Score(grid.Today(), plan.Objective{Kind: plan.Rows})

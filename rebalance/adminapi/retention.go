@@ -9,27 +9,27 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// OldAsk asks what rules of retention would drop now.
+// OldAsk is a request for a list of the old keys that rules of retention would delete now.
 type OldAsk struct {
-	// Bucket that is looked at; empty: all.
+	// Bucket is the bucket to check; empty means all buckets.
 	Bucket string `json:"bucket,omitempty"`
-	// Rules as retention.Parse reads them; empty: those of the process that leads.
+	// Rules is a text that retention.Parse reads. If it is empty, the rules of the process that leads are checked.
 	Rules string `json:"rules,omitempty"`
 }
 
-// Old is what rules of retention would drop now.
+// Old lists the old keys, by bucket and rule, that rules of retention would delete now.
 type Old struct {
-	// Rules that were looked at.
+	// Rules are the rules that were checked.
 	Rules []string         `json:"rules"`
 	Drops []rebalance.Drop `json:"drops"`
-	// Omitted drops there are besides.
+	// Omitted is the number of drops that are left out of Drops.
 	Omitted int `json:"omitted,omitempty"`
 }
 
-// mostOld bounds the drops of an answer.
+// mostOld is the maximum number of elements in a list of old keys; each is about one bucket and one rule.
 const mostOld = 1000
 
-// oldKeys finds what rules would drop. It changes nothing.
+// oldKeys answers which old keys the rules of retention would delete now. It deletes nothing.
 func (h *handler) oldKeys(r *http.Request, q OldAsk) (any, error) {
 	if err := h.Leads(r.Context()); err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func (h *handler) oldKeys(r *http.Request, q OldAsk) (any, error) {
 	return out, err
 }
 
-// Old requests what rules of retention would drop now.
+// Old asks the server which old keys the rules of retention in q would delete now. Nothing is deleted.
 func (c *Client) Old(ctx context.Context, q OldAsk) (o Old, err error) {
 	return o, c.do(ctx, http.MethodPost, "/v1/retention", q, &o)
 }

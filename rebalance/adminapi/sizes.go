@@ -13,11 +13,11 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Size is a range with what is known of its rows, and the decision about it.
+// Size holds the estimated size and load of a range of a bucket, and what the rebalancer would do about the range now.
 type Size struct {
 	Span
 	Partition string `json:"partition"`
-	// Known: Rows build on a count. Else they are the least that there can be.
+	// Known means that Rows is based on an exact count. Otherwise Rows is a lower bound.
 	Known     bool      `json:"known"`
 	Rows      int64     `json:"rows"`
 	Bytes     int64     `json:"bytes"`
@@ -30,20 +30,21 @@ type Size struct {
 	Growth    float64   `json:"growth_rows_per_s"`
 	Appends   float64   `json:"append_share"`
 	Pinned    time.Time `json:"pinned_until,omitzero"`
-	// Verdict is what would be done now, like split or none; Why the reason in one word,
-	// Text in a sentence.
+	// Verdict is the decision that would be made now, like "split" or "none". Why is the reason in one word, and Text
+	// the reason in a sentence.
 	Verdict string `json:"verdict"`
 	Why     string `json:"why"`
 	Text    string `json:"text,omitempty"`
 }
 
-// Recount requests an exact count of the ranges that have keys in spans; none: of all.
+// Recount is a request for exact counts of the ranges of a bucket that have keys in Spans. If Spans is empty, all
+// ranges are counted.
 type Recount struct {
 	Bucket string `json:"bucket"`
 	Spans  []Span `json:"ranges,omitempty"`
 }
 
-// Line is one line of an answer about the ranges of a bucket; the last one has End or
+// Line is one line of an answer that lists the ranges of a bucket. One of its fields is set. The last line has End or
 // Problem.
 type Line struct {
 	Size      *Size               `json:"size,omitempty"`
@@ -53,7 +54,8 @@ type Line struct {
 	Problem   *Problem            `json:"problem,omitempty"`
 }
 
-// End is the epoch of the map that was read, and the bucket's limits.
+// End is in the last line of an answer that lists the ranges of a bucket. It has the epoch of the map that was read,
+// and the limits of sizes.
 type End struct {
 	Epoch uint64 `json:"epoch"`
 	plan.Limits
@@ -62,7 +64,9 @@ type End struct {
 var errNoBalancer = store.Errorf(store.NotFound,
 	"nobody looks after sizes here: the process was started with neither --counter nor --rebalance-interval")
 
-// looks answers lines about a bucket, if this process watches its sizes.
+// looks answers a request about the ranges of a bucket with a stream of lines. f finds the ranges, sends a line about
+// each of them, and returns the epoch of the map. If this process does not watch the sizes of the bucket, looks answers
+// with an error instead.
 func (h *handler) looks(
 	w http.ResponseWriter, r *http.Request, bucket string, f func(id store.BucketID, line func(Line) error) (uint64, error),
 ) {
@@ -147,7 +151,7 @@ func (h *handler) layout(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// Sizes calls f with each range of a bucket, in the order of the keys.
+// Sizes calls f with the size of each range of the named bucket, in the order of the keys. An error of f ends the call.
 func (c *Client) Sizes(ctx context.Context, bucket string, f func(Size) error) (End, error) {
 	return c.ranges(ctx, "/v1/sizes?"+url.Values{"bucket": {bucket}}.Encode(), nil, func(l *Line) error {
 		if l.Size == nil {
@@ -157,7 +161,8 @@ func (c *Client) Sizes(ctx context.Context, bucket string, f func(Size) error) (
 	})
 }
 
-// Recount counts ranges exactly and calls f with each of them.
+// Recount lets the server count the rows of ranges exactly, as r says, and calls f with the result of each range. An
+// error of f ends the call.
 func (c *Client) Recount(ctx context.Context, r Recount, f func(balancer.Recounted) error) (End, error) {
 	return c.ranges(ctx, "/v1/recount", r, func(l *Line) error {
 		if l.Recounted == nil {
@@ -167,8 +172,8 @@ func (c *Client) Recount(ctx context.Context, r Recount, f func(balancer.Recount
 	})
 }
 
-// Layout calls f with each partition of a bucket's layout; exact: every row is counted
-// first.
+// Layout calls f with each partition of a bucket, with the distribution of its rows, as a planner of moves needs it. If
+// exact is true, the server first counts every row.
 func (c *Client) Layout(ctx context.Context, bucket string, exact bool, f func(plan.Partition) error) (End, error) {
 	q := url.Values{"bucket": {bucket}}
 	if exact {

@@ -20,7 +20,8 @@ func (h *handler) status(r *http.Request) (any, error) {
 	s := h.Rebalancer.Status()
 	pauses, perr := h.pauses(r.Context())
 	out := Status{
-		Leading: s.Running, Pauses: pauses, PausesError: text(perr), Rate: s.Rate, MostRate: s.MostRate,
+		// The scheduler may still be ending its work when the lease is over.
+		Leading: s.Running && h.Leading(), Pauses: pauses, PausesError: text(perr), Rate: s.Rate, MostRate: s.MostRate,
 		Buckets: []Bucket{}, Jobs: append([]scheduler.Job{}, s.Jobs...), Scan: s.Scan,
 		Unattended: h.Unattended(),
 	}
@@ -56,7 +57,7 @@ func (h *handler) status(r *http.Request) (any, error) {
 			Goals: b.Goals, Running: b.Running, Paused: b.Paused, Failures: append([]scheduler.Failure{}, b.Failures...),
 		}
 		if b.Epoch == 0 {
-			x.State = "" // not looked at yet
+			x.State = "" // the bucket's map was not read yet
 		}
 		for _, batch := range b.Batches {
 			p := batch.Progress
@@ -73,6 +74,7 @@ func (h *handler) status(r *http.Request) (any, error) {
 	out.Round = h.round(&sizes)
 	if c := h.o.Cleaning; c != nil {
 		out.Cleaning = new(c.Status(r.Context()))
+		out.CleaningShards = shares(c.Leaders(r.Context()), out.Cleaning.Shards)
 	}
 	if len(h.o.Retention) > 0 {
 		s := h.Retention().Status()
@@ -81,7 +83,8 @@ func (h *handler) status(r *http.Request) (any, error) {
 	return out, nil
 }
 
-// otherLimits says that processes of a shared store have different limits; empty: they have the same.
+// otherLimits returns a text for people if the processes of the store have different limits for the sizes of
+// partitions. It returns "" if the limits are the same or not known.
 func (h *handler) otherLimits(ctx context.Context) string {
 	mine, other, differ := h.OtherLimits(ctx)
 	if !differ {
@@ -91,7 +94,7 @@ func (h *handler) otherLimits(ctx context.Context) string {
 		"give all the same --max-rows, --min-rows and --max-bytes", mine, other)
 }
 
-// round is the last look at sizes.
+// round returns the answer for clients about the last check of the sizes of all ranges, which s describes.
 func (h *handler) round(s *balancer.Status) Round {
 	r := &s.Round
 	out := Round{
@@ -122,13 +125,15 @@ func (h *handler) round(s *balancer.Status) Round {
 	return out
 }
 
-// leaderOf returns a leader for an answer, which has nothing of how leases work.
+// leaderOf returns the leader h as it is shown to clients: the fields about its lease and its shards are left out.
 func leaderOf(h rebalance.Holder) *rebalance.Holder {
 	h.Lease, h.Shards = 0, 0
 	return &h
 }
 
-// shares returns what each process leads, in the order of its first shard.
+// shares returns which process leads which shards (groups of buckets), with one element per process, ordered by the
+// first shard of each. leaders holds the leader of each shard, or nil; shards without a leader share one element
+// without a name. led lists the shards of this process.
 func shares(leaders []*rebalance.Holder, led []int) (all []Share) {
 	at := map[uuid.UUID]int{}
 	for n, holder := range leaders {
@@ -150,7 +155,7 @@ func shares(leaders []*rebalance.Holder, led []int) (all []Share) {
 	return all
 }
 
-// utc returns a time in UTC; the zero time stays zero.
+// utc returns the time t in UTC. The zero time stays zero, so that JSON leaves it out.
 func utc(t time.Time) time.Time {
 	if t.IsZero() {
 		return time.Time{}

@@ -13,18 +13,19 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Progress is one line of an answer that takes its time: how far it is, or in the last line
-// the result or a problem.
+// Progress is one line of the answer to a request that takes long. Most lines have only the progress so far. The last
+// line has either the result (Done) or an error (Problem).
 type Progress[T any] struct {
 	Progress *T       `json:"progress,omitempty"`
 	Done     *T       `json:"done,omitempty"`
 	Problem  *Problem `json:"problem,omitempty"`
 }
 
-// progressEvery is the pause between two lines with a progress.
+// progressEvery is the pause between two lines that tell a client the progress of a long request.
 const progressEvery = time.Second
 
-// lines begins an answer of lines, for as long as it takes, and returns what sends one.
+// lines begins an answer that consists of lines, each a JSON value. It returns a function that sends one line. The
+// answer may take any time.
 func lines[Line any](w http.ResponseWriter) func(Line) error {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	c := http.NewResponseController(w)
@@ -43,8 +44,11 @@ func lines[Line any](w http.ResponseWriter) func(Line) error {
 	}
 }
 
-// follow answers lines about work, which reports how far it is. A client that goes ends the
-// request's context.
+// follow answers a request that takes long: it runs work, and meanwhile sends a line with the progress each second.
+// work calls report when it has made progress, and show converts the reported value for the client. The last line has
+// the final value, or the error of work.
+//
+// If the client disconnects, the context of the request ends; work should then return.
 func follow[P, T any](w http.ResponseWriter, show func(P) T, work func(report func(P)) error) {
 	line := lines[Progress[T]](w)
 	var last atomic.Pointer[P]
@@ -60,7 +64,8 @@ func follow[P, T any](w http.ResponseWriter, show func(P) T, work func(report fu
 	_ = line(Progress[T]{Done: now()})
 }
 
-// backup copies the store while the client reads the answer.
+// backup copies the store into a new directory on this machine. Meanwhile it sends lines about the progress to the
+// client.
 func (h *handler) backup(w http.ResponseWriter, r *http.Request) {
 	var b Backup
 	err := decode(r, &b)
@@ -84,13 +89,15 @@ func (h *handler) backup(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// Backup makes a backup in a new directory of the server's machine, by its absolute path,
-// and calls progress now and then. It ends when ctx does.
+// Backup lets the server copy its store into a new directory on the server's machine. dir is the absolute path of the
+// directory. Backup calls progress about once a second. If ctx ends, the server stops. The result is the size of the
+// copy.
 func (c *Client) Backup(ctx context.Context, dir string, progress func(store.Size)) (store.Size, error) {
 	return followed(ctx, c, "/v1/backup", Backup{Dir: dir}, progress)
 }
 
-// followed reads the lines of follow.
+// followed sends a request that takes long, and calls progress with each progress that the server sends. It returns the
+// result of the request, or after an error the last progress. `in` is the request's content.
 func followed[T any](ctx context.Context, c *Client, path string, in any, progress func(T)) (last T, err error) {
 	return last, eachLine(ctx, c, path, in, func(l *Progress[T]) (bool, error) {
 		switch {
@@ -107,8 +114,8 @@ func followed[T any](ctx context.Context, c *Client, path string, in any, progre
 	})
 }
 
-// eachLine sends a request and calls f with each line of the answer until f returns that it
-// was the last one.
+// eachLine sends a request whose answer consists of lines, each a JSON value, and calls f with each line. It stops when
+// f returns true, which means that the line was the last one, or an error.
 func eachLine[Line any](
 	ctx context.Context, c *Client, path string, in any, f func(*Line) (last bool, err error),
 ) error {

@@ -1,5 +1,5 @@
-// Package adminapi is the HTTP API by which operators reach a process that moves ranges: a
-// handler for its admin address, and a client. Both speak JSON.
+// Package adminapi is the HTTP API by which operators reach a process that moves ranges: a handler for its admin
+// address, and a client. Both use JSON.
 //
 //	GET  /v1/status                          Status
 //	GET  /v1/map?bucket=B[&epoch=N]          Map
@@ -15,6 +15,7 @@
 //	POST /v1/sizes?bucket=B               -> lines of Line, each with a Size
 //	POST /v1/recount         Recount      -> lines of Line, each with a Recounted
 //	POST /v1/layout?bucket=B[&exact=1]    -> lines of Line, each with a plan.Partition
+//	POST /v1/retention       OldAsk       -> Old
 //	GET  /v1/explain?bucket=B                Explanation
 //	GET  /v1/buckets?prefix=P&after=NAME&limit=N               Buckets
 //	GET  /v1/shape?bucket=B&bars=N&start=K&end=K               Shape
@@ -27,12 +28,12 @@
 //	POST /v1/plan            PlanAsk      -> Planned
 //	GET  /v1/events          server-sent events: status, column (Sampled), move, end
 //
-// Keys K in queries are percent-encoded bytes; times T are RFC 3339 or Unix seconds. All parameters
-// but bucket may be left out. The address itself answers GET, POST {"token":"…"} and DELETE of
-// /v1/session: a browser signs in with the admin token and gets a cookie, for twelve hours.
+// Keys K in queries are percent-encoded bytes; times T are RFC 3339 or Unix seconds. All parameters but bucket may be
+// left out. The address itself answers GET, POST {"token":"…"} and DELETE of /v1/session: a browser signs in with the
+// admin token and gets a cookie, which is valid for twelve hours.
 //
-// An error is answered by a Problem. A process that does not lead answers requests for moves
-// with 421 and the leader's address.
+// An error is answered by a Problem. If another process leads, requests for moves are answered with status 421 and the
+// leader's address.
 package adminapi
 
 import (
@@ -47,39 +48,41 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// Key is a key in JSON: a string, or {"b64":"…"} if it is not UTF-8.
+// Key is a key of an entry as it appears in JSON: a string, or an object like {"b64":"…"} if the key is not valid
+// UTF-8.
 type Key = keytext.Key
 
-// Span is an interval of keys; an empty end is plus infinity.
+// Span is an interval of keys, from its start up to, but not including, its end. An empty end is plus infinity.
 type Span = partmap.Span
 
-// Map is the map of a bucket at one epoch.
+// Map is the map of a bucket at one epoch: the list of its ranges with their partitions.
 type Map struct {
 	Bucket     string      `json:"bucket"`
 	Epoch      uint64      `json:"epoch"`
 	Partitions []Partition `json:"partitions"`
 }
 
-// Partition is a range with the partition that holds it.
+// Partition is one range in the map of a bucket, with the id of the partition that has its rows and the state of its
+// move.
 type Partition struct {
 	ID string `json:"id"`
 	Span
 	Phase string `json:"phase"`
-	// To is the destination while it moves, else empty.
+	// To is the id of the partition to which the range moves. It is empty if the range does not move.
 	To string `json:"to"`
-	// SweepPending: its last move has not been swept yet.
+	// SweepPending means that the markers of the last move have not been removed yet.
 	SweepPending bool `json:"sweep_pending,omitempty"`
-	// PinnedUntil is how long its start stays a cut.
+	// PinnedUntil is the time until which the start of the range must stay a cut.
 	PinnedUntil time.Time `json:"pinned_until,omitzero"`
 }
 
-// History is the epochs of a bucket that are still known, the newest first.
+// History lists the versions (epochs) of a bucket's map that are still known, the newest first.
 type History struct {
 	Bucket string  `json:"bucket"`
 	Epochs []Epoch `json:"epochs"`
 }
 
-// Epoch is one version of a bucket's map.
+// Epoch describes one version of a bucket's map.
 type Epoch struct {
 	Epoch   uint64    `json:"epoch"`
 	Changed time.Time `json:"changed"`
@@ -88,38 +91,42 @@ type Epoch struct {
 	Batches []Batch   `json:"batches"`
 }
 
-// Batch is moves that share their swaps and waits.
+// Batch is a group of moves of a bucket that go through the phases of a move together. So they share the changes of the
+// bucket's map and the waits after them.
 type Batch struct {
 	ID     uint64 `json:"id"`
-	Phase  string `json:"phase"` // settled: to be swept
+	Phase  string `json:"phase"` // "settled": to be swept
 	Ranges uint64 `json:"ranges"`
-	// Rows so far, of a batch in flight.
+	// Copied, Verified and Mended are numbers of rows so far, of a batch in flight. Verified rows were compared with
+	// their copies. Mended rows are repaired copies.
 	Copied   int64 `json:"copied,omitempty"`
 	Verified int64 `json:"verified,omitempty"`
 	Mended   int64 `json:"mended,omitempty"`
-	// Searched are the rows that the sweep has searched for markers, Swept the markers.
+	// Searched is the number of rows that the sweep has searched for markers. Swept is the number of markers that it
+	// removed.
 	Searched int64 `json:"searched,omitempty"`
 	Swept    int64 `json:"swept,omitempty"`
 }
 
-// Moves requests moves of one bucket.
+// Moves is a request to split, merge or move ranges of one bucket.
 type Moves struct {
 	Bucket string `json:"bucket"`
 	scheduler.Ask
-	// DryRun only reports what would be done.
+	// DryRun means that the moves are only reported, not made.
 	DryRun bool `json:"dry_run,omitempty"`
 }
 
-// Apply requests the moves of a plan.
+// Apply is a request to make the moves of a plan, which was computed before.
 type Apply struct {
 	Bucket     string       `json:"bucket"`
 	Partitions []plan.Range `json:"partitions"`
 	Moves      []plan.Move  `json:"moves"`
-	// DryRun only reports what would be done.
+	// DryRun means that the moves are only reported, not made.
 	DryRun bool `json:"dry_run,omitempty"`
 }
 
-// Answer is what a request for moves comes to.
+// Answer is the answer to a request for moves: the moves that were planned, and the job that makes them. After a dry
+// run there is no job.
 type Answer struct {
 	Bucket string `json:"bucket"`
 	scheduler.Plan
@@ -127,91 +134,97 @@ type Answer struct {
 	Job *scheduler.Job `json:"job,omitempty"`
 }
 
-// Status is what goes on.
+// Status describes what the answering process does: its moves, its checks of sizes, and its cleaning. It also has the
+// pauses and the leaders of the whole store.
 type Status struct {
-	// Leader is absent in the embedded form, where the one process leads.
+	// Leader leads shard 0. It is absent in the embedded form, where the only process leads.
 	Leader *rebalance.Holder `json:"leader,omitempty"`
-	// Leading: this process moves ranges.
+	// Leading means that this process moves ranges.
 	Leading bool `json:"leading"`
-	// Shards are the processes that lead shards of the buckets: Leader is that of shard 0. Absent in the embedded form.
+	// Shards lists the processes that lead shards of the buckets. It is absent in the embedded form.
 	Shards []Share `json:"shards,omitempty"`
-	// Pauses are kept in the store: of all moves, and of single buckets.
+	// Pauses are the pauses of all moves and of single buckets, as kept in the store.
 	Pauses []Paused `json:"pauses"`
-	// PausesError is set if the pauses can't be read.
+	// PausesError is the reason why the pauses can't be read, or empty.
 	PausesError string `json:"pauses_error,omitempty"`
-	// Counting is how sizes are known, as the processes of a shared store have agreed. Unattended
-	// says what is not looked after, and why; absent if all is.
+	// Counting says how sizes are known, as agreed among the processes of a shared store. Unattended says which sizes
+	// nobody watches, and why; it is absent if all sizes are watched.
 	Counting   string `json:"counting,omitempty"`
 	Unattended string `json:"unattended,omitempty"`
-	// OtherLimits says that processes of a shared store have different limits of partitions; absent if
-	// they have the same.
+	// OtherLimits says that the processes of a shared store have different limits of partitions. It is absent if their
+	// limits are the same.
 	OtherLimits string `json:"other_limits,omitempty"`
-	// Rate is the present limit of rows per second, MostRate its maximum; 0: no limit.
+	// Rate is the present limit of rows per second, and MostRate the maximum of this limit; 0 means no limit.
 	Rate     int             `json:"rate"`
 	MostRate int             `json:"max_rate"`
 	Buckets  []Bucket        `json:"buckets"`
 	Jobs     []scheduler.Job `json:"jobs"`
 	Scan     scheduler.Scan  `json:"scan"`
 	Round    Round           `json:"balance"`
-	// Cleaning is absent where this process does not stand by to clean buckets of objects.
+	// Cleaning is absent if this process is no candidate for cleaning buckets of objects.
 	Cleaning *cleaning.Status `json:"cleaning,omitempty"`
-	// Retention is absent where this process has no rules.
+	// CleaningShards lists the processes that clean the buckets of objects of shards. It is absent in the embedded
+	// form.
+	CleaningShards []Share `json:"cleaning_shards,omitempty"`
+	// Retention is absent if this process has no rules of retention.
 	Retention *rebalance.RetentionStatus `json:"retention,omitempty"`
 }
 
-// Share is what one process leads of the moves: the buckets of some shards. The shard of a bucket is the second
-// hexadecimal digit of its id.
+// Share lists the shards that one process leads, for moves or for cleaning. The buckets are divided into 16 shards: the
+// shard of a bucket is the second hexadecimal digit of its id.
 type Share struct {
-	Name   string `json:"name"` // empty: nobody leads them
+	Name   string `json:"name"` // empty: no process leads these shards
 	Admin  string `json:"admin,omitempty"`
-	Here   bool   `json:"here"` // it is the process that answers
+	Here   bool   `json:"here"` // the process is the one that answers
 	Shards []int  `json:"shards"`
 }
 
-// Bucket is one with something to do.
+// Bucket describes, in the status, a bucket with moves that are wanted, running or have just failed.
 type Bucket struct {
-	// Name is absent if it is not known.
+	// Name is absent if the name is not known.
 	Name    string  `json:"bucket,omitempty"`
 	ID      string  `json:"id"`
 	Epoch   uint64  `json:"epoch"`
 	State   string  `json:"state"`
 	Ranges  uint64  `json:"ranges"`
 	Batches []Batch `json:"batches"`
-	// Goals that have not ended.
+	// Goals is the number of requested moves that have not ended.
 	Goals   int  `json:"goals"`
 	Running bool `json:"running"`
 	Paused  bool `json:"paused"`
-	// Failures of what is tried again, the newest first.
+	// Failures are the failures of steps that are tried again, the newest first.
 	Failures []scheduler.Failure `json:"failures"`
 }
 
-// Round is the last look at the sizes of partitions, and totals since the process began.
+// Round describes the last check of the sizes of all partitions. It also has totals of decisions and recounts since the
+// process began.
 type Round struct {
-	Every string    `json:"every"` // 0s: none are made
+	Every string    `json:"every"` // pause between two checks; 0s: no checks
 	Began time.Time `json:"began,omitzero"`
 	Ended time.Time `json:"ended,omitzero"`
-	// Everything was looked at, not only what was written to since the look before.
+	// Everything means that all ranges were checked, not only those with writes since the check before.
 	Everything bool `json:"everything"`
 	Buckets    int  `json:"buckets"`
 	Ranges     int  `json:"ranges"`
-	// Waiting recounts; Counted is how many were made, and Rows what they read.
+	// Waiting is the number of recounts that wait. Counted is the number of recounts that were made, and Rows the
+	// number of rows that they read.
 	Waiting int   `json:"recounts_waiting"`
 	Counted int64 `json:"recounts"`
 	Rows    int64 `json:"counted_rows"`
-	// Decided counts decisions, like "split: rows"; Moved the rows that moves copied, by
-	// the kind of decision.
+	// Decided counts decisions by kind and reason, like "split: rows". Moved counts the rows that moves copied, by the
+	// kind of decision.
 	Decided map[string]int64 `json:"decided"`
 	Moved   map[string]int64 `json:"moved_rows"`
-	// Late is for how long the bucket that waits longest has been due to be looked at.
+	// Late is the time for which the bucket that waits longest has been due for a check.
 	Late string `json:"late,omitempty"`
-	// CountersAwaySince is when the counters have last begun not to answer; absent if they do.
+	// CountersAwaySince is when the counters stopped answering. It is absent while they answer.
 	CountersAwaySince time.Time `json:"counters_away_since,omitzero"`
-	// Why nothing is done about some ranges outside the limits.
+	// Why holds reasons why nothing is done about some ranges that are outside the limits.
 	Why   []Reason `json:"why"`
 	Error string   `json:"error,omitempty"`
 }
 
-// Reason is why nothing is done about a range.
+// Reason says, for one range that is outside the limits of sizes, why nothing is done about it now.
 type Reason struct {
 	Bucket string `json:"bucket,omitempty"`
 	ID     string `json:"id"`
@@ -219,65 +232,69 @@ type Reason struct {
 	Text string `json:"why"`
 }
 
-// Which bucket a pause, a wait, a resumption or an abort is of; empty: all.
+// Which is the bucket that a request is about. The request is for a pause, the end of a pause, a wait until nothing
+// moves, or an abort of moves. An empty name stands for all buckets.
 type Which struct {
 	Bucket string `json:"bucket,omitempty"`
 	DryRun bool   `json:"dry_run,omitempty"`
 }
 
-// Done is the answer to Which.
+// Done is the answer to a request to resume moves after a pause, or to abort requested moves.
 type Done struct {
-	// Dropped goals, of an abort.
+	// Dropped is the number of moves that an abort has dropped.
 	Dropped int `json:"dropped"`
-	// Lifted: a resumption ended a pause.
+	// Lifted means that a resumption has ended a pause.
 	Lifted bool `json:"lifted,omitempty"`
 }
 
-// PauseAsk requests a pause of the moves of a bucket, or of all.
+// PauseAsk is a request for a pause of the moves of one bucket, or of all buckets.
 type PauseAsk struct {
 	Which
 	By  string `json:"by,omitempty"`
 	Why string `json:"why,omitempty"`
-	// ForS is after how many seconds it ends automatically; 0: never.
+	// ForS is the number of seconds after which the pause ends automatically; 0 means never.
 	ForS float64 `json:"for_s,omitempty"`
 }
 
-// Paused is a pause.
+// Paused describes a pause, during which no moves begin.
 type Paused struct {
-	// Bucket is its name, or else its id; absent if all moves are paused.
+	// Bucket is the name of the paused bucket, or its id if the name is not known. It is absent if all moves are
+	// paused.
 	Bucket string `json:"bucket,omitempty"`
 	pause.Pause
-	// Already: it was paused before.
+	// Already means that the moves were paused before the request.
 	Already bool `json:"already,omitempty"`
 }
 
-// Quiet is how far a wait is until nothing moves.
+// Quiet is the progress of a wait until no ranges move: how many buckets were checked, and in which of them ranges
+// still move.
 type Quiet struct {
-	// Roots that were looked at; Scanned: these are all.
+	// Roots is the number of buckets that were checked. Scanned means that all buckets were checked.
 	Roots   int  `json:"roots"`
 	Scanned bool `json:"scanned"`
-	// Moving are the buckets with batches in flight, the first thousand of MovingBuckets.
+	// Moving lists the buckets with batches in flight, but at most the first thousand. MovingBuckets is the number of
+	// all such buckets.
 	Moving        []QuietBucket `json:"moving"`
 	MovingBuckets int           `json:"moving_buckets"`
 }
 
-// QuietBucket is a bucket with batches in flight.
+// QuietBucket is a bucket in which ranges still move: it has batches (groups of moves) in flight.
 type QuietBucket struct {
 	Bucket string `json:"bucket"`
-	// Phases are those of its batches.
+	// Phases are the phases of the batches.
 	Phases []string `json:"phases"`
 }
 
-// Backup requests a backup into a new directory of the server's machine.
+// Backup is a request to copy the store into a new directory. Dir is an absolute path on the server's machine.
 type Backup struct {
 	Dir string `json:"dir"`
 }
 
-// Problem is an error.
+// Problem is the JSON form of an error, as the server answers it.
 type Problem struct {
 	Error string `json:"error"`
-	// Kind is the store.Kind.
+	// Kind is the name of the error's store.Kind.
 	Kind string `json:"kind"`
-	// Leader is the process that can answer.
+	// Leader is the process that can do the request, if another process leads.
 	Leader *rebalance.Holder `json:"leader,omitempty"`
 }

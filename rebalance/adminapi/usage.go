@@ -12,7 +12,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Usage is what the prefixes of a bucket have and take, at one level: estimates.
+// Usage tells how the rows and the load of a bucket are distributed over prefixes of its keys. It has one level of
+// prefixes, like one directory of a file system. All figures are estimates.
 type Usage struct {
 	Bucket    string  `json:"bucket"`
 	Prefix    Key     `json:"prefix"`
@@ -21,27 +22,27 @@ type Usage struct {
 	Bytes     float64 `json:"bytes"`
 	Writes    float64 `json:"writes_per_s"`
 	Reads     float64 `json:"reads_per_s"`
-	// Sampled is how many ranges were shared out by samples of their keys, Unsampled how many more are not: they count for
-	// the prefix of their start.
+	// Sampled is the number of ranges that were divided among prefixes by a sample of their keys. Unsampled is the
+	// number of ranges that should have been divided but were not: each counts for the prefix of its start.
 	Sampled   int      `json:"sampled"`
 	Unsampled int      `json:"unsampled"`
 	Prefixes  []Prefix `json:"prefixes"`
-	// Others are the prefixes with the fewest rows, put together; absent if there are none.
+	// Others sums up the prefixes with the fewest rows. It is absent if all prefixes are shown.
 	Others *OtherPrefixes `json:"others,omitempty"`
 }
 
-// Prefix is what begins with a prefix.
+// Prefix holds the estimated number of rows, size and load of all keys that begin with a prefix.
 type Prefix struct {
 	Prefix Key     `json:"prefix"`
 	Rows   float64 `json:"rows"`
 	Bytes  float64 `json:"bytes"`
 	Writes float64 `json:"writes_per_s"`
 	Reads  float64 `json:"reads_per_s"`
-	// More: it ends with the delimiter, so there may be a level below.
+	// More means that the prefix ends with the delimiter, so there may be a level below.
 	More bool `json:"more"`
 }
 
-// OtherPrefixes are prefixes that are not shown.
+// OtherPrefixes holds the sums over the prefixes that a list leaves out because they have the fewest rows.
 type OtherPrefixes struct {
 	Prefixes int     `json:"prefixes"`
 	Rows     float64 `json:"rows"`
@@ -50,7 +51,8 @@ type OtherPrefixes struct {
 
 const (
 	prefixesShown = 200
-	// mostSampled bounds the ranges whose samples are read, and mostPrefixes the prefixes in memory.
+	// mostSampled bounds the number of ranges whose samples are read. mostPrefixes bounds the number of prefixes in
+	// memory.
 	mostSampled  = 500
 	mostPrefixes = 10_000
 )
@@ -118,14 +120,16 @@ func (h *handler) usage(r *http.Request) (any, error) {
 	return out, nil
 }
 
-// levels adds up what begins with a prefix, by the next delimiter.
+// levels adds up the rows and the load of the keys that begin with a prefix. The keys are grouped by their beginning up
+// to the next delimiter behind the prefix, as in a listing of a directory.
 type levels struct {
 	prefix, end, delimiter string
 	all                    map[string]*Prefix
 	dropped                int
 }
 
-// of is the prefix, up to the next delimiter, of a key; of one below the prefix it is that of the first key there.
+// of returns the name of the group that a key belongs to. This is the key up to the next delimiter behind the prefix,
+// or the whole key if there is none. For a key without the prefix, of returns the prefix itself.
 func (u *levels) of(key []byte) string {
 	k := string(key)
 	if !strings.HasPrefix(k, u.prefix) {
@@ -137,7 +141,8 @@ func (u *levels) of(key []byte) string {
 	return k
 }
 
-// alone reports whether all keys of a range have the same prefix.
+// alone reports whether the whole range from start to end belongs to one group, which is a prefix that ends with the
+// delimiter. Then the range need not be divided.
 func (u *levels) alone(start, end []byte) bool {
 	p := u.of(start)
 	if !strings.HasSuffix(p, u.delimiter) || len(p) == len(u.prefix) {
@@ -147,13 +152,14 @@ func (u *levels) alone(start, end []byte) bool {
 	return above == nil || len(end) > 0 && bytes.Compare(end, above) <= 0
 }
 
-// add adds a share of a range.
+// add adds a part of the rows and the load of the range x to the group of keys with the given prefix. share is the size
+// of the part, 0 to 1.
 func (u *levels) add(prefix string, x *balancer.Seen, share float64) {
 	p := u.all[prefix]
 	if p == nil {
 		if len(u.all) >= mostPrefixes {
 			u.dropped++
-			prefix = "" // they are shown as others at most
+			prefix = "" // such prefixes are only shown as a part of Others
 			if p = u.all[prefix]; p == nil {
 				p = &Prefix{}
 				u.all[prefix] = p
@@ -168,16 +174,17 @@ func (u *levels) add(prefix string, x *balancer.Seen, share float64) {
 	p.Writes, p.Reads = p.Writes+share*(s.PutsPerS+s.DeletesPerS), p.Reads+share*s.ReadsPerS
 }
 
-// share shares out a range by a sample of its keys.
+// share divides the rows and the load of the range x among groups of keys, where a group is the keys with the same next
+// part of the prefix. quanta is a sample of the keys of the range, each with the number of rows for which it stands.
 func (u *levels) share(x *balancer.Seen, quanta []counter.Quantum) {
 	rows, of := 0.0, map[string]float64{}
 	for i, q := range quanta {
 		key := q.Key
 		if i == 0 && len(quanta) > 1 {
-			key = quanta[1].Key // it begins with the range, and ends here
+			key = quanta[1].Key // the first quantum begins with the range and ends at this key
 		}
 		if bytes.Compare(key, x.Start) < 0 || len(x.End) > 0 && bytes.Compare(key, x.End) >= 0 {
-			continue // from before the range was cut
+			continue // the key is from before the range was cut
 		}
 		rows += float64(q.Rows)
 		if strings.HasPrefix(string(key), u.prefix) {

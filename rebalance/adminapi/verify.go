@@ -10,16 +10,16 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Verify asks for a check of what the store holds.
+// Verify is a request to check whether the content of the store is consistent.
 type Verify struct {
-	// Bucket is the one to check; empty: all.
+	// Bucket is the bucket to check; empty means all buckets.
 	Bucket string `json:"bucket,omitempty"`
 	repair.Options
 	StuckAfterMs int64 `json:"stuck_after_ms,omitempty"`
 }
 
-// VerifyLine is one line of the answer: a finding, how far the check is, or, in
-// the last one, its summary, with what kept it from going on.
+// VerifyLine is one line of the answer to a request to check the store: either a fault that was found (Finding), or the
+// progress. The last line has the summary, and also a problem if the check could not go on.
 type VerifyLine struct {
 	Finding  *repair.Finding `json:"finding,omitempty"`
 	Progress *repair.Summary `json:"progress,omitempty"`
@@ -27,7 +27,8 @@ type VerifyLine struct {
 	Problem  *Problem        `json:"problem,omitempty"`
 }
 
-// verify checks the store while the client reads the answer.
+// verify checks the content of the store. Meanwhile it sends lines to the client, about each fault that it finds and
+// about the progress.
 func (h *handler) verify(w http.ResponseWriter, r *http.Request) {
 	var v Verify
 	err := decode(r, &v)
@@ -54,8 +55,8 @@ func (h *handler) verify(w http.ResponseWriter, r *http.Request) {
 	_ = line(last)
 }
 
-// Verify checks the store. It calls finding with what is found, and progress now and then. It
-// ends when ctx does.
+// Verify lets the server check its store, and returns the summary. It calls finding with each fault that is found, and
+// progress about once a second. If ctx ends, the check stops.
 func (c *Client) Verify(
 	ctx context.Context, v Verify, finding func(repair.Finding), progress func(repair.Summary),
 ) (s repair.Summary, err error) {

@@ -1,5 +1,5 @@
-// Package assembly puts together what a process needs to serve a store: maps, counters, a
-// client that counts its writes, and balancing; and closes all of it in order.
+// Package assembly puts together the parts that a process needs to serve a store: maps, counters, a client that counts
+// its writes, and balancing. It closes all parts in the right order.
 package assembly
 
 import (
@@ -17,54 +17,57 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Options of Open.
+// Options are the options of Open.
 type Options struct {
-	// Shared are the options of the maps of a store that other processes use, too; nil: this
-	// process has the store for itself. A lease or a clock skew in it must be that of the store,
-	// see mapclient.Join. A store whose servers have wall clocks is always shared.
+	// Shared holds the options for the maps of a store that other processes use, too. nil means that only this process
+	// uses the store. A lease or a clock skew in it must be the same as the store's (see mapclient.Join). A store whose
+	// servers have wall clocks is always shared.
 	Shared *mapclient.Options
-	// ChangeTerms makes the terms in Shared and Counting those of the store, where they differ, see mapclient.Join. That is
-	// refused while the list of processes has another one that may live: it would go on by the terms of before.
+	// ChangeTerms makes the terms in Shared and Counting those of the store, if they differ (see mapclient.Join). This
+	// is refused while the list of processes has another process that may live, since it would go on with the old
+	// terms.
 	ChangeTerms bool
-	// Damaged: what can't be read of the terms is as Shared has it, see mapclient.JoinDamaged.
+	// Damaged takes terms that can't be read from Shared (see mapclient.JoinDamaged).
 	Damaged bool
-	// MapCacheBytes bounds the cache of maps of a store that is not shared.
+	// MapCacheBytes bounds the cache of maps, in bytes, of a store that is not shared.
 	MapCacheBytes int64
-	// Counting is how sizes are known, which is agreed on with the store; 0: this process takes
-	// what there is, since it writes and leads nothing. Of a shared store only.
+	// Counting says how sizes are known. The processes of a shared store must agree on it. 0 means that this process
+	// accepts the present agreement, since it neither writes nor leads.
 	Counting mapclient.Counting
-	// OpenCounter opens the counters of sizes; nil, or a nil Backend: sizes are not counted.
+	// OpenCounter opens the backend that counts sizes. If OpenCounter is nil or returns a nil Backend, sizes are not
+	// counted.
 	OpenCounter func() (counter.Backend, error)
-	// Self is this process in the list of those that use a shared store, without what the list itself knows (its id, since
-	// when it runs, the schemas).
+	// Self describes this process in the list of processes of a shared store. The list itself fills in the id, the
+	// start time and the schemas.
 	Self processes.Process
-	// Log takes the warnings; nil: they are discarded.
+	// Log receives warnings; nil discards them.
 	Log *slog.Logger
 }
 
-// DB is an open store with a client over it. Its methods are safe for concurrent use.
+// DB is an open store, with a client for it and the parts that count and balance it. Its methods are safe for
+// concurrent use.
 type DB struct {
 	*listing.Client
 	Store    store.Store
-	Counts   counter.Backend   // nil: sizes are not counted
-	Recorder *counter.Recorder // nil if Counts is
-	// Counting is what was agreed on; 0 where the store is not shared.
+	Counts   counter.Backend   // nil if sizes are not counted
+	Recorder *counter.Recorder // nil if Counts is nil
+	// Counting is the agreement about how sizes are known; 0 if the store is not shared.
 	Counting mapclient.Counting
-	// Presence is this process's entry in the list of processes; nil where the store is not shared.
+	// Presence is this process's entry in the list of processes; nil if the store is not shared.
 	Presence *processes.Presence
 
-	stop   context.CancelFunc // of balancing
+	stop   context.CancelFunc // ends balancing
 	work   sync.WaitGroup
 	once   sync.Once
 	closed error
 }
 
-// lastCounts is how long Close waits for the last counts to be stored. Counts are estimates:
-// recounts correct them.
+// lastCounts is the longest time that Close waits until the last counts of writes are stored. Losing them does little
+// harm: counts are estimates, which recounts correct.
 const lastCounts = 3 * time.Second
 
-// Open makes a DB over a store, which belongs to the DB from then on: it is closed with it, or
-// if Open fails.
+// Open returns a DB for the store s. From then on the store belongs to the DB: closing the DB closes the store. If Open
+// fails, it closes the store itself.
 func Open(ctx context.Context, s store.Store, o Options) (*DB, error) {
 	db := &DB{Store: s}
 	err := db.open(ctx, o)
@@ -98,6 +101,7 @@ func (db *DB) open(ctx context.Context, o Options) (err error) {
 	// The entry is written before the version of the schema is read. So an upgrade, which announces itself before it reads
 	// the list, finds this process, or this process finds the upgrade.
 	self := o.Self
+	self.Hints = true // in this version only listd writes objects
 	self.OldestSchema, self.NewestSchema = int64(mapclient.OldestSchema), int64(mapclient.NewestSchema)
 	db.Presence, err = processes.Appear(ctx, db.Store, self, o.Log)
 	if err != nil {
@@ -109,15 +113,20 @@ func (db *DB) open(ctx context.Context, o Options) (err error) {
 			maps, err = db.join(ctx, o, true)
 		}
 	}
-	if err == nil {
-		if db.Client, err = listing.New(db.Store, maps, client); err != nil {
-			maps.Close()
-		}
+	if err != nil {
+		return err
+	}
+	if clock := maps.Time(); clock != nil {
+		db.Presence.Count(clock.SharedBy)
+	}
+	if db.Client, err = listing.New(db.Store, maps, client); err != nil {
+		maps.Close()
 	}
 	return err
 }
 
-// join takes the terms of the store. With change the process's own terms become those of the store.
+// join makes this process follow the terms of the store, which are the settings that all processes of the store share.
+// If change is true, the store gets the terms of this process instead.
 func (db *DB) join(ctx context.Context, o Options, change bool) (maps *mapclient.Client, err error) {
 	if o.Damaged {
 		maps, err = mapclient.JoinDamaged(ctx, db.Store, *o.Shared)
@@ -129,7 +138,7 @@ func (db *DB) join(ctx context.Context, o Options, change bool) (maps *mapclient
 	}
 	db.Counting, err = mapclient.AgreeOnCounting(ctx, db.Store, o.Counting, change)
 	if o.Damaged && store.KindOf(err) == store.Corrupt {
-		err = nil // it counts nothing
+		err = nil // a process with damaged terms counts nothing
 	}
 	if err != nil {
 		maps.Close()
@@ -137,8 +146,8 @@ func (db *DB) join(ctx context.Context, o Options, change bool) (maps *mapclient
 	return maps, err
 }
 
-// alone fails while another process may live, which would not hear of a change of terms. why is the reason for the
-// change.
+// alone returns an error if another process of the store may be alive, because it would not learn that the terms of the
+// store change. `why` is the reason for the change, and a part of the error's text.
 func (db *DB) alone(ctx context.Context, why error) error {
 	all, err := processes.List(ctx, db.Store)
 	if err != nil {
@@ -155,7 +164,8 @@ func (db *DB) alone(ctx context.Context, why error) error {
 	return nil
 }
 
-// Wait returns the longest wait of a move of this process, by the lease of the store.
+// Wait returns the longest time that a move of this process waits after it has changed a map. The time follows from the
+// length of the leases of maps in the store.
 func (db *DB) Wait() time.Duration {
 	if lease := db.Maps().Leases().Length; lease != 0 {
 		return rebalance.Wait(lease)
@@ -163,18 +173,18 @@ func (db *DB) Wait() time.Duration {
 	return rebalance.EmbeddedWait
 }
 
-// Balance returns a Rebalancer that keeps the buckets in shape until ctx ends or Close is called. Balance sets Store,
-// Buckets, Counts, Counting and Presence of the options.
+// Balance starts a Rebalancer, which splits and merges partitions by their sizes, and returns it. It works until ctx
+// ends or Close is called. Balance sets Store, Buckets, Counts, Counting and Presence in the options o.
 func (db *DB) Balance(ctx context.Context, o rebalance.Options) *rebalance.Rebalancer {
 	o.Store, o.Buckets, o.Counts, o.Counting, o.Presence = db.Store, db.Client, db.Counts, db.Counting, db.Presence
 	k := rebalance.New(o)
 	ctx, db.stop = context.WithCancel(ctx)
-	db.work.Go(func() { _ = k.Run(ctx) }) // it logs its errors
+	db.work.Go(func() { _ = k.Run(ctx) }) // Run logs its errors
 	return k
 }
 
-// Close ends balancing, then the client, then the counters, and closes the store. No other
-// method may be called after it, nor be under way.
+// Close stops the Rebalancer, and then closes the client, the counters and the store, in this order. No other method
+// may be called after Close, or be running when it is called.
 func (db *DB) Close() error {
 	db.once.Do(func() {
 		if db.stop != nil {

@@ -7,11 +7,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/record"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/rebalance/assembly"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
-	"github.com/evenkeel/evenkeel/store/record"
 )
 
 // putSchema writes the register of the schema's version: in force, or with one that is announced.
@@ -44,11 +44,11 @@ func TestAProgramThatIsTooOldForTheKeyspaceDoesNotStart(t *testing.T) {
 		return err
 	}
 	require.NoError(t, open(o))
-	for _, versions := range [][]uint64{{2}, {1, 2}, {2, 3}} {
+	for _, versions := range [][]uint64{{4}, {1, 4}, {3, 4}} {
 		putSchema(t, s, versions...)
 		err := open(o)
 		require.ErrorIs(t, err, store.InvalidArgument, versions)
-		require.ErrorContains(t, err, "this program knows versions up to 1")
+		require.ErrorContains(t, err, "this program knows versions up to 3")
 	}
 	putSchema(t, s, 1)
 	require.NoError(t, open(o))

@@ -8,16 +8,16 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Acknowledge implements store.Acknowledger. A mover waits from its return.
+// Acknowledge implements store.Acknowledger. A move goes on when Acknowledge has returned.
 //
-// A read at SERIAL returns the newest decided record, and completes a swap that is only half
-// committed. Then a read of the whole record at LOCAL_QUORUM through a coordinator of each
-// data centre proves that the record is there: it either finds the record in a quorum or,
-// with blocking read repair, writes it there before it answers. One EACH_QUORUM read would
-// not do, since its repair writes are counted across data centres.
+// First a read at SERIAL returns the newest decided record, after it has completed any swap that is only half
+// committed. Then Acknowledge reads the whole record at LOCAL_QUORUM through a coordinator of each data centre. This
+// read proves that the record is in that data centre: the read either finds the record in a quorum or, by blocking read
+// repair, writes it to a quorum before it answers. One read at EACH_QUORUM would not do, since its repair writes are
+// counted across data centres.
 //
-// While a data centre can't be reached it fails with Unavailable or Timeout: map changes
-// pause, foreground operations go on.
+// While a data centre can't be reached, Acknowledge fails with Unavailable or Timeout. Then changes of maps pause, but
+// foreground operations go on.
 func (s *Store) Acknowledge(ctx context.Context, t store.Table, key []byte) (r store.Record, err error) {
 	defer func() { err = s.fail(ctx, err, "acknowledge", store.RegisterName{Table: t, Key: key}) }()
 	if err := store.CheckRegister(t, key); err != nil {
@@ -39,7 +39,8 @@ func (s *Store) Acknowledge(ctx context.Context, t store.Table, key []byte) (r s
 	return decided, nil
 }
 
-// replication reads the replication of the keyspace.
+// replication returns the replication options of the keyspace, such as its class and the number of copies in each data
+// centre, as Cassandra's schema tables contain them.
 func (s *Store) replication(ctx context.Context) (map[string]string, error) {
 	const level = gocql.One
 	r := request{op: opSchema, level: level, limit: s.o.ReadTimeout}
@@ -51,7 +52,9 @@ func (s *Store) replication(ctx context.Context) (map[string]string, error) {
 	})
 }
 
-// seenIn reads the register through a coordinator of one data centre.
+// seenIn checks that a read in the given data centre finds a register at the given epoch or a later one. It returns nil
+// if so, and an Unavailable error if the read finds an older epoch or no register. The register has the given key in
+// table t.
 func (s *Store) seenIn(ctx context.Context, dataCentre string, t store.Table, key []byte, epoch uint64) error {
 	session, err := s.sessionIn(ctx, dataCentre)
 	if err != nil {
@@ -67,7 +70,8 @@ func (s *Store) seenIn(ctx context.Context, dataCentre string, t store.Table, ke
 	return nil
 }
 
-// sessionIn returns a session whose coordinators are in a data centre.
+// sessionIn returns a session (connections to Cassandra) whose coordinators are in the given data centre. It may have
+// to open the session first.
 func (s *Store) sessionIn(ctx context.Context, dataCentre string) (*gocql.Session, error) {
 	if dataCentre == s.o.DataCentre {
 		return s.session, nil

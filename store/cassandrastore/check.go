@@ -13,18 +13,18 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Problem is a difference between a live schema or configuration and what evenkeel needs or
+// Problem is something that is wrong with a cluster: its schema or configuration differs from what evenkeel needs or
 // recommends.
 type Problem struct {
-	// Where is a table, the keyspace, or a node's configuration.
+	// Where is the name of a table or the keyspace, or a node's configuration file.
 	Where string `json:"where"`
-	// What differs, why that matters, and what to do.
+	// What says what differs, why that matters, and what to do.
 	What string `json:"what"`
-	// Fatal problems prevent Open. Others cost speed or safety margin.
+	// Fatal says that the problem prevents Open. Other problems cost speed or a safety margin.
 	Fatal bool `json:"fatal"`
 }
 
-// String is one line.
+// String returns the problem as one line of text.
 func (p Problem) String() string {
 	if p.Fatal {
 		return p.Where + ": " + p.What
@@ -32,8 +32,8 @@ func (p Problem) String() string {
 	return p.Where + ": (warning) " + p.What
 }
 
-// Check compares the live schema, and the configuration of the node that answers, with what the
-// store needs. It reports all problems.
+// Check returns all problems of the cluster. It compares the schema that exists, and the configuration of the node that
+// answers, with what the store needs.
 func (a *Admin) Check(ctx context.Context) ([]Problem, error) {
 	keyspace := a.o.Keyspace
 	versions, err := a.checkVersions(ctx)
@@ -69,7 +69,8 @@ func (a *Admin) Check(ctx context.Context) ([]Problem, error) {
 	return slices.Concat(versions, problems, settings), err
 }
 
-// copiesOf returns the number of copies in each data centre.
+// copiesOf returns the number of copies of each row in each data centre. The argument is the replication options of a
+// keyspace, as Cassandra's schema tables contain them.
 func copiesOf(replication map[string]string) Replication {
 	r := Replication{}
 	for name, copies := range replication {
@@ -100,7 +101,7 @@ func checkReplication(keyspace string, replication map[string]string, durable bo
 	return problems
 }
 
-// liveTable is a table as system_schema describes it.
+// liveTable is a table that exists in the cluster, as Cassandra's tables in system_schema describe it.
 type liveTable struct {
 	columns map[string]Column
 	orders  map[string]string
@@ -147,14 +148,15 @@ func (a *Admin) liveTables(ctx context.Context) (map[string]*liveTable, error) {
 	return live, iter.Close()
 }
 
-// check compares one table. live is nil if there is none.
+// check compares a table with its required schema t, and returns the differences as problems. live is the table as it
+// exists in the cluster, or nil if it does not exist.
 func (t TableSchema) check(keyspace string, live *liveTable) (problems []Problem) {
 	where := keyspace + "." + t.Name
 	add := func(fatal bool, format string, args ...any) {
 		problems = append(problems, Problem{where, fmt.Sprintf(format, args...), fatal})
 	}
 	if live == nil {
-		add(true, "the table is missing (%s): `rebalancer schema apply` creates it", t.Why)
+		add(!t.Optional, "the table is missing (%s): `rebalancer schema apply` creates it", t.Why)
 		return problems
 	}
 	wanted := map[string]bool{}
@@ -209,16 +211,18 @@ func (t TableSchema) checkOption(live *liveTable, o TableOption, add func(fatal 
 	}
 }
 
-// checkedSettings are the settings of a node on which evenkeel's guarantees depend.
+// checkedSettings are the names of the settings of a node on which evenkeel's guarantees depend.
 var checkedSettings = []string{
 	"commitlog_sync", "minimum_timestamp_warn_threshold", "minimum_timestamp_fail_threshold",
 	"user_timestamps_enabled", "max_mutation_size", paxosVariant,
 }
 
-// paxosVariant is the setting of how a node runs lightweight transactions.
+// paxosVariant is the name of the setting of a Cassandra node that chooses how it runs lightweight transactions.
 const paxosVariant = "paxos_variant"
 
-// paxosProblem returns what is to be said about a node's variant of Paxos; empty: nothing, also where it is not known ("").
+// paxosProblem returns what is wrong with variant, the setting by which a node chooses how it runs lightweight
+// transactions. what is the text of the problem. It is empty if there is no problem, or if the variant is not known
+// (""). fatal is true if the problem prevents Open.
 func paxosProblem(variant string, dataCentres int) (what string, fatal bool) {
 	switch variant {
 	case "", "v2":
@@ -230,20 +234,21 @@ func paxosProblem(variant string, dataCentres int) (what string, fatal bool) {
 		return paxosVariant + " is v1: each change of a map, a name or a lease crosses the distance between the data " +
 			"centres twice as often as with v2: set it to v2 on all nodes", false
 	}
-	// Such as v2_without_linearizable_reads: a read at SERIAL may go back to an older map.
+	// An example is v2_without_linearizable_reads: a read at SERIAL may go back to an older map.
 	return paxosVariant + " is " + variant + ": maps and leases rest on linearizable reads at SERIAL, which v1 and v2 " +
 		"have: set it to v2 on all nodes", true
 }
 
-// checkSettings checks the configuration of the node that answers.
+// checkSettings returns the problems with the configuration of the node that answers. copies is the number of copies of
+// the rows in each data centre.
 func (a *Admin) checkSettings(ctx context.Context, copies Replication) (problems []Problem, err error) {
 	const where = "cassandra.yaml"
 	values := map[string]string{}
 	for _, name := range checkedSettings {
 		values[name], err = a.setting(ctx, name)
 		if unauthorized(err) {
-			// The same holds for the other settings. An operator can check them: a user with no
-			// more rights than a server needs is worth more than these checks.
+			// The user may not read the other settings either. An operator can check them. A user who has no more
+			// rights than a server needs is worth more than these checks.
 			problems = append(problems, Problem{where, "not checked are " + strings.Join(checkedSettings, ", ") +
 				": this user may not read " + settingsTable + ". Check them by `rebalancer schema check` as a user who may, " +
 				"or grant it, as `rebalancer schema grants` says", false})

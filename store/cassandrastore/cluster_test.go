@@ -165,24 +165,7 @@ func requireReadsAtReplicas(t *testing.T, o cassandrastore.Options, nodes ...*ca
 	tables, err := cassandrastore.OpenTables(ctx, o, "app.files")
 	require.NoError(t, err)
 	defer tables[0].Close()
-	var sessions []*gocql.Session
-	for _, n := range nodes {
-		cluster := gocql.NewCluster(n.Address)
-		cluster.ProtoVersion, cluster.Timeout, cluster.HostFilter = 4, time.Minute, gocql.WhiteListHostFilter(n.Address)
-		session, err := cluster.CreateSession()
-		require.NoError(t, err)
-		defer session.Close()
-		sessions = append(sessions, session)
-	}
-	counts := func(view string) (out []int64) {
-		for _, session := range sessions {
-			var n int64
-			require.NoError(t, session.Query("SELECT count FROM system_views."+view+
-				" WHERE keyspace_name = 'app' AND table_name = 'files'").Consistency(gocql.One).Scan(&n))
-			out = append(out, n)
-		}
-		return out
-	}
+	counts := latencies(t, "app", "files", nodes)
 	through := make([]int, len(nodes))
 	coordinated, read := counts("coordinator_read_latency"), counts("local_read_latency")
 	for shard := range partitions {
@@ -205,6 +188,58 @@ func requireReadsAtReplicas(t *testing.T, o cassandrastore.Options, nodes ...*ca
 	t.Logf("partitions that were read through each node: %v", through)
 	require.Equal(t, partitions, through[0]+through[1], "each through one node")
 	require.NotContains(t, through, 0)
+}
+
+// latencies returns a function that returns how many requests each node has counted of a table, in one of its views.
+func latencies(t *testing.T, keyspace, table string, nodes []*cassandratest.Node) func(view string) []int64 {
+	var sessions []*gocql.Session
+	for _, n := range nodes {
+		cluster := gocql.NewCluster(n.Address)
+		cluster.ProtoVersion, cluster.Timeout, cluster.HostFilter = 4, time.Minute, gocql.WhiteListHostFilter(n.Address)
+		session, err := cluster.CreateSession()
+		require.NoError(t, err)
+		t.Cleanup(session.Close)
+		sessions = append(sessions, session)
+	}
+	return func(view string) (out []int64) {
+		for _, session := range sessions {
+			var n int64
+			require.NoError(t, session.Query("SELECT count FROM system_views."+view+
+				" WHERE keyspace_name = ? AND table_name = ?", keyspace, table).Consistency(gocql.One).Scan(&n))
+			out = append(out, n)
+		}
+		return out
+	}
+}
+
+// requireRack checks that of two nodes that both have each row the one in the process's rack is asked, and both where
+// no node is in the rack, which is told.
+func requireRack(t *testing.T, o cassandrastore.Options, log *logged, nodes ...*cassandratest.Node) {
+	t.Helper()
+	const puts = 50
+	counts := latencies(t, o.Keyspace, "rows", nodes)
+	through := func(rack string) (each [2]int64) {
+		o.Rack = rack
+		s := harness.Open(t, o)
+		before := counts("coordinator_write_latency")
+		for i := range puts {
+			require.NoError(t, s.Put(t.Context(), newPartition(), store.Row{
+				Key: []byte("key"), Value: []byte{byte(i)}, Timestamp: 1,
+			}))
+		}
+		for i, after := range counts("coordinator_write_latency") {
+			each[i] = after - before[i]
+		}
+		return each
+	}
+	// A second attempt, where the first is late, goes to the other node.
+	each := through("r2")
+	require.Greater(t, each[1], 10*each[0])
+	each = through("r1")
+	require.Greater(t, each[0], 10*each[1])
+	require.False(t, log.says("no node is in the rack"))
+	require.NotContains(t, through("r3"), int64(0))
+	require.True(t, log.says("no node is in the rack"))
 }
 
 // requireFarTime checks that callers who never wait as long as it takes to open a session to another data centre get
@@ -289,7 +324,7 @@ func requireServesThroughChanges(
 // Two data centres, the second of which is stopped and goes on again.
 func TestTwoDataCentres(t *testing.T) {
 	t.Parallel()
-	c := cassandratest.New(t, cassandratest.Options{DataCentres: []int{2, 1}})
+	c := cassandratest.New(t, cassandratest.Options{DataCentres: []int{2, 1}, Racks: true})
 	o := harness.Keyspace(t, c.Nodes[0].Address, cassandrastore.Replication{"dc1": 2, "dc2": 1})
 	var log logged
 	o.Log = slog.New(slog.NewTextHandler(&log, nil))
@@ -297,6 +332,7 @@ func TestTwoDataCentres(t *testing.T) {
 	require.True(t, log.says("paxos_variant is v1"), "what the default costs is told")
 	requireFarTime(t, here)
 	requireReadsAtReplicas(t, o, c.Nodes[0], c.Nodes[1])
+	requireRack(t, o, &log, c.Nodes[0], c.Nodes[1])
 	near := o
 	o.Hosts, o.DataCentre, o.Log = []string{c.Nodes[2].Address}, "dc2", nil
 	there := harness.Open(t, o)

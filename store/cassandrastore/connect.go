@@ -6,17 +6,18 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/gocql/gocql"
 
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// connect opens a session. The driver's error does not have the causes of the single hosts, so
-// they are observed. The driver can't be interrupted, so a session that is opened too late is
-// closed then.
+// connect opens a session to a cluster. The driver's own error does not say why each host could not be reached, so
+// connect records the errors of the connections and adds them. The driver can't be interrupted. If ctx ends first,
+// connect returns, and the session is closed as soon as it is open.
 func connect(ctx context.Context, c *gocql.ClusterConfig) (*gocql.Session, error) {
-	watch := &connectErrors{}
+	watch := &connectErrors{patience: c.ConnectTimeout}
 	c.ConnectObserver = watch
 	if c.Authenticator == nil {
 		c.Authenticator = nobody{}
@@ -27,8 +28,13 @@ func connect(ctx context.Context, c *gocql.ClusterConfig) (*gocql.Session, error
 	}
 	done := make(chan result, 1)
 	go func() {
-		session, err := c.CreateSession()
-		done <- result{session, err}
+		var r result
+		for range mostConnects {
+			if r.session, r.err = c.CreateSession(); r.err == nil || !watch.mute() || ctx.Err() != nil {
+				break
+			}
+		}
+		done <- r
 	}()
 	select {
 	case r := <-done:
@@ -46,11 +52,18 @@ func connect(ctx context.Context, c *gocql.ClusterConfig) (*gocql.Session, error
 	}
 }
 
-// connectErrors keeps the last error of connecting to a host.
+// mostConnects bounds the attempts of connect while the driver does not say why a connection has failed.
+const mostConnects = 3
+
+// connectErrors observes the driver's connections. It keeps the error of the last connection that failed, and the name
+// of its host.
 type connectErrors struct {
 	mu   sync.Mutex
 	last error
 	host string
+	took time.Duration // of the last connection that failed
+	// patience is how long the driver waits for the answer to its first request.
+	patience time.Duration
 }
 
 // ObserveConnect implements gocql.ConnectObserver.
@@ -60,7 +73,16 @@ func (w *connectErrors) ObserveConnect(o gocql.ObservedConnect) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.last, w.host = o.Err, o.Host.HostnameAndPort()
+	w.last, w.host, w.took = o.Err, o.Host.HostnameAndPort(), o.End.Sub(o.Start)
+}
+
+// mute reports whether the last failure hides its reason. If a server closes a connection at once, for lack of a
+// certificate for example, the driver either returns that reason or, by chance, says that no response came in time.
+// Another attempt probably returns the reason.
+func (w *connectErrors) mute() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.last != nil && w.took < w.patience && strings.Contains(w.last.Error(), "no response to connection startup")
 }
 
 func (w *connectErrors) explain(c *gocql.ClusterConfig, err error) error {
@@ -88,7 +110,8 @@ func (w *connectErrors) explain(c *gocql.ClusterConfig, err error) error {
 	)
 }
 
-// nobody is the authenticator without a user. Its error says that a user is needed.
+// nobody is the authenticator of a session without a user. If the server asks for a login, nobody returns an error that
+// says that no user is given.
 type nobody struct{}
 
 var errNobody = errors.New("no user is given")
@@ -99,8 +122,8 @@ func (nobody) Challenge([]byte) ([]byte, gocql.Authenticator, error) { return ni
 // Success implements gocql.Authenticator.
 func (nobody) Success([]byte) error { return nil }
 
-// Admin is a connection to check a cluster and to create its schema. Unlike Store it needs no
-// schema, and accepts hosts of any data centre.
+// Admin is a connection for checking a cluster and creating its schema. Unlike Store it needs no schema, and accepts
+// hosts of any data centre.
 type Admin struct {
 	session *gocql.Session
 	o       Options
@@ -108,7 +131,8 @@ type Admin struct {
 
 const anyDataCentre = "*"
 
-// OpenAdmin connects. Of the options, DataCentre may be empty.
+// OpenAdmin connects to a cluster in order to check it or to create its schema. Options.DataCentre may be empty: then
+// hosts of any data centre are used.
 func OpenAdmin(ctx context.Context, o Options) (*Admin, error) {
 	if o.DataCentre == "" {
 		o.DataCentre = anyDataCentre
@@ -131,7 +155,7 @@ func OpenAdmin(ctx context.Context, o Options) (*Admin, error) {
 	near := &firstHosts{dataCentre: o.DataCentre}
 	session, err := open(near)
 	if err != nil && near.onlyOthers() {
-		session, err = open(&firstHosts{dataCentre: anyDataCentre}) // which tell what data centres there are
+		session, err = open(&firstHosts{dataCentre: anyDataCentre}) // hosts elsewhere tell which data centres there are
 	}
 	if err != nil {
 		return nil, fail(ctx, err, "open", "Cassandra")
@@ -139,17 +163,19 @@ func OpenAdmin(ctx context.Context, o Options) (*Admin, error) {
 	return &Admin{session: session, o: o}, nil
 }
 
-// adminHosts is the number of hosts an Admin connects to: one of them may be down.
+// adminHosts is the number of hosts to which a connection for checks and schema changes connects. It is more than one,
+// since a host may be down.
 const adminHosts = 3
 
-// firstHosts accepts the first adminHosts hosts of a data centre, or of all (anyDataCentre). Hosts elsewhere may be out of
-// reach, and cost what it takes to find that out.
+// firstHosts is a filter of the hosts to which the driver connects. It accepts the first adminHosts hosts of one data
+// centre, or of any (anyDataCentre). It refuses hosts of other data centres: these may be out of reach, and the driver
+// needs time to find that out for each one.
 type firstHosts struct {
 	dataCentre string
 
 	mu       sync.Mutex
-	accepted []string // by id
-	others   bool     // a host elsewhere was refused
+	accepted []string // the ids of the accepted hosts
+	others   bool     // a host of another data centre was refused
 }
 
 // Accept implements gocql.HostFilter.
@@ -166,7 +192,7 @@ func (f *firstHosts) Accept(h *gocql.HostInfo) bool {
 	return slices.Contains(f.accepted, h.HostID())
 }
 
-// onlyOthers reports whether all hosts that were met are in other data centres.
+// onlyOthers reports whether the driver has found hosts, but none in the wanted data centre.
 func (f *firstHosts) onlyOthers() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -176,8 +202,8 @@ func (f *firstHosts) onlyOthers() bool {
 // Close closes the connection.
 func (a *Admin) Close() { a.session.Close() }
 
-// Apply creates the keyspace and the tables where they are missing. It changes
-// nothing that exists.
+// Apply creates the keyspace and its tables. r is the number of copies of each row in each data centre. If the keyspace
+// or a table exists already, Apply leaves it unchanged.
 func (a *Admin) Apply(ctx context.Context, r Replication) error {
 	create, err := CreateKeyspace(a.o.Keyspace, r)
 	if err != nil {
@@ -198,13 +224,13 @@ func (a *Admin) Apply(ctx context.Context, r Replication) error {
 	return nil
 }
 
-// Drop drops the keyspace with everything in it.
+// Drop drops the keyspace with all its tables and rows. It returns no error if there is no such keyspace.
 func (a *Admin) Drop(ctx context.Context) error {
 	err := a.session.Query("DROP KEYSPACE IF EXISTS " + a.o.Keyspace).WithContext(ctx).Exec()
 	return fail(ctx, err, "drop", a.o.Keyspace)
 }
 
-// DataCentres lists the names of the cluster's data centres.
+// DataCentres returns the names of the cluster's data centres, sorted.
 func (a *Admin) DataCentres(ctx context.Context) ([]string, error) {
 	names := map[string]bool{}
 	iter := a.session.Query("SELECT data_center FROM system.peers").WithContext(ctx).Consistency(gocql.One).Iter()
@@ -222,10 +248,12 @@ func (a *Admin) DataCentres(ctx context.Context) ([]string, error) {
 	return sorted(names), nil
 }
 
-// settingsTable is a virtual table that roles may read only with a grant.
+// settingsTable is the name of Cassandra's virtual table with the configuration of a node. A role needs a grant to read
+// it.
 const settingsTable = "system_views.settings"
 
-// setting reads a setting of the node that answers, "" if it has none of that name.
+// setting returns the value of the configuration setting with the given name, from the node that answers. It returns ""
+// if the node has no such setting.
 func (a *Admin) setting(ctx context.Context, name string) (string, error) {
 	var value string
 	err := a.session.Query("SELECT value FROM "+settingsTable+" WHERE name = ?", name).

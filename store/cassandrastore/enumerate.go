@@ -12,7 +12,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Scan implements store.Registers, in the order of the keys' tokens.
+// Scan implements store.Registers. It returns the keys in the order of their Cassandra tokens (hashes), not in the
+// order of their bytes.
 func (s *Store) Scan(ctx context.Context, t store.Table, after []byte, limit int) ([][]byte, error) {
 	err := cmp.Or(store.CheckTable(t), store.CheckLimit(limit))
 	if err != nil {
@@ -33,7 +34,8 @@ func (s *Store) Scan(ctx context.Context, t store.Table, after []byte, limit int
 	return keys, s.fail(ctx, err, "scan", t)
 }
 
-// Partitions implements store.PartitionLister, in the order of the partitions' tokens.
+// Partitions implements store.PartitionLister. It returns the partitions in the order of their Cassandra tokens, which
+// are hashes of their addresses.
 func (s *Store) Partitions(ctx context.Context, after store.Partition, limit int) ([]store.Partition, error) {
 	if err := store.CheckLimit(limit); err != nil {
 		return nil, s.fail(ctx, err, "list", text("partitions"))
@@ -55,20 +57,22 @@ func (s *Store) Partitions(ctx context.Context, after store.Partition, limit int
 	return partitions, s.fail(ctx, err, "list", text("partitions"))
 }
 
-// enumeration lists the partition keys of a table in the order of their tokens.
+// enumeration lists the partition keys of a Cassandra table page by page, in the order of their tokens (hashes of the
+// keys).
 type enumeration[K any] struct {
 	table, columns, places string
 	after                  K
-	afterValues            []any // nil to begin
+	afterValues            []any // the columns of after; nil for the first page
 	equal                  func(a, b K) bool
 	scan                   func(*gocql.Iter) (K, bool)
-	// below restricts a read to a part of each key's rows; nil where keys have few rows.
+	// below returns the CQL for a part of the rows of each key; nil if keys have few rows.
 	below func(store.Bounds) (where string, values []any)
 }
 
-// page reads one page. It starts at the token of after, not behind it: two keys may share a token
-// (two such names are easily made), and a page may end between them. Where tombstones prevent
-// that read, it continues behind the token, then in smaller steps, and at last with search.
+// page returns the next page of a table's partition keys, which follow the key e.after in the order of tokens (hashes).
+// The read starts at the token of e.after, not behind it: two keys may have the same token (such keys are easily made),
+// and the last page may have ended between them. If too many tombstones make that read fail, page starts behind the
+// token. Then it reads fewer keys at a time, and at last it calls search.
 func (e *enumeration[K]) page(ctx context.Context, s *Store, limit int) ([]K, error) {
 	fetch, behind := limit+1, false
 	for {
@@ -126,9 +130,9 @@ func (e *enumeration[K]) query(ctx context.Context, s *Store, statement string, 
 	})
 }
 
-// search finds the keys of the first token behind after that has any, where too many dead rows
-// come first. It bisects for the least token up to which a read is not empty or fails; the rows of
-// that token are then read in parts, as slices are. Keys with only dead rows are skipped.
+// search returns the next partition keys of a table where too many dead rows make ordinary reads fail. By bisection it
+// finds the least token (hash of a key) behind e.after such that a read up to this token returns keys or fails. If the
+// read fails, the rows of the token are read in smaller parts. Keys that have only dead rows are left out.
 func (e *enumeration[K]) search(ctx context.Context, s *Store, limit int) ([]K, error) {
 	from, values := "token("+e.columns+") > token("+e.places+")", e.afterValues
 	if values == nil {
@@ -167,7 +171,8 @@ func (e *enumeration[K]) search(ctx context.Context, s *Store, limit int) ([]K, 
 	}
 }
 
-// at reads the keys of one token that have a live row, rarely more than one.
+// at returns the partition keys with the given token (hash) that have a live row. There is rarely more than one. It
+// reads the rows in parts that are small enough for the replicas.
 func (e *enumeration[K]) at(ctx context.Context, s *Store, token int64) (keys []K, err error) {
 	todo := []store.Bounds{{}}
 	for failed := 0; len(todo) > 0; {

@@ -10,7 +10,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// kind classifies the driver's errors, by type and protocol code, never by text.
+// kind returns the store.Kind to which an error of the Cassandra driver belongs. It judges by the type and the protocol
+// code of the error, never by the text.
 func kind(err error) store.Kind {
 	if k := store.KindOf(err); k != store.Other {
 		return k
@@ -22,12 +23,13 @@ func kind(err error) store.Kind {
 	case gocql.ErrCodeWriteTimeout, gocql.ErrCodeReadTimeout, gocql.ErrCodeCASWriteUnknown:
 		return store.Timeout
 	}
-	// All others mean that the cluster can't be reached or refuses the request: a lost
-	// connection, too few replicas, a full disk, a missing table.
+	// All other errors mean that the cluster can't be reached or refuses the request: a lost connection, too few
+	// replicas, a full disk, a missing table.
 	return store.Unavailable
 }
 
-// code returns the protocol's error code, if the server answered with an error.
+// code returns the error code of Cassandra's protocol that a server has sent. The bool is false if err does not come
+// from a server.
 func code(err error) (int, bool) {
 	if r, ok := errors.AsType[gocql.RequestError](err); ok {
 		return r.Code(), true
@@ -35,20 +37,20 @@ func code(err error) (int, bool) {
 	return 0, false
 }
 
-// readFailed reports whether replicas refused the read, almost always for too many tombstones.
+// readFailed reports whether replicas have refused a read, which is almost always because of too many tombstones.
 func readFailed(err error) bool {
 	var failure *gocql.RequestErrReadFailure
 	return errors.As(err, &failure)
 }
 
-// unauthorized reports whether the user lacks a permission.
+// unauthorized reports whether the server has refused a request because the user lacks a permission.
 func unauthorized(err error) bool {
 	c, fromServer := code(err)
 	return fromServer && c == gocql.ErrCodeUnauthorized
 }
 
-// worthRetrying reports whether another coordinator, or the same one a little later, may succeed.
-// A server that refuses a request by its rules refuses it again.
+// worthRetrying reports whether a request that failed with err may succeed if it is repeated, at another coordinator or
+// a little later. It returns false if a server has refused the request by its rules, such as for wrong syntax.
 func worthRetrying(err error) bool {
 	if err == nil {
 		return false
@@ -67,8 +69,9 @@ func worthRetrying(err error) bool {
 	}
 }
 
-// fail adds the operation and its subject. An ended context becomes Timeout with its cause, and
-// any error of a call during which the store was closed Unavailable.
+// fail returns err with the name op of the failed operation and its subject, such as a partition; nil if err is nil. If
+// ctx has ended, the kind of the error is Timeout, and the cause is kept. If the store was closed during the call, an
+// error with an unknown outcome gets the kind Unavailable.
 func (s *Store) fail(ctx context.Context, err error, op string, subject fmt.Stringer) error {
 	if err == nil {
 		return nil
@@ -79,7 +82,8 @@ func (s *Store) fail(ctx context.Context, err error, op string, subject fmt.Stri
 	return fail(ctx, err, op, subject.String())
 }
 
-// fail is Store.fail without a store.
+// fail returns err with the name op of the failed operation and its subject, such as a keyspace; nil if err is nil. If
+// ctx has ended, the kind of the error is Timeout, and the cause is kept.
 func fail(ctx context.Context, err error, op, subject string) error {
 	if err == nil {
 		return nil
@@ -94,7 +98,7 @@ func fail(ctx context.Context, err error, op, subject string) error {
 	return &store.Error{Kind: k, Op: op + " " + subject, Err: err}
 }
 
-// text is a fixed subject.
+// text is a fixed text that names the subject of an operation in an error message, such as "partitions".
 type text string
 
 func (t text) String() string { return string(t) }

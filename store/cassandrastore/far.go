@@ -12,38 +12,39 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// far has a session for each other data centre. The session is opened in the background, once for all who ask for it,
-// and kept until close.
+// far has a session to each other data centre. A session is opened in the background, once for all callers that need
+// it, and kept until close.
 //
-// Opening a session takes a dozen round trips, so it must not end with the caller that was the first to ask: who asks
-// for the time of a distant node waits half a second at most, and would begin anew each time. So callers wait for an
-// opening no longer than their own context lasts, and the opening goes on without them. After a failure callers get
-// its error, until the pause before the next opening is over.
+// Opening a session takes a dozen round trips. A caller that asks for the time of a distant node waits half a second at
+// most. If the opening ended with that caller, each caller would begin anew. So a caller waits for an opening only
+// until its own context ends, and the opening goes on without the caller. After a failure callers get the error of the
+// failed opening, until the pause before the next opening is over.
 type far[S interface{ Close() }] struct {
 	// open opens a session. It takes as long as the driver's own limits of each step allow.
 	open func(ctx context.Context, dataCentre string) (S, error)
 
-	ctx  context.Context // ends with close
+	ctx  context.Context // ends when close is called
 	stop context.CancelFunc
 	work sync.WaitGroup
 
 	mu       sync.Mutex
 	closed   bool
-	openings map[string]*opening[S] // the last one of each data centre
+	openings map[string]*opening[S] // the last opening in each data centre
 }
 
-// opening is the opening of a session. What follows done is set before done is closed, under the mutex of far.
+// opening is one attempt to open a session to another data centre. The channel done is closed when it has ended. The
+// fields below done are set before that, under the mutex of far.
 type opening[S any] struct {
 	done     chan struct{}
 	ended    bool
 	session  S
 	err      error
-	failures int       // in a row, this one included
-	again    time.Time // when the next opening may begin after a failure
+	failures int       // the number of failures in a row, this opening included
+	again    time.Time // the time from which the next opening may begin after a failure
 }
 
-// farPauses are the pauses between two openings that fail. They are random, as many processes miss a data centre at the
-// same time, and find it back at the same time.
+// farPauses are the pauses after an attempt to open a session to another data centre has failed. They are random, since
+// many processes lose a data centre at the same moment, and find it again at the same moment.
 var farPauses = wait.Backoff{First: 250 * time.Millisecond, Most: 5 * time.Second, Jitter: 0.5}
 
 func newFar[S interface{ Close() }](open func(ctx context.Context, dataCentre string) (S, error)) *far[S] {
@@ -52,7 +53,9 @@ func newFar[S interface{ Close() }](open func(ctx context.Context, dataCentre st
 	return f
 }
 
-// in returns the session of a data centre. It fails with Unavailable while there is none.
+// in returns a session to the given data centre, and opens one if there is none. It fails with Unavailable if the
+// session is not yet open when ctx ends. After a failed attempt to open a session it returns the error of that attempt,
+// until the pause before the next one is over.
 func (f *far[S]) in(ctx context.Context, dataCentre string) (session S, err error) {
 	o, err := f.begin(dataCentre)
 	if err != nil {
@@ -68,8 +71,8 @@ func (f *far[S]) in(ctx context.Context, dataCentre string) (session S, err erro
 	}
 }
 
-// begin returns the last opening of a data centre's session, or begins one if there was none, or if the last one has
-// failed and the pause after it is over.
+// begin returns the last attempt to open a session to the given data centre. It begins a new attempt if there was none,
+// or if the last one has failed and the pause after the failure is over.
 func (f *far[S]) begin(dataCentre string) (*opening[S], error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -105,7 +108,8 @@ func (f *far[S]) begin(dataCentre string) (*opening[S], error) {
 	return o, nil
 }
 
-// close closes all sessions, also those that are still being opened.
+// close closes the sessions to all other data centres, also those that are still being opened. Later calls of in fail
+// with store.ErrClosed.
 func (f *far[S]) close() {
 	f.mu.Lock()
 	if f.closed {
@@ -116,18 +120,18 @@ func (f *far[S]) close() {
 	f.mu.Unlock()
 	f.stop()
 	f.work.Wait()
-	for _, o := range f.openings { // none is added any more
+	for _, o := range f.openings { // no opening is added any more
 		if o.err == nil {
 			o.session.Close()
 		}
 	}
 }
 
-// contacts is the number of nodes by which the driver may find a data centre. It tries them one after the other, so
-// with all nodes of a large one that is away an opening would take minutes.
+// contacts is the number of nodes of another data centre that the driver tries in order to open a session there. It
+// tries one after the other. In a large data centre that can't be reached, trying all nodes would take minutes.
 const contacts = 3
 
-// openIn opens a session whose coordinators are in another data centre.
+// openIn opens a session to the given other data centre, whose nodes are then the coordinators of requests.
 func (s *Store) openIn(ctx context.Context, dataCentre string) (*gocql.Session, error) {
 	nodes, err := s.nodes(ctx)
 	if err != nil {
@@ -153,8 +157,8 @@ func (s *Store) openIn(ctx context.Context, dataCentre string) (*gocql.Session, 
 	return session, nil
 }
 
-// openFar begins to open the sessions of all other data centres with copies, so that the first writes of a process
-// need not wait for them. What fails here is opened when it is needed.
+// openFar begins to open sessions to all other data centres that have copies. So the first writes of a process need not
+// wait for a session. If opening a session fails here, it is tried again when the session is needed.
 func (s *Store) openFar() {
 	replication, err := s.replication(s.far.ctx)
 	if err != nil {

@@ -6,7 +6,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// halve cuts an interval of keys in two, as betweenDigits does. It fails where the interval has only one key.
+// halve cuts the interval of keys b into two parts: low, and high, which begins with the cut. The cut is about halfway,
+// and as short as possible. ok is false if b can't be cut, since it has only one key or the cut would be longer than a
+// key may be.
 func halve(b store.Bounds) (low, high store.Bounds, ok bool) {
 	end := b.End
 	if len(end) == 0 {
@@ -22,7 +24,8 @@ func halve(b store.Bounds) (low, high store.Bounds, ok bool) {
 	return low, high, true
 }
 
-// inParts cuts bounds at the given keys, which are sorted; keys outside are ignored.
+// inParts cuts the interval of keys b at each of the keys in cuts, and returns the parts in ascending order. cuts must
+// be sorted; keys outside b are ignored.
 func inParts(b store.Bounds, cuts [][]byte) []store.Bounds {
 	var parts []store.Bounds
 	for _, cut := range cuts {

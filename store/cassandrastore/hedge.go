@@ -12,37 +12,38 @@ import (
 )
 
 const (
-	// hedgeAfter is how long an attempt goes on alone, at most, before a second one begins beside it: longer than a
-	// request takes that meets neither a hung node nor an overloaded cluster. It is the time while it is not known what
-	// is late (late.after), and how long a node has to be silent in order to be avoided.
+	// hedgeAfter is the most time for which an attempt goes on alone, before a second attempt begins beside it. Only a
+	// request that meets a hung node or an overloaded cluster takes longer. The attempt goes on alone for hedgeAfter
+	// while it is not known which answers are late (late.after). A node that is silent for hedgeAfter is avoided.
 	hedgeAfter = 250 * time.Millisecond
-	// avoidFor is how long requests avoid a node that did not answer. Then one of them tries it again.
+	// avoidFor is how long requests avoid a node that did not answer. Then one request tries the node again.
 	avoidFor = time.Second
-	// hangsAfter is how long a node has to be silent before the log says so.
+	// hangsAfter is how long a node must be silent before the log says that it does not answer.
 	hangsAfter = 5 * time.Second
-	// One in hedgeShare requests may have a second attempt, and hedgeBurst more after a quiet time. So an overloaded
-	// cluster, in which all is slow, gets a tenth more to do, not twice as much.
+	// One in hedgeShare requests may have a second attempt, and hedgeBurst more requests after a quiet time. So an
+	// overloaded cluster, in which all requests are slow, gets a tenth more to do, not twice as much.
 	hedgeShare, hedgeBurst = 10, 100
 )
 
-// node is a node of a session. A node that hangs, as in a long garbage collection or on a dead disk, still holds its
-// connections; the driver takes it for up until a heartbeat has failed several times, after half a minute.
+// node is a Cassandra node to which a session sends requests, with the times of its requests and answers. A node may
+// hang, as during a long garbage collection or on a dead disk. It then still holds its connections, and the driver
+// notices only after half a minute, when several heartbeats have failed. So requests avoid a node that does not answer.
 type node struct {
 	*gocql.HostInfo
 	log      *slog.Logger
-	answered atomic.Int64 // when it last did, Unix time in nanoseconds
-	asked    atomic.Int64 // when it was asked last
-	since    atomic.Int64 // when the first was sent of the requests since its last answer, with pauses below hedgeAfter
-	avoided  atomic.Int64 // until when it is the last choice; 0: it is not
-	hanging  atomic.Int64 // from when on it has been avoided again and again
-	lost     atomic.Bool  // the log says that it can't be reached
-	hangs    atomic.Bool  // the log says that it does not answer
+	answered atomic.Int64 // the time of the last answer, Unix time in nanoseconds; so are the times below
+	asked    atomic.Int64 // the time of the last request
+	since    atomic.Int64 // the first request in the present series without an answer; its pauses are below hedgeAfter
+	avoided  atomic.Int64 // the time until which the node is the last choice; 0: it is not avoided
+	hanging  atomic.Int64 // the time since which it has been avoided again and again
+	lost     atomic.Bool  // the log says that the node can't be reached
+	hangs    atomic.Bool  // the log says that the node does not answer
 }
 
-// who returns the attributes of log lines about the node.
+// who returns the name and the data centre of the node, as the attributes of a log line.
 func (n *node) who() []any { return []any{"node", n.HostnameAndPort(), "data centre", n.DataCenter()} }
 
-// asks notes that a request is sent to the node.
+// asks records that a request is being sent to the node. The time is needed to notice a node that does not answer.
 func (n *node) asks() {
 	now := time.Now().UnixNano()
 	last := n.asked.Swap(now)
@@ -51,9 +52,9 @@ func (n *node) asks() {
 	}
 }
 
-// silent notes that the node has not answered a request. If the node has answered no other request either, for long
-// enough, it is avoided. A request may have been given up early because another node had answered. So what counts is
-// the time for which there have been requests since the node's last answer.
+// silent records that the node has not answered a request. If the node has answered nothing for hedgeAfter, although
+// requests were sent to it all that time, requests avoid the node from now on. The time of one request alone would say
+// little: the request may have been given up early because another node had answered.
 func (n *node) silent() {
 	now, answered, since := time.Now(), n.answered.Load(), n.since.Load()
 	if time.Duration(now.UnixNano()-since) < hedgeAfter || answered >= since {
@@ -65,8 +66,8 @@ func (n *node) silent() {
 	n.avoided.Store(now.Add(avoidFor).UnixNano())
 }
 
-// isSilent reports whether the node was tried recently and did not answer. About a node to which nobody sends requests,
-// nothing is known.
+// isSilent reports whether the node was sent requests recently and did not answer. It returns false for a node to which
+// no requests are sent, since nothing is known of it.
 func (n *node) isSilent(now time.Time) bool {
 	return now.UnixNano()-n.avoided.Load() < int64(hangsAfter)
 }
@@ -81,8 +82,8 @@ func (n *node) answers() {
 	}
 }
 
-// avoid reports whether a request should go elsewhere. When the time is over it is false once, for the request that
-// finds out whether the node answers again.
+// avoid reports whether a request should go to another node, because this one does not answer. From time to time avoid
+// returns false once, so that one request finds out whether the node answers again.
 func (n *node) avoid() bool {
 	until := n.avoided.Load()
 	if until == 0 {
@@ -105,17 +106,18 @@ func (n *node) avoid() bool {
 	return false
 }
 
-// asking is one attempt of a call.
+// asking is the state of one attempt of a request: when it began, and the node to which it went.
 type asking struct {
-	asked  []*node // those that earlier attempts of the call went to
-	second bool    // it runs beside an earlier one, so it must not go to the same node
+	asked  []*node // the nodes to which earlier attempts of the call went
+	second bool    // the attempt runs beside an earlier one, so it must not go to the same node
 	begun  time.Time
-	node   atomic.Pointer[node] // where it goes to
+	node   atomic.Pointer[node] // the node to which the attempt goes
 }
 
 type askingKey struct{}
 
-// ended notes what the result of the attempt tells about the node.
+// ended records, at the end of an attempt of a request, whether the node has answered. It follows from err, the error
+// of the attempt: an error that the server has sent is an answer.
 func (a *asking) ended(err error) {
 	n := a.node.Load()
 	if n == nil {
@@ -128,7 +130,9 @@ func (a *asking) ended(err error) {
 	}
 }
 
-// order puts the nodes that an attempt should avoid behind the others that the policy selects.
+// order returns the nodes that the driver proposes for a request, in a better order: nodes that do not answer, and
+// those that earlier attempts have tried, come last. next returns the driver's nodes. a is the attempt; it may be nil.
+// If it runs beside an earlier attempt, the nodes that were tried are left out.
 func (c *chosen) order(a *asking, next gocql.NextHost) gocql.NextHost {
 	var behind []gocql.SelectedHost
 	return func() gocql.SelectedHost {
@@ -164,23 +168,23 @@ func (a *asking) goes(n *node) {
 	}
 }
 
-// hedge is one or two attempts at a request.
+// hedge is a request that is sent a second time, to another node, if the first answer is slow.
 type hedge[T any] struct {
 	s *Store
 	request
 	attempt func(ctx context.Context) (T, error)
 }
 
-// once runs one attempt.
+// once runs one attempt of the request, which may take the time limit at most.
 func (h *hedge[T]) once(ctx context.Context, a *asking, limit time.Duration) (T, error) {
 	result, err := within(context.WithValue(ctx, askingKey{}, a), h.s, limit, h.attempt)
 	a.ended(err)
 	return result, err
 }
 
-// twice runs an attempt and, once that is slow, a second one through another node. The first one that succeeds, or that
-// is refused for good, decides. Both have ended when it returns, as the values of the request belong to the caller, and
-// they end within the time limit of one.
+// twice sends a request and, if the answer is slow, sends it again through another node. The first attempt that
+// succeeds, or that is refused for good, decides the result. Both attempts have ended when twice returns, since the
+// memory of the request belongs to the caller. Both end within the time limit of one attempt.
 func (h *hedge[T]) twice(ctx context.Context, first *asking) (T, error) {
 	one, endOne := context.WithCancel(ctx)
 	defer endOne()
@@ -225,19 +229,22 @@ func (h *hedge[T]) twice(ctx context.Context, first *asking) (T, error) {
 
 var errNotHedged = errors.New("no second attempt was made")
 
-// spare is what may be spent on second attempts. The zero value has hedgeBurst of them.
+// spare is the budget for sending slow requests a second time. Each request adds 1/hedgeShare of a second attempt to
+// the budget, which holds at most hedgeBurst second attempts. The zero value is a full budget.
 type spare struct {
-	owed atomic.Int64 // requests that have to be made before all is paid for
+	owed atomic.Int64 // the number of requests that must be made until all second attempts are paid for
 }
 
-// earn counts a request.
+// earn adds 1/hedgeShare to the number of slow requests that may be sent a second time. It is called once for each
+// request.
 func (s *spare) earn() {
 	for owed := s.owed.Load(); owed > 0 && !s.owed.CompareAndSwap(owed, owed-1); {
 		owed = s.owed.Load()
 	}
 }
 
-// spend takes a second attempt, if there is one left.
+// spend takes one second attempt of a request from the budget. It returns false if the budget has none left; then no
+// second attempt may be made.
 func (s *spare) spend() bool {
 	for {
 		owed := s.owed.Load()

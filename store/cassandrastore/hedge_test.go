@@ -125,7 +125,7 @@ func TestSecondAttemptsAreFew(t *testing.T) {
 // A node that does not answer is the last choice, but for one request now and then; when it answers it is one of all.
 func TestSilentNodesAreAvoided(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newChosen("listings", "", slog.New(slog.DiscardHandler))
+		c := newChosen("listings", "", "", slog.New(slog.DiscardHandler))
 		for i, id := range []string{"a", "b", "c"} {
 			h := (&gocql.HostInfo{}).SetConnectAddress(net.IPv4(127, 0, 0, byte(i+1)))
 			h.SetHostID(id)

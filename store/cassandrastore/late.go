@@ -6,17 +6,18 @@ import (
 )
 
 const (
-	// hedgeLeast is the least time that an attempt goes on alone, however quick the others are: below it a second one
-	// gains little, and a pause of any process makes many of them.
+	// hedgeLeast is the least time for which an attempt goes on alone, however quick the answers are. After a shorter
+	// time a second attempt would gain little, and a pause of any process would cause many second attempts.
 	hedgeLeast = 20 * time.Millisecond
-	// lateSpan is the time over which answers are counted, and lateSamples how many of them say what is late: below
-	// that one in a hundred is a matter of chance.
+	// lateSpan is the time over which answers are counted. lateSamples is the least number of answers from which it is
+	// decided which ones are late: of fewer answers one in a hundred is a matter of chance.
 	lateSpan    = 10 * time.Second
 	lateSamples = 500
 	lateShare   = 100 // one answer of a hundred is late
 )
 
-// lateTimes are the bounds of the intervals into which the times of answers are divided, up to hedgeAfter.
+// lateTimes are the upper bounds of the intervals of a histogram, which counts answers by the time that they took. All
+// bounds are below hedgeAfter, the longest time before a slow request is sent again.
 var lateTimes = func() (times [14]time.Duration) {
 	at := float64(hedgeLeast)
 	for i := range times {
@@ -26,16 +27,16 @@ var lateTimes = func() (times [14]time.Duration) {
 	return times
 }()
 
-// late finds the time after which an answer is later than 99 in 100 of the last answers. A late counts the answers of
-// one operation, as the answers to a slice take longer than those to a get. It is safe for concurrent use; the zero
-// value knows nothing yet.
+// late measures answers to find out from which time on an answer is late: when 99 in 100 of the recent answers were
+// faster. There is one late for each kind of operation, since a slice takes longer than a get. It is safe for
+// concurrent use; the zero value has measured no answers yet.
 type late struct {
-	delay  atomic.Int64 // 0: not known
-	begun  atomic.Int64 // when the present span began, Unix time in nanoseconds
+	delay  atomic.Int64 // the time after which an answer is late, nanoseconds; 0: not known
+	begun  atomic.Int64 // the time at which the present span began, Unix time in nanoseconds
 	counts [len(lateTimes) + 1]atomic.Int64
 }
 
-// after returns the time for which an attempt goes on alone.
+// after returns how long to wait for the answer to a request before the request is sent a second time, to another node.
 func (l *late) after() time.Duration {
 	if d := l.delay.Load(); d != 0 {
 		return time.Duration(d)
@@ -43,7 +44,7 @@ func (l *late) after() time.Duration {
 	return hedgeAfter
 }
 
-// add counts an answer that took the duration took and arrived at the time now.
+// add counts an answer that arrived at the time now. took is the time from the request to the answer.
 func (l *late) add(took time.Duration, now time.Time) {
 	i := 0
 	for i < len(lateTimes) && took > lateTimes[i] {

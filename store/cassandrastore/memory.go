@@ -13,20 +13,21 @@ import (
 )
 
 const (
-	// rememberedPartitions bounds the memory: a kilobyte each at most.
+	// rememberedPartitions is the number of partitions in the memory, which takes a kilobyte each at most.
 	rememberedPartitions = 10_000
-	// firstRead is the row limit of a read before any row size is known.
+	// firstRead is the row limit of a read while no row size is known.
 	firstRead = 128
-	// cutsPerPartition bounds the cuts, and cutsLast how long they are kept: after it,
-	// compaction may have removed the tombstones that made them necessary.
+	// cutsPerPartition is the most cuts that are kept of a partition. cutsLast is how long they are kept: later,
+	// compaction may have removed the tombstones that made the cuts necessary.
 	cutsPerPartition = 512
 	cutsLast         = 10 * time.Minute
 )
 
-// memory has hints from earlier reads of partitions. They may be missing or wrong.
+// memory keeps what earlier reads have shown about partitions, such as the size of their rows. It only makes reads
+// faster: an entry may be missing or wrong.
 type memory struct {
 	partitions *lru.Cache[store.Partition, *partitionMemory]
-	// largest is the largest mean size of a row, in bytes, in any partition.
+	// largest is the largest mean size of a row, in bytes, that was seen in any partition.
 	largest atomic.Int64
 }
 
@@ -44,9 +45,10 @@ func (m *memory) of(p store.Partition) *partitionMemory {
 	return known
 }
 
-// partitionMemory is the memory of one partition.
+// partitionMemory keeps what earlier reads have shown about one partition: the mean size of its rows, and the keys at
+// which reads are cut into parts, since replicas refuse larger reads.
 type partitionMemory struct {
-	// rowBytes is the mean size of the rows of the last page that had any.
+	// rowBytes is the mean size in bytes of the rows of the last page that had rows; 0: not known.
 	rowBytes atomic.Int64
 
 	mu     sync.Mutex
@@ -54,8 +56,8 @@ type partitionMemory struct {
 	since  time.Time
 }
 
-// rowsPerRead is the row limit of a request: enough to fill a page of so many bytes, with room
-// for rows that are smaller than those seen so far.
+// rowsPerRead returns the row limit for one read of a partition: enough rows to fill a page of the given number of
+// bytes. k is what is known of the partition. The limit leaves room for rows that are smaller than those seen so far.
 func (m *memory) rowsPerRead(k *partitionMemory, bytes int) int {
 	mean := k.rowBytes.Load()
 	room := int64(2)
@@ -83,7 +85,9 @@ func (m *memory) learn(k *partitionMemory, rows []store.Row) {
 	}
 }
 
-// cuts returns the keys at which reads have to be cut, sorted.
+// cuts returns the keys, sorted, at which reads of a partition must be cut into parts. Such cuts are necessary since
+// replicas refuse a read across too many tombstones. The keys come from earlier reads that failed; nil if there are
+// none.
 func (k *partitionMemory) cuts() [][]byte {
 	k.mu.Lock()
 	defer k.mu.Unlock()

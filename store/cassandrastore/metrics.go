@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// operation is a kind of request to Cassandra, as the metrics have it.
+// operation is the kind of a request to Cassandra, such as a put. It is a label of the metrics.
 type operation uint8
 
 const (
@@ -30,35 +30,40 @@ const (
 	opSchema
 	opTime
 	opTable
-	operations // the number of them
+	opReadSize
+	opWriteSize
+	operations // the number of operations
 )
 
 var operationNames = [operations]string{
 	"get", "slice", "put", "batch", "delete", "remove", "read_register", "swap", "read_node", "write_node", "scan",
-	"schema", "time", "table",
+	"schema", "time", "table", "read_size", "write_size",
 }
 
 func (o operation) String() string { return operationNames[o] }
 
-// levelNames are Cassandra's names of the levels. They include the name of the level at which registers are decided,
-// which the driver does not name.
+// levelNames are Cassandra's names of the consistency levels, for the labels of metrics. They include SERIAL, the level
+// at which lightweight transactions are decided, which the driver does not name.
 var levelNames = [...]string{
 	gocql.One: "ONE", gocql.Quorum: "QUORUM", gocql.LocalQuorum: "LOCAL_QUORUM", gocql.EachQuorum: "EACH_QUORUM",
 	gocql.Serial: "SERIAL", gocql.LocalOne: "LOCAL_ONE",
 }
 
-// measures are what a store counts. Their labels are bounded: the operations, levels and kinds of errors of the
-// program, and the data centres of the cluster. A nil pointer counts nothing.
+// measures are the metrics of a store. The number of their labels is bounded: there are only the operations, levels and
+// kinds of errors of the program, and the data centres of the cluster. Methods of a nil pointer do nothing.
 type measures struct {
 	seconds  *prometheus.HistogramVec
 	failed   *prometheus.CounterVec
 	attempts *prometheus.CounterVec
 
-	// observers are those of seconds that were used: to find one by its labels takes several times as long.
+	// observers are the observers of seconds that have been used: finding one by its labels takes several times as
+	// long.
 	observers [operations][len(levelNames)]atomic.Pointer[prometheus.Observer]
 
 	mu    sync.Mutex
-	sites map[string]*chosen // of the open session in each data centre
+	sites map[string]*chosen // the nodes of the open session in each data centre
+
+	repairs atomic.Pointer[Repairs] // nil: repairs are not watched, not needed or not known
 }
 
 func newMeasures() *measures {
@@ -91,7 +96,18 @@ var (
 		"Open connections to Cassandra nodes by data centre.", []string{"data_centre"}, nil)
 )
 
-// ended counts a request that has ended.
+var (
+	repairAgeDesc = prometheus.NewDesc("evenkeel_store_repair_age_seconds",
+		"Age of the last repair of the part of a table that was repaired longest ago, as Cassandra records repairs. Only "+
+			"repairs that reached all copies in all data centres count. Absent where none is known.", []string{"table"}, nil)
+	unrepairedDesc = prometheus.NewDesc("evenkeel_store_unrepaired_ratio",
+		"Share of a table, 0 to 1, of which Cassandra knows no repair within 30 days.", []string{"table"}, nil)
+	graceDesc = prometheus.NewDesc("evenkeel_store_tombstone_grace_seconds",
+		"For how long Cassandra keeps the tombstones of a table (gc_grace_seconds).", []string{"table"}, nil)
+)
+
+// ended adds a request that has ended to the metrics. took is its duration, with all attempts, and err its error or
+// nil. level is its consistency level.
 func (m *measures) ended(ctx context.Context, op operation, level gocql.Consistency, took time.Duration, err error) {
 	if m == nil {
 		return
@@ -108,14 +124,16 @@ func (m *measures) ended(ctx context.Context, op operation, level gocql.Consiste
 	}
 }
 
-// again counts an attempt beyond the first one of a request.
+// again adds one more attempt of a request to the metrics, after the first. reason is "slow" if the attempt before is
+// still under way, and "failed" if it has failed.
 func (m *measures) again(op operation, reason string) {
 	if m != nil {
 		m.attempts.WithLabelValues(op.String(), reason).Inc()
 	}
 }
 
-// watch takes the nodes of a session into the metrics, in place of an earlier session of their data centre.
+// watch adds the nodes and connections of a session to the metrics. They replace those of an earlier session in the
+// same data centre.
 func (m *measures) watch(c *chosen) {
 	if m != nil {
 		m.mu.Lock()
@@ -131,6 +149,9 @@ func (m *measures) Describe(to chan<- *prometheus.Desc) {
 	m.attempts.Describe(to)
 	to <- nodesDesc
 	to <- connectionsDesc
+	to <- repairAgeDesc
+	to <- unrepairedDesc
+	to <- graceDesc
 }
 
 // Collect implements prometheus.Collector.
@@ -138,30 +159,38 @@ func (m *measures) Collect(to chan<- prometheus.Metric) {
 	m.seconds.Collect(to)
 	m.failed.Collect(to)
 	m.attempts.Collect(to)
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	if r := m.repairs.Load(); r != nil {
+		gauge(unrepairedDesc, r.Unknown, rowsTable)
+		gauge(graceDesc, r.Grace.Seconds(), rowsTable)
+		if !r.Oldest.IsZero() {
+			gauge(repairAgeDesc, time.Since(r.Oldest).Seconds(), rowsTable)
+		}
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	gauge := func(d *prometheus.Desc, value int, labels ...string) {
-		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(value), labels...)
-	}
 	for dataCentre, c := range m.sites {
 		states := map[string]int{nodeUp: 0, nodeSilent: 0, nodeDown: 0}
 		for _, state := range c.states() {
 			states[state]++
 		}
 		for state, n := range states {
-			gauge(nodesDesc, n, dataCentre, state)
+			gauge(nodesDesc, float64(n), dataCentre, state)
 		}
-		gauge(connectionsDesc, int(c.connections.Load()), dataCentre)
+		gauge(connectionsDesc, float64(c.connections.Load()), dataCentre)
 	}
 }
 
 // Metrics returns the metrics of the store.
 func (s *Store) Metrics() prometheus.Collector { return s.measures }
 
-// Metrics returns a collector that describes the metrics of a store. The collector has no values.
+// Metrics returns a collector with the names and descriptions of a store's metrics, but no values. It needs no open
+// store.
 func Metrics() prometheus.Collector { return newMeasures() }
 
-// counting is a dialer that counts the connections of a session.
+// counting is a dialer of network connections that counts how many of a session's connections are open.
 type counting struct {
 	gocql.Dialer
 	open *atomic.Int64

@@ -95,7 +95,7 @@ func TestNamesOfRequests(t *testing.T) {
 func TestStatesOfNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		c := newChosen("listings", "north", slog.New(slog.NewTextHandler(&log, nil)))
+		c := newChosen("listings", "north", "", slog.New(slog.NewTextHandler(&log, nil)))
 		for i, id := range []string{"a", "b", "c"} {
 			h := (&gocql.HostInfo{}).SetConnectAddress(net.IPv4(127, 0, 0, byte(i+1)))
 			h.SetHostID(id)

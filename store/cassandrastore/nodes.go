@@ -8,20 +8,22 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Nodes never change, so their timestamps are fixed: a write is at 1, a deletion at 2. A write
-// that arrives after the deletion stays hidden, whatever the clocks are. Ids are never reused.
+// A map node (an immutable part of a bucket's map) never changes, so its timestamps are fixed: the write has 1 and the
+// deletion 2. A write that arrives after the deletion stays hidden, whatever the clocks show. Ids of nodes are never
+// reused. nodeShards is the number of Cassandra partitions over which the nodes of a bucket are spread.
 const (
 	nodeWritten = 1
 	nodeDeleted = 2
 	nodeShards  = 16
 )
 
-// shard is the upper half of the id's first byte, so that the order of the shards is that of
-// the ids.
+// shard returns the number of the Cassandra partition, 0 to 15, in which a node of a bucket's map is stored: the upper
+// half of the first byte of its id. So the partitions have the order of the ids.
 func shard(id store.NodeID) int8 { return int8(id[0] >> 4) }
 
-// WriteNode writes at EACH_QUORUM, so that the node is readable in each data centre. While one
-// can't be reached, maps with nodes can't change; swaps can't be acknowledged then either.
+// WriteNode writes a node of a bucket's map through a quorum of each data centre, so that each data centre can read the
+// node. While a data centre can't be reached, it fails, and maps that have nodes can't change. Changes of registers
+// can't be acknowledged then either.
 func (s *Store) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID, blob []byte) error {
 	err := store.CheckNode(blob)
 	if err == nil {
@@ -32,7 +34,8 @@ func (s *Store) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID
 	return s.fail(ctx, err, "write node", store.NodeName{Bucket: b, ID: id})
 }
 
-// Node reads a node through a quorum of the local data centre.
+// Node returns the blob of a node of a bucket's map. It reads through a quorum of the local data centre, unless
+// Consistency.ReadNodes is another level. It fails with NotFound if there is no such node.
 func (s *Store) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([]byte, error) {
 	level := s.levels.readNodes
 	r := request{op: opReadNode, level: level, limit: s.o.ReadTimeout}
@@ -49,7 +52,8 @@ func (s *Store) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([]
 	return blob, s.fail(ctx, err, "node", store.NodeName{Bucket: b, ID: id})
 }
 
-// DeleteNode deletes at the foreground's level: a node that a replica keeps is only garbage.
+// DeleteNode deletes a node of a bucket's map. It needs only the consistency level of ordinary writes: if a replica
+// misses the deletion, the node that it keeps is only garbage.
 func (s *Store) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeID) error {
 	err := s.exec(ctx, opWriteNode, s.levels.writeRows,
 		"DELETE FROM nodes USING TIMESTAMP ? WHERE bucket = ? AND shard = ? AND node = ?",
@@ -57,7 +61,8 @@ func (s *Store) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeI
 	return s.fail(ctx, err, "delete node", store.NodeName{Bucket: b, ID: id})
 }
 
-// ScanNodes reads shard after shard. The order within one is Cassandra's order of UUIDs.
+// ScanNodes implements store.Nodes. It reads the Cassandra partitions with the nodes of a bucket's map one after the
+// other. Within a partition the ids come in Cassandra's order of UUIDs.
 func (s *Store) ScanNodes(
 	ctx context.Context, b store.BucketID, after store.NodeID, limit int,
 ) (ids []store.NodeID, err error) {
@@ -66,7 +71,7 @@ func (s *Store) ScanNodes(
 		var some []store.NodeID
 		some, err = s.scanShard(ctx, b, at, after, limit-len(ids))
 		ids = append(ids, some...)
-		after = store.NodeID{} // below every UUID: the next shard is read from its beginning
+		after = store.NodeID{} // the zero id is below every UUID: the next shard is read from its beginning
 	}
 	return ids, s.fail(ctx, err, "scan nodes", b)
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Open connects to a cluster. It fails with InvalidArgument, and a remedy in the message, for
-// an unknown data centre, a missing or wrong login, and a schema or configuration with which
-// the store would not be correct (Admin.Check); with Unavailable where it reaches no host.
+// Open connects to a cluster whose schema exists. It fails with InvalidArgument if the data centre is unknown, or the
+// login is missing or wrong. It also does so if the schema or the configuration would make the store incorrect (see
+// Admin.Check); the message contains a remedy. It fails with Unavailable if no host can be reached.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -50,8 +50,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	return s, nil
 }
 
-// checkCluster fails if the cluster lacks the data centre or has fatal problems, and logs the
-// other problems.
+// checkCluster returns an error if the cluster has no data centre with the name in the options, or has problems that
+// prevent Open. It only logs the other problems.
 func checkCluster(ctx context.Context, o Options) error {
 	a, err := OpenAdmin(ctx, o)
 	if err != nil {

@@ -1,6 +1,8 @@
 package cassandrastore_test
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"log/slog"
@@ -16,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
+	"github.com/evenkeel/evenkeel/internal/test/tlstest"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
@@ -127,6 +130,7 @@ func schemaCheckExplainsEachDifference(t *testing.T, o cassandrastore.Options) {
 		{"ALTER TABLE rows ADD note text", "column note", "ALTER TABLE rows DROP note", true},
 		{"ALTER KEYSPACE " + o.Keyspace + " WITH durable_writes = false", "durable_writes",
 			"ALTER KEYSPACE " + o.Keyspace + " WITH durable_writes = true", true},
+		{"DROP TABLE sizes", "sizes: (warning) the table is missing", "", false},
 		{"DROP TABLE busy", "busy: the table is missing", "", true},
 		{"ALTER KEYSPACE " + o.Keyspace + " WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
 			"SimpleStrategy", "", true},
@@ -258,6 +262,44 @@ func TestOpenSaysThatALoginIsMissingOrWrong(t *testing.T) {
 	refused(t, o, store.InvalidArgument, "wants a login")
 	o.User, o.PasswordFile = "listings", passwordFile(t, "guess\n")
 	refused(t, o, store.InvalidArgument, "refuses the user")
+}
+
+// TestOpenSaysThatACertificateIsMissing: a server that speaks TLS 1.3 refuses a client without a certificate after the
+// handshake. The driver then sometimes has no other error than that there was no response in time.
+func TestOpenSaysThatACertificateIsMissing(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	tlstest.Write(t, cert, key, "node.test")
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	require.NoError(t, err)
+	pem, err := os.ReadFile(cert)
+	require.NoError(t, err)
+	known := x509.NewCertPool()
+	require.True(t, known.AppendCertsFromPEM(pem))
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
+		Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAnyClientCert, MinVersion: tls.VersionTLS13,
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				_, _ = io.Copy(io.Discard, c) // the handshake fails
+				_ = c.Close()
+			}()
+		}
+	}()
+	o := cassandrastore.Options{
+		Hosts: []string{l.Addr().String()}, DataCentre: "dc1", Keyspace: "k",
+		TLS: &tls.Config{RootCAs: known, ServerName: "node.test", MinVersion: tls.VersionTLS12},
+	}
+	for range 30 {
+		refused(t, o, store.Unavailable, "certificate")
+	}
 }
 
 func passwordFile(t *testing.T, text string) string {

@@ -14,29 +14,32 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Options of a Store. Hosts, DataCentre and Keyspace are required; other zero values are
-// defaults.
+// Options are the settings of a Store. Hosts, DataCentre and Keyspace are required; zero values of the other fields
+// stand for defaults.
 type Options struct {
-	// Hosts are addresses for the first contact, "host" or "host:port"; the driver finds
-	// the other hosts of the local data centre.
+	// Hosts are addresses for the first contact, "host" or "host:port". The driver finds the other hosts of the local
+	// data centre.
 	Hosts []string
-	// Addresses has, for nodes that can't be reached at the "host:port" by which they and Hosts name them, the one at
-	// which they can.
+	// Addresses maps the "host:port" of a node, by which the other nodes and Hosts name it, to the address at which it
+	// can be reached, if these differ.
 	Addresses map[string]string
-	// DataCentre is the local data centre. Foreground requests never leave it.
+	// DataCentre is the name of the local data centre. Foreground requests never leave it.
 	DataCentre string
-	// Keyspace holds evenkeel's tables: lower-case letters, digits, underscores.
+	// Rack, if not empty, is the name of the local rack, as nodetool status shows it. Of the nodes that have a row,
+	// those in this rack are asked first. A quorum still includes nodes of other racks.
+	Rack string
+	// Keyspace is the keyspace of evenkeel's tables. Its name has lower-case letters, digits and underscores.
 	Keyspace string
 	// User and PasswordFile are the login, if the cluster requires one. The first line of
 	// the file is the password.
 	User, PasswordFile string
 	// TLS encrypts connections; nil disables encryption.
 	TLS *tls.Config
-	// Consistency of the foreground.
+	// Consistency has the levels of foreground operations.
 	Consistency Consistency
-	// ReadTimeout and WriteTimeout bound one attempt and should be above the
-	// server's own (5 s and 2 s), or retries pile up on a slow server. Zero
-	// means 5.5 s and 2.5 s. SwapTimeout, for lightweight transactions, is 5 s.
+	// ReadTimeout and WriteTimeout bound one attempt. They should be above the server's own limits (5 s and 2 s), or
+	// retries pile up on a slow server. Zero means 5.5 s and 2.5 s. SwapTimeout bounds a lightweight transaction; zero
+	// means 5 s.
 	ReadTimeout, WriteTimeout, SwapTimeout time.Duration
 	// ConnectTimeout bounds each step of connecting; zero means 5 s.
 	ConnectTimeout time.Duration
@@ -46,21 +49,22 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// Consistency is the level of each kind of foreground operation. The levels of movers
-// (EachQuorum, lightweight transactions at SERIAL) are fixed.
+// Consistency is the consistency level of each kind of foreground operation, such as reads of rows. Moves of ranges
+// have fixed levels: a quorum of each data centre and, for lightweight transactions, SERIAL.
 type Consistency struct {
-	// ReadRows, WriteRows, ReadRegisters (at level Local) and ReadNodes are
-	// LocalQuorum if empty. With a weaker level an acknowledged put may not be visible.
+	// ReadRows, WriteRows, ReadRegisters (at store.Local) and ReadNodes are LocalQuorum if empty. With a weaker level
+	// an acknowledged put may not be visible.
 	ReadRows, WriteRows, ReadRegisters, ReadNodes Level
 	// CommitSwaps is the level at which a swap is committed before it is acknowledged;
 	// empty means LocalQuorum.
 	CommitSwaps Level
 }
 
-// Level is a consistency level.
+// Level is the name of a consistency level of Cassandra, such as LOCAL_QUORUM.
 type Level string
 
-// The levels that can be configured. The weaker ones are for measurements.
+// These are the consistency levels that Options can choose. The levels weaker than LocalQuorum are for measurements
+// only.
 const (
 	LocalQuorum Level = "LOCAL_QUORUM"
 	Quorum      Level = "QUORUM"
@@ -83,7 +87,7 @@ func (l Level) driver() (gocql.Consistency, error) {
 		"there is no consistency level %q: LOCAL_QUORUM, QUORUM, EACH_QUORUM or LOCAL_ONE", string(l))
 }
 
-// levels are Consistency in the driver's terms.
+// levels is a Consistency, the level of each kind of operation, with the levels in the driver's type.
 type levels struct {
 	readRows, writeRows, readRegisters, readNodes, commitSwaps gocql.Consistency
 }
@@ -105,7 +109,8 @@ func (c Consistency) levels() (l levels, err error) {
 
 var keyspaceName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
 
-// withDefaults sets defaults and checks the options.
+// withDefaults returns the options with defaults in place of zero values. It fails with InvalidArgument if a required
+// option is missing, or an option is invalid.
 func (o Options) withDefaults() (Options, error) {
 	switch {
 	case len(o.Hosts) == 0:
@@ -134,7 +139,8 @@ func checkKeyspaceName(name string) error {
 	return nil
 }
 
-// authenticator reads the password file. It returns nil without a user.
+// authenticator returns the login of the options for the driver: the user, and the password from the password file. It
+// returns nil if the options have no user.
 func (o Options) authenticator() (gocql.Authenticator, error) {
 	if o.User == "" {
 		return nil, nil

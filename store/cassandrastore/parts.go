@@ -7,41 +7,40 @@ import (
 )
 
 const (
-	// mostFailedReads bounds the failed reads of one slice; the next one begins with the
-	// cuts that it found.
+	// mostFailedReads is the most failed reads of one slice. The next slice begins with the cuts that this slice has
+	// found.
 	mostFailedReads = 400
-	// mostDoubts is how often in a row a part is halved without a read, because the part
-	// that it came from could not be read.
+	// mostDoubts is how often in a row a part is halved without a read, because the part from which it was cut could
+	// not be read.
 	mostDoubts = 3
 )
 
-// partPage is the result of one request: a page, and the bounds beyond it.
+// partPage is what one request has read: a page of rows, and the rest, which is the interval of keys behind the page.
 type partPage struct {
 	store.Page
 	rest store.Bounds
 }
 
-// part is an interval of keys still to be read.
+// part is an interval of keys that a slice has still to read.
 type part struct {
 	store.Bounds
-	// suspect counts the halvings since a read of an interval around this one failed,
-	// if all reads within that interval since were empty: its dead rows are then most
-	// likely in this part. 0: nothing is known.
+	// suspect is the number of halvings since a read of a larger interval around this part failed. It counts only while
+	// all later reads within that interval were empty: then the dead rows are most likely in this part. 0: nothing is
+	// known.
 	suspect int
 }
 
-// sliceInParts reads a page by one request or, where replicas refuse that, by several for
-// smaller intervals.
+// sliceInParts returns a page of rows within the bounds b. The function read makes one request for an interval of keys.
+// If replicas refuse the request for b, sliceInParts makes several requests for smaller intervals.
 //
-// Replicas refuse a read that meets more than tombstone_failure_threshold dead rows (100,000).
-// Then the interval is halved, and halved again, until its parts can be read. The cuts are
-// remembered, so that the next slice reads in parts from the start. An empty part is read again
-// each time, since a row may have been put there meanwhile. The page is that of the first part
-// with rows, so it is still of one request.
+// Replicas refuse a read that meets more than tombstone_failure_threshold dead rows (100,000). Then the interval is
+// halved, and halved again, until its parts can be read. The cuts are kept in known, so that the next slice reads in
+// parts from the start. An empty part is read again each time, since a row may have been put there meanwhile. The page
+// is that of the first part that has rows, so all its rows are still from one request.
 func sliceInParts(
 	known *partitionMemory, b store.Bounds, o store.SliceOptions, read func(store.Bounds) (partPage, error),
 ) (store.Page, error) {
-	// A stack: the last part is read next.
+	// parts is a stack: the last part is read next.
 	var parts []part
 	for _, bounds := range inParts(b, known.cuts()) {
 		parts = append(parts, part{Bounds: bounds})
@@ -63,7 +62,7 @@ func sliceInParts(
 		case err == nil && len(page.Rows) > 0:
 			page.More = page.More || len(parts) > 0
 			return page.Page, nil
-		case err == nil && page.More: // only foreign rows, and more behind them
+		case err == nil && page.More: // the rows so far are all foreign, and more rows follow
 			parts = append(parts, part{Bounds: page.rest})
 		case err == nil:
 		case readFailed(err):
@@ -85,7 +84,9 @@ func sliceInParts(
 	return store.Page{}, nil
 }
 
-// push remembers a cut and puts both sides of it on the stack.
+// push adds two neighbouring intervals of keys, low and high, to the stack of the parts that are still to be read. The
+// part to be read first comes on top; suspect is its number of halvings since a read failed. push also stores the key
+// between the two, so that later reads are cut there, too. It returns the longer stack.
 func (k *partitionMemory) push(parts []part, o store.SliceOptions, low, high store.Bounds, suspect int) []part {
 	k.cut(high.Start)
 	if o.Reverse {

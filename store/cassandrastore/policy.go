@@ -11,43 +11,52 @@ import (
 	"github.com/gocql/gocql"
 )
 
-// chosen is the policy by which a session selects the node of a query: the one that the query's context names (onHost),
-// otherwise one of those that have the row, in the driver's token-aware way, but not one that hangs (order).
+// chosen is the policy by which a session selects the node for a query. If the query's context names a node, it is that
+// node (onHost). Otherwise it is one of the nodes that have the row, as the driver's token-aware policy selects them,
+// but not a node that hangs (order).
 //
-// The driver computes where rows lie, and in version 1.7.0 panics where a keyspace has copies, but none in the data
-// centre of the session. It tells its policy of changes from goroutines of its own, so that such a panic ends the
-// process. Two things prevent that: changes of other keyspaces are ignored, as nothing is read there, and a token-aware
-// policy is made anew after each change, under a guard. (One in which the driver has panicked can't be used further: it
-// may have kept its lock.) While there is none, nodes are taken in turn.
+// The driver computes where rows lie. In version 1.7.0 this computation panics if a keyspace has copies, but none in
+// the data centre of the session. The driver tells its policy of changes from goroutines of its own, so the panic would
+// end the process. Two measures prevent that. First, chosen ignores changes of other keyspaces, as nothing is read
+// there. Second, it makes a new token-aware policy after each change, and catches the panic. A policy in which the
+// driver has panicked can't be used any more: it may still hold its lock. While there is no token-aware policy, nodes
+// are taken in turn.
 type chosen struct {
-	keyspace, dataCentre string
-	log                  *slog.Logger
-	turns                gocql.HostSelectionPolicy // takes the data centre's nodes in turn
-	aware                atomic.Pointer[gocql.HostSelectionPolicy]
+	keyspace, dataCentre, rack string
+	log                        *slog.Logger
+	turns                      gocql.HostSelectionPolicy // takes the nodes of the data centre in turn, the rack first
+	aware                      atomic.Pointer[gocql.HostSelectionPolicy]
 
-	mu          sync.Mutex // held while aware is made; guards what follows
+	mu          sync.Mutex // held while aware is made; guards the fields up to alone
 	session     *gocql.Session
 	partitioner string
 	unaware     bool // the log says that nodes are taken in turn
+	alone       bool // the log says that no node is in the rack
 
 	nodesMu sync.RWMutex
 	nodes   map[string]*node // by id; changed under mu as well
 
-	connections atomic.Int64 // that are open
+	connections atomic.Int64 // the number of open connections
 
 	firstNode
 }
 
-func newChosen(keyspace, dataCentre string, log *slog.Logger) *chosen {
+// newChosen returns the policy by which a session to a data centre selects a node for each request. If rack is not
+// empty, nodes of that rack are preferred.
+func newChosen(keyspace, dataCentre, rack string, log *slog.Logger) *chosen {
+	turns := gocql.DCAwareRoundRobinPolicy(dataCentre)
+	if rack != "" {
+		turns = gocql.RackAwareRoundRobinPolicy(dataCentre, rack)
+	}
 	return &chosen{
-		keyspace: keyspace, dataCentre: dataCentre, log: log, turns: gocql.DCAwareRoundRobinPolicy(dataCentre),
+		keyspace: keyspace, dataCentre: dataCentre, rack: rack, log: log, turns: turns,
 		nodes: map[string]*node{}, firstNode: newFirstNode(),
 	}
 }
 
-// firstNode is the part of a policy that tells the driver that a session is open once one node is connected. Otherwise a
-// session is open only when each node is connected or has been given up, and a single node that does not answer holds
-// the start of a program up for 18 s: four attempts.
+// firstNode makes a session open as soon as one node is connected. The driver otherwise waits until each node is
+// connected or has been given up. Then a single node that does not answer delays the start of a program by 18 s: four
+// attempts.
 type firstNode struct {
 	once *sync.Once
 	up   chan struct{} // closed when a node is connected
@@ -57,9 +66,10 @@ func newFirstNode() firstNode { return firstNode{&sync.Once{}, make(chan struct{
 
 func (f firstNode) isUp() { f.once.Do(func() { close(f.up) }) }
 
-// Ready implements gocql.ReadyPolicy. The driver asks when it is done with a node, and tells of one that is connected
-// (HostUp) from another goroutine, which may come a little later. gocql.SingleHostReadyPolicy does not wait for that: if
-// the only node in reach is connected first, the session is not open before the others are given up.
+// Ready implements gocql.ReadyPolicy: it reports whether the session may be used. The driver calls Ready when it is
+// done with a node, and reports a connected node (HostUp) from another goroutine, perhaps a little later. So Ready
+// waits a little. gocql.SingleHostReadyPolicy does not wait: if the only node in reach is connected first, its session
+// opens only after the other nodes have been given up.
 func (f firstNode) Ready() bool {
 	const little = 100 * time.Millisecond
 	select {
@@ -70,7 +80,8 @@ func (f firstNode) Ready() bool {
 	}
 }
 
-// inTurn is a policy by which a session is open once one node is connected.
+// inTurn is a policy by which a session sends its requests to the nodes in turn. A session with this policy is open as
+// soon as one node is connected.
 type inTurn struct {
 	gocql.HostSelectionPolicy
 	firstNode
@@ -82,16 +93,23 @@ func (p *inTurn) HostUp(h *gocql.HostInfo) {
 	p.isUp()
 }
 
-// renew makes the token-aware policy for the present nodes and copies. mu is held.
+// renew makes a new policy of the driver that sends a request to a node that has the row. It is needed after a change
+// of the nodes or of their copies. The caller holds c.mu.
 func (c *chosen) renew() {
 	if c.session == nil || c.partitioner == "" || len(c.nodes) == 0 {
 		c.aware.Store(nil)
 		return
 	}
-	hosts := make([]*gocql.HostInfo, 0, len(c.nodes))
+	hosts, inRack := make([]*gocql.HostInfo, 0, len(c.nodes)), false
 	for _, n := range c.nodes {
 		hosts = append(hosts, n.HostInfo)
+		inRack = inRack || n.Rack() == c.rack
 	}
+	if c.rack != "" && !inRack && !c.alone {
+		c.log.Warn("Cassandra: no node is in the rack of this process, so that no node is preferred (nodetool status shows "+
+			"racks)", "rack", c.rack, "data centre", c.dataCentre)
+	}
+	c.alone = c.rack != "" && !inRack
 	aware, err := tokenAware(c.session, c.partitioner, hosts, c.turns)
 	if err != nil {
 		c.aware.Store(nil)
@@ -109,7 +127,8 @@ func (c *chosen) renew() {
 	c.unaware = false
 }
 
-// tokenAware makes the driver's policy, or returns its panic as an error.
+// tokenAware returns the driver's policy that sends a request to a node that has the row. hosts are the nodes to choose
+// from. The driver may panic while it computes where rows lie; tokenAware returns the panic as an error.
 func tokenAware(
 	session *gocql.Session, partitioner string, hosts []*gocql.HostInfo, turns gocql.HostSelectionPolicy,
 ) (aware gocql.HostSelectionPolicy, err error) {
@@ -118,7 +137,8 @@ func tokenAware(
 			err = fmt.Errorf("the driver: %v", p)
 		}
 	}()
-	aware = gocql.TokenAwareHostPolicy(turns, gocql.ShuffleReplicas())
+	// The fallback goes to replicas in other racks: the policy knows no nodes of other data centres.
+	aware = gocql.TokenAwareHostPolicy(turns, gocql.ShuffleReplicas(), gocql.NonLocalReplicasFallback())
 	aware.Init(session)
 	aware.(interface{ AddHosts([]*gocql.HostInfo) }).AddHosts(hosts)
 	aware.SetPartitioner(partitioner)
@@ -154,7 +174,8 @@ func (c *chosen) SetPartitioner(name string) {
 	}
 }
 
-// AddHosts is what the driver calls instead of AddHost for the nodes that it knows first.
+// AddHosts adds nodes to which requests may go. The driver calls AddHosts with the nodes that it knows at first, and
+// AddHost with later ones.
 func (c *chosen) AddHosts(hosts []*gocql.HostInfo) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -198,10 +219,10 @@ func (c *chosen) HostDown(h *gocql.HostInfo) {
 	}
 }
 
-// The states of a node.
+// These are the states of a Cassandra node in the metrics: connected, connected but not answering, and not reachable.
 const nodeUp, nodeSilent, nodeDown = "up", "silent", "down"
 
-// states returns the state of each node.
+// states returns the state of each node of the session (up, silent or down) for the metrics, in no particular order.
 func (c *chosen) states() (states []string) {
 	c.nodesMu.RLock()
 	defer c.nodesMu.RUnlock()
@@ -221,19 +242,19 @@ func (c *chosen) states() (states []string) {
 
 type hostKey struct{}
 
-// onHost returns a context whose queries go to one host.
+// onHost returns a context for queries that must go to one node: the one with the given host id.
 func onHost(ctx context.Context, id string) context.Context {
 	return context.WithValue(ctx, hostKey{}, id)
 }
 
-// node returns the node with an id, nil if there is none.
+// node returns the Cassandra node with the given host id, or nil if the session knows no such node.
 func (c *chosen) node(id string) *node {
 	c.nodesMu.RLock()
 	defer c.nodesMu.RUnlock()
 	return c.nodes[id]
 }
 
-// Pick implements gocql.HostSelectionPolicy.
+// Pick implements gocql.HostSelectionPolicy. It returns the nodes to which the query q may be sent, the best one first.
 func (c *chosen) Pick(q gocql.ExecutableQuery) gocql.NextHost {
 	ctx := q.Context()
 	if id, named := ctx.Value(hostKey{}).(string); named {

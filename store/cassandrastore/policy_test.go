@@ -15,7 +15,7 @@ import (
 // Here it panics over a partitioner that it does not know, as a bare session has no log to say so.
 func TestPanicsOfTheDriversPolicy(t *testing.T) {
 	var log bytes.Buffer
-	c := newChosen("listings", "", slog.New(slog.NewTextHandler(&log, nil)))
+	c := newChosen("listings", "", "", slog.New(slog.NewTextHandler(&log, nil)))
 	c.Init(&gocql.Session{})
 	hosts := map[string]bool{}
 	for i, id := range []string{"a", "b", "c"} {

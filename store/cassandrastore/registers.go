@@ -10,16 +10,16 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// The columns of a register are its epoch, the token of its last swap, and its record, which
-// begins with both. The repetition detects torn records: if another program reads some of the
-// columns only, its read repair may leave a replica with the new epoch beside the old record.
-// This package always selects all columns.
+// A register has three columns: its epoch, the token of its last swap, and its record, which begins with both. The
+// repetition detects torn records. If another program reads only some of the columns, its read repair may leave a
+// replica with the new epoch beside the old record. This package always selects all columns.
 //
-// A root keeps its records as rows of one partition, the newest first, under static columns
-// with the epoch and token. A swap changes those and adds a row in one conditional batch, which
-// is one mutation. So the replaced record is already there, and a swap writes one record.
+// A root keeps its records as rows of one partition, the newest first, beside static columns for the epoch and the
+// token. A swap changes the static columns and adds a row in one conditional batch, which is one mutation. So a swap
+// writes one record only: the record that it replaces is already there.
 
-// Read reads a register. A torn record is Unavailable: a read at Serial repairs it.
+// Read implements store.Registers. It fails with Unavailable if the record is torn: its columns come from different
+// swaps. A read at the level Serial repairs such a record.
 func (s *Store) Read(ctx context.Context, t store.Table, key []byte, l store.Level) (store.Record, error) {
 	if err := store.CheckRegister(t, key); err != nil {
 		return store.Record{}, err
@@ -66,7 +66,8 @@ func (s *Store) readRegister(
 	return r, nil
 }
 
-// Swap is one lightweight transaction, tried once.
+// Swap implements store.Registers. It changes the register by one lightweight transaction of Cassandra, and does not
+// repeat it after an error.
 func (s *Store) Swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
 	err := store.CheckRecord(t, key, old, next)
 	if err == nil && next.Epoch > math.MaxInt64 {
@@ -117,10 +118,10 @@ func (s *Store) swap(ctx context.Context, t store.Table, key []byte, old store.V
 	return err
 }
 
-// transact runs conditional statements on one partition as one lightweight transaction. Where
-// the condition did not hold it returns the version that was found instead (zero if none); the
-// transaction is then certainly not applied: a coordinator repeats only what every replica
-// refused. After an error the outcome is unknown, also where the answer states one.
+// transact runs conditional statements on one partition as one lightweight transaction. present is nil if the
+// transaction was applied. If the condition did not hold, present is the version that was found instead (zero if there
+// is none). Then the transaction is certainly not applied: a coordinator repeats only a transaction that every replica
+// has refused. After an error the outcome is unknown, even if the answer states an outcome.
 func (s *Store) transact(ctx context.Context, statements []gocql.BatchEntry) (present *store.Version, err error) {
 	begun := time.Now()
 	defer func(ctx context.Context) {
@@ -132,8 +133,7 @@ func (s *Store) transact(ctx context.Context, statements []gocql.BatchEntry) (pr
 	var iter *gocql.Iter
 	applied := false
 	if len(statements) == 1 {
-		// The columns of the answer depend on the outcome, so those of the prepared
-		// statement may be wrong.
+		// The columns of the answer depend on the outcome, so the columns of the prepared statement may be wrong.
 		iter = s.session.Query(statements[0].Stmt, statements[0].Args...).WithContext(ctx).NoSkipMetadata().
 			Consistency(s.levels.commitSwaps).SerialConsistency(gocql.Serial).Iter()
 		if iter.MapScan(found) {
@@ -167,8 +167,8 @@ func (s *Store) transact(ctx context.Context, statements []gocql.BatchEntry) (pr
 	return &v, nil
 }
 
-// History implements store.Registers. It reads the rows of a root's partition behind the
-// newest.
+// History implements store.Registers. It reads the records in the partition of a bucket's root, except the newest one,
+// which is the present root.
 func (s *Store) History(
 	ctx context.Context, id store.BucketID, before uint64, limit int,
 ) (records []store.Record, err error) {
@@ -201,8 +201,8 @@ func (s *Store) History(
 	})
 }
 
-// Forget deletes rows of a root's partition by a lightweight transaction: rows that such
-// transactions write must not be written in another way.
+// Forget implements store.Registers: it deletes old records of a bucket's root. It uses a lightweight transaction,
+// since rows that lightweight transactions write must not be written in another way.
 func (s *Store) Forget(ctx context.Context, id store.BucketID, before uint64) (err error) {
 	defer func() { err = s.fail(ctx, err, "forget", id) }()
 	for {

@@ -7,29 +7,99 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gocql/gocql"
+
+	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// CheckRepairs returns a warning if, as far as Cassandra knows, the rows were not repaired well within the time for
-// which tombstones are kept. It reads system_distributed.repair_history. A node writes that table for each range that
-// it repairs, whether nodetool or another program asks for the repair over JMX, and keeps each entry for 30 days. A
-// repair counts only if a replica of each copy in each data centre took part: a repair within a single data centre
-// brings no deletion to another data centre.
+// Repairs is the state of the repairs of a keyspace's rows, as Cassandra has recorded it. There is one age for all data
+// centres: a repair within one data centre brings no deletion to another. So a repair counts only if a replica of each
+// copy in each data centre took part.
+//
+// Cassandra writes two tables for each repair, whether nodetool or another program asks for the repair over JMX, and
+// keeps their entries for 30 days. With three nodes of two tokens each, `nodetool repair` on one of them leaves:
+//
+//	parent_repair_history: id 7, successful_ranges {(100,200], (300,400], (500,600]}, options {incremental: false, …}
+//	repair_history:        session 8 of parent 7, SUCCESS, participants of (100,200] and (500,600]; range: (500,600]
+//	                       session 9 of parent 7, SUCCESS, participants of (300,400]; range: (300,400]
+//
+// A session writes an entry for each of its ranges under the same key, so that only one entry is left. So only the
+// parent knows which ranges were repaired, and only the sessions know by which nodes. A parent counts if each of its
+// sessions that succeeded had all copies.
 //
 // A keyspace with one copy needs no repair. Neither do the other tables: a map node that comes back is garbage, and
 // nothing is deleted from registers.
+type Repairs struct {
+	// Oldest is the time at which the last repair began of the part of the ring that was repaired longest ago. Parts
+	// without a known repair do not count; zero: no part has a known repair.
+	Oldest time.Time
+	// Unknown is the share of the ring, 0 to 1, for which no repair is known.
+	Unknown float64
+	// Grace is the time for which Cassandra keeps tombstones of rows.
+	Grace time.Duration
+
+	ring *ring
+}
+
+// Repairs returns what Cassandra has recorded about repairs of the rows in the keyspace. It returns nil if the keyspace
+// needs no repair, since it has only one copy.
+func (s *Store) Repairs(ctx context.Context) (*Repairs, error) {
+	return readRepairs(ctx, s.session, s.o.Keyspace)
+}
+
+// repairsEvery is the pause before Cassandra's records of repairs are read again. repairsRetry is the pause after a
+// read that has failed.
+const (
+	repairsEvery = time.Hour
+	repairsRetry = time.Minute
+)
+
+// WatchRepairs keeps the metrics about repairs of the rows up to date until ctx ends. Only the programs that look after
+// a keyspace should call it: each read asks a quorum for the repairs of a month.
+func (s *Store) WatchRepairs(ctx context.Context) {
+	for pause := time.Duration(0); wait.Sleep(ctx, pause) == nil; {
+		r, err := s.Repairs(ctx)
+		if pause = repairsEvery; err != nil {
+			pause = repairsRetry
+			continue
+		}
+		s.measures.repairs.Store(r)
+	}
+}
+
+// CheckRepairs returns a warning if the rows are not repaired often enough, as far as Cassandra's records show. Each
+// part must be repaired well within the time for which tombstones are kept. now is the present time, from which the age
+// of a repair counts.
 func (a *Admin) CheckRepairs(ctx context.Context, now time.Time) ([]Problem, error) {
-	keyspace, where := a.o.Keyspace, a.o.Keyspace+"."+rowsTable
+	where := a.o.Keyspace + "." + rowsTable
+	r, err := readRepairs(ctx, a.session, a.o.Keyspace)
+	switch {
+	case errors.Is(err, errHistory):
+		return []Problem{{where, fmt.Sprintf("when it was repaired is not known: %v", err), false}}, nil
+	case err != nil || r == nil:
+		return nil, err
+	}
+	if what := r.ring.problem(now, r.Grace); what != "" {
+		return []Problem{{where, what, false}}, nil
+	}
+	return nil, nil
+}
+
+// errHistory is the error, wrapped in others, that Cassandra's records of the repairs of a keyspace can't be read.
+var errHistory = errors.New("the history of repairs can't be read")
+
+func readRepairs(ctx context.Context, session *gocql.Session, keyspace string) (*Repairs, error) {
 	replication := map[string]string{}
-	err := a.session.Query("SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?", keyspace).
+	err := session.Query("SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?", keyspace).
 		WithContext(ctx).Consistency(gocql.One).Scan(&replication)
 	if errors.Is(err, gocql.ErrNotFound) {
-		return nil, nil // Check says it
+		return nil, nil // Check reports it
 	}
 	if err != nil {
-		return nil, fail(ctx, err, "check repairs of", keyspace)
+		return nil, fail(ctx, err, "read the repairs of", keyspace)
 	}
 	copies := 0
 	for _, n := range copiesOf(replication) {
@@ -38,75 +108,140 @@ func (a *Admin) CheckRepairs(ctx context.Context, now time.Time) ([]Problem, err
 	if copies < 2 {
 		return nil, nil
 	}
-	live, err := a.liveTables(ctx)
-	if err != nil {
-		return nil, fail(ctx, err, "check repairs of", keyspace)
-	}
 	grace := rowsGrace
-	if t := live[rowsTable]; t != nil {
-		if n, err := strconv.Atoi(t.options["gc_grace_seconds"]); err == nil {
-			grace = n
-		}
+	err = session.Query("SELECT gc_grace_seconds FROM system_schema.tables WHERE keyspace_name = ? AND table_name = ?",
+		keyspace, rowsTable).WithContext(ctx).Consistency(gocql.One).Scan(&grace)
+	if err != nil && !errors.Is(err, gocql.ErrNotFound) {
+		return nil, fail(ctx, err, "read the repairs of", keyspace)
 	}
-	// Cassandra keeps three copies of the table, also where it has fewer nodes. One that is missing at ONE only warns.
-	unrepaired, err := a.repairs(ctx, copies, gocql.Quorum)
+	// Cassandra keeps three copies of the table, even if it has fewer nodes. An entry that a read at ONE misses only
+	// causes a warning.
+	left, err := repairs(ctx, session, keyspace, copies, gocql.Quorum)
 	if err != nil {
-		unrepaired, err = a.repairs(ctx, copies, gocql.One)
+		left, err = repairs(ctx, session, keyspace, copies, gocql.One)
 	}
 	if err != nil {
-		return []Problem{{where, fmt.Sprintf("when it was repaired is not known: %v", err), false}}, nil
+		return nil, fmt.Errorf("%w: %w", errHistory, err)
 	}
-	if what := unrepaired.problem(now, time.Duration(grace)*time.Second); what != "" {
-		return []Problem{{where, what, false}}, nil
-	}
-	return nil, nil
+	return &Repairs{
+		Oldest: left.oldest, Unknown: left.share(), Grace: time.Duration(grace) * time.Second, ring: left,
+	}, nil
 }
 
-// repairs returns the part of the ring that the repairs of the rows have left. Only repairs count that have reached the
-// given number of copies.
-func (a *Admin) repairs(ctx context.Context, copies int, level gocql.Consistency) (*ring, error) {
-	unrepaired := wholeRing()
-	iter := a.session.Query("SELECT range_begin, range_end, status, started_at, coordinator, coordinator_port, "+
-		"participants_v2 FROM system_distributed.repair_history "+
-		"WHERE keyspace_name = ? AND columnfamily_name = ? ORDER BY id DESC",
-		a.o.Keyspace, rowsTable).WithContext(ctx).Consistency(level).PageSize(1000).Iter()
-	var begin, end, status, coordinator string
+// repairs reads Cassandra's records of repairs and returns a summary. The field left of the ring has the tokens (hashes
+// of partition keys) that no repair has reached. A repair counts only if at least the given number of copies took part
+// in it.
+func repairs(
+	ctx context.Context, session *gocql.Session, keyspace string, copies int, level gocql.Consistency,
+) (*ring, error) {
+	whole := map[gocql.UUID]bool{} // by parent, of those with a session that succeeded
+	iter := session.Query("SELECT parent_id, status, coordinator, coordinator_port, participants_v2 "+
+		"FROM system_distributed.repair_history WHERE keyspace_name = ? AND columnfamily_name = ?",
+		keyspace, rowsTable).WithContext(ctx).Consistency(level).PageSize(1000).Iter()
+	var parent gocql.UUID
+	var status, coordinator string
 	var port int
-	var started time.Time
 	var participants []string
-	for len(unrepaired.left) > 0 && iter.Scan(&begin, &end, &status, &started, &coordinator, &port, &participants) {
+	for iter.Scan(&parent, &status, &coordinator, &port, &participants) {
+		if status != "SUCCESS" {
+			continue // the ranges of the session are not among the successful ones of the parent
+		}
 		nodes := append(slices.Clone(participants), fmt.Sprintf("%s:%d", coordinator, port))
 		slices.Sort(nodes)
-		if status == "SUCCESS" && len(slices.Compact(nodes)) >= copies {
-			unrepaired.repaired(begin, end, started)
+		before, known := whole[parent]
+		whole[parent] = (before || !known) && len(slices.Compact(nodes)) >= copies
+	}
+	if err := iter.Close(); err != nil {
+		return nil, err
+	}
+	var parents []gocql.UUID
+	for id, all := range whole {
+		if all {
+			parents = append(parents, id)
 		}
 	}
-	return unrepaired, iter.Close()
+	var known []repair
+	for some := range slices.Chunk(parents, 100) {
+		iter := session.Query("SELECT started_at, successful_ranges, options "+
+			"FROM system_distributed.parent_repair_history WHERE parent_id IN ?", some).
+			WithContext(ctx).Consistency(level).Iter()
+		var r repair
+		var options map[string]string
+		for iter.Scan(&r.began, &r.ranges, &options) {
+			if equalizes(options) {
+				known = append(known, r)
+			}
+			r, options = repair{}, nil
+		}
+		if err := iter.Close(); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortFunc(known, func(a, b repair) int { return b.began.Compare(a.began) })
+	unrepaired := wholeRing()
+	for _, r := range known {
+		for _, text := range r.ranges {
+			unrepaired.repaired(text, r.began)
+		}
+	}
+	return unrepaired, nil
 }
 
-// tokens is an interval of tokens, without from and with to, as ranges of Cassandra are.
+// repair is one repair of a table as Cassandra has recorded it: when it began, and the ranges of tokens that it has
+// repaired.
+type repair struct {
+	began  time.Time
+	ranges []string // each is written as "(-10,20]"
+}
+
+// repairOptions are the options of a repair in Cassandra 5.0, by name, with the value that each must have. Only with
+// these values the repair makes all replicas that take part equal. An empty value means that any value is right. A
+// repair that pulls brings nothing to the other replicas. A preview, and a repair of Paxos alone, bring no rows. The
+// ranges, data centres and nodes of a repair need no option: the records show which ones took part.
+var repairOptions = map[string]string{
+	"pullRepair": "false", "previewKind": "NONE", "paxosOnly": "false",
+	"columnFamilies": "", "dataCenters": "", "forceRepair": "", "hosts": "", "ignoreUnreplicatedKeyspaces": "",
+	"incremental": "", "isSubrangeRepair": "", "jobThreads": "", "optimiseStreams": "", "parallelism": "",
+	"primaryRange": "", "ranges": "", "repairPaxos": "", "sub_range_repair": "", "trace": "",
+}
+
+// equalizes reports whether a repair with the given options makes all replicas that take part equal. An option that is
+// not known makes it false.
+func equalizes(options map[string]string) bool {
+	for name, value := range options {
+		if must, known := repairOptions[name]; !known || must != "" && must != value {
+			return false
+		}
+	}
+	return true
+}
+
+// tokens is a range of Cassandra's tokens, which are the hashes of partition keys. The range excludes from and includes
+// to, like Cassandra's own ranges.
 type tokens struct{ from, to int64 }
 
-// ring is the part of the ring of tokens of which no repair has been seen yet. Repairs are seen from the newest to the
-// oldest.
+// ring collects the repairs of a table. It keeps the ranges of tokens (hashes of partition keys) for which no repair
+// has been seen yet. Repairs are added from the newest to the oldest.
 type ring struct {
 	left []tokens
-	// oldest is when the repair began that is the last one of the part that waits longest.
+	// oldest is the time at which the last repair began of the part that was repaired longest ago; of is this part.
 	oldest time.Time
 	of     tokens
 }
 
 func wholeRing() *ring { return &ring{left: []tokens{{math.MinInt64, math.MaxInt64}}} }
 
-// repaired takes a repair into account. A range that is not understood is as if it had not been repaired.
-func (r *ring) repaired(begin, end string, at time.Time) {
-	from, ferr := strconv.ParseInt(begin, 10, 64)
-	to, terr := strconv.ParseInt(end, 10, 64)
+// repaired adds one repair of a range of tokens to the ring. text is the range as Cassandra writes it, such as
+// "(-10,20]". at is the time at which the repair began. A range that can't be parsed counts as not repaired.
+func (r *ring) repaired(text string, at time.Time) {
+	begin, end, _ := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(text, "("), "]"), ",")
+	from, ferr := strconv.ParseInt(strings.TrimSpace(begin), 10, 64)
+	to, terr := strconv.ParseInt(strings.TrimSpace(end), 10, 64)
 	switch {
 	case ferr != nil || terr != nil || at.IsZero():
 	case from < to:
 		r.take(tokens{from, to}, at)
-	default: // around the end of the ring, or all of it
+	default: // the range goes around the end of the ring, or is all of it
 		r.take(tokens{from, math.MaxInt64}, at)
 		r.take(tokens{math.MinInt64, to}, at)
 	}
@@ -132,20 +267,25 @@ func (r *ring) take(t tokens, at time.Time) {
 	r.left = left
 }
 
-// problem returns the text of the warning, or an empty string if all was repaired in time.
+// share returns the part, 0 to 1, of all tokens (hashes of partition keys) that no repair has reached.
+func (r *ring) share() (of float64) {
+	for _, l := range r.left {
+		of += (float64(l.to) - float64(l.from)) / math.Ldexp(1, 64)
+	}
+	return of
+}
+
+// problem returns a warning text about rows that were not repaired in time, or an empty string if all were. grace is
+// the time for which tombstones are kept. now is the present time.
 func (r *ring) problem(now time.Time, grace time.Duration) string {
 	const doWhat = "repair every node weekly, all data centres together, or deleted objects come back"
 	days := func(d time.Duration) string { return fmt.Sprintf("%.1f days", d.Hours()/24) }
 	if len(r.left) > 0 {
-		var missing float64
-		for _, l := range r.left {
-			missing += float64(l.to) - float64(l.from)
-		}
 		return fmt.Sprintf("Cassandra knows of no repair within 30 days of %.0f %% of its ranges, the first one from "+
 			"token %d to %d, and keeps tombstones for %s: %s. A tool that repairs without Cassandra's own repair leaves no "+
-			"record: then look there", max(1, 100*missing/math.Ldexp(1, 64)), r.left[0].from, r.left[0].to, days(grace), doWhat)
+			"record: then look there", max(1, 100*r.share()), r.left[0].from, r.left[0].to, days(grace), doWhat)
 	}
-	// A repair has to come to its end within the grace, and may take a day or two.
+	// A repair must end within the grace period, and may take a day or two.
 	if age := now.Sub(r.oldest); age > grace*4/5 {
 		return fmt.Sprintf("the range from token %d to %d was repaired %s ago, and tombstones are kept for %s: %s", r.of.from,
 			r.of.to, days(age), days(grace), doWhat)

@@ -1,8 +1,9 @@
 package cassandrastore
 
 import (
+	"fmt"
+	"maps"
 	"math"
-	"strconv"
 	"testing"
 	"time"
 
@@ -36,7 +37,7 @@ func TestAgeOfRepairs(t *testing.T) {
 			r := wholeRing()
 			for _, p := range c.repairs {
 				at := now.Add(-time.Duration(p.days) * 24 * time.Hour)
-				r.repaired(strconv.FormatInt(p.from, 10), strconv.FormatInt(p.to, 10), at)
+				r.repaired(fmt.Sprintf("(%d,%d]", p.from, p.to), at)
 			}
 			what := r.problem(now, grace)
 			if c.says == "" {
@@ -47,7 +48,23 @@ func TestAgeOfRepairs(t *testing.T) {
 		})
 	}
 	r := wholeRing()
-	r.repaired("a", "5", now)
-	r.repaired("0", "0", time.Time{})
+	for _, text := range []string{"", "(a,5]", "(5,a]", "5", "(1,2,3]"} {
+		r.repaired(text, now)
+	}
+	r.repaired("(0,0]", time.Time{})
 	require.Len(t, r.left, 1, "what is not understood is no repair")
+}
+
+// A repair whose options are not known to make all replicas equal is none.
+func TestRepairsThatDoNotCount(t *testing.T) {
+	usual := map[string]string{"incremental": "false", "primaryRange": "true", "pullRepair": "false", "previewKind": "NONE",
+		"paxosOnly": "false", "jobThreads": "1", "dataCenters": ""}
+	require.True(t, equalizes(usual))
+	for name, value := range map[string]string{
+		"pullRepair": "true", "previewKind": "REPAIRED", "paxosOnly": "true", "of a later version": "false",
+	} {
+		options := maps.Clone(usual)
+		options[name] = value
+		require.False(t, equalizes(options), name)
+	}
 }

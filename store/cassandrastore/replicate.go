@@ -16,29 +16,31 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// A change of a keyspace's replication changes what a quorum is.
+// A change of a keyspace's replication changes which replicas form a quorum.
 //
-// An example: with three copies in dc1 two of three replicas decide a swap. Once dc2 has three copies, too, four of six
-// are a quorum. They may be the three new replicas, which are empty, and the replica of dc1 that lacks the last swap: a
-// root would go back to an older map. The same happens when a data centre is removed: of a swap that four of six
-// replicas have decided only one of the three that stay may know.
+// An example: with three copies in dc1, two of three replicas decide a swap. Once dc2 has three copies, too, four of
+// six replicas are a quorum. These four may be the three new replicas, which are empty, and the replica of dc1 that
+// lacks the last swap. Then a root would go back to an older map. The same can happen when a data centre is removed: if
+// four of six replicas have decided a swap, perhaps only one of the three that stay knows it.
 //
-// So before a change every replica is brought to know every register: a read of each whole table at ALL repairs what
-// differs. From then on any quorum knows all of them. After the change another read at ALL takes them to the new
-// replicas. Names and maps must not change meanwhile: moves are paused, and nobody creates or deletes buckets.
+// So before a change, every replica must know every register. A read of each whole table at ALL repairs the
+// differences. From then on any quorum knows all registers. After the change, another read at ALL takes the registers
+// to the new replicas. Names and maps must not change meanwhile: moves are paused, and nobody may create or delete
+// buckets.
 //
 // Rows need no such care in the data centres that stay: each of these writes and reads rows by a quorum of its own. But
-// a new data centre is empty until nodetool rebuild has copied the rows. A server there would list less than there is,
-// and can't tell by looking. So the new data centre is marked as filling before it gets copies, and Open refuses to
-// work in it until the mark is taken away.
+// a new data centre is empty until nodetool rebuild has copied the rows. A server there would list fewer keys than
+// exist, and could not notice it. So the new data centre is marked as filling before it gets copies. Open refuses to
+// work in a data centre with this mark.
 
-// fillingKey is the key of the register, in store.Process, with the data centres that are marked as filling: a list of
-// names in JSON.
+// fillingKey is the key of a register in the table store.Process. The record lists the data centres that are filling:
+// they are new, and do not have all rows yet. The list is a JSON list of their names.
 var fillingKey = []byte("filling")
 
-// planReplication returns the data centres that a change of the copies adds. It refuses a change after which a quorum
-// of rows might have no replica in common with a quorum from before the change, and any change but its removal while a
-// data centre that has copies is filling: the others have the rows that it still lacks. Zero copies are none.
+// planReplication returns the data centres that a change of the copies adds. now and wanted are the copies before and
+// after the change; zero copies mean none. It refuses a change after which a quorum of rows might have no replica in
+// common with a quorum from before the change. While a data centre that has copies is filling, it refuses any change
+// except the removal of that data centre: the others have the rows that it still lacks.
 //
 // A change by one copy is allowed. After a change from three copies to four, a quorum is three replicas. At least two
 // of these are old, so the quorum meets every old quorum, which was two of three. After a change from three copies to
@@ -76,22 +78,23 @@ func planReplication(now, wanted Replication, filling []string) (added []string,
 	return added, nil
 }
 
-// unite returns the data centres of both.
+// unite returns the number of copies in each data centre that is in a or in b. For a data centre in both it is the
+// number in b.
 func unite(a, b Replication) Replication {
 	all := maps.Clone(a)
 	maps.Copy(all, b)
 	return all
 }
 
-// kept returns the data centres that have copies.
+// kept returns a copy of r without the data centres that have no copies.
 func (r Replication) kept() Replication {
 	r = maps.Clone(r)
 	maps.DeleteFunc(r, func(_ string, copies int) bool { return copies == 0 })
 	return r
 }
 
-// Replication returns the copies that the keyspace has in each data centre. It fails with InvalidArgument for a
-// replication that this package can't change, such as one with transient copies.
+// Replication returns the number of copies that the keyspace has in each data centre. It fails with InvalidArgument for
+// a replication that this package can't change, such as one with transient copies.
 func (s *Store) Replication(ctx context.Context) (Replication, error) {
 	options, err := s.replication(ctx)
 	r := copiesOf(options)
@@ -101,14 +104,15 @@ func (s *Store) Replication(ctx context.Context) (Replication, error) {
 	return r, fail(ctx, err, "read the replication of", s.o.Keyspace)
 }
 
-// Replicate changes the number of copies that the keyspace has in each data centre, and returns the number of registers
-// that every replica knows now. The change adds a data centre, removes one, or changes the number of copies in one of
-// them by one. Names and maps must not change meanwhile. A data centre that the change adds is marked as filling until
-// Filled is called. If Replicate fails, repeat it: it does not do again what is done already.
+// Replicate changes the number of copies that the keyspace has in each data centre. It returns the number of registers,
+// all of which every replica knows then. The change adds a data centre, removes one, or changes the number of copies in
+// one data centre by one. Names and maps must not change meanwhile. A data centre that the change adds is marked as
+// filling until Filled is called. If Replicate fails, repeat it: it does not repeat the steps that are done already.
 //
-// Replicate needs all nodes of all data centres. The exception is lost, the name of a data centre whose nodes are all
-// gone for good, and which the change removes; one that answers is refused. With lost, nothing is read before the
-// change: what every data centre has acknowledged is known to a quorum of each data centre that stays.
+// Replicate needs all nodes of all data centres, with one exception. lost, if not empty, is the name of a data centre
+// whose nodes are all gone for good, and which the change removes. Replicate refuses a lost data centre that answers.
+// With lost, nothing is read before the change: every register that all data centres have acknowledged is known to a
+// quorum of each data centre that stays.
 func (s *Store) Replicate(ctx context.Context, wanted Replication, lost string) (registers int, err error) {
 	defer func() { err = fail(ctx, err, "change the replication of", s.o.Keyspace) }()
 	now, err := s.Replication(ctx)
@@ -141,7 +145,8 @@ func (s *Store) Replicate(ctx context.Context, wanted Replication, lost string) 
 	return s.spread(ctx)
 }
 
-// checkLost fails if a data centre that is said to be lost would keep copies, or answers.
+// checkLost checks that the data centre with the name lost is gone for good. It returns an InvalidArgument error if one
+// of its nodes answers, or if wanted, the number of copies in each data centre, gives it any.
 func (s *Store) checkLost(ctx context.Context, wanted Replication, lost string) error {
 	if wanted[lost] != 0 {
 		return store.Errorf(store.InvalidArgument, "the data centre %s, which is lost, would keep copies", lost)
@@ -159,14 +164,14 @@ func (s *Store) checkLost(ctx context.Context, wanted Replication, lost string) 
 	return nil
 }
 
-// alter changes the replication of the keyspace, and returns when all nodes know that, but for those of a lost data
-// centre.
+// alter changes the number of copies of the keyspace in each data centre to wanted. It returns when all nodes know the
+// change. It does not wait for the nodes of lost, a data centre that is gone for good, unless lost is empty.
 func (s *Store) alter(ctx context.Context, wanted Replication, lost string) error {
 	statement, err := alterKeyspace(s.o.Keyspace, wanted)
 	if err != nil {
 		return err
 	}
-	err = s.session.Query(statement).WithContext(ctx).Exec() // the driver waits for all nodes, also for dead ones
+	err = s.session.Query(statement).WithContext(ctx).Exec() // the driver waits for all nodes, even dead ones
 	if err == nil || lost == "" {
 		return err
 	}
@@ -177,13 +182,14 @@ func (s *Store) alter(ctx context.Context, wanted Replication, lost string) erro
 }
 
 const (
-	// answerTime bounds the wait for a node of a lost data centre.
+	// answerTime is the longest wait for a node of a data centre that is said to be lost.
 	answerTime = 5 * time.Second
-	// agreeTime bounds the wait for nodes to take over a schema: they do within seconds.
+	// agreeTime is the longest wait until nodes have taken over a schema, which they do within seconds.
 	agreeTime = 2 * time.Minute
 )
 
-// agree waits until all nodes outside a lost data centre have the same schema, with the wanted replication.
+// agree waits until all nodes have the same schema, in which the keyspace has the wanted number of copies in each data
+// centre. It does not wait for the nodes of lost, a data centre that is gone for good.
 func (s *Store) agree(ctx context.Context, wanted Replication, lost string) error {
 	ctx, cancel := context.WithTimeout(ctx, agreeTime)
 	defer cancel()
@@ -197,7 +203,7 @@ func (s *Store) agree(ctx context.Context, wanted Replication, lost string) erro
 		peers := s.session.Query("SELECT data_center, schema_version FROM system.peers_v2").WithContext(ctx).
 			Consistency(gocql.One).Iter()
 		for peers.Scan(&dataCentre, &version) {
-			gone := dataCentre == "" || version == gocql.UUID{} // an entry that a node which has left may leave
+			gone := dataCentre == "" || version == gocql.UUID{} // the entry of a node that has left the cluster
 			versions[version] = versions[version] || !gone && dataCentre != lost
 		}
 		if err := cmp.Or(local.Close(), peers.Close()); err != nil {
@@ -223,8 +229,9 @@ func (s *Store) agree(ctx context.Context, wanted Replication, lost string) erro
 	}
 }
 
-// Filled takes away the mark that a data centre is filling, once nodetool rebuild has succeeded on each of its nodes.
-// Servers may work there then. It returns whether there was a mark.
+// Filled removes the mark "filling" of a new data centre, which says that the data centre does not have all rows yet.
+// Call it when nodetool rebuild has succeeded on each node of the data centre. Then servers may work there. marked is
+// true if there was a mark.
 func (s *Store) Filled(ctx context.Context, dataCentre string) (marked bool, err error) {
 	defer func() { err = fail(ctx, err, "take away the mark of", dataCentre) }()
 	err = s.markFilling(ctx, func(names []string) []string {
@@ -234,8 +241,9 @@ func (s *Store) Filled(ctx context.Context, dataCentre string) (marked bool, err
 	return marked, err
 }
 
-// markFilling changes the list of the data centres that are filling, and returns once every data centre that has copies
-// knows it.
+// markFilling changes the stored list of the data centres that are filling: they are new and do not have all rows yet.
+// The function change gets the present list and returns the new one. markFilling returns once every data centre that
+// has copies knows the new list.
 func (s *Store) markFilling(ctx context.Context, change func([]string) []string) error {
 	r, err := s.Read(ctx, store.Process, fillingKey, store.Serial)
 	names, err := fillingNames(r, err)
@@ -262,8 +270,8 @@ func (s *Store) markFilling(ctx context.Context, change func([]string) []string)
 	return err
 }
 
-// fillingNames returns the names in the record r, none if there is no record. Its argument err is the error with which
-// r was read.
+// fillingNames decodes the list of the data centres that do not have all rows yet. r and err are the results of reading
+// the register with the list. It returns nil if the register does not exist, and any other err as it is.
 func fillingNames(r store.Record, err error) (names []string, _ error) {
 	switch {
 	case store.KindOf(err) == store.NotFound:
@@ -277,13 +285,15 @@ func fillingNames(r store.Record, err error) (names []string, _ error) {
 	return names, nil
 }
 
-// filling returns the data centres that are marked as filling. This data centre has acknowledged each mark before the
-// data centre that is marked had copies, so a read at Local is proof.
+// filling returns the names of the data centres with the mark "filling": they are new and do not have all rows yet. A
+// read at the level Local suffices: this data centre has acknowledged each mark before the marked data centre got
+// copies.
 func (s *Store) filling(ctx context.Context) ([]string, error) {
 	return fillingNames(s.Read(ctx, store.Process, fillingKey, store.Local))
 }
 
-// checkFilled fails if the data centre of this process is marked as filling.
+// checkFilled fails with InvalidArgument if the data centre of this process has the mark "filling", which says that it
+// does not have all rows yet.
 func (s *Store) checkFilled(ctx context.Context) error {
 	names, err := s.filling(ctx)
 	if err == nil && slices.Contains(names, s.o.DataCentre) {
@@ -293,8 +303,9 @@ func (s *Store) checkFilled(ctx context.Context) error {
 	return err
 }
 
-// spread reads every register at ALL, so that each replica knows it, and returns how many there are. Read repair is
-// BLOCKING (Check demands it), so what differed is repaired once a page has been read.
+// spread makes every replica know the newest record of every register, and returns the number of registers. It reads
+// all registers at the consistency level ALL. Read repair is BLOCKING (Check demands it), so the differences within a
+// page are repaired once the page has been read.
 func (s *Store) spread(ctx context.Context) (registers int, err error) {
 	const page = 100 // registers: a root has at most some 100 KiB
 	for _, t := range store.Tables() {
@@ -316,7 +327,7 @@ func (s *Store) spread(ctx context.Context) (registers int, err error) {
 	return registers, nil
 }
 
-// alterKeyspace is the CQL statement that changes the copies of the keyspace.
+// alterKeyspace returns the CQL statement that changes the number of copies of the keyspace in each data centre to r.
 func alterKeyspace(keyspace string, r Replication) (string, error) {
 	create, err := CreateKeyspace(keyspace, r)
 	if err != nil {

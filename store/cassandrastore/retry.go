@@ -11,30 +11,35 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// attempts bounds the attempts of a read, and of a write with its one timestamp.
+// attempts is the largest number of attempts of one read or write. Repeating a write is harmless, since all its
+// attempts have the same timestamp.
 const attempts = 3
 
-// pauses are those before another attempt: 10 ms on average at first.
+// pauses are the pauses before a failed request is sent again: 10 ms on average at first, and doubled with each
+// failure.
 var pauses = wait.Backoff{First: 15 * time.Millisecond, Most: 15 * time.Second, Jitter: 2. / 3}
 
-// request is what the attempts of one call have in common.
+// request describes one call to Cassandra, which may take several attempts: its operation, consistency level and time
+// limit.
 type request struct {
 	op    operation
 	level gocql.Consistency
-	limit time.Duration // of one attempt
-	far   bool          // it goes to another data centre
+	limit time.Duration // the time limit of one attempt
+	far   bool          // the request goes to another data centre
 }
 
-// retry repeats an attempt, each under its own time limit, until it succeeds, fails for good, or the context ends.
-// Where the request is quick, a second attempt runs beside one that is slow. It is only for requests that are harmless
-// to repeat: reads, and writes that reuse their timestamp. The driver's retry policies can't distinguish those.
+// retry repeats an attempt, each time under its own time limit, until it succeeds, fails for good, or the context ends.
+// If the request is quick, a second attempt runs beside an attempt that is slow. retry is only for requests that are
+// harmless to repeat: reads, and writes that reuse their timestamp. The driver's retry policies can't distinguish
+// those.
 //
 // A repeated write may arrive once more after its call was acknowledged, at any later time: the node that got it first
-// may have been stopped. That changes nothing. From the acknowledgement on a quorum of the replicas has the write, or
-// what wins over it; each read meets that quorum, and the same cell at the same timestamp adds nothing to it. So what
-// later deletes, moves or removes what was written has seen it, and hides this copy of it as well: a tombstone at a
-// higher timestamp, that of a swept marker or of a copy at the same one, and the removal of a source above all
-// timestamps so far. Without an acknowledgement the outcome is unknown, however many attempts there were.
+// may have been stopped. That changes nothing. From the acknowledgement on, a quorum of the replicas has the write, or
+// a write that wins over it. Each read meets that quorum, and the same cell at the same timestamp adds nothing to it.
+// So any later operation that deletes, moves or removes the row has seen the write, and hides the late copy as well: by
+// a tombstone at a higher timestamp; by the tombstone of a swept marker or of a copy, at the same timestamp; or by the
+// removal of a source, above all timestamps so far. Without an acknowledgement the outcome is unknown, however many
+// attempts there were.
 func retry[T any](
 	ctx context.Context, s *Store, r request, attempt func(ctx context.Context) (T, error),
 ) (result T, err error) {
@@ -45,7 +50,7 @@ func retry[T any](
 	var asked []*node
 	for n := 1; ; n++ {
 		if unusable := s.usable(ctx); unusable != nil {
-			return result, cmp.Or(err, unusable) // what was attempted may have been applied
+			return result, cmp.Or(err, unusable) // an earlier attempt may have been applied
 		}
 		a := &asking{asked: asked, begun: time.Now()}
 		if r.quick() {
@@ -70,14 +75,15 @@ func retry[T any](
 	}
 }
 
-// quick reports whether a request is hedged: its answer comes from nodes nearby, so that it is late only if something
-// is wrong. At SERIAL a second attempt would hinder the first one.
+// quick reports whether a request may be sent a second time, to another node, if the answer is slow. It is true if
+// nearby nodes give the answer: then the answer is late only if something is wrong. It is false at the level SERIAL,
+// where a second attempt would hinder the first one.
 func (r *request) quick() bool {
 	return !r.far && (r.level == gocql.LocalQuorum || r.level == gocql.LocalOne || r.level == gocql.One)
 }
 
-// within runs an attempt under a time limit. The driver ends requests after the longest of all
-// limits, so that one needs no second timer.
+// within runs one attempt of a request with a time limit. The driver itself ends each request after the longest of all
+// limits, so an attempt with that limit needs no second timer.
 func within[T any](
 	ctx context.Context, s *Store, limit time.Duration, attempt func(ctx context.Context) (T, error),
 ) (T, error) {
@@ -89,7 +95,7 @@ func within[T any](
 	return attempt(ctx)
 }
 
-// usable fails for an ended context and for a closed store.
+// usable returns an error if the context has ended or the store is closed; else nil.
 func (s *Store) usable(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err

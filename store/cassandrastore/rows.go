@@ -9,7 +9,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// rows reads and writes rows at one pair of consistency levels.
+// rows reads and writes the rows of the store, with one consistency level for reads and one for writes. It implements
+// store.Rows.
 type rows struct {
 	s           *Store
 	read, write gocql.Consistency
@@ -23,7 +24,8 @@ const (
 	removeStatement = "DELETE FROM rows USING TIMESTAMP ? WHERE bucket = ? AND partition = ?"
 )
 
-// exec runs a write statement that is harmless to repeat.
+// exec runs a statement that writes. If an attempt fails, it may run the statement again, which must be harmless: each
+// attempt has the same timestamp.
 func (s *Store) exec(
 	ctx context.Context, op operation, level gocql.Consistency, statement string, values ...any,
 ) error {
@@ -37,9 +39,9 @@ func (s *Store) exec(
 	return err
 }
 
-// Put writes the rows as one mutation of one partition: a single insert, or an unlogged batch. A
-// replica applies a mutation as a whole, and reads see all of it or nothing, so it is never split.
-// Batches of 100 to 200 rows are the fastest; large ones cost the servers memory.
+// Put writes the rows as one mutation of one partition: a single insert, or an unlogged batch. A replica applies a
+// mutation as a whole, and reads see all of it or nothing, so Put never splits the rows. Batches of 100 to 200 rows are
+// the fastest; large ones cost the servers memory.
 func (r *rows) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
 	err := store.CheckRows(rows)
 	if err == nil {
@@ -68,7 +70,7 @@ func (r *rows) Put(ctx context.Context, p store.Partition, rows ...store.Row) er
 	return r.s.fail(ctx, err, "put", p)
 }
 
-// Delete writes a row tombstone.
+// Delete implements store.Rows by a row tombstone.
 func (r *rows) Delete(ctx context.Context, p store.Partition, key []byte, ts store.Timestamp) error {
 	err := cmp.Or(store.CheckKey(key), store.CheckTimestamp(ts))
 	if err == nil {
@@ -77,8 +79,8 @@ func (r *rows) Delete(ctx context.Context, p store.Partition, key []byte, ts sto
 	return r.s.fail(ctx, err, "delete", p)
 }
 
-// Get reads one row. It always selects the value column: a read repairs only the columns that it
-// selects, and a row must be repaired as a whole.
+// Get implements store.Rows. It always selects the value column: a read repairs only the columns that it selects, and a
+// row must be repaired as a whole.
 func (r *rows) Get(ctx context.Context, p store.Partition, key []byte) (store.Row, bool, error) {
 	err := store.CheckKey(key)
 	if err != nil {
@@ -102,9 +104,9 @@ func (r *rows) Get(ctx context.Context, p store.Partition, key []byte) (store.Ro
 	return store.Row{Key: append([]byte(nil), key...), Value: c.value, Timestamp: store.Timestamp(*c.ts)}, true, nil
 }
 
-// Remove writes a range tombstone or, with zero bounds, a partition tombstone. After the latter,
-// reads of the partition are cheap at once; the former slows reads down until compaction, unless
-// they start behind it.
+// Remove implements store.Rows. It writes a range tombstone or, if the bounds contain every key, a partition tombstone.
+// After a partition tombstone, reads of the partition are cheap at once. A range tombstone slows reads down until
+// compaction, unless they start behind it.
 func (r *rows) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {
 	err := cmp.Or(store.CheckBounds(b), store.CheckTimestamp(ts))
 	if err == nil {
@@ -121,13 +123,13 @@ func (r *rows) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts
 	return r.s.fail(ctx, err, "remove", p)
 }
 
-// emptyBounds reports whether no key can lie within b.
+// emptyBounds reports whether the interval b contains no key, since its end is not above its start.
 func emptyBounds(b store.Bounds) bool {
 	return len(b.End) > 0 && string(b.Start) >= string(b.End)
 }
 
-// boundsCQL returns the restriction of the key. It always has a lower bound, so that a read skips
-// tombstones before its start (the empty key is below all others).
+// boundsCQL returns the part of a CQL statement that restricts the key to the interval b, and the values for it. There
+// is always a lower bound, even the empty key: with it a read skips tombstones before its start.
 func boundsCQL(b store.Bounds) (where string, values []any) {
 	where, values = " AND key >= ?", []any{b.Start}
 	if b.Start == nil {
@@ -142,7 +144,8 @@ func boundsCQL(b store.Bounds) (where string, values []any) {
 	return where, values
 }
 
-// view is a column's bytes within the response, whose buffer is not reused. nil is a null.
+// view is the value of a column, as bytes that are not copied from the server's response. nil stands for null. The
+// driver does not reuse the memory.
 type view []byte
 
 // UnmarshalCQL implements gocql.Unmarshaler.

@@ -7,27 +7,29 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// TableSchema is one table: its CQL and why it is so.
+// TableSchema is the schema of one of evenkeel's tables in Cassandra, with the reason for each part.
 type TableSchema struct {
 	Name string
-	// Why is what the table is for.
+	// Why says what the table is for.
 	Why     string
 	Columns []Column
-	// Clustering is the order of the clustering columns where it is not ascending.
+	// Clustering is the order of the clustering columns in CQL, if it is not ascending.
 	Clustering string
 	Options    []TableOption
+	// Optional tables may be missing in keyspaces of earlier versions: programs run without them.
+	Optional bool
 }
 
-// Column is a column of a table.
+// Column is the name, type and kind of a column of a table.
 type Column struct {
 	Name, Type string
 	Kind       ColumnKind
 }
 
-// ColumnKind is a column's part in the primary key, in Cassandra's words.
+// ColumnKind is the role of a column in the primary key of its table, in Cassandra's words.
 type ColumnKind string
 
-// The kinds of columns.
+// These are the kinds of columns.
 const (
 	PartitionKey ColumnKind = "partition_key"
 	Clustering   ColumnKind = "clustering"
@@ -35,11 +37,11 @@ const (
 	Static       ColumnKind = "static"
 )
 
-// TableOption is a table option with its reason.
+// TableOption is a setting of a Cassandra table, such as gc_grace_seconds, with the reason for its value.
 type TableOption struct {
 	Name, Value string
 	Why         string
-	// Must says that the store is wrong, not only slow, with another value.
+	// Must says that with another value the store would be incorrect, not only slow.
 	Must bool
 }
 
@@ -51,11 +53,12 @@ const (
 	rowsTable   = "rows"
 	nodesTable  = "nodes"
 	rootsTable  = "roots"
+	sizesTable  = "sizes"
 	leastGrace  = 2 * hintWindow
 	valueColumn = "v"
 )
 
-// Options that the guarantees rest on, for every table.
+// guarantees returns the settings that every table has. The guarantees of the store depend on those that have Must set.
 func guarantees() []TableOption {
 	return []TableOption{
 		{"read_repair", "'BLOCKING'", "quorum reads never go back: what was shown once is shown again", true},
@@ -69,9 +72,9 @@ func graceOption(seconds int, why string) TableOption {
 	return TableOption{"gc_grace_seconds", fmt.Sprint(seconds), why, false}
 }
 
-// Tables lists the schema, table by table.
+// Tables returns the schema of each table that a keyspace of evenkeel has, with reasons.
 func Tables() []TableSchema {
-	// UCS is 5.0's compaction; T4 behaves like size tiers, L10 like levels.
+	// UCS, UnifiedCompactionStrategy, is the compaction of 5.0. T4 behaves like size tiers, L10 like levels.
 	tiered := TableOption{"compaction", "{'class': 'UnifiedCompactionStrategy', 'scaling_parameters': 'T4'}",
 		"written mostly once, read in slices; moves write whole partitions and drop whole partitions", false}
 	levelled := TableOption{"compaction", "{'class': 'UnifiedCompactionStrategy', 'scaling_parameters': 'L10'}",
@@ -79,6 +82,10 @@ func Tables() []TableSchema {
 	chunks := TableOption{"compression", "{'class': 'LZ4Compressor', 'chunk_length_in_kb': 16}",
 		"a page reads neighbours, so a chunk holds many rows of it", false}
 
+	hint := guarantees()
+	for i := range hint {
+		hint[i].Must = false
+	}
 	tables := []TableSchema{{
 		Name: rowsTable,
 		Why:  "entries and markers: a partition per range; exactly one regular column, so that its write time is the row's",
@@ -99,6 +106,14 @@ func Tables() []TableSchema {
 		},
 		Options: append(guarantees(), tiered,
 			graceOption(nodesGrace, "a deleted node that comes back is garbage, which the next collection removes again")),
+	}, {
+		Name:     sizesTable,
+		Why:      "the sizes of partitions, for when the counters have lost theirs; hints",
+		Optional: true,
+		Columns: []Column{
+			{"bucket", "uuid", PartitionKey}, {"partition", "uuid", PartitionKey}, {"size", "blob", Regular},
+		},
+		Options: append(hint, levelled, graceOption(nodesGrace, "a size that comes back is of no partition")),
 	}}
 	for _, t := range store.Tables() {
 		table := TableSchema{
@@ -130,7 +145,7 @@ var registerWhy = map[store.Table]string{
 	store.Process:   "leader and other processes' records",
 }
 
-// Create is the CQL statement that creates the table in a keyspace.
+// Create returns the CQL statement that creates the table in the given keyspace, unless the table exists.
 func (t TableSchema) Create(keyspace string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "CREATE TABLE IF NOT EXISTS %s.%s (\n", keyspace, t.Name)
@@ -159,10 +174,12 @@ func (t TableSchema) Create(keyspace string) string {
 	return b.String() + ";"
 }
 
-// Replication is how many copies each data centre keeps.
+// Replication is the number of copies that are kept of each row in each data centre. The key is the name of the data
+// centre.
 type Replication map[string]int
 
-// CreateKeyspace is the CQL statement that creates the keyspace.
+// CreateKeyspace returns the CQL statement that creates the keyspace. r is the number of copies of each row in each
+// data centre.
 func CreateKeyspace(keyspace string, r Replication) (string, error) {
 	if err := checkKeyspaceName(keyspace); err != nil {
 		return "", err
@@ -180,7 +197,8 @@ func CreateKeyspace(keyspace string, r Replication) (string, error) {
 	return cql + "} AND durable_writes = true;", nil
 }
 
-// PrintSchema is the whole schema as CQL, each part with its reasons.
+// PrintSchema returns the CQL statements that create the keyspace and all its tables. CQL comments give the reason for
+// each part. r is the number of copies of each row in each data centre.
 func PrintSchema(keyspace string, r Replication) (string, error) {
 	create, err := CreateKeyspace(keyspace, r)
 	if err != nil {
@@ -201,8 +219,8 @@ func PrintSchema(keyspace string, r Replication) (string, error) {
 	return b.String(), nil
 }
 
-// PrintGrants is the CQL that lets a role do what servers and rebalancers do in a keyspace,
-// and nothing else.
+// PrintGrants returns the CQL statements that allow a role to do what servers and rebalancers do in a keyspace, and
+// nothing else.
 func PrintGrants(keyspace, role string) (string, error) {
 	if err := checkKeyspaceName(keyspace); err != nil {
 		return "", err
@@ -210,7 +228,7 @@ func PrintGrants(keyspace, role string) (string, error) {
 	if role == "" || strings.ContainsAny(role, "\n\r\x00") {
 		return "", store.Errorf(store.InvalidArgument, "%q is no name of a role", role)
 	}
-	// Quoted, so that capitals count.
+	// The role is quoted, so that Cassandra distinguishes capitals.
 	role = `"` + strings.ReplaceAll(role, `"`, `""`) + `"`
 	return fmt.Sprintf(`-- For servers and rebalancers: reads and writes in one keyspace. Make the role before:
 --   CREATE ROLE %[2]s WITH LOGIN = true AND PASSWORD = '...';

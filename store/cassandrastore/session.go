@@ -12,11 +12,11 @@ import (
 	"github.com/gocql/gocql"
 )
 
-// reconnectEvery is how often the driver tries a host again that was down.
+// reconnectEvery is the pause between the driver's attempts to reach a host that is down.
 const reconnectEvery = time.Second
 
-// cluster is the driver's configuration, without a keyspace and for hosts of
-// every data centre.
+// cluster returns the driver's configuration for these options. It names no keyspace, and allows hosts of every data
+// centre.
 func (o Options) cluster(auth gocql.Authenticator) *gocql.ClusterConfig {
 	c := gocql.NewCluster(o.Hosts...)
 	c.ProtoVersion = 4 // the driver does not understand 5
@@ -26,9 +26,9 @@ func (o Options) cluster(auth gocql.Authenticator) *gocql.ClusterConfig {
 	// The default of 200 µs costs a millisecond per request and gains nothing.
 	c.WriteCoalesceWaitTime = 0
 	c.RetryPolicy = nil
-	// Each statement has its timestamp; one without must not silently get the driver's.
+	// Each statement has its own timestamp. A statement without one must not silently get the driver's timestamp.
 	c.DefaultTimestamp = false
-	// Paging is by key and LIMIT: a driver's page would end before the LIMIT.
+	// Pages are read by key and LIMIT: a page of the driver would end before the LIMIT.
 	c.PageSize = 0
 	c.SerialConsistency = gocql.Serial
 	c.Consistency = gocql.LocalQuorum
@@ -42,20 +42,24 @@ func (o Options) cluster(auth gocql.Authenticator) *gocql.ClusterConfig {
 	return c
 }
 
-// longest is the longest limit of an attempt. It has a pointer receiver as it is called in each
-// attempt: a copy of all options would make the stack grow.
+// longest returns the longest time limit that an attempt of any request may have. It has a pointer receiver because
+// each attempt calls it: a copy of all options would make the stack grow.
 func (o *Options) longest() time.Duration { return max(o.ReadTimeout, o.WriteTimeout, o.SwapTimeout) }
 
-// nearConnections and farConnections are the numbers of connections to each node of the own data centre, and to each
-// node of another data centre.
+// nearConnections is the number of connections to each node of the local data centre. farConnections is the number of
+// connections to each node of another data centre.
 const nearConnections, farConnections = 2, 1
 
-// session opens a session in one data centre and a keyspace. The host filter excludes hosts of other data centres, so
-// that LOCAL_QUORUM is always a quorum of this one.
+// session connects to a keyspace through the nodes of one data centre. Hosts of other data centres are excluded, so
+// that LOCAL_QUORUM is always a quorum of this data centre. connections is the number of connections to each node.
 func (o Options) session(
 	ctx context.Context, m *measures, auth gocql.Authenticator, dataCentre, keyspace string, connections int,
 ) (*gocql.Session, error) {
-	c, nodes := o.cluster(auth), newChosen(keyspace, dataCentre, o.Log)
+	rack := ""
+	if dataCentre == o.DataCentre {
+		rack = o.Rack
+	}
+	c, nodes := o.cluster(auth), newChosen(keyspace, dataCentre, rack, o.Log)
 	c.Keyspace = keyspace
 	c.NumConns = connections
 	c.HostFilter = gocql.DataCentreHostFilter(dataCentre)
@@ -68,8 +72,9 @@ func (o Options) session(
 	return session, err
 }
 
-// mapped is a dialer that translates addresses by Options.Addresses. The driver has its own translator of addresses,
-// but with that translator it does not notice when a node is down whose address was translated.
+// mapped is a dialer that replaces the address of a node by the one at which it can be reached (Options.Addresses). The
+// driver has its own translator of addresses. But with that translator the driver does not notice when a node is down
+// whose address was translated.
 type mapped struct {
 	gocql.Dialer
 	addresses map[string]string
@@ -80,7 +85,7 @@ func (d mapped) DialContext(ctx context.Context, network, address string) (net.C
 	return d.Dialer.DialContext(ctx, network, cmp.Or(d.addresses[address], address))
 }
 
-// driverLog logs the driver's messages, which are about connections.
+// driverLog writes the driver's messages, which are about connections, to the log at the debug level.
 type driverLog struct{ log *slog.Logger }
 
 func (l driverLog) Print(v ...any) {

@@ -8,11 +8,10 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Slice reads one page, usually with one request.
+// Slice implements store.Rows. It reads one page of rows of the partition p, usually with one request.
 //
-// A request reads about o.PageBytes() at most. Its row limit is estimated from earlier pages of
-// the partition, so a page may end early, with More set. All rows of a page are from one request,
-// hence of one moment.
+// A request reads about o.PageBytes() bytes at most. Its row limit is estimated from earlier pages of the partition. So
+// a page may end early, with More set. All rows of a page are from one request, and so from one moment.
 func (r *rows) Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error) {
 	err := store.CheckSlice(b, o)
 	if err == nil {
@@ -29,7 +28,9 @@ func (r *rows) Slice(ctx context.Context, p store.Partition, b store.Bounds, o s
 	return page, r.s.fail(ctx, err, "slice", p)
 }
 
-// sliceStatement always selects the value: a read repairs only the columns that it selects.
+// sliceStatement returns the CQL statement that reads rows of one partition in the order of their keys. where is the
+// restriction of the key. The statement always selects the value, since a read repairs only the columns that it
+// selects.
 func sliceStatement(where string, o store.SliceOptions) string {
 	columns := "key, v"
 	if o.Timestamps {
@@ -42,7 +43,7 @@ func sliceStatement(where string, o store.SliceOptions) string {
 	return "SELECT " + columns + " FROM rows WHERE bucket = ? AND partition = ?" + where + order + " LIMIT ?"
 }
 
-// readPart sends one request.
+// readPart reads at most limit rows of the partition p, within the bounds b, by one request to Cassandra.
 func (r *rows) readPart(
 	ctx context.Context, p store.Partition, b store.Bounds, limit int, o store.SliceOptions,
 ) (partPage, error) {
@@ -58,7 +59,8 @@ func (r *rows) readPart(
 	})
 }
 
-// scanPage takes rows until the page is full by bytes.
+// scanPage takes rows from iter, the answer to a request, until the page has the bytes that o allows or iter ends.
+// limit is the row limit of the request.
 func scanPage(iter *gocql.Iter, b store.Bounds, limit int, o store.SliceOptions) partPage {
 	page := partPage{rest: b}
 	page.Rows = make([]store.Row, 0, iter.NumRows())
@@ -72,7 +74,7 @@ func scanPage(iter *gocql.Iter, b store.Bounds, limit int, o store.SliceOptions)
 	for bytes < most && iter.Scan(dest...) {
 		seen++
 		if value == nil {
-			continue // a foreign row
+			continue // a row that evenkeel has not written
 		}
 		bytes += len(key) + len(value)
 		page.Rows = append(page.Rows, store.Row{Key: key, Value: value, Timestamp: store.Timestamp(ts)})

@@ -9,12 +9,11 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Store is a store on Cassandra. Its methods are safe for concurrent use.
+// Store is a store that keeps its data in a Cassandra cluster. Its methods are safe for concurrent use.
 //
-// It also implements store.EachQuorum, store.PartitionLister, store.Acknowledger and
-// store.WallClock.
+// Besides store.Store it implements store.EachQuorum, store.PartitionLister, store.Acknowledger and store.WallClock.
 type Store struct {
-	rows // at the foreground's level
+	rows // at the level of foreground operations
 
 	o       Options
 	levels  levels
@@ -22,12 +21,12 @@ type Store struct {
 	auth    gocql.Authenticator
 	far     *far[*gocql.Session]
 	closed  atomic.Bool
-	spare   spare // for second attempts
+	spare   spare // the budget of second attempts
 	late    [operations]late
 
 	measures *measures
 
-	// sites is the data centre of each node, by host id.
+	// sites maps the host id of each node to the name of its data centre.
 	sitesMu sync.Mutex
 	sites   map[string]string
 }
@@ -40,13 +39,14 @@ var (
 	_ store.WallClock       = (*Store)(nil)
 )
 
-// EachQuorum implements store.EachQuorum. It fails while a data centre can't be reached; movers
-// pause then.
+// EachQuorum implements store.EachQuorum. It returns the rows of the store, read and written through a quorum of each
+// data centre. Their calls fail while a data centre can't be reached; moves of ranges pause then.
 func (s *Store) EachQuorum() store.Rows {
 	return &rows{s: s, read: gocql.EachQuorum, write: gocql.EachQuorum, memory: s.memory}
 }
 
-// Close closes the store's connections.
+// Close closes the store's connections. Later calls fail with store.ErrClosed, and calls under way may fail with
+// Unavailable.
 func (s *Store) Close() error {
 	if s.closed.Swap(true) {
 		return nil

@@ -41,6 +41,7 @@ func TestOneNode(t *testing.T) {
 		"torn registers are unavailable":                   tornRegistersAreUnavailable,
 		"open refuses a wrong cluster":                     openRefusesAWrongCluster,
 		"a node behind another address":                    aNodeBehindAnotherAddress,
+		"sizes are kept":                                   sizesAreKept,
 		"metrics of a node":                                metricsOfANode,
 		"open warns of a periodic commit log":              openWarnsOfAPeriodicCommitLog,
 		"schema check explains each difference":            schemaCheckExplainsEachDifference, // ruins the keyspace

@@ -13,28 +13,29 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Table is a table of an application. It is safe for concurrent use.
+// Table is a Cassandra table of another application. evenkeel reads its rows to copy them into a listing, and may write
+// changes back. A Table is safe for concurrent use.
 type Table struct {
 	// Name is "keyspace.table".
 	Name string
-	// Partition and Clustering are the columns of the primary key in their order, Others all other ones.
+	// Partition and Clustering are the columns of the primary key in their order. Others are all other columns.
 	Partition, Clustering, Others []TableColumn
 
 	session *gocql.Session
-	s       Store // for its retries
+	s       Store // the owner of the retries
 }
 
-// TableColumn is a column of a Table.
+// TableColumn is a column of a table of another application: its name, its CQL type and its role in the primary key.
 type TableColumn struct {
 	Name, Type string
 	Kind       ColumnKind
-	// Desc: the clustering order is descending.
+	// Desc says that the clustering order of the column is descending.
 	Desc bool
 }
 
-// OpenTables connects to the cluster of the options, whose keyspace does not matter, and returns tables, each by its
-// "keyspace.table". They share a connection, which Close of any of them closes. It fails with NotFound where there is
-// no such table, and like OpenAdmin.
+// OpenTables connects to a cluster and returns the named tables of other applications. Each name has the form
+// "keyspace.table"; the keyspace of the options does not matter. The tables share a connection: Close of any table
+// closes it. OpenTables fails with NotFound if a table does not exist, and otherwise like OpenAdmin.
 func OpenTables(ctx context.Context, o Options, names ...string) ([]*Table, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -61,7 +62,7 @@ func OpenTables(ctx context.Context, o Options, names ...string) ([]*Table, erro
 	return all, nil
 }
 
-// Close closes the connection.
+// Close closes the connection of the table. All tables that one call of OpenTables has returned share this connection.
 func (t *Table) Close() { t.session.Close() }
 
 func (t *Table) describe(ctx context.Context, keyspace, table string) error {
@@ -100,32 +101,37 @@ func (t *Table) describe(ctx context.Context, keyspace, table string) error {
 	return nil
 }
 
-// TableQuery selects rows of one partition of a Table. All values are in the wire format of their columns.
+// TableQuery asks for rows of one partition of a Table, a table of another application. All values are in the wire
+// format of their columns.
 type TableQuery struct {
-	// Partition has a value per partition column.
+	// Partition has one value for each partition column.
 	Partition [][]byte
-	// From and To bound the clustering columns: a value for each; nil is no bound. From is left out if FromExclusive is
-	// set, To unless ToInclusive is. With Desc rows come in descending order of the values, and From is the higher bound.
+	// From and To bound the clustering columns, with one value for each; nil means no bound. FromExclusive excludes the
+	// row at From. ToInclusive includes the row at To, which is otherwise excluded. With Desc the rows come in
+	// descending order, and From is the higher bound.
 	From, To                   [][]byte
 	FromExclusive, ToInclusive bool
-	// Desc and TableDesc are whether rows are wanted, and lie, in descending order of their clustering columns.
+	// Desc asks for rows in descending order of their clustering columns. TableDesc says that the table keeps its rows
+	// in that order.
 	Desc, TableDesc bool
-	// Values are the columns to read, as they are, or AsJSON each as its CQL JSON.
+	// Values are the names of the columns to read. With AsJSON each value is read as its CQL JSON, else as it is.
 	Values []string
 	AsJSON bool
 	Limit  int
 }
 
-// TableRow is a row of a Table. It shares memory with others of its page.
+// TableRow is a row of a Table, a table of another application. It may share memory with other rows of the same read.
 type TableRow struct {
-	// Clustering and Values are as the query says; nil is a null.
+	// Clustering has the values of the clustering columns, Values those of TableQuery.Values; nil is a null.
 	Clustering, Values [][]byte
-	// WriteTime is the newest one of the values, or 0 if all are null. Expires: one of them has a TTL.
+	// WriteTime is the newest write time of the values, or 0 if all values are null. Expires says that one of the
+	// values has a TTL.
 	WriteTime store.Timestamp
 	Expires   bool
 }
 
-// places returns the bounds of a query, in ascending order of values.
+// places returns the two ends of the query's rows in ascending order of their values, also if the query reads in
+// descending order. low is the place before the rows, and high the place behind them.
 func (q *TableQuery) places() (low, high place) {
 	low, high = place{q.From, q.FromExclusive}, place{q.To, q.ToInclusive}
 	if q.Desc {
@@ -134,7 +140,8 @@ func (q *TableQuery) places() (low, high place) {
 	return low, high
 }
 
-// statement returns the CQL of a query, for the rows between two places, and its values.
+// statement returns the CQL statement that reads the rows of the query q between the places low and high. args are the
+// values for the statement.
 func (t *Table) statement(q *TableQuery, low, high place) (cql string, args []any) {
 	var columns, where, order []string
 	for _, c := range t.Clustering {
@@ -173,9 +180,10 @@ func (t *Table) statement(q *TableQuery, low, high place) (cql string, args []an
 	return cql + " LIMIT ?", append(args, q.Limit)
 }
 
-// Read reads at most q.Limit rows; fewer are the last ones. It reads through a quorum of each data centre: what was
-// acknowledged in another one may be at this keyspace's side already, and must not seem to be deleted here. What
-// replicas refuse to read, for too many tombstones in a row, is read in smaller parts.
+// Read returns the rows that the query asks for, at most q.Limit; if it returns fewer, no more rows follow. It reads
+// through a quorum of each data centre. A row that was acknowledged in another data centre may already have been copied
+// to evenkeel's keyspace, so it must not seem to be deleted here. If replicas refuse a read because they meet too many
+// tombstones, Read reads smaller parts.
 func (t *Table) Read(ctx context.Context, q TableQuery) ([]TableRow, error) {
 	low, high := q.places()
 	rows, err := t.between(ctx, q, low, high)
@@ -215,7 +223,8 @@ func (t *Table) between(ctx context.Context, q TableQuery, low, high place) ([]T
 	return rows, nil
 }
 
-// fail is for errors of reads and writes: InvalidArgument is what the server refuses by its rules, now and later.
+// fail returns err, the error of a read or write of the table, with the name op of the operation. The kind
+// InvalidArgument means that the server refuses the request by its rules, now and later.
 func (t *Table) fail(ctx context.Context, err error, op string) error {
 	switch c, _ := code(err); c {
 	case gocql.ErrCodeInvalid, gocql.ErrCodeSyntax, gocql.ErrCodeConfig:
@@ -224,16 +233,18 @@ func (t *Table) fail(ctx context.Context, err error, op string) error {
 	return fail(ctx, err, op, t.Name)
 }
 
-// TableChange writes a row of one partition of a Table, or deletes it.
+// TableChange is a change of one row of a table of another application. It writes the row or, if Delete is set, deletes
+// it.
 type TableChange struct {
-	// Clustering has a value per clustering column, Values one for each that Write names; nil is a null.
+	// Clustering has one value for each clustering column, Values one for each column that Write names; nil is a null.
 	Clustering, Values [][]byte
 	At                 store.Timestamp
 	Delete             bool
 }
 
-// Write writes changes of one partition, through a quorum of each data centre, as Read reads. values are the columns
-// of TableChange.Values, which are as they are, or AsJSON each as its CQL JSON. It may be repeated.
+// Write writes changes of rows in one partition, through a quorum of each data centre. values are the names of the
+// columns to which TableChange.Values belong. With asJSON each of these values is CQL JSON, else it is in its wire
+// format. Repeating a Write is harmless, since each change has its own timestamp.
 func (t *Table) Write(
 	ctx context.Context, partition [][]byte, values []string, asJSON bool, changes []TableChange,
 ) error {
@@ -306,5 +317,5 @@ func (t *Table) scan(iter *gocql.Iter, q *TableQuery) []TableRow {
 	return rows
 }
 
-// quoted writes a name so that capitals count.
+// quoted returns a name in quotes for CQL, so that Cassandra distinguishes capitals.
 func quoted(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }

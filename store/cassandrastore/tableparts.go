@@ -8,14 +8,16 @@ import (
 	"unicode/utf8"
 )
 
-// place is a place in a partition of a Table: before all rows whose clustering columns begin with values, or after
-// them. Without values it is the end of the partition on that side.
+// place is a place between two rows of a partition in a table of another application. It lies before all rows whose
+// clustering columns begin with values or, if after is set, behind these rows. Without values it is the end of the
+// partition on that side.
 type place struct {
 	values [][]byte
 	after  bool
 }
 
-// at returns the value of a column, nil if the place has none.
+// at returns the value of the clustering column i (counted from 0) at this place between rows. It returns nil if the
+// place has no value for the column.
 func (p *place) at(i int) []byte {
 	if i < len(p.values) {
 		return p.values[i]
@@ -23,11 +25,14 @@ func (p *place) at(i int) []byte {
 	return nil
 }
 
-// is reports whether the place is before, or after, the rows that begin with all values of low's first i columns and v.
+// is reports two things at once about this place between rows. It has values for exactly the first i+1 clustering
+// columns. And it lies behind the rows with these values if after is true, else before them.
 func (p *place) is(i int, after bool) bool { return len(p.values) == i+1 && p.after == after }
 
-// halveRows returns a place between two, about halfway between the values of the first clustering column in which they
-// differ; false: there is none, or it is not known. Columns have the ascending order of their types.
+// halveRows returns a place between low and high, two places between rows of a partition, so that a read can be cut
+// there. The cut is about halfway in the first clustering column in which low and high differ. columns are the
+// clustering columns, all in the ascending order of their types. ok is false if there is no place to cut, or none is
+// known.
 func halveRows(columns []TableColumn, low, high place) (cut place, ok bool) {
 	for i, c := range columns {
 		from, to := low.at(i), high.at(i)
@@ -47,14 +52,14 @@ func halveRows(columns []TableColumn, low, high place) (cut place, ok bool) {
 		case !known:
 			return place{}, false
 		case middle != nil && to != nil && len(middle) > len(to) && !high.is(i, false):
-			return with(to, false), true // strings come closer to the higher one without an end, and rows may have it
+			return with(to, false), true // cuts would approach the higher string for ever; rows may have it
 		case middle != nil:
 			return with(middle, false), true
 		case !low.is(i, true) && to != nil && !high.is(i, false):
 			return with(from, true), true // between two neighbours
 		case !low.is(i, true): // all rows have the lower value
 			high = with(from, true)
-		case to != nil: // all rows have the higher one
+		case to != nil: // all rows have the higher value
 			low = with(to, false)
 		default:
 			return place{}, false
@@ -63,9 +68,11 @@ func halveRows(columns []TableColumn, low, high place) (cut place, ok bool) {
 	return place{}, false
 }
 
+// numberSizes has the size in bytes of each CQL type whose values are numbers.
 var numberSizes = map[string]int{"tinyint": 1, "smallint": 2, "int": 4, "bigint": 8, "timestamp": 8, "date": 4}
 
-// signOf is the bit that is inverted so that numbers of a type sort as unsigned ones.
+// signOf returns a number with one bit set: the sign bit of the CQL type typ. If this bit is inverted, numbers of the
+// type sort like unsigned ones. For dates, which are unsigned, it returns 0.
 func signOf(typ string) uint64 {
 	if typ == "date" {
 		return 0
@@ -77,7 +84,7 @@ func wireNumber(typ string, v uint64) []byte {
 	return binary.BigEndian.AppendUint64(nil, v^signOf(typ))[8-numberSizes[typ]:]
 }
 
-// least is the first value of a type, if its order is known.
+// least returns the lowest value of the CQL type typ, in its wire format. It is the empty value for strings.
 func least(typ string) []byte {
 	switch {
 	case typ == "boolean":
@@ -88,8 +95,8 @@ func least(typ string) []byte {
 	return []byte{}
 }
 
-// between returns a value of a type above low and below high, about halfway, nil if there is none; without a high one
-// (nil) there is no bound. known: the type's order is.
+// between returns a value of the CQL type typ that lies about halfway above low and below high. It returns nil if there
+// is no such value. If high is nil, there is no upper bound. known is false if the order of the type is not known.
 func between(typ string, low, high []byte) (v []byte, known bool) {
 	switch typ {
 	case "blob", "text", "ascii":
@@ -119,7 +126,7 @@ func betweenNumbers(typ string, low, high []byte) []byte {
 		return nil
 	}
 	middle := first + (last-first)/2
-	if high == nil { // the last one is possible, too
+	if high == nil { // the last value is possible, too
 		middle++
 	}
 	if middle == first {
@@ -128,9 +135,10 @@ func betweenNumbers(typ string, low, high []byte) []byte {
 	return wireNumber(typ, middle)
 }
 
-// betweenStrings reads values as fractions whose digits are bytes, or the characters of a text.
+// betweenStrings returns a string of the CQL type typ between low and high, or nil if there is none. If high is nil,
+// there is no upper bound. It reads a string as a fraction, whose digits are the bytes or, for a text, the characters.
 func betweenStrings(typ string, low, high []byte) []byte {
-	const surrogates, afterSurrogates = 0x800, 0xe000 // are no characters
+	const surrogates, afterSurrogates = 0x800, 0xe000 // surrogates are no characters
 	base := map[string]int64{"blob": 256, "ascii": utf8.RuneSelf, "text": utf8.MaxRune + 1 - surrogates}[typ]
 	digits := func(value []byte) (out []int64) {
 		if typ != "text" {
@@ -165,12 +173,13 @@ func betweenStrings(typ string, low, high []byte) []byte {
 	return value
 }
 
-// betweenDigits returns digits above low and below high, or above low if it is open; nil: there are none. Of all such it
-// returns one of the shortest, in their middle: so cuts come to each value in a few steps for each of its digits. Halves
-// of fractions would not: a value and the same one with zeros behind it are equal as fractions.
+// betweenDigits returns a sequence of digits that sorts above low and below high, or nil if there is none. If open is
+// set, it need only be above low. Digits are 0 to base-1. Of all such sequences it returns one of the shortest, in
+// their middle. So repeated cuts come close to any value in a few steps for each digit. Halves of fractions would not:
+// a value, and the same value with zeros behind it, are equal as fractions.
 //
-// Where it is open, dead rows most likely begin like low (all of a prefix were deleted): the result is the first value
-// that shares low's digits only up to the last but one.
+// If open is set, dead rows most likely begin like low, since all keys of a prefix were deleted. So the result is the
+// first value that shares low's digits only up to the last but one.
 func betweenDigits(base int64, low, high []int64, open bool) []int64 {
 	if open {
 		for n := len(low) - 1; n > 0; n-- {
@@ -183,7 +192,7 @@ func betweenDigits(base int64, low, high []int64, open bool) []int64 {
 	if slices.Compare(low, high) >= 0 {
 		return nil
 	}
-	common := 0 // what both begin with, all between them do, too
+	common := 0 // the beginning of both, and so of all digits between them
 	for common < len(low) && low[common] == high[common] {
 		common++
 	}
@@ -199,13 +208,13 @@ func betweenDigits(base int64, low, high []int64, open bool) []int64 {
 	switch {
 	case first <= last:
 		return append(begin, first+(last-first)/2)
-	case len(low) == 0: // high is low and a zero
+	case len(low) == 0: // high is low and a zero: nothing lies between
 		return nil
 	}
 	return append(append(begin, low[0]), aboveDigits(base, low[1:])...)
 }
 
-// aboveDigits is betweenDigits without a high end.
+// aboveDigits returns a sequence of digits, each 0 to base-1, that sorts above low. It has as few digits as possible.
 func aboveDigits(base int64, low []int64) []int64 {
 	n := 0
 	for n < len(low) && low[n] == base-1 {

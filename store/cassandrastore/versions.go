@@ -10,12 +10,12 @@ import (
 	"github.com/gocql/gocql"
 )
 
-// Versions of Cassandra. 5.0 is the first one that has all that the schema and the statements use; what a later major
-// version changes is not known.
+// oldestVersion is the oldest version of Cassandra that has everything that the store needs. testedMajor is the newest
+// major version with which the store is tested.
 const oldestVersion, testedMajor = "5.0", 5
 
-// checkVersions looks at the version of each node of the cluster: while a cluster is upgraded there are several, and a
-// statement may reach any of them.
+// checkVersions returns the problems with the versions of Cassandra on the cluster's nodes. It looks at each node:
+// while a cluster is upgraded there are several versions, and a statement may reach any of them.
 func (a *Admin) checkVersions(ctx context.Context) ([]Problem, error) {
 	nodes := map[string][]string{} // addresses by version
 	iter := a.session.Query("SELECT peer, release_version FROM system.peers").WithContext(ctx).Consistency(gocql.One).Iter()
@@ -23,7 +23,7 @@ func (a *Admin) checkVersions(ctx context.Context) ([]Problem, error) {
 	for iter.Scan(&peer, &version) {
 		nodes[version] = append(nodes[version], peer)
 	}
-	// A node's peers are all nodes but itself. Another query might be answered by another node.
+	// A node's peers are all nodes except itself. Another query might be answered by another node.
 	if h := iter.Host(); h != nil {
 		v := h.Version()
 		version = fmt.Sprintf("%d.%d.%d", v.Major, v.Minor, v.Patch)
@@ -42,7 +42,8 @@ func (a *Admin) checkVersions(ctx context.Context) ([]Problem, error) {
 	return problems, nil
 }
 
-// versionProblem returns what is to be said about a node's version, empty if nothing.
+// versionProblem returns what is wrong with a node's version of Cassandra, or an empty string if nothing is. fatal is
+// true if the problem prevents Open.
 func versionProblem(version string) (what string, fatal bool) {
 	if version == "" {
 		return "the node's version is not known to the node that was asked: look at `nodetool describecluster`", false

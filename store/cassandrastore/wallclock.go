@@ -12,8 +12,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Servers implements store.WallClock: the nodes of all data centres that hold copies of the
-// keyspace. Their names are host ids.
+// Servers implements store.WallClock. It returns the nodes of all data centres that hold copies of the keyspace. The
+// name of a server is its host id.
 func (s *Store) Servers(ctx context.Context) ([]store.Server, error) {
 	servers, err := s.servers(ctx)
 	return servers, s.fail(ctx, err, "list", text("the cluster's nodes"))
@@ -41,7 +41,7 @@ func (s *Store) servers(ctx context.Context) (servers []store.Server, err error)
 	return servers, nil
 }
 
-// nodes lists the nodes of all data centres, as one coordinator knows them.
+// nodes returns the Cassandra nodes of all data centres, as the node that answers knows them.
 func (s *Store) nodes(ctx context.Context) ([]store.Server, error) {
 	const level = gocql.One
 	r := request{op: opSchema, level: level, limit: s.o.ReadTimeout}
@@ -60,7 +60,7 @@ func (s *Store) nodes(ctx context.Context) ([]store.Server, error) {
 		for iter.Scan(&id, &dataCentre, &address, &port) {
 			add(id.String(), net.JoinHostPort(address.String(), strconv.Itoa(port)), dataCentre)
 		}
-		// A node's peers are all nodes but itself.
+		// A node's peers are all nodes except itself.
 		if host := iter.Host(); host != nil {
 			add(host.HostID(), host.HostnameAndPort(), host.DataCenter())
 		}
@@ -68,13 +68,14 @@ func (s *Store) nodes(ctx context.Context) ([]store.Server, error) {
 	})
 }
 
-// timeStatement reads a row that is always there from a virtual table, which every role may
-// read: the coordinator answers without the disk and without changing threads. A row of
-// system.local takes three times as long.
+// timeStatement is the CQL statement that asks a node for its time of day. It reads the time together with a row that
+// always exists, from a virtual table that every role may read. So the node answers without the disk and without
+// changing threads. A read of system.local would take three times as long.
 const timeStatement = "SELECT to_unix_timestamp(now()) FROM system_virtual_schema.keyspaces " +
 	"WHERE keyspace_name = 'system_virtual_schema'"
 
-// Time implements store.WallClock.
+// Time implements store.WallClock: it returns the time of day by the clock of one node. server is the host id of the
+// node.
 func (s *Store) Time(ctx context.Context, server string) (t time.Time, err error) {
 	defer func() { err = s.fail(ctx, err, "ask for", text("the time of node "+server)) }()
 	if err := s.usable(ctx); err != nil {
@@ -97,7 +98,8 @@ func (s *Store) Time(ctx context.Context, server string) (t time.Time, err error
 	return time.UnixMilli(millis), err
 }
 
-// sessionOf returns the session of a node's data centre, which is usually known from the last list of servers.
+// sessionOf returns a session to the data centre of a node. server is the host id of the node. The data centre is
+// usually known from the last list of servers, else the list is read again.
 func (s *Store) sessionOf(ctx context.Context, server string) (*gocql.Session, error) {
 	dataCentre, known := s.siteOf(server)
 	if !known {

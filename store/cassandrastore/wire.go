@@ -8,9 +8,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// batchEntries returns rows as statements of a batch. A mover writes hundreds of thousands of rows
-// per second, so each value is passed in its wire format, by pointer: the driver converts and
-// allocates nothing.
+// batchEntries returns the statements of a batch that puts rows into the partition p. A move of a range writes hundreds
+// of thousands of rows per second. So each value is passed by pointer in its wire format: the driver then neither
+// converts nor allocates.
 func batchEntries(p store.Partition, rows []store.Row) []gocql.BatchEntry {
 	const columns = 5
 	entries := make([]gocql.BatchEntry, len(rows))
@@ -27,13 +27,13 @@ func batchEntries(p store.Partition, rows []store.Row) []gocql.BatchEntry {
 	return entries
 }
 
-// wireBlob is a blob that is never null.
+// wireBlob is the value of a blob column in the form in which it is sent to Cassandra. A nil wireBlob is sent as null.
 type wireBlob []byte
 
 // MarshalCQL implements gocql.Marshaler.
 func (b *wireBlob) MarshalCQL(gocql.TypeInfo) ([]byte, error) { return *b, nil }
 
-// wireBigint is a bigint as it is sent.
+// wireBigint is a bigint in the form in which it is sent to Cassandra.
 type wireBigint [8]byte
 
 // MarshalCQL implements gocql.Marshaler.

@@ -1,8 +1,7 @@
-// Package keytext formats keys, which are bytes, as text for flags, files, logs and reports,
-// and parses them.
+// Package keytext formats keys, which are bytes, as text for flags, files, logs and reports, and parses that text.
 //
-// The text form is UTF-8 with escapes: every byte that is not part of a printable character is
-// \xNN (two hexadecimal digits), and a backslash is \\. It is reversible, and has no line break,
+// The text form is UTF-8 with escapes. Every byte that is not part of a printable character is written as \xNN (two
+// hexadecimal digits), and a backslash as \\. Every key can be parsed back from its text form, which has no line break,
 // tab or terminal control. The JSON form is a string if the key is valid UTF-8, else {"b64":"…"}.
 package keytext
 
@@ -19,7 +18,8 @@ import (
 
 const hexDigits = "0123456789abcdef"
 
-// Append appends the text form of key to dst.
+// Append appends the text form of key to dst and returns the longer slice. The text form is UTF-8, in which bytes that
+// are not part of a printable character are written as \xNN, and a backslash as \\.
 func Append(dst, key []byte) []byte {
 	for len(key) > 0 {
 		r, n := utf8.DecodeRune(key)
@@ -38,11 +38,13 @@ func Append(dst, key []byte) []byte {
 	return dst
 }
 
-// Format returns the text form of key.
+// Format returns the text form of key: UTF-8, in which bytes that are not part of a printable character are written as
+// \xNN, and a backslash as \\.
 func Format(key []byte) string { return string(Append(make([]byte, 0, len(key)+8), key)) }
 
-// Parse parses the text form. Only the backslash is special, and one that begins no escape
-// is an error; other text need not be printable.
+// Parse returns the key, as bytes, for its text form (see Format). In the text \xNN stands for one byte and \\ for a
+// backslash. Any other backslash is an error. All other characters stand for themselves, also those that Format would
+// write as \xNN.
 func Parse(text string) ([]byte, error) {
 	key := make([]byte, 0, len(text))
 	for i := 0; i < len(text); {
@@ -67,26 +69,28 @@ func Parse(text string) ([]byte, error) {
 	return key, nil
 }
 
-// Key is a key in flags, configuration and JSON.
+// Key is the key of a row, as flags, configuration and JSON contain it: its text form escapes bytes that are not
+// printable.
 type Key []byte
 
-// String is the text form.
+// String returns the text form.
 func (k Key) String() string { return Format(k) }
 
-// MarshalText writes the text form.
+// MarshalText returns the text form.
 func (k Key) MarshalText() ([]byte, error) { return Append(nil, k), nil }
 
-// UnmarshalText reads the text form.
+// UnmarshalText parses the text form.
 func (k *Key) UnmarshalText(text []byte) error {
 	key, err := Parse(string(text))
 	*k = key
 	return err
 }
 
-// Keys is a list of keys that JSON writes like Key, and never as null.
+// Keys is a list of keys of rows for use in JSON. Each key is encoded like a Key: a string, or an object with base64. A
+// nil list is encoded as [], never as null.
 type Keys [][]byte
 
-// MarshalJSON writes a list.
+// MarshalJSON returns the JSON array of the keys.
 func (k Keys) MarshalJSON() ([]byte, error) {
 	list := make([]Key, len(k))
 	for i := range k {
@@ -95,7 +99,7 @@ func (k Keys) MarshalJSON() ([]byte, error) {
 	return encode(list)
 }
 
-// UnmarshalJSON reads a list.
+// UnmarshalJSON parses a JSON array of keys.
 func (k *Keys) UnmarshalJSON(data []byte) error {
 	var list []Key
 	err := json.Unmarshal(data, &list)
@@ -106,7 +110,8 @@ func (k *Keys) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// MarshalJSON writes a string, or {"b64":"…"} for a key that is not UTF-8.
+// MarshalJSON returns the key as a JSON string or, if the key is not valid UTF-8, as {"b64":"…"} with the key in
+// base64.
 func (k Key) MarshalJSON() ([]byte, error) {
 	if !utf8.Valid(k) {
 		return fmt.Appendf(nil, `{"b64":%q}`, base64.StdEncoding.EncodeToString(k)), nil
@@ -114,7 +119,7 @@ func (k Key) MarshalJSON() ([]byte, error) {
 	return encode(string(k))
 }
 
-// encode is json.Marshal without the escapes for web pages: people read the text.
+// encode returns v as JSON, like json.Marshal, but leaves the characters <, > and & as they are: people read the text.
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -123,7 +128,8 @@ func encode(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-// UnmarshalJSON reads both forms.
+// UnmarshalJSON sets the key from JSON, which is a string or, for a key that is not valid UTF-8, {"b64":"…"} with the
+// key in base64.
 func (k *Key) UnmarshalJSON(data []byte) error {
 	var s string
 	if json.Unmarshal(data, &s) == nil {

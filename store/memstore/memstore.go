@@ -1,9 +1,9 @@
 // Package memstore is a store in memory: the reference implementation of the contract, for
 // tests and simulations.
 //
-// It is simple rather than fast: one lock, ordered trees, Cassandra's rules. Tombstones and
-// removals are kept for ever and are invisible to readers. It has no goroutines and uses
-// neither the time nor randomness, so that runs over it can be repeated exactly.
+// The store is simple rather than fast: it has one lock, ordered trees, and Cassandra's rules. Tombstones and removals
+// are kept for ever and are invisible to readers. The store has no goroutines and uses neither the time nor randomness,
+// so that runs over it can be repeated exactly.
 package memstore
 
 import (
@@ -21,7 +21,7 @@ type Store struct {
 	mu     sync.RWMutex
 	closed bool
 
-	partitions btree.Map[string, *partition] // by address
+	partitions btree.Map[string, *partition] // the key is the encoded address
 	registers  map[store.Table]*btree.Map[string, store.Record]
 	history    map[store.BucketID][]store.Record // replaced roots, oldest first
 	nodes      map[store.BucketID]*btree.Map[string, []byte]
@@ -45,7 +45,7 @@ func New() *Store {
 	return s
 }
 
-// Close makes every later call fail with Unavailable. It waits for calls under way.
+// Close makes every later call fail with Unavailable. It waits for calls that are under way.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,15 +53,16 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// read runs f under the read lock, unless the arguments are invalid, the context has ended
-// or the store is closed.
+// read runs f under the read lock. It returns the error of f, with op as the name of the operation. It returns an error
+// without running f in three cases: invalid is an error (bad arguments), ctx has ended, or the store is closed.
 func (s *Store) read(ctx context.Context, op string, invalid error, f func() error) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.guarded(ctx, op, invalid, f)
 }
 
-// write is read under the write lock.
+// write runs f under the write lock. It returns the error of f, with op as the name of the operation. It returns an
+// error without running f in three cases: invalid is an error (bad arguments), ctx has ended, or the store is closed.
 func (s *Store) write(ctx context.Context, op string, invalid error, f func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,7 +83,8 @@ func (s *Store) guarded(ctx context.Context, op string, invalid error, f func() 
 	return store.Wrap(op, err)
 }
 
-// scan visits keys above after, until keep has returned true limit times.
+// scan calls keep for the keys of the tree m above after, in ascending order. It stops when keep has returned true
+// limit times.
 func scan[V any](m *btree.Map[string, V], after string, limit int, keep func(key string, v V) bool) {
 	m.Ascend(after, func(key string, v V) bool {
 		if key == after {

@@ -8,14 +8,16 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A partition holds the rows and removals of one partition key. A row that a removal
-// hides is dropped for good: only newer rows can become visible under its key.
+// A partition holds the rows of one partition key and its removals. A removal is the deletion of all rows in an
+// interval of keys up to a timestamp. Rows that a removal hides are dropped for good, since only newer rows can ever
+// become visible under their keys.
 type partition struct {
 	rows     btree.Map[string, version]
 	removals []removal
 }
 
-// A version is what the winning write of a key left: a value, or a tombstone (nil).
+// A version is the stored state of one key: the value and the timestamp of the write that won. A nil value stands for a
+// tombstone.
 type version struct {
 	value []byte
 	ts    store.Timestamp
@@ -23,13 +25,15 @@ type version struct {
 
 func (v version) dead() bool { return v.value == nil }
 
-// A removal hides every row within bounds up to ts, for ever.
+// A removal is the deletion of an interval of keys. It hides, for ever, every row within its bounds whose timestamp is
+// ts or lower.
 type removal struct {
 	bounds store.Bounds
 	ts     store.Timestamp
 }
 
-// write stores v under key if it wins. It keeps the memory of v.
+// write stores the version v (a value or a tombstone) under key. It does nothing if the present version of the key
+// wins, or if a removal (the deletion of an interval of keys) hides v. The partition keeps the memory of v.
 func (p *partition) write(key string, v version) {
 	for _, r := range p.removals {
 		if r.ts >= v.ts && store.Within(key, r.bounds) {
@@ -42,13 +46,15 @@ func (p *partition) write(key string, v version) {
 	p.rows.Set(key, v)
 }
 
-// get returns a key's visible version.
+// get returns the stored value of a key and its timestamp. The bool is false if the key has no value, or a tombstone.
 func (p *partition) get(key string) (version, bool) {
 	v, ok := p.rows.Get(key)
 	return v, ok && !v.dead()
 }
 
-// remove drops the rows that r hides and stores r. It keeps the memory of r.
+// remove deletes an interval of keys. It drops the rows that the removal r hides: those within its bounds whose
+// timestamps are not higher. It also stores r, which hides old writes that arrive later. The partition keeps the memory
+// of r.
 func (p *partition) remove(r removal) {
 	var hidden []string
 	p.walk(r.bounds, false, func(key string, v version) bool {
@@ -66,14 +72,16 @@ func (p *partition) remove(r removal) {
 	p.removals = append(slices.DeleteFunc(p.removals, r.covers), r)
 }
 
-// covers reports whether r hides everything that o hides.
+// covers reports whether the removal r hides everything that the removal o hides. A removal is the deletion of an
+// interval of keys up to a timestamp.
 func (r removal) covers(o removal) bool { return r.ts >= o.ts && r.bounds.Covers(o.bounds) }
 
-// walk visits the versions within b, tombstones included, until visit returns false.
+// walk calls visit for each key within the interval b and its version (a value or a tombstone), in ascending order. It
+// stops when visit returns false. If reverse is true, the order is descending.
 func (p *partition) walk(b store.Bounds, reverse bool, visit func(key string, v version) bool) {
 	step := func(key string, v version) bool {
 		if !store.Within(key, b) {
-			// A bound may be met, and skipped, before there is more within.
+			// The walk may first meet a key that equals an exclusive bound: it skips that key and goes on.
 			return key == string(b.Start) || key == string(b.End)
 		}
 		return visit(key, v)

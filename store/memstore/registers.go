@@ -11,7 +11,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Read implements store.Registers. Both levels are the same here.
+// Read implements store.Registers. The consistency level makes no difference, since a store in memory has only one
+// copy.
 func (s *Store) Read(ctx context.Context, t store.Table, key []byte, _ store.Level) (r store.Record, err error) {
 	err = s.read(ctx, "read "+t.String(), store.CheckRegister(t, key), func() error {
 		stored, ok := s.registers[t].Get(string(key))

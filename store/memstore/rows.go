@@ -54,7 +54,7 @@ func (s *Store) Get(ctx context.Context, p store.Partition, key []byte) (row sto
 	return row, found, err
 }
 
-// Slice implements store.Rows. The page's rows are copies.
+// Slice implements store.Rows. The rows of the page are copies.
 func (s *Store) Slice(
 	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
 ) (page store.Page, err error) {
@@ -82,8 +82,7 @@ func (s *Store) Slice(
 	return page, err
 }
 
-// Partitions implements store.PartitionLister. Like Cassandra it omits partitions without a
-// visible row.
+// Partitions implements store.PartitionLister. Like Cassandra, it omits partitions without a visible row.
 func (s *Store) Partitions(ctx context.Context, after store.Partition, limit int) (found []store.Partition, err error) {
 	err = s.read(ctx, "partitions", store.CheckLimit(limit), func() error {
 		scan(&s.partitions, address(after), limit, func(key string, part *partition) bool {
@@ -102,7 +101,7 @@ func (s *Store) Partitions(ctx context.Context, after store.Partition, limit int
 	return found, err
 }
 
-// partition returns a partition, creating it if necessary.
+// partition returns the partition with the address p. It creates an empty partition if there is none.
 func (s *Store) partition(p store.Partition) *partition {
 	part, ok := s.partitions.Get(address(p))
 	if !ok {
@@ -112,7 +111,7 @@ func (s *Store) partition(p store.Partition) *partition {
 	return part
 }
 
-// clone copies b; unlike bytes.Clone it never returns nil.
+// clone returns a copy of the bytes b. Unlike bytes.Clone it never returns nil: a nil b becomes an empty slice.
 func clone(b []byte) []byte { return append(make([]byte, 0, len(b)), b...) }
 
 func address(p store.Partition) string { return string(p.AppendTo(nil)) }

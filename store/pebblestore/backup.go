@@ -15,18 +15,19 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// partialSuffix is the suffix of a backup's directory until it is complete.
+// partialSuffix is appended to the name of a backup's directory while the backup is being written. A complete backup
+// has its name without the suffix.
 const partialSuffix = ".partial"
 
-// Backup writes a copy of the store, as of one moment, into a new directory on this machine,
-// while calls go on. It has all writes that were acknowledged before the call, and of those
-// under way a first part in the order of the log. The directory gets its name when all of it
-// is synced. Tables are hard links where dir is on the same file system, else copies. progress,
-// unless nil, is called after each file, and must not block.
+// Backup writes a copy of the store into the new directory dir on this machine, while other calls go on. The copy shows
+// the store as of one moment. It has all writes that were acknowledged before the call. Of the writes under way it has
+// a first part, in the order of the log. The directory gets its name when all of the copy is synced. Tables are hard
+// links if dir is on the same file system, else copies. Backup calls progress, unless nil, after each file; progress
+// must not block.
 //
-// It fails with InvalidArgument if dir exists or its parent does not, with Conflict while
-// another backup of this store is under way, with Unavailable where the store or the target
-// can't be written. After an error nothing is left of the backup, and the store goes on.
+// Backup fails with InvalidArgument if dir exists or its parent does not, with Conflict while another backup of this
+// store is under way, and with Unavailable if the store or the target can't be written. After an error nothing is left
+// of the backup, and the store goes on.
 func (s *Store) Backup(ctx context.Context, dir string, progress func(store.Size)) (store.Size, error) {
 	size, err := s.backup(ctx, filepath.Clean(dir), progress)
 	return size, store.Wrap("back up "+s.dir+" to "+dir, s.translate(err))
@@ -36,8 +37,7 @@ func (s *Store) backup(ctx context.Context, dir string, progress func(store.Size
 	if !s.backups.TryLock() {
 		return store.Size{}, store.Errorf(store.Conflict, "another backup of this directory is under way: wait for its end")
 	}
-	// Called by the checkpoint once it has begun: where the store's writes wait, Backup returns
-	// earlier.
+	// The goroutine of the checkpoint calls end. Backup may have returned earlier, if the store's writes wait.
 	end := func() {
 		s.copies.target.Store(nil)
 		s.backups.Unlock()
@@ -52,7 +52,7 @@ func (s *Store) backup(ctx context.Context, dir string, progress func(store.Size
 		err = store.Errorf(store.InvalidArgument, "the target lies within the data directory: choose one outside")
 	}
 	if err == nil {
-		// All that is visible is then in the log file, which is copied.
+		// After the sync, all writes that are visible are in the log file, which is copied.
 		err = s.settle(ctx)
 	}
 	if err != nil {
@@ -86,18 +86,18 @@ func (s *Store) backup(ctx context.Context, dir string, progress func(store.Size
 	return t.size(), nil
 }
 
-// liesIn reports whether a path is below a directory.
+// liesIn reports whether path lies below the directory dir.
 func liesIn(dir, path string) bool {
 	dir, err := filepath.Abs(dir)
 	path, perr := filepath.Abs(path)
 	return err == nil && perr == nil && strings.HasPrefix(path, dir+string(filepath.Separator))
 }
 
-// target is a backup under way.
+// target is a backup that is being written: its directory, how much has been copied so far, and what can cancel it.
 type target struct {
 	ctx      context.Context
 	quit     <-chan struct{}
-	dir      string // with partialSuffix
+	dir      string // the path with partialSuffix
 	format   int
 	progress func(store.Size)
 
@@ -106,7 +106,8 @@ type target struct {
 	failed error
 }
 
-// prepare refuses invalid targets.
+// prepare checks that a backup can be written into the new directory dir. It fails with InvalidArgument if the parent
+// of dir is missing, if dir exists, or if the temporary directory of a backup to dir exists.
 func (t *target) prepare(fsys vfs.FS, dir string) error {
 	parent := fsys.PathDir(dir)
 	if info, err := fsys.Stat(parent); err != nil || !info.IsDir() {
@@ -126,7 +127,8 @@ func (t *target) prepare(fsys vfs.FS, dir string) error {
 	return nil
 }
 
-// finish turns a checkpoint into a data directory, and gives it its name.
+// finish completes a backup after Pebble has written its checkpoint, a copy of the database. It adds the format file,
+// which makes the copy a data directory, and then gives the directory its final name dir.
 func (t *target) finish(fsys vfs.FS, dir string) error {
 	if err := t.alive(); err != nil {
 		return err
@@ -143,7 +145,8 @@ func (t *target) finish(fsys vfs.FS, dir string) error {
 	return syncDir(fsys, fsys.PathDir(dir))
 }
 
-// alive fails once the backup has been cancelled.
+// alive returns nil as long as a backup may go on. It returns an error once the context of the backup has ended, the
+// backup has failed, or the store is being closed.
 func (t *target) alive() error {
 	select {
 	case <-t.quit:
@@ -167,7 +170,8 @@ func (t *target) size() store.Size {
 	return t.done
 }
 
-// add counts a file that is done.
+// add records that one more file of a backup, of the given size in bytes, is complete. It then calls the function
+// progress with the new totals, unless progress is nil.
 func (t *target) add(bytes int64) {
 	t.mu.Lock()
 	t.done.Files++
@@ -181,20 +185,18 @@ func (t *target) add(bytes int64) {
 
 // backupFS is the file system that Pebble sees. It does two things for backups.
 //
-// Writes to a backup bypass guardFS: a target that is full or broken ends the backup, not the
-// store's writes.
+// First, writes to a backup bypass guardFS. So a target that is full or broken ends the backup, not the store's writes.
 //
-// And it counts the bytes written to each log. Pebble copies a log while it grows. The file may
-// have old bytes behind its end, since Pebble reuses the files of old logs; a copy with such
-// bytes in the middle would count as damaged. So a copy gets only the bytes that were written
-// when it began.
+// Second, backupFS counts the bytes written to each log. Pebble copies a log while the log grows. Since Pebble reuses
+// the files of old logs, a log's file may have old bytes behind its end. A copy with these bytes in the middle would
+// count as damaged. So a copy gets only the bytes that were written to the log before the copy began.
 type backupFS struct {
 	vfs.FS        // guardFS
-	under  vfs.FS // the one below it
+	under  vfs.FS // the file system below guardFS
 	target atomic.Pointer[target]
 
 	mu   sync.Mutex
-	logs map[string]*atomic.Int64 // bytes written, by base name
+	logs map[string]*atomic.Int64 // the bytes written to each log, by the base name of its file
 }
 
 func newBackupFS(guard, under vfs.FS) *backupFS {
@@ -203,7 +205,7 @@ func newBackupFS(guard, under vfs.FS) *backupFS {
 
 func (b *backupFS) Unwrap() vfs.FS { return b.FS }
 
-// of returns the backup that a path belongs to, or nil.
+// of returns the backup under way if path is its directory or lies within it. Else it returns nil.
 func (b *backupFS) of(path string) *target {
 	t := b.target.Load()
 	if t != nil && (path == t.dir || strings.HasPrefix(path, t.dir+"/")) {
@@ -214,7 +216,9 @@ func (b *backupFS) of(path string) *target {
 
 func isLog(path string) bool { return strings.HasSuffix(path, ".log") }
 
-// written wraps a new file, if it is a log, to count the bytes written to it.
+// written wraps a newly created file if the file is a write-ahead log of Pebble. The wrapper counts the bytes written
+// to the log. written returns any other file unchanged. f and err are the results of creating the file with the given
+// name; if err is not nil, both are returned unchanged.
 func (b *backupFS) written(name string, f vfs.File, err error) (vfs.File, error) {
 	if err != nil || !isLog(name) {
 		return f, err
@@ -269,8 +273,8 @@ func (b *backupFS) Remove(name string) error {
 	return b.FS.Remove(name)
 }
 
-// Link copies the file where links fail for lack of permission, as on file systems that have
-// none: Pebble would give up.
+// Link makes a hard link for the file with the path from; the new path is to. On a file system without links, this
+// fails for lack of permission. If it does so in a backup, Link copies the file instead, since Pebble would give up.
 func (b *backupFS) Link(from, to string) error {
 	t := b.of(to)
 	if t == nil {
@@ -301,7 +305,8 @@ func (b *backupFS) OpenDir(name string) (vfs.File, error) {
 	return b.FS.OpenDir(name)
 }
 
-// holds reports whether a directory is the parent of the backup under way.
+// holds reports whether the directory with the given name is the parent of the directory of the backup under way. It
+// returns false if there is no such backup.
 func (b *backupFS) holds(name string) bool {
 	t := b.target.Load()
 	return t != nil && b.PathDir(t.dir) == name
@@ -314,7 +319,7 @@ func (b *backupFS) Rename(from, to string) error {
 	return b.FS.Rename(from, to)
 }
 
-// logFile counts what is written to it.
+// logFile is a write-ahead log of Pebble. The field n counts the bytes that were written to the log.
 type logFile struct {
 	vfs.File
 	n *atomic.Int64
@@ -326,7 +331,8 @@ func (f *logFile) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// copyFile is a file of a backup. It drops what exceeds rest bytes, unless rest is negative.
+// copyFile is a file that a backup writes, with a limit of its length. The field rest is the number of bytes that the
+// file still takes. Further bytes are dropped without an error. A negative rest means that there is no limit.
 type copyFile struct {
 	vfs.File
 	t     *target
@@ -351,7 +357,8 @@ func (f *copyFile) Write(p []byte) (int, error) {
 	return all, nil
 }
 
-// Preallocate is for logs that grow.
+// Preallocate does nothing. Pebble asks for space ahead of a log that goes on growing, but the copy of a log in a
+// backup does not grow.
 func (f *copyFile) Preallocate(int64, int64) error { return nil }
 
 func (f *copyFile) Close() error {
@@ -362,7 +369,8 @@ func (f *copyFile) Close() error {
 	return err
 }
 
-// markFormat writes the format file, the last step of making a data directory.
+// markFormat writes the file that contains the format number of a data directory. It is the last step of making a
+// directory: Open refuses a directory without this file as incomplete.
 func markFormat(fsys vfs.FS, dir string, format int) error {
 	path := fsys.PathJoin(dir, FormatFile)
 	temporary := path + ".new"
@@ -388,14 +396,14 @@ func syncDir(fsys vfs.FS, dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// Restore copies a backup, or the data directory of a closed store, into dir, which must be
-// empty or is created, and opens and closes the copy as a check. The backup is only read. Open
-// refuses the rest of a Restore that was interrupted. progress, unless nil, is called after each
-// file. The end of ctx is noticed between files.
+// Restore copies a backup, or the data directory of a closed store, from the directory from into dir, which must be
+// empty or missing. It only reads the backup. As a check it opens the copy and closes it again. If Restore is
+// interrupted, Open refuses the files that it leaves. Restore calls progress, unless nil, after each file, and notices
+// the end of ctx between files.
 //
-// It fails with InvalidArgument if from is no backup, or of a newer format, or if dir is not
-// empty, with Corrupt if the backup is damaged, with Unavailable if from is in use or dir can't
-// be written. After an error its files are removed.
+// It fails with InvalidArgument if from is no backup or has a newer format, or if dir is not empty. It fails with
+// Corrupt if the backup is damaged, and with Unavailable if from is in use or dir can't be written. After an error it
+// removes the files that it has written.
 func Restore(ctx context.Context, from, dir string, o Options, progress func(store.Size)) (store.Size, error) {
 	size, err := restore(ctx, from, dir, o, progress)
 	return size, store.Wrap("restore "+from+" into "+dir, translate(dir, err))
@@ -408,7 +416,7 @@ func restore(ctx context.Context, from, dir string, o Options, progress func(sto
 	if err != nil {
 		return size, err
 	}
-	// A data directory may be in use; a backup has no lock.
+	// A data directory may be in use by a process that holds its lock file; a backup has no lock file.
 	if _, serr := fsys.Stat(fsys.PathJoin(from, "LOCK")); serr == nil {
 		lock, err := lockDir(fsys, from)
 		if err != nil {
@@ -453,8 +461,9 @@ func restore(ctx context.Context, from, dir string, o Options, progress func(sto
 	return size, s.Close()
 }
 
-// backedUp lists the files of a backup that are copied: all but the format and the lock,
-// which Restore creates. It omits directories (the estimates of counters). It returns the format, too.
+// backedUp lists the files of the backup in the directory from, and returns its format number. names has all files that
+// Restore copies. The format file and the lock file are not among them, because Restore creates these itself.
+// Directories, which hold estimates of counters, are left out.
 func backedUp(fsys vfs.FS, from string) (names []string, format int, err error) {
 	info, err := fsys.Stat(from)
 	if err != nil {
@@ -489,7 +498,8 @@ func backedUp(fsys vfs.FS, from string) (names []string, format int, err error) 
 	return names, format, nil
 }
 
-// emptyDir checks that a directory is empty, or creates it.
+// emptyDir makes sure that dir is an empty directory. made is true if it has created the directory, and false if dir
+// was there. It fails with InvalidArgument if dir exists and is not empty.
 func emptyDir(fsys vfs.FS, dir string) (made bool, err error) {
 	names, err := fsys.List(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -507,7 +517,7 @@ func emptyDir(fsys vfs.FS, dir string) (made bool, err error) {
 	return false, nil
 }
 
-// removeWithin removes the content of a directory, and also the directory if itself is true.
+// removeWithin removes the content of the directory dir. If the argument itself is true, it also removes dir.
 func removeWithin(fsys vfs.FS, dir string, itself bool) {
 	if itself {
 		_ = fsys.RemoveAll(dir)

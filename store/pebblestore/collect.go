@@ -10,11 +10,12 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// collectAtMost bounds the entries of one collection.
+// collectAtMost is the largest number of deletions that one round of garbage collection drops. A deletion is either the
+// tombstone of one key or a removal, which deletes an interval of keys.
 const collectAtMost = 10_000
 
-// collectLoop drops expired tombstones and removals. It finds them by the queue table, oldest
-// first; while none has expired that is one seek.
+// collectLoop is the background work that drops expired tombstones and removals (deletions of intervals of keys). A
+// table in Pebble, the queue table, lists them, oldest first. So a round in which none has expired costs only one seek.
 func (s *Store) collectLoop() {
 	defer s.background.Done()
 	tick := time.NewTicker(max(min(time.Minute, s.o.TombstoneGrace/10), time.Millisecond))
@@ -31,8 +32,8 @@ func (s *Store) collectLoop() {
 	}
 }
 
-// collect drops up to limit expired tombstones and removals. It needs no sync: what a crash
-// undoes is collected again.
+// collect drops expired tombstones and removals (deletions of intervals of keys), at most limit of both together. It
+// needs no sync: if a crash undoes its work, a later call repeats it.
 func (s *Store) collect(limit int) error {
 	if err := s.disk.admit(frees, 0); err != nil {
 		return err
@@ -60,7 +61,9 @@ func (s *Store) collect(limit int) error {
 	})
 }
 
-// collectTombstone drops a tombstone unless it was replaced after it was queued.
+// collectTombstone drops an expired tombstone and entry, the key that lists it in the queue table. phys is the stored
+// key of the tombstone. at is the time at which the tombstone was stored, in microseconds since 1970. If a newer row or
+// tombstone is now stored under phys, only entry is dropped.
 func (s *Store) collectTombstone(entry, phys []byte, at int64) error {
 	m := s.lockKeys(partitionOf(phys), [][]byte{phys})
 	defer m.unlock()
@@ -75,7 +78,9 @@ func (s *Store) collectTombstone(entry, phys []byte, at int64) error {
 	return s.dropEntry(b, entry)
 }
 
-// collectRemoval drops a removal, if it is still there: a wider one may have replaced it.
+// collectRemoval drops an expired removal, which is the stored deletion of an interval of keys. key is the stored key
+// of the removal, and entry the key that lists it in the queue table. The removal may be gone already, since a wider
+// removal has replaced it; then only entry is dropped.
 func (s *Store) collectRemoval(entry, key []byte) error {
 	p := partitionOf(key)
 	m := s.lockPartition(p)

@@ -15,21 +15,27 @@ import (
 )
 
 const (
-	// usageEvery is how long a reading of the free space is used, unless an eighth of
-	// the reserve is written sooner.
+	// usageEvery is how long a reading of the free space counts. The free space is read sooner once an eighth of the
+	// reserve has been written.
 	usageEvery = 100 * time.Millisecond
-	// retryEvery is the pause before a write that failed for a shortage is repeated.
+	// retryEvery is the pause before a write is repeated that failed for lack of space, descriptors or memory.
 	retryEvery = 50 * time.Millisecond
-	// restEvery is how long compactions pause after one has reached its limit.
+	// restEvery is the pause of compactions after one compaction has reached its limit of the reserve.
 	restEvery = time.Second
 )
 
-// The reserve is the free space below which puts are refused, so that a store can always be
-// opened again on a disk that it has filled alone: 1 GiB, but at most a twentieth of the disk.
-// Moves stop at three quarters of it: one that ends gives its space back. Deletes, which need
-// space before they free any, stop at a half. Compactions, which free the space, stop at a
-// quarter; while one runs, deletes may be refused. The last quarter is for flushing the logs: at
-// most memTablesQueued memtables, the engine's limit. So each of them is at most a sixteenth.
+// The reserve is the free space below which puts are refused: 1 GiB, but at most a twentieth of the disk. With it a
+// store can always be opened again on a disk that the store has filled alone. Each kind of write may use a part of the
+// reserve:
+//
+//	free space left    who stops below it
+//	all of it          puts of clients
+//	three quarters     moves, whose end gives their space back
+//	a half             deletes, which need space before they free any
+//	a quarter          compactions, which free the space; while one runs, deletes may be refused
+//
+// The last quarter is for flushing the logs into tables: at most memTablesQueued memtables, which is the engine's
+// limit. So each memtable is at most a sixteenth of the reserve.
 const (
 	maxReserve      = 1 << 30
 	reserveShare    = 20
@@ -39,39 +45,42 @@ const (
 	minMemTable     = 64 << 10
 )
 
-// purpose is what a write is for: it decides how much of the reserve the write may use.
+// purpose is the reason for a write. It decides how much the write may use of the reserve, the free disk space that is
+// kept for deletions, compactions and the next start.
 type purpose uint8
 
 const (
 	adds  purpose = iota // an entry of a client
-	moves                // a copy of a move, or a node of a map
-	frees                // a deletion or what leads to one, or what moves can't do without: a swap
+	moves                // a copy that a move writes, or a node of a map
+	frees                // a deletion or a write that leads to one, or a swap, without which moves could not end
 )
 
-// keeps returns the free space that a write must leave.
+// keeps returns how many bytes of disk space must be free after a write with the purpose p. reserve is the size in
+// bytes of the reserve, the free space that is kept for urgent writes. A more urgent write may use more of the reserve.
 func (p purpose) keeps(reserve uint64) uint64 { return reserve / 4 * (4 - uint64(p)) }
 
-// errReserved is the error of a compaction at its limit.
+// errReserved is the error of a compaction that would fill the disk too far. The reserve is the free space that is kept
+// for urgent writes, and its last quarter is kept for opening the store again.
 var errReserved = fmt.Errorf("the disk's last space is kept for opening the store again: %w", syscall.ENOSPC)
 
-// disk decides whether the store may write: by the free space, which it reads now and then, and
-// by the errors of the file system under Pebble (guardFS).
+// disk decides whether the store may write at present. It judges by the free space of the disk, which it reads from
+// time to time. It also judges by the errors of earlier writes to the file system (see guardFS).
 type disk struct {
-	fs      vfs.FS // the one below guardFS
+	fs      vfs.FS // the file system below guardFS
 	dir     string
 	reserve uint64 // bytes
 	log     *slog.Logger
 
-	looked atomic.Int64  // when the free space was read, nanoseconds since began
-	wrote  atomic.Int64  // bytes admitted since then
-	free   atomic.Uint64 // as read then
+	looked atomic.Int64  // the time at which the free space was read, nanoseconds since began
+	wrote  atomic.Int64  // bytes of writes admitted since that time
+	free   atomic.Uint64 // the free space at that time, bytes
 	began  time.Time
 
 	mu     sync.Mutex
-	parked int                           // writes that wait until a shortage is over
-	lack   error                         // the error of the last of them
-	rest   time.Time                     // until when compactions pause
-	failed error                         // what ended all writing, for good
+	parked int                           // the number of writes that wait until a shortage is over
+	lack   error                         // the error of the last parked write
+	rest   time.Time                     // the time until which compactions pause
+	failed error                         // the error that ended all writing for good
 	signal atomic.Pointer[chan struct{}] // closed while parked > 0 or failed; replaced under mu
 	quit   chan struct{}                 // closed when the store gives up on parked writes
 	ending chan struct{}                 // closed when Close begins
@@ -90,8 +99,9 @@ func newDisk(fs vfs.FS, dir string, log *slog.Logger) *disk {
 	return d
 }
 
-// admit refuses a write when the disk is too full for it, or writing has ended. bytes is about
-// how much the write adds.
+// admit returns nil if the store may write, else the error of the refused write. It refuses a write if the disk is too
+// full for the purpose why. It also does so while other writes wait for the end of a shortage, or after one has failed
+// for good. bytes is the approximate number of bytes that the write adds.
 func (d *disk) admit(why purpose, bytes int) error {
 	select {
 	case <-d.troubled():
@@ -109,14 +119,17 @@ func (d *disk) admit(why purpose, bytes int) error {
 	return nil
 }
 
-// memTable returns the size of memtables that the reserve allows.
+// memTable returns the size of a memtable in bytes. It is want, or less on a small disk: all memtables must fit into
+// the last quarter of the reserve, the free space that is kept for urgent writes.
 func (d *disk) memTable(want int64) int64 {
 	return min(want, max(int64(d.reserve/memTableShare), minMemTable))
 }
 
-// admitCompaction refuses a compaction's write at its limit.
+// admitCompaction returns nil if a compaction may write the given number of bytes. It returns errReserved if less than
+// a quarter of the reserve, the space that is kept for urgent writes, would stay free. All compactions then pause for
+// restEvery.
 func (d *disk) admitCompaction(bytes int) error {
-	d.look() // each time: freeBytes does not count flushes
+	d.look() // each time, since freeBytes does not count flushes
 	if d.free.Load() >= d.reserve/compactionShare+uint64(bytes) {
 		return nil
 	}
@@ -126,7 +139,8 @@ func (d *disk) admitCompaction(bytes int) error {
 	return errReserved
 }
 
-// full is the error of a write that is refused before it has begun.
+// full returns the "disk full" error of a write that is refused before it has begun. missing is the number of bytes
+// that the user has to free.
 func (d *disk) full(missing uint64) error {
 	return store.Errorf(store.Unavailable, "%w: free at least %d bytes under %s", store.ErrFull, missing, d.dir)
 }
@@ -142,25 +156,28 @@ func (d *disk) freeBytes(bytes int) uint64 {
 
 func (d *disk) look() {
 	d.wrote.Store(0)
-	free := uint64(1) << 62 // enough, where it is not known, as in memory
+	free := uint64(1) << 62 // enough, if the free space is not known, as of a file system in memory
 	if u, err := d.fs.GetDiskUsage(d.dir); err == nil {
 		free = u.AvailBytes
 	}
 	d.free.Store(free)
 }
 
-// troubled returns a channel that is closed while writes can't go on.
+// troubled returns a channel that is closed while the store can't write: writes wait for the end of a shortage (of disk
+// space, file descriptors or memory), or a write has failed for good.
 func (d *disk) troubled() <-chan struct{} {
 	return *d.signal.Load()
 }
 
-// trouble returns the error of a call under way that writes can't go on.
+// trouble returns the error for a call that can't end because the store can't write at present. The error says why, and
+// has the kind Unavailable.
 func (d *disk) trouble() error {
 	reason, _ := d.reason()
 	return store.Errorf(store.Unavailable, "%w", reason)
 }
 
-// reason says why writes can't go on, and whether the disk is full. It may be over by now.
+// reason returns an error that says why the store can't write. full is true if the disk is full, and false for any
+// other cause. The shortage may be over at the time of the call.
 func (d *disk) reason() (reason error, full bool) {
 	d.mu.Lock()
 	failed, lack := d.failed, d.lack
@@ -177,7 +194,8 @@ func (d *disk) reason() (reason error, full bool) {
 	return fmt.Errorf("disk full: free at least %d bytes under %s", max(d.reserve, 1), d.dir), true
 }
 
-// remedy returns advice against a shortage, to be appended to its error.
+// remedy returns advice against the shortage that the error lack reports, such as a limit to raise. The text is
+// appended to an error message. It is empty if there is no advice.
 func remedy(lack error) string {
 	switch {
 	case errors.Is(lack, syscall.EMFILE):
@@ -188,7 +206,7 @@ func remedy(lack error) string {
 	return ""
 }
 
-// fail ends all writing.
+// fail ends all writing to the store until the process is restarted. cause is the error of the write that has failed.
 func (d *disk) fail(cause error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -239,13 +257,15 @@ func (d *disk) unpark() {
 	}
 }
 
-// persist runs a write whose failure Pebble would not survive. In a shortage it repeats the
-// write until the shortage is over. Any other failure ends all writing and is never returned to
-// Pebble, which would end the process while it holds locks: the calling goroutine, usually one
-// of Pebble's, blocks here for good.
+// persist runs a write to a file whose failure Pebble would not survive. The argument again says whether the write may
+// be repeated. If it may, and the cause is a shortage (such as a full disk), persist repeats it until the shortage is
+// over. Any other failure ends all writing.
 //
-// Only writes are repeated. After a failed sync the kernel may have dropped the data that it
-// could not write, so a second sync could succeed wrongly.
+// persist never returns a failure, since Pebble would end the process while it holds locks. Instead the calling
+// goroutine, usually one of Pebble's, blocks for good.
+//
+// Syncs are never repeated. After a failed sync the kernel may have dropped the data that it could not write, so a
+// second sync could succeed although the data is lost.
 func (d *disk) persist(name string, again bool, write func() error) {
 	err := write()
 	if err == nil {
@@ -272,8 +292,9 @@ func (d *disk) persist(name string, again bool, write func() error) {
 	d.unpark()
 }
 
-// waitForSpace delays a compaction while writes are parked or after a compaction reached its
-// limit: Pebble would retry without a pause.
+// waitForSpace delays a compaction as long as other writes wait for disk space. After a compaction that found the disk
+// nearly full, it delays the next ones for restEvery. Without the delay Pebble would retry the compaction without a
+// pause.
 func (d *disk) waitForSpace() {
 	for {
 		d.mu.Lock()
@@ -292,7 +313,8 @@ func (d *disk) waitForSpace() {
 	}
 }
 
-// abandon gives up on parked writes: their goroutines block for good.
+// abandon gives up the writes that wait for the end of a shortage, such as a full disk. The goroutines of these writes
+// block for good.
 func (d *disk) abandon() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -303,7 +325,8 @@ func (d *disk) abandon() {
 	}
 }
 
-// Disk returns how full the disk is; false where that is not known, or after Close.
+// Disk returns how full the file system of the store is. The bool is false if these numbers are not known, or after
+// Close.
 func (s *Store) Disk() (store.DiskUsage, bool) {
 	m := s.Metrics()
 	if m == nil {
@@ -319,14 +342,15 @@ func isFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// isShortage reports a lack of space, descriptors or memory: the same write may succeed later.
+// isShortage reports whether err is a lack of disk space, file descriptors or memory. If so, the same write may succeed
+// later.
 func isShortage(err error) bool {
 	return isFull(err) || errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) ||
 		errors.Is(err, syscall.ENOMEM)
 }
 
-// guardFS keeps errors of writes from Pebble (see disk.persist) once the store is open. While it
-// opens, errors pass through, so that Open can report them.
+// guardFS is a file system that hides errors of writes from Pebble, which would end the process: a write that fails is
+// repeated or blocks (see disk.persist). While the store opens, errors are not hidden, so that Open can report them.
 type guardFS struct {
 	vfs.FS
 	disk *disk
@@ -335,8 +359,8 @@ type guardFS struct {
 
 func (g *guardFS) Unwrap() vfs.FS { return g.FS }
 
-// compaction is Pebble's category of files whose failure it survives: it drops them and
-// retries later.
+// compaction is Pebble's category for the files that a compaction writes. Pebble survives a failed write to such a
+// file: it drops the file and retries the compaction later.
 const compaction = vfs.DiskWriteCategory("pebble-compaction")
 
 func (g *guardFS) file(name string, category vfs.DiskWriteCategory, open func() (vfs.File, error)) (vfs.File, error) {
@@ -377,8 +401,8 @@ func (g *guardFS) Open(name string, o ...vfs.OpenOption) (vfs.File, error) {
 	return f, err
 }
 
-// slowDown pauses after a shortage of descriptors or memory: Pebble's background work would
-// retry without a pause.
+// slowDown pauses if err is a lack of file descriptors or memory. Without the pause Pebble's background work would
+// retry at once, again and again.
 func (g *guardFS) slowDown(err error) {
 	if !g.open.Load() || !isShortage(err) || isFull(err) {
 		return
@@ -405,7 +429,8 @@ func (g *guardFS) Rename(from, to string) error {
 	return nil
 }
 
-// compactionFile is a file of a compaction, which may not use all of the reserve.
+// compactionFile is a file that a compaction writes. A write fails if less than a quarter of the reserve, the free
+// space that is kept for urgent writes, would be left.
 type compactionFile struct {
 	vfs.File
 	disk *disk
@@ -432,7 +457,8 @@ func (f *guardFile) persist(again bool, write func() error) error {
 	return nil
 }
 
-// Write continues behind the bytes that a failed attempt has written.
+// Write writes all of p. If an attempt fails after some bytes, the next attempt continues behind these bytes. Once the
+// store is open, Write never returns an error: it repeats or blocks (see disk.persist).
 func (f *guardFile) Write(p []byte) (int, error) {
 	done := 0
 	err := f.persist(true, func() error {
@@ -443,7 +469,8 @@ func (f *guardFile) Write(p []byte) (int, error) {
 	return done, err
 }
 
-// Preallocate is an optimisation; if there is no space, Write will report it.
+// Preallocate asks the file system for space ahead of later writes, and never returns an error. It only makes the
+// writes faster, and Write handles a lack of space.
 func (f *guardFile) Preallocate(off, length int64) error {
 	_ = f.File.Preallocate(off, length)
 	return nil

@@ -10,12 +10,12 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A grouper applies puts of few rows in groups: all that are queued become one batch, one
-// record in the log. Without groups each put would cost a whole commit of Pebble.
+// A grouper applies puts of few rows together: all puts that are queued become one batch, which is one record in the
+// log. Otherwise each put would cost a whole commit of Pebble.
 //
-// Its goroutine waits only for Pebble. It never waits for a lock, and a batch gets only puts
-// that win without a read of the present row; the others are done alone. So writers can give up
-// at any time, also while Pebble stalls all writes.
+// The grouper's goroutine waits only for Pebble, never for a lock. A batch gets only puts that win without a read of
+// the stored rows. Each other put is done alone, in a goroutine of its own. So writers can give up at any time, also
+// while Pebble stalls all writes.
 type grouper struct {
 	s        *Store
 	queue    *queue[*put]
@@ -24,23 +24,24 @@ type grouper struct {
 }
 
 const (
-	// groupPuts and groupBytes bound one batch: other writes of the same stripes wait while
-	// it is applied, some microseconds per put.
+	// groupPuts is the most puts of one batch, groupBytes the most bytes. Other writes of the same stripes wait while
+	// the batch is applied, some microseconds per put.
 	groupPuts  = 128
 	groupBytes = 1 << 20
 )
 
-// A put is one call of Put, with its own memory.
+// A put is one call of the method Put, with a copy of the rows in their stored form.
 type put struct {
 	p     store.Partition
 	lock  *partitionLock
 	rows  []putRow
 	buf   []byte // the keys and values of rows
-	ended func() // see PutThen; may be nil
+	ended func() // called when the put can't be applied any more (see PutThen); may be nil
 	err   chan error
 }
 
-// A putRow is a row in its stored form.
+// A putRow is a row as it is stored in Pebble: the encoded key and the encoded value, with the timestamp and the hash
+// of the key.
 type putRow struct {
 	key, value []byte
 	ts         store.Timestamp
@@ -49,7 +50,8 @@ type putRow struct {
 
 var puts = sync.Pool{New: func() any { return &put{err: make(chan error, 1)} }}
 
-// newPut copies rows; of several with one key only the one that wins.
+// newPut returns the record of one call of Put, with a copy of its rows. If several rows have the same key, only the
+// one that wins is copied. ended, unless nil, is called when the put can't be applied any more.
 func (s *Store) newPut(p store.Partition, rows []store.Row, ended func()) *put {
 	if len(rows) > 1 {
 		rows = winners(rows)
@@ -75,7 +77,7 @@ func (s *Store) newPut(p store.Partition, rows []store.Row, ended func()) *put {
 	return u
 }
 
-// free returns a put to the pool. Nothing else may refer to it.
+// free returns the memory of the put u to the pool, for later calls of Put. The caller must not use u any more.
 func (u *put) free() {
 	const keep = 16 << 10
 	if cap(u.buf) > keep || cap(u.rows) > wideRows {
@@ -86,7 +88,8 @@ func (u *put) free() {
 	puts.Put(u)
 }
 
-// end calls ended: no part of the put can be applied later.
+// end calls the function ended with which the put u was made, at most once. The caller calls end when no part of u can
+// be applied any more.
 func (u *put) end() {
 	if u.ended != nil {
 		u.ended()
@@ -94,12 +97,14 @@ func (u *put) end() {
 	}
 }
 
-// wins reports whether each row wins whatever is stored under its key.
+// wins reports whether each row of the put u certainly wins over what is stored under its key. It needs no read: it
+// compares timestamps with upper bounds in memory. false means that the stored rows have to be read.
 func (s *Store) wins(u *put) bool {
 	return !slices.ContainsFunc(u.rows, func(r putRow) bool { return !s.newest.below(r.hash, r.ts) })
 }
 
-// covered reports whether a removal covers some row.
+// covered reports whether any row of the put u is hidden by a removal. A removal is the stored deletion of all rows in
+// an interval of keys up to a timestamp.
 func (s *Store) covered(u *put) bool {
 	return slices.ContainsFunc(u.rows, func(r putRow) bool {
 		return s.removals.cover(u.p, r.key[prefixBytes:]) >= r.ts
@@ -116,22 +121,24 @@ func newGrouper(s *Store) *grouper {
 	return g
 }
 
-// add queues a put; u.err gets its outcome.
+// add queues the put u, which will be applied in one batch with other puts. The outcome, an error or nil, is sent to
+// the channel u.err.
 func (g *grouper) add(u *put) {
 	g.underway.Add(1)
 	g.queue.add(u)
 }
 
-// letOthersAdd lets other writers run first, so that groups get larger. A sync wakes many
-// writers at once, and the first of them to put wakes this goroutine, which the scheduler runs
-// before the other writers. Without this, groups of 64 writers had 1.2 puts instead of some 20.
+// letOthersAdd lets other goroutines queue their puts first, so that more puts share a batch. A sync wakes many writers
+// at once. The first of them to put wakes the goroutine of the grouper, which the scheduler runs before the other
+// writers. With 64 writers a batch had 1.2 puts without letOthersAdd, and has some 20 with it.
 func (g *grouper) letOthersAdd() {
 	if g.underway.Load() > 1 {
 		runtime.Gosched()
 	}
 }
 
-// apply applies the first puts of a list as one batch and returns their number.
+// apply applies the first puts of the list as one batch, and returns the number of puts that it has dealt with. A put
+// that has to wait for a lock, or to read the stored rows, does not join the batch: a goroutine of its own applies it.
 func (g *grouper) apply(list []*put) (n int) {
 	s := g.s
 	c := groups.Get().(*group)
@@ -169,7 +176,7 @@ func (g *grouper) apply(list []*put) (n int) {
 	}
 	c.unlock()
 	for _, u := range c.puts {
-		u.end() // a crash may still lose it, but then also all that is applied after it
+		u.end() // a crash may still lose the put, but then also every later write
 	}
 	c.grouper = g
 	switch {
@@ -183,8 +190,8 @@ func (g *grouper) apply(list []*put) (n int) {
 	return n
 }
 
-// goAlone does one put in a goroutine of its own, as it may have to wait for locks or to read
-// the present rows.
+// goAlone applies the put u in a new goroutine, apart from other puts. The put may have to wait for locks, or to read
+// the stored rows.
 func (g *grouper) goAlone(u *put) {
 	g.alone.Go(func() {
 		rows := make([]store.Row, len(u.rows))
@@ -198,14 +205,14 @@ func (g *grouper) goAlone(u *put) {
 	})
 }
 
-// stop waits until all puts are applied; they may not be synced yet. Nothing may be added any
-// more.
+// stop waits until all queued puts are applied; they may not be synced yet. No put may be queued after the call of
+// stop.
 func (g *grouper) stop() {
 	g.queue.stop()
 	g.alone.Wait()
 }
 
-// A group has the puts of one batch and all locks that they need.
+// A group is several calls of Put that are applied as one batch, with the locks that the batch needs.
 type group struct {
 	mark
 	grouper *grouper
@@ -214,8 +221,9 @@ type group struct {
 
 var groups = sync.Pool{New: func() any { return &group{} }}
 
-// lock takes the locks that a put needs. It returns false where it would have to wait; the
-// locks taken so far are kept until unlock.
+// lock takes the locks that the put u needs, and adds them to those of the group c, the puts of one batch. It returns
+// false if it would have to wait for a lock. Locks that were taken until then are kept: unlock releases all locks of
+// the group.
 func (c *group) lock(l *locks, u *put) bool {
 	c.locks = l
 	if !u.lock.grouped {
@@ -250,7 +258,8 @@ func (c *group) unlock() {
 	}
 }
 
-// done reports the outcome to all writers of the group.
+// done ends a group, the puts of one batch. It sends the outcome of the batch, an error or nil, to the writer of each
+// put.
 func (c *group) done(err error) {
 	c.grouper.underway.Add(-int64(len(c.puts)))
 	for _, u := range c.puts {
@@ -267,7 +276,8 @@ func (c *group) free() {
 	groups.Put(c)
 }
 
-// awaitPut waits for the outcome of a put.
+// awaitPut waits for the outcome of the put u and returns it, an error or nil. It gives up when ctx ends or the store
+// can't write any more. Then it returns the reason, and the outcome stays unknown.
 func (s *Store) awaitPut(ctx context.Context, u *put) error {
 	ended, err := s.outcome(ctx, u.err)
 	if ended {

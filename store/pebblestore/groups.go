@@ -6,17 +6,25 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// Rows whose keys are the same up to and including the first bytes 00 01 are a group: the versions of one object
-// (package objects). Pebble knows groups as prefixes (Comparer.Split), and keeps in each block where they begin. So it
-// goes from one group to the next in a fraction of the time of a search (Iterator.NextPrefix), as CockroachDB does from
-// one key's versions to those of the next. A group ends with the same bytes wherever they are, so no group begins with
-// another one, and the order of all keys is that of their bytes.
+// A group is the rows whose keys are the same up to and including their first bytes 00 01. It holds the versions of one
+// object (package objects):
 //
-// groupEnd ends the part of a key that its group has in common. The address of the partition before it may have any
-// bytes.
+//	photo.jpg 00 01 a     one group
+//	photo.jpg 00 01 b
+//	readme.md 00 01 a     the next group
+//
+// Pebble knows groups as prefixes (Comparer.Split), and keeps in each block where they begin. So Pebble goes from one
+// group to the next in a fraction of the time of a search (Iterator.NextPrefix), as CockroachDB does from the versions
+// of one key to those of the next. All groups end with the same two bytes, wherever these bytes are, so no group's
+// common part begins with that of another group, and the order of all keys is that of their bytes.
+//
+// groupEnd is the end of the part of a key that the rows of a group have in common. The address of the partition, which
+// comes before that part, may contain any bytes.
 var groupEnd = []byte{0, 1}
 
-// groupLen returns how much of a stored key is that of its group: all of it where it has no group.
+// groupLen returns the length in bytes of the group prefix of a stored key. The prefix ends with the first bytes 00 01
+// behind the address of the partition; rows with the same prefix are a group, such as the versions of one object. If
+// the key has no such bytes, groupLen returns the length of the key.
 func groupLen(phys []byte) int {
 	if len(phys) > prefixBytes {
 		if i := bytes.Index(phys[prefixBytes:], groupEnd); i >= 0 {
@@ -26,13 +34,15 @@ func groupLen(phys []byte) int {
 	return len(phys)
 }
 
-// endsGroup reports whether a key ends as what a group has in common does.
+// endsGroup reports whether key ends with the bytes 00 01. These bytes end the prefix that the rows of a group, such as
+// the versions of one object, have in common.
 func endsGroup(key []byte) bool {
 	n := len(key)
 	return n >= 2 && key[n-1] == groupEnd[1] && key[n-2] == groupEnd[0]
 }
 
-// appendNextGroup appends the lowest key that is above all keys of a group, and has a group, or is a key without one.
+// appendNextGroup appends to dst the lowest key that lies above all keys of a group. A group is all keys with the
+// prefix group, which ends with the bytes 00 01. A key without these bytes is a group of its own.
 func appendNextGroup(dst, group []byte) []byte {
 	dst = append(dst, group...)
 	if len(group) >= prefixBytes+len(groupEnd) && endsGroup(group) {
@@ -42,9 +52,14 @@ func appendNextGroup(dst, group []byte) []byte {
 	return append(dst, 0)
 }
 
-// comparerOf returns how Pebble orders the keys of a directory. The name is a part of the format.
+// hasGroups reports whether Pebble knows the groups of rows in a data directory of the given format. A group is the
+// rows whose keys are the same up to their first bytes 00 01. The even formats have this knowledge.
+func hasGroups(format int) bool { return format%2 == 0 }
+
+// comparerOf returns the order of the keys in a data directory of the given format, as an object that Pebble needs. The
+// order is bytewise in every format. The comparer's name, which Pebble stores, is a part of the format.
 func comparerOf(format int) *pebble.Comparer {
-	if format < formatGroups {
+	if !hasGroups(format) {
 		return pebble.DefaultComparer
 	}
 	c := *pebble.DefaultComparer

@@ -124,7 +124,8 @@ func TestListingsGoFromGroupToGroup(t *testing.T) {
 	}
 }
 
-// TestDirectoriesKeepTheirFormat, and so do backups of them, and what is restored from those.
+// TestDirectoriesKeepTheirFormat as to groups, and so do backups of them, and what is restored from those. Programs of
+// before refuse all of them.
 func TestDirectoriesKeepTheirFormat(t *testing.T) {
 	old := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(old, FormatFile), []byte(formatMagic+"1\n"), 0o600))
@@ -143,7 +144,7 @@ func TestDirectoriesKeepTheirFormat(t *testing.T) {
 		for _, copied := range []string{dir, backup, restored} {
 			s, err := Open(copied, Options{})
 			require.NoError(t, err)
-			require.Equal(t, map[bool]int{true: 1, false: formatCurrent}[dir == old], s.format, copied)
+			require.Equal(t, map[bool]int{true: 3, false: formatCurrent}[dir == old], s.format, copied)
 			_, found, err := s.Get(t.Context(), p, []byte("k"))
 			require.NoError(t, err)
 			require.True(t, found)

@@ -5,25 +5,27 @@ import (
 	"time"
 )
 
-// Listings that pass over stretches of rows jump. In a memtable each jump is a search, which takes ten times as long as
-// in tables, where blocks are searched that are at hand, and groups are known. So a memtable in which listings jump a
-// lot is flushed before it is full.
+// A listing jumps where it passes over many rows that it does not show. In a memtable each jump is a search, which
+// takes ten times as long as a jump in a table on disk: there the blocks are at hand, and the beginnings of groups of
+// rows are known. So a memtable in which listings jump often is flushed before it is full.
 const (
-	// jumpsToFlush is how many jumps cost more than a flush: some 50 ms.
+	// jumpsToFlush is the number of jumps that together cost more time than a flush, which takes some 50 ms.
 	jumpsToFlush = 20_000
-	// leastFlush is the least log, of what the memtable has, that is flushed for that: in small ones jumps are fast.
+	// leastFlush is the size in bytes of the smallest log of a memtable that is flushed early. In a small memtable
+	// jumps are fast.
 	leastFlush = 4 << 20
-	// flushEvery bounds how often, as many small tables make work for compactions.
+	// flushEvery is the least time between two early flushes, since many small tables make work for compactions.
 	flushEvery = 10 * time.Second
 )
 
-// jumps are those of all listings.
+// jumps counts how often listings jump over rows that they do not show.
 type jumps struct {
-	n       atomic.Int64 // since the last look
+	n       atomic.Int64 // jumps since their number last reached jumpsToFlush
 	flushed atomic.Pointer[time.Time]
 }
 
-// jumped counts jumps, and begins a flush where it pays. The caller has entered the store.
+// jumped records that a listing has jumped n times over rows that it does not show. After many jumps it begins to flush
+// the memtable, since jumps are faster in tables on disk. The caller must have entered the store (see Store.enter).
 func (s *Store) jumped(n int) {
 	if n == 0 || s.jumps.n.Add(int64(n)) < jumpsToFlush {
 		return
@@ -37,7 +39,7 @@ func (s *Store) jumped(n int) {
 	if m.WAL.Size < leastFlush || s.disk.admit(adds, int(memTable)) != nil {
 		return
 	}
-	// Where memtables wait for being flushed, one more could make the reader wait, too.
+	// If memtables already wait for being flushed, one more could make the reader wait, too.
 	if m.MemTable.Size > uint64(memTablesQueued/2*memTable) {
 		return
 	}

@@ -7,7 +7,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// The table bytes; doc.go has the form of each table.
+// These bytes name the tables in Pebble: a stored key begins with the byte of its table. doc.go has the form of the keys
+// and values of each table.
 const (
 	tableRows     = 'd'
 	tableRemovals = 'x'
@@ -18,7 +19,8 @@ const (
 	tableMeta     = 'm'
 )
 
-// prefixBytes is the length of a table byte with a partition.
+// prefixBytes is the length in bytes of the first part of a stored key: one byte for the table, then the address of the
+// partition.
 const prefixBytes = 1 + store.PartitionBytes
 
 func appendPrefix(dst []byte, table byte, p store.Partition) []byte {
@@ -33,11 +35,12 @@ func rowKey(p store.Partition, key []byte) []byte {
 	return appendRowKey(make([]byte, 0, prefixBytes+len(key)), p, key)
 }
 
-// partitionOf returns the partition in a key that begins as appendPrefix does.
+// partitionOf returns the partition to which phys, a key stored in Pebble, belongs. Its address follows the first byte,
+// which names the table.
 func partitionOf(phys []byte) store.Partition { return store.PartitionAt(phys[1:]) }
 
-// boundKeys returns the stored keys at which bounds of a partition begin and end (exclusive).
-// It appends them to dst.
+// boundKeys returns the interval of Pebble's keys in which the rows of the partition p within the bounds b are stored.
+// lower is inclusive, upper exclusive. Both lie in the memory of dst, if it is long enough.
 func boundKeys(dst []byte, p store.Partition, b store.Bounds) (lower, upper []byte) {
 	dst = appendRowKey(dst, p, b.Start)
 	if b.StartExclusive && len(b.Start) > 0 {
@@ -50,19 +53,19 @@ func boundKeys(dst []byte, p store.Partition, b store.Bounds) (lower, upper []by
 	return lower, appendRowKey(dst[len(dst):], p, b.End)
 }
 
-// The kinds of a stored row.
+// These are the kinds of a stored row.
 const (
 	rowLive      = 1
 	rowTombstone = 2
-	// rowHeader is the length of kind and timestamp.
+	// rowHeader is the length in bytes of the kind and the timestamp.
 	rowHeader = 1 + 8
 )
 
-// A stored is a stored row. The zero stored means none.
+// A stored is a row or a tombstone as decoded from Pebble's value. The zero stored means that there is neither.
 type stored struct {
 	kind byte
 	ts   store.Timestamp
-	cell []byte // of a live row; a tombstone has nil
+	cell []byte // the cell of a live row; nil for a tombstone
 	at   int64  // when a tombstone was stored, microseconds since 1970
 }
 
@@ -82,7 +85,8 @@ func decodeStored(v []byte) (stored, bool) {
 	return r, r.ts > 0
 }
 
-// putLive writes a live row's value into dst, which has its exact length.
+// putLive encodes a row that is not deleted into dst. The encoding is the kind of row, the timestamp ts and the cell
+// (the value of the row). dst must have exactly the length rowHeader+len(cell).
 func putLive(dst []byte, ts store.Timestamp, cell []byte) {
 	dst[0] = rowLive
 	binary.BigEndian.PutUint64(dst[1:], uint64(ts))

@@ -8,27 +8,27 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// locks order the read-compare-write of rows and registers. They are striped (hashed to a fixed
-// number of locks): writes that share a stripe may wait needlessly, and nothing is allocated.
+// locks order the writes of rows and registers: each write reads the present state, compares and writes under locks.
+// The locks are striped: keys are hashed to a fixed number of locks. So writes whose keys share a stripe may wait
+// needlessly, but no lock needs to be allocated.
 //
-// A write of few rows takes the lock of its partition shared, then the stripes of its keys in
-// ascending order. A write of many rows, and a removal, take only the lock of the partition,
-// exclusively. No lock is held during a sync.
+// A write of few rows takes the lock of its partition shared, then the stripes of its keys in ascending order. A write
+// of many rows, and a removal, take only the lock of the partition, exclusively. No lock is held during a sync.
 //
-// Beside each lock are counts of the writes that may be visible but are not yet synced. They are
-// raised before a write is applied and lowered after its sync. So if a reader finds zero after
-// its read, all that it has read is synced.
+// Beside each lock are counts of the writes that may be visible but are not yet synced. A count is raised before a
+// write is applied and lowered after its sync. So if a reader finds zero after its read, all that the reader has seen
+// is synced.
 type locks struct {
 	seed       maphash.Seed
 	partitions [1024]partitionLock
 	stripes    [1024]stripe
-	unsynced   atomic.Int64 // of all writes, for scans of whole tables
+	unsynced   atomic.Int64 // the count of all writes, for scans of whole tables
 }
 
 type partitionLock struct {
 	sync.RWMutex
-	unsynced atomic.Int32 // all writes of rows
-	wide     atomic.Int32 // those of them that took no stripes
+	unsynced atomic.Int32 // the count of all writes of rows
+	wide     atomic.Int32 // the count of those writes that took no stripes
 	grouped  bool         // locked by the grouper; only its goroutine uses this
 	_        [31]byte     // against false sharing of cache lines
 }
@@ -44,19 +44,21 @@ func (l *locks) partition(p store.Partition) *partitionLock {
 	return &l.partitions[maphash.Comparable(l.seed, p)%uint64(len(l.partitions))]
 }
 
-// stripe returns the stripe of a stored key.
+// stripe returns the lock for phys, a key stored in Pebble. There is a fixed number of locks, which is chosen by the
+// hash of the key, so other keys may have the same lock.
 func (l *locks) stripe(phys []byte) *stripe { return &l.stripes[l.index(l.hash(phys))] }
 
 func (l *locks) hash(phys []byte) uint64 { return maphash.Bytes(l.seed, phys) }
 
 func (l *locks) index(hash uint64) int { return int(hash % uint64(len(l.stripes))) }
 
-// A mark has the locks of one write or group, whose counts it raises and lowers.
+// A mark is the set of locks that a write, or a batch of several puts, holds. Each lock counts the writes that are
+// visible but not yet synced; the mark raises and lowers these counts.
 type mark struct {
 	locks     *locks
 	partition *partitionLock
 	wide      bool
-	shared    []*partitionLock // those of a group
+	shared    []*partitionLock // the locks of a group's partitions
 	stripes   []*stripe
 	hashes    []uint64   // of the keys, in their order
 	one       [1]*stripe // memory for the stripe and hash of a single write

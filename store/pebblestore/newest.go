@@ -11,31 +11,32 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// newest spares most writes the read of the present row. Keys are hashed to slots. A slot has
-// an upper bound of the timestamps of all rows and tombstones ever stored under its keys. A
-// write above the bound wins, and with advancing clocks nearly every write is above it. A bound
-// that is too high costs a read; one that is too low would let an old write win, so bounds only
-// grow.
+// newest saves most writes the read of the present row. The keys are hashed to slots. Each slot has an upper bound of
+// the timestamps of all rows and tombstones that were ever stored under its keys. A write with a timestamp above the
+// bound wins without a read, and while clocks advance nearly every write is above the bound.
 //
-// The bound of a slot is raised under the lock of the key. After a restart all slots start at
-// the ceiling, a stored upper bound of all timestamps. It is raised in steps, ahead of the batch
-// that needs it.
+// A bound that is too high costs a read. A bound that is too low would let an old write win, so bounds only grow. The
+// bound of a slot is raised under the lock of the key. After a restart all slots start at the ceiling, a stored upper
+// bound of all timestamps. The ceiling is raised in steps, before the batch is applied that needs the higher ceiling.
 type newest struct {
-	base    store.Timestamp // the ceiling at the start
+	base    store.Timestamp // the ceiling when the store was opened
 	step    store.Timestamp // see ceilingStep
 	ceiling atomic.Int64
 	mu      sync.Mutex // one raise of the ceiling at a time
 	slots   [1 << 16]atomic.Int64
 }
 
-// ceilingKey holds the ceiling: 8 bytes.
+// ceilingKey is the key under which the ceiling is stored: an upper bound of all timestamps in the store, 8 bytes long.
 var ceilingKey = []byte{tableMeta, 'c'}
 
-// ceilingStep is how far ahead of the newest timestamp the ceiling is set. Ten seconds: one
-// small write in ten seconds, and slower writes for at most ten seconds after a restart.
+// ceilingStep is how far, in microseconds, the ceiling is set ahead of the newest timestamp. The ceiling is a stored
+// upper bound of all timestamps in the store. With ten seconds it costs one small write in ten seconds, and writes are
+// slower for at most ten seconds after a restart.
 const ceilingStep = store.Timestamp(10_000_000)
 
-// below reports whether everything stored in the slot is older than ts.
+// below reports whether everything that is stored under a key is certainly older than the timestamp ts. hash is the
+// hash of the key. It compares ts with an upper bound that several keys share, so false does not mean that a newer row
+// is stored.
 func (n *newest) below(hash uint64, ts store.Timestamp) bool {
 	return ts > n.base && int64(ts) > n.slot(hash).Load()
 }
@@ -50,8 +51,8 @@ func (n *newest) slot(hash uint64) *atomic.Int64 {
 	return &n.slots[(hash>>32)%uint64(len(n.slots))] // the low bits choose the stripe
 }
 
-// reserve raises the stored ceiling to ts at least. It is called before a batch with that
-// timestamp is applied; the log keeps this order across a crash.
+// reserve raises the ceiling, a stored upper bound of all timestamps in the store, to at least ts. It must be called
+// before a batch with the timestamp ts is applied. The log keeps this order across a crash.
 func (s *Store) reserve(ts store.Timestamp) error {
 	n := &s.newest
 	if int64(ts) <= n.ceiling.Load() {

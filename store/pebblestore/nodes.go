@@ -52,7 +52,8 @@ func (s *Store) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeI
 	return s.wrap("delete node", store.NodeName{Bucket: b, ID: id}, s.finish(ctx, batch, m, nil))
 }
 
-// ScanNodes implements store.Nodes, in the order of the ids.
+// ScanNodes implements store.Nodes. It returns the ids of at most limit nodes of a bucket's map, in the order of the
+// ids, after the id last.
 func (s *Store) ScanNodes(ctx context.Context, b store.BucketID, last store.NodeID, limit int) ([]store.NodeID, error) {
 	if err := s.enter(ctx, store.CheckLimit(limit)); err != nil {
 		return nil, s.wrap("scan nodes of", b, err)

@@ -22,44 +22,42 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Options of a Store. The zero value has the defaults.
+// Options are the settings of a Store. The zero value has the defaults.
 type Options struct {
-	// TombstoneGrace is how long tombstones and removals are kept after they were
-	// stored, by the wall clock: a put that is delayed for longer may bring a deleted
-	// row back. Default one hour, far above any timeout in evenkeel. Until then
-	// tombstones slow reads of their range down a little.
+	// TombstoneGrace is how long tombstones and removals are kept after they were stored, by the wall clock. A put that
+	// is delayed for longer may bring a deleted row back. The default is one hour, far above any timeout in evenkeel.
+	// While they are kept, tombstones slow reads of their range down a little.
 	TombstoneGrace time.Duration
-	// CacheBytes bounds Pebble's cache of blocks. Default 128 MiB.
+	// CacheBytes is the size of Pebble's cache of blocks. The default is 128 MiB.
 	CacheBytes int64
-	// MemTableBytes is the size of the memtable, which becomes a file when it is
-	// full. Once some have been, three times that much memory stays in use: Pebble keeps
-	// one for reuse, and a reference to another one; while files are written it is up to
-	// five times. Default 64 MiB. It is limited to a sixteenth of the disk's reserve (but
-	// 64 KiB at least), so that the store can be opened on a full disk.
+	// MemTableBytes is the size of the memtable, which becomes a file when it is full. The default is 64 MiB. Once some
+	// memtables have been full, three times that much memory stays in use: Pebble keeps one memtable for reuse, and a
+	// reference to another one. While files are written, the memory is up to five times the size. The size is limited
+	// to a sixteenth of the disk's reserve (but 64 KiB at least), so that the store can be opened on a full disk.
 	MemTableBytes int64
-	// OpenTables is about how many tables the store keeps open. Default 1000, at
-	// least 64. Beside them it needs some 50 file descriptors.
+	// OpenTables is about the number of tables that the store keeps open. The default is 1000, the least 64. The store
+	// needs some 50 file descriptors besides.
 	OpenTables int
-	// ReadOnly leaves the directory, which must be one of a store, as it is: for checks and backups.
-	// What the logs have that no table has yet, and what is written, is kept in memory until Close.
+	// ReadOnly leaves the directory as it is, for checks and backups. The directory must be that of a store. The writes
+	// that are only in the logs, and new writes, are kept in memory until Close.
 	ReadOnly bool
 	// Logger receives messages for operators; nil discards them.
 	Logger *slog.Logger
 
-	// NoSync acknowledges writes before they are synced: a crash loses the last
-	// ones. For tests and for bulk loads that can be repeated.
+	// NoSync acknowledges writes before they are synced: a crash loses the last writes. NoSync is for tests and for
+	// bulk loads that can be repeated.
 	NoSync bool
-	// For tests.
+	// fs and now are for tests.
 	fs  vfs.FS
 	now func() time.Time
 }
 
 const (
-	// memTablesInUse are there once some memtables have been full.
+	// memTablesInUse is the number of memtables whose memory stays in use once some have been full.
 	memTablesInUse = 3
 
 	openTables    = 1000
-	minOpenTables = 64 // Pebble's own least
+	minOpenTables = 64 // the least that Pebble accepts
 )
 
 func (o Options) withDefaults() (Options, error) {
@@ -83,11 +81,12 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// Open opens the store in dir, or creates it. What root creates in a directory gets the owner of that
-// directory, so that a server that runs as its owner can go on. Open fails with Unavailable if another process
-// has it open, or if the disk is too full to flush the logs into tables (the error says how
-// much is missing; dir is unlocked, and Open may be called again); with InvalidArgument if dir
-// has other files or a newer format; with Corrupt if the store is damaged.
+// Open opens the store in the directory dir, or creates it. If root creates files in a directory, they get the owner of
+// the directory, so that a server that runs as this owner can go on.
+//
+// Open fails with Unavailable if another process has dir open, or if the disk is too full to flush the logs into
+// tables. The error then says how much space is missing; dir is unlocked, and Open may be called again. Open fails with
+// InvalidArgument if dir has other files or a newer format, and with Corrupt if the store is damaged.
 func Open(dir string, o Options) (*Store, error) {
 	s, err := open(dir, o)
 	if err == nil {
@@ -123,6 +122,10 @@ func open(dir string, o Options) (_ *Store, err error) {
 		}()
 	}
 	format, err := checkFormat(o.fs, dir)
+	if err == nil && format <= formatGroups && !o.ReadOnly {
+		format += formatCurrent - formatGroups
+		err = markFormat(o.fs, dir, format)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +139,7 @@ func open(dir string, o Options) (_ *Store, err error) {
 	}
 	s.fs = &guardFS{FS: s.opening, disk: s.disk}
 	s.copies = newBackupFS(s.fs, o.fs)
-	// Pebble takes the memory of memtables from the cache's.
+	// Pebble takes the memory of memtables out of the cache's.
 	s.cache = pebble.NewCache(o.CacheBytes + memTablesInUse*s.disk.memTable(o.MemTableBytes))
 	defer func() {
 		if err != nil {
@@ -153,8 +156,8 @@ func open(dir string, o Options) (_ *Store, err error) {
 	return s, nil
 }
 
-// openPebble opens the database and loads the ceiling and the removals. If it fails, the
-// database is closed.
+// openPebble opens Pebble's database. It then loads into memory the ceiling (an upper bound of all timestamps) and the
+// removals (the stored deletions of intervals of keys). After an error the database is closed.
 func (s *Store) openPebble() error {
 	err := guardPanic(func() (err error) {
 		s.db, err = pebble.Open(s.dir, s.pebbleOptions())
@@ -163,7 +166,7 @@ func (s *Store) openPebble() error {
 	if err == nil {
 		err = errors.Join(s.loadCeiling(), s.loadRemovals())
 	}
-	// In this order, so that each write is guarded by one of the two.
+	// guardFS begins to guard before openingFS ends, so that each write is guarded by one of the two.
 	s.fs.open.Store(true)
 	full := s.opening.settle()
 	if err == nil && full == nil {
@@ -179,7 +182,8 @@ func (s *Store) openPebble() error {
 	return fullToOpen(s.o.fs, s.dir, s.opening.needs, full)
 }
 
-// pebbleOptions are chosen for short slices and point reads of small rows.
+// pebbleOptions returns Pebble's options for this store. They are chosen for short range scans and point reads of small
+// rows.
 func (s *Store) pebbleOptions() *pebble.Options {
 	o := EngineOptions()
 	o.Comparer = comparerOf(s.format)
@@ -192,7 +196,7 @@ func (s *Store) pebbleOptions() *pebble.Options {
 	o.EventListener = &pebble.EventListener{
 		BackgroundError: func(err error) {
 			level := slog.LevelWarn
-			if errors.Is(err, errReserved) || s.opening.full() { // refused writes, and Open, report it
+			if errors.Is(err, errReserved) || s.opening.full() { // the error of Open or of a refused write reports it
 				level = slog.LevelDebug
 			}
 			log.Log(context.Background(), level, "pebble: background work failed; it is tried again", "cause", err)
@@ -208,13 +212,14 @@ func (s *Store) pebbleOptions() *pebble.Options {
 	return o
 }
 
-// blockBytes is the size of a block of a table. Larger blocks hold more groups, and a listing goes from block to block
-// less often; a row that is read by itself costs more I/O where its block is not in the cache.
+// blockBytes is the size in bytes of a block in a table on disk. With larger blocks, a listing that jumps over the
+// versions of objects goes from block to block less often. But a read of a single row costs more I/O if the block is
+// not in the cache.
 const blockBytes = 32 << 10
 
-// EngineOptions returns the options of Pebble, without those that depend on the directory
-// and on Options: for tools, and for benchmarks that compare with bare Pebble. They open directories of the present
-// format.
+// EngineOptions returns the options with which this package opens Pebble, except the options that depend on the
+// directory and on Options. They are for tools, and for benchmarks that compare a store with bare Pebble. They open
+// only directories of the present format.
 func EngineOptions() *pebble.Options {
 	o := &pebble.Options{
 		Comparer:                    comparerOf(formatCurrent),
@@ -233,8 +238,8 @@ func EngineOptions() *pebble.Options {
 	return o
 }
 
-// logger logs Pebble's messages. Each text is an attribute, so that all lines have the same
-// message.
+// logger logs Pebble's messages. All its log lines have the same message; the text of Pebble is an attribute of the
+// line.
 type logger struct{ log *slog.Logger }
 
 func (l logger) Infof(format string, args ...any) {
@@ -245,17 +250,18 @@ func (l logger) Errorf(format string, args ...any) {
 	l.log.Error("pebble", "says", fmt.Sprintf(format, args...))
 }
 
-// Fatalf must not return: Pebble relies on it. Pebble calls it when one of its invariants is
-// broken, not for failed writes (guardFS stops those below Pebble). guardPanic catches the
-// panic in calls of the store; in Pebble's background work it ends the process, and the next
-// start recovers all acknowledged writes.
+// Fatalf logs a message of Pebble and panics, because Pebble relies on Fatalf never returning. Pebble calls it when one
+// of its invariants is broken. It is not called for failed writes, which guardFS hides from Pebble. In calls of the
+// store, guardPanic catches the panic. In Pebble's background work the panic ends the process, and the next start
+// recovers all acknowledged writes.
 func (l logger) Fatalf(format string, args ...any) {
 	msg := fmt.Sprintf(format, args...)
 	l.log.Error("pebble: fatal", "says", msg)
 	panic(errors.New(msg))
 }
 
-// lockDir locks the directory until the process ends.
+// lockDir locks the directory dir against other processes. The lock lasts until it is closed or the process ends.
+// lockDir fails with Unavailable if the directory is locked already.
 func lockDir(fsys vfs.FS, dir string) (*pebble.Lock, error) {
 	l, err := pebble.LockDirectory(dir, fsys)
 	var path *fs.PathError
@@ -267,8 +273,8 @@ func lockDir(fsys vfs.FS, dir string) (*pebble.Lock, error) {
 			"stop the other, or choose another directory (%w)", dir, err)
 }
 
-// readable fails where a directory is no store's, and reports whether it has a lock file. A backup has none: nobody
-// opens it but to read it.
+// readable returns an InvalidArgument error if dir is not the directory of a store. lock reports whether the directory
+// has a lock file. A backup has none, since backups are opened only for reading.
 func readable(fsys vfs.FS, dir string) (lock bool, err error) {
 	if _, err := fsys.Stat(fsys.PathJoin(dir, FormatFile)); err != nil {
 		return false, store.Errorf(store.InvalidArgument, "%s is no data directory of evenkeel: %w", dir, err)
@@ -280,16 +286,19 @@ func readable(fsys vfs.FS, dir string) (lock bool, err error) {
 	return err == nil, err
 }
 
-// The format of a data directory. Open refuses a higher one. A directory keeps the one that it was made with, and so do
-// its backups.
+// The format of a data directory is a number in the file FormatFile. Open refuses a higher number than formatCurrent.
+// A directory that was made before Pebble knew groups of rows (groups.go) keeps an odd format; all others have an even
+// one. Open raises the format 1 to 3 and 2 to 4: programs that know only 1 and 2 would delete bodies of objects that
+// were uploaded in parts (mapclient.Client.StampsCompletions). A backup keeps the format of its store.
 const (
 	FormatFile    = "EVENKEEL"
 	formatMagic   = "evenkeel pebblestore format "
-	formatGroups  = 2 // from here on Pebble knows groups (groups.go)
-	formatCurrent = formatGroups
+	formatGroups  = 2
+	formatCurrent = 4
 )
 
-// checkFormat returns the format that the format file names, or writes the file into an empty directory.
+// checkFormat returns the number of the directory's format, which it reads from the format file. If the directory is
+// empty, it first writes that file with the present format. It fails if the format is newer than this program.
 func checkFormat(fsys vfs.FS, dir string) (int, error) {
 	path := fsys.PathJoin(dir, FormatFile)
 	f, err := fsys.Open(path)

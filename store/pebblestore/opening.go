@@ -14,17 +14,16 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// openingFS is the file system under guardFS while the store opens. Pebble then flushes the logs
-// into tables; if the disk is full it retries that without a pause, and can't be stopped. So
-// openingFS hides the lack of space. After the first write that fails for it, nothing on the disk
-// is changed any more: all later changes go to files in memory, laid over those on disk. When
-// Pebble is open, Open discards the result, closes Pebble and reports how much space was missing.
-// To the disk it is as if the process had been killed at that write.
+// openingFS is the file system under guardFS while the store opens. While it opens, Pebble flushes the logs into
+// tables. If the disk is full, Pebble retries the flush without a pause and can't be stopped. So openingFS hides the
+// lack of space.
 //
-// The memory needed is about the size of the logs at most. Compactions are not needed to open,
-// so their writes do fail.
+// After the first write that fails for lack of space, openingFS changes nothing on the disk any more: all later changes
+// go to files in memory, laid over those on disk. When Pebble is open, Open discards the result, closes Pebble and
+// reports how much space was missing. The disk looks as if the process had been killed at the write that failed.
 //
-// Once settled it passes everything through.
+// The memory needed is at most about the size of the logs. Compactions are not needed to open, so their writes do fail.
+// Once settled, openingFS passes everything through.
 //
 // With Options.ReadOnly all changes go to memory, from the beginning until the store is closed.
 type openingFS struct {
@@ -33,10 +32,10 @@ type openingFS struct {
 	settled atomic.Bool
 
 	mu    sync.Mutex // held during each change, so that none to the disk follows the failed one
-	mem   *vfs.MemFS // nil until a change found the disk full, unless nothing may be changed
-	cause error      // the error of that change
-	named bool       // a manifest that was created here is the valid one
-	young []string   // files created here, on disk, to which the valid manifest can't refer
+	mem   *vfs.MemFS // the files in memory; nil until a change finds the disk full, unless nothing may be changed
+	cause error      // the error of the change that found the disk full
+	named bool       // the valid manifest is one that was created here
+	young []string   // files on disk, created here, to which the valid manifest can't refer
 	needs uint64     // bytes written since young was last empty
 }
 
@@ -51,7 +50,8 @@ func newOpeningFS(fs vfs.FS, dir string, readOnly bool) (*openingFS, error) {
 
 func (o *openingFS) Unwrap() vfs.FS { return o.FS }
 
-// settle ends the opening. It fails if the disk was too full for it.
+// settle ends the opening of the store. If a change found the disk too full, settle returns the error of the first such
+// change. Else it returns nil, and all later changes go to the disk, unless the store is read only.
 func (o *openingFS) settle() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -61,29 +61,31 @@ func (o *openingFS) settle() error {
 	return o.cause
 }
 
-// full reports whether changes go to memory.
+// full reports whether changes go to files in memory, since the disk is full or the store is read only.
 func (o *openingFS) full() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.mem != nil
 }
 
-// undo removes the useless files of a failed opening, so that the next one does not need more
-// space. Pebble is closed by then.
+// undo removes the files that a failed opening of the store has written in vain. Otherwise the next opening would need
+// more space. Pebble must be closed.
 func (o *openingFS) undo() {
 	for _, name := range o.young {
 		_ = o.FS.Remove(name)
 	}
 }
 
-// openingMargin is added to the bytes written by an opening, for what is not counted:
-// directories, and files' last blocks.
+// openingMargin is added to the number of bytes that opening a store needs. It stands for space that is not counted:
+// directories, and the last blocks of files.
 const openingMargin = 1 << 20
 
-// fullToOpen returns the error of an opening that needs that many bytes.
+// fullToOpen returns the error of an opening of the store that fails because the disk of the directory dir is full.
+// needs is the number of bytes that the opening writes. The error says how many bytes the user has to free. cause is
+// the error of the failed write.
 func fullToOpen(fs vfs.FS, dir string, needs uint64, cause error) error {
 	missing := needs + openingMargin
-	// The free space may not include a quota: then all of it is missing.
+	// The free space may not include a quota: then all of the need counts as missing.
 	if u, err := fs.GetDiskUsage(dir); err == nil && u.AvailBytes < missing {
 		missing -= u.AvailBytes
 	}
@@ -92,7 +94,8 @@ func fullToOpen(fs vfs.FS, dir string, needs uint64, cause error) error {
 		missing, dir, cause)
 }
 
-// change makes a change on disk or, once the disk is full, in memory.
+// change makes one change of a file while the store opens. It calls disk, a function that changes the file on disk.
+// Once the disk is full, it calls memory instead, a function that changes a copy of the file in memory.
 func (o *openingFS) change(disk func() error, memory func() error) error {
 	if o.settled.Load() {
 		return disk()
@@ -113,7 +116,8 @@ func (o *openingFS) change(disk func() error, memory func() error) error {
 	return memory()
 }
 
-// memory returns the files laid over those on disk, or nil.
+// memory returns the files in memory that replace those on disk while the store opens on a full disk. It returns nil if
+// all changes go to the disk.
 func (o *openingFS) memory() *vfs.MemFS {
 	if o.settled.Load() {
 		return nil
@@ -147,8 +151,9 @@ func (o *openingFS) create(name string, c vfs.DiskWriteCategory, disk func() (vf
 	return f, nil
 }
 
-// made and wrote keep account of the files on disk. When it opens, Pebble creates a new manifest,
-// fills it, and then creates the marker that names it.
+// made records that the file with the given name was created on disk while the store opens. Pebble creates a new
+// manifest, fills it, and then creates the marker that names the manifest. From then on the files made before are in
+// use, and undo must not remove them after a failed opening.
 func (o *openingFS) made(name string) {
 	switch base := o.PathBase(name); {
 	case strings.HasPrefix(base, "marker.manifest."):
@@ -158,6 +163,8 @@ func (o *openingFS) made(name string) {
 	}
 }
 
+// wrote records that n bytes were written to the file with the given name while the store opens. After a write to the
+// valid manifest, the files created before may be in use, and undo must not remove them after a failed opening.
 func (o *openingFS) wrote(name string, n int) {
 	o.needs += uint64(n)
 	if o.named && isManifest(o.PathBase(name)) {
@@ -175,7 +182,8 @@ func (o *openingFS) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs
 	return o.create(to, c, func() (vfs.File, error) { return o.FS.ReuseForWrite(from, to, c) })
 }
 
-// Lock and MkdirAll are called by Pebble for the directory itself, which is there.
+// Lock locks the data directory against other processes. Pebble calls Lock, like MkdirAll, only with the name of this
+// directory, which exists.
 func (o *openingFS) Lock(name string) (io.Closer, error) {
 	if mem := o.memory(); mem != nil {
 		return mem.Lock(name)
@@ -195,7 +203,7 @@ func (o *openingFS) OpenDir(name string) (vfs.File, error) {
 	if err != nil || o.settled.Load() {
 		return f, err
 	}
-	return &openingFile{File: f, fs: o, name: name, inMemory: true}, nil // nothing to move
+	return &openingFile{File: f, fs: o, name: name, inMemory: true}, nil // a directory has no content to move
 }
 
 func (o *openingFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
@@ -248,17 +256,18 @@ func (o *openingFS) Rename(from, to string) error {
 	})
 }
 
-// openingFile is a file that was created, or a directory that was opened, by an opening.
+// openingFile is a file that Pebble creates, or a directory that it opens, while the store opens. If the disk becomes
+// full, the file moves to memory.
 type openingFile struct {
 	vfs.File   // replaced when the file moves to memory, under fs.mu
 	fs         *openingFS
 	name       string
-	size       int64 // written so far, while opening
+	size       int64 // bytes written while the store opens
 	compaction bool
 	inMemory   bool
 }
 
-// move copies what was written to the file into memory, where it continues.
+// move replaces a file on disk, on which the disk has become full, by a file in memory with the bytes written so far.
 func (f *openingFile) move() error {
 	if f.inMemory {
 		return nil
@@ -307,8 +316,8 @@ func (f *openingFile) Write(p []byte) (done int, err error) {
 	return done, err
 }
 
-// persist runs a sync. In memory there is nothing to sync, but the file must move: the one on
-// disk may not be written any more.
+// persist runs the function sync, which syncs the file to disk. Once the disk is full, it does not sync, but moves the
+// file to memory, since the file on disk may not be written any more.
 func (f *openingFile) persist(sync func() error) error { return f.fs.change(sync, f.move) }
 
 func (f *openingFile) Sync() error     { return f.persist(func() error { return f.File.Sync() }) }

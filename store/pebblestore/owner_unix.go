@@ -11,8 +11,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// owned returns a file system in which what root creates gets the owner of the directory in which it lies. Else a
-// server that runs as the owner of a data directory could not read what a command of root has left there.
+// owned returns the file system under with one change: files that the user root creates get the owner of their
+// directory. Otherwise a server of that owner could not read files that a command run by root has created.
 func owned(under vfs.FS) vfs.FS {
 	if os.Geteuid() != 0 {
 		return under
@@ -24,8 +24,8 @@ type ownedFS struct{ vfs.FS }
 
 func (o ownedFS) Unwrap() vfs.FS { return o.FS }
 
-// give gives a new file to the owner of its directory. A file system that has no owners, or does not let root give
-// files away, keeps it as it is.
+// give makes the owner of its directory the owner of a new file, if this process runs as root. The function chown
+// changes the owner. Errors are ignored: some file systems have no owners, or do not let root give files away.
 func give(name string, chown func(uid, gid int) error) {
 	info, err := os.Stat(filepath.Dir(name))
 	if err != nil {
@@ -36,7 +36,9 @@ func give(name string, chown func(uid, gid int) error) {
 	}
 }
 
-// giveFile gives an open file, by its descriptor: the owner of the directory may have put another one in its place.
+// giveFile makes the owner of its directory the owner of the open file f, if this process runs as root. It uses the
+// file's descriptor, since another file may have been put in the place of the name. f and err are returned unchanged;
+// nothing is done if err is not nil.
 func giveFile(name string, f vfs.File, err error) (vfs.File, error) {
 	if err == nil && f.Fd() != vfs.InvalidFd {
 		give(name, func(uid, gid int) error { return syscall.Fchown(int(f.Fd()), uid, gid) })

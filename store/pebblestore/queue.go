@@ -2,7 +2,8 @@ package pebblestore
 
 import "sync"
 
-// A queue passes items to one goroutine, each time all that have been added since.
+// A queue passes items from many goroutines to one goroutine. Whenever that goroutine is free, it gets all items that
+// have been added since the last time.
 type queue[T any] struct {
 	mu    sync.Mutex
 	items []T
@@ -10,8 +11,9 @@ type queue[T any] struct {
 	ended chan struct{}
 }
 
-// newQueue starts the goroutine, which calls take with the items. before, unless nil, is
-// called first, and items added during it are among them.
+// newQueue returns a queue and starts the goroutine that receives its items. The goroutine calls take with all items
+// that have been added since its last call. Just before, it calls the other function, unless that is nil. take also
+// gets the items that are added during that call.
 func newQueue[T any](before func(), take func([]T)) *queue[T] {
 	q := &queue[T]{wake: make(chan struct{}, 1), ended: make(chan struct{})}
 	go q.run(before, take)
@@ -24,7 +26,7 @@ func (q *queue[T]) add(item T) {
 	first := len(q.items) == 1
 	q.mu.Unlock()
 	if first {
-		q.wake <- struct{}{} // never blocks: one per emptied queue
+		q.wake <- struct{}{} // never blocks: an emptied queue gets one element
 	}
 }
 
@@ -45,7 +47,8 @@ func (q *queue[T]) run(before func(), take func([]T)) {
 	}
 }
 
-// stop ends the goroutine after the last item. Nothing may be added any more.
+// stop waits until all items of the queue have been dealt with, and ends the queue's goroutine. No item may be added
+// after the call.
 func (q *queue[T]) stop() {
 	close(q.wake)
 	<-q.ended

@@ -11,10 +11,11 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// recordVersion begins every stored record; it is the version of the encoding.
+// recordVersion is the version of the encoding of a register's record. It is the first byte of every stored record.
 const recordVersion = 1
 
-// Read implements store.Registers. Both levels return the newest record: there is one copy.
+// Read implements store.Registers. The consistency level makes no difference, since the embedded store has only one
+// copy.
 func (s *Store) Read(ctx context.Context, t store.Table, key []byte, _ store.Level) (store.Record, error) {
 	if err := s.enter(ctx, store.CheckRegister(t, key)); err != nil {
 		return store.Record{}, s.wrap("read", store.RegisterName{Table: t, Key: key}, err)
@@ -34,8 +35,8 @@ func (s *Store) Read(ctx context.Context, t store.Table, key []byte, _ store.Lev
 	return r, nil
 }
 
-// Swap implements store.Registers. The new root and the record that it replaces, which goes
-// to the history, are one batch.
+// Swap implements store.Registers. If the register is the root of a bucket's map, the same batch that writes the new
+// record adds the replaced record to the root's history.
 func (s *Store) Swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
 	if err := s.enterWrite(ctx, store.CheckRecord(t, key, old, next), frees, len(next.Blob)); err != nil {
 		return s.wrap("swap", store.RegisterName{Table: t, Key: key}, err)
@@ -63,7 +64,8 @@ func (s *Store) Swap(ctx context.Context, t store.Table, key []byte, old store.V
 	return s.wrap("swap", store.RegisterName{Table: t, Key: key}, s.finish(ctx, b, m, err))
 }
 
-// Scan implements store.Registers, in the order of the keys.
+// Scan implements store.Registers. It returns at most limit keys of registers in table t, above the key last, in
+// ascending order.
 func (s *Store) Scan(ctx context.Context, t store.Table, last []byte, limit int) ([][]byte, error) {
 	if err := s.enter(ctx, cmp.Or(store.CheckTable(t), store.CheckLimit(limit))); err != nil {
 		return nil, s.wrap("scan", t, err)
@@ -120,7 +122,8 @@ func (s *Store) Forget(ctx context.Context, id store.BucketID, before uint64) er
 	return s.wrap("forget history of", id, s.finish(ctx, b, m, nil))
 }
 
-// scan is walk for readers: what was visited is synced when it returns.
+// scan calls visit for the stored keys and values from lower to upper (exclusive), in ascending order, until visit
+// returns false. It then waits until everything that visit has seen is synced.
 func (s *Store) scan(ctx context.Context, lower, upper []byte, visit func(k, v []byte) (bool, error)) error {
 	if err := s.walk(ctx, lower, upper, visit); err != nil {
 		return err
@@ -128,8 +131,8 @@ func (s *Store) scan(ctx context.Context, lower, upper []byte, visit func(k, v [
 	return s.settleAll(ctx)
 }
 
-// walk visits the stored keys and values in [lower, upper), in order, until visit returns
-// false. Both are valid only during the visit.
+// walk calls visit for the stored keys and values from lower to upper (exclusive), in ascending order, until visit
+// returns false. The key and the value are valid only during the call of visit. They may be not yet synced.
 func (s *Store) walk(
 	ctx context.Context, lower, upper []byte, visit func(k, v []byte) (bool, error),
 ) (err error) {
@@ -154,7 +157,8 @@ func (s *Store) walk(
 	return it.Error()
 }
 
-// lockStripe locks one stored key that belongs to no partition.
+// lockStripe takes the lock of phys, a stored key that belongs to no partition, such as the key of a register. The
+// result's method unlock releases the lock.
 func (s *Store) lockStripe(phys []byte) *mark {
 	m := &mark{locks: &s.locks}
 	m.one[0] = s.locks.stripe(phys)

@@ -12,23 +12,24 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A removal hides the rows within bounds that are not newer than ts. The batch that stores
-// it also deletes those that are there. So readers ignore removals; only later writes check
-// them.
+// A removal is the stored deletion of an interval of keys. It hides the rows within bounds that are not newer than the
+// timestamp ts. The batch that stores a removal also deletes the rows that it hides. So readers ignore removals; only
+// later writes check them.
 type removal struct {
 	bounds store.Bounds
 	ts     store.Timestamp
-	at     int64 // when it was stored, microseconds; unique in its partition
+	at     int64 // the time at which it was stored, microseconds since 1970; unique in its partition
 }
 
-// removals has all stored removals in memory. Those of a partition change only under its
-// exclusive lock.
+// removals are all stored removals (deletions of intervals of keys), as a copy in memory. The removals of a partition
+// change only under the partition's exclusive lock.
 type removals struct {
 	mu          sync.RWMutex
 	byPartition map[store.Partition][]removal
 }
 
-// cover returns the highest timestamp up to which a key is removed; 0: it is not.
+// cover returns the timestamp up to which rows of the key are hidden, because an interval that contains the key was
+// removed. It is the highest one if there are several such removals, and 0 if there is none.
 func (r *removals) cover(p store.Partition, key []byte) (ts store.Timestamp) {
 	for _, v := range r.of(p) {
 		if v.ts > ts && store.Within(key, v.bounds) {
@@ -38,7 +39,8 @@ func (r *removals) cover(p store.Partition, key []byte) (ts store.Timestamp) {
 	return ts
 }
 
-// of returns the removals of a partition; the slice is never changed.
+// of returns the removals (stored deletions of intervals of keys) of the partition p. The returned slice is never
+// changed.
 func (r *removals) of(p store.Partition) []removal {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -55,9 +57,9 @@ func (r *removals) set(p store.Partition, list []removal) {
 	r.byPartition[p] = list
 }
 
-// Remove implements store.Rows. One batch stores the removal and deletes the rows that it
-// covers. Writes to the partition wait while its rows within bounds are read (about a tenth
-// of a second per million); reads don't.
+// Remove implements store.Rows. It deletes the rows of the partition p within the bounds b, up to the timestamp ts. The
+// same batch stores the deletion itself, which hides older rows that arrive later. Other writes to the partition wait
+// while the rows within b are read, about a tenth of a second per million rows. Reads do not wait.
 func (s *Store) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {
 	if err := s.enterWrite(ctx, cmp.Or(store.CheckBounds(b), store.CheckTimestamp(ts)), frees, 0); err != nil {
 		return s.wrap("remove", p, err)
@@ -69,7 +71,7 @@ func (s *Store) Remove(ctx context.Context, p store.Partition, b store.Bounds, t
 func (s *Store) remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {
 	lower, upper := boundKeys(nil, p, b)
 	if string(lower) >= string(upper) {
-		return nil // no key lies within
+		return nil // no key lies within b
 	}
 	m := s.lockPartition(p)
 	batch := s.db.NewBatch()
@@ -95,24 +97,24 @@ func (s *Store) remove(ctx context.Context, p store.Partition, b store.Bounds, t
 		k := removalKey(p, v.at)
 		_ = batch.Set(k, encodeRemoval(v), nil)
 		_ = batch.Set(queueKey(v.at, k), nil, nil)
-		// Before the batch is applied: if that fails, all writing ends.
+		// The list changes before the batch is applied: if applying the batch fails, all writing ends anyway.
 		s.removals.set(p, append(kept, v))
 	}
 	return s.finish(ctx, batch, m, err)
 }
 
-// longRun is the number of neighbouring rows from which one range deletion is cheaper, now
-// and for later reads, than single deletions.
+// longRun is the number of neighbouring rows from which on they are deleted by one range deletion of Pebble. With fewer
+// rows, single deletions are cheaper, both now and for later reads.
 const longRun = 16
 
-// dropCovered adds to the batch deletions of all stored rows in [lower, upper) with a
-// timestamp up to ts, tombstones included. A long run of them, without a newer row between,
-// becomes one range deletion.
+// dropCovered adds deletions to the batch. They delete all stored rows and tombstones with a timestamp up to ts, from
+// the stored key lower to upper (exclusive). If longRun or more of them follow each other without a newer row between
+// them, one range deletion takes them all.
 func (s *Store) dropCovered(
 	ctx context.Context, batch *pebble.Batch, lower, upper []byte, ts store.Timestamp,
 ) error {
-	start := lower // of the present run of covered rows
-	run := 0       // its length
+	start := lower // the beginning of the present run of covered rows
+	run := 0       // the number of rows in the run
 	var few [][]byte
 	end := func(stop []byte) {
 		if run >= longRun {
@@ -150,8 +152,8 @@ func removalKey(p store.Partition, at int64) []byte {
 	return binary.BigEndian.AppendUint64(k, uint64(at))
 }
 
-// encodeRemoval writes version(1) flags(1) timestamp(8) length of start(4)
-// start end.
+// encodeRemoval returns the stored form of a removal, the deletion of an interval of keys. It has a version (1 byte),
+// flags (1 byte), the timestamp (8 bytes), the length of the start key (4 bytes), the start key and the end key.
 func encodeRemoval(v removal) []byte {
 	b := []byte{1, 0}
 	if v.bounds.StartExclusive {
@@ -178,7 +180,7 @@ func decodeRemoval(key, b []byte) (p store.Partition, v removal, ok bool) {
 	return partitionOf(key), v, v.ts > 0
 }
 
-// loadRemovals reads the stored removals into memory.
+// loadRemovals reads the stored removals, which are deletions of intervals of keys, into memory.
 func (s *Store) loadRemovals() error {
 	s.removals.byPartition = map[store.Partition][]removal{}
 	lower, upper := []byte{tableRemovals}, []byte{tableRemovals + 1}

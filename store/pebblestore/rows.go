@@ -13,8 +13,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// wideRows is the number of rows from which a put locks its partition instead of the stripes
-// of its keys.
+// wideRows is the number of rows from which on a put takes the exclusive lock of its partition. A put of fewer rows
+// takes the locks of its keys.
 const wideRows = 17
 
 // Put implements store.Rows.
@@ -29,10 +29,10 @@ func (s *Store) Put(ctx context.Context, p store.Partition, rows ...store.Row) e
 	return nil
 }
 
-// PutThen is Put for callers that give up and still need to know when the write has ended. It
-// returns at the end of ctx, whatever delays the write. It calls ended exactly once, perhaps
-// after PutThen has returned: when the write is refused or applied, so that later writes are
-// ordered after it. ended must return at once.
+// PutThen puts rows like Put, for callers that give up early and still need to know when the write has ended. It
+// returns at the latest when ctx ends, whatever delays the write. It calls the function ended exactly once, when the
+// write has been refused or applied. Writes that begin after that call come later in the order of writes. The call of
+// ended may come after PutThen has returned. ended must return at once.
 func (s *Store) PutThen(ctx context.Context, p store.Partition, ended func(), rows ...store.Row) error {
 	if err := s.enterPut(ctx, rows); err != nil {
 		ended()
@@ -63,7 +63,9 @@ func (s *Store) enterPut(ctx context.Context, rows []store.Row) error {
 	return s.enterWrite(ctx, store.CheckRows(rows), why, keyBytes(rows)+valueBytes(rows))
 }
 
-// purposeOf is that of the row which may use least of the reserve.
+// purposeOf returns the purpose of a put, which decides how full the disk may be. Rows of clients, copies by moves, and
+// deletions have different purposes. If the rows have several, the result is the least urgent one: it needs the most
+// free space.
 func purposeOf(rows []store.Row) purpose {
 	why := frees
 	for i := range rows {
@@ -93,7 +95,7 @@ func (s *Store) put(ctx context.Context, p store.Partition, rows []store.Row) er
 	return s.putNow(ctx, p, rows)
 }
 
-// putNow puts rows in a batch of their own.
+// putNow puts rows in a batch of their own, which they do not share with other calls of Put.
 func (s *Store) putNow(ctx context.Context, p store.Partition, rows []store.Row) error {
 	if len(rows) < wideRows {
 		return s.putFew(ctx, p, rows)
@@ -125,8 +127,9 @@ func (s *Store) putFew(ctx context.Context, p store.Partition, rows []store.Row)
 	return s.finish(ctx, b, m, err)
 }
 
-// putIfNewer adds a row to the batch if it beats the present row and the removals. The caller
-// holds its lock.
+// putIfNewer adds a row to the batch if the row wins over the stored row of its key. It adds nothing if a removal (the
+// deletion of an interval of keys) hides the row. phys is the stored key and hash its hash. The caller holds the lock
+// of the key.
 func (s *Store) putIfNewer(b *pebble.Batch, p store.Partition, phys []byte, hash uint64, row *store.Row) error {
 	if s.removals.cover(p, row.Key) >= row.Timestamp {
 		return nil
@@ -153,8 +156,8 @@ func (s *Store) winsOverPresent(p store.Partition, phys []byte, row *store.Row) 
 	return store.Beats(row.Timestamp, row.Value, present.ts, present.cell), nil
 }
 
-// stored reads the row under a key. Its cell is valid until closer is closed, which is nil
-// where there is no row.
+// stored reads the row or tombstone under phys, a key stored in Pebble. If there is neither, r is zero and closer is
+// nil. Else the caller must close closer, and the cell (value) of r is valid until then.
 func (s *Store) stored(p store.Partition, phys []byte) (r stored, closer io.Closer, err error) {
 	v, closer, err := s.db.Get(phys)
 	if errors.Is(err, pebble.ErrNotFound) {
@@ -178,8 +181,8 @@ func (s *Store) setLive(b *pebble.Batch, phys []byte, hash uint64, row *store.Ro
 	_ = op.Finish() // fails only on indexed batches
 }
 
-// putMany reads the present rows by one iterator, in the order of the keys, if any row needs
-// to be compared.
+// putMany puts many rows under the exclusive lock of their partition. Rows that may be older than the stored ones are
+// compared with them; one iterator reads the stored rows in the order of the keys.
 func (s *Store) putMany(ctx context.Context, p store.Partition, rows []store.Row) error {
 	rows = winners(rows)
 	m := s.lockPartition(p)
@@ -214,7 +217,7 @@ func (s *Store) putSorted(b *pebble.Batch, p store.Partition, rows []store.Row) 
 	return s.reserve(newest)
 }
 
-// A cursor finds the present rows of ascending keys.
+// A cursor reads the stored rows of given keys by one iterator. The keys must be asked for in ascending order.
 type cursor struct {
 	db    *pebble.DB
 	p     store.Partition
@@ -223,8 +226,8 @@ type cursor struct {
 	more  bool
 }
 
-// seek returns the row stored under a key above that of the previous call. Its cell is valid
-// until the next call.
+// seek returns the row or tombstone stored under the key phys; zero if there is neither. phys must be above the key of
+// the previous call. The cell (value) of the row is valid until the next call.
 func (c *cursor) seek(phys []byte) (r stored, err error) {
 	if c.it == nil {
 		if c.it, err = c.db.NewIter(&pebble.IterOptions{LowerBound: phys, UpperBound: c.upper}); err != nil {
@@ -259,9 +262,9 @@ func (c *cursor) close() error {
 	return c.it.Close()
 }
 
-// Delete implements store.Rows. It stores a tombstone unless a newer row is there. It does so
-// also where there is no row, against late puts, and where an older tombstone or a removal
-// would do, so that the grace counts from now.
+// Delete implements store.Rows. It stores a tombstone at the key unless a newer row is stored there. It stores a
+// tombstone even if there is no row, since an older put may still arrive. It also does so if an older tombstone, or the
+// removal of an interval, hides the key already: then the time for which the tombstone is kept counts from now.
 func (s *Store) Delete(ctx context.Context, p store.Partition, key []byte, ts store.Timestamp) error {
 	if err := s.enterWrite(ctx, cmp.Or(store.CheckKey(key), store.CheckTimestamp(ts)), frees, len(key)); err != nil {
 		return s.wrap("delete", p, err)
@@ -333,7 +336,8 @@ func (s *Store) get(ctx context.Context, p store.Partition, key []byte) (store.R
 	return store.Row{Key: both[:len(key):len(key)], Value: both[len(key):], Timestamp: r.ts}, true, nil
 }
 
-// lockKeys locks a partition shared and the stripes of its keys.
+// lockKeys takes the locks for a write of few rows: the lock of the partition p, shared, and then the locks of the
+// stored keys phys, exclusively. The result's method unlock releases them.
 func (s *Store) lockKeys(p store.Partition, phys [][]byte) *mark {
 	m := &mark{locks: &s.locks, partition: s.locks.partition(p)}
 	m.partition.RLock()
@@ -359,14 +363,15 @@ func (s *Store) lockKeys(p store.Partition, phys [][]byte) *mark {
 	return m
 }
 
-// lockPartition locks a partition alone.
+// lockPartition takes the exclusive lock of the partition p, for a write of many rows. The result's method unlock
+// releases the lock.
 func (s *Store) lockPartition(p store.Partition) *mark {
 	m := &mark{locks: &s.locks, partition: s.locks.partition(p), wide: true}
 	m.partition.Lock()
 	return m
 }
 
-// unlock releases what lockKeys or lockPartition took.
+// unlock releases the locks of one write, which lockKeys, lockPartition or lockStripe has taken.
 func (m *mark) unlock() {
 	for _, t := range m.stripes {
 		t.Unlock()
@@ -380,9 +385,9 @@ func (m *mark) unlock() {
 	}
 }
 
-// finish ends a write: it applies the batch, releases the locks and waits for the sync. With
-// an error the batch is dropped. An empty batch means that the present rows win; the write is
-// acknowledged because of them, so they must be synced.
+// finish ends a write: it applies the batch b, releases the locks m and waits for the sync. If err is not nil, it drops
+// the batch and returns err. An empty batch means that the stored rows win over the written ones. The write is then
+// acknowledged because of the stored rows, so finish waits until these are synced.
 func (s *Store) finish(ctx context.Context, b *pebble.Batch, m *mark, err error) error {
 	if err != nil || b.Empty() {
 		pending := m.pending()
@@ -401,13 +406,15 @@ func (s *Store) finish(ctx context.Context, b *pebble.Batch, m *mark, err error)
 	return s.await(ctx, t)
 }
 
-// pending reports whether any write under the locks is not yet synced.
+// pending reports whether any write is not yet synced that was made under one of the locks of m. The locks belong to
+// the write that asks.
 func (m *mark) pending() bool {
 	return m.partition != nil && m.partition.unsynced.Load() != 0 ||
 		slices.ContainsFunc(m.stripes, func(t *stripe) bool { return t.unsynced.Load() != 0 })
 }
 
-// winners sorts rows by key and keeps, of those with one key, the one that wins.
+// winners returns the rows sorted by key, with only one row for each key: the one that wins by its timestamp and value.
+// The argument is not changed.
 func winners(rows []store.Row) []store.Row {
 	ascending := true
 	for i := 1; i < len(rows) && ascending; i++ {

@@ -11,10 +11,10 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// checkEvery is the number of stored rows after which a scan checks its context again.
+// checkEvery is the number of stored rows after which a scan checks whether its context has ended.
 const checkEvery = 1 << 12
 
-// Slice implements store.Rows. It reads a snapshot of the partition: no write is seen in part.
+// Slice implements store.Rows. It reads a snapshot of the partition, so it shows each write as a whole or not at all.
 func (s *Store) Slice(
 	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
 ) (store.Page, error) {
@@ -41,7 +41,7 @@ func (s *Store) slice(
 		return page, nil
 	}
 	jump := jumper{p: p}
-	if o.Sift != nil && !o.Reverse && s.format >= formatGroups {
+	if o.Sift != nil && !o.Reverse && hasGroups(s.format) {
 		upper = jump.byGroups(upper)
 	}
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
@@ -120,30 +120,35 @@ func (s *Store) slice(
 	return page, nil
 }
 
-// A jumper passes over stretches of rows: from group to group, if that is what is passed over, else by searches. Either
-// costs as much as some rows, so it reads a few through first. Where stretches are long that is in vain, so after one
-// that needed a jump it jumps at once, but for one stretch of many: Pebble also finds it faster from one search to the
-// next.
+// A jumper moves an iterator over runs of rows whose keys share a prefix, for a listing that does not show them. If the
+// run is a group (the versions of one object), the jumper uses Pebble's step to the next group. Else it searches for
+// the first row behind the run. Either costs as much as reading some rows, so the jumper first reads a few rows one by
+// one.
+//
+// With long runs reading rows first is in vain. So after a run that needed a jump the jumper jumps at once, and reads
+// rows first only in one run of every tryAgain. Jumps in sequence are also faster: Pebble searches from the place of
+// the last search.
 type jumper struct {
 	it    *pebble.Iterator
 	p     store.Partition
 	key   []byte
-	group bool   // Pebble knows groups
-	end   []byte // unless nil, where the rows end, within the last group of the iterator
-	first int    // the stretch after which few rows are read through again
-	n     int    // stretches so far
-	jumps int    // of them
+	group bool   // Pebble knows groups in this directory
+	end   []byte // the end of the rows, within the last group of the iterator; nil if the iterator's bound is the end
+	first int    // the number of the run in which the jumper reads a few rows first again
+	n     int    // runs passed over until now
+	jumps int    // jumps until now
 }
 
 const (
-	// fewNexts is how many rows cost no more to read through than one search.
+	// fewNexts is the number of rows that cost no more to read one by one than a search does.
 	fewNexts = 16
-	// tryAgain is the number of stretches after which the jumper reads a few rows again.
+	// tryAgain is the number of runs after which the jumper reads a few rows first again.
 	tryAgain = 16
 )
 
-// byGroups makes the jumper go from group to group, where it can. It returns the upper bound that the iterator needs
-// for the given one: Pebble goes on by groups only where no group crosses the bound.
+// byGroups makes the jumper go from one group of rows (the versions of one object) to the next by Pebble's own step.
+// upper is the stored key at which the rows to read end. byGroups returns the upper bound that the iterator needs
+// instead of upper: Pebble's step requires that no group crosses the bound.
 func (j *jumper) byGroups(upper []byte) []byte {
 	j.group = true
 	n := groupLen(upper)
@@ -154,10 +159,12 @@ func (j *jumper) byGroups(upper []byte) []byte {
 	return appendNextGroup(nil, upper[:n])
 }
 
-// atEnd reports whether the iterator has passed the end of the rows.
+// atEnd reports whether the iterator has reached the end of the rows to read. This end may lie before the upper bound
+// of the iterator.
 func (j *jumper) atEnd() bool { return j.end != nil && string(j.it.Key()) >= string(j.end) }
 
-// over goes on from the row that is the first whose key begins with a prefix to the first one whose key does not.
+// over skips the rows whose keys begin with prefix. It moves the iterator from the first of these rows to the first row
+// behind them. It returns false if there is no row behind them.
 func (j *jumper) over(prefix []byte) bool {
 	nexts, group := fewNexts, j.group && endsGroup(prefix)
 	if group {
@@ -180,7 +187,7 @@ func (j *jumper) over(prefix []byte) bool {
 	if group && groupLen(j.it.Key()) == prefixBytes+len(prefix) {
 		return j.it.NextPrefix()
 	}
-	// The prefix may lie in the memory of the row, which is not changed.
+	// prefix may lie in the memory of the row, so it is not changed here.
 	end := len(prefix)
 	for end > 0 && prefix[end-1] == 0xff { // bytes.TrimRight takes other bytes that are no UTF-8 for the same
 		end--
@@ -193,14 +200,15 @@ func (j *jumper) over(prefix []byte) bool {
 	return j.it.SeekGE(j.key)
 }
 
-// expectedBytes estimates the bytes of a page by the mean size of recent rows.
+// expectedBytes returns an estimate of the bytes of a page that is read with the options o. It is based on the mean
+// size of the rows in a recent page.
 func (s *Store) expectedBytes(o *store.SliceOptions) int {
 	each := int(s.rowBytes.Load())
 	return min(o.Limit*(each+each/16)+256, o.PageBytes())
 }
 
-// An arena holds the keys and values of one page, in chunks. Nothing in it moves, so rows
-// may point into it.
+// An arena is memory for the keys and values of one page, allocated in chunks. The bytes in it never move, so the rows
+// of the page may refer to them.
 type arena struct {
 	free []byte
 	used int
@@ -218,8 +226,8 @@ func (a *arena) keep(k, v []byte) (key, value []byte) {
 	return a.free[i:j:j], a.free[j : i+n : i+n]
 }
 
-// Partitions implements store.PartitionLister. It lists the partitions with at least one
-// live row, in the order of their addresses.
+// Partitions implements store.PartitionLister. It returns the partitions that have at least one live row, in the order
+// of their addresses.
 func (s *Store) Partitions(ctx context.Context, after store.Partition, limit int) ([]store.Partition, error) {
 	if err := s.enter(ctx, store.CheckLimit(limit)); err != nil {
 		return nil, s.wrap("list partitions after", after, err)
@@ -265,7 +273,8 @@ func (s *Store) partitions(ctx context.Context, last store.Partition, limit int)
 	return ps, it.Error()
 }
 
-// settleAll is settle, unless nothing in the whole store is unsynced.
+// settleAll waits until everything in the store that was visible before the call is synced. It returns at once if
+// nothing is unsynced.
 func (s *Store) settleAll(ctx context.Context) error {
 	if s.locks.unsynced.Load() == 0 {
 		return nil

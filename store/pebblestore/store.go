@@ -22,20 +22,20 @@ var (
 	_ store.Writable        = (*Store)(nil)
 )
 
-// Store is an open data directory. All methods are safe for concurrent use.
+// Store is an open data directory of the embedded store. All methods are safe for concurrent use.
 type Store struct {
 	dir    string
 	o      Options
-	format int // of the directory
+	format int // the format of the directory
 	db     *pebble.DB
-	lock   *pebble.Lock // nil: read only, and without a lock file
+	lock   *pebble.Lock // nil: the store is read only, and there is no lock file
 	disk   *disk
 	fs     *guardFS
 	cache  *pebble.Cache
 	syncer syncer
 	// grouper passes its batches to the syncer, so it is stopped first.
 	grouper  *grouper
-	barriers wait.Rounds[struct{}] // syncs that readers wait for
+	barriers wait.Rounds[struct{}] // the syncs for which readers wait
 
 	opening *openingFS
 	copies  *backupFS
@@ -55,7 +55,9 @@ type Store struct {
 	background sync.WaitGroup
 }
 
-// enter begins a call with valid arguments; leave ends it.
+// enter begins a call of a method of the store; leave ends it, and Close waits for calls in between. enter returns an
+// error if the call must not begin: invalid (the error of bad arguments, or nil), the error of ctx if it has ended, or
+// ErrClosed.
 func (s *Store) enter(ctx context.Context, invalid error) error {
 	if err := cmp.Or(invalid, ctx.Err()); err != nil {
 		return err
@@ -68,7 +70,9 @@ func (s *Store) enter(ctx context.Context, invalid error) error {
 
 func (s *Store) leave() { s.gate.RUnlock() }
 
-// enterWrite is enter for a write; why and bytes as in disk.admit.
+// enterWrite begins a call that writes; leave ends it. It fails with invalid (the error of bad arguments) if not nil,
+// the error of ctx if it has ended, or ErrClosed. It also fails if the disk is too full for a write with the purpose
+// why that adds the given number of bytes.
 func (s *Store) enterWrite(ctx context.Context, invalid error, why purpose, bytes int) error {
 	if err := s.enter(ctx, invalid); err != nil {
 		return err
@@ -89,16 +93,16 @@ func (s *Store) Writable() error {
 	return nil
 }
 
-// Close waits for calls under way, ends all background work and syncs. Later calls fail with
-// Unavailable. Where writes wait for disk space or have failed, Close fails with Unavailable:
-// acknowledged writes are safe, and the directory stays locked until the process ends. Closing
-// again does nothing.
+// Close waits for calls under way, ends all background work and syncs. Later calls fail with Unavailable. If writes
+// wait for disk space, or have failed, Close itself fails with Unavailable: acknowledged writes are safe, and the
+// directory stays locked until the process ends. Closing again does nothing.
 func (s *Store) Close() (err error) {
 	s.closing.Do(func() { err = store.Wrap("close "+s.dir, s.translate(s.close())) })
 	return err
 }
 
-// close takes the gate and keeps it, so that no call enters again.
+// close does the work of Close. It takes the exclusive lock s.gate, which waits for calls under way, and never releases
+// it, so that no call begins again.
 func (s *Store) close() error {
 	end := func(f func() error) error {
 		done := make(chan error, 1)
@@ -130,7 +134,7 @@ func (s *Store) close() error {
 	return s.lock.Close()
 }
 
-// Metrics returns the metrics of Pebble; nil after Close.
+// Metrics returns the metrics of Pebble, or nil after Close.
 func (s *Store) Metrics() *pebble.Metrics {
 	if !s.gate.TryRLock() {
 		return nil
@@ -139,8 +143,8 @@ func (s *Store) Metrics() *pebble.Metrics {
 	return s.db.Metrics()
 }
 
-// guardPanic turns panics of Pebble into errors. Pebble panics after errors from which it can't
-// recover; guardFS prevents those, so this is a last resort.
+// guardPanic runs f and turns a panic of Pebble into an error. Pebble panics after errors from which it can't recover.
+// The file system guardFS prevents such errors, so guardPanic is a last resort.
 func guardPanic(f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -150,8 +154,8 @@ func guardPanic(f func() error) (err error) {
 	return f()
 }
 
-// translate gives errors of Pebble and of the system their kind, and adds the name of a damaged
-// file.
+// translate returns err, an error of Pebble or of the system, as an error with the store.Kind to which it belongs. The
+// error of damaged data also names the file.
 func (s *Store) translate(err error) error { return translate(s.dir, err) }
 
 func translate(dir string, err error) error {
@@ -174,7 +178,8 @@ func translate(dir string, err error) error {
 	return store.Errorf(store.Unavailable, "%w", err)
 }
 
-// wrap adds the operation and its subject to an error.
+// wrap returns err with the name op of the failed operation and its subject, such as a partition. It returns nil if err
+// is nil.
 func (s *Store) wrap(op string, subject fmt.Stringer, err error) error {
 	if err == nil {
 		return nil
@@ -182,7 +187,7 @@ func (s *Store) wrap(op string, subject fmt.Stringer, err error) error {
 	return store.Wrap(op+" "+subject.String(), s.translate(err))
 }
 
-// read returns a copy of a stored value, or nil if there is none.
+// read returns a copy of the value that Pebble has stored under the key phys, or nil if there is none.
 func (s *Store) read(phys []byte) ([]byte, error) {
 	v, closer, err := s.db.Get(phys)
 	if errors.Is(err, pebble.ErrNotFound) {

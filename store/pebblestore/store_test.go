@@ -243,7 +243,7 @@ func TestFormat(t *testing.T) {
 	require.NoError(t, s.Close())
 	marker := filepath.Join(dir, FormatFile)
 	for text, want := range map[string]store.Kind{
-		"evenkeel pebblestore format 3\n":  store.InvalidArgument,
+		"evenkeel pebblestore format 5\n":  store.InvalidArgument,
 		"evenkeel pebblestore format x\n":  store.Corrupt,
 		"evenkeel pebblestore format -1\n": store.Corrupt,
 		"":                                 store.Corrupt,

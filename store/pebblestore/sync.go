@@ -11,31 +11,30 @@ import (
 
 // A syncer waits until applied batches are in a synced log.
 //
-// Pebble groups the syncs: a batch applied by ApplyNoSyncWait is visible and ordered at once,
-// and part of the next sync. One goroutine waits for the syncs of all writers, for two reasons.
-// A writer can give up, when its context ends or when the log waits for disk space. And the
-// counts of unsynced writes (locks.go) go down when the sync has happened, also for writers
-// that have given up.
+// Pebble groups the syncs. A batch that ApplyNoSyncWait has applied is visible and ordered at once, and part of the
+// next sync. One goroutine waits for the syncs of all writers, for two reasons. First, a writer can give up when its
+// context ends, or when the log waits for disk space. Second, the counts of unsynced writes (locks.go) go down when the
+// sync has happened, even if the writers have given up.
 //
-// An earlier version synced from this goroutine, one empty record for all applied batches. With
-// 64 writers it reached 0.55 to 0.68 of bare Pebble, since each round began only when this
-// goroutine had been scheduled again. Puts of few rows, the most frequent ones, come as groups
-// (group.go): one ticket each.
+// An earlier version synced in this goroutine, with one empty record for all applied batches. With 64 writers it
+// reached 0.55 to 0.68 of the speed of bare Pebble, since each round began only when the goroutine had been scheduled
+// again. Puts of few rows, the most frequent ones, come as groups (group.go), with one ticket per group.
 type syncer struct {
 	*queue[*ticket]
 }
 
-// A ticket is one applied batch that is not yet known to be synced.
+// A ticket stands for one batch that is applied, and so visible, but not yet known to be synced.
 type ticket struct {
 	batch *pebble.Batch
-	mark  *mark      // may be nil
-	group *group     // whose batch it is; nil if a writer waits for err
-	err   chan error // used without a group
+	mark  *mark      // the counts to lower after the sync; may be nil
+	group *group     // the group of the batch; nil if a writer waits for err
+	err   chan error // receives the outcome, if there is no group
 }
 
 var tickets = sync.Pool{New: func() any { return &ticket{err: make(chan error, 1)} }}
 
-// newSyncer starts a syncer, which calls failed when a sync fails.
+// newSyncer returns a syncer, which waits in its own goroutine until applied batches are synced. It calls the function
+// failed with the error if a sync fails.
 func newSyncer(failed func(error)) syncer {
 	return syncer{newQueue(nil, func(list []*ticket) {
 		for _, t := range list {
@@ -44,7 +43,9 @@ func newSyncer(failed func(error)) syncer {
 	})}
 }
 
-// add queues an applied batch, which the syncer closes.
+// add queues a batch b that is applied but not yet synced, and returns its ticket. m has the locks of the write; their
+// counts of unsynced writes go down after the sync. c is the group of puts that share the batch. Both m and c may be
+// nil. The syncer closes the batch.
 func (y syncer) add(b *pebble.Batch, m *mark, c *group) *ticket {
 	t := tickets.Get().(*ticket)
 	t.batch, t.mark, t.group = b, m, c
@@ -73,8 +74,9 @@ func (t *ticket) wait(failed func(error)) {
 	c.done(err)
 }
 
-// commit applies a batch and uses it up. The caller holds the locks that order it, and may
-// release them when commit returns. The ticket is for await; it is nil without syncs.
+// commit applies the batch b, which makes it visible, but does not wait for the sync. The caller must not use b any
+// more. The caller holds m, the locks that order the batch, and may release them when commit returns. Store.await waits
+// for the returned ticket until b is synced. With Options.NoSync the ticket is nil.
 func (s *Store) commit(b *pebble.Batch, m *mark) (*ticket, error) {
 	if err := s.applyMarked(b, m); err != nil {
 		return nil, err
@@ -85,7 +87,8 @@ func (s *Store) commit(b *pebble.Batch, m *mark) (*ticket, error) {
 	return s.syncer.add(b, m, nil), nil
 }
 
-// applyMarked applies a batch and raises the counts of unsynced writes.
+// applyMarked applies the batch b, which makes it visible. Before that it raises the counts of unsynced writes beside
+// the locks m, so that readers wait for the sync. With Options.NoSync it leaves the counts unchanged.
 func (s *Store) applyMarked(b *pebble.Batch, m *mark) error {
 	if s.o.NoSync {
 		return s.apply(func() error { return s.db.Apply(b, pebble.NoSync) })
@@ -96,8 +99,8 @@ func (s *Store) applyMarked(b *pebble.Batch, m *mark) error {
 	return s.apply(func() error { return s.db.ApplyNoSyncWait(b, pebble.Sync) })
 }
 
-// apply runs a commit. If it fails, the log may have a part of it: the counts of unsynced
-// writes stay up, so that readers don't trust what they see, and all writing ends.
+// apply runs commit, a function that writes to Pebble. If commit fails, the log may contain a part of the write. So all
+// writing ends, and the counts of unsynced writes stay above zero: readers then do not trust the rows that they see.
 func (s *Store) apply(commit func() error) error {
 	if err := guardPanic(commit); err != nil {
 		s.disk.fail(err)
@@ -106,7 +109,8 @@ func (s *Store) apply(commit func() error) error {
 	return nil
 }
 
-// await waits until a batch is synced.
+// await waits until the batch of the ticket t is synced, and returns the error of the sync. It gives up when ctx ends
+// or the store can't write any more; the outcome is then unknown. If t is nil, it returns nil at once.
 func (s *Store) await(ctx context.Context, t *ticket) error {
 	if t == nil {
 		return nil
@@ -118,8 +122,9 @@ func (s *Store) await(ctx context.Context, t *ticket) error {
 	return err
 }
 
-// outcome waits for the outcome of a write. It returns false and the reason where it gives up
-// earlier; the outcome is unknown then.
+// outcome waits for the outcome of a write, which is sent to the channel c. ended is true if the outcome has come; err
+// is that outcome. ended is false if ctx has ended or the store can't write any more; err then says why, and the
+// outcome is unknown.
 func (s *Store) outcome(ctx context.Context, c <-chan error) (ended bool, err error) {
 	select {
 	case err := <-c:
@@ -131,9 +136,9 @@ func (s *Store) outcome(ctx context.Context, c <-chan error) (ended bool, err er
 	}
 }
 
-// settle waits until everything is synced that was visible before the call. A reader calls it
-// if a count of unsynced writes was not zero. So does a write that lost to a present row: it
-// is acknowledged because of that row.
+// settle waits until everything is synced that was visible before the call. A reader calls settle if it may have seen
+// writes that were not yet synced. A write that lost to a stored row calls it, too, since the write is acknowledged
+// because of that row.
 func (s *Store) settle(ctx context.Context) error {
 	if s.o.NoSync {
 		return nil
@@ -143,9 +148,9 @@ func (s *Store) settle(ctx context.Context) error {
 		return s.disk.trouble()
 	default:
 	}
-	// All readers that come during one sync share the next one. So Pebble has one sync for
-	// readers to do at a time, however many they are. And no reader waits within Pebble, where
-	// neither its context nor a broken disk would end the wait.
+	// All readers that come during one sync share the next sync. So Pebble does one sync for readers at a time, however
+	// many readers there are. And no reader waits within Pebble, where neither its context nor a broken disk would end
+	// the wait.
 	b := s.barriers.Join(func(*struct{}) {}, func(work func()) bool {
 		s.background.Go(work) // Close waits for it once all callers have left
 		return true
@@ -160,7 +165,7 @@ func (s *Store) settle(ctx context.Context) error {
 	}
 }
 
-// syncNow syncs everything that is visible.
+// syncNow syncs all writes that are visible at its call. It returns when the sync has ended.
 func (s *Store) syncNow() error {
 	b := s.db.NewBatch()
 	_ = b.LogData(nil, nil)

@@ -10,7 +10,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// checkPage compares one page with all rows of the partition, in order of keys.
+// checkPage compares a page that a store has returned with the page that a correct store returns for the bounds b and
+// the options o. all has all rows of the partition, in the order of their keys. It returns an error that describes the
+// first difference, or nil.
 func (s *suite) checkPage(page store.Page, all []store.Row, b store.Bounds, o store.SliceOptions) error {
 	want := expected(all, b, o)
 	got := page.Rows
@@ -45,7 +47,8 @@ func (s *suite) checkPage(page store.Page, all []store.Row, b store.Bounds, o st
 	return nil
 }
 
-// expected is what a slice without limits would return.
+// expected returns the rows that a correct store returns for the bounds b and the options o, without the limits in o.
+// all has all rows of the partition.
 func expected(all []store.Row, b store.Bounds, o store.SliceOptions) (rows []store.Row) {
 	for _, r := range all {
 		if within(r.Key, b) {
@@ -65,7 +68,8 @@ func sameRow(a, b store.Row) bool {
 	return bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Value, b.Value) && a.Timestamp == b.Timestamp
 }
 
-// checkSlice reads one page and compares it.
+// checkSlice reads one page from a store and compares it with the page that a correct store returns. It returns an
+// error if they differ.
 func (s *suite) checkSlice(
 	ctx context.Context, rows store.Rows, p store.Partition, all []store.Row, b store.Bounds, o store.SliceOptions,
 ) (store.Page, error) {
@@ -80,7 +84,8 @@ func (s *suite) checkSlice(
 	return page, nil
 }
 
-// dirty is memory for so many rows that held other ones; none is nil.
+// dirty returns a slice of n rows that are filled with rubbish; nil if n is 0. A test passes it as the memory for a
+// page, so that a store which relies on empty memory fails.
 func dirty(n int) []store.Row {
 	if n == 0 {
 		return nil
@@ -92,7 +97,8 @@ func dirty(n int) []store.Row {
 	return rows[:n/2]
 }
 
-// checkPages reads page after page to the end of the bounds.
+// checkPages reads a partition page by page, until the bounds have been read to their end. It compares each page with
+// the page that a correct store returns.
 func (s *suite) checkPages(
 	ctx context.Context, rows store.Rows, p store.Partition, all []store.Row, b store.Bounds, o store.SliceOptions,
 ) error {
@@ -110,7 +116,8 @@ func (s *suite) checkPages(
 	}
 }
 
-// checkGet reads one key and compares it.
+// checkGet gets one key of a partition. It returns an error unless the result is the row of the key in all, the rows
+// that the partition must have. If all has no such row, the store must find none.
 func checkGet(ctx context.Context, rows store.Rows, p store.Partition, all []store.Row, key []byte) error {
 	i := slices.IndexFunc(all, func(r store.Row) bool { return bytes.Equal(r.Key, key) })
 	got, found, err := rows.Get(ctx, p, key)
@@ -127,8 +134,9 @@ func checkGet(ctx context.Context, rows store.Rows, p store.Partition, all []sto
 	return nil
 }
 
-// checkPartition compares a partition in every way of reading: forward, in
-// reverse, within random bounds, in pages, key by key. keys are also asked for.
+// checkPartition reads a partition in every way, and compares the result with all, the rows that the partition must
+// have. The ways are forward, in reverse, within random bounds, in pages, and key by key. keys are the keys to get, and
+// the ends of the random bounds.
 func (s *suite) checkPartition(
 	ctx context.Context, rows store.Rows, p store.Partition, all []store.Row, keys [][]byte, r *rand.Rand,
 ) error {

@@ -12,8 +12,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// batchAtomic lets batches over the same keys race with each other, with
-// removals and with readers: whatever a page shows is of one batch.
+// batchAtomic tests that a store applies each batch of rows as a whole. Writers put batches with the same keys, or
+// delete the whole partition, while readers read it. All rows of a page must come from one batch.
 func (s *suite) batchAtomic(t *testing.T) {
 	const keys = 20
 	p := newPartition()
@@ -68,9 +68,9 @@ func (s *suite) batchAtomic(t *testing.T) {
 	require.NoError(t, readers.Wait())
 }
 
-// hammer lets many write and read a partition at once. In the end it must hold
-// what the oracle says for any one order of the writes; on the way every page
-// must be a possible one.
+// hammer tests a store under concurrent calls: several goroutines write and read two partitions at once. In the end
+// each partition must hold the rows that the writes give in any order. Until then, every page must have the right
+// bounds, order and limit.
 func (s *suite) hammer(t *testing.T) {
 	const writers = 4
 	ps := []store.Partition{newPartition(), newPartition()}
@@ -127,7 +127,8 @@ func (s *suite) hammer(t *testing.T) {
 	}
 }
 
-// possible checks what holds for a page whatever is written meanwhile.
+// possible checks a page that was read while other goroutines wrote. It returns an error unless the rows lie within the
+// bounds b, in the right order, and no more than the limit in o.
 func possible(page store.Page, b store.Bounds, o store.SliceOptions) error {
 	for i, r := range page.Rows {
 		switch {

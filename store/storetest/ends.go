@@ -22,7 +22,7 @@ func (s *suite) runEnds(t *testing.T) {
 	t.Run("closing ends calls under way", s.closing)
 }
 
-// A call is any method of a store, with arguments that are right.
+// A call is one method of a store with valid arguments, and its name for the report of a test.
 type call struct {
 	name string
 	do   func(ctx context.Context) error
@@ -97,14 +97,14 @@ func (s *suite) endedContext(t *testing.T) {
 				require.ErrorIs(t, err, cause)
 			})
 		}
-		// The writes may have been done or not; newer ones must win either way.
+		// The writes may have been done or not; a newer write must win in either case.
 		require.NoError(t, s.store.Put(t.Context(), p, put("k", "newest", 30).rows...))
 		s.requireContent(t, p, "k=newest@30")
 	}
 }
 
-// cancelledOnTheWay cancels calls at a random moment. What was acknowledged is
-// there, and what was not is there as a whole or not at all.
+// cancelledOnTheWay tests writes whose contexts are cancelled at a random moment. A write that was acknowledged must be
+// visible afterwards. Any other write must be visible as a whole or not at all.
 func (s *suite) cancelledOnTheWay(t *testing.T) {
 	const keys = 10
 	r := s.rand(t.Name(), 0)
@@ -150,7 +150,7 @@ func (s *suite) cancelledOnTheWay(t *testing.T) {
 	}
 }
 
-// cancelling runs f and cancels its context meanwhile, sooner or later.
+// cancelling runs f with a context that it cancels at a random moment, while f is under way. It returns the error of f.
 func (s *suite) cancelling(t *testing.T, r *rand.Rand, f func(ctx context.Context) error) error {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -190,8 +190,8 @@ func (s *suite) closed(t *testing.T) {
 	require.NoError(t, closing.Close(), "closing again does nothing")
 }
 
-// closing: whatever is under way when a store is closed, or begins later, ends, and
-// says that the store is unavailable unless it was done.
+// closing tests Close while calls are under way. Each of these calls must end, with a result or with the error
+// Unavailable. A call that begins after Close has returned must fail with Unavailable.
 func (s *suite) closing(t *testing.T) {
 	closing := s.open(t)
 	p, id := newPartition(), newNodeID()
@@ -212,7 +212,7 @@ func (s *suite) closing(t *testing.T) {
 				}
 				switch store.KindOf(err) {
 				case store.Unavailable:
-					if begunBefore { // or it may be a busy network's, which passes
+					if begunBefore { // else the error may be that of a busy network, which passes
 						return nil
 					}
 				case store.Conflict, store.NotFound:

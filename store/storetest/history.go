@@ -11,14 +11,14 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// An operation is one write, as data: rows to put, else a key to delete, else
-// bounds to remove, in one of the partitions of its history.
+// An operation is one write to one partition, kept as data so that a test can repeat it. It puts rows, if it has any.
+// Else it deletes key, if key is not nil. Else it removes all rows within bounds.
 type operation struct {
 	partition int
 	rows      []store.Row
 	key       []byte
 	bounds    store.Bounds
-	ts        store.Timestamp // of a delete or removal
+	ts        store.Timestamp // the timestamp of a delete or a removal
 }
 
 func (o operation) apply(ctx context.Context, r store.Rows, ps []store.Partition) error {
@@ -43,7 +43,8 @@ func (o operation) String() string {
 	}
 }
 
-// hides reports whether o hides a row of that key and timestamp.
+// hides reports whether the operation deletes a row with the given key and timestamp: it deletes the key, or removes an
+// interval that contains the key, with the same or a higher timestamp.
 func (o operation) hides(key []byte, ts store.Timestamp) bool {
 	if o.rows != nil || o.ts < ts {
 		return false
@@ -54,8 +55,9 @@ func (o operation) hides(key []byte, ts store.Timestamp) bool {
 	return within(key, o.bounds)
 }
 
-// visible is the oracle: what a reader of a partition must find after those
-// operations, in order of keys. It is the contract, put as plainly as possible.
+// visible returns the rows that a reader of the partition must find after the operations ops, in the order of their
+// keys. It is the model with which the tests compare a store: the contract of store.Rows in its simplest form.
+// partition is the number of the partition.
 func visible(ops []operation, partition int) []store.Row {
 	best := map[string]store.Row{}
 	for _, o := range ops {
@@ -93,7 +95,8 @@ func within(key []byte, b store.Bounds) bool {
 	return len(b.End) == 0 || bytes.Compare(key, b.End) < 0
 }
 
-// Keys that differ by what a careless encoding loses: zero bytes, 0xFF, prefixes.
+// trickyKeys are keys for tests. They differ only in bytes that a careless encoding of keys loses: zero bytes, 0xFF,
+// and common prefixes.
 var trickyKeys = [][]byte{
 	{0}, {0, 0}, {0, 0xff}, {1}, []byte("a"), []byte("a\x00"), []byte("a\x00\x00"), []byte("a\x00b"),
 	[]byte("a\x01"), []byte("aa"), []byte("a\xff"), []byte("a\xff\x00"), []byte("a\xff\xff"), []byte("b"),
@@ -106,8 +109,8 @@ var trickyValues = [][]byte{
 
 const partitionsPerHistory = 2
 
-// randomHistory draws operations with few keys, few timestamps and few values,
-// so that they meet and tie.
+// randomHistory returns a random sequence of writes and deletions. The keys, timestamps and values are drawn from small
+// sets, so that many operations meet at the same key or have the same timestamp.
 func randomHistory(r *rand.Rand) []operation {
 	keys := make([][]byte, 1+r.IntN(8))
 	for i := range keys {
@@ -134,7 +137,8 @@ func randomHistory(r *rand.Rand) []operation {
 	return ops
 }
 
-// randomBounds draws bounds of every form: open at either end, empty, exclusive.
+// randomBounds returns a random interval of keys, with ends drawn from keys. Some intervals have no lower or no upper
+// end, some are empty, and some exclude their start.
 func randomBounds(r *rand.Rand, keys [][]byte) (b store.Bounds) {
 	if r.IntN(4) > 0 {
 		b.Start = pick(r, keys)
@@ -151,7 +155,8 @@ func randomBounds(r *rand.Rand, keys [][]byte) (b store.Bounds) {
 
 func pick[T any](r *rand.Rand, from []T) T { return from[r.IntN(len(from))] }
 
-// shrink leaves out operations as long as what remains still fails.
+// shrink returns a shorter sequence of operations that still makes a test fail. It leaves out each operation that the
+// failure does not need. The function fails runs the test with a sequence; true: the test fails.
 func shrink(ops []operation, fails func([]operation) bool) []operation {
 	for again := true; again; {
 		again = false

@@ -16,7 +16,8 @@ func (s *suite) runLimits(t *testing.T) {
 	t.Run("what just keeps a limit is taken", s.justWithin)
 }
 
-// A refused call breaks one documented limit.
+// A refusedCall is a call with an argument that breaks one documented limit, such as a key that is too long. The store
+// must refuse the call.
 type refusedCall struct {
 	name string
 	call func(ctx context.Context) error

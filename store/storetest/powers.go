@@ -19,8 +19,8 @@ func (s *suite) runPowers(t *testing.T) {
 	}
 }
 
-// acknowledged swaps a register from several goroutines: what Acknowledge returned is
-// what a read at any level finds from then on, or something newer.
+// acknowledged tests the method Acknowledge, while several goroutines change a register by compare-and-swap. After
+// Acknowledge has returned a record, a read at any level must find that record or a newer one.
 func (s *suite) acknowledged(t *testing.T, a store.Acknowledger) {
 	_, err := a.Acknowledge(t.Context(), store.Clocks, newRegisterKey())
 	requireKind(t, store.NotFound, err)
@@ -78,7 +78,7 @@ func (s *suite) partitions(t *testing.T, l store.PartitionLister) {
 			require.NoError(t, s.store.Delete(ctx, p, []byte("k"), 2))
 		case 1:
 			require.NoError(t, s.store.Remove(ctx, p, store.Bounds{}, 2))
-			continue // may be listed or not
+			continue // the partition may be listed or not
 		}
 		want[p] = true
 	}

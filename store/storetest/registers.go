@@ -31,7 +31,8 @@ func (s *suite) runRegisters(t *testing.T) {
 	t.Run("replaced roots are kept until forgotten", s.rootHistory)
 }
 
-// A register is a key together with what its record should be.
+// A register is the table and the key of a stored record that changes only by compare-and-swap, together with the
+// record that the test expects there.
 type register struct {
 	table store.Table
 	key   []byte
@@ -47,7 +48,8 @@ func nextRecord(old store.Version, blob string) store.Record {
 	return store.Record{Version: store.Version{Epoch: old.Epoch + 1, Token: store.NewToken()}, Blob: []byte(blob)}
 }
 
-// newRegister creates a register with a fresh key.
+// newRegister creates a register, a record that changes only by compare-and-swap, with a random key in the given table
+// of the store. It returns the register with its first record.
 func newRegister(ctx context.Context, t *testing.T, s store.Store, table store.Table) *register {
 	t.Helper()
 	r := &register{table: table, key: newRegisterKey()}
@@ -62,7 +64,8 @@ func (r *register) swap(ctx context.Context, t *testing.T, s store.Store, blob s
 	r.Record = next
 }
 
-// requireIs reads the register at both levels.
+// requireIs reads the register r from the store at both levels of consistency. The test fails unless each read returns
+// the record that r expects.
 func (r *register) requireIs(t *testing.T, s store.Store) {
 	t.Helper()
 	for _, level := range []store.Level{store.Serial, store.Local} {
@@ -111,22 +114,23 @@ func (s *suite) registerConflict(t *testing.T, table store.Table) {
 	conflict(r.key, first)                                                           // an old version
 	conflict(r.key, store.Version{Epoch: r.Epoch + 1, Token: r.Token})               // a later epoch
 	conflict(r.key, store.Version{Epoch: r.Epoch, Token: store.NewToken()})          // another's token
-	conflict(r.key, store.Version{Epoch: r.Epoch, Token: first.Token})               // the token before
-	conflict(newRegisterKey(), r.Version)                                            // absent
+	conflict(r.key, store.Version{Epoch: r.Epoch, Token: first.Token})               // the token of the version before
+	conflict(newRegisterKey(), r.Version)                                            // the register does not exist
 	requireKind(t, store.Conflict, s.store.Swap(ctx, table, r.key, first, r.Record)) // what was swapped in already
 	r.requireIs(t, s.store)
 	r.swap(ctx, t, s.store, "third")
 	r.requireIs(t, s.store)
 }
 
-// registerRace counts the winners of each epoch. A swap whose outcome the store
-// leaves unknown may or may not be one; an acknowledged one must be.
+// registerRace tests compare-and-swap: several goroutines swap the record of one register. Each swap that succeeds
+// begins a new epoch, and is the winner of this epoch. An acknowledged swap must be the only winner of its epoch. A
+// swap with an unknown outcome may be the winner or not.
 func (s *suite) registerRace(t *testing.T, table store.Table) {
 	const swappers = 4
 	ctx, key := t.Context(), newRegisterKey()
 	epochs := uint64(s.scale(100))
 	var mu sync.Mutex
-	tried := map[store.Version]bool{} // acknowledged?
+	tried := map[store.Version]bool{} // the value says whether the swap was acknowledged
 	seen := map[uint64]store.Token{}
 	look := func(level store.Level) (store.Version, error) {
 		got, err := s.store.Read(ctx, table, key, level)

@@ -37,8 +37,9 @@ func (s *suite) runRows(t *testing.T) {
 	t.Run("what many write at once ends as in any order", s.hammer)
 }
 
-// try applies a history to fresh partitions and compares what is visible, now
-// and then on the way and in the end.
+// try applies a sequence of operations to new partitions. At the end, and after some of the operations, it compares the
+// visible rows with those that a correct store shows. It returns an error if they differ. seed decides after which
+// operations it compares.
 func (s *suite) try(ctx context.Context, ops []operation, seed uint64) error {
 	r := rand.New(rand.NewPCG(seed, 0))
 	ps := make([]store.Partition, partitionsPerHistory)
@@ -82,7 +83,8 @@ func (s *suite) anyOrder(t *testing.T) {
 	}
 }
 
-// put, remove and so on are single steps of the hand-written rules.
+// put returns an operation that writes one row. The functions del and remove, defined with put, return an operation
+// that deletes one key or an interval of keys. Tests with a fixed sequence of operations use them.
 func put(key, value string, ts store.Timestamp) operation {
 	return operation{rows: []store.Row{{Key: []byte(key), Value: []byte(value), Timestamp: ts}}}
 }
@@ -91,8 +93,8 @@ func remove(b store.Bounds, ts store.Timestamp) operation {
 	return operation{bounds: b, ts: ts}
 }
 
-// requireRows applies operations to a fresh partition and requires what is
-// visible then, written as key=value@timestamp.
+// requireRows applies the operations ops to a new partition. The test fails unless exactly the rows in want are visible
+// afterwards. Each row in want is written as key=value@timestamp.
 func (s *suite) requireRows(t *testing.T, ops []operation, want ...string) {
 	t.Helper()
 	ps := []store.Partition{newPartition()}
@@ -111,7 +113,7 @@ func (s *suite) requireContent(t *testing.T, p store.Partition, want ...string) 
 	require.Equal(t, append([]string{}, want...), got)
 }
 
-// all reads a partition, page by page.
+// all returns all rows of a partition, which it reads page by page.
 func (s *suite) all(t *testing.T, rows store.Rows, p store.Partition) (all []store.Row) {
 	t.Helper()
 	var b store.Bounds
@@ -127,7 +129,8 @@ func (s *suite) all(t *testing.T, rows store.Rows, p store.Partition) (all []sto
 	}
 }
 
-// inEveryOrder applies few operations in each of their orders.
+// inEveryOrder applies a few operations to new partitions in each possible order. The test fails unless the rows in
+// want are visible after each order.
 func (s *suite) inEveryOrder(t *testing.T, ops []operation, want ...string) {
 	t.Helper()
 	if len(ops) < 2 {
@@ -191,8 +194,8 @@ func (s *suite) removalHides(t *testing.T) {
 	s.inEveryOrder(t, []operation{remove(middle, 7), remove(whole, 5), put("c", "v", 6), put("e", "v", 6)}, "e=v@6")
 }
 
-// copyUnderRemoval is what happens to a copy into a partition that was in use
-// before: the reason why a partition's id is never used again.
+// copyUnderRemoval tests copying rows into a partition that was used before and then removed as a whole. The copies
+// that are not newer than the removal must stay hidden. This is why the id of a partition is never used again.
 func (s *suite) copyUnderRemoval(t *testing.T) {
 	ps := []store.Partition{newPartition(), newPartition()}
 	ctx := t.Context()

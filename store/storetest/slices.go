@@ -77,7 +77,7 @@ func (s *suite) emptyBounds(t *testing.T) {
 			formatBounds(b),
 		)
 	}
-	// An exclusive start means nothing where there is no start.
+	// StartExclusive has no effect if Start is empty.
 	page, err := s.checkSlice(ctx, s.rows, p, all, bounds("", true, "b"), store.SliceOptions{Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, page.Rows, 1)
@@ -101,7 +101,8 @@ func (s *suite) timestamps(t *testing.T) {
 	require.NoError(t, checkGet(ctx, s.rows, p, all, []byte("b")))
 }
 
-// into: pages that share the memory of their rows share nothing else.
+// into tests SliceOptions.Into, by which a caller reuses the memory of a page's rows for the next page. The keys and
+// values of earlier pages must not change when that memory is overwritten.
 func (s *suite) into(t *testing.T) {
 	ctx, p := t.Context(), newPartition()
 	var all []store.Row
@@ -130,7 +131,7 @@ func (s *suite) pageBytes(t *testing.T) {
 	var all []store.Row
 	for i := range 10 {
 		key := fmt.Appendf(nil, "key%d", i)
-		// Four such rows reach the limit to the byte.
+		// Four such rows together have exactly as many bytes as the limit.
 		all = append(
 			all, store.Row{Key: key, Value: bytes.Repeat([]byte{byte(i)}, store.MaxPageBytes/4-len(key)), Timestamp: 1},
 		)
@@ -184,10 +185,10 @@ func (s *suite) passing(t *testing.T) {
 	for i := range 300 {
 		key := fmt.Appendf(nil, "%c%c%d", 'a'+i*7%300/100, 'a'+i*7%300/10%10, i%10)
 		if i%17 == 0 {
-			key = append([]byte{0xFF}, key...) // nothing is above all that begins so
+			key = append([]byte{0xFF}, key...) // no key is above all keys with this first byte
 		}
 		if i%5 == 1 {
-			key = append([]byte{0x80}, key...) // no UTF-8, and yet something is above
+			key = append([]byte{0x80}, key...) // invalid UTF-8, but higher keys exist
 		}
 		o.rows = append(o.rows, store.Row{Key: key, Value: fmt.Append(nil, i), Timestamp: 1})
 	}
@@ -213,7 +214,7 @@ func (s *suite) passing(t *testing.T) {
 		page, err := s.rows.Slice(ctx, p, store.Bounds{}, slice)
 		require.NoError(t, err)
 		require.LessOrEqual(t, asked, len(page.Rows))
-		var passed []byte // what may be left out
+		var passed []byte // the prefix of keys that may be left out
 		got := page.Rows
 		for _, row := range expected(all, store.Bounds{}, store.SliceOptions{Limit: len(all)}) {
 			if len(got) > 0 && bytes.Equal(got[0].Key, row.Key) {

@@ -1,13 +1,12 @@
-// Package storetest is the conformance suite of package store: every store
-// passes it, to the letter.
+// Package storetest is the conformance suite of package store. Every store must pass all of it.
 //
-// A store is run through it by one call in one of its tests:
+// A test of the store runs the suite by one call:
 //
 //	storetest.Run(t, func(t *testing.T) store.Store { return memstore.New() })
 //
-// Each subtest is named after the rule that it checks. Random ones compare the
-// store with an oracle that is a fold over all operations (history.go), shrink
-// what they find, and say how to run it again with the same seed.
+// Each subtest has the name of the rule that it checks. Random subtests compare the store with an oracle, which
+// computes the visible rows from all operations (history.go). They shrink a history that fails, and say how to run it
+// again with the same seed.
 package storetest
 
 import (
@@ -22,34 +21,34 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Options fits the suite to a store. The zero Options is right for a fast store
-// in memory.
+// Options adapt the conformance tests to the store that is tested. The zero Options are right for a fast store in
+// memory.
 type Options struct {
-	// Slow says that a call takes milliseconds: a network or a disk is involved.
-	// Random rules then run a tenth of their rounds, big ones with fewer rows.
+	// Slow says that a call takes milliseconds, since a network or a disk is involved. Random rules then run a tenth of
+	// their rounds, and big rules have fewer rows.
 	Slow bool
-	// ShortPages says that the store may end a page before its limits are
-	// reached. Pages that are short without More are never right.
+	// ShortPages says that the store may end a page, with More set, before it reaches a limit. A short page without
+	// More before the end of the bounds is always wrong.
 	ShortPages bool
-	// Reopen closes a store, or cuts it off in whatever way it has to survive,
-	// and opens what it left behind. With it, what a store keeps is checked
-	// again after reopening. It is called several times for one store.
+	// Reopen closes a store, or ends it in any other way that the store must survive, and opens it again. If Reopen is
+	// not nil, the suite checks after each reopening that the store has kept its data. It calls Reopen several times
+	// for one store.
 	Reopen func(t *testing.T, s store.Store) store.Store
 }
 
-// Run is RunWith zero Options.
+// Run runs the conformance tests on the stores that open returns, with the zero Options. RunWith has the details.
 func Run(t *testing.T, open func(t *testing.T) store.Store) {
 	t.Helper()
 	RunWith(t, open, Options{})
 }
 
-// RunWith holds the stores that open returns to the contract, each rule in a
-// subtest. The optional interfaces store.EachQuorum, store.PartitionLister
-// and store.Acknowledger are checked where a store has them.
+// RunWith tests the stores that open returns against the contract of package store, with a subtest for each rule. It
+// checks the optional interfaces store.EachQuorum, store.PartitionLister and store.Acknowledger if the store implements
+// them.
 //
-// open is called a handful of times, and may return a store that holds data
-// already: the suite only looks at buckets, partitions and registers that it
-// named itself, with fresh UUIDs. The suite closes what it opened.
+// RunWith calls open a handful of times. open may return a store that already holds data: the tests only look at
+// buckets, partitions and registers that they have named themselves, by fresh UUIDs. The tests close the stores that
+// they have opened.
 func RunWith(t *testing.T, open func(t *testing.T) store.Store, o Options) {
 	t.Helper()
 	s := &suite{Options: o, seed: seed.Number(t), pages: new(atomic.Int64), open: func(t *testing.T) store.Store {
@@ -78,19 +77,19 @@ func RunWith(t *testing.T, open func(t *testing.T) store.Store, o Options) {
 	}
 }
 
-// suite is one run. rows is what the rules of rows are checked on: the store, or
-// its wider level.
+// suite is one run of the conformance tests on a store. The field rows has the rows that are tested: those of the store
+// itself, or the same rows at a wider consistency (see store.EachQuorum).
 type suite struct {
 	Options
 	seed  uint64
 	open  func(t *testing.T) store.Store
 	store store.Store
 	rows  store.Rows
-	// pages that were compared: each has other memory for its rows.
+	// pages is the number of pages compared; each page gets other memory for its rows.
 	pages *atomic.Int64
 }
 
-// scale is n, or a tenth of it for slow stores.
+// scale returns the number of repetitions of a test: n or, for a slow store, a tenth of n, but at least 1.
 func (s *suite) scale(n int) int {
 	if s.Slow {
 		return max(1, n/10)
@@ -98,7 +97,8 @@ func (s *suite) scale(n int) int {
 	return n
 }
 
-// rand returns the source of chance of one round of one rule.
+// rand returns a source of random numbers for one round of the test with the name rule. The numbers depend only on the
+// seed of the run, the name and the round, so a failure can be repeated.
 func (s *suite) rand(rule string, round int) *rand.Rand {
 	salt := uint64(round)
 	for _, c := range []byte(rule) {

@@ -2,14 +2,15 @@ package wait
 
 import "time"
 
-// Instant is one moment on both clocks of a process. The monotonic clock stops while the
-// machine is suspended; a step changes the wall clock.
+// Instant is one moment as both clocks of a process show it. Neither clock alone measures a duration reliably: the
+// monotonic clock stops while the machine is suspended, and the wall clock may be set forward or back.
 type Instant struct {
-	Mono time.Duration // since some earlier moment
+	Mono time.Duration // the time since some earlier moment
 	Wall time.Time     // without a monotonic part
 }
 
-// Instants returns a function that reads both clocks. nil stands for the machine's clock.
+// Instants returns a function that reads the wall clock and the monotonic clock at one moment. The arguments wall and
+// mono are the clocks to read, for tests; nil stands for the machine's own clock.
 func Instants(wall func() time.Time, mono func() time.Duration) func() Instant {
 	begin := time.Now()
 	if wall == nil && mono == nil {
@@ -27,8 +28,8 @@ func Instants(wall func() time.Time, mono func() time.Duration) func() Instant {
 	return func() Instant { return Instant{Mono: mono(), Wall: wall().Round(0)} }
 }
 
-// Since bounds the time that has passed: the least and the most that one of the two clocks
-// has run.
+// Since returns bounds of the time that has passed from the instant then to the instant i. least is the shorter and
+// most the longer of the two durations that the wall clock and the monotonic clock show.
 func (i Instant) Since(then Instant) (least, most time.Duration) {
 	mono, wall := i.Mono-then.Mono, i.Wall.Sub(then.Wall)
 	return min(mono, wall), max(mono, wall)

@@ -5,15 +5,16 @@ import (
 	"sync"
 )
 
-// Rounds makes one call for all callers that come during the one before it, and one call at
-// a time. It is safe for concurrent use; the zero value is ready.
+// Rounds combines the calls of many goroutines into shared calls (rounds), of which only one runs at a time. All
+// goroutines that join during a call share the next call. Rounds is safe for concurrent use; the zero value is ready.
 type Rounds[T any] struct {
 	mu      sync.Mutex
-	next    *Round[T] // has not begun; nil: nobody waits for it
+	next    *Round[T] // the round that has not begun; nil if no caller waits for one
 	running bool
 }
 
-// Round is one call, with what its callers have joined to it.
+// Round is one call that several goroutines share (see Rounds). The field Of holds the data that they have added for
+// the call.
 type Round[T any] struct {
 	Of T
 	// Done is closed at the end of the call, after Err is set.
@@ -21,9 +22,10 @@ type Round[T any] struct {
 	Err  error
 }
 
-// Join joins a caller, by add, to the round that begins next, and returns that. Unless rounds
-// are being made, start is given their work for another goroutine; false: it refuses, and
-// there is no round (nil).
+// Join adds the caller to the next shared call, and returns that call as a Round. The argument add is a function that
+// puts the caller's data into Round.Of, and call is a function that makes the shared call. If no goroutine makes the
+// calls at present, Join calls start, which must run work in another goroutine. start returns false to refuse; Join
+// then returns nil.
 func (r *Rounds[T]) Join(add func(*T), start func(work func()) bool, call func(*T) error) *Round[T] {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -38,7 +40,8 @@ func (r *Rounds[T]) Join(add func(*T), start func(work func()) bool, call func(*
 	return r.next
 }
 
-// run makes rounds until nobody waits for one.
+// run makes one shared call after another, until no goroutine waits for one any more. Its argument is the function that
+// makes a shared call.
 func (r *Rounds[T]) run(call func(*T) error) {
 	for {
 		r.mu.Lock()
@@ -54,9 +57,9 @@ func (r *Rounds[T]) run(call func(*T) error) {
 	}
 }
 
-// Together collects all items that come during one call, and makes one next call for all of them, like Rounds. The
-// context of a call ends when the contexts of all its callers have ended. Together is safe for concurrent use; the zero
-// value is ready.
+// Together passes the items of many goroutines to shared calls, of which only one runs at a time. All items that arrive
+// during one call are passed to the next call. The context of a call ends when the contexts of all its callers have
+// ended. Together is safe for concurrent use; the zero value is ready.
 type Together[T any] struct{ rounds Rounds[together[T]] }
 
 type together[T any] struct {
@@ -68,7 +71,8 @@ type together[T any] struct {
 	left   int // callers whose contexts have not ended
 }
 
-// join adds a caller. Before the call begins all others may have given up: then it has a new context.
+// join adds a caller's item to a shared call that has not begun. The first caller gives the call its context. If all
+// earlier callers have given up meanwhile, which ended that context, the call gets a new one.
 func (x *together[T]) join(ctx context.Context, item T) {
 	x.items = append(x.items, item)
 	x.mu.Lock()
@@ -86,14 +90,16 @@ func (x *together[T]) leave() {
 	}
 }
 
-// begin returns the context of the call.
+// begin returns the context with which a shared call must run, and the function that cancels this context.
 func (x *together[T]) begin() (context.Context, context.CancelFunc) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.ctx, x.cancel
 }
 
-// Do adds an item to the next call, and returns when that has ended, with its error.
+// Do adds item to the next shared call, waits until that call has ended, and returns its error. The argument call is
+// the function that makes the shared call, with the items of all goroutines that share it. Do does not return early if
+// ctx ends.
 func (t *Together[T]) Do(ctx context.Context, item T, call func(ctx context.Context, items []T) error) error {
 	r := t.rounds.Join(func(x *together[T]) { x.join(ctx, item) }, func(work func()) bool {
 		go work()

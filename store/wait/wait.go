@@ -1,5 +1,5 @@
-// Package wait has what loops need to wait: a sleep that a context ends, a backoff between
-// retries, a limit of rows per second, and time measured on two clocks.
+// Package wait has tools for loops that wait: a sleep that ends with a context, a backoff between retries, a limit of
+// rows per second, shared calls, and time measured on two clocks.
 package wait
 
 import (
@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// Sleep waits for d. It returns the cause of the end of ctx if that comes first.
+// Sleep waits for the duration d, or until ctx ends. It returns nil after the full duration, else the cause for which
+// ctx has ended. If d is not positive, Sleep does not wait, and returns the cause if ctx has ended already.
 func Sleep(ctx context.Context, d time.Duration) error {
 	if d > 0 {
 		select {
@@ -22,7 +23,8 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	return context.Cause(ctx)
 }
 
-// Signal sends to a channel of one element, unless it has one.
+// Signal wakes a goroutine that receives from the channel c, whose buffer has one element. If the buffer is full, a
+// signal is pending already, and Signal does nothing.
 func Signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -30,7 +32,8 @@ func Signal(c chan<- struct{}) {
 	}
 }
 
-// Every calls f at an interval until stop, which waits for a call under way.
+// Every calls f once in each interval of the length d, in a goroutine of its own, until the returned function stop is
+// called. stop waits for a call of f that is under way.
 func Every(d time.Duration, f func()) (stop func()) {
 	quit := make(chan struct{})
 	var work sync.WaitGroup
@@ -49,17 +52,17 @@ func Every(d time.Duration, f func()) (stop func()) {
 	return func() { close(quit); work.Wait() }
 }
 
-// Backoff is the pause before a retry. It doubles with each failure, from First to Most.
+// Backoff computes the pauses between retries of a call that fails. The pause doubles with each failure, from First to
+// Most.
 type Backoff struct {
 	First, Most time.Duration
-	// Jitter is the random part of a pause, 0 to 1: the pause lies between 1-Jitter of the
-	// doubled one and all of it.
+	// Jitter is the random part of a pause, 0 to 1: the pause is between 1-Jitter and 1 times the doubled pause.
 	Jitter float64
-	// Rand draws from 0 to 1; rand.Float64 if nil.
+	// Rand returns a random number from 0 to 1; nil means rand.Float64.
 	Rand func() float64
 }
 
-// Pause returns the pause after so many failures in a row, 1 at least.
+// Pause returns how long to wait before the next retry, after the given number of failures in a row (at least 1).
 func (b *Backoff) Pause(failures int) time.Duration {
 	d := min(b.First, b.Most)
 	for range failures - 1 {
@@ -75,31 +78,34 @@ func (b *Backoff) Pause(failures int) time.Duration {
 	return time.Duration(float64(d) * (1 - b.Jitter*draw()))
 }
 
-// Sleep sleeps for Pause(failures).
+// Sleep waits for the pause after the given number of failures in a row (see Pause). It returns nil after the pause. If
+// ctx ends before, it returns the cause for which ctx has ended.
 func (b *Backoff) Sleep(ctx context.Context, failures int) error {
 	return Sleep(ctx, b.Pause(failures))
 }
 
-// Turn draws how long one of an unknown number of processes waits, at most, before it does what one of them has to do,
-// and the others need not once they see it done. Few wait for less than the others: the density grows exponentially
-// towards most. So the second of up to some thousand waits longer than the first by an eighth of most, on average.
+// Turn returns how long a process waits before it does a job that only one of several processes needs to do: a random
+// duration up to most. The process whose wait ends first does the job; the others then see that the job is done. Long
+// waits are far more likely than short ones: the density grows exponentially towards most. So even with some thousand
+// processes the second one waits longer than the first by an eighth of most on average.
 func Turn(most time.Duration) time.Duration {
-	const steepness = 8 // e to this is how many processes it is good for
+	const steepness = 8 // e to this power is the number of processes up to which Turn separates the first
 	return time.Duration(float64(most) * math.Log1p(rand.Float64()*math.Expm1(steepness)) / steepness)
 }
 
-// Pacer limits its users together to a number of rows per second. It is safe for concurrent
+// Pacer limits the rate at which all its users together process rows, in rows per second. It is safe for concurrent
 // use.
 type Pacer struct {
 	mu   sync.Mutex
 	rate int
-	next time.Time // when the rows taken so far are paid for
+	next time.Time // the time until which the rows taken so far use up the rate
 }
 
-// NewPacer makes a pacer; with a rate of 0 it has no limit.
+// NewPacer returns a limiter of the rate at which its users process rows. The rate is in rows per second; 0 means no
+// limit.
 func NewPacer(rowsPerSecond int) *Pacer { return &Pacer{rate: rowsPerSecond} }
 
-// SetRate changes the rate of later calls of Take; 0: no limit.
+// SetRate sets the rate, in rows per second, to which the pacer limits later calls of Take. 0 means no limit.
 func (p *Pacer) SetRate(rowsPerSecond int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,18 +114,19 @@ func (p *Pacer) SetRate(rowsPerSecond int) {
 	}
 }
 
-// Rate is the number of rows per second; 0: no limit.
+// Rate returns the number of rows per second to which the pacer limits its users; 0 means no limit.
 func (p *Pacer) Rate() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.rate
 }
 
-// Take waits until the rows taken before are paid for, and takes n more. It fails when ctx
-// ends.
+// Take reserves n rows of the rate, then waits until the rows reserved before these n have used up their time. If ctx
+// ends during the wait, Take returns the cause of that end. The n rows stay reserved even then; Return gives them back.
 func (p *Pacer) Take(ctx context.Context, n int) error { return Sleep(ctx, p.TakeAt(time.Now(), n)) }
 
-// TakeAt is Take at a time, but returns how long to wait.
+// TakeAt reserves n rows of the pacer's rate at the time now, like Take. Instead of waiting, it returns how long the
+// caller must wait.
 func (p *Pacer) TakeAt(now time.Time, n int) (pause time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -134,7 +141,7 @@ func (p *Pacer) TakeAt(now time.Time, n int) (pause time.Duration) {
 	return pause
 }
 
-// Return gives back rows that were taken and not used.
+// Return gives back n rows that Take has reserved but that were not processed, so that later calls of Take wait less.
 func (p *Pacer) Return(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -5,19 +5,20 @@ import (
 	"sync"
 )
 
-// While runs one work beside any number of others: it begins before the first of them and ends after the last. The zero
-// value is ready. It is safe for concurrent use.
+// While runs one piece of background work for as long as any caller needs it. The work begins with the first of several
+// concurrent callers and ends after the last one. The zero value is ready. It is safe for concurrent use.
 type While struct {
 	mu    sync.Mutex
 	users int
-	begun chan struct{} // closed when the work is prepared
+	begun chan struct{} // closed when begin has prepared the work
 	stop  context.CancelFunc
 	work  sync.WaitGroup
 }
 
-// During calls f while work goes on. The first of concurrent calls has begin called, with a context that ends once the
-// last of them has ended, whatever the ends of their own contexts: begin prepares and returns the work. While begin
-// prepares, a call whose context ends goes on without waiting for it.
+// During calls f while background work goes on, which concurrent calls of During share. The first of these calls runs
+// begin, which prepares the work and returns it as a function. The context of begin ends when the last of these calls
+// has ended, not when the contexts of the calls end. Each call waits until begin has returned, and then runs f. If its
+// own ctx ends first, it runs f without waiting.
 func (w *While) During(ctx context.Context, begin func(ctx context.Context) (work func()), f func()) {
 	w.mu.Lock()
 	if w.users++; w.users == 1 {

@@ -13,14 +13,13 @@ import (
 	"github.com/evenkeel/evenkeel/internal/webguard"
 )
 
-// ConnLimit bounds the connections of a server and those of each client. A client gets
-// another connection while it has less than three times as many as are free (see
-// webguard.MayTake).
+// ConnLimit is a listener that limits the connections of a server as a whole, and of each client. A client may open
+// another connection while its connections are fewer than three times the free ones (see webguard.MayTake).
 //
-// Beyond that a client's new connection replaces one of its own: the one that has been
-// idle longest; if none is idle, the one whose client has been slow longest to send a body
-// or to read an answer, for SlowTime at least. If there is none, the new connection is
-// closed. A client without connections may replace any client's.
+// If a client at its limit opens a connection, it replaces one of the client's other connections: the one that has been
+// idle longest. If none is idle, it replaces the one that has waited longest, for SlowTime at least, for the client to
+// send a body or to read an answer. If there is no such connection either, the new one is closed. A client without
+// connections may replace one of any client.
 type ConnLimit struct {
 	net.Listener
 	most         int
@@ -32,9 +31,9 @@ type ConnLimit struct {
 	waiting queues
 }
 
-// LimitConns limits the connections of a server, which serves on the ConnLimit from then on.
-// With handlerTells the server's handler calls Busy; else the server counts as working for a
-// connection from a request's first byte to its answer's last.
+// LimitConns returns a listener for the server s that accepts at most `most` connections at once. The caller then runs
+// s on it. A connection is not closed while the server works for it. If handlerTells is true, the server's handler says
+// by Busy when that is. Otherwise it is from the first byte of a request to the last byte of the answer.
 func LimitConns(l net.Listener, most int, s *http.Server, handlerTells bool) *ConnLimit {
 	c := &ConnLimit{
 		Listener: l, most: most, handlerTells: handlerTells,
@@ -46,18 +45,21 @@ func LimitConns(l net.Listener, most int, s *http.Server, handlerTells bool) *Co
 	return c
 }
 
-// queues hold the connections that wait for their client, the longest waiting first.
-type queues [2]list.List // of *place
+// queues are the connections that wait for their client, in two queues: the idle ones, and the slow ones, in the middle
+// of a request or an answer. The connection that has waited longest is first in its queue.
+type queues [2]list.List // the elements are *place
 
 const (
 	idle = iota // waits for a request
-	slow        // waits for a body, or for the answer to be read
+	slow        // waits for a body, or for the client to read the answer
 )
 
-// SlowTime is how long a slow connection keeps its place at least.
+// SlowTime is how long a connection may at least wait for its client to send a body or to read an answer, before a new
+// connection can replace it.
 const SlowTime = 500 * time.Millisecond
 
-// first returns the connection to replace, or nil.
+// first returns the connection that a new one replaces: the longest idle one, or else the longest waiting slow one. It
+// returns nil if none may be replaced.
 func (q *queues) first() *place {
 	if front := q[idle].Front(); front != nil {
 		return front.Value.(*place)
@@ -68,23 +70,24 @@ func (q *queues) first() *place {
 	return nil
 }
 
-// peer is a client with its connections.
+// peer is one client of a server, with its connections.
 type peer struct {
 	addr    netip.Prefix
-	n       int
+	n       int // number of connections
 	waiting queues
 }
 
-// place is that of one connection.
+// place is one connection that counts in a ConnLimit, which limits connections, and the queue in which it waits, if
+// any.
 type place struct {
 	net.Conn
 	of      *peer
 	in      int           // index of the queue
-	all, at *list.Element // in the limit's queue and in the peer's; nil: the server works
-	since   time.Time
+	all, at *list.Element // in the queues of the limit and of the peer; nil: the server works for it
+	since   time.Time     // the connection waits since then
 }
 
-// Accept returns the next connection that gets a place.
+// Accept returns the next new connection that the limit admits. New connections beyond the limit are closed.
 func (l *ConnLimit) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
@@ -102,7 +105,8 @@ func (l *ConnLimit) Accept() (net.Conn, error) {
 	}
 }
 
-// admit reports whether a connection gets a place, and which one it replaces, if any.
+// admit reports whether the limit admits the new connection c. replaced is an old connection, which the caller closes
+// to make room, or nil.
 func (l *ConnLimit) admit(c net.Conn) (replaced net.Conn, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -123,7 +127,7 @@ func (l *ConnLimit) admit(c net.Conn) (replaced net.Conn, ok bool) {
 	return p.Conn, true
 }
 
-// closeConn closes a connection without TLS's farewell, which could take long.
+// closeConn closes a connection at once. The closing message of TLS is left out, as sending it could take long.
 func closeConn(c net.Conn) {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()
@@ -131,13 +135,13 @@ func closeConn(c net.Conn) {
 	_ = c.Close()
 }
 
-// wait puts a connection into a queue: it waits for its client from now on.
+// wait puts a connection, which waits for its client from now on, into one of the two queues: in is idle or slow.
 func (l *ConnLimit) wait(p *place, in int) {
 	l.work(p)
 	p.since, p.in, p.all, p.at = time.Now(), in, l.waiting[in].PushBack(p), p.of.waiting[in].PushBack(p)
 }
 
-// work takes a connection out of its queue: the server works for it, so it keeps its place.
+// work takes a connection out of its queue while the server works for it, so that no new connection replaces it.
 func (l *ConnLimit) work(p *place) {
 	if p.at != nil {
 		l.waiting[p.in].Remove(p.all)
@@ -146,7 +150,7 @@ func (l *ConnLimit) work(p *place) {
 	}
 }
 
-// leave gives up a place.
+// leave removes a connection from the limit's count and queues, so that another one may take its place.
 func (l *ConnLimit) leave(p *place) {
 	l.work(p)
 	delete(l.conns, p.Conn)
@@ -155,7 +159,7 @@ func (l *ConnLimit) leave(p *place) {
 	}
 }
 
-// state is http.Server.ConnState.
+// state handles a change of a connection's state. The server calls it as its http.Server.ConnState.
 func (l *ConnLimit) state(c net.Conn, s http.ConnState) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -172,7 +176,7 @@ func (l *ConnLimit) state(c net.Conn, s http.ConnState) {
 		p = &place{Conn: c, of: of}
 		l.conns[c] = p
 		l.wait(p, idle)
-	case p == nil: // it was replaced
+	case p == nil: // the connection was replaced
 	case s == http.StateIdle:
 		l.wait(p, idle)
 	case s == http.StateActive && l.handlerTells:
@@ -184,10 +188,11 @@ func (l *ConnLimit) state(c net.Conn, s http.ConnState) {
 	}
 }
 
-// connKey is the key of the connection in a request's context.
+// connKey is the key of the context value that holds a request's connection.
 type connKey struct{}
 
-// Busy reports that the work for a request begins or ends. ctx is derived from the request's.
+// Busy tells the limit of connections that the server begins to work for a request (busy is true), or has ended that
+// work (busy is false). ctx is the context of the request, or derived from it.
 func (l *ConnLimit) Busy(ctx context.Context, busy bool) {
 	c, _ := ctx.Value(connKey{}).(net.Conn)
 	l.mu.Lock()

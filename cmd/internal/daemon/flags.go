@@ -11,10 +11,11 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// JSON is the flag --json of commands with a flag --format.
+// JSON is the type of the flag --json. A command that has the flag --format also has --json, a short form of --format
+// json.
 type JSON bool
 
-// AfterApply sets --format; see kong.AfterApply.
+// AfterApply sets the flag --format to json. The parser kong calls it if --json is given.
 func (JSON) AfterApply(ctx *kong.Context) error {
 	for _, f := range ctx.Flags() {
 		if f.Name == "format" {
@@ -24,11 +25,11 @@ func (JSON) AfterApply(ctx *kong.Context) error {
 	return nil
 }
 
-// JSONVersion is that of what commands print as JSON. It grows when a field goes or changes its
-// meaning; new fields may come without.
+// JSONVersion is the version number in the JSON that commands print. It grows when a field is removed or gets another
+// meaning. A new field may appear without a new version.
 const JSONVersion = 1
 
-// PrintJSON prints an object with the version, or a list without.
+// PrintJSON prints v as JSON. A JSON object gets the field "version" with JSONVersion in front; a list gets none.
 func PrintJSON(w io.Writer, v any) error {
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
@@ -45,17 +46,17 @@ func PrintJSON(w io.Writer, v any) error {
 	return err
 }
 
-// Changed returns the names of the flags in a struct, given by its pointer, that do not have
-// their default.
+// Changed returns the names of the flags whose values differ from their defaults, such as "--user". The parameter flags
+// is a pointer to a struct of flags.
 func Changed(flags any) (names []string) {
 	defaults := reflect.New(reflect.TypeOf(flags).Elem()).Interface()
 	if err := kong.ApplyDefaults(defaults); err != nil {
-		panic(err) // tags are wrong
+		panic(err) // the tags in the struct are wrong
 	}
 	was, is := kong.Must(defaults, kong.NoDefaultHelp()), kong.Must(flags, kong.NoDefaultHelp())
 	for i, flag := range is.Model.Flags {
 		value, preset := flag.Target, was.Model.Flags[i].Target
-		empty := value.Kind() == reflect.Slice && value.Len()+preset.Len() == 0 // nil or not
+		empty := value.Kind() == reflect.Slice && value.Len()+preset.Len() == 0 // a nil slice equals an empty one
 		if !empty && !reflect.DeepEqual(value.Interface(), preset.Interface()) {
 			names = append(names, "--"+flag.Name)
 		}
@@ -63,7 +64,8 @@ func Changed(flags any) (names []string) {
 	return names
 }
 
-// Input opens a file, or for - standard input, and returns its name for people.
+// Input opens the file at path. For the path "-" it returns the given standard input, whose Close does nothing. The
+// name is for error messages.
 func Input(path string, stdin io.Reader) (in io.ReadCloser, name string, err error) {
 	if path == "-" {
 		return io.NopCloser(stdin), "standard input", nil

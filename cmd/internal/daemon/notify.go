@@ -6,15 +6,15 @@ import (
 	"os"
 )
 
-// What Notify tells.
+// The states of a process, in the form in which systemd expects them.
 const (
 	Ready    = "READY=1"
 	Stopping = "STOPPING=1"
 )
 
-// Notify tells the service manager how far the process is, if it asks for that: systemd does with Type=notify, by the
-// name of a socket in NOTIFY_SOCKET. So what starts after the service finds it ready. A failure is logged: the process
-// serves all the same.
+// Notify tells systemd, the service manager, that the process is Ready or Stopping. So services that need this one
+// start when it is ready. systemd asks for the message by Type=notify, and gives the socket in NOTIFY_SOCKET. A failure
+// is only logged, as the process can still serve.
 func Notify(log *slog.Logger, state string) {
 	name := os.Getenv("NOTIFY_SOCKET")
 	if name == "" {

@@ -1,5 +1,5 @@
-// Package daemon has what the programs share: the frame of a command line, and the limit
-// of a server's connections. The packages below it have their flags, logs and admin address.
+// Package daemon has the code that both programs, listd and rebalancer, share: the frame of a command line, and the
+// limit of a server's connections. The packages below it have their common flags, log and admin address.
 package daemon
 
 import (
@@ -21,15 +21,15 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/version"
 )
 
-// Exit codes of all commands. They are documented in --help.
+// The exit codes of all commands that fail; after success the code is 0. --help documents them.
 const (
 	ExitFailed   = 1 // the message says why
-	ExitUsage    = 2 // bad flags, configuration or arguments
-	ExitUnusable = 3 // what it is to work on can't be used: data directory, keyspace, layout (all problems, by path)
-	ExitRefused  = 4 // it does not fit what there is, and nothing changed; or a part was left out: bad lines
+	ExitUsage    = 2 // flags, configuration or arguments are bad
+	ExitUnusable = 3 // data directory, keyspace or layout can't be used; the message lists all problems
+	ExitRefused  = 4 // does not fit the present state, and nothing changed; or bad lines were left out
 )
 
-// ExitError is an error with an exit code.
+// ExitError is an error with an exit code. If a command returns it, the program ends with the exit code Code.
 type ExitError struct {
 	Code int
 	Err  error
@@ -38,27 +38,29 @@ type ExitError struct {
 func (e *ExitError) Error() string { return e.Err.Error() }
 func (e *ExitError) Unwrap() error { return e.Err }
 
-// Exit gives an error an exit code.
+// Exit returns an error with the text of err that ends the program with the given exit code.
 func Exit(code int, err error) error { return &ExitError{code, err} }
 
-// UsageError is an error in flags, configuration or arguments.
+// UsageError returns an error about wrong flags, configuration or arguments. It ends the program with the exit code
+// ExitUsage.
 func UsageError(format string, args ...any) error {
 	return &ExitError{ExitUsage, fmt.Errorf(format, args...)}
 }
 
-// Program is a command line. Each flag is also an environment variable, and a setting of a file.
+// Program describes a program with a command line. Each flag can also be set by an environment variable or in a
+// settings file.
 type Program struct {
 	Name, Description string
-	Vars              kong.Vars // beside those that all programs have
-	// Texts are help texts by their names in tags; see HelpTexts.
+	Vars              kong.Vars // in addition to those that all programs have
+	// Texts maps names to help texts; see HelpTexts.
 	Texts map[string]string
-	// Brief are groups of flags that most commands have. Their help leaves out flags with the tag rare,
-	// and says where they are explained.
+	// Brief describes groups of flags that most commands have, by the group's key. Their help leaves out the flags
+	// with the tag rare, and the description says where these are explained.
 	Brief    map[string]string
 	Out, Err io.Writer
 }
 
-// help prints the help of a command.
+// help prints the help of a command. Flags with the tag rare are left out if they are in a group that Brief names.
 func (p *Program) help(o kong.HelpOptions, ctx *kong.Context) error {
 	for n := ctx.Selected(); n != nil; n = n.Parent {
 		for _, f := range n.Flags {
@@ -71,8 +73,9 @@ func (p *Program) help(o kong.HelpOptions, ctx *kong.Context) error {
 	return kong.DefaultHelpPrinter(o, ctx)
 }
 
-// HelpTexts joins help texts that stand outside of the tags of flags. A tag names one like
-// help:"${serve_listen=}", which is empty where nobody reads it.
+// HelpTexts joins maps of help texts into one. The tag of a flag names the key of its text, as in
+// help:"${serve_listen=}". The parser kong takes this for a variable that is empty by default, so the help is empty
+// until Program puts the text in.
 func HelpTexts(texts ...map[string]string) map[string]string {
 	all := map[string]string{}
 	for _, t := range texts {
@@ -81,19 +84,21 @@ func HelpTexts(texts ...map[string]string) map[string]string {
 	return all
 }
 
-// EnvPrefix begins the names of the environment variables of flags.
+// EnvPrefix is the first part of the names of environment variables that set flags: EVENKEEL_DATA sets --data.
 const EnvPrefix = "EVENKEEL"
 
-// Flags are those of every program, for kong.
+// Flags are the command-line flags that every program has, in the form that the parser kong reads.
 type Flags struct {
 	Config  settings.File    `placeholder:"FILE" env:"EVENKEEL_CONFIG" help:"Read settings from this YAML file."`
 	Version kong.VersionFlag `help:"Print the version." env:"-"`
 }
 
-// exited carries the exit code that kong requests after --help and --version.
+// exited is the panic value by which a program ends while kong, the parser, still works: after --help and --version. It
+// is the exit code.
 type exited int
 
-// Parser makes the parser of the program. Grammar is a pointer to the struct of commands.
+// Parser returns the parser of the program's command line. The parameter grammar is a pointer to a struct that has the
+// commands and flags as fields.
 func (p *Program) Parser(grammar any) (*kong.Kong, error) {
 	return kong.New(grammar,
 		kong.Name(p.Name),
@@ -104,16 +109,17 @@ func (p *Program) Parser(grammar any) (*kong.Kong, error) {
 		kong.ValueFormatter(helpOf),
 		kong.Help(p.help),
 		kong.DefaultEnvars(EnvPrefix),
-		// As variables they would take most of the time of a start: kong expands all of them for each flag.
+		// The help texts are not kong variables: kong expands all variables for each flag, which would take most of the
+		// time in which a program starts.
 		kong.PostBuild(func(k *kong.Kong) error { p.texts(k.Model.Node); return nil }),
 		kong.Vars{"version": version.Current().String()}, p.Vars,
 	)
 }
 
-// textOf is a help tag that names a text.
+// textOf matches a help tag that is only a name of a help text, like ${serve_listen=}. The name is its submatch.
 var textOf = regexp.MustCompile(`^\$\{(\w+)=\}$`)
 
-// texts puts the help texts into a command, and what is below it.
+// texts puts the help texts into the command n and all commands below it, in place of the names that refer to them.
 func (p *Program) texts(n *kong.Node) {
 	expand := func(help *string) {
 		if m := textOf.FindStringSubmatch(*help); m != nil {
@@ -132,7 +138,8 @@ func (p *Program) texts(n *kong.Node) {
 	}
 }
 
-// helpOf is a flag's help, with its environment variables where they are not the usual one.
+// helpOf returns the help text of a flag. The names of its environment variables are added, unless there is only the
+// one that follows from the flag's name.
 func helpOf(v *kong.Value) string {
 	usual := EnvPrefix + "_" + strings.ToUpper(strings.ReplaceAll(v.Name, "-", "_"))
 	if slices.Equal(v.Tag.Envs, []string{usual}) {
@@ -141,8 +148,8 @@ func helpOf(v *kong.Value) string {
 	return kong.DefaultHelpValueFormatter(v)
 }
 
-// negative joins a flag and the negative number behind it, which would be taken for a flag, so
-// that the command says which numbers it takes.
+// negative joins a long flag and a negative number after it into one argument, as in --flag=-1. Otherwise the parser
+// would take the number for a flag, and the command could not say which numbers it accepts.
 func negative(args []string) (out []string) {
 	for i, arg := range args {
 		if arg == "--" {
@@ -162,9 +169,8 @@ var (
 	longFlag       = regexp.MustCompile(`^--[a-z-]+$`)
 )
 
-// Run parses the arguments, runs the command that they name and prints its error. The
-// command's Run method may take a context.Context and values of the types in bind. Run
-// returns the exit code.
+// Run parses the arguments, runs the command that they name, prints its error if it fails, and returns the exit code of
+// the program. The Run method of a command may have parameters: a context.Context, and the types of the values in bind.
 func (p *Program) Run(ctx context.Context, grammar any, args []string, bind ...any) (code int) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -212,8 +218,8 @@ func (p *Program) Run(ctx context.Context, grammar any, args []string, bind ...a
 	return ExitFailed
 }
 
-// Signals returns a context that ends at the first SIGTERM or SIGINT. The second one ends
-// the process.
+// Signals returns a context that ends at the first SIGTERM or SIGINT. After that, a second signal kills the process as
+// usual.
 func Signals(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	signals := make(chan os.Signal, 1)
@@ -223,7 +229,7 @@ func Signals(ctx context.Context) (context.Context, context.CancelFunc) {
 		case <-signals:
 		case <-ctx.Done():
 		}
-		signal.Stop(signals) // before anybody learns of the end, and says so: the next signal must not be lost
+		signal.Stop(signals) // before the context ends, so that a signal after the end is not lost
 		cancel()
 	}()
 	return ctx, cancel

@@ -11,14 +11,14 @@ import (
 	"golang.org/x/term"
 )
 
-// Progress shows how far a command is.
+// Progress shows how far a command is, as a bar on a terminal or as lines of text.
 type Progress struct {
-	// Unit of the counts, like rows.
+	// Unit is the noun for the counts, such as rows.
 	Unit string
-	// Now returns what is being done, how much is done, and the total (0: unknown). It is called
-	// from another goroutine.
+	// Now returns a description of the present work, the count of work done, and the total count (0: unknown). It is
+	// called from another goroutine.
 	Now func() (what string, done, total int64)
-	// Line returns the same as a line; empty: none.
+	// Line returns the progress as a line of text, given the time since the start. An empty line is not printed.
 	Line func(took time.Duration) string
 }
 
@@ -28,8 +28,8 @@ const (
 	barEvery  = 100 * time.Millisecond
 )
 
-// Show shows the progress until end is called: as a bar, as plain lines, or with auto as a bar on
-// a terminal and lines elsewhere. Other kinds show nothing.
+// Show shows the progress until end is called. kind is "bar", "plain" for lines of text, or "auto" for a bar on a
+// terminal and lines elsewhere. With any other kind, nothing is shown.
 func (p *Progress) Show(kind string, w io.Writer) (end func()) {
 	if kind == "auto" {
 		kind = "plain"
@@ -50,7 +50,7 @@ func (p *Progress) Show(kind string, w io.Writer) (end func()) {
 func (p *Progress) bar(w io.Writer) (end func()) {
 	what, _, total := p.Now()
 	if total == 0 {
-		total = -1 // a spinner
+		total = -1 // shown as a spinner
 	}
 	bar := progressbar.NewOptions64(total,
 		progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(what), progressbar.OptionShowIts(),
@@ -74,7 +74,8 @@ func (p *Progress) bar(w io.Writer) (end func()) {
 	}
 }
 
-// Left says how long the rest takes, behind the text of a line: "" where that is not known, or nothing is left.
+// Left returns the time that is left for the work, as a text like ", 5s left" for the end of a line. rate is the work
+// done per second. The text is empty if nothing is done yet, or nothing is left.
 func Left(done, total int64, rate float64) string {
 	if done <= 0 || done >= total {
 		return ""
@@ -83,7 +84,8 @@ func Left(done, total int64, rate float64) string {
 	return fmt.Sprintf(", %v left", left.Round(time.Second))
 }
 
-// PrintEvery prints a line, unless it is empty, at an interval until stop.
+// PrintEvery calls line at intervals of d, and prints the text that it returns, until stop is called. An empty text is
+// not printed.
 func PrintEvery(d time.Duration, w io.Writer, line func() string) (stop func()) {
 	return wait.Every(d, func() {
 		if text := line(); text != "" {
@@ -92,7 +94,7 @@ func PrintEvery(d time.Duration, w io.Writer, line func() string) (stop func()) 
 	})
 }
 
-// Terminal reports whether a file is a terminal.
+// Terminal reports whether file is an *os.File that is a terminal. For any other type it returns false.
 func Terminal(file any) bool {
 	f, ok := file.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))

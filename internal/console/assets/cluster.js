@@ -40,6 +40,7 @@ export async function show(page) {
                   ? h('span', { class: 'tag move' }, x.shards ? `leads shards ${x.shards.join(' ')}` : 'leads')
                   : h('span', { class: 'quiet' }, 'stands by'),
             },
+            { head: 'Cleans', cell: (x) => (x.cleaning_shards ? `shards ${x.cleaning_shards.join(' ')}` : '') },
             { head: 'Data centre', cell: (x) => x.data_centre ?? '' },
             { head: 'Version', cell: (x) => [x.version ?? '', x.commit ? h('span', { class: 'quiet' }, ` ${x.commit.slice(0, 12)}`) : ''] },
             { head: 'Schemas', cell: (x) => (x.schemas ? `${x.schemas[0]} to ${x.schemas[1]}` : '') },

@@ -12,56 +12,60 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// class orders buckets that are to be looked at: of a lower one all come first.
+// class is the priority with which a bucket is looked at. All waiting buckets of a lower class come first.
 type class int
 
 const (
 	_       class = iota
-	hot           // grows fast, is new, or has changed
-	due           // written to, or its time has come
-	scanned       // looked at because everything is, from time to time
+	hot           // the bucket grows fast, is new, or has changed
+	due           // ranges of the bucket were written to, or their time has come
+	scanned       // the bucket is looked at only by the regular look at everything
 	classes
 )
 
-// agenda says which buckets are to be looked at, and where in them. It is safe for concurrent use.
+// agenda is the list of the buckets to look at, with the partitions in each of them that may need a decision. It is
+// safe for concurrent use.
 //
-// Of each partition that is to be looked at it keeps some 60 bytes, of at most partitionsKept in all: of buckets that
-// exceed that all ranges are looked at. Of each bucket that waits it keeps some 300 bytes.
+// The agenda keeps about 60 bytes for each partition to look at, and about 300 bytes for each bucket that waits. It
+// keeps at most partitionsKept partitions in all. If there are more, all ranges of a bucket are looked at instead.
 type agenda struct {
 	mu    sync.Mutex
 	of    map[store.BucketID]*watched
-	soon  []store.BucketID // to be queued at the next turn
+	soon  []store.BucketID // buckets that are queued at the next turn
 	queue [classes][]store.BucketID
 	busy  int           // visits under way
-	wait  int           // buckets that are queued
-	scans int           // of them: for a scan only
-	left  int           // buckets of the scan that are still to be looked at
-	parts int           // partitions in all
+	wait  int           // buckets in the queues
+	scans int           // visits under way that are for a scan only
+	left  int           // buckets of the present scan that are still to be looked at
+	parts int           // partitions in all buckets
 	ready chan struct{} // has an element when there may be something to do
-	room  chan struct{} // has an element when a scan may go on
+	room  chan struct{} // has an element when a scan may add buckets
 	r     *rand.Rand
 }
 
-// watched is a bucket that must be looked at, now or later.
+// watched is a bucket that must be looked at, now or later, with the parts to look at.
 type watched struct {
-	// parts are the partitions to look at, with their neighbours, and when; the zero time is the next interval.
+	// parts are the partitions to look at, with their neighbours. Each has the time from which on it is to be looked
+	// at; the zero time is the next interval.
 	parts map[store.PartitionID]time.Time
-	next  time.Time // the earliest of parts
+	next  time.Time // the earliest time in parts
 	spans []span
-	// whole: look at all ranges. scan: so does a scan. soon: at the next turn. busy: it is being looked at.
+	// whole: all ranges are to be looked at. scan: all ranges are to be looked at, by a scan. soon: the bucket is
+	// queued at the next turn. busy: a visit of the bucket is under way.
 	whole, scan, soon, busy bool
-	queued                  class // 0: it is not
-	since                   time.Time
-	need                    float64 // rows per second that its moves need, by the looks since the interval began
+	queued                  class     // the queue that has the bucket; 0: none
+	since                   time.Time // when the bucket was queued
+	need                    float64   // rows per second that its moves need, by the visits since the interval began
 }
 
-// span is a part of a bucket that has changed. Its ranges are found from near on.
+// span is a part of a bucket whose ranges have changed. near is a key at or below the first range of the part. A search
+// of the bucket's map begins there.
 type span struct {
 	partmap.Span
 	near []byte
 }
 
-// visit is one look at a bucket.
+// visit is one look at a bucket: at some of its partitions and changed parts, or at all its ranges.
 type visit struct {
 	id    store.BucketID
 	class class
@@ -69,19 +73,21 @@ type visit struct {
 	spans []span
 	whole bool
 	scan  bool
-	need  float64 // of the looks before
+	need  float64 // that of watched, from the visits before
 }
 
 const (
-	// partitionsKept bounds the partitions of an agenda, spansKept the spans of one bucket.
+	// partitionsKept is the maximum number of partitions in an agenda, spansKept that of spans of one bucket.
 	partitionsKept = 1 << 20
 	spansKept      = 256
-	// looksAtOnce is how many buckets are looked at at once, ScansAtOnce how many of them for a scan only.
+	// looksAtOnce is the number of concurrent visits. ScansAtOnce is the maximum number of those that are for a scan
+	// only.
 	looksAtOnce = 16
 	ScansAtOnce = 8
 )
 
-// newAgenda makes an agenda. Buckets that are due at once are looked at in an order that follows from a seed.
+// newAgenda returns an empty agenda, which is the list of buckets to look at. The seed determines the order of buckets
+// that are due at the same time.
 func newAgenda(seed uint64) *agenda {
 	return &agenda{
 		of: map[store.BucketID]*watched{}, ready: make(chan struct{}, 1), room: make(chan struct{}, 1),
@@ -89,7 +95,7 @@ func newAgenda(seed uint64) *agenda {
 	}
 }
 
-// bucket finds or makes a bucket's entry. agenda.mu is held.
+// bucket returns the agenda's entry of the bucket id, and makes one if there is none. The caller holds agenda.mu.
 func (a *agenda) bucket(id store.BucketID) *watched {
 	w := a.of[id]
 	if w == nil {
@@ -99,13 +105,16 @@ func (a *agenda) bucket(id store.BucketID) *watched {
 	return w
 }
 
-// look has a partition looked at, from a time on; the zero time is the next interval.
+// look adds partition p to the partitions that are to be looked at. It is looked at when the time at has come. Zero: at
+// the next interval.
 func (a *agenda) look(p store.Partition, at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.add(a.bucket(p.Bucket), p.ID, at)
 }
 
+// add adds partition p to the agenda's entry of a bucket, w, or makes the time of its look earlier. If the agenda is
+// full, the whole bucket is to be looked at instead. The caller holds agenda.mu.
 func (a *agenda) add(w *watched, p store.PartitionID, at time.Time) {
 	was, there := w.parts[p]
 	switch {
@@ -128,12 +137,14 @@ func (a *agenda) add(w *watched, p store.PartitionID, at time.Time) {
 	w.parts[p] = at
 }
 
+// drop removes all partitions from the agenda's entry of a bucket, w. The caller holds agenda.mu.
 func (a *agenda) drop(w *watched) {
 	a.parts -= len(w.parts)
 	w.parts = nil
 }
 
-// changed has a span looked at, at the next turn.
+// changed adds the part s of a bucket, whose ranges have changed, to the agenda. The part is looked at in the next
+// turn, about a second later.
 func (a *agenda) changed(id store.BucketID, s span) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -146,13 +157,15 @@ func (a *agenda) changed(id store.BucketID, s span) {
 	a.hurried(id, w)
 }
 
-// hurry has what is due of a bucket looked at at the next turn, not only at the next interval.
+// hurry makes the next turn, about a second later, look at a bucket. The parts of the bucket that are due do not wait
+// for the next interval then.
 func (a *agenda) hurry(id store.BucketID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.hurried(id, a.bucket(id))
 }
 
+// hurried does the work of hurry for the bucket id, whose entry is w. The caller holds agenda.mu.
 func (a *agenda) hurried(id store.BucketID, w *watched) {
 	if !w.soon {
 		w.soon = true
@@ -160,7 +173,7 @@ func (a *agenda) hurried(id store.BucketID, w *watched) {
 	}
 }
 
-// everything has all ranges of a bucket looked at, as part of a scan.
+// everything makes the regular look at all buckets include a bucket, with all its ranges.
 func (a *agenda) everything(id store.BucketID, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -174,7 +187,8 @@ func (a *agenda) everything(id store.BucketID, now time.Time) {
 	}
 }
 
-// push queues a bucket. agenda.mu is held.
+// push puts a bucket into the queue of the priority c. id and w are the id and the entry of the bucket. The caller
+// holds agenda.mu.
 func (a *agenda) push(id store.BucketID, w *watched, c class, now time.Time) {
 	if w.queued == 0 {
 		w.since = now
@@ -185,7 +199,8 @@ func (a *agenda) push(id store.BucketID, w *watched, c class, now time.Time) {
 	wait.Signal(a.ready)
 }
 
-// turn queues the buckets that are to be looked at soon, and at an interval all whose time has come.
+// turn queues the buckets that are in a hurry, so that they are looked at. If a regular interval begins (interval is
+// true), it also queues all buckets with parts that are due.
 func (a *agenda) turn(now time.Time, interval bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -219,13 +234,15 @@ func (a *agenda) turn(now time.Time, interval bool) {
 	}
 }
 
-// shuffle brings buckets into an order that follows from the seed. agenda.mu is held.
+// shuffle puts buckets into a random order that depends only on the buckets and on the seed of the agenda. The caller
+// holds agenda.mu.
 func (a *agenda) shuffle(ids []store.BucketID) {
 	slices.SortFunc(ids, func(x, y store.BucketID) int { return bytes.Compare(x[:], y[:]) })
 	a.r.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
 }
 
-// take takes a bucket to look at; nil: there is none. The visit has to be ended by done.
+// take removes the first bucket from the queues, and begins a visit, which is one look at the bucket. The caller ends
+// the visit by calling done. nil: no bucket waits.
 func (a *agenda) take(now func() time.Time) *visit {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -235,7 +252,7 @@ func (a *agenda) take(now func() time.Time) *visit {
 			if a.queue[c] = a.queue[c][1:]; len(a.queue[c]) == 0 {
 				a.queue[c] = nil
 			}
-			if w := a.of[id]; w != nil && w.queued == c { // else it was taken from another queue
+			if w := a.of[id]; w != nil && w.queued == c { // else another queue had the bucket first
 				wait.Signal(a.ready) // others may have more to do
 				return a.visit(id, w, now())
 			}
@@ -244,10 +261,11 @@ func (a *agenda) take(now func() time.Time) *visit {
 	return nil
 }
 
-// visit begins a look at what is due in a bucket. agenda.mu is held.
+// visit begins a look at the parts of a bucket that are due, or at all its ranges. w is the bucket's entry. The caller
+// holds agenda.mu.
 func (a *agenda) visit(id store.BucketID, w *watched, now time.Time) *visit {
 	v := &visit{id: id, class: w.queued, spans: w.spans, need: w.need}
-	// What is due is not held up by a look at all ranges, which comes right after it.
+	// Due parts are not held up by a look at all ranges, which comes in a visit of its own right afterwards.
 	v.scan = w.scan && v.class == scanned
 	v.whole = w.whole || v.scan
 	a.busy++
@@ -274,8 +292,9 @@ func (a *agenda) visit(id store.BucketID, w *watched, now time.Time) *visit {
 	return v
 }
 
-// done ends a visit, which may have been at all ranges. If it was in vain, what it was for is due again at the next
-// interval.
+// done ends the visit v, which is one look at a bucket. all: the visit covered all ranges of the bucket. vain: the
+// visit failed, and its parts are due again at the next interval. The result is true if no other visit is under way and
+// no bucket waits.
 func (a *agenda) done(v *visit, all, vain bool, now time.Time) (idle bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -287,7 +306,7 @@ func (a *agenda) done(v *visit, all, vain bool, now time.Time) (idle bool) {
 		a.scans--
 		wait.Signal(a.ready)
 	}
-	if all && !vain && w.scan { // a scan came to it meanwhile
+	if all && !vain && w.scan { // a scan asked for the bucket during the visit
 		w.scan = false
 		a.left--
 	}
@@ -311,14 +330,15 @@ func (a *agenda) done(v *visit, all, vain bool, now time.Time) (idle bool) {
 	return a.busy == 0 && a.wait == 0
 }
 
-// idle reports whether nothing is to be looked at now.
+// idle reports whether no bucket is being looked at and none waits for a look.
 func (a *agenda) idle() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.busy == 0 && a.wait == 0
 }
 
-// late is for how long the bucket that waits longest has been due, apart from scans.
+// late returns the longest time for which a bucket has been due and has waited for a look. 0: no bucket waits. Buckets
+// that wait only for the regular look at all buckets do not count.
 func (a *agenda) late(now time.Time) (late time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -326,14 +346,14 @@ func (a *agenda) late(now time.Time) (late time.Duration) {
 		for _, id := range a.queue[c] {
 			if w := a.of[id]; w != nil && w.queued == c {
 				late = max(late, now.Sub(w.since))
-				break // they are in the order of their times
+				break // a queue is in the order of since
 			}
 		}
 	}
 	return late
 }
 
-// remaining is how many buckets of the scan are still to be looked at.
+// remaining returns the number of buckets that the present scan of all buckets has still to look at.
 func (a *agenda) remaining() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()

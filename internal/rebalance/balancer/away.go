@@ -13,32 +13,33 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// tail is a range that was appended to when the counters answered last, or that its appends have
-// gone on to since.
+// tail is a range to which keys are appended, as the counters saw when they last answered. If the appends have gone on
+// to another range since, it is that range. While the counters cannot be reached, the rows of tails are read directly.
+// So empty ranges are still made for the next appends.
 type tail struct {
 	start []byte
-	end   []byte // up to where the ranges above it were empty, or had just been reached
+	end   []byte // end of the ranges above that were empty, or that appends had just reached
 	rows  int64
-	top   []byte // the highest key that was counted
-	perS  float64
-	at    time.Time // when that was so
+	top   []byte    // the highest key that was counted
+	perS  float64   // rows appended per second
+	at    time.Time // when rows, top and perS were true
 }
 
 const (
-	// tailBuckets bounds the buckets whose tails are remembered, tailsKept those of one bucket.
+	// tailBuckets is the maximum number of buckets whose tails are remembered, tailsKept that of tails of one bucket.
 	tailBuckets = 4096
 	tailsKept   = 64
-	// tailGain is the growth, as a share of the maximum, from one direct read of a tail to the next.
+	// tailGain is the expected growth, as a share of the maximum, after which a tail is read directly again.
 	tailGain = 0.02
-	// telling is how long it takes until writers have told counters that were away what was written meanwhile: they try
-	// each second.
+	// telling is the time after which writers have reported to counters that were away: writers try each second.
 	telling = 5 * time.Second
-	// emptyAhead bounds the ranges above a tail that one look finds to be empty.
+	// emptyAhead is the maximum number of empty ranges above a tail that one look reads.
 	emptyAhead = 256
 )
 
-// answered notes whether the counters answer, and reports whether they can be relied on: when they come back, writers
-// first tell what was written meanwhile, and what they have not told of looks empty.
+// answered records whether the counters answer (err is nil). The result is true if their counts can be relied on. When
+// counters come back, writers first report the rows that were written meanwhile. Until then a range with unreported
+// rows looks empty.
 func (b *Balancer) answered(ctx context.Context, err error) bool {
 	if ctx.Err() != nil {
 		return false
@@ -61,7 +62,8 @@ func (b *Balancer) answered(ctx context.Context, err error) bool {
 	return err == nil && (since < 0 || since >= telling)
 }
 
-// remember keeps the tails of neighbouring ranges of a bucket, for when the counters are away.
+// remember keeps the tails of a bucket in case the counters cannot be reached later. Tails are the ranges to which keys
+// are appended. They are found among the neighbouring ranges of the input in.
 func (b *Balancer) remember(id store.BucketID, in *policy.Input) {
 	last, _ := b.tails.Get(id)
 	first, end := in.Ranges[0].Start, in.Ranges[len(in.Ranges)-1].End
@@ -90,15 +92,15 @@ func (b *Balancer) remember(id store.BucketID, in *policy.Input) {
 	}
 }
 
-// untold reports whether counts do not tell whether a range is appended to: it is empty, or so little was put into it
-// that the appends may have just gone on there.
+// untold reports whether the counters s cannot tell if a range is appended to. Such a range is empty, or got so few
+// puts that appends may have just reached it.
 func untold(p *policy.Policy, s *counter.Stats) bool {
-	const few = 512 // after so many puts, or a second, those above them count as appends
+	const few = 512 // after this many puts, or a second, puts above them count as appends
 	return s.Rows == 0 || s.Puts < few && s.Rows <= s.Puts && s.AppendShare < p.AppendShare
 }
 
-// rollTails reads the tails of all buckets directly, while the counters are away, and cuts ahead of them. Nothing else
-// is decided then.
+// rollTails makes empty ranges for appends while the counters cannot be reached. It reads the tails of all buckets
+// directly: the ranges to which keys were last appended. No other decisions are made in that time.
 func (b *Balancer) rollTails(ctx context.Context) (err error) {
 	for _, id := range b.tails.Keys() {
 		if !b.o.Led().Bucket(id) {
@@ -124,7 +126,8 @@ func (b *Balancer) rollTails(ctx context.Context) (err error) {
 	return err
 }
 
-// rollTail reads what was appended to a tail since it was read last, and cuts ahead of it.
+// rollTail reads the rows that were appended to the tail t since it was last read, and makes empty ranges for the next
+// appends. A tail is a range to which keys are appended.
 func (b *Balancer) rollTail(ctx context.Context, id store.BucketID, t *tail) error {
 	root, err := b.maps.Look(ctx, id)
 	if err != nil || root.State != partmap.Open {
@@ -153,8 +156,9 @@ func (b *Balancer) rollTail(ctx context.Context, id store.BucketID, t *tail) err
 	return nil
 }
 
-// follow counts what was appended since the tail was read last: in its range, and in those above through which the
-// appends have gone. It returns the range that they have reached, and the empty ones above it.
+// follow counts the rows that were appended to the tail t, a range with appends, since it was last read. If the appends
+// have gone on to ranges above, the rows there are counted, too. run is the range that the appends have reached, with
+// the empty ranges above it.
 func (b *Balancer) follow(ctx context.Context, root *partmap.Root, t *tail) (run []partmap.Range, err error) {
 	began, gained := b.o.Now(), int64(0)
 	for rg, err := range b.maps.Ranges(ctx, root, t.top) {
@@ -174,7 +178,7 @@ func (b *Balancer) follow(ctx context.Context, root *partmap.Root, t *tail) (run
 		case len(run) == 0 && bytes.Equal(rg.Start, t.start):
 			t.rows += rows
 		case len(run) == 0 || rows > 0:
-			// It was cut meanwhile, or the appends have gone on.
+			// The tail was cut meanwhile, or the appends have gone on to this range.
 			n := rows
 			if len(run) == 0 {
 				if n, _, err = b.above(ctx, store.Partition{Bucket: root.Bucket, ID: rg.WriteTo()}, &rg, nil); err != nil {
@@ -194,7 +198,8 @@ func (b *Balancer) follow(ctx context.Context, root *partmap.Root, t *tail) (run
 	return run, nil
 }
 
-// above counts the rows of a range above a key, at the pace of recounts, and returns the highest one.
+// above counts the rows of range rg whose keys are above the key after. It reads at the pace of exact counts. top is
+// the highest key that was read; nil: there was no row.
 func (b *Balancer) above(
 	ctx context.Context, p store.Partition, rg *partmap.Range, after []byte,
 ) (rows int64, top []byte, err error) {
@@ -226,7 +231,8 @@ func (b *Balancer) above(
 	return rows, bytes.Clone(top), nil
 }
 
-// direct is what is known of a tail and the empty ranges above it by reading them.
+// direct returns the input for a decision about the tail t, a range to which keys are appended. The counters cannot be
+// reached, so the input is made from rows that were read. run is the range of the tail and the empty ranges above it.
 func (b *Balancer) direct(id store.BucketID, run []partmap.Range, t *tail) *policy.Input {
 	in := &policy.Input{Now: b.o.Now().Round(0), Policy: b.o.Policy, Ranges: make([]policy.Range, len(run))}
 	for i := range run {
@@ -240,7 +246,7 @@ func (b *Balancer) direct(id store.BucketID, run []partmap.Range, t *tail) *poli
 		}
 	}
 	s := &in.Ranges[0].Stats
-	// One that is too large is cut ahead like a full one: it can only be split when the counters are back.
+	// A tail above the maximum is cut ahead like a full one. It can be split only when the counters are back.
 	rows := min(t.rows, b.o.Policy.MaxRows)
 	s.Rows, s.AtMost, s.RecountedRows, s.Top = rows, rows, rows, t.top
 	s.PutsPerS, s.AppendsPerS, s.GrowthRowsPerS, s.AppendShare = t.perS, t.perS, t.perS, 1

@@ -90,6 +90,12 @@ type flaky struct {
 	mu   sync.Mutex
 	b    counter.Backend
 	gone bool
+	// keeper keeps sizes across losses; nil: nothing does.
+	keeper counter.Keeper
+	inner  counter.Backend // what keeper keeps, after a loss
+	// marks are those given out before the last loss: as the times of Redis, they only grow.
+	marks, last uint64
+	restored    func()
 	// The partitions whose counts were asked for, and the requests for where rows lie.
 	stats, quanta int
 }
@@ -116,7 +122,10 @@ func (f *flaky) set(gone, wiped bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.gone = gone; wiped {
-		f.b = counter.NewMemory(nil)
+		f.inner, f.marks = counter.NewMemory(nil), f.last
+		if f.b = f.inner; f.keeper != nil {
+			f.b = counter.Keep(f.inner, f.keeper, counter.KeepOptions{Step: 60, Restored: f.restored})
+		}
 	}
 }
 
@@ -144,7 +153,14 @@ func (f *flaky) Written(ctx context.Context, mark uint64) ([]store.Partition, ui
 	if err != nil {
 		return nil, mark, err
 	}
-	return x.Written(ctx, mark)
+	f.mu.Lock()
+	before := f.marks
+	f.mu.Unlock()
+	all, next, err := x.Written(ctx, mark-min(mark, before))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last = max(f.last, next+before)
+	return all, next + before, err
 }
 
 func (f *flaky) Quanta(ctx context.Context, p store.Partition) ([]counter.Quantum, error) {
@@ -211,6 +227,7 @@ func lookedAfterAt(t *testing.T, maxRows int64, rate int, change func(*balancer.
 		x.c = c
 		require.NoError(t, c.CreateBucket(t.Context(), "bucket"))
 		x.m = scheduler.New(x.s, c.Maps(), scheduler.Options{RowsPerSecond: rate})
+		x.counts.restored = func() { x.b.LookAtAll() }
 		x.b = balancer.New(x.s, c.Maps(), x.m, x.counts, o)
 		ctx, stop := context.WithCancel(context.Background())
 		var work sync.WaitGroup

@@ -16,7 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// recount is a recount to be made.
+// recount is a request to count the rows of one range exactly.
 type recount struct {
 	partition store.Partition
 	bounds    store.Bounds
@@ -24,17 +24,19 @@ type recount struct {
 	estimate  counter.Stats
 }
 
-// aged is why a size is counted again that nothing has confirmed for long.
+// aged is the reason to count a range exactly only because its last exact count is old.
 const aged policy.Why = "not confirmed for long"
 
-// queue has the recounts that wait: first of ranges that may be too large, then of those of unknown size, then of those
-// that are to be merged, then the aged ones.
+// queue holds the recounts (requests to count a range exactly) that wait, in four classes. First come ranges that may
+// be too large, then ranges of unknown size. Then come ranges that may be merged, and at last ranges whose last exact
+// count is old.
 type queue struct {
 	mu sync.Mutex
-	// free has an element while nobody chooses a recount, ready when there may be some.
+	// free has an element while no goroutine chooses a recount. ready has one when there may be recounts to choose
+	// from.
 	free, ready chan struct{}
 	waiting     [4][]recount
-	in          map[store.PartitionID]bool // waiting, or under way
+	in          map[store.PartitionID]bool // partitions whose recount waits or is under way
 }
 
 func (q *queue) init() {
@@ -48,15 +50,16 @@ func (q *queue) len() int {
 	return len(q.in)
 }
 
-// maxWaiting bounds the queue, in some 300 bytes each; smallWaiting from when on no more recounts of small ranges are
-// taken: they would be too old when the last of them is made.
 const (
+	// maxWaiting is the maximum length of the queue, in some 300 bytes for each recount. smallWaiting is the length
+	// from which on no more recounts of small ranges are added: they would be too old when the last of them is made.
 	maxWaiting   = 100_000
 	smallWaiting = 4096
 )
 
-// add adds a recount, of a small range if it has fewer than minRows, and reports whether it was added. there: it was, or
-// is there already; else it has to wait.
+// add adds the recount x, a request to count a range exactly, to the queue. minRows is the number of rows below which a
+// range is small. added: this call added x. there: the queue has a recount of the same partition, x or an earlier
+// one. Both are false if the queue is full.
 func (q *queue) add(x recount, minRows int64) (added, there bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -77,7 +80,8 @@ func (q *queue) add(x recount, minRows int64) (added, there bool) {
 	return true, true
 }
 
-// take takes the recount that comes first; false: none waits.
+// take removes the first recount, a request to count a range exactly, from the queue. ok is false if the queue is
+// empty.
 func (q *queue) take() (x recount, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -92,7 +96,7 @@ func (q *queue) take() (x recount, ok bool) {
 	return x, false
 }
 
-// errLost ends a recount whose result is another process's matter.
+// errLost ends an exact count in a bucket that another process looks after now.
 var errLost = store.Errorf(store.Conflict, "another process looks after the bucket now")
 
 func (q *queue) done(x recount) {
@@ -101,8 +105,8 @@ func (q *queue) done(x recount) {
 	delete(q.in, x.partition.ID)
 }
 
-// count waits for a recount, and makes it; false: ctx has ended. The next one is chosen when this one has begun to read:
-// what is more urgent may come until then.
+// count waits for a recount, which is a request to count a range exactly, and carries it out. False: ctx has ended. The
+// next recount is chosen only when this one begins to read, since more urgent ones may come until then.
 func (b *Balancer) count(ctx context.Context) bool {
 	if b.o.Threads.Wait(ctx, b.queue.free) != nil {
 		return false
@@ -111,7 +115,7 @@ func (b *Balancer) count(ctx context.Context) bool {
 	x, ok := b.queue.take()
 	for ; !ok; x, ok = b.queue.take() {
 		if b.o.Threads.Wait(ctx, b.queue.ready) != nil {
-			begun() // for when the balancer runs again
+			begun() // for the next Run
 			return false
 		}
 	}
@@ -137,10 +141,11 @@ func (b *Balancer) count(ctx context.Context) bool {
 	return true
 }
 
-// recount counts a range, corrects its counters and returns the count, or nil if the range has changed meanwhile. It
-// calls reads whenever it is about to read, and ends if that fails. The root of this data centre tells whether the
-// range has changed. That root lacks at most the swap by which a move begins (marking), and at that stage rows are
-// still written to the same partition.
+// recount counts the rows of the range in x exactly, corrects the counters of its partition, and returns the count.
+// nil: the range has changed meanwhile. The function calls reads before each read, and ends if reads fails.
+//
+// The root of this data centre tells whether the range has changed. That root lacks at most the swap by which a move
+// begins (marking), and at that stage rows are still written to the same partition.
 func (b *Balancer) recount(ctx context.Context, x recount, reads func() error) (*counter.Count, error) {
 	const tries = 5
 	r := counter.NewRecount(b.store, x.partition, x.bounds, counter.RecountOptions{
@@ -179,11 +184,12 @@ func (b *Balancer) recount(ctx context.Context, x recount, reads func() error) (
 	return c, b.correct(ctx, x, c)
 }
 
-// pageRows is how many rows a recount reads at once: a page is paid for as if it were full, and an emptied range has
-// few rows.
+// pageRows returns the number of rows to read at once in an exact count, 100 to 1,000. s are the counters of the range.
+// The rate limit charges a full page each time, so a page much larger than the range would cost too much.
 func pageRows(s *counter.Stats) int { return int(min(max(s.Rows+s.Rows/4, 100), 1000)) }
 
-// unchanged reports whether a partition still has exactly this range in a map, and does not move.
+// unchanged reports whether a partition still has exactly the range that x asks to count, and takes part in no move.
+// root is the root of the bucket's map.
 func (b *Balancer) unchanged(ctx context.Context, root *partmap.Root, x recount) (bool, error) {
 	for rg, err := range b.maps.Ranges(ctx, root, x.bounds.Start) {
 		return err == nil && rg.Partition == x.partition.ID && bytes.Equal(rg.Start, x.bounds.Start) &&
@@ -192,10 +198,11 @@ func (b *Balancer) unchanged(ctx context.Context, root *partmap.Root, x recount)
 	return false, nil
 }
 
-// correct corrects the counters by a recount.
+// correct sets the counters of a partition to the result c of an exact count, which x asked for.
 func (b *Balancer) correct(ctx context.Context, x recount, c *counter.Count) error {
 	p := &b.o.Policy
-	// It was in vain if the estimate was wrong, not if the range is about to be full.
+	// A recount led to nothing if the estimate was outside the limits and the count is within. A recount of a range
+	// that is about to be full is not in vain.
 	wrong := x.estimate.AtMost > p.MaxRows || x.estimate.Rows < p.MinRows
 	c.Fine = x.why == policy.Suspect && wrong && c.Rows <= p.MaxRows && c.Rows >= p.MinRows
 	if err := b.counts.Correct(ctx, x.partition, c); err != nil {
@@ -213,25 +220,28 @@ func (b *Balancer) correct(ctx context.Context, x recount, c *counter.Count) err
 	return nil
 }
 
-// ageing says which sizes are to be confirmed by a recount.
+// ageing decides which ranges are counted again because their last exact count is old. The rows that it may have read
+// are limited by the rate Options.ConfirmPerS.
 type ageing struct {
-	rows, full float64   // may still be read, and at most; one recount may exceed what is full
-	at         time.Time // when that was so
-	// stretch is by how much sizes may be older than Options.Confirm, since there are too many rows for ConfirmPerS.
-	// It is adapted once in FullEvery, since round; short: there was too little to read in that time.
+	rows, full float64   // rows that may still be read, and the maximum of that; one recount may exceed full
+	at         time.Time // when rows was computed
+	// stretch is the factor by which sizes may be older than Options.Confirm, since there are too many rows for
+	// ConfirmPerS. It is adapted every FullEvery; the last time was round. short: since then the allowed rows did not
+	// suffice for a recount that was due.
 	stretch float64
 	round   time.Time
 	short   bool
 }
 
-// soonConfirmed is the least age of a recount that is repeated, and allowance the longest time of which what may be
-// read is saved up.
 const (
+	// soonConfirmed is the least age at which a recount is repeated. allowance is the longest time for which unused
+	// rows of ConfirmPerS are saved up.
 	soonConfirmed = time.Hour
 	allowance     = FullEvery
 )
 
-// pass lets time pass.
+// pass credits the rows that may be read for the time since the last call: perS rows per second. Every FullEvery it
+// also adapts stretch, by which exact counts may be older than wanted if there are too many rows.
 func (a *ageing) pass(now time.Time, perS float64) {
 	if a.at.IsZero() || now.Before(a.at) {
 		a.at, a.round, a.stretch = now, now, max(1, a.stretch)
@@ -242,15 +252,15 @@ func (a *ageing) pass(now time.Time, perS float64) {
 	if now.Sub(a.round) < FullEvery {
 		return
 	}
-	const longest = 60 // times
+	const longest = 60 // the maximum of stretch
 	if a.stretch = max(1, a.stretch/2); a.short {
 		a.stretch = min(4*a.stretch, longest)
 	}
 	a.round, a.short = now, false
 }
 
-// confirm has ranges of a window's core counted again whose sizes nothing has confirmed for long. Balancer.deciding is
-// held.
+// confirm asks for exact counts of ranges whose last exact count is old. It does so for the ranges in the core of
+// window w, which are those to decide about. The caller holds Balancer.deciding.
 func (b *Balancer) confirm(o *outcome, w *window, in *policy.Input) {
 	if b.o.Confirm <= 0 || b.o.Exact {
 		return
@@ -277,16 +287,19 @@ func (b *Balancer) confirm(o *outcome, w *window, in *policy.Input) {
 }
 
 const (
-	// small is up to how many rows a partition is counted within a look, smallTogether how many at once.
+	// small is the maximum number of rows of a partition that is counted within a look. smallTogether is the number of
+	// such counts at a time.
 	small         = 200
 	smallTogether = 8
 )
 
-// errLarge ends a count of a partition that has more than small rows.
+// errLarge ends the exact count of a partition that turns out to have more than 200 rows (small). Such a partition is
+// counted later.
 var errLarge = errors.New("too large to be counted now")
 
-// countSmall counts unknown ranges of a window's core that are nearly empty by estimate, and reports whether it
-// counted any. Ranges that were cut ahead of appends are among them: whether more is cut depends on their size.
+// countSmall counts ranges that seem nearly empty and whose size is not known. It does so in the core of window w,
+// which has the ranges to decide about. The result is true if it counted any. Some of these ranges were cut in advance
+// for appends: further cuts depend on their size.
 func (b *Balancer) countSmall(ctx context.Context, old *partmap.Root, w *window, in *policy.Input) (bool, error) {
 	var todo []recount
 	for i := range w.ranges {
@@ -336,7 +349,8 @@ func (b *Balancer) countSmall(ctx context.Context, old *partmap.Root, w *window,
 	return counted, nil
 }
 
-// together calls f for 0 to n-1, smallTogether at once, and returns an error of one.
+// together calls f for 0 to n-1, with at most smallTogether calls at the same time. It waits for all calls, and returns
+// an error of one of them.
 func (b *Balancer) together(n int, f func(i int) error) error {
 	var next atomic.Int64
 	errs := make([]error, min(n, smallTogether))
@@ -348,4 +362,5 @@ func (b *Balancer) together(n int, f func(i int) error) error {
 	return cmp.Or(errs...)
 }
 
+// moves reports whether range rg takes part in a move, or markers of its last move have still to be deleted.
 func moves(rg *partmap.Range) bool { return rg.Phase != partmap.Settled || rg.SweepPending }

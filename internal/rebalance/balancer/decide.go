@@ -17,40 +17,39 @@ import (
 )
 
 const (
-	// reasonsKept bounds the reasons of a round.
+	// reasonsKept is the maximum number of reasons in a Status.
 	reasonsKept = 100
-	// smallAtOnce bounds the nearly empty partitions that one look counts.
+	// smallAtOnce is the maximum number of nearly empty partitions that are counted for one window.
 	smallAtOnce = 512
 )
 
-// outcome is what is found in one visit.
+// outcome is what one look at a bucket (a visit) finds. It names the root of the bucket's map that the look used.
 type outcome struct {
 	*visit
 	root    *partmap.Root
 	proved  bool     // the root was the newest one when it was read
 	whole   bool     // all ranges were looked at
-	before  sighting // the look before
-	first   bool     // there was none
+	before  sighting // the result of the look before
+	first   bool     // there was no look before
 	ranges  int
 	sizes   Sizes
 	rate    float64 // rows per second that moves need to keep up
 	traffic float64 // reads and writes per second, of the ranges so far
-	puts    bool    // something was put into one of them, ever
-	spread  bool    // one of them grows all over
-	refused int     // ranges that have to wait in line
+	puts    bool    // one of the ranges has ever got a put
+	spread  bool    // one of the ranges grows all over
+	refused int     // ranges that must wait for budget or recounts
 	moving  map[store.PartitionID]bool
-	missing map[store.PartitionID]bool // partitions that were to be looked at and have not been found
+	missing map[store.PartitionID]bool // partitions to look at that were not found in the map yet
 }
 
-// errOutdated ends a look by a root that is not the newest one.
+// errOutdated ends a look at a bucket that used an old root of its map. The look is repeated with the newest root.
 var errOutdated = store.Errorf(store.Conflict, "the map has changed")
 
-// lookAt looks for what is due for a bucket, using the root that this data centre has: most looks find nothing to do.
-// What is found is done only if it follows from a root that is proved to be the newest one: this holds for moves
-// (prove), and for forgetting a partition that the map does not have. If there is a newer root, the look is repeated
-// with that root.
+// lookAt looks for due work in a bucket, using the root that this data centre has: most looks find nothing to do. Two
+// results need a root that is proved to be the newest one: moves (see prove), and forgetting a partition that the map
+// does not have. If there is a newer root, the look is repeated with that root.
 //
-// Two results need no proof. The first is a recount, as a count is good only for the range that it was made of
+// Two results need no proof. The first is a recount, as a count is good only for the range that was counted
 // (counter.Stats.Covers). The second is that there is nothing to do. An older root leads to that result only if another
 // process has moved ranges until just now, and the last looks of that process used the newer root. Rows that are
 // written after those looks lead to another look, at the partition that they are written to.
@@ -77,6 +76,8 @@ func (b *Balancer) lookAt(ctx context.Context, v *visit) (*outcome, error) {
 	return o, b.lookBy(ctx, o)
 }
 
+// outcome returns the empty result of the visit v, a look at a bucket that uses the given root of its map. proved: the
+// root is known to be the newest one.
 func (b *Balancer) outcome(v *visit, root *partmap.Root, proved bool) *outcome {
 	return &outcome{
 		visit: v, root: root, proved: proved, moving: map[store.PartitionID]bool{}, missing: maps.Clone(v.parts),
@@ -84,7 +85,8 @@ func (b *Balancer) outcome(v *visit, root *partmap.Root, proved bool) *outcome {
 	}
 }
 
-// prove makes sure that a look is by the newest root. It fails with errOutdated if there is a newer one.
+// prove checks that the look with the result o uses the newest root of the bucket's map. It fails with errOutdated if
+// there is a newer root.
 func (b *Balancer) prove(ctx context.Context, o *outcome) error {
 	if o.proved {
 		return nil
@@ -97,11 +99,12 @@ func (b *Balancer) prove(ctx context.Context, o *outcome) error {
 	return err
 }
 
-// lookBy looks for what is due for a bucket, judged by one root.
+// lookBy looks at those parts of a bucket that are due, decides about their ranges, and records the results in o. It
+// uses the root of the bucket's map that o names.
 func (b *Balancer) lookBy(ctx context.Context, o *outcome) error {
 	v, root, now := o.visit, o.root, b.o.Now()
 	o.before, _ = b.seen.Get(v.id)
-	b.seen.Add(v.id, o.before) // it is not new any more
+	b.seen.Add(v.id, o.before) // the bucket is not new any more
 	defer func() {
 		v.need = max(v.need, o.rate)
 		b.mover.KeepUp(v.id, int(v.need))
@@ -129,7 +132,7 @@ func (b *Balancer) lookBy(ctx context.Context, o *outcome) error {
 		return err
 	}
 	seen := sighting{traffic: o.traffic, whole: o.before.whole, blank: o.whole && !o.puts, begun: o.before.begun}
-	if o.first { // it may have been created just now, and written to
+	if o.first { // the bucket may have been created just now, and written to
 		o.before.blank = root.Ranges == 1 && now.Sub(time.UnixMicro(root.ChangedAt)) < youngFor
 	}
 	if o.puts && o.before.blank {
@@ -139,14 +142,15 @@ func (b *Balancer) lookBy(ctx context.Context, o *outcome) error {
 	switch {
 	case o.whole:
 		seen.whole = now
-	case v.class == hot: // it has not looked at all that is written to
+	case v.class == hot: // the look did not cover all ranges that are written to
 		seen.traffic = max(o.traffic, o.before.traffic)
 	}
 	b.seen.Add(v.id, seen)
 	return nil
 }
 
-// decide has the policy decide about the core of a window, and carries that out.
+// decide lets the policy decide about the core of window w, and carries out the decisions. The core has the ranges that
+// are due.
 func (b *Balancer) decide(ctx context.Context, o *outcome, w *window) error {
 	id := o.id
 	in, err := b.prepared(ctx, o, w)
@@ -156,7 +160,7 @@ func (b *Balancer) decide(ctx context.Context, o *outcome, w *window) error {
 	if !w.whole() {
 		in.Traffic = max(o.traffic, o.before.traffic)
 	}
-	// The budget is that of all buckets: what is decided here is in flight before the next one is decided about.
+	// The budget is shared by all buckets: moves decided here are in flight before the next window is decided about.
 	b.deciding.Lock()
 	defer b.deciding.Unlock()
 	decisions, err := b.judge(ctx, o, w.ranges, in)
@@ -173,8 +177,9 @@ func (b *Balancer) decide(ctx context.Context, o *outcome, w *window) error {
 	return nil
 }
 
-// judge lets the policy decide, reads the newest keys that the policy needs, and proves the root if there is something
-// to move. Balancer.deciding is held, except while judge reads.
+// judge returns the decisions of the policy about neighbouring ranges. It reads the newest keys if the policy asks for
+// them. If there is something to move, it checks that the root of the look is the newest one. The caller holds
+// Balancer.deciding, which judge releases while it reads.
 func (b *Balancer) judge(
 	ctx context.Context, o *outcome, run []partmap.Range, in *policy.Input,
 ) ([]policy.Decision, error) {
@@ -204,7 +209,8 @@ func (b *Balancer) judge(
 	return policy.Decide(*in), nil
 }
 
-// prepared is the input of a window, with what has to be read for it.
+// prepared returns the input for the decisions about window w, which is a run of neighbouring ranges. Before that it
+// counts small ranges of unknown size.
 func (b *Balancer) prepared(ctx context.Context, o *outcome, w *window) (*policy.Input, error) {
 	id, run := o.id, w.ranges
 	in := b.input(run, w.stats)
@@ -231,7 +237,7 @@ func (b *Balancer) prepared(ctx context.Context, o *outcome, w *window) (*policy
 	return in, nil
 }
 
-// forget makes the counts unknown that are older than the present look at everything.
+// forget marks counts as unknown if they were made before the present look at all buckets began.
 func (b *Balancer) forget(in *policy.Input) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -242,6 +248,8 @@ func (b *Balancer) forget(in *policy.Input) {
 	}
 }
 
+// recountOf returns a request to count the range rg of a bucket exactly. why is the reason, estimate the present
+// counters.
 func recountOf(id store.BucketID, rg *partmap.Range, why policy.Why, estimate *counter.Stats) recount {
 	return recount{
 		partition: store.Partition{Bucket: id, ID: rg.Partition},
@@ -250,12 +258,12 @@ func recountOf(id store.BucketID, rg *partmap.Range, why policy.Why, estimate *c
 	}
 }
 
-// input is what is known of neighbouring ranges, by their counts.
+// input returns the input for decisions about neighbouring ranges, run. stats are the counts of their partitions.
 func (b *Balancer) input(run []partmap.Range, stats []counter.Stats) *policy.Input {
 	// Without its monotonic reading, so that a stored input gives the same decisions.
 	in := &policy.Input{Now: b.o.Now().Round(0), Policy: b.o.Policy, Ranges: make([]policy.Range, len(run))}
-	// What stays in a partition that others leave can't move before they have left: a goal for it would only wait, and
-	// the whole bucket with it.
+	// A range that stays in a partition can't move before the ranges that leave the partition are gone. A goal for it
+	// would only wait, and hold up the whole bucket.
 	left := map[store.PartitionID]bool{}
 	for i := range run {
 		if run[i].Phase != partmap.Settled {
@@ -273,7 +281,7 @@ func (b *Balancer) input(run []partmap.Range, stats []counter.Stats) *policy.Inp
 			Small: b.smallSince(beginningOf(s.Partition.Bucket, rg), &s, in.Now),
 		}
 		if in.Now.Sub(s.Recounted) > b.o.Policy.Fresh || !s.Known {
-			continue // nothing is cut by it
+			continue // the recount is too old to cut by
 		}
 		if c, ok := b.counted.Get(rg.Partition); ok && bytes.Equal(c.Start, rg.Start) && bytes.Equal(c.End, rg.End) &&
 			c.Started.Equal(s.Recounted) {
@@ -283,7 +291,8 @@ func (b *Balancer) input(run []partmap.Range, stats []counter.Stats) *policy.Inp
 	return in
 }
 
-// act carries out the decisions that concern the core of a window.
+// act carries out the decisions about window w. The core of the window has the ranges that are due. A decision that
+// concerns only their neighbours is left out, unless it asks for an exact count.
 func (b *Balancer) act(o *outcome, w *window, in *policy.Input, decisions []policy.Decision) {
 	id, run := o.id, w.ranges
 	plan := &scheduler.Plan{Bucket: id, Epoch: o.root.Epoch}
@@ -330,7 +339,7 @@ func (b *Balancer) act(o *outcome, w *window, in *policy.Input, decisions []poli
 		}}
 		for k := d.From; k < d.To; k++ {
 			if k > d.From {
-				b.small.Remove(beginningOf(id, &run[k])) // a range that begins there later is another one
+				b.small.Remove(beginningOf(id, &run[k])) // a range that begins there later is a new one
 			}
 			o.moving[run[k].Partition] = true
 			if d.Stay < 0 {
@@ -359,14 +368,15 @@ func (b *Balancer) act(o *outcome, w *window, in *policy.Input, decisions []poli
 	}
 }
 
-// due notes when the ranges of a decision have to be looked at again.
+// due plans when the ranges of the decision d are looked at again. run has the ranges of the input in.
 func (b *Balancer) due(o *outcome, in *policy.Input, d *policy.Decision, run []partmap.Range) {
 	at, yes := again(in, d)
 	if !yes {
 		return
 	}
 	if d.Kind == policy.Recount || d.Why == policy.Spent {
-		// They wait in line: looking at all of them at each interval would not make it shorter.
+		// These ranges wait for budget or a recount. Looks at all of them at each interval would not end the wait
+		// sooner.
 		o.refused++
 		at = in.Now.Add(b.o.Every * time.Duration(o.refused/inLine))
 	}
@@ -375,11 +385,12 @@ func (b *Balancer) due(o *outcome, in *policy.Input, d *policy.Decision, run []p
 	}
 }
 
-// inLine is how many ranges of a bucket that have to wait for others are looked at again per interval.
+// inLine is the maximum number of ranges of one bucket that are looked at again in one interval because their moves or
+// exact counts had to wait.
 const inLine = 4096
 
-// need is how many rows per second must be copied and compared for moves to keep up with writes: a full range may grow
-// by a tenth while it is moved.
+// need returns how many rows per second must be copied and compared so that moves keep up with writes. It assumes that
+// a full range may grow by a tenth while it is moved. core says which ranges the decisions are for.
 func need(l *policy.Input, decisions []policy.Decision, core []bool) (rows float64) {
 	for i := range decisions {
 		v := &decisions[i]
@@ -393,7 +404,8 @@ func need(l *policy.Input, decisions []policy.Decision, core []bool) (rows float
 	return rows
 }
 
-// hurry has the ranges of a core looked at soon that will be too large before the next interval ends.
+// hurry makes the next turn look at ranges again that will be too large before the next interval ends. Only ranges in
+// the core of window w count, which has the ranges that were due.
 func (b *Balancer) hurry(o *outcome, in *policy.Input, w *window) {
 	id, begun := o.id, in.Now.Sub(o.before.begun) < youngFor || o.before.blank
 	for i := range in.Ranges {
@@ -401,7 +413,7 @@ func (b *Balancer) hurry(o *outcome, in *policy.Input, w *window) {
 		grown := s.PutsPerS * b.o.Every.Seconds()
 		full := float64(s.Rows)+2*grown > float64(b.o.Policy.MaxRows) && grown >= 1 && s.GrowthRowsPerS > 0
 		if begun && s.Spread >= in.Policy.Spread {
-			continue // it is not cut ahead, and may have ended soon
+			continue // growth that is spread is not cut ahead, and may have ended soon
 		}
 		if w.core[i] && full {
 			b.agenda.look(store.Partition{Bucket: id, ID: w.ranges[i].Partition}, time.Time{})
@@ -410,8 +422,8 @@ func (b *Balancer) hurry(o *outcome, in *policy.Input, w *window) {
 	}
 }
 
-// newest reads the highest keys of neighbouring ranges, from the top, until there are enough; or, where keys descend,
-// the lowest ones of the last range.
+// newest returns the highest keys of neighbouring ranges. It reads from the highest range down until there are enough
+// keys. down: keys descend, and it reads the lowest keys of the highest range instead.
 func (b *Balancer) newest(
 	ctx context.Context, id store.BucketID, run []partmap.Range, down bool,
 ) (*policy.Newest, error) {

@@ -7,12 +7,12 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// fading is the pause between two looks at what is left alone because of a stream, which is taken to go on for some
-// minutes after its last row.
+// fading is the pause between two looks at a range that is left alone because of appends to it or beside it. Appends
+// are assumed to go on for some minutes after the last row.
 const fading = 2 * time.Minute
 
-// again returns when the ranges of a decision have to be looked at again even if nothing is written to them: the zero
-// time is the next interval. False: only when all are.
+// again returns when the ranges of the decision d must be looked at again even if nothing is written to them. Zero: at
+// the next interval. False: the ranges can wait until all buckets are looked at.
 func again(in *policy.Input, d *policy.Decision) (at time.Time, yes bool) {
 	if d.Kind != policy.None {
 		return at, true
@@ -22,7 +22,7 @@ func again(in *policy.Input, d *policy.Decision) (at time.Time, yes bool) {
 	}
 	p := &in.Policy
 	near := in.Ranges[max(0, d.From-1):min(len(in.Ranges), d.To+1)]
-	// soonest is the first of some times that is still to come.
+	// soonest sets at to the first of the times of near that are still to come.
 	soonest := func(of func(*policy.Range) time.Time) {
 		for i := range near {
 			if t := of(&near[i]); t.After(in.Now) && (at.IsZero() || t.Before(at)) {
@@ -52,11 +52,12 @@ func again(in *policy.Input, d *policy.Decision) (at time.Time, yes bool) {
 	return at, true
 }
 
-// youngFor is how long after the first put to a bucket its rates are known. A stream may fill a range in that time.
+// youngFor is the time after the first put to a bucket in which its rates are not known yet. Appends may fill a range
+// in that time.
 const youngFor = 5 * time.Second
 
-// begins reports whether a bucket that is written to is new, or was empty some moments ago: it may grow fast, at one
-// place as far as is known.
+// begins reports whether a bucket got its first rows only moments ago, after it was new or empty. Such a bucket may
+// grow fast. It is not yet known whether it grows at one place.
 func (b *Balancer) begins(id store.BucketID) bool {
 	seen, known := b.seen.Peek(id)
 	return !known || seen.blank || b.o.Now().Sub(seen.begun) < youngFor && !seen.spread

@@ -8,9 +8,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Figures calls f for each range of a bucket, in the order of their keys, with the counts of the partition that takes its
-// writes, if they are wanted, else with nil; and while it moves with those of the partition that it leaves. It changes
-// nothing. f must not keep the range.
+// Figures calls f for each range of a bucket, with the counts of its partition, in the order of the keys. It changes
+// nothing. now are the counts of the partition that takes the range's writes, or nil unless wanted returns true for the
+// range. leaves are the counts of the partition that a moving range leaves. f must not keep the range.
 func (b *Balancer) Figures(
 	ctx context.Context, id store.BucketID, wanted func(*partmap.Range) bool,
 	f func(rg *partmap.Range, now, leaves *counter.Stats),

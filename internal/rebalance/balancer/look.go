@@ -13,20 +13,21 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// Seen is a range as a look from outside found it.
+// Seen is a range with its place in the bucket's map, and the decision about the range.
 type Seen struct {
 	policy.Range
 	Place   partmap.Range
 	Verdict policy.Decision
 }
 
-// ErrEnough ends a look without an error.
+// ErrEnough is the error by which a callback of Look says that it wants no more ranges. Look then succeeds.
 var ErrEnough = errors.New("enough was seen")
 
-// runRanges bounds a run of ranges that is looked at from outside.
+// runRanges is the maximum number of neighbouring ranges that the method each passes to its callback at once.
 const runRanges = 8192
 
-// each calls f for runs of neighbouring ranges of a bucket, and returns the epoch of its map. f may keep the ranges.
+// each calls f for all ranges of a bucket, some neighbouring ranges at a time, and returns the epoch of its map. f may
+// keep the ranges. If f returns ErrEnough, each ends without an error.
 func (b *Balancer) each(
 	ctx context.Context, id store.BucketID, f func(run []partmap.Range) error,
 ) (epoch uint64, err error) {
@@ -61,7 +62,8 @@ func (b *Balancer) each(
 	return root.Epoch, err
 }
 
-// known is what is known of a run of ranges.
+// known returns the input for decisions about neighbouring ranges, run, of a bucket. It asks the counters for their
+// counts.
 func (b *Balancer) known(ctx context.Context, id store.BucketID, run []partmap.Range) (*policy.Input, error) {
 	w := &window{ranges: run}
 	if err := b.readStats(ctx, id, []*window{w}); err != nil {
@@ -72,8 +74,9 @@ func (b *Balancer) known(ctx context.Context, id store.BucketID, run []partmap.R
 	return in, nil
 }
 
-// Look calls f for each range of a bucket, from the one that holds a key on, with what Run would decide now, without
-// cuts. It changes nothing. It returns the epoch of the map, or the error of f, which is ErrEnough if no more is wanted.
+// Look calls f for the ranges of a bucket, beginning with the range that holds the key from. f gets the decision that
+// Run would make now about the range, but without cuts. Look changes nothing. It returns the epoch of the bucket's map,
+// or the error of f. If f returns ErrEnough, Look ends without an error.
 func (b *Balancer) Look(ctx context.Context, id store.BucketID, from []byte, f func(Seen) error) (epoch uint64, err error) {
 	return b.each(ctx, id, func(run []partmap.Range) error {
 		below := func(rg *partmap.Range) bool { return len(rg.End) > 0 && bytes.Compare(rg.End, from) <= 0 }
@@ -98,22 +101,22 @@ func (b *Balancer) Look(ctx context.Context, id store.BucketID, from []byte, f f
 	})
 }
 
-// Recounted is a range that was counted on request.
+// Recounted is a range that an operator had counted exactly, with the estimate before the count.
 type Recounted struct {
 	partmap.Span
 	Partition store.PartitionID `json:"partition"`
-	// Moves: it moves at present and was not counted.
+	// Moves is true if the range moves at present and was not counted.
 	Moves   bool  `json:"moves,omitempty"`
 	Rows    int64 `json:"rows"`
 	Bytes   int64 `json:"bytes"`
 	Markers int64 `json:"markers"`
-	// Known: the counters' estimate was Estimate rows.
+	// Known is true if the counters knew the size. Estimate is their estimate in rows.
 	Known    bool  `json:"known"`
 	Estimate int64 `json:"estimate"`
 }
 
-// Recount counts the ranges of a bucket that have keys in a span, at the pace of moves, corrects the counters, and
-// calls f for each.
+// Recount counts those ranges of a bucket exactly that have keys within s. It reads at the limited rate for counts,
+// corrects the counters, and calls f for each range. It returns the epoch of the bucket's map.
 func (b *Balancer) Recount(
 	ctx context.Context, id store.BucketID, s partmap.Span, f func(Recounted) error,
 ) (epoch uint64, err error) {
@@ -149,15 +152,16 @@ func (b *Balancer) Recount(
 	})
 }
 
-// Limits returns the limits of partitions, as planners take them.
+// Limits returns the policy's limits on partitions in the form that planners take.
 func (b *Balancer) Limits() plan.Limits {
 	p := &b.o.Policy
 	return plan.Limits{MaxRows: p.MaxRows, MinRows: p.MinRows, TargetRows: p.TargetRows, HorizonS: plan.DefaultHorizonS}
 }
 
-// Layout calls f for the partitions of a bucket as planners take them: exact, by recounts, or by the counters; unknown
-// ones are counted. What the policy leaves as it is although it is too small, as what is cut ahead of a stream, counts as
-// pinned: plans neither join it nor find it too small. It fails with Conflict if a range moves.
+// Layout calls f for the partitions of a bucket, in the form that planners take. exact: all partitions are counted;
+// otherwise only those of unknown size are. The policy leaves some small partitions as they are, such as those that
+// were cut in advance for appends. These count as pinned: plans neither join them nor call them too small. Layout fails
+// with Conflict if a range moves.
 func (b *Balancer) Layout(
 	ctx context.Context, id store.BucketID, exact bool, f func(plan.Partition) error,
 ) (epoch uint64, err error) {
@@ -207,15 +211,16 @@ func (b *Balancer) Layout(
 	})
 }
 
-// within returns quanta as layouts have them: the first begins at the range's start. A sample may have keys outside the
-// range, from before it was cut: their rows are taken to lie in it.
+// within returns the quanta of range rg in the form that planners take. A quantum is a run of neighbouring rows. The
+// first one begins at the start of the range. Quanta may have keys outside the range, from before it was cut. Their
+// rows are taken to lie in the range.
 func within(quanta []counter.Quantum, rg *partmap.Range) (out []plan.Quantum) {
 	for _, q := range quanta {
 		inside := bytes.Compare(q.Key, rg.Start) > 0 && (len(rg.End) == 0 || bytes.Compare(q.Key, rg.End) < 0)
 		switch {
 		case len(out) == 0:
 			out = append(out, plan.Quantum{Key: plan.Key(rg.Start), Rows: q.Rows})
-		case q.Rows == 0: // it says only where a stream ends
+		case q.Rows == 0: // the quantum only marks the end of a stream
 		case inside && plan.Key(q.Key) > out[len(out)-1].Key:
 			out = append(out, plan.Quantum{Key: plan.Key(q.Key), Rows: q.Rows})
 		default:

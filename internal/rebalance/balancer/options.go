@@ -10,56 +10,56 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Options of a balancer.
+// Options are the settings of a balancer.
 type Options struct {
-	// Policy is when to act; required.
+	// Policy has the limits and parameters of decisions; required.
 	Policy policy.Policy
-	// Every is the pause between two looks at what was written to, default 30 s.
+	// Every is the interval between two looks at the ranges that were written to; default 30 s.
 	Every time.Duration
-	// Next is when to look again after a look at a time, by the wall clock; nil: Every later, and at once when Run
-	// begins.
+	// Next returns the time of the next round, given that of the last one, by the wall clock. nil: a round begins at
+	// once when Run begins, and then every Every.
 	Next func(time.Time) time.Time
-	// Exact: writes are not recorded, so everything is counted at each look.
+	// Exact is true where writes are not recorded, so all ranges are counted at each look.
 	Exact bool
-	// Confirm is how old the last recount of a full range may be until it is counted again, in the background: a
-	// writer may not be counted, or counts be lost. One with fewer rows is counted sooner, after an hour at the
-	// earliest. ConfirmPerS is how many rows per second are read for that at most, on average. 0: never.
+	// Confirm is the age at which the recount of a full range is repeated in the background: some writers may not be
+	// counted, and counts may be lost. Recounts of smaller ranges are repeated sooner, after an hour at the earliest.
+	// 0: never. ConfirmPerS is the maximum number of rows per second that are read for that purpose, on average.
 	Confirm     time.Duration
 	ConfirmPerS float64
-	// Led returns the shards whose buckets are looked after now; nil: all are.
+	// Led returns the shards whose buckets this process looks after now; nil: all shards.
 	Led func() shard.Set
-	// Threads are goroutines if nil. Simulations have others.
+	// Threads run the concurrent work of a balancer; nil: goroutines. Simulations use Coroutines.
 	Threads Threads
 	// Now is the wall clock, time.Now if nil.
 	Now func() time.Time
-	// Decided is called with each input and what was decided from it, before that is carried out; nil: nothing is. It
-	// must not change or keep them.
+	// Decided is called with each input and the decisions made from it, before they are carried out. It must not change
+	// or keep them. nil: no calls.
 	Decided func(store.BucketID, *policy.Input, []policy.Decision)
-	// Changed is called with the partitions whose counts may have changed since the last call, as they took requests or
-	// were counted; nil: nothing is.
+	// Changed is called with the partitions whose counts may have changed since the last call, because they took
+	// requests or were counted. nil: no calls.
 	Changed func([]store.Partition)
-	// Logger logs what is decided; nil: nothing is logged.
+	// Logger logs the decisions that move ranges, and errors; nil: nothing is logged.
 	Logger *slog.Logger
 }
 
-// For returns options for partitions of at most maxRows rows, where moveRate rows per second are copied and compared
-// (0: no limit), with a look at each interval every, and moves whose waits take at most wait each.
+// For returns options for ranges of at most maxRows rows. moveRate is the number of rows per second that are copied and
+// compared (0: no limit). every is the interval between looks. wait is the maximum time of one wait of a move.
 func For(maxRows int64, moveRate int, every, wait time.Duration) Options {
 	p := policy.Default(maxRows)
-	// Counts are a second or two old, and the first wait includes one for clocks.
+	// Counts are one or two seconds old, and the first wait includes one for clocks.
 	p.Effect = 2*wait + 3*time.Second
 	// With longer intervals some cuts come too late: a forecast for a whole day would be worse.
 	p.Lead = min(every, time.Hour) + p.Effect
 	p.Budget.Rows = 20 * maxRows
 	if moveRate > 0 {
-		p.MovedPerS = float64(moveRate) / 2 // each is copied and compared
+		p.MovedPerS = float64(moveRate) / 2 // each row is copied and compared
 		// Moves that have not begun can still be decided anew.
 		p.Budget.Rows = min(p.Budget.Rows, int64(p.MovedPerS*inFlight.Seconds()))
 	}
 	return Options{Policy: p, Every: every, Confirm: 24 * time.Hour, ConfirmPerS: float64(cmp.Or(moveRate, 20_000)) / 10}
 }
 
-// inFlight is how long automatic moves may take altogether.
+// inFlight is how long the automatic moves that go on at the same time may take together.
 const inFlight = time.Minute
 
 func (o Options) withDefaults() Options {
@@ -81,7 +81,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// due reports whether to look again after the last look.
+// due reports whether it is time for the next round of looks at buckets. last is when the last round began; zero: there
+// was none.
 func (o *Options) due(last, now time.Time) bool {
 	if o.Next != nil {
 		return !now.Before(o.Next(last))

@@ -9,17 +9,19 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// places remembers in which part of a map the ranges of partitions lie, so that what was written to is found without
-// going through the whole map. It holds hints: a place that is wrong, or forgotten, costs one walk through the map.
+// places remembers a key for each partition, near which the bucket's map has the range of the partition. So the range
+// is found without a walk through the whole map. The keys are hints: a wrong or forgotten one costs one walk through
+// the map.
 //
-// A place is the start of a range that lies margin or a few more ranges lower, or a prefix of that. Neighbours share
-// it, so that a partition takes some 50 bytes.
+// A place is the start of a range that lies margin or a few more ranges lower, or a prefix of that start. Neighbours
+// share a place, so that a partition takes some 50 bytes.
 type places struct {
 	mu sync.Mutex
 	of map[store.PartitionID]string
 }
 
 const (
+	// placesKept is the maximum number of partitions with a place, placeBytes the maximum length of a place.
 	placesKept = 1 << 19
 	placeBytes = 256
 )
@@ -31,7 +33,8 @@ func (p *places) get(id store.PartitionID) (near string, ok bool) {
 	return near, ok
 }
 
-// put notes the place of a range. If it is a poor one, an earlier one is kept.
+// put stores the key near as the place of range rg: a search of the bucket's map for rg begins there. poor is true if
+// near may be too close to the range. Then an earlier place is kept.
 func (p *places) put(rg *partmap.Range, near string, poor bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -45,7 +48,7 @@ func (p *places) put(rg *partmap.Range, near string, poor bool) {
 		}
 		if !known && len(p.of) >= placesKept {
 			n := placesKept / 16
-			for x := range p.of { // any
+			for x := range p.of { // in any order
 				delete(p.of, x)
 				if n--; n == 0 {
 					break
@@ -56,7 +59,8 @@ func (p *places) put(rg *partmap.Range, near string, poor bool) {
 	}
 }
 
-// walk goes through the ranges of a map, beginning with the one that contains from, and notes where they lie.
+// walk returns the ranges of a bucket's map from the range that contains the key from upwards. On the way it remembers
+// where in the map each range was found.
 func (b *Balancer) walk(ctx context.Context, root *partmap.Root, from []byte) iter.Seq2[partmap.Range, error] {
 	return func(yield func(partmap.Range, error) bool) {
 		var below, near string

@@ -301,10 +301,16 @@ func TestALookAtEverythingStaysInItsDataCentre(t *testing.T) {
 // late is the maps of a data centre that has not heard of the newest root of a bucket.
 type late struct {
 	balancer.Maps
-	old *partmap.Root
+	bucket store.BucketID
+	old    *partmap.Root
 }
 
-func (m late) Look(context.Context, store.BucketID) (*partmap.Root, error) { return m.old, nil }
+func (m late) Look(ctx context.Context, id store.BucketID) (*partmap.Root, error) {
+	if id == m.bucket {
+		return m.old, nil
+	}
+	return m.Maps.Look(ctx, id)
+}
 
 // planned is a mover that notes the epochs of plans.
 type planned struct {
@@ -336,7 +342,7 @@ func TestNothingMovesByAnOldRoot(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, c.Maps().Swap(t.Context(), change))
 		m := &planned{}
-		b := balancer.New(s, late{c.Maps(), old}, m, counter.NewMemory(nil), balancer.Options{
+		b := balancer.New(s, late{c.Maps(), id, old}, m, counter.NewMemory(nil), balancer.Options{
 			Policy: policy.Default(1000), Every: 10 * time.Second, Exact: true,
 		})
 		ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute)

@@ -10,15 +10,16 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// scan is a look at everything.
+// scan is the state of the regular look at all ranges of all buckets.
 type scan struct {
-	Began   time.Time // of the last one; zero: there was none
+	Began   time.Time // when the last scan began; zero: there was none
 	running bool
 	sizes   Sizes
 	failed  bool
 }
 
-// turn finds out what is to be looked at now. scan: all buckets are.
+// turn finds out which buckets are to be looked at now. It is called about once a second. True: it is time for a look
+// at all buckets.
 func (b *Balancer) turn(ctx context.Context) (scanning bool) {
 	now := b.o.Now()
 	if now.Before(b.tick) {
@@ -26,6 +27,7 @@ func (b *Balancer) turn(ctx context.Context) (scanning bool) {
 	}
 	before := b.led
 	b.led = b.o.Led()
+	b.anew = b.lost.Swap(false) || b.anew
 	b.anew = b.anew || b.led != before // the sizes are those of other buckets now
 	if b.led&^before != 0 {
 		// Other processes have looked after them. Shards come several at a time: one look is for all of them.
@@ -37,7 +39,7 @@ func (b *Balancer) turn(ctx context.Context) (scanning bool) {
 		}
 		return false
 	}
-	if b.led == 0 { // a look at nothing would be told as one at all buckets
+	if b.led == 0 { // a look at no bucket would be reported as a look at all buckets
 		b.set(func(s *Status) { s.Sizes = Sizes{} })
 		return false
 	}
@@ -46,7 +48,7 @@ func (b *Balancer) turn(ctx context.Context) (scanning bool) {
 		b.tick = now
 		b.mu.Lock()
 		if b.round.Ended.IsZero() {
-			b.publishLocked(now) // it goes on
+			b.publishLocked(now) // the round of the last interval goes on
 		}
 		b.round = Round{Began: now}
 		if now.Before(b.scan.Began) {
@@ -58,7 +60,7 @@ func (b *Balancer) turn(ctx context.Context) (scanning bool) {
 	b.finish()
 	err := b.take(ctx)
 	if !b.answered(ctx, err) {
-		if interval { // else it is tried again at the interval
+		if interval { // else it is tried again at the next interval
 			if err = errors.Join(err, b.rollTails(ctx)); err != nil {
 				b.failed(err)
 			}
@@ -80,7 +82,11 @@ func (b *Balancer) turn(ctx context.Context) (scanning bool) {
 	return scanning
 }
 
-// finish notes which jobs have ended.
+// LookAtAll asks for a look at all ranges of all buckets at the next interval, for example after counts were lost. It
+// is safe for concurrent use.
+func (b *Balancer) LookAtAll() { b.lost.Store(true) }
+
+// finish removes the jobs (groups of moves) that have ended, and makes the next turn look at the moved ranges.
 func (b *Balancer) finish() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -105,7 +111,8 @@ func (b *Balancer) finish() {
 	}
 }
 
-// take reads which partitions were written to, and makes the counters forget those that are gone.
+// take asks the counters which partitions were written to, so that these are looked at. It also makes the counters
+// forget partitions that no longer exist.
 func (b *Balancer) take(ctx context.Context) error {
 	b.mu.Lock()
 	gone, mark := b.gone, b.mark
@@ -137,13 +144,14 @@ func (b *Balancer) take(ctx context.Context) error {
 	return nil
 }
 
+// changed tells Options.Changed which partitions may have changed counts.
 func (b *Balancer) changed(all ...store.Partition) {
 	if b.o.Changed != nil && len(all) > 0 {
 		b.o.Changed(all)
 	}
 }
 
-// everything has all buckets looked at, a few at once.
+// everything has all ranges of all buckets looked at, a few buckets at a time, and waits until it is done.
 func (b *Balancer) everything(ctx context.Context) {
 	b.mu.Lock()
 	began := b.scan.Began
@@ -158,7 +166,7 @@ func (b *Balancer) everything(ctx context.Context) {
 					continue
 				}
 				if s, seen := b.seen.Peek(store.BucketID(key)); seen && !s.whole.Before(began) {
-					continue // it was due anyway
+					continue // the bucket was due, and looked at, anyway
 				}
 				b.agenda.everything(store.BucketID(key), b.o.Now())
 				if err := b.scanned(ctx, 2*ScansAtOnce-1); err != nil {
@@ -176,7 +184,7 @@ func (b *Balancer) everything(ctx context.Context) {
 	defer b.publishLocked(b.o.Now())
 	b.scan.running = false
 	if err != nil {
-		b.scan.Began = time.Time{} // it begins anew at the next interval
+		b.scan.Began = time.Time{} // the scan begins anew at the next interval
 		return
 	}
 	if !b.scan.failed {
@@ -189,7 +197,7 @@ func (b *Balancer) everything(ctx context.Context) {
 	}
 }
 
-// scanned waits until at most so many buckets of a scan are still to be looked at.
+// scanned waits until the present look at all buckets is nearly complete: the number of buckets left is at most most.
 func (b *Balancer) scanned(ctx context.Context, most int) error {
 	for b.agenda.remaining() > most {
 		if err := b.o.Threads.Wait(ctx, b.agenda.room); err != nil {
@@ -199,8 +207,8 @@ func (b *Balancer) scanned(ctx context.Context, most int) error {
 	return context.Cause(ctx)
 }
 
-// visit waits for a bucket that is to be looked at, and looks at it; false: ctx has ended. If it fails, what was to be
-// looked at stays due.
+// visit waits for a bucket that is to be looked at, and looks at it. False: ctx has ended. If the look fails, it is
+// repeated at the next interval.
 func (b *Balancer) visit(ctx context.Context) bool {
 	v := b.agenda.take(b.o.Now)
 	for ; v == nil; v = b.agenda.take(b.o.Now) {
@@ -214,9 +222,9 @@ func (b *Balancer) visit(ctx context.Context) bool {
 	held := led && b.mover.Held(v.id)
 	if led && !held {
 		o, err = b.lookAt(ctx, v)
-		wait.Signal(b.queue.ready) // what is most urgent of all that it found is counted first
+		wait.Signal(b.queue.ready) // the most urgent of all recounts that the visit has queued is made first
 	}
-	if store.KindOf(err) == store.NotFound { // it was deleted
+	if store.KindOf(err) == store.NotFound { // the bucket was deleted
 		err = nil
 	}
 	if err != nil && ctx.Err() == nil {

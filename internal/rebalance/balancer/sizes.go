@@ -5,17 +5,20 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 )
 
-// SizeSteps are the upper bounds of Sizes.Partitions, as shares of the maximum; the last one has none.
+// SizeSteps are the upper bounds of the size classes in Sizes.Partitions, as shares of the maximum number of rows. One
+// more class, for larger partitions, follows the last bound.
 var SizeSteps = [...]float64{0, 0.25, 0.5, 0.75, 1, policy.Urgent, 2}
 
-// Sizes are those of all partitions whose size is known, by one look at everything.
+// Sizes counts all partitions by their number of rows. The numbers were found by one look at all buckets.
 type Sizes struct {
 	Partitions [len(SizeSteps) + 1]int64
-	// Rows is their sum; Unknown counts the other partitions. Old ones have not been confirmed for long.
+	// Rows is the sum of the rows of these partitions. Unknown is the number of partitions of unknown size. Old is the
+	// number of partitions whose size nothing has confirmed for long.
 	Rows, Unknown, Old int64
 }
 
-// add counts a partition.
+// add adds a partition to the numbers in s. x are the counts of the partition. maxRows is the maximum number of rows of
+// a range.
 func (s *Sizes) add(x *counter.Stats, maxRows int64) {
 	if !x.Known {
 		s.Unknown++
@@ -29,7 +32,8 @@ func (s *Sizes) add(x *counter.Stats, maxRows int64) {
 	s.Rows += x.Rows
 }
 
-// TooLarge returns how many partitions have more than policy.Urgent times the maximum.
+// TooLarge returns the number of partitions that are much too large: they have more than policy.Urgent (1.2) times the
+// maximum number of rows.
 func (s *Sizes) TooLarge() (n int64) {
 	for k, step := range SizeSteps {
 		if step >= policy.Urgent {
@@ -39,7 +43,7 @@ func (s *Sizes) TooLarge() (n int64) {
 	return n
 }
 
-// sum adds the partitions of another part.
+// sum adds the numbers of partitions in o to those in s.
 func (s *Sizes) sum(o *Sizes) {
 	for k := range s.Partitions {
 		s.Partitions[k] += o.Partitions[k]

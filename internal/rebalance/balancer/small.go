@@ -9,27 +9,29 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// few is since when a range has few rows, or none.
+// few is the time at which a range came to have few rows. empty is true if the range had no rows at that time.
 type few struct {
 	since time.Time
 	empty bool
 }
 
-// beginning names a range by the hash of its start, which it keeps when it goes to another partition: a refresh, or a
-// merge after which it is still small, does not make it new.
+// beginning identifies a range by its bucket and the hash of its first key. A range keeps this identity when it gets
+// another partition: by a refresh, which copies it without tombstones, or by a merge after which it is still small.
 type beginning struct {
 	bucket store.BucketID
 	start  uint64
 }
 
+// beginningOf returns the identity of range rg of a bucket: the bucket, and the hash of the first key of the range.
 func beginningOf(id store.BucketID, rg *partmap.Range) beginning {
 	h := fnv.New64a()
 	_, _ = h.Write(rg.Start)
 	return beginning{id, h.Sum64()}
 }
 
-// smallSince remembers since when a range has fewer rows than the minimum; zero: it has more. It begins anew with the
-// first row: until then it may have been cut ahead. What is forgotten delays a merge.
+// smallSince returns since when a range has had fewer rows than the minimum. Zero: it has more. at identifies the
+// range. The time begins anew with the first row of an empty range, which may have been cut in advance for that row. A
+// forgotten time only delays a merge.
 func (b *Balancer) smallSince(at beginning, s *counter.Stats, now time.Time) time.Time {
 	x, was := b.small.Get(at)
 	switch {

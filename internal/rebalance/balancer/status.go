@@ -12,7 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// failed notes an error of the present round.
+// failed adds an error to the present round of looks, and logs the first error of a round.
 func (b *Balancer) failed(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -24,13 +24,14 @@ func (b *Balancer) failed(err error) {
 	}
 }
 
-// publish shows what has been looked at since the interval began.
+// publish makes the results of the looks at buckets in the present round visible in Status.
 func (b *Balancer) publish(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.publishLocked(now)
 }
 
+// publishLocked does the work of publish. The caller holds Balancer.mu.
 func (b *Balancer) publishLocked(now time.Time) {
 	if b.round.Began.IsZero() {
 		if b.round.Err == nil {
@@ -42,59 +43,64 @@ func (b *Balancer) publishLocked(now time.Time) {
 	b.state.Round = b.round
 }
 
+// set calls the function change with the status of the balancer. Balancer.mu is held during the call.
 func (b *Balancer) set(change func(*Status)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	change(&b.state)
 }
 
-// Status of a balancer.
+// Status is the state of a balancer and the totals of its work.
 type Status struct {
-	// Running: this process looks after the buckets now.
+	// Running is true while this process looks after the buckets.
 	Running bool
-	// Round is what was looked at since the last interval began, or since the one before if that goes on.
+	// Round has the results of the looks since the last interval began; or of the round before, if the last round has
+	// not ended.
 	Round Round
-	// Late is for how long the bucket that waits longest has been due to be looked at; looks at everything apart.
+	// Late is the longest time for which a bucket has been due and waits to be looked at. Looks at everything do not
+	// count.
 	Late time.Duration
-	// Away is since when the counters have not answered; zero: they do.
+	// Away is the time since which the counters have not answered; zero: they answer.
 	Away time.Time
-	// Sizes are those of the last look at everything that this process looks after; zero while it does so for nothing.
+	// Sizes are the sizes of the partitions that this process looks after, by its last look at everything. They are
+	// zero while it looks after none.
 	Sizes Sizes
-	// Waiting is how many recounts are still to be made.
+	// Waiting is the number of recounts that wait or are under way.
 	Waiting int
-	// Recounts made, the rows that they read, and by how many rows the estimates before them were off, in total.
+	// Recounts is the number of recounts made, Read the number of rows that they read. Drift is the sum of the
+	// differences, in rows, between these counts and the estimates before them.
 	Recounts, Read, Drift int64
-	// Decided counts decisions, Moved the rows that moves copied.
+	// Decided is the number of decisions of each kind and reason. Moved is the number of rows that moves copied.
 	Decided map[Decision]int64
 	Moved   map[policy.Kind]int64
 
-	// Plans made of splits, and how far the moved rows of the last one are above the fewest possible: 0.01 is one
-	// percent.
+	// Plans is the number of splits whose cuts a planner found. Gap is by how much the last of these splits copies more
+	// rows than the fewest possible: 0.01 is one percent.
 	Plans int64
 	Gap   float64
 }
 
-// Decision is a decision without its ranges.
+// Decision is the kind and the reason of a decision, by which decisions are counted. It does not name the ranges.
 type Decision struct {
 	Kind policy.Kind
 	Why  policy.Why
 }
 
-// Round is one look.
+// Round is the results of the looks at buckets in one interval. It covers several intervals if the looks take longer.
 type Round struct {
 	Began, Ended time.Time
 	Everything   bool
-	// Buckets and Ranges that were looked at.
+	// Buckets and Ranges are the numbers of buckets and ranges that were looked at.
 	Buckets, Ranges int
-	// Why are ranges outside the limits about which nothing is done, at most 100.
+	// Why are the reasons about ranges outside the limits for which nothing is done, at most 100.
 	Why []Reason
-	// Err joins the first errors.
+	// Err joins the first errors of the round.
 	Err error
 
 	errors int
 }
 
-// Reason says why nothing is done about a range.
+// Reason says why nothing is done about a range that is too large, too small or has another fault.
 type Reason struct {
 	Bucket     store.BucketID
 	Start, End []byte
@@ -103,8 +109,9 @@ type Reason struct {
 	noted time.Time
 }
 
-// reasons notes why nothing is done about some ranges of a window's core, and that there is no reason about the others.
-// Balancer.mu is held.
+// reasons records why nothing is done about ranges that the policy leaves alone. It does so for the core of window w,
+// which has the ranges that were due. Earlier reasons about ranges of the core are removed. The caller holds
+// Balancer.mu.
 func (b *Balancer) reasons(w *window, in *policy.Input, decisions []policy.Decision, id store.BucketID) {
 	for i := range decisions {
 		d := &decisions[i]
@@ -120,7 +127,7 @@ func (b *Balancer) reasons(w *window, in *policy.Input, decisions []policy.Decis
 	}
 }
 
-// Status returns what was done so far.
+// Status returns the state of the balancer and the totals of its work.
 func (b *Balancer) Status() Status {
 	b.mu.Lock()
 	defer b.mu.Unlock()

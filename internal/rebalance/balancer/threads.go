@@ -9,18 +9,18 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Threads are how a balancer does several things at once: it begins nothing beside what it does, and waits for nothing,
-// in another way.
+// Threads are the means by which a balancer runs concurrent work. A balancer starts threads and waits by these methods
+// only. So simulations can replace goroutines and the clock.
 type Threads interface {
-	// Go calls f beside what goes on already.
+	// Go calls f concurrently.
 	Go(f func())
-	// Sleep waits for d, Wait for an element of c, which it takes. They return the cause of the end of ctx if that
-	// comes first.
+	// Sleep waits for d. Wait takes an element from c, and waits for one if there is none. Both return the cause of the
+	// end of ctx if ctx ends first.
 	Sleep(ctx context.Context, d time.Duration) error
 	Wait(ctx context.Context, c <-chan struct{}) error
 }
 
-// goroutines are Threads by the clock of the machine.
+// goroutines implements Threads with ordinary goroutines and the machine's clock.
 type goroutines struct{}
 
 // Go implements Threads.
@@ -39,7 +39,8 @@ func (goroutines) Wait(ctx context.Context, c <-chan struct{}) error {
 	}
 }
 
-// beside calls f for 0 to n-1 beside what goes on already. wait waits until all of them have returned.
+// beside calls f for 0 to n-1, each call in a thread of its own, and returns at once. The returned function wait
+// returns when all calls have ended.
 func (b *Balancer) beside(n int, f func(k int)) (wait func()) {
 	over := make(chan struct{}, n)
 	for k := range n {
@@ -50,37 +51,39 @@ func (b *Balancer) beside(n int, f func(k int)) (wait func()) {
 	}
 	return func() {
 		for range n {
-			_ = b.o.Threads.Wait(context.Background(), over) // it never fails
+			_ = b.o.Threads.Wait(context.Background(), over) // it never fails, since the context never ends
 		}
 	}
 }
 
-// Coroutines are Threads in virtual time, for simulations. One runs at a time, until it sleeps or waits, and which one
-// goes on follows from what they did: so the same simulation gives the same result. They are for one goroutine.
+// Coroutines are Threads in virtual time, for simulations. One coroutine runs at a time, until it sleeps or waits.
+// Which coroutine goes on next depends only on what the coroutines did before. So the same simulation always gives the
+// same result. Coroutines must be used by one goroutine.
 type Coroutines struct {
 	now     time.Time
-	all     []*coroutine // that have not ended, in the order of their beginnings
+	all     []*coroutine // those that have not ended, in the order in which they began
 	running *coroutine
 	sleeps  int
 }
 
-// coroutine is one of Coroutines. It has not begun, or sleeps, or waits for an element of on; until ctx ends.
+// coroutine is a function that runs in Coroutines, one at a time. While it does not run it sleeps, or waits for an
+// element of the channel on. Both end when ctx ends. A coroutine that has not begun counts as sleeping.
 type coroutine struct {
 	resume func() (struct{}, bool)
 	pause  func(struct{}) bool
 	ctx    context.Context
-	on     <-chan struct{} // nil: it sleeps
+	on     <-chan struct{} // nil: the coroutine sleeps
 	until  time.Time
-	order  int // among those that sleep until the same time
+	order  int // order of coroutines that sleep until the same time
 }
 
-// NewCoroutines makes coroutines whose time is now.
+// NewCoroutines returns Coroutines whose virtual time is now.
 func NewCoroutines(now time.Time) *Coroutines { return &Coroutines{now: now} }
 
-// Now returns the time, which only Pass changes.
+// Now returns the virtual time of the simulation. Only Pass changes it.
 func (c *Coroutines) Now() time.Time { return c.now }
 
-// Go implements Threads: f begins with the next Settle, or goes on with the present one.
+// Go implements Threads: it makes a coroutine that calls f. f begins in the present or the next call of Settle.
 func (c *Coroutines) Go(f func()) {
 	x := &coroutine{}
 	x.resume, _ = iter.Pull(func(yield func(struct{}) bool) {
@@ -91,6 +94,7 @@ func (c *Coroutines) Go(f func()) {
 	c.all = append(c.all, x)
 }
 
+// asleep makes coroutine x sleep for the time d, or until ctx ends.
 func (c *Coroutines) asleep(x *coroutine, ctx context.Context, d time.Duration) {
 	c.sleeps++
 	x.ctx, x.on, x.until, x.order = ctx, nil, c.now.Add(d), c.sleeps
@@ -121,11 +125,11 @@ func (c *Coroutines) Wait(ctx context.Context, on <-chan struct{}) error {
 	}
 }
 
-// Pass sets the time.
+// Pass sets the virtual time.
 func (c *Coroutines) Pass(now time.Time) { c.now = now }
 
-// Settle runs all coroutines that can go on now, until none can. It returns when the first one goes on by itself; the
-// zero time: none does.
+// Settle runs the coroutines until all of them sleep or wait. next is the virtual time at which the first sleep ends;
+// zero: no coroutine sleeps.
 func (c *Coroutines) Settle() (next time.Time) {
 	for {
 		x, now := c.next()
@@ -142,8 +146,9 @@ func (c *Coroutines) Settle() (next time.Time) {
 	}
 }
 
-// next is the coroutine that goes on next: the first one for which there is an element or whose context has ended, else
-// the one that has slept enough first. nil: none does.
+// next returns the coroutine to run next. Coroutines whose channel has an element or whose context has ended come
+// first, then the one whose sleep ends first. now is true if the coroutine can run at the present virtual time. nil:
+// all wait for elements.
 func (c *Coroutines) next() (first *coroutine, now bool) {
 	for _, x := range c.all {
 		switch {

@@ -11,30 +11,35 @@ import (
 )
 
 const (
-	// Maps of up to wholeUpTo ranges are decided about as a whole; of larger ones the ranges that are due, with margin
-	// neighbours at either side.
+	// wholeUpTo is the number of ranges up to which a map is decided about as a whole. In larger maps only the ranges
+	// that are due are decided about, with margin neighbours on either side.
 	wholeUpTo = 128
 	margin    = 8
-	// windowRanges bounds the ranges of a window apart from neighbours, batchRanges those of which one request asks
-	// for counts.
+	// windowRanges is the maximum number of ranges of a window, apart from neighbours. batchRanges is the number of
+	// ranges whose counts one request asks for.
 	windowRanges = 1024
 	batchRanges  = 4096
-	// reach is how many empty ranges a window is widened by at each side.
+	// reach is the number of ranges added on one side after which a window is no longer widened past empty ranges.
 	reach = 512
 )
 
-// window is a run of neighbouring ranges. Those of its core are decided about; the others show what lies beside them.
+// window is a run of neighbouring ranges of a bucket. Decisions are made about the ranges of its core, which are due.
+// Their neighbours, margin on either side, show what lies beside the core:
+//
+//	… - - - n n n C C n C n n n - - - …     C: core, n: neighbours, -: not in the window
 type window struct {
 	ranges []partmap.Range
 	core   []bool
 	stats  []counter.Stats
 }
 
+// add appends the range rg to the window. core: decisions are to be made about the range.
 func (w *window) add(rg *partmap.Range, core bool) {
 	w.ranges, w.core = append(w.ranges, *rg), append(w.core, core)
 }
 
-// cut returns what has been added, and begins anew with the last keep ranges, the first margin of them as neighbours.
+// cut ends a window that has become too long: it returns a copy, and goes on with the last keep ranges only. The first
+// of these, margin in number, are neighbours from then on: no decisions are made about them again.
 func (w *window) cut(keep int) *window {
 	out := &window{ranges: slices.Clone(w.ranges), core: slices.Clone(w.core)}
 	n := max(0, len(w.ranges)-keep)
@@ -43,12 +48,13 @@ func (w *window) cut(keep int) *window {
 	return out
 }
 
-// whole reports whether the window has all ranges of its bucket.
+// whole reports whether the window, which is a run of neighbouring ranges, has all ranges of its bucket.
 func (w *window) whole() bool {
 	return len(w.ranges[0].Start) == 0 && len(w.ranges[len(w.ranges)-1].End) == 0
 }
 
-// windows calls f for the windows of a bucket with all that a visit is for, in the order of their keys.
+// windows calls f for groups of neighbouring ranges of a bucket, in the order of their keys. Such a window has ranges
+// to decide about and some neighbours. All windows together have all ranges that the visit v is to look at.
 func (b *Balancer) windows(ctx context.Context, root *partmap.Root, v *visit, f func(*window) error) error {
 	if v.whole || root.Ranges <= wholeUpTo {
 		_, err := b.gather(ctx, root, nil, func(*partmap.Range) bool { return true }, f)
@@ -82,16 +88,18 @@ func (b *Balancer) windows(ctx context.Context, root *partmap.Root, v *visit, f 
 			return nil
 		}
 	}
-	// The map has changed, or the place of a partition was forgotten, or it is not in the map any more.
+	// The map has changed, or the place of a partition was forgotten, or a partition is not in the map any more.
 	_, err := b.gather(ctx, root, nil, wanted, f)
 	return err
 }
 
+// overlap reports whether the range rg and the keys of s have keys in common.
 func overlap(rg *partmap.Range, s *partmap.Span) bool {
 	return (len(s.End) == 0 || bytes.Compare(rg.Start, s.End) < 0) && (len(rg.End) == 0 || bytes.Compare(rg.End, s.Start) > 0)
 }
 
-// seeks are the keys near which a visit finds what it is for, ascending; false: not all are known.
+// seeks returns keys, in ascending order, near which the bucket's map has all parts that the visit v is to look at.
+// False: the places of some partitions are not known, and the whole map must be read.
 func (b *Balancer) seeks(v *visit) ([]string, bool) {
 	keys := make([]string, 0, len(v.parts)+len(v.spans))
 	for id := range v.parts {
@@ -108,8 +116,9 @@ func (b *Balancer) seeks(v *visit) ([]string, bool) {
 	return slices.Compact(keys), true
 }
 
-// gather calls f for windows around the ranges that are wanted, in the order of their keys. It searches a few ranges
-// above each of the keys seeks; nil: the whole map. poor: a window may lack neighbours below.
+// gather calls f for windows, in the order of their keys. A window is a group of wanted ranges and their neighbours.
+// gather searches a few ranges above each of the keys seeks in the bucket's map; nil: the whole map. poor: a window may
+// lack neighbours below.
 func (b *Balancer) gather(
 	ctx context.Context, root *partmap.Root, seeks []string, wanted func(*partmap.Range) bool, f func(*window) error,
 ) (poor bool, err error) {
@@ -119,7 +128,7 @@ func (b *Balancer) gather(
 	}
 	for len(seeks) > 0 {
 		w := &window{}
-		hit, lacks, rest := false, 0, 0 // lacks: neighbours that are still to be added
+		hit, lacks, rest := false, 0, 0 // lacks: the number of neighbours still to be added
 		for rg, err := range b.walk(ctx, root, []byte(seeks[0])) {
 			if err != nil {
 				return false, err
@@ -141,7 +150,8 @@ func (b *Balancer) gather(
 					return false, err
 				}
 			case hit && len(w.ranges) >= windowRanges+2*margin:
-				// It goes on: the last ones are decided about with their neighbours above.
+				// The window goes on: its last ranges are decided about in the next window, with their neighbours
+				// above.
 				out := w.cut(2 * margin)
 				clear(out.core[len(out.core)-margin:])
 				if err := f(out); err != nil {
@@ -163,7 +173,8 @@ func (b *Balancer) gather(
 	return poor, nil
 }
 
-// batches calls f for batches of windows of which one request has asked for the counts.
+// batches calls f for several windows (groups of neighbouring ranges) at a time. The counts of all ranges in such a
+// batch are read by one request, or a few.
 func (b *Balancer) batches(ctx context.Context, root *partmap.Root, v *visit, f func([]*window) error) error {
 	var batch []*window
 	n := 0
@@ -193,10 +204,11 @@ func (b *Balancer) batches(ctx context.Context, root *partmap.Root, v *visit, f 
 	return flush()
 }
 
-// widen reads the counts of windows, and adds to those that begin or end with empty ranges what lies beside them: only
-// with the range that is appended to is it known of which ranges that they were cut ahead of it.
+// widen reads the counts of windows, which are groups of neighbouring ranges, and makes some windows larger. If a
+// window begins or ends with empty ranges, more ranges are added on that side. The empty ranges may have been cut in
+// advance for appends. Only the range beyond them, to which keys are appended, shows that.
 func (b *Balancer) widen(ctx context.Context, root *partmap.Root, ws []*window) error {
-	low, high := make([]int, len(ws)), make([]int, len(ws)) // what was added
+	low, high := make([]int, len(ws)), make([]int, len(ws)) // numbers of ranges added at each side
 	for more := 2 * margin; ; more *= 2 {
 		if err := b.readStats(ctx, root.Bucket, ws); err != nil {
 			return err
@@ -234,7 +246,7 @@ func (b *Balancer) widen(ctx context.Context, root *partmap.Root, ws []*window) 
 	}
 }
 
-// readStats reads the counts of windows that are missing.
+// readStats reads the counts of those ranges in the windows ws that have no counts yet.
 func (b *Balancer) readStats(ctx context.Context, id store.BucketID, ws []*window) error {
 	var parts []store.Partition
 	var into []*counter.Stats
@@ -257,7 +269,8 @@ func (b *Balancer) readStats(ctx context.Context, id store.BucketID, ws []*windo
 	return err
 }
 
-// below returns about n ranges that lie right below one; none if their place is not known.
+// below returns about n ranges right below range rg in the map of its bucket. The result is empty if it is not known
+// where the map has rg.
 func (b *Balancer) below(ctx context.Context, root *partmap.Root, rg *partmap.Range, n int) ([]partmap.Range, error) {
 	var out []partmap.Range
 	for first := rg; len(out) < n && len(first.Start) > 0; first = &out[0] {
@@ -271,7 +284,7 @@ func (b *Balancer) below(ctx context.Context, root *partmap.Root, rg *partmap.Ra
 				return nil, err
 			}
 			if len(more) > 8*margin || bytes.Compare(x.Start, first.Start) > 0 {
-				return out, nil // the map has changed since that was noted
+				return out, nil // the map has changed since that place was noted
 			}
 			if bytes.Equal(x.Start, first.Start) {
 				break
@@ -286,7 +299,8 @@ func (b *Balancer) below(ctx context.Context, root *partmap.Root, rg *partmap.Ra
 	return out, nil
 }
 
-// empty reports whether a range has no rows and no puts, or moves.
+// empty reports whether range i of the window has no rows and takes no puts. A range of unknown size is not empty,
+// unless it takes part in a move.
 func (w *window) empty(i int) bool {
 	s := &w.stats[i]
 	return (s.Known || moves(&w.ranges[i])) && s.Rows == 0 && s.PutsPerS == 0

@@ -10,14 +10,14 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Collect deletes the bucket's map nodes that no map names or can name any more. It returns
-// how many, and how many more are not due yet. It must be called now and then: a node goes
-// once it was found unnamed for Options.CollectAfter. That is remembered in memory only, so a
-// restart delays it. It may be called while Run runs. It reads the map's index nodes, and the
-// nodes that the map does not name.
+// Collect deletes the bucket's map nodes that no map names or can name any more. gone is the number of deleted nodes,
+// waiting the number of unnamed nodes that must be kept for now. A node is deleted once it has been known to be unnamed
+// for Options.CollectAfter, so Collect must be called from time to time. That knowledge is in memory only: a restart
+// delays the deletion. Collect may be called while Run runs. It reads the map's index nodes, and the nodes that the map
+// does not name.
 func (x *Executor) Collect(ctx context.Context) (gone, waiting int, err error) {
-	// First the nodes, then the root: a node that the root does not name was never named,
-	// or is not named any more.
+	// The nodes are read before the root. So a node that this root does not name was never named, or is not named any
+	// more.
 	ids, err := x.nodes(ctx)
 	if err != nil {
 		return 0, 0, store.Wrap("list the map nodes of bucket "+x.bucket.String(), err)
@@ -47,7 +47,7 @@ func (x *Executor) Collect(ctx context.Context) (gone, waiting int, err error) {
 	return len(due), waiting, x.do(ctx, nil, move.Collect{Nodes: due})
 }
 
-// nodes lists the bucket's map nodes.
+// nodes returns the ids of all map nodes of the bucket that are stored, whether its map names them or not.
 func (x *Executor) nodes(ctx context.Context) (all []store.NodeID, err error) {
 	var after store.NodeID
 	for {
@@ -60,7 +60,8 @@ func (x *Executor) nodes(ctx context.Context) (all []store.NodeID, err error) {
 	}
 }
 
-// epochs finds out for which epochs nodes were written. It leaves out those that are not there any more.
+// epochs finds out for which epoch of the bucket's map each of some map nodes was written. Nodes that are no longer
+// stored are left out.
 func (x *Executor) epochs(ctx context.Context, ids []store.NodeID) (all []move.Node, err error) {
 	for _, id := range ids {
 		blob, err := x.store.Node(ctx, x.bucket, id)
@@ -79,6 +80,7 @@ func (x *Executor) epochs(ctx context.Context, ids []store.NodeID) (all []move.N
 	return all, nil
 }
 
+// collect deletes the given map nodes of the bucket, one by one.
 func (x *Executor) collect(ctx context.Context, nodes []store.NodeID) error {
 	for _, id := range nodes {
 		if err := x.failpoint(ctx, "collect node", id.String()); err != nil {

@@ -12,17 +12,17 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// compare makes the destination hold every row of the source or a newer one, and no copy of
-// a row that the source has lost. It copies what the destination lacks, which are writes that
-// arrived late, and deletes the copies that the source lacks, for which deletes arrived late.
-// One reader of the source runs ahead of several of the destination. Each page is read in the
-// source first.
+// compare makes the destination of a moving range agree with the source, after the copy. It copies rows that the
+// destination lacks, from writes that arrived late. It deletes copies whose rows the source has lost, after deletes
+// that arrived late. Afterwards the destination holds every row of the source, or a newer one.
+//
+// One reader of the source runs ahead of several readers of the destination. Each page is read in the source first.
 func (x *Executor) compare(ctx context.Context, t *move.Task) error {
 	src, dst := x.partition(t.Range.Partition), x.partition(t.Range.To)
-	highest := store.Timestamp(0) // the reader's
+	highest := store.Timestamp(0) // used by the reader only, until it has ended
 	g, gctx := errgroup.WithContext(ctx)
 	pages := make(chan page)
-	rest := bounds(t) // the bounds behind the source's rows
+	rest := bounds(t) // the part of the range that the source's reader has not reached
 	g.Go(func() error {
 		defer close(pages)
 		return x.scan(gctx, x.o.Pace, src, rest, func(read time.Time, rows []store.Row) error {
@@ -59,20 +59,20 @@ func (x *Executor) compare(ctx context.Context, t *move.Task) error {
 	return nil
 }
 
-// comparers is the number of pages of a range compared at once. With the reader they keep two
-// processors busy; each holds up to two pages in memory.
+// comparers is the maximum number of pages of a range that are compared at once. These goroutines and the one that
+// reads keep two processors busy. Each holds up to two pages in memory.
 const comparers = 2
 
-// page is the rows of the source within bounds: from behind the page before up to its own
-// last row.
+// page is a page of rows that was read from the source of a move. Its bounds are the keys above the page before, up to
+// and including its last row.
 type page struct {
 	rows   []store.Row
 	read   time.Time // before the read began
 	bounds store.Bounds
 }
 
-// comparePage copies what the destination lacks of a page, and deletes copies there that the
-// page lacks.
+// comparePage makes the destination dst of a move agree with one page of rows of the source src. It copies rows that
+// the destination lacks, and deletes copies there whose rows the source no longer has.
 func (x *Executor) comparePage(ctx context.Context, t *move.Task, src, dst store.Partition, p page) error {
 	d, err := x.differ(ctx, dst, p)
 	if err != nil {
@@ -84,11 +84,12 @@ func (x *Executor) comparePage(ctx context.Context, t *move.Task, src, dst store
 			return err
 		}
 	}
-	// The source may have lost what was just copied, while the copy was on its way.
+	// The source may have lost rows that were just copied, while the copies were in transit.
 	return x.uncopy(ctx, t, src, dst, append(d.orphans, d.missing...))
 }
 
-// mend writes rows that the destination lacks.
+// mend copies the rows of b to the destination dst of a move, which lacks these rows. They are written in batches of
+// limited size.
 func (x *Executor) mend(ctx context.Context, t *move.Task, src, dst store.Partition, b batch) error {
 	x.count(t, func(c *Progress) { c.Mended += int64(len(b.rows)) })
 	for len(b.rows) > 0 {
@@ -104,8 +105,9 @@ func (x *Executor) mend(ctx context.Context, t *move.Task, src, dst store.Partit
 	return nil
 }
 
-// compareRest deletes copies with keys above all of the source's rows. No copy is on its way any
-// more. It also deletes the copies of unknown outcome, which may still arrive.
+// compareRest deletes copies in the destination of a move whose keys are above the highest row of the source: the keys
+// within rest. No copy is in transit any more, except copies of unknown outcome, which may still arrive. compareRest
+// deletes these as well.
 func (x *Executor) compareRest(ctx context.Context, t *move.Task, src, dst store.Partition, rest store.Bounds) error {
 	err := x.scanPresent(ctx, x.o.Pace, dst, rest, func(rows []store.Row) error {
 		return x.uncopy(ctx, t, src, dst, matching(rows, store.IsCopied))
@@ -122,16 +124,17 @@ func (x *Executor) compareRest(ctx context.Context, t *move.Task, src, dst store
 	return x.uncopy(ctx, t, src, dst, unsure)
 }
 
-// difference is the result of comparing a page.
+// difference is what differs between a page of rows of the source of a move and the destination.
 type difference struct {
-	// missing are rows of which the destination has neither the same nor a newer one, but
-	// for those in tied: there a client wrote a smaller value at the same timestamp.
+	// missing are rows that the destination lacks: it has neither the row nor a newer one. tied are such rows for which
+	// a client wrote a smaller value at the same timestamp to the destination.
 	missing, tied []store.Row
-	// orphans are copies in the destination without the same or a newer row in the page.
+	// orphans are copies in the destination for which the page has neither the same row nor a newer one.
 	orphans []store.Row
 }
 
-// differ reads the destination within a page's bounds.
+// differ compares the page p with the destination dst of a move. The page has rows of the source. The rows of the
+// destination between the same keys are read.
 func (x *Executor) differ(ctx context.Context, dst store.Partition, p page) (d difference, err error) {
 	b, rows := p.bounds, p.rows
 	last := rows[len(rows)-1].Key
@@ -146,7 +149,7 @@ func (x *Executor) differ(ctx context.Context, dst store.Partition, p page) (d d
 		}
 		for j := range got.Rows {
 			theirs := &got.Rows[j]
-			if string(theirs.Key) > string(last) { // whose successor would be too long
+			if string(theirs.Key) > string(last) { // the bounds could not end at last: its successor would be too long
 				d.missing = append(d.missing, rows...)
 				return d, nil
 			}
@@ -181,11 +184,13 @@ func (x *Executor) differ(ctx context.Context, dst store.Partition, p page) (d d
 	}
 }
 
-// uncopy deletes copies whose rows the source has lost, each at its own timestamp: newer rows
-// stay, and a copy that arrives later stays hidden. Newer rows that the source has by now are
-// copied instead. The order makes the deletions safe: it reads the source again, since a row
-// may have arrived and been copied since; then it checks that the map still says verifying,
-// or the source may have been emptied.
+// uncopy deletes copies in the destination of a move whose rows the source has lost. Each is deleted at its own
+// timestamp. So newer rows stay, and a copy that arrives later stays hidden. If the source has a newer row by now, that
+// row is copied instead.
+//
+// The order makes the deletions safe. uncopy first reads the source again, since a row may have arrived and been copied
+// since. Then it checks that the range is still being compared (phase Verifying); otherwise the source may have been
+// emptied.
 func (x *Executor) uncopy(ctx context.Context, t *move.Task, src, dst store.Partition, copies []store.Row) error {
 	for len(copies) > 0 {
 		read, now := x.o.Now(), make([]store.Row, len(copies))
@@ -198,7 +203,7 @@ func (x *Executor) uncopy(ctx context.Context, t *move.Task, src, dst store.Part
 		}
 		var lost, late []store.Row
 		for i := range copies {
-			if now[i].Timestamp < copies[i].Timestamp { // 0: it has nothing
+			if now[i].Timestamp < copies[i].Timestamp { // 0: the source has no row
 				lost = append(lost, copies[i])
 			} else if now[i].Timestamp > copies[i].Timestamp {
 				late = append(late, now[i])
@@ -215,7 +220,8 @@ func (x *Executor) uncopy(ctx context.Context, t *move.Task, src, dst store.Part
 	return nil
 }
 
-// deleteLost deletes copies if the map still says that their range is verifying.
+// deleteLost deletes the copies in lost from the destination dst of a move, since the source has lost their rows. It
+// fails with Conflict if the map of the bucket no longer says that their range is being compared (phase Verifying).
 func (x *Executor) deleteLost(ctx context.Context, t *move.Task, dst store.Partition, lost []store.Row) error {
 	if len(lost) == 0 {
 		return nil
@@ -235,7 +241,8 @@ func (x *Executor) deleteLost(ctx context.Context, t *move.Task, dst store.Parti
 	})
 }
 
-// each makes a store call for each of n rows, several at once, with retries.
+// each calls f for 0 to n-1, several calls at once, and returns the first error. f makes one store call, which is
+// retried a few times after a failure.
 func (x *Executor) each(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(cmp.Or(max(x.o.Writers, 0), writers))
@@ -245,19 +252,20 @@ func (x *Executor) each(ctx context.Context, n int, f func(ctx context.Context, 
 	return g.Wait()
 }
 
-// rangeKey identifies the range of a task in what an executor remembers.
+// rangeKey returns the string by which the executor's tables find the range of the task t: its partition and its start.
 func rangeKey(t *move.Task) string {
 	return t.Range.Partition.String() + string(t.Range.Start)
 }
 
-// remove removes ranges from their source. The removal has a timestamp above those of all rows there and of all rows
-// that may still arrive, so that late writes stay hidden. Only notes stay, which say where the rows are: so the ranges
-// are removed by their bounds, and never the whole partition, where the notes of ranges lie that have left before. An
-// executor that has not compared the ranges itself first copies again the rows that are missing: in a restored store
-// the rows may be older than the map.
+// remove removes moved ranges from their source. The removal has a timestamp above those of all rows in the source and
+// of all rows that may still arrive, so late writes stay hidden. Only notes stay: rows that say where the moved rows
+// are. So only the keys of the ranges are removed, never the whole partition, which has the notes of earlier moves.
+//
+// If this executor has not compared the ranges itself, it first copies rows that the destination lacks: in a restored
+// store the rows may be older than the bucket's map.
 func (x *Executor) remove(ctx context.Context, e *move.Task) error {
 	src := x.partition(e.Range.Partition)
-	// First: without the time nothing is removed.
+	// The time is read first: nothing is removed without it.
 	highest, err := x.maps.Above(ctx)
 	if err != nil {
 		return err

@@ -11,10 +11,10 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// The limits of one write: larger ones are hardly faster on Cassandra, and the bytes must
-// stay well below half of a commit-log segment. Large batches cost a node the least time per
-// row, but other requests wait longer behind each. So they are used without a throttle only,
-// with fewer writers.
+// These limits bound one write of copied rows. Larger writes are hardly faster on Cassandra, and the bytes must stay
+// well below half of a commit-log segment. Large batches cost a node the least time per row, but other requests wait
+// longer behind each batch. So large batches (maxBatchRows) are used only without a throttle, with fewer concurrent
+// writers (hastyWriters).
 const (
 	batchRows     = 200
 	maxBatchRows  = 500
@@ -23,16 +23,18 @@ const (
 	hastyWriters  = 2
 )
 
-// batch is rows of one partition on their way to another.
+// batch is a group of rows that are copied from one partition to another in one store call.
 type batch struct {
 	rows []store.Row
-	read time.Time // before their read began
-	// tied: the destination has rows of clients with the same timestamps, and copies would
-	// lose against them. So these are written as entries.
+	read time.Time // the time before these rows were read
+	// tied is true if the destination has rows of clients with the same timestamps. Copies would lose against such
+	// rows, so the rows of this batch are written as entries.
 	tied bool
 }
 
-// cells returns the rows as they are written: as copies, with their own timestamps.
+// cells returns the rows of the batch as they are written to the destination of a move. Each keeps its timestamp. A row
+// is marked as a copy, but if the batch is tied it is written as an ordinary entry: a copy would lose against a
+// client's row with the same timestamp.
 func (b *batch) cells() []store.Row {
 	out := make([]store.Row, len(b.rows))
 	for i, row := range b.rows {
@@ -45,8 +47,8 @@ func (b *batch) cells() []store.Row {
 	return out
 }
 
-// copy writes all rows of a range's source to its destination, as copies with their own
-// timestamps, markers included. One reader runs ahead of several writers.
+// copy writes all rows of a moving range from its source to its destination. The new rows are marked as copies and keep
+// their timestamps. Markers of deletes are copied, too. One reader runs ahead of several writers.
 func (x *Executor) copy(ctx context.Context, t *move.Task) error {
 	src, dst := x.partition(t.Range.Partition), x.partition(t.Range.To)
 	g, gctx := errgroup.WithContext(ctx)
@@ -81,10 +83,10 @@ func (x *Executor) copy(ctx context.Context, t *move.Task) error {
 	return g.Wait()
 }
 
-// hasty reports whether there is no throttle.
+// hasty reports whether rows are copied as fast as possible, without a limit on their rate.
 func (x *Executor) hasty() bool { return x.o.Pace.Rate() <= 0 }
 
-// writers is the number of batches of one range written at once.
+// writers returns how many writes of copied rows of one range may go on at the same time.
 func (x *Executor) writers() int {
 	switch {
 	case x.o.Writers > 0:
@@ -95,7 +97,7 @@ func (x *Executor) writers() int {
 	return writers
 }
 
-// send sends b, unless ctx ends first.
+// send sends the value b to the channel to. It fails if ctx ends before b can be sent.
 func send[T any](ctx context.Context, to chan<- T, b T) error {
 	select {
 	case to <- b:
@@ -105,7 +107,7 @@ func send[T any](ctx context.Context, to chan<- T, b T) error {
 	}
 }
 
-// fits returns the number of rows that make the first batch.
+// fits returns how many of the rows, from the first on, one write may have.
 func (x *Executor) fits(rows []store.Row) int {
 	most := x.o.BatchRows
 	if most <= 0 {
@@ -124,8 +126,8 @@ func (x *Executor) fits(rows []store.Row) int {
 	return n
 }
 
-// write puts a batch. A row read too long ago may have been deleted since, and its tombstone
-// collected: such rows are read again.
+// write writes the rows of b from the source src of a move to the destination dst, with retries. Rows that were read
+// more than WriteTimeout ago are read again first: such a row may have been deleted since, and its tombstone collected.
 func (x *Executor) write(ctx context.Context, t *move.Task, src, dst store.Partition, b batch) error {
 	return x.retry(ctx, func() error {
 		if x.o.Now().Sub(b.read) > x.o.WriteTimeout {
@@ -142,8 +144,9 @@ func (x *Executor) write(ctx context.Context, t *move.Task, src, dst store.Parti
 	})
 }
 
-// sent records copies of unknown outcome, until it is known: a copy that arrives after the
-// range was compared would bring back a row that the source has lost.
+// sent records the copies of which nobody knows whether they were written, because the store call ended with the error
+// err. Such a copy may arrive after the range was compared, and would then bring back a row that the source has lost. A
+// later write of the row that succeeds removes the record.
 func (x *Executor) sent(t *move.Task, rows []store.Row, err error) {
 	unknown := store.OutcomeUnknown(err)
 	if err != nil && !unknown {
@@ -165,7 +168,7 @@ func (x *Executor) sent(t *move.Task, rows []store.Row, err error) {
 	}
 }
 
-// again reads rows again, and returns those that still exist.
+// again reads rows that were read before once more, by their keys. It returns those that the source src still has.
 func (x *Executor) again(ctx context.Context, src store.Partition, old []store.Row) ([]store.Row, error) {
 	var rows []store.Row
 	for i := range old {
@@ -180,8 +183,8 @@ func (x *Executor) again(ctx context.Context, src store.Partition, old []store.R
 	return rows, nil
 }
 
-// scan reads the rows of a partition within bounds, with timestamps, page by page at a pace.
-// f gets each page and the time before its read.
+// scan reads the rows of partition p within the bounds b, with timestamps, page by page. pace limits its rate. It calls
+// f with each page that has rows, and with the time before the read of that page.
 func (x *Executor) scan(
 	ctx context.Context, pace *wait.Pacer, p store.Partition, b store.Bounds,
 	f func(read time.Time, rows []store.Row) error,
@@ -213,8 +216,8 @@ func (x *Executor) scan(
 	}
 }
 
-// retry repeats an idempotent store call a few times: one lost answer must not make a copy of
-// a million rows start over.
+// retry repeats the store call f a few times after a timeout or while the store is unavailable. f must be idempotent.
+// Without retries one lost answer would make a copy of a million rows start over.
 func (x *Executor) retry(ctx context.Context, f func() error) error {
 	const tries = 4
 	for failures := 1; ; failures++ {
@@ -228,6 +231,7 @@ func (x *Executor) retry(ctx context.Context, f func() error) error {
 	}
 }
 
+// bounds returns the start and the end of the range of keys that the task t works on.
 func bounds(t *move.Task) store.Bounds {
 	return store.Bounds{Start: t.Range.Start, End: t.Range.End}
 }

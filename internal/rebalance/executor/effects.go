@@ -9,7 +9,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// do runs one effect, between two failpoints.
+// do carries out one effect, which is one step of a move such as a change of the map, and reports its result. A
+// failpoint, at which tests may stop the executor, comes before the effect and another one after it.
 func (x *Executor) do(ctx context.Context, v *move.View, e move.Effect) error {
 	name := pointOf(e)
 	if err := x.failpoint(ctx, "before "+name, e.Key()); err != nil {
@@ -23,6 +24,7 @@ func (x *Executor) do(ctx context.Context, v *move.View, e move.Effect) error {
 	return x.failpoint(ctx, "after "+name, e.Key())
 }
 
+// effect carries out the effect e, which is one step of a move, without failpoints.
 func (x *Executor) effect(ctx context.Context, v *move.View, e move.Effect) error {
 	switch e := e.(type) {
 	case move.Wait:
@@ -37,7 +39,8 @@ func (x *Executor) effect(ctx context.Context, v *move.View, e move.Effect) erro
 	return store.Errorf(store.InvalidArgument, "unknown effect %T", e)
 }
 
-// task runs a task as soon as a slot is free, and there is room.
+// task carries out the work t on one range: copying, comparing, removing, or deleting leftover markers. It waits until
+// fewer ranges are worked on, in this bucket and in all buckets (Options.Room).
 func (x *Executor) task(ctx context.Context, t *move.Task) error {
 	slots, work := x.slots, x.copy
 	switch t.Phase {
@@ -62,9 +65,9 @@ func (x *Executor) task(ctx context.Context, t *move.Task) error {
 	}
 }
 
-// swap makes the change and swaps it in. After an unknown outcome it reads the root: if it
-// is this swap's, the swap was applied. If not, the swap may still be applied; then the next
-// one meets a Conflict.
+// swap changes the bucket's map: it replaces the root by a new one. If the outcome is unknown, it reads the root again.
+// If the root is the new one, the change has succeeded. Otherwise the change may still happen later; then the next swap
+// fails with a Conflict.
 func (x *Executor) swap(ctx context.Context, v *move.View, e *move.Swap) error {
 	change, err := x.change(ctx, v, e)
 	if err != nil {
@@ -97,6 +100,7 @@ func (x *Executor) swap(ctx context.Context, v *move.View, e *move.Swap) error {
 	return err
 }
 
+// change returns the change of the bucket's map that the step e of a move asks for.
 func (x *Executor) change(ctx context.Context, v *move.View, e *move.Swap) (partmap.Change, error) {
 	old := v.Root
 	if e.Reopen {
@@ -121,10 +125,13 @@ func (x *Executor) change(ctx context.Context, v *move.View, e *move.Swap) (part
 	return edit.Change()
 }
 
+// partition returns the full name of a partition: the bucket, and the id within it.
 func (x *Executor) partition(id store.PartitionID) store.Partition {
 	return store.Partition{Bucket: x.bucket, ID: id}
 }
 
+// failpoint calls Options.Failpoint, by which tests stop the executor at a point. Its error ends the executor without
+// retries.
 func (x *Executor) failpoint(ctx context.Context, point, detail string) error {
 	if err := x.o.Failpoint(ctx, point, detail); err != nil {
 		return killed{fmt.Errorf("failpoint %q: %w", point, err)}
@@ -132,7 +139,8 @@ func (x *Executor) failpoint(ctx context.Context, point, detail string) error {
 	return nil
 }
 
-// pointOf names an effect for failpoints: a swap by the next phase.
+// pointOf returns the name of the failpoints before and after the effect e, which is one step of a move. The name of a
+// change of the map contains the next phase.
 func pointOf(e move.Effect) string {
 	switch e := e.(type) {
 	case move.Wait:

@@ -16,8 +16,8 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Maps is what an executor needs of a map client. In the embedded form it must be the
-// client that all of the process uses: the executor waits for the leases of that one only.
+// Maps is the part of a client of bucket maps that an executor uses. In the embedded form it must be the client that
+// the whole process uses, since the executor waits for the leases of this client only.
 type Maps interface {
 	Load(ctx context.Context, id store.BucketID) (*partmap.Root, error)
 	// Look returns the root that this data centre or this process knows; it may not be the newest one.
@@ -25,54 +25,54 @@ type Maps interface {
 	Swap(ctx context.Context, change partmap.Change) error
 	Wait(ctx context.Context, id store.BucketID) error
 	Stamp() partmap.Stamp
-	// LeavesNotes reports whether all movers of the store know notes.
+	// LeavesNotes reports whether all movers of the store know notes (see note), so that notes may be written.
 	LeavesNotes() bool
 	move.Maps
 	Above(ctx context.Context) (store.Timestamp, error)
 }
 
-// Store is what else an executor needs of a store. It reads and writes rows everywhere (see
-// store.Everywhere).
+// Store is the part of a store that an executor uses, apart from the maps of buckets. The executor reads and writes
+// rows at the widest consistency of the store (see store.Everywhere).
 type Store interface {
 	store.Rows
 	store.Nodes
 }
 
-// Options of an executor. Zero values are the defaults.
+// Options are the settings of an executor. Zero values are the defaults.
 type Options struct {
-	// Pace limits the rows copied and compared, SweepPace the rows that sweeps read.
-	// Executors may share them. nil: no limit, and for SweepPace the same as Pace.
+	// Pace limits the rows copied and compared per second, SweepPace the rows that sweeps read. Executors may share
+	// them. nil: no limit, and for SweepPace the same as Pace.
 	Pace, SweepPace *wait.Pacer
-	// Parallel is the number of ranges worked on at once, default 4.
+	// Parallel is the maximum number of ranges that are worked on at once, default 4. The same number may be swept at
+	// once.
 	Parallel int
-	// Room is asked before a range is worked on, and returns when it may be; end tells that the work has ended. Sweeps
-	// have room of their own. It fails if ctx ends. nil: there is always room.
+	// Room is called before work on a range begins, and returns when it may begin. The executor calls end when the work
+	// has ended. Sweeps have room of their own. Room fails if ctx ends. nil: work begins at once.
 	Room func(ctx context.Context, sweep bool) (end func(), err error)
-	// Writers is the number of batches of one range written at once; default 4, and 2
-	// while Pace has no limit.
+	// Writers is the number of batches of one range that are written at once; default 4, and 2 while Pace has no limit.
 	Writers int
-	// PageRows is the number of rows of one read, default 1,000.
+	// PageRows is the number of rows of one read, default 1,000, at most store.MaxPageRows.
 	PageRows int
 	// BatchRows is the number of rows of one write, at most 500; default 200, and 500 while
 	// Pace has no limit.
 	BatchRows int
-	// WriteTimeout is how long after its read a row may be written; later it is read
-	// again. Default 10 s.
+	// WriteTimeout is the maximum time from the read of a row to its write. A row that is not written in that time is
+	// read again. Default 10 s.
 	WriteTimeout time.Duration
-	// CollectAfter is how long map nodes stay once no root names them, for readers of
-	// older maps. Default 1 h.
+	// CollectAfter is the time for which map nodes stay after no root names them, for readers of older maps. Default 1
+	// h.
 	CollectAfter time.Duration
 	// Now is the wall clock, time.Now if nil.
 	Now func() time.Time
-	// Gate is asked before moves begin; nil: they are never paused.
+	// Gate is asked before moves begin, and may forbid it; nil: moves are never paused.
 	Gate *pause.Gate
-	// NewID draws partition ids; uuid.New if nil.
+	// NewID returns a new random partition id; nil: uuid.New.
 	NewID func() uuid.UUID
-	// Observe gets each event, from several goroutines; it must not block.
+	// Observe is called with each event, from several goroutines. It must not block.
 	Observe func(Event)
-	// Failpoint is for tests. It is called at each named point; detail
-	// distinguishes effects that run at once, on goroutines of their own. An error ends the executor as if it
-	// had been killed there: Run returns it and leaves everything as it is.
+	// Failpoint is for tests. It is called at each named point. detail distinguishes effects that run concurrently, on
+	// goroutines of their own. An error ends the executor as if it had been killed at that point: Run returns the error
+	// and leaves everything as it is.
 	Failpoint func(ctx context.Context, point, detail string) error
 }
 
@@ -102,33 +102,33 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Executor moves the ranges of one bucket. Its methods are safe for concurrent use; Run is
-// for one goroutine at a time.
+// Executor carries out the moves of the ranges of one bucket. Its methods are safe for concurrent use, but Run is for
+// one goroutine at a time.
 type Executor struct {
 	store  Store
-	rows   store.Rows // everywhere, without notes
+	rows   store.Rows // rows everywhere, without notes
 	maps   Maps
 	bucket store.BucketID
 	o      Options
 
-	slots   chan struct{} // one per range worked on
-	sweeps  chan struct{} // one per range swept: sweeps don't wait for long copies
+	slots   chan struct{} // one element per range worked on
+	sweeps  chan struct{} // one element per range swept: sweeps don't wait for long copies
 	unnamed move.Unnamed
 
 	mu      sync.Mutex
 	goals   []move.Goal
-	held    *pause.Pause                          // nothing may begin under it; nil for none
+	held    *pause.Pause                          // no move may begin during this pause; nil: no pause
 	yields  bool                                  // a Run begins no batch after its first one
 	news    chan struct{}                         // has an element when goals, held or yields changed
-	seen    map[string]store.Timestamp            // highest timestamps of ranges that were compared
+	seen    map[string]store.Timestamp            // highest timestamp of each range that was compared
 	unsure  map[string]map[string]store.Timestamp // copies of unknown outcome: by range, then by key
 	status  Status                                // without the counts
-	batches map[uint64]*Progress                  // of batches in flight
+	batches map[uint64]*Progress                  // progress of the batches in flight
 	begun   []begun                               // goals in flight
 	total   Progress
 }
 
-// New makes an executor for a bucket. It does nothing before Run.
+// New returns an executor for one bucket. It does nothing before Run is called.
 func New(s Store, m Maps, bucket store.BucketID, o Options) *Executor {
 	o = o.withDefaults()
 	return &Executor{
@@ -146,8 +146,8 @@ func New(s Store, m Maps, bucket store.BucketID, o Options) *Executor {
 	}
 }
 
-// Add adds goals. Those that are met already, or impossible on the map, only end with an
-// event.
+// Add adds goals. A goal is one wanted change of the bucket's ranges. If a goal is met already, or can't be met on the
+// bucket's map, the executor only reports its end as an event.
 func (x *Executor) Add(goals ...move.Goal) {
 	x.mu.Lock()
 	x.goals = append(x.goals, goals...)
@@ -155,7 +155,8 @@ func (x *Executor) Add(goals ...move.Goal) {
 	wait.Signal(x.news)
 }
 
-// Abort drops all goals whose moves have not begun, and returns them. Moves in flight go on.
+// Abort drops and returns all goals whose moves have not begun. A goal is one wanted change of the bucket's ranges.
+// Moves in flight go on.
 func (x *Executor) Abort() []move.Goal {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -164,7 +165,8 @@ func (x *Executor) Abort() []move.Goal {
 	return dropped
 }
 
-// Hold sets the pause, nil for none. Under a pause no move begins; moves in flight go on.
+// Hold pauses the moves of the bucket, or ends the pause if p is nil. During a pause no move begins, but moves in
+// flight go on.
 func (x *Executor) Hold(p *pause.Pause) {
 	x.mu.Lock()
 	changed := (x.held == nil) != (p == nil)
@@ -175,9 +177,9 @@ func (x *Executor) Hold(p *pause.Pause) {
 	}
 }
 
-// Yield says whether others wait for Run to end. While they do, a Run that has begun a batch begins no other one, and
-// returns when nothing is in flight. The goals that are left wait for the next Run. A Run that has begun nothing yet
-// begins one batch all the same: so every Run gets something done.
+// Yield says whether other buckets wait for Run to end. While they wait, a Run that has begun a batch of moves begins
+// no other batch, and returns when nothing is in flight. Moves that are left wait for the next Run. A Run that has
+// begun nothing yet begins one batch all the same, so every Run makes progress.
 func (x *Executor) Yield(on bool) {
 	x.mu.Lock()
 	changed := x.yields != on
@@ -188,14 +190,15 @@ func (x *Executor) Yield(on bool) {
 	}
 }
 
-// wanted returns the goals, the pause, and what Yield said.
+// wanted returns what callers have asked for: the goals (wanted changes of ranges), the pause (nil: none), and whether
+// Run should yield to other buckets.
 func (x *Executor) wanted() (goals []move.Goal, held *pause.Pause, yields bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return slices.Clone(x.goals), x.held, x.yields
 }
 
-// drop forgets goals that have ended.
+// drop removes the goals for which ended returns true. A goal is one wanted change of the bucket's ranges.
 func (x *Executor) drop(ended func(g *move.Goal) bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -9,55 +9,58 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// EventKind is the kind of an Event.
+// EventKind says what an Event reports.
 type EventKind uint8
 
 const (
-	// Did: an effect ended, with Err if it failed.
+	// Did: an effect has ended, with Err if it failed.
 	Did EventKind = iota
 	// GoalBegun: the move of a goal is in the map, in Batch.
 	GoalBegun
-	// GoalMet: the map is as the goal wants it.
+	// GoalMet: the map has the ranges that the goal asks for.
 	GoalMet
 	// GoalRefused: a goal does not fit the map; Err says why.
 	GoalRefused
-	// Looked: the map could not be read, so nothing goes on; Err says why. Without Err: it
-	// can be read again.
+	// Looked: the map could not be read, so nothing goes on; Err says why. Without Err: the map can be read again.
 	Looked
 )
 
-// Event is something that happened.
+// Event is something that an executor has done or found out. Options.Observe is called with it.
 type Event struct {
 	Kind   EventKind
-	Effect move.Effect // of Did
-	Goal   *move.Goal  // of goals
-	Batch  uint64      // of GoalBegun
-	Rows   Progress    // of the goal that ended, since it began in this process
+	Effect move.Effect // for Did
+	Goal   *move.Goal  // for GoalBegun, GoalMet and GoalRefused
+	Batch  uint64      // for GoalBegun
+	Rows   Progress    // of the goal that has ended, since its move began in this process
 	Err    error
 }
 
-// Progress counts rows. Rows that are done again after a failure count again.
+// Progress counts the rows that moves have worked on, by kind of work. Work that is repeated after a failure counts
+// again.
 type Progress struct {
-	// Copied and Compared are rows of sources; Mended are those that comparing found
-	// missing; Searched are rows that sweeps read, Swept the markers among them.
+	// Copied and Compared are rows of sources. Mended are rows that the comparison found missing and copied. Searched
+	// are rows that sweeps read, Swept the markers among them.
 	Copied, Compared, Mended, Searched, Swept int64
 }
 
-// Progress returns the counts since the executor was made.
+// Progress returns how many rows all moves together have worked on since the executor was made.
 func (x *Executor) Progress() Progress {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.total
 }
 
-// begun is a goal whose move is in the map, and what was done for it.
+// begun is a goal, which is one wanted change of ranges, whose move has begun, with the rows that the move has worked
+// on.
 type begun struct {
 	goal  move.Goal
 	batch uint64
 	rows  Progress
 }
 
-// count adds to the counts of a task's batch and goal, and to the total.
+// count changes numbers of rows by the function f, after the task t has worked on rows. The numbers are those of the
+// batch of moves that the task belongs to, those of the goal (one wanted change of ranges) that the move fulfils, and
+// the totals.
 func (x *Executor) count(t *move.Task, f func(*Progress)) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -72,27 +75,28 @@ func (x *Executor) count(t *move.Task, f func(*Progress)) {
 	f(&x.total)
 }
 
-// Status is the state of a bucket, as of the executor's last look at the map.
+// Status is the state of a bucket and its moves, when the executor last looked at the bucket's map.
 type Status struct {
-	// Epoch is zero before the first look.
+	// Epoch is the epoch of the map; zero before the first look.
 	Epoch   uint64
 	State   partmap.State
 	Ranges  uint64
 	Batches []BatchStatus
 	// Goals is the number of goals that have not ended.
 	Goals int
-	// Held: no move may begin.
+	// Held is true during a pause: no move may begin.
 	Held bool
 }
 
-// BatchStatus is a batch of moves in flight.
+// BatchStatus is the state of a batch, which is a group of moves that go through their phases together.
 type BatchStatus struct {
 	partmap.Batch
-	// Progress since this executor found the batch.
+	// Progress is the number of rows that the batch has worked on since this executor first saw the batch in the map.
 	Progress Progress
 }
 
-// Status returns the present state.
+// Status returns the state of the bucket and its moves, as of the executor's last look at the bucket's map. The numbers
+// of rows are the present ones.
 func (x *Executor) Status() Status {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -107,7 +111,7 @@ func (x *Executor) Status() Status {
 	return s
 }
 
-// note records the state of a root.
+// note records the state of the bucket, as the root of its map has it, for Status.
 func (x *Executor) note(root *partmap.Root) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -12,9 +12,10 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// carry writes rows of a draining range's source that the destination lacks. Deletes still
-// leave markers there, so what is missing was never deleted. It fails with Timeout if it took
-// too long since the read: the rows may have changed, and the task is due again.
+// carry copies rows of the source of a move that the destination dst lacks, shortly before the source is emptied.
+// Deletes leave markers in the destination, so a row without a marker there was never deleted. read is the time before
+// the rows were read. If that was too long ago, carry fails with Timeout: the rows may have changed, and are read again
+// later.
 func (x *Executor) carry(ctx context.Context, dst store.Partition, read time.Time, rows []store.Row) error {
 	within := upTo(store.Bounds{Start: rows[0].Key}, rows[len(rows)-1].Key)
 	d, err := x.differ(ctx, dst, page{rows: rows, bounds: within})
@@ -38,10 +39,10 @@ func (x *Executor) carry(ctx context.Context, dst store.Partition, read time.Tim
 	return nil
 }
 
-// note returns the row by which a source says that a move has emptied a range of it, and where the rows of that range
-// are. The row is proof for a reader whose map is older than the rows: a removal alone may be that of a purge. The row
-// lies at the lowest key within the range, where nobody reads the source any more. ok is false for a range that has no
-// key, as it ends at the lowest key.
+// note returns the row that a move leaves in the source when it has emptied the range rg. The row says where the rows
+// of the range are. It is a proof for a reader whose map is older than the rows: without it the range might as well
+// have been deleted. The note lies at the lowest key within the range, where nobody reads the source any more. ok is
+// false for a range that has no key, as it ends at the lowest key.
 func note(rg *partmap.Range, ts store.Timestamp) (row store.Row, ok bool) {
 	key := rg.Start
 	if len(key) == 0 {
@@ -51,8 +52,9 @@ func note(rg *partmap.Range, ts store.Timestamp) (row store.Row, ok bool) {
 	return row, store.Within(key, store.Bounds{Start: rg.Start, End: rg.End})
 }
 
-// leave writes the notes of ranges that are about to be removed. They come first: a copy of the store that has the
-// removal, but no note of it, would show neither the rows nor where they are.
+// leave writes a note for each range that is about to be removed from the source src of a move. A note is a row that
+// says where the rows of the range are. The notes come before the removal. Otherwise a copy of the store could have the
+// removal but no note, and would show neither the rows nor where they are.
 func (x *Executor) leave(ctx context.Context, src store.Partition, ranges []partmap.Range, ts store.Timestamp) error {
 	if !x.maps.LeavesNotes() {
 		return nil
@@ -73,7 +75,8 @@ func (x *Executor) leave(ctx context.Context, src store.Partition, ranges []part
 	return nil
 }
 
-// HasLeft reports whether a source has the note of the move of a range. The rows that are passed in must include notes.
+// HasLeft reports whether the range rg has moved out of the partition source. It looks for the note, a small row that
+// the move leaves there. The reads of rows must not leave out notes.
 func HasLeft(ctx context.Context, rows store.Rows, source store.Partition, rg *partmap.Range) (bool, error) {
 	left, ok := note(rg, 1)
 	if !ok {
@@ -84,9 +87,11 @@ func HasLeft(ctx context.Context, rows store.Rows, source store.Partition, rg *p
 	return noted && to == rg.To, err
 }
 
-// WithoutNotes returns rows whose reads leave out notes.
+// WithoutNotes returns the given rows of a store, but reads leave out notes, which are small rows that moves leave in
+// emptied ranges.
 func WithoutNotes(rows store.Rows) store.Rows { return withoutNotes{rows} }
 
+// withoutNotes reads the rows of a store without notes, which are the small rows that moves leave in emptied ranges.
 type withoutNotes struct{ store.Rows }
 
 // Get implements store.Rows.
@@ -120,10 +125,10 @@ func (w withoutNotes) Slice(
 	}
 }
 
-// Removed reports whether a removal with timestamp ts or later covers the keys next to key, within bounds. The removal
+// Removed reports whether the keys right above key were removed together, with a timestamp of ts or later. The removal
 // may be that of a move, or of a deletion of a range of keys. To find out, Removed writes a marker, which no listing
-// shows, to a random key that was never used: so it can't mistake a delete of one key for a removal. It fails with
-// InvalidArgument if there is no such unused key.
+// shows, to a random key that was never used: so a delete of one key is not mistaken for a removal. It fails with
+// InvalidArgument if there is no unused key between key and the end of within.
 func Removed(
 	ctx context.Context, rows store.Rows, p store.Partition, within store.Bounds, key []byte, ts store.Timestamp,
 ) (bool, error) {

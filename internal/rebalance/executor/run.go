@@ -14,26 +14,28 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// ErrBrokenMap is returned for a broken map: nothing moves on it.
+// ErrBrokenMap is the error of moves in a bucket whose map is not valid. Nothing moves in the bucket until its map is
+// repaired.
 var ErrBrokenMap = errors.New("the map is broken: repair it before anything is moved")
 
-// killed is the error of a failpoint.
+// killed is the error of an executor that a test has stopped at a failpoint.
 type killed struct{ error }
 
 func (k killed) Unwrap() error { return k.error }
 
-// result is the result of an effect.
+// result is an effect, which is one step of a move, that has ended. err is nil if it succeeded.
 type result struct {
 	effect move.Effect
 	err    error
 }
 
-// Run completes all moves in flight and all goals, and returns nil; while others wait, goals may be left (see Yield).
-// It retries after failures of the store until ctx ends. It fails with Timeout when ctx ends; with Corrupt if the map is
-// broken (ErrBrokenMap) or rows are damaged; with Unavailable if goals have to wait because the bucket is being
-// deleted; and with a *pause.Error if nothing is in flight and goals have to wait because moves are paused.
+// Run carries out the moves of the bucket, and returns nil when all moves in flight and all goals (wanted changes of
+// ranges) are complete. Goals may be left if other buckets wait (see Yield). Run retries after failures of the store
+// until ctx ends. It fails with Timeout when ctx ends; with Corrupt if the map is broken (ErrBrokenMap) or rows are
+// damaged; with Unavailable if goals must wait because the bucket is being deleted; and with a *pause.Error if nothing
+// is in flight and goals must wait because moves are paused.
 //
-// It decides nothing: move.Next does.
+// Run decides nothing: move.Next returns the effects that are due.
 func (x *Executor) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	loop := &loop{x: x, results: make(chan result), running: map[string]bool{}, tasks: map[uint64]int{},
@@ -48,22 +50,26 @@ func (x *Executor) Run(ctx context.Context) error {
 	return loop.run(ctx)
 }
 
+// loop is the state of one call of Run. The loop reads the map of the bucket, starts the steps of moves that are due,
+// and processes their results.
 type loop struct {
 	x       *Executor
 	seen    move.Seen
 	checked bool // the map was validated
-	// lax: the next look need not be at Serial. Since the last look nothing but swaps and tasks have ended, and they have
-	// succeeded. What follows is a wait, which reads the newest root, or a swap, which succeeds on that only; or the end
-	// of Run, after a swap that was made on the newest root.
+	// lax is true if the next look at the map need not be at Serial. Since the last look only swaps and tasks have
+	// ended, and all of them have succeeded. What follows is a wait, which reads the newest root; or a swap, which
+	// succeeds only on the newest root; or the end of Run, after a swap that was made on the newest root.
 	lax      bool
-	epoch    uint64 // the highest one known: a look never goes back
+	epoch    uint64 // the highest epoch known: a look never goes back
 	began    bool   // a batch has begun in this Run
 	results  chan result
 	running  map[string]bool
 	tasks    map[uint64]int // running tasks, by batch
-	failures map[string]int // in a row, by effect
+	failures map[string]int // number of failures in a row, by effect
 }
 
+// run looks at the bucket's map and starts what is due, again and again. It ends when nothing is due and nothing runs,
+// or with an error that no retry can help.
 func (l *loop) run(ctx context.Context) error {
 	for {
 		if over, err := l.step(ctx); over || err != nil {
@@ -87,11 +93,11 @@ func (l *loop) run(ctx context.Context) error {
 	}
 }
 
-// step reads the map and starts what is due. over: nothing is due, and nothing runs.
+// step reads the map of the bucket and starts the steps of moves that are due. over: nothing is due, and nothing runs.
 func (l *loop) step(ctx context.Context) (over bool, err error) {
 	for {
 		goals, hold, yields := l.x.wanted()
-		ends := yields && l.began // when nothing is in flight
+		ends := yields && l.began // Run ends when nothing is in flight
 		view, err := l.look(ctx, goals)
 		if err == nil && !l.checked {
 			if err = l.x.validate(ctx, view); err == nil {
@@ -123,7 +129,7 @@ func (l *loop) step(ctx context.Context) (over bool, err error) {
 			l.start(ctx, view, e)
 		}
 		if len(l.running) > 0 {
-			l.lax = true // until something else ends
+			l.lax = true // until another kind of result comes
 			return false, nil
 		}
 		switch {
@@ -137,8 +143,8 @@ func (l *loop) step(ctx context.Context) (over bool, err error) {
 	}
 }
 
-// start runs an effect unless it runs already. After a failure the result comes with a
-// delay, since the effect may be tried again then.
+// start carries out the effect e, which is one step of a move, in a goroutine, unless it runs already. After a failure
+// the result is delivered with a delay, since the step may be started again as soon as the result is there.
 func (l *loop) start(ctx context.Context, v *move.View, e move.Effect) {
 	key := e.Key()
 	if l.running[key] {
@@ -148,7 +154,7 @@ func (l *loop) start(ctx context.Context, v *move.View, e move.Effect) {
 	if t, ok := e.(move.Task); ok {
 		l.tasks[t.Batch]++
 	}
-	failures := l.failures[key] + 1 // if it fails
+	failures := l.failures[key] + 1 // the number of failures if this try fails
 	go func() {
 		err := l.x.do(ctx, v, e)
 		if err != nil && !final(ctx, err) && store.KindOf(err) != store.Conflict {
@@ -158,12 +164,13 @@ func (l *loop) start(ctx context.Context, v *move.View, e move.Effect) {
 	}()
 }
 
-// took processes the result of an effect.
+// took processes the result r of an effect, which is one step of a move. It returns an error only if the executor must
+// end.
 func (l *loop) took(ctx context.Context, r result) error {
 	key := r.effect.Key()
 	delete(l.running, key)
 	if _, waited := r.effect.(move.Wait); waited || r.err != nil {
-		l.lax = false // what was waited for is worked on by the newest root
+		l.lax = false // the work after a wait is based on the newest root
 	}
 	if t, ok := r.effect.(move.Task); ok {
 		l.tasks[t.Batch]--
@@ -181,8 +188,7 @@ func (l *loop) took(ctx context.Context, r result) error {
 			if len(swap.Goals) == 0 {
 				return r.err
 			}
-			// partmap refuses moves that package move allows: the goals end, and the rest
-			// of the swap is due again.
+			// partmap refuses moves that package move allows. The goals end, and the rest of the swap is due again.
 			l.x.refuse(swap.Goals, r.err)
 		}
 		return nil
@@ -207,19 +213,20 @@ func (l *loop) took(ctx context.Context, r result) error {
 	return nil
 }
 
-// final reports whether an error ends the executor: it was killed, its context ended, or a
-// retry can't help.
+// final reports whether the error err ends the executor. It does if a test stopped the executor at a failpoint, if ctx
+// has ended, or if a retry can't help.
 func final(ctx context.Context, err error) bool {
 	var k killed
 	return errors.As(err, &k) || ctx.Err() != nil || store.KindOf(err) == store.Corrupt ||
 		errors.Is(err, partmap.ErrNewerVersion)
 }
 
-// pauses are those after failures.
+// pauses are the delays before retries of a failed store call, from 5 ms to 5 s.
 var pauses = wait.Backoff{First: 5 * time.Millisecond, Most: 5 * time.Second}
 
-// apart returns the pauses of an effect. Effects that fail at one moment are not tried again at
-// one moment. The jitter comes from the key, so that a simulation can be repeated.
+// apart returns the delays before retries of an effect, which is one step of a move. Each effect has other delays,
+// computed from its key. So effects that fail at the same moment are not tried again at the same moment, and a
+// simulation can be repeated.
 func apart(key string) *wait.Backoff {
 	p := pauses
 	p.Jitter, p.Rand = 0.2, func() float64 {
@@ -230,6 +237,8 @@ func apart(key string) *wait.Backoff {
 	return &p
 }
 
+// look reads the map of the bucket. It returns the root, with the parts of the map that concern moves and goals (wanted
+// changes of ranges), by which move.Next decides. The epoch of the map is never lower than in the look before.
 func (l *loop) look(ctx context.Context, goals []move.Goal) (*move.View, error) {
 	read := l.x.maps.Load
 	if l.lax {
@@ -247,16 +256,18 @@ func (l *loop) look(ctx context.Context, goals []move.Goal) (*move.View, error) 
 	return move.Look(ctx, root, l.x.maps, &l.seen, goals)
 }
 
+// reader returns a function that reads a node of the bucket's map from the store.
 func (x *Executor) reader(ctx context.Context) partmap.Reader {
 	return func(id store.NodeID) ([]byte, error) { return x.store.Node(ctx, x.bucket, id) }
 }
 
-// validatedWhole is the most ranges of a map that is validated as a whole each time that
-// moves begin; that reads all of the map. `rebalancer verify` validates larger ones.
+// validatedWhole is the number of ranges up to which a bucket's map is checked as a whole each time moves begin. The
+// check reads all nodes of the map. Larger maps are checked as a whole by `rebalancer verify` only.
 const validatedWhole = 10_000
 
-// validate refuses a broken map. It checks all of a small map, and of a large one the parts
-// that move or are going to. A node that can't be reached is not a broken one.
+// validate fails with ErrBrokenMap if the map in v is broken. In a large map it checks only the parts that move or will
+// move. A node that can't be read because the store is unreachable does not make a map broken; the store's error is
+// returned.
 func (x *Executor) validate(ctx context.Context, v *move.View) error {
 	root := v.Root
 	var unreachable error
@@ -282,7 +293,8 @@ func (x *Executor) validate(ctx context.Context, v *move.View) error {
 	return nil
 }
 
-// judge ends the goals that are met or impossible and returns the others.
+// judge ends the goals that the bucket's map shows to be met or impossible, and returns the others. A goal is one
+// wanted change of the bucket's ranges.
 func (x *Executor) judge(v *move.View, goals []move.Goal) (open []move.Goal) {
 	none := func() store.PartitionID { return store.PartitionID{} }
 	for _, g := range goals {
@@ -299,19 +311,23 @@ func (x *Executor) judge(v *move.View, goals []move.Goal) (open []move.Goal) {
 	return open
 }
 
+// refuse ends goals, which are wanted changes of ranges, because of the error err.
 func (x *Executor) refuse(goals []move.Goal, err error) {
 	for i := range goals {
 		x.end(&goals[i], Event{Kind: GoalRefused, Goal: &goals[i], Err: err})
 	}
 }
 
-// begin notes that the move of a goal is in the map.
+// begin records that the move of the goal g, which is one wanted change of ranges, has begun in the given batch of
+// moves.
 func (x *Executor) begin(g move.Goal, batch uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.begun = append(x.begun, begun{goal: g, batch: batch})
 }
 
+// end removes the goal g, which is one wanted change of ranges, and reports its end as the event e. The event gets the
+// numbers of rows of the goal's move.
 func (x *Executor) end(g *move.Goal, e Event) {
 	x.drop(g.Equal)
 	x.mu.Lock()

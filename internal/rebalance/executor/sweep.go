@@ -11,11 +11,10 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// sweep deletes the markers that a move left in its destination, now the range's home. The
-// order makes it safe: it reads markers, then checks that the map still says that this sweep
-// is pending. If so no other move has begun, and these are the markers of this one. It
-// deletes exactly those, each at its own timestamp; newer rows stay.
-// No markers arrive any more when it begins.
+// sweep deletes the markers of deletes that a move left in the new partition of a range. No more such markers arrive
+// when it begins. The order makes the deletions safe: sweep reads markers, and then checks that the bucket's map still
+// says that the markers of this move are to be deleted. If so, no other move has begun, and the markers are those of
+// this move. sweep deletes exactly these markers, each at its own timestamp, so newer rows stay.
 func (x *Executor) sweep(ctx context.Context, t *move.Task) error {
 	home := x.partition(t.Range.Partition)
 	return x.scanPresent(ctx, x.o.SweepPace, home, bounds(t), func(rows []store.Row) error {
@@ -44,7 +43,7 @@ func (x *Executor) sweep(ctx context.Context, t *move.Task) error {
 	})
 }
 
-// matching returns the rows whose cells match.
+// matching returns those of the rows for whose cells the function match returns true.
 func matching(rows []store.Row, match func(cell []byte) bool) (out []store.Row) {
 	for i := range rows {
 		if match(rows[i].Value) {
@@ -54,8 +53,9 @@ func matching(rows []store.Row, match func(cell []byte) bool) (out []store.Row) 
 	return out
 }
 
-// scanPresent is scan up to the highest row at its begin: where clients append rows as fast as it
-// reads, it would never end.
+// scanPresent reads the rows that partition p has within the bounds b, page by page, and calls f with each page. It
+// ends at the row that was the highest one when it began. Otherwise it would never end where clients append rows as
+// fast as it reads.
 func (x *Executor) scanPresent(
 	ctx context.Context, pace *wait.Pacer, p store.Partition, b store.Bounds, f func(rows []store.Row) error,
 ) error {
@@ -71,7 +71,8 @@ func (x *Executor) scanPresent(
 	return x.scan(ctx, pace, p, b, func(_ time.Time, rows []store.Row) error { return f(rows) })
 }
 
-// upTo returns bounds that end with a key, as far as keys can be that long.
+// upTo returns the bounds b with another end: right after the key last, which they include. If last has the maximum
+// length, no key that could be a bound follows right after it. Then the end stays as it is.
 func upTo(b store.Bounds, last []byte) store.Bounds {
 	if len(last) < store.MaxKeyBytes {
 		b.End = append(bytes.Clone(last), 0) // its successor

@@ -4,12 +4,13 @@ import (
 	"bytes"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/partmap/keyspread"
+	"github.com/evenkeel/evenkeel/internal/keyspread"
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Below is Ahead for keys that descend, such as reversed times: recent are the lowest keys of a range, ascending, and
-// the cuts lie below them, strictly descending. What comes next lies at or above each cut but the last ones.
+// Below forecasts keys that descend, such as reversed times: it returns cuts below the lowest keys of a range. recent
+// are the lowest keys of the range, without gaps, in ascending order. The cuts descend strictly. Each new row is
+// expected between two cuts, above the first cut, or below the last one.
 func Below(recent [][]byte, o Options) (*Forecast, error) {
 	if err := check(recent, &o); err != nil {
 		return nil, err
@@ -36,7 +37,7 @@ func Below(recent [][]byte, o Options) (*Forecast, error) {
 	low := recent[0]
 	n := 0
 	for i, c := range f.Cuts {
-		// Keys that reach the mirrored cut begin with what it is in the mirror, or lie below that.
+		// A key that reaches the cut of the mirrored keys begins with the cut's mirror image, or lies below it.
 		cut := store.PrefixEnd(m.of(c))
 		if cut == nil || bytes.Compare(cut, low) > 0 || n > 0 && bytes.Compare(cut, f.Cuts[n-1]) >= 0 {
 			continue
@@ -50,9 +51,10 @@ func Below(recent [][]byte, o Options) (*Forecast, error) {
 	return f, nil
 }
 
-// mirror turns the order of keys around that have a number at the same place: each digit d of b becomes b-1-d.
+// mirror turns keys that descend into keys that ascend. The keys must have a number at the same place. Each digit d of
+// the number becomes b-1-d, where b is the base of the number.
 type mirror struct {
-	from   int // bytes before it stay
+	from   int // length of the prefix that is not turned around
 	digits *alphabet
 }
 
@@ -62,7 +64,7 @@ func newMirror(keys [][]byte) mirror {
 	for _, k := range keys {
 		end := len(k)
 		if i := slices.IndexFunc(k[from:], func(b byte) bool { return printable(b) && !alnum(b) }); i >= 0 {
-			end = from + i // what follows the number
+			end = from + i // the number ends at the first punctuation mark
 		}
 		seen = distinct(seen, k[from:end]...)
 	}
@@ -76,7 +78,8 @@ func newMirror(keys [][]byte) mirror {
 	return m
 }
 
-// of is the mirror of a key, and the reverse of itself.
+// of returns the key with each digit of its number replaced by the opposite digit, 0 by 9 for example. Doing so twice
+// gives the key again.
 func (m *mirror) of(key []byte) []byte {
 	out := bytes.Clone(key)
 	for i := m.from; i < len(out); i++ {

@@ -8,7 +8,7 @@ import (
 	"github.com/evenkeel/evenkeel/partmap"
 )
 
-// unit is a part of a date.
+// unit says which part of a date or of a time of day some digits are, such as the month.
 type unit int
 
 const (
@@ -25,23 +25,26 @@ func (u unit) String() string {
 	return [...]string{"year", "month", "day", "hour", "minute", "second", "fraction of a second"}[u]
 }
 
-// place is where a part of a date is in a key.
+// place says where a key has one part of a date, such as the month: n digits from byte `at` on.
 type place struct {
 	unit  unit
 	at, n int
 }
 
-// calendar is a date in each key at the same place, in the usual order from the year on, with digits of constant number
-// and constant bytes between them: 2026-11-21, 2026/11/21/17, 20261121T171500, year=2026/month=11.
+// calendar describes a date that all keys have at the same place, such as 2026-11-21, 2026/11/21/17, 20261121T171500 or
+// year=2026/month=11. The parts of the date come in the usual order, from the year on. Each part has a constant number
+// of digits, with constant bytes between two parts.
 type calendar struct {
+	// top is the highest key.
 	top    []byte
 	places []place
-	end    int // of the date, in the key
-	// times are the keys' in nanoseconds since 1970, as if their dates were in UTC.
+	end    int // position in the key at which the date ends
+	// times are the dates of the keys in nanoseconds since 1970, read as UTC.
 	times []int64
 }
 
-// findCalendar finds a date in the keys; nil: there is none, or it has nothing to do with what grows.
+// findCalendar finds the date that the keys contain at the same place. It returns nil if there is none. It also returns
+// nil if the date begins after the first byte in which the keys differ, since such a date does not grow with the keys.
 func findCalendar(t *tail) *calendar {
 	top := t.top()
 	p := t.differ()
@@ -61,16 +64,17 @@ func findCalendar(t *tail) *calendar {
 	return nil
 }
 
-// read finds the parts of a date that begins at a position of the highest key.
+// read finds the parts of a date, such as year and month, in the highest key. The date begins at byte `at`. read stops
+// at the first digits that cannot be the next part.
 func (c *calendar) read(at int) {
-	const farthest = 10 // bytes between two parts
+	const farthest = 10 // most bytes between two parts
 	u := year
 	for u <= fraction {
 		run := 0
 		for at+run < len(c.top) && numeral(c.top[at+run]) {
 			run++
 		}
-		// The run has to be whole parts: "/0001234" after a day is a counter.
+		// The adjacent digits have to be whole parts: "/0001234" after a day is a counter.
 		rest, parts := run, c.places
 		compact := u == year || len(parts) == 3 && parts[2].at == parts[0].at+6
 		for next := u; rest > 0; next++ {
@@ -105,8 +109,9 @@ func (c *calendar) read(at int) {
 	}
 }
 
-// shorten leaves out the last parts: what looked like hours, say, is none. Digits that hang together are either all of
-// them parts or none, but a day may be followed by anything.
+// shorten removes the last part of the date: it only looked like a part, as a counter may look like hours. If there are
+// no bytes between this part and the ones before, these are removed as well, since all the digits may be one number.
+// Only a day may be followed by any digits.
 func (c *calendar) shorten() {
 	n := len(c.places) - 1
 	for n > 0 && n != 3 && c.places[n-1].at+c.places[n-1].n == c.places[n].at {
@@ -117,7 +122,8 @@ func (c *calendar) shorten() {
 	}
 }
 
-// time is a key's date.
+// time returns the date that a key contains, in nanoseconds since 1970. ok is false if the key has no valid date at
+// that place, or one before 1990 or after 2150.
 func (c *calendar) time(key []byte) (ns int64, ok bool) {
 	parts := [...]int{1970, 1, 1, 0, 0, 0, 0}
 	at := 0
@@ -158,10 +164,10 @@ func (c *calendar) time(key []byte) (ns int64, ok bool) {
 	return date.UnixNano() + int64(seconds)*1e9 + int64(parts[fraction]), true
 }
 
-// finest is the last part of the date.
+// finest returns where keys have the last part of their date. It is the finest part, such as the seconds.
 func (c *calendar) finest() place { return c.places[len(c.places)-1] }
 
-// tick is that of timeline.
+// tick implements timeline.tick.
 func (c *calendar) tick(ns int64) (from, to int64) {
 	switch f := c.finest(); f.unit {
 	case month:
@@ -180,7 +186,7 @@ func floor(ns, by int64) (from, to int64) {
 	return from, from + by
 }
 
-// timeline makes a timeline of it.
+// timeline returns the date in the keys in the form that forecasts use for any kind of time.
 func (c *calendar) timeline() *timeline {
 	return &timeline{
 		name: "time", top: c.top, start: c.places[0].at, end: c.end, finest: c.finest().unit.String(), zones: true,
@@ -192,7 +198,7 @@ func (c *calendar) timeline() *timeline {
 	}
 }
 
-// key is that of timeline.
+// key implements timeline.key.
 func (c *calendar) key(ns int64) []byte {
 	t := time.Unix(0, ns).UTC()
 	out := bytes.Clone(c.top[:c.end])

@@ -5,26 +5,30 @@ import (
 	"slices"
 )
 
-// line is value against rank.
+// line is a straight line through the values of keys, such as numbers or times, plotted against the ranks of the keys.
+// It also tells how well the keys fit the line.
 type line struct {
-	// perRow is by how much the value grows from row to row.
+	// perRow is the growth of the value from row to row.
 	perRow float64
-	// missing is how many rows are still to come below the highest: where several append, or some come late, the last
-	// part of the keys is thinner than the rest.
+	// missing is the number of rows that are still to come below the highest key. Where several writers append, or some
+	// rows come late, the highest keys are thinner than the others.
 	missing float64
-	// off is the largest distance between the shares of keys and of values below a point (the Kolmogorov-Smirnov
-	// distance): 0 to 1.
+	// off is the largest difference between the share of keys and the share of values below a point (the
+	// Kolmogorov-Smirnov distance), from 0 to 1.
 	off float64
-	// uneven is the coefficient of variation of the gaps: 0 for a counter, about 1 for values by chance.
+	// uneven is the coefficient of variation of the gaps between the values: 0 for a counter, about 1 for random
+	// values.
 	uneven float64
 }
 
-// blocks is into how many parts the keys are divided, to see whether some of them are unlike the rest.
+// blocks is the number of parts into which fit divides the keys, to find parts whose values grow faster or slower than
+// those of the others.
 const blocks = 8
 
-// fit fits a line to values that ascend, equal ones among them; at least Fewest, the last above the first. Where parts
-// differ by more than chance it takes the denser: cuts that are too close cost some half-filled partitions, ones too
-// far apart make partitions too large.
+// fit returns the straight line that the values xs follow. There must be at least Fewest values, in ascending order;
+// neighbours may be equal, but not all values. Where parts of the values differ by more than chance, fit follows the
+// denser part, in which the values grow less from row to row. The reason: cuts that are too close cost some half-filled
+// partitions, but cuts too far apart make partitions too large.
 func fit(xs []float64) line {
 	n := len(xs) - 1 // gaps
 	whole := (xs[n] - xs[0]) / float64(n)
@@ -59,11 +63,13 @@ func fit(xs []float64) line {
 	return l
 }
 
-// least is how much denser than the whole a part may be, in units per row: what is denser still is a burst.
+// least says how little the values of a part of the keys may grow from row to row, so that the line follows this part:
+// 0.3 of the average growth. A part with less growth is a burst of rows, which fit ignores.
 const least = 0.3
 
-// thinner takes into account the keys below those that the line was fitted to, of values that ascend too: the last part
-// of all may be thin because rows are still to come.
+// thinner corrects the line by older keys: below are the ascending values of the keys just below those from which the
+// line was made. If the older values grow less from row to row, the line takes their growth. The reason: the highest
+// keys may have gaps only because some of their rows are still to come.
 func (l *line) thinner(below []float64) {
 	if len(below) < Fewest {
 		return
@@ -74,7 +80,8 @@ func (l *line) thinner(below []float64) {
 	}
 }
 
-// uneven is the coefficient of variation of the gaps.
+// uneven returns how much the gaps between the values xs differ: their standard deviation, as a share of their mean. It
+// is 0 if all gaps are equal.
 func uneven(xs []float64) float64 {
 	n := len(xs) - 1
 	mean := (xs[n] - xs[0]) / float64(n)
@@ -89,7 +96,8 @@ func uneven(xs []float64) float64 {
 	return math.Sqrt(sum / float64(n))
 }
 
-// off is the largest distance of values from a line between the first and the last.
+// off returns how far the values xs are from the straight line between the first and the last value, at the farthest
+// place. It is a share of the distance between the two, from 0 to 1.
 func off(xs []float64) (most float64) {
 	n := len(xs) - 1
 	for i := 0; i <= n; {
@@ -98,7 +106,7 @@ func off(xs []float64) (most float64) {
 			j++
 		}
 		at := (xs[i] - xs[0]) / (xs[n] - xs[0])
-		// Of equal values the middle one counts.
+		// Equal values count once, at the middle of their ranks.
 		mid := float64(i+j) / 2 / float64(n)
 		most = max(most, math.Abs(at-mid))
 		i = j + 1
@@ -106,10 +114,11 @@ func off(xs []float64) (most float64) {
 	return most
 }
 
-// even says whether n keys lie near enough to a line.
+// even reports whether n keys lie near enough to the line for a forecast. The fewer keys there are, the farther off
+// they may lie by chance.
 func (l *line) even(n int) bool {
 	return l.off <= 0.1+0.6/math.Sqrt(float64(n))
 }
 
-// sure is how well they lie on it.
+// sure returns how well the keys lie on the line, in steps of 0.01: 1 is exactly on the line, and 0 is far from it.
 func (l *line) sure() float64 { return math.Round(100*max(0, 1-2*l.off)) / 100 }

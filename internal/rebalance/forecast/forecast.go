@@ -8,68 +8,76 @@ import (
 	"slices"
 	"time"
 
-	"github.com/evenkeel/evenkeel/partmap/keyspread"
+	"github.com/evenkeel/evenkeel/internal/keyspread"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// MostCuts is how many cuts Ahead returns at most.
+// MostCuts is the largest number of cuts that Ahead returns, and the largest allowed Options.N.
 const MostCuts = 1 << 18
 
-// Fill is how full ranges that are cut ahead should become, as a share of the maximum: a forecast errs by some percent.
+// Fill is the share of the maximum number of rows to which a new range should fill up, if its cuts are made before its
+// rows come. The rest is for the error of a forecast, which is some percent.
 const Fill = 0.9
 
-// Counted is how full they should become where the keys count the rows, and none are deleted: more would leave too many
-// tombstones in a range that a queue empties.
+// Counted takes the place of Fill if a number in the keys counts the rows, and no rows are deleted. It is the share of
+// the maximum number of rows to which a new range should fill up. A larger share would leave too many tombstones in a
+// range that a queue empties.
 const Counted = 0.93
 
-// Options of Ahead.
+// Options say how many rows there should be between the cuts of a forecast, how many cuts are wanted, and what is known
+// besides the keys.
 type Options struct {
-	// First is how many more rows are wanted below the first cut, Each how many between two cuts.
+	// First is the number of further rows wanted below the first cut, from 0 on. Each is the number of rows wanted
+	// between two cuts, above 0.
 	First, Each float64
-	// N is how many cuts are wanted, 1 to MostCuts.
+	// N is the number of cuts wanted, 1 to MostCuts.
 	N int
-	// RowsPerSecond that will come; 0: learn it from the keys. It matters only for keys with a time in them.
+	// RowsPerSecond is the expected rate of new rows; 0: it is learned from the keys. It matters only for keys with a
+	// time.
 	RowsPerSecond float64
-	// Now is the wall clock; zero: unknown. Without it a time in the keys is taken for the present.
+	// Now is the wall clock; zero: unknown. Without the clock, the time in the highest keys is taken for the present.
 	Now time.Time
-	// Written says when each of the recent keys was written (Unix microseconds); nil: unknown. What was written in no
-	// order is not appended.
+	// Written are the times at which the recent keys were written (Unix microseconds); nil: unknown. Keys written in no
+	// order are not appended.
 	Written []int64
 }
 
-// Method is the kind of forecast.
+// Method says by what the next keys were forecast: by a number in the keys that counts, by a number that is a time, or
+// by a date.
 type Method string
 
 // The methods.
 const (
-	// Number: a number grows with the rows.
+	// Number: a number that grows with the rows.
 	Number Method = "number"
-	// Clock: a number that is a time grows with the time.
+	// Clock: a number that stands for a time, and grows with the time.
 	Clock Method = "clock"
-	// Calendar: a date or a time of day, as people write it, grows.
+	// Calendar: a date or a time of day in digits that people read.
 	Calendar Method = "calendar"
 )
 
-// Forecast says where the next keys fall.
+// Forecast says where the next keys of a range are expected. It has cuts ahead of these keys, so that about the wanted
+// number of rows comes between two cuts.
 type Forecast struct {
-	// Cuts are Options.N cuts above the highest key, strictly ascending, each as short as possible.
+	// Cuts are Options.N cuts above the highest key (by Below: at most N, below the lowest key). They ascend strictly
+	// (by Below: descend), and each is as short as possible.
 	Cuts [][]byte
-	// Rows are how many rows are expected to come below each cut, from now on.
+	// Rows are the numbers of rows that are expected below each cut, counted from now on.
 	Rows []float64
-	// Late is how many rows the first cut comes too late: what is expected below it in excess of First, because keys
-	// within the present hour or day come in no order.
+	// Late is the number of rows by which the first cut comes too late: the rows expected below it in excess of First.
+	// It is above 0 where keys within the present hour or day come in no order.
 	Late   float64
 	Method Method
-	// Counted: the keys have a number that counts them, so the cuts are right at whatever rate rows come.
+	// Counted reports that a number in the keys counts the rows. Then the cuts are right at any rate of rows.
 	Counted bool
-	// How describes what was learned.
+	// How describes, for people, what was learned from the keys.
 	How string
-	// Sure is how well the keys lie on a line, 0 to 1.
+	// Sure is how well the keys lie on a line, from 0 to 1.
 	Sure float64
 }
 
-// Unpredictable is the error for keys that can't be forecast, with the reason.
+// Unpredictable is the error for keys from which the next keys cannot be forecast. Reason says why, for people.
 type Unpredictable struct{ Reason string }
 
 func (u *Unpredictable) Error() string { return "the next keys can't be forecast: " + u.Reason }
@@ -78,14 +86,16 @@ func cannot(format string, args ...any) error {
 	return &Unpredictable{fmt.Sprintf(format, args...)}
 }
 
-// errUnlike is returned by a way of reading keys that does not fit them.
+// errUnlike means that keys cannot be read in the way that was tried, for instance as times or as numbers. Another way
+// may succeed.
 var errUnlike = errors.New("forecast: keys are not like that")
 
-// Fewest is the least number of keys for a forecast; a thousand are better.
+// Fewest is the least number of keys from which a forecast is made. A thousand keys give a better forecast.
 const Fewest = 8
 
-// Ahead cuts ahead of the highest of recent: the highest keys of a range, all of them, in ascending order. It fails
-// with *Unpredictable, or with InvalidArgument for a wrong argument. The result shares no memory with the arguments.
+// Ahead forecasts the next keys of a range, and returns cuts above its highest keys. recent are the highest keys of the
+// range, without gaps, in ascending order. The error is *Unpredictable if the keys cannot be forecast, and
+// InvalidArgument for a wrong argument. The result shares no memory with the arguments.
 func Ahead(recent [][]byte, o Options) (*Forecast, error) {
 	if err := check(recent, &o); err != nil {
 		return nil, err
@@ -93,7 +103,8 @@ func Ahead(recent [][]byte, o Options) (*Forecast, error) {
 	if len(recent) < Fewest {
 		return nil, cannot("there are %d keys to learn from, at least %d are needed", len(recent), Fewest)
 	}
-	// Below the prefix that grows there may be others: so from fewer and fewer keys.
+	// Among the lower keys there may be other prefixes than the one that grows. So each attempt takes half the keys of
+	// the last one.
 	var first error
 	for m := len(recent); m >= Fewest && m >= len(recent)/64; m /= 2 {
 		keys := recent[len(recent)-m:]
@@ -147,20 +158,22 @@ func check(recent [][]byte, o *Options) error {
 	return nil
 }
 
-// tail is the keys that one attempt learns from.
+// tail is the highest keys of a range, from which one attempt at a forecast learns, with the times at which they were
+// written.
 type tail struct {
 	keys    [][]byte
-	below   [][]byte // as many again from below them
+	below   [][]byte // the keys next below, at most as many
 	written []int64
 	o       *Options
 }
 
 func (t *tail) top() []byte { return t.keys[len(t.keys)-1] }
 
-// differ is the first position in which the keys are not all the same.
+// differ returns the position of the first byte in which the keys are not all the same.
 func (t *tail) differ() int { return keyspread.Common(t.keys[0], t.top()) }
 
-// ahead makes one attempt. errUnlike and errUnpadded say to try fewer keys.
+// ahead makes one attempt at a forecast, from the keys of the tail t, the highest keys of a range. After errUnlike or
+// errUnpadded an attempt with fewer keys may succeed.
 func ahead(t *tail) (*Forecast, error) {
 	times := findWords(t)
 	if c := findCalendar(t); c != nil {
@@ -174,8 +187,8 @@ func ahead(t *tail) (*Forecast, error) {
 	return aheadByNumber(t)
 }
 
-// add appends a cut with the number of rows below it. It returns false for a cut that is too long, or not above the
-// one before.
+// add appends a cut to the forecast; rows is the number of rows expected below the cut, counted from now. It returns
+// false, and appends nothing, if the cut is too long for a key, or not above the last one.
 func (f *Forecast) add(t *tail, cut []byte, rows float64) bool {
 	last := t.top()
 	if n := len(f.Cuts); n > 0 {
@@ -190,8 +203,8 @@ func (f *Forecast) add(t *tail, cut []byte, rows float64) bool {
 	return true
 }
 
-// Timed reports whether a key has a time in it that may be that of its writing, by the wall clock: where the next keys
-// fall depends on how fast they come.
+// Timed reports whether a key seems to contain the time at which it was written. now is the wall clock; if it is zero,
+// the result is false. Where the next keys of this kind fall depends on the rate of new rows.
 func Timed(key []byte, now time.Time) bool {
 	if len(key) == 0 || now.IsZero() {
 		return false
@@ -215,7 +228,7 @@ func text(key []byte) string {
 	return keytext.Format(key)
 }
 
-// quoted is a prefix for people.
+// quoted returns words for error messages that say where in a key something is: after the given prefix of the key.
 func quoted(prefix []byte) string {
 	if len(prefix) == 0 {
 		return "at the beginning of the key"

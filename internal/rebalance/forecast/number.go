@@ -10,20 +10,21 @@ import (
 	"github.com/evenkeel/evenkeel/partmap"
 )
 
-// alphabet is the digits of a way to write numbers, in their bytes' order.
+// alphabet is the set of digits of one way to write numbers, such as hexadecimal. The digits are in the order of their
+// bytes, so that numbers of the same length sort by their values.
 type alphabet struct {
 	name   string
 	digits string
-	value  [256]int16 // -1: no digit
-	common bool       // so few keys are enough to believe it
+	value  [256]int16 // value of each byte as a digit; -1: no digit
+	common bool       // a usual alphabet, for which few keys are evidence enough
 }
 
-// has reports whether all bytes are digits.
+// has reports whether all bytes of the text are digits of this alphabet, such as the hexadecimal digits.
 func (a *alphabet) has(text []byte) bool {
 	return !slices.ContainsFunc(text, func(b byte) bool { return a.value[b] < 0 })
 }
 
-// distinct appends those of more to set that are not in it.
+// distinct appends to set those bytes of more that set does not have yet, each once. It returns the result.
 func distinct(set []byte, more ...byte) []byte {
 	for _, b := range more {
 		if bytes.IndexByte(set, b) < 0 {
@@ -61,8 +62,8 @@ func allBytes() string {
 var (
 	decimal = newAlphabet("decimal", numerals)
 	binary  = newAlphabet("binary", allBytes())
-	// alphabets of text, those with fewer digits first. Only those whose digits are in the order of their bytes can be
-	// in keys in order.
+	// alphabets are the alphabets of numbers in text, those with fewer digits first. Only numbers whose digits are in
+	// the order of their bytes can order keys.
 	alphabets = []*alphabet{
 		decimal,
 		newAlphabet("hexadecimal", numerals+"abcdef"),
@@ -81,35 +82,40 @@ var (
 	}
 )
 
-// errUnpadded says that numbers have no leading zeros.
+// errUnpadded means that the numbers in keys have no leading zeros. Such keys are not sorted by the values of the
+// numbers, since 10 sorts below 9.
 var errUnpadded = fmt.Errorf("%w: numbers without leading zeros", errUnlike)
 
-// number is a part of each key that is read as a number: a prefix that they share, then digits of one alphabet at the
-// same places, with constant bytes between them perhaps. Only some digits are looked at, the window: those to the left
-// of it are the same in all keys, those to the right too fine.
+// number describes a part of the keys that is read as a number. Its digits are at the same places in all keys, after a
+// prefix that all keys share; there may be constant bytes between them. Only some of the digits are read, the window.
+// The digits to its left are the same in all keys. Those to its right are finer than a cut needs:
+//
+//	key:     order/ 0000 00123 7f3a
+//	field:          left pos
 type number struct {
 	alphabet *alphabet
 	top      []byte // the highest key
-	start    int    // where the number begins
-	pos      []int  // of the window's digits, in the key
-	left     []int  // of the digits before the window
-	all      []int  // of all digits
-	differs  int    // where the keys differ first
-	cap      uint64 // what the window holds: its alphabet's size to the power of its length
-	varying  int    // how many digits of the window lie at or after the first that is not constant
+	start    int    // position at which the number begins
+	pos      []int  // positions of the window's digits in the key
+	left     []int  // positions of the digits before the window
+	all      []int  // positions of all digits
+	differs  int    // first position at which the keys differ
+	cap      uint64 // number of values that the window has: the alphabet's size to the power of the window's length
+	varying  int    // number of the window's digits from the first one on that is not constant
 }
 
 const (
-	// A window holds so much at most.
+	// mostValue bounds the values that a window has, and the numbers that are forecast.
 	mostValue = 1 << 62
-	// Of what keys share a window has digits for so many times of what they differ in.
+	// leftRoom bounds the number of values of the window's constant digits, those to the left of the first difference.
+	// So a forecast may exceed the values seen by a factor of leftRoom.
 	leftRoom = 1 << 27
-	// So far to the right of the first difference digits are looked for.
+	// farthest is the number of bytes, from the first difference on, among which digits are looked for.
 	farthest = 48
 )
 
-// findNumber finds what grows, in the keys from position from on. With joined it reads on over constant bytes between
-// digits.
+// findNumber finds the number in the keys that grows from key to key. It begins to look at the byte `from`. With
+// joined, constant bytes may divide the digits of the number.
 func findNumber(t *tail, from int, joined bool) (*number, error) {
 	top := t.top()
 	p := max(t.differ(), from)
@@ -120,9 +126,9 @@ func findNumber(t *tail, from int, joined bool) (*number, error) {
 	longer := end
 	end = min(end, p+farthest)
 	if p >= end {
-		return nil, errUnpadded // a key is the beginning of another
+		return nil, errUnpadded // one key is a prefix of another
 	}
-	seen := make([][]byte, end-p) // the bytes at each position
+	seen := make([][]byte, end-p) // the different bytes at each position
 	for _, k := range t.keys {
 		for i, b := range k[p:end] {
 			seen[i] = distinct(seen[i], b)
@@ -138,7 +144,7 @@ func findNumber(t *tail, from int, joined bool) (*number, error) {
 		start--
 	}
 	if n.alphabet == binary && p-start > 8 {
-		start = p - 8 // further than that no counter carries
+		start = p - 8 // no counter carries further to the left
 	}
 	// Letters in front of zeros are a name, not digits: "ID000017A".
 	if !numeral(top[start]) && n.alphabet != binary {
@@ -156,7 +162,7 @@ func findNumber(t *tail, from int, joined bool) (*number, error) {
 	for i := start; i < p; i++ {
 		n.all = append(n.all, i)
 	}
-	// And after it.
+	// The digits after the first difference.
 	last := p
 	for i := p; i < end; i++ {
 		if s := seen[i-p]; n.alphabet.has(s) {
@@ -182,8 +188,10 @@ func numeral(b byte) bool { return '0' <= b && b <= '9' }
 
 func alnum(b byte) bool { return numeral(b) || 'a' <= b|0x20 && b|0x20 <= 'z' }
 
-// findAlphabet finds the alphabet of the number whose first difference is at p. In it few digits may have been seen
-// yet; the position that differs next, if it belongs to the same number, has gone through them all.
+// findAlphabet returns the kind of digits that a number in the keys has, such as hexadecimal ones; nil if the bytes are
+// no digits. p is the first byte in which the keys differ, and seen has the different bytes at each position from p on.
+// At p only a few digits of the alphabet may occur. So the next position at which the keys differ is looked at, too: if
+// it belongs to the same number, all digits may occur there.
 func findAlphabet(top []byte, p int, seen [][]byte) *alphabet {
 	union := seen[0]
 	for i := 1; i < len(seen); i++ {
@@ -203,7 +211,7 @@ func findAlphabet(top []byte, p int, seen [][]byte) *alphabet {
 	if found == nil || found == binary || found == decimal {
 		return found
 	}
-	// What else is in the word decides between the alphabets with letters.
+	// The other bytes of the word decide between the alphabets with letters.
 	for i := range seen {
 		if len(seen[i]) == 1 && !alnum(top[p+i]) {
 			break
@@ -218,7 +226,8 @@ func findAlphabet(top []byte, p int, seen [][]byte) *alphabet {
 	return found
 }
 
-// smallest is the alphabet with the fewest digits that has all bytes of a text; nil: none has.
+// smallest returns the alphabet (the set of digits, such as the decimal ones) with the fewest digits that has all bytes
+// of the text. The result is nil if there is none.
 func smallest(text []byte) *alphabet {
 	for _, a := range alphabets {
 		if a.has(text) {
@@ -233,7 +242,8 @@ func smallest(text []byte) *alphabet {
 
 func printable(b byte) bool { return b >= 0x20 && b < 0x7f }
 
-// window chooses the digits to look at, where the keys differ first at p.
+// window chooses which digits of the number in the keys are read, so that their value is not too large. p is the first
+// byte in which the keys differ.
 func (n *number) window(p int) {
 	base := uint64(len(n.alphabet.digits))
 	at := 0
@@ -254,7 +264,7 @@ func (n *number) window(p int) {
 	n.left, n.pos, n.varying = n.all[:from], n.all[from:to], to-at
 }
 
-// of is the number of a key; digits that it does not have are zero.
+// of returns the number that a key contains. If the key is too short, the missing digits count as zero.
 func (n *number) of(key []byte) uint64 {
 	v, base := uint64(0), uint64(len(n.alphabet.digits))
 	for _, i := range n.pos {
@@ -266,7 +276,8 @@ func (n *number) of(key []byte) uint64 {
 	return v
 }
 
-// key is the prefix that keys of number v have; false: the number has no room for it.
+// key returns the beginning of all keys that contain the number v, and true. The second result is false if v needs more
+// digits than the keys have room for.
 func (n *number) key(v uint64) ([]byte, bool) {
 	base := uint64(len(n.alphabet.digits))
 	out := bytes.Clone(n.top[:n.pos[len(n.pos)-1]+1])
@@ -285,7 +296,8 @@ func (n *number) key(v uint64) ([]byte, bool) {
 	return out, carry == 0
 }
 
-// cut is the shortest key above all of numbers below v and not above those of v.
+// cut returns the cut between the keys with numbers below v and those with v or more, as short as possible. The second
+// result is false if v needs more digits than the keys have room for.
 func (n *number) cut(v uint64) ([]byte, bool) {
 	at, ok := n.key(v)
 	if !ok {
@@ -298,7 +310,8 @@ func (n *number) cut(v uint64) ([]byte, bool) {
 	return partmap.Separator(before, at), true
 }
 
-// grid is the largest power of the alphabet's size that is not above x, at least 1.
+// grid returns the step to which numbers are rounded, so that cuts at the rounded numbers are short. The step is the
+// largest power of the base of the number that is at most x, and at least 1.
 func (n *number) grid(x float64) uint64 {
 	base := uint64(len(n.alphabet.digits))
 	g := uint64(1)
@@ -308,7 +321,9 @@ func (n *number) grid(x float64) uint64 {
 	return g
 }
 
-// values are the numbers of the keys, less the first one's.
+// values returns the numbers that the keys contain. first is the number of the first key; xs are the numbers of all
+// keys, less first. ok is false if there are fewer than two keys, if a number is below the one before, or if all are
+// the same.
 func (n *number) values(keys [][]byte) (xs []float64, first uint64, ok bool) {
 	if len(keys) < 2 {
 		return nil, 0, false
@@ -325,7 +340,8 @@ func (n *number) values(keys [][]byte) (xs []float64, first uint64, ok bool) {
 	return xs, first, xs[len(xs)-1] > 0
 }
 
-// like are the last of keys that have the same bytes before the window, and are as long.
+// like returns the highest of the given keys, as long as their numbers can be compared with that of the highest known
+// key. Such a key has the same bytes before the digits that are read, and is long enough to have all these digits.
 func (n *number) like(keys [][]byte) [][]byte {
 	from, to := n.pos[0], n.pos[len(n.pos)-1]
 	i := len(keys)
@@ -335,15 +351,15 @@ func (n *number) like(keys [][]byte) [][]byte {
 	return keys[i:]
 }
 
-// full says whether the keys fill all that a number of such length can be, by chance: the highest of random keys are
-// near to the end of all.
+// full reports whether the numbers in the keys look random. The highest of many random numbers lie near the largest
+// number with that many digits. l is the line through the numbers.
 func (n *number) full(l *line) bool {
 	if l.uneven < counts {
 		return false
 	}
 	base := uint64(len(n.alphabet.digits))
-	// Digits before it that are not the last of the alphabet speak for a number, unless they are few: the end of a name
-	// perhaps.
+	// If more than `few` leading digits are below the alphabet's highest, the keys are a counter. Fewer such digits may
+	// be the end of a name.
 	const few = 2
 	before := 0
 	for _, i := range n.all {
@@ -361,24 +377,28 @@ func (n *number) full(l *line) bool {
 	for range n.varying {
 		space *= base
 	}
-	const gaps = 12 // from the end; by chance more in one case of 100,000
+	// most average gaps between the highest number and the end; random keys exceed them in one case of 100,000
+	const gaps = 12
 	return float64(space-n.of(n.top)%space) <= gaps*l.perRow
 }
 
-// counts is how uneven the gaps of a number are at most that counts rows, some of which were deleted perhaps. Times and
-// random numbers are more uneven.
+// counts is the limit up to which a number in the keys is taken for a counter of rows, even if some rows were deleted.
+// It bounds how much the gaps between the numbers differ: their standard deviation, as a share of their mean. Times and
+// random numbers vary more.
 const counts = 0.5
 
-// precise is how many units of the value a partition has to have, so that nothing is needed of what follows the number.
+// precise is how many values of the number in the keys must fall into one partition, so that cuts between them are
+// exact enough. With fewer values, the digits after the number are needed, too.
 const precise = 50
 
-// aheadByNumber forecasts keys by a number in them.
+// aheadByNumber returns a forecast of the next keys from a number that the keys contain. t has the highest keys of the
+// range.
 func aheadByNumber(t *tail) (*Forecast, error) {
 	f, coarse, err := byNumber(t, false)
 	if err == nil && !coarse || err != nil && !errors.Is(err, errUnlike) {
 		return f, err
 	}
-	// What comes behind it may tell rows apart that have the same number, or nearly.
+	// The digits behind the number may tell apart rows that have the same number, or nearly.
 	finer, still, ferr := byNumber(t, true)
 	switch {
 	case ferr == nil && finer != nil && (f == nil || !still):
@@ -391,8 +411,9 @@ func aheadByNumber(t *tail) (*Forecast, error) {
 	return f, nil
 }
 
-// byNumber forecasts keys by a number (see findNumber). coarse: few numbers fall into one partition, or (f is nil) too
-// few.
+// byNumber returns a forecast of the next keys from a number that the keys contain (see findNumber). coarse means that
+// cuts between values of the number are not exact enough, since a partition has fewer than `precise` values. If f is
+// nil and err is nil, two cuts fell on the same value.
 func byNumber(t *tail, joined bool) (f *Forecast, coarse bool, err error) {
 	n, err := findNumber(t, 0, joined)
 	if err != nil {
@@ -420,7 +441,9 @@ func byNumber(t *tail, joined bool) (f *Forecast, coarse bool, err error) {
 	return n.ahead(t, f, first, xs[len(xs)-1], l.perRow, l.missing)
 }
 
-// ahead adds the cuts to f. The next rows come at from, in units above the first key's; each takes per units.
+// ahead adds the wanted cuts to the forecast f, and returns f. The value of a key is its number, less `first`, the
+// number of the first key. New rows are expected from the value `from` on, one for each `per` of the value. Besides,
+// `missing` late rows are expected below `from`. coarse is true if cuts between values are not exact enough.
 func (n *number) ahead(
 	t *tail, f *Forecast, first uint64, from, per, missing float64,
 ) (_ *Forecast, coarse bool, err error) {
@@ -438,17 +461,17 @@ func (n *number) ahead(
 			return nil, false, n.short(t)
 		}
 		if !f.add(t, cut, (float64(v-first)-from)/per+missing) {
-			return nil, true, nil // the same number again
+			return nil, true, nil // the same number as that of the last cut
 		}
 		if each < precise {
-			at = float64(v - first) // so that none has more than wanted
+			at = float64(v - first) // no partition gets more rows than wanted
 		}
 		at += each
 	}
 	return f, each < precise, nil
 }
 
-// short is the error where a number has too few digits.
+// short returns the error that says that the next numbers need more digits than the keys have room for.
 func (n *number) short(t *tail) error {
 	kind := "the number"
 	if n.alphabet != decimal {
@@ -458,7 +481,9 @@ func (n *number) short(t *tail) error {
 		quoted(n.prefix()), text(t.top()))
 }
 
-// inOrder fails if keys were not written in about their order.
+// inOrder returns an error unless the keys were written in about the order in which they sort. It compares the times of
+// writing of keys in the lower half with those in the upper half: three quarters of the pairs must be in order. It
+// returns nil if too few times are known.
 func (t *tail) inOrder() error {
 	if len(t.written) < 2*Fewest {
 		return nil
@@ -480,7 +505,7 @@ func (t *tail) inOrder() error {
 	return nil
 }
 
-// describe says for people what number grows.
+// describe returns a description of the number in the keys that grows, for people. l is the line through the numbers.
 func (n *number) describe(l *line) string {
 	kind := n.alphabet.name + " number"
 	if n.alphabet == decimal {
@@ -489,13 +514,13 @@ func (n *number) describe(l *line) string {
 			kind = "zero-padded number"
 		}
 	}
-	// The window's last digit may not be the number's.
+	// The number may have digits behind the window's last one.
 	finer := len(n.all) - len(n.left) - len(n.pos)
 	step := l.perRow * math.Pow(float64(len(n.alphabet.digits)), float64(finer))
 	return fmt.Sprintf("%s %s, step %s", kind, quoted(n.prefix()), steps(step))
 }
 
-// prefix is what stands before the number, for people.
+// prefix returns the bytes of the keys before their number, for people.
 func (n *number) prefix() []byte {
 	at := n.start
 	if n.alphabet == binary {

@@ -6,50 +6,54 @@ import (
 	"slices"
 )
 
-// timeline is a time in each key at the same place, by which the keys are ordered, and what follows it.
+// timeline describes a time that each key has at the same place, and by which the keys are sorted. The time has some
+// unit, such as a second or a day: the tick.
 type timeline struct {
-	name       string // what it is, for people
-	finest     string // how finely it tells the time: the name of a tick
+	name       string // the kind of time, for people
+	finest     string // the name of a tick, for people
 	top        []byte // the highest key
-	start, end int    // of the time, in the key
-	// zones: it may be local time.
+	start, end int    // where the time begins and ends in the key
+	// zones says that it may be local time.
 	zones bool
-	// times are the keys', in nanoseconds since 1970, and time reads others.
+	// times are the times of the keys, in nanoseconds since 1970. time reads that of any key.
 	times []int64
 	time  func(key []byte) (ns int64, ok bool)
-	// tick returns when the time begins and ends that looks the same in keys.
+	// tick returns the start and the end of the tick in which the time ns lies.
 	tick func(ns int64) (from, to int64)
-	// key is the prefix that all keys of the tick have which begins then, or the lowest of them.
+	// key returns the prefix of all keys of the tick that begins at ns, or the lowest of these prefixes.
 	key func(ns int64) []byte
-	// cut is a short key between those of the tick that begins then and those before.
+	// cut returns a short key between the keys before ns and those of the tick that begins at ns.
 	cut func(ns int64) []byte
 }
 
-// inner is what follows the time, where one tick has the rows of several partitions.
+// inner describes the number that follows the time in the keys. It is needed if the keys of one tick (one unit of the
+// time, such as a second) fill several partitions.
 type inner struct {
 	n *number
-	// random: anywhere in the tick; else a counter.
+	// random reports that the keys lie anywhere in the tick; otherwise the number is a counter.
 	random bool
 	line   line
-	first  uint64 // the lowest number seen
-	// on: the counter goes on from tick to tick.
+	first  uint64 // the lowest number seen in the last tick
+	// on reports that the counter goes on from tick to tick; otherwise it starts over.
 	on bool
 }
 
-// over is by how much a partition may become larger than wanted.
+// over says how many rows a partition of a forecast may get at most: 1.1 times the wanted number.
 const over = 1.1
 
-// How finely times are cut is a part of what a partition takes.
+// fine says how far cuts may be rounded. They are placed at round times or numbers, which makes them short. But at
+// least this many such places must lie within one partition.
 const fine = 200
 
-// The keys' own times are believed where they say that rows come by so many times faster than was given: what is counted
-// of a load that has just begun is too low. What says much more is not the time of writing.
+// faster and mostFaster say when a rate of new rows, learned from the times in keys, replaces the given rate. The
+// learned rate must be above 1.1 times the given one, since a load that has just begun is counted too low. It must be
+// below 5 times the given one: if it is higher still, the times are not those at which the keys were written.
 const (
 	faster     = 1.1
 	mostFaster = 5
 )
 
-// many is how many different dates make a line.
+// many is the smallest number of different times in the keys for which the forecast follows a line through the times.
 const many = 20
 
 func (c *timeline) ahead(t *tail) (*Forecast, error) {
@@ -112,7 +116,7 @@ func (c *timeline) ahead(t *tail) (*Forecast, error) {
 	}
 	now := c.present(t, top, length)
 	if o.Now.IsZero() && ticks < many {
-		// How full the present tick is says how far it has gone.
+		// The rows of the present tick tell how much of it has passed.
 		done := 0
 		for i := len(c.times) - 1; i >= 0 && c.times[i] == last; i-- {
 			done++
@@ -122,7 +126,8 @@ func (c *timeline) ahead(t *tail) (*Forecast, error) {
 	return c.cuts(t, f, in, now, rate, missing)
 }
 
-// timesOf reads the times of keys, in nanoseconds since 1970; nil: some key has none, or they do not ascend.
+// timesOf returns the times that the keys contain, in nanoseconds since 1970. The function time reads the time of one
+// key. The result is nil if a key has no time, or if a time is below the one before.
 func timesOf(keys [][]byte, time func(key []byte) (ns int64, ok bool)) []int64 {
 	times := make([]int64, len(keys))
 	for i, k := range keys {
@@ -135,7 +140,8 @@ func timesOf(keys [][]byte, time func(key []byte) (ns int64, ok bool)) []int64 {
 	return times
 }
 
-// seconds are times since a moment.
+// seconds converts times from nanoseconds since 1970 to seconds since the time `since`, which is in nanoseconds since
+// 1970, too.
 func seconds(times []int64, since int64) []float64 {
 	xs := make([]float64, len(times))
 	for i, x := range times {
@@ -144,17 +150,20 @@ func seconds(times []int64, since int64) []float64 {
 	return xs
 }
 
-// Keys may have local time: quarters of an hour, fourteen hours at most.
+// Units of time, in seconds, by which the time in keys may differ from UTC if it is local time. Local time differs by
+// quarters of an hour, and by fourteen hours at most.
 const (
 	quarter = 900.0
 	zones   = 14 * 3600.0
 	day     = 86400.0
-	// usual is the seconds of delay that a source may always have.
+	// usual is the delay, in seconds, that a source may always have.
 	usual = 300
 )
 
-// plausible says whether the time in the highest key may be that of its writing. One that does not move on is a name
-// like any other, unless it is the present.
+// plausible reports whether the time in the highest key may be the time at which the key was written. If all keys have
+// the same time, it may be a mere name, and must be near the present. The times have some unit, the tick. top is the
+// start of the highest key's tick in Unix seconds, length the length of a tick in seconds, and ticks the number of
+// different times in the keys.
 func (c *timeline) plausible(t *tail, ticks int, top, length float64) bool {
 	near, past := 1.5*day, 1.5*day
 	if !c.zones {
@@ -163,7 +172,7 @@ func (c *timeline) plausible(t *tail, ticks int, top, length float64) bool {
 	if ticks > 1 {
 		near, past = 2*day, 2*day
 		if t.written == nil {
-			past = 400 * day // so long nothing may have been appended
+			past = 400 * day // nothing may have been appended for this long
 		}
 	}
 	var now float64
@@ -179,16 +188,17 @@ func (c *timeline) plausible(t *tail, ticks int, top, length float64) bool {
 	return now >= top-near && now <= top+length+past
 }
 
-// present is the time that the next keys have, in Unix seconds: where they always lie behind the clock, or have local
-// time, that is not now. top is the beginning of the highest's tick.
+// present returns the time that the next keys will contain, in Unix seconds. It differs from the wall clock if keys
+// always lag behind the clock, or contain local time. The times have some unit, the tick. top is the start of the
+// highest key's tick in Unix seconds, and length the length of a tick in seconds.
 func (c *timeline) present(t *tail, top, length float64) float64 {
 	if t.o.Now.IsZero() {
 		return top
 	}
 	now := t.now()
-	at, known := now, false // when the highest keys were written, or might have been
+	at, known := now, false // the time at which the highest keys were written, or might have been
 	if t.written != nil && math.Abs(t.writtenTop()-top) <= length+zones+usual {
-		at, known = t.writtenTop(), true // and they have not been imported later
+		at, known = t.writtenTop(), true // the keys were not imported later
 	}
 	late, off := at-(top+length), 0.0
 	switch {
@@ -214,19 +224,21 @@ func (c *timeline) present(t *tail, top, length float64) float64 {
 	return max(top, now+off)
 }
 
-// now is the wall clock in Unix seconds.
+// now returns the wall clock in Unix seconds.
 func (t *tail) now() float64 { return float64(t.o.Now.UnixMicro()) / 1e6 }
 
-// writtenTop is when the highest keys were written, in Unix seconds.
+// writtenTop returns the time at which the highest keys were written, in Unix seconds.
 func (t *tail) writtenTop() float64 {
 	return float64(slices.Max(t.written[max(0, len(t.written)-Fewest):])) / 1e6
 }
 
-// rate learns how many rows come per second, where few ticks are seen; 0: it can't.
+// rate returns the number of new rows per second, as learned from the times in the keys. It is used if the keys have
+// few different times; ticks is their number. in is the number after the time, or nil. The result is 0 if the keys do
+// not tell the rate.
 func (c *timeline) rate(t *tail, in *inner, ticks int) float64 {
 	n := len(c.times)
 	if ticks >= 3 {
-		// The first and the last are not complete.
+		// The first tick and the last one are not complete.
 		from, to := 0, n
 		for c.times[from] == c.times[0] {
 			from++
@@ -246,13 +258,15 @@ func (c *timeline) rate(t *tail, in *inner, ticks int) float64 {
 	}
 	rows := float64(n)
 	if in != nil && in.random {
-		// They are the highest of all that came in the time.
+		// The keys are the highest of all rows that came in this time.
 		rows = float64(n) * in.share()
 	}
 	return rows / span
 }
 
-// cuts adds the cuts to f. now is the time of the next key in Unix seconds.
+// cuts adds the wanted cuts to the forecast f, and returns f. now is the time that the next key will contain, in Unix
+// seconds. rate is the number of new rows per second. missing is the number of rows that are still to come below the
+// highest key. in is the number after the time, or nil if the time alone is enough for cuts.
 func (c *timeline) cuts(t *tail, f *Forecast, in *inner, now, rate, missing float64) (*Forecast, error) {
 	o := t.o
 	topFrom, topTo := c.tick(c.times[len(c.times)-1])
@@ -269,9 +283,9 @@ func (c *timeline) cuts(t *tail, f *Forecast, in *inner, now, rate, missing floa
 		from, to := c.tick(ns)
 		since := from
 		if from > topFrom {
-			since = max(from, begin) // nothing was appended before
+			since = max(from, begin) // the present tick has no rows before now
 		}
-		into := float64(ns-since) / 1e9 * rate // rows of its tick below the cut
+		into := float64(ns-since) / 1e9 * rate // the tick's rows below the cut
 		var key []byte
 		switch {
 		case in == nil || into < o.Each/10 && from > topFrom:
@@ -284,7 +298,7 @@ func (c *timeline) cuts(t *tail, f *Forecast, in *inner, now, rate, missing floa
 			}
 			key = c.cut(ns)
 		case in.random && from <= topFrom:
-			// Rows of the present tick fall anywhere in it: only those of the next can be forecast.
+			// Rows of the present tick fall anywhere in it. Only rows of the next tick can be forecast.
 			ns = topTo
 			key = c.cut(ns)
 		default:
@@ -303,7 +317,7 @@ func (c *timeline) cuts(t *tail, f *Forecast, in *inner, now, rate, missing floa
 		}
 		last = ns
 		if len(f.Cuts) == 1 || tick > o.Each/precise {
-			at = rows // so that none has more than wanted
+			at = rows // no partition gets more rows than wanted
 		}
 		at += o.Each
 	}
@@ -317,7 +331,8 @@ func perSecond(rate float64) string {
 	return fmt.Sprintf("%.3g", rate)
 }
 
-// nice is the largest round time that is not above some seconds, in nanoseconds.
+// nice returns a round time, such as an hour, a minute or a millisecond: the largest one that is at most the given
+// seconds. The result is in nanoseconds, and at least 1.
 func nice(seconds float64) int64 {
 	for _, s := range []float64{86400, 3600, 600, 60, 10, 1, 0.1, 0.01, 1e-3, 1e-4, 1e-5, 1e-6} {
 		if s <= seconds {
@@ -327,8 +342,9 @@ func nice(seconds float64) int64 {
 	return 1
 }
 
-// inner finds out about what follows the time, if a tick has too many rows for cuts between ticks alone; rows is how
-// many it has, 0: unknown.
+// inner returns the number that follows the time in the keys, or nil if it is not needed. It is needed if the rows of
+// one tick, one unit of the time, fill several partitions. rows is the number of rows of a tick; 0 if unknown. inner
+// fails if the number is needed, and what follows the time is not understood.
 func (c *timeline) inner(t *tail, tick int64, rows float64) (*inner, error) {
 	if rows > 0 && rows <= t.o.Each/4 {
 		return nil, nil
@@ -379,13 +395,17 @@ func (c *timeline) inner(t *tail, tick int64, rows float64) (*inner, error) {
 	return in, nil
 }
 
-// share is how many rows a tick has for each of the highest ones that were seen.
+// share returns how many rows a tick (one unit of the time in the keys) has for each row that was seen. It is for
+// numbers that are random within a tick. The rows that were seen are the highest of the tick.
 func (in *inner) share() float64 {
 	n := in.n
 	return float64(n.cap) / max(1, float64(n.cap-in.first))
 }
 
-// cut is a key with the tick's number at some rows into the tick, of tickRows that it will have, or rows from now on.
+// cut returns a cut within a tick, one unit of the time in the keys. The cut has the tick of the highest key; the
+// caller puts the right one in. A tick has tickRows rows: `into` of them lie below the cut. `rows` rows, counted from
+// now, lie below it, too. present means that the tick is the present one. each is the wanted number of rows between two
+// cuts. The second result is false if the number has too few digits.
 func (in *inner) cut(present bool, into, tickRows, rows, each float64) ([]byte, bool) {
 	n := in.n
 	var v, unit float64

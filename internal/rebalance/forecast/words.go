@@ -8,28 +8,31 @@ import (
 	"github.com/evenkeel/evenkeel/partmap"
 )
 
-// form is a way in which a time is in a word of digits.
+// form is one known way to write a time in adjacent digits of a key, such as Unix time or UUIDv7.
 type form struct {
 	name     string
-	alphabet string // its name
-	length   int    // of the word, in digits
-	digits   int    // of which so many, the first, are read as a number
-	shift    uint   // which shifted right by so many bits is the time,
-	tick     int64  // in units of so many nanoseconds,
-	epoch    int64  // from then on, in Unix milliseconds.
-	// strong: by itself it does not look like a time by chance. Others are believed where it is known what the time is.
+	alphabet string // name of the alphabet of the digits
+	length   int    // digits of the word
+	digits   int    // digits from the first on that are read as a number
+	shift    uint   // bits by which the number is shifted right to get the time
+	tick     int64  // nanoseconds in one unit of the time
+	epoch    int64  // start of the time, in Unix milliseconds
+	// strong says that other words rarely look like this form by chance. Other forms are tried only where the present
+	// time is known.
 	strong bool
-	// fits looks at the word's digits; nil: any will do.
+	// fits reports whether a word's digits may be of this form; nil: any digits may.
 	fits func(word []byte) bool
 }
 
-// The epochs of Snowflakes, of those who made them first and of those who use them most, in Unix milliseconds.
+// The times at which Snowflakes (ids that begin with a time) start to count, in Unix milliseconds: those of Twitter,
+// which invented them, and those of Discord, which makes most of them.
 const (
 	twitter = 1288834974657
 	discord = 1420070400000
 )
 
-// forms are the times in words that are known. A binary one is all that is left of the key.
+// forms are the known ways to write a time in adjacent digits of a key. A time in binary digits must be at the end of
+// the key.
 var forms = []form{
 	{name: "Unix time in seconds", strong: true, alphabet: "decimal", length: 10, digits: 10, tick: 1e9},
 	{name: "Unix time in milliseconds", strong: true, alphabet: "decimal", length: 13, digits: 13, tick: 1e6},
@@ -54,17 +57,18 @@ var forms = []form{
 	{name: "ULID", alphabet: "binary", length: 16, digits: 6, tick: 1e6},
 }
 
-// word is a form in the keys.
+// word is a run of adjacent digits in the keys that contains a time in a known form, such as a UUIDv7.
 type word struct {
 	*form
 	alphabet *alphabet
 	top      []byte
-	pos      []int // of the digits that are read
-	lead     int   // of which so many fit into 62 bits
+	pos      []int // positions of the digits that are read, in the key
+	lead     int   // how many of these digits, from the first on, fit into 62 bits
 	scale    float64
 }
 
-// findWords finds the words in the keys that are times near to the present, and where something grows in or after.
+// findWords returns the times that the keys may contain in a known form, such as UUIDv7. Each is a run of adjacent
+// digits. It begins at or before the first byte in which the keys differ.
 func findWords(t *tail) (found []*timeline) {
 	top := t.top()
 	p := t.differ()
@@ -92,7 +96,8 @@ func findWords(t *tail) (found []*timeline) {
 	return found
 }
 
-// newWord looks whether a key has a form at some place; nil: it has not.
+// newWord reads a time from the highest key, top. The time begins at byte `at` and is written in the form f, such as
+// UUIDv7. The result is nil if there is no such time.
 func newWord(f *form, top []byte, at int) *word {
 	if f.alphabet == "binary" {
 		if f.fits != nil && !f.fits(top[at:]) {
@@ -139,12 +144,13 @@ func (f *form) word(a *alphabet, top []byte, at int, dashed bool) *word {
 	return w
 }
 
-// uuid says whether text begins with a UUID in its usual form.
+// uuid reports whether the text begins with a UUID in its usual form, with dashes between the groups of digits.
 func uuid(text []byte) bool {
 	return len(text) >= 36 && text[8] == '-' && text[13] == '-' && text[18] == '-' && text[23] == '-'
 }
 
-// time reads a key; false: it has no such word there, or not one of our days.
+// time returns the time that a key contains at the place of the word, in nanoseconds since 1970. ok is false if the key
+// has no such digits there, or if the time is after the year 2116.
 func (w *word) time(key []byte) (ns int64, ok bool) {
 	v, base := uint64(0), uint64(len(w.alphabet.digits))
 	for _, i := range w.pos[:w.lead] {
@@ -165,7 +171,7 @@ func (w *word) time(key []byte) (ns int64, ok bool) {
 	return int64(v)*w.tick + w.epoch*1e6, true
 }
 
-// key is timeline.key.
+// key implements timeline.key.
 func (w *word) key(ns int64) []byte { return w.write(w.value(ns), len(w.pos)) }
 
 func (w *word) value(ns int64) *big.Int {
@@ -173,7 +179,8 @@ func (w *word) value(ns int64) *big.Int {
 	return v.Lsh(v, w.shift)
 }
 
-// write makes a prefix of a key with a number of so many digits.
+// write returns the beginning of a key that contains the number v as its time. It ends after the given number of digits
+// of the time.
 func (w *word) write(v *big.Int, digits int) []byte {
 	out := bytes.Clone(w.top[:w.pos[digits-1]+1])
 	base, d := big.NewInt(int64(len(w.alphabet.digits))), new(big.Int)
@@ -185,11 +192,12 @@ func (w *word) write(v *big.Int, digits int) []byte {
 	return out
 }
 
-// cutAt is timeline.cut.
+// cutAt implements timeline.cut.
 func (w *word) cutAt(ns int64) []byte {
 	v, digits, one := w.value(ns), len(w.pos), big.NewInt(1)
 	if w.shift > 0 {
-		// Its digits don't end where the time does. An eighth of a tick more or less does not matter.
+		// The digits of a shifted number do not end where the time ends. An error of an eighth of a tick does not
+		// matter.
 		base, room := big.NewInt(int64(len(w.alphabet.digits))), new(big.Int).Lsh(one, w.shift-3)
 		by := big.NewInt(1)
 		for next := new(big.Int).Mul(by, base); next.Cmp(room) <= 0 && digits > 1; next = new(big.Int).Mul(by, base) {

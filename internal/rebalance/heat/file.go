@@ -16,17 +16,19 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A file: the magic, a checksum of the rest (8 bytes), and compressed: the keys, the columns, the events. Later forms have
-// another magic; the first one had no known seconds of parts.
+// The format of a file with the history of buckets: the magic, a checksum of the rest (8 bytes), and, compressed, the
+// keys, the columns (intervals of time) and the events (moves). Each later format has another magic. In the first
+// format, the columns do not say for how many seconds the figures of a bucket are known.
 const (
 	magic  = "evenkeel history 2\n"
 	magic1 = "evenkeel history 1\n"
 )
 
-// mostFile bounds what is read of a file, compressed and not.
+// mostFile is the greatest number of bytes of a history file, decompressed, that Decode reads.
 const mostFile = 256 << 20
 
-// Encode writes a book and a log to memory, compressed.
+// Encode returns the content of a file, compressed, with the book b (the history of all buckets) and the log l of
+// moves.
 func Encode(b *Book, l *Log) []byte {
 	var out bytes.Buffer
 	out.WriteString(magic)
@@ -78,7 +80,7 @@ func Encode(b *Book, l *Log) []byte {
 	return file
 }
 
-// encoder collects bytes and compresses them.
+// encoder collects encoded bytes in memory. Its method flush compresses them, writes them to z, and empties the memory.
 type encoder struct {
 	wire.Encoder
 	z *flate.Writer
@@ -91,7 +93,8 @@ func (e *encoder) flush() {
 
 var errDamaged = errors.New("it is damaged")
 
-// Decode reads what Encode wrote into a book of at most so many bytes and a log. Moves that had begun are Left.
+// Decode returns the book (the history of all buckets) and the log of moves that Encode wrote to a file. most bounds
+// the memory of the book in bytes. Moves in the state Begun get the state Left: the process that logged them has ended.
 func Decode(file []byte, most int64) (*Book, *Log, error) {
 	rest, ok := bytes.CutPrefix(file, []byte(magic))
 	first := false

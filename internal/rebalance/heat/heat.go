@@ -1,11 +1,11 @@
-// Package heat keeps what the ranges of buckets had and took, by time: rows, bytes, writes and reads, in bounded memory,
-// and draws pictures of it; and which moves there were, and why.
+// Package heat keeps a history of the ranges of buckets in bounded memory: their rows and bytes, and the writes and
+// reads that they took. It draws pictures of it, and keeps a log of the moves with their reasons.
 //
-// A column has the ranges of all buckets over some seconds. It has at most MostSpans spans: what is hot by itself, cold
-// neighbours together. Columns become coarser with age: samples become minutes after ten of them, minutes become hours
-// after a day, and hours are forgotten after a week.
+// The history is a list of columns, one for each interval of time. A column has the ranges of all buckets, in at most
+// MostSpans spans: a busy range is a span of its own, idle neighbours are joined. Columns become coarser with age:
+// samples are joined to minutes after ten minutes, and minutes to hours after a day. Hours are forgotten after a week.
 //
-// It is pure: no I/O, no clock. A Book is not safe for concurrent use.
+// The package is pure: no I/O, no clock. A Book is not safe for concurrent use.
 package heat
 
 import (
@@ -18,10 +18,11 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Metric is what is kept of a span.
+// Metric is a kind of number in the history of buckets: writes, reads, rows or bytes of a span, a run of neighbouring
+// keys.
 type Metric int
 
-// The metrics. Writes and reads are requests per second, the others are at the end of the time.
+// The metrics, for an interval of time. Writes and Reads are means per second. Rows and Bytes are sizes at its end.
 const (
 	Writes Metric = iota
 	Reads
@@ -30,44 +31,47 @@ const (
 	metrics
 )
 
-// Figures are one number for each metric.
+// Figures are what the history knows of a span (a run of neighbouring keys) in an interval of time: one number for each
+// metric, such as Writes or Rows.
 type Figures [metrics]float32
 
-// rate reports whether a metric is per second.
+// rate reports whether the metric is a number per second (writes, reads). Otherwise it is a size (rows, bytes).
 func (m Metric) rate() bool { return m == Writes || m == Reads }
 
-// Name is the metric's name, and Unit its unit.
+// Name returns the metric's name, Unit its unit.
 func (m Metric) Name() string { return [...]string{"writes", "reads", "rows", "bytes"}[m] }
 func (m Metric) Unit() string { return [...]string{"requests/s", "requests/s", "rows", "bytes"}[m] }
 
-// All are the metrics.
+// All has all the metrics, the kinds of numbers that the history of buckets keeps.
 var All = []Metric{Writes, Reads, Rows, Bytes}
 
-// Span is the keys from Start up to the start of the next span.
+// Span is a run of neighbouring keys of a bucket, with its figures, such as writes per second. It begins with the key
+// Start and ends where the next span starts.
 type Span struct {
 	Start string
 	Figures
 }
 
-// Sample is a bucket: its spans tile all keys, in their order; the first Start is empty. Without spans nothing is known of
-// the bucket.
+// Sample is the state of one bucket over some time: its spans, runs of neighbouring keys, with their figures. The spans
+// are in ascending order and cover all keys, without gaps; the first Start is empty. A sample without spans says that
+// nothing is known of the bucket.
 type Sample struct {
 	Bucket store.BucketID
 	Spans  []Span
 
-	known int64 // as of a part
+	known int64 // the seconds of which the spans are known, as in part
 }
 
 const (
-	// MostSpans bounds the spans of a column.
+	// MostSpans is the largest number of spans of a column.
 	MostSpans = 1536
-	// LeastSpans is how many spans a column has at least, if its samples have as many, however little memory there is.
+	// LeastSpans is the number of spans that a column keeps, if its samples have them, when memory gets scarce.
 	LeastSpans = 64
-	// mostKey is how much of a cut is kept.
+	// mostKey is the number of bytes of a cut that are kept.
 	mostKey = 256
 
-	// Columns stay as they were added for Recent. Then Minute is their grain until they are as old as Fine, and Hour until
-	// they are forgotten after Kept.
+	// Columns stay as they were added for Recent. After that they are joined to columns of a Minute, after Fine to
+	// columns of an Hour, and after Kept they are forgotten.
 	Recent = 10 * time.Minute
 	Minute = time.Minute
 	Fine   = 24 * time.Hour
@@ -75,24 +79,27 @@ const (
 	Kept   = 7 * 24 * time.Hour
 )
 
-// column is what is known of some seconds before its end. A bucket without a part took no requests for idle of these
-// seconds: it had what it had before. Of the others nothing is known.
+// column is the history of all buckets in one interval of time. A bucket without a part took no requests for some
+// seconds (idle) of the interval, and so kept its sizes. Of its other seconds nothing is known.
 type column struct {
 	from, to int64 // Unix seconds
 	idle     int64
 	parts    []part
 }
 
-// part is the spans of a bucket, and of how many seconds of its column they are known; without spans it took no requests
-// for these.
+// part is the history of one bucket in a column, an interval of time: its spans (runs of neighbouring keys) with their
+// figures. known is the number of seconds of the interval to which these figures apply. A part without spans means that
+// the bucket took no requests in these seconds.
 type part struct {
 	bucket  store.BucketID
 	known   int64
-	starts  []uint32 // in Book.keys
+	starts  []uint32 // indices into Book.keys
 	figures []Figures
 }
 
-// of returns what a column knows of a bucket, and of how many of its seconds; nil: no requests in these.
+// of returns what a column, the history of an interval of time, knows of the bucket id. p is the part of that bucket;
+// nil if it took no requests. known is the number of seconds to which this applies; of the other seconds nothing is
+// known.
 func (c *column) of(id store.BucketID) (p *part, known int64) {
 	i, ok := slices.BinarySearchFunc(c.parts, id, func(p part, id store.BucketID) int {
 		return bytes.Compare(p.bucket[:], id[:])
@@ -107,15 +114,17 @@ func (c *column) of(id store.BucketID) (p *part, known int64) {
 	return p, p.known
 }
 
-// Book is the columns of all buckets.
+// Book is the history of all buckets in bounded memory. It is a list of columns in the order of time, one for each
+// interval of time.
 type Book struct {
+	// most is the limit of memory in bytes.
 	most    int64
-	columns []column // by time
+	columns []column // in the order of time
 	keys    keys
-	bytes   int64 // of columns
+	bytes   int64 // bytes of the columns in memory
 }
 
-// New makes a book of at most so many bytes, above 1 MiB.
+// New returns an empty Book, a history of buckets, that takes up to about most bytes of memory; most is above 1 MiB.
 func New(most int64) *Book { return &Book{most: most, keys: newKeys()} }
 
 const (
@@ -132,14 +141,14 @@ func (c *column) size() (n int64) {
 	return n
 }
 
-// Usage is how much a book has.
+// Usage is the size of a Book, the history of all buckets: its intervals of time and its memory.
 type Usage struct {
 	Columns      int
-	Since        time.Time // zero: it has nothing
+	Since        time.Time // start of the oldest column; zero: there are no columns
 	Bytes, Limit int64
 }
 
-// Usage returns how much the book has; the memory is about that.
+// Usage returns the size of the book, the history of all buckets. The number of bytes is an estimate of its memory.
 func (b *Book) Usage() Usage {
 	u := Usage{Columns: len(b.columns), Bytes: b.size(), Limit: b.most}
 	if len(b.columns) > 0 {
@@ -150,9 +159,10 @@ func (b *Book) Usage() Usage {
 
 func (b *Book) size() int64 { return b.bytes + b.keys.bytes }
 
-// Add adds a column about the time from one moment to another, in whole seconds, of the buckets that took requests. omitted:
-// there were others, so nothing is known of those that have no sample. What the book has of later times is dropped: the
-// clock was set back. So is a column that is empty.
+// Add adds the history of the time between from and to, in whole seconds. samples has the buckets that took requests.
+// If omitted is true, other buckets took requests, too, so nothing is known of the buckets without a sample. Otherwise
+// these were idle. If the book has later columns already, the clock was set back, and they are dropped. An interval
+// without a whole second is ignored.
 func (b *Book) Add(from, to time.Time, samples []Sample, omitted bool) {
 	f, t := from.Unix(), to.Unix()
 	for n := len(b.columns); n > 0 && (b.columns[n-1].from >= f || b.columns[n-1].to > t); n = len(b.columns) {
@@ -179,7 +189,9 @@ func (b *Book) Add(from, to time.Time, samples []Sample, omitted bool) {
 	b.shrink()
 }
 
-// put inserts a column.
+// put inserts a column, the history of an interval of time, into the book at an index (at) of its columns. The interval
+// begins and ends at from and to, in Unix seconds. A bucket without a sample took no requests in some seconds (idle) of
+// the interval; of its other seconds nothing is known.
 func (b *Book) put(at int, from, to, idle int64, samples []Sample) {
 	c := column{from: from, to: to, idle: idle}
 	allotted := allot(samples, MostSpans)
@@ -207,7 +219,8 @@ func (b *Book) drop(at int) {
 	b.columns = slices.Delete(b.columns, at, at+1)
 }
 
-// settle makes columns coarser by their age.
+// settle makes older history coarser: it joins columns (intervals of time) to minutes, later to hours, by their age. It
+// drops columns that are older than Kept. now is the present time in Unix seconds.
 func (b *Book) settle(now int64) {
 	for len(b.columns) > 0 && b.columns[0].to <= now-int64(Kept.Seconds()) {
 		b.drop(0)
@@ -238,7 +251,7 @@ func (b *Book) settle(now int64) {
 	}
 }
 
-// merge makes one column of neighbouring ones.
+// merge joins neighbouring columns of the book, intervals of time, into one: those with the indexes from i to n-1.
 func (b *Book) merge(i, n int) {
 	run := b.columns[i:n]
 	from, to, idle := run[0].from, run[len(run)-1].to, int64(0)
@@ -259,7 +272,8 @@ func (b *Book) merge(i, n int) {
 	b.put(i, from, to, idle, samples)
 }
 
-// together is a bucket over several columns.
+// together returns one sample of a bucket for several neighbouring columns, intervals of time. Writes and reads per
+// second are means over the seconds that are known. Rows and bytes are those of the last column that knows them.
 func (b *Book) together(id store.BucketID, run []column) Sample {
 	out := Sample{Bucket: id}
 	ids := map[uint32]bool{}
@@ -287,7 +301,7 @@ func (b *Book) together(id store.BucketID, run []column) Sample {
 		}
 		share := float64(known) / float64(out.known)
 		for i := range out.Spans {
-			out.Spans[i].Figures[Rows], out.Spans[i].Figures[Bytes] = 0, 0 // the last ones count
+			out.Spans[i].Figures[Rows], out.Spans[i].Figures[Bytes] = 0, 0 // the sizes of the last column count
 		}
 		a.spread(p, func(from, to int, f *Figures) {
 			n := float64(to - from)
@@ -305,7 +319,8 @@ func (b *Book) together(id store.BucketID, run []column) Sample {
 	return out
 }
 
-// shrink takes spans away from the oldest columns until the book has room, then columns.
+// shrink reduces the memory of the book to its limit. It joins spans, runs of neighbouring keys, within columns, the
+// oldest columns first. If that is not enough, it drops the oldest columns.
 func (b *Book) shrink() {
 	for b.size() > b.most {
 		before := b.size()
@@ -332,7 +347,7 @@ func (c *column) spans() (n int) {
 	return n
 }
 
-// thin leaves a column so many spans.
+// thin joins spans (runs of neighbouring keys) in the column with the index at, until at most `most` spans are left.
 func (b *Book) thin(at, most int) {
 	c := b.columns[at]
 	samples := make([]Sample, len(c.parts))
@@ -355,8 +370,8 @@ func (b *Book) sample(p *part) Sample {
 	return s
 }
 
-// allot gives all samples together at most so many spans, by what they take. If there are more than half as many buckets,
-// those that take the least are left out.
+// allot joins spans, runs of neighbouring keys, in the samples of several buckets, until at most `most` spans are left.
+// Busier buckets keep more spans. If there are more than most/2 samples, those of the least busy buckets are left out.
 func allot(samples []Sample, most int) []Sample {
 	var total Figures
 	n := 0
@@ -385,7 +400,7 @@ func allot(samples []Sample, most int) []Sample {
 	for i := range all {
 		sum += all[i].weight
 	}
-	// What small ones leave is for the others.
+	// Buckets with few spans come first; the spans that they do not need go to the others.
 	slices.SortStableFunc(all, func(a, b share) int { return cmp.Compare(len(a.Spans), len(b.Spans)) })
 	out := make([]Sample, len(all))
 	left := most
@@ -409,7 +424,8 @@ func (f *Figures) add(x *Figures) {
 	}
 }
 
-// weight is how much a span matters, given what all have: requests, and rows half as much.
+// weight returns the importance of a span, a run of keys: the sum of its shares of all writes, of all reads, and
+// (halved) of all rows. total has the figures of all spans together.
 func (f *Figures) weight(total *Figures) (w float64) {
 	for _, x := range [...]struct {
 		Metric
@@ -422,7 +438,7 @@ func (f *Figures) weight(total *Figures) (w float64) {
 	return w
 }
 
-// Sum adds up spans.
+// Sum returns the sum of the figures of the given spans, for each metric (writes, reads, rows, bytes).
 func Sum(spans []Span) (total Figures) {
 	for i := range spans {
 		total.add(&spans[i].Figures)
@@ -430,8 +446,9 @@ func Sum(spans []Span) (total Figures) {
 	return total
 }
 
-// Thin puts neighbouring spans together until there are at most most, above 0: those that matter the least, given what all
-// buckets together have. Sums stay as they are, but for float32's rounding.
+// Thin joins neighbouring spans, runs of keys, until at most `most` spans are left; most is at least 1. It joins spans
+// with small shares of the writes, reads and rows in total, the figures of all buckets together. The sums of all
+// figures stay the same, but for the rounding of float32.
 func Thin(spans []Span, most int, total Figures) []Span {
 	spans = clip(spans)
 	if len(spans) <= most {
@@ -442,13 +459,13 @@ func Thin(spans []Span, most int, total Figures) []Span {
 		weights[i] = spans[i].weight(&total)
 		sum += weights[i]
 	}
-	// A group takes in the next span while it stays below the limit. Two neighbouring groups have more than the limit
-	// together: with high there are at most most of them.
+	// A group takes in the next span while its weight stays below the limit. Two neighbouring groups have more weight
+	// than the limit together. So with the limit high there are at most most groups.
 	low, high := 0.0, 2*sum/float64(max(most-1, 1))*(1+1e-9)
 	if most == 1 {
 		high = 2 * sum
 	}
-	for range 12 { // that wastes few spans
+	for range 12 { // twelve halvings come close enough to the best limit
 		middle := (low + high) / 2
 		if groups(weights, middle, nil) > most {
 			low = middle
@@ -471,7 +488,9 @@ func Thin(spans []Span, most int, total Figures) []Span {
 	return out
 }
 
-// groups returns how many groups there are with a limit.
+// groups divides a list of weights into groups of neighbours. A group ends where its sum would exceed the limit, but
+// has one weight at least. groups returns the number of groups. It calls f, unless nil, with the indexes at which each
+// group begins and ends.
 func groups(weights []float64, limit float64, f func(from, to int)) (n int) {
 	from, sum := 0, 0.0
 	for i, w := range weights {
@@ -489,7 +508,8 @@ func groups(weights []float64, limit float64, f func(from, to int)) (n int) {
 	return n + 1
 }
 
-// clip shortens long starts. A cut lies a little lower then, and spans between two that are the same then go together.
+// clip shortens the start keys of spans to mostKey bytes, to bound their memory. A shortened start lies a little lower.
+// Neighbouring spans whose starts become equal are joined.
 func clip(spans []Span) []Span {
 	if !slices.ContainsFunc(spans, func(s Span) bool { return len(s.Start) > mostKey }) {
 		return spans

@@ -1,6 +1,7 @@
 package heat
 
-// keys is a table of the starts of spans, which most columns share.
+// keys is a table of the keys at which spans of the history start. Most intervals of time have the same keys, so each
+// key is kept once, with a number and a count of its uses.
 type keys struct {
 	texts []string
 	refs  []int32
@@ -9,12 +10,14 @@ type keys struct {
 	bytes int64
 }
 
-// keyBytes is the memory of a key apart from its text: three entries, and one of a map.
+// keyBytes is the memory of a key in the table of keys, besides the bytes of the key: three slice elements and a map
+// entry.
 const keyBytes = 64
 
 func newKeys() keys { return keys{index: map[string]uint32{}} }
 
-// take returns the number of a text, which has one user more.
+// take returns the number of a key (text) in the table of keys, and counts one more use of it. A key that is not in the
+// table yet is added.
 func (k *keys) take(text string) uint32 {
 	id, ok := k.index[text]
 	if !ok {
@@ -32,7 +35,8 @@ func (k *keys) take(text string) uint32 {
 	return id
 }
 
-// give takes back what was taken.
+// give counts one use less of each of the keys with these numbers in the table. Keys without a use are removed from the
+// table.
 func (k *keys) give(ids []uint32) {
 	for _, id := range ids {
 		if k.refs[id]--; k.refs[id] > 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// State is how far a move of an Event has come.
+// State is the state of a move of ranges in the log of moves, such as begun or refused.
 type State string
 
 // The states of a move.
@@ -17,54 +17,57 @@ const (
 	Met     State = "met"
 	Refused State = "refused"
 	Dropped State = "dropped"
-	// Left: the process that noted it ended first. Whoever leads next completes it.
+	// Left: the process that logged the move ended before the move. The next leader completes it.
 	Left State = "left"
 )
 
-// Event is a move of some ranges of a bucket.
+// Event is the entry of a log for one move of ranges of a bucket. It has the reason for the move and its state.
 type Event struct {
-	// ID grows with each event.
+	// ID is a number that grows with each event of a log.
 	ID     int64          `json:"id"`
 	Bucket store.BucketID `json:"bucket_id"`
-	// Name is the bucket's, as far as it is known; a Log leaves it empty.
+	// Name is the bucket's name, if it is known. A Log leaves it empty.
 	Name string `json:"bucket,omitempty"`
-	// Kind is what was done, like split or roll, and By who wanted it: automatic or request.
+	// Kind is the kind of move, like split or roll. By is who asked for the move: automatic or request.
 	Kind string `json:"kind"`
 	By   string `json:"by"`
-	// Start, End and Cuts are the keys, the first few of Cuts and the beginnings of long ones; Parts is into how many
-	// ranges.
+	// Start and End bound the move, Cuts are the first few of its cuts; long keys are cut short. Parts is the number of
+	// ranges afterwards.
 	Start keytext.Key  `json:"start"`
 	End   keytext.Key  `json:"end"`
 	Cuts  keytext.Keys `json:"cuts"`
 	Parts int          `json:"parts"`
-	// Rows that the ranges had, Copies those to copy, both about; Copied those that were.
+	// Rows is about the number of rows that the ranges had, and Copies about the number of rows to copy. Copied is the
+	// number of rows copied.
 	Rows   int64 `json:"rows"`
 	Copies int64 `json:"copies"`
 	Copied int64 `json:"copied"`
-	// Cause is the reason in one word, Why in a sentence.
+	// Cause is the reason in one word, Why the reason in a sentence.
 	Cause string    `json:"cause,omitempty"`
 	Why   string    `json:"why,omitempty"`
 	State State     `json:"state"`
 	Asked time.Time `json:"asked,omitzero"`
 	Began time.Time `json:"began,omitzero"`
 	Ended time.Time `json:"ended,omitzero"`
-	// Job is the job, and Error why the move was refused.
+	// Job is the id of the move's job. Error says why the move was refused.
 	Job   string `json:"job,omitempty"`
 	Error string `json:"error,omitempty"`
 }
 
 const (
-	// mostEvents and logBytes bound a Log.
+	// mostEvents and logBytes bound a Log: its events, and about the bytes of its memory.
 	mostEvents = 20_000
 	logBytes   = 16 << 20
-	// cutsKept, eventKey and eventText bound an event.
+	// cutsKept bounds the cuts of an event, eventKey and eventText the bytes of each key and text. eventBytes is the
+	// memory of the rest.
 	cutsKept   = 8
 	eventKey   = 256
 	eventText  = 512
 	eventBytes = 400
 )
 
-// Log is the last events, by their ids. It is not safe for concurrent use.
+// Log is a list of the latest moves of ranges, each an Event, in the order of their ids. It forgets the oldest events
+// to stay within bounds. It is not safe for concurrent use.
 type Log struct {
 	events []Event
 	last   int64
@@ -90,7 +93,8 @@ func (e *Event) bound() {
 	e.Cuts, e.Why, e.Error = cuts, short(e.Why, eventText), short(e.Error, eventText)
 }
 
-// Add adds an event and returns it as it is kept, with its id.
+// Add adds the event e, a move of ranges, to the log. It returns the event as the log keeps it: with its id, and with
+// long keys and texts cut short.
 func (l *Log) Add(e Event) Event {
 	l.last++
 	e.ID = l.last
@@ -105,7 +109,8 @@ func (l *Log) Add(e Event) Event {
 	return e
 }
 
-// Change changes an event that is still kept, and returns it.
+// Change changes the event with this id in the log, by calling change. It returns the changed event, and true. It
+// returns false if the log has forgotten the event.
 func (l *Log) Change(id int64, change func(*Event)) (Event, bool) {
 	i, ok := l.find(id)
 	if !ok {
@@ -119,12 +124,14 @@ func (l *Log) Change(id int64, change func(*Event)) (Event, bool) {
 	return *e, true
 }
 
-// find returns where an event is, or the first one above it would be.
+// find returns the index, in the log, of the event with this id, and true. If there is none, it returns the index of
+// the first event with a higher id, and false.
 func (l *Log) find(id int64) (int, bool) {
 	return slices.BinarySearchFunc(l.events, id, func(e Event, id int64) int { return int(min(1, max(-1, e.ID-id))) })
 }
 
-// Before returns the events below an id (0: all), the newest first, until f is false.
+// Before calls f for each event of the log whose id is below the given id, from the newest to the oldest. It stops when
+// f returns false. With the id 0 it goes through all events.
 func (l *Log) Before(id int64, f func(*Event) bool) {
 	i := len(l.events)
 	if id > 0 {
@@ -137,8 +144,8 @@ func (l *Log) Before(id int64, f func(*Event) bool) {
 	}
 }
 
-// Clone copies the log.
+// Clone returns a copy of the log of moves that later changes of l do not reach.
 func (l *Log) Clone() *Log { return &Log{slices.Clone(l.events), l.last, l.bytes} }
 
-// Last is the id of the last event.
+// Last returns the id of the event that was added last to the log; 0 if none was ever added.
 func (l *Log) Last() int64 { return l.last }

@@ -8,48 +8,52 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Window is what a picture is of.
+// Window selects the part of the history of a bucket that a picture shows: an interval of time and a range of keys.
 type Window struct {
 	Bucket   store.BucketID
 	From, To time.Time
-	// Start and End are the keys; an empty End is plus infinity.
+	// Start and End bound the keys shown; an empty End is plus infinity.
 	Start, End string
-	// Width and Height are the most columns and rows of the picture.
+	// Width and Height are the largest numbers of columns and of rows of the picture.
 	Width, Height int
 	Metrics       []Metric
 }
 
-// Picture is a bucket's figures by time and keys.
+// Picture is the history of a bucket as a table to be drawn. Its columns are intervals of time, its rows are ranges of
+// keys, and its cells have numbers such as writes per second.
 type Picture struct {
-	// Times are the edges of its columns, in Unix seconds; a column is Step seconds wide.
+	// Times are the edges of the columns, in Unix seconds; there is one more edge than columns. A column is Step
+	// seconds wide.
 	Times []int64
 	Step  int64
-	// Starts are the starts of its rows, and End the end of the last one; empty: plus infinity. They are those of spans that
-	// have keys of the window, so they may lie beyond it.
+	// Starts are the lowest keys of the rows. End is the end of the last row; empty: plus infinity. Rows consist of
+	// whole spans with keys in the window, so they may reach beyond it.
 	Starts []string
 	End    string
-	// Spans is how many spans each row has that were kept by themselves at some time.
+	// Spans are the numbers of spans in each row that were kept apart at some time of the window.
 	Spans []int
-	// Cells has for each metric of the window a number for each column and row, column by column; Unknown: nothing is
-	// known of that time. Writes and reads are means over the time of the column of which something is known, rows and
-	// bytes are at its end.
+	// Cells has, for each metric of the window, a number for each column and row, column by column; Unknown if nothing
+	// is known of the time. Writes and reads are means over the known time of the column, rows and bytes the values at
+	// its end.
 	Cells map[Metric][]float64
 }
 
-// Unknown is the number of a cell of which nothing is known.
+// Unknown is the number in a cell of a picture if nothing is known of the time and the keys of the cell.
 const Unknown = -1
 
-// Finest is the shortest time of a column of a picture, in seconds; from half a minute on it is full minutes.
+// Finest is the smallest time that a column of a picture stands for, in seconds. Columns that would stand for more than
+// half a minute are widened to full minutes.
 const Finest = 10
 
-// Bounds of a Window.
+// The greatest numbers of columns (MostWidth), of rows (MostHeight) and of cells (MostCells) of a picture.
 const (
 	MostWidth  = 1440
 	MostHeight = 1024
 	MostCells  = 1 << 18
 )
 
-// Check returns what is wrong with a window.
+// Check returns nil if the window, the part of a history to be drawn, is valid. Otherwise it returns an error that says
+// what is wrong.
 func (w *Window) Check() error {
 	switch {
 	case !w.From.Before(w.To):
@@ -64,13 +68,15 @@ func (w *Window) Check() error {
 	return nil
 }
 
-// axis is cuts of the keys of a bucket.
+// axis divides the keys of a bucket into intervals for a picture. There is a cut at each key where a span (a run of
+// keys with figures) starts in some part of the history. The intervals between cuts are numbered from 0.
 type axis struct {
 	starts []string
-	at     map[uint32]int // where the keys of the book are
+	at     map[uint32]int // the interval that begins at a key, by the key's number in the book
 }
 
-// axis orders keys; the empty one is there in any case.
+// axis returns the division of the keys of a bucket into intervals, with cuts at the lowest key and at the keys with
+// these numbers in the table of the book.
 func (b *Book) axis(ids map[uint32]bool) axis {
 	a := axis{starts: make([]string, 0, len(ids)+1), at: make(map[uint32]int, len(ids))}
 	for id := range ids {
@@ -85,7 +91,8 @@ func (b *Book) axis(ids map[uint32]bool) axis {
 	return a
 }
 
-// spread calls f for the spans of a part, with which intervals of the axis each has.
+// spread calls f for each span of p, a bucket's part of a column; a span is a run of keys with figures. The span
+// consists of the intervals of the axis from index from to index to-1.
 func (a *axis) spread(p *part, f func(from, to int, figures *Figures)) {
 	for i := range p.starts {
 		to := len(a.starts)
@@ -96,8 +103,9 @@ func (a *axis) spread(p *part, f func(from, to int, figures *Figures)) {
 	}
 }
 
-// Draw draws a window that Check accepts. A span that several rows share is taken to be spread evenly over the cuts that were
-// in it at some time of the window.
+// Draw returns the picture of w, a part of a bucket's history that Check has accepted. A span, a run of keys with
+// figures, may be divided into smaller ones at another time of the history. Then its figures are taken to be spread
+// evenly over these.
 func (b *Book) Draw(w Window) Picture {
 	from, to := w.From.Unix(), max(w.To.Unix(), w.From.Unix()+1)
 	grain := int64(Minute.Seconds())
@@ -114,7 +122,7 @@ func (b *Book) Draw(w Window) Picture {
 	}
 	end := pic.Times[width]
 
-	// The columns that count, and before them the last one that has the bucket.
+	// The columns of the window, and before them the last column that knows the bucket.
 	first, last := 0, len(b.columns)
 	for last > 0 && b.columns[last-1].from >= end {
 		last--
@@ -165,17 +173,18 @@ func (b *Book) Draw(w Window) Picture {
 	return pic
 }
 
-// grid is how the intervals of an axis become rows.
+// grid maps the intervals into which the keys of a bucket are cut to the rows of a picture. A row has one interval or
+// several.
 type grid struct {
 	axis
-	low, high int // the intervals of the window
+	low, high int // the first interval of the window, and the one after the last
 	rows      int
 }
 
-// edge is the first interval of a row.
+// edge returns the index of the first interval of keys in row y of the picture.
 func (g *grid) edge(y int) int { return g.low + int(int64(y)*int64(g.high-g.low)/int64(g.rows)) }
 
-// row is the row of an interval of the window.
+// row returns the number of the row of the picture in which the interval of keys with the index i lies.
 func (g *grid) row(i int) int {
 	y := int(int64(i-g.low) * int64(g.rows) / int64(g.high-g.low))
 	for y+1 < g.rows && g.edge(y+1) <= i {
@@ -184,7 +193,8 @@ func (g *grid) row(i int) int {
 	return y
 }
 
-// each calls f for each row of which a span has a share.
+// each calls f for each row y of the picture that a span of p touches; a span is a run of keys with figures. share is
+// the share of the span that lies in the row (0 to 1).
 func (g *grid) each(p *part, f func(y int, share float64, figures *Figures)) {
 	g.spread(p, func(from, to int, figures *Figures) {
 		n := float64(to - from)
@@ -200,11 +210,12 @@ func (g *grid) each(p *part, f func(y int, share float64, figures *Figures)) {
 	})
 }
 
-// paint fills the cells; now is what the bucket had before the columns.
+// paint computes the cells of the picture pic from the given columns of the history. now is what the history knows of
+// the bucket before these columns; nil: nothing. It gives the sizes until a column has newer ones.
 func (g *grid) paint(columns []column, now *part, id store.BucketID, pic *Picture, cells *[metrics][]float64) {
 	width := len(pic.Times) - 1
-	known := make([]float64, width) // seconds
-	held := make([]*part, width)    // what the bucket had at the end of a column
+	known := make([]float64, width) // known seconds of each column of the picture
+	held := make([]*part, width)    // the bucket's part at the end of each column
 	at := 0
 	for i := range columns {
 		c := &columns[i]

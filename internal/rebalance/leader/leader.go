@@ -9,66 +9,68 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/evenkeel/evenkeel/internal/record"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/record"
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// DefaultLease is the default of Options.Lease.
+// DefaultLease is how long a process leads without renewing its lease, if Options.Lease is zero.
 const DefaultLease = 15 * time.Second
 
-// ErrLost is the cause of the end of a work's context when the lease is lost.
+// ErrLost is the error of a process that led but has lost its lease. The context of the work that the process did as
+// the leader ends with this error as its cause.
 var ErrLost = store.Errorf(store.Conflict, "the lease of the leader is over: another process may lead now")
 
-// Options of a candidate. Zero values are the defaults.
+// Options are the options of a candidate. Zero values stand for the defaults.
 type Options struct {
-	// Work is what the leader does; Moves if empty.
+	// Work is the kind of work that the leader does; Moves by default.
 	Work Work
-	// Name is for people. Admin is the URL of this process's admin API.
+	// Name is the name of this process for people. Admin is the URL of the admin API of this process.
 	Name, Admin string
-	// Version is the program's, for people.
+	// Version is the version of the program, for people.
 	Version string
-	// Lease is how long a leader leads without renewing, DefaultLease if zero. It renews
-	// after two fifths of it; others look each third of it.
+	// Lease is how long a leader leads without a renewal, DefaultLease if zero. The leader renews after two fifths of a
+	// lease. Other candidates read the record about each third of a lease.
 	Lease time.Duration
-	// Skew is the bound on the differences of candidates' wall clocks, 1 s if zero. Beyond
-	// it two may lead for a while.
+	// Skew is the bound on the differences between the wall clocks of candidates, 1 s if zero. If the clocks differ by
+	// more, two candidates may lead at the same time for a while.
 	Skew time.Duration
-	// Now and Monotonic are the two clocks of this machine; the real ones if nil.
+	// Now and Monotonic return the two clocks of this machine. If they are nil, the real clocks are used.
 	Now       func() time.Time
 	Monotonic func() time.Duration
 }
 
-// Candidate is a process that may lead. Run and Try are for one goroutine; the other methods
-// are safe for concurrent use.
+// A Candidate takes part, for this process, in the election of a leader of one kind of work, or of one shard of the
+// work. Run and Try must be called from one goroutine. The other methods are safe for concurrent use.
 type Candidate struct {
 	regs store.Registers
 	o    Options
 	now  func() wait.Instant
 	id   uuid.UUID
-	// shards is Holder.Shards of its records.
+	// shards is the value of Holder.Shards in the records of this candidate.
 	shards int
 
-	// The lease, while it is held.
+	// The fields from leading to since describe the lease, while this candidate holds it. mu guards them.
 	mu      sync.Mutex
 	leading bool
 	holder  Holder
 	version store.Version
-	since   wait.Instant // the lease counts from it
+	since   wait.Instant // the instant from which the lease counts
 
 	known sight
 }
 
-// sight is the newest record that a candidate has seen, and since when it is unchanged.
+// sight is the newest leader's record that a candidate has seen, and the instant since which this record has not
+// changed.
 type sight struct {
 	holder  Holder
 	version store.Version
 	since   wait.Instant
-	// refuted: there is a newer one, since a swap of this one met a Conflict.
+	// refuted means that there is a newer record, since a swap of this one met a Conflict.
 	refuted bool
 }
 
-// New makes a candidate. It does no I/O.
+// New returns a candidate that is not the leader yet. It neither reads nor writes the store: Run and Try do.
 func New(regs store.Registers, o Options) *Candidate {
 	if o.Work == "" {
 		o.Work = Moves
@@ -82,14 +84,16 @@ func New(regs store.Registers, o Options) *Candidate {
 	return &Candidate{regs: regs, o: o, now: wait.Instants(o.Now, o.Monotonic), id: uuid.New()}
 }
 
-// Leading returns this candidate's record while it leads.
+// Leading returns the last record that this candidate wrote as the leader. The bool is true if the candidate leads now,
+// with a lease that is not over.
 func (c *Candidate) Leading() (Holder, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.holder, c.leading && !c.over(c.now())
 }
 
-// left is the rest of the lease, by the faster of both clocks.
+// left returns the time until this candidate's lease ends, at the instant `now`. Of the two clocks of the machine, the
+// one by which more time has passed counts. The result is 0 or negative if the lease is over.
 func (c *Candidate) left(now wait.Instant) time.Duration {
 	_, most := now.Since(c.since)
 	return c.o.Lease - most
@@ -97,15 +101,15 @@ func (c *Candidate) left(now wait.Instant) time.Duration {
 
 func (c *Candidate) over(now wait.Instant) bool { return c.left(now) <= 0 }
 
-// Run waits until this candidate leads and then runs work, each time that it leads again, until
-// work returns while the lease holds, or ctx ends. The context of work ends with ErrLost when
-// the lease is lost; work must return then. Run resigns and returns the result of work, or
-// Timeout when ctx ended. observe, if not nil, gets each new error: a HeldError for each other
-// leader, or a failure.
+// Run waits until this candidate leads and then calls work, each time that the candidate becomes the leader. When the
+// lease is lost, the context of work ends with ErrLost; work must return then. If work returns while the lease holds,
+// Run gives up the lease and returns the result of work. When ctx ends, Run returns Timeout. observe, if not nil, gets
+// each new error: a HeldError for each other leader, or a failure.
 //
-// While another one leads it reads at Local only, about each third of a lease. Operations at Serial
-// of many candidates would hinder each other, and the leader's renewals. When the lease looks free or
-// over all candidates see that: each waits a turn of its own, and looks again before it acts.
+// While another candidate leads, Run reads the record at Local only, about each third of a lease. Operations at Serial
+// of many candidates would hinder each other, and the leader's renewals. When the lease looks free or over, all
+// candidates see this at about the same time. So each one waits a random delay, and reads the record again before it
+// takes the lease.
 func (c *Candidate) Run(ctx context.Context, work func(ctx context.Context) error, observe func(error)) error {
 	if observe == nil {
 		observe = func(error) {}
@@ -134,7 +138,7 @@ func (c *Candidate) Run(ctx context.Context, work func(ctx context.Context) erro
 		if ctx.Err() != nil {
 			return store.Wrap("wait to "+c.o.Work.lead(), context.Cause(ctx))
 		}
-		// Once for each holder, not for each of its renewals.
+		// Each holder is reported once, not at each of its renewals.
 		is := err.Error()
 		if other, ok := errors.AsType[*HeldError](err); ok {
 			is = other.Holder.ID.String()
@@ -157,8 +161,11 @@ func (c *Candidate) Run(ctx context.Context, work func(ctx context.Context) erro
 	}
 }
 
-// untilNextLook returns when to look again while another one leads: after a third of its own lease, more or less, or
-// once the other one's lease is over, and then when it is this candidate's turn to act.
+// untilNextLook returns how long this candidate waits until it reads the leader's record again, while another candidate
+// leads. Usually this is about a third of a lease, and turn is false.
+//
+// If the other candidate's lease ends earlier, pause lasts until this end plus a random delay. Then turn is true: after
+// the pause this candidate may take the lease at once.
 func (c *Candidate) untilNextLook() (pause time.Duration, turn bool) {
 	const least, spread = 0.75, 0.5
 	pause = time.Duration(float64(c.o.Lease/3) * (least + spread*rand.Float64()))
@@ -168,8 +175,8 @@ func (c *Candidate) untilNextLook() (pause time.Duration, turn bool) {
 	return pause, false
 }
 
-// Try runs work if nobody else leads. Otherwise it fails with a *HeldError (Conflict). When the
-// lease is lost it returns ErrLost.
+// Try makes this candidate the leader and runs work, if no other process leads. Otherwise it fails with a *HeldError,
+// of kind Conflict. If the lease is lost meanwhile, Try returns ErrLost.
 func (c *Candidate) Try(ctx context.Context, work func(ctx context.Context) error) error {
 	if err := c.take(ctx); err != nil {
 		return err
@@ -177,9 +184,10 @@ func (c *Candidate) Try(ctx context.Context, work func(ctx context.Context) erro
 	return c.lead(ctx, work)
 }
 
-// take makes this candidate the holder, or fails with a HeldError. It goes by the newest record.
+// take makes this candidate the leader, or fails with a HeldError if another one leads. It first reads the newest
+// record, by a quorum of all data centres (Serial).
 func (c *Candidate) take(ctx context.Context) error {
-	const tries = 4 // of swaps of unknown outcome
+	const tries = 4 // bounds the swaps of unknown outcome
 	var err error
 	for range tries {
 		if err = c.look(ctx, store.Serial); err != nil {
@@ -195,9 +203,11 @@ func (c *Candidate) take(ctx context.Context) error {
 	return err
 }
 
-// act makes this candidate the holder, as the lease looks free or over at Local, where a look had the error err.
+// act makes this candidate the leader, after a read of the nearest data centre (Local) has shown that the lease is free
+// or over. err is the error of this read. If err is not nil, or if the last swap met a Conflict, act first reads the
+// newest record (Serial).
 func (c *Candidate) act(ctx context.Context, err error) error {
-	if err != nil || c.known.refuted { // this data centre does not tell
+	if err != nil || c.known.refuted { // this data centre does not have the newest record
 		if err = c.look(ctx, store.Serial); err != nil {
 			return err
 		}
@@ -208,7 +218,8 @@ func (c *Candidate) act(ctx context.Context, err error) error {
 	return c.swap(ctx)
 }
 
-// look reads the record, and keeps it if it is newer than the known one. What is read at Local may be older.
+// look reads the leader's record at the consistency level l, and stores it in c.known if it is newer than the record
+// there. A record that is read at Local may be out of date.
 func (c *Candidate) look(ctx context.Context, l store.Level) error {
 	h, v, err := read(ctx, c.regs, c.o.Work, l)
 	newer := l == store.Serial || v.Epoch > c.known.version.Epoch
@@ -218,8 +229,10 @@ func (c *Candidate) look(ctx context.Context, l store.Level) error {
 	return err
 }
 
-// held reports whether another one holds the lease by the known record. Its own record is that of a swap of unknown
-// outcome: it swaps again, since it does not know from when that lease counts.
+// held reports whether another candidate holds the lease, by the newest record that this candidate has seen.
+//
+// A record with this candidate's own name comes from a swap of unknown outcome. Then held returns false, and the
+// candidate swaps again, since it does not know when that lease began.
 func (c *Candidate) held() bool {
 	h := &c.known.holder
 	return !h.free() && h.ID != c.id && c.leftOfKnown() >= 0
@@ -227,12 +240,13 @@ func (c *Candidate) held() bool {
 
 func (c *Candidate) heldError() error { return held(c.o.Work, c.known.holder) }
 
-// leftOfKnown is the rest of the lease of the known holder: until its own end, or until its record has not changed for
-// longer than the lease. The second does not need wall clocks that agree.
+// leftOfKnown returns the time until the lease of the other leader ends, by the newest record that this candidate has
+// seen. The lease ends at the time in the record. It also ends when the record has not changed for longer than the
+// lease; this rule does not need wall clocks that agree. A negative result means that the lease is over.
 //
-// Nothing is inferred from a record that a stale data centre shows, since whoever acts swaps that very record.
-// Versions only grow: if it is still the newest then, it was so ever since it was seen first, and the holder has
-// renewed at no time in between.
+// A record from a data centre that is behind does no harm, since a candidate that takes the lease swaps exactly this
+// record. Versions only grow. So if the swap succeeds, the record was the newest all the time since it was first seen,
+// and the leader has not renewed in between.
 func (c *Candidate) leftOfKnown() time.Duration {
 	now, h := c.now(), &c.known.holder
 	patience := h.Lease + h.Lease/100 + c.o.Skew
@@ -240,7 +254,8 @@ func (c *Candidate) leftOfKnown() time.Duration {
 	return min(h.Until.Add(c.o.Skew).Sub(now.Wall), patience-least)
 }
 
-// swap makes this candidate the holder, if the known record is the newest.
+// swap makes this candidate the leader, by replacing the record that it has seen last. It fails with Conflict if the
+// stored record has changed since.
 func (c *Candidate) swap(ctx context.Context) error {
 	sent := c.now()
 	mine := Holder{ID: c.id, Name: c.o.Name, Admin: c.o.Admin, Version: c.o.Version, Since: sent.Wall, Lease: c.o.Lease,
@@ -250,7 +265,8 @@ func (c *Candidate) swap(ctx context.Context) error {
 	return store.Wrap("take the leader's lease", err)
 }
 
-// write swaps the record. If that succeeds the lease counts from sent.
+// write replaces the leader's record of version old by a record with h, by compare-and-swap. If it succeeds, this
+// candidate leads, and its lease counts from the instant `sent`, which is before the write.
 func (c *Candidate) write(ctx context.Context, old store.Version, h Holder, sent wait.Instant) error {
 	h.Until = sent.Wall.Add(c.o.Lease)
 	next := record.Next(old)
@@ -272,7 +288,8 @@ func (c *Candidate) hold(h Holder, v store.Version, since wait.Instant) {
 	c.leading, c.holder, c.version, c.since = true, h, v, since
 }
 
-// lead runs work while the lease holds.
+// lead runs work as the leader: it renews the lease meanwhile, and ends the context of work if the lease is lost. After
+// work has returned, lead gives up the lease. It returns ErrLost if the lease was lost, else the result of work.
 func (c *Candidate) lead(ctx context.Context, work func(ctx context.Context) error) error {
 	wctx, stop := context.WithCancelCause(ctx)
 	var renewing sync.WaitGroup
@@ -289,9 +306,10 @@ func (c *Candidate) lead(ctx context.Context, work func(ctx context.Context) err
 	return err
 }
 
-// watch ends the work when the lease is over on one of both clocks.
+// watch ends the leader's work, by calling stop with ErrLost, when the lease is over by one of the machine's two
+// clocks. It returns when ctx ends.
 func (c *Candidate) watch(ctx context.Context, stop context.CancelCauseFunc) {
-	const looks = 20 // per lease: a machine that was suspended finds out soon
+	const looks = 20 // per lease: a machine that was suspended notices it soon
 	for {
 		c.mu.Lock()
 		left := c.left(c.now())
@@ -306,11 +324,11 @@ func (c *Candidate) watch(ctx context.Context, stop context.CancelCauseFunc) {
 	}
 }
 
-// keep renews the lease after two fifths of it, more often after a failure. It ends the work when
-// somebody else holds the lease.
+// keep renews the leader's lease after two fifths of its length, and sooner after a failure. If another candidate holds
+// the lease, keep ends the leader's work by calling stop with ErrLost.
 //
-// A renewal is a lightweight transaction, which all data centres vote on: with the default lease there are ten a
-// minute. A renewal that fails by the store's time limit can be repeated in what is left of the lease.
+// A renewal is a lightweight transaction, on which all data centres vote. With the default lease there are ten a
+// minute. A renewal that fails by the store's time limit can be repeated in the rest of the lease.
 func (c *Candidate) keep(ctx context.Context, stop context.CancelCauseFunc) {
 	usual := c.o.Lease * 2 / 5
 	pause := usual
@@ -335,7 +353,7 @@ func (c *Candidate) renew(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	// Whatever the error, the record decides.
+	// Whatever the error says, the record decides whether this candidate still leads.
 	now, v, rerr := read(ctx, c.regs, c.o.Work, store.Serial)
 	switch {
 	case rerr != nil:
@@ -343,7 +361,7 @@ func (c *Candidate) renew(ctx context.Context) error {
 	case now.ID != c.id:
 		return ErrLost
 	}
-	// This renewal was applied, or an earlier one late. The next one swaps that version.
+	// This renewal was applied, or an earlier one was applied late. The next renewal swaps the version that was read.
 	// The record may be older than sent, so the lease is not extended.
 	c.mu.Lock()
 	c.version = v
@@ -351,7 +369,8 @@ func (c *Candidate) renew(ctx context.Context) error {
 	return err
 }
 
-// resign gives up the lease if it still holds, so that nobody has to wait for its end.
+// resign gives up this candidate's lease, so that other candidates need not wait for its end. It does nothing to the
+// stored record if the lease is over.
 func (c *Candidate) resign(ctx context.Context) {
 	c.mu.Lock()
 	h, v, over := c.holder, c.version, c.over(c.now())
@@ -376,7 +395,8 @@ func (c *Candidate) resign(ctx context.Context) {
 	}
 }
 
-// Leader returns the leader, if it is known, and whether it is this candidate. It reads like Current.
+// Leader returns the process that leads. known is true if h is set, and mine is true if this candidate leads. The
+// record of another leader is read from the nearest data centre (Local), so it may be out of date.
 func (c *Candidate) Leader(ctx context.Context) (h Holder, known, mine bool) {
 	if h, mine := c.Leading(); mine {
 		return h, true, true

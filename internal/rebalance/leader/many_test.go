@@ -26,6 +26,7 @@ type contended struct {
 	mu     sync.Mutex
 	begun  map[string]int // by registers
 	failed int
+	local  int // reads at Local
 	by     map[*caller]int
 }
 
@@ -63,6 +64,9 @@ func (c *caller) serial(key []byte, do func() error) error {
 
 func (c *caller) Read(ctx context.Context, t store.Table, key []byte, l store.Level) (rec store.Record, err error) {
 	if l == store.Local {
+		c.mu.Lock()
+		c.local++
+		c.mu.Unlock()
 		time.Sleep(time.Millisecond)
 		return c.Store.Read(ctx, t, key, l)
 	}
@@ -184,10 +188,14 @@ func TestVeryManyCandidatesForShards(t *testing.T) {
 		s.mu.Lock()
 		clear(s.begun)
 		clear(s.by)
+		s.local = 0
 		s.mu.Unlock()
 		time.Sleep(10 * lease)
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		t.Logf("%d reads at Local", s.local)
+		const looks = 3 * 10 // a process looks about three times in each lease
+		require.LessOrEqual(t, s.local, 3*n*looks, "a process looks at few of the shards")
 		require.Len(t, s.by, shard.Count, "those that do not lead leave Serial alone")
 		require.Len(t, s.begun, shard.Count)
 		for key, operations := range s.begun {

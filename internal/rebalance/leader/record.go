@@ -8,34 +8,35 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/evenkeel/evenkeel/internal/record"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/record"
 )
 
-// Holder is the content of the leader's record.
+// A Holder describes a process that leads: its name, its address and its lease. It is the content of the leader's
+// record in the store.
 type Holder struct {
-	// ID is a random id of the candidate; zero: nobody leads.
+	// ID is the random id of the candidate that leads; zero means that no candidate leads.
 	ID uuid.UUID `json:"id"`
-	// Name is for people: a host and a process.
+	// Name is a name for people: program, host and process.
 	Name string `json:"name,omitempty"`
-	// Admin is the URL of the leader's admin API; empty for none.
+	// Admin is the URL of the leader's admin API, or empty.
 	Admin string `json:"admin,omitempty"`
-	// Version is the program's, for people.
+	// Version is the version of the leader's program, for people.
 	Version string `json:"version,omitempty"`
-	// Since is when it began to lead, and Until the end of its lease unless it renews,
-	// both by the holder's wall clock.
+	// Since is when the holder began to lead. Until is the end of its lease, unless it renews. Both are by the holder's
+	// wall clock.
 	Since time.Time `json:"since"`
 	Until time.Time `json:"until"`
-	// Lease is the length of the lease; in a record it is never 0.
+	// Lease is the length of the lease. In a record it is never 0.
 	Lease time.Duration `json:"lease_ns,omitzero"`
-	// Shards is in how many shards the work is divided, of which the record is about one: shard.Count. 0: the holder
-	// does all of the work, as movers did before there were shards.
+	// Shards is the number of shards into which the work is divided: shard.Count, if the record is about one shard. 0
+	// means that the holder does all of the work, like movers and cleaners from before there were shards.
 	Shards int `json:"shards,omitempty"`
-	// Epoch is the register's. It grows with each change, so a later leader has a higher one.
+	// Epoch is the epoch of the register. It grows with each change, so a later leader has a higher epoch.
 	Epoch uint64 `json:"-"`
 }
 
-// free reports whether nobody holds the lease.
+// free reports whether no candidate holds the lease.
 func (h *Holder) free() bool { return h.ID == uuid.Nil }
 
 func (h *Holder) String() string {
@@ -45,10 +46,10 @@ func (h *Holder) String() string {
 	return fmt.Sprintf("%s (%s)", h.Name, h.ID)
 }
 
-// Work is what one process does for all. Each has a leader of its own.
+// Work names a kind of work that one process does for all processes. Each kind of work has its own leader.
 type Work string
 
-// The works, by the keys of their records in store.Process.
+// These are the kinds of work. Their values are the keys of their records in store.Process.
 const (
 	Moves    Work = "leader"
 	Cleaning Work = "cleaner"
@@ -56,8 +57,9 @@ const (
 
 func (w Work) key() []byte { return []byte(w) }
 
-// shard returns a shard of the work. Shard 0 has the record of the whole: so a program that knows no shards does not
-// begin while another one leads that shard.
+// shard returns the work w restricted to the shard n, which is one group of the buckets. Shard 0 has the same name, and
+// so the same leader's record, as the whole work. So an old program without shards does not begin while another process
+// leads shard 0.
 func (w Work) shard(n int) Work {
 	if n == 0 {
 		return w
@@ -65,7 +67,8 @@ func (w Work) shard(n int) Work {
 	return Work(fmt.Sprintf("%s-%d", w, n))
 }
 
-// leader names who does the work, and lead says what it does.
+// leader returns the word for a process that leads the work, for error messages: "cleaner" or "rebalancer". lead,
+// below, returns what this process does.
 func (w Work) leader() string {
 	if w == Cleaning {
 		return "cleaner"
@@ -80,7 +83,7 @@ func (w Work) lead() string {
 	return "lead the rebalancing"
 }
 
-// HeldError is returned while another process leads.
+// HeldError is the error of a process that wants to lead while another process, the Holder, leads.
 type HeldError struct {
 	Holder Holder
 	Work   Work // Moves if empty
@@ -99,7 +102,7 @@ func held(w Work, h Holder) error {
 	return &store.Error{Kind: store.Conflict, Op: w.lead(), Err: &HeldError{h, w}}
 }
 
-// form of the record: a Holder as JSON.
+// form is the version of the format of the leader's record, which has a Holder as JSON.
 const form = 1
 
 func seal(v store.Version, h *Holder) (store.Record, error) {
@@ -110,7 +113,8 @@ func seal(v store.Version, h *Holder) (store.Record, error) {
 	return record.Seal(form, v, payload), nil
 }
 
-// read returns the record, or a zero Holder at the zero version if there is none.
+// read returns the leader's record of the work w and the version of the record. Both are zero if there is no record. l
+// is the consistency level of the read.
 func read(ctx context.Context, regs store.Registers, w Work, l store.Level) (h Holder, v store.Version, err error) {
 	payload, v, err := record.Read(ctx, regs, store.Process, string(w), l, form)
 	if err == nil && payload != nil {
@@ -125,8 +129,9 @@ func read(ctx context.Context, regs store.Registers, w Work, l store.Level) (h H
 	return h, v, nil
 }
 
-// Current returns the leader of a work, by its record: it may have died since. NotFound: nobody leads. It reads at
-// Local, where another one may be missing that has begun to lead just now.
+// Current returns the process that leads the work w, by the leader's record; this process may have died since. The
+// error is NotFound if no process leads. Current reads from the nearest data centre (Local), so it may miss a process
+// that has begun to lead just now.
 func Current(ctx context.Context, regs store.Registers, w Work) (Holder, error) {
 	h, _, err := read(ctx, regs, w, store.Local)
 	if err == nil && h.free() {

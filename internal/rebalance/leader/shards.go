@@ -15,44 +15,46 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// The work of a store is divided into 16 shards, each with a record and a lease of its own, so that its capacity grows
-// with the processes, and the death of one process delays its own share only. An example with three processes:
+// The work of a store is divided into 16 shards, each with a record and a lease of its own. So the capacity grows with
+// the number of processes, and the death of one process delays only its own share. An example with three processes:
 //
 //	a starts alone:   a leads 0 to 15
 //	b and c start:    a gives up 15, 14, 13 and so on, one in each lease; b or c takes each at once
 //	at rest:          a leads 6 shards, b and c lead 5 each
 //	b dies:           its 5 leases end after 15 s; a and c take those shards
 //
-// Nobody assigns shards: each process reads the records and the number of candidates, and decides for itself (spread).
-// The record of shard 0 is the one that programs had which knew no shards. Where such a program holds it, it leads all.
+// No process assigns shards to others: each one reads the records and the number of candidates, and decides for itself
+// (spread). Shard 0 uses the record of older programs that know no shards. If such a program holds this record, it
+// leads all shards.
 
-// Shards is a candidate for the 16 shards of a work. Run and Try are for one goroutine; the other methods are safe for
-// concurrent use.
+// Shards takes part, for this process, in the elections of the leaders of all 16 shards (groups of buckets) of a kind
+// of work. Run and Try must be called from one goroutine. The other methods are safe for concurrent use.
 type Shards struct {
 	o    Options
 	live func(ctx context.Context) (int, error)
 	of   [shard.Count]*Candidate
 
-	// Of the goroutine of Run.
-	terms    [shard.Count]context.CancelCauseFunc // nil: it does not lead the shard
-	failed   [shard.Count]int                     // attempts to take it in a row
-	again    [shard.Count]time.Time               // not to be taken before
+	// The fields from here on belong to the goroutine of Run. terms holds functions that end the term of a shard.
+	terms    [shard.Count]context.CancelCauseFunc // nil if this process does not lead the shard
+	failed   [shard.Count]int                     // consecutive failed attempts to take the shard
+	again    [shard.Count]time.Time               // time before which the shard is not tried again
 	observed string
-	holder   uuid.UUID // of shard 0, as it was observed last
-	count    int       // of live candidates
+	holder   uuid.UUID // the leader of shard 0 that was last observed
+	count    int       // number of live candidates
 	counted  time.Time
-	free     [shard.Count]time.Time // since when it has been seen free; zero: it is not
-	watching []int                  // what the last round looked at
+	free     [shard.Count]time.Time // when the shard was first seen free; zero if it is not
+	watching []int                  // shards that the last round reads
 	r        *rand.Rand
 
 	given    int       // the shard that was given up last
-	giving   bool      // its term has not ended
-	gaveAt   time.Time // when it had; zero: another one has taken it since
-	giveFrom time.Time // none is given up before
+	giving   bool      // the term of given has not ended yet
+	gaveAt   time.Time // when it ended; zero once another process leads given
+	giveFrom time.Time // time before which no shard is given up
 }
 
-// NewShards makes a candidate for shards. It does no I/O. live returns the number of processes that are candidates,
-// this one included. If live is nil, the processes that hold shards are taken for all candidates.
+// NewShards returns a candidate for the lead of all shards (groups of buckets) of the work o.Work. It neither reads nor
+// writes the store. live returns the number of processes that are candidates, including this one. If live is nil, only
+// the processes that lead shards are counted as candidates.
 func NewShards(regs store.Registers, o Options, live func(ctx context.Context) (int, error)) *Shards {
 	s := &Shards{live: live, r: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))}
 	id := uuid.New()
@@ -69,7 +71,7 @@ func NewShards(regs store.Registers, o Options, live func(ctx context.Context) (
 	return s
 }
 
-// Led returns the shards that this process leads.
+// Led returns the set of shards (groups of buckets) that this process leads now.
 func (s *Shards) Led() (led shard.Set) {
 	for n, c := range s.of {
 		if _, leading := c.Leading(); leading {
@@ -79,8 +81,10 @@ func (s *Shards) Led() (led shard.Set) {
 	return led
 }
 
-// Leader returns who leads a shard, if that is known, and whether it is this process. Where the leader of shard 0 knows
-// no shards, it leads all. A lease of this process that is over, or whose term has not begun, does not count.
+// Leader returns the process that leads shard n. known is true if h is set, and mine is true if this process leads the
+// shard. A lease of this process that is over, or of which the work has not begun, does not count.
+//
+// An old program without shards leads all shards if it has the record of shard 0.
 func (s *Shards) Leader(ctx context.Context, n int) (h Holder, known, mine bool) {
 	if h, known, mine = s.of[n].Leader(ctx); known || n == 0 {
 		return h, known && (mine || h.ID != s.of[n].id), mine
@@ -89,7 +93,8 @@ func (s *Shards) Leader(ctx context.Context, n int) (h Holder, known, mine bool)
 	return h, known && h.Shards != shard.Count, mine && h.Shards != shard.Count
 }
 
-// Leaders returns who leads each shard; nil: nobody, or it is not known.
+// Leaders returns, for each shard (a group of buckets), the process that leads it. An element is nil if no process
+// leads the shard, or if its leader is not known.
 func (s *Shards) Leaders(ctx context.Context) (all [shard.Count]*Holder) {
 	var reads sync.WaitGroup
 	for n := range s.of {
@@ -103,14 +108,14 @@ func (s *Shards) Leaders(ctx context.Context) (all [shard.Count]*Holder) {
 	return all
 }
 
-// Run leads shards until ctx ends: an equal share of them, or all while there is no other candidate. It calls work
-// for each shard that this process leads, for all of them at the same time. The context of a call ends when the lease
-// of its shard is lost, with the cause ErrLost; work must return then. If work returns while its lease holds, Run
-// ends the other calls and returns that result. When ctx ends Run returns Timeout. observe, if it is not nil, gets
-// each new failure, and a HeldError for each other leader of shard 0.
+// Run leads an equal share of the shards until ctx ends, or all shards while there is no other candidate. It calls work
+// for each shard that this process leads, for all of them concurrently. The context of a call ends with the cause
+// ErrLost when the lease of its shard is lost; work must return then. If work returns while its lease holds, Run ends
+// the other calls and returns this result. When ctx ends Run returns Timeout. observe, if not nil, gets each new
+// failure, and a HeldError for each other leader of shard 0.
 //
-// The records are read at Local only, about each third of a lease; where there are many candidates each reads some of
-// the records. What looks free is taken in a random turn, and is looked at again before.
+// The records are read at Local only, about each third of a lease. If there are many candidates, each one reads only
+// some of the records. A shard that looks free is taken after a random delay, and its record is read again before.
 func (s *Shards) Run(ctx context.Context, work func(ctx context.Context, n int) error, observe func(error)) error {
 	if observe == nil {
 		observe = func(error) {}
@@ -157,7 +162,8 @@ func (s *Shards) Run(ctx context.Context, work func(ctx context.Context, n int) 
 	return result
 }
 
-// end ends the terms of all shards that this process leads.
+// end stops this process's work on all shards that it leads. cause is the cause with which the contexts of this work
+// end.
 func (s *Shards) end(cause error) {
 	for _, stop := range s.terms {
 		if stop != nil {
@@ -166,7 +172,8 @@ func (s *Shards) end(cause error) {
 	}
 }
 
-// round looks who leads, and takes shards or gives one up. It returns those taken.
+// round reads which processes lead the shards. Then this process takes shards, or gives one up, so that all processes
+// lead about the same number. It returns the shards that were taken. Errors are passed to observe.
 func (s *Shards) round(ctx context.Context, observe func(error)) (taken []int) {
 	s.watching = s.watched()
 	errs := s.look(ctx, s.watching)
@@ -177,7 +184,7 @@ func (s *Shards) round(ctx context.Context, observe func(error)) (taken []int) {
 	}
 	now := time.Now()
 	if s.terms[s.given] == nil && s.of[s.given].held() {
-		s.gaveAt = time.Time{} // another one has taken it
+		s.gaveAt = time.Time{} // another process has taken the shard
 	}
 	seen := s.seen(now)
 	take, give := spread(seen, s.of[0].id, s.candidates(ctx, now, seen), s.o.Lease*2/3, s.r)
@@ -209,7 +216,7 @@ func (s *Shards) round(ctx context.Context, observe func(error)) (taken []int) {
 		}
 		taken = append(taken, n)
 		s.failed[n] = 0
-		if n == s.given && !s.gaveAt.IsZero() { // nobody else wanted it
+		if n == s.given && !s.gaveAt.IsZero() { // no other process has taken the shard
 			s.gaveAt, s.giveFrom = time.Time{}, time.Now().Add(unwanted*s.o.Lease)
 		}
 	}
@@ -217,13 +224,13 @@ func (s *Shards) round(ctx context.Context, observe func(error)) (taken []int) {
 	return taken
 }
 
-// unwanted is for how many leases no shard is given up after one that nobody else took: a candidate that has died stays
-// in the list for a while.
+// unwanted is a time in leases. When this process has given up a shard that no other process took, it gives up no shard
+// for this time. The reason may be a dead process that is still listed as a candidate.
 const unwanted = 20
 
-// watched draws the shards that the next round looks at: all that this process does not lead. Where there are more
-// candidates than shards, a candidate with at most one shard looks at a few, so that on average two candidates look
-// at each shard.
+// watched returns the shards whose leaders' records are read next, in random order. Usually these are all shards that
+// this process does not lead. If there are more candidates than shards, a candidate that leads at most one shard reads
+// only a few records. Then each record is still read by two candidates on average.
 func (s *Shards) watched() (which []int) {
 	led := 0
 	for _, n := range s.r.Perm(shard.Count) {
@@ -239,7 +246,8 @@ func (s *Shards) watched() (which []int) {
 	return which
 }
 
-// look reads who leads some shards, and returns the errors.
+// look reads the leaders' records of the shards in `which`, except of those that this process leads. Element n of the
+// result is the error of the read for shard n, or nil.
 func (s *Shards) look(ctx context.Context, which []int) (errs [shard.Count]error) {
 	var looks sync.WaitGroup
 	for n := range s.of {
@@ -254,13 +262,15 @@ func (s *Shards) look(ctx context.Context, which []int) (errs [shard.Count]error
 	return errs
 }
 
-// oldLeads reports whether a program leads that knows no shards: it leads all.
+// oldLeads reports whether an old program leads, one from before the buckets were divided into shards. Such a program
+// leads all shards at once.
 func (s *Shards) oldLeads() bool {
 	c := s.of[0]
 	return s.terms[0] == nil && c.held() && c.known.holder.Shards != shard.Count
 }
 
-// seen returns what is known of all shards.
+// seen returns for each shard which process leads it, or for how long no process has led it, as far as this process
+// knows at the time `now`.
 func (s *Shards) seen(now time.Time) *[shard.Count]sighting {
 	var seen [shard.Count]sighting
 	for n, c := range s.of {
@@ -281,14 +291,15 @@ func (s *Shards) seen(now time.Time) *[shard.Count]sighting {
 	return &seen
 }
 
-// candidates returns the number of live candidates. It is asked for seldom by those that lead no more than one shard,
-// of which there may be many.
+// candidates returns the number of live processes that may lead. The number is read anew every 30 s. A process with at
+// most one shard reads it only every ten minutes, since there may be many such processes. `seen` has what is known
+// about the leader of each shard: if one has no leader, a process that leads reads the number sooner.
 func (s *Shards) candidates(ctx context.Context, now time.Time, seen *[shard.Count]sighting) int {
 	const often, seldom = 30 * time.Second, 10 * time.Minute
 	every := often
 	switch led := s.Led().Len(); {
 	case led > 0 && slices.ContainsFunc(seen[:], func(x sighting) bool { return x.holder == uuid.Nil }):
-		every = s.o.Lease / 3 // somebody has ended, or died
+		every = s.o.Lease / 3 // another process has ended, or died
 	case led < 2:
 		every = seldom
 	}
@@ -301,7 +312,8 @@ func (s *Shards) candidates(ctx context.Context, now time.Time, seen *[shard.Cou
 	return s.count
 }
 
-// cheapest is the shard to give up: not 0, with which goes what is done once for all.
+// cheapest returns the shard that this process gives up first: the one with the highest number. It avoids shard 0,
+// since its leader also does the work that is done once for all shards.
 func (s *Shards) cheapest() int {
 	for n := shard.Count - 1; n > 0; n-- {
 		if s.terms[n] != nil {
@@ -311,7 +323,8 @@ func (s *Shards) cheapest() int {
 	return 0
 }
 
-// tell passes what is new to observe: the first of the errors, and another leader of shard 0.
+// tell calls observe if there is news: with the first error in errs that is not a Conflict, or with a HeldError when
+// another process has begun to lead shard 0.
 func (s *Shards) tell(errs [shard.Count]error, observe func(error)) {
 	for _, err := range errs {
 		if err != nil && !errors.Is(err, store.Conflict) {
@@ -329,8 +342,8 @@ func (s *Shards) tell(errs [shard.Count]error, observe func(error)) {
 	}
 }
 
-// pause returns the time until the next round: about a third of the lease, or less if a lease that was looked at is
-// over before.
+// pause returns the time until this process reads the leaders' records again. This is about a third of a lease, or less
+// if the lease of another process ends sooner.
 func (s *Shards) pause() time.Duration {
 	const least, spread = 0.75, 0.5
 	pause := time.Duration(float64(s.o.Lease/3) * (least + spread*rand.Float64()))
@@ -342,12 +355,13 @@ func (s *Shards) pause() time.Duration {
 	return pause
 }
 
-// Try leads all shards and runs work if nobody else leads any. Otherwise it fails with a *HeldError (Conflict). When a
-// lease is lost work's context ends with ErrLost, which Try returns.
+// Try makes this process the leader of all shards (groups of buckets) and runs work. If another process leads a shard,
+// Try fails with a *HeldError, of kind Conflict. If a lease is lost, the context of work ends with ErrLost, and Try
+// returns ErrLost.
 func (s *Shards) Try(ctx context.Context, work func(ctx context.Context) error) error {
 	var errs [shard.Count]error
 	var taking sync.WaitGroup
-	// Of several that try, shard 0 says which one goes on.
+	// If several processes try at the same time, shard 0 decides which one goes on.
 	if err := s.of[0].take(ctx); err != nil {
 		return err
 	}

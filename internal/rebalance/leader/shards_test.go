@@ -237,7 +237,7 @@ func TestAllShardsOrNone(t *testing.T) {
 			return ctx.Err()
 		}))
 		require.Zero(t, one.Led())
-		c.begin("a")
+		a := c.begin("a")
 		time.Sleep(leader.DefaultLease)
 		b := c.begin("b")
 		time.Sleep(5 * time.Minute)
@@ -245,5 +245,16 @@ func TestAllShardsOrNone(t *testing.T) {
 		require.ErrorAs(t, other.Try(t.Context(), nothing), &held)
 		require.NotZero(t, b.Led())
 		require.Equal(t, map[string]int{"a": shard.Count / 2, "b": shard.Count / 2}, c.share())
+
+		// Shard 0 is free, and shards that are held let the attempt fail: what it has taken is given back at once.
+		first, second := a, b
+		if b.Led().Has(0) {
+			first, second = b, a
+		}
+		c.stop(first, false)
+		synctest.Wait()
+		require.ErrorAs(t, other.Try(t.Context(), nothing), &held)
+		time.Sleep(leader.DefaultLease * 2 / 3)
+		require.Equal(t, shard.All, second.Led())
 	})
 }

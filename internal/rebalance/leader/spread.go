@@ -10,20 +10,21 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/shard"
 )
 
-// sighting is what a candidate knows of who leads a shard.
+// sighting is what a process knows about the leader of one shard (a group of buckets).
 type sighting struct {
-	// holder leads it; the zero id: nobody does, since free.
+	// holder is the id of the leader. If it is zero, no process leads the shard, and free is how long the shard has
+	// been free.
 	holder uuid.UUID
 	free   time.Duration
 }
 
-// spread decides which shards a candidate takes, and whether it gives one up, from what it has seen of all shards and
-// the number of live candidates, itself included.
+// spread decides which shards a candidate takes, and whether it gives one up. seen describes all shards, me is the
+// candidate's id, and live is the number of live candidates, including this one.
 //
-// It takes free shards up to an equal share at once, and more once they have been free for patience, in which a
-// candidate with fewer would have taken them. It gives one up only while none is free, if another one has at least two
-// fewer, so that a shard never goes to and fro between candidates; of several with the most, the one with the lowest id
-// does.
+// A candidate takes free shards at once, up to an equal share. It takes further shards only after they have been free
+// for the time `patience`, since a candidate with fewer shards would have taken them by then. A candidate gives up a
+// shard only while no shard is free and another candidate has at least two fewer. So a shard never goes to and fro. Of
+// several candidates with the most shards, the one with the lowest id gives up a shard.
 func spread(
 	seen *[shard.Count]sighting, me uuid.UUID, live int, patience time.Duration, r *rand.Rand,
 ) (take []int, give bool) {
@@ -62,5 +63,5 @@ func spread(
 	return nil, most == me && held[me] >= least+2
 }
 
-// upwards divides, and rounds up.
+// upwards returns n divided by `by`, rounded up.
 func upwards(n, by int) int { return (n + by - 1) / by }

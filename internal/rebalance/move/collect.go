@@ -6,21 +6,25 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Node is a map node, to the collector.
+// Node names one stored node of a bucket's map: its id, and the epoch for which it was written. The collector of unused
+// nodes needs no more of it.
 type Node struct {
 	ID store.NodeID
-	// Epoch is the one that the node was written for.
+	// Epoch is the epoch for which the node was written.
 	Epoch uint64
 }
 
-// Unnamed remembers since when nodes have been found that no root names. The zero value is
-// ready. It is for one goroutine.
+// Unnamed keeps the map nodes that the bucket's root does not name, and the time at which each was first found so. They
+// are candidates for deletion. The zero value is ready. An Unnamed is for one goroutine.
 type Unnamed struct{ since map[store.NodeID]time.Time }
 
-// Due returns the nodes to delete. The nodes were listed first; epoch and named are those
-// of a root read at Serial after that. A node of a later epoch may belong to a pending
-// swap. No root will ever name any other node that this one does not name, since no swap to
-// its epoch can succeed any more; it stays for a while, for readers of older epochs.
+// Due returns the nodes of a bucket's map to delete: those that the map's root has not named for at least the duration
+// after. The caller first lists all nodes, and then reads the root at the consistency SERIAL. epoch is the epoch of
+// this root, and named has the nodes that it names.
+//
+// A node of a later epoch may belong to a pending change of the map, and stays. A node of this epoch or an older one
+// that the root does not name will never be named again: no change to its epoch can succeed any more. It stays for a
+// while, for readers of older epochs.
 func (u *Unnamed) Due(
 	epoch uint64, named map[store.NodeID]bool, nodes []Node, now time.Time, after time.Duration,
 ) (due []store.NodeID) {

@@ -7,38 +7,39 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Effect is one thing for an executor to do: a Wait, a Swap, a Task or a Collect. Effects
-// that Next returns together may run in any order and at the same time. One that fails, or
-// whose outcome is unknown, is due again.
+// Effect is one step of a move that is due now: a Wait, a Swap, a Task or a Collect. An executor carries the step out.
+// Effects that Next returns together may run in any order and at the same time. An effect that fails, or whose outcome
+// is unknown, is due again.
 type Effect interface {
-	// Key identifies the effect: of those with the same key only one may run at a time.
+	// Key identifies the effect. Only one effect with the same key may run at a time.
 	Key() string
 	// String describes the effect in a few words.
 	String() string
 }
 
-// Wait until nobody acts on an epoch below Epoch. Then call Seen.Waited.
+// Wait is the step of waiting until no process acts on an epoch of the map below Epoch. After the wait the executor
+// calls Seen.Waited.
 type Wait struct{ Epoch uint64 }
 
-// Swap takes the map from the view's root to the next epoch. All its parts go
-// into one change.
+// Swap is the step of replacing the bucket's map by its next epoch. All fields of a Swap go into this one change, which
+// succeeds or fails as a whole.
 type Swap struct {
 	// Epoch is the next epoch, and the id of the batch that begins with it.
 	Epoch uint64
-	// Advance are batches for their next phase.
+	// Advance are the batches that enter their next phase.
 	Advance []Step
-	// Settle are draining batches that are done.
+	// Settle are the draining batches whose work is done.
 	Settle []Settlement
-	// Swept are batches whose markers are all swept.
+	// Swept are the ids of batches whose markers have all been swept.
 	Swept []uint64
-	// Begin are the moves of a new batch, Goals their goals.
+	// Begin are the moves of a new batch, Goals the goals of these moves.
 	Begin []partmap.Move
 	Goals []Goal
 	// Reopen opens a bucket that was left closing.
 	Reopen bool
 }
 
-// Spans are the spans of the batch that begins with this swap.
+// Spans returns the intervals of keys that the new batch of moves covers. There are none if the swap begins no batch.
 func (e *Swap) Spans() (out []partmap.Span) {
 	for _, m := range e.Begin {
 		out = append(out, partmap.Span{Start: m.Start, End: m.End})
@@ -46,43 +47,44 @@ func (e *Swap) Spans() (out []partmap.Span) {
 	return out
 }
 
-// Step takes a batch to its next phase.
+// Step names a batch of moves, and the phase that the batch enters next.
 type Step struct {
 	Batch uint64
 	To    partmap.Phase
 }
 
-// Settlement ends the move of a batch, whose ranges fill the spans.
+// Settlement ends the moves of one batch: all rows are in their new partitions, and removed from the old ones. Spans
+// are the intervals of keys that the batch's ranges cover.
 type Settlement struct {
 	Batch uint64
 	Spans []partmap.Span
 }
 
-// Task is work on one range. When it is done, call Seen.Did. The phase of the range says
-// what the work is:
+// Task is work on the rows of one range. When it is done, the executor calls Seen.Did. The phase of the range says what
+// the work is:
 //
-//   - Copying: copy all rows of the source to the destination, with their timestamps,
-//     markers included.
-//   - Verifying: compare the two. Copy what the destination lacks, and delete copies that
-//     the source lacks.
-//   - Draining: leave notes in the common source of Ranges, then remove them from it, above
-//     the timestamps of all of their rows, but below the notes.
-//   - Settled: sweep the range's partition: read its markers, check that the map still says
-//     that this sweep is pending, and delete exactly those markers.
+//   - Copying: copy all rows of the source partition to the destination, with their timestamps, markers included.
+//   - Verifying: compare source and destination. Copy rows that the destination lacks, and delete copies that the
+//     source lacks.
+//   - Draining: first leave notes (small rows that record the removal) in the source partition of Ranges. Then remove
+//     these ranges from it, above the timestamps of all of their rows, but below the notes.
+//   - Settled: sweep the range's partition, which means: read its deletion markers, check that the map still says that
+//     this sweep is pending, and delete exactly those markers.
 type Task struct {
 	Batch uint64
 	Phase partmap.Phase
-	// Range is the range; of a removal, the first of Ranges.
+	// Range is the range to work on; of a removal, the first of Ranges.
 	Range partmap.Range
-	// Ranges are what a removal removes. Whole: the source has no other range.
+	// Ranges are the ranges that a removal removes. Whole says that the source has no other range.
 	Ranges []partmap.Range
 	Whole  bool
 }
 
-// Collect deletes map nodes that no map names or can name any more.
+// Collect is the step of deleting stored nodes of the bucket's map that no epoch of the map needs any more.
 type Collect struct{ Nodes []store.NodeID }
 
-// Name is what is done: "copy", "compare", "remove" or "sweep".
+// Name returns one word for the work of the task: "copy", "compare", "remove" (rows that have moved) or "sweep"
+// (deletion markers that are no longer needed).
 func (e Task) Name() string {
 	switch e.Phase {
 	case partmap.Copying:

@@ -10,31 +10,29 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// Goal is the wanted layout of one span of keys. It describes the end and not the steps, so
-// it can be given again after a crash: a goal that is met needs nothing.
+// Goal is the wanted layout of one interval of keys: at which keys it is to be cut into ranges. A goal describes the
+// end and not the steps, so it can be given again after a crash. A goal that is met needs no work.
 type Goal struct {
 	// Start and End are cuts of the map (an empty End is plus infinity).
 	Start keytext.Key `json:"start"`
 	End   keytext.Key `json:"end"`
-	// Cuts are all cuts wanted inside the span, ascending; none makes it one range. A split
-	// is also met where there are more cuts: another goal may have cut the span further
-	// before the split is judged.
+	// Cuts are all cuts wanted inside the span, ascending; without cuts the span is to be one range. A goal that only
+	// splits is also met if the span has more cuts: another goal may have cut it further before the split is judged.
 	Cuts keytext.Keys `json:"cuts"`
-	// Stay is the part, counted from 0, that stays in its partition where a single range is
-	// split. Negative: none does. Parts that are ranges already always stay.
+	// Stay is the part, counted from 0, that stays in its partition where a single range is split; negative: no part
+	// stays. Parts that are ranges already always stay.
 	Stay int `json:"-"`
 	// Keep are the parts, counted from 0, that stay in their partitions where several
 	// ranges are recut together: each part within one range, no two in the same one.
 	Keep []int `json:"-"`
-	// Leave is a partition that the span must leave, even if it is cut as wanted; zero for
-	// none.
+	// Leave is a partition that the span must leave, even if it is cut as wanted; zero: there is none.
 	Leave store.PartitionID `json:"-"`
-	// PinUntil pins the cuts (Unix seconds); 0 for no pin.
+	// PinUntil is the Unix time in seconds until which the cuts are pinned; 0: they are not pinned.
 	PinUntil int64 `json:"-"`
 
-	// Rows is about how many rows the span has, Copies how many of them the move copies,
-	// Kind what the move does, Cause the reason in one word and Why in a sentence, for people. They
-	// are reported only: Equal and Judge ignore them.
+	// Rows is about the number of rows in the span, Copies about the number of rows that the move copies. Kind is the
+	// kind of move, Cause the reason in one word, and Why the reason in a sentence for people. These fields are only
+	// reported: Equal and Judge ignore them.
 	Rows   int64  `json:"rows"`
 	Copies int64  `json:"rows_copied"`
 	Kind   string `json:"-"`
@@ -42,36 +40,39 @@ type Goal struct {
 	Why    string `json:"-"`
 }
 
-// Split cuts one range at cuts; part number stay does not move.
+// Split returns the goal (the wanted layout) of cutting the range from start to end at the keys in cuts. The part with
+// number stay, counted from 0, stays in the range's partition. The other parts move to fresh partitions.
 func Split(start, end []byte, stay int, cuts ...[]byte) Goal {
 	return Goal{Start: start, End: end, Cuts: cuts, Stay: stay}
 }
 
-// Merge joins the ranges of a span, in a fresh partition.
+// Merge returns the goal (the wanted layout) of joining all ranges from start to end into one, in a fresh partition.
 func Merge(start, end []byte) Goal { return Goal{Start: start, End: end, Stay: -1} }
 
-// Refresh rewrites a range into a fresh partition, without the tombstones of its present
-// one.
+// Refresh returns the goal (the wanted layout) of rewriting the range rg into a fresh partition. Its cuts do not
+// change. The tombstones of its present partition are left behind.
 func Refresh(rg *partmap.Range) Goal {
 	return Goal{Start: rg.Start, End: rg.End, Stay: -1, Leave: rg.Partition}
 }
 
-// Verdict is the state of a goal.
+// Verdict is the state of a goal, which is a wanted layout of ranges: met already, ready to begin, blocked or
+// impossible.
 type Verdict uint8
 
 const (
-	// Met: the map is as wanted.
+	// Met: the map is as the goal wants it.
 	Met Verdict = iota
-	// Ready: its move can begin.
+	// Ready: the goal's move can begin.
 	Ready
-	// Blocked: moves in flight have to end first, possibly its own.
+	// Blocked: moves in flight have to end first, possibly the goal's own.
 	Blocked
-	// Impossible: it does not fit the map.
+	// Impossible: the goal does not fit the map.
 	Impossible
 )
 
-// Judge returns the state of a goal; if it is Ready, the move that begins it; if it is
-// Impossible, the reason. fresh draws partition ids.
+// Judge returns the state of a goal, which is a wanted layout of ranges, at the time now. v has the ranges of the
+// bucket's map. For Ready it also returns the move that begins the work, and for Impossible the reason as an error.
+// fresh draws the ids of new partitions.
 func (g *Goal) Judge(v *View, now time.Time, fresh func() store.PartitionID) (Verdict, partmap.Move, error) {
 	if err := g.check(); err != nil {
 		return Impossible, partmap.Move{}, err
@@ -106,7 +107,8 @@ func (g *Goal) Judge(v *View, now time.Time, fresh func() store.PartitionID) (Ve
 	return Ready, g.move(ranges, fresh), nil
 }
 
-// check refuses goals that fit no map.
+// check returns an error if the cuts of a goal do not ascend, or do not lie inside its interval of keys. No map can
+// meet such a goal.
 func (g *Goal) check() error {
 	last := g.Start
 	for i, c := range g.Cuts {
@@ -119,7 +121,7 @@ func (g *Goal) check() error {
 	return nil
 }
 
-// starts are the starts of the parts.
+// starts returns the first key of each range that the goal wants, in order.
 func (g *Goal) starts() [][]byte { return append([][]byte{g.Start}, g.Cuts...) }
 
 func (g *Goal) met(ranges []partmap.Range) bool {
@@ -143,7 +145,8 @@ func (g *Goal) met(ranges []partmap.Range) bool {
 	return true
 }
 
-// split reports whether the goal only cuts.
+// split reports whether the goal only cuts a range, and lets one part stay in the range's partition. The goals of
+// merging, of refreshing and of recutting several ranges are not splits.
 func (g *Goal) split() bool {
 	return g.Stay >= 0 && len(g.Cuts) > 0 && len(g.Keep) == 0 && g.Leave.IsZero()
 }
@@ -168,8 +171,9 @@ func (g *Goal) move(ranges []partmap.Range, fresh func() store.PartitionID) part
 	return m
 }
 
-// stays reports whether the i-th part needs no move. Of several ranges that share a
-// partition, none may stay in it while others leave.
+// stays reports whether part i of a goal, the keys from start to end, keeps its present partition. ranges are the
+// present ranges of all parts. A part never stays in a partition that several of these ranges share: none of them may
+// stay in the partition while others leave it.
 func (g *Goal) stays(ranges []partmap.Range, i int, start, end []byte) bool {
 	if !g.Leave.IsZero() {
 		return false
@@ -188,7 +192,7 @@ func (g *Goal) stays(ranges []partmap.Range, i int, start, end []byte) bool {
 	})
 }
 
-// alone reports whether a partition has one range only.
+// alone reports whether exactly one of the given ranges is in the partition id.
 func alone(ranges []partmap.Range, id store.PartitionID) bool {
 	n := 0
 	for i := range ranges {
@@ -199,7 +203,8 @@ func alone(ranges []partmap.Range, id store.PartitionID) bool {
 	return n == 1
 }
 
-// Equal reports whether two goals want the same layout of the same span.
+// Equal reports whether two goals want the same layout of the same interval of keys. Fields that are only for reports,
+// such as Rows and Why, do not count.
 func (g *Goal) Equal(o *Goal) bool {
 	return string(g.Start) == string(o.Start) && string(g.End) == string(o.End) &&
 		g.Stay == o.Stay && slices.Equal(g.Keep, o.Keep) && g.Leave == o.Leave &&

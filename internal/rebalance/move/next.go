@@ -8,28 +8,29 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Input is what Next takes from outside.
+// Input has the arguments of Next that do not come from the bucket's map: the wanted layouts (goals), a pause, and the
+// time.
 type Input struct {
-	// Goals that are still wanted, the most urgent first.
+	// Goals are the goals that are still wanted, the most urgent first.
 	Goals []Goal
-	// Hold begins no move; moves in flight go on.
+	// Hold means that no move may begin; moves in flight go on.
 	Hold bool
 	Now  time.Time
-	// Fresh draws partition ids.
+	// Fresh draws ids of new partitions.
 	Fresh func() store.PartitionID
 }
 
-// ReopenAfter is how long a bucket may be closing before Next opens it again: its deletion
-// was abandoned.
+// ReopenAfter is the time for which a bucket may be in the state Closing, in which a bucket to be deleted is checked to
+// be empty. Next opens a bucket again that has been Closing for longer: the process that was deleting it has given up
+// or died.
 const ReopenAfter = time.Minute
 
-// Next returns what to do now. Nothing means that all moves have ended and no goal can
-// begin. It returns the same effects again until Seen or the view change.
+// Next returns the effects (steps of moves) that are due now. If there is none, all moves have ended and no new one can
+// begin. Next returns the same effects again until s (what this process has seen done) or v (the map) changes.
 //
-// The phases are those of docs/protocol.md. Work in a phase begins only after a wait that
-// began when the phase was in the map; a batch enters its next phase when the work on all
-// of its ranges is done. All batches that are ready share one swap, which comes when no
-// wait is due.
+// The phases are those of docs/protocol.md. Work in a phase begins only after a wait that began when the phase was in
+// the map. A batch of moves enters its next phase when the work on all of its ranges is done. All batches that are
+// ready share one change of the map. The change comes when no wait is due.
 func Next(v *View, s *Seen, in Input) []Effect {
 	if v.Root.State == partmap.Deleted {
 		return nil
@@ -37,7 +38,7 @@ func Next(v *View, s *Seen, in Input) []Effect {
 	s.look(v.Root)
 	var effects []Effect
 	swap := Swap{Epoch: v.Root.Epoch + 1}
-	waits := false // for the present epoch
+	waits := false // a batch still waits for leases on epochs before its phase
 	for _, b := range v.Root.Batches {
 		p := s.batches[b.ID]
 		if s.waited < p.entered {
@@ -74,8 +75,8 @@ func (e *Swap) empty() bool {
 	return len(e.Advance) == 0 && len(e.Settle) == 0 && len(e.Swept) == 0 && len(e.Begin) == 0 && !e.Reopen
 }
 
-// tasks returns the work of a batch's phase, and what the next swap does with the batch
-// once all of it is done.
+// tasks returns the work on rows that the batch b needs in its present phase, and a function. After all of this work
+// the caller calls over, which adds the batch's next step to a change of the map.
 func (v *View) tasks(b partmap.Batch) (tasks []Task, over func(*Swap)) {
 	ranges := v.of(b.ID)
 	switch b.Phase {
@@ -98,7 +99,8 @@ func (v *View) tasks(b partmap.Batch) (tasks []Task, over func(*Swap)) {
 	}
 }
 
-// removals are the tasks of a draining batch, one for each source.
+// removals returns the tasks that remove moved rows from their old partitions. There is one task for each old
+// partition. ranges are the ranges of the batch b, which is in the phase Draining.
 func (v *View) removals(b partmap.Batch, ranges []partmap.Range) (tasks []Task) {
 	of := map[store.PartitionID]int{} // index of the source's task
 	for _, rg := range ranges {
@@ -113,15 +115,16 @@ func (v *View) removals(b partmap.Batch, ranges []partmap.Range) (tasks []Task) 
 	return tasks
 }
 
-// whole reports whether a source has only ranges that leave it in this batch. The view has
-// all ranges of the partition.
+// whole reports whether a batch of moves leaves the partition source empty. All ranges in the partition then move away
+// in this batch, and no range moves to it. The view must have all ranges of the partition.
 func (v *View) whole(batch uint64, source store.PartitionID) bool {
 	return !slices.ContainsFunc(v.Ranges, func(rg partmap.Range) bool {
 		return rg.To == source || rg.Partition == source && (rg.Batch != batch || !moving(&rg))
 	})
 }
 
-// spans joins neighbouring ranges.
+// spans returns the intervals of keys that the ranges cover. Neighbouring ranges make one interval. The ranges must be
+// in order.
 func spans(ranges []partmap.Range) (out []partmap.Span) {
 	for _, rg := range ranges {
 		if n := len(out); n > 0 && string(out[n-1].End) == string(rg.Start) {
@@ -133,7 +136,8 @@ func spans(ranges []partmap.Range) (out []partmap.Span) {
 	return out
 }
 
-// begin puts all goals that are ready and have no partition in common into one batch.
+// begin adds a new batch to a change of the map: the moves of all goals (wanted layouts) that can begin now. A goal
+// waits if it shares a partition with a more urgent one of these goals.
 func (v *View) begin(swap *Swap, in Input) {
 	if len(v.Root.Batches) >= partmap.MaxBatches {
 		return

@@ -2,15 +2,17 @@ package move
 
 import "github.com/evenkeel/evenkeel/partmap"
 
-// Seen is what one mover has observed; zero when it starts. It is for one goroutine.
+// Seen records what one process that moves ranges has observed: the epoch that it has waited for, the batches of moves
+// in flight, and the work that is done. The zero value is that of a process that has just started. A Seen is for one
+// goroutine.
 type Seen struct {
 	waited  uint64
 	batches map[uint64]*progress
-	// where are the spans of batches in flight. Their outer cuts do not change meanwhile.
+	// where are the spans of each batch in flight. Their outer cuts do not change while the batch moves.
 	where map[uint64][]partmap.Span
 }
 
-// progress is what is known about a batch in its present phase.
+// progress is what one process knows about a batch of moves: its phase, and which work of this phase is done.
 type progress struct {
 	phase partmap.Phase
 	// entered is an epoch at which the batch was surely in the phase: the phase's work
@@ -20,7 +22,7 @@ type progress struct {
 	done    map[string]bool // starts of ranges whose task is done
 }
 
-// look records the batches of a root, and their phases.
+// look records the batches of moves that a map's root lists, and the phase of each. It forgets batches that have ended.
 func (s *Seen) look(root *partmap.Root) {
 	if s.batches == nil {
 		s.batches = map[uint64]*progress{}
@@ -40,8 +42,8 @@ func (s *Seen) look(root *partmap.Root) {
 	}
 }
 
-// Began records the spans of a batch, so that Look need not search for them. It may be
-// called before the batch is seen, and more than once.
+// Began records the intervals of keys that a batch of moves covers, so that Look need not search the map for them.
+// Began may be called before the batch is seen in the map, and more than once.
 func (s *Seen) Began(batch uint64, where []partmap.Span) {
 	if s.where == nil {
 		s.where = map[uint64][]partmap.Span{}
@@ -49,7 +51,7 @@ func (s *Seen) Began(batch uint64, where []partmap.Span) {
 	s.where[batch] = where
 }
 
-// spans are the known spans of the batches in flight.
+// spans returns the intervals of keys that the batches of moves in flight cover, as far as they are known.
 func (s *Seen) spans() (out []partmap.Span) {
 	for id := range s.batches {
 		out = append(out, s.where[id]...)
@@ -57,10 +59,10 @@ func (s *Seen) spans() (out []partmap.Span) {
 	return out
 }
 
-// Waited records that nobody acts on an epoch below this one any more.
+// Waited records that no process acts on an epoch of the map below the given one any more.
 func (s *Seen) Waited(epoch uint64) { s.waited = max(s.waited, epoch) }
 
-// Did records that a task is done. It counts only while the batch is in the same phase.
+// Did records that the task t is done. The record is dropped when the task's batch of moves enters another phase.
 func (s *Seen) Did(t Task) {
 	if p := s.batches[t.Batch]; p != nil && p.phase == t.Phase {
 		p.done[string(t.Range.Start)] = true

@@ -9,24 +9,25 @@ import (
 	"github.com/evenkeel/evenkeel/partmap"
 )
 
-// View is the part of a bucket's map that concerns moves and goals, at one epoch. It is
-// read-only.
+// View is the part of a bucket's map, at one epoch, that matters for moves: the ranges that move now, and the ranges
+// whose layout is to change. A View is never changed once it is made.
 type View struct {
 	Root *partmap.Root
-	// Ranges are, in order, those of batches in flight, those that overlap a goal's span,
-	// and all others of the same partitions.
+	// Ranges are, in order, the ranges of batches in flight, those that overlap a goal's span, and all others of the
+	// same partitions.
 	Ranges []partmap.Range
 }
 
-// Maps reads maps, as mapclient.Client does.
+// Maps reads the ranges of a bucket's map. mapclient.Client implements it.
 type Maps interface {
 	Ranges(ctx context.Context, r *partmap.Root, from []byte) iter.Seq2[partmap.Range, error]
 	RangeBefore(ctx context.Context, r *partmap.Root, cut []byte) (partmap.Range, bool, error)
 	RangesSince(ctx context.Context, r *partmap.Root, epoch uint64) iter.Seq2[partmap.Range, error]
 }
 
-// Look reads the part of a map that Next needs for these goals. Once s knows the spans of the batches in flight, that
-// is only what moves and what goals want. It fails with the first error of m.
+// Look reads the part of a bucket's map that Next needs: the ranges that move, and those that the goals (wanted
+// layouts) concern. s has what this process knows about the batches of moves in flight. If s does not know where one
+// is, Look searches the map for it. Look fails with the first error of m.
 func Look(ctx context.Context, root *partmap.Root, m Maps, s *Seen, goals []Goal) (*View, error) {
 	s.look(root)
 	wanted := make([]partmap.Span, len(goals))
@@ -54,10 +55,11 @@ func Look(ctx context.Context, root *partmap.Root, m Maps, s *Seen, goals []Goal
 	return look(ctx, root, m, slices.Concat(wanted, s.spans()), goals)
 }
 
-// Spans are the spans of the view's ranges.
+// Spans returns the intervals of keys that the view's ranges cover. Neighbouring ranges make one interval.
 func (v *View) Spans() []partmap.Span { return spans(v.Ranges) }
 
-// complete reports whether the view has all ranges of the batches in flight.
+// complete reports whether the view has all ranges of all batches of moves in flight. A root says how many ranges each
+// batch has.
 func (v *View) complete() bool {
 	count := map[uint64]uint64{}
 	for i := range v.Ranges {
@@ -66,7 +68,9 @@ func (v *View) complete() bool {
 	return !slices.ContainsFunc(v.Root.Batches, func(b partmap.Batch) bool { return count[b.ID] != b.Ranges })
 }
 
-// look reads spans.
+// look reads the given intervals of a map. It returns a view with the ranges in them that move or that a goal (a wanted
+// layout) concerns, and all other ranges in the same partitions. It reads beyond an interval only to complete a
+// partition.
 func look(ctx context.Context, root *partmap.Root, m Maps, spans []partmap.Span, goals []Goal) (*View, error) {
 	v := &View{Root: root}
 	// The ranges of one partition are neighbours: a run of them is kept or dropped as a
@@ -86,7 +90,7 @@ func look(ctx context.Context, root *partmap.Root, m Maps, spans []partmap.Span,
 		run = append(run, rg)
 		keep = keep || moving(&rg) || rg.SweepPending || wanted(goals, &rg)
 	}
-	var next []byte // end of what was read; nil: nothing was
+	var next []byte // end of the keys read so far; nil: nothing was read
 	for _, s := range joined(spans) {
 		if next != nil && len(next) == 0 {
 			break // all was read
@@ -111,8 +115,8 @@ func look(ctx context.Context, root *partmap.Root, m Maps, spans []partmap.Span,
 	return v, nil
 }
 
-// before takes the ranges before rg that are in the same partition, from next on (nil: the
-// lowest key): those before it were taken already, in most cases all.
+// before finds the ranges that are in the same partition as rg and lie before it, and calls take for each, in order. It
+// leaves out ranges below the key next, which have been taken already. A nil next is the lowest key.
 func before(
 	ctx context.Context, root *partmap.Root, m Maps, rg *partmap.Range, next []byte, take func(partmap.Range),
 ) error {
@@ -141,7 +145,8 @@ func later(a, b []byte) []byte {
 	return a
 }
 
-// joined sorts spans, in place, and joins those that overlap.
+// joined returns the same intervals of keys in ascending order. Intervals that overlap or touch become one. It sorts
+// its argument in place.
 func joined(spans []partmap.Span) (out []partmap.Span) {
 	slices.SortFunc(spans, func(a, b partmap.Span) int { return bytes.Compare(a.Start, b.Start) })
 	for _, s := range spans {
@@ -164,15 +169,14 @@ func wanted(goals []Goal, rg *partmap.Range) bool {
 	return false
 }
 
-// overlap reports whether [a, b) and [c, d) have a key in common; an empty end
-// is plus infinity.
+// overlap reports whether the intervals [a, b) and [c, d) have a key in common. An empty b or d is plus infinity.
 func overlap(a, b, c, d []byte) bool {
 	return (len(d) == 0 || string(a) < string(d)) && (len(b) == 0 || string(c) < string(b))
 }
 
 func moving(rg *partmap.Range) bool { return !rg.To.IsZero() }
 
-// of returns the ranges that take part in a batch.
+// of returns the ranges that belong to a batch of moves, in order.
 func (v *View) of(batch uint64) (out []partmap.Range) {
 	for _, rg := range v.Ranges {
 		if rg.Batch == batch {
@@ -182,7 +186,8 @@ func (v *View) of(batch uint64) (out []partmap.Range) {
 	return out
 }
 
-// within returns the ranges of a span and whether they tile it.
+// within returns the view's ranges that overlap the keys from start to end. tiled is true if these ranges begin exactly
+// at start, end exactly at end, and leave no gap.
 func (v *View) within(start, end []byte) (out []partmap.Range, tiled bool) {
 	for _, rg := range v.Ranges {
 		if overlap(start, end, rg.Start, rg.End) {

@@ -11,54 +11,63 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Error is returned for a move that can't begin because moves are paused. It is a Conflict.
+// Error is the error of a move that can't begin because moves are paused. Pause is the pause in force. The kind of the
+// error is Conflict.
 type Error struct{ Pause Pause }
 
 func (e *Error) Error() string {
 	return "moves are paused " + e.Pause.String() + ": rebalancer resume ends that"
 }
 
-// Unwrap makes it a Conflict.
+// Unwrap returns store.Conflict, the kind of the error.
 func (e *Error) Unwrap() error { return store.Conflict }
 
-// Maps is what this package needs of a map client.
+// Maps is the part of a mapclient.Client that this package uses, to read and replace the roots of maps.
 type Maps interface {
 	Load(ctx context.Context, id store.BucketID) (*partmap.Root, error)
 	Swap(ctx context.Context, change partmap.Change) error
 	Stamp() partmap.Stamp
 }
 
-// Gate admits the moves of one process. It is safe for concurrent use.
+// A Gate keeps moves of this process from beginning while moves are paused: Begin must be called before each batch of
+// moves. A Gate is safe for concurrent use.
 type Gate struct {
 	regs store.Registers
 	maps Maps
 	skew time.Duration
 	now  func() time.Time
 
-	notes wait.Together[*noting] // two changes of the register at once would conflict
+	notes wait.Together[*noting] // joins concurrent changes of the register, which would conflict
 
 	mu   sync.Mutex
 	over []begin // void notes in the register
 }
 
-// NewGate makes a gate. To it, a pause with an end ends later by skew, the bound on the
-// differences of clocks.
+// NewGate returns a gate, which stops moves from beginning during a pause. skew is the largest difference that is
+// allowed between the clocks of processes. The gate takes each pause to end later by skew, so that no pause ends early.
+// The function `now` returns the wall clock.
 func NewGate(regs store.Registers, m Maps, skew time.Duration, now func() time.Time) *Gate {
 	return &Gate{regs: regs, maps: m, skew: skew, now: now}
 }
 
-// time is the time by which pauses end.
+// time returns the time that is compared with the end of a pause: the present time less the allowed difference of
+// clocks.
 func (g *Gate) time() time.Time { return g.now().Add(-g.skew) }
 
-// Look returns the state at Local: unlike Begin's it may be behind.
+// Look returns which moves are paused. It reads from the nearest data centre (Local), so the result may be out of date.
+// Only Begin reads the newest state.
 func (g *Gate) Look(ctx context.Context) (State, error) { return Read(ctx, g.regs, store.Local) }
 
-// Paused returns the pause of a bucket, by a state that Look returned.
+// Paused returns the pause that is in force for the bucket id, by the state s, which Look returned. The bool is false
+// if there is none.
 func (g *Gate) Paused(s *State, id store.BucketID) (Pause, bool) { return s.Of(id, g.time()) }
 
-// Begin must be called before a swap that begins a batch, with the epoch that the swap replaces. It returns an *Error
-// if moves are paused. After any error the swap must not be made. Call End once the root has left that epoch.
-// Concurrent calls make one change of the register together.
+// Begin must be called before a batch of moves begins, which happens by a swap of the bucket's root. id is the bucket,
+// and epoch is the epoch of the root that the swap replaces. Begin stores a note with both, so that whoever pauses
+// moves knows of the swap.
+//
+// Begin returns an *Error if moves are paused. After any error the swap must not be made. When the root has left the
+// epoch, the caller must call End. Concurrent calls of Begin share one write.
 func (g *Gate) Begin(ctx context.Context, id store.BucketID, epoch uint64) error {
 	n := &noting{begin: begin{id, epoch}}
 	if err := g.notes.Do(ctx, n, g.note); err != nil {
@@ -67,13 +76,15 @@ func (g *Gate) Begin(ctx context.Context, id store.BucketID, epoch uint64) error
 	return n.err
 }
 
-// noting is a note to be made.
+// noting is a note that a call of Begin wants to write. A note says that a batch of moves is about to begin.
 type noting struct {
 	begin
-	err error // why it was not made
+	err error // why the note was not written; nil if it was
 }
 
-// note makes notes in the register.
+// note writes notes into the store; each says that a batch of moves is about to begin. It also removes notes of batches
+// that have begun. A note that can't be written, since moves are paused or there are too many notes, gets an error of
+// its own. The returned error is of the write as a whole.
 func (g *Gate) note(ctx context.Context, notes []*noting) error {
 	g.mu.Lock()
 	over := slices.Clone(g.over)
@@ -105,7 +116,7 @@ func (g *Gate) note(ctx context.Context, notes []*noting) error {
 	}
 	err := try()
 	if err == nil && full != nil {
-		// Other movers died, or do not know whether their swaps were applied.
+		// The register is full of notes of movers that died, or that do not know whether their swaps were applied.
 		for _, b := range full {
 			root, lerr := g.maps.Load(ctx, b.Bucket)
 			if lerr == nil && root.Epoch > b.Epoch {
@@ -124,8 +135,8 @@ func (g *Gate) note(ctx context.Context, notes []*noting) error {
 
 var errFull = store.Errorf(store.Unavailable, "too many moves begin at once (%d)", maxBegins)
 
-// End tells the gate that the root of a bucket has left an epoch for which Begin was called. It
-// does no I/O: a later Begin strikes out the note.
+// End tells the gate that the root of the bucket id has left the given epoch, for which Begin was called. So the note
+// of Begin is not needed any more. End does no I/O: a later call of Begin removes the note from the store.
 func (g *Gate) End(id store.BucketID, epoch uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -14,31 +14,33 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Progress is the progress of Quiet.
+// Progress tells what a call of Quiet, which waits until no ranges move, has found so far.
 type Progress struct {
-	// Roots that were checked; Scanned: all of them were.
+	// Roots is the number of roots that were checked. Scanned means that all roots were checked.
 	Roots   int
 	Scanned bool
-	// Moving are the known buckets with batches in flight, by id.
+	// Moving lists the known buckets with batches in flight, ordered by id.
 	Moving []Moving
 }
 
-// Moving is a bucket with batches in flight.
+// Moving is a bucket in which ranges move now: it has batches (groups of moves) that have begun and not ended.
 type Moving struct {
 	Bucket  store.BucketID
 	Batches []partmap.Batch
 }
 
 const (
-	// lookEvery is the pause between two checks of the buckets that move.
+	// lookEvery is the pause between two checks of the buckets with batches in flight.
 	lookEvery = time.Second
-	// looksAtOnce is the number of roots read at once.
+	// looksAtOnce is the number of roots that are read concurrently.
 	looksAtOnce = 16
 )
 
-// Quiet returns when no batch is in flight in a bucket (nil: in any), and none can begin before
-// the pause ends. report, if not nil, gets the progress. It fails with Conflict if there is no
-// pause, or if it ends meanwhile, and with Timeout when ctx ends; the pause stays.
+// Quiet waits, during a pause, until no ranges move in the bucket id, and none can begin to move before the pause ends.
+// A nil id stands for all buckets. report, if not nil, is called with the progress.
+//
+// Quiet fails with Conflict if there is no pause, or if the pause ends meanwhile. It fails with Timeout when ctx ends.
+// It never ends the pause.
 func Quiet(
 	ctx context.Context, regs store.Registers, m Maps, id *store.BucketID, now func() time.Time, report func(Progress),
 ) error {
@@ -62,7 +64,8 @@ func (q *quiet) wait(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// In this order: a batch that begins after the check of its bucket would be missed.
+	// The fence must come before the check of the buckets: otherwise a batch that begins after the check of its bucket
+	// would be missed.
 	if err := q.fence(ctx, s.Begins); err != nil {
 		return err
 	}
@@ -83,7 +86,8 @@ func (q *quiet) wait(ctx context.Context) error {
 	return q.still(ctx, p)
 }
 
-// paused returns the state and its pause.
+// paused returns the stored state of all pauses, and the pause of the buckets that Quiet waits for. It fails with
+// Conflict if these buckets are not paused.
 func (q *quiet) paused(ctx context.Context) (State, Pause, error) {
 	s, err := Read(ctx, q.regs, store.Serial)
 	if err != nil {
@@ -96,7 +100,8 @@ func (q *quiet) paused(ctx context.Context) (State, Pause, error) {
 	return s, p, nil
 }
 
-// still fails unless the pause is the one under which the wait began.
+// still returns nil if the pause p, which was in force when the wait began, is still in force. It returns an error of
+// kind Conflict if it has ended, even if there is a new pause.
 func (q *quiet) still(ctx context.Context, p Pause) error {
 	_, now, err := q.paused(ctx)
 	if err == nil && !now.Since.Equal(p.Since) {
@@ -105,7 +110,9 @@ func (q *quiet) still(ctx context.Context, p Pause) error {
 	return err
 }
 
-// fence makes sure that no noted swap is applied later.
+// fence makes sure that no announced batch of moves begins any more. `begins` holds the notes by which processes have
+// announced that they are about to begin a batch, by a swap of a bucket's root. fence changes these roots, so that the
+// swaps fail. Then it removes the notes.
 func (q *quiet) fence(ctx context.Context, begins []begin) error {
 	var over []begin
 	for _, b := range begins {
@@ -123,7 +130,8 @@ func (q *quiet) fence(ctx context.Context, begins []begin) error {
 	return change(ctx, q.regs, func(s *State) (bool, error) { return s.strike(over), nil })
 }
 
-// pass takes a root past an epoch, by a swap to the same map at the next epoch if need be.
+// pass makes sure that a swap announced by the note b fails if it still comes. The swap expects the root of the bucket
+// at b.Epoch. So pass swaps the root for the same map at the next epoch, unless it has a higher epoch already.
 func (q *quiet) pass(ctx context.Context, b begin) error {
 	const tries = 20
 	var err error
@@ -135,7 +143,7 @@ func (q *quiet) pass(ctx context.Context, b begin) error {
 		if root.Epoch > b.Epoch {
 			return nil
 		}
-		// Whatever its outcome, the next read of the root shows it.
+		// Whatever the outcome of the swap, the next read of the root shows it.
 		err = q.maps.Swap(ctx, partmap.Again(root, q.maps.Stamp()))
 		if ctx.Err() != nil {
 			break
@@ -144,7 +152,7 @@ func (q *quiet) pass(ctx context.Context, b begin) error {
 	return store.Wrap("shut out moves that were about to begin", err)
 }
 
-// scan checks all roots.
+// scan reads the roots of all buckets that Quiet waits for, and returns the buckets in which ranges move now.
 func (q *quiet) scan(ctx context.Context) (moving []Moving, err error) {
 	if q.id != nil {
 		moving, err = q.look(ctx, []Moving{{Bucket: *q.id}})
@@ -170,7 +178,7 @@ func (q *quiet) scan(ctx context.Context) (moving []Moving, err error) {
 	return moving, nil
 }
 
-// look returns those of some buckets that have batches in flight.
+// look reads the roots of the given buckets again, and returns the buckets in which ranges still move, ordered by id.
 func (q *quiet) look(ctx context.Context, buckets []Moving) (moving []Moving, err error) {
 	work, ctx := errgroup.WithContext(ctx)
 	work.SetLimit(looksAtOnce)

@@ -9,22 +9,23 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/evenkeel/evenkeel/internal/record"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/record"
 )
 
-// Pause is one pause, of all moves or of those of a bucket.
+// A Pause is a time in which no move begins, in all buckets or in one bucket: who paused the moves, why, and until
+// when.
 type Pause struct {
-	// By is who paused, and Why the reason, for people.
+	// By is the name of the person or program that paused the moves, and Why is the reason; both are for people.
 	By  string `json:"by,omitempty"`
 	Why string `json:"why,omitempty"`
-	// Since is the beginning, by the clock of the caller.
+	// Since is the time at which the pause began, by the clock of the caller.
 	Since time.Time `json:"since"`
-	// Until is the end; zero: none.
+	// Until is the time at which the pause ends; zero means never.
 	Until time.Time `json:"until,omitzero"`
 }
 
-// String is a text for people.
+// String describes the pause for people: since when, by whom, why, and until when moves are paused.
 func (p Pause) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "since %s", p.Since.UTC().Format(time.RFC3339))
@@ -42,29 +43,32 @@ func (p Pause) String() string {
 
 func (p Pause) over(now time.Time) bool { return !p.Until.IsZero() && now.After(p.Until) }
 
-// State is the content of the register, which has it as JSON.
+// State holds all pauses of moves, and the notes of batches of moves that are about to begin. It is stored as JSON in
+// one register of the store.
 type State struct {
-	// All is the pause of all moves; nil for none.
+	// All is the pause of all moves, or nil.
 	All *Pause `json:"all,omitempty"`
 	// Buckets are the pauses of single buckets.
 	Buckets []BucketPause `json:"buckets,omitempty"`
-	// Begins are the notes of this package.
+	// Begins are the notes of moves that begin (see the package's comment).
 	Begins []begin `json:"begins,omitempty"`
 }
 
-// BucketPause is the pause of a bucket.
+// BucketPause is the pause of the moves of a single bucket.
 type BucketPause struct {
 	Bucket store.BucketID `json:"bucket"`
 	Pause
 }
 
-// begin is a note: a swap that begins a batch may be pending.
+// begin is a note by which a process announces that it is about to begin a batch (a group) of moves in a bucket. The
+// batch begins by a swap of the bucket's root, which may come at any time after the note.
 type begin struct {
 	Bucket store.BucketID `json:"bucket"`
-	Epoch  uint64         `json:"epoch"` // which the swap replaces
+	Epoch  uint64         `json:"epoch"` // the epoch that the swap replaces
 }
 
-// Of returns the pause of a bucket at a time, if there is one.
+// Of returns the pause that is in force for the bucket id at the time `now`: the pause of all moves, or else the
+// bucket's own. The bool is false if there is none.
 func (s *State) Of(id store.BucketID, now time.Time) (Pause, bool) {
 	if s.All != nil && !s.All.over(now) {
 		return *s.All, true
@@ -76,7 +80,8 @@ func (s *State) Of(id store.BucketID, now time.Time) (Pause, bool) {
 	return *p, true
 }
 
-// find returns the pause of a bucket, also one that is over; nil: it has none.
+// find returns the pause of the bucket id alone, even if this pause has ended. It returns nil if there is none. The
+// result points into s.
 func (s *State) find(id store.BucketID) *Pause {
 	i := slices.IndexFunc(s.Buckets, func(b BucketPause) bool { return b.Bucket == id })
 	if i < 0 {
@@ -85,7 +90,8 @@ func (s *State) find(id store.BucketID) *Pause {
 	return &s.Buckets[i].Pause
 }
 
-// of is Of; for nil, the pause of all moves.
+// of returns the pause that is in force for the bucket id at the time `now`. If id is nil, only a pause of all moves
+// counts. The bool is false if there is none.
 func (s *State) of(id *store.BucketID, now time.Time) (Pause, bool) {
 	switch {
 	case id != nil:
@@ -96,20 +102,21 @@ func (s *State) of(id *store.BucketID, now time.Time) (Pause, bool) {
 	return Pause{}, false
 }
 
-// The limits keep the record below store.MaxRecordBytes.
+// These limits keep the record smaller than store.MaxRecordBytes.
 const (
-	maxText    = 200 // bytes of Pause.By and of Why
-	maxBuckets = 80  // with pauses of their own
-	maxBegins  = 200
+	maxText    = 200 // bytes of Pause.By and of Pause.Why
+	maxBuckets = 80  // number of buckets with pauses of their own
+	maxBegins  = 200 // number of notes
 )
 
-// registerKey is the key of the record, in store.Process.
+// registerKey is the key of the register, in the table store.Process, that has the pauses.
 const registerKey = "pause"
 
-// form of the record: a State as JSON.
+// form is the version of the format of the stored pauses, a State as JSON.
 const form = 1
 
-// Read returns the state at a level.
+// Read returns which moves are paused, as stored. l is the consistency level of the read: at Local the result may be
+// out of date.
 func Read(ctx context.Context, regs store.Registers, l store.Level) (State, error) {
 	s, _, err := read(ctx, regs, l)
 	return s, err
@@ -128,8 +135,9 @@ func read(ctx context.Context, regs store.Registers, l store.Level) (s State, v 
 	return s, v, nil
 }
 
-// change reads the state, changes it and swaps it in, until a swap is known to be applied. Each
-// try calls f, which reports whether it has changed anything. f's change may be applied twice.
+// change lets f change the stored pauses, and writes the result by compare-and-swap. f returns whether it has changed
+// the state; if not, nothing is written. After a conflict, or a write of unknown outcome, change reads the state anew
+// and calls f again. So a change may be applied twice.
 func change(ctx context.Context, regs store.Registers, f func(*State) (bool, error)) error {
 	const tries = 20
 	var err error
@@ -155,9 +163,11 @@ func change(ctx context.Context, regs store.Registers, f func(*State) (bool, err
 	return store.Wrap("note whether moves are paused", err)
 }
 
-// Set pauses the moves of a bucket (nil: all moves). A pause that exists stays, and its end is
-// extended to that of p. It returns the pause that holds, and whether it is new. By and Why are
-// cut to 200 bytes. It fails with InvalidArgument if too many buckets have pauses of their own.
+// Set pauses the moves of the bucket id, or all moves if id is nil. If there is a pause already, it stays, and only its
+// end is moved to the end of p if that is later.
+//
+// holds is the pause that is in force afterwards, and fresh is true if there was none before. By and Why are cut to 200
+// bytes. Set fails with InvalidArgument if too many buckets have pauses of their own.
 func Set(
 	ctx context.Context, regs store.Registers, id *store.BucketID, p Pause, now time.Time,
 ) (holds Pause, fresh bool, err error) {
@@ -195,7 +205,7 @@ func Set(
 	return holds, fresh, err
 }
 
-// Lift ends the pause of a bucket (nil: all pauses), and reports whether there was any.
+// Lift ends the pause of the bucket id, or all pauses if id is nil. lifted is false if there was no pause to end.
 func Lift(ctx context.Context, regs store.Registers, id *store.BucketID) (lifted bool, err error) {
 	return lifted, change(ctx, regs, func(s *State) (bool, error) {
 		was := len(s.Buckets)
@@ -209,7 +219,7 @@ func Lift(ctx context.Context, regs store.Registers, id *store.BucketID) (lifted
 	})
 }
 
-// forget drops pauses that have ended.
+// forget removes the pauses that have ended at the time `now`.
 func (s *State) forget(now time.Time) {
 	if s.All != nil && s.All.over(now) {
 		s.All = nil
@@ -217,7 +227,8 @@ func (s *State) forget(now time.Time) {
 	s.Buckets = slices.DeleteFunc(s.Buckets, func(b BucketPause) bool { return b.over(now) })
 }
 
-// strike drops begins.
+// strike removes the notes in `over`, each of which says that a batch of moves is about to begin. It returns true if
+// any of them was there.
 func (s *State) strike(over []begin) (struck bool) {
 	n := len(s.Begins)
 	s.Begins = slices.DeleteFunc(s.Begins, func(b begin) bool { return slices.Contains(over, b) })

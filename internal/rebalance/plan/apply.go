@@ -7,9 +7,9 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// Goals returns what leads from a map with the given ranges to the partitions of the plan,
-// in the order of the keys. It fails with Conflict if the plan was made for another
-// layout, and with InvalidArgument if the plan contradicts itself.
+// Goals returns how the present ranges of a map, today, have to change to become the ranges of the plan. A goal is one
+// such change: it replaces neighbouring ranges by other ranges. The goals are in the order of their keys. Goals fails
+// with Conflict if the plan was made for another layout, and with InvalidArgument if the plan contradicts itself.
 func (p *Plan) Goals(today []partmap.Range) (goals []move.Goal, err error) {
 	before, err := p.before()
 	if err != nil {
@@ -54,8 +54,8 @@ func (p *Plan) Goals(today []partmap.Range) (goals []move.Goal, err error) {
 	return goals, nil
 }
 
-// next returns the first span that can be done alone: today's ranges up to the first cut
-// that the plan leaves where it is, and the plan's ranges up to there.
+// next returns the lowest ranges that can be changed on their own: old are today's ranges, parts are the ranges of the
+// plan that replace them. Both end at the first cut that today's map and the plan have in common.
 func next(today []partmap.Range, ranges []Range) (old []partmap.Range, parts []Range) {
 	i, j := 1, 1
 	for i < len(today) || j < len(ranges) {
@@ -70,14 +70,16 @@ func next(today []partmap.Range, ranges []Range) (old []partmap.Range, parts []R
 	return today[:i], ranges[:j]
 }
 
-// piece is a run of keys that lay in one partition when a plan was made.
+// piece is an interval of keys that lay in one partition, id, when the plan was made. It begins at start, and ends
+// where the next piece starts.
 type piece struct {
 	start Key
 	id    string
 }
 
-// before works out the layout that a plan was made for: keys that move lay in Move.From,
-// the others stay where they are.
+// before returns the layout for which the plan was made, as pieces (intervals of keys that lay in one partition). It
+// computes them from the plan: keys that the plan moves lay in Move.From, and the other keys lie where the plan leaves
+// them. It fails with InvalidArgument if the plan contradicts itself.
 func (p *Plan) before() (out []piece, err error) {
 	bad := func(format string, args ...any) ([]piece, error) {
 		return nil, store.Errorf(store.InvalidArgument, "the plan contradicts itself: "+format, args...)
@@ -119,7 +121,8 @@ func (p *Plan) before() (out []piece, err error) {
 
 func quoted(k Key) string { return `"` + keytext.Format([]byte(k)) + `"` }
 
-// fits fails unless pieces are the ranges of the map.
+// fits returns nil if a plan was made for today's ranges of the map, else Conflict. pieces is the layout for which the
+// plan was made.
 func fits(pieces []piece, today []partmap.Range) error {
 	k := 0
 	for i := range today {

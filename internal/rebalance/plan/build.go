@@ -10,8 +10,9 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// Plan turns a draft into a plan: ids, moves, and why each move is there. The
-// caller fills in who made it and how good it is.
+// Plan returns the plan that a draft stands for. A draft has only the cuts, and which ranges keep their ids. The plan
+// adds the ids of all ranges, the moves with the reason of each, the score under the objective o, and notes for people.
+// The caller fills in the planner's name and Optimality.
 func (g *Grid) Plan(d Draft, o Objective) *Plan {
 	taken := make(map[string]bool, len(g.Layout.Partitions))
 	for i := range g.Layout.Partitions {
@@ -54,7 +55,8 @@ func (g *Grid) Plan(d Draft, o Objective) *Plan {
 	return p
 }
 
-// reason says why the rows of a partition that lie in piece i leave it.
+// reason returns why a plan moves rows out of the old partition with the index `from`. The rows are those that go to
+// range i of the draft d, which is the plan as positions of the grid.
 func (g *Grid) reason(d Draft, i int, from int32) Reason {
 	lim := &g.Limits
 	first, last := g.Owner[d[i].Start], g.Owner[d.End(g, i)-1]
@@ -87,10 +89,12 @@ func (g *Grid) reason(d Draft, i int, from int32) Reason {
 		commas(g.RowsIn(max(d[i].Start, g.First[from]), min(d.End(g, i), g.First[from+1]))), commas(lim.TargetRows))}
 }
 
-// noted is how many ranges a note names before it only counts.
+// noted is the number of ranges that a note of a plan lists by name. A note is a sentence for people on a limit that
+// the plan cannot meet. It only counts the further ranges.
 const noted = 5
 
-// note says what the limits ask for and the plan cannot give.
+// note adds notes to the plan p. A note is a sentence for people on a limit that the plan cannot meet, and why. d is
+// the draft of the plan: its ranges as positions of the grid.
 func (g *Grid) note(d Draft, p *Plan) {
 	say := func(format string, args ...any) { p.Notes = append(p.Notes, fmt.Sprintf(format, args...)) }
 	lim, asked := &g.Limits, g.askedMin
@@ -127,7 +131,7 @@ func (g *Grid) note(d Draft, p *Plan) {
 	}
 }
 
-// text makes a name or a key fit to be printed, whatever its bytes.
+// text returns a name or a key in printable form, even if its bytes are not printable.
 func text(s string) string { return keytext.Format([]byte(s)) }
 
 func commas(n int64) string { return humanize.Comma(n) }

@@ -5,9 +5,9 @@ import (
 	"sort"
 )
 
-// Check returns every way in which a plan breaks the rules of this package for
-// the layout it was made for. It is run after every planner, and so works from
-// the layout's keys alone: nothing that planners compute with is trusted.
+// Check returns all faults of the plan p, given the layout and the limits for which it was made; nil if it has none. A
+// fault is a broken rule of this package, such as two ranges with the same start. Every plan of a planner is checked.
+// So Check uses only the keys of the layout, and none of the code with which planners compute.
 func Check(l *Layout, limits Limits, p *Plan) Problems {
 	c := checker{l: l, p: p, partition: map[string]int{}, kept: map[string]int{}}
 	for i := range l.Partitions {
@@ -26,12 +26,12 @@ type checker struct {
 	l         *Layout
 	p         *Plan
 	problems  Problems
-	partition map[string]int // id -> index in the layout
-	kept      map[string]int // id -> range of the plan that keeps it
+	partition map[string]int // partition maps the id of a partition to its index in the layout
+	kept      map[string]int // kept maps a partition's id to the index of the plan's range that keeps it
 
-	keys  []Key   // where cuts may lie, in order
-	sums  []int64 // rows below each of them, and all rows at the end
-	atoms []int   // how many of those below have rows
+	keys  []Key   // keys at which cuts may lie, in order
+	sums  []int64 // number of rows below each key, and of all rows at the end
+	atoms []int   // number of atoms with rows below each key
 }
 
 func (c *checker) add(path, format string, args ...any) {
@@ -57,13 +57,15 @@ func (c *checker) flatten() {
 	}
 }
 
-// find returns the index of a key in keys; a key that is not there is between.
+// find returns the index of the key k in the sorted list of keys at which cuts may lie, and true. If k is not in the
+// list, it returns the index of the next higher key, and false.
 func (c *checker) find(k Key) (int, bool) {
 	i := sort.Search(len(c.keys), func(i int) bool { return c.keys[i] >= k })
 	return i, i < len(c.keys) && c.keys[i] == k
 }
 
-// tiling says whether the ranges tile all keys and are cut where they may be.
+// tiling checks that the ranges of the plan cover all keys without gap or overlap, and begin only at keys at which cuts
+// may lie. It returns true if they do, else it records the faults.
 func (c *checker) tiling() bool {
 	before := len(c.problems)
 	if c.p.Bucket != c.l.Bucket {
@@ -99,7 +101,7 @@ func (c *checker) pins() {
 	}
 }
 
-// end returns the end of range i; empty is plus infinity.
+// end returns the key at which range i of the plan ends; an empty key is plus infinity.
 func (c *checker) end(i int) Key {
 	if i+1 < len(c.p.Ranges) {
 		return c.p.Ranges[i+1].Start
@@ -107,7 +109,8 @@ func (c *checker) end(i int) Key {
 	return ""
 }
 
-// bounds returns the atoms of range i as indices into keys.
+// bounds returns which atoms range i of the plan has: those from the index `from` to below the index `to`. An atom is a
+// part of the layout between two neighbouring keys at which cuts may lie.
 func (c *checker) bounds(i int) (from, to int) {
 	from, _ = c.find(c.p.Ranges[i].Start)
 	to = len(c.keys)
@@ -149,7 +152,7 @@ func (c *checker) ranges(limits Limits) {
 	}
 }
 
-// atMost says whether an end is not beyond another; the empty one is beyond all.
+// atMost reports whether the end a of a range is at most the end b of another. An empty end is plus infinity.
 func atMost(a, b Key) bool { return b == "" || (a != "" && a <= b) }
 
 func (c *checker) old(i int) (start, end Key) {
@@ -159,8 +162,8 @@ func (c *checker) old(i int) (start, end Key) {
 	return c.l.Partitions[i].Start, end
 }
 
-// moves checks that the moves are exactly the parts of today's ranges that
-// change their partition.
+// moves checks the moves of the plan. There must be a move for each part of today's ranges that goes to another
+// partition, and no other move.
 func (c *checker) moves() {
 	var want []Move
 	var rows int64

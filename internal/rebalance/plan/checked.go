@@ -5,19 +5,16 @@ import (
 	"fmt"
 )
 
-// A Bounder knows the fewest rows that any plan for a layout must move.
+// A Bounder computes a lower bound: the fewest rows that any plan for a layout must move.
 type Bounder interface {
-	// LowerBound returns the fewest rows moved by plans that have nothing over the
-	// maximum that can be divided and the fewest ranges under the minimum; under
-	// is that fewest number.
+	// LowerBound returns the fewest rows that a plan moves if it leaves nothing over the maximum that can be divided,
+	// and the fewest ranges under the minimum. under is this fewest number of ranges.
 	LowerBound(ctx context.Context, l *Layout, limits Limits) (rows int64, under int, err error)
 }
 
-// Checked returns a planner that plans with p, holds the plan to the rules
-// whoever made it, and says how far from the bound it is. A plan that breaks a
-// rule becomes an error that wraps Problems: it is a bug of the planner. Both
-// must be comparable values; under the rows objective a planner
-// that is its own bounder must meet the bound.
+// Checked returns a planner that makes plans with p, and checks each with Check. It also fills in how far the plan is
+// above b's lower bound for the rows moved. A plan with faults becomes an error that wraps Problems: p has a bug. p and
+// b must be comparable values. If they are equal, p's plans under the rows objective must meet the bound.
 func Checked(p Planner, b Bounder) Planner { return checked{p, b} }
 
 type checked struct {

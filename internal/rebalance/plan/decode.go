@@ -14,17 +14,17 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// layoutFile is the JSON form of a layout with its limits.
+// layoutFile is the JSON form of a layout (a bucket's partitions with their sizes) and of the limits for its plans.
 type layoutFile struct {
 	Bucket     string      `json:"bucket"`
 	Limits     Limits      `json:"limits" layout:"required"`
 	Partitions []Partition `json:"partitions" layout:"required"`
 }
 
-// DecodeLayout reads the JSON form of a layout with its limits (docs/planners.md has the
-// format). The error is a Problems with everything that is wrong, by path: unknown, missing and
-// repeated fields, values of the wrong kind, and what Validate finds. If the text is not JSON,
-// or not UTF-8, that is the only problem.
+// DecodeLayout reads a layout with its limits from JSON (docs/planners.md has the format). If it fails, the error is a
+// Problems, which lists everything wrong, with its place. That includes unknown, missing and repeated fields, values of
+// the wrong kind, and the faults that Validate finds. If the text is not JSON, or not UTF-8, that is the only problem
+// listed.
 func DecodeLayout(data []byte) (Layout, Limits, error) {
 	d := decoder{dec: jsontext.NewDecoder(bytes.NewReader(data), jsontext.AllowDuplicateNames(true))}
 	f := layoutFile{Limits: Limits{HorizonS: DefaultHorizonS}}
@@ -55,7 +55,8 @@ func DecodeLayout(data []byte) (Layout, Limits, error) {
 	return l, f.Limits, nil
 }
 
-// within reports whether a path, or a value that contains it, is among the given ones.
+// within reports whether a problem was reported at this path of a JSON value, or at the path of a value that contains
+// it.
 func within(path string, reported map[string]bool) bool {
 	for path != "" {
 		if reported[path] {
@@ -90,7 +91,7 @@ func place(data []byte, offset int) string {
 	return fmt.Sprintf("line %d, byte %d", 1+bytes.Count(before, []byte("\n")), len(before)-bytes.LastIndexByte(before, '\n'))
 }
 
-// dotted writes a pointer like /partitions/3/id as partitions[3].id.
+// dotted returns a JSON pointer like /partitions/3/id in the form that messages use: partitions[3].id.
 func dotted(p jsontext.Pointer) string {
 	var b strings.Builder
 	for t := range p.Tokens() {
@@ -109,27 +110,26 @@ func dotted(p jsontext.Pointer) string {
 	return b.String()
 }
 
-// decoder reads one JSON value into the struct that describes it. It reads token by token,
-// because Unmarshal stops at the first value of the wrong kind. Its methods fail where the text
-// is not JSON.
+// decoder reads a JSON value into a struct, and collects all problems of the value. It reads token by token, because
+// Unmarshal stops at the first value of the wrong kind. Its methods return an error only if the text is not JSON.
 type decoder struct {
 	dec         *jsontext.Decoder
 	problems    Problems
 	targetGiven bool
 }
 
-// add adds a problem of the value, or of the name, that was read last.
+// add records a problem with the JSON value, or the field name, that was read last. format and args make the text.
 func (d *decoder) add(format string, args ...any) {
 	d.problems = append(d.problems, Problem{dotted(d.dec.StackPointer()), fmt.Sprintf(format, args...)})
 }
 
-// kinds of JSON values.
+// kinds names the kinds of JSON values, such as a list or a number, in words for error messages.
 var kinds = map[jsontext.Kind]string{
 	'{': "an object", '[': "a list", '"': "a string", '0': "a number", 't': "true or false", 'f': "true or false",
 	'n': "null",
 }
 
-// value reads a value into v.
+// value reads one JSON value into v.
 func (d *decoder) value(v reflect.Value) error {
 	got := d.dec.PeekKind()
 	is := func(want ...jsontext.Kind) bool { return slices.Contains(want, got) }
@@ -176,7 +176,7 @@ func (d *decoder) value(v reflect.Value) error {
 	return err
 }
 
-// scalar reads a value that is no list or object.
+// scalar reads a JSON value that is neither a list nor an object, and passes its text to the function set.
 func (d *decoder) scalar(set func(string)) error {
 	t, err := d.dec.ReadToken()
 	if err == nil {
@@ -198,7 +198,7 @@ func (d *decoder) list(v reflect.Value) error {
 	return err
 }
 
-// object reads the fields of an object.
+// object reads a JSON object into the struct v, field by field, and records problems.
 func (d *decoder) object(v reflect.Value) error {
 	_, err := d.dec.ReadToken()
 	var seen uint64 // a bit for each field
@@ -264,7 +264,7 @@ func (d *decoder) rate(n string, to *float64) {
 	*to = v
 }
 
-// key reads {"b64":"..."}.
+// key reads a key in the form {"b64":"..."}.
 func (d *decoder) key(to *Key) error {
 	var k struct {
 		B64 string `json:"b64" layout:"required"`

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 )
 
-// EncodeLayout writes the JSON form that DecodeLayout reads, one partition to a line. It
-// fails for rates that are not numbers, which no valid layout has.
+// EncodeLayout returns a layout with its limits as JSON, one partition to a line. DecodeLayout reads this form.
+// EncodeLayout fails if a rate is NaN or infinite, which no valid layout has.
 func EncodeLayout(l *Layout, limits Limits) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

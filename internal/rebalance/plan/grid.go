@@ -1,38 +1,42 @@
 package plan
 
-// A Grid is a layout cut into its smallest parts, which is what planners
-// compute on. Positions 0 to N-1 are the keys at which a cut may lie, in order;
-// position N is plus infinity. The atom i lies between the positions i and i+1.
-// Sums over atoms are kept as prefix sums, so that a range's rows are one
-// subtraction.
+// A Grid is a layout cut into its smallest parts, the atoms, on which planners compute. Positions 0 to N-1 are the keys
+// at which a cut may lie, in order; position N is plus infinity. Atom i lies between the positions i and i+1:
 //
-// A grid is immutable once made, and refers to its layout.
+//	position  0     1     2     3
+//	key       ""    "f"   "m"   infinity    N = 3
+//	atom         0     1     2
+//	Rows      0     40    55    90          atom 1 has 55-40 = 15 rows
+//
+// Rows are kept as prefix sums, so the rows of a range are one subtraction.
+//
+// A grid does not change once made, and refers to its layout.
 type Grid struct {
 	Layout *Layout
-	// Limits are those in force: no minimum if the bucket has fewer rows.
+	// Limits are the limits in force. They have no minimum if the whole bucket has fewer rows than the minimum.
 	Limits Limits
-	// N is how many atoms there are.
+	// N is the number of atoms.
 	N int
 	// Keys are the keys of the positions 0 to N-1.
 	Keys []Key
-	// Rows[i] are the rows below position i.
+	// Rows[i] is the number of rows below position i.
 	Rows []int64
-	// Owner[i] is the partition of atom i.
+	// Owner[i] is the index of the partition in which atom i lies.
 	Owner []int32
 	// First[p] is the position of partition p's start; one more entry holds N.
 	First []int32
-	// Fewest is a number of ranges that no plan within the maximum can do without.
+	// Fewest is a lower bound for the number of ranges of any plan within the maximum.
 	Fewest int64
 
-	// writes and growth are prefix sums per second, filled[i] is how many atoms
-	// below position i have rows.
+	// writes and growth are prefix sums of rates per second. filled[i] is the number of atoms below position i that
+	// have rows.
 	writes, growth []float64
 	filled         []int32
-	askedMin       int64 // the minimum that the limits name
+	askedMin       int64 // the minimum in the limits as given
 }
 
-// NewGrid makes the grid of a valid layout. Time and memory are linear in its
-// quanta.
+// NewGrid returns the grid of a valid layout: the form in which planners compute with it. A layout is measured in
+// quanta, runs of keys that no cut divides. Time and memory are linear in their number.
 func NewGrid(l *Layout, limits Limits) *Grid {
 	n := len(l.Partitions)
 	for i := range l.Partitions {
@@ -68,9 +72,10 @@ func NewGrid(l *Layout, limits Limits) *Grid {
 	return g
 }
 
-// atom appends one atom of a partition of so many rows. Writes and growth are
-// spread like rows; where there are none, they fall on the last atom, for what
-// is empty now most likely fills by appends.
+// atom appends one atom to the grid: a part of the layout that no cut divides, from the given key on. owner is the
+// index of its partition p, rows the number of its rows, and all that of the whole partition. last marks the last atom
+// of the partition. The writes and the growth of the partition are shared out in proportion to rows. Without rows they
+// go to its last atom, since an empty partition is most likely filled by appends.
 func (g *Grid) atom(owner int32, key Key, rows int64, p *Partition, all int64, last bool) {
 	share := 0.0
 	if all > 0 {
@@ -91,35 +96,40 @@ func (g *Grid) atom(owner int32, key Key, rows int64, p *Partition, all int64, l
 	g.filled = append(g.filled, filled)
 }
 
-// RowsIn returns the rows between two positions.
+// RowsIn returns the number of rows from position start to position end. A position is the index of a key at which a
+// cut may lie.
 func (g *Grid) RowsIn(start, end int32) int64 { return g.Rows[end] - g.Rows[start] }
 
-// WritesIn returns the writes per second between two positions.
+// WritesIn returns the writes per second to the keys from position start to position end. A position is the index of a
+// key at which a cut may lie.
 func (g *Grid) WritesIn(start, end int32) float64 { return g.writes[end] - g.writes[start] }
 
-// GrowthIn returns the rows gained per second between two positions.
+// GrowthIn returns how many rows per second the keys from position start to position end gain. A position is the index
+// of a key at which a cut may lie.
 func (g *Grid) GrowthIn(start, end int32) float64 { return g.growth[end] - g.growth[start] }
 
-// Divisible says whether some cut between two positions leaves rows on both
-// sides. What is not divisible may exceed the maximum.
+// Divisible reports whether a cut can divide the rows from position start to position end: whether some cut leaves rows
+// on both sides. A position is the index of a key at which a cut may lie. A range that cannot be divided may have more
+// rows than the maximum.
 func (g *Grid) Divisible(start, end int32) bool { return g.filled[end]-g.filled[start] > 1 }
 
-// Pinned says whether a partition's start must stay a cut.
+// Pinned reports whether every plan must keep a cut at the start of the partition with this index.
 func (g *Grid) Pinned(partition int32) bool { return g.Layout.Partitions[partition].Pinned }
 
-// A Draft is a plan in the coordinates of a grid: its ranges in order, the first
-// of which starts at position 0.
+// A Draft is a plan in the form in which planners compute: its ranges in the order of their keys, as positions of a
+// grid. The first range starts at position 0.
 type Draft []Piece
 
-// A Piece is one range of a draft, up to the start of the next.
+// A Piece is one range of a draft, which is a plan in the making. It reaches from Start, a position of the grid, to the
+// start of the next piece.
 type Piece struct {
 	Start int32
-	// Keep says that the piece keeps the id of the old partition it lies in. It
-	// must lie within one, and be the only one to keep that id.
+	// Keep says that the piece keeps the id of the old partition around it. The piece must lie within this one
+	// partition, and no other piece may keep the id.
 	Keep bool
 }
 
-// End returns the position at which piece i ends.
+// End returns the position of the grid at which range i of the draft (a plan in the making) ends.
 func (d Draft) End(g *Grid, i int) int32 {
 	if i+1 < len(d) {
 		return d[i+1].Start
@@ -127,14 +137,15 @@ func (d Draft) End(g *Grid, i int) int32 {
 	return int32(g.N)
 }
 
-// Within returns the old partition in which piece i lies altogether, if there is
-// one.
+// Within returns the index of the old partition that contains the whole of range i of the draft (a plan in the making).
+// ok is false if the range has keys of several old partitions.
 func (d Draft) Within(g *Grid, i int) (partition int32, ok bool) {
 	p := g.Owner[d[i].Start]
 	return p, d.End(g, i) <= g.First[p+1]
 }
 
-// Today returns the draft that changes nothing.
+// Today returns the plan that changes nothing, as a draft (ranges as positions of the grid): every partition stays as
+// it is.
 func (g *Grid) Today() Draft {
 	d := make(Draft, len(g.Layout.Partitions))
 	for p := range d {
@@ -143,8 +154,9 @@ func (g *Grid) Today() Draft {
 	return d
 }
 
-// KeepLargest lets, in each old partition, the piece with the most rows keep the
-// id. It moves the fewest rows that the draft's cuts allow.
+// KeepLargest decides which ranges of the draft, a plan in the making, keep the id of an old partition, so that their
+// rows need not move. Of the ranges that lie within one old partition, the one with the most rows keeps the id. With
+// the same cuts, no other choice moves fewer rows.
 func (d Draft) KeepLargest(g *Grid) {
 	best := -1
 	for i := range d {

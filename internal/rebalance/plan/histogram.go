@@ -2,22 +2,23 @@ package plan
 
 import "fmt"
 
-// A Bin of a histogram counts ranges whose rows lie in an interval.
+// A Bin of a histogram counts the ranges whose numbers of rows lie in one interval: the ranges before a plan, and those
+// after it.
 type Bin struct {
 	Label  string `json:"label"`
 	Before int    `json:"before"`
 	After  int    `json:"after"`
 }
 
-// steps are how many bins the rows within the limits are divided into.
+// steps is the number of bins of a histogram between the minimum and the maximum number of rows of a range.
 const steps = 5
 
-// Histogram counts the ranges of a layout and of its plan by their rows: empty,
-// under the minimum, in five steps within the limits, over the maximum, and over
-// twice that. Bins that limits without a minimum do not have are left out.
+// Histogram returns how many ranges have how many rows, before the plan p and after it. There are bins for empty
+// ranges, ranges under the minimum, five steps within the limits, ranges over the maximum, and over twice the maximum.
+// Without a minimum the second bin is left out.
 func Histogram(l *Layout, limits Limits, p *Plan) []Bin {
 	type edge struct {
-		most  int64 // the last count of the bin
+		most  int64 // the highest number of rows in the bin
 		label string
 	}
 	edges := []edge{{0, "empty"}}

@@ -2,22 +2,21 @@ package plan
 
 import "github.com/evenkeel/evenkeel/store/keytext"
 
-// A Key is a key of a bucket or a cut between two keys: bytes, ordered bytewise, which
-// need not be UTF-8. As a start the empty key is the lowest key, as an end it is plus
-// infinity.
+// A Key is a key of a bucket, or a cut between two keys. It is any bytes, perhaps not UTF-8, and ordered bytewise. As
+// the start of a range, the empty key is the lowest key; as an end, it is plus infinity.
 type Key string
 
-// MaxKeyBytes is the longest key that Cassandra takes.
+// MaxKeyBytes is the length of the longest key that Cassandra takes.
 const MaxKeyBytes = 65535
 
-// MaxCount is the most rows that a bucket may have in a layout, and the largest
-// limit: 2^53. Beyond it other readers of JSON would silently round.
+// MaxCount is the largest number of rows of a bucket in a layout, and the largest limit: 2^53. Larger numbers would
+// silently be rounded by other readers of JSON.
 const MaxCount = int64(1) << 53
 
-// MarshalJSON writes a string, or {"b64":"..."} for bytes that are not UTF-8.
+// MarshalJSON writes the key as a JSON string, or as {"b64":"..."} if its bytes are not UTF-8.
 func (k Key) MarshalJSON() ([]byte, error) { return keytext.Key(k).MarshalJSON() }
 
-// UnmarshalJSON reads both forms.
+// UnmarshalJSON reads both forms that MarshalJSON writes.
 func (k *Key) UnmarshalJSON(data []byte) error {
 	var key keytext.Key
 	err := key.UnmarshalJSON(data)
@@ -25,14 +24,15 @@ func (k *Key) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// A Layout is a bucket at one moment: its partitions in the order of their keys, which
-// tile all keys, and the sizes within them.
+// A Layout describes a bucket at one moment: its partitions in the order of their keys, with sizes measured within
+// them. The partitions cover all keys.
 type Layout struct {
 	Bucket     string
 	Partitions []Partition
 }
 
-// A Partition is one range of a layout, from its start up to the next partition's start.
+// A Partition is one range of a layout, from its start up to the next partition's start, and the sizes and rates
+// measured in it.
 type Partition struct {
 	ID    string `json:"id" layout:"required"`
 	Start Key    `json:"start" layout:"required"`
@@ -45,50 +45,50 @@ type Partition struct {
 	// Pinned promises that Start stays a cut. It promises nothing about the end, which
 	// is the next partition's start, nor about the id.
 	Pinned bool `json:"pinned"`
-	// WritesPerS are puts and deletes per second, taken to be spread like rows.
+	// WritesPerS is the rate of puts and deletes per second, taken to be spread like rows.
 	WritesPerS float64 `json:"writes_per_s"`
-	// GrowthRowsPerS are rows gained per second (negative: lost), spread alike.
+	// GrowthRowsPerS is the number of rows gained per second (negative: lost), taken to be spread like rows.
 	GrowthRowsPerS float64 `json:"growth_rows_per_s"`
 }
 
-// A Quantum is a sampled run of keys: Rows rows from Key up to the next quantum's key, or
-// to the end of the partition.
+// A Quantum is a measured run of keys, with the number of its rows. It reaches from Key up to the next quantum's key,
+// or to the end of the partition. Where within the run its rows lie is unknown, so no cut divides a quantum.
 type Quantum struct {
 	Key  Key   `json:"key" layout:"required"`
 	Rows int64 `json:"rows" layout:"required"`
 }
 
-// Limits of a partition.
+// Limits are the demands that the ranges of a plan have to meet, such as the largest number of rows.
 type Limits struct {
-	// MaxRows is the most rows of a range. Only a range whose rows all lie in one
-	// quantum may have more, since nothing can divide it.
+	// MaxRows is the largest number of rows of a range. Only a range whose rows all lie in one quantum may have more,
+	// since nothing can divide it.
 	MaxRows int64 `json:"max_rows" layout:"required"`
-	// MinRows is the fewest rows of a range; 0 is no minimum. The range that keeps a
-	// pinned id is exempt, and so is a bucket with fewer rows altogether.
+	// MinRows is the smallest number of rows of a range; 0: no minimum. A range that keeps the id of a pinned partition
+	// is exempt. A bucket with fewer rows altogether is exempt, too.
 	MinRows int64 `json:"min_rows"`
-	// TargetRows is what ranges should be near to.
+	// TargetRows is the number of rows that ranges should come near to.
 	TargetRows int64 `json:"target_rows"`
-	// MaxWritesPerS is the most load of a range in the full objective; 0 is any.
+	// MaxWritesPerS is the largest number of writes per second to a range in the full objective; 0: no limit.
 	MaxWritesPerS float64 `json:"max_writes_per_s,omitempty"`
-	// HorizonS is how many seconds ahead the full objective looks.
+	// HorizonS is the number of seconds ahead for which the full objective forecasts growth.
 	HorizonS float64 `json:"horizon_s"`
 }
 
-// Defaults of the limits that a layout file leaves out.
+// The values of limits that a layout file does not give.
 const (
 	DefaultHorizonS = 86400.0
-	// defaultTargetTenths of MaxRows leave room for growth on one side, and for a merge
-	// of two small ranges on the other.
+	// defaultTargetTenths are the tenths of MaxRows that make the default of TargetRows. They leave room for growth on
+	// one side, and for a merge of two small ranges on the other.
 	defaultTargetTenths = 6
 )
 
-// DefaultTarget returns the default of Limits.TargetRows: six tenths of the maximum, or
-// the minimum if that is more.
+// DefaultTarget returns the number of rows that ranges should have if no target is given. It is six tenths of the
+// maximum, or the minimum if that is larger.
 func DefaultTarget(maxRows, minRows int64) int64 {
 	return max(maxRows/10*defaultTargetTenths+maxRows%10*defaultTargetTenths/10, minRows)
 }
 
-// Rows returns how many rows a valid partition holds.
+// Rows returns the number of rows of a partition. The partition must be valid, so that the sum cannot overflow.
 func (p *Partition) Rows() (rows int64) {
 	for _, q := range p.Quanta {
 		rows += q.Rows
@@ -96,7 +96,8 @@ func (p *Partition) Rows() (rows int64) {
 	return rows
 }
 
-// Rows returns how many rows a valid layout holds.
+// Rows returns the number of rows of all partitions of a layout. The layout must be valid, so that the sum cannot
+// overflow.
 func (l *Layout) Rows() (rows int64) {
 	for i := range l.Partitions {
 		rows += l.Partitions[i].Rows()

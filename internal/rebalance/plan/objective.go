@@ -5,55 +5,54 @@ import (
 	"fmt"
 )
 
-// A Kind of objective.
+// A Kind is one of two ways to compare plans: by the rows that they move (Rows), or by a weighted sum of several costs
+// (Full).
 type Kind string
 
 const (
-	// Rows counts, in this order: ranges over the maximum that can be divided,
-	// ranges under the minimum, rows moved, partitions, squared deviation from
-	// the target. The exact planner finds its optimum.
+	// Rows compares plans by these counts, in this order: ranges over the maximum that can be divided, ranges under the
+	// minimum, rows moved, partitions, squared deviation from the target. The exact planner finds its optimum.
 	Rows Kind = "rows"
-	// Full counts, in this order: ranges over the maximum that can be divided,
-	// ranges under the minimum, and the weighted sum of all that Weights names.
+	// Full compares plans by these counts, in this order: ranges over the maximum that can be divided, ranges under the
+	// minimum, and the weighted sum of the terms that Weights names.
 	Full Kind = "full"
 )
 
-// DefaultKind is the objective of whole plans where none is given, in commands, the admin API and the console: by it a
-// plan moves only what has to move to keep the limits. Full also copies rows for fewer ranges, and for a forecast.
+// DefaultKind is the way to compare plans for a whole bucket if none is given, in commands, the admin API and the
+// console. With Rows, a plan moves only the rows that must move to keep the limits. With Full, a plan also copies rows
+// to have fewer ranges, or because of a forecast.
 const DefaultKind = Rows
 
-// An Objective says which of two plans is the better.
+// An Objective says how to compare two plans: which of them is the better.
 type Objective struct {
 	Kind Kind
-	// Weights are those of Full; Rows has none.
+	// Weights are the weights of the Full objective; Rows has none.
 	Weights Weights
 }
 
-// Weights make the terms of the full objective comparable: each product of a
-// weight and its term is in rows, "as bad as moving so many rows". Costs has
-// those by which decisions are made, live and in whole plans.
+// Weights say how much each kind of cost of a plan counts under the full objective, the weighted sum. Each weight times
+// its cost is in rows: a product of 1,000 is as bad as moving 1,000 rows. Costs returns the weights that are used in
+// practice, for live decisions and for whole plans.
 type Weights struct {
-	// RowsMoved weighs each row that changes partition.
+	// RowsMoved is the weight of each row that changes its partition.
 	RowsMoved float64
-	// Moves weighs each move: its swaps, its waits and its share of a batch.
+	// Moves is the weight of each move: the cost of its swaps, its waits and its share of a batch.
 	Moves float64
-	// Ranges weighs each range beyond the fewest that can hold the rows: its rent.
+	// Ranges is the weight of each range beyond the fewest that can hold the rows: the lasting cost of a range.
 	Ranges float64
-	// Spread weighs the sum over ranges of (rows - target)^2 / target.
+	// Spread is the weight of the sum over ranges of (rows - target)^2 / target.
 	Spread float64
-	// Forecast weighs the rows above the maximum at the horizon, if ranges grow
-	// as they do now.
+	// Forecast is the weight of the rows above the maximum at the horizon, if ranges grow as they do now.
 	Forecast float64
-	// Load weighs, for each range, the target rows times the part by which its
-	// writes exceed the limit (1 is twice the limit).
+	// Load is the weight of writes over the limit. The term is, for each range, the target rows times the excess of its
+	// writes as a share of the limit (1 is twice the limit).
 	Load float64
 }
 
-// Costs is the full objective with the weights of what a layout of ranges of at most maxRows rows costs:
-// the rows copied, a hundredth of the maximum for each move, half of the maximum
-// for each range too many, and twice the rows by which ranges are, or will be,
-// over the maximum. A range with 1.7 times its load is cut. Evenness is no cost:
-// it says nothing about what a range will take in.
+// Costs returns the full objective, which compares plans by a weighted sum, for ranges of at most maxRows rows. A row
+// copied costs 1, a move a hundredth of the maximum, and each range beyond the fewest possible half of the maximum.
+// Rows by which ranges are, or will be, over the maximum cost 2 each. The weight of load is such that a range with 1.7
+// times the allowed writes is cut. Unequal sizes cost nothing: they do not tell how many rows a range will take in.
 func Costs(maxRows int64) Objective {
 	return Objective{Kind: Full, Weights: Weights{
 		RowsMoved: 1, Moves: overhead * float64(maxRows), Ranges: rent * float64(maxRows), Forecast: 2, Load: 2,
@@ -61,15 +60,14 @@ func Costs(maxRows int64) Objective {
 }
 
 const (
-	// overhead is the cost of a move's swaps and waits, rent that of a range too
-	// many, as shares of the maximum.
+	// overhead is the cost of a move's swaps and waits, and rent the cost of a range beyond the fewest. Both are shares
+	// of the maximum.
 	overhead = 0.01
 	rent     = 0.5
 )
 
-// Set changes the weight of a term by the name it has in a score: rows_moved,
-// moves, ranges, spread, forecast or load. A weight is neither negative nor
-// infinite.
+// Set changes one weight. term is its name as in a score: rows_moved, moves, ranges, spread, forecast or load. Set
+// fails if there is no weight of this name, or if the new weight is not from 0 to 1e12.
 func (w *Weights) Set(term string, weight float64) error {
 	if !(weight >= 0 && weight <= maxRate) {
 		return fmt.Errorf("the weight of %s must be between 0 and %g, is %g", term, maxRate, weight)
@@ -86,28 +84,29 @@ func (w *Weights) Set(term string, weight float64) error {
 	return nil
 }
 
-// A Score is the value of a plan under an objective. Less is better everywhere.
+// A Score says how good a plan is under an objective, the way to compare plans. In every field, less is better.
 type Score struct {
 	Kind Kind `json:"kind"`
-	// OverMax are the ranges over the maximum that could be divided, Undividable those
-	// that could not.
+	// OverMax is the number of ranges over the maximum that could be divided, Undividable of those that could not.
 	OverMax     int `json:"over_max"`
 	Undividable int `json:"undividable"`
-	// UnderMin are the ranges under the minimum that nothing exempts.
+	// UnderMin is the number of ranges under the minimum that no rule exempts.
 	UnderMin int `json:"under_min"`
-	// RowsMoved, Moves and Partitions (after the plan) are plain counts.
+	// RowsMoved and Moves are the numbers of rows moved and of moves. Partitions is the number of partitions after the
+	// plan.
 	RowsMoved  int64 `json:"rows_moved"`
 	Moves      int   `json:"moves"`
 	Partitions int   `json:"partitions"`
 	// Squares is the sum over ranges of (rows - target)^2.
 	Squares Uint128 `json:"squared_deviation"`
-	// Cost is the weighted sum of the Full objective, in rows; 0 with Rows.
+	// Cost is the weighted sum of the Full objective, in rows; 0 for Rows.
 	Cost float64 `json:"cost"`
-	// Terms are the products of which Cost is the sum, with their weights.
+	// Terms are the terms of which Cost is the sum, with their weights.
 	Terms Terms `json:"terms,omitzero"`
 }
 
-// A Term of the full objective: Cost, in rows, is Weight times Value.
+// A Term is one part of the cost of a plan under the full objective, the weighted sum. Its cost, in rows, is Weight
+// times Value.
 type Term struct {
 	Name   string  `json:"-"`
 	Value  float64 `json:"value"`
@@ -115,10 +114,11 @@ type Term struct {
 	Cost   float64 `json:"cost"`
 }
 
-// Terms is an object in JSON, by the names of the terms.
+// Terms are the parts of which the cost of a plan is the sum. In JSON they are an object, with the names of the terms
+// as field names.
 type Terms []Term
 
-// MarshalJSON writes the terms by their names.
+// MarshalJSON writes the terms as a JSON object, with the names of the terms as field names.
 func (t Terms) MarshalJSON() ([]byte, error) {
 	named := make(map[string]Term, len(t))
 	for _, term := range t {
@@ -127,7 +127,8 @@ func (t Terms) MarshalJSON() ([]byte, error) {
 	return json.Marshal(named)
 }
 
-// MarshalJSON writes the cost only for the Full objective.
+// MarshalJSON writes the score as a JSON object. Only under the Full objective, the weighted sum, does the object have
+// a cost.
 func (s Score) MarshalJSON() ([]byte, error) {
 	type plain Score
 	out := struct {
@@ -140,7 +141,8 @@ func (s Score) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// Better says whether s is strictly better than t. Both must be of one kind.
+// Better reports whether the plan with the score s is strictly better than the one with the score t. Both scores must
+// be of the same Kind.
 func (s *Score) Better(t *Score) bool {
 	switch {
 	case s.OverMax != t.OverMax:
@@ -157,9 +159,8 @@ func (s *Score) Better(t *Score) bool {
 	return s.Squares.Cmp(t.Squares) < 0
 }
 
-// A Tally adds up what an objective needs, one range at a time and in any part
-// of the bucket, so that a planner that leaves most of a bucket alone counts
-// that part once. The zero value is of no use: see NewTally.
+// A Tally adds up the score of a plan, range by range, in any order. A planner that leaves most of a bucket as it is
+// adds that part once, and copies the tally for each variant of the rest. The zero value is useless: see NewTally.
 type Tally struct {
 	grid                     *Grid
 	over, undividable, under int
@@ -169,25 +170,28 @@ type Tally struct {
 	spread, forecast, load   float64
 }
 
-// NewTally returns an empty tally.
+// NewTally returns a tally without ranges, which adds up the score of a plan. g is the grid of the layout.
 func NewTally(g *Grid) Tally { return Tally{grid: g} }
 
-// Add counts one range, from position start to end.
+// Add adds one range of a plan to the score: the range from position start to position end of the grid. keep means that
+// the range keeps the id of an old partition, so that its rows do not move.
 func (t *Tally) Add(start, end int32, keep bool) {
 	g, lim := t.grid, &t.grid.Limits
 	t.squares = t.squares.Add(Square(g.RowsIn(start, end) - lim.TargetRows))
 	t.count(start, end, keep, 1)
 }
 
-// Remove takes one range back that was added. Sums of fractions may be off by
-// their rounding afterwards.
+// Remove takes one range of a plan out of the score again. The arguments are those with which the range was added.
+// Rounding errors may remain in sums of fractions.
 func (t *Tally) Remove(start, end int32, keep bool) {
 	g, lim := t.grid, &t.grid.Limits
 	t.squares = t.squares.Sub(Square(g.RowsIn(start, end) - lim.TargetRows))
 	t.count(start, end, keep, -1)
 }
 
-// count adds so many times one range, except for its squares.
+// count adds one range of a plan to the score (times is 1), or takes it out again (times is -1). The range reaches from
+// position start to position end of the grid. keep means that it keeps the id of an old partition. The squared distance
+// from the target is not counted here.
 func (t *Tally) count(start, end int32, keep bool, times int) {
 	g, lim := t.grid, &t.grid.Limits
 	rows := g.RowsIn(start, end)
@@ -217,13 +221,15 @@ func (t *Tally) count(start, end int32, keep bool, times int) {
 	}
 }
 
-// Counts returns the two counts that come before everything else, and the cost
-// of the full objective under the weights, in rows.
+// Counts returns the three numbers by which plans are compared under the full objective. A smaller over wins, then a
+// smaller under, then a smaller cost. over is the number of ranges over the maximum that a cut could divide. under is
+// the number of ranges under the minimum. cost is the weighted sum of the costs, in rows.
 func (t *Tally) Counts(w Weights) (over, under int, cost float64) {
 	return t.over, t.under, t.cost(w, t.tooMany())
 }
 
-// tooMany are the ranges beyond the fewest. What is over the maximum has fewer.
+// tooMany returns by how many ranges the plan has more than the fewest possible within the maximum. It returns 0 if the
+// plan has fewer, as it may with ranges over the maximum.
 func (t *Tally) tooMany() float64 { return max(0, float64(t.ranges)-float64(t.grid.Fewest)) }
 
 func (t *Tally) cost(w Weights, tooMany float64) float64 {
@@ -231,15 +237,17 @@ func (t *Tally) cost(w Weights, tooMany float64) float64 {
 		w.Forecast*t.forecast + w.Load*t.load
 }
 
-// Cost returns what one range adds to a plan under the full objective, and 1 if it is under the minimum. A plan costs
-// the sum of its ranges, less the rent of the fewest.
+// Cost returns what one range adds to a plan: cost, in rows, under the full objective, and under, which is 1 if the
+// range is under the minimum, else 0. The range reaches from position start to position end of the grid; with keep it
+// keeps the id of an old partition. The cost counts each range as one too many. So the cost of a plan is the sum over
+// its ranges, less the weight of a range for each of the fewest possible ranges.
 func (g *Grid) Cost(start, end int32, keep bool, w Weights) (under int, cost float64) {
 	t := Tally{grid: g}
 	t.count(start, end, keep, 1)
 	return t.under, t.cost(w, 1)
 }
 
-// Score returns what the objective makes of the ranges added so far.
+// Score returns the score that the ranges added so far have together, under the objective o.
 func (t *Tally) Score(o Objective) Score {
 	s := Score{
 		Kind: o.Kind, OverMax: t.over, Undividable: t.undividable, UnderMin: t.under,
@@ -264,7 +272,7 @@ func (t *Tally) Score(o Objective) Score {
 	return s
 }
 
-// Score returns what the objective makes of a draft.
+// Score returns the score of the draft d, a plan in the making, under the objective o.
 func (g *Grid) Score(d Draft, o Objective) Score {
 	t := NewTally(g)
 	for i, p := range d {

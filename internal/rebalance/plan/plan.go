@@ -5,23 +5,22 @@ import (
 	"strings"
 )
 
-// A Planner finds a better layout. The layout and limits must be valid; the plan
-// that comes back refers to no memory of theirs that anyone writes. A planner
-// never fails for lack of a good plan: it returns the best it found and says in
-// Notes what could not be had. It fails when ctx ends first.
+// A Planner computes a plan: better ranges for a bucket, and the moves that lead to them. The layout (the bucket as it
+// is) and the limits must be valid. The plan shares no memory with them that anyone writes. If no plan meets all
+// demands, the planner returns the best plan that it found, and Plan.Notes name the demands that are not met. A planner
+// fails only when ctx ends first.
 //
 // Planners may be used from several goroutines at once.
 type Planner interface {
 	Plan(ctx context.Context, l *Layout, limits Limits, o Objective) (*Plan, error)
 }
 
-// A Plan leads from a layout to a better one.
+// A Plan says how the ranges of a bucket should change: it has the new ranges, and the moves that lead to them.
 type Plan struct {
 	Bucket string `json:"bucket"`
-	// Planner is who made it.
+	// Planner is the name of the planner that made the plan.
 	Planner string `json:"planner"`
-	// Seed and Generations repeat the plan of a planner that draws lots; nil for
-	// the others.
+	// Seed and Generations make a random planner repeat the plan; nil for the other planners.
 	Seed        *int64 `json:"seed,omitempty"`
 	Generations *int   `json:"generations,omitempty"`
 	// Ranges tile all keys, in their order.
@@ -32,23 +31,23 @@ type Plan struct {
 	RowsMoved  int64      `json:"rows_moved"`
 	Optimality Optimality `json:"optimality"`
 	Score      Score      `json:"objective"`
-	// Notes say what the plan could not do, and why.
+	// Notes say what the plan could not achieve, and why.
 	Notes []string `json:"notes"`
 }
 
-// A Range of a plan, up to the start of the next.
+// A Range is one range of a plan, from Start up to the start of the next range.
 type Range struct {
-	// ID is an id of the layout where the range keeps it, else a placeholder like
-	// new-1, for which a fresh id is drawn when the plan is applied.
+	// ID is the id of an old partition if the range keeps it. Otherwise ID is a placeholder like new-1, for which a
+	// fresh id is drawn when the plan is applied.
 	ID    string `json:"id"`
 	Start Key    `json:"start"`
 	Rows  int64  `json:"rows"`
-	// Pinned says that the start is pinned.
+	// Pinned says that the start is pinned: it must stay a cut.
 	Pinned bool `json:"pinned,omitempty"`
 }
 
-// A Move takes the rows from Start up to End (empty: plus infinity) from one
-// partition to another.
+// A Move takes the rows of an interval of keys from one partition to another. The interval begins at Start and ends
+// below End; an empty End is plus infinity.
 type Move struct {
 	From   string `json:"from"`
 	To     string `json:"to"`
@@ -58,19 +57,19 @@ type Move struct {
 	Reason Reason `json:"reason"`
 }
 
-// A Cause is why a move is in a plan, in one word.
+// A Cause is one word that says why a plan moves rows.
 type Cause string
 
-// The causes of moves.
+// The causes of moves, each with what is wrong with the range that moves.
 const (
-	Split    Cause = "split"    // more rows than the maximum
-	Merge    Cause = "merge"    // fewer rows than the minimum, or next to such a range
-	Load     Cause = "load"     // more writes than the limit
-	Forecast Cause = "forecast" // more rows than the maximum at the horizon
-	Even     Cause = "even"     // nearer to the target
+	Split    Cause = "split"    // the range has more rows than the maximum
+	Merge    Cause = "merge"    // the range has fewer rows than the minimum, or lies next to such a range
+	Load     Cause = "load"     // the range has more writes than the limit
+	Forecast Cause = "forecast" // the range will have more rows than the maximum at the horizon
+	Even     Cause = "even"     // the move brings ranges nearer to the target
 )
 
-// A Reason is why a move is in a plan.
+// A Reason says why a plan moves rows: by one word, the cause, and by a text for people.
 type Reason struct {
 	Cause Cause
 	Text  string
@@ -78,23 +77,22 @@ type Reason struct {
 
 func (r Reason) String() string { return string(r.Cause) + ": " + r.Text }
 
-// MarshalText makes a reason one string in JSON.
+// MarshalText returns the reason for a move as one string, "cause: text", for JSON.
 func (r Reason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// UnmarshalText reads that string.
+// UnmarshalText reads the string that MarshalText writes.
 func (r *Reason) UnmarshalText(text []byte) error {
 	cause, why, _ := strings.Cut(string(text), ": ")
 	*r = Reason{Cause(cause), why}
 	return nil
 }
 
-// Optimality compares the rows that a plan moves with the fewest possible.
+// Optimality compares the number of rows that a plan moves with the fewest that any plan must move.
 type Optimality struct {
-	// LowerBound are the rows that every plan with as few ranges over the maximum
-	// and under the minimum must move. Where a plan leaves more of them under the
-	// minimum than it must, the bound is that of plans that ignore the minimum.
+	// LowerBound is the number of rows that every plan must move if it has the fewest possible ranges over the maximum
+	// and under the minimum. If the plan itself leaves more ranges under the minimum than it must, the bound is that of
+	// plans that ignore the minimum.
 	LowerBound int64 `json:"rows_moved_lower_bound"`
-	// Gap is (rows moved - bound) / bound: 0.01 is one percent above. A bound of
-	// 0 is taken for 1.
+	// Gap is (rows moved - bound) / bound: 0.01 is one percent above the bound. A bound of 0 counts as 1.
 	Gap float64 `json:"gap"`
 }

@@ -7,10 +7,9 @@ import (
 	"math/bits"
 )
 
-// Uint128 is an unsigned 128-bit number. A sum of squared deviations of row counts does
-// not fit into 64 bits, and as a float64 it would make two different plans equal. Sums
-// and differences wrap silently; callers bound their operands (row counts are at most
-// 2^53, so that 2^20 squares fit).
+// Uint128 is an unsigned 128-bit number, for sums of squared deviations of row counts. These sums do not fit into 64
+// bits, and as a float64 two different plans would seem equal. Sums and differences wrap silently, so callers bound
+// their operands: row counts are at most 2^53, so that 2^20 squares fit.
 type Uint128 struct{ Hi, Lo uint64 }
 
 // Square returns v*v.
@@ -30,24 +29,24 @@ func (a Uint128) Add(b Uint128) Uint128 {
 	return Uint128{hi, lo}
 }
 
-// Sub returns a-b; a must not be below b.
+// Sub returns the difference a-b; a must be at least b.
 func (a Uint128) Sub(b Uint128) Uint128 {
 	lo, borrow := bits.Sub64(a.Lo, b.Lo, 0)
 	hi, _ := bits.Sub64(a.Hi, b.Hi, borrow)
 	return Uint128{hi, lo}
 }
 
-// Cmp returns -1, 0 or 1 as a is below, equal to or above b.
+// Cmp compares two numbers. It returns -1 if a is below b, 0 if they are equal, and 1 if a is above b.
 func (a Uint128) Cmp(b Uint128) int {
 	return cmp.Or(cmp.Compare(a.Hi, b.Hi), cmp.Compare(a.Lo, b.Lo))
 }
 
-// Big returns a as a big integer of its own.
+// Big returns a as a new big integer.
 func (a Uint128) Big() *big.Int {
 	v := new(big.Int).SetUint64(a.Hi)
 	v.Lsh(v, 64)
 	return v.Or(v, new(big.Int).SetUint64(a.Lo))
 }
 
-// MarshalJSON writes a number.
+// MarshalJSON writes a as a JSON number.
 func (a Uint128) MarshalJSON() ([]byte, error) { return json.Marshal(a.Big()) }

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// A Problem is one thing that is wrong with a layout or a plan. Path says where,
-// in the words of the JSON format, like partitions[3].quanta[0].rows.
+// A Problem is one fault of a layout or a plan. Path says where the fault is, as a path in the JSON form, like
+// partitions[3].quanta[0].rows.
 type Problem struct {
 	Path, Text string
 }
@@ -19,7 +19,7 @@ func (p Problem) String() string {
 	return p.Path + ": " + p.Text
 }
 
-// Problems is everything that is wrong, as one error.
+// Problems is an error that lists all faults of a layout or a plan.
 type Problems []Problem
 
 func (p Problems) Error() string {
@@ -30,12 +30,12 @@ func (p Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// maxRate bounds rates, loads and the horizon, so that no sum or product of
-// them leaves the range in which a float is exact to a row.
+// maxRate is the largest allowed rate, load and horizon in a layout and its limits. With this bound every sum or
+// product of such numbers is small enough for a float to be exact to a row.
 const maxRate = 1e12
 
-// Validate returns everything that is wrong with a layout and its limits, in the
-// order of the file, or nothing.
+// Validate returns all faults of a layout and its limits, in the order of the layout file. It returns nil if there are
+// none.
 func Validate(l *Layout, limits Limits) Problems {
 	v := validator{seen: map[string]int{}}
 	v.limits(limits)
@@ -50,7 +50,7 @@ func Validate(l *Layout, limits Limits) Problems {
 
 type validator struct {
 	problems Problems
-	seen     map[string]int // partition id -> its index
+	seen     map[string]int // partition maps the id of a partition to its index
 	total    int64
 	tooMany  bool
 }
@@ -59,8 +59,8 @@ func (v *validator) add(path, format string, args ...any) {
 	v.problems = append(v.problems, Problem{path, fmt.Sprintf(format, args...)})
 }
 
-// rate takes its path as a function, because nearly every rate is fine and a
-// layout has a hundred thousand of them.
+// rate records a fault if a rate is below `least` or above maxRate. path returns the place of the rate in the JSON
+// form. It is a function, because nearly every rate is fine and a layout has a hundred thousand of them.
 func (v *validator) rate(path func() string, rate, least float64) {
 	switch {
 	case math.IsNaN(rate) || math.Abs(rate) > maxRate:
@@ -127,7 +127,7 @@ func (v *validator) partition(all []Partition, i int) {
 			v.add(path()+".end", "is %q, beyond the next start, %q: the two partitions overlap", *p.End, next)
 		}
 	}
-	// Where starts are out of order, every quantum would be reported once more.
+	// If starts are out of order, each quantum would be reported as well.
 	bounded = bounded && next > p.Start
 
 	for j, q := range p.Quanta {

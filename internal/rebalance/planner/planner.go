@@ -1,5 +1,5 @@
-// Package planner makes planners by name. It checks every plan and compares it with the
-// lower bound.
+// Package planner returns planners by name. Each planner returned has its plans checked and compared with the lower
+// bound.
 package planner
 
 import (
@@ -13,12 +13,12 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner/greedy"
 )
 
-// Names are those that New takes.
+// Names are the names of planners that New knows. A planner computes better ranges for a bucket.
 var Names = []string{"exact", "greedy", "genetic", "auto"}
 
-// New returns a planner by its name; auto is the exact planner, and the genetic one for
-// what exact.Few says is too much. Every plan passes plan.Check and has its Optimality.
-// The options are those of the genetic planner.
+// New returns the planner with the given name, or an error if the name is unknown. The planner "auto" is the exact
+// planner, or the genetic one where exact.Few says that the exact planner would take too long. All its plans are
+// checked (plan.Check), and have their Optimality. o are the options of the genetic planner.
 func New(name string, o genetic.Options) (plan.Planner, error) {
 	switch name {
 	case "auto":
@@ -33,7 +33,8 @@ func New(name string, o genetic.Options) (plan.Planner, error) {
 	return nil, fmt.Errorf("no planner is called %q: there are %s", name, strings.Join(Names, ", "))
 }
 
-// auto is the exact planner where that finds the optimum.
+// auto is the planner that chooses between two planners for each layout. Where the exact planner finds the best plan
+// quickly, auto uses that one; elsewhere it uses the genetic planner.
 type auto struct{ otherwise *genetic.Planner }
 
 // Plan implements plan.Planner.

@@ -9,16 +9,19 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/forecast"
 )
 
-// appended reports whether puts go above the highest key.
+// appended reports whether a range is appended to, by its counters s: whether most of its puts go above its highest
+// key.
 func (j *judge) appended(s *counter.Stats) bool {
 	return s.AppendShare >= j.AppendShare && s.AppendsPerS >= j.AppendsPerS && len(s.Top) > 0
 }
 
-// rolls decides about the ranges that are appended to. Neighbours that were appended to are one stream: appends that
-// have just gone on to a next range leave ranges behind that look the same. Only the last one is rolled, and others
-// that still take puts: those are streams of their own.
+// rolls decides about the ranges that are appended to. Neighbouring ranges that look appended to count as one stream of
+// appends. When appends go on to the next range, the range behind them still looks appended to for a while.
+//
+// The last range of a stream is rolled: empty ranges are cut for the keys to come. An earlier range is rolled only if
+// it still takes puts of its own, since a second stream then ends there.
 func (j *judge) rolls() {
-	var stream []int // its ranges
+	var stream []int // the indexes of its ranges
 	end := func() {
 		for k, i := range stream {
 			s := &j.Ranges[i].Stats
@@ -44,17 +47,18 @@ func (j *judge) rolls() {
 }
 
 const (
-	// countDelay is how often counts come.
+	// countDelay is the time between two reports of counts.
 	countDelay = time.Second
-	// left is how full a range is, as a share of the maximum, when appends have left it.
+	// left is how full a range is, as a share of the maximum, when appends have gone on to the next range.
 	left = 0.7
 )
 
-// own reports whether a range still takes appends of its own although a later one is appended to as well. If the
-// appends had gone on there, all puts there would be later than the last one here.
+// own reports whether a range still takes appends of its own although a later range is appended to as well. s are the
+// counters of the range, next those of the range right after it, and last those of the later range. If all appends had
+// moved on, the last put to the range would be older than the puts to later ranges.
 func (j *judge) own(s, next, last *counter.Stats) bool {
 	since := 2 * countDelay
-	if s.PutsPerS > 0 { // slow appends are seldom
+	if s.PutsPerS > 0 { // slow appends come seldom
 		since += time.Duration(min(3/s.PutsPerS, j.Cool.Seconds()) * float64(time.Second))
 	}
 	if last.LastPut.Sub(s.LastPut) > since {
@@ -63,8 +67,10 @@ func (j *judge) own(s, next, last *counter.Stats) bool {
 	return float64(s.Rows) < left*float64(j.MaxRows) || float64(next.Puts) > 4*countDelay.Seconds()*next.PutsPerS
 }
 
-// rate is how many rows per second a stream appends that has gone through ranges: all puts to later ranges came after
-// the last put to an earlier one. The rates of the ranges are too high or too low where it has only begun or ended.
+// rate returns the number of rows per second that one stream of appends adds. stream has the indexes of the ranges that
+// the appends went through. The rate is computed over several ranges: all puts to a later range came after the last put
+// to an earlier one. The rate of a single range is too high or too low if the appends have just reached or left the
+// range.
 func (j *judge) rate(stream []int) float64 {
 	const enough = 10 * time.Second
 	at := func(k int) *counter.Stats { return &j.Ranges[stream[k]].Stats }
@@ -73,20 +79,23 @@ func (j *judge) rate(stream []int) float64 {
 	for k := last; k > 0; k-- {
 		puts += at(k).Puts
 		if took := at(last).LastPut.Sub(at(k - 1).LastPut); took >= 3*countDelay {
-			// Some of them are told together with the last put to the earlier range.
+			// Some of the puts are reported together with the last put to the earlier range.
 			rate = float64(puts) / (took + countDelay/2).Seconds()
 			if took >= enough {
 				break
 			}
 		}
 	}
-	return min(rate, 4*at(last).AppendsPerS) // unless they have ended
+	return min(rate, 4*at(last).AppendsPerS) // unless the appends have ended
 }
 
-// roll cuts ahead of a range that is appended to, if it and the empty ranges beyond it will be full before the next
-// decision but one takes effect; or if it is a queue, whose tombstones stay behind. It moves nothing, so an estimate is
-// good enough, and what is too large already is rolled first, and split when the appends have left it. dir is 1 where
-// keys ascend, -1 where they descend.
+// roll decides whether to cut new, empty ranges in front of a stream of appends, which adds rate rows per second to
+// range i. There are two reasons to cut. Range i and the empty ranges beyond it would be full within twice Policy.Lead,
+// when the second decision from now takes effect. Or the range is used as a queue, and its tombstones then stay behind
+// in the old range. dir is 1 where keys ascend, -1 where they descend.
+//
+// A roll moves no rows, so an estimate of the rows is reason enough. A range that is too large is rolled first. It is
+// split when the appends have gone on to the next range.
 func (j *judge) roll(i int, rate float64, dir int) {
 	defer j.limits(i)()
 	s := &j.Ranges[i].Stats
@@ -103,7 +112,7 @@ func (j *judge) roll(i int, rate float64, dir int) {
 		return
 	}
 	if !s.Known && float64(s.Rows)+rate*j.Lead.Seconds() < float64(j.MaxRows) {
-		return // count it first: there is time until the next look
+		return // the size is counted first: there is time until the next look
 	}
 	last := i
 	for k := last + dir; k >= 0 && k < len(j.Ranges) && j.empty(k); k += dir {
@@ -120,7 +129,8 @@ func (j *judge) roll(i int, rate float64, dir int) {
 		text = fmt.Sprintf("%d tombstones, and %.1f appended per second", s.Dead, rate)
 	}
 	if n > 0 && !j.Ranges[i].Moves {
-		// What is too large, or has too many tombstones, is judged like others when the stream has left it.
+		// A range that is too large, or has too many tombstones, is judged by the other rules when the stream has gone
+		// on.
 		within := s.Rows <= j.MaxRows && (j.MaxDead <= 0 || s.Dead <= j.MaxDead)
 		fresh := j.Now.Sub(j.Ranges[i+dir].Created) < passing*j.Lead && !j.silent(s)
 		if within && !queue || fresh {
@@ -133,7 +143,7 @@ func (j *judge) roll(i int, rate float64, dir int) {
 	if n > 0 && room >= max(gain, reserve) && !queue {
 		return
 	}
-	if queue { // the empty ranges are too far away
+	if queue { // the empty ranges are too far away: cut inside this range
 		last, n = i, 0
 	}
 	if j.Ranges[last].Moves {
@@ -162,27 +172,32 @@ func (j *judge) roll(i int, rate float64, dir int) {
 	}
 }
 
-// cutAhead says why an empty range is left alone.
+// cutAhead is the text of a decision that leaves an empty range alone. Such a range was cut ahead, which means before
+// the first of its keys came.
 const cutAhead = "it is empty, cut ahead of keys that come next"
 
-// begins reports whether counters have been told of a load once only, some time ago, and perhaps of a moment of it: the
-// newest keys say how fast it is.
+// begins reports whether a load on a range has just begun, so that its counters s have got only about one report. That
+// report may cover only a moment of the load, so the rate of the load is not known yet. The newest keys of the range
+// show the rate.
 func begins(s *counter.Stats) bool {
 	return s.Puts > 0 && float64(s.Puts) < 2.5*countDelay.Seconds()*s.PutsPerS
 }
 
-// unsure is by how many times such a load may be faster than counted.
+// unsure is the factor by which the rate of a load that has just begun may be higher than it was counted. See begins.
 const unsure = 10
 
-// gain is how many rows are appended before the next decision but one takes effect.
+// gain returns the number of rows that appends add within twice Policy.Lead, which is until the second decision from
+// now takes effect. rate is in rows per second.
 func (p *Policy) gain(rate float64) float64 { return rate * 2 * p.Lead.Seconds() }
 
-// room is how many rows a range with so many, and n empty ones beyond it, have room for.
+// room returns the number of rows that still fit into a range and into n empty ranges beyond it. The range has the
+// given number of rows at present.
 func (p *Policy) room(rows int64, n int) float64 {
 	return max(0, float64(p.MaxRows-rows)) + float64(n)*forecast.Fill*float64(p.MaxRows)
 }
 
-// soon is how many ranges to cut beyond n that are there, for what comes soon.
+// soon returns the number of empty ranges to cut for the rows that appends will add before long. rate is in rows per
+// second. n empty ranges lie ahead of the appends already, and the result does not include them.
 func (p *Policy) soon(rate float64, n int) int {
 	all := int(min(math.Ceil(p.gain(rate)/float64(p.MaxRows)), 1<<16)) + 1
 	if more := all - n; more > 0 {
@@ -192,15 +207,17 @@ func (p *Policy) soon(rate float64, n int) int {
 }
 
 const (
-	// A stream has a reserve if it has filled so many ranges, as far as is seen, and if it is of that many at least; it
-	// is of mostReserved at most: each costs an entry of the map, and a read to who lists across it.
+	// leastReserved is the number of ranges that a stream must have filled, as far as the counts show, before ranges
+	// are reserved for it; and the least size of such a reserve, in ranges. mostReserved is the maximum size: each
+	// range costs an entry of the map, and a read for listings across it.
 	leastReserved = 2
 	mostReserved  = 96
-	// spareReserve is by how much a reserve is made larger than it has to be, so that this is seldom.
+	// spareReserve is the factor by which a reserve is made larger than necessary, so that it is seldom extended.
 	spareReserve = 1.25
 )
 
-// reserve is the room, in rows, that there is to be ahead of a stream; 0: what comes soon is enough.
+// reserve returns for how many rows empty ranges are kept in reserve ahead of appends. rate is in rows per second. 0:
+// no reserve is kept, since the appends are too slow. They get empty ranges for the next rows only.
 func (p *Policy) reserve(rate float64) float64 {
 	rows := rate * p.Reserve.Seconds()
 	if rows < leastReserved*float64(p.MaxRows) {
@@ -209,7 +226,9 @@ func (p *Policy) reserve(rate float64) float64 {
 	return min(rows, mostReserved/spareReserve*forecast.Fill*float64(p.MaxRows))
 }
 
-// proven reports whether the stream that has come to a range has filled ranges before it.
+// proven reports whether a stream of appends has filled several ranges before range i, which it has reached now. Such a
+// stream will probably go on. The number of ranges needed is leastReserved. dir is the direction of the stream: 1 where
+// keys ascend, -1 where they descend.
 func (j *judge) proven(i, dir int) bool {
 	for n := 1; n <= leastReserved; n++ {
 		k := i - n*dir
@@ -220,7 +239,8 @@ func (j *judge) proven(i, dir int) bool {
 	return true
 }
 
-// passed reports whether a range was filled by a stream, as far as is seen.
+// passed reports whether a stream of appends has filled range i and moved on to the next range, as far as the counts
+// show. dir is the direction of the stream: 1 where keys ascend, -1 where they descend.
 func (j *judge) passed(i, dir int) bool {
 	s := &j.Ranges[i].Stats
 	if s.Rows == 0 || dir > 0 {
@@ -229,15 +249,18 @@ func (j *judge) passed(i, dir int) bool {
 	return s.AppendShare < j.AppendShare && s.Spread > 0 && s.Spread < j.Spread
 }
 
-// passing is within how many times Lead a stream has reached a range that was cut ahead of it.
+// passing is the time in which appends reach an empty range that was cut for them in advance. It is a multiple of
+// Policy.Lead.
 const passing = 4
 
-// again is the part of the maximum, 1 / again, by which a range must grow before it is looked once more for where it does.
+// again sets how much a range must grow until it is counted exactly once more, to find the place where it grows. The
+// range must have grown by MaxRows/again rows.
 const again = 200
 
-// filling decides about a range that grows at one place, and will be full before the next decision but one takes effect,
-// if counters do not see appends to it: it is counted, which shows where it grows, and then rolled, or cut beside that
-// place.
+// filling returns the decision about a range that grows at one place and will soon be full, although its counters see
+// no appends. Soon means within twice Policy.Lead, when the second decision from now takes effect. Range i is first
+// counted exactly, which shows where the range grows. Then it is cut beside that place, or gets empty ranges for the
+// keys to come. False: there is no decision.
 func (j *judge) filling(i int) (Decision, bool) {
 	r := &j.Ranges[i]
 	s := &r.Stats
@@ -278,7 +301,8 @@ func (j *judge) filling(i int) (Decision, bool) {
 	v.Parts, v.Copies, v.Grown = 2, s.Rows/2, s.Rows
 	found := streams(r.Quanta)
 	if len(found) == 0 {
-		// In no order: the place gets a partition of its own, if it can be told, as late as possible.
+		// The keys come in no order. The place gets a partition of its own if it is dense enough to be told apart, and
+		// as late as possible.
 		full := float64(s.Rows)+g*j.lead(s.Rows).Seconds() > float64(j.MaxRows)
 		_, denser := j.place(r.Quanta)
 		return v, full && denser > dense
@@ -296,14 +320,15 @@ func (j *judge) filling(i int) (Decision, bool) {
 	return Decision{}, false
 }
 
-// empty reports whether a range has no rows and no puts. One that moves was presumably just cut ahead.
+// empty reports whether range i has no rows and takes no puts. If its number of rows is not known, a range counts as
+// empty only while it takes part in a move: such a range was presumably just cut for keys to come.
 func (j *judge) empty(i int) bool {
 	r := &j.Ranges[i]
 	return (r.Stats.Known || r.Moves) && r.Stats.Rows == 0 && r.Stats.PutsPerS == 0
 }
 
-// ahead reports whether an empty range was cut ahead of a stream: of appends below it, or of what comes to a neighbour
-// at one place.
+// ahead reports whether range i is an empty range that was cut in advance for keys to come. The keys come from appends
+// in a range below, or from growth at one place in a range near range i.
 func (j *judge) ahead(i int) bool {
 	if j.Ranges[i].Stats.Rows > 0 {
 		return false
@@ -313,12 +338,13 @@ func (j *judge) ahead(i int) bool {
 		most := 2 + 2*math.Ceil(rows/float64(max(j.MaxRows, 1)))
 		return math.Abs(float64(i-k)) <= most
 	}
-	streams := func(k int) bool { // at one place, as far as is seen
+	streams := func(k int) bool { // range k grows at one place, as far as is seen
 		s := &j.Ranges[k].Stats
 		rate := j.growing(s)
 		return rate >= j.AppendsPerS && s.Spread < j.Spread && !j.appended(s) && near(k, rate)
 	}
-	// What has just come to a range says neither how fast nor whether it is appended: the next one is where it was before.
+	// A range to which a stream has just come shows neither its rate nor appends: the range before it still does. So
+	// two ranges with rows are looked at on each side.
 	for k, n := j.below[i], 0; k >= 0 && n < 2; k, n = j.below[k], n+1 {
 		s := &j.Ranges[k].Stats
 		if j.appended(s) && near(k, s.AppendsPerS) || streams(k) {
@@ -339,8 +365,9 @@ func (j *judge) ahead(i int) bool {
 	return false
 }
 
-// waits reports whether a cut lies between the newest end of a stream and empty ranges up to the end of the bucket: if it
-// has stopped, and goes on, one is needed again, and to join them would copy rows for nothing.
+// waits reports whether a cut lies between a range that was filled by appends and empty ranges up to the end of the
+// bucket. cut is the index of the range above the cut. Such empty ranges are not merged away: the appends may have
+// stopped only for a while, and then need an empty range again.
 func (j *judge) waits(cut int) bool {
 	low, high := &j.Ranges[cut-1].Stats, &j.Ranges[cut].Stats
 	n := len(j.Ranges)

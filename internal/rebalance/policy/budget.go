@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// spend refuses what exceeds the budget, the least urgent decisions first.
+// spend refuses decisions that exceed the budget of moves, beginning with the least urgent ones. It also refuses
+// decisions that must wait for the hours in Budget.Hours.
 func (j *judge) spend() {
 	var want []*Decision
 	for i := 0; i < len(j.of); i = j.of[i].To {
@@ -38,7 +39,8 @@ func (j *judge) spend() {
 	}
 }
 
-// refuse refuses a decision about each of its ranges.
+// refuse replaces the decision v by decisions to do nothing (kind None), one for each of its ranges. why and text say
+// why v is refused. until is when that reason ends; zero: unknown.
 func (j *judge) refuse(v *Decision, why Why, text string, until time.Time) {
 	for i := v.From; i < v.To; i++ {
 		no := j.decision(v.Kind, i, why, "%s", v.Text)
@@ -48,13 +50,15 @@ func (j *judge) refuse(v *Decision, why Why, text string, until time.Time) {
 	}
 }
 
-// refuse makes a decision a None that says what it would have been.
+// refuse turns a decision into a decision to do nothing (kind None), for the reason why. The text of the new decision
+// says what would have been done, and then why not, which is the given text.
 func (d *Decision) refuse(why Why, text string) {
 	*d = Decision{From: d.From, To: d.To, Kind: None, Rows: d.Rows, Why: why,
 		Text: fmt.Sprintf("%s (%s), but %s", d.Kind, d.Text, text)}
 }
 
-// urgency orders decisions: splits of ranges that are too large, refreshes, other splits, merges.
+// urgency returns the rank of the decision v in the order in which the budget is spent. 0 is the first: splits of
+// ranges above the maximum, then refreshes, other splits, and merges (3).
 func urgency(v *Decision) int {
 	switch {
 	case v.Kind == Split && v.Why == Rows:
@@ -67,14 +71,15 @@ func urgency(v *Decision) int {
 	return 3
 }
 
-// moves is how many partitions take part, sources and destinations.
+// moves returns the number of partitions that take part if the decision is carried out. Rows are moved from some of
+// them to others.
 func (v *Decision) moves() int {
 	switch v.Kind {
 	case Split:
 		return v.Parts
 	case Merge:
 		if v.Copies == 0 {
-			return 1 // only the fresh one
+			return 1 // empty sources are not copied: only the fresh partition counts
 		}
 		return v.To - v.From + 1 + len(v.Cuts)
 	case Refresh:
@@ -83,7 +88,8 @@ func (v *Decision) moves() int {
 	return 0
 }
 
-// opens is when rows may be moved again.
+// opens returns the next time at which rows may be moved again: when one of the daily periods in Budget.Hours begins.
+// Zero: there are no such periods.
 func (j *judge) opens() (at time.Time) {
 	today := j.Now.UTC().Truncate(24 * time.Hour)
 	for _, h := range j.Budget.Hours {
@@ -98,7 +104,7 @@ func (j *judge) opens() (at time.Time) {
 	return at
 }
 
-// open reports whether rows may be moved at this hour.
+// open reports whether Budget.Hours allows rows to be moved at the present time of day.
 func (j *judge) open() bool {
 	const day = 24 * time.Hour
 	at := j.Now.Sub(j.Now.UTC().Truncate(day)) % day

@@ -31,7 +31,7 @@ func TestQuantaWithoutRows(t *testing.T) {
 		n    int64
 		want []int
 	}{
-		{[]int64{10, 0}, 2, nil}, {[]int64{5, 5, 0}, 2, []int{1}}, {[]int64{0, 10}, 2, nil},
+		{[]int64{1, 1}, 2, []int{1}}, {[]int64{10, 0}, 2, nil}, {[]int64{5, 5, 0}, 2, []int{1}}, {[]int64{0, 10}, 2, nil},
 		{[]int64{10, 0, 10}, 2, []int{1}}, {[]int64{4, 4, 4, 0}, 3, []int{1, 2}}, {nil, 2, nil},
 	} {
 		require.Equal(t, c.want, even(quanta(c.rows...), c.n), "%v in %d", c.rows, c.n)

@@ -8,15 +8,16 @@ import (
 	"github.com/evenkeel/evenkeel/counter"
 )
 
-// parts returns into how many ranges one should be cut (1: it stays), how many rows it will have at the horizon, and
-// why. count: it is worth a recount, since it may have to be cut soon.
+// parts returns the number n of ranges into which a range with the counters s should be cut. 1: no cut. grown is the
+// number of rows that the range will have at the end of the forecast. why and text are the reason for the cut. count is
+// true if an exact count is worth its cost, since the range may have to be cut soon.
 func (j *judge) parts(s *counter.Stats) (n, grown int64, why Why, text string, count bool) {
 	grown = s.Rows
 	soon := s.Rows // when the next decision takes effect
 	lead := j.lead(max(s.Rows, min(j.spreading, together*j.MaxRows)))
 	if g := j.growing(s); g > 0 && j.spreads(s) {
-		// A load goes on for a share of the time that it has lasted: nobody knows more. Of one that has filled a range
-		// already much is believed.
+		// A load is expected to go on for a share of the time that it has lasted: nothing else is known. A load that
+		// has filled a range already is expected to go on for longer.
 		lasted := float64(s.Rows) / g
 		early, most := believed*float64(s.Rows), min(j.GrowBy, 1)*float64(s.Rows)
 		switch {
@@ -27,7 +28,7 @@ func (j *judge) parts(s *counter.Stats) (n, grown int64, why Why, text string, c
 				most = max(most, j.RushBy*float64(s.Rows))
 			}
 		case j.GrowBy > 0 && g*lead.Seconds() > nearly*float64(j.MaxRows) && lasted > begun*lead.Seconds():
-			// The parts can be cut when this move has ended, and have room until that takes effect.
+			// The parts can be cut again when this move has ended, and have room until that second cut takes effect.
 			most = max(most, min(2*g*lead.Seconds(), j.RushBy*float64(s.Rows)))
 		}
 		soon += int64(min(g*lead.Seconds(), early))
@@ -46,14 +47,16 @@ func (j *judge) parts(s *counter.Stats) (n, grown int64, why Why, text string, c
 	return 1, grown, "", "", count
 }
 
-// bursts reports whether a bucket that has never been cut has filled its range too fast to tell whether more will come:
-// it is over its limit in any case, and the first cut is for what is there if the load has ended, else for a rush.
+// bursts reports whether a new bucket, which has only one range, has exceeded its limit so fast that nobody knows yet
+// whether more rows will come. Then the first cut should wait for some seconds. If the load has ended, the cut is made
+// for the present rows. If the load goes on, the cut leaves room for many more.
 func (j *judge) bursts(s *counter.Stats) bool {
 	whole := len(j.Ranges) == 1 && len(j.Ranges[0].Start) == 0 && len(j.Ranges[0].End) == 0
 	return whole && s.Rows > j.MaxRows && j.spreads(s) && float64(s.Rows) < j.growing(s)*min(j.Lead*4/5, tells).Seconds()
 }
 
-// most is the limit for people.
+// most returns the maximum number of rows of a range as text for people. The text names the setting that the maximum
+// comes from.
 func (j *judge) most() string {
 	if j.MaxRows < j.Input.Policy.MaxRows {
 		return fmt.Sprintf("%d, which have max_bytes", j.MaxRows)
@@ -61,27 +64,30 @@ func (j *judge) most() string {
 	return fmt.Sprintf("max_rows (%d)", j.MaxRows)
 }
 
-// spreads reports whether a range grows all over. One that is too large is cut in any case: growth is then taken to be
-// everywhere unless it is known where.
+// spreads reports whether a range with the counters s grows all over, and not at one place. A range above the maximum
+// must be cut in any case. So its growth counts as even unless the place of growth is known.
 func (j *judge) spreads(s *counter.Stats) bool {
 	return s.Spread >= j.Spread || s.Rows > j.MaxRows && s.Spread == 0 && s.AppendShare < j.AppendShare
 }
 
 const (
-	// believed is how long a load is expected to go on, as a share of the time that it has lasted; less would come too
-	// late, more cuts what ends before.
+	// believed is how long a load is expected to go on, as a share of the time that it has lasted. With a smaller share
+	// cuts would come too late; a larger one would cut for loads that end before.
 	believed = 0.5
-	// seen is the share of the time which moves take that a rush must have lasted to be believed.
+	// seen is how long a rush must have lasted to be believed, as a share of the time that moves take (see lead).
 	seen = 1. / 3
-	// begun is that of a fast load that has not filled a range yet.
+	// begun is how long a fast load that has not filled a range yet must have lasted to be believed, as a share of the
+	// time that moves take (see lead).
 	begun = 1. / 2
-	// nearly is the share of the maximum that such a load brings while a move takes.
+	// nearly is the number of rows that a load must bring during one move to be called fast, as a share of the maximum.
 	nearly = 0.8
-	// together is how many full ranges of a bucket have to be moved at the same time: those that grow alike.
+	// together is the number of full ranges of a bucket that are assumed to move at the same time: ranges that grow
+	// alike are full at the same time.
 	together = 4
 )
 
-// lead is Lead plus the time to move so many rows.
+// lead returns the time until ranges that are cut by the next decision take puts. The given number of rows is moved
+// before that decision. So the result is Policy.Lead plus the time to move these rows.
 func (j *judge) lead(rows int64) time.Duration {
 	if j.MovedPerS <= 0 {
 		return j.Lead
@@ -89,11 +95,12 @@ func (j *judge) lead(rows int64) time.Duration {
 	return j.Lead + time.Duration(float64(rows)/j.MovedPerS*float64(time.Second))
 }
 
-// ceil is a/b rounded up.
+// ceil returns a/b, rounded up to a whole number.
 func ceil(a, b int64) int64 { return (a + b - 1) / max(b, 1) }
 
-// Growth returns how many rows per second a range gains, or loses (negative): the mean of the last hour, but not more
-// than is put or deleted at present.
+// Growth returns the number of rows per second that a range with the counters s gains. It is negative if the range
+// loses rows. The number is the mean of the last hour. It is never more than the present rate of puts, or of deletes if
+// the range loses rows.
 func Growth(s *counter.Stats, now time.Time) float64 {
 	j := judge{Input: &Input{Now: now}}
 	if g := j.growing(s); g > 0 {
@@ -102,25 +109,27 @@ func Growth(s *counter.Stats, now time.Time) float64 {
 	return max(min(s.GrowthRowsPerS, 0), -s.DeletesPerS)
 }
 
-// growing is how many rows per second a range gains: the slow rate shows growth that lasts, the fast one that it has
-// not ended, and so does the time of the last put, at once.
+// growing returns the number of rows per second that a range with the counters s gains. It is never negative. Of two
+// rates, GrowthRowsPerS follows changes slowly and shows that growth lasts. PutsPerS follows them fast and shows that
+// growth has not ended. The time of the last put shows an end at once.
 func (j *judge) growing(s *counter.Stats) float64 {
 	if j.silent(s) {
 		return 0
 	}
 	g := min(s.GrowthRowsPerS, s.PutsPerS)
 	if s.Puts > 0 {
-		// The slow rate lags behind a load that comes back: at least this share of the puts was of new keys.
+		// The slow rate lags behind a load that comes back. At least this share of the puts was of new keys.
 		g = max(g, s.PutsPerS*min(1, float64(s.Rows-s.RecountedRows)/float64(s.Puts)))
 	}
 	return max(0, g)
 }
 
-// silent reports whether a range gets no puts any more.
+// silent reports whether the puts to a range with the counters s have ended.
 func (j *judge) silent(s *counter.Stats) bool { return j.without(s, ended) }
 
-// without reports whether a range has got no puts for so long, although its rate, which fades slowly, says that some
-// were to come.
+// without reports whether a range has had no puts for longer than the time long, although several were due. By the rate
+// of puts in the counters s, at least 5 puts (missing) must have been due. The rate alone does not show that puts have
+// ended, since it fades slowly.
 func (j *judge) without(s *counter.Stats, long time.Duration) bool {
 	if s.LastPut.IsZero() {
 		return false
@@ -131,14 +140,16 @@ func (j *judge) without(s *counter.Stats, long time.Duration) bool {
 }
 
 const (
-	// A load has ended when for so long no put has come, and so many did not come. It pauses when twice no counts of it
-	// have come: then it is soon seen whether it has ended.
+	// ended is the time without puts after which a load has ended, if some puts were due in that time (see missing).
+	// pauses is the time without puts, two reports of counters, after which a decision waits until it is known whether
+	// the load has ended.
 	ended  = 4 * time.Second
 	pauses = 2 * countDelay
-	// tells is after how long it is seen whether a load that has filled the first range was a burst of some seconds:
-	// that is waited for, but not for the next interval.
-	tells   = 16 * time.Second
+	// tells is the age at which a load that has filled the first range is no longer taken for a burst of some seconds.
+	// A decision may wait for that time, but not for the next interval.
+	tells = 16 * time.Second
+	// missing is the number of puts that must have been due, by the rate, before silence means something.
 	missing = 5
-	// fades is the time constant of Stats.PutsPerS.
+	// fades is the time in which the rate Stats.PutsPerS falls to 1/e when puts end.
 	fades = time.Minute
 )

@@ -7,7 +7,8 @@ import (
 	"github.com/evenkeel/evenkeel/counter"
 )
 
-// Judge decides what should be done about each range, without the cuts; see Decide.
+// Judge returns the decisions about all ranges without their cuts. It is the first half of Decide: decisions to split a
+// range, or to make empty ranges for appends (Roll), have no cuts yet. No decision asks for the newest keys (Need).
 func Judge(in *Input) []Decision {
 	j := judge{Policy: &in.Policy, Input: in, of: make([]*Decision, len(in.Ranges)),
 		made: make([]Decision, 0, len(in.Ranges))}
@@ -21,7 +22,7 @@ func Judge(in *Input) []Decision {
 	}
 	j.traffic = max(j.traffic, in.Traffic)
 	if n := len(in.Ranges); n > 0 && (len(in.Ranges[0].Start) > 0 || len(in.Ranges[n-1].End) > 0) {
-		j.rows = max(j.rows, j.MaxRows+1) // a bucket with more ranges than these has filled one
+		j.rows = max(j.rows, j.MaxRows+1) // a bucket with ranges beyond these has filled one
 	}
 	j.neighbours()
 	j.rolls()
@@ -38,7 +39,7 @@ func Judge(in *Input) []Decision {
 		if j.of[i] != nil {
 			continue
 		}
-		d, dead := j.refresh(i) // also of one that is too small to stay, but grows
+		d, dead := j.refresh(i) // also of a range that is too small to stay, but grows
 		if !dead {
 			d = j.stays(i)
 		}
@@ -56,7 +57,8 @@ func Judge(in *Input) []Decision {
 	return out
 }
 
-// stays is the verdict on a range that nothing speaks against, for now.
+// stays returns the decision to leave range i as it is for now. Its reason is Within, or Growing if the range has fewer
+// rows than the minimum.
 func (j *judge) stays(i int) Decision {
 	s := &j.Ranges[i].Stats
 	least := j.sized(s).MinRows
@@ -70,35 +72,41 @@ func (j *judge) stays(i int) Decision {
 		s.GrowthRowsPerS)
 }
 
+// judge is the state of one call of Judge. The embedded Policy is replaced for a while when a range with large rows is
+// judged, since such a range may have fewer rows. See the method limits.
 type judge struct {
 	*Policy
 	*Input
-	traffic float64 // of the bucket, per second
-	// rows of the bucket, and of its ranges that grow all over.
+	traffic float64 // requests per second of the bucket
+	// rows is the number of rows of the bucket, spreading that of its ranges which grow all over.
 	rows, spreading int64
-	of              []*Decision // of each range
-	made            []Decision  // what of points to
-	// below and above are the nearest ranges with rows, of each.
+	of              []*Decision // the decision about each range; nil: none yet
+	made            []Decision  // the decisions that of points to
+	// below and above are, for each range, the index of the nearest range with rows or appends on that side.
 	below, above []int
 }
 
+// set records d as the decision about each of the ranges d.From to d.To-1.
 func (j *judge) set(d Decision) {
-	j.made = append(j.made, d) // the memory of former ones stays where it is
+	j.made = append(j.made, d) // pointers to earlier decisions stay valid
 	for i := d.From; i < d.To; i++ {
 		j.of[i] = &j.made[len(j.made)-1]
 	}
 }
 
+// decision returns a decision of kind k about range i alone. why is the reason; format and args make the text.
 func (j *judge) decision(k Kind, i int, why Why, format string, args ...any) Decision {
 	return Decision{Kind: k, From: i, To: i + 1, Rows: j.Ranges[i].Stats.Rows, Why: why,
 		Text: fmt.Sprintf(format, args...)}
 }
 
+// none returns a decision to do nothing about range i. why is the reason; format and args make the text.
 func (j *judge) none(i int, why Why, format string, args ...any) Decision {
 	return j.decision(None, i, why, format, args...)
 }
 
-// sized is the policy for ranges with rows as large as in one: MaxBytes limits them, too.
+// sized returns the policy for a range whose rows have the mean size in the counters s. If MaxRows rows of that size
+// have more than MaxBytes bytes, all limits in rows are lowered in proportion. Otherwise the policy itself is returned.
 func (p *Policy) sized(s *counter.Stats) *Policy {
 	if p.MaxBytes <= 0 || s.Rows <= 0 || s.Bytes <= 0 {
 		return p
@@ -116,14 +124,16 @@ func (p *Policy) sized(s *counter.Stats) *Policy {
 	return &q
 }
 
-// limits has the limits be those of a range until the function is called that it returns.
+// limits sets the policy of the judge to one that suits the size of the rows of range i. If the rows are large, the
+// range may have fewer of them (see sized). The returned function restores the former policy.
 func (j *judge) limits(i int) func() {
 	all := j.Policy
 	j.Policy = all.sized(&j.Ranges[i].Stats)
 	return func() { j.Policy = all }
 }
 
-// one decides about a range alone; false: nothing is decided, and it may be merged.
+// one returns the decision about range i alone, without regard to its neighbours. False: there is no decision, and the
+// range may be merged with neighbours.
 func (j *judge) one(i int) (Decision, bool) {
 	defer j.limits(i)()
 	r := &j.Ranges[i]
@@ -165,7 +175,7 @@ func (j *judge) one(i int) (Decision, bool) {
 			return v, true
 		}
 	}
-	if s.Rows >= j.MinRows || hot { // a small one is merged, which does the same
+	if s.Rows >= j.MinRows || hot { // a small range is merged instead, which also removes its tombstones
 		if v, dead := j.refresh(i); dead {
 			return v, true
 		}
@@ -173,13 +183,17 @@ func (j *judge) one(i int) (Decision, bool) {
 	return loaded, hot
 }
 
-// purged reports whether a range had rows that were deleted at once, and has had none since. What is deleted fades.
+// purged reports whether all rows of a range, with the counters s, were deleted at once and no row was put since. A
+// delete of a whole range counts many deletes together. The function looks for half of that number, since the count of
+// deletes fades with time.
 func purged(s *counter.Stats) bool {
 	return s.Rows == 0 && s.Puts == 0 && s.Dead >= counter.RemovedDeletes/2
 }
 
-// refresh rewrites a partition with too many tombstones, unless it will have no rows before it has twice as many: then
-// it is merged or refreshed for nothing.
+// refresh returns the decision to copy the rows of range i to a new partition, since the old one has too many
+// tombstones: more than MaxDead, or more than a quarter of MaxDead if the range is empty. A range whose rows were all
+// deleted at once counts as well. The copy waits if the range will be empty before it has nearly twice MaxDead
+// tombstones. Then a merge or a refresh copies nothing. False: there are not too many tombstones.
 func (j *judge) refresh(i int) (Decision, bool) {
 	s := &j.Ranges[i].Stats
 	empty := s.Rows == 0 && s.PutsPerS == 0 // nothing is copied
@@ -197,16 +211,20 @@ func (j *judge) refresh(i int) (Decision, bool) {
 	return v, true
 }
 
-// emptying reports whether a range will have no rows within a time.
+// emptying reports whether a range with the counters s will have no rows left before the time within has passed, at its
+// present rate of deletes.
 func emptying(s *counter.Stats, within time.Duration) bool {
 	return s.Rows > 0 && s.DeletesPerS > 2*s.PutsPerS && float64(s.Rows) < s.DeletesPerS*within.Seconds()
 }
 
-// mostDead is how many tombstones a range may have for a while, if it is got rid of for nothing then.
+// mostDead returns the number of tombstones that a partition may have for a while: nearly twice the usual limit. That
+// number applies if a merge or a refresh will soon remove the tombstones without copying many rows.
 func (p *Policy) mostDead() int64 { return 2*p.MaxDead - p.MaxDead/8 }
 
-// fresh reports whether the last recount is good enough to cut by: it is young, and little has changed since, or all
-// growth is spread, which leaves cuts where they are. So a load that is faster than recounts is cut all the same.
+// fresh reports whether the last exact count of a range is good enough to cut the range by it. It must be at most
+// Policy.Fresh old, and one of two things must be true. Either few rows have changed since. Or the range grows evenly,
+// which leaves the best cuts where they are, and a third of its present rows was there when it was counted. So a range
+// that grows faster than it can be counted is cut all the same.
 func (j *judge) fresh(s *counter.Stats) bool {
 	if s.Recounted.IsZero() || j.Now.Sub(s.Recounted) > j.Fresh {
 		return false
@@ -215,22 +233,25 @@ func (j *judge) fresh(s *counter.Stats) bool {
 	return !changed(s) || grew && s.Spread >= j.Spread && s.GrowthRowsPerS > 0
 }
 
-// utc is a time as it is read back.
+// utc returns the time t in UTC, without the reading of a monotonic clock. So it equals the time that is read back from
+// JSON.
 func utc(t time.Time) time.Time { return t.Round(0).UTC() }
 
-// changed reports whether the rows differ by more than a fifth from the last recount.
+// changed reports whether the estimated number of rows differs by more than a fifth from the last exact count.
 func changed(s *counter.Stats) bool {
 	return max(s.Rows-s.RecountedRows, s.RecountedRows-s.Rows) > s.Rows/5
 }
 
-// maxFruitless is the number of recounts in a row that led to nothing, after which an estimate counts as wrong even if it
-// says that much has changed.
+// maxFruitless is the number of exact counts in a row, each without any action after it, that show an estimate to be
+// wrong. From then on a large change of the estimate no longer leads to an early count.
 const maxFruitless = 3
 
-// cooling returns how long a range must wait for decisions that are not urgent.
+// cooling returns how long decisions about range r that are not urgent must still wait, since its partition is new. 0
+// or less: no wait.
 func (j *judge) cooling(r *Range) time.Duration { return r.Created.Add(j.Cool).Sub(j.Now) }
 
-// recount decides on a recount, unless the last one led to nothing and is too recent.
+// recount returns the decision to count the rows of range i exactly. If the last count led to no action and is too
+// recent, it returns a decision to do nothing (None).
 func (j *judge) recount(i int, why Why, format string, args ...any) Decision {
 	s := &j.Ranges[i].Stats
 	pause := j.Recount << min(max(s.Fruitless, 0), 30)

@@ -11,29 +11,36 @@ import (
 )
 
 const (
-	// lasts is for how long a load must have been so by half of its requests: a rush is over before a split helps.
+	// lasts is how old half of a range's sampled requests must be before the range is split by load: a short rush is
+	// over before a split helps.
 	lasts = 2 * time.Minute
-	// fewestAsked are too few requests to know where they go.
+	// fewestAsked is the minimum number of sampled requests by which a range is cut.
 	fewestAsked = 24
-	// part is the aim for the load of a part, as a share of what a range may take; it is known to some percent.
+	// part is the aim for the load of each part, as a share of the load that a range may take. The load is known to
+	// some percent only.
 	part = 0.75
-	// mostParts is into how many parts a range is split by load at once.
+	// mostParts is the maximum number of parts of one split by load.
 	mostParts = 4
-	// relief is the share of the requests that the part with the most may have, or a split does not help.
+	// relief is the maximum share of the requests that the busiest part of a split may keep. With a larger share a
+	// split does not help.
 	relief = 0.75
-	// apart is the share of the limits from which loaded ranges are not merged: else they would be split again.
+	// apart is the share of the load limits at which ranges are no longer merged, since the result would soon be split
+	// again.
 	apart = 0.5
 )
 
-// requests per second of a range.
+// requests returns the number of puts, deletes and reads per second of a range with the counters s.
 func requests(s *counter.Stats) float64 { return s.PutsPerS + s.DeletesPerS + s.ReadsPerS }
 
-// hot reports whether so many requests per second are more than a range may take, or a share of that.
+// hot reports whether a load is at least some share of the load that one range may take. load is in requests per
+// second; a share of 1 is the whole limit.
 func (j *judge) hot(load, share float64) bool {
 	return j.LoadPerS > 0 && load >= share*j.LoadPerS && load >= share*j.LoadShare*j.traffic
 }
 
-// load splits a range that takes too much of its bucket's traffic, by requests.
+// load returns the decision about range i if it takes too much of its bucket's traffic. The decision is to split the
+// range at the keys of its requests, to count it exactly before that, or to do nothing for a reason. False: the range
+// does not take too much, or too few of its requests are known.
 func (j *judge) load(i int) (Decision, bool) {
 	r := &j.Ranges[i]
 	s := &r.Stats
@@ -73,7 +80,8 @@ func (j *judge) load(i int) (Decision, bool) {
 	return v, true
 }
 
-// asked are the keys of the range's sampled requests, ascending. Its partition may have had other ranges.
+// asked returns the keys that sampled requests asked for and that lie in the range, in ascending order. The sample of a
+// partition may also have keys outside, since its range may have been larger before.
 func (r *Range) asked() (keys [][]byte) {
 	for i := range r.Stats.Asked {
 		k := r.Stats.Asked[i].Key
@@ -85,13 +93,15 @@ func (r *Range) asked() (keys [][]byte) {
 	return keys
 }
 
-// divide finds cuts of a range for parts with about as many requests each, by the keys of some, ascending. most is the
-// largest share of them that one part has.
+// divide returns cuts that divide range r into parts with about equal numbers of requests. keys are the keys of sampled
+// requests, ascending. most is the share of the requests (0 to 1) that the busiest part has. There may be fewer cuts
+// than parts-1.
 func divide(r *Range, keys [][]byte, parts int) (cuts [][]byte, most float64) {
 	from := 0
 	for p := 1; p < parts; p++ {
 		want := len(keys) * p / parts
-		// Cuts can lie before the first request for a key: that below the middle, or that above.
+		// A cut must lie before the first request for some key. The two candidates are the key in the middle and the
+		// next key.
 		low, high := want, want
 		for low > 0 && bytes.Equal(keys[low-1], keys[want]) {
 			low--
@@ -113,7 +123,8 @@ func divide(r *Range, keys [][]byte, parts int) (cuts [][]byte, most float64) {
 	return cuts, max(most, float64(len(keys)-from)/float64(len(keys)))
 }
 
-// popular is the key that is asked for most often, and how often.
+// popular returns the key that most requests ask for, and the number of these requests. keys has one key for each
+// request, ascending.
 func popular(keys [][]byte) (key []byte, n int) {
 	for i := 0; i < len(keys); {
 		k := i
@@ -128,7 +139,8 @@ func popular(keys [][]byte) (key []byte, n int) {
 	return key, n
 }
 
-// byLoad cuts a range by its requests. The part with the most rows stays.
+// byLoad sets the cuts of the decision to split range r so that the parts have about equal numbers of requests. The
+// part with the most rows stays in its partition.
 func (d *Decision) byLoad(r *Range) {
 	cuts, _ := divide(r, r.asked(), d.Parts)
 	sizes := make([]int64, len(cuts)+1)

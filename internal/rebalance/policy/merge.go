@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// neighbours finds the nearest ranges below and above each that have rows, or take appends.
+// neighbours finds, for each range, the nearest range below it and the nearest range above it that have rows or are
+// appended to.
 func (j *judge) neighbours() {
 	n := len(j.Ranges)
 	j.below, j.above = make([]int, n), make([]int, n)
@@ -27,8 +28,9 @@ func (j *judge) neighbours() {
 	}
 }
 
-// merges joins small ranges with neighbours: empty ones first, which costs nothing, then in the order of their keys, so
-// that of neighbours that are small none is left over.
+// merges decides which small ranges are joined with neighbours. Empty ranges are judged first, since to join empty
+// ranges copies nothing. The other small ranges follow in the order of their keys, so that no small range is left over
+// between two merges.
 func (j *judge) merges() {
 	if j.MinRows <= 0 {
 		return
@@ -48,7 +50,7 @@ func (j *judge) merges() {
 	})
 	before := slices.Clone(j.of)
 	if j.mergeAll(small, 0) {
-		// What will be worth it before long comes along: so neighbours are one decision.
+		// Merges that will pay within Horizon are made now as well, so neighbours become one decision.
 		for i, v := range j.of {
 			if before[i] == nil && v != nil && v.Why == Cooling {
 				j.of[i] = nil
@@ -59,7 +61,8 @@ func (j *judge) merges() {
 	j.adjoin()
 }
 
-// mergeAll decides about small ranges whose merge is worth it within a time, and reports whether one copies rows.
+// mergeAll decides about small ranges, whose indexes are given. Ranges are merged if the merge is worth its copies now
+// or before the time within has passed. The result is true if a merge copies rows.
 func (j *judge) mergeAll(small []int, within time.Duration) (copies bool) {
 	for _, i := range small {
 		if j.of[i] == nil {
@@ -70,7 +73,7 @@ func (j *judge) mergeAll(small []int, within time.Duration) (copies bool) {
 	return copies
 }
 
-// adjoin makes one decision of merges beside each other.
+// adjoin turns merges that lie side by side into one decision.
 func (j *judge) adjoin() {
 	for i := 0; i < len(j.of); i++ {
 		a := j.of[i]
@@ -93,9 +96,12 @@ func (j *judge) adjoin() {
 	}
 }
 
-// mergedAtOnce is the most ranges that one merge joins.
+// mergedAtOnce is the maximum number of ranges that one merge joins.
 const mergedAtOnce = 64
 
+// merge decides about range i, which is small. It is joined with neighbours if the merge is worth its copies now or
+// before the time within has passed. Otherwise it is refreshed, if it has too many tombstones, or left alone for a
+// reason. Neighbours are joined one by one, the smaller one first.
 func (j *judge) merge(i int, within time.Duration) {
 	defer j.limits(i)()
 	from, to := i, i+1
@@ -109,7 +115,7 @@ func (j *judge) merge(i int, within time.Duration) {
 			j.set(v)
 			return
 		}
-		if rows > 0 || !j.silent(&j.Ranges[i].Stats) { // else the appends have left it
+		if rows > 0 || !j.silent(&j.Ranges[i].Stats) { // else the appends have gone on to another range
 			j.set(j.none(i, Appends, "%d rows, but it fills by appends", rows))
 			return
 		}
@@ -118,8 +124,8 @@ func (j *judge) merge(i int, within time.Duration) {
 		j.set(j.none(i, Rolled, "%s", cutAhead))
 		return
 	}
-	soon := false // a neighbour will be empty: it is joined with the others then
-	// joins reports whether range k may join across the start of range cut.
+	soon := false // a neighbour will be empty: the merge waits and includes it
+	// joins reports whether range k may be joined. cut is the index of the range whose start would no longer be a cut.
 	joins := func(k, cut int) bool {
 		switch r := &j.Ranges[k]; {
 		case j.of[k] != nil && j.of[k].Kind == None && j.of[k].Why == Moving:
@@ -144,7 +150,8 @@ func (j *judge) merge(i int, within time.Duration) {
 		}
 		return false
 	}
-	// Neighbours that are small are joined into as few ranges as hold them, or they would be copied again.
+	// Small neighbours are joined into as few ranges as can hold their rows. Otherwise the rows would soon be copied
+	// again.
 	all := j.run(i)
 	share := (all + ceil(all, j.TargetRows) - 1) / max(ceil(all, j.TargetRows), 1)
 	wants := func(k int) bool {
@@ -164,7 +171,7 @@ func (j *judge) merge(i int, within time.Duration) {
 			k = to
 		}
 		if k < 0 || rows == 0 && to-from > 1 && j.Ranges[k].Stats.Rows > 0 {
-			break // what is empty is joined for nothing
+			break // empty ranges are joined alone, which copies nothing
 		}
 		from, to = min(from, k), max(to, k+1)
 		rows, bytes = rows+j.Ranges[k].Stats.Rows, bytes+j.Ranges[k].Stats.Bytes
@@ -178,7 +185,7 @@ func (j *judge) merge(i int, within time.Duration) {
 		if soon {
 			due = max(due, waitsFor)
 		}
-		// A merge before long saves the refreshes.
+		// A merge before long makes a refresh of each range unnecessary.
 		soon = due <= j.Cool
 		for k := from; k < to; k++ {
 			soon = soon && j.Ranges[k].Stats.Dead < j.mostDead()
@@ -203,7 +210,7 @@ func (j *judge) merge(i int, within time.Duration) {
 			v.Until = utc(j.Now.Add(due))
 			j.set(v)
 		}
-	case len(j.Ranges) > 1: // else it is a small bucket
+	case len(j.Ranges) > 1: // else the whole bucket is small
 		v := j.none(i, why, "%d rows, fewer than min_rows (%d), but %s", rows, j.MinRows, text)
 		if why == Pinned {
 			v.Until = until
@@ -212,7 +219,8 @@ func (j *judge) merge(i int, within time.Duration) {
 	}
 }
 
-// run is how many rows a small range has together with the small ones beside it, of as many as are joined at once.
+// run returns the total number of rows of range i, which is small, and of the small ranges next to it. It adds at most
+// mergedAtOnce ranges on each side.
 func (j *judge) run(i int) (rows int64) {
 	small := func(k int) bool { return j.of[k] == nil && j.Ranges[k].Stats.Rows < j.MinRows }
 	for k := i; k < min(len(j.Ranges), i+mergedAtOnce) && small(k); k++ {
@@ -224,12 +232,14 @@ func (j *judge) run(i int) (rows int64) {
 	return rows
 }
 
-// waitsFor is the pause until it is seen whether a neighbour is empty.
+// waitsFor is how long a merge is put off if the rows of a neighbouring range are being deleted. When the neighbour is
+// empty, it can be joined without copies.
 const waitsFor = time.Minute
 
-// due is how long it takes until a merge is worth it: until there have been too many ranges for as long as it takes to
-// pay for copying the rows, by a rent for each. Who does not know for how long a thing will be of use pays so at most
-// twice as much as who does (the ski rental problem).
+// due returns the time until a merge of Ranges[from:to] pays; 0: now. rows is the number of rows to copy. Each
+// unnecessary range has a running cost, its rent. A merge pays when the rent so far is as high as the cost of copying
+// the rows. So the total cost is at most twice the least possible one, although nobody knows how long ranges stay
+// small. This is the ski rental problem.
 func (j *judge) due(from, to int, rows int64) time.Duration {
 	held, least, all := time.Duration(0), time.Duration(math.MaxInt64), true
 	for k := from; k < to; k++ {
@@ -244,35 +254,36 @@ func (j *judge) due(from, to int, rows int64) time.Duration {
 		}
 		held, least = held+small, min(least, small)
 	}
-	if all { // one of them must be there
+	if all { // one of them is needed in any case
 		held -= least
 	}
 	if rows == 0 && slices.ContainsFunc(j.Ranges[from:to], func(r Range) bool { return purged(&r.Stats) }) {
 		return 0
 	}
-	if rows == 0 { // it was perhaps cut ahead of what has just begun
+	if rows == 0 { // perhaps they were cut ahead of a stream that has just begun
 		return max(0, j.Cool/10-least, passing*j.Lead-least)
 	}
 	need := time.Duration(rent * float64(j.Cool) * float64(rows) / float64(max(j.MaxRows, 1)))
-	// Together they pay sooner, but each has to be small for an hour: a load that comes and goes within it would split
-	// again what is joined, and what a split made is not joined within it.
+	// Many ranges pay sooner, but each must also have been small for 2 x Cool. A load that comes and goes within that
+	// time would split again what was joined, and a merge would undo splits that are younger.
 	if j.nothing(rows, to-from) {
 		return max(0, (need-held)/time.Duration(to-from-1))
 	}
 	return max(0, (need-held)/time.Duration(to-from-1), 2*j.Cool-least)
 }
 
-// nothing reports whether so many ranges have next to nothing: even if all that was there comes back soon, little has
-// been copied.
+// nothing reports whether some ranges have so few rows that their merge costs next to nothing. Then it does no harm if
+// their load comes back and they are split again. rows is the total number of rows of the ranges.
 func (p *Policy) nothing(rows int64, ranges int) bool {
-	const part = 20 // of the maximum
+	const part = 20 // 1/20 of the maximum, on average
 	return part*rows < int64(ranges)*p.MaxRows
 }
 
-// rent is in how many times Cool a range too many costs as much as to copy a full one.
+// rent is the time, as a multiple of Policy.Cool, in which one unnecessary range costs as much as copying a full range.
 const rent = 6
 
-// grown is how many rows a range gains while a merge should last.
+// grown returns the number of rows that range i will gain during the time that a merge of the range should last. That
+// time is Policy.Cool, or Policy.Horizon if it is longer.
 func (j *judge) grown(i int) float64 {
 	s := &j.Ranges[i].Stats
 	if !s.LastPut.IsZero() && j.Now.Sub(s.LastPut) > j.Cool {

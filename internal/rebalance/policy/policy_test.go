@@ -178,6 +178,10 @@ func TestJudge(t *testing.T) {
 		{"grows faster than anything could be moved", nil,
 			layout(old(700, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 100, 100 })),
 			[]string{"0-1 split: forecast in 3"}},
+		{"nothing is forecast of a rush", func(p *policy.Policy) { p.GrowBy = 0 }, partOf(layout(old(700, puts(40)))),
+			[]string{"0-1 split: forecast in 2"}},
+		{"nor of what has just begun", func(p *policy.Policy) { p.GrowBy = 0 }, layout(old(700, puts(30))),
+			[]string{"0-1 split: forecast in 2"}},
 		{"a burst is not believed for longer than it has lasted", nil,
 			layout(old(600, func(r *policy.Range) { r.Stats.GrowthRowsPerS, r.Stats.PutsPerS = 600, 600 })),
 			[]string{"0-1 none: within limits"}},
@@ -248,6 +252,8 @@ func TestJudge(t *testing.T) {
 			[]string{"0-2 merge: rows"}},
 		{"with the smaller neighbour", nil, layout(old(400), old(10), old(300)),
 			[]string{"0-1 none: within limits", "1-3 merge: rows"}},
+		{"of two that are as small with the lower one", nil, layout(old(300), old(10), old(300)),
+			[]string{"0-2 merge: rows", "2-3 none: within limits"}},
 		{"with none that would be too large", nil, layout(old(660), old(10), old(700)),
 			[]string{"0-1 none: within limits", "1-2 none: no neighbour fits", "2-3 none: within limits"}},
 		{"with none that grows", nil, layout(old(300, func(r *policy.Range) { r.Stats.GrowthRowsPerS = 1 }), old(10)),
@@ -316,6 +322,12 @@ func TestJudge(t *testing.T) {
 			[]string{"0-1 split: rows in 8", "1-2 none: cut ahead already"}},
 		{"when the appends have left it, or soon", nil, layout(old(5000, appends(5), ago(1)), old(0, young)),
 			[]string{"0-1 none: cut ahead already", "1-2 none: cut ahead already"}},
+		{"soon is within four times the lead", nil, layout(old(5000, appends(5), ago(1)),
+			old(0, func(r *policy.Range) { r.Created = now.Add(-159 * time.Second) })),
+			[]string{"0-1 none: cut ahead already", "1-2 none: cut ahead already"}},
+		{"later is not soon", nil, layout(old(5000, appends(5), ago(1)),
+			old(0, func(r *policy.Range) { r.Created = now.Add(-161 * time.Second) })),
+			[]string{"0-1 split: rows in 8", "1-2 none: cut ahead already"}},
 		{"at once if they have ended", nil, layout(old(5000, appends(5), ago(20)), old(0, young)),
 			[]string{"0-1 split: rows in 8", "1-2 none: cut ahead already"}},
 		{"a trickle of appends", nil, layout(old(999, appends(0.0001))), []string{"0-1 none: within limits"}},
@@ -354,6 +366,8 @@ func TestJudge(t *testing.T) {
 				r.Stats.Asked[i].At = now.Add(-time.Minute).UnixMilli()
 			}
 		})), []string{"0-1 none: within limits"}},
+		{"one that may be full soon, with a load of which nothing is known", nil,
+			layout(old(500, stale, asked(5000), puts(200))), []string{"0-1 recount: suspect"}},
 		{"load of which nothing is known", nil, layout(old(900, asked(5000))), []string{"0-1 none: within limits"}},
 		{"load that others share", nil, layout(old(900, asked(900, "0001", "0002")), old(900, asked(1100, "001", "0011")),
 			old(900, asked(4000, "0021", "0022"))),
@@ -374,6 +388,9 @@ func TestJudge(t *testing.T) {
 		})), []string{"0-1 refresh: dead"}},
 		{"what is loaded is not merged", nil, layout(old(50, asked(400, "0001")), old(50, asked(400, "0011"))),
 			[]string{"0-1 none: load", "1-2 none: no neighbour fits"}},
+		{"three that would be loaded together", nil,
+			layout(old(50, asked(200, "0001")), old(50, asked(200, "0011")), old(50, asked(200, "0021"))),
+			[]string{"0-2 merge: rows", "2-3 none: no neighbour fits"}},
 		{"what was loaded is merged", nil, layout(old(50, asked(200, "0001")), old(50, asked(200, "0011"))),
 			[]string{"0-2 merge: rows"}},
 		{"load by appends", func(p *policy.Policy) { p.MaxRows, p.TargetRows = 1e9, 1e9 }, layout(old(900, appends(5000))),
@@ -442,6 +459,12 @@ func TestAPendingVerdictSaysWhen(t *testing.T) {
 		require.Equal(t, c.why, judge(p, c.in, d.Until.Add(-time.Second))[0].Why, "a second before")
 		require.Equal(t, c.then, judge(p, c.in, d.Until)[0].Kind, c.why)
 	}
+}
+
+// A split by load copies what does not stay, and is not for rows that will come.
+func TestCopiesOfASplitByLoad(t *testing.T) {
+	d := judge(small(), layout(old(900, asked(5000, "0001", "0002", "0003", "0004")), old(900)), now)[0]
+	require.Equal(t, [4]int64{4, 900, 675, 900}, [4]int64{int64(d.Parts), d.Rows, d.Copies, d.Grown})
 }
 
 // A load that pauses may have ended: that is seen within seconds, so its ranges are not cut meanwhile.

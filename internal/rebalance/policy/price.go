@@ -9,17 +9,20 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner/exact"
 )
 
-// Price is what the ranges of a decision cost, under plan.Costs, if nothing is done and if it is carried out.
+// Price is the cost of the ranges of a decision, by the costs of plan.Costs. Today is the cost if nothing is done,
+// After the cost if the decision is carried out.
 type Price struct {
 	Today, After plan.Score
-	// Parts are the rows of each range afterwards.
+	// Parts are the numbers of rows of the ranges afterwards.
 	Parts []int64
-	// Least is what the cheapest cuts of a split cost that leave as much room for growth; 0 for what is not cut by rows.
+	// Least is the cost of the cheapest cuts of a split that leave the same room for growth. It is 0 for a decision
+	// that does not cut by rows, and for a range in which the cheapest cuts take too long to compute.
 	Least float64
 }
 
-// Price returns the price of a split, merge or refresh; rows count as if all of a quantum lay at its first key. False: it
-// is another decision, or where the rows lie is not known that exactly.
+// Price returns the cost of the decision d, which is a split, merge or refresh. Rows are known as quanta, which are
+// runs of neighbouring rows; all rows of a quantum are counted as if they lay at its first key. False: the decision is
+// of another kind, or it is not known exactly enough where the rows lie.
 func (in *Input) Price(d *Decision) (Price, bool) {
 	if d.Kind != Split && d.Kind != Merge && d.Kind != Refresh {
 		return Price{}, false
@@ -34,7 +37,7 @@ func (in *Input) Price(d *Decision) (Price, bool) {
 			if len(r.Quanta) == 0 {
 				return Price{}, false
 			}
-			x.Quanta[0].Rows = r.Quanta[0].Rows // its key is empty, and stands for the start
+			x.Quanta[0].Rows = r.Quanta[0].Rows // the first key is empty and stands for the start
 			for _, q := range r.Quanta[1:] {
 				x.Quanta = append(x.Quanta, plan.Quantum{Key: plan.Key(q.Key), Rows: q.Rows})
 			}

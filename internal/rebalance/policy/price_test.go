@@ -42,6 +42,13 @@ func TestPriceOfAMerge(t *testing.T) {
 	require.True(t, known)
 	require.Equal(t, []int64{160}, price.Parts)
 	require.InDelta(t, 500, price.Today.Cost, 1e-9, "one range too many")
+	require.Zero(t, price.Least, "it has no cuts by rows")
+	byLoad := toSplit(1010, 2)
+	byLoad.Why, byLoad.Cuts = Load, [][]byte{key(400)}
+	load := Input{Policy: Default(1000), Ranges: []Range{*counted(1010)}}
+	atOneKey, known := load.Price(&byLoad)
+	require.True(t, known)
+	require.Zero(t, atOneKey.Least, "nor has this one")
 	require.InDelta(t, 160+2*10, price.After.Cost, 1e-9, "the rows, and two moves")
 
 	for _, d := range []Decision{{Kind: None, To: 1}, {Kind: Roll, To: 1}, {Kind: Split, To: 1}} {

@@ -131,6 +131,10 @@ func TestAnEmptyRangeStaysAtTheEndOfAStream(t *testing.T) {
 		{"but few rows are joined", layout(old(100, filled), old(0)), []string{"0-2 merge: rows"}},
 		{"within the bucket none stays", layout(old(400, filled), old(0), old(900)),
 			[]string{"0-2 merge: rows", "2-3 none: within limits"}},
+		{"nor below, within the bucket", layout(old(900), old(0), old(400, func(r *policy.Range) { r.Stats.Spread = 0.2 })),
+			[]string{"0-1 none: within limits", "1-3 merge: rows"}},
+		{"nor below, where the bucket goes on",
+			partOf(layout(old(0), old(400, func(r *policy.Range) { r.Stats.Spread = 0.2 }))), []string{"0-2 merge: rows"}},
 		{"below what descended", layout(old(0), old(400, func(r *policy.Range) { r.Stats.Spread = 0.2 })),
 			[]string{"0-1 none: cut ahead already", "1-2 none: within limits"}},
 		{"what was emptied does not stay", layout(old(400, filled), old(0, func(r *policy.Range) { r.Stats.Puts = 900 })),
@@ -192,6 +196,9 @@ func TestAppendsThatHaveJustBegun(t *testing.T) {
 		in.Ranges[0].Newest = newest
 		d := policy.Decide(*in)[0]
 		require.Equal(t, want, d.Kind, d.Text)
+		if want == policy.Roll {
+			require.Len(t, d.Cuts, 15, "one, and one for each 1,000 rows that come within 80 seconds")
+		}
 	}
 	require.Equal(t, []string{"0-1 none: appends"}, show(judge(small(), layout(old(50, appends(10), ago(1))), now)))
 }

@@ -12,16 +12,19 @@ import (
 )
 
 const (
-	// finer is how many times finer than wanted the next keys are forecast.
+	// finer is the number of cuts that a forecast makes for each cut that is wanted. The best of the finer cuts are
+	// used.
 	finer = 4
-	// NewestKeys is how many of the highest keys are read for a forecast; EnoughKeys are few, but do: if a range has
-	// fewer, the ranges below it through which the same appends have come are read as well.
+	// NewestKeys is the number of the highest keys that are read for a forecast. EnoughKeys is a smaller number that is
+	// enough: if a range has fewer keys, the ranges below it that the same appends have filled are read as well.
 	NewestKeys = 1000
 	EnoughKeys = NewestKeys / 4
 )
 
-// roll cuts ahead of the highest key, or of the lowest where keys descend, where the next keys can be forecast; else
-// right beside it.
+// roll sets the cuts of the decision d to make empty ranges for the next appends (kind Roll). A forecast says which
+// keys come beyond the highest key, or beyond the lowest if keys descend. Without a forecast, a range that is nearly
+// full is cut right beside that key. If the newest keys have not been read, d becomes a Need, which asks for these
+// keys. If no cut is found, d becomes a None, which does nothing.
 func (in *Input) roll(d *Decision) {
 	appended, tail := &in.Ranges[d.Appended], &in.Ranges[d.From]
 	p := in.Policy.sized(&appended.Stats)
@@ -45,13 +48,13 @@ func (in *Input) roll(d *Decision) {
 		between, ahead = -between, forecast.Below
 	}
 	if seen := newest.rate(in.Now); seen > d.Rate && appended.Stats.Puts < NewestKeys {
-		// Of a load that has just begun counters have not been told all.
+		// A load that has just begun has not been fully reported by the counters.
 		if d.Rate = seen; !d.Reserve {
 			d.Ahead = max(d.Ahead, p.soon(seen, max(between, 0)))
 		}
 	}
 	if begins(&appended.Stats) && d.Why != Dead && rows+p.gain(d.Rate)/2 < float64(p.MaxRows) {
-		// Of few keys the rate is known roughly: there is time to see more of them.
+		// A few keys show the rate only roughly, and there is time to see more keys.
 		d.refuse(Within, fmt.Sprintf("no more than %.1f have come per second", d.Rate))
 		return
 	}
@@ -59,10 +62,10 @@ func (in *Input) roll(d *Decision) {
 		each := fill * float64(p.MaxRows)
 		first := max(each-rows, 0)
 		if d.Why == Dead {
-			first = 0 // what is deleted is to stay behind
+			first = 0 // the deleted rows are to stay behind
 		}
 		return forecast.Options{
-			// The first cut must not be below what comes until it takes puts.
+			// Keys that come until the first cut takes puts must lie below the cut.
 			First: max(first, d.Rate*p.Effect.Seconds()), Each: each / finer, N: finer * (d.Ahead + between + 1),
 			RowsPerSecond: d.Rate, Now: in.Now, Written: newest.Written,
 		}
@@ -74,7 +77,8 @@ func (in *Input) roll(d *Decision) {
 		f, err = ahead(newest.Keys, o)
 	}
 	if d.Reserve && (err != nil || !f.Counted) {
-		// Where keys have a time in them the ranges would fit the present rate only, and numbers may not go on for so long.
+		// Where keys contain a time, the ranges would fit the present rate only. Numbers that do not count the rows may
+		// not go on for long enough.
 		n := max(between, 0)
 		if d.Ahead = p.soon(d.Rate, n); n > 0 && p.room(appended.Stats.Rows, n) >= p.gain(d.Rate) {
 			d.refuse(Rolled, "what comes later can't be forecast")
@@ -98,7 +102,7 @@ func (in *Input) roll(d *Decision) {
 		}
 		d.Text += "; " + f.How
 	case errors.As(err, &unpredictable) && between == 0 && full && len(newest.Keys) >= forecast.Fewest:
-		// As late as possible: what comes until the cut takes puts lies beyond it, and is copied.
+		// Cut as late as possible: rows that come before the cut takes puts lie beyond it, and are copied.
 		top := newest.Keys[len(newest.Keys)-1]
 		switch {
 		case d.Down:
@@ -127,7 +131,8 @@ func (in *Input) roll(d *Decision) {
 	}
 }
 
-// rate is how many of the keys have come per second, until now.
+// rate returns the number of keys that were written per second, from the first of the keys until now. 0: their times
+// are not known.
 func (n *Newest) rate(now time.Time) float64 {
 	if len(n.Written) == 0 {
 		return 0
@@ -136,8 +141,10 @@ func (n *Newest) rate(now time.Time) float64 {
 	return float64(len(n.Keys)) / max(took.Seconds(), 1)
 }
 
-// onwards returns cuts beyond a range that begins ahead of the stream already: it is to become as full as the others, so
-// the cuts are shifted, by less than each rows, until one lies right before where it begins.
+// onwards returns cuts beyond tail, an empty range that was cut earlier for keys to come. tail should become as full as
+// other ranges. So the function shifted repeats the forecast with cuts that lie a little further on, by less than each
+// rows, until one cut lies right before the start of tail. The cuts after that cut are returned. each is the number of
+// rows between two cuts.
 func (d *Decision) onwards(
 	cuts [][]byte, tail *Range, shifted func(rows float64) (*forecast.Forecast, error), each float64,
 ) (out [][]byte) {
@@ -164,7 +171,8 @@ func (d *Decision) onwards(
 	return out
 }
 
-// beyond reports whether a cut lies beyond the end of a range at which a stream comes in.
+// beyond reports whether a cut lies inside or after the empty range tail, seen in the direction in which keys come. A
+// cut at the very edge where keys enter the range does not count.
 func (d *Decision) beyond(cut []byte, tail *Range) bool {
 	if d.Down {
 		return bytes.Compare(cut, tail.End) < 0
@@ -172,7 +180,8 @@ func (d *Decision) beyond(cut []byte, tail *Range) bool {
 	return bytes.Compare(cut, tail.Start) > 0
 }
 
-// insteadOfRoll splits a range that is too large, and for which there is no cut ahead.
+// insteadOfRoll changes the decision d if no empty ranges can be cut for appends to a range that is too large. d
+// becomes a split of that range, or an exact count that comes before the split.
 func (in *Input) insteadOfRoll(d *Decision) {
 	j := judge{Policy: &in.Policy, Input: in}
 	if !j.fresh(&in.Ranges[d.From].Stats) {

@@ -9,49 +9,59 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/forecast"
 )
 
-// A Stream is a place at which a range grows: a run of quanta that have new rows only. If a range grows at one place,
-// as with counters below a prefix, reversed times or a leading date, halving it moves each row about once: one half
-// never grows again, the other is soon full. So the cut goes beside the place that grows.
+// A Stream is a place at which a range grows: a run of neighbouring rows that are all new. Examples are counters below
+// a prefix, reversed times, or a leading date.
+//
+// Halving a range that grows at one place moves each row about once, and helps little: one half never grows again, and
+// the other is soon full. So the cut goes beside the place that grows:
+//
+//	old old old [new new new] old old        a range, and the stream in it
+//	old old old  new new new | old old       keys ascend: cut right above
+//	old old old | new new new  old old       keys descend: cut right below
 type Stream struct {
-	// Start and End bound its rows, which are where it came from; empty: the bounds of the range.
+	// Start and End bound the rows of the stream, which lie where it has passed. Empty: the bounds of the range.
 	Start, End []byte
-	// Dir is 1 where keys ascend, -1 where they descend, 0 where they come in no order.
+	// Dir is the direction of the stream: 1 where keys ascend, -1 where they descend, 0 where they come in no order.
 	Dir int
-	// Share of the newest rows of the range.
+	// Share is the stream's share of the newest rows of the range.
 	Share float64
 }
 
-// run is a stream with its quanta.
+// run is a Stream, which is a place where a range grows, and the part of the range that it takes up. A range is known
+// as a list of quanta (runs of neighbouring rows). The part begins with index from, and ends before index to.
 type run struct {
 	Stream
 	from, to int
 }
 
 const (
-	// recent is the share of the rows that is looked at: the newest eighth, fewestNewest at least.
+	// recent sets the share of the rows that counts as newest: an eighth, but at least fewestNewest rows.
 	recent       = 8
 	fewestNewest = 16
-	// mostStreams are told apart in one range. More look like growth everywhere: cutting them all apart would copy the
-	// whole range.
+	// mostStreams is the maximum number of streams that are told apart in one range. More streams look like growth
+	// everywhere: cutting all of them apart would copy the whole range.
 	mostStreams = 2
-	// enough is the least share of the newest rows that streams have together, each that of one of them.
+	// enough is the least share of the newest rows that all streams of a range have together, each that of one stream.
 	enough, each = 0.8, 0.2
-	// inOrder is by how much quanta that follow each other in time must outnumber the others for a direction.
+	// inOrder is the least excess of quanta that follow each other in one direction over those in the other, as a share
+	// of all. With less a stream has no direction.
 	inOrder = 0.6
-	// overhead is the cost of a move's swaps and waits, as a share of the maximum.
+	// overhead is the cost of the swaps and waits of a move, in rows, as a share of the maximum.
 	overhead = 0.01
-	// local is the share of the growth from which a part may be smaller than the minimum: it will not be for long.
+	// local is the share of the growth from which a part may have fewer rows than the minimum, as it grows soon.
 	local = 0.75
-	// dense is by how many times denser than its rows the growth of a part must be to be cut off before the range is
-	// full: it is not by chance.
+	// dense is the least ratio of a part's share of the growth to its share of the rows, for the part to be cut off
+	// before the range is full. A lower ratio may be chance.
 	dense = 1.5
-	// few parts are as well cut off one by one, where the growth is.
+	// few is the number of parts up to which parts are as well cut off one at a time, at the place that grows.
 	few = 3
-	// slowFor is for how many times Lead a part has room for slow streams.
+	// slowFor is the time, as a multiple of Lead, for which both parts must have room if a cut beside a slow stream is
+	// left out.
 	slowFor = 20
 )
 
-// newest returns about how many of the newest rows each quantum has; nil: that is unknown.
+// newest returns an estimate of how many of the newest rows lie in each quantum of a range. A quantum is a run of
+// neighbouring rows. sum is the sum of the estimates. nil: the times at which the rows were written are not known.
 func newest(q []counter.Quantum) (rows []float64, sum float64) {
 	var order []int
 	all := int64(0)
@@ -84,7 +94,7 @@ func newest(q []counter.Quantum) (rows []float64, sum float64) {
 		case x.Rows == 0 || x.Newest <= since:
 		case x.Oldest >= since:
 			rows[i] = float64(x.Rows)
-		default: // as if they had come evenly
+		default: // as if the rows had come evenly over time
 			rows[i] = max(1, float64(x.Rows)*float64(x.Newest-since)/float64(x.Newest-x.Oldest))
 		}
 		sum += rows[i]
@@ -92,7 +102,9 @@ func newest(q []counter.Quantum) (rows []float64, sum float64) {
 	return rows, sum
 }
 
-// streams returns the places at which a range grows, if these are few and small, and take nearly all that comes.
+// streams returns the places at which a range grows, its streams. The range consists of the quanta q, which are runs of
+// neighbouring rows. nil unless there are few such places, they hold at most half of the rows, and nearly all new rows
+// go there.
 func streams(q []counter.Quantum) (found []run) {
 	came, sum := newest(q)
 	if sum == 0 {
@@ -137,7 +149,8 @@ func streams(q []counter.Quantum) (found []run) {
 	return found
 }
 
-// direction tells in which order the rows of a run of quanta came.
+// direction returns the order in which new rows came to some neighbouring quanta, which are runs of rows. 1: keys
+// ascend with time. -1: keys descend. 0: they come in no order.
 func direction(q []counter.Quantum) int {
 	up, down := 0, 0
 	last := int64(0)
@@ -155,7 +168,7 @@ func direction(q []counter.Quantum) int {
 		}
 		last = at
 	}
-	// Few differ where many rows have the same time.
+	// Where many rows have the same time, few quanta differ in time, and they do not count.
 	if n := up + down; n == 0 || n < 3 && len(q) < 8 || math.Abs(float64(up-down)) < inOrder*float64(n) {
 		return 0
 	}
@@ -165,9 +178,9 @@ func direction(q []counter.Quantum) int {
 	return -1
 }
 
-// beside cuts a range beside the streams in it: right above one that ascends, right below one that descends. So a
-// stream has a range of its own, with room up to the next old row, which is rolled when it is full; and what is full
-// stays where it is.
+// beside cuts range r beside the places where it grows, its streams, and sets the cuts in the decision d. The cut goes
+// right above a stream whose keys ascend, and right below one whose keys descend. Each stream then has room up to the
+// next old row. The largest part stays in its partition. False: no cut was found.
 func (p *Policy) beside(r *Range, d *Decision) bool {
 	q := r.Quanta
 	found := streams(q)
@@ -204,7 +217,9 @@ func (p *Policy) beside(r *Range, d *Decision) bool {
 	return true
 }
 
-// fewer leaves out the cut at the end of the outermost of several streams that are slow: the parts have room for long.
+// fewer removes a cut that is not needed yet, the first or the last of the list at. Cuts lie beside the places where
+// range r grows. If the range grows slowly, both parts have room for long without that cut. at has the indexes of the
+// quanta (runs of rows) before which cuts lie.
 func (p *Policy) fewer(r *Range, at []int) []int {
 	n := len(at)
 	if n < 2 {
@@ -223,8 +238,10 @@ func (p *Policy) fewer(r *Range, at []int) []int {
 	return at
 }
 
-// full adds cuts such that no part has more than the maximum. Where a stream has passed nothing will come: all parts
-// are as full as can be but the one at its end.
+// full adds cuts to the list at so that no part has more rows than the maximum. The range consists of the quanta q,
+// which are runs of rows; at has the indexes of those before which cuts lie. Where the growth of a range has passed, no
+// more rows come. So all parts are made as full as possible, except the part where the range grows now. dir is 1 where
+// keys ascend, -1 where they descend.
 func (p *Policy) full(q []counter.Quantum, at []int, dir int) (out []int) {
 	from := 0
 	for k := range len(at) + 1 {
@@ -255,11 +272,11 @@ func (p *Policy) full(q []counter.Quantum, at []int, dir int) (out []int) {
 	return out
 }
 
-// half cuts a range in two where its growth is local but in no order, as below the date of the day: of all cuts the one
-// that gains the most room for growth per row moved.
+// half cuts range r in two if it grows in one region but without an order, for example below the date of the day. Of
+// all cuts it takes the one that gains the most room for growth per row moved. False: no cut was found.
 //
-// Room is -ln(rows/max) of each part, weighted by its share of the growth: about how many times it can double. For even
-// growth that is the entropy of the shares, which determines the number of splits of a load.
+// Room is -ln(rows/max) of each part, weighted by the part's share of the growth: about how many times the part can
+// double. For even growth room is the entropy of the shares, which determines the number of splits of a load.
 func (p *Policy) half(r *Range, d *Decision) bool {
 	at, denser := p.place(r.Quanta)
 	if at == 0 || r.Stats.Spread >= p.Spread && (denser < dense || d.Parts > few) {
@@ -270,7 +287,9 @@ func (p *Policy) half(r *Range, d *Decision) bool {
 	return true
 }
 
-// place returns where half cuts, 0 for nowhere, and by how many times denser the growth of a part is than its rows.
+// place returns where half would cut a range: the index of the quantum (a run of rows) before which the cut lies. 0:
+// nowhere. denser compares growth and rows of a part of the range: its share of the growth divided by its share of the
+// rows. The larger value of the two parts is returned.
 func (p *Policy) place(q []counter.Quantum) (at int, denser float64) {
 	came, sum := newest(q)
 	if sum == 0 {
@@ -287,7 +306,7 @@ func (p *Policy) place(q []counter.Quantum) (at int, denser float64) {
 			continue
 		}
 		if low < p.MinRows && grown < local || high < p.MinRows && 1-grown < local {
-			continue // what does not grow would stay too small
+			continue // a part that does not grow would stay too small
 		}
 		gain := -grown*math.Log(float64(low)/float64(p.MaxRows)) - (1-grown)*math.Log(float64(high)/float64(p.MaxRows))
 		if gain /= float64(min(low, high)) + overhead*float64(p.MaxRows); gain > best {

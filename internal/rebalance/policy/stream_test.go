@@ -77,6 +77,18 @@ func TestTwoStreamsInOneRange(t *testing.T) {
 	require.Equal(t, 1, d.Stay, "the largest")
 }
 
+// What takes less than a fifth of the newest rows is no stream beside one that takes nearly all.
+func TestALittleElsewhereIsNoStream(t *testing.T) {
+	r := counted(1010)
+	grows(r, 40, 58, 1)
+	for i := range 2 {
+		r.Quanta[100+i].Oldest, r.Quanta[100+i].Newest = r.Quanta[45+i].Oldest, r.Quanta[45+i].Newest
+	}
+	found := streams(r.Quanta)
+	require.Len(t, found, 1)
+	require.InDelta(t, 0.9, found[0].Share, 0.03)
+}
+
 // What is far too large after appends is cut into full parts: nothing will come to them.
 func TestAppendsThatWereNotSeen(t *testing.T) {
 	r := counted(5000)
@@ -103,7 +115,16 @@ func TestNoStreams(t *testing.T) {
 	for i := 5; i < len(many.Quanta); i += 12 {
 		many.Quanta[i].Oldest, many.Quanta[i].Newest = 10_000, 10_009
 	}
+	timeless, backwards, empty := counted(1010), counted(1010), counted(1010)
+	for _, r := range []*Range{timeless, backwards, empty} {
+		grows(r, 40, 58, 1)
+	}
+	timeless.Quanta[3].Oldest = 0
+	backwards.Quanta[3].Newest = backwards.Quanta[3].Oldest - 1
+	empty.Quanta[3] = counter.Quantum{Key: key(24)}
+	require.Len(t, streams(empty.Quanta), 1, "without rows there are no times")
 	for name, q := range map[string][]counter.Quantum{
+		"one without times": timeless.Quanta, "one that ends before it begins": backwards.Quanta,
 		"everywhere": spread.Quanta, "unknown": counted(1010).Quanta, "copied": copied.Quanta, "ten": many.Quanta,
 		"few rows": counted(16).Quanta, "none": nil,
 	} {

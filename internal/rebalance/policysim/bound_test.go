@@ -44,9 +44,9 @@ func fewestRanges(copied float64) float64 {
 	return 1 / entropy(smaller(func(p float64) float64 { return p / entropy(p) }, copied))
 }
 
-// What scenarios miss is compared in docs/policy.md with what can be reached.
+// What scenarios miss is compared in bench/results/policy.md with what can be reached.
 func TestBounds(t *testing.T) {
-	doc, err := os.ReadFile("../../../docs/policy.md")
+	doc, err := os.ReadFile("../../../bench/results/policy.md")
 	require.NoError(t, err)
 	says := func(format string, args ...any) { require.Contains(t, string(doc), fmt.Sprintf(format, args...)) }
 

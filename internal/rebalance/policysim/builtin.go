@@ -9,7 +9,7 @@ import (
 //go:embed scenarios/*.yaml
 var files embed.FS
 
-// Names lists the scenarios that come with evenkeel.
+// Names returns the names of the scenarios (descriptions of simulations) that come with evenkeel.
 func Names() (names []string) {
 	entries, err := files.ReadDir("scenarios")
 	if err != nil {
@@ -21,7 +21,8 @@ func Names() (names []string) {
 	return names
 }
 
-// Builtin reads one of Names; false: there is none of that name.
+// Builtin returns the scenario with one of the names that Names returns, and true. The bool is false if no scenario has
+// this name.
 func Builtin(name string) (*Scenario, bool, error) {
 	data, err := files.ReadFile("scenarios/" + name + ".yaml")
 	if err != nil {

@@ -10,11 +10,12 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// faults makes happen what a scenario says of faults and of wrong counts. It is safe for concurrent use.
+// faults decides when the faults of a simulated scenario happen, and which counts of rows go wrong. It is safe for
+// concurrent use.
 type faults struct {
 	s     *Scenario
-	since func() time.Duration // the beginning
-	// spend lets time pass.
+	since func() time.Duration // time since the beginning
+	// spend lets simulated time pass.
 	spend func(time.Duration)
 
 	mu sync.Mutex
@@ -25,14 +26,15 @@ func newFaults(s *Scenario, since func() time.Duration, spend func(time.Duration
 	return &faults{s: s, since: since, spend: spend, r: rand.New(rand.NewPCG(s.Seed, 0x6661756c))}
 }
 
-// draw is a random number from 0 to 1.
+// draw returns a random number in [0, 1).
 func (f *faults) draw() float64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.r.Float64()
 }
 
-// swap is before a swap of a map.
+// swap is called before a simulated swap of a map. It returns the error with which the swap fails now, or nil if the
+// swap may go on.
 func (f *faults) swap() error {
 	if f.s.faulty(MovesAway, f.since()) != nil {
 		return store.Errorf(store.Unavailable, "another data centre is away")
@@ -40,14 +42,15 @@ func (f *faults) swap() error {
 	return nil
 }
 
-// read is before a read of a register.
+// read is called before a simulated read of a register. It delays the read while the scenario has a slow store.
 func (f *faults) read() {
 	if x := f.s.faulty(SlowStore, f.since()); x != nil {
 		f.spend(x.By)
 	}
 }
 
-// recorder counts what each partition is asked for, and records it.
+// recorder reports the simulated requests to a counter.Recorder, which counts the rows of partitions. It also counts
+// the requests to each partition for the results of the scenario.
 type recorder struct {
 	*counter.Recorder
 	t *tally
@@ -75,7 +78,7 @@ func (r recorder) Read(p store.Partition, key []byte) {
 	r.Recorder.Read(p, key)
 }
 
-// counters are a Backend that is away at times and loses batches.
+// counters is a counter.Backend with the faults of a scenario: it is unavailable at times, and loses batches of counts.
 type counters struct {
 	counter.Backend
 	f *faults

@@ -8,41 +8,44 @@ import (
 	"time"
 )
 
-// Load is a part of what a bucket's clients request.
+// Load is one stream of simulated requests to a bucket, such as puts of ascending keys at some rate.
 type Load struct {
-	// Do is put (default), delete or get.
+	// Do is the kind of requests: put (default), delete or get.
 	Do Do `yaml:"do"`
-	// Keys says which; default random.
+	// Keys is the pattern of their keys; default random.
 	Keys Keys `yaml:"keys"`
-	// Prefix of all keys. Prefixes: one of so many more follows, in no order (a tenant's, say).
+	// Prefix is a constant prefix of all keys. If Prefixes is above 0, one of this number of further prefixes follows,
+	// chosen at random: a tenant's, say.
 	Prefix   string `yaml:"prefix"`
 	Prefixes int    `yaml:"prefixes"`
-	// First is the number before the first one of append keys, which have 8 digits.
+	// First is the number before the first append key. Append keys have 8 digits.
 	First uint64 `yaml:"first"`
-	// Gaps between the numbers of append and descending keys: none (default), random, or wild, which can't be forecast.
+	// Gaps are the gaps between the numbers of append and descending keys: none (default), random, or wild, which
+	// cannot be forecast.
 	Gaps Gaps `yaml:"gaps"`
-	// Among is how many keys "again" has.
+	// Among is the number of different keys of the pattern "again".
 	Among int `yaml:"among"`
-	// Share of the requests, by hotspot keys, are Within a share of all keys; default 0.8 in 0.01. The Share of a
-	// delete is that of the rows that there are when it begins.
+	// Share is, for hotspot keys, the share of the requests that go to a small part of the keys; Within is the share of
+	// this part in all keys. Their defaults are 0.8 and 0.01. The Share of a delete is the share of the rows existing
+	// at its begin that are deleted.
 	Share  float64 `yaml:"share"`
 	Within float64 `yaml:"within"`
 
-	// PerS requests per second are made; 0: all Rows, or the Share, at once.
+	// PerS is the number of requests per second; 0: all Rows, or the Share, come at once.
 	PerS float64 `yaml:"per_s"`
-	// From and To are times since the beginning; To 0: until Rows are done, or to the end.
+	// From and To are times since the beginning. To 0: the load lasts until Rows are done, or to the end.
 	From time.Duration `yaml:"from"`
 	To   time.Duration `yaml:"to"`
-	// Rows are how many requests are made at most; 0: any number.
+	// Rows is the largest number of requests; 0: no limit.
 	Rows int64 `yaml:"rows"`
-	// Keep: whatever is above so many rows is deleted at once, as a queue does.
+	// Keep is the number of rows above which rows are deleted at once, as a queue does.
 	Keep int `yaml:"keep"`
-	// Every and Times repeat it so often.
+	// Times is the number of repetitions of the load, and Every the time from the start of one to that of the next.
 	Every time.Duration `yaml:"every"`
 	Times int           `yaml:"times"`
 }
 
-// Do is a kind of request.
+// Do says what a simulated request does: put, delete or get.
 type Do string
 
 // The kinds of requests.
@@ -52,27 +55,28 @@ const (
 	Get    Do = "get"
 )
 
-// Keys are a pattern of keys.
+// Keys says which keys the simulated requests of a load have, such as random or ascending ones.
 type Keys string
 
-// The patterns of keys. Deletes take random and oldest ones of those that there are.
+// The patterns of the keys in simulated requests. Deletes of random keys and of the oldest key choose among the keys
+// that exist.
 const (
 	RandomKeys  Keys = "random"       // hexadecimal numbers
 	AppendKeys  Keys = "append"       // a decimal number that grows
-	Descending  Keys = "descending"   // one that shrinks
-	UUIDv7      Keys = "uuidv7"       // by time, in milliseconds, then random
-	DateCounter Keys = "date-counter" // the day, then a number that begins anew each day
-	DateHash    Keys = "date-hash"    // the day, then random
+	Descending  Keys = "descending"   // a decimal number that shrinks
+	UUIDv7      Keys = "uuidv7"       // the time in milliseconds, then random digits
+	DateCounter Keys = "date-counter" // the day, then a number that starts over each day
+	DateHash    Keys = "date-hash"    // the day, then random digits
 	DailyName   Keys = "daily-name"   // a random name each day, then a number that grows
-	HotspotKeys Keys = "hotspot"      // random, a share of them close together
+	HotspotKeys Keys = "hotspot"      // random keys, a share of which lie close together
 	Again       Keys = "again"        // the same keys again and again
 	OneKey      Keys = "one"          // a single key
-	Newest      Keys = "newest"       // of gets: one of the hundred that were written last
-	Oldest      Keys = "oldest"       // of deletes: the one that was written first
-	Absent      Keys = "absent"       // of deletes: keys that do not exist
+	Newest      Keys = "newest"       // for gets: one of the hundred keys that were written last
+	Oldest      Keys = "oldest"       // for deletes: the key that was written first
+	Absent      Keys = "absent"       // for deletes: keys that do not exist
 )
 
-// Gaps are those between numbers.
+// Gaps says how the numbers in successive keys of a load differ: whether always by one, or by more.
 type Gaps string
 
 // The kinds of gaps.
@@ -145,7 +149,8 @@ func (l *Load) check(at string, no func(string, ...any)) {
 	}
 }
 
-// most is an upper bound of the requests of a load, of which only deletes of what was written before do not count.
+// most returns an upper bound for the number of requests of a load. Deletes of a share of the rows, or of the rows
+// above Keep, count as 0: they delete only rows that other loads have written.
 func (l *Load) most(s *Scenario) float64 {
 	n := math.Inf(1)
 	if l.Rows > 0 {
@@ -164,7 +169,8 @@ func (l *Load) most(s *Scenario) float64 {
 	return n * float64(max(1, l.Times))
 }
 
-// loads are those of a kind.
+// loads returns the streams of requests that the Kind of a tenant stands for. A tenant is a group of buckets that
+// behave alike.
 func (t *Tenant) loads(s *Scenario) (out []Load) {
 	l := Load{
 		Do: Put, PerS: t.PerMinute / 60, From: days(t.From), To: min(s.end(), days(t.To)), Times: 1,
@@ -198,32 +204,33 @@ func (t *Tenant) loads(s *Scenario) (out []Load) {
 	return out
 }
 
-// request is one of a bucket's clients.
+// request is one request of a bucket's clients.
 type request struct {
 	do    Do
 	key   string
 	fresh bool // of a put: the key was never put before
 }
 
-// player makes the requests of a bucket, in the order of time. The same seed gives the same requests.
+// player makes the simulated requests to one bucket, in the order of time. With the same seed, it makes the same
+// requests.
 type player struct {
 	r     *rand.Rand
 	begin time.Time
 	end   time.Duration
 	loads []playing
-	// alive are the keys that there are, from the oldest, where a load asks for them.
+	// alive are the keys that exist, the oldest first. They are kept only if some load chooses among existing keys.
 	alive    []string
 	remember bool
 }
 
-// playing is a load with how far it is.
+// playing is one stream of requests to a bucket (a load), and how far it has come.
 type playing struct {
 	*Load
 	round  int
-	made   int64 // in this round
-	total  int64 // of a delete of a share, in this round; -1: not known yet
+	made   int64 // requests made in this round
+	total  int64 // number of deletes in this round, for the delete of a share; -1: not yet known
 	serial uint64
-	counts []uint64 // by prefix
+	counts []uint64 // the last number, for each prefix
 	day    string
 	name   string
 	keys   []string
@@ -251,7 +258,8 @@ func newPlayer(t *Tenant, begin time.Time, end time.Duration, seed uint64) *play
 
 const never = time.Duration(math.MaxInt64)
 
-// due is when a load makes its next request.
+// due returns the time of the next request of a load, counted from the beginning of the simulation. If there is no
+// request up to the time `end`, it returns the constant never.
 func (x *playing) due(end time.Duration) time.Duration {
 	for ; x.round < x.Times; x.round, x.made, x.total = x.round+1, 0, -1 {
 		shift := time.Duration(x.round) * x.Every
@@ -275,7 +283,8 @@ func (x *playing) due(end time.Duration) time.Duration {
 	return never
 }
 
-// next is when the next request is due.
+// next returns the time of the next request to the bucket, from any of its loads, counted from the beginning of the
+// simulation. If there is none, it returns the constant never.
 func (p *player) next() time.Duration {
 	at := never
 	for i := range p.loads {
@@ -284,7 +293,8 @@ func (p *player) next() time.Duration {
 	return at
 }
 
-// until makes the requests that are due up to a time.
+// until makes all requests to the bucket that are due up to the time `at`, in order. It calls the function do with each
+// request.
 func (p *player) until(at time.Duration, do func(request)) {
 	for {
 		first, when := -1, at+1
@@ -310,7 +320,7 @@ func (p *player) until(at time.Duration, do func(request)) {
 	p.trim(at, do)
 }
 
-// trim deletes what is above Keep.
+// trim deletes the rows of a bucket in excess of Load.Keep, the number of rows that a load leaves in the bucket.
 func (p *player) trim(at time.Duration, do func(request)) {
 	for i := range p.loads {
 		x := &p.loads[i]
@@ -320,7 +330,8 @@ func (p *player) trim(at time.Duration, do func(request)) {
 	}
 }
 
-// pick takes one of the keys that there are.
+// pick chooses a key to be deleted, and returns it. It removes the key from the list of existing keys. The key is a
+// random one if k is RandomKeys, else the oldest.
 func (p *player) pick(k Keys) string {
 	i := 0
 	if k == RandomKeys {
@@ -332,10 +343,11 @@ func (p *player) pick(k Keys) string {
 	return key
 }
 
-// hex is a random key.
+// hex returns a random key: 16 hexadecimal digits.
 func (p *player) hex() string { return fmt.Sprintf("%016x", p.r.Uint64()) }
 
-// request draws one of a load; false: there is no key for it.
+// request makes the next request of a load, at the given time, and returns it and true. The bool is false if the
+// request needs an existing key and there is none.
 func (p *player) request(x *playing, at time.Duration) (request, bool) {
 	r := request{do: x.Do}
 	switch {
@@ -365,7 +377,8 @@ func (p *player) request(x *playing, at time.Duration) (request, bool) {
 	return r, true
 }
 
-// rest draws what follows the prefix, and says whether it is a new key.
+// rest makes the key of the next request of a load, without its prefix. fresh is true if no earlier request has put
+// this key.
 func (p *player) rest(x *playing, group int, at time.Duration) (key string, fresh bool) {
 	now := p.begin.Add(at).UTC()
 	day := now.Format("2006-01-02")
@@ -424,15 +437,16 @@ func (p *player) rest(x *playing, group int, at time.Duration) (key string, fres
 	return p.hex(), true
 }
 
-// gap is that between two numbers.
+// gap returns a random gap between two numbers.
 func (p *player) gap(g Gaps) uint64 {
-	if g == WildGaps { // without a mean: no line fits
+	if g == WildGaps { // these gaps have no mean, so no line fits the keys
 		return uint64(min(math.Pow(1-p.r.Float64(), -3), 1<<52))
 	}
 	return 1 + p.r.Uint64N(1<<21)
 }
 
-// cuts are those of a bucket at the beginning.
+// cuts returns the cuts between ranges that each bucket of the tenant has when the simulation begins. They divide
+// hexadecimal keys evenly.
 func (t *Tenant) cuts() (out [][]byte) {
 	for i := 1; i < t.Start.Ranges; i++ {
 		out = append(out, fmt.Appendf(nil, "%016x", uint64(float64(i)/float64(t.Start.Ranges)*math.MaxUint64)))
@@ -440,7 +454,7 @@ func (t *Tenant) cuts() (out [][]byte) {
 	return out
 }
 
-// grid is the first end of a step from a time on.
+// grid rounds a time up to the end of a step of the simulation. The requests of a step are all made at its end.
 func (s *Scenario) grid(at time.Duration) time.Duration {
 	if at >= s.end() {
 		return s.end()

@@ -16,37 +16,40 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// mover carries out the moves that a balancer submits: package move decides what is due, as it does for a scheduler and
-// its executors, and the mover does it in virtual time.
+// mover carries out, in simulated time, the moves that the balancer orders. As in a real cluster, package move decides
+// what has to be done next.
 type mover struct {
 	w *world
-	// pace limits the rows copied and compared, counting those counted and swept.
+	// pace limits the rows copied and compared per second, counting the rows counted and swept.
 	pace, counting *wait.Pacer
-	// taken are the rows of a page that is about to be counted.
+	// taken is the number of rows of the page that is about to be counted.
 	taken int
-	// decisions are those of which the moves are submitted next, by the start of their range.
+	// decisions are the reasons of decisions whose moves are about to be submitted, by bucket and by the start of the
+	// range.
 	decisions map[store.BucketID]map[string]policy.Why
-	jobs      scheduler.Jobs // that have not ended
+	jobs      scheduler.Jobs // the jobs that have not ended
 	ended     map[string]*scheduler.Job
 	sent      int
-	active    []*bucket // with moves, those whose turn it is first
-	// copies and sweeps are the ranges that are worked on, in all buckets. Who has waited longest is next.
+	active    []*bucket // the buckets with moves; those whose turn it is come first
+	// copies and sweeps bound the ranges that are worked on at the same time in all buckets. Work that has waited
+	// longest is next.
 	copies, sweeps room
 }
 
-// room holds all pieces of work of one kind, from all buckets.
+// room limits how many pieces of work of one kind, of all buckets together, are under way at the same time. taken is
+// their number. waiting is the queue of work that may not begin yet.
 type room struct {
 	taken   int
 	waiting []placed
 }
 
-// placed is a work that waits for room.
+// placed is a piece of work of one bucket that waits, because the limit for all buckets together is reached.
 type placed struct {
 	of *moving
 	k  *work
 }
 
-// admit lets the pieces of work go on for which there is room.
+// admit starts pieces of work that wait, the oldest first, until the limit for all buckets together is reached.
 func (r *room) admit() {
 	for len(r.waiting) > 0 && r.taken < scheduler.RangesAtOnce {
 		p := r.waiting[0]
@@ -56,7 +59,8 @@ func (r *room) admit() {
 	}
 }
 
-// room is that of a task.
+// room returns the limit for work of all buckets together that applies to the task t: one for the removal of markers (a
+// sweep), one for all other tasks.
 func (m *mover) room(t *move.Task) *room {
 	if t.Phase == partmap.Settled {
 		return &m.sweeps
@@ -64,15 +68,15 @@ func (m *mover) room(t *move.Task) *room {
 	return &m.copies
 }
 
-// The defaults of schedulers and executors.
+// The values that the real programs use to carry out moves.
 const (
-	// atOnce is how many ranges of a bucket are worked on at once.
+	// atOnce is the number of ranges of a bucket that are worked on at the same time.
 	atOnce = 4
-	// goalsAtOnce is how many moves of a bucket are looked at.
+	// goalsAtOnce is the number of a bucket's goals that are considered at the same time.
 	goalsAtOnce = 256
 	// retry is the pause after a failure.
 	retry = time.Second
-	// pages is how many pages of a copy a full range has.
+	// pages is the number of pages in which a full range is copied.
 	pages = 20
 )
 
@@ -83,17 +87,18 @@ func newMover(w *world) mover {
 	}
 }
 
-// moving is the moves of a bucket.
+// moving holds the simulated moves of one bucket, and how far they have come.
 type moving struct {
 	goals   []move.Goal
 	seen    move.Seen
 	working map[string]*work // by the key of the effect
-	// active are the works that are under way, in the order in which they began; lines wait for one of them to end.
+	// active are the pieces of work that are under way, in the order in which they began. copies and sweeps hold the
+	// others, which wait for one of them to end.
 	active         []*work
 	copies, sweeps line
-	left           map[uint64]int // works by batch
-	again          time.Time      // when to look after a failure
-	// begun: a batch has begun in this turn.
+	left           map[uint64]int // number of pieces of work that are left, by batch
+	again          time.Time      // time of the next try after a failure; zero: none is due
+	// begun says that a batch has begun in this turn of the bucket.
 	begun bool
 	// why are the reasons of goals, by batch.
 	why map[uint64][]reason
@@ -104,21 +109,23 @@ type reason struct {
 	why  policy.Why
 }
 
-// work is an effect that takes time.
+// work is one piece of work for a move that takes simulated time, such as copying a range, and how far it has come.
 type work struct {
 	effect move.Effect
-	at     time.Time    // when it goes on
-	rest   store.Bounds // of what is still to be read
+	at     time.Time    // time at which it goes on
+	rest   store.Bounds // the keys that are still to be read
 	begun  bool
 }
 
-// line has the works of one kind: those that copy, compare or remove, or those that sweep.
+// line is the queue of one bucket's work of one kind. There are two kinds: the removal of markers (sweeps), and all
+// other work, such as copying and comparing.
 type line struct {
-	busy    int // under way
+	busy    int // number of pieces of work under way
 	waiting []*work
 }
 
-// decided gets decisions before their moves are submitted.
+// decided stores the reasons of the balancer's decisions about a bucket, until the moves that follow from the decisions
+// are ordered.
 func (m *mover) decided(id store.BucketID, in *policy.Input, ds []policy.Decision) {
 	for i := range ds {
 		switch d := &ds[i]; d.Kind {
@@ -174,7 +181,7 @@ func (m *mover) Held(id store.BucketID) bool { return m.jobs.Waiting(id) }
 // InFlight implements balancer.Mover.
 func (m *mover) InFlight() (partitions int, rows int64) { return m.jobs.InFlight() }
 
-// KeepUp implements balancer.Mover: nothing slows moves down.
+// KeepUp does nothing, since simulated moves never slow down. It implements balancer.Mover.
 func (m *mover) KeepUp(store.BucketID, int) {}
 
 // Pace implements balancer.Mover.
@@ -184,8 +191,9 @@ func (m *mover) Pace(ctx context.Context, rows int) error {
 	return err
 }
 
-// scanned is the store of which a balancer counts rows. The pages of recounts are as large as live ones, while a row
-// stands for a hundred: what a page lacks is given back, but for one of a live page.
+// scanned is the store from which the simulated balancer reads rows to count them. The balancer waits before each page,
+// for as long as a full real page takes. But one simulated row stands for a hundred real rows, so a simulated page has
+// far fewer rows. For the rows that it lacks, down to the size of a real page, scanned takes the wait back.
 type scanned struct {
 	*tally
 	m *mover
@@ -206,7 +214,8 @@ func (s scanned) Slice(
 	return page, err
 }
 
-// Look implements balancer.Maps: one process changes the maps, and knows the newest ones.
+// Look returns the newest root of a bucket; in the simulation one process changes all maps, so that root is always
+// known. It implements balancer.Maps.
 func (w *world) Look(ctx context.Context, id store.BucketID) (*partmap.Root, error) {
 	return w.Load(ctx, id)
 }
@@ -231,7 +240,7 @@ func (w *world) Ranges(ctx context.Context, r *partmap.Root, from []byte) iter.S
 	return w.maps.Ranges(ctx, r, from)
 }
 
-// next is when the moves go on; zero: nothing moves.
+// next returns the simulated time at which the next step of a move is due. A zero time means that nothing moves.
 func (m *mover) next() (at time.Time) {
 	for _, b := range m.active[:min(len(m.active), scheduler.DefaultBuckets)] {
 		at = earlier(at, b.moves.again)
@@ -242,7 +251,7 @@ func (m *mover) next() (at time.Time) {
 	return at
 }
 
-// advance does what is due.
+// advance does all steps of moves that are due at the present simulated time, in all buckets whose turn it is.
 func (m *mover) advance(ctx context.Context) error {
 	for _, b := range slices.Clone(m.active[:min(len(m.active), scheduler.DefaultBuckets)]) {
 		if err := m.bucket(ctx, b); err != nil {
@@ -262,12 +271,13 @@ func (m *mover) advance(ctx context.Context) error {
 	return nil
 }
 
-// yields reports whether the turn of a bucket ends when nothing of it is in flight.
+// yields reports whether the bucket b should let another bucket move ranges, once its own moves under way are done. It
+// should if it has begun moves in this turn, and if more buckets have moves than may move at the same time.
 func (m *mover) yields(b *bucket) bool {
 	return b.moves.begun && len(m.active) > scheduler.DefaultBuckets
 }
 
-// bucket does what is due in a bucket.
+// bucket does all steps of moves of the bucket b that are due at the present simulated time.
 func (m *mover) bucket(ctx context.Context, b *bucket) error {
 	x := b.moves
 	changed := !x.again.IsZero() && !m.w.now().Before(x.again)
@@ -282,7 +292,7 @@ func (m *mover) bucket(ctx context.Context, b *bucket) error {
 		if err != nil {
 			return err
 		}
-		// Nothing new is due before the last work of a batch has ended.
+		// Only when the last work of a batch has ended can something new be due.
 		changed = over && m.end(x, k) || changed
 	}
 	for changed {
@@ -294,7 +304,7 @@ func (m *mover) bucket(ctx context.Context, b *bucket) error {
 	return nil
 }
 
-// begin begins a work, or has it wait.
+// begin starts the piece of work k for the moves x of a bucket. If too much work is under way, it puts k into a queue.
 func (m *mover) begin(x *moving, k *work) {
 	x.working[k.effect.Key()] = k
 	t, task := k.effect.(move.Task)
@@ -312,14 +322,15 @@ func (m *mover) begin(x *moving, k *work) {
 	m.place(x, k, &t)
 }
 
-// place has a task wait for room.
+// place starts the piece of work k as soon as the limit for all buckets together allows it. t is the task of k.
 func (m *mover) place(x *moving, k *work, t *move.Task) {
 	r := m.room(t)
 	r.waiting = append(r.waiting, placed{x, k})
 	r.admit()
 }
 
-// end ends a work; last: it was the last one of its batch.
+// end removes the piece of work k, which is done, and starts waiting work in its place. last is true if something new
+// may be due: no work of the batch of moves is left, or k is a wait.
 func (m *mover) end(x *moving, k *work) (last bool) {
 	delete(x.working, k.effect.Key())
 	x.active = slices.DeleteFunc(x.active, func(y *work) bool { return y == k })
@@ -351,7 +362,8 @@ func (x *moving) line(t *move.Task) *line {
 	return &x.copies
 }
 
-// look asks what is due, and begins it; changed: the map was changed, so more may be due.
+// look finds out what has to be done next for the moves of the bucket b, and begins it. changed is true if the caller
+// should call look again, since more may be due: the map was changed, or moves that are done made room for others.
 func (m *mover) look(ctx context.Context, b *bucket) (changed bool, err error) {
 	x := b.moves
 	root, err := m.w.root(ctx, b.id)
@@ -378,7 +390,7 @@ func (m *mover) look(ctx context.Context, b *bucket) (changed bool, err error) {
 	ended := len(open) < len(goals)
 	x.goals = append(open, x.goals[len(goals):]...)
 	if ended && len(x.goals) > len(open) {
-		return true, nil // others take their places
+		return true, nil // other goals take the places of the ended ones
 	}
 	for _, e := range move.Next(view, &x.seen, move.Input{
 		Goals: open, Hold: m.yields(b), Now: m.w.now(),
@@ -405,7 +417,8 @@ func (m *mover) look(ctx context.Context, b *bucket) (changed bool, err error) {
 	return changed, nil
 }
 
-// goal changes the stage of a goal in the jobs that want it.
+// goal records how far a goal has come. A goal is one wanted change of a bucket's ranges. to is its new stage, which is
+// set in all jobs that want the goal.
 func (m *mover) goal(b *bucket, g *move.Goal, to scheduler.Stage) {
 	m.jobs.Change(b.id, g, m.w.now(), func(_ *scheduler.Job, x *scheduler.GoalState) {
 		if x.Stage = to; to == scheduler.Refused {
@@ -421,13 +434,13 @@ func (m *mover) goal(b *bucket, g *move.Goal, to scheduler.Stage) {
 	})
 }
 
-// swap changes the map.
+// swap makes one change of the map of the bucket b, as the effect e says.
 func (m *mover) swap(ctx context.Context, b *bucket, v *move.View, e *move.Swap) error {
 	if err := m.w.f.swap(); err != nil {
 		return err
 	}
 	edit := m.w.maps.Edit(ctx, v.Root)
-	// Change returns the first error of these.
+	// Change returns the first error of the calls below.
 	for _, s := range e.Advance {
 		_ = edit.Advance(s.Batch)
 	}
@@ -445,7 +458,7 @@ func (m *mover) swap(ctx context.Context, b *bucket, v *move.View, e *move.Swap)
 	if err := m.w.maps.Swap(ctx, change); err != nil {
 		return err
 	}
-	// Nobody reads an older map.
+	// Nobody reads an older map any more.
 	if err := m.w.t.Forget(ctx, b.id, change.Next.Epoch); err != nil {
 		return err
 	}
@@ -470,7 +483,7 @@ func (m *mover) swap(ctx context.Context, b *bucket, v *move.View, e *move.Swap)
 	return nil
 }
 
-// goOn does the next part of a work; over: that was all.
+// goOn does the next part of the piece of work k, such as copying a page of rows. over is true if the work is done.
 func (m *mover) goOn(ctx context.Context, b *bucket, k *work) (over bool, err error) {
 	x := b.moves
 	switch e := k.effect.(type) {
@@ -491,7 +504,8 @@ func (m *mover) goOn(ctx context.Context, b *bucket, k *work) (over bool, err er
 	return true, fmt.Errorf("unknown effect %T", k.effect)
 }
 
-// page reads a page of a copy, a comparison or a sweep, as soon as the pace allows it.
+// page reads one page of rows for the task t, as soon as the limit for rows per second allows it. The task is a copy, a
+// comparison, or the removal of markers (a sweep). over is true if this was the last page.
 func (m *mover) page(ctx context.Context, b *bucket, k *work, t *move.Task) (over bool, err error) {
 	pace, limit := m.pace, max(1, int(m.w.s.MaxRows/pages))
 	if t.Phase == partmap.Settled {
@@ -536,7 +550,8 @@ func (m *mover) page(ctx context.Context, b *bucket, k *work, t *move.Task) (ove
 	return false, nil
 }
 
-// copied notes for which goals, and why, rows were copied.
+// copied records that the task t has copied rows. It adds their number to the goals for which they were copied (a goal
+// is one wanted change of a bucket's ranges), and to the result for the reason of the move.
 func (m *mover) copied(b *bucket, t *move.Task, rows int64) {
 	if rows == 0 {
 		return
@@ -558,7 +573,8 @@ func (m *mover) copied(b *bucket, t *move.Task, rows int64) {
 	}
 }
 
-// remove removes ranges from their source.
+// remove deletes the rows of ranges from the partition from which the ranges have moved away, as the last task of a
+// move.
 func (m *mover) remove(ctx context.Context, b *bucket, t *move.Task) error {
 	src := store.Partition{Bucket: b.id, ID: t.Range.Partition}
 	if t.Whole {

@@ -10,48 +10,51 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 )
 
-// Report is what came of a scenario.
+// Report is the result of a scenario.
 type Report struct {
 	Scenario string  `json:"scenario"`
 	Days     float64 `json:"days"`
-	// Steps are the moments at which something happened.
+	// Steps is the number of moments at which something happened.
 	Steps int `json:"steps"`
-	// Recounts, and the rows that they read per row written.
+	// Recounts is the number of recounts. ScannedPerRow is the number of rows that they read, divided by the rows
+	// written.
 	Recounts      int64    `json:"recounts"`
 	ScannedPerRow float64  `json:"scanned_per_row_written"`
 	Groups        []Result `json:"tenants"`
 	Total         Result   `json:"total"`
-	// Missed are the targets that were not reached.
+	// Missed are sentences about the targets that were missed.
 	Missed []string `json:"missed,omitempty"`
 }
 
-// Result is what came of one kind of tenants.
+// Result is the result of a simulation for one group of buckets, or for all buckets together.
 type Result struct {
 	Name    string `json:"name"`
 	Kind    Kind   `json:"kind,omitempty"`
 	Buckets int    `json:"buckets"`
-	// Written rows, those of new keys, Deleted ones, and Rows at the end.
+	// Written is the number of rows written, New that of rows with new keys, and Deleted that of rows deleted. Rows is
+	// the number of rows at the end.
 	Written int64 `json:"written"`
 	New     int64 `json:"new"`
 	Deleted int64 `json:"deleted"`
 	Rows    int64 `json:"rows"`
-	// Partitions at the end; Ideal is the fewest that hold the rows.
+	// Partitions is the number of partitions at the end. Ideal is the smallest number that can hold the rows.
 	Partitions int64 `json:"partitions"`
 	Ideal      int64 `json:"ideal"`
-	// Moved rows were really copied. MovedPerRow is per row written, CopiedPerRow per row written and deleted; ByCause
-	// tells why.
+	// Moved is the number of rows copied by moves. MovedPerRow is Moved per row written, CopiedPerRow is Moved per row
+	// written or deleted. ByCause divides Moved by the reasons of the moves.
 	Moved        int64                `json:"moved"`
 	MovedPerRow  float64              `json:"moved_per_row_written"`
 	CopiedPerRow float64              `json:"copied_per_row"`
 	ByCause      map[policy.Why]int64 `json:"moved_by_cause,omitempty"`
-	// OverShare of partitions, averaged over time, were over max_rows; the worst by how many times, and for how long at
-	// most. LongestFar is the longest time over 1.2 x max_rows.
+	// OverShare is the share of partitions with more than max_rows, averaged over time. Worst is the largest partition,
+	// as a multiple of max_rows. LongestOver is the longest time that a partition was over max_rows, LongestFar the
+	// longest time over 1.2 x max_rows.
 	OverShare   float64       `json:"over_share"`
 	Worst       float64       `json:"worst"`
 	LongestOver time.Duration `json:"longest_over_ns"`
 	LongestFar  time.Duration `json:"longest_far_over_ns"`
-	// Tombstones are the most in one partition, as a multiple of max_dead. Hottest is the largest share of a bucket's
-	// writes and reads that one partition took in the last tenth of the time.
+	// Tombstones is the largest number of tombstones in one partition, as a multiple of max_dead. Hottest is the
+	// largest share of a bucket's writes and reads that one partition took in the last tenth of the time.
 	Tombstones float64 `json:"tombstones"`
 	Hottest    float64 `json:"hottest"`
 
@@ -59,12 +62,13 @@ type Result struct {
 	Merges    int `json:"merges"`
 	Rolls     int `json:"rolls"`
 	Refreshes int `json:"refreshes"`
-	// MergesUndone are splits of what was merged within an hour before; SplitsUndone are merges across cuts that splits
-	// made within an hour before. Undone is both per decision carried out.
+	// MergesUndone is the number of splits that cut a range merged less than an hour before. SplitsUndone is the number
+	// of merges across cuts that splits made less than an hour before. Undone is the sum of both per decision carried
+	// out.
 	MergesUndone int     `json:"merges_undone"`
 	SplitsUndone int     `json:"splits_undone"`
 	Undone       float64 `json:"undone_per_decision"`
-	// ListingCost is how many reads of a partition it takes to list everything at the end, per full page.
+	// ListingCost is the number of reads of partitions that it takes to list everything at the end, per full page.
 	ListingCost float64 `json:"listing_cost"`
 
 	reads                                int64
@@ -125,7 +129,7 @@ func (r *Result) finish() {
 	}
 }
 
-// took adds what a balancer did.
+// took adds the figures of a balancer's status to the report of a simulation.
 func (r *Report) took(st balancer.Status) {
 	r.Recounts = st.Recounts
 	if r.Total.Written > 0 {
@@ -133,7 +137,8 @@ func (r *Report) took(st balancer.Status) {
 	}
 }
 
-// missed compares a result with the targets.
+// missed compares the result r of a simulation with the targets of the scenario. It returns a sentence, for people, for
+// each target that the result misses.
 func (s *Scenario) missed(r *Result) (out []string) {
 	t := s.Targets
 	if t == nil {
@@ -165,7 +170,7 @@ func (s *Scenario) missed(r *Result) (out []string) {
 	return out
 }
 
-// Print writes a report as a table.
+// Print writes the report of a simulation to w, as a table for people.
 func (r *Report) Print(w io.Writer) error {
 	fmt.Fprintf(w, "%s: %g days in %d steps; %d recounts read %.2f rows per row written\n", r.Scenario, r.Days, r.Steps,
 		r.Recounts, r.ScannedPerRow)

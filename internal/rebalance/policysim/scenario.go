@@ -1,6 +1,6 @@
-// Package policysim plays days of many tenants in seconds: the balancer, with the real recorder, counters, recounts,
-// forecasts, planners, maps and state machine of moves, over a store in memory. It decides nothing itself. It shows what
-// a policy costs and what it lets happen, before a real bucket does.
+// Package policysim plays days of many tenants in seconds. It runs the balancer with the real recorder, counters,
+// recounts, forecasts, planners, maps and state machine of moves, over a store in memory. The package decides nothing
+// itself. It shows the costs and the failures of a policy before a real bucket meets them.
 //
 // Time is simulated, and random numbers come from the scenario's seed: a scenario gives the same result each time.
 package policysim
@@ -20,31 +20,34 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 )
 
-// Scenario is what is played. One of its rows stands for a hundred: the defaults are those of the programs, with a
+// Scenario describes a simulation: groups of buckets (tenants), the requests to them, faults, and targets for the
+// results. One simulated row stands for a hundred real ones. So the defaults are those of the real programs, with a
 // hundredth of the rows.
 type Scenario struct {
 	Name string `yaml:"name"`
-	// Text says what it is about.
+	// Text describes the scenario for people.
 	Text string `yaml:"text"`
 	Seed uint64 `yaml:"seed"`
-	// Days are played. What tenants request within a Step, default 1 s, comes at its end.
+	// Days is the length of the simulation in days. Requests of tenants within a Step, default 1 s, all come at its
+	// end.
 	Days float64       `yaml:"days"`
 	Step time.Duration `yaml:"step"`
-	// MaxRows of a range; default 1,000.
+	// MaxRows is the largest number of rows of a range; default 1,000.
 	MaxRows int64 `yaml:"max_rows"`
-	// Pace is how many rows per second are copied and compared, in all moves together, and a third of those that are
-	// counted; default a fifth of MaxRows. Look is the pause between two looks, at least Step and by default 10 s. Phase
-	// is the wait of each phase of a move, default 3.3 s: a lease and a tenth.
+	// Pace is the number of rows per second that all moves together copy and compare; three times as many are counted.
+	// Its default is a fifth of MaxRows. Look is the pause between two rounds of the balancer, at least Step; default
+	// 10 s. Phase is the wait in each phase of a move; default 3.3 s, a lease and a tenth.
 	Pace  int           `yaml:"pace"`
 	Look  time.Duration `yaml:"look"`
 	Phase time.Duration `yaml:"phase"`
-	// Planner cuts what is split: one of policy.Planners; default policy.DefaultPlanner.
+	// Planner is the planner that chooses the cuts of splits: one of policy.Planners; default policy.DefaultPlanner.
 	Planner string `yaml:"planner"`
-	// Policy changes the default policy.
+	// Policy are the changes to the default policy.
 	Policy Change `yaml:"policy"`
-	// Counter makes counts wrong.
+	// Counter describes how counts are wrong.
 	Counter struct {
-		// Times is how many times too high puts are counted, with keys that do not exist; 0 or 1: right.
+		// Times is the factor by which puts are counted too often, with keys that do not exist; 0 or 1: counts are
+		// right.
 		Times int `yaml:"times"`
 		// Lost is the share of batches that are lost.
 		Lost float64 `yaml:"lost"`
@@ -54,7 +57,7 @@ type Scenario struct {
 	Targets *Targets `yaml:"targets"`
 }
 
-// Change is what differs from the policy of the programs.
+// Change holds those settings of the balancer's policy in which a scenario differs from the real programs.
 type Change struct {
 	Horizon  time.Duration `yaml:"horizon"`
 	GrowBy   float64       `yaml:"grow_by"`
@@ -64,97 +67,102 @@ type Change struct {
 	Roll     bool          `yaml:"roll"`
 	MaxDead  int64         `yaml:"max_dead"`
 	LoadPerS float64       `yaml:"load_per_s"`
-	// Shares of max_rows.
+	// EarlyShare, MinShare and TargetShare are shares of max_rows; nil: as in the programs.
 	EarlyShare  *float64 `yaml:"early_share"`
 	MinShare    *float64 `yaml:"min_share"`
 	TargetShare *float64 `yaml:"target_share"`
 }
 
-// Tenant is so many buckets that behave alike. What its buckets do is in Loads, or in Kind and the fields below it.
+// Tenant is a group of Count simulated buckets that behave alike. The requests to each bucket are described by Loads,
+// or by Kind and the fields below Kind.
 type Tenant struct {
 	Name  string `yaml:"name"`
 	Count int    `yaml:"count"`
-	// Start is what a bucket has at the beginning: so many ranges, whose cuts are spread over hexadecimal numbers.
+	// Start is the state of each bucket at the beginning: Ranges ranges, with cuts spread over the hexadecimal numbers.
 	Start struct {
 		Ranges int `yaml:"ranges"`
 	} `yaml:"start"`
 	Loads []Load `yaml:"loads"`
 
 	Kind Kind `yaml:"kind"`
-	// PerMinute are the rows that each bucket writes.
+	// PerMinute is the number of rows that each bucket writes in a minute.
 	PerMinute float64 `yaml:"per_minute"`
-	// From and To are the days between which it writes; To 0: to the end.
+	// From and To are the days between which the bucket writes; To 0: to the end.
 	From float64 `yaml:"from"`
 	To   float64 `yaml:"to"`
-	// Keys are how many keys Overwrite writes again and again.
+	// Keys is the number of keys that an Overwrite tenant writes again and again.
 	Keys int `yaml:"keys"`
-	// DeleteAt are the days at which all but DeleteKeep of the rows are deleted.
+	// DeleteAt are the days at which rows are deleted, all but the share DeleteKeep.
 	DeleteAt   []float64 `yaml:"delete_at"`
 	DeleteKeep float64   `yaml:"delete_keep"`
-	// Opaque keys can't be forecast.
+	// Opaque says that the keys cannot be forecast.
 	Opaque bool `yaml:"opaque"`
 }
 
-// Kind is a tenant's load in a word; Loads say more.
+// Kind describes the requests to a tenant's buckets by one word. For requests that no word describes there are Loads.
 type Kind string
 
 // The kinds of tenants.
 const (
-	Random    Kind = "random"    // anywhere: random UUIDs, md5 prefixes
-	Append    Kind = "append"    // above all others: numbers, times
-	Reversed  Kind = "reversed"  // below all others: reversed times
-	Dates     Kind = "dates"     // anywhere within the day's prefix
-	Hotspot   Kind = "hotspot"   // four of five in one percent of the keys
+	Random    Kind = "random"    // keys anywhere: random UUIDs, md5 prefixes
+	Append    Kind = "append"    // each key above all others: numbers, times
+	Reversed  Kind = "reversed"  // each key below all others: reversed times
+	Dates     Kind = "dates"     // keys anywhere within the prefix of the day
+	Hotspot   Kind = "hotspot"   // four of five keys in one percent of the key space
 	Overwrite Kind = "overwrite" // the same keys again and again
-	Queue     Kind = "queue"     // above all others, the lowest are deleted
+	Queue     Kind = "queue"     // each key above all others, while the lowest are deleted
 )
 
-// Kinds lists them.
+// Kinds returns all kinds of tenants.
 func Kinds() []Kind { return []Kind{Random, Append, Reversed, Dates, Hotspot, Overwrite, Queue} }
 
-// Fault is something that does not work for a while.
+// Fault is the failure of one part of the simulated system for some time, such as a slow store.
 type Fault struct {
 	What FaultKind     `yaml:"what"`
 	From time.Duration `yaml:"from"`
-	// To 0: to the end.
+	// To is the end of the fault; 0: it lasts to the end.
 	To time.Duration `yaml:"to"`
-	// By is how long each read of a register takes while the store is slow.
+	// By is the time that each read of a register takes while the store is slow.
 	By time.Duration `yaml:"by"`
 }
 
-// FaultKind is what does not work.
+// FaultKind is the kind of a fault.
 type FaultKind string
 
 // The kinds of faults.
 const (
-	CountersAway FaultKind = "counters" // Redis, say, is away: no call of the counters succeeds
-	MovesAway    FaultKind = "moves"    // another data centre is away: no map can be changed
-	SlowStore    FaultKind = "slow"     // reads of maps and other registers take By
+	CountersAway FaultKind = "counters" // the counters (Redis, say) are unreachable: no call of theirs succeeds
+	MovesAway    FaultKind = "moves"    // another data centre is unreachable: no map can be changed
+	SlowStore    FaultKind = "slow"     // reads of maps and other registers take the time By
 )
 
-// Targets are what a scenario should reach; what is not set is not compared.
+// Targets are the values that the results of a scenario must not exceed. A nil field means that there is no target for
+// this result.
 type Targets struct {
-	// Copied are rows copied per row written and deleted.
+	// Copied is the number of rows copied per row written or deleted.
 	Copied *float64 `yaml:"copied" json:"copied,omitempty"`
-	// Largest is the most rows that a partition ever has, as a multiple of max_rows.
+	// Largest is the largest number of rows that a partition ever has, as a multiple of max_rows.
 	Largest *float64 `yaml:"largest" json:"largest,omitempty"`
-	// Over is the longest time for which a partition had more than 1.2 x max_rows.
+	// Over is the longest time for which a partition has more than 1.2 x max_rows.
 	Over *time.Duration `yaml:"over" json:"over_ns,omitempty"`
-	// Ranges are those at the end; ByIdeal as a multiple of the fewest that hold the rows.
+	// Ranges is the number of ranges at the end. ByIdeal is this number as a multiple of the smallest number that can
+	// hold the rows.
 	Ranges  *int64   `yaml:"ranges" json:"ranges,omitempty"`
 	ByIdeal *float64 `yaml:"by_ideal" json:"by_ideal,omitempty"`
-	// Tombstones are the most in a partition, as a multiple of their limit.
+	// Tombstones is the largest number of tombstones in a partition, as a multiple of their limit.
 	Tombstones *float64 `yaml:"tombstones" json:"tombstones,omitempty"`
-	// Hottest is the largest share of a bucket's requests that one range took in the last tenth of the time.
+	// Hottest is the largest share of a bucket's requests that one range takes in the last tenth of the time.
 	Hottest *float64 `yaml:"hottest" json:"hottest,omitempty"`
-	// Undone are splits undone by merges, and merges by splits, within an hour, per decision carried out; default 0.05.
+	// Undone is the number of splits undone by merges, and of merges undone by splits, within an hour, per decision
+	// carried out; default 0.05.
 	Undone *float64 `yaml:"undone" json:"undone,omitempty"`
 }
 
 // allowedUndone is the default of Targets.Undone.
 const allowedUndone = 0.05
 
-// Read reads a scenario: YAML, or JSON, without unknown fields. Everything that is wrong with it is in the error.
+// Read returns the scenario that r contains as YAML or JSON. It fails if the scenario has unknown fields or wrong
+// values. The error names all of them.
 func Read(r io.Reader) (*Scenario, error) {
 	data, err := io.ReadAll(io.LimitReader(r, 1<<20))
 	if err != nil {
@@ -174,13 +182,13 @@ func Read(r io.Reader) (*Scenario, error) {
 	return &s, s.check()
 }
 
-// The defaults of the programs, for ranges of at most programRows rows.
+// The values that the real programs use: ranges of at most programRows rows, and programRate rows moved per second.
 const (
 	programRows = 100_000
 	programRate = 20_000
 )
 
-// complete sets what is not given.
+// complete sets those fields of the scenario that are not given to their defaults.
 func (s *Scenario) complete() {
 	share := float64(s.MaxRows) / programRows
 	if s.Pace == 0 {
@@ -226,12 +234,13 @@ func (s *Scenario) complete() {
 	}
 }
 
-// end is how long a scenario lasts.
+// end returns the length of the scenario in simulated time.
 func (s *Scenario) end() time.Duration { return days(s.Days) }
 
 func days(n float64) time.Duration { return time.Duration(n * 24 * float64(time.Hour)) }
 
-// maxDays, maxTenants, maxRanges and maxRequests bound the work.
+// maxDays, maxTenants, maxRanges and maxRequests are the largest numbers that a scenario may have. They keep a
+// simulation from taking too long.
 const (
 	maxDays     = 10_000
 	maxTenants  = 1_000_000
@@ -320,14 +329,15 @@ func (t *Tenant) check(at string, s *Scenario, no func(string, ...any)) {
 		no("%s.delete_keep is %g: 0 to 1", at, t.DeleteKeep)
 	}
 	if t.Kind != "" {
-		return // its loads follow from what was checked
+		return // its loads are derived from the fields checked above
 	}
 	for k := range t.Loads {
 		t.Loads[k].check(fmt.Sprintf("%s.loads[%d]", at, k), no)
 	}
 }
 
-// options are those of the balancer: the programs' with the scenario's changes.
+// options returns the options of the simulated balancer: those of the real programs, with the changes that the scenario
+// makes.
 func (s *Scenario) options() balancer.Options {
 	o := balancer.For(s.MaxRows, s.Pace, s.Look, s.Phase)
 	p, c := &o.Policy, &s.Policy
@@ -348,7 +358,8 @@ func (s *Scenario) options() balancer.Options {
 	return o
 }
 
-// faulty returns the fault of a kind at a time since the beginning, nil for none.
+// faulty returns the fault of the given kind that lasts at the time `at`, counted from the beginning of the simulation.
+// The result is nil if there is none.
 func (s *Scenario) faulty(what FaultKind, at time.Duration) *Fault {
 	for i := range s.Faults {
 		if f := &s.Faults[i]; f.What == what && at >= f.From && (f.To == 0 || at < f.To) {

@@ -21,10 +21,12 @@ import (
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
-// Run plays a scenario. It fails when ctx ends. The same scenario gives the same result.
+// Run simulates a scenario and returns the report of the results. It fails when ctx ends. The same scenario always
+// gives the same report.
 func Run(ctx context.Context, s *Scenario) (*Report, error) { return run(ctx, s, nil) }
 
-// observer gets what a balancer decides; see balancer.Options.Decided.
+// observer is a function that is called with the decisions of a balancer about one bucket, and with what the balancer
+// knew; see balancer.Options.Decided.
 type observer func(store.BucketID, *policy.Input, []policy.Decision)
 
 func run(ctx context.Context, s *Scenario, observe observer) (*Report, error) {
@@ -52,8 +54,8 @@ func run(ctx context.Context, s *Scenario, observe observer) (*Report, error) {
 	return rep, nil
 }
 
-// play plays until some time after the beginning, beside a balancer that runs until ctx ends. It returns at how many
-// moments something happened.
+// play runs the simulation up to the time `until` after its beginning. It starts the balancer by calling run, which
+// goes on until ctx ends. moments is the number of simulated moments at which something happened.
 func (w *world) play(
 	ctx context.Context, threads *balancer.Coroutines, run func(context.Context) error, until time.Duration,
 ) (moments int, err error) {
@@ -75,7 +77,8 @@ func (w *world) play(
 	return moments, nil
 }
 
-// world is what a balancer works on: the buckets, their maps and moves, in memory.
+// world is what surrounds a balancer in a simulation: the buckets, the requests to them, their maps and moves, all in
+// memory.
 type world struct {
 	s     *Scenario
 	begin time.Time
@@ -95,19 +98,19 @@ type world struct {
 	observe observer
 	mover
 
-	flush time.Time // when counts are sent; zero: there are none
+	flush time.Time // time of the next flush of counts; zero: there is nothing to flush
 }
 
-// bucket is one with its clients.
+// bucket is a simulated bucket with the requests to it.
 type bucket struct {
 	id    store.BucketID
 	play  *player
-	next  time.Duration // when its clients request something
+	next  time.Duration // time of its clients' next requests
 	group *Result
 	moves *moving // nil: nothing moves
 }
 
-// byDue has the buckets in the order of their next requests.
+// byDue is a heap of simulated buckets; the bucket with the earliest next request is on top.
 type byDue []*bucket
 
 func (h byDue) Len() int           { return len(h) }
@@ -125,11 +128,12 @@ func (h *byDue) Pop() any {
 	return x
 }
 
-// flushEvery is the pause between two flushes.
+// flushEvery is the simulated time between two writes of the counts of rows that have been collected meanwhile.
 const flushEvery = time.Second
 
-// firstLook is when the balancer begins. Where a step is as long as the pause between looks, they come right after what
-// was requested at the end of the step is counted, not right before it is requested.
+// firstLook returns how long after its start the simulated balancer begins its first round. Requests are made at the
+// end of each step of the simulation, and a step may be as long as the pause between two rounds. In that case, each
+// round must come right after the requests of a step are counted, not right before they are made.
 func (s *Scenario) firstLook() time.Duration {
 	if s.Step < s.Look {
 		return 0
@@ -137,8 +141,9 @@ func (s *Scenario) firstLook() time.Duration {
 	return 2 * flushEvery
 }
 
-// later is how long after the balancer what a scenario says begins. With each seed requests come at another moment
-// between two looks: what is requested each ten seconds, say, would else be as old at each look of all runs.
+// later returns how long after the start of the balancer the scenario begins. This time depends on the seed. So with
+// each seed, requests come at another moment between two rounds of the balancer. Otherwise requests that come every ten
+// seconds, say, would have the same age in each round of all runs.
 func (s *Scenario) later() time.Duration {
 	if s.Step >= s.Look {
 		return 0
@@ -148,10 +153,12 @@ func (s *Scenario) later() time.Duration {
 	return time.Duration(part * float64(s.Look)).Truncate(time.Millisecond)
 }
 
-// begin is when the balancer of a simulation begins.
+// begin is the simulated time at which the balancer is started.
 var begin = time.Unix(1_700_000_000, 0).UTC()
 
-// newWorld makes a world in which it is now by one function, and in which another lets time pass.
+// newWorld returns the buckets, maps and requests of a scenario as they are at the beginning of a simulation. now
+// returns the simulated time. sleep returns when the given simulated time has passed. observe is called with each
+// decision of the balancer.
 func newWorld(
 	ctx context.Context, s *Scenario, now func() time.Time, sleep func(context.Context, time.Duration) error,
 	observe observer,
@@ -165,7 +172,7 @@ func newWorld(
 	w.t = newTally(rows, w.f, w.begin, now)
 	w.maps = mapclient.NewEmbedded(rows, mapclient.Options{Now: now, NewID: w.uuid, CacheBytes: 1 << 30})
 	w.counts = counters{counter.NewMemory(now), w.f}
-	ticks := func() time.Time { return now().Truncate(flushEvery) } // of the recorder of a program
+	ticks := func() time.Time { return now().Truncate(flushEvery) } // as the recorder of a program does
 	w.rec = recorder{counter.NewRecorder(w.counts, counter.RecorderOptions{Every: -1, Now: ticks}), w.t, w.f}
 	w.mover = newMover(w)
 	for i := range s.Tenants {
@@ -187,7 +194,7 @@ func newWorld(
 	return w, nil
 }
 
-// since is the time since the beginning.
+// since returns the simulated time since the beginning.
 func (w *world) since() time.Duration { return w.now().Sub(w.begin) }
 
 func (w *world) uuid() (id uuid.UUID) {
@@ -196,13 +203,14 @@ func (w *world) uuid() (id uuid.UUID) {
 	return id
 }
 
-// draw draws a timestamp.
+// draw returns a new timestamp for a simulated write, above all timestamps that were drawn before.
 func (w *world) draw() store.Timestamp {
 	w.stamp = max(w.stamp+1, store.Timestamp(w.now().UnixMicro()))
 	return w.stamp
 }
 
-// next is when something happens next that the balancer does not do; zero: nothing does.
+// next returns the simulated time of the next event, such as a request or a step of a move. The events of the balancer
+// do not count. A zero time means that there is no event.
 func (w *world) next() time.Time {
 	next := earlier(w.flush, w.mover.next())
 	if len(w.due) > 0 && w.due[0].next < never {
@@ -214,7 +222,8 @@ func (w *world) next() time.Time {
 	return next
 }
 
-// happen lets happen what is due.
+// happen does everything that is due at the present simulated time, except for the work of the balancer: requests,
+// steps of moves, and writes of counts.
 func (w *world) happen(ctx context.Context) error {
 	if err := w.mover.advance(ctx); err != nil {
 		return err
@@ -236,7 +245,7 @@ func (w *world) happen(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// earlier is the earlier one of two times that are not zero.
+// earlier returns the earlier of the two times a and b. A zero time means never, so the other one is returned.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -244,10 +253,10 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// value is what every entry has.
+// value is the value of every entry.
 var value = make([]byte, 8)
 
-// requests makes what a bucket's clients request up to now.
+// requests makes all requests to the bucket b that are due up to the present simulated time.
 func (w *world) requests(ctx context.Context, b *bucket) (err error) {
 	b.play.until(w.since(), func(r request) { err = cmp.Or(err, w.request(ctx, b, r)) })
 	b.next = never
@@ -257,7 +266,7 @@ func (w *world) requests(ctx context.Context, b *bucket) (err error) {
 	return err
 }
 
-// request makes one.
+// request makes one request.
 func (w *world) request(ctx context.Context, b *bucket, r request) error {
 	w.t.requested(b.id, r)
 	l, err := w.maps.Acquire(ctx, b.id)
@@ -270,7 +279,8 @@ func (w *world) request(ctx context.Context, b *bucket, r request) error {
 		return err
 	}
 	if w.flush.IsZero() {
-		// Nothing was recorded, so that flushes were left out: what is recorded now has come since the last one.
+		// Nothing was recorded, so flushes were left out. This flush makes up for them: what is recorded now counts
+		// from here.
 		if err := w.rec.Flush(ctx); err != nil {
 			return err
 		}
@@ -295,7 +305,8 @@ func (w *world) request(ctx context.Context, b *bucket, r request) error {
 	return err
 }
 
-// decided is called before the moves of decisions are submitted.
+// decided is called with decisions of the simulated balancer about a bucket, before their moves are ordered. in is what
+// the balancer knew.
 func (w *world) decided(id store.BucketID, in *policy.Input, ds []policy.Decision) {
 	w.t.decided(id, in, ds)
 	w.mover.decided(id, in, ds)
@@ -304,7 +315,7 @@ func (w *world) decided(id store.BucketID, in *policy.Input, ds []policy.Decisio
 	}
 }
 
-// ranges are those of a bucket.
+// ranges returns the ranges of a bucket.
 func (w *world) ranges(ctx context.Context, b *bucket) (out []partmap.Range, err error) {
 	root, err := w.root(ctx, b.id)
 	if err != nil {

@@ -13,8 +13,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// tally measures what comes of a scenario: rows that are really copied, and what partitions really hold. It is the store
-// of all that takes part, around another one; and it is told of requests and decisions. It is safe for concurrent use.
+// tally measures the results of a simulation: how many rows are copied, and how many each partition really has. It
+// wraps the store that all parts of the simulation use, and so sees every write. Requests, and decisions of the
+// balancer, are reported to it as well. It is safe for concurrent use.
 type tally struct {
 	store.Store
 	s     *Scenario
@@ -28,12 +29,12 @@ type tally struct {
 	parts   map[store.PartitionID]*measured
 }
 
-// tallied is a bucket.
+// tallied is what was measured of one simulated bucket.
 type tallied struct {
 	*Result
 	ranges int
-	since  time.Time // when it got so many ranges
-	// cut are the cuts that splits made, joined the spans that merges joined, both within the last hour.
+	since  time.Time // time since which the bucket has this number of ranges
+	// cut are the cuts made by splits, and joined the spans joined by merges, both within the last hour.
 	cut    map[string]time.Time
 	joined []joined
 	hot    map[store.PartitionID]int64
@@ -44,16 +45,16 @@ type joined struct {
 	at         time.Time
 }
 
-// measured is a partition.
+// measured is what was measured of one partition of a simulated bucket.
 type measured struct {
 	rows, dead int64
-	over, far  time.Time // since when it is over the limit, and 1.2 times the limit
+	over, far  time.Time // time since which the partition is over the limit, and over 1.2 times the limit
 }
 
 const (
-	// undone is within what time the reverse of a split or merge counts as undoing it.
+	// undone is the time within which a merge counts as undoing a split, or a split as undoing a merge.
 	undone = time.Hour
-	// farOver is the multiple of the limit that is far over it.
+	// farOver is the multiple of the limit from which on a partition is far over it.
 	farOver = 1.2
 )
 
@@ -64,14 +65,15 @@ func newTally(in store.Store, f *faults, begin time.Time, now func() time.Time) 
 	}
 }
 
-// group adds tenants.
+// group adds an empty result for a tenant, a group of buckets that behave alike. It returns the result, to which the
+// buckets of the group add up.
 func (t *tally) group(of *Tenant) *Result {
 	r := &Result{Name: of.Name, Kind: of.Kind, Buckets: of.Count}
 	t.groups = append(t.groups, r)
 	return r
 }
 
-// bucket adds a bucket of tenants.
+// bucket starts to measure a bucket that has just been created. of is the result of its group of buckets.
 func (t *tally) bucket(id store.BucketID, of *Result) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -80,7 +82,7 @@ func (t *tally) bucket(id store.BucketID, of *Result) {
 	}
 }
 
-// requested notes a request.
+// requested counts a request of a bucket's clients.
 func (t *tally) requested(id store.BucketID, r request) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -96,7 +98,8 @@ func (t *tally) requested(id store.BucketID, r request) {
 	}
 }
 
-// hottest notes that a partition was asked for something.
+// hottest counts one request to a partition, to find the partition with the most requests. Only the last tenth of the
+// simulated time counts.
 func (t *tally) hottest(p store.Partition) {
 	if t.now().Sub(t.begin) < t.s.end()*9/10 {
 		return
@@ -170,7 +173,7 @@ func (t *tally) Remove(ctx context.Context, p store.Partition, s store.Bounds, t
 	return nil
 }
 
-// count counts the entries of a partition.
+// count adds to *n the number of entries of the partition p. Markers of deleted rows do not count.
 func (t *tally) count(ctx context.Context, p store.Partition, n *int64) error {
 	var b store.Bounds
 	for {
@@ -203,7 +206,7 @@ func (t *tally) at(p store.Partition) (*tallied, *measured) {
 	return b, x
 }
 
-// has reports whether a partition has an entry.
+// has reports whether the partition p has an entry with this key. A marker of a deleted row is not an entry.
 func (t *tally) has(ctx context.Context, p store.Partition, key []byte) bool {
 	row, found, err := t.Store.Get(ctx, p, key)
 	return err == nil && found && !store.IsMarker(row.Value)
@@ -218,7 +221,7 @@ func (x *measured) change(was, is bool) {
 	}
 }
 
-// measure takes in the present size of a partition.
+// measure records the present size of a partition.
 func (t *tally) measure(b *tallied, x *measured) {
 	now := t.now()
 	limit := float64(t.s.MaxRows)
@@ -230,7 +233,9 @@ func (t *tally) measure(b *tallied, x *measured) {
 	t.span(b, x, now, size > 1, size > farOver)
 }
 
-// span ends and begins the times for which a partition is too large.
+// span measures for how long the partition x of the bucket b is too large. It is called after each change of the size.
+// over and far say whether the partition is now over the limit, and far over the limit. A time that ends now is added
+// to the results of the bucket.
 func (t *tally) span(b *tallied, x *measured, now time.Time, over, far bool) {
 	if !x.over.IsZero() && !over {
 		b.LongestOver = max(b.LongestOver, now.Sub(x.over))
@@ -249,7 +254,8 @@ func (t *tally) span(b *tallied, x *measured, now time.Time, over, far bool) {
 	}
 }
 
-// decided takes in what is decided about ranges.
+// decided counts decisions of the balancer about a bucket, by kind. It also counts those that undo a recent earlier
+// decision, such as a merge soon after a split.
 func (t *tally) decided(id store.BucketID, in *policy.Input, ds []policy.Decision) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -304,7 +310,8 @@ func (b *tallied) merge(in *policy.Input, d *policy.Decision) {
 	maps.DeleteFunc(b.cut, func(_ string, at time.Time) bool { return in.Now.Sub(at) >= undone })
 }
 
-// recut notes how many ranges a bucket has.
+// recut is called after the map of a bucket was changed. It records the number of ranges that the bucket has from now
+// on.
 func (t *tally) recut(id store.BucketID, ranges int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -319,7 +326,8 @@ func (b *tallied) lasted(now time.Time) {
 	b.since = now
 }
 
-// finish takes in the ranges that a bucket has at the end.
+// finish completes the results of a bucket at the end of the simulation. ranges are the ranges that the bucket has
+// then.
 func (t *tally) finish(id store.BucketID, ranges []partmap.Range, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -351,7 +359,7 @@ func (t *tally) finish(id store.BucketID, ranges []partmap.Range, at time.Time) 
 	b.fullPages += float64(held) / float64(page)
 }
 
-// report sums up, when all buckets are finished.
+// report returns the report of the simulation. It is called once, after finish was called for each bucket.
 func (t *tally) report() *Report {
 	t.mu.Lock()
 	defer t.mu.Unlock()

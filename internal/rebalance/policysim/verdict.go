@@ -7,14 +7,15 @@ import (
 	"time"
 )
 
-// Verdict is what came of a scenario with several seeds, the worst of each figure, against its targets.
+// Verdict is the result of a scenario that was simulated several times, with different seeds. It has the worst value of
+// each figure, compared with the targets.
 type Verdict struct {
 	Scenario string `json:"scenario"`
 	Text     string `json:"text"`
 	Runs     int    `json:"runs"`
-	// Days were played altogether.
+	// Days is the number of simulated days of all runs together.
 	Days float64 `json:"days"`
-	// The figures are those of Result.
+	// The figures have the meanings of those of Result.
 	CopiedPerRow float64       `json:"copied_per_row"`
 	Worst        float64       `json:"worst"`
 	LongestFar   time.Duration `json:"longest_far_over_ns"`
@@ -24,19 +25,20 @@ type Verdict struct {
 	Hottest      float64       `json:"hottest"`
 	Undone       float64       `json:"undone_per_decision"`
 	Targets      *Targets      `json:"targets,omitempty"`
-	// Missed are the targets that were missed.
+	// Missed are sentences about the targets that were missed.
 	Missed []string `json:"missed,omitempty"`
 
 	s        *Scenario
 	requests float64 // rows written and deleted, of one run
 }
 
-// NewVerdict makes one for a scenario. Add adds runs.
+// NewVerdict returns a verdict of the scenario s, without results yet. The method Add adds the result of one
+// simulation.
 func NewVerdict(s *Scenario) *Verdict {
 	return &Verdict{Scenario: s.Name, Text: s.Text, Targets: s.Targets, s: s}
 }
 
-// Add takes in a run.
+// Add adds the report of one simulation to the verdict.
 func (v *Verdict) Add(r *Report) {
 	t := &r.Total
 	v.Runs++
@@ -57,12 +59,13 @@ func (v *Verdict) Add(r *Report) {
 	})
 }
 
-// verdictHead begins the table of verdicts, in Markdown.
+// verdictHead is the head of the Markdown table in which PrintVerdicts writes the results of scenarios.
 const verdictHead = `| scenario | copied per row | largest | over 1.2 × | ranges / ideal | tombstones | hottest | undone | |
 |---|---|---|---|---|---|---|---|---|
 `
 
-// PrintVerdicts writes verdicts as a table in Markdown: each figure with its target in brackets.
+// PrintVerdicts writes the results of scenarios to w, as a table in Markdown. Each figure has its target, in brackets,
+// beside it.
 func PrintVerdicts(w io.Writer, verdicts []*Verdict) error {
 	if _, err := io.WriteString(w, verdictHead); err != nil {
 		return err
@@ -75,7 +78,7 @@ func PrintVerdicts(w io.Writer, verdicts []*Verdict) error {
 	return nil
 }
 
-// Row is a row of the table.
+// Row returns the verdict's row of the table.
 func (v *Verdict) Row() string {
 	t := v.Targets
 	if t == nil {

@@ -14,54 +14,55 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// The copy of a store is never of one moment: the map of a bucket may be older or newer than
-// its rows. The rows are those of some moment, and in the map of that moment each partition
-// with rows was the home of ranges or an end of moves in flight. So the rows of that moment
-// are those of all partitions, named or not, if of each key the newest row counts and markers
-// hide: in no phase is a row visible in a partition that readers ignore, if it was deleted in
-// another one without a marker. Adopting does just that under the present map. Each row keeps
-// its timestamp, so nothing newer is hidden, tombstones at home still hide, and adopting again
-// changes nothing.
+// The copy of a store is never of one moment: the map of a bucket may be older or newer than its rows. Call the moment
+// of the rows M. In the map of M, each partition with rows was the home of ranges, or an end of moves in flight. So the
+// rows of M are those of all partitions, named by the present map or not, if the newest row of each key counts and
+// markers hide. The reason: in no phase is a row visible in a partition that readers ignore, if it was deleted in
+// another one without a marker.
 //
-// This rests on the removal of sources before the map forgets them. If a removal was lost (its
-// tombstone was collected, and a replica that had missed it came back) the source looks just
-// like rows older than the map, and there is no trace of what was deleted since. So by default
-// only partitions made after the map are adopted: they were never sources of a move that this
-// map has seen the end of.
+// Adopting brings all these rows under the present map. Each row keeps its timestamp. So nothing newer is hidden,
+// tombstones at home still hide, and adopting again changes nothing.
 //
-// An older map would not help: which one fits the rows differs between partitions. Nor can
-// orphans be named in the map: nobody knows where their ranges began and ended.
+// Adopting relies on one thing: sources are removed before the map forgets them. A removal can get lost, if its
+// tombstone was collected, and a replica that had missed it came back. Then the source looks just like rows older than
+// the map, and there is no trace of later deletions. So by default only partitions made after the map are adopted: they
+// were never sources of a move whose end this map has seen.
 //
-// A home whose rows were moved away later, in a newer map, is covered by a removal: no row
-// with an old timestamp is visible in it. So its range goes to a fresh partition first, if a
-// note in it proves that (see note). A row that a removal without a note hides was deleted with a
-// range of keys, or moved away by a program that is older than notes: it stays where it is.
+// An older map would not help: which map fits the rows differs between partitions. Nor can orphans be named in the map:
+// nobody knows where their ranges began and ended.
+//
+// If the rows of a home were moved away later, under a newer map, a removal covers the home: no row with an old
+// timestamp is visible in it. So its range goes to a fresh partition first, if a note in the home proves the move (see
+// note). A row that a removal without a note hides was deleted with a range of keys, or moved away by a program that is
+// older than notes: it stays where it is.
 
-// errGone is returned for a bucket that was deleted meanwhile.
+// errGone is the error for a bucket that was deleted during the check.
 var errGone = errors.New("the bucket is gone")
 
-// lack is a row that is not where the map says, with its range.
+// lack is a row that readers do not find, since it is not where the map of its bucket says. rg is the range of its key.
 type lack struct {
 	bucket store.BucketID
 	row    store.Row
 	rg     partmap.Range
-	to     store.PartitionID // see places
+	to     store.PartitionID // the partition to which the row is copied: see places
 }
 
-// survey is what a partition without a range holds.
+// survey is what was found about a partition that has rows but no range: how many of its rows readers do not find
+// elsewhere.
 type survey struct {
 	p             store.Partition
 	rows, missing int64
 	foreign       int64 // cells that are neither entries nor markers
 	first         []byte
 	newest        store.Timestamp
-	lacks         []lack // some missing rows: the first of each range
+	lacks         []lack // some of the missing rows: the first of each range
 }
 
-// mostLacks is the number of lacks of a partition that may prove its origin.
+// mostLacks is the maximum number of missing rows of one partition that are remembered. They help to prove when the
+// partition was made. A missing row is one that readers do not find where the bucket's map says.
 const mostLacks = 64
 
-// survey looks for the rows of a partition without a range where the map says.
+// survey compares the rows of a partition that has no range with the partitions in which readers look for these rows.
 func (c *Checker) survey(ctx context.Context, p store.Partition) (*survey, error) {
 	o := &survey{p: p}
 	err := c.pages(ctx, p, func(rows []store.Row) error {
@@ -88,8 +89,9 @@ func (c *Checker) survey(ctx context.Context, p store.Partition) (*survey, error
 	return o, err
 }
 
-// missing returns those of a bucket's rows, in ascending order, that are not where the map
-// says, as new or newer. It also returns the map's root, which was still the newest afterwards.
+// missing returns those of the given rows of a bucket that readers do not find. Such a row is not where the bucket's
+// map says, and no newer row with its key is there. rows are in ascending order. The root of the map is returned as
+// well; it was still the newest after the reads. missing fails with errGone if the bucket is deleted.
 func (c *Checker) missing(ctx context.Context, id store.BucketID, rows []store.Row) ([]lack, *partmap.Root, error) {
 	for {
 		root, err := c.root(ctx, id)
@@ -106,7 +108,7 @@ func (c *Checker) missing(ctx context.Context, id store.BucketID, rows []store.R
 		if err != nil || len(out) == 0 {
 			return out, root, err
 		}
-		// A row that is not where this root says may be where the next one says.
+		// A row that is not where this root says may be where a newer root says.
 		now, err := c.root(ctx, id)
 		if err != nil {
 			return nil, nil, err
@@ -143,7 +145,7 @@ func (c *Checker) lacking(ctx context.Context, root *partmap.Root, rows []store.
 	return out, nil
 }
 
-// shown are the partitions that readers of a range read: no step of a move loses rows there.
+// shown returns the partitions that readers of the range rg read. No step of a move loses rows there.
 func shown(rg *partmap.Range) (ids []store.PartitionID) {
 	rules := rg.Phase.Rules()
 	if rules.ReadSource {
@@ -155,7 +157,8 @@ func shown(rg *partmap.Range) (ids []store.PartitionID) {
 	return ids
 }
 
-// find sets found for the rows, in ascending order, that a partition has as new or newer.
+// find looks for rows in the partition p. It sets found[i] if p has row i, or a newer row with the same key. rows are
+// in ascending order.
 func (c *Checker) find(ctx context.Context, p store.Partition, rows []store.Row, found []bool) error {
 	return c.match(ctx, p, rows, func(i int, theirs *store.Row) error {
 		found[i] = found[i] || !store.Newer(&rows[i], theirs)
@@ -163,11 +166,11 @@ func (c *Checker) find(ctx context.Context, p store.Partition, rows []store.Row,
 	})
 }
 
-// match calls f for each of the rows, in ascending order, whose key a partition has, too.
+// match calls f for each of the given rows whose key is also in the partition p. rows are in ascending order.
 func (c *Checker) match(
 	ctx context.Context, p store.Partition, rows []store.Row, f func(i int, theirs *store.Row) error,
 ) error {
-	const few = 16 // are read one by one
+	const few = 16 // up to this number, rows are read one by one
 	if len(rows) <= few {
 		for i := range rows {
 			theirs, there, err := c.get(ctx, p, rows[i].Key)
@@ -201,24 +204,25 @@ func (c *Checker) match(
 	})
 }
 
-// origin is what is known about the origin of a partition without a range.
+// origin says what is proven about a partition that has rows but no range: whether it was made before or after the
+// bucket's map. The proof comes from the map and its history.
 type origin uint8
 
 const (
-	// unproven: nothing is known.
+	// unproven: nothing is proven.
 	unproven origin = iota
-	// madeBefore: an older map named it, so it is the old source of a move. Either the rows
-	// are older than the map, or deleted rows came back.
+	// madeBefore: an older map named the partition, so it is the old source of a move. Either its rows are older than
+	// the map, or deleted rows came back.
 	madeBefore
-	// madeLater: it was made after the map, which is older than the rows.
+	// madeLater: the partition was made after the map, which is older than the rows.
 	madeLater
 )
 
-// todo is what an operator can do about a partition of this origin.
+// todo returns advice for an operator about a partition that has rows but no range. o says when the partition was made.
 func (o origin) todo() string {
 	const all = "--adopt-all copies them to where the map says. If nothing was restored they are deleted rows that" +
 		" came back" +
-		" (see \"Repair\" in docs/operations.md): --discard PARTITION removes them"
+		" (see \"Repair\" in docs/damage.md): --discard PARTITION removes them"
 	switch o {
 	case madeLater:
 		return "end all servers, then --adopt copies them to where the map says, with their own timestamps"
@@ -229,7 +233,8 @@ func (o origin) todo() string {
 		" map is older, or without proof " + all
 }
 
-// origin finds out whether a partition was made before or after the present map, and why.
+// origin finds out whether a partition that has rows but no range was made before or after the present map. o is what
+// was found in the partition. The text is the reason, in a sentence.
 func (c *Checker) origin(ctx context.Context, o *survey) (origin, string, error) {
 	const later = "The map is older than this partition: "
 	id, key := o.p.Bucket, o.lacks[0].row.Key
@@ -250,7 +255,7 @@ func (c *Checker) origin(ctx context.Context, o *survey) (origin, string, error)
 		}
 		old, err := partmap.DecodeRoot(id, rec)
 		if err != nil {
-			break // what it named can't be known
+			break // the partitions that it named are unknown
 		}
 		rg, err := firstRange(old, partmap.Ranges(old, c.reader(ctx, id), key, nil))
 		if k := store.KindOf(err); err != nil && k != store.NotFound && k != store.Corrupt {
@@ -279,17 +284,18 @@ func (c *Checker) origin(ctx context.Context, o *survey) (origin, string, error)
 
 func inText(micros int64) string { return time.UnixMicro(micros).UTC().Format(time.RFC3339) }
 
-// orphan is a partition without a range that has rows found nowhere else.
+// orphan is a partition that no map names, with rows that readers find nowhere else.
 type orphan struct {
 	finding Finding
 	*survey
-	proven bool // it is adopted; if not, proof is looked for first
-	kept   int  // rows that stay in it: whether they were deleted can't be told
+	proven bool // the orphan is adopted; if false, proof is looked for first
+	kept   int  // number of rows that stay in the orphan, because it is unknown whether they were deleted
 }
 
-// adoptBucket copies the rows of all orphans of one bucket to where the map says, then removes
-// the orphans. None is removed earlier: if ranges get fresh partitions meanwhile, markers that
-// came from the first orphans are swept, and they must still hide rows of the others.
+// adoptBucket copies the rows of all orphans of one bucket to where its map says, and then removes the orphans. Orphans
+// are partitions that have rows but no range. No orphan is removed before the rows of all orphans are copied. The
+// reason: ranges may get fresh partitions meanwhile, and markers that came from the first orphans are deleted there.
+// But these markers must still hide rows of the other orphans.
 func (c *Checker) adoptBucket(ctx context.Context, id store.BucketID, orphans []orphan) {
 	c.prove(orphans)
 	var err error
@@ -331,17 +337,20 @@ func (c *Checker) adoptBucket(ctx context.Context, id store.BucketID, orphans []
 	}
 }
 
-// mostRounds limits how often ranges of a bucket get fresh partitions: normally once for their
-// homes, and once more for moves in flight.
+// mostRounds bounds how often the ranges of one bucket get fresh partitions because a removal hides rows that are put
+// back. Normally this happens once for the partitions of the ranges, and once more for moves in flight.
 const mostRounds = 8
 
-// keptTodo is what an operator can do about rows that a removal without a note hides.
+// keptTodo is advice for an operator about rows that can't be put back, since the rows there were removed and the
+// removal would hide them. A move leaves a note, a row that says where the rows went. No note was found, so nobody
+// knows whether a move or a deletion removed them.
 const keptTodo = "was the bucket purged, or does a rule of retention apply to it? Then --discard PARTITION removes" +
 	" them: they are deleted. If the copy was made under a version that leaves no notes where it has moved ranges, and" +
 	" a listing lacks these rows, restore it with that version"
 
-// prove looks for proof that the map is older than orphans. The proof is notes of moves that the map does not know:
-// they lead from a partition that the map names to an orphan.
+// prove marks those orphans (partitions with rows but no range) whose rows are proven to be newer than the bucket's
+// map. The proof is a chain of moves that the map does not know. Each move has left a note, a row that says where the
+// rows of a range went. The chain leads from a partition that the map names to the orphan.
 func (c *Checker) prove(orphans []orphan) {
 	for i := range orphans {
 		o := &orphans[i]
@@ -351,8 +360,8 @@ func (c *Checker) prove(orphans []orphan) {
 	}
 }
 
-// adoptRound copies all rows once. renewed: ranges got fresh partitions, so another round is
-// needed.
+// adoptRound copies the rows of the proven orphans of a bucket once to where the bucket's map says. An orphan is a
+// partition with rows but no range. renewed: some ranges got fresh partitions meanwhile, so another round is needed.
 func (c *Checker) adoptRound(ctx context.Context, id store.BucketID, orphans []orphan) (renewed bool, err error) {
 	for i := range orphans {
 		o := &orphans[i]
@@ -373,10 +382,11 @@ func (c *Checker) adoptRound(ctx context.Context, id store.BucketID, orphans []o
 	return renewed, nil
 }
 
-// adopt puts rows, given in ascending order, into the places that the map says. It does not put a row if the row there
-// is as new or newer, or if the row is deleted there. renewed means that ranges got fresh partitions. kept is the
-// number of rows that must stay where they are: a removal hides them, and it is not known whether that removal is a
-// deletion.
+// adopt puts the given rows of a bucket to where its map says. rows are in ascending order. A row is not put if the row
+// there is as new or newer, or if the row is deleted there.
+//
+// renewed: some ranges got fresh partitions. kept is the number of rows that must stay where they are: a removal would
+// hide them, and it is unknown whether it was a deletion.
 func (c *Checker) adopt(
 	ctx context.Context, id store.BucketID, rows []store.Row,
 ) (renewed bool, kept int, err error) {
@@ -415,7 +425,7 @@ func (c *Checker) adopt(
 			tried = root.Version()
 			continue
 		}
-		// They were put where this root says but are not there: they are hidden.
+		// These rows were put where this root says but are not there. So they are hidden.
 		var empty []partmap.Range
 		for i := range left {
 			l := &left[i]
@@ -448,12 +458,12 @@ func (c *Checker) adopt(
 	}
 }
 
-// errKept means that a row stays where it is.
+// errKept is the error for a row that can't be put to where the bucket's map says, since a removal would hide it there.
 var errKept = store.Errorf(store.InvalidArgument, "a removal hides the row where the map says: it was deleted with a "+
 	"range of keys, or moved by a program that left no note of it, and which of both can't be told; "+
 	"--discard PARTITION removes it")
 
-// adoptOne is adopt of one row.
+// adoptOne puts one row of a bucket to where its map says. It returns errKept if the row must stay where it is.
 func (c *Checker) adoptOne(ctx context.Context, id store.BucketID, row *store.Row) error {
 	_, kept, err := c.adopt(ctx, id, []store.Row{*row})
 	if err == nil && kept > 0 {
@@ -462,11 +472,13 @@ func (c *Checker) adoptOne(ctx context.Context, id store.BucketID, row *store.Ro
 	return err
 }
 
-// places sets the partition to which the row of each lack is copied: the home of its range; if
-// that moves, the source, from where it is copied on; or the destination, once readers read
-// only that. behind: a source is empty though the map says that it is being copied, so the
-// moves in flight have to end first. A row put into such a source may be visible, and its copy
-// hidden if the destination was emptied later.
+// places chooses the partition to which each missing row is copied. If the range of the row does not move, it is the
+// partition of the range. In a move it is the source, from which the row is copied on. Once readers read only the
+// destination, it is the destination.
+//
+// behind: the source of a move is empty though the map says that it is being copied. Then the moves in flight have to
+// end first. Otherwise a row put into the source might be visible, and its copy hidden if the destination was emptied
+// later.
 func (c *Checker) places(lacks []lack) (behind bool) {
 	for i := range lacks {
 		l := &lacks[i]
@@ -482,7 +494,7 @@ func (c *Checker) places(lacks []lack) (behind bool) {
 	return behind
 }
 
-// bring puts rows into the partitions that places has set.
+// bring writes the missing rows in lacks to the partitions that were chosen for them by the method places.
 func (c *Checker) bring(ctx context.Context, id store.BucketID, lacks []lack) error {
 	const most, mostBytes = 200, 1 << 20
 	for len(lacks) > 0 {
@@ -501,7 +513,7 @@ func (c *Checker) bring(ctx context.Context, id store.BucketID, lacks []lack) er
 			}
 			here := store.Row{Key: row.Key, Value: row.Value, Timestamp: row.Timestamp}
 			if live {
-				here.Value = store.EntryCell(value) // it is no longer a copy
+				here.Value = store.EntryCell(value) // the row is no longer a copy
 			} else {
 				c.mark(to, "")
 			}
@@ -514,7 +526,8 @@ func (c *Checker) bring(ctx context.Context, id store.BucketID, lacks []lack) er
 	return nil
 }
 
-// renew ends the moves in flight, or gives ranges fresh partitions if there are none.
+// renew ends the moves of a bucket that are in flight. If there are none, it copies the given ranges to fresh
+// partitions instead.
 func (c *Checker) renew(ctx context.Context, root *partmap.Root, ranges []partmap.Range) error {
 	if c.keeps(root.Bucket)&misplaced != 0 {
 		return store.Errorf(store.InvalidArgument,

@@ -18,13 +18,13 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// mostProblems is the number of problems of one map that are reported.
+// mostProblems is the maximum number of problems of one bucket's map that are reported one by one.
 const mostProblems = 20
 
 const restoreTodo = "nothing of the bucket moves until it is mended; `rebalancer map history` may have an older" +
 	" root that is whole"
 
-// bucket checks one bucket: its root, map, nodes and rows.
+// bucket checks one bucket: its root, its map, the nodes of the map, and its rows.
 func (c *Checker) bucket(ctx context.Context, b bucket) error {
 	c.count(&c.sum.Buckets, 1)
 	for {
@@ -47,11 +47,11 @@ func (c *Checker) finding(b bucket, k Kind, format string, args ...any) Finding 
 		Text: fmt.Sprintf(format, args...)}
 }
 
-// mapOf checks root, map and nodes. A nil root: there is no map to go on with. again: the map
-// has changed meanwhile, so check it again.
+// mapOf checks the map of a bucket, with its root and its nodes. root is nil if there is no valid map by which rows can
+// be checked. again: the map changed meanwhile and must be checked again.
 func (c *Checker) mapOf(ctx context.Context, b bucket) (root *partmap.Root, again bool, err error) {
-	// First the nodes, then the root: a node that the root does not name was never named,
-	// or is not named any more.
+	// First the nodes are read, then the root. So a node that the root does not name was never named, or is not named
+	// any more.
 	nodes, err := c.nodes(ctx, b.id)
 	if err != nil {
 		return nil, false, err
@@ -100,8 +100,8 @@ func (c *Checker) mapOf(ctx context.Context, b bucket) (root *partmap.Root, agai
 	return root, false, c.state(ctx, b, root)
 }
 
-// validate checks a map, and returns the nodes that it names. A node that can't be reached
-// is an error.
+// validate checks the map with the given root. It returns the problems of the map, and the nodes that the map names. It
+// fails if the store can't read a node at present.
 func (c *Checker) validate(
 	ctx context.Context, root *partmap.Root,
 ) (problems []partmap.Problem, named map[store.NodeID]bool, err error) {
@@ -118,8 +118,9 @@ func (c *Checker) validate(
 	return problems, named, err
 }
 
-// brokenMap reports the problems of a map. Under AdoptAll it takes the map back to the newest
-// valid one; rows that have moved since are adopted then.
+// brokenMap reports the problems of a bucket's map. Under AdoptAll it also replaces the map by its newest valid
+// version. Rows that have moved since then are copied to where that version says later in the check. back: the map was
+// replaced.
 func (c *Checker) brokenMap(ctx context.Context, b bucket, now, root *partmap.Root,
 	problems []partmap.Problem) (back bool, err error) {
 	older, err := c.wholeBefore(ctx, now)
@@ -154,7 +155,8 @@ func (c *Checker) brokenMap(ctx context.Context, b bucket, now, root *partmap.Ro
 	return back, nil
 }
 
-// history iterates over the replaced roots of a bucket, from the newest one below an epoch.
+// history iterates over the old, replaced roots of a bucket, from newer to older ones. It begins with the newest root
+// below the epoch before.
 func (c *Checker) history(ctx context.Context, id store.BucketID, before uint64) iter.Seq2[store.Record, error] {
 	return func(yield func(store.Record, error) bool) {
 		for {
@@ -175,7 +177,7 @@ func (c *Checker) history(ctx context.Context, id store.BucketID, before uint64)
 	}
 }
 
-// wholeBefore returns the newest replaced map of a bucket that is valid; nil for none.
+// wholeBefore returns the newest valid map of a bucket among those older than root. nil: none of them is valid.
 func (c *Checker) wholeBefore(ctx context.Context, root *partmap.Root) (*partmap.Root, error) {
 	for rec, err := range c.history(ctx, root.Bucket, root.Epoch) {
 		if err != nil {
@@ -193,8 +195,9 @@ func (c *Checker) wholeBefore(ctx context.Context, root *partmap.Root) (*partmap
 	return nil, nil
 }
 
-// takeBack makes an older map the present one, at a new epoch. Only the map is taken back: the bucket's state and its
-// settings, such as whether it keeps versions, are those of now. Batches keep their ids: no later batch gets the same.
+// takeBack makes an older map of a bucket the present one, at a new epoch. now is the present root. Only the map is
+// taken back: the bucket keeps its present state and settings, such as whether it keeps versions. Batches of moves keep
+// their ids, and no later batch gets the same id.
 func (c *Checker) takeBack(ctx context.Context, now, older *partmap.Root) error {
 	stamp := c.maps.Stamp()
 	next := *older
@@ -204,7 +207,8 @@ func (c *Checker) takeBack(ctx context.Context, now, older *partmap.Root) error 
 	return c.maps.Swap(ctx, partmap.Change{Old: now.Version(), Next: &next})
 }
 
-// state checks the state of a root: its clock, closing, and batches.
+// state checks three things in the root of a bucket: the map clock that it names, whether the bucket's deletion was
+// begun but not finished, and the moves in flight.
 func (c *Checker) state(ctx context.Context, b bucket, root *partmap.Root) error {
 	age := c.o.Now().Sub(time.UnixMicro(root.ChangedAt))
 	if root.State == partmap.Deleted {
@@ -215,7 +219,7 @@ func (c *Checker) state(ctx context.Context, b bucket, root *partmap.Root) error
 		if k := store.KindOf(err); err != nil && (k == store.NotFound || k == store.Corrupt) {
 			f := c.finding(b, NoClock, "%v", err)
 			if b.id == listing.ListOfBuckets() {
-				c.suspect(b.id) // it can't be read as a bucket
+				c.suspect(b.id) // the list cannot be read as a bucket
 			}
 			f.Todo = "the bucket answers \"unavailable\" until the clock is there; restart every client after the" +
 				" clock is restored"
@@ -252,7 +256,7 @@ func (c *Checker) state(ctx context.Context, b bucket, root *partmap.Root) error
 	return nil
 }
 
-// reopen opens a bucket that was left closing.
+// reopen opens a bucket again whose deletion was begun but not finished.
 func (c *Checker) reopen(ctx context.Context, id store.BucketID) error {
 	root, err := c.maps.Load(ctx, id)
 	if err != nil || root.State != partmap.Closing {
@@ -265,7 +269,7 @@ func (c *Checker) reopen(ctx context.Context, id store.BucketID) error {
 	return c.maps.Swap(ctx, change)
 }
 
-// nodes lists a bucket's map nodes, with 16 bytes of memory for each.
+// nodes returns the ids of all stored map nodes of a bucket. They take 16 bytes of memory each.
 func (c *Checker) nodes(ctx context.Context, id store.BucketID) (all []store.NodeID, err error) {
 	var after store.NodeID
 	for {
@@ -278,7 +282,7 @@ func (c *Checker) nodes(ctx context.Context, id store.BucketID) (all []store.Nod
 	}
 }
 
-// deleteNodes deletes map nodes.
+// deleteNodes deletes map nodes of a bucket. The text says what was done, for the report of the check.
 func (c *Checker) deleteNodes(ctx context.Context, id store.BucketID, nodes []store.NodeID) (string, error) {
 	for _, n := range nodes {
 		if err := c.retry(ctx, func() error { return c.s.DeleteNode(ctx, id, n) }); err != nil {
@@ -288,7 +292,8 @@ func (c *Checker) deleteNodes(ctx context.Context, id store.BucketID, nodes []st
 	return fmt.Sprintf("%d deleted", len(nodes)), nil
 }
 
-// unnamed checks the nodes that a valid map does not name.
+// unnamed checks the stored map nodes of a bucket that its valid map does not name. named has the nodes that the map
+// names.
 func (c *Checker) unnamed(ctx context.Context, b bucket, root *partmap.Root, nodes []store.NodeID,
 	named map[store.NodeID]bool) error {
 	var orphans []store.NodeID
@@ -320,7 +325,7 @@ func (c *Checker) unnamed(ctx context.Context, b bucket, root *partmap.Root, nod
 		case epoch <= root.Epoch:
 			orphans = append(orphans, id)
 		case epoch == root.Epoch+1:
-			waiting++ // its swap may be pending
+			waiting++ // the swap for this epoch may be pending
 		default:
 			ahead.nodes = append(ahead.nodes, move.Node{ID: id, Epoch: epoch})
 		}
@@ -344,14 +349,15 @@ func (c *Checker) unnamed(ctx context.Context, b bucket, root *partmap.Root, nod
 	return nil
 }
 
-// abandoned are map nodes of epochs that their root can't have reached.
+// abandoned are map nodes of a bucket that were written for epochs which its root cannot have reached: epochs after the
+// next one. So the root is older than the nodes.
 type abandoned struct {
 	bucket bucket
 	nodes  []move.Node
 }
 
-// wentBack records nodes of later epochs, unless the root has changed since. They are handled
-// after all rows have been checked.
+// wentBack records map nodes that were written for epochs which the bucket's root cannot have reached, unless the root
+// has caught up since. They are handled after all rows have been checked.
 func (c *Checker) wentBack(ctx context.Context, root *partmap.Root, a abandoned) error {
 	if len(a.nodes) == 0 {
 		return nil
@@ -369,8 +375,9 @@ func (c *Checker) wentBack(ctx context.Context, root *partmap.Root, a abandoned)
 	return nil
 }
 
-// finish does what must wait until all rows were checked: it adopts partitions, then reports
-// abandoned nodes and sweeps markers. Both may be needed while there are rows outside ranges.
+// finish does the work that must wait until all rows were checked. First it puts back rows of partitions without a
+// range, then it ends moves. At last it removes the old notes that moves have left, map nodes of lost epochs, and
+// markers of deletes. All of these may be needed while there are rows outside ranges.
 func (c *Checker) finish(ctx context.Context) error {
 	for id, orphans := range c.orphaned {
 		c.adoptBucket(ctx, id, orphans)
@@ -389,9 +396,10 @@ func (c *Checker) finish(ctx context.Context) error {
 	return c.sweeps(ctx)
 }
 
-// endMoves ends the moves in flight of a store whose partitions may be of different moments. A source of an earlier
-// moment than its destination shows what was deleted in between until the move ends. Where rows outside ranges are
-// left, markers may still have to hide them, so the moves go on with the servers.
+// endMoves ends the moves in flight under AdoptAll, when partitions of the store may come from copies of different
+// moments. Until a move ends, a source of an earlier moment than its destination shows rows that were deleted in
+// between. Buckets with rows left outside ranges are skipped, as their markers may still have to hide these rows; their
+// moves go on with the servers.
 func (c *Checker) endMoves(ctx context.Context) error {
 	if c.o.Adopt != AdoptAll {
 		return nil

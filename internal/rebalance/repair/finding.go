@@ -8,11 +8,11 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// Severity is how much a finding matters.
+// Severity says how serious a finding of the check is.
 type Severity string
 
 const (
-	// Problem: something is wrong.
+	// Problem: something in the store is wrong.
 	Problem Severity = "problem"
 	// Unchecked: something could not be checked.
 	Unchecked Severity = "unchecked"
@@ -20,7 +20,7 @@ const (
 	Info Severity = "info"
 )
 
-// Kind is the kind of a finding.
+// Kind says what a check has found, such as a broken map.
 type Kind string
 
 // The kinds of problems.
@@ -56,53 +56,52 @@ const (
 	StuckMove Kind = "stuck move"
 	// OutrunMove: a batch is not draining yet, by the map, but one of its sources is empty.
 	OutrunMove Kind = "outrun move"
-	// OrphanNode: map nodes that no root has named for a long time.
+	// OrphanNode: map nodes that no root has named for a long time still exist.
 	OrphanNode Kind = "orphan node"
 	// BrokenNode: a map node that no root names can't be read.
 	BrokenNode Kind = "broken node"
 
-	// Misplaced: rows outside the ranges of their partition, and not where the map says.
+	// Misplaced: rows are outside the ranges of their partition, and not where the map says.
 	Misplaced Kind = "misplaced rows"
-	// Duplicate: rows outside the ranges of their partition that are also where the map
-	// says.
+	// Duplicate: rows are outside the ranges of their partition, but also where the map says.
 	Duplicate Kind = "duplicate rows"
-	// Uncopied: rows of a draining range that are not in its destination.
+	// Uncopied: rows of a draining range are not in its destination.
 	Uncopied Kind = "uncopied rows"
-	// OutrunCopy: copies whose source has older rows.
+	// OutrunCopy: the source of copies has older rows than the copies.
 	OutrunCopy Kind = "outrun copies"
-	// LeftMarker: markers in a range that is settled and swept.
+	// LeftMarker: markers are left in a range that is settled and swept.
 	LeftMarker Kind = "left markers"
-	// UnknownCell: rows that are neither entries nor markers.
+	// UnknownCell: rows are neither entries nor markers.
 	UnknownCell Kind = "unknown cells"
-	// FutureRow: rows written far in the future.
+	// FutureRow: rows have timestamps far in the future.
 	FutureRow Kind = "future rows"
-	// BrokenRows: rows that can't be read.
+	// BrokenRows: rows cannot be read.
 	BrokenRows Kind = "broken rows"
-	// Orphan: a partition that has rows but no range.
+	// Orphan: a partition has rows but no range.
 	Orphan Kind = "orphan partition"
-	// LeftRows: a partition of a deleted bucket that has rows.
+	// LeftRows: a partition of a deleted bucket has rows.
 	LeftRows Kind = "left rows"
-	// LostBucket: a partition that has rows, of a bucket that has no root.
+	// LostBucket: a partition has rows of a bucket that has no root.
 	LostBucket Kind = "lost bucket"
 )
 
-// The kinds of information.
+// The kinds of findings that are no problems.
 const (
 	// Moving: a batch of moves is in flight.
 	Moving Kind = "moving"
 	// SweepPending: only the sweep of markers is left of a batch.
 	SweepPending Kind = "sweep pending"
-	// Uncollected: map nodes that no root names, to be collected soon or of a pending swap.
+	// Uncollected: map nodes that no root names will be collected soon, or belong to a pending swap.
 	Uncollected Kind = "uncollected nodes"
 	// Young: a bucket is being created or deleted.
 	Young Kind = "young bucket"
-	// NoLister: the store can't list its partitions, so orphans are not found.
+	// NoLister: the store cannot list its partitions, so orphans are not found.
 	NoLister Kind = "no list of partitions"
-	// NewerVersion: a map was written by a later evenkeel.
+	// NewerVersion: a map was written by a newer version of evenkeel.
 	NewerVersion Kind = "newer version"
 )
 
-// Finding is one thing that was found. Zero fields do not apply.
+// Finding is one thing that a check has found. Fields that do not apply are zero.
 type Finding struct {
 	Severity Severity `json:"severity"`
 	Kind     Kind     `json:"kind"`
@@ -125,10 +124,10 @@ type Finding struct {
 	Todo   string `json:"todo,omitempty"`
 }
 
-// Open reports whether the finding is a problem that was not mended.
+// Open reports whether the finding is a problem that the check has not repaired.
 func (f *Finding) Open() bool { return f.Severity == Problem && f.Mended == "" }
 
-// String is the finding in one line.
+// String returns the finding as one line of text for people.
 func (f Finding) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s", f.Severity, f.Kind)

@@ -12,12 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
+	"github.com/evenkeel/evenkeel/internal/record"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/store"
 	"github.com/evenkeel/evenkeel/store/memstore"
 	"github.com/evenkeel/evenkeel/store/pebblestore"
-	"github.com/evenkeel/evenkeel/store/record"
 )
 
 func key(i int) []byte { return fmt.Appendf(nil, "key-%05d", i) }

@@ -38,9 +38,11 @@ const (
 )
 
 type op struct {
-	kind kind
-	at   store.PartitionID // of a row
-	do   func(ctx context.Context, s store.Store) error
+	kind   kind
+	at     store.PartitionID // of a row
+	bucket store.BucketID    // of a row
+	table  store.Table       // of a register
+	do     func(ctx context.Context, s store.Store) error
 	// root is the bucket of a swapped root, and phases are those of its batches.
 	root   store.BucketID
 	phases []partmap.Phase
@@ -90,25 +92,29 @@ func (j *journal) Put(ctx context.Context, p store.Partition, rows ...store.Row)
 	for i := range kept {
 		kept[i].Key, kept[i].Value = bytes.Clone(kept[i].Key), bytes.Clone(kept[i].Value)
 	}
-	return j.note(ctx, op{at: p.ID, do: func(ctx context.Context, s store.Store) error { return s.Put(ctx, p, kept...) }})
+	return j.note(ctx, op{at: p.ID, bucket: p.Bucket, do: func(ctx context.Context, s store.Store) error {
+		return s.Put(ctx, p, kept...)
+	}})
 }
 
 func (j *journal) Delete(ctx context.Context, p store.Partition, key []byte, ts store.Timestamp) error {
 	key = bytes.Clone(key)
-	return j.note(ctx, op{at: p.ID, do: func(ctx context.Context, s store.Store) error {
+	return j.note(ctx, op{at: p.ID, bucket: p.Bucket, do: func(ctx context.Context, s store.Store) error {
 		return s.Delete(ctx, p, key, ts)
 	}})
 }
 
 func (j *journal) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {
 	b.Start, b.End = bytes.Clone(b.Start), bytes.Clone(b.End)
-	return j.note(ctx, op{at: p.ID, do: func(ctx context.Context, s store.Store) error { return s.Remove(ctx, p, b, ts) }})
+	return j.note(ctx, op{at: p.ID, bucket: p.Bucket, do: func(ctx context.Context, s store.Store) error {
+		return s.Remove(ctx, p, b, ts)
+	}})
 }
 
 func (j *journal) Swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
 	key = bytes.Clone(key)
 	next.Blob = bytes.Clone(next.Blob)
-	o := op{kind: ofRegister, do: func(ctx context.Context,
+	o := op{kind: ofRegister, table: t, do: func(ctx context.Context,
 		s store.Store) error {
 		return s.Swap(ctx, t, key, old, next)
 	}}

@@ -14,14 +14,14 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// mostNames is the most names that wait for their second check.
+// mostNames is the maximum number of bucket names that wait for their second check.
 const mostNames = 10_000
 
 const lostTodo = "its map is lost: restore its root from a copy of the roots' table, or, if the maps were restored" +
 	" from an older copy than the rows," +
 	" end all servers, and --adopt-all makes a map for it; delete nothing, its rows are still there"
 
-// eachKey calls f for each key of a table, for several at once.
+// eachKey calls f for each key of the table t. Several calls run at the same time.
 func (c *Checker) eachKey(ctx context.Context, t store.Table, f func(ctx context.Context, key []byte) error) error {
 	failures := 0
 	for keys, err := range store.KeyPages(ctx, c.s, t) {
@@ -43,7 +43,7 @@ func (c *Checker) eachKey(ctx context.Context, t store.Table, f func(ctx context
 	return nil
 }
 
-// directory checks all names and their buckets.
+// directory checks all bucket names in the directory, and the buckets to which they lead.
 func (c *Checker) directory(ctx context.Context) error {
 	err := c.eachKey(ctx, store.Directory, func(ctx context.Context, key []byte) error {
 		name := string(key)
@@ -75,7 +75,8 @@ func (c *Checker) directory(ctx context.Context) error {
 
 func compareIDs(a, b store.BucketID) int { return bytes.Compare(a[:], b[:]) }
 
-// owner looks up a name, and reports a record that can't be read.
+// owner returns the bucket to which a name in the directory leads. If the record of the name cannot be read, that is
+// reported, and owner is empty.
 func (c *Checker) owner(ctx context.Context, name string) (owner listing.BucketInfo, err error) {
 	owner, err = retried(ctx, c, func() (listing.BucketInfo, error) { return c.c.Owner(ctx, name) })
 	if err != nil && store.KindOf(err) == store.Corrupt {
@@ -87,7 +88,8 @@ func (c *Checker) owner(ctx context.Context, name string) (owner listing.BucketI
 	return owner, err
 }
 
-// listOfBuckets checks each name on the list of buckets, if that is whole.
+// listOfBuckets checks each name on the list of buckets. That list is stored like a bucket itself. It is skipped if its
+// map is broken.
 func (c *Checker) listOfBuckets(ctx context.Context) error {
 	list := bucket{id: listing.ListOfBuckets()}
 	if c.suspected(list.id) {
@@ -110,14 +112,29 @@ func (c *Checker) listOfBuckets(ctx context.Context) error {
 	return nil
 }
 
-// suspectName is a name that was not as it should be at the first look. It is
-// checked again, since it may have been read in the middle of a change.
+// namesAnew repeats the first check of all bucket names if rows of the list of buckets may have been put back since.
+// Such rows add names to the list, or hide some.
+func (c *Checker) namesAnew(ctx context.Context) error {
+	if c.o.Adopt == AdoptNone {
+		return nil
+	}
+	c.again = nil
+	err := c.eachKey(ctx, store.Directory, func(ctx context.Context, key []byte) error { return c.name(ctx, string(key)) })
+	if err != nil {
+		return err
+	}
+	return c.listOfBuckets(ctx)
+}
+
+// suspectName is a bucket name that looked wrong at the first check. It is checked again, since it may have been read
+// in the middle of a change.
 type suspectName struct {
-	name          string
+	name string
+	// the bucket to which the name leads, and the one that the list says
 	owner, listed store.BucketID
 }
 
-// name checks a name for the first time.
+// name checks a bucket name for the first time. If it looks wrong, it is remembered for a second check.
 func (c *Checker) name(ctx context.Context, name string) error {
 	s, wrong, err := c.lookAt(ctx, name)
 	if err != nil || wrong == nil {
@@ -133,8 +150,8 @@ func (c *Checker) name(ctx context.Context, name string) error {
 	return nil
 }
 
-// lookAt returns what is wrong with a name now; nil: nothing, or the list can't be read,
-// which is reported once.
+// lookAt returns what is wrong with a bucket name at present. wrong is nil if nothing is. It is also nil if the name,
+// or the list of buckets, cannot be read: that is reported elsewhere.
 func (c *Checker) lookAt(ctx context.Context, name string) (s suspectName, wrong *Finding, err error) {
 	if c.suspected(listing.ListOfBuckets()) {
 		return s, nil, nil
@@ -182,6 +199,16 @@ func (c *Checker) lookAt(ctx context.Context, name string) (s suspectName, wrong
 		wrong.Todo = lostTodo
 	case state == partmap.Deleted:
 		wrong.Kind, wrong.Text = DeletedName, "the name leads to a deleted bucket"
+		next, err := c.stateOf(ctx, listed.ID)
+		if err != nil {
+			return s, nil, err
+		}
+		// A bucket is listed after it has got its name, and is deleted before it loses the name. So the directory went
+		// back.
+		if next == partmap.Open || next == partmap.Closing {
+			wrong.ID, wrong.Kind = listed.ID, NamelessBucket
+			wrong.Text = "the bucket has lost its name to a deleted one; the list of buckets still has it"
+		}
 	case listed.ID == none:
 		wrong.Kind, wrong.Text = Unlisted, "the bucket is not on the list of buckets"
 	case listed.ID != owner.ID:
@@ -193,8 +220,8 @@ func (c *Checker) lookAt(ctx context.Context, name string) (s suspectName, wrong
 	return s, wrong, nil
 }
 
-// stateOf returns a bucket's state; 0 if it has no root, Open if its root can't be read, which
-// is reported elsewhere.
+// stateOf returns the state of a bucket, such as Open. It returns 0 if the bucket has no root, and Open if its root
+// cannot be read, which is reported elsewhere.
 func (c *Checker) stateOf(ctx context.Context, id store.BucketID) (partmap.State, error) {
 	if id == (store.BucketID{}) {
 		return 0, nil
@@ -212,7 +239,7 @@ func (c *Checker) stateOf(ctx context.Context, id store.BucketID) (partmap.State
 	return root.State, nil
 }
 
-// secondLook checks suspicious names again. Those that are wrong in the same way are reported.
+// secondLook checks the suspicious bucket names again. It reports the names that are wrong in the same way both times.
 func (c *Checker) secondLook(ctx context.Context) error {
 	c.mu.Lock()
 	names := c.again
@@ -245,14 +272,18 @@ func (c *Checker) secondLook(ctx context.Context) error {
 			c.mu.Unlock()
 			mend = func() (string, error) { return "it has its name back", c.c.Restore(ctx, first.name) }
 		case NoRoot:
-			mend = nil
+			// All rows were checked before, and AdoptAll makes a root for a bucket with rows.
+			mend = func() (string, error) { return "nothing is left of it, so it is gone", c.c.Release(ctx, first.name) }
+			if c.o.Adopt != AdoptAll || !c.all || c.keeps(now.owner)|c.keeps(now.listed) != 0 {
+				mend = nil
+			}
 		}
 		c.problem(ctx, *wrong, mend)
 	}
 	return nil
 }
 
-// roots checks the buckets that have no name.
+// roots checks the buckets that have a root, but to which no name leads.
 func (c *Checker) roots(ctx context.Context) error {
 	return c.eachKey(ctx, store.Roots, func(ctx context.Context, key []byte) error {
 		id := store.BucketID(key)
@@ -272,8 +303,8 @@ func (c *Checker) roots(ctx context.Context) error {
 	})
 }
 
-// reportNameless reports buckets that still have no name. Those that were being created have one
-// by now.
+// reportNameless reports the buckets that have no name even now, at the end of the check. Buckets that were being
+// created have got a name by now.
 func (c *Checker) reportNameless(ctx context.Context) error {
 	if len(c.nameless) == 0 {
 		return nil

@@ -12,23 +12,29 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A move leaves a note in each range that it removes from its source, with the partition to
-// which the rows went. Notes are the only proof that a move which the map does not know has
-// emptied a home: a removal alone may be that of a purge. Moves of programs that are older
-// than notes left none, so about these nothing is proven.
+// A move leaves a note in each range that it removes from its source. The note names the partition to which the rows
+// went:
+//
+//	partition A   rows [a, m)   note: [m, z) went to B
+//	partition B                 rows [m, z)
+//
+// Notes are the only proof that a move which the map does not know has emptied a home: a removal alone may be that of a
+// purge. Programs older than notes left none, so about their moves nothing is proven.
 
-// note says that the keys within bounds were moved to another partition.
+// note says that the keys within its bounds were moved to another partition. It was read from a row that the move has
+// left behind, and is a proof of that move.
 type note struct {
 	store.Bounds
 	to store.PartitionID
 	ts store.Timestamp
 }
 
-// notesKept is the age up to which a note is kept although no orphan needs it now. A restore may bring back copies that
-// are up to that old, some from before a move and some from after it.
+// notesKept is the least age at which a note may be removed. A note is a row that a move leaves to say where the rows
+// of a range are. A restore may bring back copies up to this age, some from before a move and some from after it.
 const notesKept = 10 * 24 * time.Hour
 
-// takeNotes returns the rows that are not notes. It remembers the notes where they may be needed.
+// takeNotes returns the rows of a page without the notes among them. A note is a row that a move leaves to say where
+// the rows of a range are. If the check may put back rows, the notes are remembered.
 func (c *Checker) takeNotes(p store.Partition, rows []store.Row) []store.Row {
 	return slices.DeleteFunc(rows, func(row store.Row) bool {
 		to, end, ok := store.Note(row.Value)
@@ -45,7 +51,8 @@ func (c *Checker) takeNotes(p store.Partition, rows []store.Row) []store.Row {
 	})
 }
 
-// movedTo returns the partition to which a move took a key out of a partition; false if there is no note of it.
+// movedTo returns the partition to which a key was moved out of partition p. It is known from a note, which is a row
+// that a move leaves in p; the newest one counts. found is false if no note covers the key.
 func (c *Checker) movedTo(p store.Partition, key []byte) (to store.PartitionID, found bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -58,7 +65,9 @@ func (c *Checker) movedTo(p store.Partition, key []byte) (to store.PartitionID, 
 	return to, found
 }
 
-// leads reports whether the key of the lack l was taken to a partition by moves that the map does not know.
+// leads reports whether moves that the bucket's map does not know may have brought the missing row l to a partition,
+// whose id is to. Each move leaves a note, a row that says where the rows of a range went. The notes must lead, step by
+// step, from a partition where the map has the row to that partition.
 func (c *Checker) leads(l *lack, to store.PartitionID) bool {
 	for _, id := range []store.PartitionID{l.rg.Partition, l.rg.To} {
 		met := map[store.PartitionID]bool{}
@@ -72,7 +81,8 @@ func (c *Checker) leads(l *lack, to store.PartitionID) bool {
 	return false
 }
 
-// leftover reads a partition that has no rows except notes. It may be a home all the same.
+// leftover reads a partition that has only notes, and remembers them. A note is a row that a move leaves to say where
+// the rows of a range are. The bucket's map may still name the partition.
 func (c *Checker) leftover(ctx context.Context, p store.Partition) error {
 	var newest store.Timestamp
 	var b store.Bounds
@@ -102,9 +112,10 @@ func (c *Checker) leftover(ctx context.Context, p store.Partition) error {
 	return nil
 }
 
-// collectNotes removes old notes in partitions that the map does not name. A home may have nothing but notes, too: those
-// of ranges that have left it. A partition that the map does not name now is never named again. If a bucket has rows
-// outside its ranges, its notes are kept, however old: they may say where these rows belong.
+// collectNotes removes old notes. A note is a row that a move leaves to say where the rows of a range are. Only
+// partitions that the bucket's map does not name are cleared, since the map never names them again. A partition that
+// the map names is skipped, even if it has only notes: those of ranges that have left it. If a bucket has rows outside
+// its ranges, all its notes are kept, however old: they may say where these rows belong.
 func (c *Checker) collectNotes(ctx context.Context) error {
 	of := map[store.BucketID]map[store.PartitionID]bool{}
 	for _, p := range c.emptied {
@@ -118,7 +129,7 @@ func (c *Checker) collectNotes(ctx context.Context) error {
 			continue
 		}
 		root, err := c.root(ctx, id)
-		if err == nil && root.State != partmap.Deleted { // else nobody reads any of them
+		if err == nil && root.State != partmap.Deleted { // otherwise nobody reads any of the notes
 			err = c.unname(ctx, root, left)
 		}
 		var damaged errDamaged
@@ -139,7 +150,7 @@ func (c *Checker) collectNotes(ctx context.Context) error {
 	return nil
 }
 
-// unname deletes from a set the partitions that a root names.
+// unname removes partitions from the set left: those that the bucket's map, with the given root, names.
 func (c *Checker) unname(ctx context.Context, root *partmap.Root, left map[store.PartitionID]bool) error {
 	for rg, err := range partmap.Ranges(root, c.reader(ctx, root.Bucket), nil, nil) {
 		if err != nil {

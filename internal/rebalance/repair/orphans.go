@@ -7,20 +7,20 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/evenkeel/evenkeel/internal/hints"
 	"github.com/evenkeel/evenkeel/internal/processes"
 	"github.com/evenkeel/evenkeel/partmap"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// orphans looks for partitions that have rows and that no map names; of one bucket if b is
-// not nil.
+// orphans looks for partitions that have rows but that no map names. If b is not nil, it looks only for those of bucket
+// b.
 //
-// It reads the partitions first, then the root. A partition with rows was named before they
-// were written, and no id is used twice. So if it was listed and a later root does not name
-// it, it has lost its last range, after the rows of that were removed. If it still has rows
-// they are garbage; or the store was restored, and the map and the rows are not of one moment:
-// see adopt.
+// It lists the partitions first and reads the root after that. A partition with rows was named before they were
+// written, and no id is used twice. So a partition that was listed, and that a later root does not name, has lost its
+// last range, after the rows of this range were removed. If the partition still has rows, they are garbage; or the
+// store was restored, and the map and the rows are not of one moment: see adopt.
 func (c *Checker) orphans(ctx context.Context, b *bucket) error {
 	if c.o.SkipOrphans {
 		return nil
@@ -32,8 +32,10 @@ func (c *Checker) orphans(ctx context.Context, b *bucket) error {
 			return err
 		}
 		after = page[len(page)-1]
-		// The list of processes is no bucket's.
-		page = slices.DeleteFunc(page, func(p store.Partition) bool { return p.Bucket == processes.Bucket })
+		// The list of processes, and hints for the cleaner, belong to no bucket.
+		page = slices.DeleteFunc(page, func(p store.Partition) bool {
+			return p.Bucket == processes.Bucket || p.Bucket == hints.Bucket
+		})
 		c.count(&c.sum.Listed, len(page))
 		of := map[store.BucketID][]store.PartitionID{}
 		for _, p := range page {
@@ -55,7 +57,7 @@ func (c *Checker) orphans(ctx context.Context, b *bucket) error {
 	}
 }
 
-// strays checks listed partitions of one bucket.
+// strays finds out which of the listed partitions of one bucket have rows but no range, and handles them.
 func (c *Checker) strays(ctx context.Context, b bucket, parts []store.PartitionID) error {
 	for {
 		root, err := c.root(ctx, b.id)
@@ -91,32 +93,40 @@ func (c *Checker) strays(ctx context.Context, b bucket, parts []store.PartitionI
 	}
 }
 
-// revive makes a map for a bucket that has none, and reports it. It returns whether there is one.
+// revive makes a map with one range for a bucket that has lost its root, and reports the bucket. True: the bucket has a
+// root now.
 func (c *Checker) revive(ctx context.Context, b bucket, parts []store.PartitionID) (revived bool) {
 	f := c.finding(b, LostBucket, "%d or more partitions have rows of a bucket that has no root", len(parts))
 	f.Partition, f.Count = parts[0], int64(len(parts))
 	c.problem(ctx, f, func() (string, error) {
 		settings, err := c.lostSettings(ctx, b, parts)
 		if err != nil {
+			c.keep(b.id, unnamed)
 			return "", err
 		}
 		root, err := c.maps.CreateWith(ctx, b.id, settings, nil)
-		if err == nil { // at another epoch than that of a bucket which never was in other partitions
+		if err == nil { // its epoch must differ from that of a bucket which never was in other partitions
 			err = c.maps.Swap(ctx, partmap.Again(root, c.maps.Stamp()))
 		} else if store.KindOf(err) == store.Conflict {
-			err = nil // it exists
+			root, err = c.root(ctx, b.id) // the root exists by now
 		}
-		revived = err == nil
+		if revived = err == nil; revived {
+			c.mu.Lock()
+			c.nameless = append(c.nameless, root) // dropped later if a name leads to the bucket
+			c.mu.Unlock()
+		} else {
+			c.keep(b.id, unnamed)
+		}
 		return "it has a map of one range, and its rows are copied there", err
 	})
 	return revived
 }
 
-// lostSettings returns the settings of a bucket whose root is lost, by what the first rows of its partitions say. Rows
-// are the only witness: the settings were in the root, and a bucket of objects without them is a plain one, of which
-// anybody may purge what are objects.
+// lostSettings returns the settings of a bucket whose root is lost. They are deduced from the first rows of its
+// partitions, which are the only evidence, as the settings were in the root. Without its settings, a bucket of objects
+// would become a plain one, and anybody might purge its objects.
 func (c *Checker) lostSettings(ctx context.Context, b bucket, parts []store.PartitionID) ([]byte, error) {
-	const rows = 100 // of a partition: one that is damaged, or a marker, says nothing
+	const rows = 100 // rows read of a partition; damaged rows and markers say nothing
 	if c.o.LostSettings == nil {
 		return nil, nil
 	}
@@ -132,9 +142,9 @@ func (c *Checker) lostSettings(ctx context.Context, b bucket, parts []store.Part
 	return nil, nil
 }
 
-// unnamedOf returns the partitions that a root does not name. Of a large map it first reads
-// only the range of each partition's first row, which clears nearly all of them, and the whole
-// map for the rest.
+// unnamedOf returns those of some partitions that the map with the given root does not name. In a large map it first
+// looks only for the range of each partition's first row, which clears nearly all partitions. For the rest it reads the
+// whole map.
 func (c *Checker) unnamedOf(ctx context.Context, root *partmap.Root,
 	parts []store.PartitionID) ([]store.PartitionID, error) {
 	left := map[store.PartitionID]bool{}
@@ -171,7 +181,7 @@ func (c *Checker) first(ctx context.Context, p store.Partition, limit int) (stor
 	return c.slice(ctx, p, store.Bounds{}, store.SliceOptions{Limit: limit})
 }
 
-// nobodys reports the partitions of a lost or deleted bucket that have rows.
+// nobodys reports the partitions that still have rows although their bucket is lost or deleted.
 func (c *Checker) nobodys(ctx context.Context, b bucket, k Kind, parts []store.PartitionID) error {
 	for _, id := range parts {
 		p := store.Partition{Bucket: b.id, ID: id}
@@ -200,7 +210,7 @@ func (c *Checker) nobodys(ctx context.Context, b bucket, k Kind, parts []store.P
 	return nil
 }
 
-// count is the number of rows of a partition, as far as its first page says.
+// count returns the number of rows of a partition in words. Only the first page of the partition was read.
 func count(page store.Page) string {
 	if page.More {
 		return fmt.Sprintf("%d or more", len(page.Rows))
@@ -208,7 +218,7 @@ func count(page store.Page) string {
 	return fmt.Sprint(len(page.Rows))
 }
 
-// unranged checks partitions that a root does not name.
+// unranged checks the rows of partitions that the map of their bucket does not name.
 func (c *Checker) unranged(ctx context.Context, b bucket, root *partmap.Root, parts []store.PartitionID) error {
 	var whole, looked bool
 	for _, id := range parts {
@@ -246,8 +256,9 @@ func (c *Checker) unranged(ctx context.Context, b bucket, root *partmap.Root, pa
 	return nil
 }
 
-// unrangedOne checks one partition that has rows and no range. It is removed if all of its
-// rows are where the map says, or are adopted.
+// unrangedOne checks one partition that has rows but no range. If readers find all of its rows where the bucket's map
+// says, the partition is removed. Otherwise its rows are put there later, if Options.Adopt allows it for a partition of
+// its age.
 func (c *Checker) unrangedOne(ctx context.Context, b bucket, p store.Partition) error {
 	o, err := c.survey(ctx, p)
 	if errors.Is(err, errGone) {
@@ -293,8 +304,8 @@ func (c *Checker) unrangedOne(ctx context.Context, b bucket, p store.Partition) 
 	return nil
 }
 
-// remove removes a whole partition, above the timestamps of all of its rows and of all that
-// may still arrive.
+// remove deletes a whole partition. The deletion has a timestamp above those of all its rows, and of all rows that may
+// still arrive.
 func (c *Checker) remove(ctx context.Context, p store.Partition) error {
 	highest, err := c.maps.Above(ctx)
 	if err != nil {

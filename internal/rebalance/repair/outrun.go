@@ -9,11 +9,11 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// outrun looks for batches whose rows are ahead of the map: the map was restored from an older
-// copy, and says copying or verifying of sources that are empty already. A mover or reader
-// would conclude that all rows were deleted. A source is emptied only in draining, after all
-// ranges of the batch were compared: so the batch is advanced to draining, and the map fits
-// the rows again. It reports whether it changed the map.
+// outrun looks for moves that are further on than the bucket's map says, since the map was restored from an older copy.
+// Such a map says that sources are being copied or compared that are empty already. A reader, or the process that
+// moves, would conclude that all rows were deleted. A source is emptied only in the phase draining, after all ranges of
+// the batch of moves were compared. So outrun advances the batch to draining, and the map fits the rows again.
+// advanced: the map was changed.
 func (c *Checker) outrun(ctx context.Context, b bucket, root *partmap.Root) (advanced bool, err error) {
 	since, suspects := uint64(0), map[uint64]bool{}
 	for _, batch := range root.Batches {
@@ -79,8 +79,9 @@ func (c *Checker) outrun(ctx context.Context, b bucket, root *partmap.Root) (adv
 	return advanced, nil
 }
 
-// hasLeft reports whether the source of a range has a note of this very move. A program from before notes existed
-// leaves no note. In that case hasLeft reports whether the source has no row while the destination has copies.
+// hasLeft reports whether the range rg has left the source of its move. The source then has a note of this very move,
+// which is a row that says where the rows are. Older programs left no note. So without a note hasLeft reports whether
+// the source has no row of the range while the destination has copies.
 func (c *Checker) hasLeft(ctx context.Context, root *partmap.Root, rg *partmap.Range) (bool, error) {
 	within := store.Bounds{Start: rg.Start, End: rg.End}
 	source := store.Partition{Bucket: root.Bucket, ID: rg.Partition}
@@ -109,7 +110,7 @@ func (c *Checker) hasLeft(ctx context.Context, root *partmap.Root, rg *partmap.R
 	return copied, err
 }
 
-// toDraining advances batches to draining, one phase with each swap.
+// toDraining advances batches of moves to the phase draining. Each change of the map advances them by one phase.
 func (c *Checker) toDraining(ctx context.Context, root *partmap.Root, batches map[uint64]partmap.Range) error {
 	for {
 		var ids []uint64

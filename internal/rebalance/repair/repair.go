@@ -18,66 +18,67 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Options of a check. With zero Options it changes nothing. The fields with JSON names are
+// Options are the settings of a check. With zero Options the check changes nothing. The fields with JSON names are
 // those of the admin API.
 type Options struct {
-	// Repair mends what can be mended safely.
+	// Repair says that problems are mended if that is safe.
 	Repair bool `json:"repair,omitempty"`
-	// Adopt selects the rows outside all ranges that are copied to where the map says. Any
-	// but AdoptNone implies Repair. It is for restored stores, before servers run.
+	// Adopt selects the rows outside all ranges that are copied to where the map says. Any value but AdoptNone implies
+	// Repair. Adopt is for restored stores, before servers run.
 	Adopt Adopt `json:"-"`
-	// Discard are partitions to remove with all rows if no map names them, even if their rows are nowhere else; of others
-	// their misplaced rows are deleted. It needs Repair.
+	// Discard are partitions whose rows outside all ranges are deleted, even if they are nowhere else. A partition that
+	// no map names is removed altogether; of another one, only the misplaced rows are deleted. Discard needs Repair.
 	Discard []store.PartitionID `json:"discard,omitempty"`
-	// LostSettings returns the settings of a bucket whose root is lost, by some of its rows; nil: a plain bucket has none.
-	// If LostSettings is nil, every bucket that AdoptAll revives is a plain one.
+	// LostSettings returns the settings of a bucket whose root is lost, deduced from some of its rows; a nil result is
+	// that of a plain bucket, which has none. If LostSettings is nil, every bucket that AdoptAll revives is a plain
+	// one.
 	LostSettings func([]store.Row) []byte `json:"-"`
-	// SkipOrphans does not look for partitions that no map names. Looking for them lists all
-	// partitions of the store, also for one bucket.
+	// SkipOrphans says that partitions which no map names are not looked for. Looking for them lists all partitions of
+	// the store, even if only one bucket is checked.
 	SkipOrphans bool `json:"skip_orphans,omitempty"`
 	// RowsPerSecond limits the rows read; 0: no limit.
 	RowsPerSecond int `json:"rows_per_second,omitempty"`
-	// Parallel is the number of buckets, and of partitions, checked at once, default 4.
+	// Parallel is the number of buckets, and of partitions, that are checked at the same time; default 4.
 	Parallel int `json:"parallel,omitempty"`
 	// PageRows is the number of rows of one read, default 1,000.
 	PageRows int `json:"-"`
 	// Patience is the pause before suspicious names are checked again, default 10 s.
 	Patience time.Duration `json:"-"`
-	// StuckAfter is how long a batch may stay in one phase, default 1 h.
+	// StuckAfter is the time that a batch may stay in one phase, default 1 h.
 	StuckAfter time.Duration `json:"-"`
-	// Skew is the bound on the differences of clients' wall clocks, by default that of the store
-	// (mapclient.Client.MaxClockSkew), at least 1 s.
+	// Skew is the largest difference between clients' wall clocks. By default it is that of the store
+	// (mapclient.Client.MaxClockSkew), but at least 1 s.
 	Skew time.Duration `json:"-"`
 	// Now is the wall clock, time.Now if nil. Sleep is the pause before a repeated check or
 	// call, wait.Sleep if nil; tests replace it to interleave other work.
 	Now   func() time.Time                                 `json:"-"`
 	Sleep func(ctx context.Context, d time.Duration) error `json:"-"`
-	// Report gets each finding, one at a time.
+	// Report is called with each finding, one call at a time.
 	Report func(Finding) `json:"-"`
 }
 
 const (
-	// youngFor is how long the creation or deletion of a bucket may take.
+	// youngFor is the time that the creation or deletion of a bucket may take.
 	youngFor = 10 * time.Minute
-	// collectAfter is how long map nodes that no root names stay, as in the executor. They
-	// are reported after twice that time.
+	// collectAfter is the time for which map nodes that no root names stay, as in the executor. They are reported after
+	// twice this time.
 	collectAfter = time.Hour
-	// future is how far ahead of the wall clock a row may be written.
+	// future is the time by which a row's timestamp may be ahead of the wall clock.
 	future = time.Minute
 )
 
-// Adopt selects the rows of partitions without a range that are copied to where the map
-// says. Each keeps its timestamp, so nothing newer is hidden.
+// Adopt selects which rows of partitions without a range are copied to where the bucket's map says. Each row keeps its
+// timestamp, so nothing newer is hidden.
 type Adopt uint8
 
 const (
 	// AdoptNone copies nothing.
 	AdoptNone Adopt = iota
-	// AdoptNewer adopts partitions that were provably made after the map: the map was
-	// restored from an older copy than the rows. No deleted row comes back.
+	// AdoptNewer adopts partitions that were provably made after the map: the map was restored from an older copy than
+	// the rows. No deleted row comes back.
 	AdoptNewer
-	// AdoptAll adopts all rows outside ranges, also those in old sources of moves: right
-	// after a restore, wrong for deleted rows that came back.
+	// AdoptAll adopts all rows outside ranges, also those in old sources of moves. It is right after a restore, and
+	// wrong if deleted rows came back.
 	AdoptAll
 )
 
@@ -99,59 +100,62 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Store is what is checked. Rows are read and written everywhere (see store.Everywhere).
+// Store is the store to check. Rows are read and written at the widest consistency of the store (see store.Everywhere).
 type Store interface {
 	store.Rows
 	store.Registers
 	store.Nodes
 }
 
-// Summary counts what was checked and found.
+// Summary has the numbers of things that a check has checked, and the numbers of its findings.
 type Summary struct {
-	// Buckets, Partitions and Rows that were checked; Listed partitions.
+	// Buckets, Partitions and Rows are the numbers of those checked. Listed is the number of partitions listed.
 	Buckets    int64 `json:"buckets"`
 	Partitions int64 `json:"partitions"`
 	Rows       int64 `json:"rows"`
 	Listed     int64 `json:"listed"`
-	// Adopted rows were copied to where the map says.
+	// Adopted is the number of rows copied to where the map says.
 	Adopted int64 `json:"adopted"`
-	// Problems that are left, and Mended ones.
+	// Problems is the number of problems left, Mended that of problems mended. Unchecked and Infos are the numbers of
+	// other findings.
 	Problems  int64 `json:"problems"`
 	Mended    int64 `json:"mended"`
 	Unchecked int64 `json:"unchecked"`
 	Infos     int64 `json:"infos"`
 }
 
-// Checker makes one check of a store.
+// Checker makes one check of a store: it looks for damage, and repairs what it may. Only the method Progress is safe
+// for concurrent use.
 type Checker struct {
 	s      Store
-	noted  store.Rows // everywhere
-	rows   store.Rows // the same, without notes
+	noted  store.Rows // all rows, read and written everywhere
+	rows   store.Rows // the same rows without notes
 	lister store.PartitionLister
 	c      *listing.Client
 	maps   *mapclient.Client
 	o      Options
 	pace   *wait.Pacer
-	scans  chan struct{} // one per partition that is read
+	scans  chan struct{} // one element for each partition that is being read
 
 	clocks bool // the store has map clocks
+	all    bool // the rows of all buckets are checked
 
 	mu       sync.Mutex
 	sum      Summary
 	distrust map[store.BucketID]bool // buckets with a broken map
-	// left are buckets with rows outside ranges, which may be wanted.
+	// left are the buckets with rows outside ranges that may be wanted, and where these rows are.
 	left map[store.BucketID]whose
-	// orphaned are the partitions to adopt.
+	// orphaned are the partitions to adopt, by bucket.
 	orphaned map[store.BucketID][]orphan
-	// moving are the buckets of which moves are in flight.
+	// moving are the buckets with moves in flight.
 	moving map[store.BucketID]bool
-	// marked are partitions with markers to sweep, with the names of their buckets.
+	// marked are the partitions with markers to sweep, with the names of their buckets.
 	marked map[store.Partition]string
-	// notes are those of all partitions that were read, if anything may be adopted.
+	// notes are the notes in all partitions that were read, if anything may be adopted.
 	notes map[store.Partition][]note
 	// emptied are partitions without a range that have nothing but old notes.
 	emptied []store.Partition
-	// ahead are map nodes of epochs that their root has not reached.
+	// ahead are map nodes of epochs that the root of their bucket has not reached.
 	ahead   map[store.BucketID]abandoned
 	again   []suspectName
 	hasName map[store.BucketID]bool // nameless buckets that were reported by name
@@ -160,7 +164,7 @@ type Checker struct {
 	nameless []*partmap.Root
 }
 
-// New makes a checker of the store of c. In the embedded form c must be the process's one
+// New returns a checker of the store s. c is a client of that store. In the embedded form c must be the process's only
 // client of the store.
 func New(s Store, c *listing.Client, o Options) *Checker {
 	o = o.withDefaults()
@@ -177,13 +181,13 @@ func New(s Store, c *listing.Client, o Options) *Checker {
 	}
 }
 
-// bucket is a bucket under check.
+// bucket is the id and the name of a bucket that is being checked.
 type bucket struct {
 	id   store.BucketID
 	name string // empty: it has none
 }
 
-// Run checks the bucket of a name, or everything if it is empty: see Bucket and All.
+// Run checks the bucket with the given name, or the whole store if name is empty. See Bucket and All.
 func (c *Checker) Run(ctx context.Context, name string) (Summary, error) {
 	if name == "" {
 		return c.All(ctx)
@@ -191,17 +195,18 @@ func (c *Checker) Run(ctx context.Context, name string) (Summary, error) {
 	return c.Bucket(ctx, name)
 }
 
-// All checks everything. Where it can't go on it fails with the store's error, and the
-// summary is of what was checked before.
+// All checks the whole store. If the check cannot go on, All fails with the store's error, and the summary counts what
+// was checked before.
 func (c *Checker) All(ctx context.Context) (Summary, error) {
+	c.all = true
 	list := func(ctx context.Context) error { return c.bucket(ctx, bucket{id: listing.ListOfBuckets()}) }
 	orphans := func(ctx context.Context) error { return c.orphans(ctx, nil) }
-	// The list first: names are compared with it only if it is whole.
-	return c.run(ctx, c.begin, list, c.directory, c.listOfBuckets, c.roots, orphans, c.finish, c.secondLook,
+	// The list comes first: names are compared with it only if it is whole.
+	return c.run(ctx, c.begin, list, c.directory, c.listOfBuckets, c.roots, orphans, c.finish, c.namesAnew, c.secondLook,
 		c.reportNameless)
 }
 
-// Bucket checks one bucket. It fails with listing.ErrNoSuchBucket where the name has none.
+// Bucket checks the bucket with the given name. It fails with listing.ErrNoSuchBucket if there is no such bucket.
 func (c *Checker) Bucket(ctx context.Context, name string) (Summary, error) {
 	var b bucket
 	find := func(ctx context.Context) error {
@@ -233,13 +238,13 @@ func (c *Checker) Bucket(ctx context.Context, name string) (Summary, error) {
 
 type step func(ctx context.Context) error
 
-// run runs steps until the first one fails.
+// run carries out the steps of a check in order, until one fails or ctx ends. It returns the summary up to then.
 func (c *Checker) run(ctx context.Context, steps ...step) (Summary, error) {
 	for _, do := range steps {
 		if err := do(ctx); err != nil {
 			return c.Progress(), err
 		}
-		if ctx.Err() != nil { // problem reported nothing any more
+		if ctx.Err() != nil { // then problem has reported nothing
 			return c.Progress(), context.Cause(ctx)
 		}
 	}
@@ -261,14 +266,14 @@ func (c *Checker) begin(ctx context.Context) error {
 	})
 }
 
-// Progress is the present summary. It is safe for concurrent use.
+// Progress returns what the check has counted so far. It is safe for concurrent use.
 func (c *Checker) Progress() Summary {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.sum
 }
 
-// count adds to a count of the summary.
+// count adds n to a number of the summary. of points to that number.
 func (c *Checker) count(of *int64, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -291,8 +296,8 @@ func (c *Checker) report(f Finding) {
 	c.o.Report(f)
 }
 
-// problem mends a problem if Repair is set and mend is not nil, and reports it. It reports nothing
-// if ctx ended meanwhile.
+// problem reports the problem f. If Options.Repair is set and mend is not nil, it first calls mend, which repairs the
+// problem and returns a sentence about what it did. If ctx ended meanwhile, nothing is reported.
 func (c *Checker) problem(ctx context.Context, f Finding, mend func() (string, error)) {
 	f.Severity = Problem
 	if mend != nil && f.Todo == "" {
@@ -312,14 +317,14 @@ func (c *Checker) problem(ctx context.Context, f Finding, mend func() (string, e
 	c.report(f)
 }
 
-// suspect records that a bucket's map is broken.
+// suspect records that the map of a bucket is broken. The check then leaves the rows of the bucket alone.
 func (c *Checker) suspect(id store.BucketID) {
 	c.mu.Lock()
 	c.distrust[id] = true
 	c.mu.Unlock()
 }
 
-// whose says where rows outside ranges are.
+// whose says where a bucket has rows outside its ranges. It is a set of two kinds of partitions.
 type whose uint8
 
 const (
@@ -327,7 +332,8 @@ const (
 	misplaced                   // in partitions that have other ranges
 )
 
-// keep records that a bucket has rows outside ranges, which may be wanted.
+// keep records that a bucket has rows outside its ranges that may be wanted. w says in which kind of partition these
+// rows are. The check then keeps the markers and notes of the bucket.
 func (c *Checker) keep(id store.BucketID, w whose) {
 	c.mu.Lock()
 	c.left[id] |= w
@@ -346,13 +352,13 @@ func (c *Checker) suspected(id store.BucketID) bool {
 	return c.distrust[id]
 }
 
-// errDamaged is the error of a root that no retry makes readable.
+// errDamaged is the error for a root that stays unreadable however often it is read.
 type errDamaged struct{ error }
 
 func (e errDamaged) Unwrap() error { return e.error }
 
-// root reads a bucket's root at Serial. It fails with NotFound, errDamaged,
-// partmap.ErrNewerVersion, or the store's error.
+// root returns the root of a bucket, read at Serial. It fails with NotFound if there is none, with errDamaged, with
+// partmap.ErrNewerVersion, or with the store's error.
 func (c *Checker) root(ctx context.Context, id store.BucketID) (*partmap.Root, error) {
 	const tries = 4 // of reading a torn record
 	for try := 1; ; try++ {
@@ -378,7 +384,8 @@ func (c *Checker) root(ctx context.Context, id store.BucketID) (*partmap.Root, e
 	}
 }
 
-// retried is retry for calls with a result.
+// retried calls f until it succeeds, and returns its result. Timeouts and an unavailable store are retried a few times.
+// Other errors are returned at once.
 func retried[T any](ctx context.Context, c *Checker, f func() (T, error)) (v T, err error) {
 	err = c.retry(ctx, func() (err error) {
 		v, err = f()
@@ -387,7 +394,8 @@ func retried[T any](ctx context.Context, c *Checker, f func() (T, error)) (v T, 
 	return v, err
 }
 
-// retry repeats an idempotent store call a few times.
+// retry calls f, which must be idempotent, until it succeeds. Timeouts and an unavailable store are retried a few
+// times. Other errors are returned at once.
 func (c *Checker) retry(ctx context.Context, f func() error) error {
 	for failures := 1; ; failures++ {
 		if err := f(); err == nil || !c.worthAnotherTry(ctx, err, failures) {
@@ -396,8 +404,8 @@ func (c *Checker) retry(ctx context.Context, f func() error) error {
 	}
 }
 
-// worthAnotherTry reports whether to repeat a store call after so many failures in a row.
-// It waits before.
+// worthAnotherTry reports whether a failed store call should be repeated. err is its error, failures the number of
+// failures in a row. Before it returns true, it sleeps for a while.
 func (c *Checker) worthAnotherTry(ctx context.Context, err error, failures int) bool {
 	const tries = 5
 	pauses := wait.Backoff{First: 50 * time.Millisecond, Most: time.Second}
@@ -406,7 +414,7 @@ func (c *Checker) worthAnotherTry(ctx context.Context, err error, failures int) 
 		failures < tries && c.o.Sleep(ctx, pauses.Pause(failures)) == nil
 }
 
-// group runs checks in parallel; the first error ends them.
+// group returns a group of checks that run at the same time, at most Options.Parallel. The first error ends them.
 func (c *Checker) group(ctx context.Context) (*errgroup.Group, context.Context) {
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(c.o.Parallel)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/hints"
 	"github.com/evenkeel/evenkeel/internal/processes"
 	"github.com/evenkeel/evenkeel/internal/rebalance/repair"
 	"github.com/evenkeel/evenkeel/listing"
@@ -36,10 +37,14 @@ var ctx = context.Background()
 
 var damages = []damage{
 	{name: "none", do: func(*fixture) {}, mends: true},
-	{name: "none, with a list of processes", do: func(f *fixture) {
+	{name: "none, with a list of processes, and hints for the cleaner", do: func(f *fixture) {
 		p, err := processes.Appear(ctx, f.s, processes.Process{Name: "listd"}, nil)
 		require.NoError(f.t, err)
 		f.t.Cleanup(p.Close)
+		j := hints.New(f.s, nil)
+		j.Note(f.b, []byte("key"), 0)
+		require.NoError(f.t, j.Flush(ctx))
+		f.t.Cleanup(j.Close)
 	}, mends: true},
 
 	{name: "a record of the directory is damaged", do: func(f *fixture) {

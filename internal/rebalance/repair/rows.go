@@ -14,24 +14,26 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// place is a partition with the spans of keys that a map gives it, as the home, source or
-// destination of ranges.
+// place is a partition with the keys that the map of its bucket gives it. For each of its ranges it is the only
+// partition, the source of a move, or the destination.
 type place struct {
 	id    store.PartitionID
 	spans []span // ascending
-	extra []span // found later
+	extra []span // spans found later, under a newer root
 }
 
-// span is the keys of one range; an empty end is plus infinity.
+// span is the keys of one range, in one of its partitions. An empty end means that the keys have no upper end.
 type span struct {
 	store.Bounds
-	markers bool // there may be some
-	leaving bool // readers look at the destination only, and this is the source
-	// source is from where rows are copied to here, while copies count only as long as it has them.
+	markers bool // the span may have markers
+	leaving bool // the partition is the source, and readers look at the destination only
+	// source is the partition from which rows are copied to this one, while a copy counts only as long as the source
+	// has its row. It is zero for other spans.
 	source store.PartitionID
 }
 
-// spanOf is the span of a range in one of its partitions.
+// spanOf returns the keys of the range rg, and what may lie there in the partition id, such as markers. id is one of
+// the partitions of rg.
 func spanOf(rg *partmap.Range, id store.PartitionID) span {
 	rules := rg.Phase.Rules()
 	s := span{
@@ -44,7 +46,8 @@ func spanOf(rg *partmap.Range, id store.PartitionID) span {
 	return s
 }
 
-// find returns the span of a key, or nil. Keys must ascend between calls.
+// find returns the keys of the range in which a key lies, if it is a range of the partition. nil: it is not. The keys
+// of successive calls must ascend.
 func (p *place) find(key []byte) *span {
 	for len(p.spans) > 0 && len(p.spans[0].End) > 0 && string(key) >= string(p.spans[0].End) {
 		p.spans = p.spans[1:]
@@ -60,8 +63,9 @@ func (p *place) find(key []byte) *span {
 	return nil
 }
 
-// each calls f for every partition of a map, for several at once. An older root does as well
-// as the newest: partitions only lose ranges, and what looks wrong is checked under the newest.
+// each calls f for every partition that the map of a bucket names. Several calls run at the same time. An older root of
+// the map is good enough: partitions only lose ranges, and rows that look wrong are checked again under the newest
+// root.
 func (c *Checker) each(ctx context.Context, b bucket, root *partmap.Root,
 	f func(context.Context, bucket, *place) error) error {
 	g, gctx := c.group(ctx)
@@ -104,8 +108,8 @@ func (c *Checker) each(ctx context.Context, b bucket, root *partmap.Root,
 		if k := store.KindOf(err); k != store.NotFound && k != store.Corrupt {
 			return errors.Join(err, g.Wait())
 		}
-		// The map was valid a moment ago. If it has changed since, its old nodes may have
-		// been collected: go on with the new one.
+		// The map was valid a moment ago. If it has changed since, its old nodes may have been collected. Then the
+		// check goes on with the new map.
 		now, lerr := c.root(gctx, b.id)
 		if lerr == nil && now.Epoch > root.Epoch && now.State != partmap.Deleted {
 			root = now
@@ -131,14 +135,14 @@ func (c *Checker) reader(ctx context.Context, id store.BucketID) partmap.Reader 
 	}
 }
 
-// tally counts rows of one partition with the same problem.
+// tally counts the rows of one partition that have the same problem.
 type tally struct {
 	kind   Kind
 	n      int64
 	key    []byte
 	ts     store.Timestamp // the highest
 	mended int64
-	err    error // of mending
+	err    error // the last error of mending
 }
 
 func (t *tally) add(row *store.Row) {
@@ -149,7 +153,7 @@ func (t *tally) add(row *store.Row) {
 	t.ts = max(t.ts, row.Timestamp)
 }
 
-// mend records the result of mending one row.
+// mend counts one row as repaired, or keeps the error err of a repair that failed.
 func (t *tally) mend(err error) {
 	if err != nil {
 		t.err = err
@@ -158,14 +162,14 @@ func (t *tally) mend(err error) {
 	t.mended++
 }
 
-// scan is the check of one partition.
+// scan is a check of the rows of one partition that is under way.
 type scan struct {
 	c      *Checker
 	b      bucket
 	place  *place
 	p      store.Partition
 	tallys map[Kind]*tally
-	sweeps bool // only sweep markers
+	sweeps bool // the scan only sweeps markers
 }
 
 func (x *scan) tally(k Kind) *tally {
@@ -175,7 +179,7 @@ func (x *scan) tally(k Kind) *tally {
 	return x.tallys[k]
 }
 
-// partition checks all rows of a partition, also outside its ranges.
+// partition checks all rows of the partition p, including rows outside its ranges.
 func (c *Checker) partition(ctx context.Context, b bucket, p *place) error {
 	select {
 	case c.scans <- struct{}{}:
@@ -202,7 +206,7 @@ func (x *scan) run(ctx context.Context) error {
 		case store.Corrupt:
 			f.Todo = "restore the store's damaged files from a copy"
 		case store.TooMuchDeadData:
-			f.Severity, f.Todo = Unchecked, "refresh the range; see \"Repair\" in docs/operations.md"
+			f.Severity, f.Todo = Unchecked, "refresh the range; see \"Repair\" in docs/damage.md"
 		default:
 			return err
 		}
@@ -212,15 +216,15 @@ func (x *scan) run(ctx context.Context) error {
 	return nil
 }
 
-// mark records a partition with markers, which are swept at the end.
+// mark records that a partition has markers of deletes. They are deleted at the end of the check.
 func (c *Checker) mark(p store.Partition, bucket string) {
 	c.mu.Lock()
 	c.marked[p] = cmp.Or(bucket, c.marked[p])
 	c.mu.Unlock()
 }
 
-// sweeps deletes the markers that were found, in buckets without rows outside ranges: elsewhere
-// they may have to hide rows that are adopted later.
+// sweeps deletes the markers that the check has found. In buckets with rows outside ranges they are kept: there they
+// may have to hide rows that are put back later.
 func (c *Checker) sweeps(ctx context.Context) error {
 	names := map[store.BucketID]string{}
 	for p, name := range c.marked {
@@ -247,7 +251,8 @@ func (c *Checker) sweeps(ctx context.Context) error {
 	return nil
 }
 
-// pages reads all rows of a partition, with timestamps.
+// pages calls f with all rows of a partition, page by page, with timestamps. It leaves out notes, which are rows that
+// moves leave behind.
 func (c *Checker) pages(ctx context.Context, p store.Partition, f func(rows []store.Row) error) error {
 	return c.pagesWithin(ctx, p, store.Bounds{}, f)
 }
@@ -284,7 +289,7 @@ func (c *Checker) pagesWithin(ctx context.Context, p store.Partition, b store.Bo
 	}
 }
 
-// page checks the rows of one page. Those that look wrong are checked again.
+// page checks the rows of one page of the partition. Rows that look wrong are checked again, under a newer root.
 func (x *scan) page(ctx context.Context, rows []store.Row) error {
 	latest := store.Timestamp(x.c.o.Now().Add(future).UnixMicro())
 	var suspects, leaving []store.Row
@@ -333,9 +338,10 @@ func (x *scan) page(ctx context.Context, rows []store.Row) error {
 	return nil
 }
 
-// outrun checks copies whose source still has to have them. A source that has an older row never had what was copied:
-// it was restored from an earlier moment. The move would take the copy for deleted, and its deletion would hide the
-// older row as well. As an ordinary entry it counts.
+// outrun checks copies that count only while the source of their move has the row. If a source has an older row, it
+// never had the row that was copied: the source was restored from an earlier moment. The move would take the copy for
+// deleted, and its deletion would hide the older row as well. So the copy is turned into an ordinary entry, which
+// counts.
 func (x *scan) outrun(ctx context.Context, source store.PartitionID, copies []store.Row) error {
 	p := store.Partition{Bucket: x.p.Bucket, ID: source}
 	return x.c.match(ctx, p, copies, func(i int, theirs *store.Row) error {
@@ -353,9 +359,9 @@ func (x *scan) outrun(ctx context.Context, source store.PartitionID, copies []st
 	})
 }
 
-// uncopied checks rows of ranges that are draining out of the partition. They were compared
-// before, so each is in its destination, unless the rows are older than the map. While a range
-// drains, deletes leave markers in the destination, so what is missing there was never deleted.
+// uncopied checks rows of ranges that are moving out of the partition and are in the phase draining. The rows were
+// compared before, so each is in its destination, unless the rows are older than the bucket's map. In that phase
+// deletes leave markers in the destination. So a row that is missing there was never deleted, and is copied.
 func (x *scan) uncopied(ctx context.Context, rows []store.Row) error {
 	missing, _, err := x.c.missing(ctx, x.b.id, rows)
 	if errors.Is(err, errGone) {
@@ -379,15 +385,15 @@ func (x *scan) uncopied(ctx context.Context, rows []store.Row) error {
 	return err
 }
 
-// confirm checks suspicious rows again, under a root read after them. It returns those for which
-// the root has become too old.
+// confirm checks rows again that looked wrong, under a root that is read after the rows. left are the rows that could
+// not be checked, since that root has become too old meanwhile.
 func (x *scan) confirm(ctx context.Context, rows []store.Row) (left []store.Row, err error) {
 	root, err := x.c.root(ctx, x.b.id)
 	if err != nil {
 		return nil, err
 	}
 	if root.State == partmap.Deleted {
-		return nil, nil // orphans checks the rows of deleted buckets
+		return nil, nil // the check of orphans covers the rows of deleted buckets
 	}
 	var rg partmap.Range
 	for i := range rows {
@@ -418,8 +424,8 @@ func (x *scan) confirm(ctx context.Context, rows []store.Row) (left []store.Row,
 			continue
 		}
 		if left {
-			// It was read before the root, in which its range does not move: so it belongs to
-			// no move in flight, and every copy that it must hide was written before.
+			// The marker was read before the root, in which its range does not move. So the marker belongs to no move
+			// in flight, and every copy that it must hide was written before.
 			x.found(ctx, LeftMarker, row, x.sweeps && x.c.keeps(x.b.id) == 0)
 			continue
 		}
@@ -441,7 +447,8 @@ func (x *scan) confirm(ctx context.Context, rows []store.Row) (left []store.Row,
 	return nil, nil
 }
 
-// found counts a row. A useless one it deletes, at its own timestamp: newer ones stay.
+// found counts a row that has a problem of kind k. A useless row is deleted at its own timestamp, so that newer rows
+// stay.
 func (x *scan) found(ctx context.Context, k Kind, row *store.Row, useless bool) {
 	t := x.tally(k)
 	t.add(row)
@@ -450,8 +457,9 @@ func (x *scan) found(ctx context.Context, k Kind, row *store.Row, useless bool) 
 	}
 }
 
-// misplaced counts a row that is nowhere else. Its partition still has other ranges, so it was
-// the source of the row's range: only AdoptAll copies the row to where the map says. Discard deletes it.
+// misplaced counts a row that lies outside the ranges of its partition, and that readers find nowhere else. The
+// partition still has other ranges, so it was the source when the row's range moved. Only AdoptAll copies the row to
+// where the bucket's map says. Discard deletes the row.
 func (x *scan) misplaced(ctx context.Context, row *store.Row) {
 	t := x.tally(Misplaced)
 	t.add(row)
@@ -473,10 +481,10 @@ func (x *scan) misplaced(ctx context.Context, row *store.Row) {
 	}
 }
 
-// discards reports whether rows outside the ranges of the partition are deleted.
+// discards reports whether the operator has asked to delete the rows of the partition that are outside its ranges.
 func (x *scan) discards() bool { return x.c.o.Repair && slices.Contains(x.c.o.Discard, x.p.ID) }
 
-// still reports whether a row is unchanged.
+// still reports whether the partition still has the row, unchanged.
 func (x *scan) still(ctx context.Context, row *store.Row) (bool, error) {
 	now, found, err := x.c.get(ctx, x.p, row.Key)
 	return found && now.Timestamp == row.Timestamp && bytes.Equal(now.Value, row.Value), err
@@ -490,7 +498,7 @@ func (c *Checker) get(ctx context.Context, p store.Partition, key []byte) (row s
 	return row, found, err
 }
 
-// rangeOf finds the range of a key. It fails with mapclient.ErrStale if the root is too old.
+// rangeOf returns the range that contains a key. It fails with mapclient.ErrStale if the root is too old to be read.
 func (c *Checker) rangeOf(ctx context.Context, root *partmap.Root, key []byte) (partmap.Range, error) {
 	return firstRange(root, c.maps.Ranges(ctx, root, key))
 }
@@ -502,8 +510,8 @@ func firstRange(root *partmap.Root, ranges iter.Seq2[partmap.Range, error]) (par
 	return partmap.Range{}, store.Errorf(store.Corrupt, "the map of bucket %s has no range for a key", root.Bucket)
 }
 
-// rowProblems are the problems of rows, in the order in which they are reported. text and done take
-// the number of rows. Nothing mends those without done.
+// rowProblems are the kinds of problems that rows may have, in the order in which they are reported. text and done have
+// a place for the number of rows. A problem without done is not repaired.
 var rowProblems = []struct {
 	kind             Kind
 	text, todo, done string
@@ -511,7 +519,7 @@ var rowProblems = []struct {
 	{Misplaced, "%d rows outside of the ranges that the map gives the partition, which are not where the map says," +
 		" either: no listing shows them", "if the rows were restored from an older copy than the maps: end all" +
 		" servers, then --adopt-all copies them to where the map says. If nothing was restored, they are deleted" +
-		" rows that came back (see \"Repair\" in docs/operations.md)", "%d copied to where the map says"},
+		" rows that came back (see \"Repair\" in docs/damage.md)", "%d copied to where the map says"},
 	{Uncopied, "%d rows of ranges that are draining, which are not in their destinations: no listing shows them," +
 		" and the next step of the move removes them",
 		"are the rows older than the map? End all servers, then --repair copies them", "%d copied"},
@@ -527,7 +535,7 @@ var rowProblems = []struct {
 		"nothing replaces or deletes them before that time; look at the clocks of the clients", ""},
 }
 
-// reportRows reports the problems of the partition's rows.
+// reportRows reports the problems that were found in the rows of the partition.
 func (x *scan) reportRows(ctx context.Context) {
 	for _, pr := range rowProblems {
 		t := x.tallys[pr.kind]
@@ -540,7 +548,7 @@ func (x *scan) reportRows(ctx context.Context) {
 		case pr.kind == Misplaced && x.c.o.Adopt != AdoptAll:
 			pr.done = ""
 		case pr.kind == LeftMarker && x.c.o.Repair && !x.sweeps:
-			x.c.mark(x.p, x.b.name) // reported when they are swept
+			x.c.mark(x.p, x.b.name) // the markers are reported when they are swept
 			continue
 		case pr.kind == LeftMarker && x.c.keeps(x.b.id) != 0:
 			pr.done = ""

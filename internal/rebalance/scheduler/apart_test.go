@@ -138,8 +138,8 @@ func TestAHundredBucketsSplitAtOnce(t *testing.T) {
 	})
 }
 
-// What a split of 5,000 rows takes, step by step (docs/operations.md has the table); and that looks between the steps
-// go to the other data centre only after waits.
+// What a split of 5,000 rows takes, step by step (bench/results/apart.md has the table); and that looks between the
+// steps go to the other data centre only after waits.
 func TestWhatASplitTakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c, ids := newApart(t, 1, 5000)

@@ -15,49 +15,51 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// Append is a future load by appends, for which Presplit finds the cuts.
+// Append describes rows that clients will append in the future. The operator's request Presplit finds the cuts for
+// these rows.
 type Append struct {
-	// RowsPerSecond come for ForS seconds.
+	// RowsPerSecond is the rate at which rows will be appended, ForS for how many seconds.
 	RowsPerSecond float64 `json:"rows_per_second"`
 	ForS          float64 `json:"for_s"`
-	// MaxRows is the most rows of a partition.
+	// MaxRows is the maximum number of rows of a partition, at least 10.
 	MaxRows int64 `json:"max_rows,omitempty"`
-	// Like are sample keys, ascending; the new keys lie above them. None: the highest keys
-	// of the bucket.
+	// Like are sample keys, ascending; the new keys lie above them. None: the highest keys of the bucket are the
+	// sample.
 	Like keytext.Keys `json:"like,omitempty"`
 }
 
-// rows is how many rows come altogether.
+// rows returns the total number of rows that will be appended: the rate multiplied by the time.
 func (a *Append) rows() float64 { return a.RowsPerSecond * a.ForS }
 
-// Learned is how the keys of a bucket grow.
+// Learned is a description of how the keys of a bucket grow. It was derived from sample keys.
 type Learned struct {
-	// Method is number, clock or calendar; How describes it for people.
+	// Method is number, clock or calendar. How describes the growth for people.
 	Method forecast.Method `json:"method"`
 	How    string          `json:"how"`
-	// Sure is from 0 to 1.
+	// Sure is the certainty of the forecast, from 0 to 1.
 	Sure float64 `json:"sure"`
-	// Keys is how many keys it was learned from.
+	// Keys is the number of keys that the forecast was made from.
 	Keys int `json:"from_keys"`
-	// Each is how many rows a partition is cut for.
+	// Each is the number of rows that the cuts leave for a partition.
 	Each int64 `json:"rows_each"`
-	// Late is how many rows come before the first cut can take effect.
+	// Late is the number of rows by which the first cut comes later than wanted, as the keys of the present hour or day
+	// come in no order.
 	Late int64 `json:"late_rows,omitempty"`
 }
 
 const (
-	// mostAhead is how many partitions are prepared at once.
+	// mostAhead is the maximum number of partitions that one request prepares.
 	mostAhead = 4000
-	// learnFrom is from how many keys it is learned how they grow.
+	// learnFrom is the maximum number of keys that a forecast is made from.
 	learnFrom = 5000
 )
 
-// length is how long rows come, for people.
+// length returns how long rows will be appended, as a duration for texts. It is at most 1e9 seconds.
 func (a *Append) length() time.Duration {
 	return time.Duration(min(a.ForS, 1e9) * float64(time.Second))
 }
 
-// Check reports what is wrong with an Append.
+// Check returns an InvalidArgument error if one of the values of an Append is not valid.
 func (a *Append) Check() error {
 	switch {
 	case !(a.RowsPerSecond > 0) || math.IsInf(a.RowsPerSecond, 0):
@@ -75,7 +77,8 @@ func (a *Append) Check() error {
 	return nil
 }
 
-// appends cuts ahead of the highest key.
+// appends plans cuts for the rows that a announces, beyond the highest key of the bucket. If a has sample keys (Like),
+// the cuts lie beyond these.
 func (p *planner) appends(a *Append) error {
 	if err := a.Check(); err != nil {
 		return err
@@ -137,6 +140,8 @@ func (p *planner) appends(a *Append) error {
 	return nil
 }
 
+// learned writes into the plan how the keys grow, as the forecast f has found out. keys is the number of keys that the
+// forecast was made from, each the number of rows that the cuts leave for a partition.
 func (p *planner) learned(f *forecast.Forecast, keys int, each float64) {
 	p.plan.Learned = &Learned{Method: f.Method, How: f.How, Sure: f.Sure, Keys: keys, Each: int64(each), Late: int64(f.Late)}
 	p.note("learned from %d keys: %s", keys, f.How)
@@ -145,7 +150,7 @@ func (p *planner) learned(f *forecast.Forecast, keys int, each float64) {
 	}
 }
 
-// unforeseen says what to do where keys can't be foreseen.
+// unforeseen adds advice for the operator to the error of a forecast. Other errors are returned as they are.
 func unforeseen(err error) error {
 	if _, ok := errors.AsType[*forecast.Unpredictable](err); ok {
 		return invalid("%w. Give the cuts themselves (--at-file), or other keys to learn from (--like)", err)
@@ -153,9 +158,8 @@ func unforeseen(err error) error {
 	return err
 }
 
-// recent reads the highest keys of the bucket, with the times of their writing, which
-// it puts into o. It returns them in order, and the ranges from that of the highest
-// key on.
+// recent returns the highest keys of the bucket, in ascending order, and puts the times at which they were written into
+// o. ranges are the range with the highest key and all ranges above it.
 func (p *planner) recent(o *forecast.Options) (keys [][]byte, ranges []partmap.Range, err error) {
 	// No key lies above this one.
 	rg, err := p.holding(bytes.Repeat([]byte{0xff}, store.MaxKeyBytes))
@@ -186,9 +190,9 @@ func (p *planner) recent(o *forecast.Options) (keys [][]byte, ranges []partmap.R
 	return keys, ranges, err
 }
 
-// between finds the cuts that are wanted between those that lie ahead already, which
-// are the starts of ranges: what lies between two of these is divided where it would
-// get more of the total of rows than wanted.
+// between returns a forecast of the keys to come, and the cuts that are needed besides those that exist. The starts of
+// the ranges ahead, which are empty, are cuts above the highest key. A gap between two such cuts is divided if too many
+// of the total rows would come into it. recent are the highest keys, and want the settings of the forecast.
 func (p *planner) between(
 	recent [][]byte, ahead []partmap.Range, want forecast.Options, total float64,
 ) (f *forecast.Forecast, cuts [][]byte, err error) {
@@ -198,12 +202,12 @@ func (p *planner) between(
 		}
 		return f, f.Cuts, nil
 	}
-	// Rows are measured in cuts that are finer than wanted: as fine as can be foreseen.
+	// Rows are measured in cuts that are finer than wanted: as fine as can be forecast.
 	for _, parts := range []float64{16, 4, 1} {
 		fine := want
 		fine.Each = want.Each / parts
 		fine.First = math.Mod(want.First, fine.Each)
-		fine.N = min(forecast.MostCuts, int(2*max(total, want.First)/fine.Each)+2) // each may come to fewer rows
+		fine.N = min(forecast.MostCuts, int(2*max(total, want.First)/fine.Each)+2) // each cut may be for fewer rows
 		if f, err = forecast.Ahead(recent, fine); err == nil {
 			cuts = divide(f, ahead, want.First, want.Each, total)
 			f.Late = max(0, f.Rows[0]-want.First)
@@ -213,8 +217,9 @@ func (p *planner) between(
 	return nil, nil, unforeseen(err)
 }
 
-// divide chooses among fine cuts, between those that are there: first rows may follow
-// the highest key, each a cut.
+// divide chooses the cuts that are needed for the rows to come, total in number. It takes them from the closely spaced
+// cuts of the forecast f. The ranges in there lie ahead already, and their starts are cuts. The range with the highest
+// key has room for first more rows, and each other range for each rows.
 func divide(f *forecast.Forecast, there []partmap.Range, first, each, total float64) (cuts [][]byte) {
 	next := 0 // fine cut
 	last := 0.0
@@ -234,9 +239,9 @@ func divide(f *forecast.Forecast, there []partmap.Range, first, each, total floa
 		if at > 0 && !bytes.Equal(f.Cuts[at], there[0].Start) {
 			rows = (rows + f.Rows[at-1]) / 2
 		}
-		const enough = 0.1 // of a partition more is none
+		const enough = 0.1 // a tenth of a partition more than each is not worth a cut
 		if more := math.Ceil((rows-last-room)/each - enough); more > 0 {
-			// As many parts as are needed, and alike.
+			// The gap is divided into the number of parts that is needed, all of the same size.
 			from, scale := last, (rows-last)/(room+more*each)
 			for i := range int(more) {
 				if next < at {

@@ -13,55 +13,55 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// Kind is what an operator asks for.
+// Kind is the kind of an operator's request.
 type Kind string
 
 // The kinds of what operators ask for.
 const (
 	// Split cuts ranges in front of keys, by the shortest separators.
 	Split Kind = "split"
-	// Merge makes the ranges of a span one.
+	// Merge makes one range of all ranges of a span.
 	Merge Kind = "merge"
 	// Refresh rewrites the ranges of a span into fresh partitions.
 	Refresh Kind = "refresh"
-	// Presplit cuts exactly at keys, whatever is there, and may pin the cuts.
+	// Presplit cuts exactly at given keys, whether rows lie there or not, and may pin the cuts.
 	Presplit Kind = "presplit"
 )
 
-// Ask is what an operator requests for one bucket.
+// Ask is an operator's request to split, merge or rewrite ranges of one bucket.
 type Ask struct {
 	Kind Kind `json:"kind"`
-	// Keys are where Split and Presplit cut; those of Presplit ascend.
+	// Keys are the keys at which Split and Presplit cut. Those of Presplit ascend.
 	Keys keytext.Keys `json:"keys,omitempty"`
-	// Spans are what Merge joins (they must be neighbours) and what Refresh rewrites
-	// (none: everything).
+	// Spans are the spans that Merge joins, which must be neighbours, or that Refresh rewrites (none: the whole
+	// bucket).
 	Spans []partmap.Span `json:"ranges,omitempty"`
-	// Append lets Presplit find the cuts; then there are no Keys.
+	// Append describes a future load for which Presplit finds the cuts itself; then Keys is empty.
 	Append *Append `json:"append,omitempty"`
-	// PinUntil pins the cuts of Presplit; zero for no pin.
+	// PinUntil is the time until which the cuts of Presplit are pinned; zero: they are not pinned.
 	PinUntil time.Time `json:"pin_until,omitzero"`
-	// MaxRows is the most rows of a range that Merge makes; 0: any number.
+	// MaxRows is the maximum number of rows of a range that Merge makes; 0: no limit.
 	MaxRows int64 `json:"-"`
 	// Force lets Merge exceed MaxRows.
 	Force bool `json:"force,omitempty"`
 }
 
-// Plan is the moves of one bucket that an Ask, a planner or the policy wants, on the map
-// of one epoch.
+// Plan is a list of moves of one bucket, based on the bucket's map of one epoch. It comes from an operator's request
+// (Ask), a planner or the policy.
 type Plan struct {
 	Bucket store.BucketID `json:"-"`
 	Epoch  uint64         `json:"epoch"`
 	Moves  []move.Goal    `json:"moves"`
-	// Notes say what needs no move, and why.
+	// Notes say which parts of the request need no move, and why.
 	Notes []string `json:"notes"`
-	// Learned is how keys grow; only for Ask.Append.
+	// Learned says how the keys grow; only for Ask.Append.
 	Learned *Learned `json:"learned,omitempty"`
 }
 
-// Plan finds out what an Ask comes to. It only reads. It fails with NotFound where
-// there is no such bucket, with InvalidArgument where the ask does not fit the map
-// or what is in it, with Conflict where ranges concerned are moving already, with
-// Unavailable while the bucket is being deleted, and with ErrBrokenMap.
+// Plan returns the moves that fulfil the request a of an operator. It only reads. It fails with NotFound if there is no
+// such bucket; with InvalidArgument if the request does not fit the map or the rows of the bucket; with Conflict if
+// some of its ranges are moving already; with Unavailable while the bucket is being deleted; and with ErrBrokenMap if
+// its map is not valid.
 func (g *Scheduler) Plan(ctx context.Context, id store.BucketID, a Ask) (*Plan, error) {
 	root, err := g.maps.Load(ctx, id)
 	if err != nil {
@@ -105,11 +105,12 @@ func (g *Scheduler) Plan(ctx context.Context, id store.BucketID, a Ask) (*Plan, 
 	return p.plan, nil
 }
 
+// invalid returns an InvalidArgument error with a formatted text.
 func invalid(format string, args ...any) error {
 	return store.Errorf(store.InvalidArgument, format, args...)
 }
 
-// planner makes one plan.
+// planner makes the plan of moves for one request of an operator.
 type planner struct {
 	g    *Scheduler
 	ctx  context.Context
@@ -118,11 +119,12 @@ type planner struct {
 	plan *Plan
 }
 
+// note adds a sentence for the operator to the plan.
 func (p *planner) note(format string, args ...any) {
 	p.plan.Notes = append(p.plan.Notes, fmt.Sprintf(format, args...))
 }
 
-// span writes a span for people.
+// span returns the keys from start up to end as text for people.
 func span(start, end []byte) string {
 	s, e := keytext.Format(start), keytext.Format(end)
 	if len(start) == 0 {
@@ -134,7 +136,8 @@ func span(start, end []byte) string {
 	return fmt.Sprintf("[%s, %s)", s, e)
 }
 
-// settled refuses a range that moves.
+// settled fails with Conflict if range rg takes part in a move, or if markers of its last move have still to be
+// deleted.
 func (p *planner) settled(rg *partmap.Range) error {
 	if rg.Phase != partmap.Settled || rg.SweepPending {
 		phase := rg.Phase.String()
@@ -146,7 +149,7 @@ func (p *planner) settled(rg *partmap.Range) error {
 	return nil
 }
 
-// holding returns the range that contains a key.
+// holding returns the range of the bucket that contains a key.
 func (p *planner) holding(key []byte) (partmap.Range, error) {
 	for rg, err := range p.g.maps.Ranges(p.ctx, p.root, key) {
 		return rg, err
@@ -154,23 +157,27 @@ func (p *planner) holding(key []byte) (partmap.Range, error) {
 	return partmap.Range{}, store.Errorf(store.Corrupt, "the map has no range")
 }
 
-// byRange calls f for each range that contains some of the keys, which ascend, with those.
+// byRange groups keys by the ranges in which they lie. It calls f for each range that contains some of the keys, with
+// these keys. keys ascend.
 func (p *planner) byRange(keys [][]byte, f func(rg *partmap.Range, inside [][]byte) error) error {
-	for n := 0; len(keys) > 0; keys = keys[n:] {
+	for len(keys) > 0 {
 		rg, err := p.holding(keys[0])
 		if err != nil {
 			return err
 		}
-		for n = 1; n < len(keys) && rg.Contains(keys[n]); {
+		n := 1
+		for n < len(keys) && rg.Contains(keys[n]) {
 			n++
 		}
 		if err := f(&rg, keys[:n]); err != nil {
 			return err
 		}
+		keys = keys[n:]
 	}
 	return nil
 }
 
+// checkCut fails with InvalidArgument if no bucket can be cut at the key: the key is empty or too long.
 func checkCut(key []byte) error {
 	switch {
 	case len(key) == 0:
@@ -181,7 +188,8 @@ func checkCut(key []byte) error {
 	return nil
 }
 
-// split cuts in front of keys.
+// split plans to cut ranges in front of the given keys, so that a new range begins at each key or shortly before it.
+// The keys may be in any order.
 func (p *planner) split(keys [][]byte) error {
 	if len(keys) == 0 {
 		return invalid("a split needs a key at least")
@@ -197,7 +205,8 @@ func (p *planner) split(keys [][]byte) error {
 	return p.byRange(keys, p.splitRange)
 }
 
-// splitRange cuts one range.
+// splitRange plans to cut the range rg in front of the given keys, so that a new range begins at each key or shortly
+// before it.
 func (p *planner) splitRange(rg *partmap.Range, keys [][]byte) error {
 	if string(keys[0]) == string(rg.Start) {
 		p.note("there is a cut at %s already", keytext.Format(keys[0]))
@@ -244,7 +253,8 @@ func (p *planner) splitRange(rg *partmap.Range, keys [][]byte) error {
 	return nil
 }
 
-// add plans a split whose largest part stays where it is.
+// add adds the split of a range to the plan. rows has the number of rows of each part. The largest part stays in its
+// partition.
 func (p *planner) add(goal move.Goal, rows []int64) {
 	total, most := int64(0), int64(-1)
 	for i, n := range rows {
@@ -255,12 +265,14 @@ func (p *planner) add(goal move.Goal, rows []int64) {
 	p.plan.Moves = append(p.plan.Moves, counted(goal, total, total-most))
 }
 
+// counted returns the goal g, which is one wanted change of a bucket's ranges, with its numbers of rows filled in: rows
+// are in its ranges, and copies of them are copied to other partitions.
 func counted(g move.Goal, rows, copies int64) move.Goal {
 	g.Rows, g.Copies = rows, copies
 	return g
 }
 
-// presplit cuts exactly at keys.
+// presplit plans cuts exactly at the given keys, whether rows lie there or not. The keys must ascend.
 func (p *planner) presplit(keys [][]byte) error {
 	if len(keys) == 0 {
 		return invalid("a presplit needs a cut at least")
@@ -307,6 +319,8 @@ func (p *planner) presplit(keys [][]byte) error {
 	return nil
 }
 
+// more returns the end of a sentence for people about n cuts that names only the first cut, such as " and at 3 others".
+// It is empty if n is 1.
 func more(n int) string {
 	if n == 1 {
 		return ""
@@ -314,7 +328,8 @@ func more(n int) string {
 	return fmt.Sprintf(" and at %d others", n-1)
 }
 
-// ranges returns the settled ranges of a span, which has to begin and end at cuts.
+// ranges returns the ranges of the bucket whose keys lie in s. It fails if s does not begin and end where ranges do, or
+// if one of the ranges moves.
 func (p *planner) ranges(s partmap.Span) (out []partmap.Range, err error) {
 	for rg, err := range p.g.maps.Ranges(p.ctx, p.root, s.Start) {
 		if err != nil {
@@ -338,6 +353,7 @@ func (p *planner) ranges(s partmap.Span) (out []partmap.Range, err error) {
 	return nil, invalid("the bucket is not cut at %s: the range there is %s", keytext.Format(s.End), span(last.Start, last.End))
 }
 
+// checkSpan fails with InvalidArgument if the end of s lies below its start.
 func checkSpan(s partmap.Span) error {
 	if len(s.End) > 0 && bytes.Compare(s.Start, s.End) >= 0 {
 		return invalid("the range %s ends before it begins", span(s.Start, s.End))
@@ -345,7 +361,7 @@ func checkSpan(s partmap.Span) error {
 	return nil
 }
 
-// merge makes one range of neighbours.
+// merge plans to join the neighbouring ranges in a.Spans into one range.
 func (p *planner) merge(a *Ask) error {
 	if len(a.Spans) == 0 {
 		return invalid("a merge needs a range that covers at least two of the bucket's")
@@ -391,7 +407,8 @@ func (p *planner) merge(a *Ask) error {
 	return nil
 }
 
-// refresh rewrites ranges.
+// refresh plans to copy the rows of some ranges into new partitions, without their tombstones. The ranges are those of
+// spans.
 func (p *planner) refresh(spans []partmap.Span) error {
 	if len(spans) == 0 {
 		spans = []partmap.Span{{}}
@@ -416,18 +433,17 @@ func (p *planner) refresh(spans []partmap.Span) error {
 	return nil
 }
 
-// content is what is in a range.
+// content is the number of rows in a range: the total, and the numbers between given keys.
 type content struct {
 	rows int64
-	// below are the rows below each key and, the last, above all of them; each
-	// counted from the key before.
+	// below[i] is the number of rows from key i-1 up to key i. The last element counts the rows from the last key on.
 	below []int64
-	// before is the highest row's key below each key; nil: there is none.
+	// before[i] is the highest key of a row below key i in the range; nil: there is none.
 	before [][]byte
 }
 
-// count counts the entries of a settled range, at the pace of moves; keys lie within
-// it and ascend.
+// count counts the rows of range rg, which must not move, at the limited rate of moves. The rows between the given keys
+// are counted apart. The keys lie within the range and ascend.
 func (g *Scheduler) count(ctx context.Context, id store.BucketID, rg *partmap.Range, keys [][]byte) (*content, error) {
 	c := &content{below: make([]int64, len(keys)+1), before: make([][]byte, len(keys))}
 	at := 0
@@ -449,8 +465,8 @@ func (g *Scheduler) count(ctx context.Context, id store.BucketID, rg *partmap.Ra
 	return c, err
 }
 
-// rows calls f for each entry of a settled range until it returns false, at the pace of moves.
-// With o.Reverse it begins at the highest key.
+// rows calls f for each row of range rg, which must not move, until f returns false. It reads at the limited rate of
+// moves. With o.Reverse it begins at the highest key.
 func (g *Scheduler) rows(
 	ctx context.Context, id store.BucketID, rg *partmap.Range, o store.SliceOptions, f func(r *store.Row) (more bool),
 ) error {

@@ -6,28 +6,30 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/record"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/record"
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// busy is the list of buckets that may have a move in flight: a bucket is added before its first
-// swap and removed after its sweep. It is a hint. One register of store.Busy has all of them, as
-// registers are never removed and only some hundred buckets move at once. The scan of roots finds what
-// does not fit.
+// busy is the list of buckets that may have a move in flight. A bucket is added before the first change of its map, and
+// removed after the last markers of its move were deleted (the sweep). The list is a hint.
+//
+// One register of store.Busy has all of the buckets, as registers are never removed and only some hundred buckets move
+// at once. The scan of roots finds buckets that do not fit.
 type busy struct {
 	regs    store.Registers
-	changes wait.Together[entry] // two at once would conflict
+	changes wait.Together[entry] // concurrent changes are made as one, since they would conflict
 }
 
 const (
 	busyKey = "buckets"
-	// busyForm: the ids of the buckets, 16 bytes each, ascending.
+	// busyForm is the form of the record: the ids of the buckets, 16 bytes each, ascending.
 	busyForm = 1
-	// maxBusy keeps the record well below store.MaxRecordBytes.
+	// maxBusy is the maximum number of buckets in the list, which keeps the record well below store.MaxRecordBytes.
 	maxBusy = 4000
 )
 
+// read returns the list of buckets that may have a move in flight, and the version of its record.
 func (b *busy) read(ctx context.Context) (ids []store.BucketID, v store.Version, err error) {
 	payload, v, err := record.Read(ctx, b.regs, store.Busy, busyKey, store.Serial, busyForm)
 	if err == nil && len(payload)%16 != 0 {
@@ -42,20 +44,23 @@ func (b *busy) read(ctx context.Context) (ids []store.BucketID, v store.Version,
 	return ids, v, nil
 }
 
-// entry is a bucket, together with whether it is to be in the list.
+// entry is one change of the list of busy buckets: on adds the bucket id, otherwise it is removed.
 type entry struct {
 	id store.BucketID
 	on bool
 }
 
-// set adds a bucket to the list, or removes it from the list. Concurrent calls make one change together.
+// set adds a bucket to the list of busy buckets (on is true), or removes it. Concurrent calls are written together, as
+// one change.
 func (b *busy) set(ctx context.Context, id store.BucketID, on bool) error {
 	return store.Wrap("note which buckets are busy", b.changes.Do(ctx, entry{id, on}, b.change))
 }
 
+// change makes several changes to the list of busy buckets in one write. It retries if another process has changed the
+// list at the same time. A damaged list is left as it is.
 func (b *busy) change(ctx context.Context, entries []entry) error {
 	const tries = 20
-	// Another process has changed the list meanwhile: it may be one of many that begin or end moves at once.
+	// The pauses follow a change of the list by another process, which may be one of many that begin or end moves now.
 	pauses := wait.Backoff{First: 100 * time.Millisecond, Most: time.Second, Jitter: 1}
 	var err error
 	for try := range tries {
@@ -68,7 +73,7 @@ func (b *busy) change(ctx context.Context, entries []entry) error {
 			if store.KindOf(err) != store.Corrupt {
 				return err
 			}
-			return nil // it is only a hint
+			return nil // the list is only a hint
 		}
 		changed := false
 		for _, e := range entries {

@@ -12,10 +12,11 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Stage is how far a goal has come.
+// Stage says how far a goal has come. A goal is one wanted change of a bucket's ranges. It waits, then begins, and ends
+// in one of three ways (met, refused, dropped).
 type Stage string
 
-// The stages of a goal. All but the first two are its end.
+// The stages of a goal, which is one wanted change of a bucket's ranges. All but the first two are ends.
 const (
 	Waiting Stage = "waiting"
 	Begun   Stage = "begun" // its move is in the map
@@ -24,25 +25,28 @@ const (
 	Dropped Stage = "dropped" // by Abort
 )
 
+// ended reports whether a goal, which is one wanted change of ranges, has ended at stage s: it was met, refused or
+// dropped.
 func (s Stage) ended() bool { return s != Waiting && s != Begun }
 
-// GoalState is a goal of a job.
+// GoalState is one of the wanted changes of a bucket's ranges (goals) that were submitted together as a job. It says
+// how far the change has come.
 type GoalState struct {
 	move.Goal
 	Stage Stage  `json:"stage"`
-	Batch uint64 `json:"batch,omitempty"` // once it has begun
-	// Copied are the rows that its move copied, once it is met.
+	Batch uint64 `json:"batch,omitempty"` // the batch of its move, once it has begun
+	// Copied is the number of rows that the move of the goal copied, once the goal is met.
 	Copied             int64 `json:"copied,omitempty"`
 	verified, searched int64
-	// Err is why it was refused; Error is its text.
+	// Err is why the goal was refused. Error is its text.
 	Err   error  `json:"-"`
 	Error string `json:"error,omitempty"`
 }
 
-// State is how far a job has come.
+// State says how far a job, which is a group of moves, has come.
 type State string
 
-// The states of a job; the last two are its end.
+// The states of a job. A job that is done or failed has ended.
 const (
 	JobWaiting State = "waiting"
 	JobRunning State = "running"
@@ -50,23 +54,23 @@ const (
 	JobFailed  State = "failed"
 )
 
-// Job is the moves of one bucket that were submitted together.
+// Job is a group of moves in one bucket that were submitted together.
 type Job struct {
 	ID     string         `json:"id"`
 	Bucket store.BucketID `json:"-"`
-	// Name is the bucket's; the scheduler leaves it empty.
+	// Name is the name of the bucket. The scheduler leaves it empty.
 	Name string `json:"bucket"`
-	// What is for people: split, merge, …
+	// What says for people what the job does: split, merge, …
 	What  string    `json:"what"`
 	State State     `json:"state"`
 	Asked time.Time `json:"asked"`
 	Ended time.Time `json:"ended,omitzero"` // zero: not yet
-	// Phase is that of its batch in flight that is the least advanced: marking, copying,
-	// verifying, draining or sweeping; empty if none is in flight.
+	// Phase is the phase of the least advanced batch in flight of the job: marking, copying, verifying, draining or
+	// sweeping. It is empty if no batch is in flight.
 	Phase string `json:"phase,omitempty"`
-	// Rows that its moves copy by estimate; Copied, Verified and Searched (by the sweep) are
-	// those of its batches so far. Until it has ended the rows of other jobs that share its
-	// batches count, too.
+	// Rows is the estimated number of rows that the moves of the job copy. Copied, Verified and Searched (by the sweep)
+	// are the numbers of rows in its batches so far. Until the job has ended, they include rows of other jobs that
+	// share its batches.
 	Rows     int64       `json:"rows"`
 	Copied   int64       `json:"copied"`
 	Verified int64       `json:"verified"`
@@ -76,7 +80,7 @@ type Job struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Err is why a job failed; nil if it succeeded or has not ended.
+// Err returns the error of a job (a group of moves) that has failed. nil: the job has succeeded, or has not ended.
 func (j Job) Err() error {
 	for i := range j.Goals {
 		switch g := &j.Goals[i]; g.Stage {
@@ -89,8 +93,9 @@ func (j Job) Err() error {
 	return nil
 }
 
-// Submit queues a plan's moves and returns their job. A plan without moves is a job that has ended, and one for a
-// bucket whose shard was lost is one that has failed.
+// Submit queues the moves of the plan p and returns their job. what says for people what the job does. A plan without
+// moves returns a job that has ended. The job has failed at once if another process moves the bucket now, since this
+// one has lost its lease.
 func (g *Scheduler) Submit(id store.BucketID, what string, p *Plan) Job {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -119,7 +124,7 @@ func (g *Scheduler) Submit(id store.BucketID, what string, p *Plan) Job {
 	return g.snapshot(j)
 }
 
-// forgetJobs keeps the number of jobs that have ended in bounds. Scheduler.mu is held.
+// forgetJobs removes the oldest ended jobs until keepJobs of them are left. The caller holds Scheduler.mu.
 func (g *Scheduler) forgetJobs() {
 	ended := 0
 	for _, j := range g.jobs {
@@ -136,7 +141,7 @@ func (g *Scheduler) forgetJobs() {
 	})
 }
 
-// Job returns a job by its id; false if there is none, or not any more.
+// Job returns the job, which is a group of moves, with the given id. False: there is no such job, or it was forgotten.
 func (g *Scheduler) Job(id string) (Job, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -146,7 +151,8 @@ func (g *Scheduler) Job(id string) (Job, bool) {
 	return Job{}, false
 }
 
-// snapshot copies a job with its progress. Scheduler.mu is held.
+// snapshot returns a copy of the job j, which is a group of moves, with its present progress. The caller holds
+// Scheduler.mu.
 func (g *Scheduler) snapshot(j *Job) Job {
 	s := *j
 	s.Goals = slices.Clone(j.Goals)
@@ -172,7 +178,9 @@ func (g *Scheduler) snapshot(j *Job) Job {
 	return s
 }
 
-// follow adds up the batches of a job. One that is over has copied what it had to.
+// follow updates the progress of a job from the status s of its bucket. A job's rows are summed over its batches, which
+// are moves that go through their phases together. A batch that is not in s any more has ended, and counts with all
+// rows that it had to copy.
 func (j *Job) follow(s executor.Status) {
 	batches := map[uint64]int64{}
 	for i := range j.Goals {
@@ -181,7 +189,7 @@ func (j *Job) follow(s executor.Status) {
 		}
 	}
 	for i := range j.Goals {
-		// The rows of one that shares a batch in flight are among the batch's.
+		// The rows of a goal that shares a batch in flight are among the rows of the batch.
 		if _, shares := batches[j.Goals[i].Batch]; !shares {
 			j.add(&j.Goals[i])
 		}
@@ -206,12 +214,14 @@ func (j *Job) follow(s executor.Status) {
 	}
 }
 
-// add adds what was done for a goal.
+// add adds the rows that one move has worked on to those of the job. g is the wanted change of ranges (goal) that the
+// move fulfils. The rows copied, compared and searched are added.
 func (j *Job) add(g *GoalState) {
 	j.Copied, j.Verified, j.Searched = j.Copied+g.Copied, j.Verified+g.verified, j.Searched+g.searched
 }
 
-// order is how far a batch in flight has come: settled ones have their sweep to go.
+// order returns a number by which moves can be compared: how far they have come. p is the phase of the move. Settled
+// counts as the highest, since such a move has only markers left to delete.
 func order(p partmap.Phase) int {
 	if p == partmap.Settled {
 		return 1 << 8
@@ -219,8 +229,8 @@ func order(p partmap.Phase) int {
 	return int(p)
 }
 
-// PhaseName names the phase of a batch in flight, for people: one that has settled is
-// sweeping.
+// PhaseName returns the name of the phase of a move in flight, for people. The phase Settled is called sweeping, since
+// only the markers of the move are still to be deleted.
 func PhaseName(p partmap.Phase) string {
 	if p == partmap.Settled {
 		return "sweeping"
@@ -228,7 +238,8 @@ func PhaseName(p partmap.Phase) string {
 	return p.String()
 }
 
-// goal changes the states of a goal in all jobs that want it. Scheduler.mu is held.
+// goal changes the state of a goal, which is one wanted change of a bucket's ranges, in all jobs that have it. If the
+// goal has reached another stage, Options.Moved is told. The caller holds Scheduler.mu.
 func (g *Scheduler) goal(id store.BucketID, goal *move.Goal, change func(*GoalState)) {
 	g.jobs.Change(id, goal, time.Now(), func(j *Job, s *GoalState) {
 		before := s.Stage
@@ -238,10 +249,10 @@ func (g *Scheduler) goal(id store.BucketID, goal *move.Goal, change func(*GoalSt
 	})
 }
 
-// Jobs are those that a mover knows, from the oldest.
+// Jobs are the jobs (groups of moves) that a mover knows, from the oldest to the newest.
 type Jobs []*Job
 
-// Find returns a job by its id; nil: there is none.
+// Find returns the job, which is a group of moves, with the given id. nil: there is no such job.
 func (js Jobs) Find(id string) *Job {
 	if i := slices.IndexFunc(js, func(j *Job) bool { return j.ID == id }); i >= 0 {
 		return js[i]
@@ -249,7 +260,9 @@ func (js Jobs) Find(id string) *Job {
 	return nil
 }
 
-// Change changes the states of a bucket's goal in all jobs that want it and have not seen its end.
+// Change changes the state of a goal, which is one wanted change of a bucket's ranges. It calls change for each job of
+// the bucket that has the goal, unless the goal has ended there. If all goals of a job have ended then, the job ends at
+// the time now.
 func (js Jobs) Change(id store.BucketID, goal *move.Goal, now time.Time, change func(*Job, *GoalState)) {
 	for _, j := range js {
 		if j.Bucket != id || !j.Ended.IsZero() {
@@ -272,7 +285,7 @@ func (js Jobs) Change(id store.BucketID, goal *move.Goal, now time.Time, change 
 	}
 }
 
-// Waiting reports whether there are goals for a bucket that have not begun.
+// Waiting reports whether moves were submitted for a bucket that have not begun.
 func (js Jobs) Waiting(id store.BucketID) bool {
 	return slices.ContainsFunc(js, func(j *Job) bool {
 		return j.Bucket == id && j.Ended.IsZero() &&
@@ -280,8 +293,8 @@ func (js Jobs) Waiting(id store.BucketID) bool {
 	})
 }
 
-// InFlight are how many partitions take part in the moves of jobs that have not ended, and the rows that those have
-// still to copy.
+// InFlight returns how much is moved by the jobs that have not ended, as an estimate. partitions is the number of
+// partitions that take part. rows is the number of rows to copy. Moves that copy nothing do not count.
 func (js Jobs) InFlight() (partitions int, rows int64) {
 	for _, j := range js {
 		if !j.Ended.IsZero() {
@@ -297,15 +310,16 @@ func (js Jobs) InFlight() (partitions int, rows int64) {
 	return partitions, rows
 }
 
-// end refuses goals. Scheduler.mu is held.
+// end marks goals of a bucket as refused because of the error err. A goal is one wanted change of ranges. The caller
+// holds Scheduler.mu.
 func (g *Scheduler) end(id store.BucketID, goals []move.Goal, err error) {
 	for i := range goals {
 		g.goal(id, &goals[i], func(s *GoalState) { s.Stage, s.Err = Refused, err })
 	}
 }
 
-// Held reports whether a bucket is not to be judged now: it is paused, or there are
-// goals for it that have not begun.
+// Held reports whether nothing must be decided about a bucket now. Its moves are paused, or moves that were submitted
+// for it have not begun.
 func (g *Scheduler) Held(id store.BucketID) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -313,7 +327,8 @@ func (g *Scheduler) Held(id store.BucketID) bool {
 	return paused || g.jobs.Waiting(id)
 }
 
-// InFlight is that of the jobs of buckets that this process moves now.
+// InFlight returns how much is moved in the buckets that this process moves now, as an estimate. partitions is the
+// number of partitions that take part, rows the number of rows to copy.
 func (g *Scheduler) InFlight() (partitions int, rows int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -326,11 +341,10 @@ func (g *Scheduler) InFlight() (partitions int, rows int64) {
 	return led.InFlight()
 }
 
-// CountedFor is how many rows may be counted, or swept over, in the time in which one may
-// be moved.
+// CountedFor is the number of rows that may be read in the time in which one row may be moved. These are reads that
+// count rows, or look for markers to delete.
 const CountedFor = 3
 
-// Pace returns when so many rows may be counted. That is not slowed down while the
-// store is slow, as moves are: it reads one page after the other, and what should be
-// split is found by it.
+// Pace waits until the given number of rows may be read to count them. Counting, unlike moves, is not slowed down while
+// the store is slow: it reads one page after the other, and it finds what should be split.
 func (g *Scheduler) Pace(ctx context.Context, rows int) error { return g.counting.Take(ctx, rows) }

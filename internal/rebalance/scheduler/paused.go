@@ -7,19 +7,19 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// pausesEvery is how often a manager looks whether moves are paused. It is not what a
-// pause rests on, which is the gate: a pause that is not known yet is met there.
+// pausesEvery is the time between two reads of the pauses that operators have set. A pause is obeyed even before it is
+// read here, since each move asks for pauses when it begins.
 const pausesEvery = 2 * time.Second
 
-// watchPauses has buckets obey what the store says of pauses.
+// watchPauses reads the pauses that operators have set, every 2 seconds (pausesEvery), until ctx ends.
 func (g *Scheduler) watchPauses(ctx context.Context) {
 	for wait.Sleep(ctx, pausesEvery) == nil {
 		g.LookAtPauses(ctx)
 	}
 }
 
-// LookAtPauses makes a manager know of a pause, or of its end, at once. Without it that
-// takes some seconds.
+// LookAtPauses reads the pauses of moves now, so that the scheduler knows at once that a pause has begun or ended.
+// Otherwise the next read is up to 2 seconds away.
 func (g *Scheduler) LookAtPauses(ctx context.Context) {
 	s, err := g.gate.Look(ctx)
 	if err != nil {
@@ -37,7 +37,8 @@ func (g *Scheduler) LookAtPauses(ctx context.Context) {
 	g.tell()
 }
 
-// hold has a bucket obey the pauses that are known. Scheduler.mu is held.
+// hold tells the executor of bucket b, which carries out its moves, whether they are paused. The caller holds
+// Scheduler.mu.
 func (g *Scheduler) hold(b *bucket) {
 	p, paused := g.gate.Paused(&g.pauses, b.id)
 	if !paused {

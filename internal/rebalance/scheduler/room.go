@@ -7,21 +7,22 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// RangesAtOnce is the largest number of ranges that are copied, compared or removed at once, in all buckets together.
-// It is also the largest number of ranges that are swept at once. It bounds the requests that moves send to the store,
-// and the memory of pages that are on their way. A bucket that waits for leases does not count, so the number is far
-// below that of the buckets that have moves under way.
+// RangesAtOnce is the maximum number of ranges that are copied, compared or removed at once, in all buckets together.
+// It is also the maximum number of ranges whose leftover markers are deleted at once. It bounds the requests that moves
+// send to the store, and the memory of pages in transit. A bucket that waits for leases does not count, so the number
+// is far below that of the buckets that have moves under way.
 const RangesAtOnce = 32
 
-// line chooses the next one of several that wait: the one that has waited longest. But one of every two choices in a
-// row is the bucket with the highest KeepUp. So a bucket that is written to fast does not wait until a hundred others
-// have had their turns, and such buckets take at most half of the turns from the others.
+// line chooses the next one of several waiting buckets or ranges. Normally that is the one that has waited longest. But
+// every other choice may be the bucket that needs the highest rate of moves (KeepUp). So a bucket with fast writes does
+// not wait until a hundred others have had their turns. And buckets with fast writes take at most half of the turns
+// from the others.
 type line struct {
-	ahead bool // the last one had not waited longest
+	ahead bool // the last choice was not the one that had waited longest
 }
 
-// next returns the index of the next one of n that wait, which are in the order in which they came. need returns the
-// KeepUp of the bucket at index i.
+// next chooses one of n waiting buckets or ranges and returns its index. The index 0 is the one that has waited
+// longest. need returns the rate of moves, in rows per second, that the bucket at index i needs (KeepUp).
 func (l *line) next(n int, need func(i int) int) (at int) {
 	if !l.ahead {
 		for i := range n {
@@ -34,20 +35,22 @@ func (l *line) next(n int, need func(i int) int) (at int) {
 	return at
 }
 
-// room holds the ranges that are being worked on, and those that wait to be worked on. Scheduler.mu guards it.
+// room limits the number of ranges that are worked on at the same time. It has a list of the ranges that wait.
+// Scheduler.mu guards it.
 type room struct {
-	taken   int
+	taken   int // ranges that are worked on
 	waiting []*place
 	line    line
 }
 
-// place is a range that waits for room.
+// place is the entry of a range that waits until fewer ranges are worked on.
 type place struct {
 	of   *bucket
 	free chan struct{} // closed when there is room
 }
 
-// room waits until a range of a bucket may be worked on.
+// room waits until work on one more range of bucket b may begin. sweep: the work is to delete the markers that a move
+// has left. The caller must call end when the work is done.
 func (g *Scheduler) room(ctx context.Context, b *bucket, sweep bool) (end func(), err error) {
 	r := &g.copies
 	if sweep {
@@ -75,13 +78,13 @@ func (g *Scheduler) room(ctx context.Context, b *bucket, sweep bool) (end func()
 		r.waiting = slices.Delete(r.waiting, at, at+1)
 	}
 	g.mu.Unlock()
-	if at < 0 { // there is room, too late
+	if at < 0 { // room was given just when ctx ended: give it back
 		end()
 	}
 	return nil, store.Wrap("wait until fewer ranges move", context.Cause(ctx))
 }
 
-// admit gives room to those that wait. Scheduler.mu is held.
+// admit lets waiting ranges begin while fewer than RangesAtOnce are worked on. The caller holds Scheduler.mu.
 func (r *room) admit() {
 	for len(r.waiting) > 0 && r.taken < RangesAtOnce {
 		at := r.line.next(len(r.waiting), func(i int) int { return r.waiting[i].of.need })

@@ -18,11 +18,11 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Maps is what a manager needs of a map client. In the embedded form it has to be
-// the one that the process's clients use.
+// Maps is the part of a client of bucket maps that a scheduler uses. In the embedded form it must be the client that
+// the whole process uses.
 type Maps = executor.Maps
 
-// Store is what a manager needs of a store.
+// Store is the part of a store that a scheduler uses.
 type Store interface {
 	store.Rows
 	store.Registers
@@ -32,22 +32,20 @@ type Store interface {
 // DefaultBuckets is the default of Options.Buckets.
 const DefaultBuckets = 128
 
-// Options of a manager; the zero value is good.
+// Options are the settings of a scheduler. The zero value has good defaults.
 type Options struct {
-	// Buckets is how many buckets have moves under way at once, by default DefaultBuckets. While there are more they take turns. Most
-	// of them wait for leases; in all of them together 32 ranges are copied, compared or removed at once, and 32 swept.
+	// Buckets is the maximum number of buckets with moves under way, by default DefaultBuckets. More buckets with goals
+	// take turns. Most buckets with moves wait for leases: in all buckets together 32 ranges are copied, compared or
+	// removed at once, and 32 swept.
 	Buckets int
-	// RowsPerSecond is the most rows that are copied, compared and counted in a
-	// second, in all buckets together; 0: as many as possible, without regard to
-	// others. Below it the rate follows the store's latency.
+	// RowsPerSecond is the maximum number of rows that are copied, compared and counted per second, in all buckets
+	// together. The rate is lowered while the store is slow. 0: no limit, and no regard to other load.
 	RowsPerSecond int
-	// Executor are the options of each executor; its Pace and Observe are the
-	// manager's.
+	// Executor has the options of each executor. The scheduler sets Pace, SweepPace, Gate, Room and Observe itself.
 	Executor executor.Options
-	// Moved is called when a goal of a job begins or ends; nil: nothing is. It must not call the
-	// scheduler.
+	// Moved is called when a goal of a job begins or ends; nil: no calls. It must not call the scheduler.
 	Moved func(j *Job, g *GoalState)
-	// Logger is told what begins and ends, and what fails; none if nil.
+	// Logger logs failures, refused goals and, at the debug level, each effect; nil: nothing is logged.
 	Logger *slog.Logger
 }
 
@@ -61,78 +59,79 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Scheduler moves the ranges of the buckets of a store, or of some shards of them. Its methods are safe for
-// concurrent use; Run is for one goroutine at a time.
+// Scheduler moves the ranges of the buckets of a store. It does so for all buckets, or for groups of buckets (shards).
+// Its methods are safe for concurrent use, but Run is for one goroutine at a time.
 type Scheduler struct {
 	store    Store
 	maps     Maps
 	o        Options
 	busy     busy
 	pace     *wait.Pacer
-	counting *wait.Pacer // of recounts
+	counting *wait.Pacer // the pace of recounts and sweeps
 	throttle throttle
 	events   chan struct{} // has an element when there may be something to do
 	news     chan struct{} // has an element when a term has begun
 
 	gate *pause.Gate
 
+	// loop runs while at least one term lasts.
 	loop wait.While // beside all terms
 
 	mu      sync.Mutex
-	terms   [shard.Count]*term // nil: this process may not move the buckets of a shard
-	fresh   shard.Set          // whose terms have begun since the scan looked for what others left
-	lost    shard.Set          // that were led, and that another process may lead now
+	terms   [shard.Count]*term // nil: this process may not move the buckets of that shard
+	fresh   shard.Set          // shards whose terms have begun since the last scan for unfinished moves
+	lost    shard.Set          // shards that this process led, and that another process may lead now
 	buckets map[store.BucketID]*bucket
-	pauses  pause.State // as it was looked at last
+	pauses  pause.State // as last read from the store
 	jobs    Jobs
 	lastJob uint64
 	scanned Scan
-	turns   int // how many buckets have their turn, at most Options.Buckets
+	turns   int // number of buckets that have their turn, at most Options.Buckets
 	line    line
-	// copies and sweeps are the ranges that are worked on.
+	// copies has the ranges that are copied, compared or removed, sweeps those that are swept.
 	copies, sweeps room
 }
 
-// bucket is one with something to do, or with something left to collect.
+// bucket is the scheduler's entry of a bucket that has moves to make, or unused map nodes to delete.
 type bucket struct {
 	id store.BucketID
 	x  *executor.Executor
 
 	// Guarded by Scheduler.mu.
-	wanted  bool // something is to be done, or may be
+	wanted  bool // the bucket has work, or may have
 	running bool
-	since   time.Time // when it was wanted first, or when its last turn ended
-	// parked: nothing is in flight, and what is wanted can't begin since moves are paused.
+	since   time.Time // when it became wanted, or when its last turn ended
+	// parked is true if no move is in flight, and the goals can't begin since moves are paused.
 	parked bool
-	// again is not before then: after a failure, or while it is being deleted.
+	// again is the earliest time of the next turn, after a failure or while the bucket is being deleted.
 	again    time.Time
 	failures int
-	// failed are the last errors of its effects, by what was done, until it works.
+	// failed are the last errors by effect. A success removes them.
 	failed  map[string]Failure
-	collect time.Time   // when to look again for what no map names; zero: nothing is
-	pending []move.Goal // not given to the executor yet
+	collect time.Time   // when to collect map nodes again; zero: none are left
+	pending []move.Goal // goals that the executor has not got yet
 	need    int         // rows per second, see KeepUp
 
-	// Of the turn under way, or of Run before there is one.
-	tidied time.Time // when it was tidied last; zero: not since it has had something to do
-	listed bool      // this process has put it into the list of busy buckets, or found it there
+	// These fields belong to the turn under way, or to RunShards before there is one.
+	tidied time.Time // when the bucket was last tidied; zero: not since it got work
+	listed bool      // the list of busy buckets has it: this process added or found it there
 }
 
 const (
-	// keepEpochs is how many replaced roots of each bucket are kept.
+	// keepEpochs is the number of replaced roots that are kept of each bucket.
 	keepEpochs = 100
-	// tidyEvery is how often a bucket is tidied while it moves. So it keeps keepEpochs replaced roots and those of this
-	// time, and its map nodes stay for CollectAfter and at most twice this time.
+	// tidyEvery is the time between two tidyings of a bucket that moves. Such a bucket keeps keepEpochs replaced roots
+	// and those of this time, and its unnamed map nodes stay for CollectAfter and at most twice this time.
 	tidyEvery = 10 * time.Minute
-	// keepJobs is how many jobs that have ended are kept.
+	// keepJobs is the number of ended jobs that are kept.
 	keepJobs = 100
 )
 
-// clocksApart is how far the wall clocks of movers and of who paused them may differ: a
-// pause that ends by itself ends so much later for a mover.
+// clocksApart is the maximum difference between the wall clocks of two processes: the one that moves, and the one that
+// paused it. If a pause has an end, the mover waits longer by this time.
 const clocksApart = time.Second
 
-// New makes a manager. Nothing is read or written until Run.
+// New returns a scheduler for the buckets of the store s. It reads and writes nothing until Run is called.
 func New(s Store, m Maps, o Options) *Scheduler {
 	o = o.withDefaults()
 	g := &Scheduler{
@@ -151,14 +150,15 @@ func New(s Store, m Maps, o Options) *Scheduler {
 	return g
 }
 
-// Run moves the ranges of all buckets until ctx ends, and returns then, when all that it did has ended. It may be
-// called again: goals that were asked for are still wanted, unless the cause of the end was a Conflict, as of a lost
-// lease.
+// Run moves the ranges of all buckets until ctx ends. It returns when all its work has ended. It may be called again:
+// moves that were submitted and have not begun are still wanted. They are given up if the cause of the end was a
+// Conflict, such as a lost lease.
 func (g *Scheduler) Run(ctx context.Context) error { return g.RunShards(ctx, shard.All) }
 
+// tell wakes the loop of Run, since there may be something to do.
 func (g *Scheduler) tell() { wait.Signal(g.events) }
 
-// want has a bucket looked at, while this process may move it.
+// want queues a bucket for a turn, in which its ranges are moved. It does nothing if another process moves the bucket.
 func (g *Scheduler) want(id store.BucketID) {
 	g.mu.Lock()
 	if g.term(id) != nil {
@@ -168,7 +168,7 @@ func (g *Scheduler) want(id store.BucketID) {
 	g.tell()
 }
 
-// want has a bucket looked at. Scheduler.mu is held.
+// want queues the bucket for a turn, in which its ranges are moved. The caller holds Scheduler.mu.
 func (b *bucket) want() {
 	if !b.wanted && !b.running {
 		b.since = time.Now()
@@ -176,7 +176,7 @@ func (b *bucket) want() {
 	b.wanted = true
 }
 
-// bucket finds or makes a bucket. Scheduler.mu is held.
+// bucket returns the scheduler's entry of the bucket id, and makes one if there is none. The caller holds Scheduler.mu.
 func (g *Scheduler) bucket(id store.BucketID) *bucket {
 	b := g.buckets[id]
 	if b == nil {
@@ -192,10 +192,12 @@ func (g *Scheduler) bucket(id store.BucketID) *bucket {
 	return b
 }
 
-// An executor judges all of its goals at each step, so it is given so many at once.
+// goalsAtOnce is the maximum number of goals that an executor has at a time. A goal is one wanted change of a bucket's
+// ranges. The number is bounded because an executor checks all its goals at each step.
 const goalsAtOnce = 256
 
-// feed gives an executor more goals, and returns how many it has. Scheduler.mu is held.
+// feed gives waiting goals to the executor that carries them out, and returns how many goals the executor has. A goal
+// is one wanted change of the bucket's ranges. The caller holds Scheduler.mu.
 func (b *bucket) feed() int {
 	has := b.x.Status().Goals
 	if has > goalsAtOnce/2 {
@@ -211,30 +213,31 @@ func (b *bucket) feed() int {
 	return has + n
 }
 
-// drop takes all goals away and returns them. Scheduler.mu is held.
+// drop removes and returns all goals of the bucket that have not begun. A goal is one wanted change of its ranges. The
+// caller holds Scheduler.mu.
 func (b *bucket) drop() []move.Goal {
 	all := append(b.x.Abort(), b.pending...)
 	b.pending = nil
 	return all
 }
 
-// idle is how long the manager sleeps when there is nothing to do.
+// idle is how long the loop of Run sleeps if there is nothing to do.
 const idle = time.Minute
 
-// start gives turns to the buckets that wait for one, Options.Buckets at once, and says when to look again.
+// start gives turns to the buckets that wait for one, up to Options.Buckets at a time. It returns the time after which
+// to call it again.
 //
 // While no bucket waits, a turn lasts as long as its bucket has goals, and the bucket's batches overlap. While some
-// wait, a turn is one batch, of all goals that are ready: the buckets whose turn it is begin no other one, and the
-// first whose batches are swept makes room. So a bucket begins to move within one batch of the others, however many
-// goals they have.
+// wait, a turn is one batch, of all goals that are ready: the bucket begins no other batch, and its turn ends when its
+// batches are swept. So a bucket begins to move within one batch of the others, however many goals they have.
 //
-// Which turn is next says line. The goals of a bucket come together while it waits, and begin as one batch.
+// The order of turns is that of line. The goals of a bucket come together while it waits, and begin as one batch.
 //
 // The next turn of a bucket begins with one more read of the root at SERIAL, which is little beside the swaps and waits
-// of a batch. A turn that ends with goals left writes nothing: the bucket stays in the list of busy ones. What the map
-// client and the executor know stays good, as it is known of an epoch, a batch or a node; and no wait is repeated, as
-// nothing is in flight between turns. The price is that the batches of one bucket do not overlap while others wait: one
-// that copies for long holds up the goals that come meanwhile.
+// of a batch. A turn that ends with goals left writes nothing: the bucket stays in the list of busy ones. The knowledge
+// of the map client and the executor stays valid, as it is about an epoch, a batch or a node. No wait is repeated, as
+// nothing is in flight between turns. The price is that the batches of one bucket do not overlap while others wait: a
+// batch that copies for long holds up the goals that come meanwhile.
 func (g *Scheduler) start() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -253,11 +256,11 @@ func (g *Scheduler) start() time.Duration {
 			b.x.Yield(len(queue) > 0)
 		}
 	}
-	return next // or when somebody tells that a turn has ended
+	return next // the end of a turn wakes the loop earlier
 }
 
-// queue returns the buckets that wait for a turn, the one that has waited longest first, and how long it takes until
-// another one may. It forgets the buckets that need nothing. Scheduler.mu is held.
+// queue returns the buckets that wait for a turn, the one that has waited longest first. next is the time until another
+// bucket may have to be added. Buckets that need nothing are forgotten. The caller holds Scheduler.mu.
 func (g *Scheduler) queue(now time.Time) (queue []*bucket, next time.Duration) {
 	next = idle
 	for id, b := range g.buckets {
@@ -285,7 +288,8 @@ func (g *Scheduler) queue(now time.Time) (queue []*bucket, next time.Duration) {
 	return queue, next
 }
 
-// work is the turn of a bucket.
+// work is one turn of bucket b: it moves ranges and records the result. If no moves are left to make, it also deletes
+// old roots and unused map nodes.
 func (g *Scheduler) work(ctx context.Context, b *bucket) {
 	left, err := g.move(ctx, b)
 	var collect time.Time
@@ -311,8 +315,7 @@ func (g *Scheduler) work(ctx context.Context, b *bucket) {
 		clear(b.failed)
 		b.wanted = b.wanted || b.feed() > 0
 	case store.KindOf(err) == store.Corrupt || errors.Is(err, partmap.ErrNewerVersion):
-		// It does not mend by itself: nothing more is tried until somebody asks, or
-		// the scan comes by.
+		// A retry does not help. Nothing more is tried until an operator asks for it, or the scan finds the bucket.
 		g.o.Logger.Error("a bucket's ranges can't be moved", "bucket", b.id.String(), "error", err)
 		b.failed["move"] = g.failure(err)
 		g.end(b.id, b.drop(), err)
@@ -327,7 +330,8 @@ func (g *Scheduler) work(ctx context.Context, b *bucket) {
 	}
 }
 
-// move brings the moves of a bucket to their end. left: it has goals for another turn, as others wait.
+// move carries out the moves of bucket b. It ends early if other buckets wait: left is true if the bucket still has
+// moves for another turn.
 func (g *Scheduler) move(ctx context.Context, b *bucket) (left bool, err error) {
 	root, err := g.maps.Load(ctx, b.id)
 	if err == nil && root.State == partmap.Deleted {
@@ -344,7 +348,7 @@ func (g *Scheduler) move(ctx context.Context, b *bucket) (left bool, err error) 
 	}
 	if root.State == partmap.Open && len(root.Batches) == 0 && b.x.Status().Goals == 0 {
 		if !b.listed {
-			return false, nil // it is only to be tidied
+			return false, nil // the bucket is only to be tidied
 		}
 		return false, g.list(ctx, b, false)
 	}
@@ -366,7 +370,7 @@ func (g *Scheduler) move(ctx context.Context, b *bucket) (left bool, err error) 
 		return false, err
 	}
 	if root.State == partmap.Closing {
-		// Somebody deletes it, or left it behind: then it is opened again.
+		// The deletion goes on, or was left unfinished: then the bucket is opened again.
 		return false, store.Errorf(
 			store.Unavailable, "bucket %s is being deleted; it is opened again if that does not end within %v", b.id,
 			move.ReopenAfter,
@@ -375,7 +379,7 @@ func (g *Scheduler) move(ctx context.Context, b *bucket) (left bool, err error) 
 	return false, g.list(ctx, b, false)
 }
 
-// list puts a bucket into the list of busy ones, or takes it out.
+// list adds bucket b to the list of buckets that may have a move in flight (busy is true), or removes it.
 func (g *Scheduler) list(ctx context.Context, b *bucket, busy bool) error {
 	err := g.busy.set(ctx, b.id, busy)
 	if err == nil {
@@ -384,12 +388,13 @@ func (g *Scheduler) list(ctx context.Context, b *bucket, busy bool) error {
 	return err
 }
 
-// ends reports whether a bucket's term is about to end: what fails then is no failure. Scheduler.mu is held.
+// ends reports whether this process is about to stop moving a bucket. Its errors do not count as failures then. The
+// caller holds Scheduler.mu.
 func (g *Scheduler) ends(id store.BucketID) bool {
 	return g.terms[shard.Of(id)] != nil && g.term(id) == nil
 }
 
-// observe takes in what an executor tells.
+// observe processes an event that the executor of bucket b reports, such as the end of a move.
 func (g *Scheduler) observe(b *bucket, e executor.Event) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -424,7 +429,7 @@ func (g *Scheduler) observe(b *bucket, e executor.Event) {
 	}
 }
 
-// moving names the buckets on which work is under way.
+// moving returns the buckets whose ranges are being moved now.
 func (g *Scheduler) moving() (ids []store.BucketID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -436,11 +441,10 @@ func (g *Scheduler) moving() (ids []store.BucketID) {
 	return ids
 }
 
-// KeepUp says how many rows per second have to be copied and compared for the moves of
-// a bucket to keep up with what is written to it: they do not give way to others below
-// that, as far as RowsPerSecond allows. It holds until it is said anew, or nothing is
-// left to do in the bucket. Without it ranges would grow faster under a load that keeps
-// the store busy than they could be cut.
+// KeepUp sets the rate that the moves of a bucket need to keep up with its writes, in rows copied and compared per
+// second. The throttle does not slow moves down below that rate, as far as RowsPerSecond allows. Otherwise ranges under
+// a load that keeps the store busy would grow faster than they are cut. The rate holds until the next call, or until
+// the bucket has nothing left to do.
 func (g *Scheduler) KeepUp(id store.BucketID, rowsPerSecond int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -449,7 +453,8 @@ func (g *Scheduler) KeepUp(id store.BucketID, rowsPerSecond int) {
 	}
 }
 
-// need is that of all buckets on which work is under way.
+// need returns how many rows per second must be moved so that the moves of all buckets keep up with their writes. It is
+// the sum of the rates that KeepUp has set for the buckets that have their turn.
 func (g *Scheduler) need() (rowsPerSecond int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -461,7 +466,7 @@ func (g *Scheduler) need() (rowsPerSecond int) {
 	return rowsPerSecond
 }
 
-// probe does one small read, for its latency: the root of a bucket that moves.
+// probe makes one small read, which the throttle measures: the root of a bucket that moves, chosen at random.
 func (g *Scheduler) probe(ctx context.Context) error {
 	key := make([]byte, 16)
 	if ids := g.moving(); len(ids) > 0 {
@@ -475,8 +480,8 @@ func (g *Scheduler) probe(ctx context.Context) error {
 	return err
 }
 
-// Abort drops what was asked for and has not begun, of a bucket or with nil of all,
-// and returns how many goals that were. What has begun only goes forward.
+// Abort gives up the moves that were submitted and have not begun. It does so for the bucket id, or for all buckets if
+// id is nil. It returns the number of moves given up. Moves that have begun go on to their end.
 func (g *Scheduler) Abort(id *store.BucketID) (dropped int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -492,7 +497,7 @@ func (g *Scheduler) Abort(id *store.BucketID) (dropped int) {
 				}
 			})
 			if begun {
-				b.x.Add(goal) // its end is still to be told
+				b.x.Add(goal) // the executor still has to report its end
 			} else {
 				dropped++
 			}
@@ -501,7 +506,7 @@ func (g *Scheduler) Abort(id *store.BucketID) (dropped int) {
 	return dropped
 }
 
-// Failure is an error and when it happened.
+// Failure is the text of an error, with the time at which it happened.
 type Failure struct {
 	At    time.Time `json:"at"`
 	Error string    `json:"error"`
@@ -509,32 +514,31 @@ type Failure struct {
 
 func (g *Scheduler) failure(err error) Failure { return Failure{At: time.Now(), Error: err.Error()} }
 
-// Status of a manager.
+// Status is the state of a scheduler.
 type Status struct {
-	// Running: this process moves ranges at present.
+	// Running is true while this process moves ranges.
 	Running bool
-	// Rate is the rows per second at present, MostRate what they may be; 0: any.
+	// Rate is the present limit of rows per second, MostRate the highest limit that is possible; 0: no limit.
 	Rate, MostRate int
 	Buckets        []BucketStatus
 	Jobs           []Job
 	Scan           Scan
 }
 
-// BucketStatus is a bucket with something to do.
+// BucketStatus is the state of a bucket that has moves to make or other work to do.
 type BucketStatus struct {
 	ID store.BucketID
 	executor.Status
-	// Running: work is under way. If it is not, and it is not Paused, it waits for others,
-	// or for Again after a failure. Paused: nothing of it may begin.
+	// Running is true while the bucket has its turn. Otherwise, unless it is Paused, the bucket waits for others, or
+	// for the time Again after a failure. Paused is true if none of its goals may begin.
 	Running bool
 	Paused  bool
 	Again   time.Time
-	// Failures of what is tried again, the newest first.
+	// Failures are the errors of work that is tried again, the newest first.
 	Failures []Failure
 }
 
-// Status tells what is going on. Buckets are in the order of their ids, jobs from
-// the oldest.
+// Status returns the state of the scheduler. Buckets are in the order of their ids, jobs from the oldest to the newest.
 func (g *Scheduler) Status() Status {
 	g.mu.Lock()
 	defer g.mu.Unlock()

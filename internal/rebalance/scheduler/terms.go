@@ -2,10 +2,11 @@ package scheduler
 
 // Terms.
 //
-// A process moves the buckets of a shard while it leads the shard: in a term, whose context ends with the lease. Terms
-// begin and end at any time, each by itself, and all that a process leads share one loop, one rate and one scan of roots.
-// An example: a process leads the shards 3 and 7, and loses 7. The turns of buckets of shard 7 end, what was requested
-// for these buckets fails, and those of shard 3 go on.
+// A process moves the buckets of a shard while it leads the shard: in a term, whose context ends with the lease. Each
+// term begins and ends at any time by itself. All terms of a process share one loop, one rate and one scan of roots.
+//
+// An example: a process leads the shards 3 and 7, and loses 7. The turns of buckets of shard 7 end, and goals for these
+// buckets fail. The turns of buckets of shard 3 go on.
 
 import (
 	"context"
@@ -17,15 +18,17 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// term is the time in which this process moves the buckets of some shards.
+// term is a time in which this process holds the lease of some shards, which are groups of buckets, and so moves their
+// ranges.
 type term struct {
 	ctx  context.Context
-	over bool // no turn begins in it any more; guarded by Scheduler.mu
+	over bool // no turn begins in this term any more; guarded by Scheduler.mu
 	work sync.WaitGroup
 }
 
-// RunShards is Run for the buckets of some shards. Calls for other shards may run beside it: they share the number of
-// buckets that move at once, the rate, and the scan of roots.
+// RunShards moves the ranges of the buckets in some shards, which are groups of buckets, until ctx ends. Concurrent
+// calls for other shards are allowed. The calls share the number of buckets that move at once, the limited rate, and
+// the scan of roots.
 func (g *Scheduler) RunShards(ctx context.Context, of shard.Set) error {
 	g.loop.During(ctx, g.begin, func() {
 		t := &term{ctx: ctx}
@@ -38,6 +41,8 @@ func (g *Scheduler) RunShards(ctx context.Context, of shard.Set) error {
 	return store.Wrap("move the ranges of buckets", context.Cause(ctx))
 }
 
+// enter begins a time in which this process moves the buckets of some shards, which are groups of buckets. t is that
+// time, a term.
 func (g *Scheduler) enter(of shard.Set, t *term) {
 	g.mu.Lock()
 	for _, n := range of.List() {
@@ -55,15 +60,17 @@ func (g *Scheduler) enter(of shard.Set, t *term) {
 	g.tell()
 }
 
-// close lets no further turn begin in a term. Those that have begun are among its work.
+// close lets no bucket begin a turn any more in the term t. A term is a time in which this process moves some buckets.
+// Turns that have begun go on; t.work waits for them.
 func (g *Scheduler) close(t *term) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	t.over = true
 }
 
-// leave forgets the buckets of shards for which nothing was asked. Where the lease was lost, what was asked for fails:
-// it would wait for as long as another process leads, and be done some day when nobody expects it.
+// leave records that this process no longer moves the buckets of some shards (groups of buckets). It forgets those
+// buckets that have nothing left to do. If the lease was lost, the moves that have not begun fail. Otherwise they would
+// wait for as long as another process has the lease, and be carried out when nobody expects it.
 func (g *Scheduler) leave(of shard.Set) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -84,10 +91,12 @@ func (g *Scheduler) leave(of shard.Set) {
 	}
 }
 
+// errElsewhere is the error of moves that had not begun when this process lost the lease of their bucket.
 var errElsewhere = store.Errorf(store.Conflict, "this process has lost the lead of the bucket's moves: another one "+
 	"completes what had begun (status shows it); request the rest again")
 
-// term returns the term in which a bucket may move; nil: there is none. Scheduler.mu is held.
+// term returns the present term of a bucket: the time in which this process moves it. nil: this process may not move
+// the bucket. The caller holds Scheduler.mu.
 func (g *Scheduler) term(id store.BucketID) *term {
 	if t := g.terms[shard.Of(id)]; t != nil && !t.over && t.ctx.Err() == nil {
 		return t
@@ -95,7 +104,7 @@ func (g *Scheduler) term(id store.BucketID) *term {
 	return nil
 }
 
-// Led returns the shards whose buckets this process moves.
+// Led returns the shards (groups of buckets) whose ranges this process moves now.
 func (g *Scheduler) Led() (led shard.Set) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -107,7 +116,8 @@ func (g *Scheduler) Led() (led shard.Set) {
 	return led
 }
 
-// begin prepares what all terms share.
+// begin prepares the work that is shared by all calls of RunShards, and returns the function work, which does it until
+// ctx ends.
 func (g *Scheduler) begin(ctx context.Context) (work func()) {
 	g.throttle.begin(ctx)
 	g.LookAtPauses(ctx)
@@ -130,7 +140,8 @@ func (g *Scheduler) begin(ctx context.Context) (work func()) {
 	}
 }
 
-// resume wants the busy buckets of shards that other processes have led.
+// resume queues turns for buckets whose moves may be unfinished, which are those in the list of busy buckets. It does
+// so for the shards (groups of buckets) in of, which another process may have moved before.
 func (g *Scheduler) resume(ctx context.Context, of shard.Set) {
 	ids, _, err := g.busy.read(ctx)
 	if err != nil && ctx.Err() == nil {
@@ -140,7 +151,7 @@ func (g *Scheduler) resume(ctx context.Context, of shard.Set) {
 	for _, id := range ids {
 		if of.Bucket(id) && g.term(id) != nil {
 			b := g.bucket(id)
-			if !b.running { // else listed belongs to its turn
+			if !b.running { // else the field belongs to the turn
 				b.listed = true
 			}
 			b.want()

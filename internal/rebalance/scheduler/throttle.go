@@ -9,43 +9,44 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// throttle lets moves give way to others: while there are any it does small reads,
-// and takes the rate down when they become slow, up again when they are not.
+// throttle slows moves down while other load needs the store. While moves run it measures small reads. It lowers the
+// rate when these become slow, and raises it when they are fast again.
 //
-// The small reads are its own, not the clients', because in most forms there are no
-// clients in this process; and they meet the same queues in the same store. What is
-// slow is judged by what they take when nothing moves, and at the lowest rate, where
-// moves cost next to nothing: so a store that others make slow does not hold moves
-// down for ever. Moves of ranges that grow do not give way below what they grow by.
+// The small reads are its own, not those of clients, because in most forms there are no clients in this process. They
+// meet the same queues in the same store. They are called slow by comparison with reads when nothing moves, and with
+// reads at the lowest rate, where moves cost next to nothing. So a store that is slow for other reasons does not hold
+// moves down for ever. Moves of ranges that grow are not slowed down below the rate of that growth (see KeepUp).
 type throttle struct {
 	pace  *wait.Pacer
 	most  int // rows per second; 0: no throttle
 	probe func(ctx context.Context) error
-	need  func() int // rows per second below which moves do not give way
+	need  func() int // rows per second below which moves are not slowed down
 
-	base   time.Duration // what a small read takes without moves
+	base   time.Duration // how long a small read takes without moves
 	recent []time.Duration
 }
 
 const (
-	// While something moves a read each probeEvery; else each idleEvery.
+	// probeEvery is the time between two small reads while something moves, idleEvery otherwise.
 	probeEvery = 100 * time.Millisecond
 	idleEvery  = 5 * time.Second
-	// Of the last so many the median counts.
+	// probes is the number of the last reads whose median counts.
 	probes = 7
-	// Slow is what takes longer than slowTimes the base and slowLeast above it.
+	// slowTimes and slowLeast define slow reads: their median is more than slowTimes the base, and more than slowLeast
+	// above the base.
 	slowTimes = 2
 	slowLeast = 2 * time.Millisecond
-	// Without need the rate goes down to a lowest-th of the most.
+	// lowest is the divisor of the maximum rate that gives the lowest rate, unless a bucket needs more.
 	lowest = 20
 )
 
-// idle is the lowest rate, at which moves cost next to nothing; floor is the lowest at
-// present.
+// idle returns the lowest rate of moves in rows per second, at which they cost next to nothing. floor returns the
+// lowest rate that is allowed at present. If buckets need more than the rate of idle, it is that higher rate, but never
+// more than the maximum.
 func (t *throttle) idle() int  { return max(1, t.most/lowest) }
 func (t *throttle) floor() int { return max(t.idle(), min(t.most, t.need())) }
 
-// begin learns what a read takes before anything moves.
+// begin measures how long a small read takes before anything moves, and sets the rate of moves to the maximum.
 func (t *throttle) begin(ctx context.Context) {
 	if t.most <= 0 {
 		return
@@ -57,7 +58,8 @@ func (t *throttle) begin(ctx context.Context) {
 	t.base, t.recent = t.median(), nil
 }
 
-// run follows the store's latency until ctx ends.
+// run adapts the rate of moves to the latency of the store until ctx ends. moving returns the buckets that have moves
+// under way.
 func (t *throttle) run(ctx context.Context, moving func() []store.BucketID) {
 	if t.most <= 0 {
 		return
@@ -77,8 +79,8 @@ func (t *throttle) run(ctx context.Context, moving func() []store.BucketID) {
 	}
 }
 
-// measure times one small read. One that fails tells nothing of latency: whoever
-// moves meets the failure itself.
+// measure returns how long one small read takes. False: the read failed with an error other than a timeout, which says
+// nothing about the latency. Moves meet such a failure themselves.
 func (t *throttle) measure(ctx context.Context) (time.Duration, bool) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -94,6 +96,7 @@ func (t *throttle) measure(ctx context.Context) (time.Duration, bool) {
 	return took, true
 }
 
+// median returns the median time of the last small reads. 0: there were no reads.
 func (t *throttle) median() time.Duration {
 	if len(t.recent) == 0 {
 		return 0
@@ -102,10 +105,11 @@ func (t *throttle) median() time.Duration {
 	return s[len(s)/2]
 }
 
-// judge takes in a read and returns the rate that follows.
+// judge returns the new rate of moves, in rows per second, after a small read that took the time took. It also adapts
+// the base, which is how long a read takes without moves. moving: there are moves under way.
 func (t *throttle) judge(moving bool, took time.Duration) int {
 	rate := t.pace.Rate()
-	const weight = 10 // of what was known before
+	const weight = 10 // a read changes the base by 1/weight of the difference
 	if !moving || rate <= t.idle() {
 		t.base += (took - t.base) / weight
 	}

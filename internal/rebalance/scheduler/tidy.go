@@ -14,8 +14,8 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// tidy collects what a bucket's map does not name any more, and says when to do it
-// again; zero: nothing is left. What fails is done by the next scan.
+// tidy deletes old roots of bucket b, and map nodes that its map no longer names. again is when to call tidy next;
+// zero: nothing is left to delete. After an error the next scan of all roots finds what is left.
 func (g *Scheduler) tidy(ctx context.Context, b *bucket) (again time.Time) {
 	root, err := g.maps.Load(ctx, b.id)
 	if err == nil {
@@ -34,9 +34,10 @@ func (g *Scheduler) tidy(ctx context.Context, b *bucket) (again time.Time) {
 	return time.Time{}
 }
 
-// tidying calls f, and tidies the bucket meanwhile, every tidyEvery: else a bucket that always moves would never be
-// tidied. Moves need not stop for that: the collector leaves the nodes of swaps that are still to come, as another
-// process may be about to make one at any time. tidying returns when a tidying that has begun has ended, too.
+// tidying calls f, and meanwhile deletes old roots and unused map nodes of bucket b every tidyEvery. Otherwise a bucket
+// that always moves would never be tidied. Moves need not stop for it: nodes that a later change of the map may name
+// are left alone, as another process may be about to make such a change at any time. tidying returns when f and the
+// last deletions have ended.
 func (g *Scheduler) tidying(ctx context.Context, b *bucket, f func(ctx context.Context) error) error {
 	if b.tidied.IsZero() {
 		b.tidied = time.Now()
@@ -55,6 +56,7 @@ func (g *Scheduler) tidying(ctx context.Context, b *bucket, f func(ctx context.C
 	return err
 }
 
+// collectAfter returns how long a map node is kept that no bucket's map names any more.
 func (g *Scheduler) collectAfter() time.Duration {
 	if g.o.Executor.CollectAfter > 0 {
 		return g.o.Executor.CollectAfter
@@ -62,12 +64,12 @@ func (g *Scheduler) collectAfter() time.Duration {
 	return time.Hour
 }
 
-// forget drops the oldest of the replaced roots.
+// forget deletes old roots of a bucket. The last keepEpochs replaced roots are kept. root is the present one.
 func (g *Scheduler) forget(ctx context.Context, root *partmap.Root) error {
 	if root.Epoch <= keepEpochs {
 		return nil
 	}
-	// Forgetting costs a tombstone in some stores, also where there is nothing.
+	// Forgetting writes a tombstone in some stores, even if there is nothing to forget.
 	before := root.Epoch - keepEpochs
 	old, err := g.store.History(ctx, root.Bucket, before, 1)
 	if err != nil || len(old) == 0 {
@@ -76,32 +78,35 @@ func (g *Scheduler) forget(ctx context.Context, root *partmap.Root) error {
 	return g.store.Forget(ctx, root.Bucket, before)
 }
 
-// Scan is how far the scan of roots has come.
+// Scan is the progress of the search for unfinished work in the roots of all buckets.
 type Scan struct {
-	// Roots that the present scan has looked at, or the last one.
+	// Roots is the number of roots that the present or last scan has looked at.
 	Roots int `json:"roots"`
-	// Found is how many of them had something to do.
+	// Found is the number of buckets among them that had something to do.
 	Found int `json:"found"`
-	// Began and Ended are its times; Ended is zero while it goes on.
+	// Began and Ended are the times of the scan; Ended is zero while the scan goes on.
 	Began time.Time `json:"began,omitzero"`
 	Ended time.Time `json:"ended,omitzero"`
 	Error string    `json:"error,omitempty"`
 }
 
 const (
-	// scanEvery is the pause between two scans of all roots. RootsAtOnce is how many roots a scan looks at at once,
-	// RootsPerSecond how many in a second, but for the first scan of a leader: what another one left is found at once.
+	// scanEvery is the pause between two scans of all roots. RootsAtOnce is the number of concurrent reads of a scan,
+	// RootsPerSecond its rate. The first scan after new shards come has no such rate: it finds unfinished moves at
+	// once.
 	scanEvery      = 10 * time.Minute
 	RootsAtOnce    = 32
 	RootsPerSecond = 500
-	// ScansToProve is in how many scans each root is read at Serial once.
+	// ScansToProve is the number of scans in which each root is read at Serial once.
 	ScansToProve = 8
 )
 
-// together is for how long a scan of shards that have just come waits for more of them: they come several at a time.
+// together is how long to wait for more shards before the roots of new shards are looked at. Shards are groups of
+// buckets, and this process gets several at a time.
 const together = 200 * time.Millisecond
 
-// scanAll looks at all roots, again and again, and first at those of shards that another process may have led.
+// scanAll looks at the roots of all buckets for unfinished work, every scanEvery. When this process gets new shards
+// (groups of buckets) it looks at their roots at once.
 func (g *Scheduler) scanAll(ctx context.Context) {
 	for n := 0; ; {
 		next := time.NewTimer(scanEvery)
@@ -129,14 +134,14 @@ func (g *Scheduler) scanAll(ctx context.Context) {
 	}
 }
 
-// scan looks for the buckets that moves or a deletion left unfinished, and for those with something to collect. It is
-// scan number n of this leader; 0: the first one of some shards.
+// scan looks for buckets whose moves or deletion were left unfinished, and for buckets with map nodes to collect. n is
+// the number of the scan under this leader; 0: the first scan of some shards.
 //
-// scan reads the roots that this data centre has. A bucket that it finds is looked at again at Serial when the bucket
-// has its turn. A batch that it does not find, because this data centre has not heard of it, is one on which no work
-// has begun: a batch is acknowledged before work on it begins. But the root of such a batch may stay unheard of, as
-// after a swap whose leader died before the swap was committed. So each scan except the first reads another part of the
-// roots at Serial, which also commits such a swap.
+// scan reads the roots that this data centre has. A bucket that it finds is read again at Serial when the bucket has
+// its turn. A batch that it does not find, because this data centre has not heard of it, is one on which no work has
+// begun: a batch is acknowledged before work on it begins. But the root of such a batch may stay unheard of, as after a
+// swap whose leader died before the swap was committed. So each scan except the first reads another part of the roots
+// at Serial, which also commits such a swap.
 func (g *Scheduler) scan(ctx context.Context, of shard.Set, n int) {
 	s := Scan{Began: time.Now().UTC()}
 	note := func(change func()) {
@@ -195,8 +200,8 @@ func (g *Scheduler) scan(ctx context.Context, of shard.Set, n int) {
 	note(func() { s.Ended = time.Now().UTC() })
 }
 
-// inspect reports whether a bucket needs anything. To prove its answer it reads at Serial, and looks for stored nodes
-// of a map that has no nodes: they exist only if a swap to a larger map failed.
+// inspect reports whether a bucket has work for the scheduler, and queues it then. With prove, the root is read at
+// Serial. And a map without nodes is checked for stored nodes, since a failed change to a larger map leaves such nodes.
 func (g *Scheduler) inspect(ctx context.Context, id store.BucketID, prove bool) (bool, error) {
 	read := g.maps.Look
 	if prove {
@@ -214,8 +219,7 @@ func (g *Scheduler) inspect(ctx context.Context, id store.BucketID, prove bool) 
 	if err := g.forget(ctx, root); err != nil {
 		return false, err
 	}
-	// A large map has so many nodes that they do not fit into one page: as good a
-	// reason to look as one that is not named.
+	// A large map has more nodes than fit into one page. It gets a turn in any case, as if one were unnamed.
 	unnamed := root.Height > 1
 	if root.Height == 1 || root.Height == 0 && prove {
 		nodes, err := g.store.ScanNodes(ctx, id, store.NodeID{}, store.MaxPageRows)

@@ -1,5 +1,5 @@
-// Package shard divides the buckets of a shared store among the processes that move ranges: each bucket belongs to one
-// of Count shards, and each shard has one process at a time that moves its buckets.
+// Package shard divides the buckets of a shared store among processes. Each bucket belongs to one of Count shards. Each
+// shard has one process at a time that moves the ranges of its buckets, and one that cleans its buckets.
 package shard
 
 import (
@@ -8,22 +8,23 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Count is the number of shards. All processes of a store must agree on it, so it is a constant.
+// Count is the number of shards. It is a constant, since all processes of a store must agree on it.
 const Count = 16
 
-// Of returns the shard of a bucket, from 0 to Count-1: the second hexadecimal digit of its id, which is random.
+// Of returns the shard of a bucket, from 0 to Count-1. The shard is the second hexadecimal digit of the bucket's id,
+// which is random.
 func Of(id store.BucketID) int { return int(id[0]) % Count }
 
-// Set is a set of shards, one bit each.
+// Set is a set of shards: bit n is set if shard n is in the set.
 type Set uint16
 
 // All is the set of all shards.
 const All Set = 1<<Count - 1
 
-// Only returns the set of one shard.
+// Only returns the set that holds only shard n.
 func Only(n int) Set { return 1 << n }
 
-// Has reports whether a shard is in the set.
+// Has reports whether shard n is in the set.
 func (s Set) Has(n int) bool { return s&Only(n) != 0 }
 
 // Bucket reports whether the shard of a bucket is in the set.
@@ -32,7 +33,7 @@ func (s Set) Bucket(id store.BucketID) bool { return s.Has(Of(id)) }
 // Len returns the number of shards in the set.
 func (s Set) Len() int { return bits.OnesCount16(uint16(s)) }
 
-// List returns the shards of the set, ascending.
+// List returns the shards of the set in ascending order.
 func (s Set) List() []int {
 	list := []int{}
 	for n := range Count {

@@ -1,5 +1,5 @@
-// Package sizing computes what a keyspace of a planned size takes, and which limit it meets first. It is pure: from
-// what is planned, and from the constants of the packages that do the work, to figures.
+// Package sizing computes the resources that a keyspace of a planned size takes, and the limit that it meets first. It
+// is pure: its input is the plan and the constants of the packages that do the work, its output are figures.
 package sizing
 
 import (
@@ -11,40 +11,43 @@ import (
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 )
 
-// Input is what is planned.
+// Input describes a planned keyspace: its servers and nodes, its buckets and keys, its requests, and the values of the
+// servers' flags.
 type Input struct {
-	// Servers are processes, Nodes are Cassandra's; both of all DataCentres together, which are RoundTrip apart.
+	// Servers is the number of processes, Nodes that of Cassandra's nodes, both over all DataCentres together.
+	// RoundTrip is the time between two data centres.
 	Servers, Nodes, DataCentres int
 	RoundTrip                   time.Duration
 	Paxos                       Paxos
-	// Keys of KeyBytes lie in Buckets, with values of ValueBytes, and BusyBuckets of them are written to. Objects: they
-	// are versions of objects, which have a cleaner.
+	// Keys keys of KeyBytes bytes each lie in Buckets buckets, with values of ValueBytes bytes. BusyBuckets of the
+	// buckets are written to. Objects: the keys are versions of objects, which have a cleaner.
 	Buckets, BusyBuckets, Keys, KeyBytes, ValueBytes int64
 	Objects                                          bool
-	// Per second, of all servers together: keys that come at random places, keys that come above all others of their
-	// bucket, and gets and pages.
+	// Requests per second of all servers together. Inserts are puts of keys at random places, Appends puts of keys
+	// above all others of their bucket, and Requests are gets and pages.
 	Inserts, Appends, Requests float64
 
-	// The flags of the servers.
+	// The values of the servers' flags.
 	MaxRows             int64
 	MoveRate, CleanRate int
 	Lease               time.Duration
 	MapCacheMiB         int64
-	// What there is: requests per second and bytes that a node can take, and memory of Redis.
+	// The capacity: requests per second and GiB that one node can take, and the GiB of memory that Redis has.
 	NodeRequests      float64
 	NodeGiB, RedisGiB int64
 }
 
-// Paxos is Cassandra's paxos_variant.
+// Paxos is a value of Cassandra's setting paxos_variant. It decides how many round trips a conditional write takes.
 type Paxos string
 
-// The variants.
+// The values of paxos_variant.
 const (
 	V1 Paxos = "v1"
 	V2 Paxos = "v2"
 )
 
-// Check returns what is wrong with an input, by the flags of `rebalancer sizing`; nil: nothing is.
+// Check returns an error for the first value of the input that is out of its bounds, or nil. The error names the flag
+// of `rebalancer sizing` that sets the value.
 func (in *Input) Check() error {
 	const many = 1_000_000_000_000_000
 	for _, c := range []struct {
@@ -97,7 +100,8 @@ func (in *Input) Check() error {
 	return nil
 }
 
-// rounds is what so many round trips take, with paxos_variant v1 and with v2.
+// rounds returns the time that a number of round trips between data centres takes: v1 round trips if Cassandra's
+// setting paxos_variant is v1, and else v2 round trips.
 func (in *Input) rounds(v1, v2 float64) time.Duration {
 	if in.Paxos == V1 {
 		v2 = v1

@@ -2,57 +2,75 @@ package sizing
 
 import "time"
 
-// What was measured, where no package has it as a constant of its own. The tests hold it to the runs.
+// Values measured in runs, such as bytes for each range, which no other package has as a constant. Tests compare them
+// with the records of the runs.
 const (
-	// A range of a map takes mapBytes in memory: a node of 89 KB has some 1,000 (docs/benchmarks.md, "The map"). A root
-	// of a bucket of one range takes rootBytes, with its place in the cache and its proof, a name nameBytes.
+	// mapBytes is the memory of one range of a map: a node of 89 KB has about 1,000 ranges (docs/benchmarks.md, "The
+	// map"). rootBytes is that of a root of a bucket of one range, with its place in the cache and its proof, and
+	// nameBytes that of a name.
 	mapBytes  = 89
 	rootBytes = 1000
 	nameBytes = 200
-	// A range whose sample is full takes redisBytes in Redis, its place among those that were written to included
-	// (TestMemoryOfARangeInRedis).
+	// redisBytes is the memory in Redis of a range whose sample is full, with its place among the ranges that were
+	// written to (TestMemoryOfARangeInRedis).
 	redisBytes = 19_000
-	// A core merges mergesPerS ranges with one request each since the last merge (bench/results/parts.md, "Counting");
-	// with more requests each the time grows by the power mergeGrowth of their number.
+	// mergesPerS is the number of ranges per second that a core merges, with one request for each since the last merge
+	// (bench/results/parts.md, "Counting"). With more requests for each range the time grows by the power mergeGrowth
+	// of their number.
 	mergesPerS  = 110_000
 	mergeGrowth = 0.39
-	// A row takes rowBytes on a node beside its key and value.
+	// restoresPerS is the number of sizes kept in Cassandra that a process gives back to Redis in a second (660 at a
+	// load of 9 on two cores, with each write of Redis on its disk before the answer).
+	restoresPerS = 600
+	// rowBytes are the bytes that a row takes on a node besides its key and value.
 	rowBytes = 30
-	// copies is how many copies a data centre has, and quorum how many of them answer a read.
+	// copies is the number of copies in a data centre, and quorum the number of copies that answer a read.
 	copies, quorum = 3, 2
 
-	// A put asks each node of its data centre for the time questionsPerPut times at most, as a look serves two puts,
-	// and has 8 to 9 questions. A process that writes all the time asks each of the first few nodes questionsPerS times a
-	// second at most, with more than evenNodes as much less as there are more, and at least idleQuestions times
-	// (store/commontime, TestQuestionsOfManyProcesses). It asks those of other data centres once.
-	questionsPerPut = 4.3
-	questionsPerS   = 430
+	// These constants are about questions to nodes for the time. A put asks each node of its data centre at most
+	// questionsPerPut times, as one look serves eight puts, and has 4 to 31 questions.
+	//
+	// A process that writes all the time asks each node of its data centre at most questionsPerS times a second. With
+	// more nodes than evenNodes the number falls in proportion, but not below idleQuestions (internal/commontime,
+	// TestQuestionsOfManyProcesses). The process asks the nodes of other data centres once a second. All processes of a
+	// data centre together make at most looksOfAll looks a second, of questionsPerLook questions each.
+	questionsPerPut = 3.9
+	questionsPerS   = 200
 	evenNodes       = 2.5
-	idleQuestions   = 5.5
+	idleQuestions   = 4.3
 
-	// A process copies and compares unlimitedRows a second where nothing limits it (bench/results/parts.md, "Moves"),
-	// and counts unlimitedCounts.
+	looksOfAll, questionsPerLook = 200, 25
+
+	// unlimitedRows is the number of rows that a process copies and compares in a second where nothing limits it
+	// (bench/results/parts.md, "Moves"), and unlimitedCounts the number of rows that it counts.
 	unlimitedRows, unlimitedCounts = 87_000, 230_000
-	// A range that is copied, or compared, goes on by rowsARound at each round trip, and takes rangeTakes beside it
-	// (docs/operations.md, "Speed": 2,500 rows in 0.8 s, 80 ms apart; removal and sweep).
+	// rowsARound is the number of rows by which the copy, or the comparison, of a range goes on at each round trip.
+	// rangeTakes is the time that the range takes besides: removal and sweep (bench/results/apart.md, "A split": 2,500
+	// rows in 0.8 s, 80 ms apart).
 	rowsARound = 250
 	rangeTakes = 800 * time.Millisecond
-	// A move has moveWaits waits for leases, moveSwaps swaps of the root, and as many bumps of a map clock; its phases
-	// but the copying, comparing and waiting take moveRounds round trips (bench/results/apart.md).
+	// moveWaits is the number of waits for leases in a move. moveSwaps is the number of its swaps of the root, and of
+	// its bumps of a map clock. moveRounds (moveRoundsV1 with paxos_variant v1) is the number of round trips of its
+	// phases, apart from copying, comparing and waiting (bench/results/apart.md).
 	moveWaits, moveSwaps     = 5, 6
 	moveRoundsV1, moveRounds = 165, 95
-	// A swap takes swapRounds round trips, with paxos_variant v1 twice as many; a bump half as many again.
+	// swapRounds (swapRoundsV1 with paxos_variant v1) is the number of round trips of a swap. A bump takes one and a
+	// half times as many.
 	swapRounds, swapRoundsV1 = 4, 8
 
-	// A read of a root in the own data centre takes localRead, where the machine is busy; the scan of roots had 81 a
-	// second one after the other, with more reads each. A round trip takes atNode beside the distance.
+	// localRead is the time of a read of a root in the same data centre on a busy machine: the scan of roots did 81 a
+	// second one after the other, with more than one read each. atNode is the time of a round trip without the
+	// distance.
 	localRead = 4 * time.Millisecond
 	atNode    = 2 * time.Millisecond
-	// A look at a bucket takes lookAtARange for each of its ranges, of which one in a hundred was written to
-	// (bench/results/parts.md, "A look at a bucket of 100,000 ranges").
+	// lookAtARange is the time that a look at a bucket takes for each of its ranges, of which one in a hundred was
+	// written to (bench/results/parts.md, "A look at a bucket of 100,000 ranges").
 	lookAtARange = 1470 * time.Nanosecond
-	// verifyRate is how many rows a second verify may read beside clients, like moves.
+	// verifyRate is the number of rows that verify may read in a second beside clients, like moves.
 	verifyRate = 20_000
-	// cleanIsLate is when the alert EvenkeelCleaningIsLate fires.
-	cleanIsLate = 24 * time.Hour
+	// cleanAllEvery is the default of --clean-all-every. Between two full rounds, a cleaner looks at the objects that
+	// were put: in each shard at looksAtOnce objects at a time, of about rowsOfLook rows each
+	// (objects.Cleaner.PassOver).
+	cleanAllEvery           = 7 * 24 * time.Hour
+	looksAtOnce, rowsOfLook = 64, 2
 )

@@ -11,11 +11,12 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
+	"github.com/evenkeel/evenkeel/internal/rebalance/shard"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 )
 
-// Unit is what a figure counts.
+// Unit is the unit of a computed figure, as it is printed after the number.
 type Unit string
 
 // The units.
@@ -27,19 +28,21 @@ const (
 	Seconds   Unit = "s"
 )
 
-// Line is one figure of a plan.
+// Line is one computed figure of a planned keyspace, with its unit, its limit and the flag or cause that changes it.
 type Line struct {
 	What   string  `json:"what"`
 	Figure float64 `json:"figure"`
 	Unit   Unit    `json:"unit,omitempty"`
-	// Limit is what the figure may be at most, and Share how much of it the figure is; both are 0 where there is none.
+	// Limit is the largest figure allowed, and Share the figure as a share of the limit. Both are 0 if there is no
+	// limit.
 	Limit float64 `json:"limit,omitempty"`
 	Share float64 `json:"share,omitempty"`
-	// MovedBy says which flag changes the figure or the limit, or what else does.
+	// MovedBy names the flag, or another cause, that changes the figure or the limit.
 	MovedBy string `json:"moved_by,omitempty"`
 }
 
-// Of computes the figures of a plan: those with a limit first, by their shares.
+// Of computes the figures of a planned keyspace, such as the requests at a node. They are sorted by their share of
+// their limit, the largest share first. Figures without a limit come last.
 func Of(in *Input) []Line {
 	lines := slices.Concat(in.store(), in.moves(), in.sizes(), in.looks())
 	for i := range lines {
@@ -51,7 +54,8 @@ func Of(in *Input) []Line {
 	return lines
 }
 
-// Wall returns the sentence that names the first wall, by lines in the order of Of.
+// Wall returns a sentence about the limit that the keyspace meets first, and how to move this limit. lines must have
+// the order in which Of returns them, and must not be empty.
 func Wall(lines []Line) string {
 	l, text := lines[0], "The first wall"
 	if l.Share < 1 {
@@ -60,7 +64,7 @@ func Wall(lines []Line) string {
 	return fmt.Sprintf("%s: %s, at %s of the limit. What moves it: %s.", text, l.What, Percent(l.Share), l.MovedBy)
 }
 
-// Percent writes a share.
+// Percent returns a share as text: 0.25 as "25 %". Shares below a tenth have two significant digits.
 func Percent(share float64) string {
 	if share < 0.1 {
 		return fmt.Sprintf("%.2g %%", 100*share)
@@ -68,7 +72,8 @@ func Percent(share float64) string {
 	return fmt.Sprintf("%.0f %%", 100*share)
 }
 
-// ranges is how many ranges the keys have: as large as the policy makes them, and one in each bucket at least.
+// ranges returns the number of ranges that hold all keys. Each bucket has at least one range. The rows of a range are
+// those that the rebalancer's policy aims at.
 func (in *Input) ranges() float64 {
 	p := policy.Default(in.MaxRows)
 	rows := float64(p.TargetRows)
@@ -78,13 +83,14 @@ func (in *Input) ranges() float64 {
 	return max(float64(in.Buckets), math.Ceil(float64(in.Keys)/rows))
 }
 
-// full is how many rows a range has when it is split.
+// full returns the number of rows at which a range is full, so that it is split. Large rows reach the limit of bytes
+// first.
 func (in *Input) full() float64 {
 	p := policy.Default(in.MaxRows)
 	return max(2, min(float64(p.MaxRows), float64(p.MaxBytes)/float64(in.KeyBytes+in.ValueBytes)))
 }
 
-// store is what the nodes have and are asked.
+// store returns the figures of Cassandra's nodes: requests per second, connections, and bytes of rows.
 func (in *Input) store() []Line {
 	servers, nodes, centres := float64(in.Servers), float64(in.Nodes), float64(in.DataCentres)
 	near, puts := servers/centres, in.Inserts+in.Appends
@@ -108,13 +114,15 @@ func (in *Input) store() []Line {
 	}
 }
 
-// polls is how many polls of map clocks all servers send in a second.
+// polls returns how often per second all servers together read map clocks. A map clock is a counter that many buckets
+// share; a server reads it to renew its leases on their maps.
 func (in *Input) polls() float64 {
 	clocks := min(mapclient.DefaultClocks, float64(in.Buckets))
 	return float64(in.Servers) * clocks / mapclient.PollPause(in.Lease, 0.5).Seconds()
 }
 
-// questions is how often a node is asked for its time in a second, where each put has to wait.
+// questions returns how often per second servers ask one node for its time. It is the worst case, in which each put
+// needs a new answer before it can have a timestamp.
 func (in *Input) questions() float64 {
 	near := float64(in.Servers) / float64(in.DataCentres)
 	puts := (in.Inserts + in.Appends) / float64(in.DataCentres)
@@ -122,13 +130,23 @@ func (in *Input) questions() float64 {
 		return 0
 	}
 	most := near * questionsPerS * min(1, evenNodes/float64(in.Nodes))
-	return max(min(most, puts*questionsPerPut), near*idleQuestions) + float64(in.Servers) - near
+	most = min(most, puts*questionsPerPut, looksOfAll*questionsPerLook)
+	return max(most, min(near, looksOfAll)*idleQuestions) + min(float64(in.Servers)-near, looksOfAll)
 }
 
-// moves is what splits and cuts ahead of appends take.
+// movers returns the number of processes that share the rebalancing of the given number of buckets. Buckets are divided
+// into shards, and one process works on each shard. So there are at most as many processes as shards, servers or
+// buckets.
+func (in *Input) movers(buckets int64) float64 {
+	return max(1, min(float64(in.Servers), shard.Count, float64(buckets)))
+}
+
+// moves returns the figures of splits, and of the cuts made ahead of keys that are appended at the end of a bucket.
 func (in *Input) moves() []Line {
 	rate, what := in.movesPerS()
-	part := in.full() / 2 // of a range that is split half of the rows stay
+	movers := in.movers(in.BusyBuckets)
+	rate *= movers
+	part := in.full() / 2 // half of the rows of a split range stay
 	splits, cuts := in.Inserts/part, in.Appends/float64(policy.Default(in.MaxRows).TargetRows)
 	batch, swap := in.batch(part), in.rounds(swapRoundsV1, swapRounds)
 	batches := min(60*(splits+cuts), float64(in.BusyBuckets)*perMinute(batch))
@@ -141,9 +159,9 @@ func (in *Input) moves() []Line {
 	return []Line{
 		{What: "rows that move a second", Figure: in.Inserts, Unit: PerSecond, Limit: rate, MovedBy: what},
 		{What: "batches of moves a minute", Figure: batches, Unit: PerMinute,
-			Limit: scheduler.DefaultBuckets * perMinute(batch), MovedBy: "--lease; writes to fewer buckets"},
+			Limit: movers * scheduler.DefaultBuckets * perMinute(batch), MovedBy: "--lease; writes to fewer buckets"},
 		{What: "ranges that are copied or compared at once", Figure: splits * in.moved(part).Seconds(),
-			Limit: scheduler.RangesAtOnce, MovedBy: "fewer keys at random places"},
+			Limit: movers * scheduler.RangesAtOnce, MovedBy: "fewer keys at random places"},
 		{What: "time of a batch of moves", Figure: batch.Seconds(), Unit: Seconds, MovedBy: "--lease, --max-rows"},
 		{What: "swaps a minute of the busiest record at SERIAL", Unit: PerMinute,
 			Figure: max(perMinute(leader.DefaultLease/3+swap), bumps), Limit: perMinute(swap),
@@ -151,37 +169,43 @@ func (in *Input) moves() []Line {
 	}
 }
 
-// movesPerS is how many rows one leader moves in a second at most, and what changes that.
+// movesPerS returns the largest number of rows that one process can move between partitions per second. what names the
+// flag or the other cause that limits this number.
 func (in *Input) movesPerS() (rate float64, what string) {
 	rate, what = unlimitedRows, "fewer keys at random places"
 	if paced := balancer.For(in.MaxRows, in.MoveRate, time.Minute, 0).Policy.MovedPerS; paced > 0 && paced < rate {
 		rate, what = paced, "--move-rate"
 	}
-	// All ranges that move at once have to wait for the distance.
+	// All ranges that move at once wait for the distance between data centres.
 	if most := scheduler.RangesAtOnce * rowsARound / 2 / (in.RoundTrip + atNode).Seconds(); most < rate {
 		rate, what = most, "fewer keys at random places"
 	}
 	return rate, what
 }
 
-// moved is how long so many rows of one range are copied, compared and removed.
+// moved returns the time that the move of one range with the given number of rows takes: to copy the rows, to compare
+// the copies, and to remove the originals.
 func (in *Input) moved(rows float64) time.Duration {
 	return rangeTakes + times(2*rows/rowsARound, in.RoundTrip+atNode)
 }
 
-// batch is how long a batch takes that moves so many rows of each of its ranges.
+// batch returns the duration of a batch of moves, in which each range moves the given number of rows: the waits for
+// leases, the changes of the map, and the work on rows.
 func (in *Input) batch(rows float64) time.Duration {
 	return moveWaits*mapclient.WaitFor(in.Lease) + in.rounds(moveRoundsV1, moveRounds) + in.moved(rows)
 }
 
+// perMinute returns how often per minute something happens that takes the time d each time.
 func perMinute(d time.Duration) float64 { return time.Minute.Seconds() / d.Seconds() }
 
-// sizes is what counters and caches take.
+// sizes returns the figures of the counters in Redis, which know how many rows each range has, and of the servers'
+// caches of maps.
 func (in *Input) sizes() []Line {
 	ranges, servers, buckets := in.ranges(), float64(in.Servers), float64(in.Buckets)
 	cache := in.MapCacheMiB << 20
 	roots, names := float64(mapclient.RootBytes(cache)), float64(listing.CachedNames(cache))
-	// In a second a server has requests to so many ranges: anywhere, or at the ends of busy buckets.
+	// pairs is the number of different ranges that have requests in one second, summed over the servers: anywhere, or
+	// at the ends of busy buckets.
 	all := in.Inserts + in.Appends + in.Requests
 	anywhere := (in.Inserts + in.Requests) / servers
 	pairs := servers * (ranges*-math.Expm1(-anywhere/ranges) + min(float64(in.BusyBuckets), in.Appends/servers))
@@ -205,22 +229,23 @@ func (in *Input) sizes() []Line {
 	}
 }
 
-// looks is how long it takes to look at everything.
+// looks returns the times that background work needs to go once through all buckets, all ranges or all rows. For
+// buckets of objects it includes the cleaners.
 func (in *Input) looks() []Line {
 	ranges, buckets, keys := in.ranges(), float64(in.Buckets), float64(in.Keys)
 	options := balancer.For(in.MaxRows, in.MoveRate, time.Minute, 0)
 	counts := cmp.Or(float64(scheduler.CountedFor*in.MoveRate), unlimitedCounts)
 	look := buckets/rootsPerSecond(balancer.ScansAtOnce, localRead) + ranges*lookAtARange.Seconds()
 	proof := (localRead*(scheduler.ScansToProve-1) + in.rounds(swapRoundsV1, swapRounds)) / scheduler.ScansToProve
-	scan := buckets / min(scheduler.RootsPerSecond, rootsPerSecond(scheduler.RootsAtOnce, proof))
-	recount := Line{What: "recount after Redis lost all", Figure: keys / counts, Unit: Seconds, MovedBy: "--move-rate"}
-	if in.Inserts > 0 && keys > 0 { // nothing is split meanwhile, so no range should become twice as large
-		recount.Limit = keys / in.Inserts
-	}
+	all := in.movers(in.Buckets)
+	scan := buckets / all / min(scheduler.RootsPerSecond, rootsPerSecond(scheduler.RootsAtOnce, proof))
 	lines := []Line{
-		recount,
-		{What: "confirmation of all sizes", Figure: keys / options.ConfirmPerS, Unit: Seconds, MovedBy: "--move-rate"},
-		{What: "look at all buckets", Figure: look, Unit: Seconds, Limit: balancer.FullEvery.Seconds(),
+		{What: "sizes known again after Redis lost all", Figure: (look + ranges/restoresPerS) / all,
+			Unit: Seconds, MovedBy: "more servers, up to 16"},
+		{What: "recount of all rows", Figure: keys / counts / all, Unit: Seconds, MovedBy: "--move-rate"},
+		{What: "confirmation of all sizes", Figure: keys / options.ConfirmPerS / all, Unit: Seconds,
+			MovedBy: "--move-rate"},
+		{What: "look at all buckets", Figure: look / all, Unit: Seconds, Limit: balancer.FullEvery.Seconds(),
 			MovedBy: "fewer buckets"},
 		{What: "scan of all roots", Figure: scan, Unit: Seconds, MovedBy: "fewer buckets"},
 		{What: fmt.Sprintf("rebalancer verify --rate %d", verifyRate), Figure: keys / verifyRate, Unit: Seconds,
@@ -228,11 +253,17 @@ func (in *Input) looks() []Line {
 	}
 	if in.Objects {
 		rate := cmp.Or(float64(in.CleanRate), unlimitedCounts)
-		lines = append(lines, Line{What: "round of the cleaner", Figure: keys / rate, Unit: Seconds,
-			Limit: cleanIsLate.Seconds(), MovedBy: "--clean-rate"})
+		look := (localRead + in.RoundTrip).Seconds()
+		lines = append(lines,
+			Line{What: "round of the cleaners over all rows", Figure: keys / rate / all, Unit: Seconds,
+				Limit: cleanAllEvery.Seconds(), MovedBy: "--clean-rate; more servers, up to 16"},
+			Line{What: "objects a second that hints lead the cleaners to", Figure: in.Inserts, Unit: PerSecond,
+				Limit:   min(min(shard.Count, buckets)*looksAtOnce/look, rate*all/rowsOfLook),
+				MovedBy: "--clean-rate; more servers, up to 16"})
 	}
 	return lines
 }
 
-// rootsPerSecond is how many roots are looked at in a second, so many at once, where each takes so long.
+// rootsPerSecond returns the number of roots of maps that a process reads per second. It reads atOnce roots at the same
+// time, and one read takes the time each.
 func rootsPerSecond(atOnce float64, each time.Duration) float64 { return atOnce / each.Seconds() }

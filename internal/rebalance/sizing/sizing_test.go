@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/rebalance/shard"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 )
 
@@ -43,6 +44,7 @@ func TestFiguresAreThoseOfRuns(t *testing.T) {
 			in.DataCentres, in.Nodes, in.Servers, in.Inserts, in.Appends = 1, 3, servers, 1000, 0
 		}
 	}
+	alone := func(in *Input) { in.Servers = 1 }
 	const day = 24 * 3600
 	for _, x := range []struct {
 		what          string
@@ -61,13 +63,17 @@ func TestFiguresAreThoseOfRuns(t *testing.T) {
 		{"renewals of a leader", figure("swaps a minute of the busiest record at SERIAL", func(in *Input) {
 			in.Inserts, in.Appends = 0, 0
 		}), 10},
-		{"questions at a node, 1 process", plan(questions(1)).questions(), 427},
-		{"the same, 10", plan(questions(10)).questions(), 4300},
-		{"the same, 100", plan(questions(100)).questions(), 4300},
+		{"questions at a node, 1 process", plan(questions(1)).questions(), 194},
+		{"the same, 10", plan(questions(10)).questions(), 1507},
+		{"the same, 100", plan(questions(100)).questions(), 3874},
+		{"the same, 100 that write more", plan(func(in *Input) {
+			questions(100)(in)
+			in.Inserts = 10_000
+		}).questions(), 4967},
 		{"the same, 100 that hardly write", plan(func(in *Input) {
 			questions(100)(in)
 			in.Inserts = 1
-		}).questions(), 550},
+		}).questions(), 426},
 		{"roots a second at SERIAL, 8 at once, 160 ms each", rootsPerSecond(8, 160*time.Millisecond), 50},
 		{"the same, 240 ms each", rootsPerSecond(8, 240*time.Millisecond), 33},
 		{"look at a bucket of 100,000 ranges", 1e5 * lookAtARange.Seconds(), 0.147},
@@ -81,16 +87,21 @@ func TestFiguresAreThoseOfRuns(t *testing.T) {
 		{"MiB of the caches of a server that has everything", figure("memory of a server's caches of maps",
 			func(in *Input) { in.Keys, in.Buckets = 1e12, 1e6 }) / (1 << 20), 64 * 13. / 8},
 		{"ranges of 10^9 keys", v2.ranges(), 15_000},
-		{"hours of a recount", figure("recount after Redis lost all", func(*Input) {}) / 3600, 4.6},
-		{"days of confirmations", figure("confirmation of all sizes", func(*Input) {}) / day, 5.8},
-		{"hours of a round of the cleaner", figure("round of the cleaner", func(*Input) {}) / 3600, 14},
-		{"rows that move a second at most", v2.line(t, "rows that move a second").Limit, 10_000},
+		{"hours of a recount", figure("recount of all rows", alone) / 3600, 4.6},
+		{"days of confirmations", figure("confirmation of all sizes", alone) / day, 5.8},
+		{"hours of a round of the cleaner", figure("round of the cleaners over all rows", alone) / 3600, 14},
+		{"rows that move a second at most", plan(alone).line(t, "rows that move a second").Limit, 10_000},
+		{"the same, 10 servers", v2.line(t, "rows that move a second").Limit, 100_000},
+		{"the same, 100 servers for 16 shards", plan(func(in *Input) {
+			in.Servers = 100
+		}).line(t, "rows that move a second").Limit, 160_000},
 	} {
 		require.InEpsilon(t, x.run, x.computed, 0.2, x.what)
 	}
 }
 
-// TestMoreNeverCostsLess: whatever grows, no figure and no share becomes smaller.
+// TestMoreNeverCostsLess: whatever grows, no figure and no share becomes smaller. There are buckets for all shards, as
+// those that come to an empty one bring a process to share the work.
 func TestMoreNeverCostsLess(t *testing.T) {
 	t.Parallel()
 	const about = "%s: %s of %+v, then %+v"
@@ -100,7 +111,7 @@ func TestMoreNeverCostsLess(t *testing.T) {
 		in := *plan(func(in *Input) {
 			in.Servers, in.DataCentres, in.Keys = int(n(2000)), 1+r.IntN(3), n(1e13)
 			in.Nodes = in.DataCentres * int(2+n(500))
-			in.Buckets = n(1e6)
+			in.Buckets = shard.Count + n(1e6)
 			in.BusyBuckets = 1 + r.Int64N(in.Buckets)
 			in.KeyBytes, in.ValueBytes = n(1000), n(1e5)
 			in.Inserts, in.Appends, in.Requests = float64(n(1e6)-1), float64(n(1e6)-1), float64(n(1e7)-1)
@@ -129,7 +140,7 @@ func TestMoreNeverCostsLess(t *testing.T) {
 
 func TestTheFirstWallIsNamed(t *testing.T) {
 	t.Parallel()
-	in := plan(func(in *Input) { in.Inserts, in.NodeRequests = 40_000, 1e6 })
+	in := plan(func(in *Input) { in.Servers, in.Inserts, in.NodeRequests = 1, 40_000, 1e6 })
 	lines := Of(in)
 	require.True(t, slices.IsSortedFunc(lines, func(a, b Line) int {
 		switch {

@@ -39,7 +39,7 @@ var layers = [][]string{
 	{"cmd/internal/daemon", "cmd/internal/daemon/logging", "cmd/internal/daemon/secrecy", "cmd/internal/daemon/tracing"},
 	{"cmd/internal/daemon/settings", "cmd/internal/daemon/shell", "cmd/internal/daemon/version"},
 	{"evenkeel", "s3api"},
-	{"rebalance/adminapi", "rebalance/assembly", "s3api/sigv4"},
+	{"rebalance/adminapi", "rebalance/assembly", "internal/sigv4"},
 	{"rebalance"},
 	{"internal/adopt", "internal/rebalance/repair", "internal/cleaning"},
 	{"objects"},
@@ -60,12 +60,12 @@ var layers = [][]string{
 	{"counter"},
 	{"partmap/mapclient"},
 	{"partmap"},
-	{"internal/processes", "internal/rebalance/leader"},
+	{"internal/hints", "internal/processes", "internal/rebalance/leader"},
 	{"internal/rebalance/shard"},
-	{"store/timestamps"},
-	{"partmap/keyspread", "retention", "store/record"},
+	{"internal/timestamps"},
+	{"internal/keyspread", "retention", "internal/record"},
 	{"store/cassandrastore", "store/memstore", "store/pebblestore"},
-	{"store/commontime"},
+	{"internal/commontime"},
 	{"store"},
 	{
 		"keys", "store/keytext", "store/wait", "internal/console", "internal/reload", "internal/tracing", "internal/webguard",
@@ -104,7 +104,7 @@ var drivers = map[string][]string{
 // pure names the packages that do no I/O and never ask for the time or for
 // chance: both are passed in.
 var pure = []string{
-	"partmap", "partmap/keyspread", "retention",
+	"partmap", "internal/keyspread", "retention",
 	"internal/rebalance/plan", "internal/rebalance/planner", "internal/rebalance/planner/exact",
 	"internal/rebalance/planner/genetic", "internal/rebalance/planner/greedy",
 	"internal/rebalance/forecast", "internal/rebalance/heat", "internal/rebalance/move",

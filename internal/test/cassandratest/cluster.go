@@ -91,9 +91,14 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 // node returns a node with the next free address.
 func (c *Cluster) node(dataCentre string) *Node {
 	c.used++
-	address := fmt.Sprintf("%s.%d", c.block, c.used)
+	address, rack := fmt.Sprintf("%s.%d", c.block, c.used), 1
+	for _, n := range c.Nodes {
+		if c.options.Racks && n.DataCentre == dataCentre {
+			rack++
+		}
+	}
 	return &Node{
-		Address: address, DataCentre: dataCentre, options: c.options, dir: filepath.Join(c.dir, address), java: c.java,
+		Address: address, DataCentre: dataCentre, rack: fmt.Sprint("r", rack), options: c.options, dir: filepath.Join(c.dir, address), java: c.java,
 		lib: c.lib,
 	}
 }

@@ -13,6 +13,8 @@ type Options struct {
 	// DataCentres holds the number of nodes of each data centre; they are named
 	// dc1, dc2 and so on. Empty means one node in dc1.
 	DataCentres []int
+	// Racks puts each node of a data centre into a rack of its own, r1, r2 and so on; otherwise all are in r1.
+	Racks bool
 	// DurableWrites makes a node sync its commit log before it acknowledges
 	// (commitlog_sync: batch). Tests that kill nodes need it: Cassandra's
 	// default, periodic, may lose the last ten seconds of a lone node.
@@ -60,7 +62,7 @@ func (n *Node) writeConfig(seed string) error {
 	}
 	for name, text := range map[string]string{
 		"cassandra.yaml":              n.yaml(seed),
-		"cassandra-rackdc.properties": "dc=" + n.DataCentre + "\nrack=r1\n",
+		"cassandra-rackdc.properties": "dc=" + n.DataCentre + "\nrack=" + n.rack + "\n",
 		"logback.xml": `<configuration><appender name="F" class="ch.qos.logback.core.FileAppender"><file>` +
 			n.logFile() +
 			`</file><encoder><pattern>%-5level [%thread] %date{ISO8601} %F:%L - %msg%n</pattern></encoder></appender>` +

@@ -31,6 +31,7 @@ type Node struct {
 	Address    string
 	DataCentre string
 
+	rack    string
 	network *network
 	options Options
 	ahead   time.Duration // of its wall clock

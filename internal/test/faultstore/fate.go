@@ -235,6 +235,10 @@ func (f *Faults) postpone(ctx context.Context, d fate, node string, do func(ctx 
 // due. It returns the errors of those whose outcome is unknown.
 func (f *Faults) land(chosen func(pendingWrite) bool, do func(pendingWrite) error) error {
 	f.mu.Lock()
+	if len(f.pending) == 0 {
+		f.mu.Unlock()
+		return nil
+	}
 	var now []pendingWrite
 	f.pending = slices.DeleteFunc(f.pending, func(w pendingWrite) bool {
 		if chosen(w) {

@@ -3,10 +3,10 @@ package main
 // holders are, for a package, the others whose tests hold it up as well. Those that
 // need a Cassandra node are not among them.
 var holders = map[string][]string{
-	"counter":      {"counter/localcounter", "internal/rebalance/balancer"},
-	"store/record": {"partmap/mapclient", "internal/rebalance/leader"},
-	"s3api/sigv4":  {"s3api"},
-	"listing":      {"s3api", "internal/test/sim"},
+	"counter":         {"counter/localcounter", "internal/rebalance/balancer"},
+	"internal/record": {"partmap/mapclient", "internal/rebalance/leader"},
+	"internal/sigv4":  {"s3api"},
+	"listing":         {"s3api", "internal/test/sim"},
 	"partmap": {"partmap/mapclient", "internal/rebalance/move", "internal/rebalance/executor", "listing",
 		"internal/rebalance/repair", "internal/test/sim"},
 	"partmap/mapclient": {"internal/rebalance/executor", "internal/rebalance/scheduler", "listing",

@@ -356,11 +356,11 @@ func (s *seeker) number(l *ast.BasicLit) {
 		to = "1-1"
 	}
 	m := s.add("int", l, to, "("+to+")")
-	// The line tells which number it is.
+	// The line tells which number it is. Its comment is not part of the name: rewording a comment changes no mutant.
 	begin := bytes.LastIndexByte(s.src[:m.from], '\n') + 1
 	end := m.to + bytes.IndexByte(append(s.src[m.to:len(s.src):len(s.src)], '\n'), '\n')
-	m.From = fmt.Sprintf("%s (column %d) in: %s", l.Value, m.from-begin-indent(s.src[begin:])+1,
-		strings.TrimSpace(string(s.src[begin:end])))
+	line, _, _ := strings.Cut(string(s.src[begin:end]), " // ")
+	m.From = fmt.Sprintf("%s (column %d) in: %s", l.Value, m.from-begin-indent(s.src[begin:])+1, strings.TrimSpace(line))
 }
 
 func indent(line []byte) int { return len(line) - len(bytes.TrimLeft(line, "\t ")) }

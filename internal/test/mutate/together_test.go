@@ -118,7 +118,7 @@ func TestTogether(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, Killed, outcome, m.Name())
 	}
-	const line = " in: const most = 5 << 1 // what is constant has a build of its own => "
+	const line = " in: const most = 5 << 1 => "
 	require.Equal(t, []string{
 		"- [arith] 5 << 1 => 5 >> 1", "- [int] 5 (column 14)" + line + "5+1", "- [int] 1 (column 19)" + line + "1-1",
 		`Check [case] case "two": left -= 2 => (case removed)`,

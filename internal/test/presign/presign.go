@@ -1,4 +1,4 @@
-// Package presign signs presigned URLs for tests. It shares no code with s3api/sigv4.
+// Package presign signs presigned URLs for tests. It shares no code with internal/sigv4.
 package presign
 
 import (
@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evenkeel/evenkeel/s3api/sigv4"
+	"github.com/evenkeel/evenkeel/internal/sigv4"
 )
 
 // Signature returns the signature of a presigned URL, in which r.Query has all other parameters. It covers the host

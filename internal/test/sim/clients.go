@@ -115,6 +115,9 @@ func (c *client) run(ctx context.Context, ops int, moving func() bool) {
 		if c.s.failed() || ctx.Err() != nil || c.h.over() {
 			return
 		}
+		for i >= ops && c.s.ahead() && moving() && !c.s.failed() && ctx.Err() == nil {
+			time.Sleep(time.Duration(1+c.r.IntN(20)) * time.Millisecond)
+		}
 		c.lease(ctx)
 		switch x := c.r.IntN(100); {
 		case c.deleter && c.r.IntN(5) == 0:
@@ -191,7 +194,7 @@ func (c *client) patience(ctx context.Context) (context.Context, context.CancelF
 }
 
 func (c *client) change(ctx context.Context, deletes bool) {
-	w := &write{key: c.key(), deletes: deletes, begun: c.h.tick()}
+	w := &write{key: c.key(), deletes: deletes, centre: c.a.centre, begun: c.h.tick()}
 	c.n++
 	if !deletes {
 		w.value = fmt.Sprintf("%s.%d", c.a.name, c.n)
@@ -234,7 +237,7 @@ func (c *client) someRange() (keys []string, lo, hi []byte) {
 
 func (c *client) deleteRange(ctx context.Context) {
 	keys, lo, hi := c.someRange()
-	w := &write{before: c.h.view(), begun: c.h.tick()}
+	w := &write{before: c.h.view(anywhere), centre: c.a.centre, begun: c.h.tick()}
 	w.clears(keys)
 	c.purge(ctx, fmt.Sprintf("delete range %q %q", lo, hi), w, func(ctx context.Context) error {
 		return c.b.DeleteRange(ctx, lo, hi)
@@ -244,7 +247,7 @@ func (c *client) deleteRange(ctx context.Context) {
 // deleteOlder remembers a time and later deletes what was put up to then, sometimes range by range.
 func (c *client) deleteOlder(ctx context.Context) {
 	if c.age == nil {
-		w := &write{aged: true, begun: c.h.tick()}
+		w := &write{aged: true, centre: c.a.centre, begun: c.h.tick()}
 		var err error
 		if w.ts, err = c.stamps.Next(withOp(ctx, op{}), 1); err != nil {
 			c.tolerate("remember a time", err)
@@ -256,7 +259,7 @@ func (c *client) deleteOlder(ctx context.Context) {
 	w := c.age
 	c.age = nil
 	keys, lo, hi := c.someRange()
-	w.before = c.h.view()
+	w.before = c.h.view(anywhere)
 	w.clears(keys)
 	c.h.begin(w)
 	var until time.Time
@@ -296,7 +299,7 @@ func (c *client) purge(ctx context.Context, what string, w *write, call func(con
 }
 
 func (c *client) get(ctx context.Context) {
-	key, before, begun := c.key(), c.h.view(), c.h.tick()
+	key, before, begun := c.key(), c.h.view(c.a.centre), c.h.tick()
 	ctx, cancel := c.patience(withOp(ctx, op{lease: c.leased}))
 	defer cancel()
 	if c.m.NoLookAfterRead {
@@ -308,7 +311,7 @@ func (c *client) get(ctx context.Context) {
 		return
 	}
 	c.h.get(key, begun, err == nil, string(e.Value))
-	if err := c.h.read(before, key, err == nil, string(e.Value)); err != nil {
+	if err := c.h.read(c.a.centre, before, key, err == nil, string(e.Value)); err != nil {
 		c.s.fail("%s: get: %v", c.a.name, err)
 	}
 }
@@ -336,7 +339,7 @@ func (c *client) list(ctx context.Context) {
 	defer c.h.list(&told)
 	ctx = withOp(ctx, op{lease: c.leased})
 	for {
-		before, begun := c.h.view(), c.h.tick()
+		before, begun := c.h.view(c.a.centre), c.h.tick()
 		thaw := func() {}
 		if c.m.NoLookAfterRead {
 			thaw = c.p.freeze()
@@ -404,7 +407,7 @@ func (c *client) list(ctx context.Context) {
 }
 
 func (c *client) holds(before view, key string, shown bool, value string) {
-	if err := c.h.read(before, key, shown, value); err != nil {
+	if err := c.h.read(c.a.centre, before, key, shown, value); err != nil {
 		c.s.fail("%s: list: %v", c.a.name, err)
 	}
 }

@@ -21,6 +21,9 @@ type Config struct {
 	// Sparse clients spread their operations over the moves, and stop after Ops also if
 	// moves continue.
 	Sparse bool
+	// Pace bounds the steps of clients while movers wait for leases to end, where more operations meet no further phase:
+	// 300, and Pace for each step of a mover. 0: there is no bound.
+	Pace float64
 	// Loose movers have goals of their own in each round and do not wait for each
 	// other.
 	Loose bool
@@ -45,6 +48,8 @@ type Config struct {
 	// Ranges: clients also delete ranges of keys, or what is older than some time in them, unless the bucket may be
 	// deleted.
 	Ranges bool
+	// Centres are two data centres, in the network form; nil: there is one.
+	Centres *Centres
 	// Net is the network form; nil: the embedded one.
 	Net      *Net
 	Mistakes Mistakes
@@ -101,6 +106,21 @@ func RandomNet(seed uint64) Config {
 	return c
 }
 
+// RandomCentres is RandomNet for two data centres. All timestamps come from one source, so I12 is assumed.
+func RandomCentres(seed uint64) Config {
+	c := RandomNet(seed)
+	r := rand.New(rand.NewPCG(seed, 13))
+	c.Net.Servers = 0
+	c.Clients = max(c.Clients, 2)
+	c.Pace = 2 // half of it, and no bound, find fewer mistakes in the same time
+	c.Centres = &Centres{
+		Delay: []time.Duration{5 * time.Millisecond, 100 * time.Millisecond, time.Second}[r.IntN(3)],
+		Lose:  []float64{0, 0.05, 0.3}[r.IntN(3)],
+		Cut:   []float64{0, 0.7, 2.7}[r.IntN(3)], Outage: time.Second,
+	}
+	return c
+}
+
 // faulty reports whether clients must expect errors.
 func (c *Config) faulty() bool { return c.Late > 0 || c.Faults != faultstore.Rates{} }
 
@@ -118,6 +138,13 @@ type Report struct {
 	Phases map[partmap.Phase]int
 	// Leases checked while they held; Deaths of clients; Collected map nodes.
 	Leases, Deaths, Collected int
+	// Outages of the link between two data centres, writes that came to the other one Later, and calls at each quorum that
+	// were Refused.
+	Outages, Later, Refused int
+	// Dropped entries, by retention, or versions that were finished; Uploads that have ended.
+	Dropped, Uploads int
+	// Restores that were tried.
+	Restores int
 	// Deleted: the bucket was deleted.
 	Deleted bool
 	// Cuts of the bucket at the end.

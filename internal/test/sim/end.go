@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"reflect"
 	"slices"
 
 	"github.com/evenkeel/evenkeel/internal/rebalance/executor"
@@ -75,6 +76,10 @@ func (w *world) lastListing() {
 	if err := w.faults.Flush(context.Background()); err != nil {
 		w.s.fail("flush: %v", err)
 	}
+	if w.centres != nil {
+		w.centres.heal()
+		w.alike()
+	}
 	if w.h.over() {
 		if err := w.h.gone(); err != nil {
 			w.s.fail("last listing: %v", err)
@@ -89,7 +94,7 @@ func (w *world) lastListing() {
 		w.s.fail("last listing: %v", err)
 		return
 	}
-	before, found := w.h.view(), map[string]string{}
+	before, found := w.h.view(anywhere), map[string]string{}
 	for e, err := range c.Bucket("b").All(context.Background(), listing.Query{}) {
 		if err != nil {
 			w.s.fail("last listing: %v", err)
@@ -98,11 +103,33 @@ func (w *world) lastListing() {
 	}
 	for _, k := range w.keys {
 		v, shown := found[k]
-		if err := w.h.read(before, k, shown, v); err != nil {
+		if err := w.h.read(anywhere, before, k, shown, v); err != nil {
 			w.s.fail("last listing: %v", err)
 		}
 	}
 	w.verify(c)
+}
+
+// alike checks that both data centres have the same rows in the end.
+func (w *world) alike() {
+	ctx := context.Background()
+	parts, err := w.mem.Partitions(ctx, store.Partition{}, 10_000)
+	if err != nil {
+		w.s.fail("last listing: %v", err)
+	}
+	o := store.SliceOptions{Limit: 10_000, Timestamps: true}
+	for _, p := range parts {
+		want, err := w.mem.Slice(ctx, p, store.Bounds{}, o)
+		if err != nil {
+			w.s.fail("last listing: %v", err)
+		}
+		for i, local := range w.centres.local {
+			got, err := local.Slice(ctx, p, store.Bounds{}, o)
+			if err != nil || !reflect.DeepEqual(got.Rows, want.Rows) {
+				w.s.fail("last listing: data centre %d differs in %s: %v", i, name(p.ID), err)
+			}
+		}
+	}
 }
 
 // verify checks the whole store as rebalancer verify does. A write that is late, or of a

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 
@@ -14,9 +13,10 @@ import (
 type gated struct {
 	s        *scheduler
 	inner    store.Store
-	watch    *watch
+	watch    *watch // nil: nobody watches
 	replicas *replicas
-	cut      float64 // probability that a data centre does not answer an acknowledgement
+	centres  *centres // nil: there is one data centre
+	cut      float64  // probability that a data centre does not answer an acknowledgement
 
 	mu sync.Mutex
 	r  *rand.Rand
@@ -26,21 +26,55 @@ var _ store.Store = (*gated)(nil)
 
 // turn waits, calls f, and sometimes waits again. A dead actor's call may be executed
 // without a return.
-func (g *gated) turn(ctx context.Context, what string, f func(ctx context.Context) error) error {
+func (g *gated) turn(ctx context.Context, what call, f func(ctx context.Context) error) error {
 	if err := ctx.Err(); err != nil {
-		return store.Wrap(what, err)
+		return store.Wrap(what.op, err)
 	}
-	if !g.s.gate(ctx, what) {
-		return store.Errorf(store.Unavailable, "%s: %w", what, errStopped)
+	if !g.s.gateCall(ctx, what) {
+		return store.Errorf(store.Unavailable, "%s: %w", what.op, errStopped)
 	}
-	err := f(context.WithoutCancel(ctx))
+	err := f(detached(ctx))
 	if g.chance(1.0 / 3) {
-		g.s.gate(ctx, "answer to "+what)
+		what.answer = true
+		g.s.gateCall(ctx, what)
 	}
 	if cerr := ctx.Err(); cerr != nil {
-		return store.Wrap(what, cerr)
+		return store.Wrap(what.op, cerr)
 	}
 	return err
+}
+
+// inCall is the context of a call that goes on whatever becomes of its caller. It has the values that are asked for
+// several times in each call.
+type inCall struct {
+	context.Context
+	actor, op, wide any
+}
+
+func detached(ctx context.Context) context.Context {
+	return &inCall{
+		context.WithoutCancel(ctx), ctx.Value(actorKey{}), ctx.Value(opKey{}), ctx.Value(wideKey{}),
+	}
+}
+
+// Value implements context.Context.
+func (c *inCall) Value(key any) any {
+	switch key.(type) {
+	case actorKey:
+		return c.actor
+	case opKey:
+		return c.op
+	case wideKey:
+		return c.wide
+	}
+	return c.Context.Value(key)
+}
+
+// sees shows the watch a call, if there is one.
+func (g *gated) sees(ctx context.Context, p store.Partition, b store.Bounds, write bool) {
+	if g.watch != nil {
+		g.watch.client(ctx, p, b, write)
+	}
 }
 
 func (g *gated) chance(p float64) bool {
@@ -50,31 +84,26 @@ func (g *gated) chance(p float64) bool {
 }
 
 func (g *gated) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
-	what := fmt.Sprintf("put %s", name(p.ID))
-	for _, r := range rows {
-		what += fmt.Sprintf(" %s@%d", r.Key, r.Timestamp)
-		if store.IsMarker(r.Value) {
-			what += "M"
-		}
-	}
-	return g.turn(ctx, what, func(ctx context.Context) error {
+	return g.turn(ctx, call{op: "put", part: p.ID, rows: rows}, func(ctx context.Context) error {
 		for _, r := range rows {
-			g.watch.client(ctx, p, store.Bounds{Start: r.Key, End: next(r.Key)}, true)
+			g.sees(ctx, p, store.Bounds{Start: r.Key, End: next(r.Key)}, true)
 		}
 		return g.inner.Put(ctx, p, rows...)
 	})
 }
 
 func (g *gated) Delete(ctx context.Context, p store.Partition, key []byte, ts store.Timestamp) error {
-	return g.turn(ctx, fmt.Sprintf("delete %s %s@%d", name(p.ID), key, ts), func(ctx context.Context) error {
-		g.watch.client(ctx, p, store.Bounds{Start: key, End: next(key)}, true)
+	what := call{op: "delete", part: p.ID, rows: []store.Row{{Key: key, Timestamp: ts}}}
+	return g.turn(ctx, what, func(ctx context.Context) error {
+		g.sees(ctx, p, store.Bounds{Start: key, End: next(key)}, true)
 		return g.inner.Delete(ctx, p, key, ts)
 	})
 }
 
 func (g *gated) Get(ctx context.Context, p store.Partition, key []byte) (row store.Row, found bool, err error) {
-	err = g.turn(ctx, fmt.Sprintf("get %s %s", name(p.ID), key), func(ctx context.Context) (err error) {
-		g.watch.client(ctx, p, store.Bounds{Start: key, End: next(key)}, false)
+	what := call{op: "get", part: p.ID, of: store.Bounds{Start: key}}
+	err = g.turn(ctx, what, func(ctx context.Context) (err error) {
+		g.sees(ctx, p, store.Bounds{Start: key, End: next(key)}, false)
 		row, found, err = g.inner.Get(ctx, p, key)
 		return err
 	})
@@ -84,8 +113,8 @@ func (g *gated) Get(ctx context.Context, p store.Partition, key []byte) (row sto
 func (g *gated) Slice(
 	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
 ) (page store.Page, err error) {
-	err = g.turn(ctx, fmt.Sprintf("slice %s %q %q", name(p.ID), b.Start, b.End), func(ctx context.Context) (err error) {
-		g.watch.client(ctx, p, b, false)
+	err = g.turn(ctx, call{op: "slice", part: p.ID, of: b}, func(ctx context.Context) (err error) {
+		g.sees(ctx, p, b, false)
 		page, err = g.inner.Slice(ctx, p, b, o)
 		return err
 	})
@@ -96,14 +125,17 @@ func (g *gated) Slice(
 }
 
 func (g *gated) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {
-	return g.turn(ctx, fmt.Sprintf("remove %s %q %q", name(p.ID), b.Start, b.End), func(ctx context.Context) error {
-		g.watch.client(ctx, p, b, true)
+	return g.turn(ctx, call{op: "remove", part: p.ID, of: b}, func(ctx context.Context) error {
+		g.sees(ctx, p, b, true)
 		return g.inner.Remove(ctx, p, b, ts)
 	})
 }
 
 func (g *gated) Read(ctx context.Context, t store.Table, key []byte, l store.Level) (rec store.Record, err error) {
-	err = g.turn(ctx, "read "+t.String(), func(ctx context.Context) (err error) {
+	err = g.turn(ctx, call{op: "read " + t.String()}, func(ctx context.Context) (err error) {
+		if l == store.Serial && g.centres != nil && !g.centres.decides(ctx) {
+			return errAway(store.Unavailable)
+		}
 		rec, err = g.inner.Read(ctx, t, key, l)
 		return err
 	})
@@ -114,15 +146,18 @@ func (g *gated) Read(ctx context.Context, t store.Table, key []byte, l store.Lev
 }
 
 func (g *gated) Swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
-	return g.turn(ctx, fmt.Sprintf("swap %s to %d", t, next.Epoch), func(ctx context.Context) error {
+	return g.turn(ctx, call{op: "swap " + t.String(), epoch: next.Epoch}, func(ctx context.Context) error {
+		if g.centres != nil && !g.centres.decides(ctx) {
+			return errAway(store.Unavailable)
+		}
 		return g.inner.Swap(ctx, t, key, old, next)
 	})
 }
 
 // Acknowledge implements store.Acknowledger.
 func (g *gated) Acknowledge(ctx context.Context, t store.Table, key []byte) (rec store.Record, err error) {
-	err = g.turn(ctx, "acknowledge "+t.String(), func(ctx context.Context) (err error) {
-		if g.chance(g.cut) {
+	err = g.turn(ctx, call{op: "acknowledge " + t.String()}, func(ctx context.Context) (err error) {
+		if g.chance(g.cut) || g.centres != nil && g.centres.cut() {
 			return store.Errorf(store.Unavailable, "a data centre does not answer")
 		}
 		rec, err = g.replicas.Acknowledge(ctx, t, key)
@@ -135,7 +170,7 @@ func (g *gated) Acknowledge(ctx context.Context, t store.Table, key []byte) (rec
 }
 
 func (g *gated) Scan(ctx context.Context, t store.Table, after []byte, limit int) (keys [][]byte, err error) {
-	err = g.turn(ctx, "scan "+t.String(), func(ctx context.Context) (err error) {
+	err = g.turn(ctx, call{op: "scan " + t.String()}, func(ctx context.Context) (err error) {
 		keys, err = g.inner.Scan(ctx, t, after, limit)
 		return err
 	})
@@ -151,11 +186,13 @@ func (g *gated) Forget(ctx context.Context, id store.BucketID, before uint64) er
 }
 
 func (g *gated) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID, blob []byte) error {
-	return g.turn(ctx, "write node", func(ctx context.Context) error { return g.inner.WriteNode(ctx, b, id, blob) })
+	return g.turn(ctx, call{op: "write node"}, func(ctx context.Context) error {
+		return g.inner.WriteNode(ctx, b, id, blob)
+	})
 }
 
 func (g *gated) Node(ctx context.Context, b store.BucketID, id store.NodeID) (blob []byte, err error) {
-	err = g.turn(ctx, "node", func(ctx context.Context) (err error) {
+	err = g.turn(ctx, call{op: "node"}, func(ctx context.Context) (err error) {
 		blob, err = g.inner.Node(ctx, b, id)
 		return err
 	})
@@ -163,13 +200,15 @@ func (g *gated) Node(ctx context.Context, b store.BucketID, id store.NodeID) (bl
 }
 
 func (g *gated) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeID) error {
-	return g.turn(ctx, "delete node", func(ctx context.Context) error { return g.inner.DeleteNode(ctx, b, id) })
+	return g.turn(ctx, call{op: "delete node"}, func(ctx context.Context) error {
+		return g.inner.DeleteNode(ctx, b, id)
+	})
 }
 
 func (g *gated) ScanNodes(
 	ctx context.Context, b store.BucketID, after store.NodeID, limit int,
 ) (ids []store.NodeID, err error) {
-	err = g.turn(ctx, "scan nodes", func(ctx context.Context) (err error) {
+	err = g.turn(ctx, call{op: "scan nodes"}, func(ctx context.Context) (err error) {
 		ids, err = g.inner.ScanNodes(ctx, b, after, limit)
 		return err
 	})

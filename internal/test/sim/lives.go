@@ -41,7 +41,7 @@ func (w *world) clientLives(ctx context.Context, i int, moving func() bool) {
 }
 
 func (w *world) client(i, life int) (*client, error) {
-	a := &actor{name: fmt.Sprintf("client%d", i), client: true, lazy: w.c.Sparse}
+	a := &actor{name: fmt.Sprintf("client%d", i), client: true, lazy: w.c.Sparse, centre: i % 2}
 	attempts := 3
 	if w.c.Late > 0 {
 		attempts = 1 // a retried put would not be late
@@ -71,6 +71,9 @@ func (w *world) client(i, life int) (*client, error) {
 		c.folds = rand.New(rand.NewPCG(w.c.Seed, 500+seed))
 		options.RowsPerRead, options.ReadAhead, options.ReadAheadAfter = 1, 4, 1
 	}
+	if w.c.Centres != nil {
+		options.MaxParallel = 1 // the same seed gives the same run
+	}
 	if w.c.Ranges && !w.c.Deletes {
 		c.ranges = rand.New(rand.NewPCG(w.c.Seed, 700+seed))
 		options.MaxParallel = 1 // the same seed gives the same run
@@ -81,6 +84,13 @@ func (w *world) client(i, life int) (*client, error) {
 	var s store.Store = own
 	if m.DeleteThroughAtOnce {
 		s = hasty{own}
+	}
+	switch {
+	case w.c.Centres == nil:
+	case m.NearConfirm || m.NearPurge:
+		s = nearSighted{own, m}
+	default:
+		s = several{own}
 	}
 	c.c, err = listing.New(s, maps, options)
 	if err != nil {

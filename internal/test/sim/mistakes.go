@@ -14,7 +14,7 @@ import (
 )
 
 // Mistakes are violations of the protocol; the zero value makes none. The first groups
-// are the lists in docs/protocol.md. Wrappers of stores, of map clients and of clocks
+// are the lists in docs/why-not-simpler.md. Wrappers of stores, of map clients and of clocks
 // make them, so the code under test is the product's.
 type Mistakes struct {
 	// PlainDeletes: deletes write tombstones during a move.
@@ -117,6 +117,37 @@ type Mistakes struct {
 	// PurgeByCall: what is older than a time is deleted with the timestamp of the call.
 	PurgeByCall bool
 
+	// With two data centres.
+
+	// NearConfirm: a reader in verifying takes what its own data centre has for what all have.
+	NearConfirm bool
+	// NearPurge: the deletion of a range takes what its own data centre lacks for what all lack.
+	NearPurge bool
+	// NearMover: movers read and write in their own data centre.
+	NearMover bool
+	// NoReadRepair: reads at each quorum leave a data centre without what it lacks.
+	NoReadRepair bool
+
+	// NearCleaner: cleaners of objects read and write in their own data centre.
+	NearCleaner bool
+	// ReadBeforeMark: an adoption reads the source before it takes its mark.
+	ReadBeforeMark bool
+	// NearCatchUp: a catch-up takes what its own data centre lacks for what all lack.
+	NearCatchUp bool
+
+	// With restores of snapshots.
+
+	// NoNotes: a mover leaves no note in what it empties.
+	NoNotes bool
+	// PurgeForMove: a repair takes the removal of a purge for that of a move.
+	PurgeForMove bool
+	// NearRepair: a repair reads and writes in one data centre.
+	NearRepair bool
+	// FarSnapshots: nodes take their snapshots of rows at moments that are any time apart, without a pause.
+	FarSnapshots bool
+	// LateMaps: snapshots of maps are taken any time after those of rows, which are not of one moment.
+	LateMaps bool
+
 	// Unwatched turns off the invariants of the inside: only answers to clients can
 	// reveal a mistake.
 	Unwatched bool
@@ -135,9 +166,10 @@ type clientStore struct {
 func (c *clientStore) Slice(
 	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
 ) (store.Page, error) {
-	if rg, found := c.world.watch.rangeOf(p.ID, b.Start); c.m.EmptyAtHome && found && rg.To == p.ID &&
-		c.world.watch.closing() {
-		return store.Page{}, nil
+	if c.m.EmptyAtHome {
+		if rg, found := c.world.watch.rangeOf(p.ID, b.Start); found && rg.To == p.ID && c.world.watch.closing() {
+			return store.Page{}, nil
+		}
 	}
 	if c.world.c.Ahead {
 		o.Limit = min(o.Limit, 2)
@@ -249,7 +281,8 @@ func (c *clientStore) purgesAt(ctx context.Context, ts store.Timestamp) (store.T
 // landLater does a write at some later time. Nobody hears of it.
 func (c *clientStore) landLater(ctx context.Context, p store.Partition, key []byte, write func(context.Context)) error {
 	c.late++
-	straggler := &actor{name: fmt.Sprintf("straggler %s.%d", actorOf(ctx).name, c.late), slow: true}
+	a := actorOf(ctx)
+	straggler := &actor{name: fmt.Sprintf("straggler %s.%d", a.name, c.late), slow: true, centre: a.centre}
 	// It does most harm where a move has just looked.
 	target := partmap.Copying + partmap.Phase(c.r.IntN(2))
 	straggler.ripe = func() bool {

@@ -43,7 +43,7 @@ func (m *mover) run(ctx context.Context, goals []move.Goal) {
 // live runs the mover until it ends or is killed. It reports whether to restart it.
 func (m *mover) live(ctx context.Context, goals []move.Goal) (again bool) {
 	m.lives++
-	a := &actor{name: fmt.Sprintf("%s.%d", m.name, m.lives)}
+	a := &actor{name: fmt.Sprintf("%s.%d", m.name, m.lives), centre: int(m.seed/100) % 2}
 	maps := &moverMaps{Client: m.w.maps, m: m.w.c.Mistakes, w: m.w.watch, store: m.w.gated}
 	now, after := time.Now, time.Hour
 	if n := m.w.c.Net; n != nil {
@@ -56,6 +56,10 @@ func (m *mover) live(ctx context.Context, goals []move.Goal) (again bool) {
 		maps.Client, maps.p, now, after = p.maps, p, time.Now, collectAfter(n)
 	}
 	s := &moverStore{Store: m.w.gated, m: m.w.c.Mistakes, w: m.w.watch, stamps: m.w.stamps, sweep: m.w.lateSweeps}
+	var rows executor.Store = s
+	if m.w.c.Centres != nil && !m.w.c.Mistakes.NearMover {
+		rows = several{s}
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	killed := make(chan struct{})
 	die := sync.OnceFunc(func() {
@@ -64,7 +68,7 @@ func (m *mover) live(ctx context.Context, goals []move.Goal) (again bool) {
 		m.w.kills.Add(1)
 		close(killed)
 	})
-	x := executor.New(s, maps, m.w.bucket, executor.Options{
+	x := executor.New(rows, maps, m.w.bucket, executor.Options{
 		PageRows: 1 + m.r.IntN(4), BatchRows: 1 + m.r.IntN(3), Writers: 1 + m.r.IntN(2), Parallel: 1 + m.r.IntN(3),
 		NewID: m.newID, Now: now, CollectAfter: after,
 		Failpoint: func(ctx context.Context, point, detail string) error {

@@ -57,7 +57,8 @@ type process struct {
 
 	mu      sync.Mutex
 	off     time.Duration // of the wall clock, by steps
-	asleep  []span        // the machine was suspended
+	slept   time.Duration // the machine was suspended
+	asleep  []span        // the same, not yet over
 	frozen  int
 	at      [2]time.Duration // while frozen
 	fetched map[string]store.Record
@@ -124,13 +125,17 @@ func (p *process) elapsed() (mono, wall time.Duration) {
 	}
 	real := time.Since(p.started)
 	mono = real
-	for _, s := range p.asleep {
-		end := s.to
-		if now := time.Now(); now.Before(end) {
-			end = now
+	for i := 0; i < len(p.asleep); {
+		s, now := p.asleep[i], p.started.Add(real)
+		if now.Before(s.to) {
+			mono -= now.Sub(s.from)
+			i++
+			continue
 		}
-		mono -= end.Sub(s.from)
+		p.slept += s.to.Sub(s.from)
+		p.asleep = slices.Delete(p.asleep, i, i+1)
 	}
+	mono -= p.slept
 	mono, wall = time.Duration(float64(mono)*p.rate), time.Duration(float64(real)*p.rate)+p.off
 	if p.m.LeaseByMonotonic && p.a.client {
 		wall = mono

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/evenkeel/evenkeel/internal/test/history"
 	"github.com/evenkeel/evenkeel/listing"
@@ -19,6 +20,8 @@ type proof struct {
 	keys   map[string]*cell
 	// deleted: the bucket was deleted; no later write may be acknowledged.
 	deleted bool
+	// certain reports whether an answer proves that what it shows stays.
+	certain func() bool
 	// calls is the same for package history, which checks it after the run.
 	now   history.Instant
 	calls history.History
@@ -30,6 +33,9 @@ type write struct {
 	key, value string
 	deletes    bool
 	ts         store.Timestamp
+	centre     int       // the data centre of the writer
+	acked      bool      // and not of unknown outcome
+	ended      time.Time // when it was acknowledged, on a stage
 	begun      history.Instant
 	// Of the deletion of a range: what was proven when it began, and the deletes of the other keys, at the same timestamp.
 	before view
@@ -50,20 +56,37 @@ func (w *write) clears(keys []string) {
 func (w *write) each(f func(*write)) {
 	f(w)
 	for _, o := range w.also {
-		o.ts, o.begun, o.before = w.ts, w.begun, w.before
+		o.ts, o.begun, o.before, o.centre, o.acked = w.ts, w.begun, w.before, w.centre, w.acked
 		f(o)
 	}
 }
 
 type cell struct {
-	// least: the newest write of the key has this timestamp or a higher one.
-	least   store.Timestamp
+	// least, by data centre: the newest write of the key has this timestamp there, or a higher one.
+	least   [2]store.Timestamp
 	byValue map[string]*write
 	deletes []*write
 }
 
+// anywhere stands for all data centres.
+const anywhere = -1
+
+// proven returns what is proven of a data centre, or of any.
+func (r *cell) proven(centre int) store.Timestamp {
+	if centre == anywhere {
+		return max(r.least[0], r.least[1])
+	}
+	return r.least[centre]
+}
+
+// prove records what is proven of a data centre; of any is of the first one.
+func (r *cell) prove(centre int, ts store.Timestamp) {
+	at := &r.least[max(centre, 0)]
+	*at = max(*at, ts)
+}
+
 func newProof(keys []string) *proof {
-	h := &proof{writes: map[store.Timestamp]*write{}, keys: map[string]*cell{}}
+	h := &proof{writes: map[store.Timestamp]*write{}, keys: map[string]*cell{}, certain: func() bool { return true }}
 	for _, k := range keys {
 		h.keys[k] = &cell{byValue: map[string]*write{}}
 	}
@@ -112,11 +135,12 @@ func (h *proof) acknowledge(w *write) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.acked++
+	w.acked = true
 	if w.before != nil {
 		w.each(h.cleared)
 	} else {
 		h.record(w, history.Acknowledged)
-		h.keys[w.key].least = max(h.keys[w.key].least, w.ts)
+		h.keys[w.key].prove(w.centre, w.ts)
 	}
 	if h.deleted {
 		return fmt.Errorf("I2: a write of %q with timestamp %d was acknowledged after the bucket was deleted", w.key,
@@ -136,7 +160,7 @@ func (h *proof) cleared(w *write) {
 	r, had := h.keys[w.key], w.before[w.key]
 	for _, put := range r.byValue {
 		if put.ts == had && had < w.ts {
-			r.least = max(r.least, had+1)
+			r.prove(w.centre, had+1)
 		}
 	}
 }
@@ -204,9 +228,9 @@ func (h *proof) list(l *history.Listing) {
 
 // gone records that the bucket was deleted. It returns an error if a key cannot be absent.
 func (h *proof) gone() (err error) {
-	now := h.view()
+	now := h.view(anywhere)
 	for key := range now {
-		if e := h.read(now, key, false, ""); e != nil {
+		if e := h.read(anywhere, now, key, false, ""); e != nil {
 			err = fmt.Errorf("the bucket is deleted: %w", e)
 		}
 	}
@@ -236,25 +260,25 @@ func (h *proof) clears(ts store.Timestamp) bool {
 func (h *proof) undone(row store.Row) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return row.Timestamp < h.keys[string(row.Key)].least
+	return row.Timestamp < h.keys[string(row.Key)].proven(anywhere)
 }
 
 // proven reports whether a row, or a newer write of its key, was acknowledged or shown.
 func (h *proof) proven(row store.Row) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return row.Timestamp <= h.keys[string(row.Key)].least
+	return row.Timestamp <= h.keys[string(row.Key)].proven(anywhere)
 }
 
-// view is, by key, the least timestamp that was proven when an operation began.
+// view is, by key, the least timestamp that was proven of a data centre when an operation began.
 type view map[string]store.Timestamp
 
-func (h *proof) view() view {
+func (h *proof) view(centre int) view {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	v := view{}
 	for k, r := range h.keys {
-		v[k] = r.least
+		v[k] = r.proven(centre)
 	}
 	return v
 }
@@ -272,7 +296,9 @@ func (h *proof) mayBe(before view, key string) bool {
 }
 
 // read checks one key of an answer against what was proven when its operation began.
-func (h *proof) read(before view, key string, shown bool, value string) error {
+//
+// After a cut of the link between two data centres an answer proves no write whose outcome is unknown.
+func (h *proof) read(centre int, before view, key string, shown bool, value string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	r, least := h.keys[key], before[key]
@@ -290,7 +316,9 @@ func (h *proof) read(before view, key string, shown bool, value string) error {
 				key, value, w.ts,
 				least)
 		}
-		r.least = max(r.least, w.ts)
+		if w.acked || h.certain() {
+			r.prove(centre, w.ts)
+		}
 		return nil
 	}
 	h.absent++
@@ -307,6 +335,8 @@ func (h *proof) read(before view, key string, shown bool, value string) error {
 		return fmt.Errorf("I2: key %q is absent, but timestamp %d was acknowledged or shown, and no delete is newer",
 			key, least)
 	}
-	r.least = max(r.least, oldest)
+	if h.certain() {
+		r.prove(centre, oldest)
+	}
 	return nil
 }

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/record"
 	"github.com/evenkeel/evenkeel/store"
-	"github.com/evenkeel/evenkeel/store/record"
 )
 
 // replicas is the store in memory as a cluster shows it, as far as registers go:

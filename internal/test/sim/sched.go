@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +12,8 @@ import (
 	"sync"
 	"testing/synctest"
 	"time"
+
+	"github.com/evenkeel/evenkeel/store"
 )
 
 // errStopped ends the calls that are under way when a run ends.
@@ -20,6 +24,7 @@ var errStopped = errors.New("the simulation is over")
 type actor struct {
 	name   string
 	client bool
+	centre int // of two data centres
 	// slow actors are rarely chosen until ripe returns true.
 	slow bool
 	ripe func() bool
@@ -28,6 +33,8 @@ type actor struct {
 	dead   bool
 	gone   bool      // its process has ended
 	paused time.Time // not chosen before
+	weight float64   // in the scheduler's season
+	season int
 }
 
 type actorKey struct{}
@@ -47,9 +54,72 @@ func actorOf(ctx context.Context) *actor {
 // parked is a goroutine that waits for its turn.
 type parked struct {
 	actor *actor
-	what  string
+	what  call
 	seq   int
 	turn  chan bool // false: the call is lost with its actor
+}
+
+// call is what a goroutine is about to do. Its text is made for traces only.
+type call struct {
+	op     string
+	part   store.PartitionID
+	of     store.Bounds
+	rows   []store.Row
+	epoch  uint64 // that a swap leads to
+	answer bool   // the call is done
+}
+
+func (c call) String() string {
+	text := c.op
+	if c.answer {
+		text = "answer to " + text
+	}
+	if !c.part.IsZero() {
+		text += " " + name(c.part)
+	}
+	switch {
+	case c.epoch > 0:
+		text += fmt.Sprintf(" to %d", c.epoch)
+	case c.rows != nil:
+		for _, r := range c.rows {
+			text += fmt.Sprintf(" %s@%d", r.Key, r.Timestamp)
+			if store.IsMarker(r.Value) {
+				text += "M"
+			}
+		}
+	case c.of.Start != nil || c.of.End != nil:
+		text += fmt.Sprintf(" %q %q", c.of.Start, c.of.End)
+	}
+	return text
+}
+
+// works reports whether a mover continues its work, which the polls of its map client are not.
+func (p *parked) works() bool {
+	return !p.actor.client && !p.actor.slow && p.what.op != "read clocks"
+}
+
+// compare orders the goroutines that wait, so that their order does not depend on the Go scheduler.
+func (p *parked) compare(o *parked) int {
+	a, b := &p.what, &o.what
+	if c := cmp.Or(strings.Compare(p.actor.name, o.actor.name), strings.Compare(a.op, b.op),
+		bytes.Compare(a.part[:], b.part[:]), bytes.Compare(a.of.Start, b.of.Start), bytes.Compare(a.of.End, b.of.End),
+		cmp.Compare(a.epoch, b.epoch), len(a.rows)-len(b.rows)); c != 0 {
+		return c
+	}
+	for i := range a.rows {
+		x, y := &a.rows[i], &b.rows[i]
+		if c := cmp.Or(bytes.Compare(x.Key, y.Key), cmp.Compare(x.Timestamp, y.Timestamp),
+			bytes.Compare(x.Value, y.Value)); c != 0 {
+			return c
+		}
+	}
+	if a.answer != b.answer {
+		if b.answer {
+			return -1
+		}
+		return 1
+	}
+	return p.seq - o.seq
 }
 
 // scheduler runs one parked goroutine at a time, chosen at random with a seed. Between two
@@ -61,14 +131,18 @@ type scheduler struct {
 	// weather may disturb a process; always checks the invariants of every moment.
 	nap     float64
 	longest time.Duration
+	pace    float64 // see Config.Pace
 	weather func()
+	rest    time.Duration // by which time advances where no goroutine waits for its turn
 	always  func()
 
 	mu       sync.Mutex
-	parked   []*parked
+	parked   []*parked // sorted
+	free     []*parked // to be used again
 	seq      int
 	steps    int
-	weights  map[string]float64
+	season   int // of the actors' weights
+	moved    int // steps of movers
 	hurry    int // number of goroutines that wait for a minute or so
 	over     bool
 	failures []error
@@ -76,17 +150,31 @@ type scheduler struct {
 
 // gate waits for the caller's turn. It returns false if its actor died before.
 func (s *scheduler) gate(ctx context.Context, what string) bool {
-	p := &parked{actor: actorOf(ctx), what: what, turn: make(chan bool, 1)}
+	return s.gateCall(ctx, call{op: what})
+}
+
+func (s *scheduler) gateCall(ctx context.Context, what call) bool {
 	s.mu.Lock()
 	if s.over {
 		s.mu.Unlock()
 		return false
 	}
+	var p *parked
+	if n := len(s.free); n > 0 {
+		p, s.free = s.free[n-1], s.free[:n-1]
+	} else {
+		p = &parked{turn: make(chan bool, 1)}
+	}
 	s.seq++
-	p.seq = s.seq
-	s.parked = append(s.parked, p)
+	p.actor, p.what, p.seq = actorOf(ctx), what, s.seq
+	at, _ := slices.BinarySearchFunc(s.parked, p, (*parked).compare)
+	s.parked = slices.Insert(s.parked, at, p)
 	s.mu.Unlock()
-	return <-p.turn
+	goes := <-p.turn
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.free = append(s.free, p)
+	return goes
 }
 
 // fail records a violation and ends the run.
@@ -109,7 +197,7 @@ func (s *scheduler) failed() bool {
 // run schedules until done returns true, a violation, or maxSteps.
 func (s *scheduler) run(done func() bool, maxSteps int) {
 	idle := 0
-	s.weights = map[string]float64{}
+	s.season = 1
 	for !s.failed() {
 		synctest.Wait()
 		s.mu.Lock()
@@ -124,7 +212,11 @@ func (s *scheduler) run(done func() bool, maxSteps int) {
 				s.fail("deadlock: no goroutine can continue")
 				return
 			}
-			time.Sleep(time.Millisecond + time.Duration(idle)*100*time.Microsecond)
+			rest := s.rest
+			if idle > 60 { // nobody pauses before another try: all wait for something far away
+				rest *= 20
+			}
+			time.Sleep(max(time.Millisecond+time.Duration(idle)*100*time.Microsecond, rest))
 		case s.steps >= maxSteps:
 			s.fail("still running after %d steps", maxSteps)
 			return
@@ -141,18 +233,8 @@ func (s *scheduler) run(done func() bool, maxSteps int) {
 	}
 }
 
-// ready sorts the parked goroutines, so that their order does not depend on the Go
-// scheduler, and counts those that can continue.
+// ready counts the parked goroutines that can continue.
 func (s *scheduler) ready() (n int) {
-	slices.SortFunc(s.parked, func(a, b *parked) int {
-		if c := strings.Compare(a.actor.name, b.actor.name); c != 0 {
-			return c
-		}
-		if c := strings.Compare(a.what, b.what); c != 0 {
-			return c
-		}
-		return a.seq - b.seq
-	})
 	for _, p := range s.parked {
 		if s.weight(p.actor) > 0 {
 			n++
@@ -184,7 +266,7 @@ func (s *scheduler) step() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.r.IntN(60) == 0 {
-		s.weights = map[string]float64{}
+		s.season++
 	}
 	total := 0.0
 	for _, p := range s.parked {
@@ -206,6 +288,9 @@ func (s *scheduler) step() {
 	p := s.parked[i]
 	s.parked = slices.Delete(s.parked, i, i+1)
 	s.steps++
+	if p.works() {
+		s.moved++
+	}
 	executed := !p.actor.dead || s.r.IntN(2) == 0
 	if s.trace != nil {
 		s.trace(fmt.Sprintf("%5d %s: %s%s", s.steps, p.actor.name, p.what,
@@ -213,6 +298,8 @@ func (s *scheduler) step() {
 	}
 	p.turn <- executed
 }
+
+var weights = [...]float64{1, 1, 1, 4, 0.1, 0.01}
 
 func (s *scheduler) weight(a *actor) float64 {
 	if !a.paused.IsZero() && !a.dead && time.Now().Before(a.paused) {
@@ -224,15 +311,20 @@ func (s *scheduler) weight(a *actor) float64 {
 		}
 		return 0.003
 	}
-	w, ok := s.weights[a.name]
-	if !ok {
-		w = []float64{1, 1, 1, 4, 0.1, 0.01}[s.r.IntN(6)]
+	if a.season != s.season {
+		a.season, a.weight = s.season, weights[s.r.IntN(len(weights))]
 		if a.lazy {
-			w /= 10
+			a.weight /= 10
 		}
-		s.weights[a.name] = w
 	}
-	return w
+	return a.weight
+}
+
+// ahead reports whether clients must wait for the movers.
+func (s *scheduler) ahead() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pace > 0 && float64(s.steps-s.moved) > 300+s.pace*float64(s.moved)
 }
 
 // kill marks an actor as dead: each of its parked calls is executed or lost, at random.

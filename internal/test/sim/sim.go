@@ -29,6 +29,7 @@ type world struct {
 	h         *proof
 	watch     *watch
 	mem       *memstore.Store
+	centres   *centres // nil: there is one data centre
 	replicas  *replicas
 	faults    *faultstore.Faults
 	gated     *gated
@@ -112,7 +113,12 @@ func newWorld(c Config) *world {
 	}
 	w.h = newProof(w.keys)
 	w.s = &scheduler{r: rand.New(rand.NewPCG(c.Seed, 3)), trace: c.Trace, nap: 1.0 / 30, longest: 20 * time.Millisecond}
-	w.replicas = &replicas{Store: w.mem, r: rand.New(rand.NewPCG(c.Seed, 8)), past: map[string][]state{}}
+	var rows store.Store = w.mem
+	if c.Centres != nil {
+		w.centres = newCentres(w.mem, c)
+		rows, w.h.certain = w.centres, func() bool { return !w.centres.everCut() }
+	}
+	w.replicas = &replicas{Store: rows, r: rand.New(rand.NewPCG(c.Seed, 8)), past: map[string][]state{}}
 	w.watch = &watch{
 		Store: w.replicas, s: w.s, h: w.h, off: c.Mistakes.Unwatched, network: c.Net != nil, keys: w.keys,
 		touched: map[store.PartitionID]bool{}, markers: map[marker]uint64{},
@@ -121,16 +127,25 @@ func newWorld(c Config) *world {
 	}
 	faulty, faults := faultstore.New(w.watch, faultstore.Options{Seed: c.Seed, Rates: c.Faults, MaxLate: c.LateCalls})
 	w.faults = faults
-	w.gated = &gated{s: w.s, inner: faulty, watch: w.watch, replicas: w.replicas, r: rand.New(rand.NewPCG(c.Seed, 4))}
+	w.gated = &gated{
+		s: w.s, inner: faulty, watch: w.watch, replicas: w.replicas, centres: w.centres,
+		r: rand.New(rand.NewPCG(c.Seed, 4)),
+	}
 	if c.Net != nil {
 		// Some hundred steps make a lease.
 		w.s.nap, w.s.longest = 0.1, 30*time.Millisecond
 		w.replicas.lag, w.replicas.torn = c.Net.Lag, c.Net.Torn
 		w.gated.cut = c.Net.Cut
 	}
+	w.s.pace = c.Pace
 	w.s.always = w.watch.always
 	weather := rand.New(rand.NewPCG(c.Seed, 9))
-	w.s.weather = func() { w.weather(weather) }
+	w.s.weather = func() {
+		w.weather(weather)
+		if w.centres != nil {
+			w.centres.weather(w.trace)
+		}
+	}
 	w.stamps = &stamps{s: w.s, h: w.h, last: &atomic.Int64{}}
 	w.maps = mapclient.NewEmbedded(w.gated, mapclient.Options{NewID: w.newID})
 	return w
@@ -154,7 +169,7 @@ func (w *world) setUp() error {
 	w.faults.Enable(false)
 	defer w.faults.Enable(true)
 	quiet := mapclient.NewEmbedded(w.mem, mapclient.Options{NewID: w.newID})
-	c, err := listing.New(w.mem, quiet, listing.Options{Timestamps: w.stamps})
+	c, err := listing.New(w.replicas.Store, quiet, listing.Options{Timestamps: w.stamps})
 	if err != nil {
 		return err
 	}
@@ -209,6 +224,9 @@ func (w *world) report() Report {
 		Acked:  w.h.acked, Unknown: w.h.unknown, Shown: w.h.shown, Absent: w.h.absent, Pages: w.h.pages,
 		Phases: w.watch.phases,
 		Leases: w.watch.leases, Deaths: int(w.deaths.Load()), Collected: int(w.collected.Load()), Deleted: w.h.over(),
+	}
+	if w.centres != nil {
+		r.Outages, r.Later, r.Refused = w.centres.cuts, w.centres.late, w.centres.refused
 	}
 	if r.Err == nil {
 		r.History = &w.h.calls

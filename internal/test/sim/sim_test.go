@@ -22,6 +22,9 @@ func run(t *testing.T, c sim.Config) (r sim.Report) {
 	if r.Err != nil {
 		return r
 	}
+	if c.Centres != nil {
+		return r // package history knows one data centre
+	}
 	// Outside of the bubble: the search is limited by real time.
 	found := append(r.History.Check(), r.History.Linearizable(c.Register(), time.Minute)...)
 	if c.Net != nil && c.Net.Servers > 0 {
@@ -86,6 +89,28 @@ func TestProtocolHoldsOverTheNetwork(t *testing.T) {
 	t.Logf("%d buckets deleted, %+v", deleted, sum)
 }
 
+// Clients and movers are in two data centres, whose link delays, loses and is cut.
+func TestProtocolHoldsInTwoDataCentres(t *testing.T) {
+	var sum sim.Report
+	seed.Each(t, many(4), func(seed uint64) bool {
+		r := run(t, sim.RandomCentres(seed))
+		require.NoError(t, r.Err)
+		sum.Steps += r.Steps
+		sum.Swaps += r.Swaps
+		sum.Kills += r.Kills
+		sum.Deaths += r.Deaths
+		sum.Acked += r.Acked
+		sum.Unknown += r.Unknown
+		sum.Shown += r.Shown
+		sum.Absent += r.Absent
+		sum.Outages += r.Outages
+		sum.Later += r.Later
+		sum.Refused += r.Refused
+		return true
+	})
+	t.Logf("%+v", sum)
+}
+
 // The configurations that reveal mistakes pass without mistakes.
 func TestProtocolHoldsWhereItIsHard(t *testing.T) {
 	for _, c := range []struct {
@@ -118,6 +143,10 @@ var mistakes = []struct {
 	watched bool
 	// net: in the network form.
 	net bool
+	// two: in two data centres.
+	two bool
+	// rare: found within minutes, and looked for with EVENKEEL_SIM_TIME only.
+	rare bool
 }{
 	{name: "PlainDeletes", on: func(m *sim.Mistakes) { m.PlainDeletes = true }, seeds: 3000},
 	{name: "DeleteBoth", on: func(m *sim.Mistakes) { m.DeleteBoth = true }, seeds: 3000},
@@ -176,7 +205,18 @@ var mistakes = []struct {
 	{name: "ShortLease", net: true, on: func(m *sim.Mistakes) { m.ShortLease = true }, seeds: 3000},
 	{name: "EmptyAtHome", net: true, on: func(m *sim.Mistakes) { m.EmptyAtHome = true }, tune: deleting, seeds: 5000},
 	{name: "OwnClock", net: true, on: func(m *sim.Mistakes) { m.OwnClock = true }, tune: timed, seeds: 3000},
+	{name: "NearConfirm", two: true, rare: true, on: func(m *sim.Mistakes) { m.NearConfirm = true }, tune: apart,
+		seeds: 3000},
+	{name: "NearPurge", two: true, on: func(m *sim.Mistakes) { m.NearPurge, m.Unwatched = true, true }, tune: apart,
+		seeds: 300},
+	{name: "NearMover", two: true, on: func(m *sim.Mistakes) { m.NearMover = true }, tune: apart, seeds: 300},
+	{name: "NoReadRepair", two: true, on: func(m *sim.Mistakes) { m.NoReadRepair = true }, tune: apart, seeds: 300},
 	{name: "NoPassing", net: true, on: func(m *sim.Mistakes) { m.NoPassing = true }, tune: timed, seeds: 3000},
+}
+
+// apart: news takes as long as some leases, and clients delete ranges.
+func apart(c *sim.Config) {
+	c.Centres.Delay, c.Centres.Lose, c.Centres.Cut, c.Ranges, c.Deletes = time.Second, 0.2, 1.3, true, false
 }
 
 // stormy: processes are disturbed often.
@@ -291,6 +331,9 @@ func TestMistakesAreFound(t *testing.T) {
 		t.Skip("needs many seeds: make sim")
 	}
 	for _, m := range mistakes {
+		if m.rare && os.Getenv("EVENKEEL_SIM_TIME") == "" {
+			continue
+		}
 		for _, unwatched := range []bool{false, true} {
 			name := m.name
 			if unwatched {
@@ -305,8 +348,11 @@ func TestMistakesAreFound(t *testing.T) {
 				seed.Each(t, m.seeds, func(seed uint64) bool {
 					n++
 					c := sim.Random(seed)
-					if m.net {
+					switch {
+					case m.net:
 						c = sim.RandomNet(seed)
+					case m.two:
+						c = sim.RandomCentres(seed)
 					}
 					m.on(&c.Mistakes)
 					if m.tune != nil {
@@ -330,8 +376,11 @@ func TestSameSeedSameRun(t *testing.T) {
 		var traces [2][]string
 		for i := range traces {
 			c := sim.Random(seed)
-			if seed%2 == 0 {
+			switch seed % 3 {
+			case 0:
 				c = sim.RandomNet(seed)
+			case 1:
+				c = sim.RandomCentres(seed)
 			}
 			c.Trace = func(s string) { traces[i] = append(traces[i], s) }
 			require.NoError(t, run(t, c).Err)

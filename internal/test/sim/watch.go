@@ -184,6 +184,9 @@ func (w *watch) always() {
 			continue
 		}
 		for i := range w.keys {
+			if then == now {
+				break
+			}
 			if now.stage[i]-then.stage[i] > 1 {
 				w.violated("I3: %s has a lease on epoch %d, the map is at %d: the range of %q is %d phases ahead",
 					h.p.a.name, h.lease.Root().Epoch, w.root.Epoch, w.keys[i], now.stage[i]-then.stage[i])

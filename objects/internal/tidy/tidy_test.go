@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/evenkeel/evenkeel/internal/test/seed"
 )
 
 func TestWhatIsDue(t *testing.T) {
@@ -175,6 +177,9 @@ func TestWhatIsDueForAnUpload(t *testing.T) {
 	ended := func(proven time.Duration, v Rank, versionProven time.Duration) Upload {
 		return Upload{Claimed: 0, Proven: proven, Version: v, VersionProven: versionProven}
 	}
+	strays := func(v Rank, proven time.Duration) Upload {
+		return Upload{Claimed: 0, Proven: time.Hour, Version: v, Strays: true, VersionProven: proven}
+	}
 	completed := claimed
 	completed.Version = Live
 	stale := claimed
@@ -194,6 +199,9 @@ func TestWhatIsDueForAnUpload(t *testing.T) {
 		{"ended, and nobody completed it", ended(time.Hour, 0, -1), Condemn},
 		{"completed when nobody looked", ended(time.Hour, Live, -1), Settle},
 		{"completed", ended(time.Hour, Kept, -1), Free},
+		{"completed, and another one may come", strays(Kept, -1), Condemn},
+		{"that is burned, and read by somebody", strays(Kept, time.Hour-1), 0},
+		{"completed once", strays(Kept, time.Hour), Free},
 		{"completed, and deleted by somebody", ended(time.Hour, Burned, -1), Condemn},
 		{"condemned, and read by somebody", ended(time.Hour, Burned, time.Hour-1), 0},
 		{"condemned", ended(time.Hour, Burned, time.Hour), Finish},
@@ -212,4 +220,46 @@ func TestEachStepHasItsWords(t *testing.T) {
 		seen[d.String()], seen[d.Why()] = true, true
 	}
 	require.Equal(t, "free", Free.String())
+}
+
+// Before Next nothing is due in a group in which nothing is due now, and then something is.
+func TestNothingIsDueBeforeNext(t *testing.T) {
+	r := seed.New(t)
+	rules := Rules{Grace: 10 * time.Hour, Settled: 30 * time.Hour, Unmark: true}
+	waits, never := 0, 0
+	for range 100_000 {
+		group := make([]Version, 1+r.IntN(3))
+		for i := range group {
+			group[i] = Version{
+				Rank: Rank(r.IntN(4)), Marker: r.IntN(2) == 0, Null: r.IntN(2) == 0, Note: r.IntN(4) == 0, Tags: r.IntN(4) == 0,
+				Age: time.Duration(r.IntN(40)) * time.Hour, Proven: time.Duration(r.IntN(14)-1) * time.Hour,
+			}
+			if v := &group[i]; v.Rank.Seen() || v.Rank == 0 && !v.Note {
+				v.Proven = -1
+			}
+		}
+		behind, more := r.IntN(4) == 0, r.IntN(4) == 0
+		later := func(d time.Duration) []Step {
+			aged := slices.Clone(group)
+			for i := range aged {
+				if aged[i].Age += d; aged[i].Proven >= 0 {
+					aged[i].Proven += d
+				}
+			}
+			return Decide(aged, behind, more, rules)
+		}
+		if len(later(0)) > 0 {
+			continue
+		}
+		if next, ok := Next(group, behind, more, rules); ok {
+			waits++
+			require.Empty(t, later(next-1), "%+v", group)
+			require.NotEmpty(t, later(next), "%+v", group)
+		} else {
+			never++
+			require.Empty(t, later(1000*time.Hour), "%+v", group)
+		}
+	}
+	require.NotZero(t, waits)
+	require.NotZero(t, never)
 }

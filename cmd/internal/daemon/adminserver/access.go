@@ -16,7 +16,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/webguard"
 )
 
-// Flags are the command-line flags of an admin address, for kong.
+// Flags are the command-line flags that say who may use the admin address of a process, in the form that the parser
+// kong reads.
 type Flags struct {
 	AdminToken         string   `env:"EVENKEEL_ADMIN_TOKEN" placeholder:"TOKEN" help:"${adminserver_admin_token=}"`
 	AdminHTTPSCertFile string   `name:"admin-https-cert-file" placeholder:"FILE" help:"${adminserver_admin_https_cert_file=}"`
@@ -25,19 +26,19 @@ type Flags struct {
 	AllowHost          []string `sep:"," placeholder:"NAME" help:"${adminserver_allow_host=}"`
 }
 
-// leastToken is the least length of a token: shorter ones can be guessed.
+// leastToken is the least number of characters that an admin token must have. A shorter token could be guessed.
 const leastToken = 16
 
-// Access decides who may use an admin address.
+// Access decides which clients may use an admin address, by a token, by client certificates, or by the host they name.
 type Access struct {
 	token    string
 	cert     *reload.Certificate // nil: no TLS
-	byClient bool                // clients need certificates
+	byClient bool                // clients need a certificate
 	guard    *webguard.Guard
 }
 
-// Open reads the files that the flags name. Its errors name the flags and the remedy; warnings
-// are logged.
+// Open checks the flags, and reads the certificate files that they name. An error names the flag, and says what to do.
+// Warnings go to log.
 func (f *Flags) Open(log *slog.Logger) (a *Access, err error) {
 	switch {
 	case f.AdminToken != "" && len(f.AdminToken) < leastToken:
@@ -65,11 +66,12 @@ func (f *Flags) Open(log *slog.Logger) (a *Access, err error) {
 	return a, nil
 }
 
-// authenticates reports whether requests need a token or a certificate.
+// authenticates reports whether a client must show the admin token or a client certificate.
 func (a *Access) authenticates() bool { return a.token != "" || a.byClient }
 
-// Resolve looks up the address to listen on, which must be a loopback one unless clients
-// authenticate themselves. It warns if their token would be sent in the clear.
+// Resolve parses the address on which the admin server is to listen. If clients need neither a token nor a certificate,
+// the address must be a loopback address. Resolve warns if the token would go over the network without TLS. flag is the
+// name of the flag with the address, for errors.
 func (a *Access) Resolve(flag, address string, log *slog.Logger) (*net.TCPAddr, error) {
 	const hint = "set --admin-token (EVENKEEL_ADMIN_TOKEN) or --admin-client-ca-file to allow it"
 	to, err := Resolve(flag, address, a.authenticates(), hint)
@@ -80,8 +82,8 @@ func (a *Access) Resolve(flag, address string, log *slog.Logger) (*net.TCPAddr, 
 	return to, err
 }
 
-// Resolve looks up an address to listen on, which must be a loopback one unless open. The
-// errors name the flag; the hint says how to allow other addresses.
+// Resolve parses the address on which a server is to listen. Unless open is true, the address must be a loopback
+// address. An error names the flag, and ends with hint, which says how to allow other addresses.
 func Resolve(flag, address string, open bool, hint string) (*net.TCPAddr, error) {
 	a, err := net.ResolveTCPAddr("tcp", address)
 	if err != nil {
@@ -93,7 +95,7 @@ func Resolve(flag, address string, open bool, hint string) (*net.TCPAddr, error)
 	return a, nil
 }
 
-// listener adds TLS, if there is a certificate.
+// listener returns a listener that speaks TLS over l, or l itself if the admin address has no certificate.
 func (a *Access) listener(l net.Listener) net.Listener {
 	if a.cert == nil {
 		return l
@@ -101,8 +103,9 @@ func (a *Access) listener(l net.Listener) net.Listener {
 	return tls.NewListener(l, a.cert.Config())
 }
 
-// known passes on requests of those who may look at the console: they name this host, or have a
-// certificate if clients need one.
+// known returns a handler that passes requests on to h if the client may see the console. If clients need a
+// certificate, the client must have one. If clients need neither certificate nor token, the request must name this
+// host.
 func (a *Access) known(h http.Handler, slow *slowdown) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !a.authenticates() {
@@ -119,8 +122,8 @@ func (a *Access) known(h http.Handler, slow *slowdown) http.Handler {
 	})
 }
 
-// protect passes on requests that may command the process, of those who are known: with the token,
-// or of a session that began with it.
+// protect returns a handler that passes requests on to h if they may command this process. If there is an admin token,
+// a request must have it, or the cookie of a session that began with the token.
 func (a *Access) protect(h http.Handler, slow *slowdown, s *sessions) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a.token != "" && !s.holds(r) {
@@ -134,8 +137,8 @@ func (a *Access) protect(h http.Handler, slow *slowdown, s *sessions) http.Handl
 	})
 }
 
-// costly refuses costly requests of web pages of other origins, whatever the method: a page
-// can have a browser GET an image, unseen.
+// costly returns a handler that refuses requests which a web page of another origin makes, whatever the method. It
+// protects requests that take much work: any page can make a browser GET an address, such as by an image.
 func (a *Access) costly(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := a.guard.CheckAnyOrigin(r); err != nil {
@@ -147,27 +150,27 @@ func (a *Access) costly(h http.Handler) http.Handler {
 }
 
 const (
-	// failureDelay is the least time that a failed attempt takes.
+	// failureDelay is the time after which a failed attempt to get access is answered.
 	failureDelay = time.Second
-	// mostDelayed bounds the answers that are delayed at once, so that many attempts take
-	// few connections. Others are answered 429 at once, and their connection is closed. A
-	// 429 reveals as much as a 401: the length of the token protects against guessing. But
-	// clients with the right token are served while others guess.
+	// mostDelayed is the most answers that are delayed at once, so that many attempts occupy few connections. Further
+	// attempts are answered 429 at once, and their connections are closed. A 429 reveals as much as a 401: only the
+	// length of the token protects against guessing. But clients with the right token are served while others guess.
 	mostDelayed = 8
 )
 
-// slowdown answers requests without access.
+// slowdown refuses requests without access only after a delay, so that guessing a token takes long.
 type slowdown struct {
 	places chan struct{}
 	log    *slog.Logger
-	more   atomic.Int64 // attempts since the last line of the log
+	more   atomic.Int64 // attempts that were not logged since the last log line
 }
 
 func (s *slowdown) refuse(w http.ResponseWriter, r *http.Request, why string) {
 	s.refuseBy(w, r, why, func(w http.ResponseWriter, code int, text string) { http.Error(w, text, code) })
 }
 
-// refuseBy refuses by an answer of another form.
+// refuseBy refuses a request after a delay. The function answer writes the refusal. why is the reason, for the client
+// and the log. If too many refusals wait already, it answers at once with status 429.
 func (s *slowdown) refuseBy(
 	w http.ResponseWriter, r *http.Request, why string, answer func(w http.ResponseWriter, code int, text string),
 ) {
@@ -183,7 +186,7 @@ func (s *slowdown) refuseBy(
 	defer func() { <-s.places }()
 	s.log.Warn("a request to the admin address is refused", "client", r.RemoteAddr, "why", why, "uri", r.URL.Path,
 		"other tries since the last such line", s.more.Swap(0))
-	// Also if the client leaves: its place is one of few.
+	// The delay goes on even if the client leaves, so that the client keeps one of the few places.
 	time.Sleep(failureDelay)
 	answer(w, http.StatusUnauthorized, why)
 }

@@ -25,7 +25,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Options of a Server. All but Console are required.
+// Options are what an admin Server needs of its process. All fields except Console are required.
 type Options struct {
 	Access   *Access
 	Address  *net.TCPAddr // from Access.Resolve
@@ -33,11 +33,12 @@ type Options struct {
 	Store    store.Store
 	Buckets  *listing.Client
 	Log      *slog.Logger
-	// Console answers everything below /console/, without the token: it has nothing secret.
+	// Console answers all requests below /console/. They need no token, as the console has nothing secret.
 	Console http.Handler
 }
 
-// Server serves an admin address. Its methods are safe for concurrent use.
+// Server serves the admin address of a process: probes, metrics, profiles and commands. Its methods are safe for
+// concurrent use.
 type Server struct {
 	http     http.Server
 	listener net.Listener
@@ -46,14 +47,14 @@ type Server struct {
 }
 
 const (
-	// MostConnections are kept at once on an admin address.
+	// MostConnections is the most connections that are open at once on an admin address.
 	MostConnections = 32
-	// readyTimeout bounds the check of the store by /readyz.
+	// readyTimeout bounds the time in which /readyz checks the store.
 	readyTimeout = 2 * time.Second
 )
 
-// Listen opens an admin address, and registers the metrics of Go's runtime and of the
-// process. Connections wait until Serve.
+// Listen opens the admin address, and registers metrics of the Go runtime and the process. Clients can connect from
+// then on, but are not answered before Serve is called.
 func Listen(o Options) (*Server, error) {
 	o.Registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -63,7 +64,7 @@ func Listen(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	// There is no WriteTimeout: a profile takes as long as its request says.
+	// There is no WriteTimeout, because the request for a profile says how long the profile takes.
 	s := &Server{o: o, http: http.Server{
 		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 64 << 10, ErrorLog: logging.ErrorLog(o.Log),
@@ -72,7 +73,7 @@ func Listen(o Options) (*Server, error) {
 	return s, nil
 }
 
-// URL returns the server's own address.
+// URL returns the URL of the admin address, with the port on which it really listens.
 func (s *Server) URL() string {
 	scheme := "http"
 	if s.o.Access.cert != nil {
@@ -81,8 +82,8 @@ func (s *Server) URL() string {
 	return scheme + "://" + s.listener.Addr().String()
 }
 
-// Serve answers requests until Shutdown or Close; commands is the handler of /v1/. Its error
-// is http.ErrServerClosed then.
+// Serve answers requests until Shutdown or Close is called. Then it returns http.ErrServerClosed. The handler commands
+// gets the requests below /v1/.
 func (s *Server) Serve(commands http.Handler) error {
 	s.http.Handler = s.handler(commands)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -93,10 +94,11 @@ func (s *Server) Serve(commands http.Handler) error {
 	return s.http.Serve(s.listener)
 }
 
-// Drain makes the process unready: it is about to end.
+// Drain makes the probe /readyz fail from now on, as the process is about to end.
 func (s *Server) Drain() { s.draining.Store(true) }
 
-// Shutdown waits for requests under way until ctx ends, and then ends them with an error.
+// Shutdown ends the server after the requests under way have ended. If ctx ends before, the remaining requests are cut
+// off, and Shutdown returns an error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	err := s.http.Shutdown(ctx)
 	s.Close()
@@ -106,11 +108,11 @@ func (s *Server) Shutdown(ctx context.Context) error {
 // Close ends the server at once.
 func (s *Server) Close() {
 	_ = s.http.Close()
-	_ = s.listener.Close() // which http.Server has only while it serves
+	_ = s.listener.Close() // http.Server knows the listener only while it serves
 }
 
-// ready fails if the process is ending, or if its store does not answer or can't be written
-// to at present.
+// ready returns nil if the process can serve. It returns an error if the process is ending, or if its store does not
+// answer, or cannot be written at present.
 func (s *Server) ready(ctx context.Context) error {
 	if s.draining.Load() {
 		return errors.New("the server is ending")
@@ -128,8 +130,8 @@ func (s *Server) ready(ctx context.Context) error {
 	return nil
 }
 
-// handler answers the probes, which reveal nothing, to everybody, and the rest to those who
-// have access.
+// handler returns the handler of all requests to the admin address. Every client may use the probes, which reveal
+// nothing. All other requests need access.
 func (s *Server) handler(commands http.Handler) http.Handler {
 	access := s.o.Access
 	slow := &slowdown{places: make(chan struct{}, mostDelayed), log: s.o.Log}
@@ -139,7 +141,7 @@ func (s *Server) handler(commands http.Handler) http.Handler {
 	closed.Handle("/v1/", access.costly(commands))
 	profiles := http.NewServeMux()
 	profiles.HandleFunc("GET /debug/pprof/", pprof.Index)
-	// Not pprof.Cmdline: flags may hold secrets.
+	// pprof.Cmdline is replaced, because flags may hold secrets.
 	profiles.HandleFunc("GET /debug/pprof/cmdline", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, os.Args[0])
 	})

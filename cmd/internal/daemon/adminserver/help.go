@@ -2,7 +2,7 @@ package adminserver
 
 import "github.com/alecthomas/kong"
 
-// Help are the help texts of flags that are too long for their tags.
+// Help has the help texts that are too long for the tags of the flags. A tag refers to a text by its key in this map.
 var Help = kong.Vars{
 	"adminserver_admin_token": "" +
 		"Bearer token that requests other than /healthz and /readyz must have, of at least 16 characters. " +

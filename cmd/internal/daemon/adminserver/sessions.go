@@ -15,26 +15,26 @@ import (
 )
 
 const (
-	// mostSessions bounds the sessions: beyond, the oldest one ends.
+	// mostSessions is the most sessions at once. A further one ends the oldest session.
 	mostSessions = 64
-	// sessionFor is how long a session lasts, whatever is done in it.
+	// sessionFor is how long a session lasts, whether or not it is used.
 	sessionFor = 12 * time.Hour
-	// mostSignIn bounds the body of a sign-in.
+	// mostSignIn bounds the body of a sign-in request, in bytes.
 	mostSignIn = 4 << 10
 )
 
-// sessions are those of people who have signed in with the admin token by a browser. It keeps hashes of their ids: what
-// reads its memory can't sign in.
+// sessions are the sessions of people who have signed in with the admin token, by a browser. Of the ids of sessions
+// only hashes are kept, so that who can read the process's memory cannot use a session.
 type sessions struct {
 	token  [sha256.Size]byte
 	cookie http.Cookie // without its value
 
 	mu   sync.Mutex
-	ends map[[sha256.Size]byte]time.Time
+	ends map[[sha256.Size]byte]time.Time // the time at which each session ends, by the hash of its id
 }
 
-// newSessions makes the sessions of an address. A browser sends a host's cookies to all of its ports: the port is part of
-// the name.
+// newSessions returns the sessions of an admin address, none so far. sealed is true if the address has TLS. The port
+// becomes a part of the cookie's name, because a browser sends the cookies of a host to all its ports.
 func newSessions(token string, address net.Addr, sealed bool) *sessions {
 	s := &sessions{token: sha256.Sum256([]byte(token)), ends: map[[sha256.Size]byte]time.Time{}}
 	_, port, _ := net.SplitHostPort(address.String())
@@ -42,18 +42,19 @@ func newSessions(token string, address net.Addr, sealed bool) *sessions {
 		Name: "evenkeel-" + port, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: sealed,
 	}
 	if sealed {
-		s.cookie.Name = "__Host-" + s.cookie.Name // no other host may set it
+		s.cookie.Name = "__Host-" + s.cookie.Name // with this prefix no other host can set the cookie
 	}
 	return s
 }
 
-// allows reports whether a token is the right one. Hashes have one length: the comparison's time reveals nothing.
+// allows reports whether the given token is the admin token. It compares hashes of equal length, so the time that it
+// takes reveals nothing about the token.
 func (s *sessions) allows(token string) bool {
 	got := sha256.Sum256([]byte(token))
 	return subtle.ConstantTimeCompare(got[:], s.token[:]) == 1
 }
 
-// holds reports whether a request belongs to a session.
+// holds reports whether a request has the cookie of a session that has not ended.
 func (s *sessions) holds(r *http.Request) bool {
 	c, err := r.Cookie(s.cookie.Name)
 	if err != nil {
@@ -65,7 +66,7 @@ func (s *sessions) holds(r *http.Request) bool {
 	return there && time.Now().Before(end)
 }
 
-// begin begins a session.
+// begin begins a session: it sets the session's cookie in the answer w, and returns the time at which the session ends.
 func (s *sessions) begin(w http.ResponseWriter) (end time.Time) {
 	id := make([]byte, 32)
 	_, _ = rand.Read(id) // it never fails
@@ -93,7 +94,7 @@ func (s *sessions) begin(w http.ResponseWriter) (end time.Time) {
 	return end
 }
 
-// end ends the session of a request.
+// end ends the session whose cookie the request has, if any, and deletes the cookie in the browser.
 func (s *sessions) end(w http.ResponseWriter, r *http.Request) {
 	if c, err := r.Cookie(s.cookie.Name); err == nil {
 		s.mu.Lock()
@@ -105,15 +106,16 @@ func (s *sessions) end(w http.ResponseWriter, r *http.Request) {
 	http.SetCookie(w, &c)
 }
 
-// session is the answer of /v1/session.
+// session is the JSON answer of /v1/session.
 type session struct {
-	// Required: requests need a token.
+	// Required is true if requests need the admin token.
 	Required bool      `json:"required"`
 	SignedIn bool      `json:"signed_in"`
 	Expires  time.Time `json:"expires,omitzero"`
 }
 
-// signIn answers /v1/session: POST with the token begins a session, DELETE ends it, GET tells.
+// signIn returns the handler of /v1/session, by which people sign in to the console. POST with the admin token begins a
+// session, DELETE ends it, and GET answers whether there is one.
 func (a *Access) signIn(slow *slowdown, s *sessions) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := a.guard.CheckAnyOrigin(r); err != nil {
@@ -139,11 +141,12 @@ func (a *Access) signIn(slow *slowdown, s *sessions) http.HandlerFunc {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Cache-Control", "no-store")
-		_ = json.NewEncoder(w).Encode(out) // the client has gone
+		_ = json.NewEncoder(w).Encode(out) // an error means that the client has gone
 	}
 }
 
-// tokenOf reads a sign-in. A form of a web page can't send JSON without asking first.
+// tokenOf returns the token in the body of a request to sign in. The body must be JSON, because a form on another web
+// page cannot send JSON without asking this server first (a preflight request).
 func tokenOf(w http.ResponseWriter, r *http.Request) (string, error) {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != "application/json" {
@@ -156,9 +159,9 @@ func tokenOf(w http.ResponseWriter, r *http.Request) (string, error) {
 	return in.Token, err
 }
 
-// problem answers an error as the commands do.
+// problem answers with a status code and an error as JSON, in the form in which commands get errors.
 func problem(w http.ResponseWriter, code int, text string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(map[string]string{"error": text}) // the client has gone
+	_ = json.NewEncoder(w).Encode(map[string]string{"error": text}) // an error means that the client has gone
 }

@@ -1,4 +1,4 @@
-// Package bodies opens what the flag --bodies names: where the bodies of objects are.
+// Package bodies opens the place that the flag --bodies names, where the bodies of objects are kept.
 package bodies
 
 import (
@@ -16,19 +16,21 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Store has the bodies.
+// Store is an open place, such as a directory, in which the bodies of objects are kept. The caller closes it.
 type Store interface {
 	objects.Blobs
 	io.Closer
 }
 
-// Place is a directory, or a bucket of another S3 store.
+// Place says where the bodies of objects are kept: in the Bucket of another S3 store, or if Bucket is nil in the
+// directory Dir.
 type Place struct {
 	Dir    string
 	Bucket *s3blobs.Place
 }
 
-// Parse reads --bodies. Its errors do not repeat the text, which may contain a secret.
+// Parse returns the place for the bodies of objects that a value of --bodies names. An error does not repeat the value,
+// as it may contain a secret.
 func Parse(text string) (Place, error) {
 	if strings.HasPrefix(text, "s3:") {
 		p, err := s3blobs.Parse(text)
@@ -41,10 +43,11 @@ func Parse(text string) (Place, error) {
 	return Place{Dir: dir}, nil
 }
 
-// checkTime bounds the look for a bucket.
+// checkTime is the time limit for the check whether the bucket with the bodies can be reached.
 const checkTime = 15 * time.Second
 
-// Look opens the place to read it. A directory must be there, and nothing is made in it; a bucket is opened as by Open.
+// Look opens the place with the bodies of objects, for reading. A directory must exist already, and nothing is created
+// in it. A bucket of another S3 store must exist, too; if it only cannot be reached, Look logs a warning and succeeds.
 func (p Place) Look(ctx context.Context, log *slog.Logger) (Store, error) {
 	if p.Bucket != nil {
 		return p.Open(ctx, log)
@@ -53,8 +56,8 @@ func (p Place) Look(ctx context.Context, log *slog.Logger) (Store, error) {
 	return b, store.Wrap("--bodies", err)
 }
 
-// Open opens the place. A bucket that can't be reached is warned of: it may be there later. One that does not
-// exist, or not for this access key, is an error.
+// Open opens the place with the bodies of objects. A bucket that does not exist, or that the access key may not use, is
+// an error. If the bucket only cannot be reached, Open logs a warning and succeeds, as it may be reached later.
 func (p Place) Open(ctx context.Context, log *slog.Logger) (Store, error) {
 	if p.Bucket == nil {
 		secrecy.WarnOfDirectory(log, "--bodies", p.Dir)

@@ -1,5 +1,4 @@
-// Package cassandraflags has the command-line flags for reaching evenkeel's keyspace in
-// Cassandra.
+// Package cassandraflags has the command-line flags by which a program reaches evenkeel's keyspace in Cassandra.
 package cassandraflags
 
 import (
@@ -19,17 +18,19 @@ import (
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
 
-// KeyspaceFlag is separate for commands that need no cluster.
+// KeyspaceFlag is the flag --keyspace, the name of the keyspace in Cassandra. It is apart from Flags for commands that
+// only need the name, and no cluster.
 type KeyspaceFlag struct {
 	Keyspace string `default:"evenkeel" help:"Keyspace that holds evenkeel's tables."`
 }
 
-// Flags are the flags, for kong.
+// Flags are the command-line flags by which a program reaches a Cassandra cluster, for the parser kong.
 type Flags struct {
 	Cassandra  []string `placeholder:"HOST" sep:"," help:"${cassandra_cassandra=}"`
 	AddressMap []string `rare:"" placeholder:"FROM=TO" sep:"," help:"${cassandra_address_map=}"`
 	KeyspaceFlag
 	LocalDC            string      `name:"local-dc" placeholder:"NAME" help:"${cassandra_local_dc=}"`
+	LocalRack          string      `rare:"" placeholder:"NAME" help:"${cassandra_local_rack=}"`
 	User               string      `placeholder:"NAME" help:"User to log in to Cassandra as."`
 	PasswordFile       string      `placeholder:"FILE" help:"File whose first line is the user's password."`
 	TLS                bool        `name:"tls" help:"Encrypt connections to Cassandra and verify its certificates."`
@@ -41,7 +42,7 @@ type Flags struct {
 	AllowSingleReplica bool        `rare:"" negatable:"" help:"Accept a keyspace with one replica: for trials."`
 }
 
-// Consistency is the level of each kind of operation.
+// Consistency has a flag for each kind of operation: the consistency level of Cassandra that the operation uses.
 type Consistency struct {
 	ReadRows  string `rare:"" default:"LOCAL_QUORUM" enum:"LOCAL_QUORUM,QUORUM,EACH_QUORUM,LOCAL_ONE" help:"${consistency_read_rows=}"`
 	WriteRows string `rare:"" default:"LOCAL_QUORUM" enum:"LOCAL_QUORUM,QUORUM,EACH_QUORUM,LOCAL_ONE" help:"${consistency_write_rows=}"`
@@ -50,12 +51,12 @@ type Consistency struct {
 	Swaps     string `rare:"" default:"LOCAL_QUORUM" enum:"LOCAL_QUORUM,QUORUM,EACH_QUORUM" help:"${consistency_swaps=}"`
 }
 
-// Changed names the flags that do not have their default: without a cluster they have no
-// effect.
+// Changed returns the names of the flags about Cassandra whose values differ from their defaults. A command reports
+// them as mistakes if no cluster is named.
 func (f *Flags) Changed() []string { return daemon.Changed(f) }
 
-// Options checks the flags and reads the TLS files. Its errors say what to do. log takes the
-// store's warnings; nil discards them.
+// Options checks the flags, reads the TLS files, and returns the options for opening the store in Cassandra. An error
+// says what the user should do. Warnings go to log; if log is nil they are left out.
 func (f *Flags) Options(log *slog.Logger) (cassandrastore.Options, error) {
 	if len(f.Cassandra) == 0 {
 		return cassandrastore.Options{}, errors.New("--cassandra is missing: name one or more nodes of the cluster")
@@ -93,7 +94,7 @@ func (f *Flags) Options(log *slog.Logger) (cassandrastore.Options, error) {
 		log.Warn("consistency LOCAL_ONE: acknowledged writes may not be seen, and may be lost with a node")
 	}
 	return cassandrastore.Options{
-		Hosts: f.Cassandra, Addresses: addresses, DataCentre: f.LocalDC, Keyspace: f.Keyspace,
+		Hosts: f.Cassandra, Addresses: addresses, DataCentre: f.LocalDC, Rack: f.LocalRack, Keyspace: f.Keyspace,
 		User: f.User, PasswordFile: f.PasswordFile,
 		TLS: encryption,
 		Consistency: cassandrastore.Consistency{
@@ -105,7 +106,8 @@ func (f *Flags) Options(log *slog.Logger) (cassandrastore.Options, error) {
 	}, nil
 }
 
-// addresses reads --address-map.
+// addresses parses pairs FROM=TO of the flag --address-map. FROM is the address by which the cluster names a node, and
+// TO the address by which this program reaches it. Each is HOST:PORT.
 func addresses(pairs []string) (map[string]string, error) {
 	all := map[string]string{}
 	for _, pair := range pairs {

@@ -2,7 +2,7 @@ package cassandraflags
 
 import "github.com/alecthomas/kong"
 
-// Help are the help texts of flags that are too long for their tags.
+// Help has the help texts that are too long for the tags of the flags. A tag refers to a text by its key in this map.
 var Help = kong.Vars{
 	"cassandra_cassandra": "" +
 		"Use this Cassandra cluster: contact points, host or host:port, separated by commas. The other nodes " +
@@ -13,6 +13,9 @@ var Help = kong.Vars{
 	"cassandra_local_dc": "" +
 		"Data centre whose nodes are used, by the name that nodetool status shows. Reads and writes of keys " +
 		"stay within it.",
+	"cassandra_local_rack": "" +
+		"Rack (availability zone) whose nodes are asked first, of those that have a row. Useful where traffic between racks " +
+		"is slow or costs money, and as many processes run in each.",
 	"cassandra_tlsca_file":      "Certificates (PEM) of the authorities to trust, by default the system's.",
 	"cassandra_tls_cert_file":   "Client certificate (PEM), if Cassandra requires one.",
 	"cassandra_tls_server_name": "Name that every node's certificate must have, by default the node's address.",

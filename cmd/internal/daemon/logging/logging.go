@@ -1,5 +1,5 @@
-// Package logging protects a program's log from clients: long fields are cut, and lines of one
-// kind are limited in number, and counted.
+// Package logging protects a program's log from clients: long fields are cut, and log lines with the same message are
+// limited per second. Lines beyond the limit are counted.
 package logging
 
 import (
@@ -17,17 +17,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Flags are the command-line flags of the log, for kong.
+// Flags are the command-line flags about the log, in the form that the parser kong reads.
 type Flags struct {
 	LogLevel  Level  `default:"info" help:"Least important log lines to print: debug, info, warn or error."`
 	LogFormat string `default:"text" enum:"text,json" help:"Form of log lines: text or json."`
 	LogRate   int    `default:"100" placeholder:"N" help:"${logging_log_rate=}"`
 }
 
-// Level is the least important kind of lines.
+// Level is the level of the least important log lines that are printed.
 type Level slog.Level
 
-// UnmarshalText reads the name of a level.
+// UnmarshalText parses the name of a level: debug, info, warn or error.
 func (l *Level) UnmarshalText(text []byte) error {
 	if (*slog.Level)(l).UnmarshalText(text) != nil {
 		return fmt.Errorf("a level is debug, info, warn or error, not %q", text)
@@ -37,7 +37,7 @@ func (l *Level) UnmarshalText(text []byte) error {
 
 func (l Level) String() string { return slog.Level(l).String() }
 
-// Validate checks the flags.
+// Validate returns an error if a flag about the log has an invalid value.
 func (f *Flags) Validate() error {
 	if f.LogRate < 0 {
 		return fmt.Errorf("--log-rate is a number of lines, or 0 for no limit, not %d", f.LogRate)
@@ -45,7 +45,8 @@ func (f *Flags) Validate() error {
 	return nil
 }
 
-// Logger makes a program's log.
+// Logger returns a log that prints to w in the form that the flags say. The returned Limit drops lines if too many have
+// the same message in a second, and counts the dropped ones.
 func (f *Flags) Logger(w io.Writer) (*slog.Logger, *Limit) {
 	o := &slog.HandlerOptions{Level: slog.Level(f.LogLevel), ReplaceAttr: cutAttr}
 	var h slog.Handler = slog.NewTextHandler(w, o)
@@ -56,7 +57,8 @@ func (f *Flags) Logger(w io.Writer) (*slog.Logger, *Limit) {
 	return slog.New(&handler{h, l}), l
 }
 
-// Unlimited returns a log without the limit of lines, for lines that operators cause.
+// Unlimited returns a log that prints to the same place as the given log, but drops no lines. It is for lines that
+// operators cause, and that clients cannot cause.
 func Unlimited(log *slog.Logger) *slog.Logger {
 	if h, ok := log.Handler().(*handler); ok {
 		return slog.New(h.Handler)
@@ -65,32 +67,32 @@ func Unlimited(log *slog.Logger) *slog.Logger {
 }
 
 const (
-	// maxField bounds a field as it is printed.
+	// maxField bounds the length of a field as it is printed, in bytes.
 	maxField = 1 << 10
-	// maxKinds bounds the messages that are counted apart: libraries make messages from
-	// data.
+	// maxKinds bounds the messages that are counted separately, as some libraries make messages from data.
 	maxKinds = 256
 )
 
-// Limit limits and counts lines.
+// Limit limits how many log lines with the same message are printed in a second. It counts the lines that it drops.
 type Limit struct {
-	perSecond int // 0: any number
+	perSecond int // 0: no limit
 	to        slog.Handler
 
 	mu      sync.Mutex
-	kinds   map[string]*kind // by message; "" has those beyond maxKinds
+	kinds   map[string]*kind // by message; "" is for all messages beyond maxKinds
 	dropped uint64
-	report  *time.Timer // nil: none is due
+	report  *time.Timer // for the next report; nil: none is due
 }
 
-// kind is the lines with one message.
+// kind counts the log lines with one message, those printed in the present second and those dropped.
 type kind struct {
-	second  int64 // of the lines counted
+	second  int64 // the Unix time in which lines were printed
 	lines   int
-	dropped int // since the last report
+	dropped int // lines not printed since the last report
 }
 
-// take reports whether a line may be printed.
+// take counts a log line with the given message. It returns true if the line may be printed, and false if it is
+// dropped.
 func (l *Limit) take(message string) bool {
 	if l.perSecond == 0 {
 		return true
@@ -123,8 +125,8 @@ func (l *Limit) take(message string) bool {
 	return false
 }
 
-// Report logs how many lines were dropped since the last report. It is called automatically
-// within a second; a program calls it at its end.
+// Report logs how many log lines were dropped since the last report. It is called by a timer, within a second after a
+// line is dropped. A program should call it before it ends.
 func (l *Limit) Report() {
 	l.mu.Lock()
 	if l.report != nil {
@@ -146,21 +148,21 @@ func (l *Limit) Report() {
 	}
 }
 
-// Dropped is how many lines were dropped.
+// Dropped returns the number of log lines that were not printed, because too many had the same message.
 func (l *Limit) Dropped() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.dropped
 }
 
-// Metric counts dropped lines.
+// Metric returns a Prometheus counter of the log lines that were dropped.
 func (l *Limit) Metric() prometheus.Collector {
 	return prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "evenkeel_log_lines_dropped_total", Help: "Log lines beyond --log-rate, which were not printed.",
 	}, func() float64 { return float64(l.Dropped()) })
 }
 
-// handler limits the lines of another handler.
+// handler is a slog.Handler that passes log lines on to another handler, except for those that a Limit drops.
 type handler struct {
 	slog.Handler
 	limit *Limit
@@ -181,10 +183,10 @@ func (h *handler) WithGroup(name string) slog.Handler {
 	return &handler{h.Handler.WithGroup(name), h.limit}
 }
 
-// cutAttr cuts a field, or the message; see slog.HandlerOptions.ReplaceAttr.
+// cutAttr shortens a field or message of a log line if it is too long. It is a slog.HandlerOptions.ReplaceAttr.
 func cutAttr(_ []string, a slog.Attr) slog.Attr {
 	switch a.Value.Kind() {
-	case slog.KindDuration: // JSON would have a number of nanoseconds
+	case slog.KindDuration: // as JSON it would be a number of nanoseconds
 		a.Value = slog.StringValue(a.Value.Duration().String())
 	case slog.KindString:
 		a.Value = slog.StringValue(Cut(a.Value.String()))
@@ -201,7 +203,8 @@ func cutAttr(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// Cut shortens a text that is long when printed with escapes.
+// Cut returns the text of a log line's field, shortened if it would take more than maxField bytes when printed.
+// Characters that are printed as escapes count with the length of the escape.
 func Cut(text string) string {
 	if len(text) <= maxField/longestEscape {
 		return text
@@ -222,10 +225,11 @@ func cost(text string) (size int) {
 	return size
 }
 
-// longestEscape is the length of \U0010ffff.
+// longestEscape is the length in bytes of the longest escape in a quoted text, such as \U0010ffff.
 const longestEscape = 10
 
-// width is an upper bound of a rune's length in a quoted text.
+// width returns the most bytes that the rune r takes when it is printed in a quoted text, with escapes. text is the
+// rest of the text, which begins with r.
 func width(r rune, text string) int {
 	if r == '"' || r == '\\' || r == utf8.RuneError || r == '<' || r == '>' || r == '&' || !strconv.IsPrint(r) {
 		return longestEscape
@@ -234,8 +238,9 @@ func width(r rune, text string) int {
 	return n
 }
 
-// ErrorLog is an http.Server's log, whose lines have one message: their text has parts of
-// clients' requests.
+// ErrorLog returns a log for http.Server.ErrorLog. All its lines have the same message, and the server's text as a
+// field. The text contains parts of clients' requests: as messages, the lines would all differ, and so escape the limit
+// of lines with one message.
 func ErrorLog(to *slog.Logger) *log.Logger { return log.New(lines{to}, "", 0) }
 
 type lines struct{ to *slog.Logger }

@@ -1,5 +1,5 @@
-// Package rebalanceflags has the command-line flags of balancing: how large partitions may be,
-// when they are checked, and where sizes are counted.
+// Package rebalanceflags has the command-line flags of balancing: how large partitions may be, when their sizes are
+// checked, and where the sizes are counted.
 package rebalanceflags
 
 import (
@@ -24,7 +24,8 @@ import (
 	"github.com/evenkeel/evenkeel/retention"
 )
 
-// Flags are the flags, for kong.
+// Flags are the command-line flags about balancing: how large partitions may be, and how their sizes are known. They
+// are for the parser kong.
 type Flags struct {
 	MaxRows           int64          `default:"100000" help:"Most rows of a partition: larger ones are split."`
 	MinRows           *int64         `placeholder:"N" help:"${rebalance_min_rows=}"`
@@ -43,13 +44,13 @@ type Flags struct {
 	Retention         string         `placeholder:"FILE" help:"${rebalance_retention=}"`
 	RetentionEvery    time.Duration  `default:"1h" help:"${rebalance_retention_every=}"`
 
-	rules []retention.Rule // that Validate has read
+	rules []retention.Rule // set by Validate from the file of --retention
 }
 
-// defaultInterval is the pause between two checks where sizes are counted.
+// defaultInterval is the default pause between two checks of the sizes of ranges, if the sizes are counted.
 const defaultInterval = 10 * time.Second
 
-// Validate checks the flags.
+// Validate returns an error if a flag has an invalid value. It also reads the rules in the file of --retention.
 func (f *Flags) Validate() error {
 	switch {
 	case f.MaxRows < 2:
@@ -88,7 +89,7 @@ func (f *Flags) Validate() error {
 	return f.readRules()
 }
 
-// readRules reads the file of --retention.
+// readRules reads the rules of retention, which say which keys are deleted as old, from the file of --retention.
 func (f *Flags) readRules() (err error) {
 	if f.Retention == "" {
 		return nil
@@ -100,7 +101,8 @@ func (f *Flags) readRules() (err error) {
 	return err
 }
 
-// ReadRules reads the rules of retention in the file that a flag names.
+// ReadRules returns the rules of retention in a file, and the text of the file. name is the path, and flag is the flag
+// that names the file, for errors.
 func ReadRules(flag, name string) (rules []retention.Rule, text []byte, err error) {
 	if text, err = os.ReadFile(kong.ExpandPath(name)); err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", flag, err)
@@ -111,10 +113,11 @@ func ReadRules(flag, name string) (rules []retention.Rule, text []byte, err erro
 	return rules, text, nil
 }
 
-// Rules are those of --retention, once Validate has read them.
+// Rules returns the rules of retention in the file of --retention. Validate must have been called before, as it reads
+// them.
 func (f *Flags) Rules() []retention.Rule { return f.rules }
 
-// schedule parses --schedule; nil: there is none.
+// schedule returns the times of --schedule at which sizes are checked, or nil if the flag is not set.
 func (f *Flags) schedule() (cron.Schedule, error) {
 	if f.Schedule == "" {
 		return nil, nil
@@ -136,10 +139,12 @@ func (f *Flags) schedule() (cron.Schedule, error) {
 	return s, nil
 }
 
-// scheduleFrom is a time in UTC, the zone of schedules that name none.
+// scheduleFrom is the time from which the pauses of a --schedule are measured. It is in UTC, in which a schedule
+// without a time zone is understood.
 var scheduleFrom = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// longestGap is the longest pause of a schedule, as far as a year shows it.
+// longestGap returns the longest pause between two successive times of a schedule. It looks at the times within one
+// year, but at most at 2000 of them.
 func longestGap(s cron.Schedule) (gap time.Duration) {
 	const looks = 2000
 	at := s.Next(scheduleFrom)
@@ -153,8 +158,8 @@ func longestGap(s cron.Schedule) (gap time.Duration) {
 	return gap
 }
 
-// Interval is the pause between two checks of sizes, given whether they are counted; the
-// longest one of a schedule. 0: there are no checks.
+// Interval returns the pause between two checks of the sizes of ranges. For --schedule it is the longest pause. counted
+// says whether the sizes are counted. 0 means that sizes are not checked.
 func (f *Flags) Interval(counted bool) time.Duration {
 	s, _ := f.schedule() // it was validated
 	switch {
@@ -168,8 +173,9 @@ func (f *Flags) Interval(counted bool) time.Duration {
 	return 0
 }
 
-// Counting is how this process knows sizes on Cassandra, which it agrees on with the others.
-// elsewhere: it never leads.
+// Counting returns how this process knows the sizes of partitions on Cassandra: by counts in Redis, by reading all
+// rows, or not at all. All processes of a keyspace must agree. elsewhere is true for a process that never carries out
+// moves.
 func (f *Flags) Counting(elsewhere bool) mapclient.Counting {
 	switch {
 	case f.Counter != "" && (elsewhere || f.Interval(true) > 0):
@@ -182,7 +188,8 @@ func (f *Flags) Counting(elsewhere bool) mapclient.Counting {
 	return mapclient.NotCounted
 }
 
-// OpenCounter opens the counters: the Redis if given, else those in dir; nil if dir is empty.
+// OpenCounter opens the counters of the sizes of partitions. They are in the Redis of --counter, or without the flag in
+// the directory dir. If dir is empty, too, it returns nil: sizes are not counted.
 func (f *Flags) OpenCounter(dir string, log *slog.Logger) (counter.Backend, error) {
 	if f.Counter == "" && dir == "" {
 		return nil, nil
@@ -201,8 +208,8 @@ func (f *Flags) OpenCounter(dir string, log *slog.Logger) (counter.Backend, erro
 	return rediscounter.Open(o)
 }
 
-// Options are those of a balancer, given whether sizes are counted, and the longest wait of a
-// move: a new range takes writes after two waits.
+// Options returns the options for the splits and merges of ranges. counted says whether sizes are counted. wait is the
+// longest single wait within a move; a new range accepts writes after two of them.
 func (f *Flags) Options(counted bool, wait time.Duration) balancer.Options {
 	o := balancer.For(f.MaxRows, f.MoveRate, f.Interval(counted), wait)
 	if f.MinRows != nil {
@@ -222,7 +229,7 @@ func (f *Flags) Options(counted bool, wait time.Duration) balancer.Options {
 	return o
 }
 
-// hours parses --move-hours.
+// hours parses the times of day in --move-hours.
 func (f *Flags) hours() (out []policy.Hours, err error) {
 	for _, s := range f.MoveHours {
 		from, to, ok := strings.Cut(s, "-")

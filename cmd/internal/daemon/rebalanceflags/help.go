@@ -2,7 +2,7 @@ package rebalanceflags
 
 import "github.com/alecthomas/kong"
 
-// Help are the help texts of flags that are too long for their tags.
+// Help has the help texts that are too long for the tags of the flags. A tag refers to a text by its key in this map.
 var Help = kong.Vars{
 	"rebalance_min_rows": "" +
 		"Fewest rows of a partition: smaller ones are merged with their neighbours, unless the cut is pinned. " +
@@ -47,7 +47,7 @@ var Help = kong.Vars{
 		"are split at any hour.",
 	"rebalance_retention": "" +
 		"YAML file with rules of retention: what is old, by the time in its key or of its put, is deleted " +
-		"(docs/operations.md). " +
+		"(docs/deleting.md). " +
 		"Whoever leads applies its own: give all processes of a keyspace the same.",
 	"rebalance_retention_every": "Time from the end of a run of the rules of retention to the next one.",
 }

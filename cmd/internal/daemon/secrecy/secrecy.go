@@ -13,11 +13,12 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Umask makes all new files and directories of this process, also those of libraries,
-// accessible for its user only.
+// Umask sets the umask of the process, so that only its user can access new files and directories. This includes those
+// that libraries create.
 func Umask() { syscall.Umask(0o077) }
 
-// WarnOfFile warns if a file with a secret can be read by everybody. It ignores missing files.
+// WarnOfFile logs a warning if a file with a secret can be read by every user of this host. name is the path of the
+// file, and flag the flag that names it. A missing file is ignored.
 func WarnOfFile(log *slog.Logger, flag, name string) {
 	if name == "" || log == nil {
 		return
@@ -28,7 +29,8 @@ func WarnOfFile(log *slog.Logger, flag, name string) {
 	}
 }
 
-// WarnOfDirectory warns if an existing data directory can be entered by others.
+// WarnOfDirectory logs a warning if users other than the owner can use a data directory. name is its path, and flag the
+// flag that names it. A missing directory is ignored.
 func WarnOfDirectory(log *slog.Logger, flag, name string) {
 	if info, err := os.Stat(name); err == nil && info.IsDir() && info.Mode().Perm()&0o077 != 0 {
 		log.Warn("the data directory is open to others on this host: chmod 700",
@@ -38,11 +40,11 @@ func WarnOfDirectory(log *slog.Logger, flag, name string) {
 
 func mode(info fs.FileInfo) string { return fmt.Sprintf("%04o", info.Mode().Perm()) }
 
-// Hidden replaces a secret.
+// Hidden is the text that is printed in place of a secret value.
 const Hidden = "(set)"
 
-// URL returns a URL without its user and password, for printing. One that can't be parsed is
-// hidden.
+// URL returns a URL for printing, with its user and password replaced by Hidden. The whole URL is replaced if it cannot
+// be parsed, or has parameters that are not known to be harmless.
 func URL(text string) string {
 	if text == "" {
 		return ""
@@ -56,7 +58,7 @@ func URL(text string) string {
 	}
 	for name := range u.Query() {
 		switch name {
-		case "prefix", "cluster", "sentinel": // of the counters
+		case "prefix", "cluster", "sentinel": // parameters of --counter
 		default:
 			return Hidden
 		}
@@ -64,15 +66,16 @@ func URL(text string) string {
 	return u.String()
 }
 
-// Flags are those whose values are not printed, and what is printed instead.
+// Flags lists the flags whose values may be secret, by their names without dashes. The function of a flag returns the
+// text to print in place of the value.
 var Flags = map[string]func(string) string{
 	"admin-token": func(string) string { return Hidden },
 	"secret-key":  func(string) string { return Hidden },
 	"counter":     URL,
 }
 
-// WarnOfSettings warns if a settings file with secrets can be read by everybody. It ignores files
-// without any, and an empty name.
+// WarnOfSettings logs a warning if a settings file has secrets and can be read by every user of this host. A file
+// without secrets is ignored, and so is an empty name.
 func WarnOfSettings(log *slog.Logger, file string) {
 	text, err := os.ReadFile(file)
 	if err != nil {

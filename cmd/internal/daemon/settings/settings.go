@@ -1,4 +1,4 @@
-// Package settings reads the settings file of the programs, which have one in common.
+// Package settings reads the settings file, which both programs have in common.
 package settings
 
 import (
@@ -14,14 +14,14 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// File is the name of a settings file. The environment has priority over it, and unknown names
-// are errors.
+// File is the path of a settings file, a YAML file with values of flags. An environment variable overrides a value in
+// the file. An unknown setting is an error.
 type File string
 
-// maxBytes bounds a settings file.
+// maxBytes is the largest size of a settings file, in bytes.
 const maxBytes = 1 << 20
 
-// BeforeResolve reads the file; see kong.BeforeResolve.
+// BeforeResolve reads the settings file. The parser kong calls it before it sets the flags.
 func (f File) BeforeResolve(ctx *kong.Context, trace *kong.Path) error {
 	name := string(ctx.FlagValue(trace.Flag).(File))
 	s, err := read(kong.ExpandPath(name))
@@ -36,7 +36,7 @@ func (f File) BeforeResolve(ctx *kong.Context, trace *kong.Path) error {
 	return nil
 }
 
-// file is the contents of a settings file. It implements kong.Resolver.
+// file is the content of a settings file. As a kong.Resolver it gives the parser kong the values of flags.
 type file struct {
 	name   string
 	values map[string]any
@@ -64,8 +64,9 @@ func read(name string) (*file, error) {
 	return f, nil
 }
 
-// Resolve finds the value of a flag: in the section of its command, or else outside of it. What no
-// environment variable sets, such as --yes, no file sets either.
+// Resolve returns the value of a flag in the settings file, or nil if the file has none. The section of the flag's
+// command comes first, then what is outside of sections. A flag without an environment variable, such as --yes, cannot
+// be set by a file either.
 func (f *file) Resolve(_ *kong.Context, parent *kong.Path, flag *kong.Flag) (any, error) {
 	if len(flag.Envs) == 0 {
 		return nil, nil
@@ -92,7 +93,8 @@ func (f *file) Resolve(_ *kong.Context, parent *kong.Path, flag *kong.Flag) (any
 	}
 }
 
-// find returns the value under a path, whose parts may be joined by hyphens.
+// find returns the value at a path of names in nested sections of a settings file, or nil. Sections may be joined by
+// hyphens: the path a b c is found as a: {b: {c: …}}, a-b: {c: …}, a: {b-c: …} or a-b-c: ….
 func find(section map[string]any, path []string) any {
 	for i := 1; i < len(path); i++ {
 		if below, ok := section[strings.Join(path[:i], "-")].(map[string]any); ok {
@@ -104,12 +106,13 @@ func find(section map[string]any, path []string) any {
 	return section[strings.Join(path, "-")]
 }
 
-// check refuses a value that the flag does not take, and names the file.
+// check returns an error if v, the value of a flag in the settings file, is not valid for the flag. The error names the
+// file.
 func (f *file) check(flag *kong.Flag, v any) error {
 	target := reflect.New(flag.Target.Type()).Elem()
 	err := flag.Parse(kong.Scan().PushTyped(v, kong.FlagValueToken), target)
 	if inner := errors.Unwrap(err); inner != nil {
-		err = inner // without the flag, which the caller names
+		err = inner // leaves out the flag, which the caller names
 	}
 	if err == nil && flag.Enum != "" && !slices.Contains(flag.EnumSlice(), fmt.Sprint(v)) {
 		err = fmt.Errorf("it is one of %s, not %v", strings.Join(flag.EnumSlice(), ", "), v)
@@ -120,8 +123,8 @@ func (f *file) check(flag *kong.Flag, v any) error {
 	return nil
 }
 
-// What the programs take: a line for each flag, with the command and the flag's name. The tests
-// of the programs write them.
+// The names of all settings of the programs listd and rebalancer. Each line has the command and the name of one flag.
+// Tests of the programs write these files.
 var (
 	//go:embed listd.txt
 	listd string
@@ -129,8 +132,9 @@ var (
 	rebalancer string
 )
 
-// known are the names of all settings with those of the sections around them, and of all sections:
-// what is left of a hyphen in a name.
+// known returns the names of all valid settings, and of all valid sections, of a settings file. The name of a setting
+// may begin with the names of its sections, joined by hyphens. Whatever comes before a hyphen is a valid name of a
+// section.
 func known() (sections, settings map[string]bool) {
 	sections, settings = map[string]bool{}, map[string]bool{}
 	for line := range strings.Lines(listd + rebalancer) {
@@ -146,10 +150,10 @@ func known() (sections, settings map[string]bool) {
 	return sections, settings
 }
 
-// Validate has nothing to check any more.
+// Validate implements kong.Resolver. It does nothing, as BeforeResolve has already checked the names of all settings.
 func (*file) Validate(*kong.Application) error { return nil }
 
-// checkNames refuses settings that neither program has.
+// checkNames returns an error if the settings file has a setting that no flag of listd or rebalancer has.
 func (f *file) checkNames() error {
 	sections, settings := known()
 	var unknown []string

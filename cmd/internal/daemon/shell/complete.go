@@ -1,4 +1,4 @@
-// Package shell has the commands of every program for shells: completions and the manual page.
+// Package shell has the commands that print shell completions and the manual page, for every program.
 package shell
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Commands are the commands, for kong.
+// Commands are the commands that every program has for shells: completion and man, for the parser kong.
 type Commands struct {
 	Completion completionCmd `cmd:"" help:"Print the completions for a shell."`
 	Man        manCmd        `cmd:"" help:"Print the manual page."`
@@ -31,7 +31,8 @@ Examples:
   listd completion fish > ~/.config/fish/completions/listd.fish`
 }
 
-// scripts call the program with the words up to the cursor; PROGRAM is its name.
+// scripts has a completion script for each shell. PROGRAM in a script stands for the name of the program. The script
+// calls the program with the words up to the cursor, and the program prints what may come next.
 var scripts = map[string]string{
 	"bash": `_PROGRAM() {
 	mapfile -t COMPREPLY < <("${COMP_WORDS[0]}" complete -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null | cut -f1)
@@ -50,7 +51,7 @@ if [[ "${funcstack[1]}" == _PROGRAM ]]; then _PROGRAM "$@"; else compdef _PROGRA
 `,
 }
 
-// Run prints a script.
+// Run prints the completion script for a shell.
 func (c *completionCmd) Run(k *kong.Context) error {
 	_, err := fmt.Fprint(k.Stdout, strings.ReplaceAll(scripts[c.Shell], "PROGRAM", k.Model.Name))
 	return err
@@ -60,8 +61,8 @@ type completeCmd struct {
 	Words []string `arg:"" optional:"" passthrough:"" help:"The words behind the program's name, up to the cursor."`
 }
 
-// Run prints what the last word may become, each with a TAB and its meaning. Nothing: a file, or
-// anything.
+// Run prints the possible completions of the last word on a command line. Each is a line with the word, a TAB and its
+// meaning. If it prints nothing, the shell completes names of files.
 func (c *completeCmd) Run(k *kong.Context) error {
 	words := c.Words
 	if len(words) > 0 && words[0] == "--" {
@@ -77,13 +78,14 @@ func (c *completeCmd) Run(k *kong.Context) error {
 
 type candidate struct{ word, help string }
 
-// complete returns what the last word may become.
+// complete returns the possible completions of the last of the given words: commands, flags, or values of a flag. The
+// words before it are read from the command at on downwards.
 func complete(at *kong.Node, words []string) (out []candidate) {
 	if len(words) == 0 {
 		return nil
 	}
 	words, last := words[:len(words)-1], words[len(words)-1]
-	var value *kong.Flag // the last word is its value
+	var value *kong.Flag // the flag whose value is the last word
 	for i := 0; i < len(words); i++ {
 		word := words[i]
 		f := flagOf(at, word)
@@ -92,7 +94,7 @@ func complete(at *kong.Node, words []string) (out []candidate) {
 			return nil
 		case f != nil && !f.IsBool() && !f.IsCounter():
 			behind := i + 1
-			if behind < len(words) && words[behind] == "=" { // bash takes --flag=value for three words
+			if behind < len(words) && words[behind] == "=" { // bash splits --flag=value into three words
 				behind++
 			}
 			if behind >= len(words) {
@@ -140,7 +142,8 @@ func complete(at *kong.Node, words []string) (out []candidate) {
 	return out
 }
 
-// flagOf finds a flag of a command or of those above it.
+// flagOf returns the flag with the name `word`, such as --help or -h, of the command at or a command above it. It
+// returns nil if there is none.
 func flagOf(at *kong.Node, word string) *kong.Flag {
 	for n := at; n != nil; n = n.Parent {
 		i := slices.IndexFunc(n.Flags, func(f *kong.Flag) bool {
@@ -162,7 +165,7 @@ func enum(v *kong.Value, prefix, begun string) (out []candidate) {
 	return out
 }
 
-// firstSentence is the beginning of a help text.
+// firstSentence returns the first sentence of a help text, without its period.
 func firstSentence(text string) string {
 	text, _, _ = strings.Cut(text, ". ")
 	return strings.TrimSuffix(strings.ReplaceAll(text, "\t", " "), ".")

@@ -19,7 +19,7 @@ Examples:
   listd man > /usr/local/share/man/man1/listd.1`
 }
 
-// Run prints the page.
+// Run prints the manual page of all commands.
 func (*manCmd) Run(k *kong.Context) error {
 	p := &page{w: k.Stdout}
 	p.line(".TH %s 1", strings.ToUpper(k.Model.Name))
@@ -37,7 +37,7 @@ func (*manCmd) Run(k *kong.Context) error {
 	return p.err
 }
 
-// page writes the roff of a manual page.
+// page writes a manual page in the language roff to w. err is the first error of writing.
 type page struct {
 	w   io.Writer
 	err error
@@ -49,7 +49,7 @@ func (p *page) line(format string, args ...any) {
 	}
 }
 
-// text writes lines as they are.
+// text writes a text to the manual page line by line, as it is. Without it, roff would join the lines.
 func (p *page) text(text string) {
 	p.line(".nf")
 	for line := range strings.SplitSeq(strings.Trim(text, "\n"), "\n") {
@@ -58,7 +58,8 @@ func (p *page) text(text string) {
 	p.line(".fi")
 }
 
-// commands writes a section for each command.
+// commands writes a section of the manual page for each command below the command n. path is the full name of n, such
+// as "listd bucket".
 func (p *page) commands(n *kong.Node, path string) {
 	for _, child := range n.Children {
 		full := path + " " + child.Name
@@ -97,8 +98,8 @@ func (p *page) flags(title string, flags []*kong.Flag) {
 	}
 }
 
-// escape protects text from roff, which takes lines that begin with a dot or an apostrophe, and
-// backslashes, for requests.
+// escape returns the text with escapes for roff, the language of manual pages. Otherwise roff would take a backslash,
+// or a line that begins with a dot or an apostrophe, for an instruction.
 func escape(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text)
 	if strings.HasPrefix(text, ".") || strings.HasPrefix(text, "'") {

@@ -22,8 +22,9 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// receiver takes spans by OTLP over HTTP, as the standard's variables say. It implements
-// otlptrace.Client. The standard's own client would bring gRPC and its gateway into every program.
+// receiver sends the spans of traces to an OpenTelemetry receiver, by OTLP over HTTP. It obeys the environment
+// variables of the OpenTelemetry standard, and implements otlptrace.Client. The standard's own client would add gRPC to
+// every program.
 type receiver struct {
 	url     string
 	header  http.Header
@@ -32,7 +33,8 @@ type receiver struct {
 	http    *http.Client
 }
 
-// setting is a variable of the exporter: that of traces, or the one of all signals.
+// setting returns the name and value of an environment variable of the OpenTelemetry exporter. The variable for traces
+// comes first, then the one for traces, metrics and logs. The value is "" if neither is set.
 func setting(name string) (variable, value string) {
 	for _, variable := range []string{"OTEL_EXPORTER_OTLP_TRACES_" + name, "OTEL_EXPORTER_OTLP_" + name} {
 		if value := os.Getenv(variable); value != "" {
@@ -42,7 +44,8 @@ func setting(name string) (variable, value string) {
 	return "OTEL_EXPORTER_OTLP_" + name, ""
 }
 
-// openReceiver returns nil without an endpoint. It does no I/O but to read certificates.
+// openReceiver returns a receiver of traces as the OpenTelemetry environment variables describe it, or nil if they name
+// no endpoint. It reads certificates, and sends nothing.
 func openReceiver() (*receiver, error) {
 	variable, endpoint := setting("ENDPOINT")
 	if endpoint == "" {
@@ -105,8 +108,8 @@ func (r *receiver) Stop(context.Context) error {
 	return nil
 }
 
-// UploadTraces sends an ExportTraceServiceRequest, whose field 1 has the spans. It is repeated, until
-// the timeout, where the standard says so.
+// UploadTraces sends spans to the receiver of traces. A request that may succeed later, by the rules of OTLP, is
+// repeated until the timeout.
 func (r *receiver) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error {
 	var body []byte
 	for _, s := range spans {
@@ -134,7 +137,7 @@ func (r *receiver) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSp
 	}
 }
 
-// send reports whether a failure may pass.
+// send sends one request with spans. again is true if it failed, but another attempt may succeed.
 func (r *receiver) send(ctx context.Context, body []byte) (again bool, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url, bytes.NewReader(body))
 	if err != nil {

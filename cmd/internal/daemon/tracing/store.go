@@ -13,7 +13,8 @@ import (
 	"github.com/evenkeel/evenkeel/store/pebblestore"
 )
 
-// Pebble returns a store that makes spans of the calls of requests, and is like s besides.
+// Pebble returns a store that passes all calls on to s, and records a span for each call of a traced request. It
+// returns s itself if nothing is traced (t is nil).
 func (t *Tracing) Pebble(s *pebblestore.Store) store.Store {
 	if t == nil {
 		return s
@@ -21,7 +22,8 @@ func (t *Tracing) Pebble(s *pebblestore.Store) store.Store {
 	return embedded{calls{s, attribute.String("db.system.name", "pebble")}, belowEmbedded{s}}
 }
 
-// Cassandra is Pebble for the other store. The rows of moves are not traced.
+// Cassandra returns a store that passes all calls on to s, and records a span for each call of a traced request. Reads
+// and writes of rows by moves are not traced. It returns s itself if nothing is traced (t is nil).
 func (t *Tracing) Cassandra(s *cassandrastore.Store) store.Store {
 	if t == nil {
 		return s
@@ -29,8 +31,9 @@ func (t *Tracing) Cassandra(s *cassandrastore.Store) store.Store {
 	return cluster{calls{s, attribute.String("db.system.name", "cassandra")}, belowCluster{s}}
 }
 
-// In these the methods of calls hide those of the store, which lie deeper. All others, of
-// interfaces that only some stores have, are the store's own.
+// The stores embedded and cluster record a span for each call of a method that all stores have. Those methods come from
+// calls. Further methods, which only some stores have, come from the real store. It is one level of embedding deeper,
+// so that the methods of calls hide its own.
 type (
 	embedded struct {
 		calls
@@ -44,13 +47,13 @@ type (
 	belowCluster  struct{ *cassandrastore.Store }
 )
 
-// PutThen hides that of the embedded store.
+// PutThen calls PutThen of the embedded store, and records a span of the call.
 func (e embedded) PutThen(ctx context.Context, p store.Partition, ended func(), rows ...store.Row) error {
 	put := func(ctx context.Context) error { return e.belowEmbedded.PutThen(ctx, p, ended, rows...) }
 	return e.do(ctx, "put", put, attribute.Int("evenkeel.rows", len(rows)))
 }
 
-// calls makes spans of the calls of a store.Store.
+// calls is a store.Store that records a span for each call, and passes the call on to the store s.
 type calls struct {
 	s      store.Store
 	system attribute.KeyValue
@@ -60,7 +63,7 @@ func (c calls) begin(ctx context.Context, what string, attrs ...attribute.KeyVal
 	return tracing.Start(ctx, "store "+what, append(attrs, c.system)...)
 }
 
-// do makes a call below a span.
+// do runs call, an operation of the store, and records a span of it with the name what.
 func (c calls) do(
 	ctx context.Context, what string, call func(context.Context) error, attrs ...attribute.KeyValue,
 ) error {
@@ -70,7 +73,7 @@ func (c calls) do(
 	return err
 }
 
-// get is do of a call that returns something.
+// get runs call, an operation of the store that returns a value, and records a span of it with the name what.
 func get[T any](ctx context.Context, c calls, what string, call func(context.Context) (T, error)) (v T, err error) {
 	err = c.do(ctx, what, func(ctx context.Context) (err error) {
 		v, err = call(ctx)
@@ -79,7 +82,7 @@ func get[T any](ctx context.Context, c calls, what string, call func(context.Con
 	return v, err
 }
 
-// end ends a span; what is not found is no failure.
+// end ends the span of a store operation, and records its error. That a row or record is not found is no error.
 func end(span trace.Span, err error) {
 	if errors.Is(err, store.NotFound) {
 		err = nil

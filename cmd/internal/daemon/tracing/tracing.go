@@ -1,4 +1,4 @@
-// Package tracing exports OpenTelemetry traces of requests, where the environment names a receiver.
+// Package tracing exports OpenTelemetry traces of requests, if the environment names a receiver.
 package tracing
 
 import (
@@ -23,17 +23,18 @@ import (
 	"github.com/evenkeel/evenkeel/internal/tracing"
 )
 
-// Tracing exports spans. A nil *Tracing exports none.
+// Tracing sends spans of requests to an OpenTelemetry receiver. A nil *Tracing is valid, and sends none.
 type Tracing struct {
 	provider *sdktrace.TracerProvider
 	context  propagation.TraceContext
 }
 
-// maxAttribute bounds the characters of what clients say, unless the environment does.
+// maxAttribute is the default of the most characters that an attribute of a span may have; an environment variable can
+// set another limit. There must be one, as clients choose the values of some attributes.
 const maxAttribute = 256
 
-// Open returns nil unless a variable of the standard names an endpoint. Its errors name the
-// variable. Failures to export are logged.
+// Open returns the tracing of requests as the OpenTelemetry environment variables describe it, or nil if they name no
+// endpoint. An error names the variable that is wrong. Later failures to send spans are logged.
 func Open(ctx context.Context, program string, log *slog.Logger) (*Tracing, error) {
 	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
 		return nil, nil
@@ -67,8 +68,8 @@ func Open(ctx context.Context, program string, log *slog.Logger) (*Tracing, erro
 	)}, nil
 }
 
-// Requests makes a span of each request, below that of the client's header traceparent. A handler that is a mux names it by
-// its pattern.
+// Requests returns a handler that passes requests on to h, and records a span for each. If a request has the header
+// traceparent, its span becomes a part of the client's trace. If h is a mux, the pattern that matches names the span.
 func (t *Tracing) Requests(h http.Handler) http.Handler {
 	if t == nil {
 		return h
@@ -87,15 +88,15 @@ func (t *Tracing) Requests(h http.Handler) http.Handler {
 	})
 }
 
-// lastSpans is how long End waits for spans to be sent.
+// lastSpans is the time limit for sending the last spans when the program ends.
 const lastSpans = 3 * time.Second
 
-// End sends what has not been sent.
+// End sends the remaining spans to the receiver of traces, and stops the tracing.
 func (t *Tracing) End() {
 	if t == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lastSpans)
 	defer cancel()
-	_ = t.provider.Shutdown(ctx) // its failures are logged
+	_ = t.provider.Shutdown(ctx) // its failures are logged by the error handler
 }

@@ -10,16 +10,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Builds outside of a checkout set these, as go build can't know them there:
+// number and commit are the version and the commit of the program, for builds outside of a git checkout, where go build
+// does not know them. Such a build sets them:
 //
 //	-ldflags "-X github.com/evenkeel/evenkeel/cmd/internal/daemon/version.number=v1.2.3
 //	          -X github.com/evenkeel/evenkeel/cmd/internal/daemon/version.commit=0123abcd…"
 var number, commit string
 
-// Build is what a program was built from.
+// Build describes what a program was built from: its version, its commit and the version of Go.
 type Build struct {
-	Version string // of the module, or "(devel)"
-	Commit  string // "" if it is not known
+	Version string // of the main module, or "(devel)"
+	Commit  string // "" if unknown
 	Go      string
 }
 
@@ -29,7 +30,8 @@ var Current = sync.OnceValue(func() Build {
 	return of(info, number, commit)
 })
 
-// of prefers what was set for a package over the information of go build, which may be nil.
+// of returns the description of a build. number and commit come first, if a build has set them; otherwise the version
+// and commit in info count, which go build has recorded. info may be nil.
 func of(info *debug.BuildInfo, number, commit string) Build {
 	b := Build{Version: number, Commit: commit, Go: runtime.Version()}
 	if info != nil {
@@ -51,12 +53,13 @@ func (b Build) String() string {
 	return b.Version + " (commit " + b.Commit + ", " + b.Go + ")"
 }
 
-// Attrs are the attributes of the log line with which a program starts.
+// Attrs returns the version, the commit and the Go version as attributes of a log line, for the start of a program.
 func (b Build) Attrs() []any {
 	return []any{"version", b.Version, "commit", b.Commit, "go", b.Go}
 }
 
-// Metric is always 1; its labels have the build.
+// Metric returns a Prometheus metric that is always 1. Its labels are the version, the commit and the Go version of the
+// program.
 func (b Build) Metric() prometheus.Collector {
 	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "evenkeel_build_info", Help: "Always 1; the labels say what the program was built from.",

@@ -7,10 +7,11 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 )
 
-// few is how many ranges may be tried: that takes less than a second.
+// few is how many ranges Cheapest may try at most: it tries that many in less than a second.
 const few = 1 << 24
 
-// Few reports whether Cheapest is quick: it tries each range that keeps the maximum, between all pairs of positions.
+// Few reports whether Cheapest finds the best plan for a layout quickly. Cheapest tries every possible range that is
+// within the maximum, and Few counts these ranges. g is the grid, which has the keys at which cuts may lie.
 func Few(g *plan.Grid) bool {
 	n, low := 0, int32(0)
 	for d := int32(1); int(d) <= g.N; d++ {
@@ -22,11 +23,12 @@ func Few(g *plan.Grid) bool {
 	return n <= few
 }
 
-// Cheapest returns the draft with the fewest ranges under the minimum, and of those the one of least cost: the best
-// under the full objective. Every term of that is a sum over ranges, so it tries, at each position, each range that may
-// end there, in the two variants that package exact explains. It fails only when ctx ends.
+// Cheapest returns the best plan under the full objective, which compares plans by a weighted sum of costs. It is the
+// plan of least cost among those with the fewest ranges under the minimum, in the form of a draft (ranges as positions
+// of the grid). Every part of the cost is a sum over ranges. So at each key at which a cut may lie, Cheapest tries each
+// range that may end there, in the two variants that package exact explains. It fails only when ctx ends.
 func Cheapest(ctx context.Context, g *plan.Grid, w plan.Weights) (plan.Draft, error) {
-	best := make([][2]cheap, g.N+1) // [1]: the partition that the position divides has kept its id
+	best := make([][2]cheap, g.N+1) // [1]: the partition that the position divides has already kept its id
 	for i := range best {
 		best[i] = [2]cheap{{under: math.MaxInt32}, {under: math.MaxInt32}}
 	}
@@ -83,16 +85,19 @@ func Cheapest(ctx context.Context, g *plan.Grid, w plan.Weights) (plan.Draft, er
 	return d, nil
 }
 
-// cheap is the best plan of what lies below a position.
+// cheap is the cheapest plan for all keys below a position; a position is a place at which a cut may lie. It has the
+// cost of the plan and its last range, and says where the rest of the plan is found.
 type cheap struct {
 	cost   float64
 	under  int32
-	before int32 // where the last range starts
-	had    bool  // the plan below that has kept the partition that before divides
-	keep   bool  // the last range keeps its id
+	before int32 // where the plan's last range starts
+	had    bool  // in the plan below that range, the partition that `before` divides has kept its id
+	keep   bool  // the last range keeps the id of its partition
 }
 
-// improve takes the plan below, and one more range, if that is better.
+// improve replaces the plan s by another plan if the other is better. The other plan is the plan `below` with one more
+// range above it. under and cost are what this range adds: under is 1 if it is under the minimum, else 0. next holds
+// the other fields of the new plan.
 func (s *cheap) improve(below *cheap, under int, cost float64, next cheap) {
 	if below.under == math.MaxInt32 {
 		return

@@ -1,21 +1,17 @@
-// Package exact finds the best plan by dynamic programming: under the rows
-// objective in time linear in the layout, under the full one in time quadratic in
-// the quanta of a range (see Cheapest).
+// Package exact finds the best plan by dynamic programming. The time is linear in the layout under the rows objective,
+// and quadratic in the quanta of a range under the full one (see Cheapest).
 //
-// Walking through the positions at which a cut may lie, it knows for each the
-// best way to plan everything below, in two variants: the partition that the cut
-// divides has kept its id already, or it has not. That one bit is all that later
-// choices depend on, since an old id keeps at most one part of its own range.
+// The program walks through the positions at which a cut may lie. For each position it knows the best plan of
+// everything below, in two variants: the partition that the position divides has already kept its id, or has not. Later
+// choices depend on this one bit alone, since an old id keeps at most one part of its own range.
 //
-// Under the rows objective the first criterion, nothing over the maximum that can be divided, is met
-// always: cutting at every position meets it, and pins only ask for cuts. The
-// others (ranges under the minimum, rows moved, ranges, squared deviation) are
-// sums over ranges, compared in that order, so that the best of each prefix is
+// Under the rows objective the first criterion, nothing over the maximum that can be divided, can always be met:
+// cutting at every position meets it, and pins only ask for cuts. The other criteria (ranges under the minimum, rows
+// moved, ranges, squared deviation) are sums over ranges, compared in that order. So the best plan of each prefix is
 // enough.
 //
-// It plans the whole bucket at once. To plan the neighbourhoods of bad partitions one
-// by one would not be optimal: a chain of small partitions, each of which takes rows
-// from the next, can be arbitrarily long.
+// The whole bucket is planned at once. Planning the neighbourhood of each bad partition by itself would not be optimal:
+// a chain of small partitions, each of which takes rows from the next, can be arbitrarily long.
 package exact
 
 import (
@@ -24,12 +20,11 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 )
 
-// Planner is the exact planner. It finds the optimum, except under the full
-// objective where there are too many ranges to try (see Few): there it moves the
-// fewest rows.
+// Planner is the exact planner, which finds the best plan. There is one exception: under the full objective, if there
+// are too many ranges to try (see Few), it returns the plan that moves the fewest rows.
 type Planner struct{}
 
-// Plan implements rebalance.Planner.
+// Plan implements plan.Planner.
 func (Planner) Plan(ctx context.Context, l *plan.Layout, limits plan.Limits, o plan.Objective) (*plan.Plan, error) {
 	g := plan.NewGrid(l, limits)
 	whole := o.Kind == plan.Rows || Few(g)
@@ -51,7 +46,7 @@ func (Planner) Plan(ctx context.Context, l *plan.Layout, limits plan.Limits, o p
 	return p, nil
 }
 
-// LowerBound implements rebalance.Bounder.
+// LowerBound implements plan.Bounder.
 func (Planner) LowerBound(ctx context.Context, l *plan.Layout, limits plan.Limits) (rows int64, under int, err error) {
 	g := plan.NewGrid(l, limits)
 	dp := newProgramme(g)
@@ -62,8 +57,8 @@ func (Planner) LowerBound(ctx context.Context, l *plan.Layout, limits plan.Limit
 	return g.Rows[g.N] - end.kept, int(end.under), nil
 }
 
-// Solve returns the best draft for a grid under the rows objective. It fails
-// only when ctx ends.
+// Solve returns the plan that keeps the limits and moves the fewest rows (the best plan under the rows objective). The
+// plan has the form of a draft, with ranges as positions of the grid g. Solve fails only when ctx ends.
 func Solve(ctx context.Context, g *plan.Grid) (plan.Draft, error) {
 	dp := newProgramme(g)
 	if err := dp.run(ctx); err != nil {

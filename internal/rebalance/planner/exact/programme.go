@@ -6,16 +6,16 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 )
 
-// A state is the best plan for all keys below a position, as far as later
-// choices care.
+// A state is the best plan for all keys below a position; a position is a place at which a cut may lie. It holds only
+// the numbers on which the choice of later ranges depends, and its last range.
 type state struct {
 	under, ranges int32
 	kept          int64 // rows that stay in their partition
 	squares       plan.Uint128
 
-	before int32 // where the last range starts
-	some   bool  // the plan below that is the one of programme.some
-	keep   bool  // the last range keeps its old id
+	before int32 // where the plan's last range starts
+	some   bool  // the plan below that range is the state in programme.some, not the one in programme.none
+	keep   bool  // the last range keeps the id of its partition
 }
 
 func (s *state) better(t *state) bool {
@@ -30,34 +30,31 @@ func (s *state) better(t *state) bool {
 	return s.squares.Cmp(t.squares) < 0
 }
 
-// programme is one run over a grid.
-//
-// none[d] is the best plan of what lies below d in which the partition that d
-// divides has not kept its id; some[d] is the best in which it has. At starts of
-// partitions only none has a meaning.
+// programme is one run of the dynamic program that finds the best plan for a grid. It holds, for each position d at
+// which a cut may lie, the best plan of the keys below d in two variants. In none[d], no range has kept the id of the
+// partition that d divides. In some[d], a range has kept it. At the starts of partitions only none has a meaning.
 type programme struct {
 	g          *plan.Grid
 	none, some []state
-	// useSome[c] says which of the two is better, once no later range can keep the
-	// id of the partition that c divides.
+	// useSome[c] says whether some[c] is better than none[c] once no later range can keep the id of the partition that
+	// c divides.
 	useSome []bool
 
-	// The rows of a range that ends at d are under the minimum if it starts at
-	// underLow[d] or later, and not over the maximum if at fitLow[d] or later.
-	// If the last atom below d that has rows has more than the maximum, alone[d]
-	// is that atom, and a range may start from loneLow[d] up to it; else alone[d]
-	// is -1.
+	// A range that ends at d is under the minimum if it starts at underLow[d] or later, and not over the maximum if it
+	// starts at fitLow[d] or later. If the last atom below d with rows has more than the maximum by itself, alone[d] is
+	// this atom, and a range may start from loneLow[d] up to it. Otherwise alone[d] is -1.
 	underLow, fitLow, loneLow, alone []int32
 
-	// The last range may be new and start in an earlier partition; be new and
-	// start in the partition that d divides, of which nothing or some was kept;
-	// or keep the id of that partition.
+	// The windows of candidates for the start of the last range. The last range may be new and start in an earlier
+	// partition (far). It may be new and start in the partition that d divides, of which none or some was kept
+	// (newNone, newSome). Or it may keep the id of that partition (kept).
 	far, newNone, newSome, kept [kinds]window
-	farBase, base               int32 // the first candidates of far, and of the others
+	farBase, base               int32 // the first candidates of far, and of the other windows
 	scratch                     []line
 }
 
-// The kinds of windows, by what the rows of the last range are.
+// under, fit and lone say how many rows the last range of a plan has, compared with the limits. For each of the three
+// the dynamic program keeps a window, which is a set of possible starts of the last range.
 const (
 	under = iota // below the minimum
 	fit          // within the limits
@@ -94,7 +91,9 @@ func newProgramme(g *plan.Grid) *programme {
 	return dp
 }
 
-// limits finds where the windows begin, for each target.
+// limits computes, for each position d, how far below d a range may start that ends at d. There are three answers: for
+// a range under the minimum (underLow), for one within the limits (fitLow), and for one over the maximum that no cut
+// can divide (loneLow, with alone).
 func (dp *programme) limits() {
 	rows, lim := dp.g.Rows, dp.g.Limits
 	var u, f, l int32
@@ -173,7 +172,9 @@ func (dp *programme) run(ctx context.Context) error {
 	return nil
 }
 
-// relax improves a state of target d by the candidates of one group up to high.
+// relax looks for a better plan than best for the keys below position d, and stores it in best. The windows of the
+// group propose positions, up to `high`, at which the last range of the plan may start. last is the highest position
+// for which this group will be asked. exempt means that the minimum does not apply to the last range.
 func (dp *programme) relax(best *state, group []window, d, high, last int32, exempt bool) {
 	try := func(k int, high int32) {
 		w := &group[k]
@@ -207,7 +208,8 @@ func (dp *programme) relax(best *state, group []window, d, high, last int32, exe
 	}
 }
 
-// draft walks back from the end.
+// draft returns the best plan, once the dynamic program has run to the end, as a draft: its ranges as positions of the
+// grid. It collects the ranges from the last to the first.
 func (dp *programme) draft() plan.Draft {
 	s := &dp.none[dp.g.N]
 	d := make(plan.Draft, s.ranges)

@@ -2,9 +2,9 @@ package exact
 
 import "github.com/evenkeel/evenkeel/internal/rebalance/plan"
 
-// tidy changes a draft where that costs nothing that the objective counts, but
-// saves moves: cuts around keys without rows go to today's starts, and a
-// partition without rows keeps its id. Such choices are ties to the recursion.
+// tidy changes a plan, the draft d, where that saves moves and costs nothing that the objective counts. A cut amid keys
+// without rows is moved to a start of today's ranges, and a partition without rows keeps its id. The dynamic program is
+// indifferent to such choices.
 func tidy(g *plan.Grid, d plan.Draft) {
 	keepEmpty(g, d)
 	for i := 1; i < len(d); i++ {
@@ -13,8 +13,8 @@ func tidy(g *plan.Grid, d plan.Draft) {
 	keepEmpty(g, d)
 }
 
-// keepEmpty lets a piece without rows keep the id of its partition, if nothing
-// else does.
+// keepEmpty lets each range of a plan that has no rows keep the id of its old partition, unless another range keeps it.
+// The plan is the draft d.
 func keepEmpty(g *plan.Grid, d plan.Draft) {
 	kept := make([]bool, len(g.Layout.Partitions))
 	for i := range d {
@@ -29,14 +29,14 @@ func keepEmpty(g *plan.Grid, d plan.Draft) {
 	}
 }
 
-// snap moves the cut before piece i to where, among the places with as many rows
-// below, the two pieces beside it need the fewest moves.
+// snap moves one cut of a plan, the start of range i of the draft d, so that the two ranges beside it need the fewest
+// moves. It tries only places that leave the number of rows of both ranges as it is.
 func snap(g *plan.Grid, d plan.Draft, i int) {
 	at, low, high := d[i].Start, d[i-1].Start, d.End(g, i)
 	if p := g.Owner[at]; g.Pinned(p) && g.First[p] == at {
 		return
 	}
-	if d[i-1].Keep { // it may not grow beyond its partition
+	if d[i-1].Keep { // the piece before may not grow beyond its partition
 		high = min(high, g.First[g.Owner[low]+1]+1)
 	}
 	if d[i].Keep {

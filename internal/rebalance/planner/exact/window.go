@@ -6,54 +6,50 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 )
 
-// A window finds, for one target position after the other, the best position in
-// a window of earlier ones to start the last range at. Windows move forward only
-// (both ends), which is what makes this fast.
+// A window finds, for one target position d after the other, the best position c at which the last range, from c to d,
+// can start. The candidates for c are a run of earlier positions. Both ends of the run move forward only, which makes
+// the search fast.
 //
-// What a range from c to d costs has two parts. The first three criteria depend
-// on c alone while d stays within the kind of window at hand (rank below). The
-// last one, (rows(c,d)-target)^2, satisfies the quadrangle inequality: of two
-// candidates of equal rank, once the later one is better it stays better. So the
-// candidates that can still win form the lower envelope of lines (the convex
-// hull trick), and each query is a step along it.
+// The cost of a range from c to d has two parts. The first three criteria depend on c alone while the range stays of
+// the kind of the window at hand (rank below). The last criterion, (rows(c,d)-target)^2, satisfies the quadrangle
+// inequality: of two candidates of equal rank, once the later one is better it stays better. So the candidates that can
+// still win form the lower envelope of lines (the convex hull trick), and each query is a step along the envelope.
 //
-// Candidates also leave a window at its left end, and an envelope cannot forget:
-// what it dropped in favour of a candidate that has left might now win. So a
-// window is kept as two envelopes that meet at a checkpoint. The right one takes
-// in candidates beyond it and forgets none. The left one would lose candidates
-// one by one; it is computed backwards instead, for all targets whose window
-// reaches to the checkpoint or below: going back they gain candidates. That
-// answers each target once, so that all of it is linear.
+// Candidates also leave a window at its left end, and an envelope cannot undo: a candidate that was dropped in favour
+// of one that has left might now win. So a window is kept as two envelopes that meet at a checkpoint. The right one
+// takes in candidates beyond the checkpoint and loses none. The left one would lose candidates one by one. Instead it
+// is computed backwards, for all targets whose window reaches to the checkpoint or below: going back, the envelope
+// gains candidates. Each target is answered once, so the whole is linear.
 //
-// With the quadrangle inequality the idea is that of D. Eppstein, Z. Galil and
-// R. Giancarlo, "Speeding up dynamic programming" (1988); the two stacks are
-// those of a queue made of two.
+// With the quadrangle inequality the idea is that of D. Eppstein, Z. Galil and R. Giancarlo, "Speeding up dynamic
+// programming" (1988); the two stacks are those of a queue made of two.
 type window struct {
 	dp *programme
-	// value returns a candidate.
+	// value returns the state of a candidate.
 	value func(c int32) *state
-	// keep says that the last range keeps its id: a candidate then ranks by what
-	// was kept before it, less its own rows, since the rows up to d are added.
+	// keep says that the last range keeps its id. A candidate then ranks by the rows kept before it, less the rows
+	// below it, since the rows from there up to d are kept as well.
 	keep bool
 	// low returns the first candidate of a target.
 	low func(d int32) int32
 
 	checkpoint int32 // the last candidate of the left part; -1 if there is none
-	leftUntil  int32 // left holds the answers for targets up to here
+	leftUntil  int32 // left holds the answers for targets up to this one
 	left       []int32
 	right      envelope
-	added      int32 // candidates below it are in the right envelope or left of it
+	added      int32 // candidates below this one are in the right envelope or left of it
 }
 
-// reset empties the window; candidates begin at base.
+// reset removes all candidates from the window. A candidate is a possible start of the last range; the next one is
+// position base.
 func (w *window) reset(base int32) {
 	w.checkpoint, w.leftUntil, w.added = base-1, -1, base
 	w.right.reset(w, 1)
 }
 
-// best returns the best candidate for target d among low(d)..high, or -1. Calls
-// must have d and high in order; last is the last target that may still be asked
-// for before the next reset.
+// best returns where the last range of a plan should start if it ends at the target, position d. It returns the best of
+// the candidates low(d) to high, or -1 if there is none. From call to call d and high may not decrease. last is the
+// highest target that may be asked for before the next reset.
 func (w *window) best(d, high, last int32) int32 {
 	low := w.low(d)
 	if low > high {
@@ -78,8 +74,9 @@ func (w *window) best(d, high, last int32) int32 {
 	return found
 }
 
-// back answers the left part of the window for each target from d on whose
-// window reaches the checkpoint.
+// back computes the best start among the candidates up to the checkpoint, for each target from d on. It stops at the
+// last target that has such candidates, or at the target last. A target is the position at which a range ends. back
+// goes from high targets to low ones, so that candidates only come in.
 func (w *window) back(d, last int32) {
 	end := d
 	for end < last && w.low(end+1) <= w.checkpoint {
@@ -99,7 +96,8 @@ func (w *window) back(d, last int32) {
 	w.dp.scratch = e.lines
 }
 
-// rank compares the first three criteria of two candidates: -1 if a is better.
+// rank compares two possible starts of the last range, the candidates a and b, by the first three criteria. It returns
+// -1 if a is better, 1 if b is better, and 0 if they are equal.
 func (w *window) rank(a, b int32) int {
 	x, y := w.value(a), w.value(b)
 	kx, ky := x.kept, y.kept
@@ -125,7 +123,7 @@ func sign(better bool) int {
 	return 1
 }
 
-// less says whether candidate a is better than b for target d.
+// less reports whether the last range, which ends at position d, should start at a rather than at b.
 func (w *window) less(a, b, d int32) bool {
 	if r := w.rank(a, b); r != 0 {
 		return r < 0
@@ -133,9 +131,9 @@ func (w *window) less(a, b, d int32) bool {
 	return w.dp.total(w.value(a), a, d).Cmp(w.dp.total(w.value(b), b, d)) < 0
 }
 
-// An envelope holds candidates of one rank, each of which is best for some
-// target. Candidates are pushed in one direction, and targets asked for in the
-// same: upwards (direction 1) or downwards (-1).
+// An envelope holds those possible starts of a range (candidates) that are the best for some end of the range (target).
+// All have the same rank: they are equal in the first criteria. Candidates must be pushed, and targets asked for, in
+// one direction: upwards (direction 1) or downwards (-1).
 type envelope struct {
 	w         *window
 	direction int64
@@ -143,8 +141,9 @@ type envelope struct {
 	front     int
 }
 
-// A line is a candidate; from is twice the least axis, times the direction, from
-// which it beats the line before it.
+// A line is one candidate c of an envelope, a possible start of a range. It is better than the candidate before it for
+// all ends of the range from some place on. The place is given by from: twice its number of rows below it, less the
+// target number of rows, times the direction of the envelope.
 type line struct {
 	c    int32
 	from int64
@@ -156,7 +155,7 @@ func (e *envelope) reset(w *window, direction int64) {
 
 func (e *envelope) push(c int32) {
 	if len(e.lines) > 0 {
-		// Nothing leaves an envelope, so a lower rank never gets its turn.
+		// Nothing leaves an envelope, so a candidate of worse rank never gets its turn.
 		switch e.w.rank(c, e.lines[len(e.lines)-1].c) {
 		case 1:
 			return
@@ -176,13 +175,13 @@ func (e *envelope) push(c int32) {
 	e.lines = append(e.lines, line{c, from})
 }
 
-// crossing returns twice the least axis, times the direction, from which b is at
-// least as good as a, where b was pushed after a.
+// crossing returns the place from which candidate b is at least as good as candidate a. The result is twice the axis
+// value of this place, times the direction. The axis value of a position is the number of rows below it, less the
+// target number of rows. b must have been pushed after a.
 //
-// With x the rows below a candidate and X the axis, b is as good as a where
-// s(b) + (X-x(b))^2 <= s(a) + (X-x(a))^2; for x(b) > x(a) that is
-// 2X >= x(a) + x(b) + (s(b)-s(a)) / (x(b)-x(a)). Downwards all signs of rows and
-// of the axis turn over.
+// With x the rows below a candidate and X the axis value, b is as good as a where s(b) + (X-x(b))^2 <= s(a) +
+// (X-x(a))^2; for x(b) > x(a) that is 2X >= x(a) + x(b) + (s(b)-s(a)) / (x(b)-x(a)). Downwards all signs of rows and of
+// the axis are reversed.
 func (e *envelope) crossing(a, b int32) int64 {
 	xa, xb := e.direction*e.w.dp.g.Rows[a], e.direction*e.w.dp.g.Rows[b]
 	sa, sb := e.w.value(a).squares, e.w.value(b).squares
@@ -195,7 +194,8 @@ func (e *envelope) crossing(a, b int32) int64 {
 	return xa + xb + ceilDiv(sb, sa, xb-xa)
 }
 
-// query returns the best candidate at an axis, or -1 if there is none.
+// query returns the best start for a range with a given end, or -1 if the envelope has no candidates. axis stands for
+// the end: it is the number of rows below the end, less the target number of rows.
 func (e *envelope) query(axis int64) int32 {
 	if len(e.lines) == 0 {
 		return -1
@@ -206,11 +206,12 @@ func (e *envelope) query(axis int64) int32 {
 	return e.lines[e.front].c
 }
 
-// far is where ceilDiv saturates: farther than any sum of a few row
-// counts, and small enough that such sums added to it do not overflow.
+// far stands for infinity in ceilDiv: results are at most far, and at least -far. It exceeds any sum of a few row
+// counts, and adding such a sum to it does not overflow.
 const far = int64(1) << 61
 
-// ceilDiv returns (a-b)/d rounded up, for d > 0, saturated at plus or minus far.
+// ceilDiv returns (a-b)/d, rounded up to an integer, for d > 0. A result above far becomes far, and one below -far
+// becomes -far.
 func ceilDiv(a, b plan.Uint128, d int64) int64 {
 	if a.Cmp(b) >= 0 {
 		return divide(a.Sub(b), d, true)

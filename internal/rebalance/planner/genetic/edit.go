@@ -6,24 +6,25 @@ import (
 	"sort"
 )
 
-// An editor changes genes of its own, at random, but with an eye on what is bad
-// about them: blind changes are nearly all for the worse.
+// An editor changes a candidate plan at random, in a copy of its genes (a gene is one range of the plan). It prefers
+// ranges that break a limit, since fully random changes nearly always make a plan worse.
 type editor struct {
 	*search
 	rng   *rand.Rand
 	genes []gene
 
-	bad []int32 // starts of ranges with something wrong
+	bad []int32 // starts of ranges that break a limit
 }
 
-// done settles the genes and returns them; the editor is not used afterwards.
+// done ends the changes of the genes (a gene is one range of a candidate plan). It decides which ranges keep the id of
+// an old partition, and returns the genes. The editor must not be used afterwards.
 func (e *editor) done() []gene {
 	e.settle(e.genes)
 	return e.genes
 }
 
-// look finds the ranges that break a limit, now or at the horizon. It leaves the
-// tally of all ranges in e.tally.
+// look finds the ranges of the candidate plan that break a limit, now or at the horizon of the forecast, and stores
+// their starts in e.bad. It also stores the sums of all ranges, from which scores are computed, in e.tally.
 func (e *editor) look() {
 	lim := &e.g.Limits
 	e.tally = e.count(e.genes)
@@ -41,7 +42,7 @@ func (e *editor) look() {
 	}
 }
 
-// wander makes a few changes, for better or worse.
+// wander makes one or a few random changes to a candidate plan, whether they make it better or worse.
 func (e *editor) wander() {
 	for {
 		if i := e.pick(); i >= 0 {
@@ -54,10 +55,9 @@ func (e *editor) wander() {
 	}
 }
 
-// climb tries so many changes and keeps those that are for the better. What a
-// change is worth is found out around the change alone, so that thousands of them
-// cost no more than judging the whole once: without it a large genome would need
-// as many generations as it has ranges.
+// climb tries a number of random changes of a candidate plan, and keeps those that make it better. Whether a change
+// does is computed from the ranges around it alone. So thousands of changes cost no more than one evaluation of the
+// whole plan. Without climb, a large plan would need about one generation for each of its ranges.
 func (e *editor) climb(tries int) {
 	part := editor{search: e.search, rng: e.rng}
 	for range tries {
@@ -92,8 +92,9 @@ func (e *editor) climb(tries int) {
 	}
 }
 
-// around returns the genes around i that settle among themselves: all that start
-// in the partitions in which i and its neighbours start.
+// around returns the genes that a change of gene i can affect: those from the index low to below the index high. A gene
+// is one range of a candidate plan. Ranges that start in the same old partition depend on each other, since only one of
+// them keeps its id. So the result has all that start in the partitions in which i and its neighbours start.
 func (e *editor) around(i int) (low, high int) {
 	low, high = i, i+1
 	if low > 0 && !e.genes[low-1].wall {
@@ -112,7 +113,7 @@ func (e *editor) around(i int) (low, high int) {
 	return low, high
 }
 
-// edit makes one change to gene i or at the cuts beside it.
+// edit makes one random change to gene i, which is one range of a candidate plan, or to the cuts beside the range.
 func (e *editor) edit(i int) {
 	switch e.rng.Intn(7) {
 	case 0, 1:
@@ -130,7 +131,8 @@ func (e *editor) edit(i int) {
 	}
 }
 
-// pick returns the index of a range, in half of the cases a bad one.
+// pick returns the index of a random range of the candidate plan, to be changed. In half of the cases it picks a range
+// that breaks a limit. It returns -1 if it finds no range.
 func (e *editor) pick() int {
 	if len(e.bad) > 0 && e.rng.Intn(2) == 0 {
 		start := e.bad[e.rng.Intn(len(e.bad))]
@@ -147,7 +149,7 @@ func (e *editor) pick() int {
 	return -1
 }
 
-// loose says whether the cut at which gene i starts may move or go.
+// loose reports whether the cut at the start of gene i, one range of a candidate plan, may be moved or removed.
 func (e *editor) loose(i int) bool {
 	if i == 0 || e.genes[i].wall || e.genes[i-1].wall {
 		return false
@@ -156,7 +158,8 @@ func (e *editor) loose(i int) bool {
 	return !e.g.Pinned(p) || e.g.First[p] != e.genes[i].start
 }
 
-// shift moves a cut, mostly a little, else anywhere between its neighbours.
+// shift moves the cut at the start of gene i, one range of a candidate plan, to a random place. Mostly the place is
+// near; sometimes it is anywhere between the cuts before and after.
 func (e *editor) shift(i int) {
 	if !e.loose(i) {
 		return
@@ -172,14 +175,15 @@ func (e *editor) shift(i int) {
 	}
 }
 
-// join lets gene i go on to where the next ends.
+// join merges gene i, one range of a candidate plan, with the next range: it removes the cut between the two.
 func (e *editor) join(i int) {
 	if e.loose(i + 1) {
 		e.genes = append(e.genes[:i+1], e.genes[i+2:]...)
 	}
 }
 
-// anywhere returns any place to cut gene i, or its start if there is none.
+// anywhere returns a random place for a new cut within gene i, one range of a candidate plan. If no cut may lie within
+// the range, it returns the start of the range.
 func (e *editor) anywhere(i int) int32 {
 	start, end := e.genes[i].start, e.genes[i+1].start
 	if end-start < 2 {
@@ -188,9 +192,9 @@ func (e *editor) anywhere(i int) int32 {
 	return start + 1 + e.rng.Int31n(end-start-1)
 }
 
-// divide cuts gene i into two to four parts with about as many rows. Of three
-// parts none may be a step towards the others: where the minimum forbids to cut
-// either of two halves, only all at once will do.
+// divide cuts gene i, one range of a candidate plan, into two to four parts with about the same number of rows. Single
+// cuts can't always make three parts, one after the other: after a cut into halves, the minimum may forbid to cut
+// either half again.
 func (e *editor) divide(i int) {
 	start, end := e.genes[i].start, e.genes[i+1].start
 	parts := int64(2 + e.rng.Intn(3))
@@ -204,7 +208,8 @@ func (e *editor) divide(i int) {
 	}
 }
 
-// cut divides gene i at a place within it.
+// cut divides gene i, one range of a candidate plan, at a position within it. If the position is not above the start of
+// the range, nothing changes.
 func (e *editor) cut(i int, at int32) {
 	if at <= e.genes[i].start {
 		return
@@ -214,8 +219,8 @@ func (e *editor) cut(i int, at int32) {
 	e.genes = slices.Insert(e.genes, i+1, second)
 }
 
-// fraction returns the cut in (start, end) below which lie a of b parts of the
-// rows, as nearly as there is one.
+// fraction returns the position between start and end, both exclusive, below which about the share a/b of the rows
+// between them lie.
 func (e *editor) fraction(start, end int32, a, b int64) int32 {
 	rows := e.g.RowsIn(start, end)
 	want := rows/b*a + rows%b*a/b
@@ -223,7 +228,8 @@ func (e *editor) fraction(start, end int32, a, b int64) int32 {
 	return min(max(start+int32(n), start+1), end-1)
 }
 
-// even moves the cut between gene i and the one before it to the middle of both.
+// even moves the cut between gene i and the gene before it, two ranges of a candidate plan, so that both have about the
+// same number of rows.
 func (e *editor) even(i int) {
 	if !e.loose(i) {
 		return

@@ -1,16 +1,15 @@
-// Package genetic plans for the full objective, by evolution.
+// Package genetic plans for the full objective by an evolutionary search.
 //
-// It starts from seeds (the present layout, the greedy plan, the one that moves the fewest rows) and evolves them
-// with github.com/MaxHalford/eaopt. The seeds matter more than the generations: without them it
-// ends far above the optimum. The result is never worse than the best seed. The search improves
-// what the seeds ignore: load, growth, evenness.
+// It starts from three seeds: the present layout, the greedy plan, and the plan that moves the fewest rows. It evolves
+// the seeds with github.com/MaxHalford/eaopt. The seeds matter more than the generations: without them the search ends
+// far above the optimum. The result is never worse than the best seed. The search improves what the seeds ignore: load,
+// growth, evenness.
 //
-// Only the parts of a bucket that can improve evolve; the rest of a large layout stays (see
-// search.freeze).
+// Only the parts of a bucket that can improve evolve; the rest of a large layout stays (see search.freeze).
 //
-// Where not too many ranges have to be tried, package exact finds the optimum: BenchmarkQuality
-// in package planner compares with it. Blind crossover and mutation improved 1,000 partitions by
-// 0.3 % in two seconds, where 8 % were possible; hence the hill climbing (see editor.climb).
+// Where not too many ranges have to be tried, package exact finds the optimum: BenchmarkQuality in package planner
+// compares with it. Blind crossover and mutation improved 1,000 partitions by 0.3 % in two seconds, where 8 % were
+// possible; hence the hill climbing (see editor.climb).
 package genetic
 
 import (
@@ -26,18 +25,19 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner/greedy"
 )
 
-// Options of the search. The same options, layout, limits and objective make the same plan,
-// unless Stop ends the search. Then Plan.Generations, given as Generations, makes it again.
+// Options are the settings of the genetic planner's search. With the same options, layout, limits and objective the
+// search gives the same plan, unless Stop ends it. Even such a plan can be made again: give the value of
+// Plan.Generations as the option Generations.
 type Options struct {
 	// Seed is the seed of the random numbers.
 	Seed int64
-	// Generations is the maximum; with 0 the plan is the best of the seeds and a few variations.
+	// Generations is the largest number of generations. With 0 the plan is the best of the seeds and a few variations.
 	Generations int
-	// Stop, if not nil, is called before each generation and ends the search by returning true,
-	// for instance at a time limit: this package reads no clock.
+	// Stop, if not nil, is called before each generation, and ends the search by returning true. It can implement a
+	// time limit: this package reads no clock.
 	Stop func() bool
-	// Patience is how many generations without a gain end the search; 0 is 400, as long as the
-	// last gains take to come.
+	// Patience is the number of generations without an improvement after which the search ends; 0 means 400, about as
+	// long as the last improvements take to come.
 	Patience int
 }
 
@@ -45,17 +45,17 @@ const (
 	defaultPatience = 400
 
 	population = 24
-	crowd      = 8    // the population of genomes so large
-	large      = 5000 // genes: each generation would take long
+	crowd      = 8    // the population where genomes have more than `large` genes
+	large      = 5000 // genes; each generation of such genomes takes long
 	contest    = 3
 	mutate     = 0.9
 	cross      = 0.5
-	climbs     = 20 // the changes that a climb tries, and one more
-	climbShare = 2  // for so many genes
+	climbs     = 20 // changes that a climb tries at least
+	climbShare = 2  // a climb tries one more change for each climbShare genes
 	climbMost  = 4000
 )
 
-// Planner is the genetic planner.
+// Planner is the genetic planner. It improves candidate plans at random, from generation to generation.
 type Planner struct{ Options Options }
 
 // Plan implements plan.Planner.
@@ -77,24 +77,25 @@ func (p Planner) Plan(ctx context.Context, l *plan.Layout, limits plan.Limits, o
 	return plan, nil
 }
 
-// search is one run. eaopt calls it from one goroutine at a time.
+// search is one run of the genetic planner, which improves candidate plans from generation to generation. The library
+// eaopt drives it, and calls its methods from one goroutine at a time.
 type search struct {
 	g       *plan.Grid
 	o       plan.Objective
 	options Options
 
-	seeds  []plan.Draft // whole drafts, the first is today's
-	genes  [][]gene     // the same in the zones
-	base   plan.Tally   // everything outside the zones
+	seeds  []plan.Draft // drafts of the whole bucket; the first is today's
+	genes  [][]gene     // the seeds as genes, restricted to the zones
+	base   plan.Tally   // tally of all ranges outside the zones
 	tally  plan.Tally
-	frozen []bool // partition -> outside the zones
+	frozen []bool // for each partition, whether it lies outside the zones
 	scale  float64
 
 	best        []gene
 	bestFitness float64
-	gained      uint // the generation of the last gain
+	gained      uint // the generation of the last improvement
 
-	failures int // panics that were contained, and the first of them
+	failures int // number of contained panics, and the first of them
 	failure  any
 }
 
@@ -119,7 +120,8 @@ func newSearch(ctx context.Context, g *plan.Grid, o plan.Objective, options Opti
 	return s, nil
 }
 
-// run evolves the seeds and returns after how many generations it ended.
+// run improves the first candidate plans, the seeds, from generation to generation. It returns the number of
+// generations.
 func (s *search) run(ctx context.Context) (generations int, err error) {
 	// The last seed is the optimum of the rows objective.
 	if len(s.genes[0]) == 0 || s.o.Kind == plan.Rows {
@@ -175,7 +177,8 @@ func (s *search) run(ctx context.Context) (generations int, err error) {
 	return generations, ctx.Err()
 }
 
-// draft returns the best of what evolved and of the seeds as they were given.
+// draft returns the best plan of the search. It is the best that the generations brought forth, or one of the plans
+// with which the search began (the seeds) if none is better.
 func (s *search) draft() plan.Draft {
 	best := s.seeds[0]
 	score := s.g.Score(best, s.o)
@@ -193,7 +196,8 @@ func (s *search) draft() plan.Draft {
 	return best
 }
 
-// count returns the tally of all ranges: those of the genes and those outside the zones.
+// count returns the sums over all ranges of a plan from which its score is computed. genes are the ranges that the
+// search may change (a gene is one range). The ranges that it does not change are added.
 func (s *search) count(genes []gene) plan.Tally {
 	t := s.base
 	for i := range genes {
@@ -204,11 +208,13 @@ func (s *search) count(genes []gene) plan.Tally {
 	return t
 }
 
-// overMax is worth more ranges under the minimum than there can be.
+// overMax is what one range over the maximum adds to the fitness of a plan; a lower fitness is better. It is more than
+// any number of ranges under the minimum add.
 const overMax = 1e7
 
-// fitness is less for better genes. It keeps the order of the objective: costs
-// are squeezed into [0, 1), below one range under the minimum.
+// fitness returns one number by which candidate plans are compared; lower is better. genes are the ranges of the plan
+// (a gene is one range). Ranges over the maximum count most, then ranges under the minimum, then the cost. The cost is
+// squeezed into [0, 1), so that it weighs less than one range under the minimum.
 func (s *search) fitness(genes []gene) float64 {
 	t := s.count(genes)
 	over, under, cost := t.Counts(s.o.Weights)

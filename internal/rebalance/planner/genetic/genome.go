@@ -7,8 +7,9 @@ import (
 	"github.com/MaxHalford/eaopt"
 )
 
-// genome is what eaopt evolves. Its genes are shared with clones: every change
-// makes new ones, so that a clone is free and a crossover cannot touch its mate.
+// genome is one candidate plan that the library eaopt evolves, as a list of genes (a gene is one range of the plan). It
+// shares its genes with its clones. Every change makes a new list of genes. So a clone costs nothing, and a crossover
+// cannot change the other parent.
 type genome struct {
 	s     *search
 	genes []gene
@@ -19,8 +20,9 @@ var _ eaopt.Genome = (*genome)(nil)
 // Clone implements eaopt.Genome.
 func (g *genome) Clone() eaopt.Genome { return &genome{g.s, g.genes} }
 
-// Evaluate implements eaopt.Genome. eaopt runs it in another goroutine, where a panic would end
-// the process, so it is contained here; genes that can't be evaluated are infinitely bad.
+// Evaluate returns the fitness of the candidate plan; lower is better. It implements eaopt.Genome. eaopt runs it in
+// another goroutine, where a panic would end the process. So Evaluate recovers from a panic, and such a plan has an
+// infinitely bad fitness.
 func (g *genome) Evaluate() (fitness float64, err error) {
 	defer g.s.contain(func() { fitness = math.Inf(1) })
 	if fitness = g.s.fitness(g.genes); math.IsNaN(fitness) {
@@ -43,8 +45,8 @@ func (g *genome) Mutate(rng *rand.Rand) {
 	g.genes = e.done()
 }
 
-// Crossover implements eaopt.Genome: between two cuts that both parents have,
-// the genes become those of the mate. Only the receiver changes.
+// Crossover mixes two candidate plans, g and mate. It picks two cuts that both plans have, and replaces the ranges of g
+// between these cuts by those of the mate. Only g changes. Crossover implements eaopt.Genome.
 func (g *genome) Crossover(mate eaopt.Genome, rng *rand.Rand) {
 	before := g.genes
 	defer g.s.contain(func() { g.genes = before })
@@ -63,7 +65,7 @@ func (g *genome) Crossover(mate eaopt.Genome, rng *rand.Rand) {
 			j++
 		}
 	}
-	// The first and the last start are those of all genomes.
+	// All genomes have the first and the last start in common.
 	from, to := rng.Intn(len(common)), rng.Intn(len(common))
 	if from > to {
 		from, to = to, from
@@ -79,8 +81,8 @@ func (g *genome) Crossover(mate eaopt.Genome, rng *rand.Rand) {
 	g.genes = e.done()
 }
 
-// contain is deferred: it ends a panic, remembers it for the plan's notes, and
-// undoes what was begun.
+// contain recovers from a panic in one step of the search; it must be called by defer. It remembers the first panic for
+// the notes of the plan. It then calls undo, which takes the step back.
 func (s *search) contain(undo func()) {
 	if p := recover(); p != nil {
 		if s.failures == 0 {

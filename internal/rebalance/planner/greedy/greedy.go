@@ -1,9 +1,9 @@
-// Package greedy plans in two passes, each of which never looks back: cut what is
-// too large at the cap, then join what is too small to a neighbour. The largest
-// piece of each old partition keeps the id.
+// Package greedy plans in two passes that never reconsider a choice. The first pass cuts ranges that are too large at
+// the maximum. The second joins ranges that are too small to a neighbour. The largest piece of each old partition keeps
+// the id.
 //
-// It shows what looking back is worth (on rows moved it ends about a tenth above
-// the optimum), and is one of the seeds of the genetic planner.
+// The package shows the worth of reconsidering: on rows moved it ends about a tenth above the optimum. Its plan is also
+// one of the seeds of the genetic planner.
 package greedy
 
 import (
@@ -12,10 +12,11 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 )
 
-// Planner is the greedy planner. It plans alike for each objective.
+// Planner is the greedy planner: it splits ranges over the maximum, then merges ranges under the minimum. It makes the
+// same plan for every objective.
 type Planner struct{}
 
-// Plan implements rebalance.Planner.
+// Plan implements plan.Planner.
 func (Planner) Plan(ctx context.Context, l *plan.Layout, limits plan.Limits, o plan.Objective) (*plan.Plan, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -26,7 +27,8 @@ func (Planner) Plan(ctx context.Context, l *plan.Layout, limits plan.Limits, o p
 	return p, nil
 }
 
-// Solve returns the greedy draft for a grid, in time linear in its atoms.
+// Solve returns the plan of the greedy planner, as a draft: its ranges as positions of the grid g. The time is linear
+// in the number of keys at which cuts may lie.
 func Solve(g *plan.Grid) plan.Draft {
 	var d plan.Draft
 	for p := range int32(len(g.First) - 1) {
@@ -37,8 +39,8 @@ func Solve(g *plan.Grid) plan.Draft {
 	return d
 }
 
-// split appends the pieces of [start, end): each is filled up to the cap, as long
-// as the rest of the partition is worth a partition of its own.
+// split divides the keys from position start to position end of the grid into ranges, and appends them to the plan d.
+// Each range is filled up to the maximum, unless too few rows for the minimum would be left for the last range.
 func split(g *plan.Grid, d plan.Draft, start, end int32) plan.Draft {
 	lim := &g.Limits
 	for {
@@ -64,14 +66,15 @@ func split(g *plan.Grid, d plan.Draft, start, end int32) plan.Draft {
 	}
 }
 
-// merge joins each piece under the minimum to the piece before it, or else lets
-// the one after it come in, as far as the maximum and the pins allow.
+// merge joins each range of the plan d that is under the minimum with the range before it, or else with the range after
+// it. It does so only if the joined range is within the maximum, or can't be divided, and if the cut between them is
+// not pinned (it must stay).
 func merge(g *plan.Grid, d plan.Draft) plan.Draft {
 	lim := &g.Limits
 	small := func(start, end int32) bool {
 		p := g.Owner[start]
 		if end == g.First[p+1] && start == g.First[p] && g.Pinned(p) {
-			return false // it will keep its pinned id, and is exempt
+			return false // the piece will keep its pinned id, and is exempt
 		}
 		return g.RowsIn(start, end) < lim.MinRows
 	}

@@ -49,6 +49,18 @@ func (l load) failed() (all []string) {
 	return all
 }
 
+// together returns what each server was asked in two loads, of which the first may be nil.
+func together(a, b []load) []load {
+	for i := range a {
+		for kind, o := range b[i] {
+			o.took = append(o.took, a[i][kind].took...)
+			o.failed = append(o.failed, a[i][kind].failed...)
+			o.keys = append(o.keys, a[i][kind].keys...)
+		}
+	}
+	return b
+}
+
 // filled is the number of keys that fill puts, and page what a listing asks for.
 const filled, page = 300, 100
 

@@ -25,37 +25,40 @@ func (b *bed) puts(t *testing.T) {
 	fill(t, first, bucket)
 	first.kill() // in creating a bucket it has come to know the other data centre
 
-	middle := map[time.Duration]map[string]time.Duration{}
-	for _, distance := range []time.Duration{0, b.distance} {
+	var servers []*server
+	loads := map[time.Duration][]load{}
+	// Each distance has two turns: nodes that have just begun are slower than those that have run for a while.
+	for turn, distance := range []time.Duration{0, b.distance, 0, b.distance} {
 		b.cluster.Link.SetDistance(distance)
-		var servers []*server
+		servers = nil
 		for _, at := range b.sites {
 			begun := time.Now()
 			servers = append(servers, b.serve(t, at))
-			b.report.add(check, fmt.Sprintf("%v: start of listd in %s", distance, at.name), time.Since(begun).Seconds(), "s")
+			if turn < 2 {
+				b.report.add(check, fmt.Sprintf("%v: start of listd in %s", distance, at.name), time.Since(begun).Seconds(), "s")
+			}
 		}
 		work(t, servers, bucket, workers, warm)
 		stop := b.measureLink(t)
-		loads := work(t, servers, bucket, workers, measured)
-		b.report.took(check, fmt.Sprintf("%v: round trip over the link meanwhile", distance), stop())
-		b.tell(check, distance.String(), servers, loads)
-		middle[distance] = map[string]time.Duration{}
-		for i, s := range servers {
-			require.Empty(t, loads[i].failed())
-			middle[distance][s.name] = quantile(loads[i]["put"].took, 0.5)
-			b.report.add(check, fmt.Sprintf("%v: width of the common time in %s", distance, s.name),
-				1000*s.metric(t, "evenkeel_common_time_width_seconds"), "ms")
+		loads[distance] = together(loads[distance], work(t, servers, bucket, workers, measured))
+		trips := stop()
+		for i := range servers {
+			require.Empty(t, loads[distance][i].failed())
 		}
-		p := &pairs{name: distance.String(), bucket: bucket, many: b.pairs}
-		begun := time.Now()
-		p.put(t, servers, distance)
-		wrong := p.check(t, servers)
-		b.report.add(check, fmt.Sprintf("%v: pairs of writes", distance), float64(b.pairs), "")
-		b.report.add(check, fmt.Sprintf("%v: pairs of writes in the wrong order", distance), float64(wrong), "")
-		t.Logf("%d pairs of writes at %v took %v", b.pairs, distance, time.Since(begun).Round(time.Second))
-		require.Zero(t, wrong)
+		if turn < 2 {
+			b.report.took(check, fmt.Sprintf("%v: round trip over the link meanwhile", distance), trips)
+			b.inOrder(t, check, bucket, servers, distance)
+		}
 		for _, s := range servers {
 			s.kill()
+		}
+	}
+	middle := map[time.Duration]map[string]time.Duration{}
+	for _, distance := range []time.Duration{0, b.distance} {
+		b.tell(check, distance.String(), servers, loads[distance])
+		middle[distance] = map[string]time.Duration{}
+		for i, s := range servers {
+			middle[distance][s.name] = quantile(loads[distance][i]["put"].took, 0.5)
 		}
 	}
 	for _, at := range b.sites {
@@ -68,6 +71,25 @@ func (b *bed) puts(t *testing.T) {
 				at.name, far, b.distance, near)
 		}
 	}
+}
+
+// inOrder puts pairs through servers, none of which may be in the wrong order.
+func (b *bed) inOrder(t *testing.T, check, bucket string, servers []*server, distance time.Duration) {
+	for _, s := range servers {
+		b.report.add(check, fmt.Sprintf("%v: width of the common time in %s", distance, s.name),
+			1000*s.metric(t, "evenkeel_common_time_width_seconds"), "ms")
+	}
+	p := &pairs{name: distance.String(), bucket: bucket, many: b.pairs}
+	if distance == 0 {
+		p.many = min(p.many, 1000) // order is at risk where news takes a while
+	}
+	begun := time.Now()
+	p.put(t, servers, distance)
+	wrong := p.check(t, servers)
+	b.report.add(check, fmt.Sprintf("%v: pairs of writes", distance), float64(p.many), "")
+	b.report.add(check, fmt.Sprintf("%v: pairs of writes in the wrong order", distance), float64(wrong), "")
+	t.Logf("%d pairs of writes at %v took %v", p.many, distance, time.Since(begun).Round(time.Second))
+	require.Zero(t, wrong)
 }
 
 // pairs are keys that are written through one server, and then through that of the other data centre when news that is

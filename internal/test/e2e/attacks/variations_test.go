@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/sigv4"
 	"github.com/evenkeel/evenkeel/internal/test/e2e/siege"
-	"github.com/evenkeel/evenkeel/s3api/sigv4"
 )
 
 // variations are further attacks on the same weaknesses, and on others of the kind, by

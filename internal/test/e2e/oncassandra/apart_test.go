@@ -101,6 +101,10 @@ func TestDataCentresApart(t *testing.T) {
 
 	_, err := c.Nodes[0].Nodetool(t.Context(), "repair", "-full", o.Keyspace)
 	require.NoError(t, err)
+	repairs, err := stores["dc1"].Repairs(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, repairs.Unknown, "Cassandra has recorded the repair")
+	require.WithinDuration(t, time.Now(), repairs.Oldest, 10*time.Minute)
 	l.record.Join()
 	l.end(clients)
 	shown := map[string][]listing.Item{}

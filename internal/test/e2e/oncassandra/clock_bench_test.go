@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
+	"github.com/evenkeel/evenkeel/internal/timestamps"
 	"github.com/evenkeel/evenkeel/listing"
-	"github.com/evenkeel/evenkeel/store/timestamps"
 )
 
 // BenchmarkCommonTime compares puts with timestamps of the common time, which wait for

@@ -12,9 +12,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/evenkeel/evenkeel/internal/sigv4"
 	"github.com/evenkeel/evenkeel/listing"
 	"github.com/evenkeel/evenkeel/s3api"
-	"github.com/evenkeel/evenkeel/s3api/sigv4"
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
 

@@ -17,8 +17,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/sigv4"
 	"github.com/evenkeel/evenkeel/internal/test/presign"
-	"github.com/evenkeel/evenkeel/s3api/sigv4"
 )
 
 // Key is an access key; the zero Key signs nothing.

@@ -26,6 +26,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/cleaning"
 	"github.com/evenkeel/evenkeel/internal/rebalance/leader"
 	"github.com/evenkeel/evenkeel/internal/rebalance/pause"
+	"github.com/evenkeel/evenkeel/internal/rebalance/shard"
 	"github.com/evenkeel/evenkeel/internal/test/child"
 	"github.com/evenkeel/evenkeel/internal/test/e2e/harness"
 	"github.com/evenkeel/evenkeel/internal/test/seed"
@@ -213,16 +214,39 @@ func (c *cleaners) disturb(kill bool) {
 
 // rounds waits until a process has ended so many more whole rounds.
 func (c *cleaners) rounds(p *cleanerProcess, n int) {
-	last := func() time.Time {
-		if s := p.status.Load(); s != nil && s.Last != nil {
-			return s.Last.Ended
-		}
-		return time.Time{}
-	}
 	for range n {
-		was := last()
-		require.Eventually(c.t, func() bool { return last().After(was) }, 20*time.Minute, 20*time.Millisecond)
+		was := p.last()
+		require.Eventually(c.t, func() bool { return p.last().After(was) }, 20*time.Minute, 20*time.Millisecond)
 	}
+}
+
+// allRounds waits for n whole rounds of each process that cleans.
+func (c *cleaners) allRounds(n int) {
+	leading := func(p *cleanerProcess) bool { s := p.status.Load(); return s != nil && s.Leading }
+	for _, p := range c.each {
+		for range n {
+			was := p.last()
+			require.Eventually(c.t, func() bool { return !leading(p) || p.last().After(was) }, 20*time.Minute, 20*time.Millisecond)
+		}
+	}
+}
+
+// of returns the process that cleans the buckets of a shard; nil: none does at present.
+func (c *cleaners) of(n int) *cleanerProcess {
+	for _, p := range c.each {
+		if s := p.status.Load(); s != nil && slices.Contains(s.Shards, n) {
+			return p
+		}
+	}
+	return nil
+}
+
+// last is when the last whole round of a process ended; zero: none has.
+func (p *cleanerProcess) last() time.Time {
+	if s := p.status.Load(); s != nil && s.Last != nil {
+		return s.Last.Ended
+	}
+	return time.Time{}
 }
 
 // randomBody is a body that is never in memory as a whole.
@@ -335,7 +359,7 @@ func (a *author) step(ctx context.Context) {
 	case n < 15:
 		u, err := a.b.CreateUpload(ctx, []byte(key), objects.Meta{})
 		require.NoError(a.t, err)
-		w := &written{id: u.ID.Version()}
+		w := &written{}
 		var named []objects.NamedPart
 		for i := range 3 {
 			body := a.body()
@@ -349,8 +373,9 @@ func (a *author) step(ctx context.Context) {
 			require.NoError(a.t, a.b.Abort(ctx, u.Key, u.ID))
 			return
 		}
-		_, err = a.b.Complete(ctx, u.Key, u.ID, named, nil)
+		info, err := a.b.Complete(ctx, u.Key, u.ID, named, nil)
 		require.NoError(a.t, err)
+		w.id = info.ID
 		a.add(key, w)
 	case n < 17 && seen:
 		to := fmt.Sprintf("%s%d", folder, a.r.IntN(5))
@@ -430,8 +455,8 @@ func (a *author) checkAll(ctx context.Context) (blobs int) {
 	return blobs
 }
 
-// TestOneProcessCleansForAll has three processes of which one cleans at a time, for writers of other
-// processes. The one that cleans is killed, and stopped for longer than its lease, again and again, while
+// TestOneProcessCleansForAll has three processes of which one cleans each bucket at a time, for writers of other
+// processes. The one that cleans the buckets of shard 0 is killed, and stopped for longer than its lease, again and again, while
 // versions are written and read, and while what was deleted goes for good. In the end all is as the
 // writers were told, and there is no body beside. EVENKEEL_CLEANER_OPS is for a long form.
 func TestOneProcessCleansForAll(t *testing.T) {
@@ -448,6 +473,7 @@ func TestOneProcessCleansForAll(t *testing.T) {
 	var authors []*author
 	var first *objects.Objects
 	var rows *listing.Bucket
+	var never store.BucketID
 	k := &cleaners{t: t, setup: cleanerSetup{Bodies: dir, Host: options.Hosts[0], Keyspace: options.Keyspace},
 		each: map[string]*cleanerProcess{}}
 	for i := range 2 {
@@ -462,6 +488,8 @@ func TestOneProcessCleansForAll(t *testing.T) {
 		if i == 0 {
 			first, rows = o, c.Bucket("never")
 			require.NoError(t, o.CreateBucket(ctx, "never", []byte("k3"), []byte("k6")))
+			never, err = c.BucketID(ctx, "never")
+			require.NoError(t, err)
 			require.NoError(t, o.CreateBucket(ctx, "kept", []byte("k5")))
 			require.NoError(t, o.SetStatus(ctx, "kept", objects.Enabled))
 			require.NoError(t, c.CreateBucket(ctx, "plain"))
@@ -512,13 +540,13 @@ func TestOneProcessCleansForAll(t *testing.T) {
 
 	// Graces pass, and the one that cleans is stopped and killed meanwhile.
 	for turn := range 6 {
-		_, p := k.leads("")
-		k.rounds(p, 2)
+		k.leads("")
+		k.allRounds(2)
 		for _, p := range k.each {
 			_, err := io.WriteString(p.in, "a day\n")
 			require.NoError(t, err)
 		}
-		k.rounds(p, 2)
+		k.allRounds(2)
 		if turn == 1 {
 			k.disturb(false)
 			k.disturb(true)
@@ -543,8 +571,11 @@ func TestOneProcessCleansForAll(t *testing.T) {
 	// Under a pause nothing is cleaned.
 	_, _, err = pause.Set(ctx, k.regs, nil, pause.Pause{Why: "a snapshot", Since: time.Now()}, time.Now())
 	require.NoError(t, err)
-	_, p := k.leads("")
-	require.Eventually(t, func() bool { s := p.status.Load(); return s.Paused && s.Leading }, time.Minute, 20*time.Millisecond)
+	var p *cleanerProcess
+	require.Eventually(t, func() bool {
+		p = k.of(shard.Of(never))
+		return p != nil && p.status.Load().Paused
+	}, time.Minute, 20*time.Millisecond)
 	body := strings.Repeat("x", 200)
 	key := []byte("beside")
 	b := first.Bucket("never", objects.Unversioned)
@@ -552,9 +583,9 @@ func TestOneProcessCleansForAll(t *testing.T) {
 		_, err = b.Put(ctx, key, strings.NewReader(body), objects.Meta{Size: -1})
 		require.NoError(t, err)
 	}
-	rounds := p.status.Load().Last.Ended
+	rounds := p.last()
 	time.Sleep(time.Second)
-	require.Equal(t, rounds, p.status.Load().Last.Ended, "no whole round ends")
+	require.Equal(t, rounds, p.last(), "no whole round ends")
 	ranks := func() (ranks []byte) {
 		page, err := rows.List(ctx, listing.Query{Prefix: key})
 		require.NoError(t, err)

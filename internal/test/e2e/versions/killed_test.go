@@ -433,6 +433,7 @@ func TestServersKilledAndStopped(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "bodies")
 	servers := &s3Servers{t: t, each: make([]atomic.Pointer[s3Server], 2), begin: func() *harness.Server {
 		return p.ServeSite(site, "--bodies", "file://"+dir, "--lease", leaseOfServers.String(), "--clean-every", "500ms",
+			"--clean-all-every", "0", // hints are followed 20 minutes after they are due
 			"--rebalance-interval", "2s", "--max-rows", "150", "--min-rows", "40",
 			"--log-level", "warn")
 	}}
@@ -528,7 +529,7 @@ func TestServersKilledAndStopped(t *testing.T) {
 		v      objects.Versioning
 	}{{"never", objects.Unversioned}, {"kept", objects.Versioned}} {
 		b := o.Bucket(c.bucket, c.v)
-		cleaner, err := b.Cleaner(o, objects.CleanOptions{Grace: 2 * time.Minute})
+		cleaner, err := b.Cleaner(o, objects.CleanOptions{Grace: 2 * time.Minute, Settled: 2 * time.Minute})
 		require.NoError(t, err)
 		audit := func(each func(objects.Audited)) {
 			require.NoError(t, b.Audit(ctx, o, "", func(part objects.Audited) error { each(part); return nil }))

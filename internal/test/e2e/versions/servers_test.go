@@ -23,8 +23,8 @@ func TestServersClean(t *testing.T) {
 	bodies := "file://" + dir
 	var servers []*harness.Server
 	for range 2 {
-		servers = append(servers, p.ServeSite(s, "--bodies", bodies, "--clean-every", "200ms", "--audit-every", "300ms",
-			"--rebalance-interval", "0"))
+		servers = append(servers, p.ServeSite(s, "--bodies", bodies, "--clean-every", "200ms", "--clean-all-every", "0",
+			"--audit-every", "300ms", "--rebalance-interval", "0"))
 	}
 	p.Run("listd", "bucket", "create", "photos", "--server", servers[0].S3)
 	put := func(i int) {
@@ -48,6 +48,7 @@ func TestServersClean(t *testing.T) {
 	put(1)
 	becomes(`^(1 0|0 1) $`, "evenkeel_objects_cleaner_leading")
 	becomes(`^(1 0?|0? 1) $`, `evenkeel_objects_cleaned_total{step="superseded"}`)
+	becomes(`^[1-9]\d* [1-9]\d* $`, "evenkeel_objects_hints_written_total")
 	status := p.Run("rebalancer", "status", "--admin", servers[0].Admin) +
 		p.Run("rebalancer", "status", "--admin", servers[1].Admin)
 	require.Contains(t, status, "This process cleans buckets of objects: last round begun ")

@@ -1,0 +1,264 @@
+package counter
+
+import (
+	"context"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/evenkeel/evenkeel/internal/wire"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// A shared backend of counts, such as Redis, may lose everything at once. To know the sizes again, each row of a store
+// would have to be read, which takes hours per 10^9 rows. So the sizes are also kept beside the rows: one small record
+// per partition. A record is written at each recount, and whenever the estimate has changed by at least one step since
+// the last record. An example, of a partition of at most 100,000 rows with a step of 6,250:
+//
+//	12:00  a recount has found 40,000 rows    kept: 40,000 rows as of 12:00
+//	12:10  43,000 rows by estimate            not kept: less than a step
+//	12:20  47,000 rows by estimate            kept: 47,000 rows as of 12:20
+//	12:25  Redis is wiped; 500 rows are put   estimate: 500 rows, nothing is Known
+//	12:26  the balancer asks for its Stats    Correct by the kept size: 47,500 rows, Known
+//
+// A restored size lacks the writes between the last call of Stats before the loss and the loss, and up to one step of
+// changes. Like every size, it is confirmed by a recount later, in the background.
+
+// A Keeper stores the sizes of partitions in the store itself, beside the rows, as a copy for a backend that loses its
+// counts. The stored sizes are hints: they may be lost, or come back after ForgetSize. The methods of a Keeper are safe
+// for concurrent use, and fail with Unavailable or Timeout.
+type Keeper interface {
+	// KeepSize stores the size of a partition, unless a size with a later time At is stored.
+	KeepSize(ctx context.Context, s store.PartitionSize) error
+	// KeptSize returns the size that is kept of a partition, without its time At. If no size is kept, Encoded is nil.
+	KeptSize(ctx context.Context, p store.Partition) (store.PartitionSize, error)
+	// ForgetSize removes the size of a partition.
+	ForgetSize(ctx context.Context, p store.Partition) error
+}
+
+// KeepOptions are the options of Keep.
+type KeepOptions struct {
+	// Step is the number of rows by which an estimate must change before it is kept anew. Step is required.
+	Step int64
+	// Restored is called after sizes were restored, which is a sign that other counts may be lost, too. nil: no call.
+	Restored func()
+	// Failed is called with the errors of the keeper, which do not fail any other call. nil: the errors are dropped.
+	Failed func(error)
+	// Now returns the wall clock; time.Now by default.
+	Now func() time.Time
+}
+
+const (
+	// keptAtOnce bounds the number of concurrent requests to a keeper in one call.
+	keptAtOnce = 32
+	// keptKnown bounds the number of partitions whose last kept size is remembered, with about 100 bytes each.
+	keptKnown = 1 << 17
+)
+
+// Keep returns a backend that counts by means of b, and also stores a copy of each partition's size with the keeper k.
+// If b loses its counts, the sizes are restored from the copies.
+//
+// Sizes are copied when Stats is called. So Keep is for the one process that watches the sizes of all partitions.
+func Keep(b Backend, k Keeper, o KeepOptions) Backend {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Restored == nil {
+		o.Restored = func() {}
+	}
+	if o.Failed == nil {
+		o.Failed = func(error) {}
+	}
+	known, _ := lru.New[store.PartitionID, int64](keptKnown) // it fails only for a size that is not positive
+	return &sizing{Backend: b, keeper: k, o: o, rows: known}
+}
+
+// sizing is the Backend that Keep returns. It keeps copies of the sizes of partitions with a Keeper.
+type sizing struct {
+	Backend
+	keeper Keeper
+	o      KeepOptions
+	rows   *lru.Cache[store.PartitionID, int64] // the number of rows that was kept last
+}
+
+// Correct implements Backend.
+func (k *sizing) Correct(ctx context.Context, p store.Partition, c *Count) error {
+	if err := k.Backend.Correct(ctx, p, c); err != nil {
+		return err
+	}
+	// An estimate may have been kept while the rows were counted: the corrected one is newer.
+	now := k.o.Now()
+	all, err := k.Backend.Stats(ctx, []store.Partition{p})
+	if err != nil {
+		k.failed(ctx, err)
+		return nil
+	}
+	if all[0].Known {
+		k.keep(ctx, &all[0], now)
+	}
+	return nil
+}
+
+// Forget implements Backend.
+func (k *sizing) Forget(ctx context.Context, partitions ...store.Partition) error {
+	if err := k.Backend.Forget(ctx, partitions...); err != nil {
+		return err
+	}
+	k.together(ctx, len(partitions), func(ctx context.Context, i int) error {
+		k.rows.Remove(partitions[i].ID)
+		return k.keeper.ForgetSize(ctx, partitions[i])
+	})
+	return nil
+}
+
+// Stats implements Source.
+func (k *sizing) Stats(ctx context.Context, partitions []store.Partition) ([]Stats, error) {
+	all, err := k.Backend.Stats(ctx, partitions)
+	if err != nil {
+		return all, err
+	}
+	var lost, changed []int
+	for i := range all {
+		switch s := &all[i]; {
+		case s.Recounted.IsZero():
+			lost = append(lost, i)
+		case s.Known && k.differs(s):
+			changed = append(changed, i)
+		}
+	}
+	now := k.o.Now()
+	k.together(ctx, len(changed), func(ctx context.Context, n int) error {
+		k.keep(ctx, &all[changed[n]], now)
+		return nil
+	})
+	return k.restore(ctx, all, lost)
+}
+
+// restore replaces counts that the backend has lost by the sizes that the keeper has stored, and returns `all` with new
+// Stats for these partitions. `lost` holds the indexes, in `all`, of the partitions without a recount. A partition
+// without a stored size stays as it is. The partitions are corrected one after the other, as all corrections change one
+// place in the backend.
+func (k *sizing) restore(ctx context.Context, all []Stats, lost []int) ([]Stats, error) {
+	kept := make([]store.PartitionSize, len(lost))
+	k.together(ctx, len(lost), func(ctx context.Context, n int) (err error) {
+		kept[n], err = k.keeper.KeptSize(ctx, all[lost[n]].Partition)
+		return err
+	})
+	var places []int
+	var again []store.Partition
+	for n, at := range lost {
+		if kept[n].Encoded == nil {
+			continue
+		}
+		p := all[at].Partition
+		var s size
+		if err := s.decode(kept[n].Encoded); err != nil {
+			k.failed(ctx, store.Wrap("the size of "+p.String()+" that was kept", err))
+			continue
+		}
+		if err := k.Backend.Correct(ctx, p, s.count()); err != nil {
+			return all, err
+		}
+		k.rows.Add(p.ID, s.rows)
+		places, again = append(places, at), append(again, p)
+	}
+	if len(again) == 0 {
+		return all, nil
+	}
+	k.o.Restored()
+	restored, err := k.Backend.Stats(ctx, again)
+	for i := range restored {
+		all[places[i]] = restored[i]
+	}
+	return all, err
+}
+
+// differs reports whether the size of a partition must be kept anew: true if the estimated number of rows is Step or
+// more away from the number that was kept last. If the last kept number is not known, the rows of the last recount
+// stand for it.
+func (k *sizing) differs(s *Stats) bool {
+	kept, ok := k.rows.Get(s.Partition.ID)
+	if !ok {
+		kept = s.RecountedRows
+	}
+	return max(s.Rows-kept, kept-s.Rows) >= k.o.Step
+}
+
+// keep gives the size in the estimate s to the keeper, which stores the size beside the rows of the partition. `at` is
+// the time for which the size holds: about when the backend returned the estimate.
+func (k *sizing) keep(ctx context.Context, s *Stats, at time.Time) {
+	kept := size{
+		at: at, counted: s.Recounted, rows: s.Rows, bytes: s.Bytes, markers: s.Markers, from: s.from, to: s.to, top: s.Top,
+	}
+	encoded := store.PartitionSize{Partition: s.Partition, Encoded: kept.encode(), At: at}
+	if err := k.keeper.KeepSize(ctx, encoded); err != nil {
+		k.failed(ctx, err)
+		return
+	}
+	k.rows.Add(s.Partition.ID, s.Rows)
+}
+
+// together calls f with each number from 0 to n-1, up to 32 at the same time, and waits for all calls. If calls fail,
+// one of the errors is reported to Failed.
+func (k *sizing) together(ctx context.Context, n int, f func(ctx context.Context, i int) error) {
+	var g errgroup.Group
+	g.SetLimit(keptAtOnce)
+	for i := range n {
+		g.Go(func() error { return f(ctx, i) })
+	}
+	if err := g.Wait(); err != nil {
+		k.failed(ctx, err)
+	}
+}
+
+func (k *sizing) failed(ctx context.Context, err error) {
+	if ctx.Err() == nil {
+		k.o.Failed(err)
+	}
+}
+
+// size is the size of a partition as it is stored beside the rows (the decoded content of a store.PartitionSize).
+type size struct {
+	at, counted          time.Time // the time of the estimate, and the start of the last recount
+	rows, bytes, markers int64
+	from, to             uint64 // hashes of the bounds
+	top                  []byte
+}
+
+// count returns the kept size in the form of a recount's result, with which Correct can restore a lost count. Writes
+// that were counted since the loss are added to the size.
+func (s *size) count() *Count {
+	return &Count{
+		Started: s.at, Rows: s.rows, Bytes: s.bytes, Markers: s.markers, Top: s.top,
+		kept: &kept{counted: s.counted, from: s.from, to: s.to},
+	}
+}
+
+func (s *size) encode() []byte {
+	e := encoder{wire.Encoder{B: []byte{form}}}
+	e.time(s.at)
+	e.time(s.counted)
+	for _, n := range []int64{s.rows, s.bytes, s.markers} {
+		e.Int(n)
+	}
+	e.fixed(s.from)
+	e.fixed(s.to)
+	e.Bytes(s.top[:min(len(s.top), maxTop)])
+	return e.B
+}
+
+func (s *size) decode(b []byte) error {
+	d := decoder{wire.Decoder{Rest: b}}
+	if _, err := d.begin("a size", form); err != nil {
+		return err
+	}
+	s.at, s.counted = d.time(), d.time()
+	for _, n := range []*int64{&s.rows, &s.bytes, &s.markers} {
+		*n = d.Int()
+		d.Bad = d.Bad || *n < 0
+	}
+	s.from, s.to, s.top = d.fixed(), d.fixed(), d.bytes()
+	d.Bad = d.Bad || s.at.IsZero() || s.counted.IsZero()
+	return d.end("a size")
+}

@@ -1,0 +1,23 @@
+package counter_test
+
+import (
+	"testing"
+
+	"github.com/evenkeel/evenkeel/counter"
+	"github.com/evenkeel/evenkeel/counter/countertest"
+)
+
+// A Memory does what every Backend has to do. It has no data beside the process, so it stays when it is closed, or
+// crashes.
+func TestMemory(t *testing.T) {
+	countertest.Run(t, func(_ *testing.T, clock *countertest.Clock) *countertest.Env {
+		m := counter.NewMemory(clock.Now)
+		return &countertest.Env{
+			Open:  func(*testing.T) counter.Backend { return m },
+			Crash: func(*testing.T) {},
+			Lose:  func(*testing.T) { m = counter.NewMemory(clock.Now) },
+
+			GoesOn: true,
+		}
+	})
+}

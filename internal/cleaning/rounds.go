@@ -1,0 +1,289 @@
+package cleaning
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/hints"
+	"github.com/evenkeel/evenkeel/internal/rebalance/shard"
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/objects"
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/wait"
+)
+
+// rounds make one round of cleaning after the other over the buckets of some shards, which are groups of buckets. If
+// several processes share a store, each shard has its own rounds. So a process that gains a shard soon begins with its
+// buckets, even while another shard has a bucket that takes a day. An embedded store has rounds over all shards.
+//
+// A round that one process has begun can be continued by another one. For that only the position of the round is
+// stored, one for each shard.
+type rounds struct {
+	c  *Cleaning
+	of shard.Set
+	// cleaners are kept from round to round, since a cleaner remembers since when it knows the settings of its bucket.
+	cleaners map[store.BucketID]*bucketCleaner
+	place    place // the position of the round
+	mode     mode  // what the present round looks at
+	// lastAll is the beginning of the last round over all rows that has written hints for all steps that will be due
+	// later. It is zero if there was no such round, or if a process may have written without hints since then.
+	lastAll time.Time
+	hinted  map[store.BucketID]*objects.Cleaner // cleaners that follow hints
+
+	// aged counts how often each bucket was seen with rules by age, which no hints follow. The count is dropped after a
+	// pass over all rows of the bucket that has written hints for everything that waits.
+	aged      map[store.BucketID]int
+	since     time.Time // when this process began with these shards; zero: it does not clean them
+	last, now *Round
+	paused    bool           // the last round has left buckets out
+	byHints   Round          // the results of following hints since the last whole round
+	position  hints.Position // behind the last hint that was followed
+	followed  time.Time      // when all hints that were due had been followed
+}
+
+type bucketCleaner struct {
+	*objects.Cleaner
+	// of the present pass
+	report func(objects.Cleaned)
+	later  func(key []byte, after time.Duration)
+}
+
+// run makes one round of cleaning after the other, each after a pause of Options.Every, until ctx ends.
+func (s *rounds) run(ctx context.Context) {
+	s.begin(time.Now().UTC())
+	defer s.begin(time.Time{})
+	s.place, s.lastAll = s.recallPlace(ctx), s.recallAll(ctx)
+	if s.c.o.Hints != nil && !s.lastAll.IsZero() && s.unfollowed(ctx) {
+		s.keepAll(ctx, time.Time{})
+	}
+	for pause := min(s.c.o.Every, firstRound); wait.Sleep(ctx, pause) == nil; pause = s.c.o.Every {
+		s.round(ctx)
+	}
+}
+
+func (s *rounds) begin(since time.Time) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	s.since = since
+}
+
+// round makes one round of cleaning: it looks once at each bucket of its shards, the groups of buckets for which s is.
+func (s *rounds) round(ctx context.Context) {
+	c, r := s.c, &Round{Began: time.Now().UTC()}
+	m := s.nextMode(ctx)
+	c.mu.Lock()
+	s.now, s.mode = r, m
+	c.mu.Unlock()
+	if m.handsOver && !s.place.All {
+		s.place = place{} // begin anew: no hints were written for the buckets before the place
+	}
+	paused, err := s.buckets(ctx, r)
+	if err != nil && ctx.Err() == nil {
+		c.failed(r, 1, map[store.Kind]int64{store.KindOf(err): 1}, err)
+		c.o.Log.Warn("buckets of objects could not all be cleaned; it is tried again", "error", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.now = nil
+	if ctx.Err() != nil {
+		return
+	}
+	if paused && err == nil && !c.anyPaused() {
+		c.o.Log.Info("buckets of objects are not cleaned while moves are paused")
+	}
+	s.paused = paused
+	if err != nil || paused {
+		return
+	}
+	r.Ended = time.Now().UTC()
+	s.byHints.Began, s.byHints.Ended = r.Began, r.Ended
+	r = r.and(&s.byHints)
+	s.last, s.byHints = r, Round{}
+	c.sums.rounds += float64(s.of.Len()) / shard.Count
+	level := slog.LevelInfo
+	if r.Burned+r.Deleted+r.Failed == 0 {
+		level = slog.LevelDebug
+	}
+	c.o.Log.Log(ctx, level, "buckets of objects are cleaned", "shards", s.of.List(), "all rows", m.all,
+		"buckets", r.Buckets, "rows", r.Rows, "burned", r.Burned, "deleted", r.Deleted, "bytes", r.Bytes,
+		"waiting", r.Waiting, "failed", r.Failed, "took", r.Ended.Sub(r.Began).Round(time.Millisecond))
+}
+
+// buckets cleans the buckets of some shards, which are groups of buckets. It begins at the position where the present
+// round stopped, and goes by the names of the buckets. paused is true if a bucket was left out because its moves are
+// paused. The numbers of what was done are added to r.
+func (s *rounds) buckets(ctx context.Context, r *Round) (paused bool, err error) {
+	there := map[store.BucketID]bool{}
+	from := s.place // perhaps of another process
+	wanted := func(info listing.BucketInfo) bool {
+		if !s.of.Bucket(info.ID) {
+			return false
+		}
+		there[info.ID] = true
+		return info.Name >= from.Bucket
+	}
+	paused, listed, err := s.c.each(ctx, "clean", wanted, func(ctx context.Context, b *bucket) error {
+		return s.pass(ctx, b, r)
+	})
+	for id := range s.cleaners {
+		if listed && !there[id] {
+			delete(s.cleaners, id)
+		}
+	}
+	s.c.mu.Lock()
+	for id := range s.aged {
+		if listed && !there[id] {
+			delete(s.aged, id)
+		}
+	}
+	s.c.mu.Unlock()
+	if listed && ctx.Err() == nil {
+		s.movePlace(ctx, place{})
+		if s.mode.handsOver && !paused && err == nil {
+			// The hints have to be stored before the round counts.
+			if err = s.c.o.Hints.Flush(ctx); err == nil {
+				s.keepAll(ctx, r.Began)
+			}
+		}
+	}
+	return paused, err
+}
+
+// pass cleans one bucket once, as a part of a round of cleaning, and adds what it has done to r.
+func (s *rounds) pass(ctx context.Context, b *bucket, r *Round) error {
+	c := s.c
+	settings, err := b.Settings(ctx)
+	if err != nil {
+		return err
+	}
+	byAge := settings.Lifecycle.ByAge() // no hint leads to what such rules delete
+	if byAge {
+		s.aging(b.id)
+	}
+	c.mu.Lock()
+	aged := s.aged[b.id]
+	c.mu.Unlock()
+	handsOver := !byAge && (s.mode.handsOver || !s.mode.all) // else the next round looks at all rows anyway
+	cleaner := s.cleaners[b.id]
+	if cleaner == nil {
+		made := &bucketCleaner{}
+		made.Cleaner, err = b.Cleaner(c.wide, objects.CleanOptions{
+			Pacer: c.pacer, Report: func(now objects.Cleaned) { made.report(now) },
+			Later: func(key []byte, after time.Duration) { made.later(key, after) },
+		})
+		if err != nil {
+			return err
+		}
+		cleaner = made
+		s.cleaners[b.id] = cleaner
+	}
+	from := ""
+	if s.place.ID == b.id {
+		from = s.place.Next
+	}
+	var before objects.Cleaned
+	cleaner.report = func(now objects.Cleaned) {
+		c.count(r, before, now)
+		before = now
+		s.movePlace(ctx, place{b.name, b.id, cmp.Or(now.Next, from), s.mode.handsOver, s.place.kept})
+	}
+	cleaner.later = func(key []byte, after time.Duration) {
+		if handsOver {
+			c.o.Hints.Note(b.id, key, after)
+		}
+	}
+	var did objects.Cleaned
+	if s.mode.all || aged > 0 {
+		did, err = cleaner.PassFrom(ctx, from)
+	} else {
+		did, err = cleaner.PassUploads(ctx)
+	}
+	cleaner.report(did)
+	if s.mode.byHints && !byAge {
+		c.mu.Lock()
+		c.sums.overdue += did.Overdue
+		c.mu.Unlock()
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if did.FirstFailure != nil {
+		c.o.Log.Warn("some steps of cleaning failed; they are due again", "bucket", b.name, "steps", did.Failed,
+			"error", did.FirstFailure)
+		c.failed(r, did.Failed, did.Reasons, did.FirstFailure)
+	}
+	if err == nil {
+		c.mu.Lock()
+		if r.Buckets++; handsOver && from == "" && s.aged[b.id] == aged {
+			delete(s.aged, b.id)
+		}
+		c.mu.Unlock()
+	}
+	return err
+}
+
+// sum returns the state of cleaning in the shards led, which are groups of buckets, as if they were one. Status.Now is
+// the sum of their rounds under way. Status.Last is the sum of their last whole rounds, or nil if a shard has had none.
+// Cleaning.mu is held.
+func (c *Cleaning) sum(led shard.Set) (sum Status) {
+	whole := true
+	for _, s := range c.rounds {
+		if s.of&led == 0 {
+			continue
+		}
+		whole = whole && s.last != nil
+		if !s.since.IsZero() && (sum.Since.IsZero() || s.since.Before(sum.Since)) {
+			sum.Since = s.since
+		}
+		sum.Paused = sum.Paused || s.paused
+		sum.Last, sum.Now = sum.Last.and(s.last), sum.Now.and(s.now)
+	}
+	if !whole {
+		sum.Last = nil
+	}
+	return sum
+}
+
+// anyPaused reports whether a bucket was left out of the last round of cleaning because its moves are paused.
+// Cleaning.mu is held.
+func (c *Cleaning) anyPaused() bool { return c.sum(shard.All).Paused }
+
+// and returns the sum of the results of two rounds over different buckets. Its times are the earlier ones of the two.
+// Either round may be nil, and the sum of two nil rounds is nil.
+func (r *Round) and(more *Round) *Round {
+	if more == nil {
+		return r
+	}
+	sum := *more
+	if r == nil {
+		return &sum
+	}
+	if r.Began.Before(sum.Began) {
+		sum.Began = r.Began
+	}
+	if r.Ended.Before(sum.Ended) {
+		sum.Ended = r.Ended
+	}
+	sum.Buckets, sum.Rows = sum.Buckets+r.Buckets, sum.Rows+r.Rows
+	sum.Burned, sum.Deleted, sum.Bytes = sum.Burned+r.Burned, sum.Deleted+r.Deleted, sum.Bytes+r.Bytes
+	sum.Waiting, sum.Remembered = sum.Waiting+r.Waiting, sum.Remembered+r.Remembered
+	sum.Failed, sum.Error = sum.Failed+r.Failed, cmp.Or(r.Error, sum.Error)
+	return &sum
+}
+
+// key returns the key of the register, a small value in the store, that has the position of the present round of
+// cleaning.
+func (s *rounds) key() string { return s.keyOf(placeKey) }
+
+// keyOf returns the key of a register, a small value in the store, that belongs to these rounds. Each shard (group of
+// buckets) has its own register, and the key is name with the shard's number. For shard 0, and in an embedded store, it
+// is name alone. This is the key that older programs use, in which one process cleans all buckets.
+func (s *rounds) keyOf(name string) string {
+	if n := s.of.List()[0]; n > 0 {
+		return fmt.Sprintf("%s-%d", name, n)
+	}
+	return name
+}

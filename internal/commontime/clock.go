@@ -1,0 +1,413 @@
+package commontime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"golang.org/x/sync/singleflight"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/wait"
+)
+
+// Options are the options of a Clock. A zero field has the default.
+type Options struct {
+	// Limit bounds two things; beyond it Next fails. One is the width of the bounds of the clocks in this data
+	// centre. The other is the difference between the clocks of two data centres; if they can't be compared,
+	// Limit is assumed as their difference. 0 means DefaultLimit; the least is MinLimit.
+	Limit time.Duration
+	// Wall and Monotonic are the two clocks of this machine; nil means the real clock.
+	Wall      func() time.Time
+	Monotonic func() time.Duration
+}
+
+// DefaultLimit is the value of Options.Limit if none is given.
+const DefaultLimit = 500 * time.Millisecond
+
+// ErrUnknown means that a write can't get a timestamp: the time of the store's servers is not known exactly
+// enough. The text of the error names the cause.
+var ErrUnknown = errors.New("the time of the store's servers is not known well enough to write")
+
+const (
+	// quickest is the least pause between two looks at a server; a look is a short series of questions to one
+	// server. In that pause the interval of the server's clock becomes wider by 10 µs.
+	quickest = 25 * time.Millisecond
+	// slowest is the pause between two looks at a server while no write has to wait. Many servers or processes
+	// make the pause longer.
+	slowest = time.Second
+	// perServer is the least pause between two looks at a server for each server in the list: with 50 servers,
+	// each server is looked at every 500 ms at most.
+	perServer = 10 * time.Millisecond
+	// perProcess is the least pause between two looks at a server for each process that shares the servers. So
+	// all processes together make at most 200 looks at a server in a second. rarest bounds this pause of one
+	// process. In a pause of rarest the interval of a clock becomes wider by 4 ms.
+	perProcess = 5 * time.Millisecond
+	rarest     = 10 * time.Second
+	// perLook is the number of waiting writes for which one look is made: fewer waiting writes make longer
+	// pauses.
+	perLook = 8
+	// farShare: looks at near clocks do not become more frequent while writes wait for the clocks of another
+	// data centre, at least farShare times the width of the near interval.
+	farShare = 10
+	// patient and resting are how many questions of one look may fail to narrow the interval before the look
+	// ends: patient while writes wait, resting while few or none do.
+	patient = 36
+	resting = 2
+	// mostAims is the greatest number of ticks for which one question waits (see aim).
+	mostAims = 20
+	// mostLate bounds the lateness of timers that aim learns. A timer that is later was late because the
+	// process did not run.
+	mostLate = store.TimeResolution / 2
+	// fine is a width of an interval that need not be narrowed: a put takes a hundred times as long.
+	fine = 10 * time.Microsecond
+	// restAfter is how long the servers are still asked after the last timestamp was needed.
+	restAfter = 10 * time.Second
+	// coarse is the width of the bounds above which Next asks all servers first. That takes less time than the
+	// wait until a timestamp of such wide bounds has passed.
+	coarse = 5 * time.Millisecond
+	// listEvery is the time between two reads of the list of servers.
+	listEvery = 10 * time.Second
+	// oldList is the age from which a list of servers is of no use. Cassandra lets servers join at least 30 s
+	// apart, so two lists that are younger differ by one server. Still, two servers may join or leave at once:
+	// unsettled is how long after a change of the list that is allowed for.
+	oldList   = 25 * time.Second
+	unsettled = time.Minute
+	// forget is how long an answer of a near server counts. An answer of another data centre counts until there
+	// is a better one: drift makes the answer worse, but in a cut nothing is better.
+	forget = time.Minute
+	// remember is how long, at least, the fastest round trip to a server is remembered.
+	remember = 10 * time.Minute
+	// spin is the longest wait without a timer: in an idle process a timer takes a millisecond more. If the
+	// clock stands still, as in a test, a timer is used after mostStill reads of the clock.
+	spin      = 200 * time.Microsecond
+	mostStill = 100
+	// recheck is how long Passed sleeps at most before it checks whether answers have come.
+	recheck = 25 * time.Millisecond
+	// tries is the number of times that Next asks all servers before Next gives up.
+	tries = 3
+)
+
+// Clock gives out timestamps. It computes them from the common time of a store's servers: the time that the
+// clocks of a majority of them show, within bounds. A process needs one Clock per store. A Clock is safe for
+// concurrent use.
+type Clock struct {
+	store store.WallClock
+	limit time.Duration
+	now   func() wait.Instant
+	sleep func(context.Context, time.Duration) error
+
+	ctx  context.Context // ends with Close
+	stop context.CancelFunc
+
+	state  atomic.Pointer[state]
+	used   atomic.Int64 // Instant.Mono of the last need of a timestamp
+	rounds singleflight.Group
+	counts counts
+	late   atomic.Int64 // average lateness of timers in nanoseconds, as aim has measured it
+	shared atomic.Int64 // number of processes of this data centre that use the servers, at least
+
+	mu      sync.Mutex // guards the fields from here to failed
+	closed  bool
+	work    sync.WaitGroup
+	awake   bool // the servers are asked in the background
+	servers []store.Server
+	listed  wait.Instant       // when servers was read last
+	changed wait.Instant       // when these servers were listed first
+	answers map[string]*answer // by the name of the server
+	open    int                // number of unanswered questions of round
+	news    chan struct{}      // closed after each answer
+	failed  error              // error of the last read of the list of servers
+
+	stamps sync.Mutex
+	last   store.Timestamp // the highest timestamp given out
+	seen   atomic.Int64    // the highest timestamp given to Seen
+	early  atomic.Int64    // the highest timestamp given to Seen before the common time was known
+}
+
+// answer is what a Clock knows about the clock of one server: the interval that holds the clock's time at some
+// instant, and how the last questions went.
+type answer struct {
+	interval
+	at       wait.Instant
+	known    bool
+	followed bool  // it is asked in the background
+	failed   error // error of the last question; nil: it was answered
+	trips    trips
+}
+
+// state is the common time of the store's servers at an instant, within bounds. listed tells how old the list
+// of servers is by which it was computed.
+type state struct {
+	bounds
+	at     wait.Instant
+	listed wait.Instant // when the list of servers was read
+}
+
+// New returns a Clock, which draws timestamps from the time of the servers of the store s. The Clock asks no
+// server before it is used. New fails with InvalidArgument if Options.Limit is below MinLimit.
+func New(s store.WallClock, o Options) (*Clock, error) {
+	if o.Limit == 0 {
+		o.Limit = DefaultLimit
+	}
+	if o.Limit < MinLimit {
+		return nil, store.Errorf(store.InvalidArgument, "the limit of the common time is %v: at least %v", o.Limit,
+			MinLimit)
+	}
+	c := &Clock{
+		store: s, limit: o.Limit, now: wait.Instants(o.Wall, o.Monotonic), sleep: wait.Sleep,
+		answers: map[string]*answer{}, news: make(chan struct{}),
+	}
+	c.ctx, c.stop = context.WithCancel(context.Background())
+	return c, nil
+}
+
+// MinLimit is the least allowed Options.Limit. It has room for twice the resolution of the servers' answers,
+// and for a round trip.
+const MinLimit = 10 * time.Millisecond
+
+// SharedBy tells the Clock how many processes ask the same servers for the time, this process included. With
+// more processes, each asks less often. So the number of questions to one server, from all processes together,
+// is bounded.
+func (c *Clock) SharedBy(processes int) { c.shared.Store(int64(processes)) }
+
+// Close stops the questions to servers for their time. Next still works for a while, until the last answers are
+// too old.
+func (c *Clock) Close() {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.stop()
+	c.work.Wait()
+}
+
+// Next draws n consecutive timestamps (n >= 1) and returns the first. They are above
+//   - all timestamps that this Clock returned from Next before, and all that were given to Seen;
+//   - all timestamps of writes of this data centre that had been acknowledged (Passed) before the call;
+//   - those of acknowledged writes of another data centre, if they were known here, or are older than Settled.
+//
+// Next fails with ErrUnknown (Unavailable), or with Timeout if ctx ends.
+func (c *Clock) Next(ctx context.Context, n int) (store.Timestamp, error) {
+	v, err := c.narrow(ctx)
+	if err != nil {
+		c.counts.refusals.Add(1)
+		return 0, err
+	}
+	if early := c.early.Swap(0); early > 0 {
+		c.Seen(store.Timestamp(early))
+	}
+	c.stamps.Lock()
+	defer c.stamps.Unlock()
+	first := max(micros(v.latest())+1, c.last+1, store.Timestamp(c.seen.Load())+1)
+	c.last = first + store.Timestamp(n) - 1
+	return first, nil
+}
+
+// Passed waits until all timestamps that any process draws from then on are above ts. A write with the
+// timestamp ts may be acknowledged only after Passed has returned. Passed fails with Timeout if ctx ends first.
+func (c *Clock) Passed(ctx context.Context, ts store.Timestamp) error {
+	var begun time.Duration
+	var before wait.Instant
+	still := 0 // number of times in a row that the clock has not moved
+	for waited := false; ; waited = true {
+		now := c.now()
+		v, known := c.at(now) // without the check of the list of servers: Next has made it for ts shortly before
+		left := time.Duration(ts+1)*time.Microsecond - v.low
+		if known && left <= 0 {
+			if waited {
+				c.counts.waits.Add(1)
+				c.counts.waited.Add(int64(now.Mono - begun))
+			}
+			return nil
+		}
+		if !waited {
+			begun = now.Mono
+			c.wake(now)
+		}
+		if still++; now != before {
+			still, before = 0, now
+		}
+		if known && left <= spin && still < mostStill {
+			if err := ctx.Err(); err != nil {
+				return store.Wrap("wait until the timestamp has passed", context.Cause(ctx))
+			}
+			runtime.Gosched()
+			continue
+		}
+		if !known { // ts is another process's: this process has not asked yet
+			if err := c.askAll(ctx); err != nil {
+				return err
+			}
+			left = recheck
+		}
+		// Answers that come meanwhile may end the wait early.
+		if err := wait.Sleep(ctx, min(left, recheck)); err != nil {
+			return store.Wrap("wait until the timestamp has passed", err)
+		}
+	}
+}
+
+// Seen tells the Clock of a timestamp ts that a read returned. Later timestamps of this Clock are above ts,
+// even if the write of ts is not acknowledged yet. If ts is higher than any process can have drawn by now, Seen
+// ignores it. Otherwise such a timestamp, from a process with a wrong time, would push up all later ones.
+func (c *Clock) Seen(ts store.Timestamp) {
+	if int64(ts) <= c.seen.Load() {
+		return
+	}
+	v, known := c.at(c.now())
+	switch {
+	case !known: // Next will decide whether ts is believed
+		raise(&c.early, ts)
+	case ts <= micros(v.low): // Next is above ts anyway
+	case ts > c.highest(v):
+		c.counts.unbelieved.Add(1)
+	default:
+		raise(&c.seen, ts)
+	}
+}
+
+// highest returns a bound that no timestamp exceeds which any process may have drawn so far. v is the common
+// time of the servers as this process knows it.
+//
+// With several data centres, the bound is four times reach above latest, the upper bound of v. No clock of a
+// server is above latest by more than the time that news takes from there, which is less than reach. Another
+// process may be above some clock by its own uncertainty. This is at most the limit and a round trip, each at
+// most reach; or twice the limit, if that process can't compare the clocks. The rest is for timestamps that the
+// other process was given by Seen. In a single data centre only the limit matters.
+func (c *Clock) highest(v bounds) store.Timestamp {
+	if !v.several {
+		return micros(v.latest() + 4*c.limit)
+	}
+	return micros(v.latest() + 4*c.reach())
+}
+
+// reach returns how long a server of another data centre may take to answer. It is the limit for the difference
+// between clocks, or DefaultLimit if that is longer: the server may be far away even if the clocks hardly
+// differ.
+func (c *Clock) reach() time.Duration { return max(c.limit, DefaultLimit) }
+
+// raise sets a to the timestamp ts if ts is higher than the present value. It is safe for concurrent use.
+func raise(a *atomic.Int64, ts store.Timestamp) {
+	for was := a.Load(); was < int64(ts) && !a.CompareAndSwap(was, int64(ts)); {
+		was = a.Load()
+	}
+}
+
+// Above returns a timestamp above all timestamps that any process of the store has drawn so far. A removal at
+// this timestamp hides even writes that arrive late. Above fails with ErrUnknown (Unavailable), or with Timeout
+// if ctx ends.
+func (c *Clock) Above(ctx context.Context) (store.Timestamp, error) {
+	v, err := c.narrow(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return c.highest(v) + 1, nil
+}
+
+// micros returns the timestamp, in microseconds since 1970, of the time t since 1970.
+func micros(t time.Duration) store.Timestamp { return store.Timestamp(t / time.Microsecond) }
+
+// at returns the common time of the store's servers at the instant `now`, as bounds, and true. The second
+// result is false if too few servers have answered so far.
+func (c *Clock) at(now wait.Instant) (bounds, bool) {
+	s := c.state.Load()
+	if s == nil {
+		return bounds{}, false
+	}
+	return s.later(s.at, now), true
+}
+
+// current returns the common time of the store's servers at the instant `now`, as bounds. The second result is
+// false if too few servers have answered so far, or if the list of servers is too old.
+func (c *Clock) current(now wait.Instant) (bounds, bool) {
+	s := c.state.Load()
+	if s == nil {
+		return bounds{}, false
+	}
+	_, age := now.Since(s.listed)
+	return s.later(s.at, now), age < oldList
+}
+
+// narrow returns bounds of the common time of the store's servers that are narrow enough to draw timestamps. If
+// the known bounds are too wide, it asks all servers of this data centre, at most `tries` times. It fails with
+// ErrUnknown if the bounds are too wide even then, or if clocks of another data centre differ too much.
+func (c *Clock) narrow(ctx context.Context) (bounds, error) {
+	now := c.now()
+	c.wake(now)
+	for try := 0; ; try++ {
+		v, known := c.current(now)
+		width := v.width()
+		_, off := v.off(c.limit)
+		switch {
+		case known && off: // questions to near servers don't help
+			return v, c.refusal(v, known)
+		case known && width <= coarse, known && width <= c.limit && (try > 0 || c.fresh(now)):
+			return v, nil
+		case try == tries || c.ctx.Err() != nil:
+			return v, c.refusal(v, known)
+		}
+		if err := c.askAll(ctx); err != nil {
+			return v, err
+		}
+		now = c.now()
+	}
+}
+
+// fresh reports whether an answer of a server is at most as old as coarse, so that another question would
+// hardly help. The common time must be known.
+func (c *Clock) fresh(now wait.Instant) bool {
+	_, most := now.Since(c.state.Load().at)
+	return most < coarse
+}
+
+// refusal returns the error of a Clock that can't draw a timestamp: ErrUnknown with the cause, of kind
+// Unavailable. v is the common time as far as it is known; known is false if it is not.
+func (c *Clock) refusal(v bounds, known bool) error {
+	c.mu.Lock()
+	cause := c.failed
+	near, answering := 0, 0
+	_, age := c.now().Since(c.listed)
+	for _, s := range c.servers {
+		if s.Near {
+			near++
+			a := c.answers[s.Name]
+			if a != nil && a.known {
+				answering++
+			}
+			if a != nil && cause == nil {
+				cause = a.failed
+			}
+		}
+	}
+	c.mu.Unlock()
+	var why string
+	off, isOff := v.off(c.limit)
+	switch {
+	case c.ctx.Err() != nil:
+		why = "the client is closed"
+	case known && isOff:
+		side := "ahead of"
+		if off.low < 0 {
+			side = "behind"
+		}
+		return store.Errorf(store.Unavailable, "%w: the clocks of most servers of data centre %s are at least %v %s those"+
+			" of this one, more than %v allows (check NTP or chrony on the servers of both)", ErrUnknown, off.dataCentre,
+			off.least().Round(time.Millisecond), side, c.limit)
+	case known:
+		why = fmt.Sprintf("a majority of their clocks is known to within %v only, more than %v allows: they are"+
+			" apart, or answer late"+
+			" (check NTP or chrony on the servers, and their load)", v.width().Round(time.Millisecond), c.limit)
+	case near > 0 && age >= oldList:
+		why = fmt.Sprintf("the list of them was read %v ago, and at most %v are allowed", age.Round(time.Second), oldList)
+	default:
+		why = fmt.Sprintf("%d of %d servers of this data centre have told theirs, a majority is needed", answering,
+			near)
+	}
+	if cause != nil {
+		return store.Errorf(store.Unavailable, "%w: %s: %w", ErrUnknown, why, cause)
+	}
+	return store.Errorf(store.Unavailable, "%w: %s", ErrUnknown, why)
+}

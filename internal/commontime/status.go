@@ -1,0 +1,112 @@
+package commontime
+
+import (
+	"cmp"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+type counts struct {
+	answers, failures, contradictions, refusals, unbelieved, waits, waited atomic.Int64
+}
+
+// Counts are counters of a Clock, since its start: how often it asked servers, and how often writes waited.
+type Counts struct {
+	// Answers counts answers of servers, and Failures questions that failed, reads of the list of servers
+	// included.
+	Answers, Failures int64
+	// Contradictions counts answers that contradict earlier answers of the server: its clock was set, or one of
+	// this machine's clocks was.
+	Contradictions int64
+	// Refusals counts failed calls of Next.
+	Refusals int64
+	// Unbelieved counts ignored timestamps: those given to Seen that no process of the store can have given
+	// out.
+	Unbelieved int64
+	// Waits counts the calls of Passed that had to wait, and Waited is the time of these waits together.
+	Waits  int64
+	Waited time.Duration
+}
+
+// Counts returns the counters of the Clock.
+func (c *Clock) Counts() Counts {
+	n := &c.counts
+	return Counts{
+		Answers: n.answers.Load(), Failures: n.failures.Load(), Contradictions: n.contradictions.Load(),
+		Refusals: n.refusals.Load(), Unbelieved: n.unbelieved.Load(),
+		Waits: n.waits.Load(), Waited: time.Duration(n.waited.Load()),
+	}
+}
+
+// Status is the state of a Clock, for reports: the common time of the servers, and the clock of each server.
+type Status struct {
+	// Known means that the common time is known. Width is the latest less the earliest common time.
+	Known bool
+	Width time.Duration
+	// Ahead is how far this machine's wall clock is ahead of the common time; negative if it is behind. Nothing
+	// depends on Ahead.
+	Ahead time.Duration
+	// Servers are the clocks of the servers that have answered recently, ordered by name.
+	Servers []ServerClock
+	// Silent is the number of servers that have not answered recently.
+	Silent int
+	// Apart is the time by which the clocks of two of the servers surely differ: the greatest such time.
+	Apart time.Duration
+	// DataCentres are the clocks of those other data centres that can be compared with this one.
+	DataCentres []DataCentreClocks
+}
+
+// DataCentreClocks compares the clocks of another data centre with those of this one; in both, the clocks of
+// most servers count. Ahead is how far the other clocks are ahead (negative: behind), give or take Bound.
+// Refused means that they differ by more than Options.Limit, so that Next fails.
+type DataCentreClocks struct {
+	DataCentre   string
+	Ahead, Bound time.Duration
+	Refused      bool
+}
+
+// ServerClock is the clock of one server. Ahead is how far the clock is ahead of this machine's wall clock
+// (negative: behind), give or take Bound.
+type ServerClock struct {
+	store.Server
+	Ahead, Bound time.Duration
+}
+
+// Status returns the present state of the Clock, for reports. It asks no server.
+func (c *Clock) Status() Status {
+	now := c.now()
+	v, known := c.at(now)
+	s := Status{Known: known}
+	if known {
+		s.Width, s.Ahead = v.latest()-v.low, time.Duration(now.Wall.UnixNano())-(v.low+v.width()/2)
+		for _, d := range v.others {
+			s.DataCentres = append(s.DataCentres, DataCentreClocks{
+				DataCentre: d.dataCentre, Ahead: d.low + d.width()/2, Bound: d.width() / 2, Refused: d.least() > c.limit,
+			})
+		}
+		slices.SortFunc(s.DataCentres, func(a, b DataCentreClocks) int { return cmp.Compare(a.DataCentre, b.DataCentre) })
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var lows, highs []time.Duration
+	for _, server := range c.servers {
+		a := c.answers[server.Name]
+		if _, most := now.Since(a.at); !a.known || most >= forget {
+			s.Silent++
+			continue
+		}
+		v := a.later(a.at, now)
+		lows, highs = append(lows, v.low), append(highs, v.high)
+		s.Servers = append(s.Servers, ServerClock{
+			Server: server, Ahead: v.low + v.width()/2 - time.Duration(now.Wall.UnixNano()), Bound: v.width() / 2,
+		})
+	}
+	if len(lows) > 0 {
+		s.Apart = max(0, slices.Max(lows)-slices.Min(highs))
+	}
+	slices.SortFunc(s.Servers, func(a, b ServerClock) int { return cmp.Compare(a.Name, b.Name) })
+	return s
+}

@@ -1,0 +1,365 @@
+// Package hints stores the keys of objects in which a cleaner may find something to delete. So the cleaner need not
+// read all rows of a bucket to find such objects. A hint proves nothing: the cleaner reads the object itself. If a hint
+// is lost, the object is found later, by a round over all rows. A hint too many costs one read.
+package hints
+
+import (
+	"context"
+	"encoding/binary"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/rebalance/shard"
+	"github.com/evenkeel/evenkeel/internal/wire"
+	"github.com/evenkeel/evenkeel/store"
+	"github.com/evenkeel/evenkeel/store/wait"
+)
+
+// Bucket is the id under which hints (keys of objects that a cleaner should look at) are stored, in place of a bucket's
+// id. Each partition has the hints that are due in the same 15 minutes, for one group of buckets. No real bucket has
+// this id, and there is no map for it.
+var Bucket = store.BucketID{'e', 'v', 'e', 'n', 'k', 'e', 'e', 'l', ' ', 'h', 'i', 'n', 't', 's', ' ', ' '}
+
+// slot is the length of a slot of time: hints (keys of objects for a cleaner to look at) that are due in the same slot
+// are stored together. They are read once the slot is over.
+const slot = 15 * time.Minute
+
+const (
+	// writeEvery is how long hints are only in memory before they are written together. They are written earlier once
+	// their number reaches soon.
+	writeEvery = 5 * time.Second
+	soon       = 4096
+	// mostKeys and mostKeyBytes limit the hints in memory, by number and by bytes of their keys. Further hints are
+	// dropped.
+	mostKeys     = 1 << 17
+	mostKeyBytes = 16 << 20
+	// mostRowBytes is the size, in bytes, from which a row takes no further keys. mostBatchRows is the most groups of
+	// hints that are written in one call.
+	mostRowBytes  = 32 << 10
+	mostBatchRows = 64
+	// mostWriting is the longest time of a Flush. It is less than the constant late, since a Flush chooses the slots at
+	// its beginning. lastWrite is the longest time of the last Flush of a process.
+	mostWriting = time.Minute
+	lastWrite   = 5 * time.Second
+
+	form = 1
+)
+
+// group identifies hints (keys of objects that a cleaner should look at) that may be stored in one row. They are for
+// objects of one bucket, and are due in one slot of time (15 minutes).
+type group struct {
+	bucket store.BucketID
+	slot   int64
+}
+
+// Journal stores hints, which are keys of objects in which a cleaner may find something to delete. It collects them in
+// memory, and writes them to the store some seconds later. It is safe for concurrent use.
+type Journal struct {
+	rows store.Rows
+	log  *slog.Logger
+	stop context.CancelFunc
+	work sync.WaitGroup
+	some chan struct{} // signals that there are hints to be written
+	full chan struct{} // signals that there are many, to be written at once
+
+	writing sync.Mutex // held by a Flush, so that there is one at a time
+
+	mu          sync.Mutex
+	pending     map[group][]string
+	keys, bytes int
+	counts      Counts
+}
+
+// Counts are numbers of hints, which are keys of objects that a cleaner should look at, since the process began.
+// Written hints are in the store. Dropped hints are lost, because too many were in memory.
+type Counts struct{ Written, Dropped int64 }
+
+// New returns a journal. It writes hints, which are keys of objects that a cleaner should look at, into the given rows
+// of a store, until Close is called.
+func New(rows store.Rows, log *slog.Logger) *Journal {
+	ctx, stop := context.WithCancel(context.Background())
+	j := &Journal{
+		rows: rows, log: log, stop: stop, some: make(chan struct{}, 1), full: make(chan struct{}, 1),
+		pending: map[group][]string{},
+	}
+	j.work.Go(func() { j.run(ctx) })
+	return j
+}
+
+// Note adds a hint: once the time after has passed, a cleaner may find something to delete in the object key of the
+// bucket. Note does no I/O, and keeps no reference to key. It drops the hint if too many are in memory.
+func (j *Journal) Note(bucket store.BucketID, key []byte, after time.Duration) {
+	g := group{bucket, slotOf(time.Now().Add(after))}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.keys >= mostKeys || j.bytes+len(key) > mostKeyBytes {
+		j.counts.Dropped++
+		return
+	}
+	if len(j.pending) == 0 {
+		wait.Signal(j.some)
+	}
+	j.pending[g] = append(j.pending[g], string(key))
+	j.bytes += len(key)
+	if j.keys++; j.keys >= soon {
+		wait.Signal(j.full)
+	}
+}
+
+// Counts returns the numbers of hints that were written to the store, and that were dropped, since the process began.
+func (j *Journal) Counts() Counts {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.counts
+}
+
+func (j *Journal) run(ctx context.Context) {
+	failed := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-j.some:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(writeEvery):
+		case <-j.full:
+		}
+		err := j.Flush(ctx)
+		if err != nil && !failed && ctx.Err() == nil {
+			j.log.Warn("hints for the cleaner can't be written; they are kept for a while", "error", err)
+		}
+		if failed = err != nil; failed {
+			wait.Signal(j.some)
+			_ = wait.Sleep(ctx, writeEvery)
+		}
+	}
+}
+
+// Close ends the journal. First it tries for some seconds to write the hints that are still in memory.
+func (j *Journal) Close() {
+	j.stop()
+	j.work.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), lastWrite)
+	defer cancel()
+	if err := j.Flush(ctx); err != nil {
+		j.log.Info("hints for the cleaner are lost; a round over all rows will find the objects", "error", err)
+	}
+}
+
+// Flush writes all hints that were noted before the call, and returns once they are stored. If it fails, the hints that
+// were not written stay in memory.
+func (j *Journal) Flush(ctx context.Context) error {
+	j.writing.Lock()
+	defer j.writing.Unlock()
+	j.mu.Lock()
+	pending := j.pending
+	j.pending = map[group][]string{}
+	j.mu.Unlock()
+	batches := map[store.Partition][]group{}
+	now := time.Now()
+	for g := range pending {
+		// A hint that could not be written for a while goes into the present slot, since readers are done with older
+		// slots.
+		p := partition(shard.Of(g.bucket), max(g.slot, slotOf(now)))
+		batches[p] = append(batches[p], g)
+	}
+	ctx, cancel := context.WithTimeout(store.MakingRoom(ctx), mostWriting) // cleaning makes room, and needs hints
+	defer cancel()
+	var first error
+	for p, groups := range batches {
+		for part := range slices.Chunk(groups, mostBatchRows) {
+			if first == nil {
+				first = j.write(ctx, p, part, pending, now)
+			}
+			j.written(part, pending, first == nil)
+		}
+	}
+	return first
+}
+
+// write writes hints (keys of objects for a cleaner to look at) into a partition, as rows. pending has the keys of each
+// of the groups, and now is the time of the write.
+func (j *Journal) write(
+	ctx context.Context, p store.Partition, groups []group, pending map[group][]string, now time.Time,
+) error {
+	var rows []store.Row
+	size := 0
+	put := func() (err error) {
+		if len(rows) > 0 {
+			err = j.rows.Put(ctx, p, rows...)
+		}
+		rows, size = rows[:0], 0
+		return err
+	}
+	for _, g := range groups {
+		keys := slices.Clone(pending[g])
+		slices.Sort(keys)
+		for keys = slices.Compact(keys); len(keys) > 0; {
+			var value []byte
+			value, keys = encode(g.bucket, keys)
+			key := binary.BigEndian.AppendUint64(nil, uint64(now.UnixMicro())) //nolint:gosec // positive
+			key = binary.BigEndian.AppendUint64(key, rand.Uint64())
+			rows = append(rows, store.Row{Key: key, Value: value, Timestamp: store.Timestamp(now.UnixMicro())})
+			if size += len(value); size >= mostRowBytes {
+				if err := put(); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return put()
+}
+
+// written records whether some groups of hints, which are keys of objects, were written to the store. ok is true: it
+// counts the hints, and frees their place in memory. ok is false: it puts them back to be written later. pending has
+// the keys of each group.
+func (j *Journal) written(groups []group, pending map[group][]string, ok bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, g := range groups {
+		keys := pending[g]
+		if !ok {
+			j.pending[g] = append(j.pending[g], keys...)
+			continue
+		}
+		j.keys -= len(keys)
+		for _, key := range keys {
+			j.bytes -= len(key)
+		}
+		j.counts.Written += int64(len(keys))
+	}
+}
+
+func slotOf(at time.Time) int64 { return at.UnixMicro() / slot.Microseconds() }
+
+// partition returns the partition with the hints (keys of objects for a cleaner to look at) that are due in a slot of
+// time. They are for the buckets of shard n, one of the groups into which buckets are divided.
+func partition(n int, slot int64) store.Partition {
+	p := store.Partition{Bucket: Bucket}
+	p.ID[0] = byte(n)
+	binary.BigEndian.PutUint64(p.ID[8:], uint64(slot)) //nolint:gosec // positive
+	return p
+}
+
+// encode returns the value of a row of hints for some objects of a bucket. keys are the keys of the objects, in
+// ascending order. rest are those for which the row has no more room. The value has a version of the format, the
+// bucket, and the keys. For each key it has only the number of first bytes that are the same as in the previous key,
+// and the other bytes.
+func encode(bucket store.BucketID, keys []string) (value []byte, rest []string) {
+	value = append(store.EntryCell([]byte{form}), bucket[:]...)
+	last := ""
+	for i, key := range keys {
+		if len(value) >= mostRowBytes {
+			return value, keys[i:]
+		}
+		same := 0
+		for same < min(len(last), len(key)) && last[same] == key[same] {
+			same++
+		}
+		value = wire.AppendString(binary.AppendUvarint(value, uint64(same)), key[same:])
+		last = key
+	}
+	return value, nil
+}
+
+// decode returns the bucket and the keys of the objects in a row of hints. ok is false if the row has another form than
+// the one that encode writes, perhaps because a newer program has written it.
+func decode(cell []byte) (bucket store.BucketID, keys []string, ok bool) {
+	value, _, err := store.EntryValue(cell)
+	if err != nil || len(value) <= len(bucket) || value[0] != form {
+		return bucket, nil, false
+	}
+	d := wire.Shortest{Of: value[1+copy(bucket[:], value[1:]):]}
+	last := ""
+	for len(d.Rest()) > 0 {
+		same := d.Uint()
+		rest := d.String(store.MaxKeyBytes)
+		if d.Bad || same > uint64(len(last)) {
+			return bucket, nil, false
+		}
+		last = last[:same] + rest
+		keys = append(keys, last)
+	}
+	return bucket, keys, true
+}
+
+// Row is a row of hints that Due has read: the keys of objects in one bucket that a cleaner should look at.
+type Row struct {
+	Bucket store.BucketID
+	Keys   []string // ascending
+
+	in  store.Partition
+	key []byte
+	at  store.Timestamp
+}
+
+// Position says how far a reader has read the hints of a shard, one of the groups into which buckets are divided. The
+// zero Position is before the first hint.
+type Position struct {
+	Slot  int64  `json:"slot"`
+	after []byte // the last key of a row that was read in the slot
+}
+
+// Time returns the time up to which all hints have been read by a reader at this position.
+func (p Position) Time() time.Time { return time.UnixMicro(p.Slot * slot.Microseconds()) }
+
+const (
+	// oldest is how long before now a reader begins if it does not know how far the last reader was. It is longer than
+	// the time from noting a hint until it is due.
+	oldest = 20 * 24 * time.Hour
+	// late is how long after the end of a slot hints may still be written into it. It is longer than a Flush takes, and
+	// longer than the difference between the clocks of processes.
+	late = 5 * time.Minute
+)
+
+// Due returns rows of hints that are due and lie behind the position from, and the position behind these rows. n is the
+// number of the shard (group of buckets). The rows have about most keys, or mostKeyBytes bytes of keys; if there are no
+// rows, no more hints are due. Rows in a form that this program does not know are skipped. If from is in the future, a
+// wrong clock was the reason, and Due begins at the oldest slot of time again.
+//
+// Due reads through a quorum of each data centre, and fails like Rows.Slice while a data centre is away.
+func (j *Journal) Due(ctx context.Context, n int, from Position, most int) (rows []Row, _ Position, err error) {
+	now, all := time.Now(), store.Everywhere(j.rows)
+	if first := slotOf(now.Add(-oldest)); from.Slot < first || from.Slot > slotOf(now)+1 {
+		from = Position{Slot: first}
+	}
+	size := 0
+	for keys := 0; keys < most && size < mostKeyBytes && from.Slot < slotOf(now.Add(-late)); {
+		p := partition(n, from.Slot)
+		b := store.Bounds{Start: from.after, StartExclusive: true}
+		page, err := all.Slice(ctx, p, b, store.SliceOptions{Limit: 100, Timestamps: true})
+		if err != nil {
+			return nil, from, store.Wrap("read hints for the cleaner", err)
+		}
+		for _, r := range page.Rows {
+			from.after = slices.Clone(r.Key)
+			if bucket, list, ok := decode(r.Value); ok {
+				rows = append(rows, Row{Bucket: bucket, Keys: list, in: p, key: from.after, at: r.Timestamp})
+				keys += len(list)
+				for _, key := range list {
+					size += len(key)
+				}
+			}
+			if keys >= most || size >= mostKeyBytes { // as stored, keys take far less
+				return rows, from, nil
+			}
+		}
+		if !page.More {
+			from = Position{Slot: from.Slot + 1}
+		}
+	}
+	return rows, from, nil
+}
+
+// Forget deletes a row of hints (keys of objects) that Due has returned, once a cleaner has looked at these objects. It
+// deletes no other row.
+func (j *Journal) Forget(ctx context.Context, r *Row) error {
+	return store.Wrap("delete a hint for the cleaner",
+		store.Everywhere(j.rows).Delete(store.MakingRoom(ctx), r.in, r.key, r.at))
+}

@@ -1,0 +1,104 @@
+// Package record encodes the records of registers. A record's blob has the version of its form, the epoch and token of
+// the register, the payload, and a checksum. So opening a blob detects damage and torn reads.
+package record
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// The layout of a record as it is stored: form (1 byte), epoch (8, big-endian), token (16), payload, and the xxhash64
+// of all bytes before it (8). head and tail are the lengths, in bytes, of the parts before and behind the payload.
+const (
+	head = 1 + 8 + 16
+	tail = 8
+)
+
+// Seal returns the record to be written to a register. It encodes the payload, the version v that the register gets,
+// and a checksum, by which Open detects damage. form (1 to 255) is the version of the encoding of the payload.
+func Seal(form byte, v store.Version, payload []byte) store.Record {
+	b := make([]byte, 0, head+len(payload)+tail)
+	b = append(b, form)
+	b = binary.BigEndian.AppendUint64(b, v.Epoch)
+	b = append(b, v.Token[:]...)
+	b = append(b, payload...)
+	b = binary.BigEndian.AppendUint64(b, xxhash.Sum64(b))
+	return store.Record{Version: v, Blob: b}
+}
+
+// Next returns the version that a register gets by its next change: the next epoch, with a fresh random token. old is
+// the present version.
+func Next(old store.Version) store.Version {
+	return store.Version{Epoch: old.Epoch + 1, Token: store.NewToken()}
+}
+
+// Open returns the payload of a record that was read from a register, sharing its memory. form is the version that the
+// encoding of the payload must have. Open fails with Corrupt if the record is damaged or of another form. It fails with
+// Unavailable if content and version of the record come from different writes: such a torn read may be repeated.
+func Open(form byte, r store.Record) ([]byte, error) {
+	b := r.Blob
+	if len(b) < head+tail {
+		return nil, store.Errorf(store.Corrupt, "a record of %d bytes is too short", len(b))
+	}
+	body, sum := b[:len(b)-tail], binary.BigEndian.Uint64(b[len(b)-tail:])
+	if xxhash.Sum64(body) != sum {
+		return nil, store.Errorf(store.Corrupt, "the checksum of a record does not match")
+	}
+	if body[0] != form {
+		return nil, store.Errorf(store.Corrupt, "a record of form %d: this program knows form %d only", body[0], form)
+	}
+	epoch, token := binary.BigEndian.Uint64(body[1:]), store.Token(body[9:head])
+	if epoch != r.Epoch || token != r.Token {
+		return nil, store.Errorf(
+			store.Unavailable, "a torn record: its content is of epoch %d, its version of epoch %d; read it again", epoch,
+			r.Epoch,
+		)
+	}
+	return body[head:], nil
+}
+
+// Read returns the payload and the version v of the register with this key in the table t. l is the consistency of the
+// read, form the version that the encoding of the payload must have. Read tries up to three times while a read fails
+// with Unavailable, or returns content and version of different writes. If there is no record, the payload is nil and
+// the version is zero.
+func Read(
+	ctx context.Context, regs store.Registers, t store.Table, key string, l store.Level, form byte,
+) (payload []byte, v store.Version, err error) {
+	const tries = 3
+	for range tries {
+		rec, rerr := regs.Read(ctx, t, []byte(key), l)
+		if errors.Is(rerr, store.NotFound) {
+			return nil, store.Version{}, nil
+		}
+		if err = rerr; err == nil {
+			if payload, err = Open(form, rec); err == nil {
+				return payload, rec.Version, nil
+			}
+		}
+		if store.KindOf(err) != store.Unavailable {
+			break
+		}
+	}
+	return nil, store.Version{}, err
+}
+
+// ReadAs calls read to get the record of a register, and returns the record as decode decodes it. If decode fails with
+// Unavailable, the read was torn; then ReadAs reads again, up to three times in all. An error of read is returned at
+// once.
+func ReadAs[T any](read func() (store.Record, error), decode func(store.Record) (T, error)) (value T, err error) {
+	for range 3 {
+		var r store.Record
+		if r, err = read(); err != nil {
+			return value, err
+		}
+		if value, err = decode(r); store.KindOf(err) != store.Unavailable {
+			break
+		}
+	}
+	return value, err
+}

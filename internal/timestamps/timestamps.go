@@ -1,0 +1,152 @@
+// Package timestamps draws the timestamps of writes: microseconds since 1970. They increase strictly within a process.
+// If they are kept in a store, they also increase across restarts of the process.
+package timestamps
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/record"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Alone is a part of a source of timestamps that is the only source of its store. It has the methods Passed and Seen of
+// listing.Timestamps. Both do nothing: the next timestamp of an only source is always above all that were acknowledged
+// or read.
+type Alone struct{}
+
+// Passed returns nil at once: with only one source of timestamps, a write never has to wait before it is acknowledged.
+func (Alone) Passed(context.Context, store.Timestamp) error { return nil }
+
+// Seen does nothing: with only one source of timestamps, later timestamps are above the given one anyway.
+func (Alone) Seen(store.Timestamp) {}
+
+// Source draws unique timestamps for writes. They follow the wall clock but never go back: while the clock is behind
+// the last timestamp, each timestamp is the last one plus one microsecond. All methods are safe for concurrent use.
+type Source struct {
+	Alone
+	now func() time.Time
+
+	mu   sync.Mutex
+	last store.Timestamp // the highest timestamp drawn
+	// The next four fields are those of a kept source. It has reserved timestamps up to ceiling in a register of regs,
+	// and reserves them for the time ahead of the clock.
+	ceiling store.Timestamp
+	regs    store.Registers
+	ahead   store.Timestamp
+	version store.Version // the register's version at which ceiling was written; zero: unknown
+}
+
+// New returns a source of timestamps that keeps nothing across restarts. It is for processes whose clocks are
+// synchronised by other means. now returns the time of the wall clock; nil means time.Now.
+func New(now func() time.Time) *Source {
+	if now == nil {
+		now = time.Now
+	}
+	return &Source{now: now}
+}
+
+// Ahead is how far ahead of the clock a source of timestamps reserves them in the store, so that no other source draws
+// them. It applies to sources made by Kept. Reserving costs one compare-and-swap in each such period, and after a
+// restart the timestamps jump by up to Ahead.
+const Ahead = 10 * time.Second
+
+// registerKey is the key of a register in the table store.Process. There a source of timestamps made by Kept stores its
+// ceiling, the highest timestamp that it has reserved.
+const registerKey = "timestamps"
+
+// form is the version of the encoding of the ceiling, the highest timestamp that a source has reserved: 8 bytes,
+// big-endian.
+const form = 1
+
+// Kept returns a source whose timestamps never repeat, even after a restart with a clock that was set back. The source
+// reserves timestamps before it returns them: a compare-and-swap in regs raises the highest reserved timestamp. So two
+// sources over one store never draw the same timestamp. now returns the time of the wall clock; nil means time.Now.
+func Kept(regs store.Registers, now func() time.Time) *Source {
+	s := New(now)
+	s.regs, s.ahead = regs, store.Timestamp(Ahead.Microseconds())
+	return s
+}
+
+// Next returns the first of n consecutive timestamps, n >= 1. All are above every timestamp that the source has drawn
+// before. If the source has to reserve timestamps in the store first and that fails, Next fails with Unavailable or
+// Timeout.
+func (s *Source) Next(ctx context.Context, n int) (store.Timestamp, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first := max(s.last+1, store.Timestamp(s.now().UnixMicro()), 1)
+	for s.regs != nil && first+store.Timestamp(n)-1 > s.ceiling {
+		moved, err := s.reserve(ctx, first+store.Timestamp(n)-1+s.ahead)
+		if err != nil {
+			return 0, store.Wrap("reserve timestamps", err)
+		}
+		first = max(first, moved+1)
+	}
+	s.last = first + store.Timestamp(n) - 1
+	return first, nil
+}
+
+// reserve raises the ceiling in the store, up to which all timestamps are reserved, to at least the timestamp want.
+// Another source, or an earlier run, may have reserved timestamps meanwhile. Then taken is the highest of these, and
+// the source must go on above it; otherwise taken is 0.
+func (s *Source) reserve(ctx context.Context, want store.Timestamp) (taken store.Timestamp, err error) {
+	const attempts = 5
+	var mine []store.Token // swaps whose outcome is unknown, or not known yet
+	for range attempts {
+		if s.version == (store.Version{}) || len(mine) > 0 || err != nil {
+			v, stored, rerr := s.read(ctx)
+			switch {
+			case rerr != nil:
+				err = rerr
+				continue
+			case v.Epoch > 0 && slices.Contains(mine, v.Token):
+				s.version, s.ceiling = v, stored
+				return taken, nil
+			case v != s.version:
+				s.version, taken = v, stored
+				want = max(want, stored+s.ahead)
+			}
+		}
+		next := record.Next(s.version)
+		mine = append(mine, next.Token)
+		err = s.regs.Swap(ctx, store.Process, []byte(registerKey), s.version,
+			record.Seal(form, next, binary.BigEndian.AppendUint64(nil, uint64(want))))
+		if err == nil {
+			s.version, s.ceiling = next, want
+			return taken, nil
+		}
+		if store.KindOf(err) == store.InvalidArgument || ctx.Err() != nil {
+			break
+		}
+	}
+	// The outcome of the swaps is unknown: the next call reads before it reserves.
+	s.version, s.ceiling = store.Version{}, 0
+	if store.KindOf(err) == store.Conflict {
+		err = store.Errorf(store.Unavailable, "others reserve at the same time: %w", err)
+	}
+	return 0, err
+}
+
+// read returns the ceiling in the store, up to which all timestamps are reserved, and the version of its register. Both
+// are zero if nothing was ever reserved.
+func (s *Source) read(ctx context.Context) (store.Version, store.Timestamp, error) {
+	r, err := s.regs.Read(ctx, store.Process, []byte(registerKey), store.Serial)
+	if errors.Is(err, store.NotFound) {
+		return store.Version{}, 0, nil
+	}
+	if err != nil {
+		return store.Version{}, 0, err
+	}
+	payload, err := record.Open(form, r)
+	if err != nil {
+		return store.Version{}, 0, err
+	}
+	if len(payload) != 8 {
+		return store.Version{}, 0, store.Errorf(store.Corrupt, "the ceiling of timestamps has %d bytes", len(payload))
+	}
+	return r.Version, store.Timestamp(binary.BigEndian.Uint64(payload)), nil
+}

@@ -1,0 +1,151 @@
+package objects
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// A blob without a version may be that of a put that goes on, of an upload, or of a version that is burned. It is an
+// orphan only if it is older than a put may take, and has neither an upload nor a row of a version. The upload is
+// looked for first, since each upload becomes a version before its rows are removed. A blob that can't be judged is not
+// taken for an orphan.
+
+// standing tells to whom a blob may belong: the versions whose blobs have this name, and whether there is an upload
+// whose parts have it.
+type standing struct {
+	versions []stored // with blobs of this name
+	upload   bool
+}
+
+// unowned decides whether a blob that no version lists is a fault, and adds the fault to the audit's findings. The blob
+// is the present one of the listing; unowned then goes on to the next one. If the blob is named like a part of a known
+// version, which does not list it, key is the key of that version; else key is nil.
+func (a *audit) unowned(ctx context.Context, key []byte) error {
+	blob := a.blob
+	n, ok := a.b.parseName(blob.name)
+	if !ok {
+		a.found(Stranger, nil, ID{}, blob.name, -1, blob.size)
+		return a.step()
+	}
+	if age(a.now, n.begun()) < a.b.o.orphanAge() {
+		a.part.Young++
+		return a.step()
+	}
+	if n.key == nil {
+		n.key = key
+	}
+	if n.key == nil {
+		uploads, err := a.uploadsOf(ctx, n.begin)
+		if err != nil {
+			return err
+		}
+		n.key = uploads[blob.name[:strings.Index(blob.name, "-/")+len("-/")+2*idBytes]]
+	}
+	switch {
+	case n.key != nil:
+	case len(a.uploads) == mostOfStretch:
+		a.part.Unjudged++
+		return a.step()
+	default:
+		a.found(Orphan, nil, n.id, blob.name, -1, blob.size)
+		return a.step()
+	}
+	if base := a.b.blobName(n.key, n.id); base != a.judged {
+		known, err := a.b.stands(ctx, n.key, n.id)
+		if store.KindOf(err) == store.Corrupt { // the row is damaged, which is a finding at its own place
+			a.part.Unjudged++
+			return a.step()
+		}
+		if err != nil {
+			return err
+		}
+		a.judged, a.known = base, known
+	}
+	switch vs := a.known.versions; {
+	case a.known.upload:
+		a.part.InUse++
+	case len(vs) == 0:
+		a.found(Orphan, n.key, n.id, blob.name, -1, blob.size)
+	case slices.ContainsFunc(vs, func(v stored) bool { return v.r.rank == burned }):
+		a.part.Waiting++
+	case n.number < 0 && vs[0].r.where == inBlob: // the version has come meanwhile
+	default:
+		listed, err := a.b.lists(ctx, n, vs)
+		if err != nil && store.KindOf(err) != store.Corrupt {
+			return err
+		}
+		if err == nil && !listed { // if the list can't be read nothing is known
+			a.found(Unlisted, n.key, n.id, blob.name, -1, blob.size)
+		}
+	}
+	return a.step()
+}
+
+// uploadsOf returns the keys of the uploads whose keys begin with begin, at most mostOfStretch (100,000) of them. The
+// index of the map is the name with which all blobs of the upload begin. The result is remembered until uploadsOf is
+// called with another begin.
+func (a *audit) uploadsOf(ctx context.Context, begin []byte) (map[string][]byte, error) {
+	if a.uploads != nil && bytes.Equal(a.begin, begin) {
+		return a.uploads, nil
+	}
+	a.uploads, a.begin = map[string][]byte{}, begin
+	q := listing.Query{Prefix: escape(bytes.Clone(uploadsBegin), begin), Sift: sumUp}
+	for {
+		page, err := a.b.rows.List(ctx, q)
+		if err != nil {
+			a.uploads = nil
+			return nil, err
+		}
+		for _, item := range page.Items {
+			if at, err := parseUploadRow(item.Key); err == nil && len(a.uploads) < mostOfStretch {
+				a.uploads[a.b.blobName(at.key, at.id.Version())] = bytes.Clone(at.key)
+			}
+		}
+		if page.Next == "" {
+			return a.uploads, nil
+		}
+		q.Token = page.Next
+	}
+}
+
+// stands looks up to whom a blob may belong: the upload and the versions with the key and the ID that the blob's name
+// contains.
+func (b *Bucket) stands(ctx context.Context, key []byte, id ID) (s standing, err error) {
+	// The upload is read first: if it is completed and freed meanwhile, then its version is there.
+	_, err = b.rows.Get(ctx, uploadKey(key, UploadID(id)))
+	switch {
+	case err == nil:
+		s.upload = true
+	case !errors.Is(err, ErrNotFound):
+		return s, err
+	}
+	s.versions, err = b.became(ctx, key, id)
+	return s, err
+}
+
+// lists reports whether one of the versions vs uses a blob: as one of its parts, or as the manifest, which is the list
+// of its parts. n is what the name of the blob tells.
+func (b *Bucket) lists(ctx context.Context, n blobOf, vs []stored) (listed bool, err error) {
+	for i := 0; i < len(vs) && err == nil && !listed; i++ {
+		listed, err = b.listedBy(ctx, n, vs[i].r)
+	}
+	return listed, err
+}
+
+func (b *Bucket) listedBy(ctx context.Context, n blobOf, v *record) (bool, error) {
+	if v.where != inParts && v.where != inListedParts {
+		return false, nil
+	}
+	if n.number == 0 {
+		name, ok := b.listName(n.key, n.id, v)
+		return ok && name == b.partName(n.key, n.id, 0, n.part), nil
+	}
+	pieces, err := b.pieces(ctx, n.key, n.id, v)
+	return slices.ContainsFunc(pieces, func(p piece) bool { return p.number == n.number && p.id == n.part }), err
+}

@@ -1,0 +1,171 @@
+package objects
+
+// The steps of a cleaner: how it carries out on one version what package tidy has decided. Each step reads again what it
+// relies on, and writes only while its deadline is not over.
+
+import (
+	"bytes"
+	"context"
+	"errors"
+
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/objects/internal/tidy"
+)
+
+// do carries out one step s of cleaning, such as a deletion, on a version of an object. It returns false, without an
+// error, if the step turns out not to be due any more. It writes only while still returns true.
+func (c *Cleaner) do(ctx context.Context, key []byte, group []member, s tidy.Step, still func() bool) (bool, error) {
+	v := &group[s.Version]
+	switch s.Do {
+	case tidy.Supersede:
+		if ok, err := c.relyOn(ctx, key, &group[s.By], still); err != nil || !ok {
+			return false, err
+		}
+		return true, c.burn(ctx, key, v, still)
+	case tidy.Lapse:
+		for _, by := range []int{s.Enough, s.By} {
+			if ok, err := c.relyOn(ctx, key, &group[by], still); err != nil || !ok {
+				return false, err
+			}
+		}
+		return true, c.burn(ctx, key, v, still)
+	case tidy.Prove:
+		return true, c.burn(ctx, key, v, still)
+	case tidy.Finish:
+		return c.finish(ctx, key, v, still)
+	case tidy.Expire:
+		return c.expire(ctx, key, v, still)
+	}
+	if alone, err := c.alone(ctx, key, v.id); err != nil || !alone {
+		return false, err
+	}
+	return true, c.b.rows.DeleteAt(ctx, rowKey(key, v.id), listing.Given{At: v.id.at(gone), Still: still})
+}
+
+// alone reports whether the delete marker id may be removed: it hides nothing, and nothing will come later that it
+// hides. First alone looks for the rows of uploads that were created before the marker. Then it looks for other rows of
+// the object. The order matters, because an upload writes its version before the rows of the upload are removed.
+func (c *Cleaner) alone(ctx context.Context, key []byte, id ID) (bool, error) {
+	uploads := listing.Query{Prefix: uploadGroup(key), To: uploadKey(key, UploadID(id)), Limit: 1, KeysOnly: true}
+	page, err := c.b.rows.List(ctx, uploads)
+	if err != nil || len(page.Items) > 0 {
+		return false, err
+	}
+	page, err = c.b.rows.List(ctx, listing.Query{Prefix: groupOf(key), Limit: 2, KeysOnly: true})
+	return err == nil && len(page.Items) == 1 && bytes.Equal(page.Items[0].Key, rowKey(key, id)), err
+}
+
+// expire hides an object whose newest version is older than a rule allows. It writes a delete marker that sorts right
+// behind that version: with the same stamp, and a salt that is one less. So the marker hides neither newer versions nor
+// those that are still being written. It returns false if nothing was done.
+//
+// In a bucket that never kept versions nobody expects to get a version back, so expire deletes the version instead.
+// Where versioning is suspended the marker is a null version, which takes the place of another null version (S3,
+// "Expiring objects").
+func (c *Cleaner) expire(ctx context.Context, key []byte, v *member, still func() bool) (bool, error) {
+	if v.what.Null && c.known.Status == Never {
+		_, err := c.b.DeleteVersion(ctx, key, v.id)
+		if errors.Is(err, ErrNotFound) {
+			return false, nil
+		}
+		return err == nil, err
+	}
+	id := v.id
+	for i := len(id.Salt) - 1; i >= 0; i-- {
+		if id.Salt[i]--; id.Salt[i] != 0xFF {
+			now, err := c.b.o.c.Stamps(ctx, 1)
+			if err != nil {
+				return false, err
+			}
+			r := &record{rank: live, marker: true, null: c.known.Status != Enabled, meta: hidesSince(now)}
+			return true, c.b.write(ctx, key, id, r, still)
+		}
+	}
+	return false, nil // the salt is zero, as that of one in 2^48 versions
+}
+
+// relyOn prepares the deletion of a version that may go only because another version, by, stays. It writes the row of
+// by again, with the state kept, so that other cleaners leave by alone. It returns false if by is deleted, or if
+// another cleaner has written a note that by seems to be missing: then the first version must not be deleted.
+func (c *Cleaner) relyOn(ctx context.Context, key []byte, by *member, still func() bool) (bool, error) {
+	if !by.kept {
+		ok, err := c.keep(ctx, key, by.id, still)
+		if err != nil || !ok {
+			return false, err
+		}
+		by.kept = true
+	}
+	noted, err := c.noted(ctx, key, by.id)
+	return err == nil && !noted, err
+}
+
+// keep writes the row of a version again with the state kept. This tells other cleaners that the deletion of another
+// version relies on this one. keep returns false if the version is deleted.
+func (c *Cleaner) keep(ctx context.Context, key []byte, id ID, still func() bool) (bool, error) {
+	r, err := c.b.version(ctx, key, id)
+	if errors.Is(err, ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	r.rank = kept
+	return true, c.b.write(ctx, key, id, r, still)
+}
+
+// noted reports whether there is a note about a version: a row by which a cleaner says that the version seems to be
+// missing.
+func (c *Cleaner) noted(ctx context.Context, key []byte, id ID) (bool, error) {
+	_, err := c.b.rows.Get(ctx, append(rowKey(key, id), noteSuffix))
+	if errors.Is(err, ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// burn makes a version invisible to readers for good; its blobs stay for now. It writes the version's row with the
+// state burned, which means deleted. Then it writes a row that proves it: this one says when the first write had been
+// acknowledged.
+func (c *Cleaner) burn(ctx context.Context, key []byte, v *member, still func() bool) error {
+	if err := c.b.write(ctx, key, v.id, v.ash, still); err != nil {
+		return err
+	}
+	return c.prove(ctx, append(rowKey(key, v.id), noteSuffix), still)
+}
+
+// finish removes all that is left of a version that readers can't see any more: its blobs, and then its rows. It
+// returns false if something else has to happen before, such as the end of the upload to which the blobs belong.
+func (c *Cleaner) finish(ctx context.Context, key []byte, v *member, still func() bool) (bool, error) {
+	switch v.ash.where {
+	case inBlob:
+		if err := c.b.o.blobs.Delete(ctx, c.b.blobName(key, v.ash.bodies(v.id))); err != nil {
+			return false, err
+		}
+	case inParts, inListedParts:
+		alone, done, err := c.apart(ctx, key, v)
+		if err == nil && alone {
+			err = c.b.deleteParts(ctx, key, v.ash.bodies(v.id), nil)
+		}
+		if err != nil || !done {
+			return false, err
+		}
+	}
+	return true, c.remove(ctx, key, v, still)
+}
+
+// remove deletes the row of the version v, and then its row of tags and the cleaner's note about it, if there are any.
+func (c *Cleaner) remove(ctx context.Context, key []byte, v *member, still func() bool) error {
+	row := rowKey(key, v.id)
+	if err := c.b.rows.DeleteAt(ctx, row, listing.Given{At: v.id.at(gone), Still: still}); err != nil {
+		return err
+	}
+	if v.what.Tags {
+		if err := c.b.rows.Delete(ctx, append(row[:len(row):len(row)], tagsSuffix)); err != nil {
+			return err
+		}
+	}
+	if !v.what.Note {
+		return nil
+	}
+	return c.b.rows.Delete(ctx, append(row, noteSuffix))
+}

@@ -1,0 +1,153 @@
+package objects
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// Audits go from bucket to bucket, so by themselves they would never see the blobs of a bucket that is deleted. Such
+// blobs exist: a put that failed may have left its blob in a bucket that was deleted later. So audits also look at the
+// names below which there are blobs, although no bucket has such a name (docs/objects.md, rule 20).
+
+// Tops is an interface that a store of blobs (Blobs) may implement, too. It lets audits find the blobs of deleted
+// buckets.
+type Tops interface {
+	// Tops calls each with the part before the first slash of all names of blobs. It may also pass on names below which
+	// no blob is left. An error of each ends the call, and Tops returns that error.
+	Tops(ctx context.Context, each func(top string) error) error
+	// Written returns the time when a blob was stored, by the clock of the store of blobs. It fails with NotFound.
+	Written(ctx context.Context, name string) (time.Time, error)
+}
+
+// Unnamed iterates over names that no bucket has, although there are, or were, blobs below these names. Such blobs are
+// mostly those of deleted buckets. Nothing is returned if the store of blobs does not implement Tops. Unnamed leaves
+// out names above 100 bytes, which the names of blobs do not tell. It also leaves out names whose record is damaged,
+// since a bucket may have them. The iteration ends with the first error.
+func (o *Objects) Unnamed(ctx context.Context) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		tops, ok := o.blobs.(Tops)
+		if !ok {
+			return
+		}
+		enough := errors.New("enough")
+		err := tops.Tops(ctx, func(top string) error {
+			name, ok := bucketOf(top)
+			if !ok {
+				return nil
+			}
+			vacant, _, err := o.c.Vacant(ctx, name)
+			if store.KindOf(err) == store.Corrupt {
+				return nil
+			}
+			if err == nil && vacant && !yield(name, nil) {
+				err = enough
+			}
+			return err
+		})
+		if err != nil && !errors.Is(err, enough) {
+			yield("", store.Wrap("look for bodies of deleted buckets", err))
+		}
+	}
+}
+
+// bucketOf returns the name of the bucket to which blobs belong. top is the part of the blobs' names before the first
+// slash, as bucketPart has made it. ok is false if top is not the name of a bucket in this form.
+func bucketOf(top string) (name string, ok bool) {
+	name = top
+	if text, coded := strings.CutPrefix(top, "="); coded {
+		b, err := ordered.DecodeString(text)
+		if err != nil {
+			return "", false
+		}
+		name = string(b)
+	}
+	return name, name != "" && bucketPart(name) == top
+}
+
+// AuditUnnamed finds the blobs below a name that no bucket has. If a bucket with this name was deleted, its blobs
+// become findings of the kind Orphan once they are older than a put may take. Else all blobs are Strangers: the bucket
+// may exist, and only its name is lost. If a bucket has the name now, AuditUnnamed finds nothing, as the audit of that
+// bucket looks there.
+//
+// It passes the results to each, as Bucket.Audit does. An interrupted call can't be continued: Audited.Next is empty.
+func (o *Objects) AuditUnnamed(ctx context.Context, name string, each func(Audited) error) error {
+	now, err := o.c.Stamps(ctx, 1)
+	if err != nil {
+		return err
+	}
+	vacant, freed, err := o.c.Vacant(ctx, name)
+	if err != nil || !vacant {
+		return err
+	}
+	b := o.Bucket(name, Versioned)
+	a := &audit{b: b, now: now}
+	err = o.blobs.List(ctx, bucketPart(name)+"/", "", func(blob string, size int64) error {
+		a.part.Blobs++
+		n, ok := b.parseName(blob)
+		switch {
+		case !ok || !freed:
+			a.found(Stranger, n.key, n.id, blob, -1, size)
+		case age(now, n.begun()) < o.orphanAge():
+			a.part.Young++
+		default:
+			a.found(Orphan, n.key, n.id, blob, -1, size)
+		}
+		const most = 1000
+		if a.part.Blobs == most {
+			return each(a.take())
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return each(a.take())
+}
+
+// CondemnUnnamed deletes the blob of the finding f, an Orphan that AuditUnnamed has found below name. It does so only
+// if a bucket with this name was deleted and no bucket has the name now. It fails with InvalidArgument if that is not
+// certain, or if the blob is so young that its row may still come (docs/objects.md, rule 20).
+func (o *Objects) CondemnUnnamed(ctx context.Context, name string, f Finding) error {
+	n, ok := o.Bucket(name, Versioned).parseName(f.Blob)
+	tops, known := o.blobs.(Tops)
+	if !ok || !known || f.Fault != Orphan {
+		return store.Errorf(store.InvalidArgument, "%.200q can't be deleted: it is a %s", f.Blob, f.Fault)
+	}
+	// The caller has compared the owner of the blobs before. Without an owner nothing is deleted.
+	owner, err := Owner(ctx, o.blobs)
+	if err != nil {
+		return err
+	}
+	if owner == "" {
+		return store.Errorf(store.InvalidArgument, "%.200q may be of another store: the place of bodies has no mark %s",
+			f.Blob, ownerMark)
+	}
+	// The time is drawn before the look: a bucket that gets the name later draws its stamps after this time.
+	now, err := o.c.Stamps(ctx, 1)
+	if err != nil {
+		return err
+	}
+	if _, freed, err := o.c.Vacant(ctx, name); err != nil || !freed {
+		if err == nil {
+			err = store.Errorf(store.InvalidArgument, "%.200q is not known to be of a deleted bucket: the name is taken, "+
+				"or its record is not there", f.Blob)
+		}
+		return err
+	}
+	written, err := tops.Written(ctx, f.Blob)
+	switch {
+	case store.KindOf(err) == store.NotFound:
+		return nil
+	case err != nil:
+		return err
+	case age(now, n.begun()) < settled || age(now, store.Timestamp(written.UnixMicro())) < settled:
+		return store.Errorf(store.InvalidArgument, "%.200q is younger than %v, or came to its place since", f.Blob,
+			settled)
+	}
+	return o.blobs.Delete(ctx, f.Blob)
+}

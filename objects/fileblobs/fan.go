@@ -1,0 +1,146 @@
+package fileblobs
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// The blobs of a bucket fan out over 4096 folders, by a hash of their key:
+//
+//	blob  b/KEY-/ID         flat place     b/KEY-/ID
+//	                        fanned out     b/+HHH/KEY-/ID      HHH: the first hexadecimal digits of the hash
+//
+// The reason is that a folder of ext4 is full at some two million names; 10^9 keys are 244,000 names in each of the
+// folders. No name of a blob contains a plus, so no file is taken for that of another blob. All blobs of a key are in
+// one folder, so that the blobs of one upload are listed without reading the other folders.
+//
+// Older programs know only the flat place. Where they may still be running, blobs are written to the flat place: blobs
+// fan out only in a directory that has the mark, which is a file. The mark has the name of the folder in which older
+// programs write unfinished files, so they can't open a directory with the mark. Blobs are read from both places, with
+// the mark and without.
+const (
+	mark       = unfinished
+	markText   = "form 2\nThe bodies here are in folders by a hash of their keys. Older servers can't read them.\n"
+	fanDigits  = 3
+	writingFan = ".writing" // the folder of unfinished files in a directory with the mark
+	beginning  = ".mark-"   // the beginning of the names of marks that are being written
+)
+
+// fanOf returns the folder in which the file of a blob is, with a slash at its end. The folder is chosen by a hash of
+// the object's key. name is the name of the blob, or the beginning of the names of several blobs. ok is false if name
+// does not have the whole key; then the folder says nothing, as these blobs may be in several.
+func fanOf(name string) (fan string, ok bool) {
+	bucket, rest, inBucket := strings.Cut(name, "/")
+	key, _, ok := strings.Cut(rest, "-/")
+	if !inBucket {
+		return "", false
+	}
+	sum := sha256.Sum256([]byte(key))
+	return bucket + "/+" + hex.EncodeToString(sum[:])[:fanDigits] + "/", ok
+}
+
+// fanned returns the name of the file of a blob, in a folder that is chosen by a hash of the object's key. A blob that
+// belongs to no bucket is in no such folder: then fanned returns the blob's own name and false.
+func fanned(name string) (file string, ok bool) {
+	fan, _ := fanOf(name)
+	if fan == "" {
+		return name, false
+	}
+	return fan + name[strings.IndexByte(name, '/')+1:], true
+}
+
+// files returns the names under which the file of a blob may be, in the order in which to look. A file is either under
+// the blob's own name, as older programs write it, or in a folder chosen by a hash. A migration may move it at any
+// moment from the first place to the second, and never back. So a look at the first place and then at the second finds
+// it. Most files are in the second place already, so that one is also looked at first.
+func (s *Store) files(name string) []string {
+	file, ok := fanned(name)
+	switch {
+	case !ok:
+		return []string{name}
+	case s.fans.Load():
+		return []string{file, name, file}
+	}
+	return []string{name, file}
+}
+
+// begin prepares a directory that was never used: it puts a file into it, the mark, which says that blobs go into
+// folders chosen by a hash of their keys. In a directory that is in use it does nothing. If several processes begin at
+// once, perhaps older programs among them, the first one to create this name decides.
+func begin(dir string) error {
+	entries, err := os.ReadDir(dir)
+	used := func(e fs.DirEntry) bool { return e.Name() != "lost+found" && !strings.HasPrefix(e.Name(), beginning) }
+	if err != nil || slices.ContainsFunc(entries, used) {
+		return err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return writeMark(root, func(temporary string) error {
+		_ = root.Link(temporary, mark) // another process was first, or there are no links: the place is looked at again
+		return nil
+	})
+}
+
+// writeMark writes the text of the mark, which tells the layout of the directory, into a temporary file, and syncs it.
+// Then it calls put with the name of that file; put gives the file its final name.
+func writeMark(root *os.Root, put func(temporary string) error) error {
+	temporary := beginning + uuid.NewString()
+	f, err := root.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer root.Remove(temporary) //nolint:errcheck // what is left is not read
+	_, err = f.WriteString(markText)
+	if err = cmp.Or(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return put(temporary)
+}
+
+// form finds out the layout of the directory, and sets s.fans: true if there is a mark, the file that says that blobs
+// go into folders chosen by a hash. It fails with InvalidArgument if the mark has another text, as a newer program may
+// write it.
+func (s *Store) form() error {
+	st, err := s.root.Stat(mark)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && st.IsDir() {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	text, err := s.root.ReadFile(mark)
+	if line, _, _ := strings.Cut(string(text), "\n"); err == nil && line != "form 2" {
+		return store.Errorf(store.InvalidArgument, "%s in the directory of blobs does not say \"form 2\" but %.64q: a newer "+
+			"server has written there, or the file is damaged; use the newer program, or bring the file back", mark, line)
+	}
+	if err == nil {
+		s.fans.Store(true)
+	}
+	return err
+}
+
+// writing returns the folder in which files are while they are being written. fans says whether the directory has a
+// mark, by which blobs go into folders chosen by a hash.
+func writing(fans bool) string {
+	if fans {
+		return writingFan
+	}
+	return unfinished
+}
+
+func (s *Store) writing() string { return writing(s.fans.Load()) }
+
+func isFan(name string) bool { return len(name) == 1+fanDigits && name[0] == '+' }

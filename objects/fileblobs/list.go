@@ -1,0 +1,359 @@
+package fileblobs
+
+import (
+	"bufio"
+	"cmp"
+	"container/heap"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// mostNames is the largest number of names that a listing sorts in memory; further names go to a temporary file.
+// Servers list all bodies now and then, so memory matters: 200,000 of the longest names take 150 MiB, with what the
+// garbage collector has not yet freed. Tests set it.
+var mostNames = 200_000
+
+// List passes names and sizes of blobs to the func each, in bytewise order of the names: of all blobs whose names begin
+// with prefix and are above after. A blob that is there during the whole call is listed, even if a migration moves its
+// file meanwhile. Each folder is read once. If there are more than mostNames names, they are sorted with the help of a
+// temporary file.
+func (s *Store) List(ctx context.Context, prefix, after string, each func(name string, size int64) error) error {
+	if end := strings.LastIndexByte(prefix, '/'); end >= 0 {
+		if err := check(prefix[:end]); err != nil {
+			return err
+		}
+	}
+	if !s.looks {
+		s.sweep(time.Now())
+	}
+	if bucket, _, ok := strings.Cut(prefix, "/"); ok {
+		return s.listBucket(ctx, bucket+"/", prefix, after, each)
+	}
+	return s.top(ctx, prefix, after, func(name string) error {
+		if strings.HasSuffix(name, "/") {
+			return s.listBucket(ctx, name, prefix, after, each)
+		}
+		return s.pass(name, each)
+	})
+}
+
+// Tops passes the first part of the names of blobs, before the first slash, to the func each; it stands for a bucket.
+// Perhaps no blob is left with such a part (see objects.Tops).
+func (s *Store) Tops(ctx context.Context, each func(top string) error) error {
+	return s.top(ctx, "", "", func(name string) error {
+		if top, ok := strings.CutSuffix(name, "/"); ok && check(top) == nil {
+			return each(top)
+		}
+		return nil
+	})
+}
+
+// Written returns the time when a blob was written: the modification time of its file. If the file was copied without
+// its time, this is the time of the copy. It fails with NotFound if there is no such blob.
+func (s *Store) Written(_ context.Context, name string) (time.Time, error) {
+	if err := check(name); err != nil {
+		return time.Time{}, err
+	}
+	st, err := s.stat(name)
+	if err != nil {
+		return time.Time{}, kind(err)
+	}
+	return st.ModTime(), nil
+}
+
+// top passes the names of the files and folders in the directory itself, not below them, to the func each, in bytewise
+// order. It leaves out names that neither begin with prefix nor lead to such names, and those that are not above after.
+func (s *Store) top(ctx context.Context, prefix, after string, each func(name string) error) error {
+	names := sorter{s: s}
+	defer names.close()
+	l := lister{s: s, prefix: prefix, after: after}
+	if err := l.entries(ctx, "", names.add); err != nil {
+		return kind(err)
+	}
+	return names.all(ctx, each)
+}
+
+// listBucket lists the blobs of a bucket. A file is under the blob's own name, as older programs write it, or in a
+// folder chosen by a hash. listBucket reads all files of the first kind, and then those of the second. A migration may
+// move files from the first place to the second, and never back. So a file that is moved before it is found in the
+// first place is found in the second. A blob that is found twice is listed once.
+func (s *Store) listBucket(
+	ctx context.Context, bucket, prefix, after string, each func(name string, size int64) error,
+) error {
+	names := sorter{s: s}
+	defer names.close()
+	l := lister{s: s, prefix: prefix, after: after, each: names.add}
+	dir := cmp.Or(prefix[:strings.LastIndexByte(prefix, '/')+1], bucket)
+	err := l.folder(ctx, dir)
+	if err == nil {
+		err = l.fans(ctx, bucket, dir)
+	}
+	if err != nil {
+		return kind(err)
+	}
+	return names.all(ctx, func(name string) error { return s.pass(name, each) })
+}
+
+// pass looks up the size of a blob, and passes name and size to the func each. It does nothing if the blob was deleted
+// meanwhile.
+func (s *Store) pass(name string, each func(name string, size int64) error) error {
+	st, err := s.stat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return kind(err)
+	}
+	return each(name, st.Size())
+}
+
+// lister reads folders, and passes the names of the blobs in them to the func each. The names are not sorted.
+type lister struct {
+	s             *Store
+	prefix, after string
+	home, fan     string // fan: the folder of names that begin with home; both are empty in the flat place
+	each          func(name string) error
+}
+
+// file returns the path of the file that has the blob with this name. For the beginning of the names of several blobs,
+// it returns the path of the folder in which they are.
+func (l *lister) file(name string) string { return l.fan + name[len(l.home):] }
+
+// fans lists the blobs of a bucket that are in folders chosen by a hash of the object's key. If the prefix of the
+// listing contains a whole key, only one such folder is read.
+func (l *lister) fans(ctx context.Context, bucket, dir string) error {
+	l.home = bucket
+	if fan, ok := fanOf(l.prefix); ok {
+		l.fan = fan
+		return l.folder(ctx, dir)
+	}
+	d, err := l.s.root.Open(strings.TrimSuffix(bucket, "/"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	for {
+		entries, err := d.ReadDir(1024)
+		for _, e := range entries {
+			if !e.IsDir() || !isFan(e.Name()) {
+				continue
+			}
+			l.fan = bucket + e.Name() + "/"
+			if err := l.folder(ctx, bucket); err != nil {
+				return err
+			}
+		}
+		if gone(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// gone reports whether err is a normal end of reading a folder: either the folder was read to its end, or another
+// process has removed it because it was empty.
+func gone(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, fs.ErrNotExist) }
+
+// folder lists the blobs in a folder and in the folders below it. The name dir ends with a slash.
+func (l *lister) folder(ctx context.Context, dir string) error {
+	return l.entries(ctx, dir, func(name string) error {
+		if strings.HasSuffix(name, "/") {
+			return l.folder(ctx, name)
+		}
+		return l.each(name)
+	})
+}
+
+// entries reads one folder, and passes the names in it that the listing selects to the func each. The name of a folder
+// ends with a slash. An empty folder is removed, unless the Store was opened by Look.
+func (l *lister) entries(ctx context.Context, dir string, each func(name string) error) error {
+	at := path.Join(".", l.file(dir))
+	d, err := l.s.root.Open(at)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	for empty := true; ; {
+		entries, err := d.ReadDir(1024)
+		for _, e := range entries {
+			empty = false
+			name := e.Name()
+			if e.IsDir() {
+				name += "/"
+			}
+			if name[0] == '.' || name[0] == '+' || !l.wants(dir+name) {
+				continue
+			}
+			if err := each(dir + name); err != nil {
+				return err
+			}
+		}
+		if gone(err) {
+			if empty && !l.s.looks {
+				l.s.prune(at)
+			}
+			return nil
+		}
+		if err = cmp.Or(err, ctx.Err()); err != nil {
+			return err
+		}
+	}
+}
+
+// wants reports whether the listing selects the blob with the name full. If full is the name of a folder, wants reports
+// whether the listing may select blobs below it.
+func (l *lister) wants(full string) bool {
+	if strings.HasSuffix(full, "/") {
+		return (full > l.after || strings.HasPrefix(l.after, full)) &&
+			(strings.HasPrefix(full, l.prefix) || strings.HasPrefix(l.prefix, full))
+	}
+	return full > l.after && strings.HasPrefix(full, l.prefix)
+}
+
+// sorter sorts names, each of which it returns once. It keeps up to mostNames names in memory. If there are more, it
+// writes sorted runs of names to a temporary file, and merges the runs at the end.
+type sorter struct {
+	s     *Store
+	names []string
+	f     *os.File
+	end   int64
+	runs  []*io.SectionReader
+}
+
+func (o *sorter) add(name string) error {
+	if o.names = append(o.names, name); len(o.names) < mostNames {
+		return nil
+	}
+	return o.spill()
+}
+
+// spill sorts the names that are in memory, writes them to the temporary file as one run, and frees the memory.
+func (o *sorter) spill() (err error) {
+	if o.f == nil {
+		if o.f, err = o.s.scratch(); err != nil {
+			return err
+		}
+	}
+	slices.Sort(o.names)
+	w, begin := bufio.NewWriterSize(o.f, writeBytes), o.end
+	for _, name := range o.names {
+		n, _ := w.WriteString(name + "\n")
+		o.end += int64(n)
+	}
+	clear(o.names)
+	o.names = o.names[:0]
+	o.runs = append(o.runs, io.NewSectionReader(o.f, begin, o.end-begin))
+	return w.Flush()
+}
+
+// scratch opens a temporary file that has no name, so that it disappears when it is closed. Mostly it is in the folder
+// of unfinished files. If the process may only read the directory of blobs, it is in the system's directory of
+// temporary files.
+func (s *Store) scratch() (*os.File, error) {
+	for range 2 {
+		name := s.writing() + "/" + uuid.NewString()
+		if f, err := s.root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err == nil {
+			return f, s.root.Remove(name)
+		}
+		if err := s.form(); err != nil { // the place may have got the mark
+			return nil, err
+		}
+	}
+	f, err := os.CreateTemp("", "bodies-*")
+	if err == nil {
+		err = os.Remove(f.Name())
+	}
+	return f, err
+}
+
+func (o *sorter) close() {
+	if o.f != nil {
+		_ = o.f.Close()
+	}
+}
+
+// all calls the given func with all names, in bytewise order, and with each name once. It merges the sorted runs of
+// names in memory and in the file.
+func (o *sorter) all(ctx context.Context, each func(string) error) error {
+	slices.Sort(o.names)
+	h := runs{{names: o.names}}
+	for _, r := range o.runs {
+		h = append(h, &run{r: bufio.NewReaderSize(r, 16<<10)})
+	}
+	for _, r := range h {
+		if err := r.next(); err != nil {
+			return kind(err)
+		}
+	}
+	h = slices.DeleteFunc(h, func(r *run) bool { return r.name == "" })
+	last := ""
+	for heap.Init(&h); len(h) > 0; {
+		if name := h[0].name; name != last {
+			if err := cmp.Or(ctx.Err(), each(name)); err != nil {
+				return err
+			}
+			last = name
+		}
+		if err := h[0].next(); err != nil {
+			return kind(err)
+		}
+		if h[0].name == "" {
+			heap.Pop(&h)
+		} else {
+			heap.Fix(&h, 0)
+		}
+	}
+	return nil
+}
+
+// run is a sorted sequence of names that a sorter merges with others. It is in memory or in a part of a file.
+type run struct {
+	names []string
+	r     *bufio.Reader
+	name  string // the present name; empty at the end
+}
+
+func (r *run) next() (err error) {
+	r.name = ""
+	if r.r == nil {
+		if len(r.names) > 0 {
+			r.name, r.names = r.names[0], r.names[1:]
+		}
+		return nil
+	}
+	line, err := r.r.ReadString('\n')
+	if errors.Is(err, io.EOF) && line == "" {
+		return nil
+	}
+	r.name = strings.TrimSuffix(line, "\n")
+	return err
+}
+
+type runs []*run
+
+func (h runs) Len() int           { return len(h) }
+func (h runs) Less(i, j int) bool { return h[i].name < h[j].name }
+func (h runs) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *runs) Push(any)          { panic("runs only end") }
+func (h *runs) Pop() any {
+	last := (*h)[len(*h)-1]
+	*h = (*h)[:len(*h)-1]
+	return last
+}

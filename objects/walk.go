@@ -1,0 +1,206 @@
+package objects
+
+// A cleaner reads rows in their order and takes the objects out of them, one after the other (walk). It reads either
+// all rows of a bucket (Cleaner.PassFrom), or the rows of the objects to which hints lead (Cleaner.PassOver).
+//
+// PassOver follows hints for neighbours together, by pages. For example, there are hints for the keys a, b, c and x,
+// with thousands of objects between c and x:
+//
+//	hints:  a b c                  x
+//	rows:   a b c d e f g … u v w  x y z
+//	reads:  ─────                  ─
+//
+// One read has a, b and c, and a second one x. Before a read nobody knows whether the next hints are neighbours. So
+// pages begin small, and grow as long as they meet hints.
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/hex"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/evenkeel/evenkeel/listing"
+	"github.com/evenkeel/evenkeel/store"
+)
+
+// leastPage is the number of rows that PassOver reads at once as long as it knows nothing of the objects that follow.
+// It is enough for an object that was put twice: two versions, and the row which proves that one of them is deleted.
+// One more row shows that the object ends there.
+const leastPage = 4
+
+// lookAround is 8: while PassOver finds no two objects close together, it reads the neighbours, too, for one of 8 given
+// keys. The reason is that one read may have the objects of several keys. The objects of the other keys are read one by
+// one.
+const lookAround = 8
+
+const (
+	// walkers is the largest number of parts into which PassOver divides its keys, to look at them concurrently.
+	// Between two data centres each read takes a round trip, so many reads at once save time.
+	walkers = 64
+	// leastKeys is the smallest number of keys in such a part.
+	leastKeys = 32
+	// lookBytes is the largest length of a page of one walker, in bytes. All walkers have a page in memory at the same
+	// time.
+	lookBytes = 256 << 10
+)
+
+// PassOver cleans some objects only: those with the given keys, which must ascend. It also looks at objects between
+// them that it reads by the way. If some rows are damaged, so that they can't be read, it goes on with the other
+// objects, and fails with Corrupt at the end. It calls CleanOptions.Before and Later from several goroutines at a time,
+// and never calls Report.
+func (c *Cleaner) PassOver(ctx context.Context, keys []string) (done Cleaned, err error) {
+	ctx = store.MakingRoom(ctx)
+	now, err := c.begin(ctx)
+	if err != nil || len(keys) == 0 {
+		return done, err
+	}
+	if _, err := c.learn(ctx); err != nil {
+		return done, err
+	}
+	var mu sync.Mutex
+	var g errgroup.Group // without a context: each part goes on where others fail
+	for part := range slices.Chunk(keys, max(leastKeys, (len(keys)+walkers-1)/walkers)) {
+		one := &Cleaner{b: c.b, o: c.o, least: c.least, known: c.known, clock: c.clock}
+		one.o.Report = nil
+		g.Go(func() error {
+			did, err := one.passOver(ctx, now, part)
+			mu.Lock()
+			defer mu.Unlock()
+			done.add(&did)
+			return err
+		})
+	}
+	err = g.Wait()
+	return done, err
+}
+
+func (c *Cleaner) passOver(ctx context.Context, now store.Timestamp, keys []string) (done Cleaned, err error) {
+	var unread error
+	w, limit, alone := walk{c: c, now: now}, leastPage, 0 // alone: hints in a row without a neighbour
+	end := store.PrefixEnd(groupOf([]byte(keys[len(keys)-1])))
+	for q := (listing.Query{}); len(keys) > 0; {
+		single := alone%lookAround != 0
+		if q.Token == "" {
+			q.From, q.To = groupOf([]byte(keys[0])), end
+			if single {
+				q.To = store.PrefixEnd(q.From)
+			}
+		}
+		q.Limit, q.Bytes = limit, lookBytes
+		next, err := w.page(ctx, q, &done)
+		if store.KindOf(err) == store.Corrupt && ctx.Err() == nil {
+			if single { // the object of this hint can't be read, else perhaps a neighbour
+				keys, unread = keys[1:], cmp.Or(unread, err)
+			}
+			w.drop()
+			alone, limit, q.Token = alone+1, leastPage, ""
+			continue
+		}
+		if err != nil || next == "" && !single {
+			return done, cmp.Or(err, unread)
+		}
+		if next != "" && w.key == nil {
+			q.Token = next // the page was empty
+			continue
+		}
+		// The rows of the page's last object may go on behind the page. If that object has no hint, the object of the
+		// next hint is looked for by a new query.
+		at, hinted := slices.BinarySearch(keys, string(w.key))
+		switch {
+		case next == "":
+			keys, alone = keys[1:], alone+1
+		case hinted:
+			if at > 0 {
+				alone = 0
+			}
+			keys, limit, q.Token = keys[at:], min(4*limit, 1000), next
+			continue
+		case at > 1:
+			keys, alone = keys[at:], 0
+		default:
+			keys, alone = keys[at:], alone+1
+		}
+		w.drop()
+		limit, q.Token = max(limit/4, leastPage), ""
+	}
+	return done, unread
+}
+
+// walk collects the versions of one object after the other, from rows that are read in the order of their keys. Once it
+// has all versions of an object, it has a cleaner delete what is due to be deleted of the object.
+type walk struct {
+	c      *Cleaner
+	now    store.Timestamp
+	key    []byte // of the present object, more rows of which may follow
+	group  []member
+	behind bool // the object has newer versions than the group
+	// carried is true if the first version of the group was looked at before, in the previous part of the same object.
+	// It is the newest null version of that part, because of which older null versions are burned.
+	carried bool
+	still   func() bool // the deadline of the oldest page of the group; nil: no page was read
+}
+
+// page reads one page of rows by the query q, and cleans each object that ends in the page: versions that are due to be
+// deleted are deleted. It returns the token of the next page; empty: this is the last one.
+func (w *walk) page(ctx context.Context, q listing.Query, done *Cleaned) (next listing.Token, err error) {
+	read := w.c.b.o.deadline(writeTimeout)
+	if _, err := w.c.learn(ctx); err != nil {
+		return "", err
+	}
+	page, err := w.c.b.rows.List(ctx, q)
+	if err != nil {
+		return "", err
+	}
+	for i := range page.Items {
+		at, err := parseRow(page.Items[i].Key)
+		if err != nil {
+			done.Damaged++
+			continue
+		}
+		if !bytes.Equal(at.key, w.key) {
+			w.flush(ctx, false, done)
+			w.key = bytes.Clone(at.key)
+			done.Next = hex.EncodeToString(at.group)
+		} else if len(w.group) >= mostOfGroup && !at.beside() {
+			w.flush(ctx, true, done)
+		}
+		if w.still == nil {
+			w.still = read // the deadline of the first page of the group
+		}
+		if w.group, err = w.c.add(w.group, &at, page.Items[i].Value, w.now); err != nil {
+			done.Damaged++
+		}
+	}
+	if page.Next == "" {
+		w.flush(ctx, false, done)
+	}
+	return page.Next, w.c.pace(ctx, len(page.Items), done)
+}
+
+// flush cleans the present object: versions that are due to be deleted are deleted. Then it forgets the versions that
+// were read of the object. more means that older versions of it follow.
+func (w *walk) flush(ctx context.Context, more bool, done *Cleaned) {
+	if len(w.group) > 0 {
+		w.c.tidy(ctx, w.key, w.group, w.behind, more, w.still, done)
+		if w.carried {
+			done.Seen--
+		}
+	}
+	null := -1
+	if more {
+		null = slices.IndexFunc(w.group, func(m member) bool { return m.what.Null && m.what.Rank.Seen() && !m.what.Note })
+	}
+	rest := w.group[:0]
+	if w.carried = null >= 0; w.carried {
+		rest = append(rest, w.group[null])
+	}
+	w.group, w.behind, w.still = rest, more, nil
+}
+
+// drop forgets the versions of the present object without cleaning the object, since perhaps not all of its rows were
+// read.
+func (w *walk) drop() { *w = walk{c: w.c, now: w.now, group: w.group[:0]} }
