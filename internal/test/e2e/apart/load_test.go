@@ -20,7 +20,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/test/seed"
 )
 
-// kinds are the requests that workers send, in turns.
+// kinds are the requests that workers send, in random order.
 var kinds = []string{"put", "get", "list"}
 
 // outcome is that of the requests of a kind through one server.
@@ -81,8 +81,10 @@ func filledKey(i int) string { return fmt.Sprintf("key-%06d", i) }
 // in that time, however long it takes.
 func work(t *testing.T, servers []*server, bucket string, workers int, d time.Duration) []load {
 	t.Helper()
-	// So that what is measured is how long requests take, not how many this machine can do.
-	const pause = 20 * time.Millisecond
+	// With pauses, what is measured is how long requests take, and not how many of them this machine can do. Kinds and
+	// pauses are random: the nodes share processors, and at 80 ms the other data centre applies a put 40 ms later, when
+	// in a fixed order of put, pause, get it would always be a get that runs beside it.
+	const pause = 20 * time.Millisecond // on average
 	r := seed.New(t)
 	run := r.Uint64()
 	loads := make([]load, len(servers))
@@ -97,8 +99,8 @@ func work(t *testing.T, servers []*server, bucket string, workers int, d time.Du
 		for w := range workers {
 			r := rand.New(rand.NewPCG(r.Uint64(), r.Uint64()))
 			g.Go(func() {
-				for n := w; time.Now().Before(end); n++ {
-					kind, key := kinds[n%len(kinds)], filledKey(r.IntN(filled))
+				for n := 0; time.Now().Before(end); n++ {
+					kind, key := kinds[r.IntN(len(kinds))], filledKey(r.IntN(filled))
 					if kind == "put" {
 						key = fmt.Sprintf("%s-%016x-%d-%06d", s.name, run, w, n)
 					}
@@ -117,7 +119,7 @@ func work(t *testing.T, servers []*server, bucket string, workers int, d time.Du
 						o.took = append(o.took, took)
 					}
 					mu.Unlock()
-					time.Sleep(pause)
+					time.Sleep(time.Duration(r.ExpFloat64() * float64(pause)))
 				}
 			})
 		}
