@@ -17,9 +17,9 @@ type try struct {
 	centre    int
 	id        objects.ID
 	acked     bool
-	unknown   bool // it may have been made, or may still be
-	deletes   bool // somebody has begun to delete it by its ID
-	gone      [2]bool
+	unknown   bool   // it may have been made, or may still be
+	deletes   bool   // somebody has begun to delete it by its ID
+	gone      [2]int // in each data centre, ledger.deleted once its deletion is acknowledged; 0: it is not
 }
 
 // ledger is what is known of the versions of a bucket.
@@ -52,8 +52,9 @@ func (l *ledger) end(x *try, id objects.ID, err error) {
 	l.unsure++
 }
 
-// newest returns the newest version of a key that a reader in a data centre must see, or a newer one; nil: none.
-func (l *ledger) newest(key string, centre int) (must *try) {
+// newest returns what the read of the newest version of a key, which is about to begin in a data centre, must see: must
+// or a newer version, or any if must is nil; and none of the versions whose deletions are among the first `deleted`.
+func (l *ledger) newest(key string, centre int) (must *try, deleted int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, x := range l.byKey[key] {
@@ -61,11 +62,11 @@ func (l *ledger) newest(key string, centre int) (must *try) {
 			must = x
 		}
 	}
-	return must
+	return must, l.deleted
 }
 
-// read checks the answer to a read of the newest version of a key.
-func (l *ledger) read(key string, centre int, must *try, id objects.ID, body string, found bool) error {
+// read checks the answer to a read of the newest version of a key, by what newest returned before the read began.
+func (l *ledger) read(key string, centre int, must *try, deleted int, id objects.ID, body string, found bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	must = l.still(must)
@@ -87,7 +88,7 @@ func (l *ledger) read(key string, centre int, must *try, id objects.ID, body str
 		return fmt.Errorf("%q shows %q as version %s, which was put as %s (acknowledged: %v)", key, body, id, x.id, x.acked)
 	case must != nil && id.Stamp < must.id.Stamp:
 		return fmt.Errorf("%q shows version %s, but version %s was acknowledged: %q", key, id, must.id, must.body)
-	case x.gone[centre]:
+	case x.gone[centre] > 0 && x.gone[centre] <= deleted:
 		return fmt.Errorf("%q shows version %s, which was deleted", key, id)
 	}
 	return nil

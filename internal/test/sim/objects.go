@@ -141,7 +141,7 @@ func (g *stage) leftOf(
 				return fmt.Errorf("version %s of %q: %w", item.ID, item.Key, err)
 			case x == nil:
 				return fmt.Errorf("version %s of %q has the body %q, which nobody put", item.ID, item.Key, body)
-			case x.gone[0] || x.gone[1]:
+			case x.gone[0]+x.gone[1] > 0:
 				return fmt.Errorf("version %s of %q was deleted", item.ID, item.Key)
 			case versioned == objects.Unversioned && !item.Latest:
 				return fmt.Errorf("version %s of %q is superseded", item.ID, item.Key)
@@ -299,7 +299,7 @@ func (x *putter) try(key string, marker bool) *try {
 }
 
 func (x *putter) read(ctx context.Context, key string) {
-	must := x.l.newest(key, x.a.centre)
+	must, deleted := x.l.newest(key, x.a.centre)
 	got, err := x.b.Get(ctx, []byte(key), objects.Latest, objects.All)
 	if err != nil && store.KindOf(err) != store.NotFound {
 		x.tolerate("get", err)
@@ -316,7 +316,7 @@ func (x *putter) read(ctx context.Context, key string) {
 			return
 		}
 	}
-	if err := x.l.read(key, x.a.centre, must, id, string(body), err == nil); err != nil {
+	if err := x.l.read(key, x.a.centre, must, deleted, id, string(body), err == nil); err != nil {
 		x.s.fail("%s: %v", x.a.name, err)
 	}
 }
@@ -338,7 +338,7 @@ func (x *putter) readVersion(ctx context.Context, key string) {
 		return
 	}
 	x.l.mu.Lock()
-	gone := t.gone[x.a.centre]
+	gone := t.gone[x.a.centre] > 0
 	x.l.mu.Unlock()
 	body, err := bodyOf(ctx, x.b, key, t.id)
 	x.l.mu.Lock()
@@ -371,8 +371,10 @@ func (x *putter) deleteVersion(ctx context.Context, key string) {
 	x.tolerate("delete a version", err)
 	if err == nil {
 		x.l.mu.Lock()
-		t.gone[x.a.centre] = true
 		x.l.deleted++
+		if t.gone[x.a.centre] == 0 {
+			t.gone[x.a.centre] = x.l.deleted
+		}
 		x.l.mu.Unlock()
 	}
 }
