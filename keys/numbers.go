@@ -6,15 +6,17 @@ import (
 	"hash/fnv"
 )
 
-// BigEndian returns the eight bytes of a number, the most significant byte first, for use in a key. Unlike Uint it
-// writes no type before the number; the keys of many other programs have numbers in this form.
+// BigEndian returns the eight bytes of the number v, the most significant byte first, for use in a key. The order of
+// the bytes is the order of the numbers. Unlike Uint, BigEndian writes no byte for the type before the number: many
+// other programs write numbers in their keys in the same way.
 func BigEndian(v uint64) []byte { return binary.BigEndian.AppendUint64(nil, v) }
 
-// BigEndianInt returns the eight bytes of a signed number for use in a key, the most significant byte first. The sign
-// bit is inverted, so that negative numbers come first in the order of keys.
+// BigEndianInt returns the eight bytes of the signed number v for use in a key, the most significant byte first. The
+// sign bit is inverted, so that negative numbers come first in the order of keys.
 func BigEndianInt(v int64) []byte { return BigEndian(uint64(v) ^ 1<<63) }
 
-// FromBigEndian returns the number in the first eight bytes of b, as BigEndian encodes it. It fails if b is shorter.
+// FromBigEndian returns the number in the first eight bytes of b, as BigEndian encodes it. It fails if b has fewer than
+// eight bytes. Further bytes of b are ignored.
 func FromBigEndian(b []byte) (uint64, error) {
 	if len(b) < 8 {
 		return 0, fmt.Errorf("keys: a number has 8 bytes, these are %d", len(b))
@@ -23,7 +25,7 @@ func FromBigEndian(b []byte) (uint64, error) {
 }
 
 // FromBigEndianInt returns the signed number in the first eight bytes of b, as BigEndianInt encodes it. It fails if b
-// is shorter.
+// has fewer than eight bytes. Further bytes of b are ignored.
 func FromBigEndianInt(b []byte) (int64, error) {
 	v, err := FromBigEndian(b)
 	if err != nil {
@@ -32,13 +34,14 @@ func FromBigEndianInt(b []byte) (int64, error) {
 	return int64(v ^ 1<<63), nil
 }
 
-// MaxSalts is the greatest number of salts, two bytes put before a key, that Salted can choose from.
+// MaxSalts is the greatest number of different salts, 65,536. A salt is two bytes that Salted puts before a key.
 const MaxSalts = 1 << 16
 
 // Salted returns the key with a salt before it: two bytes, one of n values, that depend on a hash of the key. Salts
-// spread keys that would otherwise be written at one place. The price is that a listing has to merge n listings, one
-// for each salt. Keys that are appended need no salts, as evenkeel makes partitions for them ahead. Use salts only if a
-// single partition can't take the writes of one moment. Salted panics unless n is from 1 to MaxSalts.
+// spread neighbouring keys over n separate intervals, so that n partitions share the writes. The price is that a reader
+// has to merge n listings, one for each salt. Keys that are appended need no salts, as evenkeel makes partitions for
+// such keys ahead. Use salts only if a single partition can't take the writes of one moment. Salted panics unless n is
+// from 1 to MaxSalts.
 func Salted(n int, key []byte) []byte {
 	h := fnv.New64a()
 	_, _ = h.Write(key)
@@ -46,8 +49,9 @@ func Salted(n int, key []byte) []byte {
 	return append(binary.BigEndian.AppendUint16(make([]byte, 0, 2+len(key)), uint16(salt)), key...)
 }
 
-// Salts returns the n salts that Salted may put before a key, in order. Each is the prefix of one of the n listings to
-// be merged. Salts are also good cuts for a new bucket. Salts panics unless n is from 1 to MaxSalts.
+// Salts returns the n salts that Salted may put before a key, in ascending order. A reader lists each salt as a prefix
+// and merges the n listings. Salts are also good keys at which to split a new bucket into partitions. Salts panics
+// unless n is from 1 to MaxSalts.
 func Salts(n int) [][]byte {
 	out := make([][]byte, checked(n))
 	for i := range out {
@@ -56,8 +60,8 @@ func Salts(n int) [][]byte {
 	return out
 }
 
-// Unsalted returns the key without its first two bytes, the salt that Salted has put there. The result shares memory
-// with the key. Unsalted fails if the key is shorter than a salt.
+// Unsalted returns the key without its first two bytes, which are the salt that Salted has put there. The result shares
+// memory with the key. Unsalted fails if the key has fewer than two bytes.
 func Unsalted(key []byte) ([]byte, error) {
 	if len(key) < 2 {
 		return nil, fmt.Errorf("keys: a salt has 2 bytes, the key has %d", len(key))
@@ -65,7 +69,7 @@ func Unsalted(key []byte) ([]byte, error) {
 	return key[2:], nil
 }
 
-// checked returns n, the number of salts, or panics if n is out of bounds.
+// checked returns n, the number of salts. It panics if n is not from 1 to MaxSalts.
 func checked(n int) int {
 	if n < 1 || n > MaxSalts {
 		panic(fmt.Sprintf("keys: %d salts: 1 to %d are possible", n, MaxSalts))
@@ -73,8 +77,8 @@ func checked(n int) int {
 	return n
 }
 
-// scramble returns a hash in which every bit depends on all bits of the hash h. It is the finalizer of MurmurHash3. It
-// is needed because the lower bits of an FNV hash are poor for short keys.
+// scramble returns a hash in which every bit depends on all bits of the hash h. The function is the finalizer of
+// MurmurHash3. Salted needs it because the lower bits of an FNV hash are poor for short keys.
 func scramble(h uint64) uint64 {
 	h ^= h >> 33
 	h *= 0xff51afd7ed558ccd

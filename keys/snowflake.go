@@ -6,11 +6,12 @@ import (
 	"time"
 )
 
-// A Snowflake id has 63 bits, laid out as Twitter made them, with Twitter's epoch. The ids last until 2080.
+// A Snowflake id is a positive number of 63 bits. Its bits are laid out as Twitter laid them out, and its times count
+// from Twitter's epoch, in November of 2010. The ids last until 2080.
 //
 //	| 41 bits: milliseconds since the epoch | 10 bits: worker | 12 bits: sequence |
 const (
-	// MaxWorker is the greatest number of a worker.
+	// MaxWorker is the greatest number of a worker, 1023. A worker is a maker of ids, such as a process.
 	MaxWorker = 1<<workerBits - 1
 
 	epoch        = 1288834974657 // milliseconds since 1970
@@ -20,25 +21,26 @@ const (
 	maxSequence  = 1<<sequenceBits - 1
 )
 
-// Ids may run ahead of the clock, in bursts and after the clock was set back. If the time of the next id is at most
-// ahead (1 s) later than the clock, the id is returned at once. If it is at most behind (2 s) later, Next waits; beyond
-// that Next fails.
+// The time in a new id may be later than the clock: after a burst of ids, or after the clock was set back. If the time
+// of the next id is at most ahead (1 s) later than the clock, Next returns the id at once. If it is at most behind (2
+// s) later, Next waits. If it is still later, Next fails.
 const (
 	ahead  = time.Second
 	behind = 2 * time.Second
 )
 
 // Snowflakes makes unique ids that always grow, even within one millisecond and while the clock is set back. It is safe
-// for concurrent use. Each id has the number of a worker. Two Snowflakes with the same worker may make the same ids, so
-// the program must give each one a worker of its own.
+// for concurrent use. Each id contains the number of a worker, the maker of the id. Two Snowflakes with the same worker
+// may make the same ids, so the program must give each of them a worker of its own.
 type Snowflakes struct {
 	worker int64
 	mu     sync.Mutex
 	last   int64 // milliseconds and sequence of the newest id; -1: there is none
 }
 
-// NewSnowflakes returns a maker of unique ids. Each id has the number worker, from 0 to MaxWorker, which no other maker
-// may use at the same time. NewSnowflakes fails if worker is out of these bounds.
+// NewSnowflakes returns a maker of unique ids. Each id contains the number worker, from 0 to MaxWorker. No other maker
+// of ids may use the same worker at the same time, or both could make the same id. NewSnowflakes fails if worker is out
+// of bounds.
 func NewSnowflakes(worker int) (*Snowflakes, error) {
 	if worker < 0 || worker > MaxWorker {
 		return nil, fmt.Errorf("keys: worker %d: 0 to %d are possible", worker, MaxWorker)
@@ -46,8 +48,8 @@ func NewSnowflakes(worker int) (*Snowflakes, error) {
 	return &Snowflakes{worker: int64(worker), last: -1}, nil
 }
 
-// Above makes all later ids greater than id. Call it after a restart, with the newest id that is stored: the clock may
-// have been set back meanwhile.
+// Above makes all later ids greater than the given id. Call Above after a restart, with the newest id that the program
+// has stored: the clock may have been set back meanwhile.
 func (s *Snowflakes) Above(id int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,9 +60,10 @@ func (s *Snowflakes) Above(id int64) {
 	s.last = max(s.last, id>>(workerBits+sequenceBits)<<sequenceBits|sequence)
 }
 
-// Next returns a new id, greater than all before. If more than 4,096 ids are made in one millisecond, they get the
-// times of the next milliseconds, up to a second ahead of the clock; then Next waits. Next fails while the clock is
-// more than two seconds behind the newest id, or outside the years from 2010 to 2080.
+// Next returns a new id, greater than all ids before. If more than 4,096 ids are made in one millisecond, the
+// additional ids get the times of the next milliseconds, up to a second ahead of the clock. Then Next waits for the
+// clock. Next fails while the clock is more than two seconds behind the newest id, or outside the years from 2010 to
+// 2080.
 func (s *Snowflakes) Next() (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,8 +76,9 @@ func (s *Snowflakes) Next() (int64, error) {
 	}
 }
 
-// next returns the id that follows the newest one. at is the time of the clock. If it is too early for a new id, next
-// returns how long to wait before calling it again; wait is 0 if id is valid.
+// next returns the id that follows the newest id. at is the present time of the clock. If the clock is too far behind
+// for a new id, next returns how long to wait before the caller calls next again. If wait is 0 and err is nil, id is
+// valid.
 func (s *Snowflakes) next(at time.Time) (id int64, wait time.Duration, err error) {
 	now := at.UnixMilli() - epoch
 	if now < 0 || now > lastMilli {
@@ -94,15 +98,15 @@ func (s *Snowflakes) next(at time.Time) (id int64, wait time.Duration, err error
 	return milli<<(workerBits+sequenceBits) | s.worker<<sequenceBits | next&maxSequence, 0, nil
 }
 
-// SnowflakeTime returns the time in an id of Snowflakes: the millisecond for which the id was made, by the clock of the
-// process that made it.
+// SnowflakeTime returns the time in the given id, which Snowflakes has made: the millisecond for which the id was made,
+// by the clock of the process that made it.
 func SnowflakeTime(id int64) time.Time {
 	return time.UnixMilli(id>>(workerBits+sequenceBits) + epoch)
 }
 
-// FirstSnowflake returns the smallest id of Snowflakes that a time can have, to the millisecond. Use it as a bound: ids
-// from it on were made at that time or later, ids below it before. A time before 2010 or after 2080 counts as the first
-// or the last millisecond of ids.
+// FirstSnowflake returns the smallest id of Snowflakes that can have the time t, to the millisecond. Use it as a bound
+// in listings: ids from this bound on were made at t or later, smaller ids before t. A time before 2010 or after 2080
+// counts as the first or the last millisecond of ids.
 func FirstSnowflake(t time.Time) int64 {
 	return min(max(t.UnixMilli()-epoch, 0), lastMilli) << (workerBits + sequenceBits)
 }

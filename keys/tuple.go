@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// Element is one encoded element of a key, such as a string or a number, for Of. The zero Element adds nothing to a
-// key.
+// Element is one encoded element of a key, such as a string or a number. The function Of puts elements together to a
+// key. The zero Element adds nothing to a key.
 type Element struct{ encoded []byte }
 
-// The first byte of an element of a key is the code of its type. If an element is descending, so that greater values
-// come first, all its bytes are inverted: then its code is from 0x80 on.
+// The first byte of an encoded element of a key is the code of its type, such as a string. All bytes of a descending
+// element, where greater values come first, are inverted. So the code of a descending element is 0x80 or more.
 const (
 	codeBytes  = 0x01
 	codeString = 0x02
@@ -27,15 +27,16 @@ const (
 
 	descending = 0x80
 
-	// Within a string, a zero byte is followed by escaped. The end of a string is a zero byte followed by ended.
-	// FoundationDB has no ended byte: there, "a" is a prefix of "a\x00b", and so of keys with another first element.
+	// Within a string, each zero byte is followed by the byte escaped. The end of a string is a zero byte followed by
+	// the byte ended. FoundationDB has no ended byte: there, the key of "a" is a prefix of the key of "a\x00b", and so
+	// of keys with another first element.
 	escaped = 0xFF
 	ended   = 0x01
 )
 
-// Of returns the key that consists of these elements, in their order. Keys compare by their first elements, then by
-// their second elements, and so on. The key of some first elements is a prefix of exactly the keys that begin with the
-// same elements. So it serves as Query.Prefix, to list these keys.
+// Of returns the key that consists of the given elements, in their order. Keys are ordered by their first elements,
+// then by their second elements, and so on. The key of some first elements is a prefix of exactly those keys that begin
+// with the same elements. So it serves as Query.Prefix, to list those keys: Of(String("alice")) for all keys of alice.
 func Of(elements ...Element) []byte {
 	n := 0
 	for _, e := range elements {
@@ -48,8 +49,8 @@ func Of(elements ...Element) []byte {
 	return key
 }
 
-// Desc returns the element e in descending order: keys with greater elements come first. Desc of a descending element
-// is the ascending one again.
+// Desc returns the element e in descending order, so that keys with greater values come first, such as the newest time.
+// Desc of a descending element is the ascending element again.
 func Desc(e Element) Element {
 	out := make([]byte, len(e.encoded))
 	for i, c := range e.encoded {
@@ -58,13 +59,14 @@ func Desc(e Element) Element {
 	return Element{out}
 }
 
-// String returns a text as an element of a key. Texts are ordered by their bytes, which need not be UTF-8.
+// String returns the text s as an element of a key. Texts are ordered by their bytes, which need not be UTF-8.
 func String(s string) Element { return text(codeString, []byte(s)) }
 
-// Bytes returns a byte string as an element of a key. Byte strings are ordered bytewise.
+// Bytes returns the byte string b as an element of a key. Byte strings are ordered bytewise.
 func Bytes(b []byte) Element { return text(codeBytes, b) }
 
-// text returns the bytes b as an element of a key. code says whether the element is a String or Bytes.
+// text returns the bytes b as an element of a key. The code is codeString for the element of a String, or codeBytes for
+// Bytes.
 func text(code byte, b []byte) Element {
 	out := make([]byte, 0, len(b)+8)
 	out = append(out, code)
@@ -76,8 +78,8 @@ func text(code byte, b []byte) Element {
 	return Element{append(out, 0, ended)}
 }
 
-// Uint returns an unsigned integer as an element of a key. The element takes as few bytes as the integer needs, and is
-// ordered together with elements of Int.
+// Uint returns the unsigned integer v as an element of a key. The element takes a byte for its type and as few bytes as
+// the integer needs. Elements of Uint and of Int are ordered together, by their numbers.
 func Uint(v uint64) Element {
 	n := bytesOf(v)
 	var b [8]byte
@@ -85,8 +87,8 @@ func Uint(v uint64) Element {
 	return Element{append([]byte{codeZero + byte(n)}, b[8-n:]...)}
 }
 
-// Int returns an integer as an element of a key. Negative integers come first. The element takes as few bytes as the
-// integer needs.
+// Int returns the integer v as an element of a key. Negative integers come first. The element takes a byte for its type
+// and as few bytes as the integer needs.
 func Int(v int64) Element {
 	if v >= 0 {
 		return Uint(uint64(v))
@@ -98,12 +100,12 @@ func Int(v int64) Element {
 	return Element{append([]byte{codeZero - byte(n)}, b[8-n:]...)}
 }
 
-// Time returns a time as an element of a key: an Int of whole microseconds since 1970, as in Cassandra. Fractions of a
-// microsecond are cut off. Times must lie within 290,000 years of 1970.
+// Time returns the time t as an element of a key: an Int of whole microseconds since 1970, as in Cassandra. Fractions
+// of a microsecond are cut off. Times must lie within 290,000 years of 1970.
 func Time(t time.Time) Element { return Int(t.UnixMicro()) }
 
-// Float returns a floating-point number as an element of a key, in the order of IEEE 754: -0 comes before 0. A NaN with
-// a sign comes before all numbers, any other NaN behind them.
+// Float returns the floating-point number v as an element of a key, in the order of IEEE 754: -0 comes before 0. A NaN
+// with its sign bit set comes before all numbers, any other NaN behind all numbers.
 func Float(v float64) Element {
 	u := math.Float64bits(v)
 	if u>>63 != 0 {
@@ -114,7 +116,7 @@ func Float(v float64) Element {
 	return Element{binary.BigEndian.AppendUint64([]byte{codeFloat}, u)}
 }
 
-// Bool returns a truth value as an element of a key: false comes before true.
+// Bool returns the truth value v as an element of a key: false comes before true.
 func Bool(v bool) Element {
 	if v {
 		return Element{[]byte{codeTrue}}
@@ -122,25 +124,27 @@ func Bool(v bool) Element {
 	return Element{[]byte{codeFalse}}
 }
 
-// UUID returns a UUID as an element of a key. UUIDs are ordered bytewise; for UUIDs of version 7 this is the order of
-// their times.
+// UUID returns the UUID u as an element of a key. UUIDs are ordered bytewise; for UUIDs of version 7 this is the order
+// of their times.
 func UUID(u [16]byte) Element { return Element{append([]byte{codeUUID}, u[:]...)} }
 
-// bytesOf returns the number of bytes, from 0 to 8, that the integer v needs; it is 0 for the integer 0.
+// bytesOf returns the number of bytes, from 0 to 8, that the integer v needs in a key. The integer 0 needs 0 bytes.
 func bytesOf(v uint64) int { return (bits.Len64(v) + 7) / 8 }
 
-// Reader reads the elements of a key that Of has made. Each of its methods, such as Int, returns the next element,
-// whether it is ascending or descending. After an error these methods return zero values, and End returns the error.
+// Reader reads the elements of a key that Of has made. Each of its methods that is named for a type, such as Int,
+// returns the next element of the key, whether the element is ascending or descending. After an error these methods
+// return zero values, and the method End returns the error.
 type Reader struct {
 	rest []byte
 	err  error
 }
 
-// Read returns a Reader at the first element of the key. The key must not change while it is read.
+// Read returns a Reader that stands before the first element of the key. The key must not change while the Reader is in
+// use.
 func Read(key []byte) *Reader { return &Reader{rest: key} }
 
 // End returns nil if all elements of the key were read without an error. Otherwise it returns an error: an element was
-// missing, damaged or of another type, or elements are left.
+// missing, damaged or of another type, or elements are left. So a caller checks for errors once, at the end of the key.
 func (r *Reader) End() error {
 	if r.err == nil && len(r.rest) > 0 {
 		return fmt.Errorf("keys: %d more bytes, beginning with 0x%02x", len(r.rest), r.rest[0])
@@ -148,18 +152,18 @@ func (r *Reader) End() error {
 	return r.err
 }
 
-// Rest returns the part of the key that has not been read yet, sharing its memory.
+// Rest returns the bytes of the key that have not been read yet. They share the memory of the key.
 func (r *Reader) Rest() []byte { return r.rest }
 
-// String returns the next element of the key, which must have been made by the function String.
+// String returns the next element of the key, which the function String must have made. After an error it returns "".
 func (r *Reader) String() string { return string(r.text("a string", codeString)) }
 
-// Bytes returns the next element of the key, which must have been made by the function Bytes. The result shares no
-// memory with the key.
+// Bytes returns the next element of the key, which the function Bytes must have made. The result shares no memory with
+// the key. After an error it is nil.
 func (r *Reader) Bytes() []byte { return r.text("bytes", codeBytes) }
 
-// Int returns the next element of the key. It must have been made by Int, or by Uint from a number of at most
-// math.MaxInt64.
+// Int returns the next element of the key. The function Int must have made the element, or Uint from a number of at
+// most math.MaxInt64. After an error the result is 0.
 func (r *Reader) Int() int64 {
 	negative, size := r.integer()
 	switch {
@@ -172,8 +176,8 @@ func (r *Reader) Int() int64 {
 	return 0
 }
 
-// Uint returns the next element of the key. It must have been made by Uint, or by Int from a number that is not
-// negative.
+// Uint returns the next element of the key. The function Uint must have made the element, or Int from a number that is
+// not negative. After an error the result is 0.
 func (r *Reader) Uint() uint64 {
 	negative, size := r.integer()
 	if negative {
@@ -183,10 +187,11 @@ func (r *Reader) Uint() uint64 {
 	return size
 }
 
-// Time returns the next element of the key, which must have been made by the function Time.
+// Time returns the next element of the key, which the function Time must have made. After an error it returns the
+// beginning of 1970.
 func (r *Reader) Time() time.Time { return time.UnixMicro(r.Int()) }
 
-// Float returns the next element of the key, which must have been made by the function Float.
+// Float returns the next element of the key, which the function Float must have made. After an error it returns 0.
 func (r *Reader) Float() float64 {
 	var b [8]byte
 	if _, ok := r.fixed("a float", b[:], func(code byte) bool { return code == codeFloat }); !ok {
@@ -199,31 +204,33 @@ func (r *Reader) Float() float64 {
 	return math.Float64frombits(^u)
 }
 
-// Bool returns the next element of the key, which must have been made by the function Bool.
+// Bool returns the next element of the key, which the function Bool must have made. After an error it returns false.
 func (r *Reader) Bool() bool {
 	code, _ := r.fixed("a boolean", nil, func(code byte) bool { return code == codeFalse || code == codeTrue })
 	return code == codeTrue
 }
 
-// UUID returns the next element of the key, which must have been made by the function UUID.
+// UUID returns the next element of the key, which the function UUID must have made. After an error the result is all
+// zero bytes.
 func (r *Reader) UUID() (u [16]byte) {
 	r.fixed("a UUID", u[:], func(code byte) bool { return code == codeUUID })
 	return u
 }
 
-// errEnds means that a key ends within one of its elements, so that the element can't be read.
+// errEnds is the error of a Reader whose key ends in the middle of an element.
 var errEnds = errors.New("keys: the key ends within an element")
 
-// fail records an error of the reader, unless the reader has recorded one before. what describes the fault.
+// fail records an error of the Reader, if the Reader has recorded no error before. what describes the fault.
 func (r *Reader) fail(what string) {
 	if r.err == nil {
 		r.err = fmt.Errorf("keys: %s", what)
 	}
 }
 
-// code returns the code of the next element of the key, which says of which type the element is. The bytes of a
-// descending element are inverted: mask, by exclusive or, turns them into those of an ascending one. code is already
-// turned. ok is false if there is no element, or after an error.
+// code returns the first byte of the next element of a key, without reading past it. That byte is the code of the type
+// of the element. The bytes of a descending element are inverted: an exclusive or with mask turns each of them into the
+// byte of an ascending element. The result code is turned already. The result ok is false if no element is left, or
+// after an error.
 func (r *Reader) code() (code, mask byte, ok bool) {
 	if r.err != nil {
 		return 0, 0, false
@@ -238,8 +245,8 @@ func (r *Reader) code() (code, mask byte, ok bool) {
 	return code ^ mask, mask, true
 }
 
-// fixed reads the next element, whose length must be that of b, into b. It returns the code of the element, which says
-// of which type it is. It fails unless the function fits accepts that code. what is the name of the wanted type, for
+// fixed reads the next element of a key, whose length must be that of b, into b. It returns the code of the type of the
+// element. It fails if the function fits does not accept that code. what names the wanted type, such as "a float", for
 // the error.
 func (r *Reader) fixed(what string, b []byte, fits func(code byte) bool) (code byte, ok bool) {
 	code, mask, ok := r.code()
@@ -262,7 +269,7 @@ func (r *Reader) fixed(what string, b []byte, fits func(code byte) bool) (code b
 }
 
 // integer reads the next element of the key, an integer, and returns its sign and its absolute value (size). It accepts
-// only the shortest encoding of an integer: otherwise one integer could have several keys.
+// only the shortest encoding of an integer. Otherwise one integer could have several keys. After an error size is 0.
 func (r *Reader) integer() (negative bool, size uint64) {
 	code, _, ok := r.code()
 	if !ok {
@@ -291,8 +298,9 @@ func (r *Reader) integer() (negative bool, size uint64) {
 	return negative, size
 }
 
-// text reads the next element of the key, a String or Bytes, and returns its bytes in new memory. want is the code that
-// the element must have, which says which of the two it is. what is the name of the wanted type, for the error.
+// text reads the next element of the key, a String or Bytes, and returns its bytes in new memory, or nil after an
+// error. want is the code that the element must have: codeString or codeBytes. what names the wanted type, for the
+// error.
 func (r *Reader) text(what string, want byte) []byte {
 	code, mask, ok := r.code()
 	if !ok {
