@@ -15,24 +15,27 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A form is the way in which times are written in keys: as a text such as 2006-01-02 (a layout), or as a number of
-// milliseconds, for example (a number).
+// A form is the way in which times are written in keys. It is either a layout, for texts such as 2006-01-02, or a
+// number, for example of milliseconds since 1970.
 type form interface {
-	// before returns the range of texts, from <= text < to, that begin with a time whose whole unit is before t. A nil
-	// from means that there are no such texts, a nil to that the range has no end.
+	// before returns the interval of texts, from <= text < to, that begin with a time before t. A time that names a
+	// period, such as a day, is before t if the whole period is. If there are no such texts, from is nil. If the
+	// interval has no end, to is nil.
 	before(t time.Time) (from, to []byte)
-	// read returns the time with which a text begins.
+	// read returns the time with which the text begins. It fails if the text begins with no time of this form.
 	read(text []byte) (time.Time, error)
-	// least returns the earliest credible time: a number that gives an earlier one must be of another unit.
+	// least returns the earliest credible time. If a number in a key gives an earlier time, the number must be in
+	// another unit, such as seconds instead of milliseconds.
 	least() time.Time
 }
 
-// Written is a value of Rule.Time. It means that a rule goes by the time at which an entry was put last, not by a time
-// in the key.
+// Written is a value of Rule.Time. A rule with Written goes by the time at which an entry was put last, and not by a
+// time in the key of the entry.
 const Written = "written"
 
-// form returns the way in which times are written in the keys of the rule, as r.Time describes it. It fails if r.Time
-// is no such description, or does not go with r.NewestFirst.
+// form returns the way in which times are written in the keys of the rule. The field r.Time describes that way, such as
+// 2006-01-02 or decimal-ms. form fails if r.Time is no valid description, or if r.NewestFirst is set for a form that is
+// no number.
 func (r *Rule) form() (form, error) {
 	if strings.HasPrefix(r.Time, elements[0]) {
 		if err := checkLayout(r.Time); err != nil {
@@ -53,16 +56,16 @@ func (r *Rule) form() (form, error) {
 	return number{encoding, &units[i], r.NewestFirst}, nil
 }
 
-// A layout is a way of writing times in keys as text, such as 2006-01-02, in the notation of package time. It has a
-// fixed width, and the order of the texts is that of the times.
+// A layout is a way of writing times in keys as text, in the notation of package time: 2006-01-02 for days. All texts
+// of a layout have the same length, and the order of the texts is the order of the times.
 type layout string
 
-// elements are the parts of a layout, a text such as 2006-01-02 that says how times are written. A layout must have
-// them in this order, from the year on, but may end early.
+// elements are the numbers that make up a layout, a text such as 2006-01-02 that says how times are written: year,
+// month, day, hour, minute and second. A layout must have them in this order, from the year on, but may end early.
 var elements = []string{"2006", "01", "02", "15", "04", "05"}
 
-// checkLayout checks a layout, a text such as 2006-01-02 that says how times are written in keys. It returns nil if
-// such times sort as texts. Otherwise it returns an error that says what the layout must be.
+// checkLayout returns nil if the text is a usable layout, such as 2006-01-02: one whose times sort as texts in the
+// order of the times. Otherwise it returns an error that says what a layout must be.
 func checkLayout(text string) error {
 	rest, n := text, 0
 	for ; rest != ""; n++ {
@@ -75,8 +78,8 @@ func checkLayout(text string) error {
 	return nil
 }
 
-// separators are the characters that may stand between the parts of a layout, a text such as 2006-01-02 that says how
-// times are written.
+// separators are the characters that may stand between the numbers of a layout. A layout is a text such as 2006-01-02
+// that says how times are written in keys.
 const separators = "-/._:TZ "
 
 func (l layout) before(t time.Time) (from, to []byte) {
@@ -100,19 +103,20 @@ func (l layout) read(text []byte) (time.Time, error) {
 
 func (layout) least() time.Time { return time.Time{} }
 
-// A unit is a unit of time, such as the millisecond. Keys may have a time as the number of these units since 1970.
+// A unit is a unit of time, such as the millisecond, in which keys may count the time since 1970.
 type unit struct {
 	name   string
 	digits int // digits of decimal numbers at present
 	of     func(time.Time) int64
 	time   func(int64) time.Time
-	// least is the earliest credible time: an earlier one comes from a number of another unit. Today's milliseconds,
-	// for example, are in January of 1970 if they are taken for microseconds.
+	// least is the earliest credible time. If a number gives an earlier time, the number is in another unit: today's
+	// milliseconds, for example, are in January of 1970 if they are taken for microseconds.
 	least time.Time
 }
 
 var (
-	// firstYear is the end of the year 1970. Numbers of larger units, taken for a smaller unit, are times before it.
+	// firstYear is the end of the year 1970, the earliest credible time in a key. If a number in a larger unit is taken
+	// for one in a smaller unit, it gives a time before firstYear, which shows the mistake.
 	firstYear = time.Date(1971, 1, 1, 0, 0, 0, 0, time.UTC)
 
 	units = []unit{
@@ -126,19 +130,22 @@ var (
 	}
 )
 
-// whole returns a function that converts a time to the number of whole units since 1970. d is the length of the unit.
+// whole returns a function that converts a time to the number of whole units since 1970, such as days. d is the length
+// of the unit.
 func whole(d time.Duration) func(time.Time) int64 {
 	return func(t time.Time) int64 { return t.Unix() / int64(d/time.Second) }
 }
 
-// wholes returns a function that converts a number of units since 1970 to a time. d is the length of the unit.
+// wholes returns a function that converts a number of units since 1970, such as days, to a time. d is the length of the
+// unit.
 func wholes(d time.Duration) func(int64) time.Time {
 	return func(v int64) time.Time { // a number too large for a time becomes a time far in the future
 		return time.Unix(min(v, math.MaxInt64/int64(d/time.Second))*int64(d/time.Second), 0)
 	}
 }
 
-// nanoseconds returns the number of nanoseconds from 1970 to a time, or the largest int64 if there are more.
+// nanoseconds returns the number of nanoseconds from 1970 to a time, or the largest int64 if the time is later than an
+// int64 can count.
 func nanoseconds(t time.Time) int64 {
 	if t.Unix() > math.MaxInt64/int64(time.Second)-1 {
 		return math.MaxInt64
@@ -146,8 +153,8 @@ func nanoseconds(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// A number is a way of writing times in keys: as the number of units, such as milliseconds, since 1970. The number is
-// decimal text, eight bytes or an element of a tuple.
+// A number is a way of writing times in keys: as the number of units, such as milliseconds, since 1970. The encoding is
+// "decimal" (text), "binary" (eight bytes) or "tuple" (an element of a key of package keys).
 type number struct {
 	encoding    string
 	unit        *unit
@@ -156,8 +163,8 @@ type number struct {
 
 func (n number) least() time.Time { return n.unit.least }
 
-// nines returns the greatest decimal number that has as many digits as the numbers in keys, such as 99999. In keys with
-// the newest first, numbers are subtracted from it.
+// nines returns the greatest decimal number that has as many digits as the numbers in keys, such as 99999 for days. If
+// the newest keys come first, keys have the difference of nines and the number.
 func (n number) nines() uint64 {
 	v := uint64(1)
 	for range n.unit.digits {
@@ -183,7 +190,8 @@ func (n number) before(t time.Time) (from, to []byte) {
 	return n.encode(0), n.encode(end)
 }
 
-// encode returns the bytes that stand in keys for a time: v is the number of units of the time since 1970.
+// encode returns the bytes that stand in keys for a time. v is the time as a number of units, such as milliseconds,
+// since 1970.
 func (n number) encode(v uint64) []byte {
 	switch n.encoding {
 	case "tuple":

@@ -20,15 +20,16 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// Rule tells which entries of some buckets are old. Programs that apply the rule delete these entries.
+// Rule says which entries of which buckets are too old, e.g. those of the buckets sensors-* after 720 hours. Programs
+// that apply the rule delete these entries.
 type Rule struct {
 	// Bucket is the name of a bucket, or a pattern of names as path.Match takes it, such as sensors-*.
 	Bucket string `yaml:"bucket"`
-	// Prefix selects the keys that begin with these bytes; empty: all keys. Behind the prefix every such key must have
-	// a time, unless Time is Written.
+	// Prefix selects the keys that begin with these bytes. An empty prefix selects all keys. Behind the prefix every
+	// selected key must have a time, unless Time is Written.
 	Prefix keytext.Key `yaml:"prefix"`
-	// Keep is how long entries stay; above zero. If a key names a period of time, such as a day, its entry is dropped
-	// once the whole period is longer ago than Keep.
+	// Keep is how long entries stay. It must be above zero. If a key names a period of time, such as a day, its entry
+	// is dropped once the whole period is longer ago than Keep.
 	Keep time.Duration `yaml:"keep"`
 	// Time is the form of the time, in UTC, that keys have behind the prefix:
 	//   - a layout of package time, of fixed width, from the year on: 2006-01-02, 2006/01/02/15, 20060102T150405;
@@ -37,14 +38,15 @@ type Rule struct {
 	//     since 1970: day, hour, s, ms, us or ns; or snowflake, for an id of keys.Snowflakes;
 	//   - Written: keys need have no time. An entry is dropped once its last put is longer ago than Keep.
 	Time string `yaml:"time"`
-	// NewestFirst means that keys have the complements of numbers, so that the newest key comes first: keys.Desc for a
-	// tuple, all bits inverted for a binary number, 999… minus the number for a decimal one.
+	// NewestFirst means that keys have the complement of the number of the time, so that the newest key comes first.
+	// The complement is keys.Desc for a tuple, all bits inverted for a binary number, and 999… minus the number for a
+	// decimal number.
 	NewestFirst bool `yaml:"newest-first"`
 }
 
 // Parse returns the rules in a YAML text. The text has a list with the name "rules". Each rule has the fields bucket,
-// prefix (in which \xHH is a byte), keep (such as 720h), time and newest-first. Parse fails if there are no rules, or
-// if Check finds a fault.
+// prefix (in which \xHH is a byte), keep (such as 720h), time and newest-first. Parse fails if the text has no rules or
+// an unknown field, or if Check finds a fault.
 func Parse(text []byte) ([]Rule, error) {
 	var file struct {
 		Rules []Rule `yaml:"rules"`
@@ -61,8 +63,8 @@ func Parse(text []byte) ([]Rule, error) {
 	return file.Rules, Check(file.Rules)
 }
 
-// Check returns nil if the rules can be used together. Otherwise it returns an error that says what is wrong with them,
-// and how to correct it. Two rules that differ must not apply to the same keys.
+// Check returns nil if the rules can be used together. Otherwise it returns an error that says which rule is wrong and
+// how to correct it. Two rules that may apply to the same keys must agree in Keep, Time and NewestFirst.
 func Check(rules []Rule) error {
 	for i := range rules {
 		r := &rules[i]
@@ -79,7 +81,8 @@ func Check(rules []Rule) error {
 	return nil
 }
 
-// check returns nil if the rule is valid by itself, otherwise an error that says what is wrong with it.
+// check returns nil if the rule is valid by itself, apart from other rules. Otherwise it returns an error that says
+// what is wrong with the rule.
 func (r *Rule) check() error {
 	switch _, err := path.Match(r.Bucket, ""); {
 	case r.Bucket == "":
@@ -111,15 +114,16 @@ func (r *Rule) String() string {
 	return fmt.Sprintf("bucket %s, prefix %q, keep %v, time %s%s", r.Bucket, r.Prefix.String(), r.Keep, r.Time, order)
 }
 
-// Applies reports whether the rule is for the bucket of this name.
+// Applies reports whether the rule is for the bucket with the given name: whether the name matches the pattern
+// Rule.Bucket.
 func (r *Rule) Applies(bucket string) bool {
 	ok, err := path.Match(r.Bucket, bucket)
 	return ok && err == nil
 }
 
-// Old returns the range of keys whose entries are old at the time now: from <= key < to. An empty to is no end. some is
-// false if no key can be old. If the rule goes by the time at which entries were put, the range has all keys of the
-// rule, old or not. The rule must be valid (Check).
+// Old returns the interval of keys, from <= key < to, whose entries are too old at the time now. An empty to means that
+// the interval has no end. The result some is false if no key can be old. If the rule goes by the time at which entries
+// were put, the interval has all keys of the rule, old or not. The rule must be valid (see Check).
 func (r *Rule) Old(now time.Time) (from, to []byte, some bool) {
 	if r.Time == Written {
 		return bytes.Clone(r.Prefix), store.PrefixEnd(r.Prefix), true
@@ -139,8 +143,8 @@ func (r *Rule) Old(now time.Time) (from, to []byte, some bool) {
 	return with(from), with(to), true
 }
 
-// TimeOf returns the time in a key. It fails if the key has no time as the rule describes it. It also fails if the time
-// is so early that the number in the key must be of another unit, such as seconds instead of milliseconds.
+// TimeOf returns the time in the given key. It fails if the key has no time as the rule describes it. It also fails if
+// the time is so early that the number in the key must be in another unit, such as seconds instead of milliseconds.
 func (r *Rule) TimeOf(key []byte) (time.Time, error) {
 	f, err := r.form()
 	if err != nil {
@@ -161,23 +165,23 @@ func (r *Rule) TimeOf(key []byte) (time.Time, error) {
 	return t, nil
 }
 
-// overlaps reports whether the rules r and o may apply to the same keys. Both must be valid. If a pattern of bucket
-// names has a character class, such as [a-c], the class counts as any character, so overlaps may return true without
-// need.
+// overlaps reports whether the rules r and o may apply to the same keys. Both rules must be valid. A character class in
+// a pattern of bucket names, such as [a-c], counts as any character. So overlaps may return true for rules that have no
+// key in common.
 func (r *Rule) overlaps(o *Rule) bool {
 	return (bytes.HasPrefix(r.Prefix, o.Prefix) || bytes.HasPrefix(o.Prefix, r.Prefix)) &&
 		meet(pattern(r.Bucket), pattern(o.Bucket))
 }
 
-// A pattern of bucket names is a list of characters and of these two parts: anyText stands for any text, anyOne for any
-// one character.
+// anyText and anyOne stand for the wildcards in a split pattern of bucket names, among the other characters of the
+// pattern: anyText for any text (*), anyOne for any one character (?).
 const (
 	anyText rune = -1 - iota
 	anyOne
 )
 
-// pattern splits a pattern of bucket names, such as sensors-*, into its parts: characters, anyText for *, and anyOne
-// for ? or a character class. See path.Match for the notation.
+// pattern splits a pattern of bucket names, such as sensors-*, into a list: each character by itself, anyText for *,
+// and anyOne for ? or for a character class. See path.Match for the notation.
 func pattern(text string) (out []rune) {
 	in := []rune(text)
 	for i := 0; i < len(in); i++ {
@@ -203,8 +207,8 @@ func pattern(text string) (out []rune) {
 	return out
 }
 
-// meet reports whether some name matches both patterns a and b of bucket names. The patterns are given by their parts,
-// where anyText stands for any text and anyOne for any one character.
+// meet reports whether any name matches both patterns a and b of bucket names. The patterns are split: anyText in them
+// stands for any text, anyOne for any one character.
 func meet(a, b []rune) bool {
 	// to[k] says whether some text matches both a[i:] and b[k:].
 	to := make([]bool, len(b)+1)
