@@ -18,7 +18,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Common returns the length of the longest common prefix of two keys.
+// Common returns the length, in bytes, of the longest common prefix of the keys a and b.
 func Common(a, b []byte) int {
 	n := min(len(a), len(b))
 	for i := range n {
@@ -29,9 +29,9 @@ func Common(a, b []byte) int {
 	return n
 }
 
-// Between returns a key between the keys lo and hi, at about the given share of the way (0: lo, 1: hi). Keys are taken
-// for fractions whose digits are their bytes; an empty hi is plus infinity. Between returns lo itself if it finds no
-// key between them.
+// Between returns a key between the keys lo and hi, at about the given share of the way (0: lo, 1: hi). Each key counts
+// as a fraction whose digits are its bytes. An empty hi is plus infinity. Between returns lo itself if it finds no key
+// between them.
 func Between(lo, hi []byte, share float64) []byte {
 	common := Common(lo, hi)
 	a, b := number(lo, common), number(hi, common)
@@ -48,8 +48,8 @@ func Between(lo, hi []byte, share float64) []byte {
 	return binary.BigEndian.AppendUint64(bytes.Clone(lo[:common]), v)
 }
 
-// Width returns the distance from the key lo to the key hi, as a binary logarithm. Keys are taken for fractions whose
-// digits are their bytes. lo must be below hi; an empty hi is plus infinity. The distance from the empty key to plus
+// Width returns the distance from the key lo to the key hi, as a binary logarithm. Each key counts as a fraction whose
+// digits are its bytes. lo must be below hi; an empty hi is plus infinity. The distance from the empty key to plus
 // infinity is 2^64, so its Width is 64.
 func Width(lo, hi []byte) float64 {
 	common, top := 0, float64(math.MaxUint64)
@@ -60,18 +60,18 @@ func Width(lo, hi []byte) float64 {
 	return math.Log2(max(top-float64(number(lo, common)), 1)) - 8*float64(common)
 }
 
-// number returns eight bytes of a key, those behind its first n bytes, as a big-endian integer. Bytes that the key
-// lacks are zero.
+// number returns the eight bytes of the key behind its first n bytes, as a big-endian integer. If the key is too short,
+// the missing bytes are zero.
 func number(key []byte, n int) uint64 {
 	var b [8]byte
 	copy(b[:], key[min(n, len(key)):])
 	return binary.BigEndian.Uint64(b[:])
 }
 
-// Estimate returns an estimate of the number of keys in a gap, an interval of unread keys from lo to hi. It assumes
-// that keys are as dense there as in run, neighbouring keys beside the gap that were read. In a gap more than four
-// times as wide as the run, the density says next to nothing, since names form clusters; there the estimate grows
-// slowly. If run has fewer than two keys, Estimate returns the parameter unknown.
+// Estimate returns an estimate of the number of keys in a gap, an interval of unread keys from lo to hi. run has
+// neighbouring keys beside the gap that were read. The keys of the gap are taken to be as dense as those of the run. If
+// the gap is more than four times as wide as the run, the density says next to nothing, since names form clusters. So
+// from that width on the estimate grows slowly. If run has fewer than two keys, the result is unknown.
 func Estimate(lo, hi []byte, run [][]byte, unknown float64) float64 {
 	const farRuns = 2 // binary logarithm of four
 	if len(run) < 2 {
@@ -81,23 +81,25 @@ func Estimate(lo, hi []byte, run [][]byte, unknown float64) float64 {
 	return float64(len(run)) * math.Exp2(min(runs, farRuns+(runs-farRuns)/100))
 }
 
-// A Part is one part of an interval of keys: either a run of neighbouring keys that were read, or a gap whose keys were
-// not read.
+// A Part is a piece of an interval of keys, of which only some keys were read. It is either a run of neighbouring keys
+// that were read, or a gap whose keys were not read.
 type Part struct {
 	// Keys are the keys of a run, ascending; nil for a gap.
 	Keys [][]byte
-	// Gap is the bounds of a gap. It should end right behind its last key, otherwise its middle lies where no keys are.
+	// Gap has the bounds of a gap, which is an interval of keys that were not read. A gap should end right behind its
+	// last key. Otherwise the middle of the gap lies where no keys are.
 	Gap store.Bounds
-	// Weight is the number of keys in the part; an estimate for a gap.
+	// Weight is the number of keys in the part. For a gap, whose keys were not read, it is an estimate.
 	Weight float64
-	// Urgency orders the gaps: the gap with the highest urgency is read next. The urgency is the weight, but never far
-	// below the urgency of the larger gap of which this gap was a part: the density at the beginning of a gap may say
-	// little.
+	// Urgency orders the gaps, which are intervals of unread keys: the gap with the highest urgency is read next. The
+	// urgency is the estimated number of keys in the gap. But it is never far below the urgency of the larger gap from
+	// which this gap was cut, as the density at the beginning of a gap may say little.
 	Urgency float64
 }
 
-// MostUrgent chooses the gaps, the parts with unread keys, in which keys should be read next. It returns their indexes
-// in parts, ascending, at most n of them: the gap of the highest urgency, and gaps that are at least half as urgent.
+// MostUrgent returns the indexes in parts, ascending, of the gaps in which keys should be read next. A gap is a part
+// whose keys were not read. At most n gaps are chosen: the gap of the highest urgency, and gaps that are at least half
+// as urgent.
 func MostUrgent(parts []Part, n int) []int {
 	var gaps []int
 	for i := range parts {
@@ -118,8 +120,8 @@ func MostUrgent(parts []Part, n int) []int {
 }
 
 // CutParts returns one key for each of the given shares (0 to 1, ascending): about that share of the keys in all parts
-// lies below it. The parts are neighbours; their weights, the numbers of their keys, may be estimates. In a gap, where
-// no keys were read, the key is computed.
+// lies below the key. A caller splits an interval at these keys. The parts are neighbours; their weights, the numbers
+// of their keys, may be estimates. In a gap, a part whose keys were not read, the key is computed.
 func CutParts(parts []Part, shares []float64) (keys [][]byte) {
 	total := 0.0
 	for i := range parts {
@@ -141,7 +143,7 @@ func CutParts(parts []Part, shares []float64) (keys [][]byte) {
 	return keys
 }
 
-// At returns the key at a share (0: the first, 1: the last) of a run of keys. The run must not be empty.
+// At returns the key at the given share (0: the first, 1: the last) of a list of keys. The list must not be empty.
 func At(keys [][]byte, share float64) []byte {
 	return keys[min(int(share*float64(len(keys))), len(keys)-1)]
 }

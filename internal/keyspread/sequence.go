@@ -6,12 +6,13 @@ import (
 	"slices"
 )
 
-// Predict returns the key that lies about n keys behind key in ascending order, or before key in reverse, if keys go on
-// like the latest names; nil where it can't tell. The names are in listing order, ascending or descending, and share
-// their first fixed bytes. At least MinNames names are needed, and more than MaxNames are of no use.
+// Predict returns the key that lies about n keys behind key if keys go on like the given names. With reverse it returns
+// the key n keys before key in ascending order. It returns nil if it sees no pattern. The names are in listing order,
+// ascending or descending, and share their first fixed bytes. At least MinNames names are needed, and more than
+// MaxNames are of no use.
 //
-// Behind the bytes that all names share, each place of a name is a digit. The base of the digit is the size of the
-// alphabet seen at that place. So names that count, in whatever base, are predicted exactly:
+// Behind the bytes that all names share, each position in a name is a digit. The base of the digit is the size of the
+// alphabet seen at that position. So names that count, in whatever base, are predicted exactly:
 //
 //	names img-0097, img-0098, img-0099, img-0100    key img-0100, n = 50    predicted img-0150
 //
@@ -27,8 +28,8 @@ func Predict(names [][]byte, fixed int, key []byte, n float64, reverse bool) []b
 	return nil
 }
 
-// A sequence is the pattern of names that end in a counter, such as img-0099 and img-0100. It has their common
-// beginning (head), and the digits that each place behind it may have.
+// A sequence is the pattern of names that end in a counter, such as img-0099 and img-0100. It has the common beginning
+// of the names (head), and for each position behind the head the characters that names may have at it.
 type sequence struct {
 	head   []byte // the bytes that all keys have in common
 	places []place
@@ -36,8 +37,8 @@ type sequence struct {
 	step   float64 // mean distance of two neighbouring keys
 }
 
-// A place is the set of characters that a name may have at one position, in ascending order. It acts as a digit of a
-// counter, whose base is the number of these characters.
+// A place is one digit of a counter in names: the set of characters that names have at one position, in ascending
+// order. The base of the digit is the number of these characters.
 type place struct {
 	symbols []byte
 	end     bool    // a key may end before this place
@@ -45,20 +46,21 @@ type place struct {
 }
 
 const (
-	// MinNames and MaxNames bound the names that Predict learns from.
+	// MinNames and MaxNames are the least and the greatest useful number of names from which Predict learns a pattern.
 	MinNames, MaxNames = 4, 16
-	// carries is the number of ways in which Predict looks for a sequence: with 0, 1 or 2 letters before the digits
-	// taken for digits, too. Such letters change when the digits behind them overflow.
+	// carries is the number of attempts of Predict to find a pattern: with 0, 1 or 2 letters before the digits taken
+	// for digits, too. Such letters change when the digits behind them overflow, as in a99, b00.
 	carries = 3
-	// maxPlaces and maxSize bound the places of a sequence and its size, so that its numbers are exact in a float64.
+	// maxPlaces is the greatest number of digits of a counter in names, and maxSize the greatest number of its values.
+	// These bounds keep the numbers of the counter exact in a float64.
 	maxPlaces = 48
 	maxSize   = 1 << 50
 )
 
-// learn returns the pattern by which the given names count, such as img-0099, img-0100; and false if there is none.
-// Digits change when the digits behind them overflow. So the part that counts begins before the bytes that differ: it
-// includes the shared digits next to these bytes, and up to carry shared letters. It includes none of the first fixed
-// bytes.
+// learn returns the pattern by which the given sorted names count, such as img-0099, img-0100. The second result is
+// false if there is no pattern. Digits change when the digits behind them overflow. So the counter begins before the
+// bytes that differ: it includes the shared digits next to these bytes, and up to carry shared letters. It includes
+// none of the first fixed bytes.
 func learn(names [][]byte, fixed, carry int) (sequence, bool) {
 	if len(names) < MinNames {
 		return sequence{}, false
@@ -117,8 +119,8 @@ func learn(names [][]byte, fixed, carry int) (sequence, bool) {
 	return p, p.step > 0
 }
 
-// base returns the number of values of one digit of a counter in names. It is the number of characters that the digit
-// may be, plus one if names may end before the digit.
+// base returns the number of values of one digit of a counter in names. The number is that of the characters that the
+// digit may be, plus one if names may end before the digit.
 func (pl *place) base() int {
 	if pl.end {
 		return len(pl.symbols) + 1
@@ -130,9 +132,9 @@ func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
 func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
 
-// complete adds characters to seen, the set of characters at one position of some names, that names may have there,
-// too. With a digit it adds all digits, with a letter all letters of its case. If lower (or upper) is true, letters of
-// that case are hexadecimal digits: only a to f (or A to F) are added.
+// complete adds to seen, the set of characters at one position of some names, the characters that other names probably
+// have at that position. With a digit it adds all digits, with a letter all letters of the same case. If lower (or
+// upper) is true, letters of that case are hexadecimal digits: only a to f (or A to F) are added.
 func complete(seen *[256]bool, lower, upper bool) {
 	add := func(from, to byte) {
 		for c := from; c <= to; c++ {
@@ -157,8 +159,8 @@ func complete(seen *[256]bool, lower, upper bool) {
 	}
 }
 
-// number returns the number for which a key stands if its end is read as a counter. The key begins with the common
-// beginning of the sequence. If one key is greater than another, its number is not smaller.
+// number returns the value of the counter at the end of the key. The key must begin with the common beginning of the
+// sequence. If one key is greater than another, its number is not smaller.
 func (p *sequence) number(key []byte) (n float64) {
 	for i := range p.places {
 		pl := &p.places[i]
@@ -178,8 +180,9 @@ func (p *sequence) number(key []byte) (n float64) {
 	return n
 }
 
-// ahead returns the key that lies n keys behind key if keys go on counting as the sequence does. In reverse it returns
-// the key n keys before key. It returns nil if the counter would overflow, or if key does not belong to the sequence.
+// ahead returns the key that lies n keys behind key if keys go on counting as the sequence does. With reverse it
+// returns the key n keys before key. It returns nil if the counter would overflow, or if key does not belong to the
+// sequence.
 func (p *sequence) ahead(key []byte, n float64, reverse bool) []byte {
 	if !bytes.HasPrefix(key, p.head) {
 		return nil
