@@ -14,35 +14,39 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Alone is a part of a source of timestamps that is the only source of its store. It has the methods Passed and Seen of
-// listing.Timestamps. Both do nothing: the next timestamp of an only source is always above all that were acknowledged
-// or read.
+// Alone is embedded in a source of timestamps that is the only source of its store. It has the methods Passed and Seen
+// of listing.Timestamps, which do nothing. The next timestamp of an only source is always above all timestamps that
+// were acknowledged or read.
 type Alone struct{}
 
-// Passed returns nil at once: with only one source of timestamps, a write never has to wait before it is acknowledged.
+// Passed returns nil at once. If several clocks were in use, a write would wait in Passed until its timestamp is past
+// everywhere, before the write is acknowledged. With only one source of timestamps no write has to wait.
 func (Alone) Passed(context.Context, store.Timestamp) error { return nil }
 
-// Seen does nothing: with only one source of timestamps, later timestamps are above the given one anyway.
+// Seen is told of a timestamp that was read from the store, and does nothing. With only one source of timestamps, later
+// timestamps are above the given timestamp anyway.
 func (Alone) Seen(store.Timestamp) {}
 
-// Source draws unique timestamps for writes. They follow the wall clock but never go back: while the clock is behind
-// the last timestamp, each timestamp is the last one plus one microsecond. All methods are safe for concurrent use.
+// Source draws unique timestamps for writes. They follow the wall clock but never go back. While the clock is behind
+// the last timestamp, each timestamp is the last timestamp plus one microsecond. All methods are safe for concurrent
+// use.
 type Source struct {
 	Alone
 	now func() time.Time
 
 	mu   sync.Mutex
 	last store.Timestamp // the highest timestamp drawn
-	// The next four fields are those of a kept source. It has reserved timestamps up to ceiling in a register of regs,
-	// and reserves them for the time ahead of the clock.
+	// The next four fields are those of a kept source, made by Kept. It has reserved timestamps up to ceiling in a
+	// register of regs. It reserves them up to the duration ahead (in microseconds) beyond the clock.
 	ceiling store.Timestamp
 	regs    store.Registers
 	ahead   store.Timestamp
 	version store.Version // the register's version at which ceiling was written; zero: unknown
 }
 
-// New returns a source of timestamps that keeps nothing across restarts. It is for processes whose clocks are
-// synchronised by other means. now returns the time of the wall clock; nil means time.Now.
+// New returns a source of timestamps that stores nothing, so after a restart it may draw the same timestamps again. It
+// is for processes whose clocks are synchronised by other means. now returns the time of the wall clock; a nil now
+// means time.Now.
 func New(now func() time.Time) *Source {
 	if now == nil {
 		now = time.Now
@@ -50,31 +54,32 @@ func New(now func() time.Time) *Source {
 	return &Source{now: now}
 }
 
-// Ahead is how far ahead of the clock a source of timestamps reserves them in the store, so that no other source draws
-// them. It applies to sources made by Kept. Reserving costs one compare-and-swap in each such period, and after a
-// restart the timestamps jump by up to Ahead.
+// Ahead is how far ahead of the clock a source made by Kept reserves timestamps in the store, so that no other source
+// draws the same timestamps. Reserving costs one compare-and-swap in each period of this length. After a restart the
+// timestamps jump by up to Ahead.
 const Ahead = 10 * time.Second
 
-// registerKey is the key of a register in the table store.Process. There a source of timestamps made by Kept stores its
-// ceiling, the highest timestamp that it has reserved.
+// registerKey is the key of a register in the table store.Process. In this register, a source of timestamps made by
+// Kept stores its ceiling, the highest timestamp that it has reserved.
 const registerKey = "timestamps"
 
-// form is the version of the encoding of the ceiling, the highest timestamp that a source has reserved: 8 bytes,
+// form is the version of the encoding of the highest timestamp that a source has reserved. The encoding is 8 bytes,
 // big-endian.
 const form = 1
 
 // Kept returns a source whose timestamps never repeat, even after a restart with a clock that was set back. The source
 // reserves timestamps before it returns them: a compare-and-swap in regs raises the highest reserved timestamp. So two
-// sources over one store never draw the same timestamp. now returns the time of the wall clock; nil means time.Now.
+// sources over the same store never draw the same timestamp. now returns the time of the wall clock; a nil now means
+// time.Now.
 func Kept(regs store.Registers, now func() time.Time) *Source {
 	s := New(now)
 	s.regs, s.ahead = regs, store.Timestamp(Ahead.Microseconds())
 	return s
 }
 
-// Next returns the first of n consecutive timestamps, n >= 1. All are above every timestamp that the source has drawn
-// before. If the source has to reserve timestamps in the store first and that fails, Next fails with Unavailable or
-// Timeout.
+// Next returns the first of n consecutive timestamps; n must be at least 1. All n are above every timestamp that the
+// source has drawn before. If the source has to reserve timestamps in the store first and the store fails, Next fails
+// with Unavailable or Timeout.
 func (s *Source) Next(ctx context.Context, n int) (store.Timestamp, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,9 +95,9 @@ func (s *Source) Next(ctx context.Context, n int) (store.Timestamp, error) {
 	return first, nil
 }
 
-// reserve raises the ceiling in the store, up to which all timestamps are reserved, to at least the timestamp want.
-// Another source, or an earlier run, may have reserved timestamps meanwhile. Then taken is the highest of these, and
-// the source must go on above it; otherwise taken is 0.
+// reserve raises the ceiling, the timestamp in the store up to which all timestamps are reserved, to at least want.
+// Another source, or an earlier run of the process, may have reserved timestamps meanwhile. Then taken is the highest
+// of these, and the source must draw only timestamps above it. Otherwise taken is 0.
 func (s *Source) reserve(ctx context.Context, want store.Timestamp) (taken store.Timestamp, err error) {
 	const attempts = 5
 	var mine []store.Token // swaps whose outcome is unknown, or not known yet
@@ -131,8 +136,8 @@ func (s *Source) reserve(ctx context.Context, want store.Timestamp) (taken store
 	return 0, err
 }
 
-// read returns the ceiling in the store, up to which all timestamps are reserved, and the version of its register. Both
-// are zero if nothing was ever reserved.
+// read returns the version of the register in which the ceiling is stored, and the ceiling: the timestamp up to which
+// all timestamps are reserved. Both are zero if nothing was ever reserved.
 func (s *Source) read(ctx context.Context) (store.Version, store.Timestamp, error) {
 	r, err := s.regs.Read(ctx, store.Process, []byte(registerKey), store.Serial)
 	if errors.Is(err, store.NotFound) {
