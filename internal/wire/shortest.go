@@ -2,26 +2,29 @@ package wire
 
 import "encoding/binary"
 
-// AppendString appends the length of the string s and then its bytes to b. Shortest.String reads this form.
+// AppendString appends the length of the string s as a varint, and then the bytes of s, to b. The method String of
+// Shortest reads this form.
 func AppendString(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// Shortest reads numbers and byte strings from a record. It refuses a number that is not in its shortest form, so that
-// a record has exactly one encoding. After the first error Bad is set, and nothing is left to read. Shortest advances
-// an index, and not a slice: storing a pointer costs more while garbage is collected.
+// Shortest reads numbers and byte strings from the record Of. A number that is not in its shortest form is an error, so
+// that a record has exactly one encoding. After the first error Bad is set, and nothing is left to read. At is the
+// index of the next byte to read. An index costs less than a slice: storing a pointer takes more time while garbage is
+// collected.
 type Shortest struct {
 	Of  []byte
 	At  int // the bytes before it have been read
 	Bad bool
 }
 
-// Rest returns the bytes of the record that have not been read yet.
+// Rest returns the bytes of the record that have not been read yet. They share the memory of the record.
 func (d *Shortest) Rest() []byte { return d.Of[d.At:] }
 
 func (d *Shortest) fail() { d.Bad, d.At = true, len(d.Of) }
 
-// Uint reads a number, or returns 0 after an error. It is fast for numbers of one byte, as most lengths are.
+// Uint reads a number, an unsigned varint. After an error it returns 0. It is fast for numbers of one byte, as most
+// lengths are.
 func (d *Shortest) Uint() uint64 {
 	if d.At < len(d.Of) && d.Of[d.At] < 0x80 {
 		d.At++
@@ -41,8 +44,8 @@ func (d *Shortest) longUint() uint64 {
 	return v
 }
 
-// Bytes reads a byte string: its length, and then its bytes. A length above most is an error, after which Bytes returns
-// nil. The result shares the memory of the record.
+// Bytes reads a byte string: its length, and then its bytes. A length greater than most is an error, after which Bytes
+// returns nil. The result shares the memory of the record.
 func (d *Shortest) Bytes(most int) []byte {
 	n := d.Uint()
 	if n > uint64(min(most, len(d.Of)-d.At)) {
@@ -53,6 +56,6 @@ func (d *Shortest) Bytes(most int) []byte {
 	return d.Of[d.At-int(n) : d.At : d.At] //nolint:gosec // bounded
 }
 
-// String reads a string: its length, and then its bytes. A length above most is an error, after which String returns
-// "".
+// String reads a string: its length, and then its bytes. A length greater than most is an error, after which String
+// returns "".
 func (d *Shortest) String(most int) string { return string(d.Bytes(most)) }

@@ -4,24 +4,24 @@ package wire
 
 import "encoding/binary"
 
-// Encoder writes numbers and byte strings. It appends them to B, which a Decoder reads.
+// Encoder appends encoded numbers and byte strings to its field B. A Decoder reads the values back in the same order.
 type Encoder struct{ B []byte }
 
-// Uint appends the number v as an unsigned varint.
+// Uint appends the number v as an unsigned varint, which takes 1 to 10 bytes.
 func (e *Encoder) Uint(v uint64) { e.B = binary.AppendUvarint(e.B, v) }
 
-// Int appends the number v as a signed varint.
+// Int appends the number v as a signed varint, which takes 1 to 10 bytes.
 func (e *Encoder) Int(v int64) { e.B = binary.AppendVarint(e.B, v) }
 
-// Raw appends the bytes v without their length. The reader must know the length.
+// Raw appends the bytes v without their length. The reader of the bytes must know how many they are.
 func (e *Encoder) Raw(v ...byte) { e.B = append(e.B, v...) }
 
-// Bytes appends a byte string: the length of v, and then v.
+// Bytes appends a byte string: the length of v as a varint, and then the bytes of v.
 func (e *Encoder) Bytes(v []byte) { e.Uint(uint64(len(v))); e.Raw(v...) }
 
-// Decoder reads numbers and byte strings that an Encoder wrote. After the first error Bad is set, and everything that
-// is read is zero. So callers check Bad once, at the end. A Decoder allocates memory at most in proportion to its
-// input, even if the input is damaged.
+// Decoder reads numbers and byte strings that an Encoder wrote. Rest is the input that has not been read yet. After the
+// first error Bad is set, and every further value is zero. So a caller checks Bad once, at the end. A Decoder allocates
+// memory at most in proportion to its input, even if the input is damaged.
 type Decoder struct {
 	Rest []byte
 	Bad  bool
@@ -45,8 +45,8 @@ func number[T uint64 | int64](d *Decoder, read func([]byte) (T, int)) T {
 	return v
 }
 
-// Raw reads n bytes. The result shares the memory of the input. After an error the result is n zero bytes, which are
-// newly allocated. So n must be small, and must not be a number from the input.
+// Raw reads n bytes, which share the memory of the input. If fewer than n bytes are left, Raw sets Bad and returns n
+// newly allocated zero bytes. So n must be small, and must not be a number from the input.
 func (d *Decoder) Raw(n int) []byte {
 	if n > len(d.Rest) {
 		d.fail()
@@ -57,8 +57,8 @@ func (d *Decoder) Raw(n int) []byte {
 	return v
 }
 
-// Bytes reads a byte string that Encoder.Bytes wrote. An empty byte string is nil, and so is the result after an error.
-// The result shares the memory of the input.
+// Bytes reads a byte string that Encoder.Bytes wrote. The result shares the memory of the input. It is nil if the byte
+// string is empty, and after an error.
 func (d *Decoder) Bytes() []byte {
 	n := d.Count(1)
 	if n == 0 {
@@ -67,8 +67,9 @@ func (d *Decoder) Bytes() []byte {
 	return d.Raw(n)
 }
 
-// Count reads the number of items that follow in the input. Each item takes at least each bytes. If the rest of the
-// input is too short for the number, Count returns 0 and sets Bad.
+// Count reads the number of items that follow in the input, such as the elements of a list. Each item takes at least
+// `each` bytes. If the rest of the input is too short for that many items, Count sets Bad and returns 0. So a caller
+// may allocate memory for the items.
 func (d *Decoder) Count(each int) int {
 	n := d.Uint()
 	if n > uint64(len(d.Rest)/each) {
