@@ -29,34 +29,38 @@ import (
 	"github.com/evenkeel/evenkeel/store/pebblestore"
 )
 
-// DB is an open store, in a directory or in Cassandra, with a client of its buckets. A DB may also move ranges in the
-// background. The methods of the client are safe for concurrent use.
+// DB is an open store of sorted listings, in a directory or in Cassandra. It embeds a client, whose methods read and
+// write the buckets of the store. The methods of the client are safe for concurrent use. A DB may also split, merge and
+// move ranges of keys between partitions in the background.
 type DB struct {
 	*listing.Client
 	all *assembly.DB
 }
 
-// Options are the options of Open; the zero value is good. OpenCassandra takes them as a part of Cassandra.
+// Options are the options of Open, such as the largest size of a partition. The zero value is good. OpenCassandra takes
+// them embedded in Cassandra.
 type Options struct {
-	// MaxRows is the greatest number of rows of a partition: a partition with more rows is split. The default is
-	// 100,000.
+	// MaxRows is the greatest number of rows of a partition. A partition with more rows is split. 0 means the default
+	// of 100,000.
 	MaxRows int64
-	// Retention are rules by which old entries are deleted, once an hour, by the process that moves ranges. Over
-	// Cassandra give all processes the same rules.
+	// Retention has rules by which old entries are deleted, once an hour. The process that moves ranges applies them.
+	// Give all processes that share a keyspace of Cassandra the same rules, since any of them may be that process.
 	Retention []retention.Rule
-	// Unbalanced means that this process neither moves ranges nor counts what it writes (except by Cassandra.Counter).
-	// If no other process moves ranges, large buckets become as slow as one large partition.
+	// Unbalanced means that this process neither moves ranges of keys between partitions nor counts what it writes. (It
+	// still counts if Cassandra.Counter is set.) If no other process moves ranges, large buckets become as slow as one
+	// large partition.
 	Unbalanced bool
-	// Log receives messages on what begins, ends and fails; nil: nothing is logged.
+	// Log receives messages on what begins, ends and fails. If Log is nil, nothing is logged.
 	Log *slog.Logger
 }
 
-// moveRate is the greatest number of rows per second that moves of ranges copy and compare, all together.
+// moveRate is the greatest number of rows per second that this process copies and compares while it moves ranges of
+// keys between partitions. All moves together share the rate.
 const moveRate = 20_000
 
-// Open opens the store in a directory, and makes the directory if there is none. A directory belongs to one process at
-// a time. Open fails with Unavailable where another process has the directory open or the disk does not work. It fails
-// with InvalidArgument where a newer version of evenkeel wrote the directory.
+// Open opens the store in the directory dir, and makes the directory if it does not exist. Only one process at a time
+// can have a directory open. Open fails with Unavailable if another process has the directory open or the disk does not
+// work. It fails with InvalidArgument if a newer version of evenkeel wrote the directory.
 func Open(dir string, o Options) (*DB, error) {
 	st, err := pebblestore.Open(dir, pebblestore.Options{Logger: o.Log})
 	if err != nil {
@@ -72,30 +76,34 @@ func Open(dir string, o Options) (*DB, error) {
 }
 
 // Cassandra has the options of OpenCassandra: where the keyspace is, and how this process uses it. Hosts and DataCentre
-// are required, and so is Counter unless Unbalanced is set. The tables of the keyspace must exist: `rebalancer schema
-// apply` creates them.
+// are required. Counter is required, too, if Unbalanced is not set. The tables of the keyspace must exist: `rebalancer
+// schema apply` creates them.
 type Cassandra struct {
 	Options
-	// Hosts are addresses of some nodes to begin with, "host" or "host:port"; the other nodes are found through these.
+	// Hosts are addresses of some nodes of the cluster, "host" or "host:port". The process asks these nodes for the
+	// addresses of all other nodes.
 	Hosts []string
 	// DataCentre is the name of the local data centre, as nodetool status shows it.
 	DataCentre string
 	// Keyspace is the name of the keyspace; empty means "evenkeel".
 	Keyspace string
-	// Counter is the address of the Redis in which all processes of the keyspace count sizes, such as
-	// redis://host:6379/0; rediss:// for TLS. See rediscounter.ParseURL for a cluster and for sentinels. All processes
-	// of a keyspace agree on counting in Redis: where sizes are counted there, a process without Counter is refused.
+	// Counter is the address of the Redis in which all processes of the keyspace count the sizes of ranges, such as
+	// redis://host:6379/0, or rediss:// for TLS. See rediscounter.ParseURL for a cluster and for sentinels. If the
+	// processes of a keyspace count in Redis, OpenCassandra refuses a process without Counter.
 	Counter string
-	// Store has further options for the cluster. The fields of Cassandra above take precedence over those of Store.
+	// Store has further options for the cluster. The fields Hosts, DataCentre, Keyspace and Log of Cassandra take
+	// precedence over those of Store.
 	Store cassandrastore.Options
-	// Lease is how long a process may use what it knows of a map. It must be the lease of the keyspace, which is the
-	// default. The first process of a keyspace decides that lease, by default 3 s.
+	// Lease is how long a process may use its copy of a bucket's map, which says where keys lie, without reading the
+	// map again. All processes of a keyspace use the lease of the first process, by default 3 s. 0 means the lease of
+	// the keyspace. Any other value must equal the lease of the keyspace.
 	Lease time.Duration
 }
 
-// OpenCassandra opens a keyspace of a Cassandra cluster. Any number of processes may open it; they elect one of them,
-// which moves ranges. OpenCassandra fails with InvalidArgument if c is incomplete, or contradicts what the processes of
-// the keyspace have agreed on. It fails with Unavailable if the cluster can't be reached.
+// OpenCassandra opens a keyspace of a Cassandra cluster. Any number of processes may open the same keyspace. They elect
+// one process, which moves ranges of keys between partitions. OpenCassandra fails with InvalidArgument if c is
+// incomplete, or contradicts what the processes of the keyspace have agreed on. It fails with Unavailable if the
+// cluster can't be reached.
 func OpenCassandra(ctx context.Context, c Cassandra) (*DB, error) {
 	if c.Counter == "" && !c.Unbalanced {
 		return nil, store.Errorf(store.InvalidArgument, "Counter is missing: the Redis in which all processes of the "+
@@ -123,7 +131,8 @@ func OpenCassandra(ctx context.Context, c Cassandra) (*DB, error) {
 	return open(ctx, st, a, &c.Options, &rebalance.Candidate{Name: rebalance.Name("evenkeel")})
 }
 
-// moduleVersion returns the version of this module in the program that embeds it; empty if the version is not known.
+// moduleVersion returns the version of the module evenkeel in the program that embeds it, such as v1.2.0. It returns ""
+// if the version is not known.
 func moduleVersion() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -137,9 +146,9 @@ func moduleVersion() string {
 	return ""
 }
 
-// open makes a DB over the store st. Unless o.Unbalanced is set, the DB splits, merges and moves ranges in the
-// background. elect, if not nil, describes this process in elections: the processes of a keyspace elect the one that
-// moves ranges.
+// open returns a DB over the store st. If o.Unbalanced is not set, the DB splits, merges and moves ranges of keys in
+// the background. elect describes this process as a candidate: the processes of a keyspace elect the one that moves
+// ranges. A nil elect means that no election is needed. If open fails, the store is closed.
 func open(
 	ctx context.Context, st store.Store, a assembly.Options, o *Options, elect *rebalance.Candidate,
 ) (*DB, error) {
@@ -158,8 +167,9 @@ func open(
 	return &DB{all.Client, all}, nil
 }
 
-// checkRetention returns InvalidArgument if the rules of o.Retention can't be used, otherwise nil. They can't be used
-// if they are wrong, or if o.Unbalanced is set: a process that does not move ranges does not apply rules either.
+// checkRetention returns nil if the rules of o.Retention for deleting old entries can be used, else InvalidArgument.
+// They can't be used if they are wrong, or if o.Unbalanced is set: a process that does not move ranges does not apply
+// rules either.
 func checkRetention(o *Options) error {
 	err := retention.Check(o.Retention)
 	if err == nil && o.Unbalanced && len(o.Retention) > 0 {
@@ -171,6 +181,6 @@ func checkRetention(o *Options) error {
 	return nil
 }
 
-// Close ends the work in the background and closes the store. No other method may be running then, or be called after
-// it. Moves of ranges that are not complete go on at the next Open, or in another process.
+// Close ends the work in the background and closes the store. No other method may run at the same time, or be called
+// afterwards. Moves of ranges that are not complete go on at the next Open, or in another process.
 func (db *DB) Close() error { return db.all.Close() }
