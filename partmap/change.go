@@ -6,30 +6,32 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Change is a step from one map of a bucket to the next map. The new nodes of the map are written first. Then
-// one compare-and-swap replaces the old root by the new root.
+// Change is a step from the present map of a bucket to its next map. (The map is a tree, which says in which partition
+// each key lies.) A process first writes the new nodes of the tree. Then it replaces the old root by the new root with
+// a single compare-and-swap.
 type Change struct {
-	// Old is the version of the root that Next replaces; zero if Next is the bucket's first root.
+	// Old is the version of the root that Next replaces. It is zero if Next is the bucket's first root.
 	Old store.Version
-	// Next is the new root. Its epoch is one above that of Old.
+	// Next is the new root of the bucket's map. Its epoch is higher by 1 than that of Old.
 	Next *Root
-	// Nodes are the new nodes of the map, which have to be written before Next is swapped in.
+	// Nodes are the new nodes of the map. They must be written before the root Next is swapped in.
 	Nodes []Node
-	// Replaced are the ids of old nodes that the map of Next does not use any more.
+	// Replaced are the ids of the old nodes that the next map does not use any more. They can be deleted later.
 	Replaced []store.NodeID
 }
 
-// Stamp holds the inputs of a change that must come from outside this package, which computes only: random ids
-// and the time.
+// Stamp holds the random ids and the time for a change of a bucket's map. They must come from the caller, since this
+// package only computes.
 type Stamp struct {
 	Token store.Token
 	Now   time.Time
-	// NewNode draws a fresh node id.
+	// NewNode returns a fresh random id for a new node of the map.
 	NewNode func() store.NodeID
 }
 
-// WithState returns a change of the state of a bucket, and of nothing else. The state goes from open to
-// closing, or from closing to open or deleted. Any other step fails with InvalidArgument.
+// WithState returns a change of the state of a bucket, and of nothing else. old is the present root of the bucket's
+// map. Its state may go from open to closing, and from closing to open or deleted. Any other step fails with
+// InvalidArgument.
 func WithState(old *Root, to State, s Stamp) (Change, error) {
 	legal := old.State == Open && to == Closing || old.State == Closing && (to == Open || to == Deleted)
 	if !legal {
@@ -40,9 +42,9 @@ func WithState(old *Root, to State, s Stamp) (Change, error) {
 	return Change{Old: old.Version(), Next: next}, nil
 }
 
-// WithSettings returns a change of the settings of a bucket, and of nothing else. It fails with InvalidArgument
-// if the bucket is deleted. The new root keeps the given slice, so the caller must not change the slice
-// afterwards. The size of the settings is checked only later, by EncodeRoot.
+// WithSettings returns a change of the settings of a bucket, and of nothing else. old is the present root of the
+// bucket's map. WithSettings fails with InvalidArgument if the bucket is deleted. The new root keeps the given slice,
+// so the caller must not change the slice afterwards. Only EncodeRoot checks the size of the settings, later.
 func WithSettings(old *Root, settings []byte, s Stamp) (Change, error) {
 	if old.State == Deleted {
 		return Change{}, invalid("bucket %s is deleted", old.Bucket)
@@ -52,14 +54,15 @@ func WithSettings(old *Root, settings []byte, s Stamp) (Change, error) {
 	return Change{Old: old.Version(), Next: next}, nil
 }
 
-// Again returns a change that raises the epoch of a root and leaves the map as it is. Once this change is
-// applied, every other swap of the old root fails with Conflict, even a swap that arrives late.
+// Again returns a change that raises the epoch of the root old and leaves the bucket's map as it is. Once the change is
+// applied, every other swap of the root old fails with Conflict, even a swap that arrives late. So a process learns for
+// certain that such a swap has failed.
 func Again(old *Root, s Stamp) Change {
 	return Change{Old: old.Version(), Next: old.following(s)}
 }
 
-// following returns a copy of the root r for the next change: its epoch is one higher. The copy takes its token
-// and its time from the stamp s.
+// following returns a copy of the root r for the next change of the map, with an epoch that is higher by 1. The copy
+// takes its token and its time from s.
 func (r *Root) following(s Stamp) *Root {
 	next := *r
 	next.Epoch++
@@ -69,9 +72,10 @@ func (r *Root) following(s Stamp) *Root {
 	return &next
 }
 
-// New returns the change that makes the first map of a new bucket: the bucket is open, and its epoch is 1. Each
-// entry becomes a range. The starts of the entries must ascend, and the first start must be empty. clock is the
-// number of the map clock, the counter that is raised after each change of this map.
+// New returns the change that makes the first map of the new bucket b. The bucket is open, and its epoch is 1. Each
+// entry says in which partition one interval of keys lies. The starts of the entries must ascend, and the first start
+// must be empty. clock is the number of the map clock, a shared counter that each change of this map raises, so that
+// other processes notice the change.
 func New(b store.BucketID, clock uint32, entries []Entry, s Stamp) (Change, error) {
 	return newMap(b, clock, entries, s, standard)
 }
@@ -89,9 +93,9 @@ func newMap(b store.BucketID, clock uint32, entries []Entry, s Stamp, f fill) (C
 	return Change{Next: next, Nodes: w.nodes}, nil
 }
 
-// checkEntries returns nil if the entries cover the keys from start to below end without gap or overlap, else
-// an InvalidArgument error. The first entry must begin at start. The starts must ascend, and the last one must
-// be below end. An empty end is plus infinity.
+// checkEntries returns nil if the entries cover the keys from start to below end without gap or overlap, else an
+// InvalidArgument error. Each entry covers the keys from its Start to the next Start. So the first entry must begin at
+// start, the starts must ascend, and the last start must be below end. An empty end is plus infinity.
 func checkEntries(entries []Entry, start, end []byte) error {
 	if len(entries) == 0 || string(entries[0].Start) != string(start) {
 		return invalid("the entries do not begin at %q", clip(start))
@@ -117,7 +121,7 @@ func invalid(format string, args ...any) error {
 
 func corrupt(format string, args ...any) error { return store.Errorf(store.Corrupt, format, args...) }
 
-// clip returns at most the first 64 bytes of the key, for an error message. A longer key ends with an ellipsis.
+// clip returns at most the first 64 bytes of the key, for an error message. If the key is longer, an ellipsis follows.
 func clip(key []byte) []byte {
 	const most = 64
 	if len(key) > most {

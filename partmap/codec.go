@@ -11,17 +11,17 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Roots, index nodes and segments have the same frame in all versions of the format. So a reader can
-// distinguish damage from a newer version:
+// The tree of a bucket's map consists of a root, index nodes and segments. Their encodings have the same frame in all
+// versions of the format. So a reader can distinguish damage from a newer version:
 //
 //	"ek", kind (1 byte), version (1 byte), the body, xxhash64
 //
-// The checksum is the xxhash64 of all bytes before it, little-endian. Undetected damage of a map misroutes the
-// writes of a whole bucket, so 32 bits are not enough (CRC-32C misses one damaged blob in four billion).
+// The checksum is the xxhash64 of all bytes before it, little-endian. Undetected damage of a map misroutes the writes
+// of a whole bucket, so 32 bits are not enough (CRC-32C misses one damaged blob in four billion).
 //
-// Numbers are varints, ids 16 bytes. Keys are front-coded. An encoded key is the number of bytes that the key
-// shares with the key before it, the number of bytes that follow, and those bytes. After "src/net", the key
-// "src/os" is 4, 2, "os". The bodies:
+// Numbers are varints, ids 16 bytes. Keys are front-coded. An encoded key is the number of bytes that the key shares
+// with the key before it, the number of bytes that follow, and those bytes. After "src/net", the key "src/os" is 4, 2,
+// "os". The bodies:
 //
 //	root     in version 2 the length of the settings (1 byte) and the settings, in
 //	         version 3 the same with the length as a number;
@@ -38,10 +38,10 @@ const (
 	kindIndex   = 'i'
 	kindSegment = 's'
 
-	// version is the format version of nodes, and of roots without settings.
+	// version is the format version of encoded nodes of a map, and of roots without settings.
 	version = 1
-	// rootVersion is the format version of roots with settings of at most shortSettings bytes. longRootVersion
-	// is that of roots with longer settings.
+	// rootVersion is the format version of roots with settings of at most shortSettings bytes. longRootVersion is that
+	// of roots with longer settings.
 	rootVersion     = 2
 	longRootVersion = 3
 	shortSettings   = 255
@@ -50,16 +50,16 @@ const (
 	checksumBytes = 8
 )
 
-// The limits of sizes that the decoder of maps accepts, well above the sizes that are written. They keep a
-// damaged node from making the decoder allocate more than a few megabytes.
+// The decoder of a bucket's map accepts nodes up to these limits, which are well above the sizes that are written. The
+// limits keep a damaged node from making the decoder allocate more than a few megabytes.
 const (
 	maxNodeEntries  = 4096
 	maxNodeKeyBytes = 2 << 20
 	maxHeight       = 32
 )
 
-// ErrNewerVersion means that a newer version of evenkeel wrote a map, in a format that this program does not
-// know. Nothing is damaged. The store.Kind of the error is Unavailable.
+// ErrNewerVersion is the error of decoding a map that a newer version of evenkeel wrote, in a format that this program
+// does not know. Nothing is damaged: upgrade the program. The store.Kind of the error is Unavailable.
 var ErrNewerVersion = errors.New(
 	"written by a newer evenkeel in a format that this one does not know: upgrade this program",
 )
@@ -68,8 +68,8 @@ func newBlob(kind byte) []byte { return []byte{'e', 'k', kind, version} }
 
 func seal(b []byte) []byte { return binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b)) }
 
-// unseal checks the header and the checksum of an encoded map or node (the blob), and returns a reader of the
-// bytes between them. If a check fails, the error is in the reader.
+// unseal checks the header and the checksum of blob, an encoded root or node of a map. It returns a reader of the bytes
+// between them. If a check fails, the error is in the reader. kind is the kind of node that the caller expects.
 func unseal(kind byte, blob []byte) (r reader) {
 	n := len(blob) - checksumBytes
 	switch {
@@ -89,8 +89,8 @@ func unseal(kind byte, blob []byte) (r reader) {
 	return r
 }
 
-// newest returns the highest format version that this program reads. kind is the kind of the encoded bytes: a
-// root, an index node or a segment.
+// newest returns the highest format version that this program can decode. kind says which encoding is meant: kindRoot,
+// kindIndex or kindSegment.
 func newest(kind byte) byte {
 	if kind == kindRoot {
 		return longRootVersion
@@ -98,9 +98,9 @@ func newest(kind byte) byte {
 	return version
 }
 
-// reader decodes the bytes of a root or a node from front to back. It keeps its first error, which the caller
-// checks once, at the end. After an error the returned values mean nothing. Even then a returned number of
-// items is bounded, so that callers may allocate memory for that number.
+// reader decodes the bytes of a root or a node of a map from front to back. It keeps its first error, which the caller
+// checks once, at the end. After an error the decoded values mean nothing. Even then a decoded number of items is
+// bounded, so that callers may allocate memory for that number.
 type reader struct {
 	b       []byte
 	version byte
@@ -146,8 +146,8 @@ func (r *reader) varint() int64 {
 	return x
 }
 
-// take skips the n bytes of a number that has just been decoded. If n is 0 or negative, the bytes are no valid
-// number: take then records an error.
+// take skips the n bytes of a number that has just been decoded. An n of 0 or less means that the bytes were no valid
+// number. Then take records an error.
 func (r *reader) take(n int) {
 	if n <= 0 {
 		r.fail("a number is cut short or too large")
@@ -156,8 +156,8 @@ func (r *reader) take(n int) {
 	}
 }
 
-// count reads how many items follow. Each item takes at least size bytes. If the remaining bytes are too few
-// for all items, count records an error and returns 0.
+// count reads the number of items that follow in the encoded node. Each item takes at least size bytes. If the
+// remaining bytes are too few for that many items, count records an error and returns 0.
 func (r *reader) count(size int) (n int) {
 	if claimed := r.uvarint(); claimed > maxNodeEntries || claimed > uint64(len(r.b)/size) {
 		r.fail("it claims %d items in %d bytes", claimed, len(r.b))
@@ -167,8 +167,8 @@ func (r *reader) count(size int) (n int) {
 	return n
 }
 
-// done returns the first error of the decoding, or nil. items is the number of items that were decoded. If
-// there are none, or if bytes are left over, done returns an error, too.
+// done returns the first error of the decoding, or nil. items is the number of items that were decoded. If items is 0,
+// or if bytes are left over, done returns an error, too.
 func (r *reader) done(items int) error {
 	if len(r.b) > 0 {
 		r.fail("%d bytes follow its end", len(r.b))
@@ -179,8 +179,8 @@ func (r *reader) done(items int) error {
 	return r.err
 }
 
-// keysOf reads the total length in bytes of the n keys that follow. It returns an empty list of keys that has
-// memory for all of them.
+// keysOf reads the total length in bytes of the n keys that follow in the encoded node. It returns an empty list of
+// keys with enough memory for all n keys.
 func (r *reader) keysOf(n int) Cuts {
 	total := r.uvarint()
 	if total > maxNodeKeyBytes {
@@ -192,8 +192,8 @@ func (r *reader) keysOf(n int) Cuts {
 	return Cuts{keys: make([]byte, 0, total), ends: make([]uint32, 0, n)}
 }
 
-// key reads one key and appends it to the list c. A key is front-coded: only the bytes after the prefix that it
-// shares with the key before are stored. Each key must be above the key before.
+// key reads one key from the encoded node and appends the key to the list c. The encoding leaves out the prefix that
+// the key shares with the last key of c. The new key must be above that last key.
 func (r *reader) key(c *Cuts) {
 	same, more := r.uvarint(), r.uvarint()
 	rest := r.bytes(more)
@@ -217,7 +217,7 @@ func (r *reader) key(c *Cuts) {
 	}
 }
 
-// appendKeysOf appends to b the total length in bytes of n keys, and returns the result. The function at
+// appendKeysOf appends to b the total length in bytes of n keys, and returns the extended slice. The function at
 // returns the i-th key.
 func appendKeysOf(b []byte, n int, at func(i int) []byte) []byte {
 	total := 0
@@ -234,7 +234,8 @@ func appendKey(b, before, key []byte) []byte {
 	return append(b, key[same:]...)
 }
 
-// The flags in the first byte of an encoded entry. Each flag that is set means that one optional field follows.
+// The flags are in the byte that follows the start in an encoded entry. Each flag that is set means that one optional
+// field of the entry follows, such as the destination of a move.
 const (
 	hasTo = 1 << iota
 	hasBatch
@@ -244,14 +245,15 @@ const (
 	entryFlags = 1<<iota - 1
 )
 
-// minEntryBytes and minChildBytes are the least sizes of an encoded entry and an encoded child, in bytes.
+// minEntryBytes and minChildBytes are the least sizes, in bytes, of an encoded entry and of an encoded reference to a
+// node. The decoder uses them to reject impossible numbers of items.
 const (
 	minEntryBytes = 1 + 1 + 1 + 16
 	minChildBytes = 1 + 1 + 16
 )
 
-// appendEntries appends a list of entries to b: first their number, then each encoded entry. It returns the
-// result.
+// appendEntries appends the encoded entries of a map to b, after their number and the total length of their keys. It
+// returns the extended slice.
 func appendEntries(b []byte, entries []Entry) []byte {
 	b = binary.AppendUvarint(b, uint64(len(entries)))
 	b = appendKeysOf(b, len(entries), func(i int) []byte { return entries[i].Start })
@@ -294,30 +296,31 @@ func appendEntry(b, before []byte, e *Entry) []byte {
 	return b
 }
 
-// wheres holds the fields of a list of entries, except their starts. Fields that most entries lack, such as the
-// destination of a move, are in a second list. So an entry takes 32 bytes, half a cache line.
+// wheres holds all fields of a list of map entries except their starts, in compact form. Fields that most entries lack,
+// such as the destination of a move, are in the second list. So an entry takes 32 bytes, half a cache line.
 type wheres struct {
 	common []commonWhere
 	moved  []movedWhere
 }
 
-// commonWhere has the fields of every entry.
+// commonWhere has the fields that every entry of a map has, such as its partition.
 type commonWhere struct {
 	partition store.PartitionID
 	created   int64
-	// moved is the index of the entry's fields in wheres.moved plus 1; 0 if the entry has none there.
+	// moved is the index of the entry's further fields in wheres.moved, plus 1. It is 0 if the entry has no further
+	// fields.
 	moved int32
 }
 
-// movedWhere has the fields that most entries lack.
+// movedWhere has the fields that most entries of a map lack, such as the destination of a move.
 type movedWhere struct {
 	to       store.PartitionID
 	batch    uint64
 	pinUntil int64
 }
 
-// where reads the fields of one encoded entry, except its start, and appends them to w. The start has been read
-// before.
+// where reads the encoded fields of one entry of a map and appends them to w. The start of the entry is not among these
+// fields: the caller has read the start before.
 func (r *reader) where(w *wheres) {
 	var c commonWhere
 	var m movedWhere
@@ -345,8 +348,8 @@ func (r *reader) where(w *wheres) {
 	w.common = append(w.common, c)
 }
 
-// entry sets *e to the i-th entry of the list. The caller gives the start of the entry. Before the call *e must
-// be zero, since fields without a value are not written.
+// entry sets *e to the i-th entry of the list. start is the first key of the entry, which the list does not have. *e
+// must be zero before the call, since entry does not write fields without a value.
 func (w *wheres) entry(i int, start []byte, e *Entry) {
 	c := &w.common[i]
 	e.Start, e.Partition, e.Created = start, c.partition, c.created
@@ -360,8 +363,8 @@ func (w *wheres) bytes() int64 {
 	return allocated(cap(w.common)*commonWhereBytes) + allocated(cap(w.moved)*movedWhereBytes)
 }
 
-// nodeOp returns words that name a node of the map of bucket b, for the beginning of an error's text. what is
-// the kind of the node, or the action that failed.
+// nodeOp returns words that name the node id in the map of bucket b, for the beginning of an error's text. what is the
+// kind of the node, or the action that failed, such as "read segment".
 func nodeOp(what string, b store.BucketID, id store.NodeID) string {
 	return fmt.Sprintf("%s %s of bucket %s", what, id, b)
 }

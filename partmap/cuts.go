@@ -10,19 +10,19 @@ import (
 	"github.com/evenkeel/evenkeel/internal/keyspread"
 )
 
-// Cuts is an immutable, ordered list of keys for lookups. All keys are in one array of bytes. The head of a key
-// is the eight bytes after the prefix that all keys share, as a big-endian integer. The short of a key is its
-// head reduced to 32 bits:
+// Cuts is an immutable, ordered list of keys for fast lookups. (The keys cut all keys of a bucket into ranges.) All
+// keys are in a single array of bytes. The head of a key is the eight bytes after the prefix that all keys share, as a
+// big-endian integer. The short of a key is its head reduced to 32 bits:
 //
 //	keys     src/net/url.go   src/os/exec.go   src/os/file.go     all share "src/"
 //	heads    "net/url."       "os/exec."       "os/file."
 //	shorts   the upper bits of the distance from the first head
 //
-// A search compares shorts in a dense array, heads only where shorts are equal, and keys only where heads are
-// equal. The search neither allocates nor follows pointers. Heads are "poor man's normalized keys" (Graefe and
-// Larson, "B-Tree Indexes and CPU Caches", 2001).
+// A search compares shorts in a dense array, heads only where shorts are equal, and keys only where heads are equal.
+// The search neither allocates nor follows pointers. Heads are "poor man's normalized keys" (Graefe and Larson, "B-Tree
+// Indexes and CPU Caches", 2001).
 //
-// Only the first cut may be empty; it stands for minus infinity. Cuts are safe for concurrent use.
+// Only the first key may be empty; it stands for minus infinity. Cuts are safe for concurrent use.
 type Cuts struct {
 	keys   []byte
 	ends   []uint32 // ends[i] is where the i-th key ends within keys
@@ -34,15 +34,15 @@ type Cuts struct {
 	skip   int      // 1 if the first key is empty, else 0
 }
 
-// stride is 16, the number of 4-byte integers in a cache line. A search first looks through every 16th integer
-// of a list, kept in a small list of their own. For 1,000 cuts this small list takes four cache lines, which
-// stay in the processor's cache. So a search waits for memory only once.
+// stride is 16, the number of 4-byte integers in a cache line. A search in a sorted list of integers first searches
+// every 16th integer, and these have a small list of their own. For 1,000 integers the small list takes four cache
+// lines, which stay in the processor's cache. So a search waits for memory only once.
 const stride = 16
 
-// Len returns the number of cuts.
+// Len returns the number of keys in the list.
 func (c *Cuts) Len() int { return len(c.ends) }
 
-// At returns the i-th of the cuts, counted from 0. The slice shares memory with the Cuts and is read-only.
+// At returns the i-th key of the list, counted from 0. The key shares memory with the list and is read-only.
 func (c *Cuts) At(i int) []byte {
 	var from uint32
 	if i > 0 {
@@ -51,8 +51,8 @@ func (c *Cuts) At(i int) []byte {
 	return c.keys[from:c.ends[i]:c.ends[i]]
 }
 
-// End returns the end of the range that begins at the i-th cut: the next cut, or the given key last if the i-th
-// cut is the highest.
+// End returns the end of the range of keys that begins at the i-th key of the list. The end is the next key of the
+// list. If the i-th key is the highest, the end is last.
 func (c *Cuts) End(i int, last []byte) []byte {
 	if i+1 < len(c.ends) {
 		return c.At(i + 1)
@@ -60,12 +60,13 @@ func (c *Cuts) End(i int, last []byte) []byte {
 	return last
 }
 
-// Find returns the index of the highest cut at or below key, or -1 if key is below all cuts. The range that
-// begins at this cut contains key.
+// Find returns the index of the highest key of the list that is at or below key, or -1 if key is below all keys of the
+// list. The range that begins at the found key contains key.
 func (c *Cuts) Find(key []byte) int { return c.search(key, 0) }
 
-// FindBefore returns the index of the highest cut below key, or -1 if no cut is below key. The range that
-// begins at this cut contains the highest keys below key. An empty key stands for plus infinity.
+// FindBefore returns the index of the highest key of the list that is below key, or -1 if no key is. The range that
+// begins at the found key contains the keys directly below key, as a search in descending order needs. An empty key
+// stands for plus infinity.
 func (c *Cuts) FindBefore(key []byte) int {
 	if len(key) == 0 {
 		return len(c.ends) - 1
@@ -73,8 +74,8 @@ func (c *Cuts) FindBefore(key []byte) int {
 	return c.search(key, -1)
 }
 
-// search returns the index of the highest cut x with bytes.Compare(x, key) <= most, or -1 if no cut is that
-// low. With most 0, x may be equal to key. With most -1, x must be below key.
+// search returns the index of the highest key x of the list with bytes.Compare(x, key) <= most, or -1 if no key is that
+// low. If most is 0, x may be equal to key. If most is -1, x must be below key.
 func (c *Cuts) search(key []byte, most int) int {
 	p := c.prefix
 	// The first key that is not empty is at the front of keys.
@@ -87,9 +88,9 @@ func (c *Cuts) search(key []byte, most int) int {
 	return c.lowerBound(head(key, p), key, most) - 1 + c.skip
 }
 
-// lowerBound returns the index of the first key x of the list with bytes.Compare(x, key) > most, or the number
-// of keys if there is no such key. An empty first key does not count. h is the first eight bytes of key, after
-// the prefix that all keys of the list share, as an integer.
+// lowerBound returns the number of keys x of the list with bytes.Compare(x, key) <= most. An empty first key of the
+// list does not count. h is the first eight bytes of key, after the prefix that all keys of the list share, as an
+// integer.
 func (c *Cuts) lowerBound(h uint64, key []byte, most int) int {
 	if len(c.heads) == 0 || h < c.heads[0] {
 		return 0
@@ -112,9 +113,9 @@ func (c *Cuts) lowerBound(h uint64, key []byte, most int) int {
 	return lo
 }
 
-// lowerBound returns the index of the first number that is at least x, or len(numbers) if all are less. The
-// numbers ascend. Each step compares three numbers, whose loads are independent, and continues in one of four
-// parts. The processor can't predict the part, so the step computes it without a branch.
+// lowerBound returns the index of the first of the numbers that is at least x, or len(numbers) if all are less. The
+// numbers must ascend. Each step compares three numbers, whose loads are independent, and continues in one of four
+// quarters. The processor can't predict which quarter, so the step computes the quarter without a branch.
 func lowerBound[T uint32 | uint64](numbers []T, x T) int {
 	lo, n := 0, len(numbers)
 	for n > 3 {
@@ -135,10 +136,10 @@ func below[T uint32 | uint64](a, b T) int {
 	return -int(borrow)
 }
 
-// searchTied finishes a search in the case that the first 32 bits at index lo do not tell whether that key is
-// below the searched key. It compares the first 64 bits (the heads), and whole keys if these are equal, too.
-// The result is the index of the first key x with bytes.Compare(x, key) > most. Usually no second key has the
-// same 32 bits. Then the branches are predictable, and the processor continues while it waits for the head.
+// searchTied finishes the search for key when the key at index lo has the same first 32 bits, so that these do not
+// decide. It compares the first 64 bits (the heads), and whole keys if the heads are equal, too. The result is the
+// index of the first key x with bytes.Compare(x, key) > most. Usually no second key has the same 32 bits. Then the
+// branches are predictable, and the processor continues while it waits for the head.
 func (c *Cuts) searchTied(lo int, h uint64, key []byte, most int) int {
 	switch {
 	case c.heads[lo] > h:
@@ -154,9 +155,9 @@ func (c *Cuts) searchTied(lo int, h uint64, key []byte, most int) int {
 	return c.searchEqual(lo, key, most)
 }
 
-// searchEqual finishes a search in the case that the key at index lo has the same first 64 bits as the searched
-// key. The next keys may have them, too. searchEqual compares whole keys, and returns the index of the first
-// key x with bytes.Compare(x, key) > most.
+// searchEqual finishes the search for key when the key at index lo has the same first 64 bits. The keys after lo may
+// have the same bits, too. searchEqual compares whole keys, and returns the index of the first key x with
+// bytes.Compare(x, key) > most.
 func (c *Cuts) searchEqual(lo int, key []byte, most int) int {
 	h, hi := c.heads[lo], lo+1
 	if hi < len(c.heads) && c.heads[hi] == h {
@@ -174,8 +175,8 @@ func (c *Cuts) searchEqual(lo int, key []byte, most int) int {
 	return lo
 }
 
-// head returns the eight bytes of key that begin at byte from, as a big-endian integer. A shorter key is padded
-// with zeros. If two heads differ, the lower head belongs to the lower key.
+// head returns the eight bytes of key that begin at index from, as a big-endian integer. A shorter key is padded with
+// zero bytes. If the heads of two keys differ, the lower head belongs to the lower key.
 func head(key []byte, from int) uint64 {
 	rest := key[from:]
 	switch {
@@ -191,14 +192,15 @@ func head(key []byte, from int) uint64 {
 	return h
 }
 
-// Bytes returns an estimate of the memory, in bytes, that the Cuts take.
+// Bytes returns an estimate of the memory, in bytes, that the list of keys takes. A cache uses the estimate to bound
+// its size.
 func (c *Cuts) Bytes() int64 {
 	return allocated(cap(c.keys)) + allocated(4*cap(c.ends)) + allocated(8*cap(c.heads)) +
 		allocated(4*cap(c.shorts)) + allocated(4*cap(c.tops))
 }
 
-// allocated returns an estimate of the bytes that Go's allocator takes for n bytes. Above 32 KiB the allocator
-// rounds up to pages of 8 KiB. Below, it rounds up to size classes: about eight between two powers of two.
+// allocated returns an estimate of the bytes that Go's allocator takes for a slice of n bytes. Above 32 KiB the
+// allocator rounds up to pages of 8 KiB. Below, it rounds up to size classes, about eight between two powers of two.
 func allocated(n int) int64 {
 	step := 8 << 10
 	if n <= 32<<10 {
@@ -207,8 +209,7 @@ func allocated(n int) int64 {
 	return int64((n + step - 1) / step * step)
 }
 
-// newCuts returns Cuts, a list of keys for lookups, with copies of n keys. The function at returns the i-th
-// key. The keys must ascend.
+// newCuts returns a list for lookups with copies of n keys. The function at returns the i-th key. The keys must ascend.
 func newCuts(n int, at func(i int) []byte) Cuts {
 	total := 0
 	for i := range n {
@@ -223,8 +224,8 @@ func newCuts(n int, at func(i int) []byte) Cuts {
 	return c
 }
 
-// index computes, from the list of keys, the small integers that make searches fast: the shared prefix, and the
-// first 64 and 32 bits of each key after the prefix. All keys must be in the list already.
+// index computes the small integers that make searches in a list of keys fast: the length of the prefix that all keys
+// share, and the first 64 and 32 bits of each key after the prefix. All keys must be in the list before the call.
 func (c *Cuts) index() {
 	n := len(c.ends)
 	if n > 0 && c.ends[0] == 0 {

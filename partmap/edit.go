@@ -8,17 +8,17 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Replacement puts new entries in the place of old entries of a map: of all that begin from Start on and below
-// End. Start and End must be cuts of the map; an empty End is plus infinity. The first of the new Entries must
-// begin at Start. So the map still covers all keys.
+// Replacement puts new entries in the place of old entries of a bucket's map. It replaces all entries that begin from
+// Start on and below End. Old entries must begin at Start and at End; an empty End is plus infinity. The first of the
+// new Entries must begin at Start. So the map still covers all keys.
 type Replacement struct {
 	Start, End []byte
 	Entries    []Entry
 }
 
-// Edit collects changes of a map that one swap of the root applies together. The changes are replacements of
-// entries, and the beginnings, next phases and ends of batches of moves. The method Change makes the next map.
-// It writes anew only the nodes on the paths from the root to the changed entries.
+// Edit collects changes of a bucket's map, so that a single swap of the map's root applies all of them together. The
+// changes are replacements of entries, and the beginnings, next phases and ends of batches of moves. The method Change
+// computes the next map. It writes anew only the nodes on the paths from the root to the changed entries.
 //
 // An Edit reads nodes of the old map. It is not safe for concurrent use.
 type Edit struct {
@@ -31,8 +31,8 @@ type Edit struct {
 	err   error
 }
 
-// NewEdit returns an Edit of the map whose root is old. The Edit reads nodes of the map with the function read.
-// The stamp s supplies random ids and the time. If the bucket is deleted, every method of the Edit fails.
+// NewEdit returns an Edit, which collects changes of the map whose root is old. The function read returns the stored
+// nodes of the map. s supplies random ids and the time. If the bucket is deleted, every method of the Edit fails.
 func NewEdit(old *Root, s Stamp, read Reader) *Edit {
 	e := &Edit{fill: standard, old: old, next: old.following(s), stamp: s, read: read}
 	if old.State == Deleted {
@@ -41,9 +41,9 @@ func NewEdit(old *Root, s Stamp, read Reader) *Edit {
 	return e
 }
 
-// Replace adds the replacement r to the edit. It fails with InvalidArgument if the new entries do not cover the
-// keys from r.Start to r.End without gap or overlap. The replacements of one Edit must not overlap, which only
-// Change checks.
+// Replace adds r, new entries in the place of old entries of the map, to the edit. It fails with InvalidArgument if the
+// new entries do not cover the keys from r.Start to r.End without gap or overlap. The replacements of the same Edit
+// must not overlap, which only Change checks.
 func (e *Edit) Replace(r Replacement) error {
 	if e.err == nil {
 		e.err = checkEntries(r.Entries, r.Start, r.End)
@@ -54,8 +54,8 @@ func (e *Edit) Replace(r Replacement) error {
 	return e.err
 }
 
-// Change returns the change from the old map to the next one, which has everything that was added to the Edit.
-// If a method of the Edit has failed, Change returns the first such error. Change may be called only once.
+// Change returns the step from the old map to the next map, in which all changes of the Edit are made. If a method of
+// the Edit has failed before, Change returns the first of the errors. Change may be called only once.
 func (e *Edit) Change() (Change, error) {
 	if e.err != nil {
 		return Change{}, e.err
@@ -95,13 +95,12 @@ func (e *Edit) change() (Change, error) {
 	return change, nil
 }
 
-// tree is the map under an Edit, a tree of nodes, while the nodes on the paths from the root to replaced
-// entries are rewritten.
+// tree is a bucket's map while an Edit rewrites the nodes on the paths from the root to the changed entries.
 type tree struct {
 	root *Root
 	read Reader
 	w    writer
-	// gone has the ids of old nodes that the next map does not use.
+	// gone has the ids of the old nodes that the next map does not use any more.
 	gone map[store.NodeID]bool
 }
 
@@ -119,9 +118,9 @@ func (t *tree) replace(reps []Replacement) (err error) {
 	return nil
 }
 
-// rewrite applies the replacements of entries to neighbouring nodes of one height, the children. It returns the
-// list of nodes that takes the place of the children. height counts the levels of nodes below them. end is the
-// end of the last child's keys; an empty end is plus infinity.
+// rewrite applies the replacements of entries to the children, which are neighbouring nodes of the same height in a
+// map. It returns the nodes that take the place of the children. height is the number of levels of nodes below the
+// children. end is where the keys of the last child end; an empty end is plus infinity.
 func (t *tree) rewrite(children []Child, height uint8, end []byte, reps []Replacement) ([]Child, error) {
 	if height == 0 {
 		return rewrite(t, children, end, reps, level[Entry]{
@@ -147,20 +146,20 @@ func (t *tree) rewrite(children []Child, height uint8, end []byte, reps []Replac
 	})
 }
 
-// level has the functions in which the two kinds of nodes differ: segments, which hold entries, and index
-// nodes, which hold references to other nodes (children).
+// level has the functions in which the two kinds of nodes of a map differ: segments, whose items are entries, and index
+// nodes, whose items are references to other nodes (children).
 type level[T any] struct {
-	// load reads the items of a node.
+	// load reads the items of the given node: entries, or references to other nodes.
 	load   func(Child) ([]T, error)
 	splice func(items []T, start, end []byte, reps []Replacement) ([]T, error)
 	sparse func([]T) bool
 	write  func([]T) []Child
 }
 
-// rewrite applies the replacements to neighbouring nodes, the children, and returns the list of nodes that
-// takes their place. A child without a replacement stays. Children with replacements that are neighbours are
-// loaded together, changed, and written to new nodes. If few items are left in them, another neighbour joins
-// them.
+// rewrite applies the replacements of entries to the children, which are neighbouring nodes of a map. It returns the
+// nodes that take the place of the children. A child without a replacement stays. Neighbouring children with
+// replacements are loaded together, changed, and written to new nodes. If few items are left in them, they are joined
+// with another neighbour.
 //
 //	children    A   B   C   D     replacements are within B and C
 //	result      A     N     D     N has the changed items of B and C
@@ -203,8 +202,8 @@ func rewrite[T any](t *tree, children []Child, end []byte, reps []Replacement, l
 	return out, nil
 }
 
-// within returns those replacements of entries that change a key from start to below end. The given
-// replacements ascend and do not overlap. An empty end is plus infinity.
+// within returns those of the replacements that change a key from start to below end. The replacements must ascend and
+// must not overlap. An empty end is plus infinity.
 func within(reps []Replacement, start, end []byte) []Replacement {
 	lo := sort.Search(len(reps), func(i int) bool { return len(reps[i].End) == 0 || string(reps[i].End) > string(start) })
 	hi := len(reps)
@@ -214,9 +213,9 @@ func within(reps []Replacement, start, end []byte) []Replacement {
 	return reps[lo:max(lo, hi)]
 }
 
-// splice applies the replacements to the given entries, which cover the keys from start to below end. It
-// returns the new list of entries. A replacement may reach over several segments. It then removes entries in
-// each segment, and inserts its new entries in the segment that contains its Start.
+// splice applies the replacements to the given entries of a map, which cover the keys from start to below end. It
+// returns the new list of entries. A replacement may reach over several nodes. It then removes entries in each of the
+// nodes, and inserts its new entries in the node that contains its Start.
 func (t *tree) splice(entries []Entry, start, end []byte, reps []Replacement) ([]Entry, error) {
 	at := func(key []byte, what string) (int, error) {
 		i, found := sort.Find(len(entries), func(i int) int { return bytes.Compare(key, entries[i].Start) })
@@ -252,9 +251,10 @@ func (t *tree) splice(entries []Entry, start, end []byte, reps []Replacement) ([
 	return append(out, entries[done:]...), nil
 }
 
-// pullUp makes the tree lower after a map has shrunk. If the root has a single node, and the content of this
-// node fits in half of a root, the content moves into the root. The limit is a half, so that the height of a
-// map does not change with each edit. The single node is always a new one, since every replacement has entries.
+// pullUp makes the tree of a map lower after the map has shrunk. If the root has a single node below it, and the
+// content of that node fits in half of a root, the content moves into the root. The limit is a half, so that the height
+// of the tree does not change with each edit. The single node is always a new node, since every replacement has
+// entries.
 func (t *tree) pullUp() {
 	r := t.root
 	for len(r.Children) == 1 {

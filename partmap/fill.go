@@ -2,9 +2,9 @@ package partmap
 
 import "github.com/evenkeel/evenkeel/store"
 
-// fill has the maximum sizes of the nodes of a map. A node above a maximum is split evenly. A node is small if
-// it has less than a quarter of both maxima: the number of items and the bytes of their keys. When a change
-// touches a small node, the node is joined with a neighbour.
+// fill has the maximum sizes of the nodes of a map. A node above a maximum is split evenly. A node is small if it has
+// less than a quarter of both maxima: the number of items and the bytes of their keys. When a change touches a small
+// node, the node is joined with a neighbour.
 type fill struct {
 	entries  int // number of entries of a segment
 	children int // number of children of an index node
@@ -12,31 +12,31 @@ type fill struct {
 	root     int // bytes of the encoded root, without its batches and settings
 }
 
-// standard has the maximum sizes of the nodes and the root of every map. Only tests use smaller nodes.
+// standard has the maximum sizes of the nodes and the root of a map. Only tests use smaller nodes.
 var standard = fill{entries: 1000, children: 256, keys: 256 << 10, root: MaxRootBytes}
 
-// sparseDivisor says when a node of the map is too small and should be joined with a neighbour. Such a node is
-// below 1/sparseDivisor of both maxima: the number of items and the bytes of their keys.
+// sparseDivisor is 4: a node of a map with less than a fourth of its maximum number of items, and of its maximum number
+// of bytes of keys, is joined with a neighbour.
 const sparseDivisor = 4
 
-// writer encodes the new nodes of one change of a map, and collects them. It gives each node a fresh id.
+// writer encodes the new nodes of a change of a map, gives each node a fresh id, and collects the nodes.
 type writer struct {
 	fill
 	header  nodeHeader
 	newNode func() store.NodeID
 	nodes   []Node
-	// contents are the items of the new nodes before encoding, by node id.
+	// contents has the items of each new node before encoding, by the id of the node.
 	contents map[store.NodeID]content
 }
 
-// content holds the items of a node of the map: entries, or references to the nodes below (children). The other
+// content holds the items of a node of a map: either entries, or references to the nodes below (children). The other
 // field is nil.
 type content struct {
 	entries  []Entry
 	children []Child
 }
 
-// wrote adds the new node n, with its content, to the nodes of the change.
+// wrote adds the new node n to the nodes of the change. c has the items of the node.
 func (w *writer) wrote(n Node, c content) {
 	if w.contents == nil {
 		w.contents = map[store.NodeID]content{}
@@ -69,8 +69,8 @@ func (w *writer) indexes(height uint8, children []Child) []Child {
 func entryStart(e *Entry) []byte { return e.Start }
 func childStart(c *Child) []byte { return c.Start }
 
-// endOf returns the end of the i-th of neighbouring items (entries or nodes of a map). An item ends at the
-// start of the next item; the last one ends at the given end.
+// endOf returns the key at which the i-th of the items ends. The items are neighbouring entries or nodes of a map. Each
+// item ends where the next item starts; the last item ends at end. The function start returns the start of an item.
 func endOf[T any](items []T, i int, start func(*T) []byte, end []byte) []byte {
 	if i+1 < len(items) {
 		return start(&items[i+1])
@@ -78,9 +78,9 @@ func endOf[T any](items []T, i int, start func(*T) []byte, end []byte) []byte {
 	return end
 }
 
-// fit moves the content of a root that is too large to new nodes below the root, level by level, until the root
-// is small enough. The loop ends: a node holds at least three of the longest keys, so each level has fewer
-// nodes. A single node always fits in the root, since its start is empty.
+// fit makes the root r of a map small enough to be stored. While the root is too large, fit moves its content to new
+// nodes, which form another level below the root. The loop ends: a node holds at least three of the longest keys, so
+// each level has fewer nodes than the level below. A single node always fits in the root, since its start is empty.
 func (w *writer) fit(r *Root) {
 	for !r.fits(w.root) {
 		if r.Height == 0 {
@@ -92,14 +92,14 @@ func (w *writer) fit(r *Root) {
 	}
 }
 
-// fits reports whether the encoded root takes at most the given number of bytes. The batches of moves and the
-// settings of the bucket do not count.
+// fits reports whether the encoded root of a map takes at most `most` bytes. The batches of moves and the settings of
+// the bucket do not count.
 func (r *Root) fits(most int) bool {
 	return len(r.Entries) <= most/minEntryBytes && r.mapBytes() <= most
 }
 
-// keyBytes returns the total length in bytes of the starts of all items. The function start returns the start
-// of an item.
+// keyBytes returns the total length in bytes of the start keys of all items. The items are entries or nodes of a map.
+// The function start returns the start of an item.
 func keyBytes[T any](items []T, start func(*T) []byte) (n int) {
 	for i := range items {
 		n += len(start(&items[i]))
@@ -107,8 +107,9 @@ func keyBytes[T any](items []T, start func(*T) []byte) (n int) {
 	return n
 }
 
-// pack divides items into runs of about equal size, and writes each run to a new node. It returns the
-// references to the new nodes. A run has at most `most` items, whose starts have at most `keys` bytes together.
+// pack divides items into groups of about equal size and writes each group to a new node of the map. It returns the
+// references to the new nodes. A group has at most `most` items, and the start keys of its items have at most `keys`
+// bytes together.
 func pack[T any](items []T, most, keys int, start func(*T) []byte, write func([]T) Child) (out []Child) {
 	left := keyBytes(items, start)
 	for len(items) > 0 {
@@ -130,9 +131,9 @@ func pack[T any](items []T, most, keys int, start func(*T) []byte, write func([]
 	return out
 }
 
-// sparse reports whether a node with these items is so small that it should be joined with a neighbour. most
-// and keys are the maximum number of items and of bytes of their starts; a small node is below a quarter of
-// both.
+// sparse reports whether a node of a map with the given items is so small that it should be joined with a neighbour.
+// most is the maximum number of items of a node, keys that of the bytes of their starts. A small node has less than a
+// quarter of both.
 func sparse[T any](items []T, most, keys int, start func(*T) []byte) bool {
 	return len(items) < most/sparseDivisor && keyBytes(items, start) < keys/sparseDivisor
 }

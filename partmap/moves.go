@@ -7,40 +7,43 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// Move is an order to replace neighbouring ranges by other ranges, the Parts. Old and new ranges cover the same
-// keys, from Start to below End. A move can be a split, a merge, a move of a whole range to a fresh partition,
-// or any combination of these:
+// Move is an order to replace neighbouring ranges of a bucket's map by other ranges, the Parts. Old and new ranges
+// cover the same keys, from Start to below End. A move can be a split, a merge, a move of a whole range to a fresh
+// partition, or any combination of these:
 //
 //	ranges              [a, f) in partition 1, [f, k) in partition 2
 //	merge               Parts {a, to 3}
 //	split of the first  Parts {a}, {c, to 3} with End f: [a, c) stays in partition 1
 type Move struct {
-	// Start and End are cuts of the map; an empty End is plus infinity.
+	// Start is the first key of the first old range. End is the end of the last old range; an empty End is plus
+	// infinity.
 	Start, End []byte
-	// Parts are in ascending order of Start. The first part begins at the Start of the move.
+	// Parts are the new ranges, in ascending order. The first of the Parts begins at the Start of the move.
 	Parts []Part
 }
 
-// Part is one of the new ranges that a move makes out of old ranges.
+// Part is one of the new ranges that a move makes out of old ranges of a bucket's map. A Part ends where the next Part
+// starts.
 type Part struct {
 	Start []byte
-	// To is the fresh partition of the part; zero if the rows of the part stay in their partition.
+	// To is the fresh partition to which the rows of the new range move. It is zero if the rows stay in their
+	// partition.
 	To store.PartitionID
-	// PinUntil is the time (Unix seconds) until which no merge may remove the cut at Start. 0 means that an old
-	// cut keeps its pin, and that a new cut has none.
+	// PinUntil is the time (Unix seconds) until which no merge may join the new range with the range before it. 0 means
+	// that a Start at which a range began before keeps its time, and that any other Start has none.
 	PinUntil int64
 }
 
-// Begin starts a batch of moves in the first phase, Marking. It returns the ID of the batch, which is the epoch
-// of the change. Begin fails with InvalidArgument if
-//   - the bucket is not open, or the change begins two batches, or the map has MaxBatches batches;
-//   - a range already moves, or its last move has left markers that are not swept (removed) yet;
-//   - the partition of a range is part of another batch;
+// Begin starts the given moves of ranges, as a batch in the first phase, Marking. It returns the ID of the batch, which
+// is the epoch of the root that the Edit makes. Begin fails with InvalidArgument if
+//   - the bucket is not open, or the Edit begins two batches, or the map has MaxBatches batches;
+//   - a range already moves, or its last move has left markers that are not removed (swept) yet;
+//   - the partition of a range takes part in another batch;
 //   - a destination is used twice (other than for neighbouring parts), or is a partition that holds a range;
-//   - one partition would hold two ranges that are no neighbours;
-//   - a merge would remove a pinned cut.
+//   - a partition would hold two ranges that are no neighbours;
+//   - a merge would join ranges at a key that is pinned (PinUntil).
 //
-// Begin does not look for a destination in the rest of the map; Validate does.
+// Begin does not check that no range elsewhere in the map uses a destination; Validate does.
 func (e *Edit) Begin(moves ...Move) (batch uint64, err error) {
 	if e.err == nil {
 		e.err = e.begin(moves)
@@ -86,9 +89,9 @@ func (e *Edit) begin(moves []Move) error {
 	return nil
 }
 
-// beginMove returns the entries that take the place of old entries while the move m runs. They are the old
-// entries, divided at the starts of the new ranges (the parts), and each has the destination of its part. In a
-// merge, each of the old ranges keeps an entry of its own until the move ends.
+// beginMove returns the entries of the map that take the place of old entries while the move m runs. They are the old
+// entries, divided at the starts of the new ranges (the parts), and each has the destination of its part. In a merge,
+// each of the old ranges keeps an entry of its own until the move ends. batch is the ID of the batch of the move.
 func (e *Edit) beginMove(m *Move, batch uint64) ([]Entry, error) {
 	old, err := e.entries(m.Start, m.End)
 	if err != nil {
@@ -137,9 +140,9 @@ func (e *Edit) beginMove(m *Move, batch uint64) ([]Entry, error) {
 	return out, nil
 }
 
-// sharing returns the entries beside a move that share a partition with it. left are the entries below the move
-// with the partition of its first entry. right are those above it with the partition of its last entry. There
-// may be some, because earlier splits may have left several ranges in one partition. sharing fails with
+// sharing returns the entries of the map beside the move m that share a partition with one of its ranges. left are the
+// entries below the move with the partition of its first entry. right are the entries above the move with the partition
+// of its last entry. Earlier splits may have left several ranges in the same partition. sharing fails with
 // InvalidArgument if one of these entries moves in another batch.
 func (e *Edit) sharing(m *Move, entries []Entry) (left, right []Entry, err error) {
 	for x := entries[0]; ; left = slices.Insert(left, 0, x) {
@@ -173,10 +176,9 @@ func (e *Edit) sharing(m *Move, entries []Entry) (left, right []Entry, err error
 	return left, right, nil
 }
 
-// placedOnce returns nil if, after a move, each partition of the given entries would hold only neighbouring
-// ranges. Otherwise it returns an InvalidArgument error. It also refuses a destination that holds one of the
-// entries already, or that another part or move uses. The map used collects the destinations of all moves of a
-// batch.
+// placedOnce returns nil if, after a move, each partition would hold only neighbouring ranges of the given entries,
+// else an InvalidArgument error. It also refuses a destination that holds a range of the entries already, or that
+// another part or move uses. used collects the destinations of all moves of a batch.
 func placedOnce(entries []Entry, used map[store.PartitionID]bool) error {
 	homes, seen := map[store.PartitionID]bool{}, map[store.PartitionID]bool{}
 	for i := range entries {
@@ -207,9 +209,9 @@ func placedOnce(entries []Entry, used map[store.PartitionID]bool) error {
 	return nil
 }
 
-// Advance puts each of the given batches of moves into its next phase; the last such phase is Draining. It
-// rewrites only the root. It fails with InvalidArgument if the map has no such batch, or if the batch is
-// draining or settled.
+// Advance puts each of the given batches of moves into its next phase, up to the last phase, Draining. It rewrites only
+// the root of the map. It fails with InvalidArgument if the map has no such batch, or if the batch is in the phase
+// Draining or Settled. Settle ends a draining batch.
 func (e *Edit) Advance(batches ...uint64) error {
 	for _, id := range batches {
 		b, err := e.batch(id)
@@ -224,10 +226,10 @@ func (e *Edit) Advance(batches ...uint64) error {
 	return nil
 }
 
-// Settle ends the moves of a batch that is in the last phase, Draining. Each destination becomes the partition
-// that holds its range. Neighbouring ranges with the same destination become one range. The markers that the
-// moves have left must still be swept (removed). The spans must contain all ranges of the batch, or Settle
-// fails with InvalidArgument. Each span begins and ends at a cut of the map.
+// Settle ends the moves of a batch that is in the last phase, Draining. Each destination becomes the partition that
+// holds its range. Neighbouring ranges with the same destination become a single range. The markers that the moves have
+// left must still be removed (swept). The spans, which are intervals of keys, must contain all ranges of the batch;
+// otherwise Settle fails with InvalidArgument. A range must begin at the Start and at the End of each span.
 func (e *Edit) Settle(batch uint64, spans ...Span) error {
 	b, err := e.batch(batch)
 	if err != nil {
@@ -264,15 +266,16 @@ func (e *Edit) Settle(batch uint64, spans ...Span) error {
 	return nil
 }
 
-// Span is an interval of keys: from Start, inclusive, to End, exclusive. An empty End is plus infinity.
+// Span is an interval of keys: from Start, inclusive, to End, exclusive. An empty End is plus infinity. In JSON, a key
+// is text as keytext.Format writes it.
 type Span struct {
 	Start keytext.Key `json:"start"`
 	End   keytext.Key `json:"end"`
 }
 
-// Swept removes finished batches of moves from the root, once the markers that the moves left have been removed
-// (swept). It rewrites only the root: entries keep the id of their batch. A batch that the root does not list
-// is over.
+// Swept removes finished batches of moves from the root of the map. A mover calls Swept once it has removed (swept) the
+// markers that the moves left. Swept rewrites only the root: entries keep the id of their batch. A batch that the root
+// does not list is over.
 func (e *Edit) Swept(batches ...uint64) error {
 	for _, id := range batches {
 		b, err := e.batch(id)
@@ -287,8 +290,8 @@ func (e *Edit) Swept(batches ...uint64) error {
 	return nil
 }
 
-// refuse records an InvalidArgument error in the Edit, unless the Edit has an error already. It returns the
-// error that the Edit has then.
+// refuse records an InvalidArgument error in the Edit if the Edit has no error yet. It returns the first error of the
+// Edit.
 func (e *Edit) refuse(format string, args ...any) error {
 	if e.err == nil {
 		e.err = invalid(format, args...)
@@ -296,9 +299,9 @@ func (e *Edit) refuse(format string, args ...any) error {
 	return e.err
 }
 
-// batch returns the batch of moves with this id, in the root that the Edit makes, so that the caller can change
-// its phase. It fails with InvalidArgument if the map has no such batch. It also fails if this Edit has changed
-// the phase already, since no batch may skip a phase.
+// batch returns the batch of moves with this id, in the root that the Edit makes, so that the caller can change the
+// phase of the batch. It fails with InvalidArgument if the map has no such batch. It also fails if this Edit has
+// changed the phase already, since no batch may skip a phase.
 func (e *Edit) batch(id uint64) (*Batch, error) {
 	if e.err != nil {
 		return nil, e.err
@@ -314,14 +317,14 @@ func (e *Edit) batch(id uint64) (*Batch, error) {
 	return &e.next.Batches[now], nil
 }
 
-// inFlight reports whether the old root lists the batch of moves with this id. If the root does not, the batch
-// is over.
+// inFlight reports whether the old root of the map lists the batch of moves with this id. If the root does not list the
+// batch, the batch is over.
 func (e *Edit) inFlight(id uint64) bool {
 	return slices.ContainsFunc(e.old.Batches, func(b Batch) bool { return b.ID == id })
 }
 
-// entries returns the entries of the old map that begin from start on and below end. It fails with
-// InvalidArgument if start is not a cut of the map.
+// entries returns the entries of the old map that begin from the key start on and below end. It fails with
+// InvalidArgument if no entry begins at start.
 func (e *Edit) entries(start, end []byte) ([]Entry, error) {
 	var out []Entry
 	for r, err := range Ranges(e.old, e.read, start, end) {

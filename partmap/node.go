@@ -7,16 +7,16 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Node is one encoded node of the map of a bucket: its id and its bytes in the store. The node is an index
-// node, which names other nodes, or a segment, which holds entries.
+// Node is an encoded node of the tree that is a bucket's map: its id and its bytes in the store. The node is either an
+// index node, which names other nodes, or a segment, which says in which partitions keys lie.
 type Node struct {
 	ID   store.NodeID
 	Blob []byte
 }
 
-// nodeHeader is the beginning of every node of a map. Bucket and ID reveal that bytes are in the wrong place.
-// Epoch is the epoch of the root for which the node was written. By this epoch the collector of unused nodes
-// decides whether a swap of a root that is still under way may name the node.
+// nodeHeader is the beginning of every encoded node of a bucket's map. Bucket and ID reveal bytes that were stored
+// under a wrong id. Epoch is the epoch of the root for which the node was written. The collector of unused nodes
+// compares epochs: a swap of a root that is still under way may name a new node.
 type nodeHeader struct {
 	Bucket store.BucketID
 	ID     store.NodeID
@@ -39,9 +39,9 @@ func (r *reader) nodeHeader(b store.BucketID, id store.NodeID) nodeHeader {
 	return h
 }
 
-// NodeEpoch returns the epoch of the root for which the node n of bucket b was written. The node may be an
-// index node or a segment. NodeEpoch fails with Corrupt if the bytes are damaged or belong to another bucket or
-// node, and with ErrNewerVersion.
+// NodeEpoch returns the epoch of the root for which the node n in the map of bucket b was written. The node may be an
+// index node or a segment. NodeEpoch fails with Corrupt if the bytes are damaged or belong to another bucket or node,
+// and with ErrNewerVersion if this program does not know their format.
 func NodeEpoch(b store.BucketID, n Node) (uint64, error) {
 	kind := byte(kindSegment)
 	if len(n.Blob) > 2 && n.Blob[2] == kindIndex {
@@ -52,35 +52,38 @@ func NodeEpoch(b store.BucketID, n Node) (uint64, error) {
 	return h.Epoch, store.Wrap(nodeOp("node", b, n.ID), r.err)
 }
 
-// Segment is a node that holds consecutive entries of a map, decoded for lookups. It is immutable. The embedded
-// Cuts are the starts of the entries.
+// Segment is a decoded node that holds consecutive entries of a bucket's map, for lookups. An entry says in which
+// partition a range of keys lies. A Segment is immutable. The embedded Cuts are the start keys of the entries.
 type Segment struct {
 	Cuts
 	wheres
 	nodeHeader
 }
 
-// Entry returns the i-th entry of the segment, counted from 0. The Start of the entry shares memory with the
-// segment.
+// Entry returns the i-th entry of the segment, counted from 0. The Start of the entry shares memory with the segment
+// and is read-only.
 func (s *Segment) Entry(i int) (e Entry) {
 	s.entry(i, s.At(i), &e)
 	return e
 }
 
-// Range sets *into to the i-th range of the segment; *into must be zero before. r is the root of the map. end
-// is the end of the whole segment's keys. The range is not a result, because copies of a Range are costly.
+// Range sets *into to the i-th range of the segment. *into must be zero before the call. r is the root of the map,
+// which has the phases of moves. end is the key at which the segment ends. Range has no result, because copies of a
+// Range are costly.
 func (s *Segment) Range(r *Root, i int, end []byte, into *Range) {
 	s.entry(i, s.At(i), &into.Entry)
 	into.End = s.End(i, end)
 	into.Phase, into.SweepPending = r.BatchOf(into.Batch)
 }
 
-// Bytes returns the memory that the segment takes, in bytes, as an estimate.
+// Bytes returns an estimate of the memory, in bytes, that the segment takes. A cache uses the estimate to bound its
+// size.
 func (s *Segment) Bytes() int64 {
 	return s.Cuts.Bytes() + s.wheres.bytes() + segmentBytes
 }
 
-// The memory, in bytes, that some structs take on a 64-bit machine. The methods named Bytes use these sizes.
+// The memory, in bytes, that some structs take on a 64-bit machine. The methods named Bytes use these sizes for their
+// estimates.
 const (
 	commonWhereBytes = 32
 	movedWhereBytes  = 32
@@ -93,9 +96,9 @@ func encodeSegment(h nodeHeader, entries []Entry) Node {
 	return Node{ID: h.ID, Blob: seal(appendEntries(b, entries))}
 }
 
-// DecodeSegment returns the decoded segment n, a node with entries of the map of bucket b. It fails with
-// Corrupt if the bytes are damaged or belong to another bucket or node, and with ErrNewerVersion. The error
-// names the bucket and the node.
+// DecodeSegment returns the decoded segment n, a node with entries of the map of bucket b. It fails with Corrupt if the
+// bytes are damaged or belong to another bucket or node, and with ErrNewerVersion if this program does not know their
+// format. The error names the bucket and the node.
 func DecodeSegment(b store.BucketID, n Node) (*Segment, error) {
 	r := unseal(kindSegment, n.Blob)
 	s := &Segment{nodeHeader: r.nodeHeader(b, n.ID)}
@@ -107,8 +110,8 @@ func DecodeSegment(b store.BucketID, n Node) (*Segment, error) {
 	return s, nil
 }
 
-// entries reads a list of encoded entries, which begins with their number. It returns the starts of the
-// entries, and their other fields.
+// entries reads a list of encoded entries of a map, which begins with the number of entries. It returns the start keys
+// of the entries, and their other fields.
 func (r *reader) entries() (Cuts, wheres) {
 	n := r.count(minEntryBytes)
 	cuts := r.keysOf(n)
@@ -121,8 +124,8 @@ func (r *reader) entries() (Cuts, wheres) {
 	return cuts, w
 }
 
-// Index is a node of a map that names the nodes directly below it, its children. It is decoded for lookups, and
-// immutable. The embedded Cuts are the lowest keys (the starts) of the children.
+// Index is a decoded node of a bucket's map that names the nodes directly below it, its children. It is for lookups,
+// and immutable. The embedded Cuts are the lowest keys (the starts) of the children.
 type Index struct {
 	Cuts
 	nodeHeader
@@ -131,14 +134,15 @@ type Index struct {
 	nodes  []store.NodeID
 }
 
-// Child returns the reference to the i-th child, a node directly below this index node. The Start of the
-// reference shares memory with the index node.
+// Child returns the reference to the i-th child, a node directly below this index node of a map. i counts from 0. The
+// Start of the reference shares memory with the index node.
 func (x *Index) Child(i int) Child { return Child{Start: x.At(i), Node: x.nodes[i]} }
 
-// Node returns the id of the i-th child, a node directly below this index node.
+// Node returns the id of the i-th child, a node directly below this index node of a map. i counts from 0.
 func (x *Index) Node(i int) store.NodeID { return x.nodes[i] }
 
-// Bytes returns the memory that the index node takes, in bytes, as an estimate.
+// Bytes returns an estimate of the memory, in bytes, that the index node takes. A cache uses the estimate to bound its
+// size.
 func (x *Index) Bytes() int64 { return x.Cuts.Bytes() + allocated(cap(x.nodes)*16) + indexBytes }
 
 func encodeIndex(h nodeHeader, height uint8, children []Child) Node {
@@ -146,8 +150,9 @@ func encodeIndex(h nodeHeader, height uint8, children []Child) Node {
 	return Node{ID: h.ID, Blob: seal(appendChildren(b, children))}
 }
 
-// DecodeIndex returns the decoded index node n of bucket b. It fails with Corrupt if the bytes are damaged or
-// belong to another bucket or node, and with ErrNewerVersion. The error names the bucket and the node.
+// DecodeIndex returns the decoded index node n of the map of bucket b. It fails with Corrupt if the bytes are damaged
+// or belong to another bucket or node, and with ErrNewerVersion if this program does not know their format. The error
+// names the bucket and the node.
 func DecodeIndex(b store.BucketID, n Node) (*Index, error) {
 	r := unseal(kindIndex, n.Blob)
 	x := &Index{nodeHeader: r.nodeHeader(b, n.ID), Height: r.byte()}
@@ -173,8 +178,8 @@ func appendChildren(b []byte, children []Child) []byte {
 	return b
 }
 
-// children reads a list of encoded references to nodes, which begins with their number. It returns the lowest
-// key (the start) and the id of each node.
+// children reads a list of encoded references to nodes of a map, which begins with the number of references. It returns
+// the lowest key (the start) and the id of each node.
 func (r *reader) children() (Cuts, []store.NodeID) {
 	n := r.count(minChildBytes)
 	cuts := r.keysOf(n)

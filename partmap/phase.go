@@ -2,24 +2,25 @@ package partmap
 
 import "fmt"
 
-// Phase is a step of the move of a range from its source partition to a fresh destination partition. Before a
-// mover begins the next phase, it waits until old leases have ended. So at any time the valid leases of a range
-// see one phase, or two successive ones (invariant I3).
+// Phase is a step of the move of a range of keys from its source partition to a fresh destination partition. Before a
+// mover begins the next phase, it waits until old leases have ended. So at any time the valid leases of a range see the
+// same phase, or two successive phases (invariant I3).
 type Phase uint8
 
 const (
-	// Settled: the range lives in one partition and does not move.
+	// Settled is the phase of a range that does not move: its rows lie in a single partition.
 	Settled Phase = iota
-	// Marking: clients act as in Settled, with two differences. Deletes write markers, because a marker can be
-	// copied and a tombstone can't. Reads include the destination.
+	// Marking is the first phase of a move. Clients act as in Settled, with two differences. Deletes write markers,
+	// because a mover can copy a marker but not a tombstone. Reads include the destination.
 	Marking
-	// Copying: writes go to the destination. Meanwhile the mover copies the rows of the source to the
-	// destination.
+	// Copying is the phase in which clients write to the destination. Meanwhile the mover copies the rows of the source
+	// to the destination.
 	Copying
-	// Verifying: the mover compares both partitions. A reader that finds a row only in the source copies the
-	// row to the destination before the reader shows it, so that the row stays.
+	// Verifying is the phase in which the mover compares both partitions. A reader that finds a row only in the source
+	// copies the row to the destination before the reader shows it, so that the row stays.
 	Verifying
-	// Draining: nobody reads the source any more; the mover removes the source's rows.
+	// Draining is the last phase of a move: nobody reads the source any more, and the mover removes the rows of the
+	// source.
 	Draining
 
 	phases = iota
@@ -34,22 +35,23 @@ func (p Phase) String() string {
 	return fmt.Sprintf("phase %d", uint8(p))
 }
 
-// Rules say what clients do with a range in one phase of its move: which of the two partitions they write to
-// and read from, and how they delete.
+// Rules say what clients do with a range of keys in a phase of its move: to which of the two partitions they write,
+// from which they read, and how they delete.
 type Rules struct {
-	// WriteTo is the side that receives puts and deletes.
+	// WriteTo says whether puts and deletes go to the source partition of the move or to its destination.
 	WriteTo Side
-	// Markers: deletes write markers instead of tombstones.
+	// Markers means that deletes write markers, rows that say "deleted" and can be copied, instead of tombstones of the
+	// store.
 	Markers bool
-	// ReadSource and ReadDestination say which sides a read has to look at.
+	// ReadSource and ReadDestination say which of the two partitions of a move a read has to look at.
 	ReadSource, ReadDestination bool
-	// WriteThrough: a reader that finds a newer row in the source writes the row to the destination, with the
+	// WriteThrough means that a reader that finds a newer row in the source copies the row to the destination, with the
 	// row's own timestamp, before the reader shows it.
 	WriteThrough bool
 }
 
-// Side says which of the two partitions of a move is meant: the source or the destination. A range that does
-// not move has only a source, the partition that holds it.
+// Side is one of the two partitions of a move of a range: Source or Destination. A range that does not move has only a
+// source, the partition that holds it.
 type Side uint8
 
 const (
@@ -57,9 +59,9 @@ const (
 	Destination
 )
 
-// transitions is the table of the phases of a move. For each phase it has the rules for clients, and the phase
-// that follows. After the last phase, Draining, the destination holds the range alone. The range is then
-// Settled, and the markers that the move has left must still be swept (removed).
+// transitions is the table of the phases of a move of a range. For each phase it has the rules for clients, and the
+// phase that follows. After the last phase, Draining, the destination holds the range alone. The range is then Settled,
+// and the markers that the move has left must still be removed (swept).
 var transitions = [phases]struct {
 	rules Rules
 	next  Phase
@@ -73,8 +75,8 @@ var transitions = [phases]struct {
 	Draining: {Rules{WriteTo: Destination, Markers: true, ReadDestination: true}, Settled},
 }
 
-// Rules returns the rules that clients follow in the phase p. The rules of an unknown phase are zero: clients
-// read nothing. Unknown phases do not occur, since the decoder refuses maps of newer versions.
+// Rules returns the rules that clients follow for a range of keys in the phase p of its move. The rules of an unknown
+// phase are zero: clients read nothing. Unknown phases do not occur, since the decoder refuses maps of newer versions.
 func (p Phase) Rules() Rules {
 	if int(p) >= phases {
 		return Rules{}
@@ -82,8 +84,7 @@ func (p Phase) Rules() Rules {
 	return transitions[p].rules
 }
 
-// Next returns the phase that follows the phase p in a move, and true. If p is unknown, the second result is
-// false.
+// Next returns the phase that follows the phase p in a move. The second result is false if p is unknown.
 func Next(p Phase) (Phase, bool) {
 	if int(p) >= phases {
 		return 0, false

@@ -8,8 +8,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// EncodeRoot returns the record under which a root is stored. It fails with InvalidArgument if the root exceeds
-// MaxBatches, MaxRootBytes or MaxSettingsBytes.
+// EncodeRoot returns the record to store for the root r of a bucket's map. It fails with InvalidArgument if the root
+// exceeds MaxBatches, MaxRootBytes or MaxSettingsBytes.
 func EncodeRoot(r *Root) (store.Record, error) {
 	if len(r.Batches) > MaxBatches {
 		return store.Record{}, invalid("a root with %d batches in flight: at most %d", len(r.Batches), MaxBatches)
@@ -23,8 +23,8 @@ func EncodeRoot(r *Root) (store.Record, error) {
 	return store.Record{Version: r.Version(), Blob: encodeRoot(r, r.Batches)}, nil
 }
 
-// mapBytes returns the size in bytes of the encoded root, without its batches of moves and its settings.
-// MaxRootBytes bounds this size.
+// mapBytes returns the size in bytes of the encoded root, without its batches of moves and its settings. MaxRootBytes
+// bounds this size.
 func (r *Root) mapBytes() int {
 	bare := *r
 	bare.Settings = nil
@@ -61,10 +61,9 @@ func encodeRoot(r *Root, batches []Batch) []byte {
 	return seal(appendEntries(b, r.Entries))
 }
 
-// DecodeRoot returns the root of bucket b from its stored record. It fails with Corrupt if the record is
-// damaged, and with ErrNewerVersion if this program does not know the format. It fails with Unavailable if the
-// content names another bucket or another version than the record. Such a read was torn, and the caller should
-// read again.
+// DecodeRoot returns the root of the map of bucket b from its stored record. It fails with Corrupt if the record is
+// damaged, and with ErrNewerVersion if this program does not know the format. It fails with Unavailable if the content
+// names another bucket or another version than the record. Such a read was torn, and the caller should read again.
 func DecodeRoot(b store.BucketID, rec store.Record) (*Root, error) {
 	r, err := decodeRoot(rec.Blob)
 	if err == nil && r.Bucket != b {

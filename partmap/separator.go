@@ -6,9 +6,9 @@ import (
 	"github.com/evenkeel/evenkeel/internal/keyspread"
 )
 
-// Separator returns the shortest key s with a < s <= b, in new memory. It returns nil if a is not below b. The
-// separator is a prefix of b, one byte longer than the common prefix of a and b. Cuts of maps are separators,
-// so that maps stay small where keys are long, as in prefix B-trees (Bayer and Unterauer, 1977).
+// Separator returns the shortest key s with a < s <= b, in new memory, or nil if a is not below b. The result is a
+// prefix of b, longer by one byte than the common prefix of a and b. Maps are cut at separators, so that they stay
+// small even if keys are long, as in prefix B-trees (Bayer and Unterauer, 1977).
 func Separator(a, b []byte) []byte {
 	if bytes.Compare(a, b) >= 0 {
 		return nil

@@ -8,38 +8,39 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// ProblemKind says what is wrong with a map, as found by Validate.
+// ProblemKind says what is wrong with a bucket's map, such as Unreadable for a missing node. Validate finds the
+// problems.
 type ProblemKind uint8
 
 const (
-	// Unreadable: a node is missing or damaged, or contradicts its parent.
+	// Unreadable means that a node of a map is missing or damaged, or contradicts its parent.
 	Unreadable ProblemKind = iota + 1
-	// Untiled: the first range does not begin at the lowest key, or ranges do not ascend. So some key has no
-	// range, or two (invariant I1).
+	// Untiled means that the first range of a map does not begin at the lowest key, or that ranges do not ascend. So a
+	// key has no range, or two (invariant I1).
 	Untiled
-	// LongCut: a cut is longer than store.MaxKeyBytes.
+	// LongCut means that the start of a range is longer than store.MaxKeyBytes.
 	LongCut
-	// EmptyNode: a root or a node has neither an entry nor a child.
+	// EmptyNode means that a root or a node of a map has neither an entry nor a child.
 	EmptyNode
-	// MiscountedRanges: the number of ranges in the root is wrong.
+	// MiscountedRanges means that the root of a map gives a wrong number of ranges.
 	MiscountedRanges
-	// Scattered: ranges that are not neighbours have the same partition as their home, or as their destination.
+	// Scattered means that ranges that are not neighbours lie in the same partition, or move to the same partition.
 	Scattered
-	// StaleDestination: the destination of a range is not fresh (invariant I4): it is the home of a range, or
-	// the destination of two batches.
+	// StaleDestination means that a range moves to a partition that is not fresh (invariant I4): the partition holds a
+	// range already, or is the destination of two batches of moves.
 	StaleDestination
-	// NoPartition: an entry has no home: its Partition is zero.
+	// NoPartition means that an entry of a map does not name the partition that holds its range: its Partition is zero.
 	NoPartition
-	// UnknownBatch: a range moves in a batch that the root lacks, or has a batch of a later epoch than the
-	// root.
+	// UnknownBatch means that a range moves in a batch that the root of the map does not list, or has a batch of a
+	// later epoch than the root.
 	UnknownBatch
-	// PhaseMismatch: a range has a destination although its batch is settled, or has none although its batch is
-	// not.
+	// PhaseMismatch means that a range has a destination although its batch of moves is settled, or that it has no
+	// destination although its batch is not settled.
 	PhaseMismatch
-	// BadBatch: the batches of the root are out of order or too many. Or a batch is of a later epoch than the
-	// root, is in an unknown phase, or has a wrong number of ranges.
+	// BadBatch means that the batches of moves in the root of a map are out of order or too many. Or a batch is of a
+	// later epoch than the root, is in an unknown phase, or has a wrong number of ranges.
 	BadBatch
-	// BadRoot: the state, the height or the size of the root is impossible.
+	// BadRoot means that the state, the height or the size of the root of a map is impossible.
 	BadRoot
 
 	problemKinds = iota + 1
@@ -57,13 +58,14 @@ func (k ProblemKind) String() string {
 	return fmt.Sprintf("problem %d", uint8(k))
 }
 
-// Problem is one thing that is wrong with a map, and where.
+// Problem is a fault in a bucket's map, such as a missing node: its kind, the key at which it is, and a text for
+// people.
 type Problem struct {
 	Kind ProblemKind
-	// At is the cut at which the problem is. At is empty for a problem at the lowest key, and for a problem of
-	// the whole map.
+	// At is the start of the range or of the node that has the problem. At is empty for a problem at the lowest key,
+	// and for a problem of the whole map.
 	At []byte
-	// Node is the index node or segment that has the problem; zero for the root.
+	// Node is the id of the index node or segment of the map that has the problem. It is zero for the root.
 	Node store.NodeID
 	Text string
 }
@@ -76,8 +78,8 @@ func (p Problem) String() string {
 	return at + ": " + p.Text
 }
 
-// Validate returns all problems of the map of the root r; nil if there are none. It reads the whole map with
-// the function read. If it can't read a node, it reports that and goes on.
+// Validate returns all problems of the map whose root is r, or nil if the map has none. It reads the whole map with the
+// function read. If a node can't be read, Validate reports the node and goes on.
 func Validate(r *Root, read Reader) []Problem {
 	v := validator{
 		root: r, read: read, homes: map[store.PartitionID]*place{},
@@ -93,9 +95,10 @@ func Validate(r *Root, read Reader) []Problem {
 	return v.problems
 }
 
-// ValidateSpans returns the problems that the given spans of a map have; nil if they have none. The spans must
-// ascend, and begin and end at cuts of the map. ValidateSpans reads only the nodes of the spans and the nodes
-// above them. It does not find problems that show only in the whole map.
+// ValidateSpans returns the problems of the map whose root is r within the given spans, which are intervals of keys. It
+// returns nil if it finds none. The spans must ascend, and a range must begin at both ends of each span. ValidateSpans
+// reads only the nodes of the spans and the nodes above them. It does not find problems that show only in the whole
+// map.
 func ValidateSpans(r *Root, read Reader, spans ...Span) []Problem {
 	v := validator{root: r, read: read, destinations: map[store.PartitionID]*place{}, perBatch: map[uint64]uint64{}}
 	v.rootItself()
@@ -115,7 +118,7 @@ func ValidateSpans(r *Root, read Reader, spans ...Span) []Problem {
 	return v.problems
 }
 
-// place says where in a map the ranges of one partition lie. The partition holds these ranges, or is the
+// place is the position in a map of all ranges of one partition. The partition either holds these ranges, or is the
 // destination to which they move.
 type place struct {
 	first    []byte // start of the first range
@@ -124,7 +127,7 @@ type place struct {
 	reported bool   // the partition has been reported as scattered
 }
 
-// validator is one walk through a map that collects the problems of the map.
+// validator walks through a bucket's map and collects the problems of the map.
 type validator struct {
 	root     *Root
 	read     Reader
@@ -173,8 +176,9 @@ func (v *validator) rootItself() {
 	}
 }
 
-// children checks neighbouring nodes of one height that have the same parent node, and all nodes below them.
-// The parent's keys reach from start to below end. height counts the levels of nodes below the children.
+// children checks neighbouring nodes of a map that have the same height and the same parent node, and all nodes below
+// them. The keys of the parent reach from start to below end. height is the number of levels of nodes below the
+// children.
 func (v *validator) children(children []Child, height uint8, start, end []byte, parent store.NodeID) {
 	if len(children) == 0 {
 		v.report(EmptyNode, start, parent, "no children")
@@ -204,9 +208,8 @@ func (v *validator) children(children []Child, height uint8, start, end []byte, 
 	}
 }
 
-// cut reports what is wrong with the key at which the i-th item (an entry or a child) of the node n starts. The
-// first item must start where the node starts, at the key start. The item must end, at the key end, above its
-// own start.
+// cut reports what is wrong with key, the start of the i-th item (an entry or a child) of the node n of a map. The
+// first item must start at start, where the node starts. The key end, at which the item ends, must be above its start.
 func (v *validator) cut(key []byte, i int, start, end []byte, n store.NodeID) {
 	if len(key) > store.MaxKeyBytes {
 		v.report(LongCut, key, n, "%d bytes: at most %d", len(key), store.MaxKeyBytes)
@@ -262,10 +265,10 @@ func (v *validator) entry(e *Entry, n store.NodeID) {
 	v.perBatch[e.Batch]++
 }
 
-// place records that the range of the entry e lies in the partition id, and reports a problem if it must not
-// lie there. as is "home" if the partition holds the range, or "destination" if the range moves there. Ranges
-// that one partition holds must be neighbours. Ranges that move to one partition must be neighbours, and must
-// move in one batch.
+// place records that the range of the entry e lies in the partition id, and reports a problem if it must not. as is
+// "home" if the partition holds the range, or "destination" if the range moves to it. The ranges that a partition holds
+// must be neighbours. The ranges that move to the same partition must be neighbours, and must move in the same batch.
+// number counts the ranges in the order of the walk.
 func (v *validator) place(
 	in map[store.PartitionID]*place, id store.PartitionID, e *Entry, number uint64, n store.NodeID, as string,
 ) {
@@ -287,8 +290,8 @@ func (v *validator) place(
 	p.last = number
 }
 
-// whole reports the problems that only a walk through the whole map can find. One is a destination of a move
-// that already holds another range. The others are wrong numbers of ranges, in the map or in a batch of moves.
+// whole reports the problems that only a walk through the whole map can find. The first is a move to a partition that
+// already holds a range. The others are wrong numbers of ranges, in the map or in a batch of moves.
 func (v *validator) whole() {
 	none := store.NodeID{}
 	var stale []Problem

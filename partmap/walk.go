@@ -6,13 +6,13 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Reader is a function that returns the stored bytes of the node with the given id. The nodes are those of the
-// map of one bucket.
+// Reader is a function that returns the stored bytes of the node with the given id. The node belongs to the map of one
+// particular bucket.
 type Reader func(store.NodeID) ([]byte, error)
 
-// children returns the references to nodes that the index node c holds, and the epoch of the root for which c
-// was written. It fails if the node contradicts its parent, for instance by its lowest key. If the node still
-// has the right height, its children are returned together with the error.
+// children returns the references to nodes that the index node c of a map holds, and the epoch of the root for which c
+// was written. It fails if the node contradicts its parent, for instance in its lowest key. If the node still has the
+// right height, its references are returned together with the error.
 func (read Reader) children(r *Root, c Child, height uint8) ([]Child, uint64, error) {
 	x, err := read.index(r.Bucket, c.Node)
 	if err != nil {
@@ -28,9 +28,9 @@ func (read Reader) children(r *Root, c Child, height uint8) ([]Child, uint64, er
 	return out, x.Epoch, err
 }
 
-// entries returns the entries of the segment c, and the epoch of the root for which the segment was written. If
-// the segment contradicts its parent node, for instance by its lowest key, the entries are returned together
-// with an error.
+// entries returns the entries of the segment c of a map, and the epoch of the root for which the segment was written.
+// If the segment contradicts its parent node, for instance in its lowest key, the entries are returned together with an
+// error.
 func (read Reader) entries(r *Root, c Child) ([]Entry, uint64, error) {
 	s, err := read.segment(r.Bucket, c.Node)
 	if err != nil {
@@ -59,9 +59,9 @@ func (read Reader) segment(b store.BucketID, id store.NodeID) (*Segment, error) 
 	return DecodeSegment(b, Node{ID: id, Blob: blob})
 }
 
-// misplaced returns a Corrupt error if a node does not fit the place at which it was found in the map of root
-// r. The reason is another start or height than its parent c says, or an epoch above the root's. Otherwise it
-// returns nil.
+// misplaced returns nil if a node of the map of root r is as its parent's reference c says, else a Corrupt error. The
+// error says that the start or the height of the node differs from the reference, or that its epoch is above the
+// root's.
 func misplaced(r *Root, c Child, h nodeHeader, start []byte, wantHeight, height uint8) error {
 	switch {
 	case string(start) != string(c.Start):
@@ -78,38 +78,40 @@ func misplaced(r *Root, c Child, h nodeHeader, start []byte, wantHeight, height 
 	return nil
 }
 
-// CheckSegment returns a Corrupt error if the segment s does not fit c, the reference by which its parent node
-// names it; else nil.
+// CheckSegment returns nil if the segment s is as c says, the reference by which its parent node names it in the map of
+// root r. Otherwise it returns a Corrupt error: the start differs, or the segment is newer than the root.
 func CheckSegment(r *Root, c Child, s *Segment) error {
 	return misplaced(r, c, s.nodeHeader, s.At(0), 0, 0)
 }
 
-// CheckIndex returns a Corrupt error if the index node x does not fit c, the reference by which its parent node
-// names it, or does not have the given height; else nil.
+// CheckIndex returns nil if the index node x has the given height and is as c says, the reference by which its parent
+// node names it in the map of root r. Otherwise it returns a Corrupt error: the start or the height differs, or the
+// node is newer than the root.
 func CheckIndex(r *Root, c Child, height uint8, x *Index) error {
 	return misplaced(r, c, x.nodeHeader, x.At(0), height, x.Height)
 }
 
-// Ranges iterates in order over the ranges of a map that have a key from `from` to below `to`. An empty `to` is
-// plus infinity. An error ends the iteration; it comes with a zero Range.
+// Ranges iterates in order over the ranges of a bucket's map that have a key from `from` to below `to`. An empty `to`
+// is plus infinity. r is the root of the map, and read returns its nodes. An error ends the iteration and comes with a
+// zero Range.
 func Ranges(r *Root, read Reader, from, to []byte) iter.Seq2[Range, error] {
 	return func(yield func(Range, error) bool) {
 		(&walker{root: r, read: read, from: from, to: to, yield: yield}).walk()
 	}
 }
 
-// RangesSince iterates in order over the ranges of a map that changed at the given epoch or later. Some ranges
-// that did not change come as well. A change writes anew each node on the path to a changed range. So
-// RangesSince skips nodes that were written for an older epoch, and all nodes below them. An error ends the
-// iteration; it comes with a zero Range.
+// RangesSince iterates in order over the ranges of a bucket's map that changed at the given epoch or later. Ranges that
+// did not change may come as well. A change writes anew each node on the path to a changed range. So RangesSince skips
+// nodes that were written for an older epoch, and all nodes below them. An error ends the iteration and comes with a
+// zero Range.
 func RangesSince(r *Root, read Reader, epoch uint64) iter.Seq2[Range, error] {
 	return func(yield func(Range, error) bool) {
 		(&walker{root: r, read: read, since: epoch, yield: yield}).walk()
 	}
 }
 
-// Named returns the ids of all nodes of a root's map, index nodes and segments. It reads only the index nodes,
-// which name the segments.
+// Named returns the ids of all nodes of the map whose root is r: index nodes and segments. It reads only the index
+// nodes, which name the segments. Stored nodes that are not named are not in use.
 func Named(r *Root, read Reader) (map[store.NodeID]bool, error) {
 	named := map[store.NodeID]bool{}
 	var down func(children []Child, height uint8) error
@@ -132,8 +134,9 @@ func Named(r *Root, read Reader) (map[store.NodeID]bool, error) {
 	return named, down(r.Children, r.Height-1)
 }
 
-// RangeBefore returns the range that ends at key, and true. key must be a cut of the map. If key is the lowest
-// key of all, no range ends there, and the second result is false.
+// RangeBefore returns the range of a bucket's map that ends at key. A range must begin at key. The second result is
+// false if key is the lowest key of all, since no range ends at the lowest key. r is the root of the map, and read
+// returns its nodes.
 func RangeBefore(r *Root, read Reader, key []byte) (Range, bool, error) {
 	if len(key) == 0 {
 		return Range{}, false, nil
@@ -163,8 +166,8 @@ func RangeBefore(r *Root, read Reader, key []byte) (Range, bool, error) {
 	return r.Range(s.Entry(max(s.FindBefore(key), 0)), key), true, nil
 }
 
-// walker iterates over some of the ranges of a map, in order. It goes from the root down to the segments, depth
-// first.
+// walker iterates over the ranges of a bucket's map that overlap an interval of keys, in order. It goes from the root
+// down to the segments, depth first.
 type walker struct {
 	root     *Root
 	read     Reader
@@ -181,8 +184,8 @@ func (w *walker) walk() {
 	w.nodes(w.root.Children, w.root.Height-1, nil)
 }
 
-// overlaps reports whether the keys from start to below end have a key in common with the interval that is
-// walked. An empty end is plus infinity.
+// overlaps reports whether a key from start to below end lies in the interval of keys over which the walker iterates.
+// An empty end is plus infinity.
 func (w *walker) overlaps(start, end []byte) bool {
 	return (len(end) == 0 || string(end) > string(w.from)) && (len(w.to) == 0 || string(start) < string(w.to))
 }
