@@ -16,35 +16,35 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// A term is a setting that must be the same in all processes of a store, such as the length of leases. The
-// register of a term in store.Process has the value in force, or the announcement of a change (see terms).
+// A term is a setting that must be the same in all processes of a store, such as the length of leases. A register of
+// the store has the value in force, or the announcement of a change (see terms).
 //
-// A process that starts reads the term at Local. If its own value is in force there, the process runs, and
-// needs no other data centre. That is safe because a change takes two steps, each acknowledged in every data
+// A process that starts reads the term in its own data centre (Local). If its own value is in force, the process runs,
+// and needs no other data centre. That is safe because a change takes two steps, each acknowledged in every data
 // centre:
 //
 //	3 s in force  ->  a change from 3 s to 5 s announced  ->  5 s in force
 //
-// Once the announcement is acknowledged, no read at Local finds the old value in force any more. The new value
-// is in force only after that acknowledgement. So a process that runs with the old value has read it before the
-// change was announced everywhere, and whoever makes a change ends such processes first. A process that finds
-// an announcement does not start: neither value is safe. docs/model/terms.pml searches all of this.
+// Once the announcement is acknowledged, no read at Local finds the old value in force any more. The new value is in
+// force only after that acknowledgement. So a process that runs with the old value has read it before the change was
+// announced everywhere, and whoever makes a change ends such processes first. A process that finds an announcement does
+// not start: neither value is safe. docs/model/terms.pml searches all of this.
 type term[T ~int64] struct {
-	// key is the key of the term's register.
+	// key is the key of the register in which the setting is stored.
 	key string
-	// what names the term before its value in error messages: "a lease of" 3s.
+	// what names the setting before its value in error messages: "a lease of" 3s.
 	what string
-	// preset is the value that the first process stores if it has no value of its own.
+	// preset is the value that the first process of a store stores if it has no value of its own.
 	preset T
-	// ready, if not nil, is called between the announcement of a change and the change. An error of ready stops
-	// the change.
+	// ready, if not nil, is called after a change of the setting was announced and before the new value comes into
+	// force. An error of ready stops the change.
 	ready func(ctx context.Context) error
 }
 
-// terms is the stored record of a setting on which all processes of a store agree. The record has one of two
-// forms. Form 1 is a value in force: 8 bytes big-endian, in nanoseconds if the value is a time. Form 2
-// announces a change; earlier programs can't read it. It has the value before the change and the value after
-// it.
+// terms is the stored record of a setting on which all processes of a store agree, such as the length of leases. The
+// record has one of two forms. Form 1 is a value in force: 8 bytes big-endian, in nanoseconds if the value is a time.
+// Form 2 announces a change: it has the value before the change and the value after it. Earlier programs can't read
+// form 2.
 type terms[T ~int64] struct {
 	value T // the value in force, also while a change of it is announced; 0: none
 	next  T // the announced value; 0: no change is announced
@@ -64,24 +64,25 @@ var (
 	idTerm       = term[StoreID]{key: "id", what: "an id"}
 )
 
-// Counting says how the processes of a store learn how many rows and bytes its partitions have. All processes
-// must do so in the same way.
+// Counting is the way in which the processes of a store learn how many rows and bytes its partitions have, such as
+// InRedis. All processes must do so in the same way.
 type Counting int64
 
 // The ways of counting. Their numbers are part of the format of a store.
 const (
-	// NotCounted: nobody knows the sizes. Nothing is split automatically.
+	// NotCounted means that nobody knows the sizes of partitions. No partition is split automatically.
 	NotCounted Counting = 1
-	// ByLooks: the leader reads all rows, at an interval or at times of the day.
+	// ByLooks means that the leader, an elected process, reads all rows to know the sizes of partitions: at an interval
+	// or at times of the day.
 	ByLooks Counting = 2
-	// InRedis: every process counts its own writes, all in the same Redis.
+	// InRedis means that every process counts its own writes, all in the same Redis.
 	InRedis Counting = 3
-	// Elsewhere is never in force. A process says Elsewhere if it counts nothing and leaves the sizes to other
-	// processes.
+	// Elsewhere is what a process says that counts nothing and leaves the sizes of partitions to other processes. It is
+	// never stored.
 	Elsewhere Counting = -1
 )
 
-// String returns the way of counting in words.
+// String returns the way of counting in words, such as "counted in Redis".
 func (c Counting) String() string {
 	switch c {
 	case NotCounted, Elsewhere:
@@ -94,13 +95,13 @@ func (c Counting) String() string {
 	return "counted in a way that this program does not know"
 }
 
-// AgreeOnCounting returns the way in which all processes of a store count the sizes of partitions. mine is the
-// way of this process. The ways must be equal. If one process did not count its rows, these rows would be
-// invisible to others that rely on the counts.
+// AgreeOnCounting returns the way in which all processes of a store count the sizes of partitions. mine is the way of
+// this process, which must be equal to the stored way. If a process did not count its rows, the rows would be invisible
+// to processes that rely on the counts.
 //
-// With mine 0 the process takes the stored way; the result is 0 if there is none. With Elsewhere it takes the
-// stored way, unless sizes are counted in Redis, which is InvalidArgument. If there is no stored way, Elsewhere
-// stores ByLooks. With change, mine replaces the stored way, as in AgreeOnLease.
+// If mine is 0, the process takes the stored way; the result is 0 if none is stored. With Elsewhere the process takes
+// the stored way. If that is InRedis, the result is InvalidArgument; if none is stored, Elsewhere stores ByLooks. If
+// change is true, mine replaces the stored way, as in AgreeOnLease.
 func AgreeOnCounting(ctx context.Context, s store.Registers, mine Counting, change bool) (Counting, error) {
 	change = change && mine > 0 // 0 and Elsewhere are no ways to change to
 	agreed, err := countingTerm.agree(ctx, s, change, func(there Counting) (Counting, error) {
@@ -120,35 +121,35 @@ func AgreeOnCounting(ctx context.Context, s store.Registers, mine Counting, chan
 	return agreed, store.Wrap("agree on how sizes are counted", err)
 }
 
-// AgreeOnLease returns the length of leases on which all processes of a store agree. The first process stores
-// its own lease. Another process fails with InvalidArgument if its lease differs. The reason: a mover waits for
-// the length of its own lease, so a client with a longer lease could use an old map after the wait. With lease
-// 0 the process takes the stored lease; if there is none, it stores the default.
+// AgreeOnLease returns the length of leases on which all processes of a store agree. The first process stores its own
+// lease. Another process fails with InvalidArgument if its lease differs. The reason: a mover waits for the length of
+// its own lease, so a client with a longer lease could use an old map after the wait. If lease is 0, the process takes
+// the stored lease; if none is stored, it stores the default.
 //
-// With change, the given lease replaces the stored one. That is safe only while no other process uses the
-// store. If the change fails or is interrupted, perhaps no process can start until the change is repeated, with
-// the new lease or the old one. Before the repetition all other processes must have ended again.
+// If change is true, the given lease replaces the stored lease. That is safe only while no other process uses the
+// store. If the change fails or is interrupted, perhaps no process can start until the change is repeated, with the new
+// lease or the old lease. Before the repetition all other processes must have ended again.
 //
-// If the lease of the process is in force, one read at Local is enough. Any other outcome, also a refusal, is
-// decided at Serial, and a written lease is acknowledged in every data centre. So AgreeOnLease fails with
-// Unavailable or Timeout while data centres are away, even if the lease was stored; then repeat the call.
+// If the lease of the process is in force, a single read in its own data centre (Local) is enough. Any other outcome,
+// also a refusal, is decided at Serial, and a written lease is acknowledged in every data centre. So AgreeOnLease fails
+// with Unavailable or Timeout while data centres are away, even if the lease was stored; then repeat the call.
 func AgreeOnLease(ctx context.Context, s store.Registers, lease time.Duration, change bool) (time.Duration, error) {
 	lease, err := leaseTerm.agreeOn(ctx, s, lease, change)
 	return lease, store.Wrap("agree on the lease", err)
 }
 
-// AgreeOnClockSkew returns the limit for the skew of clocks, Options.MaxClockSkew, on which all processes of a
-// store agree. With skew 0 the process takes the stored limit; if there is none, it stores the default. With
-// change, skew replaces the stored limit, as in AgreeOnLease. The limits must be equal, because a mover removes
-// rows at a timestamp above all timestamps that clients may have drawn, and computes it from its own limit.
+// AgreeOnClockSkew returns the greatest difference between clocks (Options.MaxClockSkew) on which all processes of a
+// store agree. If skew is 0, the process takes the stored limit; if none is stored, it stores the default. If change is
+// true, skew replaces the stored limit, as in AgreeOnLease. The limits must be equal, because a mover removes rows at a
+// timestamp above all timestamps that clients may have drawn, and computes that timestamp from its own limit.
 func AgreeOnClockSkew(ctx context.Context, s store.Registers, skew time.Duration, change bool) (time.Duration, error) {
 	skew, err := skewTerm.agreeOn(ctx, s, skew, change)
 	return skew, store.Wrap("agree on the skew of clocks", err)
 }
 
-// agreeOn returns the value of a setting on which all processes of a store agree. This process runs only with
-// the value mine. With mine 0 it takes the stored value; if there is none, it stores the default of the
-// setting. With change, mine replaces the stored value.
+// agreeOn returns the value of a setting on which all processes of a store agree, such as the length of leases. It
+// fails with InvalidArgument if the stored value is not mine. If mine is 0, this process takes the stored value; if
+// none is stored, it stores the default of the setting. If change is true, mine replaces the stored value.
 func (t *term[T]) agreeOn(ctx context.Context, s store.Registers, mine T, change bool) (T, error) {
 	change = change && mine != 0
 	return t.agree(ctx, s, change, func(there T) (T, error) {
@@ -167,8 +168,8 @@ func (t *term[T]) agreeOn(ctx context.Context, s store.Registers, mine T, change
 	})
 }
 
-// read returns the stored value of a setting on which all processes agree, or 0 if there is none. The register
-// is read at the consistency level l. read fails if a change of the value has been announced, but is not over.
+// read returns the stored value of a setting on which all processes agree, or 0 if none is stored. The register is read
+// at the consistency level l. read fails if a change of the value has been announced and has not ended.
 func (t *term[T]) read(ctx context.Context, s store.Registers, l store.Level) (T, error) {
 	found, err := t.found(ctx, s, l)
 	if err == nil && found.next != 0 {
@@ -177,8 +178,8 @@ func (t *term[T]) read(ctx context.Context, s store.Registers, l store.Level) (T
 	return found.value, err
 }
 
-// found returns the stored record of a setting on which all processes agree, read at the consistency level l.
-// It returns the zero value if there is no record.
+// found returns the stored record of a setting on which all processes agree, read at the consistency level l. It
+// returns the zero value if no record is stored.
 func (t *term[T]) found(ctx context.Context, s store.Registers, l store.Level) (terms[T], error) {
 	found, err := record.ReadAs(func() (store.Record, error) {
 		return s.Read(ctx, store.Process, []byte(t.key), l)
@@ -189,10 +190,10 @@ func (t *term[T]) found(ctx context.Context, s store.Registers, l store.Level) (
 	return found, err
 }
 
-// agree returns the value of a setting with which this process may run. The function want gets the stored
-// value, 0 if there is none. It returns the value that this process wants, or an error if the process refuses
-// the stored value. If the process wants another value than the stored one, agree stores it. If want returns 0
-// for 0, nothing is stored. change says that the process is started to change the value.
+// agree returns the value of a setting with which this process may run. The function want gets the stored value, or 0
+// if none is stored. It returns the value that this process wants, or an error if the process refuses the stored value.
+// If the process wants a value other than the stored value, agree stores it. If want returns 0 for 0, nothing is
+// stored. change means that the process was started to change the value.
 func (t *term[T]) agree(
 	ctx context.Context, s store.Registers, change bool, want func(there T) (T, error),
 ) (T, error) {
@@ -222,22 +223,23 @@ func (t *term[T]) agree(
 	}
 }
 
-// agreement is the progress of one process towards a common value of a setting, if a read in the own data
-// centre (Local) was not enough. The process then reads the newest record (Serial), and swaps it.
+// agreement is the progress of a process towards a common value of a setting. It is needed if a read in the own data
+// centre (Local) was not enough. The process then reads the newest record of the setting (at Serial), and swaps the
+// record.
 type agreement[T ~int64] struct {
 	*term[T]
 	s      store.Registers
 	change bool
 	want   func(there T) (T, error)
-	// acknowledge: the value in force may have been written by this process, or by an earlier try of its
-	// change. So perhaps not every data centre knows the value, and step acknowledges it.
+	// acknowledge means that the value in force may have been written by this process, or by an earlier try of its
+	// change. Then perhaps not every data centre knows the value, so step acknowledges it.
 	acknowledge bool
 	began       bool
 	from        T // at the first step: the value in force, or before an announced change
 }
 
-// step takes the next step of a process towards a common value of a setting. It reads the newest record of the
-// setting, and swaps it if the value has to change. done is true if agreed or err is the final result.
+// step takes the next step of a process towards a common value of a setting. It reads the newest record of the setting,
+// and swaps the record if the value has to change. The result done is true if agreed or err is the final result.
 // Otherwise the caller calls step again, also after an error: a failed swap may have been applied.
 func (a *agreement[T]) step(ctx context.Context) (agreed T, done bool, err error) {
 	rec, err := a.s.Read(ctx, store.Process, []byte(a.key), store.Serial)
@@ -299,9 +301,9 @@ func (a *agreement[T]) step(ctx context.Context) (agreed T, done bool, err error
 	return a.ended(ctx, mine, v)
 }
 
-// ended is the last part of step, after the value mine was stored at version v. It makes sure that every data
-// centre knows the stored record, so that other processes need to read only in their own data centre. It
-// returns the results of step.
+// ended is the last part of step, after the value mine of a setting was stored at version v. It makes sure that every
+// data centre knows the stored record, so that other processes need to read only in their own data centre. It returns
+// the results of step.
 func (a *agreement[T]) ended(ctx context.Context, mine T, v store.Version) (agreed T, done bool, err error) {
 	if err := a.seen(ctx, v); err != nil {
 		return 0, !errors.Is(err, store.Conflict), store.Wrap("it is stored, but perhaps not in every data centre", err)
@@ -309,8 +311,8 @@ func (a *agreement[T]) ended(ctx context.Context, mine T, v store.Version) (agre
 	return mine, true, nil
 }
 
-// seen returns nil once every later read at Local, in any data centre, finds version v of the setting's record.
-// It fails with Conflict if another version is the newest.
+// seen returns nil once every later read at Local, in any data centre, finds version v of the record of a setting. It
+// fails with Conflict if the newest version is another.
 func (a *agreement[T]) seen(ctx context.Context, v store.Version) error {
 	rec, err := store.Acknowledge(ctx, a.s, store.Process, []byte(a.key))
 	if err == nil && rec.Version != v {
@@ -319,8 +321,8 @@ func (a *agreement[T]) seen(ctx context.Context, v store.Version) error {
 	return err
 }
 
-// unfinished returns the error of a process that finds an announced change of a setting that is not over. The
-// error says how to end the change.
+// unfinished returns the error of a process that finds an announced change of a setting that has not ended. The text of
+// the error says how to end the change.
 func (t *term[T]) unfinished(found terms[T]) error {
 	return store.Errorf(
 		store.InvalidArgument, "a change of %s from %v to %v was begun, and has not ended: no process starts before it has. "+
@@ -357,18 +359,18 @@ func (t *term[T]) decode(rec store.Record) (c terms[T], err error) {
 	return c, nil
 }
 
-// name returns the name of a setting for error messages, such as "a lease".
+// name returns the name of the setting for error messages, such as "a lease".
 func (t *term[T]) name() string { return strings.TrimSuffix(t.what, " of") }
 
-// StoreID is a random number that distinguishes a store from other stores. The first process that asks for the
-// id draws it. A copy of a store has the same StoreID.
+// StoreID is a random number that distinguishes a store from other stores. The first process that asks for the number
+// draws it. A copy of a store has the same StoreID.
 type StoreID int64
 
 // String returns the id as 16 hexadecimal digits.
 func (id StoreID) String() string { return fmt.Sprintf("%016x", uint64(id)) }
 
-// Identify returns the id of a store. If the store has no id yet, Identify draws one at random and stores it.
-// It fails while a change of the id is announced, or with an error of the store.
+// Identify returns the id of a store, which distinguishes it from other stores. If the store has no id yet, Identify
+// draws a random id and stores it. It fails if the store fails, or while a change of the id is announced.
 func Identify(ctx context.Context, s store.Registers) (StoreID, error) {
 	t := idTerm
 	t.preset = StoreID(1 + rand.Int64N(math.MaxInt64))
@@ -376,8 +378,8 @@ func Identify(ctx context.Context, s store.Registers) (StoreID, error) {
 	return id, store.Wrap("identify the store", err)
 }
 
-// Terms are the settings on which all processes of a store have agreed, such as the length of leases. A zero
-// field means that no process has stored a value yet.
+// Terms are the settings on which all processes of a store have agreed, such as the length of leases. A field is zero
+// if no process has stored a value yet.
 type Terms struct {
 	ID               StoreID
 	Lease, ClockSkew time.Duration
@@ -386,10 +388,9 @@ type Terms struct {
 	Limits           Limits // limits of the process that announced its limits last
 }
 
-// Agreed returns the settings on which all processes of a store have agreed, for reports. It changes nothing.
-// It reads in this data centre only (Local), so the newest values may be missing. Identified finds an id that
-// Agreed may miss. Agreed fails while a change of the lease, the clock skew, the counting or the id is
-// announced, but not over.
+// Agreed returns the settings on which all processes of a store have agreed, for reports. It changes nothing. It reads
+// in this data centre only (Local), so the newest values may be missing; Identified finds an id that is missing here.
+// Agreed fails while a change of the lease, the clock skew, the counting or the id is announced and has not ended.
 func Agreed(ctx context.Context, s store.Registers) (t Terms, err error) {
 	if t.Lease, err = leaseTerm.read(ctx, s, store.Local); err == nil {
 		t.ClockSkew, err = skewTerm.read(ctx, s, store.Local)
@@ -411,7 +412,8 @@ func Agreed(ctx context.Context, s store.Registers) (t Terms, err error) {
 	return t, store.Wrap("read what processes have agreed on", err)
 }
 
-// Identified returns the id of a store, or 0 if no process has asked for the id yet. It changes nothing.
+// Identified returns the id of a store, which distinguishes it from other stores. The result is 0 if no process has
+// asked for the id yet. Unlike Identify, Identified changes nothing.
 func Identified(ctx context.Context, s store.Registers) (StoreID, error) {
 	id, err := idTerm.read(ctx, s, store.Local) // an id never changes
 	if id == 0 {
@@ -420,8 +422,8 @@ func Identified(ctx context.Context, s store.Registers) (StoreID, error) {
 	return id, store.Wrap("identify the store", err)
 }
 
-// Limits are the sizes of partitions at which a process splits and merges ranges. Of all processes of a store,
-// only the leader uses its limits.
+// Limits are the sizes of partitions, in rows and bytes, at which a process splits and merges ranges of keys. Of all
+// processes of a store, only the elected leader uses its limits.
 type Limits struct{ MaxRows, MinRows, MaxBytes int64 }
 
 func (l Limits) String() string {
@@ -436,10 +438,10 @@ const (
 	limitsForm = 1
 )
 
-// AnnounceLimits stores the limits of a process that starts, so that other processes can compare theirs. It
-// returns the limits that were stored before, or zero if there were none. If a read in this data centre (Local)
-// finds the same limits, nothing is stored. Perhaps a process in another data centre has just stored different
-// limits, which this read misses. That process has then reported the difference.
+// AnnounceLimits stores the limits of a process that starts, so that other processes can compare theirs. It returns the
+// limits that were stored before, or zero if none were stored. If a read in this data centre (Local) finds the same
+// limits, nothing is stored. The read may miss different limits that a process in another data centre has just stored.
+// That process has then reported the difference.
 func AnnounceLimits(ctx context.Context, s store.Registers, mine Limits) (before Limits, err error) {
 	if before, err = AnnouncedLimits(ctx, s); err == nil && before == mine {
 		return before, nil
@@ -467,8 +469,8 @@ func AnnounceLimits(ctx context.Context, s store.Registers, mine Limits) (before
 	return before, store.Wrap("announce the limits of partitions", err)
 }
 
-// AnnouncedLimits returns the limits that the last process stored with AnnounceLimits, or zero if no process
-// did. It reads in this data centre only (Local), so the newest limits may be missing.
+// AnnouncedLimits returns the sizes of partitions (limits) that the last process stored with AnnounceLimits, or zero if
+// no process did. It reads in this data centre only (Local), so the newest limits may be missing.
 func AnnouncedLimits(ctx context.Context, s store.Registers) (Limits, error) {
 	l, err := record.ReadAs(func() (store.Record, error) {
 		return s.Read(ctx, store.Process, []byte(limitsKey), store.Local)

@@ -13,16 +13,16 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// announced records that this process has told all clients of one version of a root. After the swap to this
-// version was acknowledged, the process raised the map clock, the counter by which clients learn of new maps.
-// at is the instant at which the raise was acknowledged; a wait for older leases counts from there.
+// announced records that this process has told all other processes of one version of the root of a bucket's map. After
+// the swap to this version was acknowledged, the process raised the map clock, the counter by which processes learn of
+// new maps. at is the instant at which the raise was acknowledged. A wait for older leases counts from at.
 type announced struct {
 	version store.Version
 	at      wait.Instant
 }
 
-// swapRoot swaps the root of a bucket from version old to the record next. If the outcome of a swap is unknown,
-// swapRoot reads the root and retries. A nil error means that the swap was applied. Conflict means that the
+// swapRoot swaps the stored root of a bucket's map from version old to the record next. If the outcome of a swap is
+// unknown, swapRoot reads the root and retries. A nil error means that the swap was applied. Conflict means that the
 // swap will never be applied. After any other error the outcome is unknown.
 func (n *network) swapRoot(ctx context.Context, id store.BucketID, old store.Version, next store.Record) error {
 	const tries = 4
@@ -54,9 +54,9 @@ func (n *network) swapRoot(ctx context.Context, id store.BucketID, old store.Ver
 	return unknownOutcome(err)
 }
 
-// unknownOutcome returns the error of a swap that was tried several times, given the error of the last try. A
-// Conflict of the last try may come from an earlier try that was applied. So a Conflict becomes a Timeout,
-// which says that the outcome is unknown.
+// unknownOutcome returns the error of a swap that was tried several times, given the error of the last try. A Conflict
+// of the last try may come from an earlier try that was applied. So a Conflict becomes a Timeout, which says that the
+// outcome is unknown.
 func unknownOutcome(err error) error {
 	if err == nil || store.OutcomeUnknown(err) {
 		return err
@@ -64,10 +64,10 @@ func unknownOutcome(err error) error {
 	return store.Errorf(store.Timeout, "outcome unknown: %v", err)
 }
 
-// announce makes all clients reread the root of a bucket. It takes three steps: it acknowledges the newest
-// root, raises the map clock (the counter that clients poll), and acknowledges the raised clock. It returns the
-// root, and the instant from which a wait for older leases counts. The clock must be raised after the root is
-// acknowledged: a client that sees a clock raised earlier may still read the old root.
+// announce makes all processes reread the root of a bucket's map. It takes three steps: it acknowledges the newest
+// root, raises the map clock (the counter that processes poll), and acknowledges the raised clock. It returns the root,
+// and the instant from which a wait for older leases counts. The clock must be raised after the root is acknowledged: a
+// process that sees a clock raised earlier may still read the old root.
 func (n *network) announce(ctx context.Context, id store.BucketID) (*partmap.Root, wait.Instant, error) {
 	b := n.client.epochs.begin(id)
 	defer n.client.epochs.end(b)
@@ -98,10 +98,9 @@ func (n *network) announce(ctx context.Context, id store.BucketID) (*partmap.Roo
 	return root, at, nil
 }
 
-// wait returns once no process has a valid lease on a map of the bucket older than its present epoch. The time
-// of the wait counts from the moment at which the map clock, the counter that clients poll, was raised after
-// that epoch began. If this process does not know of such a raise, wait raises the clock itself, and lasts the
-// full time.
+// wait returns once no process has a valid lease on a map of the bucket older than the present map. The time of the
+// wait counts from the moment at which the map clock, the counter that processes poll, was raised after the present map
+// was stored. If this process does not know of such a raise, wait raises the clock itself, and lasts the full time.
 func (n *network) wait(ctx context.Context, id store.BucketID) error {
 	_, since, err := n.announce(ctx, id)
 	if err != nil {
@@ -125,16 +124,16 @@ func (n *network) wait(ctx context.Context, id store.BucketID) error {
 	}
 }
 
-// bumpGroup collects calls of this process that raise the same map clock at about the same time. One swap then
-// raises the clock for all of them.
+// bumpGroup collects the buckets for which calls of this process raise the same map clock, a counter in the store, at
+// about the same time. A single swap then raises the clock for all of them.
 type bumpGroup struct {
 	ids []store.BucketID
 	at  wait.Instant // when the bump was acknowledged
 }
 
-// bump raises a map clock, the counter that clients poll, after the map of a bucket has changed. It returns the
-// instant at which the raised clock was acknowledged. While one swap of the clock is under way, further calls
-// wait, and share the next swap.
+// bump raises the map clock, a counter that all processes poll, after the map of the bucket id has changed. It returns
+// the instant at which the raised clock was acknowledged. While a swap of the clock is under way, further calls wait,
+// and share the next swap.
 func (k *clock) bump(ctx context.Context, id store.BucketID) (wait.Instant, error) {
 	g := k.bumps.Join(func(g *bumpGroup) { g.ids = append(g.ids, id) }, k.n.start, func(g *bumpGroup) (err error) {
 		g.at, err = k.n.raise(k.n.ctx, k.number, g.ids)
@@ -151,9 +150,10 @@ func (k *clock) bump(ctx context.Context, id store.BucketID) (wait.Instant, erro
 	}
 }
 
-// raise raises a map clock for some buckets. It returns the instant at which the raised clock was acknowledged.
-// Any error of a swap leaves open whether the swap was applied. So raise reads the clock again, and succeeds
-// once the clock names all the buckets above the value that was read when the call began.
+// raise raises a map clock, a counter that all processes poll, for the buckets ids, whose maps have changed. It returns
+// the instant at which the raised clock was acknowledged. Any error of a swap leaves open whether the swap was applied.
+// So raise reads the clock again, and succeeds once the clock names all the buckets above the value that was read when
+// the call began.
 func (n *network) raise(ctx context.Context, number uint32, ids []store.BucketID) (wait.Instant, error) {
 	const tries, patience = 20, 10 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -173,16 +173,17 @@ func (n *network) raise(ctx context.Context, number uint32, ids []store.BucketID
 	return n.now(), nil
 }
 
-// raising is the progress of one call of network.raise, which raises a map clock and may need several tries.
+// raising is the progress of a call of network.raise, which raises a map clock (a counter in the store) and may need
+// several tries.
 type raising struct {
 	began bool
 	since uint64 // value of the clock at Serial when the call began
 	until uint64 // value to acknowledge; 0: not known yet
 }
 
-// once makes one try to raise a map clock for some buckets. It reads the newest value of the clock, swaps it
-// unless the clock already names the buckets, and acknowledges it. After the read and the swap have succeeded,
-// later tries only acknowledge.
+// once makes a single try to raise a map clock, a counter that all processes poll, for the buckets ids. It reads the
+// newest value of the clock, swaps the value unless the clock already names the buckets, and acknowledges it. After the
+// read and the swap have succeeded, later tries only acknowledge.
 func (r *raising) once(ctx context.Context, n *network, number uint32, ids []store.BucketID) error {
 	if r.until == 0 {
 		c, v, err := readClock(ctx, n.store, number, store.Serial)

@@ -15,65 +15,70 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Store is the part of a store that a Client needs. It has the nodes of maps, and small records that change by
-// compare-and-swap (registers). The registers hold the roots of maps, the map clocks, and the settings on which
-// all processes agree.
+// Store is the interface of a store that a Client needs. It has the nodes of maps, and small records that change by
+// compare-and-swap (registers). The registers hold the roots of maps, the map clocks (counters that are raised after
+// changes of maps), and the settings on which all processes agree.
 type Store interface {
 	store.Registers
 	store.Nodes
 }
 
-// Options are the options of a Client. A zero field has the default.
+// Options are the options of a Client, such as the size of its cache. A field that is zero has its default.
 type Options struct {
-	// CacheBytes bounds the memory, in bytes, of the decoded segments and index nodes of all buckets together;
-	// 0 means 64 MiB. Decoded roots have a bound of their own (RootBytes): half of CacheBytes, at least 1 MiB.
+	// CacheBytes bounds the memory, in bytes, of the decoded nodes of the maps of all buckets together. 0 means 64 MiB.
+	// Decoded roots have a bound of their own (RootBytes): half of CacheBytes, at least 1 MiB.
 	CacheBytes int64
-	// Now is the wall clock; nil means time.Now.
+	// Now returns the time of the wall clock. A nil Now means time.Now.
 	Now func() time.Time
-	// Lease is the length of the leases of the network form. 0 means 3 s; for Join, 0 means the lease on which
-	// the processes of the store have agreed. All clients and movers of a store must have the same Lease.
+	// Lease is how long a process may use its copy of a bucket's map, if several processes share the store. 0 means 3
+	// s. For Join, 0 means the lease on which the processes of the store have agreed. All clients and movers of a store
+	// must have the same Lease.
 	Lease time.Duration
-	// Clocks is the number of map clocks over which a client of the network form spreads the buckets that the
-	// client creates; 0 means 16. The map clocks must exist (InitClocks).
+	// Clocks is the number of map clocks over which the client spreads the buckets that it creates, if several
+	// processes share the store. Map clocks are counters, made by InitClocks, by which processes learn of changed maps.
+	// 0 means 16.
 	Clocks int
-	// MaxClockSkew is commontime.Options.Limit in the network form. For Join, 0 means the limit on which the
-	// processes of the store have agreed. All clients and movers of a store must have the same MaxClockSkew.
+	// MaxClockSkew is the greatest difference between the clocks of the servers (commontime.Options.Limit), if several
+	// processes share the store. For Join, 0 means the limit on which the processes of the store have agreed. All
+	// clients and movers of a store must have the same MaxClockSkew.
 	MaxClockSkew time.Duration
-	// Monotonic is the second clock of the network form: the time since some moment, by a clock that is never
-	// set. nil means the monotonic clock of the machine.
+	// Monotonic returns the time since some fixed moment, by a clock that is never set. It is the second clock for
+	// leases, if several processes share the store. A nil Monotonic means the monotonic clock of the machine.
 	Monotonic func() time.Duration
-	// NewID draws the ids of nodes and partitions, and the tokens of swaps; nil means uuid.New. Tests set it,
-	// to be repeatable.
+	// NewID draws the ids of nodes and partitions, and the tokens of swaps. A nil NewID means uuid.New. Tests set
+	// NewID, to be repeatable.
 	NewID func() uuid.UUID
-	// Jitter draws a number from 0 to 1 for the pauses of polls and retries; nil means rand.Float64. Tests set
-	// it, to be repeatable.
+	// Jitter draws a number from 0 to 1 for the pauses of polls and retries. A nil Jitter means rand.Float64. Tests set
+	// Jitter, to be repeatable.
 	Jitter func() float64
 }
 
-// RootBytes returns how much memory, in bytes, a Client may use for decoded roots of maps, given its
-// Options.CacheBytes. Buckets with valid leases are never evicted, so the memory may be larger.
+// RootBytes returns how much memory, in bytes, a Client may use for decoded roots of maps, if its Options.CacheBytes is
+// cacheBytes. A root with a valid lease is never evicted, so the memory may be larger.
 func RootBytes(cacheBytes int64) int64 { return max(cacheBytes/2, 1<<20) }
 
-// ErrClosing and ErrDeleted are the reasons why a bucket gives no lease: its deletion has begun, or is over.
+// ErrClosing and ErrDeleted are the reasons why a client gets no lease on the map of a bucket: the deletion of the
+// bucket has begun, or is over.
 var (
 	ErrClosing = errors.New("the bucket is being deleted")
 	ErrDeleted = errors.New("the bucket is deleted")
 )
 
-// ErrStale means that the map of a lease is old, and that nodes of this map have been collected. The caller
-// should take a new lease and repeat the read.
+// ErrStale means that the map for which a lease was given is old, and that nodes of the map have been deleted as
+// unused. The caller should take a new lease and repeat the read.
 var ErrStale = errors.New("the map has moved on: take a new lease")
 
-// ErrNoClock means that the record of a map clock is missing. Whether the bucket exists remains unknown.
+// ErrNoClock means that the record of a map clock is missing from the store. A map clock is a counter by which
+// processes learn of changed maps. Whether the bucket exists remains unknown.
 var ErrNoClock = errors.New("its row is missing")
 
-// Client gives leases on the maps of buckets, finds ranges in the maps, and swaps roots. It has one of two
-// forms.
+// Client gives leases on the maps of buckets (the right to use a map for a while), finds ranges of keys in the maps,
+// and swaps the roots of maps. It has one of two forms.
 //
-// Embedded (NewEmbedded): all users of the store share one Client, and every swap goes through this Client.
-// Leases are counted per epoch. There are no timers, polls or map clocks.
+// Embedded (NewEmbedded): all users of the store share a single Client, and every swap goes through this Client. Leases
+// are counted per version of a map. There are no timers, polls or map clocks.
 //
-// Network (NewNetwork): any number of processes share the store, each with one Client. A lease ends after a
+// Network (NewNetwork): any number of processes share the store, each with a Client of its own. A lease ends after a
 // fixed time. Clients learn of swaps by polling map clocks, which are counters in the store.
 //
 // All methods are safe for concurrent use. Errors carry a store.Kind.
@@ -86,7 +91,8 @@ type Client struct {
 	schema Schema   // version of the store's schema, as this process found it at its start
 }
 
-// NewEmbedded returns a Client for a store that only this process uses. A store must have only one such Client.
+// NewEmbedded returns a Client for a store that only this process uses. A store must have only one such Client. For a
+// store that several processes share, use Join.
 func NewEmbedded(s Store, o Options) *Client {
 	if o.CacheBytes <= 0 {
 		o.CacheBytes = 64 << 20
@@ -106,27 +112,28 @@ func NewEmbedded(s Store, o Options) *Client {
 	}
 }
 
-// LeavesNotes reports whether a mover leaves a note in each range that it empties: a row that says where the
-// range's rows are now. In an Unversioned store movers leave no notes. There, programs may run that do not know
-// notes. If such a program took over a move, it would copy the note as an ordinary row. The copy would hide the
-// entry with the same key.
+// LeavesNotes reports whether a mover leaves a note in each range that it empties: a row that says where the rows of
+// the range are now. The result is false for an Unversioned store, where programs may run that do not know notes. If
+// such a program took over a move, it would copy the note as an ordinary row. The copy would hide the entry with the
+// same key.
 func (c *Client) LeavesNotes() bool { return c.schema != Unversioned }
 
-// StampsCompletions reports which version an object that is uploaded in parts gets. With true, it is the
-// timestamp of the completion of the upload; with false, that of its begin. The schema must have version 2 or
-// later. Older programs would take the blobs of an object with the later timestamp for blobs without an object,
-// and delete them.
+// StampsCompletions reports which version an object gets that is uploaded in parts. If the result is true, the version
+// is the timestamp of the completion of the upload, else that of its begin. The result is true if the schema has
+// version 2 or later. Older programs would take the blobs of an object with the later timestamp for blobs without an
+// object, and delete them.
 func (c *Client) StampsCompletions() bool { return c.schema >= 2 }
 
-// StampsEnds reports which version an object gets whose body is one blob. With true, it is the timestamp of the
-// end of the body; with false, that of its begin. The schema must have version 3 or later. Before an older
-// program deletes a blob without a row, it marks as deleted only the version that the blob's name tells. So it
-// could delete the blob of a put whose row arrives late, under another version. In the embedded form no row
+// StampsEnds reports which version an object gets whose body is a single blob. If the result is true, the version is
+// the timestamp of the end of the body, else that of its begin. The result is true if the schema has version 3 or
+// later. Before an older program deletes a blob without a row, it marks as deleted only the version in the blob's name.
+// So it could delete the blob of a put whose row arrives late, under another version. In the embedded form no row
 // arrives late, so the result is true, and the format of a data directory is the same.
 func (c *Client) StampsEnds() bool { return c.schema >= 3 }
 
-// Lease is the right to act on the map of a bucket at one epoch. An operation holds its lease for one page of a
-// listing, or for one write. It keeps the lease until its calls of the store have really ended.
+// Lease is the right to act on one version of the map of a bucket. An operation holds its lease for one page of a
+// listing, or for one write. It keeps the lease until its calls of the store have really ended. A mover changes data
+// only once no lease on an older version is left.
 type Lease struct {
 	c        *Client
 	epoch    *epoch
@@ -137,27 +144,27 @@ type Lease struct {
 // Root returns the root of the map for which the lease was given. The root is read-only.
 func (l *Lease) Root() *partmap.Root { return l.epoch.root }
 
-// Valid reports whether the lease may still be used. A lease is valid until Release. If several processes share
-// the store (the network form), it also ends after the length of a lease.
+// Valid reports whether the lease may still be used. A lease is valid until Release. If several processes share the
+// store, the lease also ends after a fixed time, by default 3 s.
 func (l *Lease) Valid() bool {
 	return !l.released.Load() && (l.c.net == nil || l.c.net.alive(l.proof))
 }
 
-// Timed reports whether the lease ends by itself after some time, as it does if several processes share the
-// store (the network form). A mover waits for this time, and not for the Release.
+// Timed reports whether the lease ends by itself after a fixed time, as it does if several processes share the store. A
+// mover waits for this time, and not for the Release.
 func (l *Lease) Timed() bool { return l.c.net != nil }
 
-// Release ends the lease. A second call does nothing.
+// Release ends the lease, the right to act on a version of a map. A second call does nothing.
 func (l *Lease) Release() {
 	if !l.released.Swap(true) && l.c.net == nil {
 		l.c.epochs.release(l.epoch)
 	}
 }
 
-// Acquire returns a lease on the newest map of a bucket. It fails with NotFound (there is no root), ErrClosing
-// (Unavailable), ErrDeleted (NotFound), or the error of reading the root. If several processes share the store
-// (the network form), a missing root or map clock is Unavailable, with NotFound as its cause: a replica may
-// have missed the write.
+// Acquire returns a lease on the newest map of the bucket id: the right to act on the map until Release. It fails with
+// NotFound if the bucket has no root, with ErrClosing (Unavailable), with ErrDeleted (NotFound), or with the error of
+// reading the root. If several processes share the store, a missing root or map clock is Unavailable, with NotFound as
+// its cause: a replica may have missed the write.
 func (c *Client) Acquire(ctx context.Context, id store.BucketID) (*Lease, error) {
 	if c.net != nil {
 		e, p, err := c.net.acquire(ctx, id)
@@ -181,8 +188,9 @@ func (c *Client) Acquire(ctx context.Context, id store.BucketID) (*Lease, error)
 	return &Lease{c: c, epoch: e}, nil
 }
 
-// acquireCold returns the newest epoch of a bucket, with a lease taken on it, if the root of the bucket is not
-// cached. It reads the root first. Only the embedded form uses acquireCold.
+// acquireCold returns the newest root of the bucket id, as an epoch, and takes a lease on it. Acquire calls acquireCold
+// if the root is not cached; acquireCold reads the root first. Only a client that has the store to itself (the embedded
+// form) uses acquireCold.
 func (c *Client) acquireCold(ctx context.Context, id store.BucketID) (*epoch, error) {
 	b := c.epochs.begin(id)
 	defer c.epochs.end(b)
@@ -197,8 +205,8 @@ func (c *Client) acquireCold(ctx context.Context, id store.BucketID) (*epoch, er
 	}
 }
 
-// refusal returns the error with which a bucket refuses leases, given its root. It returns nil if the bucket is
-// open, and so gives leases.
+// refusal returns the error of a request for a lease on the bucket whose root is r, or nil if the bucket is open and
+// gives leases. The error is ErrClosing or ErrDeleted, with a store.Kind.
 func refusal(r *partmap.Root) error {
 	op := fmt.Sprintf("lease on bucket %s", r.Bucket)
 	switch r.State {
@@ -210,8 +218,8 @@ func refusal(r *partmap.Root) error {
 	return &store.Error{Kind: store.NotFound, Op: op, Err: ErrDeleted}
 }
 
-// Load reads the newest root of a bucket from the store (at Serial), whatever the state of the bucket. If the
-// root is newer than the one that this Client knows, later calls of Acquire use it. If it is older, Load fails
+// Load returns the newest root of the bucket id, read from the store (at Serial), whatever the state of the bucket. If
+// the root is newer than the root that this Client knows, later calls of Acquire use it. If it is older, Load fails
 // with Corrupt.
 func (c *Client) Load(ctx context.Context, id store.BucketID) (*partmap.Root, error) {
 	b := c.epochs.begin(id)
@@ -223,9 +231,9 @@ func (c *Client) Load(ctx context.Context, id store.BucketID) (*partmap.Root, er
 	return e.root, nil
 }
 
-// load reads the newest root of the bucket b from the store (at Serial), and gives it to later calls of Acquire
-// unless a newer root is known. It returns the newest known root, as an epoch. Before the call, the caller must
-// have called begin, which keeps b from being evicted.
+// load reads the newest root of the bucket b from the store (at Serial), and gives the root to later calls of Acquire
+// unless a newer root is known. It returns the newest known root, as an epoch. Before the call, the caller must have
+// called begin, which keeps b from being evicted.
 func (c *Client) load(ctx context.Context, b *bucket) (*epoch, error) {
 	known := b.newest.Load()
 	r, err := c.readRoot(ctx, b.id, store.Serial)
@@ -241,16 +249,16 @@ func (c *Client) load(ctx context.Context, b *bucket) (*epoch, error) {
 	return c.epochs.publish(b, r), nil
 }
 
-// Look returns the root that this data centre has, in any state, or the root that the client knows if the known
-// one is newer. Callers that read the roots of many buckets use Look: Load would cost a round trip to another
-// data centre for each bucket.
+// Look returns the root that this data centre has for the bucket id, in any state, or the root that the client knows if
+// the known root is newer. Callers that read the roots of many buckets use Look: Load would cost a round trip to
+// another data centre for each bucket.
 //
-// The returned root may lack swaps that were not acknowledged in every data centre yet. Of a move the root
-// lacks at most the swap to the present phase, because the work of a phase begins after that acknowledgement. A
-// caller that acts by such a root has to prove the root by Load, or by a swap.
+// The returned root may lack swaps that were not acknowledged in every data centre yet. Of a move the root lacks at
+// most the swap to the present phase, because the work of a phase begins after that acknowledgement. Before a caller
+// acts by the root, it has to prove the root by Load, or by a swap.
 //
-// If this data centre lacks the root, or has a root that is closing, Look reads at Serial. So no bucket seems
-// absent or about to be deleted only because a replica is late.
+// If this data centre lacks the root, or has a root that is closing, Look reads at Serial. So no bucket seems absent or
+// about to be deleted only because a replica is late.
 func (c *Client) Look(ctx context.Context, id store.BucketID) (*partmap.Root, error) {
 	r, err := c.readRoot(ctx, id, store.Local)
 	if store.KindOf(err) == store.NotFound {
@@ -275,8 +283,8 @@ func (c *Client) Look(ctx context.Context, id store.BucketID) (*partmap.Root, er
 	return r, nil
 }
 
-// readRoot returns the root of a bucket, read from the store at the consistency level l. If a read is torn (the
-// root contradicts its record), it is repeated.
+// readRoot returns the root of the map of the bucket id, read from the store at the consistency level l. If a read is
+// torn (the root contradicts its record), the read is repeated.
 func (c *Client) readRoot(ctx context.Context, id store.BucketID, l store.Level) (*partmap.Root, error) {
 	read := func() (store.Record, error) {
 		rec, err := c.store.Read(ctx, store.Roots, id[:], l)
@@ -285,9 +293,9 @@ func (c *Client) readRoot(ctx context.Context, id store.BucketID, l store.Level)
 	return record.ReadAs(read, func(rec store.Record) (*partmap.Root, error) { return partmap.DecodeRoot(id, rec) })
 }
 
-// Find returns the range that contains key in the map of the lease l. It does not allocate memory if the nodes
-// are cached. It fails with ErrStale if nodes of the map have been deleted as unused, and with Corrupt, naming
-// the node, if the map is damaged.
+// Find returns the range of keys that contains key, by the map for which the lease l was given. The range says in which
+// partition the key lies. Find does not allocate memory if the nodes of the map are cached. It fails with ErrStale if
+// nodes of the map have been deleted as unused, and with Corrupt, naming the node, if the map is damaged.
 func (c *Client) Find(ctx context.Context, l *Lease, key []byte) (r partmap.Range, err error) {
 	if err = l.epoch.find(ctx, &c.nodes, key, false, &r); err != nil {
 		err = c.explain(ctx, l.epoch.root, err)
@@ -295,9 +303,9 @@ func (c *Client) Find(ctx context.Context, l *Lease, key []byte) (r partmap.Rang
 	return r, err
 }
 
-// FindBefore returns the range that contains the highest keys below key, for reverse listings. An empty key is
-// plus infinity. It fails with ErrStale if nodes of the map have been deleted as unused, and with Corrupt if
-// the map is damaged.
+// FindBefore returns the range that contains the keys directly below key, for reverse listings. It uses the map for
+// which the lease l was given. An empty key is plus infinity. It fails with ErrStale if nodes of the map have been
+// deleted as unused, and with Corrupt if the map is damaged.
 func (c *Client) FindBefore(ctx context.Context, l *Lease, key []byte) (r partmap.Range, err error) {
 	if err = l.epoch.find(ctx, &c.nodes, key, true, &r); err != nil {
 		err = c.explain(ctx, l.epoch.root, err)
@@ -305,9 +313,9 @@ func (c *Client) FindBefore(ctx context.Context, l *Lease, key []byte) (r partma
 	return r, err
 }
 
-// explain returns the error for the user of a lookup in the map of root r, given the error err of reading a
-// node. If err is NotFound, the node is missing. The result is then ErrStale if the bucket has a newer root,
-// and Corrupt if r is still the newest root. Any other err is returned as it is.
+// explain returns the error for the user of a lookup in the map of root r. err is the error of reading a node of the
+// map. If err is NotFound, the node is missing. The result is then ErrStale if the bucket has a newer root, and Corrupt
+// if r is still the newest root. Any other err is returned as it is.
 func (c *Client) explain(ctx context.Context, r *partmap.Root, err error) error {
 	if store.KindOf(err) != store.NotFound {
 		return err
@@ -327,9 +335,9 @@ func (c *Client) explain(ctx context.Context, r *partmap.Root, err error) error 
 	}
 }
 
-// Ranges iterates in order over the ranges of the map of root r, beginning with the range that contains the key
-// `from`. An error ends the iteration. It is ErrStale if nodes of the map have been deleted as unused, and
-// Corrupt if the map is damaged.
+// Ranges iterates in order over the ranges of the map of root r. The first of them contains the key `from`. An error
+// ends the iteration. The error is ErrStale if nodes of the map have been deleted as unused, and Corrupt if the map is
+// damaged.
 func (c *Client) Ranges(ctx context.Context, r *partmap.Root, from []byte) iter.Seq2[partmap.Range, error] {
 	return func(yield func(partmap.Range, error) bool) {
 		v := newView(r)
@@ -347,9 +355,9 @@ func (c *Client) Ranges(ctx context.Context, r *partmap.Root, from []byte) iter.
 	}
 }
 
-// RangeBefore returns the range that ends at cut, in the map of a root. If cut is the lowest key of all, no
-// range ends there, and found is false. RangeBefore fails with ErrStale if nodes of the map have been deleted
-// as unused, and with Corrupt if the map is damaged.
+// RangeBefore returns the range that ends at the key cut, in the map of root r. The result found is false if cut is the
+// lowest key of all, at which no range ends. RangeBefore fails with ErrStale if nodes of the map have been deleted as
+// unused, and with Corrupt if the map is damaged.
 func (c *Client) RangeBefore(
 	ctx context.Context, r *partmap.Root, cut []byte,
 ) (before partmap.Range, found bool, err error) {
@@ -362,24 +370,24 @@ func (c *Client) RangeBefore(
 	return before, true, nil
 }
 
-// RangesSince iterates in order over the ranges of a map that changed at the given epoch or later. Some ranges
-// that did not change come as well. It reads nodes from the store, not from the cache.
+// RangesSince iterates in order over the ranges of the map of root r that changed at the given epoch or later. Ranges
+// that did not change may come as well. RangesSince reads nodes from the store, not from the cache.
 func (c *Client) RangesSince(ctx context.Context, r *partmap.Root, epoch uint64) iter.Seq2[partmap.Range, error] {
 	return partmap.RangesSince(r, c.Reader(ctx, r.Bucket), epoch)
 }
 
-// Usage is the approximate memory of a Client's caches, with counters of their hits and misses.
+// Usage is the approximate memory of the caches of a Client, and the numbers of their hits and misses.
 type Usage struct {
 	Nodes, NodeBytes     int64 // number and bytes of decoded segments and index nodes
 	Buckets, BucketBytes int64 // number and bytes of decoded roots with their leases
 	NodeCache, RootCache CacheCounts
 }
 
-// CacheCounts are the counters of one cache, since its start. A use of a cached value counts as a hit, even if
-// the store has a newer value.
+// CacheCounts are the numbers of hits, misses and evictions of a cache, since the client was made. A use of a cached
+// value counts as a hit, even if the store has a newer value.
 type CacheCounts struct{ Hits, Misses, Evictions int64 }
 
-// Usage returns the present memory of the client, and the counters of its caches.
+// Usage returns the present memory of the client's caches, and the numbers of their hits and misses.
 func (c *Client) Usage() (u Usage) {
 	u.Nodes, u.NodeBytes = c.nodes.cache.usage()
 	u.Buckets, u.BucketBytes = c.epochs.buckets.usage()
@@ -387,23 +395,24 @@ func (c *Client) Usage() (u Usage) {
 	return u
 }
 
-// CacheBytes returns Options.CacheBytes, or its default.
+// CacheBytes returns the bound for the memory of decoded nodes of maps, in bytes: Options.CacheBytes, or its default of
+// 64 MiB.
 func (c *Client) CacheBytes() int64 { return c.opts.CacheBytes }
 
-// Edit returns an empty Edit, with which the caller changes the map of root r. The Edit has fresh random ids
-// and the present time. It reads nodes from the store, not from the cache.
+// Edit returns an empty Edit, with which the caller changes the map of root r. The Edit has fresh random ids and the
+// present time. It reads nodes of the map from the store, not from the cache.
 func (c *Client) Edit(ctx context.Context, r *partmap.Root) *partmap.Edit {
 	return partmap.NewEdit(r, c.Stamp(), c.Reader(ctx, r.Bucket))
 }
 
-// Reader returns a function that reads the nodes of a bucket's map from the store, not from the cache. The
-// functions of package partmap take it.
+// Reader returns a function that reads the nodes of the map of the bucket id from the store, not from the cache.
+// Functions of package partmap, such as Validate, need it.
 func (c *Client) Reader(ctx context.Context, id store.BucketID) partmap.Reader {
 	return func(n store.NodeID) ([]byte, error) { return c.store.Node(ctx, id, n) }
 }
 
-// Stamp returns what every change of a map needs: a fresh random token for the new root, the present time, and
-// a function that draws fresh node ids.
+// Stamp returns the values that every change of a map needs: a fresh random token for the new root, the present time,
+// and a function that draws fresh node ids.
 func (c *Client) Stamp() partmap.Stamp {
 	return partmap.Stamp{
 		Token:   store.Token(c.opts.NewID()),
@@ -412,15 +421,15 @@ func (c *Client) Stamp() partmap.Stamp {
 	}
 }
 
-// Create writes and returns the first root of a bucket. The bucket id must be new. The map has one range below
-// the first cut, and one range from each cut on, each with a fresh partition. The cuts must ascend. Create
-// fails with Conflict if the bucket id has a root already.
+// Create writes and returns the first root of the bucket id, which must be new. The map has a range below the first of
+// the cuts, and a range from each cut on, each with a fresh partition. The cuts are keys and must ascend. Create fails
+// with Conflict if the bucket id has a root already.
 func (c *Client) Create(ctx context.Context, id store.BucketID, cuts [][]byte) (*partmap.Root, error) {
 	return c.CreateWith(ctx, id, nil, cuts)
 }
 
-// CreateWith writes and returns the first root of a bucket that has settings (partmap.Root.Settings). The
-// settings aside, it acts like Create.
+// CreateWith writes and returns the first root of the bucket id, like Create, and gives the bucket settings (see
+// partmap.Root.Settings).
 func (c *Client) CreateWith(
 	ctx context.Context, id store.BucketID, settings []byte, cuts [][]byte,
 ) (*partmap.Root, error) {
@@ -448,14 +457,14 @@ func (c *Client) CreateWith(
 	return change.Next, nil
 }
 
-// Swap applies a change: it writes the nodes of the change, and then swaps the root. If Swap returns nil, the
-// change is applied and published: every later Acquire gets its root, or a later one. After Conflict the change
-// is not applied and never will be. After any other error the change may have been applied, or may still be
-// applied later: see Load.
+// Swap applies a change of a bucket's map: it writes the new nodes of the change, and then swaps the root. If Swap
+// returns nil, the change is applied and published: every later Acquire gets the new root, or a later root. After
+// Conflict the change is not applied and never will be. After any other error the change may have been applied, or may
+// still be applied later: see Load.
 //
-// In the network form Swap then bumps a map clock, from which other processes learn of the change. If the bump
-// fails, Swap still returns nil, and Wait repeats the bump. Without a Wait, other processes may use the old map
-// until the next change of the bucket.
+// If several processes share the store, Swap then raises a map clock, the counter from which other processes learn of
+// the change. If the raise fails, Swap still returns nil, and Wait repeats the raise. Without a Wait, other processes
+// may use the old map until the next change of the bucket.
 func (c *Client) Swap(ctx context.Context, change partmap.Change) error {
 	id := change.Next.Bucket
 	rec, err := partmap.EncodeRoot(change.Next)
@@ -490,13 +499,13 @@ func (c *Client) Swap(ctx context.Context, change partmap.Change) error {
 	return nil
 }
 
-// Wait returns once no lease on an older map of the bucket than that of its present epoch is valid. It first
-// reads the present epoch from the store. So a mover need not know whether its own swap, or that of a mover
-// before it, was applied. Wait fails with Timeout if ctx ends.
+// Wait returns once no valid lease is left on a map of the bucket older than the present map. A mover calls Wait
+// between two phases of a move. Wait first reads the present root from the store. So a mover need not know whether its
+// own swap, or that of a mover before it, was applied. Wait fails with Timeout if ctx ends.
 //
-// If several processes share the store (the network form), Wait lasts for the length of a lease and a margin,
-// on both clocks of the machine. The time counts from the moment at which the map clock, the counter that
-// clients poll, was raised after the swap. If this client has not raised it since the swap, Wait raises it.
+// If several processes share the store (the network form), Wait lasts for the length of a lease and a margin, on both
+// clocks of the machine. The time counts from the moment at which the map clock, the counter that clients poll, was
+// raised after the swap. If this client has not raised the map clock since the swap, Wait raises it.
 func (c *Client) Wait(ctx context.Context, id store.BucketID) error {
 	if c.net != nil {
 		return store.Wrap(fmt.Sprintf("wait for the leases of bucket %s", id), c.net.wait(ctx, id))

@@ -11,37 +11,37 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// clockForm is the version of the stored form of a map clock. A map clock is a counter that many buckets share;
-// it is raised (bumped) after every change of one of their maps. It is a register in store.Clocks, whose key is
-// the number of the clock, 4 bytes big-endian. Its content is the value (8 bytes, big-endian), then the bucket
-// ids (16 bytes each) of the last bumps, the oldest first:
+// clockForm is the version of the stored form of a map clock. A map clock is a counter that many buckets share; it is
+// raised (bumped) after every change of one of their maps. It is a register in store.Clocks, whose key is the number of
+// the clock, 4 bytes big-endian. Its content is the value (8 bytes, big-endian), then the bucket ids (16 bytes each) of
+// the last bumps, the oldest first:
 //
 //	value 7    ring a, b, a    bump 5 was for a, bump 6 for b, bump 7 for a
 const clockForm = 1
 
-// ringSize is how many of its last bumps a map clock remembers. A map clock is a counter; each bump raises it
-// by one, for one bucket.
+// ringSize is the number of its last bumps that a map clock remembers. A map clock is a counter; each bump raises it by
+// one, after a change of the map of one bucket.
 const ringSize = 256
 
-// mapClock is the stored content of a map clock: a counter that is raised after each change of some buckets'
-// maps, and the buckets for which it was raised last.
+// mapClock is the stored content of a map clock: a counter that is raised after each change of a bucket's map, and the
+// buckets for which it was raised last. Many buckets share a map clock.
 type mapClock struct {
-	// value is the number of bumps since the clock was created.
+	// value is the number of times that the map clock was raised (bumped) since it was created.
 	value uint64
-	// ring has the bucket of each of the last bumps, the newest last. The last bump raised the clock to value,
-	// the bump before it to value-1, and so on.
+	// ring has the bucket of each of the last raises of the map clock, the newest last. The last raise took the clock
+	// to value, the raise before it to value-1, and so on.
 	ring []store.BucketID
 }
 
-// bumped returns the map clock after it was raised once for each of the given buckets. The result is in new
-// memory.
+// bumped returns the content of the map clock c, a counter, after it was raised once for each of the buckets ids. The
+// result is in new memory.
 func (c mapClock) bumped(ids ...store.BucketID) mapClock {
 	ring := slices.Concat(c.ring, ids)
 	return mapClock{value: c.value + uint64(len(ids)), ring: ring[max(0, len(ring)-ringSize):]}
 }
 
-// names reports whether the map clock was raised for this bucket above the value `since`, as far as the clock
-// remembers. It remembers its last ringSize raises.
+// names reports whether the map clock c remembers that it was raised for the bucket id above the value `since`. The
+// clock remembers its last ringSize raises.
 func (c mapClock) names(id store.BucketID, since uint64) bool {
 	for i := len(c.ring) - 1; i >= 0; i-- {
 		if c.value-uint64(len(c.ring)-1-i) <= since {
@@ -54,14 +54,14 @@ func (c mapClock) names(id store.BucketID, since uint64) bool {
 	return false
 }
 
-// mayConcern reports whether the map clock may have been raised for this bucket above the value `since`. The
-// result is true if the clock remembers such a raise. It is also true if the raises that the clock remembers do
-// not reach back to that value.
+// mayConcern reports whether the map clock c may have been raised for the bucket id above the value `since`. The result
+// is true if the clock remembers such a raise. It is also true if the raises that the clock remembers do not reach back
+// to that value.
 func (c mapClock) mayConcern(id store.BucketID, since uint64) bool {
 	return since+uint64(len(c.ring)) < c.value || c.names(id, since)
 }
 
-// encodeClock returns the record that stores the content c of a map clock at version v.
+// encodeClock returns the record, at version v, that stores the content c of a map clock.
 func encodeClock(v store.Version, c mapClock) store.Record {
 	payload := binary.BigEndian.AppendUint64(nil, c.value)
 	for _, id := range c.ring {
@@ -70,8 +70,8 @@ func encodeClock(v store.Version, c mapClock) store.Record {
 	return record.Seal(clockForm, v, payload)
 }
 
-// decodeClock returns the content of a map clock from its stored record. It fails with Corrupt if the record is
-// damaged. It fails with Unavailable if the record contradicts its version, because the read was torn.
+// decodeClock returns the content of a map clock, a counter, from its stored record. It fails with Corrupt if the
+// record is damaged. It fails with Unavailable if the record contradicts its version, because the read was torn.
 func decodeClock(rec store.Record) (c mapClock, err error) {
 	payload, err := record.Open(clockForm, rec)
 	if err != nil {
@@ -94,9 +94,10 @@ func decodeClock(rec store.Record) (c mapClock, err error) {
 
 func clockKey(number uint32) []byte { return binary.BigEndian.AppendUint32(nil, number) }
 
-// readClock reads a map clock, a counter that is raised after changes of maps. It returns the clock's content
-// and the version of its record. A missing record is Unavailable. It does not count as a clock with value zero:
-// with that value, a process could renew leases whose end a mover has already waited for.
+// readClock returns the content of the map clock with the given number, a counter that is raised after changes of maps,
+// and the version of its record. l is the consistency level of the read. A missing record is Unavailable. It does not
+// count as a clock with value zero: with that value, a process could renew leases whose end a mover has already waited
+// for.
 func readClock(
 	ctx context.Context, s store.Registers, number uint32, l store.Level,
 ) (c mapClock, v store.Version, err error) {
@@ -113,10 +114,10 @@ func readClock(
 
 func clockName(number uint32) string { return fmt.Sprintf("map clock %d", number) }
 
-// InitClocks creates the map clocks with the numbers 0 to n-1, except those that exist. Map clocks are counters
-// by which processes learn of new maps. InitClocks may be repeated, also concurrently, and later with a larger
-// n: a bucket keeps its clock. If n is not within 1 to MaxClocks, it fails with InvalidArgument. After any
-// other error it must be repeated.
+// InitClocks creates the map clocks with the numbers 0 to n-1, except those that exist. Map clocks are counters by
+// which processes learn of changed maps. InitClocks may be repeated, also concurrently, and later with a larger n: a
+// bucket keeps its clock. If n is not within 1 to MaxClocks, it fails with InvalidArgument. After any other error it
+// must be repeated.
 func InitClocks(ctx context.Context, s store.Registers, n int) error {
 	if n < 1 || n > MaxClocks {
 		return store.Errorf(store.InvalidArgument, "%d map clocks: 1 to %d", n, MaxClocks)
@@ -152,8 +153,8 @@ func initClock(ctx context.Context, s store.Registers, number uint32) error {
 	return err
 }
 
-// CheckClock returns nil if the map clock with the given number can be read from the store. It fails with
-// NotFound if the clock is missing, and with Corrupt if the clock is damaged.
+// CheckClock returns nil if the map clock with the given number, a counter that is raised after changes of maps, can be
+// read from the store. It fails with NotFound if the clock is missing, and with Corrupt if the clock is damaged.
 func CheckClock(ctx context.Context, s store.Registers, number uint32) error {
 	rec, err := s.Read(ctx, store.Clocks, clockKey(number), store.Serial)
 	if err == nil {

@@ -5,17 +5,19 @@ import (
 	"time"
 )
 
-// Counts are counters of a Client since its start. They count only in the network form, in which several
-// processes share a store.
+// Counts are counters of a Client since its start, such as the number of its reads of roots. They count only if several
+// processes share a store (the network form), and are zero otherwise.
 type Counts struct {
-	// Polls counts polls of map clocks, Retries second tries of a poll, and Failures polls that failed twice.
+	// Polls counts polls, which are regular reads of map clocks. Retries counts second tries of a poll, and Failures
+	// polls that failed twice.
 	Polls, Retries, Failures int64
-	// Renewals counts renewals of the leases of a bucket without a read of its root, and RootReads reads of
-	// roots.
+	// Renewals counts how often a poll has renewed the leases on a bucket's map without a read of the root. RootReads
+	// counts reads of roots.
 	Renewals, RootReads int64
-	// Refused counts requests for a lease that failed.
+	// Refused counts failed requests for a lease on a bucket's map.
 	Refused int64
-	// Bumps counts bumps of map clocks, and BumpFailures bumps that were not acknowledged.
+	// Bumps counts raises of map clocks, which tell other processes of changed maps. BumpFailures counts raises that
+	// were not acknowledged.
 	Bumps, BumpFailures int64
 }
 
@@ -24,15 +26,15 @@ type counters struct {
 	Counts
 }
 
-// add increments n, which must point to one of the counters c. It is safe for concurrent use.
+// add increments n, which must point to a field of the counters c. It is safe for concurrent use.
 func (c *counters) add(n *int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	*n++
 }
 
-// Counts returns the counters of the client. All are zero in the embedded form, in which one process has the
-// store to itself.
+// Counts returns the counters of the client since its start. All are zero in the embedded form, in which a single
+// process has the store to itself.
 func (c *Client) Counts() Counts {
 	if c.net == nil {
 		return Counts{}
@@ -42,18 +44,19 @@ func (c *Client) Counts() Counts {
 	return c.net.counts.Counts
 }
 
-// Timed is the state of the leases of a Client of the network form, in which leases end after a fixed time.
+// Timed is the state of the leases of a Client if several processes share the store. Then leases end after a fixed
+// time.
 type Timed struct {
-	// Length is the length of a lease.
+	// Length is how long a lease lasts, by default 3 s.
 	Length time.Duration
-	// Left is the time until the first of the present leases ends, unless it is renewed; 0 if there are no
-	// leases. Clocks is the number of polled map clocks on which leases depend.
+	// Left is the time until the first of the present leases ends if it is not renewed, or 0 if no lease is held.
+	// Clocks is the number of polled map clocks (counters in the store) on which leases depend.
 	Left   time.Duration
 	Clocks int
 }
 
-// Leases returns the state of the client's leases. The result is zero in the embedded form, in which leases do
-// not end by themselves.
+// Leases returns the state of the client's leases, for reports. The result is zero in the embedded form, in which
+// leases do not end by themselves.
 func (c *Client) Leases() (t Timed) {
 	n := c.net
 	if n == nil {

@@ -9,11 +9,12 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// epochs has, for each bucket, the newest root that this process knows, and the number of leases on each root.
-// The embedded form needs nothing else to learn when old leases have ended.
+// epochs has, for each bucket, the newest root that this process knows, and the number of leases on each root. The
+// embedded form, in which a single process has the store to itself, needs nothing else to learn when old leases have
+// ended.
 //
-// Taking and returning a lease changes two counters, and takes no lock that a writer holds for long. Safety
-// depends on the order of two steps on either side:
+// Taking and returning a lease changes two counters, and takes no lock that a writer holds for long. Safety depends on
+// the order of two steps on either side:
 //
 //	publish    stores the new epoch,       then reads the count of the old one
 //	lease      raises an epoch's count,    then checks that the epoch is still the newest
@@ -23,35 +24,38 @@ type epochs struct {
 	buckets *lru[store.BucketID, *bucket]
 }
 
-// bucket is the state of one bucket in a client. A bucket is evicted only while it has no leases and no call is
-// under way that could publish a root. Otherwise a wait would miss an old lease, or a slow read would bring an
-// old epoch back.
+// bucket is what a client knows of one bucket: its newest root, and the older roots that still have leases. A bucket is
+// evicted only while it has no leases and no call is under way that could publish a root. Otherwise a wait would miss
+// an old lease, or a slow read would bring an old root back.
 type bucket struct {
 	id     store.BucketID
 	newest atomic.Pointer[epoch] // nil: not read yet, or evicted
 	used   atomic.Bool
-	// announced is the last announcement of this bucket's root by this process; network form only.
+	// announced is the last version of this bucket's root of which this process has told all other processes. It is nil
+	// if no process shares the store (the embedded form).
 	announced atomic.Pointer[announced]
 
 	// The fields from here on are guarded by the lock of epochs.buckets.
 	calls int      // loads, swaps and waits under way; above 0 the bucket is not evicted
 	older []*epoch // superseded epochs with leases; the release of an epoch's last lease removes it
-	// drained is closed when the last lease on one of the epochs in older has ended; nil if no call waits.
+	// drained is closed when the last lease on one of the old roots in older has ended. It is nil if no call waits for
+	// old leases.
 	drained chan struct{}
-	// bytes is the estimate of the bucket's memory.
+	// bytes is an estimate of the memory that the cached state of the bucket takes.
 	bytes int64
 }
 
-// epoch is one version of the root of a bucket, with the number of leases on it. The cache of roots holds
-// epochs.
+// epoch is one version of the root of a bucket's map, with the number of leases on this version. The cache of roots
+// holds epochs.
 type epoch struct {
 	*view
 	bucket     *bucket
 	refused    error // why the root gives no lease; nil for an open bucket
 	leases     atomic.Int64
 	superseded atomic.Bool
-	// proof is that of the last poll that has proven this epoch to be the newest; nil: no poll has yet. Only
-	// the network form has proofs; there, leases is always zero.
+	// proof is that of the last read of the map clock (poll) by which this epoch was the newest. It is nil if no poll
+	// has shown so yet. Only the network form, in which several processes share the store, has proofs. In that form
+	// leases is always zero.
 	proof atomic.Pointer[proof]
 }
 
@@ -71,11 +75,11 @@ func (b *bucket) evict() bool {
 	return true
 }
 
-// bucketBytes is the memory, in bytes, of the cached state of a bucket without its root.
+// bucketBytes is the memory, in bytes, that the cached state of a bucket takes without its root.
 const bucketBytes = 192
 
-// lease takes a lease on the newest known root of the bucket b, and returns that root as an epoch. It returns
-// nil if no root of the bucket is known. It fails if the bucket is closing or deleted.
+// lease takes a lease on the newest known root of the bucket b, and returns that root as an epoch. It returns nil if no
+// root of the bucket is known. It fails with ErrClosing or ErrDeleted if the bucket is closing or deleted.
 func (t *epochs) lease(b *bucket) (*epoch, error) {
 	touch(&b.used)
 	for {
@@ -94,7 +98,7 @@ func (t *epochs) lease(b *bucket) (*epoch, error) {
 	}
 }
 
-// release ends one lease on the epoch e, a version of a bucket's root. If e is no longer the newest and has no
+// release ends a lease on the epoch e, a version of a bucket's root. If e is no longer the newest version and has no
 // other lease, release wakes the calls that wait for old leases to end.
 func (t *epochs) release(e *epoch) {
 	if e.leases.Add(-1) > 0 || !e.superseded.Load() {
@@ -110,8 +114,8 @@ func (t *epochs) release(e *epoch) {
 	}
 }
 
-// begin returns the cached state of a bucket, and makes one if there is none. The state is not evicted until
-// the caller calls end.
+// begin returns the cached state of the bucket id, which is new and empty if the cache had none. The state is not
+// evicted until the caller calls end.
 func (t *epochs) begin(id store.BucketID) *bucket {
 	t.buckets.mu.Lock()
 	defer t.buckets.mu.Unlock()
@@ -125,8 +129,8 @@ func (t *epochs) begin(id store.BucketID) *bucket {
 	return b
 }
 
-// end takes back one call of begin, which has kept the bucket b from being evicted. If this was the last such
-// call and no root of the bucket is known, end drops the bucket from the cache.
+// end takes back a call of begin, which has kept the bucket b from being evicted. If no other such call is left and no
+// root of the bucket is known, end drops the bucket from the cache.
 func (t *epochs) end(b *bucket) {
 	t.buckets.mu.Lock()
 	defer t.buckets.mu.Unlock()
@@ -136,9 +140,8 @@ func (t *epochs) end(b *bucket) {
 	}
 }
 
-// publish makes r the root that later leases of the bucket b use, unless a newer root is known. Every lease
-// that is taken after publish has returned is on r or on a newer root. publish returns the newest known root,
-// as an epoch.
+// publish makes r the root that later leases of the bucket b use, unless a newer root is known. Every lease that is
+// taken after publish has returned is on r or on a newer root. publish returns the newest known root, as an epoch.
 func (t *epochs) publish(b *bucket, r *partmap.Root) *epoch {
 	e := &epoch{view: newView(r), bucket: b, refused: refusal(r)}
 	t.buckets.mu.Lock()
@@ -176,9 +179,9 @@ func (t *epochs) wait(ctx context.Context, b *bucket, e uint64) error {
 	}
 }
 
-// older returns nil if no root of the bucket b with an epoch below e has a lease. Otherwise it returns a
-// channel that is closed when the last lease on one of these roots has ended. The caller then asks again, since
-// other roots may still have leases.
+// older returns nil if no root of the bucket b with an epoch below e has a lease. Otherwise it returns a channel that
+// is closed when the last lease on one of these roots has ended. The caller then calls older again, since other old
+// roots may still have leases.
 func (t *epochs) older(b *bucket, e uint64) <-chan struct{} {
 	t.buckets.mu.Lock()
 	defer t.buckets.mu.Unlock()

@@ -9,9 +9,9 @@ import (
 )
 
 // lru is a cache that is bounded in bytes. A hit only marks the item that is used, and takes no exclusive lock.
-// Eviction goes from the oldest item on, and gives a marked item a second chance. This is the CLOCK
-// approximation of LRU (Corbató, 1968). The library golang-lru keeps the order of the items; used alone, it
-// would bound their number, and take a lock for each hit.
+// Eviction goes from the oldest item on, and gives a marked item a second chance. This is the CLOCK approximation of
+// LRU (Corbató, 1968). The library golang-lru keeps the order of the items. Used alone, the library would bound the
+// number of items instead of their bytes, and take a lock for each hit.
 //
 // The mutex guards order and bytes; peek takes it for reading.
 type lru[K comparable, V item] struct {
@@ -23,7 +23,7 @@ type lru[K comparable, V item] struct {
 	hits, misses, evictions atomic.Int64
 }
 
-// count adds one to the hits of the cache if hit is true, else one to its misses.
+// count adds one to the hits of the cache if hit is true, and to its misses if hit is false.
 func (l *lru[K, V]) count(hit bool) {
 	if hit {
 		l.hits.Add(1)
@@ -36,28 +36,28 @@ func (l *lru[K, V]) counts() CacheCounts {
 	return CacheCounts{l.hits.Load(), l.misses.Load(), l.evictions.Load()}
 }
 
-// touch marks a cached item as used. It writes only if the mark is not set yet, so that readers on many
-// processors share the cache line.
+// touch marks a cached item as used, so that the cache evicts other items first. It writes only if the mark is not set
+// yet, so that readers on many processors share the cache line.
 func touch(mark *atomic.Bool) {
 	if !mark.Load() {
 		mark.Store(true)
 	}
 }
 
-// item is a value that an lru can cache: it has a size and a mark, and can be evicted.
+// item is a value that the cache lru can hold. It has a size and a mark of recent use, and can be evicted.
 type item interface {
-	// mark returns the flag that touch sets when the item is used, and that shrink clears.
+	// mark returns the flag that touch sets when the item is used, and that shrink clears when it spares the item.
 	mark() *atomic.Bool
-	// size returns the memory of the item in bytes. While an item is cached, its size must not change unless
-	// lru.bytes changes with it.
+	// size returns the memory of the item in bytes. While the item is cached, its size must not change unless lru.bytes
+	// changes with it.
 	size() int64
-	// evict makes the item unusable and returns true, or refuses and returns false. It is called with the lock
-	// held.
+	// evict makes the item unusable and returns true. It returns false if the item is in use and must stay in the
+	// cache. The cache calls evict with its lock held.
 	evict() bool
 }
 
-// overhead is the memory, in bytes, that a cached item takes beside its own size: an entry of the list and an
-// entry of the hash table.
+// overhead is the memory, in bytes, that the cache needs for each item besides the item's own size: an entry of the
+// list and an entry of the hash table.
 const overhead = 160
 
 func newLRU[K comparable, V item](limit int64) *lru[K, V] {
@@ -65,8 +65,8 @@ func newLRU[K comparable, V item](limit int64) *lru[K, V] {
 	return &lru[K, V]{order: order, limit: limit}
 }
 
-// peek returns the cached item of the key k, and true. It does not change the order in which items are evicted.
-// If the cache has no such item, the second result is false.
+// peek returns the cached item with the key k. It does not change the order in which items are evicted. The second
+// result is false if the cache has no item with the key.
 func (l *lru[K, V]) peek(k K) (V, bool) {
 	l.mu.RLock()
 	v, ok := l.order.Peek(k)
@@ -74,17 +74,17 @@ func (l *lru[K, V]) peek(k K) (V, bool) {
 	return v, ok
 }
 
-// add puts the item v into the cache under the key k, and evicts other items if the cache is over its limit.
-// The caller holds the lock.
+// add puts the item v into the cache under the key k, and evicts other items if the cache is over its limit. The caller
+// must hold the lock.
 func (l *lru[K, V]) add(k K, v V) {
 	l.order.Add(k, v)
 	l.bytes += v.size() + overhead
 	l.shrink()
 }
 
-// shrink evicts items, from the oldest on, until the cache is within its limit. The newest item always stays.
-// An item that is in use refuses to be evicted, and becomes the newest. After 64 refusals shrink stops, so that
-// no call is slow; the next call goes on with the items behind. The caller holds the lock.
+// shrink evicts items, from the oldest on, until the cache is within its limit. The newest item always stays. An item
+// that is in use refuses to be evicted, and becomes the newest. After 64 refusals shrink stops, so that no call is
+// slow; the next call goes on with the items behind. The caller must hold the lock.
 func (l *lru[K, V]) shrink() {
 	refusals := 64
 	for tries := 2 * l.order.Len(); l.bytes > l.limit && tries > 0 && refusals > 0 && l.order.Len() > 1; tries-- {
@@ -103,8 +103,8 @@ func (l *lru[K, V]) shrink() {
 	}
 }
 
-// remove takes the item of the key k out of the cache, without asking the item whether it may be evicted. The
-// caller holds the lock.
+// remove takes the item with the key k out of the cache, without asking the item whether it may be evicted. The caller
+// must hold the lock.
 func (l *lru[K, V]) remove(k K) {
 	if v, ok := l.order.Peek(k); ok {
 		l.order.Remove(k)
@@ -112,7 +112,7 @@ func (l *lru[K, V]) remove(k K) {
 	}
 }
 
-// usage returns the number of cached items, and the memory in bytes that they take together.
+// usage returns the number n of cached items, and the memory in bytes that they take together.
 func (l *lru[K, V]) usage() (n, bytes int64) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

@@ -16,7 +16,8 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Defaults and limits of the options of the network form: the length of leases, and the number of map clocks.
+// Defaults and limits of two options of a Client whose store several processes share: the length of leases, and the
+// number of map clocks, which are counters in the store.
 const (
 	DefaultLease  = 3 * time.Second
 	MinLease      = 50 * time.Millisecond
@@ -26,19 +27,19 @@ const (
 )
 
 // Join returns a Client of a store that this process shares with other processes. It creates missing map clocks
-// (counters by which processes learn of new maps), and checks the version of the schema. It takes over the
-// lease and the clock skew that the other processes use. A lease or a clock skew in o must be equal to theirs.
+// (counters by which processes learn of changed maps), and checks the version of the schema. It takes over the lease
+// and the clock skew that the other processes use. A lease or a clock skew in o must be equal to theirs.
 //
-// With change, the lease and the clock skew in o replace the stored ones; all other processes must have ended
+// If change is true, the lease and the clock skew in o replace the stored values; all other processes must have ended
 // before. Join fails like InitClocks, AgreeOnSchema, AgreeOnLease, AgreeOnClockSkew and NewNetwork.
 func Join(ctx context.Context, s Store, o Options, change bool) (*Client, error) {
 	return join(ctx, s, o, change, false)
 }
 
-// JoinDamaged returns a Client of a store that may be damaged, for a process that looks for the damage. The
-// people who run it must know the lease and the clock skew of the store. If one of these two can't be read
-// (Corrupt), the value in o is used; without a value in o, JoinDamaged fails. A stored value that can be read
-// must be equal to that in o. A version of the schema that can't be read is taken for a known version.
+// JoinDamaged returns a Client of a shared store that may be damaged, for a process that looks for the damage. The
+// people who run it must know the lease and the clock skew of the store. If one of these two can't be read (Corrupt),
+// the value in o is used; without a value in o, JoinDamaged fails. A stored value that can be read must be equal to
+// that in o. A version of the schema that can't be read is taken for a known version.
 func JoinDamaged(ctx context.Context, s Store, o Options) (*Client, error) {
 	return join(ctx, s, o, false, true)
 }
@@ -80,13 +81,13 @@ func join(ctx context.Context, s Store, o Options, change, damaged bool) (*Clien
 	return c, err
 }
 
-// NewNetwork returns a Client of a store that several processes share (the network form); a process needs one.
-// The store must have its map clocks (InitClocks), counters by which processes learn of new maps. The client
-// polls the clocks that it uses until Close. NewNetwork fails with InvalidArgument if an option is out of
+// NewNetwork returns a Client of a store that several processes share (the network form). A process needs only one such
+// Client. The store must have its map clocks (InitClocks), counters by which processes learn of changed maps. The
+// client polls the clocks that it uses until Close. NewNetwork fails with InvalidArgument if an option is out of
 // bounds.
 //
-// NewNetwork compares no settings with other processes. If their lease or clock skew differs, acknowledged rows
-// are lost. So programs call Join.
+// NewNetwork compares no settings with other processes. If their lease or clock skew differs, acknowledged rows are
+// lost. So programs call Join.
 func NewNetwork(s Store, o Options) (*Client, error) {
 	if o.Lease == 0 {
 		o.Lease = DefaultLease
@@ -124,13 +125,13 @@ func NewNetwork(s Store, o Options) (*Client, error) {
 	return c, nil
 }
 
-// Above returns a timestamp above all timestamps that clients of the store have drawn until now. A mover
-// removes rows at this timestamp, so that the removal also hides writes that arrive late. Above fails with
-// Unavailable or Timeout if the common time of the store's servers is unknown.
+// Above returns a timestamp above all timestamps that clients of the store have drawn until now. A mover removes rows
+// at this timestamp, so that the removal also hides writes that arrive late. Above fails with Unavailable or Timeout if
+// the common time of the store's servers is unknown.
 //
-// In the embedded form, which has no late writes, and over a store whose servers have no clocks, Above returns
-// the wall clock's time. The wall clock may have been set back, so callers must also take the timestamps of the
-// rows into account.
+// In the embedded form, which has no late writes, and over a store whose servers have no clocks, Above returns the wall
+// clock's time. The wall clock may have been set back, so callers must also take the timestamps of the rows into
+// account.
 func (c *Client) Above(ctx context.Context) (store.Timestamp, error) {
 	if clock := c.Time(); clock != nil {
 		return clock.Above(ctx)
@@ -138,8 +139,8 @@ func (c *Client) Above(ctx context.Context) (store.Timestamp, error) {
 	return store.Timestamp(c.opts.Now().UnixMicro()), nil
 }
 
-// MaxClockSkew returns the limit for the difference between clocks on which all processes of the store have
-// agreed. It is 0 in the embedded form, in which one process has the store to itself.
+// MaxClockSkew returns the greatest difference between clocks on which all processes of the store have agreed. It is 0
+// in the embedded form, in which a single process has the store to itself.
 func (c *Client) MaxClockSkew() time.Duration {
 	if c.net == nil {
 		return 0
@@ -147,19 +148,21 @@ func (c *Client) MaxClockSkew() time.Duration {
 	return cmp.Or(c.opts.MaxClockSkew, commontime.DefaultLimit)
 }
 
-// network is the state of the network form (docs/protocol.md, "Map clocks" to "Waits").
+// network is the state of a Client whose store several processes share: the network form (docs/protocol.md, "Map
+// clocks" to "Waits").
 //
-// A poll is a read of a map clock. A poll proves that a root is the newest in either of two cases: the root was
-// read after the poll was sent; or an older poll has proven the root, and no bump between the two polls names
-// the bucket. The root may then be used for the length of a lease from the time at which the poll was sent. So
-// each epoch keeps the latest poll that proves it.
+// A poll is a read of a map clock, a counter in the store that is raised (bumped) after each change of a bucket's map.
+// A poll proves that a root is the newest in either of two cases: the root was read after the poll was sent; or an
+// older poll has proven the root, and no bump between the two polls names the bucket. The root may then be used for the
+// length of a lease from the time at which the poll was sent. So each epoch (a cached version of a root) keeps the
+// latest poll that proves it.
 //
 //	mover     swap of the root    acknowledged bump |----------- wait -----------|
 //	poll 1    sent before the bump               |------- lease -------|
 //	poll 2    sent after the bump                      | names the bucket: the root is read again
 //
-// A mover swaps the root, bumps the clock, and then waits. Leases from polls that were sent before the
-// acknowledgement of the bump end before the wait does. Later polls name the bucket.
+// A mover swaps the root, bumps the clock, and then waits. Leases from polls that were sent before the acknowledgement
+// of the bump end before the wait does. Later polls name the bucket.
 type network struct {
 	client *Client
 	store  Store
@@ -167,9 +170,9 @@ type network struct {
 	now    func() wait.Instant
 	jitter func() float64 // returns a number from 0 to 1
 	pauses wait.Backoff   // before retries of swaps and bumps
-	// ask is askClock, except in a test that puts a mistake into it.
+	// ask reads the map clock with the given number. It is askClock, except in a test that puts a mistake into it.
 	ask func(ctx context.Context, number uint32) (*poll, error)
-	// time is the source of timestamps; nil if the store's servers have no wall clocks.
+	// time is the clock from which timestamps are drawn. It is nil if the store's servers have no wall clocks.
 	time *commontime.Clock
 
 	ctx     context.Context // ends with Close
@@ -184,9 +187,9 @@ type network struct {
 
 var errClosed = store.Errorf(store.Unavailable, "the map client is closed")
 
-// Close stops the background reads of map clocks (counters by which clients learn of new maps) and of the
-// servers' time. All leases then end within the length of a lease. In the embedded form, in which one process
-// has the store to itself, Close does nothing.
+// Close stops the background reads of map clocks (counters by which clients learn of changed maps) and of the servers'
+// time. All leases then end within the length of a lease. In the embedded form, in which a single process has the store
+// to itself, Close does nothing.
 func (c *Client) Close() {
 	if c.net == nil {
 		return
@@ -201,9 +204,9 @@ func (c *Client) Close() {
 	c.net.work.Wait()
 }
 
-// Time returns the clock from which timestamps are drawn: it computes one common time from the clocks of the
-// store's servers. It works until Close. The result is nil in the embedded form, and over a store whose servers
-// have no clocks.
+// Time returns the clock from which timestamps are drawn, which computes a common time from the clocks of the store's
+// servers. The clock works until Close. The result is nil in the embedded form, and over a store whose servers have no
+// clocks.
 func (c *Client) Time() *commontime.Clock {
 	if c.net == nil {
 		return nil
@@ -211,8 +214,8 @@ func (c *Client) Time() *commontime.Clock {
 	return c.net.time
 }
 
-// start runs the function f in a goroutine and returns true. Close waits for the end of f. After Close has been
-// called, start does not run f, and returns false.
+// start runs the function f in a goroutine and returns true. Close waits for the end of f. After Close has been called,
+// start does not run f, and returns false.
 func (n *network) start(f func()) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -222,19 +225,20 @@ func (n *network) start(f func()) bool {
 	return !n.stopped
 }
 
-// alive reports whether leases that began when the map clock was read for the proof p are still valid. A nil p
-// gives false.
+// alive reports whether leases that rest on the proof p, a read of a map clock, are still valid. They count from the
+// time of that read. A nil p gives false.
 func (n *network) alive(p *proof) bool { return p != nil && !leaseOver(p.sent, n.now(), n.lease) }
 
-// clockOf returns the number of the map clock for a new bucket: the counter that is raised after each change of
-// the bucket's map. For an existing bucket the number is a guess. The guess is wrong if the number of clocks
-// has changed since the bucket was created.
+// clockOf returns the number of the map clock for the new bucket id: the counter that is raised after each change of
+// the bucket's map. For an existing bucket the number is a guess. The guess is wrong if the number of clocks has
+// changed since the bucket was created.
 func (n *network) clockOf(id store.BucketID) uint32 {
 	return uint32(xxhash.Sum64(id[:]) % uint64(n.client.opts.Clocks))
 }
 
-// acquire returns the newest root of a bucket, as an epoch, and a proof that the root is the newest. The proof
-// is a recent read of the bucket's map clock; a lease counts from the time of this read.
+// acquire returns the newest root of the bucket id, as an epoch, and a proof that the root is the newest. The proof is
+// a recent read of the bucket's map clock, a counter that is raised after each change of the map. A lease counts from
+// the time of this read.
 func (n *network) acquire(ctx context.Context, id store.BucketID) (*epoch, *proof, error) {
 	b, ok := n.client.epochs.buckets.peek(id)
 	known := ok && b.newest.Load() != nil
@@ -255,9 +259,9 @@ func (n *network) acquire(ctx context.Context, id store.BucketID) (*epoch, *proo
 	return e, p, err
 }
 
-// prove is the slow path of acquire: it is taken if the last read of the map clock does not prove that the
-// cached root of the bucket is the newest. It reads the map clock, and the root as far as needed. It returns
-// the newest root as an epoch, and the proof.
+// prove returns the newest root of the bucket id as an epoch, and the proof that it is the newest. It is the slow path
+// of acquire, for the case that the last read of the map clock (a counter of changes) does not prove the cached root.
+// It reads the map clock, and the root as far as needed.
 func (n *network) prove(ctx context.Context, id store.BucketID) (*epoch, *proof, error) {
 	b := n.client.epochs.begin(id)
 	defer n.client.epochs.end(b)
@@ -292,9 +296,9 @@ func (n *network) prove(ctx context.Context, id store.BucketID) (*epoch, *proof,
 	return nil, nil, store.Errorf(store.Unavailable, "bucket %s: no map could be proven to be the newest; try again", id)
 }
 
-// renew tries to prove by the poll p, a new read of the map clock, that the epoch e is still the newest of its
-// bucket. The proof succeeds if the clock was not raised for the bucket since the read that proved e before.
-// renew returns true if p proves e.
+// renew reports whether the poll p, a new read of the map clock, proves that the epoch e is still the newest version of
+// its bucket's root. It does if the clock was not raised for the bucket since the read that proved e before. e keeps
+// the new proof.
 func (n *network) renew(e *epoch, p *poll) bool {
 	was := e.proof.Load()
 	switch {
@@ -312,9 +316,9 @@ func (n *network) renew(e *epoch, p *poll) bool {
 	return true
 }
 
-// refresh reads the root of a bucket, after the map clock was read by the poll p. Concurrent callers share one
-// read of the root. So afterwards the root may be proven to be the newest by the poll of another caller, or not
-// at all, and the caller must check.
+// refresh reads the root of the bucket id, after the poll p has read the map clock (a counter of changes of maps).
+// Concurrent callers share a single read of the root. So afterwards the poll of another caller may prove that the root
+// is the newest, or no poll at all, and the caller must check.
 func (n *network) refresh(ctx context.Context, id store.BucketID, p *poll) error {
 	_, err := n.roots.do(ctx, string(id[:]), fmt.Sprintf("read the root of bucket %s", id), func() (any, error) {
 		ctx, cancel := context.WithTimeout(n.ctx, n.lease)
@@ -324,8 +328,8 @@ func (n *network) refresh(ctx context.Context, id store.BucketID, p *poll) error
 	return err
 }
 
-// read reads the root of a bucket in this data centre (Local), and gives it to later leases. If no newer root
-// is known, the poll p, a read of the map clock that was made before, proves that the root is the newest.
+// read reads the root of the bucket id in this data centre (Local), and gives the root to later leases. If no newer
+// root is known, the poll p, a read of the map clock that was made before, proves that the root is the newest.
 func (n *network) read(ctx context.Context, id store.BucketID, p *poll) error {
 	b := n.client.epochs.begin(id)
 	defer n.client.epochs.end(b)

@@ -12,16 +12,18 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// node is a decoded node of a map. It is either a segment or an index node; the field for the other kind is
-// empty. The fields are values, not pointers, to save a memory access in each lookup.
+// node is a decoded node of a map. It is either a segment, which holds entries, or an index node, which names other
+// nodes; the field for the other kind is empty. The fields are values, not pointers, to save a memory access in each
+// lookup.
 type node struct {
 	segment partmap.Segment
 	index   partmap.Index
 	links   links // a link for each child of the index node; nil in a segment
 }
 
-// check returns nil if the node fits c, the reference by which its parent node names it, else a Corrupt error.
-// The cache finds a node by its id alone. So the check is repeated for each parent that names the node.
+// check returns nil if the node n is as c says, the reference by which its parent node names it in the map of root r.
+// Otherwise it returns a Corrupt error. The cache finds a node by its id alone. So the check is repeated for each
+// parent that names the node.
 func (n *node) check(r *partmap.Root, c partmap.Child, height uint8) error {
 	switch {
 	case n.links != nil:
@@ -34,8 +36,8 @@ func (n *node) check(r *partmap.Root, c partmap.Child, height uint8) error {
 	return partmap.CheckSegment(r, c, &n.segment)
 }
 
-// slot holds one node of a map in the cache. A parent node refers to the slots of its children, and not to the
-// nodes. So the memory of a node is free as soon as the node is evicted.
+// slot holds one node of a map in the cache. A parent node refers to the slots of its children, and not to the nodes.
+// So the memory of a node is free as soon as the node is evicted.
 type slot struct {
 	node  atomic.Pointer[node] // nil once the node is evicted
 	used  atomic.Bool
@@ -49,12 +51,12 @@ func (s *slot) evict() bool {
 	return true
 }
 
-// links are pointers from a cached node of a map to the cache's slots for its children, the nodes directly
-// below. A lookup that follows these pointers needs no lock, and no search in the cache.
+// links are pointers from a cached node of a map to the cache's slots for its children, the nodes directly below. A
+// lookup that follows these pointers needs no lock, and no search in the cache.
 type links []atomic.Pointer[slot]
 
-// get returns the i-th child, the node of a map that the i-th link leads to. It returns nil if the link is not
-// set yet, or if the node is evicted.
+// get returns the node to which the i-th of the links leads: the i-th child of a cached node of a map. It returns nil
+// if the link is not set yet, or if the child is evicted.
 func (l links) get(i int) *node {
 	s := l[i].Load()
 	if s == nil {
@@ -65,7 +67,8 @@ func (l links) get(i int) *node {
 }
 
 const (
-	// slotBytes and linkBytes are the memory of a slot and of a link, in bytes.
+	// slotBytes is the memory, in bytes, of a slot, which holds a cached node. linkBytes is that of a link, a pointer
+	// to a slot.
 	slotBytes = 40
 	linkBytes = 8
 )
@@ -77,13 +80,13 @@ type nodes struct {
 	loading shared // loads under way, by node id
 }
 
-// loadTimeout bounds the time for loading a node. Several callers may share one load, so a load does not end
-// with the context of one caller.
+// loadTimeout bounds the time for reading a node of a map from the store. Several callers may share a read, so a read
+// does not end with the context of one caller.
 const loadTimeout = 10 * time.Second
 
-// child returns the node of a map that c names; c is a reference in the parent of the node. The node comes from
-// the cache or from the store. The parent's link l is set, so that the next lookup finds the node without a
-// search. child fails with Corrupt if the node contradicts its parent.
+// child returns the node of the map of root r that c names; c is a reference in the parent of the node. The node comes
+// from the cache or from the store. child sets the parent's link l, so that the next lookup finds the node without a
+// search. It fails with Corrupt if the node contradicts its parent.
 func (n *nodes) child(
 	ctx context.Context, r *partmap.Root, c partmap.Child, height uint8, l *atomic.Pointer[slot],
 ) (*node, error) {
@@ -102,15 +105,15 @@ func (n *nodes) child(
 	return got.node, nil
 }
 
-// loaded is a node of a map, together with its slot in the cache. The node stays usable even after the cache
+// loaded is a decoded node of a map, together with its slot in the cache. The node stays usable even after the cache
 // has evicted it.
 type loaded struct {
 	slot *slot
 	node *node // nil: the node is not in the cache
 }
 
-// cached returns the node with this id and its slot, if the cache has them. Otherwise the node in the result is
-// nil.
+// cached returns the node with this id and its slot in the cache. If the cache does not have the node, the field node
+// of the result is nil.
 func (n *nodes) cached(id store.NodeID) (l loaded) {
 	if s, ok := n.cache.peek(id); ok {
 		l = loaded{s, s.node.Load()}
@@ -118,8 +121,8 @@ func (n *nodes) cached(id store.NodeID) (l loaded) {
 	return l
 }
 
-// load reads a node of a bucket's map from the store, and adds it to the cache. Concurrent calls for the same
-// node share one read.
+// load reads the node id of the map of bucket b from the store, and adds the node to the cache. Concurrent calls for
+// the same node share a single read. height is 0 for a segment, else the height of the index node.
 func (n *nodes) load(ctx context.Context, b store.BucketID, id store.NodeID, height uint8) (loaded, error) {
 	got, err := n.loading.do(ctx, string(id[:]), fmt.Sprintf("load node %s of bucket %s", id, b), func() (any, error) {
 		if l := n.cached(id); l.node != nil {
@@ -142,8 +145,8 @@ func (n *nodes) load(ctx context.Context, b store.BucketID, id store.NodeID, hei
 	return l, err
 }
 
-// read reads a node of a bucket's map from the store and decodes it. height is 0 for a segment, else the node
-// is an index node of that height. The results are the node, and its memory in bytes.
+// read reads the node id of the map of bucket b from the store and decodes it. height is 0 for a segment, else the
+// height of the index node. The results are the node, and its memory in bytes.
 func (n *nodes) read(ctx context.Context, b store.BucketID, id store.NodeID, height uint8) (*node, int64, error) {
 	blob, err := n.store.Node(ctx, b, id)
 	if err != nil {
@@ -163,17 +166,17 @@ func (n *nodes) read(ctx context.Context, b store.BucketID, id store.NodeID, hei
 	return &node{index: *x, links: make(links, x.Len())}, x.Bytes() + slotBytes + nodeBytes + int64(x.Len())*linkBytes, nil
 }
 
-// nodeBytes is the memory, in bytes, that a cached node takes beside its decoded content.
+// nodeBytes is the memory, in bytes, that a cached node of a map takes besides its decoded content.
 const nodeBytes = 256
 
-// writesAtOnce is the greatest number of nodes of one change that are written at the same time. Each write is a
-// round trip to the farthest data centre.
+// writesAtOnce is the greatest number of nodes of a change that are written at the same time. Each write is a round
+// trip to the farthest data centre.
 const writesAtOnce = 16
 
-// write writes the nodes of a change. It returns once no write is under way any more, with the error of the
-// write that failed first. The order of the writes does not matter, although index nodes name other nodes: a
-// reader comes to a node only from a root, and the root is swapped after all writes. After an error each node
-// may be there, or arrive later. No root names such nodes, and the collector deletes them.
+// write writes the new nodes of a change of the map of bucket b. It returns once no write is under way any more, with
+// the error of the write that failed first. The order of the writes does not matter, although index nodes name other
+// nodes: a reader comes to a node only from a root, and the root is swapped after all writes. After an error any of the
+// nodes may be stored, or be stored later. No root names such nodes, and the collector of unused nodes deletes them.
 func (n *nodes) write(ctx context.Context, b store.BucketID, nodes []partmap.Node) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(writesAtOnce)

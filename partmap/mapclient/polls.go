@@ -9,31 +9,31 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// poll is one successful read of a map clock, the counter by which clients learn of new maps. It has the
-// clock's content, the version of its record, and the part that leases need (proof).
+// poll is the result of a successful read of a map clock, the counter by which clients learn of changed maps. It has
+// the clock's content, the version of its record, and the proof, the data that leases need.
 type poll struct {
 	*proof
 	mapClock mapClock
 	version  store.Version
 }
 
-// proof is the part of a read of a map clock that leases need: it shows that a root was the newest when the
-// clock was read. Each cached root keeps a proof. It does not keep the whole read, since that includes the 4
-// KiB of the map clock.
+// proof is the part of a read of a map clock (a poll) that leases need: it shows that a root was the newest when the
+// clock was read. Each cached root keeps a proof. It does not keep the whole poll, since that includes the 4 KiB of the
+// map clock.
 type proof struct {
 	clock *clock
 	sent  wait.Instant // when the poll was sent, before the read began
 	value uint64       // value of the map clock
-	// line is the number of times that the clock had gone back before this poll, as after a restore of the
-	// store. A proof with another line is of another history of the clock, and can't be renewed.
+	// line is the number of times that the clock had gone back before this read, as after a restore of the store.
+	// Proofs with different lines are of different histories of the clock, so one can't be renewed by the other.
 	line uint64
 }
 
-// proofBytes is the memory of a proof, in bytes.
+// proofBytes is the memory, in bytes, of a proof, which shows that a cached root was the newest.
 const proofBytes = 64
 
-// clock is what a client knows of one map clock, a counter in the store that is raised after changes of maps.
-// The client polls the counter as long as leases need it.
+// clock is what a client knows of one map clock, a counter in the store that is raised after changes of maps. The
+// client polls the counter as long as leases need it.
 type clock struct {
 	n       *network
 	number  uint32
@@ -45,11 +45,12 @@ type clock struct {
 	polling bool // guarded by network.mu
 }
 
-// idlePolls is the number of successive polls of a map clock after which polling stops, if no lease has needed
-// the clock meanwhile.
+// idlePolls is the number of successive reads of a map clock, without a lease that needs the clock, after which the
+// client stops reading it regularly.
 const idlePolls = 10
 
-// clock returns the state of the map clock with the given number. If there is none yet, clock makes one.
+// clock returns what the client knows of the map clock with the given number, a counter in the store. The result is new
+// if the client has not used the map clock before.
 func (n *network) clock(number uint32) *clock {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -61,8 +62,8 @@ func (n *network) clock(number uint32) *clock {
 	return k
 }
 
-// current returns the latest read of the map clock, if leases that count from this read are still valid.
-// Otherwise it reads the clock again.
+// current returns the latest read of the map clock, a counter in the store, if leases that count from this read are
+// still valid. Otherwise it reads the clock again.
 func (k *clock) current(ctx context.Context) (*poll, error) {
 	touch(&k.used)
 	k.keepPolling()
@@ -75,7 +76,8 @@ func (k *clock) current(ctx context.Context) (*poll, error) {
 	return k.latest.Load(), nil
 }
 
-// keepPolling starts to read the map clock regularly in the background, unless that goes on already.
+// keepPolling starts regular reads of the map clock in the background, if they are not under way already. The map clock
+// is a counter in the store by which the client learns of changed maps.
 func (k *clock) keepPolling() {
 	k.n.mu.Lock()
 	defer k.n.mu.Unlock()
@@ -85,15 +87,17 @@ func (k *clock) keepPolling() {
 	}
 }
 
-// PollPause returns the pause between two reads of a map clock, given the length of a lease. The pause is a
-// third of a lease, or up to a fifth less. jitter is from 0 (the shortest pause) to 1 (the longest).
+// PollPause returns the pause between two reads of a map clock, a counter by which processes learn of changed maps. The
+// pause is a third of the length of a lease, or up to a fifth less. jitter is from 0 (the shortest pause) to 1 (the
+// longest).
 func PollPause(lease time.Duration, jitter float64) time.Duration {
 	const least = 0.8
 	return time.Duration(float64(lease/3) * (least + (1-least)*jitter))
 }
 
-// run reads the map clock again and again, in the background, until the clock is no longer used. The pauses are
-// those of PollPause with a random jitter, which spreads the reads of processes that were started together.
+// run reads the map clock, a counter in the store, again and again in the background until the clock is no longer used.
+// The pauses are those of PollPause with a random jitter, which spreads the reads of processes that were started
+// together.
 func (k *clock) run() {
 	var idle int // polls in a row without a use of the clock
 	for {
@@ -111,8 +115,8 @@ func (k *clock) run() {
 	}
 }
 
-// rest decides whether the polling of the map clock may stop. It returns true, and polling stops, unless a
-// lease has needed the clock since the last poll.
+// rest returns true, and ends the regular reads of the map clock, if no lease has needed the clock since the last read.
+// Otherwise it returns false.
 func (k *clock) rest() bool {
 	k.n.mu.Lock()
 	defer k.n.mu.Unlock()
@@ -120,9 +124,9 @@ func (k *clock) rest() bool {
 	return !k.polling
 }
 
-// poll reads the map clock from the store and keeps the result as the latest. It makes at most two attempts,
-// which together take less than half a lease. In the second attempt the store uses another coordinator (the
-// server that answers), if it has one. The first result is always nil.
+// poll reads the map clock, a counter in the store, and keeps the result as the latest. It makes at most two attempts,
+// which together take less than half a lease. In the second attempt the store uses another coordinator (the server that
+// answers), if it has one. The first result is always nil.
 func (k *clock) poll() (any, error) {
 	k.n.counts.add(&k.n.counts.Polls)
 	p, err := k.try()
@@ -141,8 +145,9 @@ func (k *clock) poll() (any, error) {
 	return nil, nil
 }
 
-// try makes one attempt to read the map clock. If the clock has gone back, as after a restore of the store, try
-// fails with Unavailable. From then on the reads before do not help to prove that a root is the newest.
+// try makes a single attempt to read the map clock, a counter in the store. If the counter has gone back, as after a
+// restore of the store, try fails with Unavailable. From then on earlier reads no longer help to prove that a root is
+// the newest.
 func (k *clock) try() (*poll, error) {
 	ctx, cancel := context.WithTimeout(k.n.ctx, k.n.lease/5)
 	defer cancel()
@@ -164,9 +169,9 @@ func (k *clock) try() (*poll, error) {
 	return p, nil
 }
 
-// askClock reads the map clock with the given number in this data centre (Local). Leases count from the instant
-// before the read, which the result has. The reason: the clock may be raised right after it was read, long
-// before the answer arrives.
+// askClock reads the map clock with the given number in this data centre (Local). Leases count from the instant before
+// the read, which the result has. The reason: the clock may be raised right after it was read, long before the answer
+// arrives.
 func (n *network) askClock(ctx context.Context, number uint32) (*poll, error) {
 	sent := n.now()
 	c, v, err := readClock(ctx, n.store, number, store.Local)

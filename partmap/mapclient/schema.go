@@ -8,18 +8,18 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Schema is the version of the format of the data that all processes of a store share. The version is stored,
-// and changes in the way that the type term describes. A process that starts needs to read it only in its own
-// data centre.
+// Schema is the version of the format of the data that all processes of a store share. The version is stored in a
+// register, and changes in two steps, as the type term describes. A process that starts needs to read the version only
+// in its own data centre.
 type Schema int64
 
 const (
-	// Unversioned is the schema of a store that was made before schemas had versions. The format is that of
-	// version 1, but movers leave no notes (see Client.LeavesNotes).
+	// Unversioned is the schema of a store that was made before schemas had versions. The format is that of version 1,
+	// except that movers leave no notes in the ranges that they empty (see Client.LeavesNotes).
 	Unversioned Schema = 0
-	// OldestSchema and NewestSchema bound the versions that this program knows. With version 2, an object that
-	// was uploaded in parts may have another ID than the one in the names of its parts: see
-	// Client.StampsCompletions. With version 3, the same holds for a whole body: see Client.StampsEnds.
+	// OldestSchema and NewestSchema are the lowest and the highest version of the schema that this program knows. From
+	// version 2 on, an object that was uploaded in parts may have another ID than the one in the names of its parts:
+	// see Client.StampsCompletions. From version 3 on, the same holds for a whole body: see Client.StampsEnds.
 	OldestSchema, NewestSchema = Unversioned, Schema(3)
 )
 
@@ -32,9 +32,9 @@ func (s Schema) String() string {
 	return fmt.Sprint(int64(s))
 }
 
-// AgreeOnSchema returns the version of a store's schema. It fails with InvalidArgument if this program does not
-// know that version, or does not know the version to which an upgrade has begun. The first process of a store
-// writes the newest version that the process knows. A store that was used before schemas had versions stays
+// AgreeOnSchema returns the version of a store's schema, the format of its data. It fails with InvalidArgument if this
+// program does not know that version, or does not know the version to which an upgrade has begun. The first process of
+// a store writes the newest version that the process knows. A store that was used before schemas had versions stays
 // Unversioned until UpgradeSchema.
 func AgreeOnSchema(ctx context.Context, s store.Registers) (Schema, error) {
 	v, err := agreeOnSchema(ctx, s, NewestSchema)
@@ -66,9 +66,9 @@ func agreeOnSchema(ctx context.Context, s store.Registers, newest Schema) (Schem
 	return found.value, knows(newest, found)
 }
 
-// knows returns nil if a program knows the stored version of the schema, and the version to which an upgrade
-// has been announced, if any. newest is the newest version that the program knows. A higher version is an
-// InvalidArgument error. Versions only grow, so the refusal stays right even if the record was not the newest.
+// knows returns nil if a program whose newest known version of the schema is newest knows the stored version, and the
+// version to which an upgrade has been announced, if any. A higher version is an InvalidArgument error. Versions only
+// grow, so the refusal stays right even if the record found was not the newest.
 func knows(newest Schema, found terms[Schema]) error {
 	switch {
 	case max(found.value, found.next) <= newest:
@@ -81,14 +81,14 @@ func knows(newest Schema, found terms[Schema]) error {
 		"program knows versions up to %v: install a newer program", found.value, found.next, newest)
 }
 
-// UpgradeSchema brings a store's schema to the newest version that this program knows, and returns the version
-// before. If the store has the newest version already, UpgradeSchema only ensures that every data centre knows
-// it. After any error it may be repeated, and goes on where it ended.
+// UpgradeSchema brings a store's schema to the newest version that this program knows, and returns the version before.
+// If the store has the newest version already, UpgradeSchema only ensures that every data centre knows it. After any
+// error the call may be repeated, and goes on where it ended.
 //
-// The upgrade is announced first. After the announcement no program can start that does not know the new
-// version. Then UpgradeSchema calls ready, which has to find out whether such a program, started earlier, still
-// runs. An error of ready ends UpgradeSchema, and the announcement stays. Before a new announcement ready is
-// called once more, so that an upgrade that can't succeed is not announced.
+// The upgrade is announced first. After the announcement a program that does not know the new version can't start. Then
+// UpgradeSchema calls ready, which has to find out whether such a program, started earlier, still runs. An error of
+// ready ends UpgradeSchema, and the announcement stays. Before a new announcement ready is called once more, so that an
+// upgrade that can't succeed is not announced.
 func UpgradeSchema(
 	ctx context.Context, s store.Registers, ready func(ctx context.Context) error,
 ) (before Schema, err error) {

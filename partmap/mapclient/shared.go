@@ -8,13 +8,13 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// shared lets concurrent callers with the same key share one call of a function. The zero value is ready to
-// use, and safe for concurrent use.
+// shared lets concurrent callers with the same key share a single call of a function, such as a read of the same
+// record. The zero value is ready to use, and safe for concurrent use.
 type shared struct{ group singleflight.Group }
 
-// do returns the result of f. If a call for the same key is under way, do waits for that call, and returns its
-// result. If that call fails, do makes a call of its own, so that every caller gets an attempt. If ctx ends, do
-// returns an error, and the call goes on. op names the action in errors.
+// do returns the result of f. If a call for the same key is under way, do waits for that call, and returns its result.
+// If that call fails, do makes a call of its own, so that every caller gets an attempt. If ctx ends, do returns an
+// error, and the call goes on. op names the action in errors.
 func (s *shared) do(ctx context.Context, key, op string, f func() (any, error)) (any, error) {
 	for again := false; ; again = true {
 		began := false

@@ -6,7 +6,7 @@ import (
 	"github.com/evenkeel/evenkeel/partmap"
 )
 
-// view is a root of a map, prepared for fast lookups. It has the starts of the root's entries or children, and
+// view is the root of a map, prepared for fast lookups. It has the start keys of the root's entries or children, and
 // links to the cached nodes below the root.
 type view struct {
 	root  *partmap.Root
@@ -18,7 +18,7 @@ func newView(r *partmap.Root) *view {
 	return &view{root: r, cuts: r.Cuts(), links: make(links, len(r.Children))}
 }
 
-// size returns an estimate, in bytes, of the memory of a root that is prepared for lookups. The starts of its
+// size returns an estimate, in bytes, of the memory of a root that is prepared for lookups. The start keys of its
 // ranges count twice: they are in the root, and in a list for lookups.
 func (v *view) size() int64 {
 	const fixed, perEntry, perChild, perBatch = 240, 96, 40, 24
@@ -27,8 +27,8 @@ func (v *view) size() int64 {
 	return fixed + 2*v.cuts.Bytes() + int64(lines)
 }
 
-// find sets *into to the range that contains key. If before is true, it sets *into to the range that contains
-// the highest keys below key. It reads missing nodes of the map from the store.
+// find sets *into to the range of the map that contains key. If before is true, it sets *into to the range that
+// contains the keys directly below key. It reads nodes of the map that are not in the cache n from the store.
 func (v *view) find(ctx context.Context, n *nodes, key []byte, before bool, into *partmap.Range) error {
 	r := v.root
 	i := search(v.cuts, key, before)
@@ -61,9 +61,10 @@ func (v *view) find(ctx context.Context, n *nodes, key []byte, before bool, into
 	}
 }
 
-// search returns the index of the cut at which the range of key begins. If before is true, it is the range that
-// contains the highest keys below key. There is always such a cut in a valid map: the root begins at the lowest
-// key, and the first cut of every node has been checked against its parent.
+// search returns the index in c, the start keys of neighbouring ranges or nodes, of the range or node that contains
+// key. If before is true, the result is the range or node that contains the keys directly below key. A valid map always
+// has a result: the root begins at the lowest key, and the first start of every node has been checked against its
+// parent.
 func search(c *partmap.Cuts, key []byte, before bool) int {
 	if before {
 		return max(c.FindBefore(key), 0)
