@@ -13,9 +13,11 @@ import (
 )
 
 const (
-	// absentFor is how long the result of a serial read that found no bucket is cached.
+	// absentFor is how long a client caches the result of a serial read (a read of the newest value) that no bucket has
+	// a name.
 	absentFor = time.Second
-	// absenceReads bounds the concurrent serial reads of a client.
+	// absenceReads bounds the number of concurrent serial reads by which a client looks up bucket names that seem to
+	// have no bucket.
 	absenceReads = 4
 )
 
@@ -34,15 +36,16 @@ type absences struct {
 	now   func() time.Time
 }
 
-// newAbsences returns an empty cache of names that no bucket has. now returns the time of the wall clock.
+// newAbsences returns an empty cache of names that no bucket has. now returns the time of the wall clock, by which
+// cached names expire.
 func newAbsences(now func() time.Time) *absences {
 	known, _ := lru.New[string, time.Time](absentNames) // fails only for a size that is not positive
 	return &absences{known: known, slots: semaphore.NewWeighted(absenceReads), now: now}
 }
 
-// check returns the id of the bucket with the given name, or ErrNoSuchBucket if there is none. It looks the name up by
-// calling read, which makes a serial read. It does not call read where a recent result is cached, or where another
-// caller is reading the same name: then it returns that result.
+// check returns the id of the bucket with the given name, or ErrNoSuchBucket if no bucket has the name. It looks the
+// name up by calling read, which makes an expensive serial read. If a recent result is cached, or if another caller is
+// reading the same name, check returns that result and does not call read.
 func (a *absences) check(
 	ctx context.Context, name string, read func(context.Context) (store.BucketID, error),
 ) (store.BucketID, error) {
@@ -74,9 +77,9 @@ func (a *absences) check(
 	}
 }
 
-// settle waits until every client finds a new bucket by its name. CreateBucket calls it as its last step. Usually every
-// read at the level Local then finds the name. Where that can't be ensured, settle waits until all clients have
-// forgotten a cached "no such bucket". gone is true if the bucket has lost the name since.
+// settle waits until every client finds a new bucket by its name. CreateBucket calls settle as its last step. Usually
+// every read at the level Local then finds the name. If that can't be ensured, settle waits until all clients have
+// forgotten a cached "no such bucket". The result gone is true if the bucket has lost the name since.
 func (c *Client) settle(ctx context.Context, name string, id store.BucketID) (gone bool, err error) {
 	const forgotten = absentFor + absentFor/4 // clocks run at different speeds
 	asking, cancel := context.WithTimeout(ctx, forgotten)

@@ -10,27 +10,29 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A listing with a delimiter jumps from one common prefix to the next one. A listing of the latest versions jumps from
-// one object to the next. Each jump waits for the previous read. Where reads take long and a page needs many of them,
-// the rest of the page is divided into walks, parts that are listed concurrently:
+// A listing with a delimiter jumps from one common prefix to the next. A listing of the latest versions jumps from one
+// object to the next. Each jump waits for the previous read. If reads take long and a page needs many of them, the rest
+// of the page is divided into walks: neighbouring intervals of keys that are listed concurrently.
 //
 //	on the page | walk 0 | walk 1 | walk 2 …    (ascending keys)
 //
-// The items of walk 0 join the page at once, those of walk 1 when walk 0 has ended, and so on. What the page does not
-// need is dropped. Only the latency of the page changes.
+// The items of walk 0 join the page at once, those of walk 1 when walk 0 has ended, and so on. Items that the page does
+// not need are dropped. Only the latency of the page changes.
 //
-// The waste is bounded. A walk behind the first one reads on only while all such walks together have cost at most half
+// The waste is bounded. A walk behind the first walk reads on only while all such walks together have cost at most half
 // as many reads as were useful so far, and while the walks before it are not expected to fill the page. As the number
 // of useful reads grows, there are more walks, and longer ones.
 const (
-	// readsPerWalk is the number of useful reads that allow one more concurrent read.
+	// readsPerWalk is the number of useful reads of a page that allow one more concurrent read.
 	readsPerWalk = 8
-	// A new walk is meant to take one walkShare-th of the number of useful reads so far, but at most maxWalk reads.
+	// walkShare and maxWalk set the length of a new walk, an interval of keys that is listed concurrently with others.
+	// The walk should take one walkShare-th of the number of useful reads of the page so far, but at most maxWalk
+	// reads.
 	walkShare, maxWalk = 16, 32
 )
 
-// A walk is one part of a page that is listed ahead. The rest of a page is divided into several walks, neighbouring
-// intervals of keys, which are listed concurrently.
+// A walk is one of several neighbouring intervals of keys into which the rest of a page is divided. The walks are
+// listed concurrently.
 type walk struct {
 	pager         // lists the part; its items are those that are not on the page yet
 	begin []byte  // the near end of the part
@@ -45,8 +47,8 @@ type walk struct {
 	bad   error   // an error of the rows of the latest read, which are damaged
 }
 
-// ahead is the state of reading ahead for one page of a listing. The rest of the page is divided into walks,
-// neighbouring intervals of keys that are listed concurrently.
+// ahead is the state of reading ahead for a page of a listing: the rest of the page is divided into walks, neighbouring
+// intervals of keys that are listed concurrently.
 type ahead struct {
 	p     *pager
 	walks []*walk // in listing order, without gaps between them
@@ -55,26 +57,26 @@ type ahead struct {
 	names [][]byte // the names from which the latest cut was predicted
 }
 
-// worthReadingAhead reports whether a page should try to read ahead, which is to list several parts of its rest
-// concurrently. It returns true if the page has made Options.ReadAheadAfter reads, one after the other, and is expected
-// to need more than twice that number of further reads.
+// worthReadingAhead reports whether a page should try to read ahead: to list several intervals of keys concurrently. It
+// returns true if the page has made Options.ReadAheadAfter reads, one after the other, and is expected to need more
+// than twice that number of further reads.
 func (p *pager) worthReadingAhead() bool {
 	o := &p.c.o
 	return p.mayReadAhead() && p.reads >= o.ReadAheadAfter && p.n < p.limit &&
 		p.pace > 0 && float64(p.limit-p.n) > p.pace*float64(2*o.ReadAheadAfter)
 }
 
-// mayReadAhead reports whether pages of this query may ever read ahead, which is to list several parts of a page
+// mayReadAhead reports whether pages of this query may ever read ahead, that is, list several intervals of keys
 // concurrently.
 func (p *pager) mayReadAhead() bool { return p.c.o.ReadAhead > 1 && p.q.stretches() }
 
-// leastWalk returns the smallest number of reads that makes a walk worth while. A walk is a part of a page that is
-// listed concurrently with other parts.
+// leastWalk returns the smallest number of reads for which a walk is worth while. A walk is an interval of keys that is
+// listed concurrently with others, to fill a page faster.
 func leastWalk(o *Options) int { return max(o.ReadAheadAfter/2, 1) }
 
-// part returns a pager for one part of a page, so that several parts can be listed concurrently. The new pager lists
-// the interval of keys left, for as many items as page still lacks. It begins with the estimates of the pager p, such
-// as the number of items in one read.
+// part returns a pager that lists the interval of keys left, for as many items as page still lacks. Several such pagers
+// list parts of a page concurrently. The new pager begins with the estimates of the pager p, such as the number of
+// items in one read.
 func (p *pager) part(page *pager, left span) pager {
 	return pager{
 		c: p.c, q: p.q, limit: page.limit - page.n, left: left, slice: p.slice, rows: p.rows, floor: p.floor,
@@ -94,7 +96,7 @@ func (p *pager) divide() *ahead {
 	return a
 }
 
-// run lists the rest of a page by several concurrent walks, each of which lists one interval of keys. It returns when
+// run fills the rest of a page by several concurrent walks, each of which lists an interval of keys. It returns when
 // the page is full or all walks have ended.
 func (a *ahead) run(ctx context.Context) error {
 	p := a.p
@@ -140,7 +142,8 @@ func (a *ahead) run(ctx context.Context) error {
 	return nil
 }
 
-// drain waits for the reads that are under way, and ignores their results.
+// drain waits for the reads that are under way, and ignores their results. No read may go on after the lease of the
+// page was released.
 func (a *ahead) drain() {
 	for ; a.busy > 0; a.busy-- {
 		w := <-a.done
@@ -149,9 +152,9 @@ func (a *ahead) drain() {
 }
 
 // next starts the next reads of a page that reads ahead, and waits until one read has ended. The page is divided into
-// walks, which read concurrently; next starts one read for each walk that may read on. It returns the walk whose read
-// has ended, with the error of that read. If a read can't even be started, it returns the walk of that read at once,
-// with the reason.
+// walks, intervals of keys that are read concurrently; next starts one read for each walk that may read on. It returns
+// the walk whose read has ended, with the error of that read. If a read can't even be started, it returns the walk of
+// that read at once, with the reason.
 func (a *ahead) next(ctx context.Context) (*walk, error) {
 	most := a.most()
 	risk, size, expected := 0, 0, float64(a.p.n)
@@ -195,12 +198,12 @@ func (a *ahead) most() int {
 	return min(max(a.p.reads/readsPerWalk, 2), a.p.c.o.ReadAhead)
 }
 
-// finished reports whether a walk, which lists one part of a page, needs no further read: its part is listed to the
-// end, or the walk has all items that the page lacks.
+// finished reports whether a walk, which lists one interval of keys for a page, needs no further read: its interval is
+// listed to the end, or the walk has all items that the page lacks.
 func (w *walk) finished() bool { return w.left.done || w.more || w.n >= w.limit }
 
-// expected returns the estimated number of items that a walk, which lists one part of a page, will add to the page. The
-// number includes items that the walk has already.
+// expected returns the estimated number of items that a walk, which lists one interval of keys for a page, will add to
+// the page. The number includes items that the walk has read already.
 func (w *walk) expected() float64 {
 	if w.last || w.finished() {
 		return float64(w.n)
@@ -208,9 +211,9 @@ func (w *walk) expected() float64 {
 	return float64(w.n) + max(w.guess-float64(w.found), 0)
 }
 
-// join moves items onto the page from the walks, which list the parts of the page concurrently. It takes the walks in
-// listing order, so that the page has no gap. It stops at the first walk that has not listed its whole part, after the
-// items of that walk.
+// join moves items to the page from the walks, the intervals of keys that are listed concurrently. It takes the walks
+// in listing order, so that the page has no gap. It stops at the first walk that has not listed its whole interval,
+// after the items of that walk.
 func (a *ahead) join() error {
 	p := a.p
 	for len(a.walks) > 0 && !a.walks[0].busy {
@@ -253,9 +256,9 @@ func (a *ahead) join() error {
 	return nil
 }
 
-// cutAll divides walks, the parts of a page that are listed concurrently, until the number of unfinished walks is the
-// number of reads allowed at a time. It divides each walk that has more items than expected. It also divides the last
-// walk if the page is not expected to be full without it.
+// cutAll divides walks, the intervals of keys that are listed concurrently, until there are as many unfinished walks as
+// reads allowed at a time. It divides each walk that has more items than expected. It also divides the last walk if the
+// page is not expected to be full without it.
 func (a *ahead) cutAll() {
 	active, expected, on := 0, float64(a.p.n), true
 	for _, w := range a.walks {
@@ -277,9 +280,9 @@ func (a *ahead) cutAll() {
 	}
 }
 
-// cut divides the walk with index i; a walk is a part of a page that is listed concurrently with others. The walk keeps
-// the near part of what it has still to list, and a new walk behind it gets the far part. cut returns false if it finds
-// no key at which to divide.
+// cut divides the walk with index i, an interval of keys that is listed concurrently with others. The walk keeps the
+// near part of the keys that it has still to list, and a new walk behind it gets the far part. cut returns false if it
+// finds no key at which to divide.
 func (a *ahead) cut(i int) bool {
 	w := a.walks[i]
 	lack, o := float64(a.p.limit-a.p.n), &a.p.c.o
@@ -309,9 +312,9 @@ func (a *ahead) cut(i int) bool {
 	return true
 }
 
-// guess returns a key at which to divide walk i, a part of a page that is listed concurrently with others. The
-// parameter items is the number of items that should lie before that key. guess predicts the key from the latest names
-// that were listed. It returns nil if the names follow no pattern.
+// guess returns a key at which to divide the walk with index i, an interval of keys that is listed concurrently with
+// others. The parameter items is the number of items that should lie before that key. guess predicts the key from the
+// latest names that were listed. It returns nil if the names follow no pattern.
 func (a *ahead) guess(i int, items float64) []byte {
 	w, seen := a.walks[i], a.walks[i].items
 	if i == 0 {
@@ -337,9 +340,9 @@ func (a *ahead) guess(i int, items float64) []byte {
 	return nil
 }
 
-// edge returns the far end of the range that the walk w has read last, as a key at which to divide w. A walk is a part
-// of a page that is listed concurrently with others. items is the number of items expected before that key, the mean of
-// the ranges listed so far. at is nil if there is no such key.
+// edge returns a key at which to divide the walk w, an interval of keys that is listed concurrently with others. The
+// key is the far end of the range of the map that the walk has read last. The result items is the number of items
+// expected before that key, the mean of the ranges listed so far. The result at is nil if there is no such key.
 func (a *ahead) edge(w *walk) (at []byte, items float64) {
 	if a.p.ranges == 0 || w.left.passedRange(&w.rg) {
 		return nil, 0
@@ -351,10 +354,10 @@ func (a *ahead) edge(w *walk) (at []byte, items float64) {
 	return a.outside(at), max(float64(a.p.n)/float64(a.p.ranges), 1)
 }
 
-// outside returns a key, near the given key, at which a listing can be divided into two parts. It avoids groups of keys
-// that the listing skips as a whole, such as the keys of one common prefix. A key within a group is moved to the far
-// end of the group: otherwise both parts would list that group. The part that finds the group jumps to its end, without
-// another read.
+// outside returns a key, near the key at, at which a listing can be divided into two parts. It avoids groups of keys
+// that the listing skips as a whole, such as the keys of a common prefix. If at lies within a group, the result is the
+// far end of the group: otherwise both parts would list that group. The part that finds the group jumps to its end,
+// without another read.
 func (a *ahead) outside(at []byte) []byte {
 	if !bytes.HasPrefix(at, a.p.q.Prefix) {
 		return at

@@ -9,9 +9,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// All iterates over all items that the query lists, page by page. It reads the next page while the consumer works on
-// the present one. It holds no lease between the pages. The iteration ends with the first error, which is like an error
-// of List. When the loop ends, no read is left running.
+// All iterates over all items that the query q lists: entries, and common prefixes if q has a delimiter. It reads the
+// next page while the consumer works on the present page. It holds no lease between the pages. The iteration ends with
+// the first error, which is like an error of List. When the loop ends, no read is left running.
 func (b *Bucket) All(ctx context.Context, q Query) iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) {
 		if err := b.all(ctx, q, yield); err != nil {
@@ -20,8 +20,8 @@ func (b *Bucket) All(ctx context.Context, q Query) iter.Seq2[Item, error] {
 	}
 }
 
-// loaded is the result of reading one page of a listing: the items of the page, and the interval of keys that is still
-// to be listed behind them.
+// loaded is the result of reading a page of a listing: the items of the page, and the interval of keys behind them that
+// is still to be listed.
 type loaded struct {
 	items []Item
 	left  span
@@ -86,7 +86,7 @@ func (b *Bucket) all(ctx context.Context, q Query, yield func(Item, error) bool)
 	}
 }
 
-// load reads one page of the bucket id: at most limit items of the interval of keys left. The items use the memory of
+// load returns a page of the bucket id: at most limit items of the interval of keys left. The items use the memory of
 // the slice into, which may be nil.
 func (c *Client) load(ctx context.Context, id store.BucketID, q *Query, left span, limit int, into []Item) loaded {
 	h, err := c.acquire(ctx, id)

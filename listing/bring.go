@@ -9,32 +9,32 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// A Mark is a moment in the life of a bucket, which Bucket.Mark returns. It is needed for copying rows from another
-// place into the bucket: rows that are read there after that moment may be written by Bring.
+// A Mark is a moment in the life of a bucket, which Bucket.Mark returns. A program that copies rows from another place
+// into the bucket needs a Mark: Bring may write the rows that the program reads at that place after the moment.
 type Mark struct {
 	id    store.BucketID
 	epoch uint64
 	at    store.Timestamp
 	taken wait.Instant
-	// settled is when the present map began, at the latest (clocks may differ), if no range moves; otherwise 0. first
-	// says that this map is the one with which the bucket was made.
+	// settled is the time at which the present map of the bucket began, at the latest (clocks may differ). It is 0 if a
+	// range moves. first means that the present map is the one with which the bucket was made.
 	settled store.Timestamp
 	first   bool
 }
 
-// At returns the time of the mark, a moment that Bucket.Mark has returned. All writes to the bucket that were
-// acknowledged before the call of Mark are older than that time, all writes that begin after the call are newer. In
-// another data centre, a write is newer only if it begins after that data centre was told of the mark, or was asked for
-// a row because of the mark.
+// At returns the time of the mark, the moment of the call of Bucket.Mark. All writes to the bucket that were
+// acknowledged before that call are older than the time, all writes that begin after the call are newer. In another
+// data centre, a write is newer only if it begins after that data centre was told of the mark, or was asked for a row
+// because of the mark.
 func (m Mark) At() store.Timestamp { return m.at }
 
-// deletionsKept is a time for which every store surely keeps tombstones, as long as their partition exists. It is
-// chosen with a large margin.
+// deletionsKept is a time for which every store surely keeps tombstones, as long as their partition exists. It has a
+// large margin.
 const deletionsKept = 24 * time.Hour
 
 // Remembers reports whether the bucket still has the tombstones of all deletions since the given time. These tombstones
-// hide older rows that Bring writes later. So if Remembers returns true, Bring may write rows that another place had at
-// the given time. It returns true if, since that time or since the bucket was created, no range has moved and less than
+// hide older rows that Bring writes later. So if the result is true, Bring may write rows that another place had at the
+// given time. The result is true if, since that time or since the bucket was created, no range has moved and less than
 // a day has passed: then the tombstones are in the partitions to which Bring writes.
 func (m Mark) Remembers(since store.Timestamp) bool {
 	if m.settled == 0 || !m.first && m.settled >= since {
@@ -43,19 +43,21 @@ func (m Mark) Remembers(since store.Timestamp) bool {
 	return m.at-max(m.settled, since) < store.Timestamp(deletionsKept.Microseconds())
 }
 
-// markAge is the time after which Bring refuses a Mark as too old. It is far less than the time for which any store
-// keeps tombstones.
+// markAge is the time after which Bring refuses a Mark, a moment in the life of a bucket, as too old. It is far less
+// than the time for which any store keeps tombstones.
 const markAge = 5 * time.Minute
 
-// sinceStart returns the present moment on both clocks of this process, the monotonic one and the wall clock.
+// sinceStart returns the present moment on both clocks of this process: the monotonic clock and the wall clock.
 var sinceStart = wait.Instants(nil, nil)
 
 // ErrMoved means that Bring has not written all rows: the map of the bucket has changed since the mark was taken, or
-// the mark is too old. Take another mark, read the rows again at the place that they come from, and bring these rows.
+// the mark is too old. Take another mark, read the rows again at the place that they come from, and bring the rows
+// read.
 var ErrMoved = store.Errorf(store.Conflict,
 	"the bucket's map has changed since the rows were read, or that is long ago")
 
-// Mark returns the present moment in the life of the bucket, for a later call of Bring. It fails like Put.
+// Mark returns the present moment in the life of the bucket. A program that copies rows into the bucket takes the Mark
+// first, then reads the rows, and calls Bring with the Mark. Mark fails like Put.
 func (b *Bucket) Mark(ctx context.Context) (Mark, error) {
 	m, err := b.mark(ctx)
 	return m, wrap("mark", b.name, err)
@@ -84,19 +86,19 @@ func (b *Bucket) mark(ctx context.Context) (Mark, error) {
 	}
 }
 
-// Bring writes rows of another place into the bucket: entries with their own timestamps, and deletions (rows with a nil
-// Value). The rows were read at the other place after the mark was taken, or were there at a time that the mark
+// Bring copies rows of another place into the bucket: entries with their own timestamps, and deletions (rows with a nil
+// Value). The rows were read at the other place after the mark m was taken, or were there at a time that the mark
 // remembers. A timestamp that is missing (0) or above the mark's becomes the mark's. The keys of rows ascend, each key
 // once.
 //
-// The other place is the older one: a program that writes to both writes to the other place first, and to the bucket
-// once that write is acknowledged. So a write to the bucket that is newer than a row read at the other place begins
-// after the mark, and has a higher timestamp. If the write is a delete, it goes to the partition to which Bring writes,
-// as the map has not changed. So the newer write wins, whichever comes first. If the map had changed, a put that is
-// older than a delete could reach a partition that never saw the delete.
+// The other place is the older one: a program that writes to both places writes to the other place first, and to the
+// bucket once that write is acknowledged. So a write to the bucket that is newer than a row read at the other place
+// begins after the mark, and has a higher timestamp. If the write is a delete, it goes to the partition to which Bring
+// writes, as the map has not changed. So the newer write wins, whichever comes first. If the map had changed, a put
+// that is older than a delete could reach a partition that never saw the delete.
 //
-// Bring is neither atomic nor isolated. It fails with ErrMoved, or like Put; then some rows may be written. All rows
-// may be brought again, with any mark.
+// Bring is neither atomic nor isolated. It fails with ErrMoved, or like Put. After a failure some rows may be written.
+// All rows may be brought again, with any mark.
 func (b *Bucket) Bring(ctx context.Context, m Mark, rows []store.Row) error {
 	return wrap("bring", b.name, b.bring(ctx, m, rows))
 }
@@ -124,7 +126,8 @@ func (b *Bucket) bring(ctx context.Context, m Mark, rows []store.Row) error {
 }
 
 // bringFirst writes the first of the given rows to the bucket, and returns the number n of rows written. It writes as
-// many entries as fit into one batch for one partition. If the first row is a deletion, it writes only that row.
+// many entries as fit into one batch for one partition. If the first row is a deletion, it writes only that row. m is
+// the moment after which the rows were read.
 func (b *Bucket) bringFirst(ctx context.Context, m Mark, rows []store.Row) (n int, err error) {
 	h, rg, err := b.locate(ctx, rows[0].Key)
 	if err != nil {
@@ -166,8 +169,8 @@ func (b *Bucket) bringFirst(ctx context.Context, m Mark, rows []store.Row) (n in
 }
 
 // stamp returns the timestamp with which Bring writes a row to the bucket. The row comes from another place, where it
-// has the timestamp ts. The result is ts, but not above the time of the mark. It is the time of the mark if ts is
-// missing (0).
+// has the timestamp ts. The result is ts, but at most the time of the mark. It is the time of the mark if ts is missing
+// (0).
 func (m Mark) stamp(ts store.Timestamp) store.Timestamp {
 	if ts <= 0 {
 		return m.at

@@ -11,31 +11,31 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Bucket is a handle of one sorted namespace of keys: the name of a bucket with its client. A Bucket is cheap to make
-// and safe for concurrent use.
+// Bucket is a handle of a bucket, which is a sorted namespace of keys. Its methods read and write the entries of the
+// bucket. A Bucket is cheap to make and safe for concurrent use.
 type Bucket struct {
 	c    *Client
 	name string
-	// id, unless zero, is the bucket that the handle stands for, even if another bucket has the name by now. The handle
-	// of the list of buckets has only an id.
+	// id is the bucket that the handle stands for, even if another bucket has the name by now. A zero id means the
+	// bucket that has the name at each operation. The handle of the list of buckets has only an id.
 	id store.BucketID
 }
 
-// Name returns the bucket's name.
+// Name returns the bucket's name, as it was given to Client.Bucket.
 func (b *Bucket) Name() string { return b.name }
 
 // ID returns the id of the bucket that the handle stands for, even if another bucket has the name by now. It returns
-// zero if the handle stands for a name, whichever bucket has it.
+// zero if the handle stands for a name, whichever bucket has the name.
 func (b *Bucket) ID() store.BucketID { return b.id }
 
-// Entry is a key with its value.
+// Entry is a key of a bucket with its value.
 type Entry struct {
 	Key, Value []byte
 }
 
 // acquire returns a lease on the present map of the bucket. A cached name, or a read in the local data centre, may be
-// out of date: it may lead to a deleted bucket, or to no bucket although there is one. So acquire returns
-// ErrNoSuchBucket only after a serial read.
+// out of date: it may lead to a deleted bucket, or to no bucket although the name has a bucket. So acquire returns
+// ErrNoSuchBucket only after a serial read, which finds the newest value.
 func (b *Bucket) acquire(ctx context.Context) (*hold, error) {
 	if b.id != (store.BucketID{}) {
 		return b.c.acquire(ctx, b.id)
@@ -73,7 +73,8 @@ func (b *Bucket) acquire(ctx context.Context) (*hold, error) {
 	return h, err
 }
 
-// acquire returns a lease on the present map of the bucket with this id.
+// acquire returns a lease on the present map of the bucket with the given id. An operation needs the lease to find the
+// partitions of its keys.
 func (c *Client) acquire(ctx context.Context, id store.BucketID) (*hold, error) {
 	ctx, span := tracing.Start(ctx, "map lease")
 	l, err := c.maps.Acquire(ctx, id)
@@ -96,7 +97,8 @@ func (c *Client) acquire(ctx context.Context, id store.BucketID) (*hold, error) 
 // the list of buckets has no root until the first CreateBucket.
 var errNoMap = store.Errorf(store.Unavailable, "the bucket's map is missing")
 
-// locate returns a lease on the map of the bucket, and the range in which key lies according to that map.
+// locate returns a lease on the map of the bucket, and the range of the map that contains key. The range says in which
+// partition the key lies.
 func (b *Bucket) locate(ctx context.Context, key []byte) (*hold, partmap.Range, error) {
 	for {
 		h, err := b.acquire(ctx)
@@ -129,7 +131,7 @@ func (b *Bucket) checkKey(key []byte) error {
 	return nil
 }
 
-// checkValue returns InvalidArgument if the value is too long, otherwise nil.
+// checkValue returns InvalidArgument if the value is longer than Options.MaxValueBytes, otherwise nil.
 func (b *Bucket) checkValue(value []byte) error {
 	most := b.c.o.MaxValueBytes
 	if b.id == listID {

@@ -10,12 +10,13 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// listID is the id of the bucket that holds the list of buckets, with one entry per bucket name, in order. This bucket
-// has no name, so no client opens it by accident. If the list and the directory (the registers that lead from names to
-// buckets) differ, the directory is right. CreateBucket and verification then correct the list.
+// listID is the id of the bucket that holds the list of buckets: one entry per bucket name, in the order of names. This
+// bucket has no name, so no client opens it by accident. If the list and the directory (the registers that lead from
+// names to buckets) differ, the directory is right. CreateBucket and verification then correct the list.
 var listID = store.BucketID{'e', 'v', 'e', 'n', 'k', 'e', 'e', 'l', ' ', 'b', 'u', 'c', 'k', 'e', 't', 's'}
 
-// BucketInfo is one line of the list of buckets. Created is when the bucket got its name, by the clock of its creator.
+// BucketInfo is an entry of the list of buckets. Created is the time at which the bucket got its name, by the clock of
+// the process that created the bucket.
 type BucketInfo struct {
 	Name    string
 	ID      store.BucketID
@@ -30,14 +31,14 @@ const (
 	infoBytes = 25
 )
 
-// encodeInfo returns the value of the entry of a bucket in the list of buckets. created is the time at which the bucket
-// got its name, in Unix microseconds.
+// encodeInfo returns the value of a bucket's entry in the list of buckets. created is the time at which the bucket got
+// its name, in Unix microseconds.
 func encodeInfo(id store.BucketID, created int64) []byte {
 	return binary.BigEndian.AppendUint64(append([]byte{infoForm}, id[:]...), uint64(created))
 }
 
-// decodeInfo returns the id of a bucket, and the time at which it got its name (Unix microseconds), from the value of
-// its entry in the list of buckets. It fails with Corrupt if the value is damaged or of another version.
+// decodeInfo returns the id of a bucket, and the time at which the bucket got its name (Unix microseconds), from the
+// value of its entry in the list of buckets. It fails with Corrupt if the value is damaged or of another version.
 func decodeInfo(value []byte) (id store.BucketID, created int64, err error) {
 	if len(value) != infoBytes || value[0] != infoForm {
 		return id, 0, store.Errorf(
@@ -50,8 +51,8 @@ func decodeInfo(value []byte) (id store.BucketID, created int64, err error) {
 // list returns the handle of the bucket that holds the list of all buckets.
 func (c *Client) list() *Bucket { return &Bucket{c: c, name: "list of buckets", id: listID} }
 
-// Buckets iterates over the buckets whose names begin with prefix and sort above after, in order of their names. It
-// ends with the first error, which is like an error of List.
+// Buckets iterates over the buckets whose names begin with prefix and sort above after, in the order of their names. An
+// empty prefix or after is no bound. The iteration ends with the first error, which is like an error of List.
 func (c *Client) Buckets(ctx context.Context, prefix, after string) iter.Seq2[BucketInfo, error] {
 	return func(yield func(BucketInfo, error) bool) {
 		for item, err := range c.list().All(ctx, Query{Prefix: []byte(prefix), After: []byte(after)}) {
@@ -72,7 +73,7 @@ func (c *Client) Buckets(ctx context.Context, prefix, after string) iter.Seq2[Bu
 	}
 }
 
-// enlist puts the bucket id, under its name, on the list of buckets. The list is a bucket itself; enlist creates it
+// enlist puts the bucket id, under its name, on the list of buckets. The list is a bucket itself, which enlist creates
 // before its first use. created is the time at which the bucket got its name, in Unix microseconds.
 func (c *Client) enlist(ctx context.Context, name string, id store.BucketID, created int64) error {
 	err := c.list().Put(ctx, []byte(name), encodeInfo(id, created))
@@ -86,8 +87,8 @@ func (c *Client) enlist(ctx context.Context, name string, id store.BucketID, cre
 	return c.list().Put(ctx, []byte(name), encodeInfo(id, created))
 }
 
-// mend puts the bucket id on the list of buckets if the list has no entry under its name, or has another id there.
-// created is the time at which the bucket got its name, in Unix microseconds.
+// mend puts the bucket id on the list of buckets if the list has no entry under its name, or has the id of another
+// bucket under that name. created is the time at which the bucket got its name, in Unix microseconds.
 func (c *Client) mend(ctx context.Context, name string, id store.BucketID, created int64) error {
 	if e, err := c.list().Get(ctx, []byte(name)); err == nil {
 		if listed, _, err := decodeInfo(e.Value); err == nil && listed == id {
@@ -118,8 +119,8 @@ func (c *Client) delist(ctx context.Context, name string, id store.BucketID) err
 	return c.list().deleteAt(ctx, []byte(name), row.Timestamp)
 }
 
-// BucketID returns the id of the bucket with this name. It fails with ErrNoSuchBucket,
-// InvalidArgument, Unavailable, Timeout or Corrupt.
+// BucketID returns the id of the bucket with the given name, by a read of the newest value. It fails with
+// ErrNoSuchBucket, InvalidArgument, Unavailable, Timeout or Corrupt.
 func (c *Client) BucketID(ctx context.Context, name string) (store.BucketID, error) {
 	err := checkName(name)
 	var id store.BucketID

@@ -16,7 +16,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Client is a client of all buckets of one store. It is safe for concurrent use; a process needs one Client.
+// Client is a client of all buckets of a store: it creates, lists and deletes buckets, and returns handles for their
+// entries. It is safe for concurrent use. A process needs only one Client for each store.
 type Client struct {
 	rows   store.Rows
 	regs   store.Registers
@@ -25,87 +26,94 @@ type Client struct {
 	names  *nameCache
 	absent *absences
 	o      Options
-	// emptied is the progress of bucket deletions that were interrupted, by bucket.
+	// emptied has, for each bucket whose deletion was interrupted, how far that deletion has searched the bucket for
+	// entries.
 	emptied *lru.Cache[store.BucketID, emptied]
-	// deletions bounds the ranges that all deletions of the process work on at a time.
+	// deletions bounds the number of ranges of maps on which all deletions of the process together work at a time.
 	deletions *semaphore.Weighted
 }
 
-// Store is what a Client needs of a store, besides the client of maps: rows, which have the entries of buckets, and
-// registers, which have small records that change by compare-and-swap.
+// Store is the part of a store that a Client needs besides the client of maps. It has rows, which hold the entries of
+// buckets, and registers, small records that change by compare-and-swap.
 type Store interface {
 	store.Rows
 	store.Registers
 }
 
-// Timestamps is the source of the timestamps of writes. Sources in several processes can work on one store together if
-// each is a commontime.Clock.
+// Timestamps is a source of the timestamps of writes, of which the higher one wins. Sources in several processes can
+// work on the same store if each is a commontime.Clock.
 type Timestamps interface {
-	// Next returns the first of n consecutive timestamps. They are above all timestamps that this source has returned
+	// Next returns the first of n consecutive timestamps. All n are above all timestamps that this source has returned
 	// before. They are also above all timestamps that were acknowledged (Passed), by any source, before the call.
 	Next(ctx context.Context, n int) (store.Timestamp, error)
-	// Passed returns once a write at ts may be acknowledged: from then on, Next of any source returns more than ts.
+	// Passed returns once a write with the timestamp ts may be acknowledged: from then on, Next of any source returns
+	// more than ts.
 	Passed(ctx context.Context, ts store.Timestamp) error
-	// Seen reports a timestamp that a read has returned. Later timestamps of this source are above ts.
+	// Seen tells the source of a timestamp ts that a read has returned. Later timestamps of this source are above ts.
 	Seen(ts store.Timestamp)
 }
 
-// Options are the options of a Client. The zero value has the defaults.
+// Options are the options of a Client, such as the length of the longest value. The zero value has the defaults.
 type Options struct {
-	// MaxValueBytes is the length of the longest value in bytes. The default is DefaultMaxValueBytes, the most
-	// store.MaxValueBytes - 1.
+	// MaxValueBytes is the length of the longest value in bytes. The default is DefaultMaxValueBytes, the greatest
+	// possible length store.MaxValueBytes - 1.
 	MaxValueBytes int
-	// MaxIdleReads bounds the reads of one page that find no item; the default is 256. After so many idle reads the
-	// page ends early, with a token.
+	// MaxIdleReads bounds the number of reads of a page that find no item. After that many reads the page ends early,
+	// with a token for the next page. The default is 256.
 	MaxIdleReads int
-	// MaxParallel bounds the partitions that one operation reads or writes at a time; the default is 8. Deletions of
-	// buckets and of ranges may work on more ranges where data centres are far apart, as their reads then wait for the
-	// distance: on up to 48 times MaxParallel, but on at most 1,024. All deletions of a process together may work on
-	// twice that number.
+	// MaxParallel bounds the number of partitions that an operation reads or writes at a time; the default is 8. If
+	// data centres are far apart, deletions of buckets and of ranges may work on more ranges, as their reads then wait
+	// for the distance: on up to 48 times MaxParallel, but on at most 1,024. All deletions of a process together may
+	// work on twice that number.
 	MaxParallel int
 	// RowsPerRead is the number of rows that the store reads in the time that one more read takes. A listing with a
-	// delimiter reads through fewer rows than that, and jumps over more. The default is 16 with NewEmbedded and 128
-	// with New, about as measured on Pebble and Cassandra.
+	// delimiter reads through groups of fewer rows, and jumps over larger groups. The default is 16 with NewEmbedded
+	// and 128 with New, about as measured on Pebble and Cassandra.
 	RowsPerRead int
-	// ReadAhead bounds the concurrent reads of one page of a listing with a delimiter; 1 disables reading ahead. The
-	// default with NewEmbedded is 1, as a read takes no longer than starting another one. The default with New is twice
-	// MaxParallel, as such reads are small.
+	// ReadAhead bounds the number of concurrent reads of a page of a listing with a delimiter; 1 disables reading
+	// ahead. The default with NewEmbedded is 1, as a read takes no longer than starting another read. The default with
+	// New is twice MaxParallel, as such reads are small.
 	ReadAhead int
-	// ReadAheadAfter is the number of reads that a page makes in sequence before it reads ahead; the default is 8.
+	// ReadAheadAfter is the number of reads that a page makes in sequence before it reads ahead, with several reads at
+	// a time. The default is 8.
 	ReadAheadAfter int
-	// WriteAttempts bounds the attempts of a write whose outcome is unknown, all with the same timestamp; the default
-	// is 3.
+	// WriteAttempts bounds the number of attempts of a write whose outcome is unknown. All attempts have the same
+	// timestamp. The default is 3.
 	WriteAttempts int
-	// Timestamps is the source of timestamps, one per process. The default of New is the common time of the store's
-	// servers, or the wall clock where these have no clocks. The default of NewEmbedded is a source that keeps its
-	// state in the store.
+	// Timestamps is the source of the timestamps of writes. A process has one source. The default of New is the common
+	// time of the store's servers, or the wall clock if the servers have no clocks. The default of NewEmbedded is a
+	// source that keeps its state in the store.
 	Timestamps Timestamps
-	// CacheBytes bounds the map cache of NewEmbedded, in bytes; see mapclient.Options. The client also remembers
-	// CachedNames(CacheBytes) bucket names.
+	// CacheBytes bounds the memory, in bytes, of the cache of maps of NewEmbedded; see mapclient.Options. The client
+	// also remembers CachedNames(CacheBytes) bucket names.
 	CacheBytes int64
 	// Now returns the time of the wall clock; the default is time.Now.
 	Now func() time.Time
-	// Recorder receives each write and read, for example a counter.Recorder; nil means no recorder.
+	// Recorder is told of each write and read, to count them; a counter.Recorder, for example. A nil Recorder records
+	// nothing.
 	Recorder Recorder
 	// Sizes returns the number of rows of partitions, and where these rows lie. With Sizes, SplitPoints makes even
-	// parts with few reads. Sizes is nil where sizes are not known.
+	// parts with few reads. Sizes is nil if the sizes are not known.
 	Sizes counter.Source
 }
 
-// Recorder is told of each acknowledged write, with its timestamp, and of each read of a partition. Operations call it
-// directly, from many goroutines: it must return at once and must not keep the key.
+// Recorder is told of each acknowledged write, with its timestamp, and of each read of a partition. A Recorder counts
+// the sizes of partitions, for example. Operations call it directly, from many goroutines: its methods must return at
+// once and must not keep the key.
 type Recorder interface {
-	// Put records an entry whose key and value have size bytes together.
+	// Put records that an entry was put. Its key and value have size bytes together.
 	Put(p store.Partition, key []byte, size int, at store.Timestamp)
-	// Delete records the deletion of a key, by a marker if its range moves.
+	// Delete records the deletion of a key. The parameter marker is true if the range of the key moves, and a marker, a
+	// row that records the deletion, was written in place of a tombstone.
 	Delete(p store.Partition, key []byte, at store.Timestamp, marker bool)
-	// Read records one read of a partition: of the entry of key, or of a page from key on (empty: from the beginning).
+	// Read records a read of a partition: of the entry of key, or of several entries from key on. An empty key means
+	// the beginning of the partition.
 	Read(p store.Partition, key []byte)
 	// Removed records that an unknown number of entries of a partition were deleted at once.
 	Removed(p store.Partition)
 }
 
-// noRecorder is a Recorder that does nothing. It is used if Options.Recorder is nil.
+// noRecorder is a Recorder that does nothing. A Client uses noRecorder if Options.Recorder is nil.
 type noRecorder struct{}
 
 func (noRecorder) Put(store.Partition, []byte, int, store.Timestamp)     {}
@@ -118,19 +126,19 @@ const DefaultMaxValueBytes = 64 << 10
 
 const (
 	defaultParallel = 8
-	// absentNames is the number of bucket names whose absence a client remembers.
+	// absentNames is the number of bucket names of which a client remembers that no bucket has them.
 	absentNames = 10_000
-	// bytesPerName is the number of bytes of the map cache for which one bucket name is remembered. A name takes some
-	// 200 bytes. The root of a small bucket, which gets half of CacheBytes, takes some 1,000 bytes.
+	// bytesPerName is the number of bytes of the cache of maps for each bucket name that a client remembers. A name
+	// takes some 200 bytes. The root of a small bucket's map, which gets half of CacheBytes, takes some 1,000 bytes.
 	bytesPerName = 2 << 10
 	leastNames   = 1_000
 )
 
-// CachedNames returns the number of bucket names that a client caches. It is computed from cacheBytes, the limit of the
-// map cache in bytes, and is 1,000 at least.
+// CachedNames returns the number of bucket names that a client caches: one for each 2 KiB of cacheBytes, the limit of
+// the cache of maps in bytes, but at least 1,000.
 func CachedNames(cacheBytes int64) int { return int(max(cacheBytes/bytesPerName, leastNames)) }
 
-// nameCache is a cache of bucket ids by bucket name, with counts of its hits, misses and evictions.
+// nameCache is a cache of bucket ids by bucket name, with the numbers of its hits, misses and evictions.
 type nameCache struct {
 	*lru.Cache[string, store.BucketID]
 	hits, misses, evictions atomic.Int64
@@ -157,16 +165,16 @@ func (c *nameCache) add(name string, id store.BucketID) {
 	}
 }
 
-// Names returns the counts of hits, misses and evictions of the cache of bucket names. They show how well the cache is
-// used.
+// Names returns the numbers of hits, misses and evictions of the cache of bucket names. They show whether the cache is
+// large enough.
 func (c *Client) Names() mapclient.CacheCounts {
 	return mapclient.CacheCounts{
 		Hits: c.names.hits.Load(), Misses: c.names.misses.Load(), Evictions: c.names.evictions.Load(),
 	}
 }
 
-// New makes a client over the store s and m, the client of the maps in that store. New does no I/O. It fails with
-// InvalidArgument where an option is out of bounds.
+// New returns a client of the buckets in the store s. m is the client of the maps in that store, which say in which
+// partitions keys lie. New does no I/O. It fails with InvalidArgument if an option is out of bounds.
 func New(s Store, m *mapclient.Client, o Options) (*Client, error) {
 	o, err := o.withDefaults(m.Time())
 	if err != nil {
@@ -182,15 +190,15 @@ func New(s Store, m *mapclient.Client, o Options) (*Client, error) {
 }
 
 // Everywhere returns a client that reads and writes rows through a quorum of each data centre. It shares everything
-// else with c. Where the store has only one data centre, it does the same as c.
+// else with c. If the store has only one data centre, it does the same as c.
 func (c *Client) Everywhere() *Client {
 	wide := *c
 	wide.rows = store.Everywhere(c.rows)
 	return &wide
 }
 
-// NewEmbedded makes a client for a store that only this process uses. The leases of its map client need no clocks, and
-// its timestamps never repeat after a restart. It fails like New.
+// NewEmbedded returns a client for a store that only this process uses. The leases of its map client need no clocks,
+// and its timestamps never repeat after a restart. It fails like New.
 func NewEmbedded(s store.Store, o Options) (*Client, error) {
 	if o.Timestamps == nil {
 		o.Timestamps = timestamps.Kept(s, o.Now)
@@ -204,25 +212,25 @@ func NewEmbedded(s store.Store, o Options) (*Client, error) {
 	return New(s, mapclient.NewEmbedded(s, mapclient.Options{CacheBytes: o.CacheBytes, Now: o.Now}), o)
 }
 
-// Maps returns the client of maps that c uses. For an embedded store, the programs that move ranges must use the same
-// one: another one would not know of the leases of c.
+// Maps returns the client of maps that c uses. A program that moves ranges of a store that only this process uses must
+// use the same client of maps. Another one would not know of the leases of c.
 func (c *Client) Maps() *mapclient.Client { return c.maps }
 
-// Bucket returns a handle of a bucket. It does no I/O: operations on a bucket that does
-// not exist fail with ErrNoSuchBucket.
+// Bucket returns a handle of the bucket with the given name, whether the bucket exists or not. It does no I/O.
+// Operations on a bucket that does not exist fail with ErrNoSuchBucket.
 func (c *Client) Bucket(name string) *Bucket { return &Bucket{c: c, name: name} }
 
-// BucketOf returns a handle of the bucket that Buckets has shown as info, and of no other. After that bucket is
-// deleted, operations by the handle fail with ErrNoSuchBucket, even where another bucket has the name by then. BucketOf
-// does no I/O.
+// BucketOf returns a handle of exactly the bucket that Buckets has returned as info. After that bucket is deleted,
+// operations by the handle fail with ErrNoSuchBucket, even if another bucket has the name by then. BucketOf does no
+// I/O.
 func (c *Client) BucketOf(info BucketInfo) *Bucket {
 	return &Bucket{c: c, name: info.Name, id: info.ID}
 }
 
-// Pinned returns a handle of the very bucket that has the name of b now. The handle never leads to a later bucket of
+// Pinned returns a handle of exactly the bucket that has the name of b now. The handle never leads to a later bucket of
 // that name. An operation of several steps takes such a handle at its beginning: otherwise its later steps could go to
-// another bucket that has got the name meanwhile. Pinned needs no I/O where the map of the bucket is known. It fails
-// like Settings.
+// another bucket that has got the name meanwhile. Pinned needs no I/O if the map of the bucket is known. It fails like
+// Settings.
 func (b *Bucket) Pinned(ctx context.Context) (*Bucket, error) {
 	if b.id != (store.BucketID{}) {
 		return b, nil
@@ -234,13 +242,13 @@ func (b *Bucket) Pinned(ctx context.Context) (*Bucket, error) {
 	return &Bucket{c: b.c, name: b.name, id: root.Bucket}, nil
 }
 
-// With returns a handle of the same bucket that uses the client c, of the same store, instead of the client of b. If b
-// stands only for a name, the new handle stands for the same name.
+// With returns a handle of the same bucket that uses the client c instead of the client of b. Both clients must be of
+// the same store. If b stands only for a name, the new handle stands for the same name.
 func (b *Bucket) With(c *Client) *Bucket { return &Bucket{c: c, name: b.name, id: b.id} }
 
 // withDefaults returns the options with defaults in place of zero values. common is the clock that the servers of the
-// store keep in common, or nil if they have none. withDefaults fails with InvalidArgument where an option is out of
-// bounds.
+// store keep in common, or nil if they have no such clock. withDefaults fails with InvalidArgument if an option is out
+// of bounds.
 func (o Options) withDefaults(common *commontime.Clock) (Options, error) {
 	for _, d := range []struct {
 		what         string

@@ -13,19 +13,20 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// casAttempts is the greatest number of attempts of a compare-and-swap of a register while the outcome is unknown.
+// casAttempts is the greatest number of attempts of a compare-and-swap of a register while its outcome is unknown.
 // After each attempt the register is read, which may show the outcome.
 const casAttempts = 4
 
-// CreateBucket creates a bucket. Its first ranges begin and end at the given cuts, in any order; without cuts the
-// bucket has one range. Of several concurrent calls for one name, one succeeds. It fails with InvalidArgument,
-// ErrBucketExists, ErrBucketClosing, ErrTimeUnknown, ErrOutcomeUnknown, Unavailable, Timeout or Corrupt. If an error
-// that is Unavailable or Timeout wraps store.ErrUnwritable, nothing was done.
+// CreateBucket creates the bucket with the given name. The cuts are keys, in any order, at which the bucket is divided
+// into ranges from the beginning; without cuts the bucket has one range. Of several concurrent calls for the same name,
+// one succeeds. CreateBucket fails with InvalidArgument, ErrBucketExists, ErrBucketClosing, ErrTimeUnknown,
+// ErrOutcomeUnknown, Unavailable, Timeout or Corrupt. If an error that is Unavailable or Timeout wraps
+// store.ErrUnwritable, nothing was done.
 func (c *Client) CreateBucket(ctx context.Context, name string, cuts ...[]byte) error {
 	return c.CreateBucketWith(ctx, name, nil, cuts...)
 }
 
-// CreateBucketWith creates a bucket, like CreateBucket, and gives it settings: bytes of the caller, at most
+// CreateBucketWith creates a bucket, like CreateBucket, and gives the bucket settings: bytes of the caller, at most
 // partmap.MaxSettingsBytes of them. Older versions of evenkeel, which do not know of settings, refuse to work on such a
 // bucket.
 func (c *Client) CreateBucketWith(ctx context.Context, name string, settings []byte, cuts ...[]byte) error {
@@ -85,9 +86,9 @@ func (c *Client) create(ctx context.Context, name string, settings []byte, cuts 
 	return err
 }
 
-// vacant returns nil if a bucket may be created under a name, otherwise an error such as ErrBucketExists. n is the
-// record of the name in the directory. A name whose bucket is deleted counts as free: that deletion was interrupted
-// before it freed the name.
+// vacant returns nil if a bucket may be created under the given name, otherwise an error such as ErrBucketExists. n is
+// the record of the name in the directory, which leads from names to buckets. A name whose bucket is deleted counts as
+// free: that deletion was interrupted before it freed the name.
 func (c *Client) vacant(ctx context.Context, name string, n nameRecord) error {
 	if n.free() {
 		return nil
@@ -132,7 +133,7 @@ func (c *Client) claim(ctx context.Context, name string, old nameRecord, id stor
 }
 
 // lost returns the error of a CreateBucket whose name another call has meanwhile given to its own bucket. now is the
-// new record of the name in the directory.
+// new record of the name in the directory, which leads from names to buckets.
 func (c *Client) lost(ctx context.Context, name string, now nameRecord) error {
 	err := c.vacant(ctx, name, now)
 	if err == nil {

@@ -21,40 +21,41 @@ import (
 // Timeout, Corrupt or ErrOutcomeUnknown; after the last four the bucket may stay closed for a while. If an error that
 // is Unavailable or Timeout wraps store.ErrUnwritable, nothing was done.
 //
-// The call may be interrupted and repeated, by any process. If ctx ends while the call looks through very many ranges,
-// the bucket stays closed. The next call, also of another process, continues there if it comes within a minute. A
-// DeleteBucketBut may have been interrupted after it deleted a bucket with settings. While entries of that bucket are
-// left, DeleteBucket does not complete that call, and fails with Unavailable.
+// The call may be interrupted and repeated, by any process. If ctx ends while the call searches very many ranges for
+// entries, the bucket stays closed. The next call, also of another process, continues the search if it comes within a
+// minute. A DeleteBucketBut may have been interrupted after it deleted a bucket with settings. While entries of that
+// bucket are left, DeleteBucket does not complete that call, and fails with Unavailable.
 func (c *Client) DeleteBucket(ctx context.Context, name string) error {
 	return c.DeleteBucketBut(ctx, name, Remains{})
 }
 
-// Remains tell which entries do not keep a bucket from being deleted, although they are in it: unfinished uploads, for
-// example. A layer above says which entries these are, and frees what belongs to them elsewhere, such as the bodies of
-// objects.
+// Remains tell which entries, such as unfinished uploads, do not keep a bucket from being deleted, although they are in
+// the bucket. A layer above says which entries these are, and frees what belongs to them elsewhere, such as the bodies
+// of objects.
 type Remains struct {
-	// Of reports whether the other fields are for a bucket with these settings; a nil Of means every bucket. If the
-	// bucket is of another kind, as its name has got another bucket meanwhile, the call fails with Unavailable.
+	// Of reports whether the other fields are for a bucket with these settings; a nil Of means every bucket. If Of
+	// returns false, as after the name has got another bucket meanwhile, the call fails with Unavailable.
 	Of func(settings []byte) bool
-	// Gone reports whether an entry is one of the remains; a nil Gone means that no entry is. It is called from several
-	// goroutines, and must not keep the entry.
+	// Gone reports whether the bucket may be deleted although the entry e is in it. A nil Gone means that the bucket
+	// must have no entries. Gone is called from several goroutines, and must not keep the entry.
 	Gone func(e Entry) bool
-	// Discard, if not nil, frees what belongs to one of the remains. It is called from several goroutines, perhaps
-	// repeatedly for one entry, and only once the bucket is deleted: until then the bucket may be opened again, with
-	// all its entries. If Discard fails, the bucket's name is not freed, but Discard is still called for the other
-	// entries.
+	// Discard, if not nil, frees what belongs elsewhere to the entry e, which Gone has accepted. It is called from
+	// several goroutines, perhaps repeatedly for the same entry, and only once the bucket is deleted: until then the
+	// bucket may be opened again, with all its entries. If Discard fails, the bucket's name is not freed, but Discard
+	// is still called for the other entries.
 	Discard func(ctx context.Context, e Entry) error
 
-	// discarding: the bucket is deleted, and the remains are being discarded.
+	// discarding means that the bucket is deleted, and that Discard is being called for the entries that were left in
+	// it.
 	discarding bool
 }
 
-// of reports whether r is meant for a bucket with these settings: Remains tell which entries do not keep a bucket from
-// being deleted, perhaps only for some buckets. root has the settings of the bucket.
+// of reports whether r, which tells which entries do not keep a bucket from being deleted, is meant for the bucket with
+// this root. The root has the settings of the bucket, which decide.
 func (r *Remains) of(root *partmap.Root) bool { return r.Of == nil || r.Of(root.Settings) }
 
 // take returns true if a row of a closed bucket does not keep that bucket from being deleted. Such a row is a marker (a
-// deletion that is kept as a row), or one of the remains, entries that do not count. Once the bucket is deleted
+// deletion that is kept as a row), or an entry that does not count by Remains.Gone. Once the bucket is deleted
 // (discarding), take frees what belongs to such an entry, by Discard. Then it returns true for any other entry, too:
 // that entry came late, and its write was never acknowledged.
 func (r *Remains) take(ctx context.Context, row *store.Row) (bool, error) {
@@ -72,16 +73,17 @@ func (r *Remains) take(ctx context.Context, row *store.Row) (bool, error) {
 	return true, r.Discard(ctx, e)
 }
 
-// DeleteBucketBut deletes a bucket like DeleteBucket, even if entries are left that r, the Remains, calls unimportant.
-// These entries stay in their partitions, which are never read again. If Discard, by which the caller frees what
-// belongs to the entries, fails, then DeleteBucketBut fails after the bucket is deleted. The next call goes on there.
+// DeleteBucketBut deletes a bucket like DeleteBucket, even if entries are left that r calls unimportant, such as
+// unfinished uploads. These entries stay in their partitions, which are never read again. The caller frees by r.Discard
+// what belongs to the entries. If Discard fails, then DeleteBucketBut fails after the bucket is deleted, and the next
+// call goes on with the entries that are left.
 func (c *Client) DeleteBucketBut(ctx context.Context, name string, r Remains) error {
 	return wrap("delete bucket", name, c.delete(ctx, name, &r))
 }
 
-// EndDelete completes a DeleteBucketBut that was interrupted after it had deleted the bucket. If the name is free,
-// EndDelete does nothing, and fails with ErrNoSuchBucket. If the name has a bucket that is not deleted, it does nothing
-// and returns nil. Otherwise it fails like DeleteBucket.
+// EndDelete completes a DeleteBucketBut that was interrupted after it had deleted the bucket. r is that of the
+// interrupted call. If the name is free, EndDelete does nothing, and fails with ErrNoSuchBucket. If the name has a
+// bucket that is not deleted, it does nothing and returns nil. Otherwise it fails like DeleteBucket.
 func (c *Client) EndDelete(ctx context.Context, name string, r Remains) error {
 	return wrap("end the deletion of bucket", name, c.endDelete(ctx, name, &r))
 }
@@ -142,6 +144,7 @@ func (c *Client) delete(ctx context.Context, name string, remains *Remains) erro
 
 // end does the work that is left once a bucket is deleted. It frees what belongs to the remains (entries that did not
 // keep the bucket from being deleted), and then the name. Until the name is free, another DeleteBucket finds this work.
+// n is the record of the name, and root the last root of the bucket's map.
 func (c *Client) end(ctx context.Context, name string, n nameRecord, root *partmap.Root, remains *Remains) error {
 	if err := c.discardRemains(ctx, root, remains); err != nil {
 		return store.Wrap("the bucket is deleted, but not yet all that belongs to it; delete it again", err)
@@ -149,9 +152,9 @@ func (c *Client) end(ctx context.Context, name string, n nameRecord, root *partm
 	return c.forget(ctx, name, n)
 }
 
-// discardRemains frees what belongs to the remains of a deleted bucket: entries that did not keep the bucket from being
-// deleted. Their owner frees it by Remains.Discard. A deleted bucket is never opened again, and no write to it is
-// acknowledged any more.
+// discardRemains calls Remains.Discard for the entries that did not keep a bucket from being deleted, so that their
+// owner frees what belongs to them elsewhere. The bucket with this root is deleted: it is never opened again, and no
+// write to it is acknowledged any more.
 func (c *Client) discardRemains(ctx context.Context, root *partmap.Root, remains *Remains) error {
 	if remains.Discard == nil || !remains.of(root) {
 		return nil
@@ -203,9 +206,9 @@ func (c *Client) discardRemains(ctx context.Context, root *partmap.Root, remains
 	}
 }
 
-// mayEnd returns an error if the name of a deleted bucket must not be freed by this caller. That is so if the bucket
-// has entries and settings, but the caller gave no Remains.Discard, a function that frees what belongs to the entries.
-// The settings say what belongs to them, and once the name is free nothing leads to the settings.
+// mayEnd returns nil if this caller may free the name of a deleted bucket, else an error. The caller must not if the
+// bucket has entries and settings, but the caller gave no Remains.Discard, a function that frees what belongs to the
+// entries. The settings say what belongs to the entries, and once the name is free nothing leads to the settings.
 func (c *Client) mayEnd(ctx context.Context, root *partmap.Root, remains *Remains) error {
 	if remains.Discard != nil || len(root.Settings) == 0 {
 		return nil
@@ -260,46 +263,48 @@ func (c *Client) looksEmpty(ctx context.Context, root *partmap.Root, remains *Re
 }
 
 // emptied is the progress of a long search for entries in a bucket that is to be deleted: the search has found no
-// entries below the key next. If the bucket is deleted already, what belongs elsewhere to entries below next, such as
-// bodies of objects, is freed.
+// entries below the key next. If the bucket is deleted already, everything that belongs elsewhere to entries below
+// next, such as bodies of objects, is freed.
 type emptied struct {
 	// version is that of the closing or deleted root under which the bucket was searched. While this root is the
-	// present one, no entry can have been written. The zero version means that the bucket was open, so next is only a
+	// present root, no entry can have been written. The zero version means that the bucket was open, so next is only a
 	// hint.
 	version store.Version
 	next    []byte
 }
 
 const (
-	// rememberedLooks is the number of buckets whose search progress a client remembers.
+	// rememberedLooks is the number of buckets for which a client remembers how far it has searched them for entries,
+	// before deleting them.
 	rememberedLooks = 1000
-	// lookTime is how often the root of a closing bucket is swapped to the same map, during a long search for entries.
-	// Otherwise a root that has been closing for a minute counts as abandoned.
+	// lookTime is how often a long search for entries in a closing bucket replaces the root of the bucket's map by an
+	// equal one. A root that has been closing for a minute without a change counts as abandoned.
 	lookTime = 15 * time.Second
-	// lookRanges is the least number of ranges that a search for entries reads between two updates of its progress.
+	// lookRanges is the least number of ranges of a map that a search for entries reads between two updates of its
+	// progress.
 	lookRanges = 256
 )
 
 // The progress of a long search for entries is also kept in a register of the table store.Process, so that a call in
-// another process can go on there. It is a hint. An error of reading or writing it does not fail the deletion, and a
-// record for another version of the root means nothing. Like all records of registers it is never removed: there is at
-// most one for each bucket.
+// another process can go on with the search. The progress is a hint. An error of reading or writing it does not fail
+// the deletion, and a record for another version of the root means nothing. Like all records of registers it is never
+// removed: there is at most one for each bucket.
 const (
 	emptiedForm = 1
-	// openHintAge is how long the progress of a search in an open bucket is of use to other processes. A part that was
-	// empty then may have entries by now, and the bucket would be closed in vain.
+	// openHintAge is how long the progress of a search for entries in an open bucket is of use to other processes.
+	// Later the keys that were searched may have entries, and the bucket would be closed in vain.
 	openHintAge = 10 * time.Minute
-	// keepTime bounds the time of writing the progress to store.Process.
+	// keepTime bounds the time of writing the progress of a search for entries to the store.
 	keepTime = 5 * time.Second
 )
 
 // emptiedKey returns the key of a register in store.Process. The register has the progress of a search for entries in
-// the bucket id, so that another process can go on there.
+// the bucket id, which is to be deleted, so that another process can go on with the search.
 func emptiedKey(id store.BucketID) string { return "emptied/" + id.String() }
 
-// recall reads from the store how far another process has searched a bucket for entries, to be deleted if it has none.
-// It does so only for a bucket of more than lookRanges ranges, and only if this process has no progress of its own.
-// root is the present root of the bucket: progress that was stored for another version of the root is ignored.
+// recall reads from the store how far another process has searched a bucket for entries, to delete the bucket if it has
+// none. It does so only for a bucket of more than lookRanges ranges, and only if this process has no progress of its
+// own. root is the present root of the bucket: progress that was stored for another version of the root is ignored.
 func (c *Client) recall(ctx context.Context, root *partmap.Root) {
 	of := root.Version()
 	if root.State == partmap.Open {
@@ -324,8 +329,8 @@ func (c *Client) recall(ctx context.Context, root *partmap.Root) {
 	}
 }
 
-// keep writes to the store how far this process has searched a bucket for entries, so that the next DeleteBucket, in
-// any process, can go on there. It writes even if ctx has ended, and ignores errors.
+// keep writes to the store how far this process has searched the bucket id for entries, so that the next DeleteBucket,
+// in any process, can go on with the search. It writes even if ctx has ended, and ignores errors.
 func (c *Client) keep(ctx context.Context, id store.BucketID) {
 	seen, _ := c.emptied.Peek(id)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepTime)
@@ -344,11 +349,11 @@ func (c *Client) keep(ctx context.Context, id store.BucketID) {
 }
 
 // errLookTime is the error of a search for entries of a bucket that stopped because it took longer than lookTime. The
-// search goes on in another part.
+// caller goes on with another search, from the key up to which this search has come.
 var errLookTime = store.Errorf(store.Timeout, "the bucket is looked through in parts")
 
-// goesOn returns the error of a DeleteBucket that stopped before its end. why is the reason. The progress of the call
-// is kept, so that the next call goes on there.
+// goesOn returns the error of a DeleteBucket that stopped before its end. why is the reason, such as the end of a
+// context. The progress of the call is kept, so that the next call goes on from the same key.
 func goesOn(why error) error {
 	return store.Wrap("the bucket has very many ranges; delete it again to go on where this stopped", why)
 }
@@ -431,9 +436,9 @@ func (c *Client) closeAndDelete(ctx context.Context, root *partmap.Root, remains
 	return nil, c.reopen(ctx, root, store.Errorf(store.Unavailable, "others change the bucket at the same time: try again"))
 }
 
-// reopen opens a bucket again that was closed to be deleted. It returns the error why, the reason for which the
-// deletion failed. If reopen itself fails, the bucket stays closed until DeleteBucket is called again or the rebalancer
-// finds it.
+// reopen opens a bucket again that was closed to be deleted. why is the error for which the deletion failed, and the
+// result of reopen. If reopen itself fails, the bucket stays closed until DeleteBucket is called again or the
+// rebalancer finds it.
 func (c *Client) reopen(ctx context.Context, root *partmap.Root, why error) error {
 	if root.State != partmap.Closing {
 		return why
@@ -448,7 +453,8 @@ func (c *Client) reopen(ctx context.Context, root *partmap.Root, why error) erro
 }
 
 // setState changes the state of a bucket, such as open or closing. It replaces the root, the record with which the map
-// of the bucket begins, by one in the state to. now is the present root; mine is true if this call has written it.
+// of the bucket begins, by a root with the state to. The result now is the present root. The result mine is true if
+// this call has written that root.
 func (c *Client) setState(
 	ctx context.Context, root *partmap.Root, to partmap.State,
 ) (now *partmap.Root, mine bool, err error) {
@@ -458,8 +464,8 @@ func (c *Client) setState(
 }
 
 // swapState replaces the root of a bucket, the record with which its map begins, by a compare-and-swap. make returns
-// the change of the root; it may be called several times. now is the present root; mine is true if this call has
-// written it. If there is an error, the outcome may be unknown.
+// the change of the root, and may be called several times. The result now is the present root. The result mine is true
+// if this call has written that root. After an error the outcome may be unknown.
 func (c *Client) swapState(
 	ctx context.Context, root *partmap.Root, make func() (partmap.Change, error),
 ) (now *partmap.Root, mine bool, err error) {
@@ -488,11 +494,11 @@ func (c *Client) swapState(
 	return nil, false, unknown(err)
 }
 
-// empty reports whether a closed bucket has no entries from the given key on, other than the remains, which do not keep
+// empty reports whether a closed bucket has no entries from the key from on, other than the remains, which do not keep
 // it from being deleted. It reads at the widest consistency of the store. It merges both partitions of a range that
 // moves, like a page: a partition may hold rows that the bucket does not list. Meanwhile only moves can change the
-// bucket; they change the root, so the swap to deleted fails. With an error, next is the key below which the bucket has
-// no such entries.
+// bucket; they change the root, so the swap to deleted fails. After an error, the bucket has no such entries below the
+// key next.
 func (c *Client) empty(
 	ctx context.Context, root *partmap.Root, from []byte, remains *Remains,
 ) (empty bool, next []byte, err error) {
@@ -540,8 +546,8 @@ func (c *Client) empty(
 }
 
 // hasEntry reports whether the range rg of a closed bucket has an entry that keeps the bucket from being deleted.
-// Entries that are remains do not. While the range moves, hasEntry reads the partitions that the phase of the move
-// says, and merges their rows.
+// Entries that are remains do not. While the range moves, hasEntry reads the source of the move, the destination, or
+// both, as the phase of the move says, and merges their rows.
 func hasEntry(
 	ctx context.Context, rows store.Rows, id store.BucketID, rg *partmap.Range, remains *Remains,
 ) (bool, error) {

@@ -19,59 +19,61 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// DeletePrefix deletes all entries whose keys begin with a prefix, in the way of DeleteRange. An empty prefix means all
-// keys.
+// DeletePrefix deletes all entries whose keys begin with the given prefix, such as photos/, in the way of DeleteRange.
+// An empty prefix means all keys.
 func (b *Bucket) DeletePrefix(ctx context.Context, prefix []byte) error {
 	return b.DeleteRange(ctx, prefix, store.PrefixEnd(prefix))
 }
 
 // DeleteRange deletes the entries with from <= key < to that were put before the call. An empty from is the first key,
-// an empty to is no end. Entries that are put meanwhile stay, and listings meanwhile show some of the deleted entries.
-// Where nothing is found no tombstone is left: rows that Bring writes later, with older timestamps, are not hidden.
+// an empty to is no end. Entries that are put meanwhile stay, and listings meanwhile may still show deleted entries. If
+// no entry is found, no tombstone is left: rows that Bring writes later, with older timestamps, are not hidden.
 //
 // A range of the map that lies within from and to takes one tombstone. So do more than 1,000 entries of a range that
 // lies only partly within. So time and tombstones grow with the number of ranges, not of rows. If a range with more
-// than 1,000 entries moves, the call waits for the end of the move. Where data centres are far apart, the call deletes
+// than 1,000 entries moves, the call waits for the end of the move. If data centres are far apart, the call deletes
 // from many ranges at once, in no order.
 //
 // "Put before the call" holds for all data centres. If this data centre has too few entries for a tombstone, a quorum
-// of each data centre is asked, and the call fails with Unavailable while one is away. A put that is under way when the
-// call begins may stay, as if it had come later.
+// of each data centre is asked, and the call fails with Unavailable while one of them is away. A put that is under way
+// when the call begins may stay, as if it had come later.
 //
 // The call deletes from the bucket that has the name when the call begins. If that bucket is deleted meanwhile, the
 // call fails with ErrNoSuchBucket. A bucket with settings (CreateBucketWith) belongs to a layer above, which alone
-// knows what its rows mean to each other: InvalidArgument. The other errors are InvalidArgument and those of Delete.
-// After an error some entries may be deleted: repeat the call to delete the others.
+// knows what its rows mean to each other. So for such a bucket the call fails with InvalidArgument. The other errors
+// are InvalidArgument and those of Delete. After an error some entries may be deleted: repeat the call to delete the
+// others.
 func (b *Bucket) DeleteRange(ctx context.Context, from, to []byte) error {
 	_, err := b.DeleteRangeUntil(ctx, from, to, time.Time{})
 	return err
 }
 
 // DeleteRangeUntil deletes entries like DeleteRange, but stops once the time until has passed, between two ranges of
-// the map. next is the key from which another call has to go on; nil: all is done. The entries below next are deleted,
-// and some above it may be. The other call also deletes entries that were put before it began. A call deletes from one
-// range at least; if that range moves for too long, the call fails with Unavailable.
+// the map. The result next is the key from which another call has to go on, or nil if all is done. The entries below
+// next are deleted, and some above it may be. The other call also deletes entries that were put before it began. A call
+// deletes from one range at least; if that range moves for too long, the call fails with Unavailable.
 func (b *Bucket) DeleteRangeUntil(ctx context.Context, from, to []byte, until time.Time) (next []byte, err error) {
 	next, err = b.deleteRange(ctx, bytes.Clone(from), bytes.Clone(to), removal{}, until)
 	return next, wrap("delete range", b.name, err)
 }
 
-// A removal tells which entries a deletion of a range of keys removes: those that were put at the timestamp ts or
+// A removal tells which entries a deletion of an interval of keys removes: those that were put at the timestamp ts or
 // before.
 type removal struct {
 	ts store.Timestamp // 0: the timestamp that the call draws
-	// older: the keys may have many entries that are newer than ts. Otherwise such entries are few.
+	// older means that many entries of the interval may be newer than ts, as in a deletion of old entries. If older is
+	// false, such entries are few.
 	older bool
 }
 
-// manyEntries is the number of entries up to which a deletion from a part of a range deletes the entries one by one.
-// More entries are deleted by one tombstone for the whole part. The store keeps each such tombstone for long, and it
-// costs later reads and writes.
+// manyEntries is the number of entries up to which a deletion from a part of a range deletes the entries one by one. If
+// the part has more, a single tombstone deletes all of them. The store keeps each such tombstone for long, and it costs
+// later reads and writes.
 const manyEntries = 1000
 
 // deleteRange deletes the entries with from <= key < to that the removal r selects: those that are not newer than its
-// timestamp. It stops at the time until; a zero time is no limit. next is the key from which another call has to go on;
-// nil: all is done.
+// timestamp. It stops at the time until; a zero time is no limit. The result next is the key from which another call
+// has to go on, or nil if all is done.
 func (b *Bucket) deleteRange(
 	ctx context.Context, from, to []byte, r removal, until time.Time,
 ) (next []byte, err error) {
@@ -103,27 +105,28 @@ func (b *Bucket) deleteRange(
 	return d.parts(ctx, whole)
 }
 
-// A deletion is one call that deletes the entries of a range of keys, perhaps from many partitions.
+// A deletion is the state of a call that deletes the entries of an interval of keys, perhaps from many partitions.
 type deletion struct {
 	b *Bucket
 	removal
 	from  []byte    // the call deletes at least from the range of this key
 	until time.Time // when the call stops; zero: it does not stop
 	pace  *pace
-	// near is held by searches and removals that wait for no other data centre. Such steps take work, not the time of a
-	// distance, so at most MaxParallel of them run at a time.
+	// near is held by searches and removals that wait for no other data centre. These steps need work of this machine
+	// and do not wait for a distance, so at most MaxParallel of them run at a time.
 	near *semaphore.Weighted
-	// single is held by the one part whose entries are collected to be deleted by their keys.
+	// single is held while the entries of a part of a range are collected, to be deleted one by one. So at most one
+	// such list is in memory.
 	single *semaphore.Weighted
 }
 
-// over reports whether the time has come at which the call that deletes a range of keys stops.
+// over reports whether the time has come at which the call that deletes an interval of keys has to stop.
 func (d *deletion) over() bool { return !d.until.IsZero() && !time.Now().Before(d.until) }
 
 // parts deletes the entries of the interval of keys left, from many ranges of the map at once. It returns the key below
-// which all is done; nil: everything is done. Each range is searched, and its entries deleted, by itself, so the ranges
-// need no order. All deletions have one timestamp. After a failure no other range is begun. The ranges under way go on
-// to their end, since a removal that is broken off has an unknown outcome.
+// which all is done, or nil if everything is done. Each range is searched, and its entries deleted, by itself, so the
+// ranges need no order. All deletions have the same timestamp. After a failure no other range is begun. The ranges
+// under way go on to their end, since a removal that is broken off has an unknown outcome.
 func (d *deletion) parts(ctx context.Context, left span) (next []byte, err error) {
 	waits, giveUp := context.WithCancel(ctx)
 	defer giveUp()
@@ -178,9 +181,8 @@ func (d *deletion) parts(ctx context.Context, left span) (next []byte, err error
 	return nil, allUnderWay(first, outcomes)
 }
 
-// cut divides the beginning of the interval of keys left into at most n parts, each of which lies within one range of
-// the present map. The parts are neighbours. The map may change at once, so each deletion from a part reads the map
-// again.
+// cut divides the beginning of the interval of keys left into at most n neighbouring parts, each of which lies within
+// one range of the present map. The map may change at once, so each deletion from a part reads the map again.
 func (b *Bucket) cut(ctx context.Context, left span, n int) (parts []span, err error) {
 	for {
 		h, err := b.acquire(ctx)
@@ -210,7 +212,7 @@ func (b *Bucket) cutOf(ctx context.Context, root *partmap.Root, left span, n int
 }
 
 // within deletes the entries of the interval of keys left, one range of the map after the other. It returns the key
-// from which to go on; nil: all is done. If a range moves, it may have to wait for the end of the move. It stops
+// from which to go on, or nil if all is done. If a range moves, it may have to wait for the end of the move. It stops
 // waiting when the second context (waits) ends.
 func (d *deletion) within(ctx, waits context.Context, left span) (next []byte, err error) {
 	waited, to := false, left.hi
@@ -237,12 +239,12 @@ func (d *deletion) within(ctx, waits context.Context, left span) (next []byte, e
 	}
 }
 
-// errSettings means that a range of keys is not deleted because the bucket has settings. The rows of such a bucket
-// belong to a layer above, which alone knows what they mean.
+// errSettings means that an interval of keys is not deleted because the bucket has settings. The rows of a bucket with
+// settings belong to a layer above, which alone knows what they mean.
 var errSettings = store.Errorf(store.InvalidArgument,
 	"the bucket has settings, so its rows are those of a layer above, such as objects: ranges of them are not deleted")
 
-// itself returns a handle of the very bucket that has the name of b now. The handle never leads to a later bucket of
+// itself returns a handle of exactly the bucket that has the name of b now. The handle never leads to a later bucket of
 // that name.
 func (b *Bucket) itself(ctx context.Context) (*Bucket, error) {
 	h, err := b.acquire(ctx)
@@ -253,16 +255,17 @@ func (b *Bucket) itself(ctx context.Context) (*Bucket, error) {
 	return &Bucket{c: b.c, name: b.name, id: h.Root().Bucket}, nil
 }
 
-// moveLook is the pause between two checks whether a range still moves.
+// moveLook is the pause of a deletion that waits for the end of a move, between two checks whether the range still
+// moves.
 const moveLook = 100 * time.Millisecond
 
-// errMoves means that a range of the map moves, or has moved while a deletion searched it for entries. A write that was
-// sent never fails with errMoves.
+// errMoves means that a range of the map moves, or has moved while a deletion searched it for entries. The deletion
+// then tries the range again later. A write that was sent never fails with errMoves.
 var errMoves = errors.New("the range moves")
 
 // one deletes entries of the interval of keys left, but only those in the first range of the map that the interval
-// touches. It returns the key where that part ends, from which the next call has to go on. It fails with errMoves if
-// the part has many entries and the range moves.
+// touches. It returns the key at which the range or the interval ends, from which the next call has to go on. It fails
+// with errMoves if there are many entries to delete and the range moves.
 func (d *deletion) one(ctx context.Context, left span) (next []byte, err error) {
 	b := d.b
 	h, rg, err := b.locate(ctx, left.lo)
@@ -308,8 +311,8 @@ func (d *deletion) one(ctx context.Context, left span) (next []byte, err error) 
 	return part.End, b.removePart(ctx, h, takesWrites(h, &now), part, d.ts)
 }
 
-// few deletes the entries in a part of a range one by one, by their keys, if there are at most limit of them. If there
-// are more, it deletes none and returns true.
+// few deletes the entries in a part of a range one by one, by their keys, if their number is at most limit. If there
+// are more entries, it deletes none and returns true.
 func (d *deletion) few(ctx context.Context, part store.Bounds, limit int) (more bool, err error) {
 	if limit > 0 {
 		if err := d.single.Acquire(ctx, 1); err != nil {
@@ -324,10 +327,10 @@ func (d *deletion) few(ctx context.Context, part store.Bounds, limit int) (more 
 	return false, d.b.deleteEach(ctx, items, d.ts)
 }
 
-// inPart returns the entries of a part of a range that the call has to delete, at most limit of them. more is true if
-// there are others. A read in this data centre is enough to tell that there are more. To tell that there are no more, a
-// quorum of each data centre is read: another data centre may have acknowledged a put that is still on its way to this
-// one.
+// inPart returns the entries of a part of a range that the call has to delete, at most limit of them. The result more
+// is true if the part has further such entries. A read in this data centre is enough to tell that there are more. To
+// tell that there are no more, a quorum of each data centre is read: another data centre may have acknowledged a put
+// that is still on its way to this one.
 func (d *deletion) inPart(ctx context.Context, part store.Bounds, limit int) (items []Item, more bool, err error) {
 	if err := d.near.Acquire(ctx, 1); err != nil {
 		return nil, false, err
@@ -346,9 +349,10 @@ func (d *deletion) inPart(ctx context.Context, part store.Bounds, limit int) (it
 	return items, more, err
 }
 
-// removePart deletes the rows of the partition p whose keys lie in part, by one tombstone with the timestamp ts. The
-// range of these keys must not move. If the outcome is unknown, removePart fails: a tombstone that comes late would
-// hide entries that were put at the same time as the call and shown after it.
+// removePart deletes the rows of the partition p whose keys lie within the bounds part, by a single tombstone with the
+// timestamp ts. The range of these keys must not move; h is the lease under which it was found. If the outcome is
+// unknown, removePart fails: a tombstone that comes late would hide entries that were put at the same time as the call
+// and shown after it.
 func (b *Bucket) removePart(
 	ctx context.Context, h *hold, p store.Partition, part store.Bounds, ts store.Timestamp,
 ) error {
@@ -378,8 +382,9 @@ func (b *Bucket) deleteEach(ctx context.Context, items []Item, ts store.Timestam
 	return allUnderWay(g.Wait(), outcomes)
 }
 
-// allUnderWay returns the error err of an operation. The outcomes are the errors of its writes. If some of these writes
-// are still running, the returned error also tells when the last of them has ended (see UnderWay).
+// allUnderWay returns the error err of an operation that has made several writes. outcomes are the errors of these
+// writes. If a write is still running, the returned error also tells when the last running write has ended (see
+// UnderWay).
 func allUnderWay(err error, outcomes []error) error {
 	var late []<-chan struct{}
 	for _, outcome := range outcomes {

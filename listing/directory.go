@@ -9,7 +9,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// MaxNameBytes is the length of the longest bucket name, in bytes. Names are any bytes; S3 has stricter rules.
+// MaxNameBytes is the length of the longest bucket name, in bytes. A name may have any bytes; S3 has stricter rules.
 const MaxNameBytes = 255
 
 // checkName returns InvalidArgument if a bucket name is empty or too long, otherwise nil.
@@ -24,27 +24,28 @@ func checkName(name string) error {
 // nameRecord stands for a name that was never used.
 type nameRecord struct {
 	version store.Version
-	// id is the bucket that has the name; zero: the name is free.
+	// id is the bucket that has the name. A zero id means that the name is free.
 	id store.BucketID
-	// created is when the bucket got the name, in Unix microseconds.
+	// created is the time at which the bucket got the name, in Unix microseconds.
 	created int64
 }
 
-// nameForm is the version of the encoding of a name's record in the directory. The record has the id of the bucket (16
-// bytes; zero: the name is free) and the time at which the bucket got the name (8 bytes, big-endian Unix microseconds).
+// nameForm is the version of the encoding of a name's record in the directory, which leads from names to buckets. The
+// record has the id of the bucket (16 bytes; zero if the name is free) and the time at which the bucket got the name (8
+// bytes, big-endian Unix microseconds).
 const nameForm = 1
 
-// free reports whether no bucket has the name.
+// free reports whether no bucket has the name of this record.
 func (n nameRecord) free() bool { return n.id == store.BucketID{} }
 
-// readName returns the directory's record of a bucket name. The level l says how up to date the record is; at Serial it
-// is the newest one. A name without a record is free.
+// readName returns the record of a bucket name in the directory, which leads from names to buckets. The level l says
+// how up to date the record is; at Serial it is the newest record. A name without a record is free.
 func (c *Client) readName(ctx context.Context, name string, l store.Level) (nameRecord, error) {
 	return c.readNameBy(func() (store.Record, error) { return c.regs.Read(ctx, store.Directory, []byte(name), l) })
 }
 
-// readNameBy returns the directory's record of a bucket name, decoded. It calls read to get the encoded record, up to
-// three times if a read is torn. A name without a record is free.
+// readNameBy returns the record of a bucket name in the directory, which leads from names to buckets. It calls read to
+// get the encoded record, up to three times if a read is torn. A name without a record is free.
 func (c *Client) readNameBy(read func() (store.Record, error)) (nameRecord, error) {
 	n, err := record.ReadAs(read, decodeName)
 	if errors.Is(err, store.NotFound) {
@@ -53,7 +54,8 @@ func (c *Client) readNameBy(read func() (store.Record, error)) (nameRecord, erro
 	return n, store.Wrap("look up the name", err)
 }
 
-// decodeName decodes the directory's record of a bucket name. It fails with Corrupt where the record is damaged.
+// decodeName returns the decoded record of a bucket name, which says which bucket has the name. It fails with Corrupt
+// if the record is damaged.
 func decodeName(r store.Record) (nameRecord, error) {
 	payload, err := record.Open(nameForm, r)
 	if err == nil && len(payload) != 24 {
@@ -75,8 +77,8 @@ func (c *Client) swapName(ctx context.Context, name string, old nameRecord, id s
 	return c.regs.Swap(ctx, store.Directory, []byte(name), old.version, next)
 }
 
-// lookup returns the id of the bucket that has a name. The level l says how up to date the answer is; at Serial it is
-// the newest one. lookup fails with ErrNoSuchBucket if the name is free.
+// lookup returns the id of the bucket that has the given name. The level l says how up to date the answer is; at Serial
+// it is the newest. lookup fails with ErrNoSuchBucket if the name is free.
 func (c *Client) lookup(ctx context.Context, name string, l store.Level) (store.BucketID, error) {
 	n, err := c.readName(ctx, name, l)
 	if err == nil && n.free() {

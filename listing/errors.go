@@ -13,36 +13,36 @@ import (
 
 // The errors of this package. Each has a store.Kind: errors.Is works with the error itself and with its kind.
 var (
-	// ErrNoSuchBucket: no bucket has the name, or it was deleted meanwhile.
+	// ErrNoSuchBucket means that no bucket has the name, or that the bucket was deleted meanwhile.
 	ErrNoSuchBucket = store.Errorf(store.NotFound, "there is no such bucket")
-	// ErrBucketExists: the name is taken.
+	// ErrBucketExists means that a bucket with the name exists already.
 	ErrBucketExists = store.Errorf(store.Conflict, "the bucket exists already")
-	// ErrBucketClosing: a DeleteBucket is looking whether the bucket is empty. Soon the bucket is deleted, or open
-	// again.
+	// ErrBucketClosing means that a DeleteBucket is searching the bucket for entries. Soon the bucket is either deleted
+	// or open again.
 	ErrBucketClosing = store.Errorf(
 		store.Unavailable, "the bucket is being deleted: in a moment it is gone, or back if it is not empty; try again",
 	)
-	// ErrNotEmpty: only empty buckets can be deleted.
+	// ErrNotEmpty means that a bucket can't be deleted because it has entries.
 	ErrNotEmpty = store.Errorf(store.Conflict, "the bucket is not empty: delete its entries first")
-	// ErrNotFound: the bucket has no entry with the key.
+	// ErrNotFound means that the bucket has no entry with the key.
 	ErrNotFound = store.Errorf(store.NotFound, "there is no entry of that key")
-	// ErrOutcomeUnknown: the write may have been applied, or may be applied later. Read the key to see its present
-	// state, or write it again. UnderWay tells whether the write may still be applied.
+	// ErrOutcomeUnknown means that the write may have been applied, or may be applied later. Read the key to see its
+	// present state, or write it again. UnderWay tells whether the write may still be applied.
 	ErrOutcomeUnknown = store.Errorf(
 		store.Timeout, "outcome unknown: it may have happened, or may yet; do it again to be sure",
 	)
-	// ErrBadToken: the token was altered, or is from another bucket or query.
+	// ErrBadToken means that the token of a query was altered, or is from another bucket or query.
 	ErrBadToken = store.Errorf(
 		store.InvalidArgument, "the token is not one of this bucket and query, or it was altered; start without one",
 	)
 )
 
 // ErrTimeUnknown means that this process does not know the time of the store's servers well enough to write. Nothing
-// was written; reads work. Its kind is Unavailable, and the returned error says why the time is unknown.
+// was written; reads work. The kind of the error is Unavailable, and the returned error says why the time is unknown.
 var ErrTimeUnknown = commontime.ErrUnknown
 
-// Error is the failure of an operation on a bucket. Op names the operation, Bucket is the name of the bucket, and Err
-// is the cause.
+// Error is the failure of an operation on a bucket. Op names the operation, such as "put". Bucket is the name of the
+// bucket, and Err is the cause.
 type Error struct {
 	Op, Bucket string
 	Err        error
@@ -52,15 +52,15 @@ func (e *Error) Error() string { return fmt.Sprintf("%s %q: %v", e.Op, e.Bucket,
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is reports whether target is the store.Kind of the error, so that errors.Is(err, kind) works. An ended context is a
-// Timeout.
+// Is reports whether target is the store.Kind of the error, such as Unavailable, so that errors.Is(err, kind) works.
+// The kind of an ended context is Timeout.
 func (e *Error) Is(target error) bool {
 	k, ok := target.(store.Kind)
 	return ok && k == store.KindOf(e.Err)
 }
 
-// wrap returns err as an *Error, with the operation op and the name of the bucket on which it failed; nil if err is
-// nil.
+// wrap returns err as an *Error with the operation op, such as "put", and the name of the bucket on which op failed. It
+// returns nil if err is nil.
 func wrap(op, bucket string, err error) error {
 	if err == nil {
 		return nil
@@ -68,9 +68,9 @@ func wrap(op, bucket string, err error) error {
 	return &Error{Op: op, Bucket: bucket, Err: err}
 }
 
-// notBegun marks the failure of a call before its first write, so that callers know that nothing was done: the error it
-// returns is also store.ErrUnwritable. It marks only causes of the kinds Unavailable and Timeout, and returns others as
-// they are.
+// notBegun marks the failure of a call before its first write, so that callers know that nothing was done: the result
+// is also store.ErrUnwritable. It marks only a cause of the kind Unavailable or Timeout, and returns any other cause as
+// it is.
 func notBegun(cause error) error {
 	switch store.KindOf(cause) {
 	case store.Unavailable, store.Timeout:
@@ -79,8 +79,8 @@ func notBegun(cause error) error {
 	return cause
 }
 
-// unknown returns an error that is ErrOutcomeUnknown: a write may have been applied or not. It wraps the cause, the
-// failure of the write.
+// unknown returns an error that is ErrOutcomeUnknown: a write may have been applied or not. The cause is the failure of
+// the write, which the result wraps.
 func unknown(cause error) error {
 	return &unknownError{cause}
 }
@@ -88,7 +88,7 @@ func unknown(cause error) error {
 // unknownError is an error that is ErrOutcomeUnknown and also has a cause, the failure of the write of unknown outcome.
 type unknownError struct{ cause error }
 
-// Error returns the text of an error of a write whose outcome is unknown, with the cause. If the caller has canceled
+// Error returns the text of the error of a write whose outcome is unknown, with the cause. If the caller has canceled
 // the context, the text does not speak of a timeout.
 func (e *unknownError) Error() string {
 	text := ErrOutcomeUnknown.Error()
@@ -102,8 +102,8 @@ func (e *unknownError) Unwrap() []error { return []error{ErrOutcomeUnknown, e.ca
 
 // UnderWay returns a channel that is closed once a failed write can't be applied any more. err is the error of an
 // operation whose context ended while its writes were running. The channel is nil if no write is running. It is also
-// nil where leases end after some time by themselves, as on Cassandra: there the end of a write is not known. For a
-// *BatchError it looks only at the first such outcome: call it for each outcome.
+// nil if leases end after some time by themselves, as on Cassandra: then the end of a write is not known. For a
+// *BatchError UnderWay considers only the first such outcome: call it for each outcome.
 func UnderWay(err error) <-chan struct{} {
 	var u *underWay
 	if errors.As(err, &u) {
@@ -112,8 +112,8 @@ func UnderWay(err error) <-chan struct{} {
 	return nil
 }
 
-// underWay is the error of an operation that has returned while some of its writes were still running. ended is closed
-// when these writes have ended.
+// underWay is the error of an operation that has returned while its writes were still running. ended is closed when
+// these writes have ended.
 type underWay struct {
 	error
 	ended <-chan struct{}
@@ -121,10 +121,11 @@ type underWay struct {
 
 func (u *underWay) Unwrap() error { return u.error }
 
-// BatchError is the error of a PutBatch if some of its entries were not stored. errors.Is looks at the errors of all
+// BatchError is the error of a PutBatch that could not store all of its entries. errors.Is considers the errors of all
 // entries.
 type BatchError struct {
-	// Outcomes has one element per entry, in the order of the entries; nil for an entry that is stored.
+	// Outcomes has one element for each entry of the batch, in the order of the entries. The element is nil if the
+	// entry is stored.
 	Outcomes []error
 }
 
@@ -139,12 +140,12 @@ func (e *BatchError) Error() string {
 	)
 }
 
-// Unwrap returns the errors of the entries that PutBatch has not stored.
+// Unwrap returns the errors of those entries that PutBatch has not stored.
 func (e *BatchError) Unwrap() []error {
 	return slices.DeleteFunc(slices.Clone(e.Outcomes), func(err error) bool { return err == nil })
 }
 
-// invalid returns an error of the kind InvalidArgument.
+// invalid returns an error of the kind InvalidArgument, with a text formatted like that of fmt.Errorf.
 func invalid(format string, args ...any) error {
 	return store.Errorf(store.InvalidArgument, format, args...)
 }

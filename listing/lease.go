@@ -13,23 +13,23 @@ import (
 // released when the last of these writes has really ended, which may be after the caller gave up.
 type hold struct {
 	*mapclient.Lease
-	// holders is the number of shares: one of the operation, and one of each write that has not ended.
+	// holders is the number of users of the lease: the operation, and each of its writes that has not ended.
 	holders atomic.Int32
-	// ended, if not nil, is closed when the lease is released. The operation sets ended before it releases its own
-	// share.
+	// ended, if not nil, is closed when the lease is released. The operation sets ended before it stops using the
+	// lease.
 	ended chan struct{}
 }
 
-// newHold returns a hold of the lease l, which an operation will share with its writes. The hold begins with one share,
-// that of the operation.
+// newHold returns a hold of the lease l, which an operation will share with its writes. At first the operation is the
+// only user of the lease.
 func newHold(l *mapclient.Lease) *hold {
 	h := &hold{Lease: l}
 	h.holders.Store(1)
 	return h
 }
 
-// release gives up one share of a lease that an operation and its writes hold together. The last share to be given up
-// ends the lease.
+// release ends the use of a lease by one of its users: an operation, or one of its writes. After the last user the
+// lease is released.
 func (h *hold) release() {
 	if h.holders.Add(-1) == 0 {
 		h.Release()
@@ -39,8 +39,8 @@ func (h *hold) release() {
 	}
 }
 
-// leave gives up the share of an operation in a lease that it holds together with its writes. It returns err, the error
-// of the operation. If err is not nil and writes are still running, the returned error also tells when they have ended
+// leave ends the use of a lease by an operation, which shares the lease with its writes. It returns err, the error of
+// the operation. If err is not nil and writes are still running, the returned error also tells when they have ended
 // (see UnderWay).
 func (h *hold) leave(err error) error {
 	if err != nil && h.holders.Load() > 1 {
@@ -53,8 +53,8 @@ func (h *hold) leave(err error) error {
 
 // finish runs f, a write that must not outlive the lease h. In an embedded store the lease lasts until the write has
 // really ended, so f does not see the end of ctx. If ctx ends first, finish returns at once with an unknown outcome and
-// leaves f running, so f must use memory of its own. Where leases end after some time by themselves, as on Cassandra,
-// finish only calls f: nothing waits for the real end of a write there.
+// leaves f running, so f must use memory of its own. If leases end after some time by themselves, as on Cassandra,
+// finish only calls f: nothing waits for the real end of the write.
 func (h *hold) finish(ctx context.Context, f func(ctx context.Context) error) error {
 	if ctx.Done() == nil || h.Timed() {
 		return f(ctx)
@@ -74,14 +74,14 @@ func (h *hold) finish(ctx context.Context, f func(ctx context.Context) error) er
 	}
 }
 
-// A thenPutter is a store that can go on with a put after the caller has left, without a goroutine for it. PutThen
+// A thenPutter is a store that can go on with a put after the caller has left, without a goroutine for the put. PutThen
 // returns when ctx ends, and does not use the memory of the rows after that. It calls ended once, when the write has
 // really ended.
 type thenPutter interface {
 	PutThen(ctx context.Context, p store.Partition, ended func(), rows ...store.Row) error
 }
 
-// put writes one row to the partition p. The lease h lasts until the write has really ended. If ctx ends first, put
+// put writes a row to the partition p. The lease h lasts until the write has really ended. If ctx ends first, put
 // returns at once and leaves the write running. put does not use the memory of the row after it has returned.
 func (h *hold) put(ctx context.Context, rows store.Rows, p store.Partition, row store.Row) error {
 	if _, ok := rows.(thenPutter); !ok && ctx.Done() != nil && !h.Timed() {

@@ -13,8 +13,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// List reads one page of the listing that q selects. It fails with InvalidArgument, ErrBadToken, ErrNoSuchBucket,
-// ErrBucketClosing, Unavailable, Timeout or Corrupt. The call may be repeated with the same token.
+// List returns one page of the listing that q selects: entries, and common prefixes if q has a delimiter. It fails with
+// InvalidArgument, ErrBadToken, ErrNoSuchBucket, ErrBucketClosing, Unavailable, Timeout or Corrupt. The call may be
+// repeated with the same token.
 func (b *Bucket) List(ctx context.Context, q Query) (Page, error) {
 	page, err := b.list(ctx, q)
 	return page, wrap("list", b.name, err)
@@ -53,23 +54,25 @@ func (b *Bucket) list(ctx context.Context, q Query) (Page, error) {
 }
 
 const (
-	// maxPageBytes is the greatest byte limit of a page. It bounds the memory of a page with large values.
+	// maxPageBytes is the greatest number of bytes of keys and values on a page of a listing. It bounds the memory of a
+	// page with large values.
 	maxPageBytes = 8 << 20
-	// leastReadBytes is the smallest byte limit of one read, however few bytes the page lacks.
+	// leastReadBytes is the smallest limit, in bytes, of a read for a page, however few bytes the page lacks.
 	leastReadBytes = 16 << 10
-	// maxPeeks is the greatest number of reads for a full page. These reads find out whether the page is the last one.
+	// maxPeeks is the greatest number of reads for a page that is full already. These reads find out whether the page
+	// is the last page.
 	maxPeeks = 8
-	// minSlice and maxSlice bound the row limit of one read, in a listing that skips keys. The first row limit of such
-	// a listing is at least firstSlice.
+	// minSlice and maxSlice bound the row limit of a read, in a listing that skips keys. The first row limit of such a
+	// listing is at least firstSlice.
 	minSlice, firstSlice, maxSlice = 4, 64, 1000
 	// wholePage is the first row limit of a listing with Query.Sift over an embedded store: the rows of a whole page.
-	// That store leaves out the rows that the listing skips, so each row is an item, and one more slice costs more than
+	// That store leaves out the rows that the listing skips, so each row is an item, and one more read costs more than
 	// rows.
 	wholePage = defaultLimit + 1
 )
 
-// A pager fills one page of a listing. It reads the ranges of the map in waves, groups of concurrent reads, from the
-// near end of what is still to be listed:
+// A pager fills a page of a listing. It reads the ranges of the map in waves, groups of concurrent reads, from the near
+// end of what is still to be listed:
 //
 //	wave 1:  [range a      ]  read to its end: the next wave is wider
 //	wave 2:  [range b][range c]  read concurrently; taken in the order of keys
@@ -105,8 +108,8 @@ type pager struct {
 	room   [1]read       // memory of a wave of one read, the most common wave, which so costs no allocation
 }
 
-// A read is one request for rows of one range, and its result. The field bounds has the keys that are asked for, the
-// field got the rows that the store has returned.
+// A read is a request for rows of one range of the map, and its result. The field bounds has the keys that are asked
+// for, the field got the rows that the store has returned.
 type read struct {
 	rg     partmap.Range
 	bounds store.Bounds
@@ -115,8 +118,8 @@ type read struct {
 	sifted *[]Sifted   // the results for the rows that the store has asked about, in order; or nil
 }
 
-// rowsOfPage is memory for the rows of one page of the default size, and for one more row, which shows whether there
-// are more.
+// rowsOfPage is memory for the rows of a page of the default size, and for one more row, which shows whether there are
+// more.
 type rowsOfPage [defaultLimit + 1]store.Row
 
 // rowsOfPages is a pool of memory for the rows that reads return. A read gives its memory back once the rows have
@@ -128,7 +131,7 @@ var rowsOfPages = sync.Pool{New: func() any { return new(rowsOfPage) }}
 // keeps these results in its field sifted.
 var siftedOfPages = sync.Pool{New: func() any { return new([]Sifted) }}
 
-// free gives the memory of a read back to the pools: that of its rows, and that of the results of Query.Sift.
+// free gives the memory of a read back to the pools: the memory of its rows, and that of the results of Query.Sift.
 func (r *read) free() {
 	if rows := r.got.rows; len(rows) > 0 && &rows[0] == &r.into[0] {
 		clear(rows) // otherwise the pool would keep keys and values alive
@@ -142,10 +145,10 @@ func (r *read) free() {
 	}
 }
 
-// sift tells the store how much of a row to return; the store calls it for each row (store.SliceOptions.Sift). The row
-// has the given key and cell, the encoded value. keep is the number of bytes of the cell to return. If pass is not 0,
-// the store leaves out the following rows whose keys begin with the first pass bytes of key. sift also appends the form
-// in which the listing shows the entry to r.sifted.
+// sift tells the store how much of a row to return. The store calls sift for each row (store.SliceOptions.Sift), with
+// the key and the cell, the encoded value. The result keep is the number of bytes of the cell to return. If the result
+// pass is not 0, the store leaves out the following rows whose keys begin with the first pass bytes of key. sift also
+// appends the form in which the listing shows the entry to r.sifted.
 func (r *read) sift(q *Query, key, cell []byte) (pass, keep int) {
 	var what Sifted
 	keep = len(cell)
@@ -161,9 +164,9 @@ func (r *read) sift(q *Query, key, cell []byte) (pass, keep int) {
 	return what.Pass, keep
 }
 
-// known returns the form in which the listing shows row i of the read, if it is known already. It is known if the store
-// has asked about the row by sift; then ok is true. The store asks about rows in their order, so the results belong to
-// the first rows.
+// known returns the form in which the listing shows row i of the read. The result ok is true if that form is known
+// already, as the store has asked about the row by sift. The store asks about rows in their order, so the known forms
+// belong to the first rows.
 func (r *read) known(i int) (what Sifted, ok bool) {
 	if r.sifted == nil || i >= len(*r.sifted) {
 		return Sifted{}, false
@@ -171,8 +174,8 @@ func (r *read) known(i int) (what Sifted, ok bool) {
 	return (*r.sifted)[i], true
 }
 
-// run fills a page: it reads ranges of the map in waves, groups of concurrent reads. It returns when the page is full,
-// the listing is at its end, or the page has used up its reads.
+// run fills a page of a listing: it reads ranges of the map in waves, groups of concurrent reads. It returns when the
+// page is full, the listing is at its end, or the page has used up its reads.
 func (p *pager) run(ctx context.Context) error {
 	for !p.left.done && !p.enough() {
 		// A store in memory does not check ctx, and there may be millions of empty ranges.
@@ -208,14 +211,14 @@ func (p *pager) run(ctx context.Context) error {
 	return nil
 }
 
-// enough reports whether the page is complete: it has all its items or bytes, or it has used up its reads.
+// enough reports whether the page is complete: the page has all its items or bytes, or has used up its reads.
 func (p *pager) enough() bool {
 	return p.more || p.bytes >= p.q.bytes() || p.idle >= p.c.o.MaxIdleReads ||
 		p.n == p.limit && p.peeks >= maxPeeks
 }
 
-// plan prepares the next wave of a page, a group of concurrent reads. It appends at most n reads to wave: one of the
-// rest of the present range, and one of each of the next ranges. It returns the extended wave.
+// plan prepares the next wave of a page, a group of concurrent reads. It appends at most n reads to wave: a read of the
+// rest of the present range, and a read of each of the next ranges. It returns the extended wave.
 func (p *pager) plan(ctx context.Context, wave []read, n int) ([]read, error) {
 	for s := p.left; n > 0 && !s.done; n-- {
 		var rg partmap.Range
@@ -235,8 +238,8 @@ func (p *pager) plan(ctx context.Context, wave []read, n int) ([]read, error) {
 }
 
 // sliceLimit returns the greatest number of rows that each of the next reads returns. It is the number of items that
-// the page lacks, and one more, which shows whether the page is the last one. A listing that skips keys may need many
-// rows for one item, and may use few of the rows read. There adapt sets the limit.
+// the page lacks, plus one, which shows whether the page is the last page. A listing that skips keys may need many rows
+// for an item, and may use few of the rows read. For such a listing adapt sets the limit.
 func (p *pager) sliceLimit() int {
 	n := p.limit + 1 - p.n
 	if p.q.jumps() {
@@ -249,7 +252,7 @@ func (p *pager) sliceLimit() int {
 }
 
 // fetch does the reads of a wave, a group of reads of neighbouring ranges, concurrently. It puts the result of each
-// read into its field got.
+// read into the field got of the read.
 func (p *pager) fetch(ctx context.Context, wave []read) error {
 	o := store.SliceOptions{Limit: p.sliceLimit(), Reverse: p.q.Reverse}
 	if p.q.Bytes > 0 {
@@ -278,8 +281,8 @@ func (p *pager) fetch(ctx context.Context, wave []read) error {
 }
 
 // consume puts the results of a wave, a group of concurrent reads of neighbouring ranges, on the page. It takes the
-// reads in order, up to the first one that did not reach the end of its range. The results behind that gap are useless,
-// and are dropped.
+// reads in order, up to the first read that did not reach the end of its range. The results behind that gap are
+// useless, and are dropped.
 func (p *pager) consume(wave []read) error {
 	full := p.n == p.limit
 	for i := range wave {
@@ -314,7 +317,7 @@ func (p *pager) consume(wave []read) error {
 	return nil
 }
 
-// take puts the items of one read on the page. It then moves the beginning of the interval that is still to be listed
+// take puts the items of the read r on the page. It then moves the beginning of the interval that is still to be listed
 // behind the keys that the read has covered.
 func (p *pager) take(r *read) error {
 	rows := r.got.rows // an earlier common prefix may have passed some of them
@@ -413,8 +416,8 @@ func (p *pager) add(item Item, more int) error {
 
 // adapt sets the row limit of the next read in a listing that skips keys. The read r has just brought the given number
 // of items (found). A read may end within a common prefix that is listed already: then the next read jumps over the
-// other keys of that prefix. A jump costs as much as reading Options.RowsPerRead rows. So where prefixes have more rows
-// than that, the limit is halved, for more jumps. Elsewhere reading on is cheaper, and the limit is doubled.
+// other keys of that prefix. A jump costs as much as reading Options.RowsPerRead rows. So if prefixes have more rows
+// than that, the limit is halved, for more jumps. Otherwise reading on is cheaper, and the limit is doubled.
 func (p *pager) adapt(r *read, found int) {
 	if r.got.more && found == 0 {
 		p.floor = 2 * max(p.floor, minSlice)

@@ -13,9 +13,9 @@ import (
 // exist before the first CreateBucket.
 func ListOfBuckets() store.BucketID { return listID }
 
-// Owner returns the bucket that has a name according to the directory, the registers that lead from names to buckets.
-// If the list of buckets says something else, the directory is right. The ID is zero if the name is free. Owner fails
-// with Corrupt where the record of the name is damaged.
+// Owner returns the bucket that has the given name according to the directory, the registers that lead from names to
+// buckets. If the list of buckets says something else, the directory is right. The ID of the result is zero if the name
+// is free. Owner fails with Corrupt if the record of the name is damaged.
 func (c *Client) Owner(ctx context.Context, name string) (BucketInfo, error) {
 	n, err := c.readName(ctx, name, store.Serial)
 	if err != nil || n.free() {
@@ -24,8 +24,8 @@ func (c *Client) Owner(ctx context.Context, name string) (BucketInfo, error) {
 	return BucketInfo{Name: name, ID: n.id, Created: time.UnixMicro(n.created)}, nil
 }
 
-// Listed returns the bucket that has a name according to the list of buckets. The ID is zero if the list has no entry
-// for the name. Listed fails with Corrupt where the list is damaged.
+// Listed returns the bucket that has the given name according to the list of buckets. The ID of the result is zero if
+// the list has no entry for the name. Listed fails with Corrupt if the list is damaged.
 func (c *Client) Listed(ctx context.Context, name string) (BucketInfo, error) {
 	e, err := c.list().Get(ctx, []byte(name))
 	if errors.Is(err, ErrNotFound) || errors.Is(err, errNoMap) {
@@ -38,10 +38,10 @@ func (c *Client) Listed(ctx context.Context, name string) (BucketInfo, error) {
 	return BucketInfo{Name: name, ID: id, Created: time.UnixMicro(created)}, wrap("look up", name, err)
 }
 
-// Vacant reports whether no bucket has a name (vacant), and whether the name had a bucket that was properly deleted
-// (freed). A freed name has a record in the directory, which the deletion left. It has no entry in the list of buckets,
-// which is read through a quorum of each data centre. A name that is vacant but not freed was never used, or the
-// directory has lost its record, or the list still has an entry. Vacant fails like Owner and Listed.
+// Vacant reports whether no bucket has the given name (vacant), and whether the name had a bucket that was properly
+// deleted (freed). A freed name has a record in the directory, which the deletion left. It has no entry in the list of
+// buckets, which is read through a quorum of each data centre. A name that is vacant but not freed was never used, or
+// the directory has lost its record, or the list still has an entry. Vacant fails like Owner and Listed.
 func (c *Client) Vacant(ctx context.Context, name string) (vacant, freed bool, err error) {
 	if err := checkName(name); err != nil {
 		return false, false, err
@@ -64,8 +64,8 @@ func (c *Client) Vacant(ctx context.Context, name string) (vacant, freed bool, e
 	return n.free(), n.free() && unlisted && n.version != store.Version{}, nil
 }
 
-// Mend corrects the list of buckets for one name, so that it says the same as the directory, the registers that lead
-// from names to buckets. It also completes an interrupted DeleteBucket. It changes nothing where list and directory
+// Mend corrects the list of buckets for one name, so that the list says the same as the directory, the registers that
+// lead from names to buckets. It also completes an interrupted DeleteBucket. It changes nothing if list and directory
 // agree. Mend may be interrupted and repeated, by any process.
 func (c *Client) Mend(ctx context.Context, name string) error {
 	return wrap("mend", name, c.mendName(ctx, name))
@@ -109,8 +109,8 @@ func (c *Client) mendName(ctx context.Context, name string) error {
 
 // Restore gives a bucket its name back, after the directory has lost records. The directory is the registers that lead
 // from names to buckets. The bucket is still on the list of buckets, but the directory lacks the name, or leads to a
-// deleted bucket. Restore fails with ErrBucketExists where the name is taken, and with ErrNoSuchBucket where the name
-// is not listed or the bucket is deleted.
+// deleted bucket. Restore fails with ErrBucketExists if another bucket has the name. It fails with ErrNoSuchBucket if
+// the name is not listed or the listed bucket is deleted.
 //
 // Restore relies on an order: a bucket is listed only after it got its name, and loses the name only when it is
 // deleted.
@@ -200,7 +200,7 @@ func (c *Client) release(ctx context.Context, name string) error {
 }
 
 // Discard deletes the bucket id, which has no name and no entries. A CreateBucket that is interrupted leaves such a
-// bucket. Discard fails with ErrNotEmpty if there are entries, or like DeleteBucket.
+// bucket. Discard fails with ErrNotEmpty if the bucket has entries, and otherwise like DeleteBucket.
 func (c *Client) Discard(ctx context.Context, id store.BucketID) error {
 	root, err := c.maps.Load(ctx, id)
 	if err == nil && root.State != partmap.Deleted {

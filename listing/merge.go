@@ -7,18 +7,19 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A piece is the result of reading rows of one range. While the range moves, it is merged from the rows of two
-// partitions, the source and the destination of the move. A piece covers the keys from the beginning of the bounds that
-// were read up to the key last or, if more is false, up to the end of the bounds.
+// A piece is the result of reading rows of a range of the map. While the range moves, the piece is merged from the rows
+// of two partitions, the source and the destination of the move. A piece covers the keys from the beginning of the
+// bounds that were read up to the key last or, if more is false, up to the end of the bounds.
 type piece struct {
-	// rows are in listing order and may include markers, which are not shown.
+	// rows are in listing order and may include markers, rows that record deletions and are not shown.
 	rows []store.Row
 	more bool   // there may be rows behind last
 	last []byte // if more is set: the last key covered
-	// through are the covered rows of the source that the destination lacks, or has an older version of.
+	// through are the covered rows of the source of a move that the destination lacks, or of which it has an older
+	// version.
 	through []late
-	// orphans are copies in the destination for which the source has neither the row nor a newer one. Orphans are not
-	// in rows.
+	// orphans are copies in the destination of a move whose original is not in the source, nor a newer row of the key.
+	// Orphans are not in rows.
 	orphans []store.Row
 }
 
@@ -26,15 +27,17 @@ type piece struct {
 // version of the row.
 type late struct {
 	store.Row
-	// tied: a client has written another row of the key, with the same timestamp, to the destination.
+	// tied means that a client has written another row of the key, with the same timestamp, to the destination of the
+	// move.
 	tied bool
-	// over is the row of the destination that this row beats; without a key if there is none.
+	// over is the older row of the destination, in whose place this row of the source is shown. Its key is nil if the
+	// destination has no row of the key.
 	over store.Row
 }
 
 // cell returns the cell, the encoded value, with which a row of the source of a move is written to the destination. The
-// cell is marked as a copy. It is not marked if a copy would lose against the row of the same timestamp that is there
-// already.
+// cell is marked as a copy, except if a marked cell would lose against the row of the same timestamp that the
+// destination has already.
 func (l *late) cell() []byte {
 	if l.tied {
 		return store.OriginalCell(l.Value)
@@ -42,8 +45,8 @@ func (l *late) cell() []byte {
 	return store.CopiedCell(l.Value)
 }
 
-// single returns the piece, the result of reading a range, that consists of one page of rows of one partition. It is
-// for a range of which only one partition has to be read.
+// single returns the result of reading a range for the case that only one partition has to be read. p has the rows of
+// that partition.
 func single(p store.Page) piece {
 	c := piece{rows: p.Rows, more: p.More}
 	if p.More {
@@ -52,8 +55,8 @@ func single(p store.Page) piece {
 	return c
 }
 
-// highest returns the highest timestamp of the rows in a piece, the result of reading one range. It returns 0 if the
-// rows were read without timestamps.
+// highest returns the highest timestamp of the rows in a piece, the result of reading a range. It returns 0 if the rows
+// were read without timestamps.
 func (c *piece) highest() (highest store.Timestamp) {
 	for i := range c.rows {
 		highest = max(highest, c.rows[i].Timestamp)
@@ -61,8 +64,8 @@ func (c *piece) highest() (highest store.Timestamp) {
 	return highest
 }
 
-// insert puts a row among the rows of a piece, the result of reading one range, at the place of its key. It replaces an
-// older row of that key. With reverse, the rows are in descending order.
+// insert puts a row among the rows of a piece, the result of reading a range, in the order of keys. It replaces an
+// older row of the same key. If reverse is true, the rows are in descending order.
 func (c *piece) insert(row store.Row, reverse bool) {
 	i, found := slices.BinarySearchFunc(c.rows, row.Key, func(r store.Row, key []byte) int {
 		if reverse {
@@ -77,9 +80,9 @@ func (c *piece) insert(row store.Row, reverse bool) {
 	}
 }
 
-// lose removes a row l of the source of a move from the rows read, because another data centre has deleted it. In its
-// place the row of the destination that l had beaten is shown. If that row is a copy, it is not shown but becomes an
-// orphan, a copy whose original is gone: the same deletion has removed its original from the source as well.
+// lose removes the row l of the source of a move from the rows read, because another data centre has deleted it. In
+// place of l, the row of the destination that l had beaten is shown. If that row is a copy, it is not shown but becomes
+// an orphan, a copy whose original is gone: the same deletion has removed its original from the source as well.
 func (c *piece) lose(l *late, reverse bool) {
 	c.rows = slices.DeleteFunc(c.rows, func(r store.Row) bool { return bytes.Equal(r.Key, l.Key) })
 	switch {
@@ -91,13 +94,14 @@ func (c *piece) lose(l *late, reverse bool) {
 	}
 }
 
-// merge returns the rows of a range that moves, merged from src and dst, a page of its source and a page of its
-// destination. Both pages were read with timestamps and within the same bounds. Of two rows of one key the newer one
+// merge returns the rows of a range that moves, merged from a page of the source (src) and a page of the destination
+// (dst). Both pages were read with timestamps and within the same bounds. Of two rows of the same key the newer row
 // counts. A page that ended at a limit says nothing beyond its last key, so the result ends at the nearer one of such
 // last keys.
 //
-// A copy in the destination counts only while the source has the row or a newer one. Otherwise it is an orphan: a late
-// plain delete, from before the move, may have removed the row from the source, and deletes are not copied.
+// A copy in the destination counts only while the source has the row or a newer row of the key. Otherwise the copy is
+// an orphan: a late plain delete, from before the move, may have removed the row from the source, and deletes are not
+// copied.
 func merge(src, dst store.Page, reverse bool) piece {
 	beyond := func(a, b []byte) bool { // a comes after b in listing order
 		if reverse {

@@ -11,11 +11,10 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A pace bounds the number of ranges of the map on which one deletion works at a time. The bound is
-// Options.MaxParallel. It is higher where a read of all data centres waits for the distance between them, not for work:
-// then reads begin at the rate, per second, at which MaxParallel reads of nearRead each would begin. The distance is
-// measured by the shortest read of the deletion. Longer reads may have waited for an overloaded store, which more reads
-// at once do not help.
+// A pace bounds the number of ranges of the map on which a deletion works at a time. The bound is Options.MaxParallel.
+// It is higher if a read of all data centres waits for the distance between them, not for work: then reads begin at the
+// rate, per second, at which MaxParallel reads of nearRead each would begin. The distance is measured by the shortest
+// read of the deletion. Longer reads may have waited for an overloaded store, which more reads at once do not help.
 //
 // All deletions of a process share another bound. Each deletion asks for one range at a time, so deletions take turns.
 type pace struct {
@@ -29,16 +28,16 @@ type pace struct {
 }
 
 const (
-	// nearRead is the time of a read up to which MaxParallel ranges at a time are enough: 3.3 ms.
+	// nearRead is the time of a read up to which MaxParallel ranges at a time are enough for a deletion: 3.3 ms.
 	nearRead = 10 * time.Millisecond / 3
-	// farTimes bounds the ranges at a time of one deletion, as a multiple of MaxParallel; mostFar bounds them as a
-	// number. farTimes is enough for reads that take two round trips of 80 ms.
+	// farTimes bounds the number of ranges on which a deletion works at a time, as a multiple of MaxParallel; mostFar
+	// bounds it as a number. farTimes is enough for reads that take two round trips of 80 ms.
 	farTimes = 48
 	mostFar  = 1 << 10
 )
 
-// farRanges returns the greatest number of ranges on which one deletion works at a time where data centres are far
-// apart. parallel is Options.MaxParallel. The bound of all deletions of a process is twice as high.
+// farRanges returns the greatest number of ranges of a map on which a deletion works at a time if data centres are far
+// apart. parallel is Options.MaxParallel. The bound of all deletions of a process together is twice as high.
 func farRanges(parallel int) int { return max(min(farTimes*parallel, mostFar), parallel) }
 
 // far reports whether deletions may work on more ranges at a time than Options.MaxParallel, because they read several
@@ -47,7 +46,7 @@ func (c *Client) far() bool {
 	return c.severalCentres() && c.o.MaxParallel > 1
 }
 
-// newPace returns the pace of one deletion, which bounds the number of ranges on which the deletion works at a time.
+// newPace returns the pace of a deletion, which bounds the number of ranges on which the deletion works at a time.
 func (c *Client) newPace() *pace {
 	p := &pace{least: c.o.MaxParallel, most: c.o.MaxParallel, all: c.deletions, ended: make(chan struct{}, 1)}
 	if c.far() {
@@ -74,8 +73,8 @@ func (r timedRows) Slice(
 	return page, err
 }
 
-// took records that a read of all data centres has taken the time d. The shortest such time decides on how many ranges
-// the deletion works at a time.
+// took records that a read of all data centres has taken the time d. The shortest of these times decides on how many
+// ranges the deletion works at a time.
 func (p *pace) took(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,7 +84,7 @@ func (p *pace) took(d time.Duration) {
 	}
 }
 
-// wake lets a waiting call of do check again whether the deletion may work on one more range.
+// wake lets a waiting call of do check again whether the deletion may work on another range at the same time.
 func (p *pace) wake() {
 	select {
 	case p.ended <- struct{}{}:
@@ -100,13 +99,13 @@ func (p *pace) bound() int {
 	return p.now()
 }
 
-// now returns the number of ranges on which the deletion may work at a time. The caller holds p.mu.
+// now returns the number of ranges on which the deletion may work at a time. The caller must hold p.mu.
 func (p *pace) now() int {
 	return min(max(int(time.Duration(p.least)*p.shortest/nearRead), p.least), p.most)
 }
 
-// begin counts one more range on which the deletion works, and returns true. If the deletion works on the greatest
-// allowed number of ranges already, begin counts nothing and returns false.
+// begin returns true, and counts another range on which the deletion works, if the deletion may work on another range
+// at a time. Otherwise it returns false.
 func (p *pace) begin() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -117,7 +116,7 @@ func (p *pace) begin() bool {
 	return true
 }
 
-// end counts one range less on which the deletion works.
+// end counts that the deletion has ended its work on a range.
 func (p *pace) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -126,7 +125,7 @@ func (p *pace) end() {
 }
 
 // do runs f, the work of a deletion on one range, in the group g. Before that it waits until the deletion may work on
-// one more range. It fails if ctx ends during the wait. Only one goroutine may call do.
+// another range at the same time. It fails if ctx ends during the wait. Only one goroutine may call do.
 func (p *pace) do(ctx context.Context, g *errgroup.Group, f func() error) error {
 	for !p.begin() {
 		select {

@@ -14,45 +14,46 @@ type Query struct {
 	// Prefix selects the keys that begin with these bytes. An empty prefix selects all keys.
 	Prefix []byte
 	// Delimiter groups keys into common prefixes. A key that contains the delimiter behind Prefix is not listed itself.
-	// Its common prefix, up to and including the first delimiter behind Prefix, is listed once for all such keys. With
-	// the delimiter "/", the keys a/1 and a/2 are listed as the common prefix a/.
+	// Its common prefix, up to and including the first delimiter behind Prefix, is listed once for all keys with that
+	// prefix. With the delimiter "/", the keys a/1 and a/2 are listed as the common prefix a/.
 	Delimiter []byte
-	// From and To select keys with From <= key < To, in either direction of the listing. An empty From or To is no
+	// From and To select the keys with From <= key < To, in either direction of the listing. An empty From or To is no
 	// bound.
 	From, To []byte
 	// After selects the keys beyond this key in listing order: above it, or below it in reverse. A common prefix is
 	// listed if at least one of its keys lies beyond After. An empty After is no bound.
 	After []byte
-	// Limit is the greatest number of items on a page (default 1,000, at most 10,000). For All, Limit bounds the items
-	// of all pages together (default: no limit).
+	// Limit is the greatest number of items on a page (default 1,000, at most 10,000). For All, Limit bounds the number
+	// of items of all pages together (default: no limit).
 	Limit int
-	// Bytes ends a page once the keys and values on it have this many bytes together. It also bounds, roughly, the
-	// bytes that are read for the page at a time. The default, and the most, is 8 MiB.
+	// Bytes ends a page once the keys and values on the page have this many bytes together. It also bounds, roughly,
+	// the bytes that are read for the page at a time. The default, and the most, is 8 MiB.
 	Bytes int
-	// Reverse lists the highest keys first.
+	// Reverse lists the keys in descending order, the highest key first.
 	Reverse bool
 	// KeysOnly leaves the values out of the items and frees the memory of the values.
 	KeysOnly bool
-	// Sift, if not nil, returns the form in which the listing shows an entry. It is used in place of Delimiter. Sift
-	// must return the same result for the same entry every time, and must not keep the entry. The listing calls Sift
-	// while it reads, from several goroutines at a time.
+	// Sift, if not nil, returns the form in which the listing shows an entry: the entry, a common prefix, or nothing.
+	// It is used in place of Delimiter. Sift must return the same result for the same entry every time, and must not
+	// keep the entry. The listing calls Sift while it reads, from several goroutines at a time.
 	Sift func(e Entry) Sifted
-	// Stretch, with Sift, lets listings over a network read ahead, as listings with Delimiter do. It returns the number
-	// of leading bytes that Sift returns as Pass for a visible entry with this key; 0 if the listing skips no keys
-	// behind that entry. Stretch is also called with keys that no entry has, and from several goroutines at a time.
+	// Stretch, together with Sift, lets listings over a network read ahead, as listings with Delimiter do. It returns
+	// the number of leading bytes that Sift returns as Pass for a visible entry with this key, or 0 if the listing
+	// skips no keys behind that entry. Stretch is also called with keys that no entry has, and from several goroutines
+	// at a time.
 	Stretch func(key []byte) int
 	// Each, if not nil, receives the items of a page in place of Page.Items: one by one, in order, before List returns.
-	// more is the number of items that may still follow from rows already read, a hint for allocating memory. If List
-	// fails, discard the items that Each was given. An error of Each ends the page, and List returns that error. Only
-	// List calls Each; All ignores it.
+	// The parameter more is the number of items that may still follow from rows already read, a hint for allocating
+	// memory. If List fails, discard the items that Each was given. An error of Each ends the page, and List returns
+	// that error. Only List calls Each; All ignores it.
 	Each func(item Item, more int) error
-	// Token is the place where the listing continues, from Page.Next or Page.After of an earlier page. The rest of the
-	// query must be that of the earlier page, except for Limit, Bytes, KeysOnly, Each and bounds that the earlier pages
-	// have passed.
+	// Token is the position at which the listing continues, from Page.Next or Page.After of an earlier page. An empty
+	// Token begins at the first key. The rest of the query must be that of the earlier page, except for Limit, Bytes,
+	// KeysOnly, Each and bounds that the earlier pages have passed.
 	Token Token
 }
 
-// Item is one line of a listing: an entry or a common prefix.
+// Item is an element of a listing: an entry, or a common prefix of several keys.
 type Item struct {
 	// Entry is the entry that is listed. For a common prefix, its Key is the prefix and its Value is nil.
 	Entry
@@ -60,27 +61,28 @@ type Item struct {
 	CommonPrefix bool
 }
 
-// Sifted is the result of Query.Sift for one entry: it tells how a listing shows the entry. The zero Sifted shows the
-// entry itself.
+// Sifted is the form in which a listing shows an entry, as Query.Sift returns it. The zero Sifted shows the entry
+// itself.
 type Sifted struct {
 	// Hidden means that the listing shows nothing for the entry.
 	Hidden bool
 	// CommonPrefix means that the listing shows the first Pass bytes of the key, as a common prefix.
 	CommonPrefix bool
-	// Pass, unless 0, is the number of leading bytes of the key that name a group of keys. The listing skips all
-	// further keys that begin with these bytes. Where the group has many keys, the listing jumps over them.
+	// Pass, if not 0, is the number of leading bytes of the key that name a group of keys. The listing skips all
+	// further keys that begin with these bytes. If the group has many keys, the listing jumps over them.
 	Pass int
-	// ValueBytes, unless 0, is the number of leading bytes of the value that the item has. The rest of the value need
+	// ValueBytes, if not 0, is the number of leading bytes of the value that the item has. The rest of the value need
 	// not be copied.
 	ValueBytes int
 }
 
-// Page is a part of a listing. A page is complete between its first and its last item: each entry that existed
-// throughout the call is on the page exactly once.
+// Page is a part of a listing, as List returns it. A page is complete between its first and its last item: each entry
+// that existed throughout the call is on the page exactly once.
 type Page struct {
-	// Items are keys and common prefixes together, in the order of the query. Items is nil if the query has an Each.
+	// Items are entries and common prefixes together, in the order of the query. Items is nil if the query has an Each.
 	Items []Item
-	// Next is the token of the next page; empty on the last page. A page with a token may have few items, or none.
+	// Next is the token of the next page. It is empty on the last page. A page with a token may have few items, or
+	// none.
 	Next Token
 
 	id   store.BucketID
@@ -88,8 +90,8 @@ type Page struct {
 	left span // still to be listed
 }
 
-// After returns the token of the page that would follow if this page ended with its item i. A program that shows only
-// the first items of a page goes on from there. The token is empty if no key can follow.
+// After returns the token of the page that would follow if this page ended with its i-th item. A program that shows
+// only the first items of a page goes on with this token. The token is empty if no key can follow.
 func (p *Page) After(i int) Token {
 	s := p.q.span()
 	if item := &p.Items[i]; item.CommonPrefix {
@@ -103,8 +105,8 @@ func (p *Page) After(i int) Token {
 	return s.token(p.id, p.q)
 }
 
-// Reached returns the key up to which the listing has come with this page. All keys below it have been listed and, if
-// past is true, also key itself. The page must be of an ascending listing, and have a token.
+// Reached returns the key up to which the listing has come with this page. All keys below it have been listed. If the
+// result past is true, key itself has been listed, too. The page must be of an ascending listing, and have a token.
 func (p *Page) Reached() (key []byte, past bool) { return p.left.lo, p.left.exclusive }
 
 // defaultLimit and maxLimit are the default and the greatest number of items on a page.
@@ -113,13 +115,14 @@ const (
 	maxLimit     = store.MaxPageRows
 )
 
-// limit returns the greatest number of items on a page.
+// limit returns the greatest number of items on a page: Query.Limit within its bounds, or the default.
 func (q *Query) limit() int { return min(cmp.Or(q.Limit, defaultLimit), maxLimit) }
 
-// bytes returns the number of bytes of keys and values at which a page ends.
+// bytes returns the number of bytes of keys and values at which a page ends: Query.Bytes within its bounds, or the
+// default.
 func (q *Query) bytes() int { return min(cmp.Or(q.Bytes, maxPageBytes), maxPageBytes) }
 
-// check returns an InvalidArgument that describes the first fault of the query, or nil if the query is valid.
+// check returns nil if the query is valid, else an InvalidArgument error that describes the first fault of the query.
 func (q *Query) check() error {
 	if q.Sift == nil && q.Stretch != nil {
 		return invalid("the query has a Stretch, but no Sift")
@@ -167,7 +170,7 @@ func (q *Query) span() span {
 	return s
 }
 
-// spanOf returns the span, an interval of keys to list in ascending order, with the bounds b.
+// spanOf returns the interval of keys with the bounds b, as a span to list in ascending order.
 func spanOf(b store.Bounds) span {
 	return span{lo: b.Start, exclusive: b.StartExclusive, hi: b.End}
 }
@@ -177,16 +180,16 @@ func (s *span) bounds() store.Bounds {
 	return store.Bounds{Start: s.lo, StartExclusive: s.exclusive && len(s.lo) > 0, End: s.hi}
 }
 
-// settle marks the span, an interval of keys, as done if no key can lie in it: its lower bound is not below its upper
-// bound.
+// settle marks the span, an interval of keys, as done if its lower bound is not below its upper bound, so that no key
+// can lie in the interval.
 func (s *span) settle() {
 	if len(s.hi) > 0 && bytes.Compare(s.lo, s.hi) >= 0 {
 		s.done = true
 	}
 }
 
-// raise makes key the lower bound of the span, an interval of keys, unless the present lower bound is higher. With
-// exclusive, the span does not include key itself.
+// raise makes key the lower bound of the span, an interval of keys, unless the present lower bound is higher. If
+// exclusive is true, the span does not include key itself.
 func (s *span) raise(key []byte, exclusive bool) {
 	if d := bytes.Compare(key, s.lo); d > 0 || d == 0 && exclusive {
 		s.lo, s.exclusive = key, exclusive
@@ -225,8 +228,8 @@ func (s *span) passPrefix(p []byte) {
 	}
 }
 
-// passNear shortens the span, the interval of keys to list, to begin where the span other begins. In reverse, where
-// both are listed from the top, it shortens the span to the upper bound of other.
+// passNear shortens the span, the interval of keys to list, so that it begins where the span other begins. In reverse,
+// where both are listed from the top, it shortens the span to the upper bound of other.
 func (s *span) passNear(other *span) {
 	if s.reverse {
 		s.lower(other.hi)
@@ -262,8 +265,8 @@ func (s *span) within(rg *partmap.Range) store.Bounds {
 	return b
 }
 
-// passed reports whether the listing has already passed the key: it does not lie in the span any more, the interval of
-// keys that are still to be listed.
+// passed reports whether the listing has already passed the key: whether the key lies outside the span, the interval of
+// keys that are still to be listed, on its near side.
 func (s *span) passed(key []byte) bool {
 	if s.done {
 		return true
@@ -275,16 +278,16 @@ func (s *span) passed(key []byte) bool {
 	return d < 0 || d == 0 && s.exclusive
 }
 
-// jumps reports whether the listing may skip keys, by a delimiter or by Query.Sift. In such a listing, a read may
-// return many rows of which only a few are useful.
+// jumps reports whether the listing may skip keys, by a delimiter or by Query.Sift. In that case a read may return many
+// rows of which only a few are useful.
 func (q *Query) jumps() bool { return len(q.Delimiter) > 0 || q.Sift != nil }
 
-// stretches reports whether stretch can tell which keys a listing skips together with a given key. It can tell this by
-// the delimiter or by Query.Stretch, without knowing the value.
+// stretches reports whether the query can tell which keys its listing skips together with a given key. It can by the
+// delimiter or by Query.Stretch, without knowing the value of the key. Reading ahead needs this.
 func (q *Query) stretches() bool { return len(q.Delimiter) > 0 || q.Stretch != nil }
 
-// stretch returns a prefix of key: the listing skips all other keys with this prefix once it has listed key. The prefix
-// is empty if the listing skips none. It shares memory with key.
+// stretch returns the prefix of key whose other keys the listing skips once it has listed key: the common prefix a/ for
+// the key a/1, for example. The prefix is empty if the listing skips no keys. It shares memory with key.
 func (q *Query) stretch(key []byte) []byte {
 	if q.Stretch != nil {
 		return key[:min(max(q.Stretch(key), 0), len(key))]
@@ -293,8 +296,8 @@ func (q *Query) stretch(key []byte) []byte {
 	return prefix
 }
 
-// sift returns the form in which the listing shows the entry with the given key and value. Query.Sift decides this, or
-// else the delimiter. The field Pass of the result, a number of bytes of the key, is at most the length of the key.
+// sift returns the form in which the listing shows the entry with the given key and value. Query.Sift decides the form,
+// or else the delimiter. The field Pass of the result, a number of bytes of the key, is at most the length of the key.
 func (q *Query) sift(key, value []byte) (s Sifted) {
 	if q.Sift != nil {
 		s = q.Sift(Entry{Key: key, Value: value})
@@ -305,8 +308,9 @@ func (q *Query) sift(key, value []byte) (s Sifted) {
 	return Sifted{CommonPrefix: folded, Pass: len(prefix)}
 }
 
-// commonPrefix returns the common prefix, up to the delimiter, in place of which the listing shows key, and true. It
-// returns false if key has no delimiter, and so is listed itself. The prefix shares memory with key.
+// commonPrefix returns the common prefix, up to the delimiter, in place of which the listing shows key. The second
+// result is false if key has no delimiter behind the prefix of the query, and so is listed itself. The common prefix
+// shares memory with key.
 func (q *Query) commonPrefix(key []byte) ([]byte, bool) {
 	if len(q.Delimiter) == 0 {
 		return nil, false

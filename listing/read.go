@@ -13,7 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Get reads one entry. It fails with ErrNotFound, InvalidArgument, ErrNoSuchBucket,
+// Get returns the entry with the given key. It fails with ErrNotFound, InvalidArgument, ErrNoSuchBucket,
 // ErrBucketClosing, Unavailable, Timeout or Corrupt.
 func (b *Bucket) Get(ctx context.Context, key []byte) (Entry, error) {
 	row, err := b.getRow(ctx, key)
@@ -27,8 +27,8 @@ func (b *Bucket) Get(ctx context.Context, key []byte) (Entry, error) {
 	return Entry{Key: row.Key, Value: value}, wrap("get", b.name, err)
 }
 
-// getRow returns the row of a key, or ErrNotFound if there is no row. The row may be a marker, which says that the key
-// was deleted while its range moved.
+// getRow returns the row of a key, or ErrNotFound if the key has no row. The row may be a marker, which says that the
+// key was deleted while its range moved.
 func (b *Bucket) getRow(ctx context.Context, key []byte) (store.Row, error) {
 	if err := b.checkKey(key); err != nil {
 		return store.Row{}, err
@@ -59,8 +59,9 @@ func (b *Bucket) getRow(ctx context.Context, key []byte) (store.Row, error) {
 	}
 }
 
-// getIn returns the row of a key in the range rg, and true; or false if there is none. If rg moves, it reads the source
-// of the move, the destination, or both, as the phase of the move says. h is the lease under which it reads.
+// getIn returns the row of a key in the range rg. The second result is false if the key has no row. If rg moves, getIn
+// reads the source of the move, the destination, or both, as the phase of the move says. h is the lease under which it
+// reads.
 func (c *Client) getIn(ctx context.Context, h *hold, rg partmap.Range, key []byte) (store.Row, bool, error) {
 	c.recordRead(h, &rg, key)
 	rules := rg.Phase.Rules()
@@ -75,8 +76,9 @@ func (c *Client) getIn(ctx context.Context, h *hold, rg partmap.Range, key []byt
 	return c.getBoth(ctx, h, &rg, src, dst, key)
 }
 
-// getBoth returns the row of a key in a range that moves, and true; or false if there is none. It reads the source src
-// and the destination dst of the move, and merges the two results. h is the lease under which it reads.
+// getBoth returns the row of a key in the range rg, which moves. The second result is false if the key has no row.
+// getBoth reads the source src and the destination dst of the move, and merges the two results. h is the lease under
+// which it reads.
 func (c *Client) getBoth(
 	ctx context.Context, h *hold, rg *partmap.Range, src, dst store.Partition, key []byte,
 ) (store.Row, bool, error) {
@@ -103,8 +105,8 @@ func (c *Client) getBoth(
 	return got.rows[0], true, nil
 }
 
-// recordRead reports a read at a key to Options.Recorder, which counts reads for each partition. If the range rg moves,
-// two partitions may be read; then each of them is reported.
+// recordRead reports a read at a key to Options.Recorder, which counts reads for each partition. If the range rg moves
+// and both its partitions are read, it reports both.
 func (c *Client) recordRead(h *hold, rg *partmap.Range, key []byte) {
 	rules, p := rg.Phase.Rules(), store.Partition{Bucket: h.Root().Bucket, ID: rg.Partition}
 	if rules.ReadSource {
@@ -116,7 +118,8 @@ func (c *Client) recordRead(h *hold, rg *partmap.Range, key []byte) {
 	}
 }
 
-// errLeaseOver is the error of a read whose lease ended between two steps of the read.
+// errLeaseOver is the error of a read whose lease ended between two steps of the read. The read has to be repeated
+// under another lease.
 var errLeaseOver = errors.New("the lease is over")
 
 // leaseOver reports whether a read failed because its lease ended, and so has to be repeated under another lease. err
@@ -125,8 +128,8 @@ func leaseOver(err error) bool {
 	return errors.Is(err, errLeaseOver) || errors.Is(err, mapclient.ErrStale)
 }
 
-// renew replaces the lease h by a new one on the same bucket: it returns the new lease, and releases h. If it fails it
-// returns h itself, which is not released then.
+// renew returns a new lease on the bucket of the lease h, and releases h. If renew fails, it returns h itself, which is
+// not released then.
 func (c *Client) renew(ctx context.Context, h *hold) (*hold, error) {
 	if err := ctx.Err(); err != nil {
 		return h, err
@@ -139,9 +142,9 @@ func (c *Client) renew(ctx context.Context, h *hold) (*hold, error) {
 	return n, nil
 }
 
-// readRange reads rows of the range rg within the bounds b, and returns them as a piece, the result of one read. If rg
-// moves, it reads the source of the move, the destination, or both, as the phase of the move says, and merges their
-// rows. h is the lease under which it reads.
+// readRange returns rows of the range rg within the bounds b, as a piece, the result of a read. If rg moves, it reads
+// the source of the move, the destination, or both, as the phase of the move says, and merges their rows. h is the
+// lease under which it reads.
 func (c *Client) readRange(
 	ctx context.Context, h *hold, rg *partmap.Range, b store.Bounds, o store.SliceOptions,
 ) (piece, error) {
@@ -157,8 +160,8 @@ func (c *Client) readRange(
 	return got, err
 }
 
-// lasting returns rows of the range rg, the result of one read, that no later reader can contradict. read does the
-// read, and is called again if need be. While a range moves, the result (a piece) is merged from the source and the
+// lasting returns rows of the range rg, the result of a read, that no later reader can contradict. The function read
+// does the read, and may be called again. While a range moves, the result (a piece) is merged from the source and the
 // destination of the move:
 //
 //	key   source    destination     the piece shows, in the verifying phase
@@ -203,9 +206,9 @@ func sameVersion(a, b late) bool {
 }
 
 // confirm checks rows that a read has found only in the source of a move (got.through): it reads them again in every
-// data centre. Another data centre may have deleted such a row before the move. Once the row is written to the
-// destination, however, it stays. So confirm takes rows that are deleted elsewhere out of the result got. Where a data
-// centre can't be read, rows are shown as they are here, and are not written to the destination.
+// data centre. Another data centre may have deleted a row before the move. Once the row is written to the destination,
+// however, it stays. So confirm takes rows that are deleted elsewhere out of the result got. If a data centre can't be
+// read, rows are shown as they are in this data centre, and are not written to the destination.
 func (c *Client) confirm(ctx context.Context, h *hold, rg *partmap.Range, got *piece, reverse bool) error {
 	if !c.severalCentres() || len(got.through) == 0 {
 		return nil // the quorum that was read knows of every deletion
@@ -240,7 +243,7 @@ func (c *Client) confirm(ctx context.Context, h *hold, rg *partmap.Range, got *p
 
 // lookAfter checks rows that a reader has just copied from the source of a move to the destination. It reads the source
 // once more, in every data centre, and deletes the copies of rows that the source has lost meanwhile. While such a copy
-// was on its way to another data centre, no reader there could find and delete it.
+// was on its way to another data centre, no reader in that data centre could find and delete it.
 func (c *Client) lookAfter(ctx context.Context, h *hold, rg *partmap.Range, written []late, reverse bool) error {
 	if !c.severalCentres() {
 		return nil // the next read of both sides finds such copies
@@ -262,8 +265,8 @@ func (c *Client) severalCentres() bool {
 }
 
 // everywhere reads rows of the partition p again, by their keys, through a quorum of every data centre. now[i] is the
-// present row of the key of rows[i], or a row without a key if there is none. Where a data centre can't be read, now[i]
-// is rows[i] itself, and known[i] is false.
+// present row of the key of rows[i], or a row without a key if the key has no row. If a data centre can't be read,
+// now[i] is rows[i] itself, and known[i] is false.
 func (c *Client) everywhere(
 	ctx context.Context, p store.Partition, rows []store.Row,
 ) (now []store.Row, known []bool, err error) {
@@ -290,8 +293,8 @@ func (c *Client) everywhere(
 
 // lookAgain decides which orphans among the rows read are shown. An orphan is a copy in the destination of a move whose
 // row was not found in the source. lookAgain reads the source once more, after the destination: between the first two
-// reads the row may have been written and copied. It reads every data centre: a row that is missing here may be on its
-// way from another one. Where a data centre can't be read, the copy counts as the row.
+// reads the row may have been written and copied. It reads every data centre: a row that is missing in this data centre
+// may be on its way from another. If a data centre can't be read, the copy counts as the row.
 //
 // In the verifying phase, a copy whose row the source has lost is deleted in the destination before its absence is
 // shown. The deletion has the timestamp of the copy. So newer rows stay, and a repeated copy stays hidden. Rows that
@@ -357,8 +360,8 @@ func readPhase(
 }
 
 // writeThrough copies rows that only the source of a move has to the destination dst. The rows keep their timestamps;
-// markers, rows that record deletions, are copied, too. A reader in the verifying phase of a move does so before it
-// shows the rows: what was shown must stay when the source is no longer read.
+// markers, rows that record deletions, are copied, too. In the verifying phase of a move a reader calls writeThrough
+// before it shows the rows: what was shown must stay when the source is no longer read.
 func (c *Client) writeThrough(ctx context.Context, h *hold, dst store.Partition, rows []late) error {
 	for len(rows) > 0 {
 		n, size := 0, 0

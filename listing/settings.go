@@ -9,8 +9,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Settings returns the settings of the bucket, bytes that CreateBucketWith or ChangeSettings has given it; nil if it
-// has none. It needs no I/O where the map of the bucket is known. It fails like Get.
+// Settings returns the settings of the bucket, bytes that CreateBucketWith or ChangeSettings has given it. The result
+// is nil if the bucket has no settings. Settings needs no I/O if the map of the bucket is known. It fails like Get.
 func (b *Bucket) Settings(ctx context.Context) ([]byte, error) {
 	root, err := b.present(ctx)
 	if err != nil {
@@ -19,8 +19,8 @@ func (b *Bucket) Settings(ctx context.Context) ([]byte, error) {
 	return bytes.Clone(root.Settings), nil
 }
 
-// present returns the root of the bucket, the record with which its map begins. It takes the root from the cache if it
-// is there. It fails with ErrNoSuchBucket if the bucket is deleted.
+// present returns the root of the bucket, the record with which its map begins. It takes the root from the cache if the
+// cache has it. It fails with ErrNoSuchBucket if the bucket is deleted.
 func (b *Bucket) present(ctx context.Context) (*partmap.Root, error) {
 	h, err := b.acquire(ctx)
 	if err == nil {
@@ -33,8 +33,8 @@ func (b *Bucket) present(ctx context.Context) (*partmap.Root, error) {
 	return nil, err
 }
 
-// root reads the newest root of the bucket, the record with which its map begins. It fails with ErrNoSuchBucket if the
-// bucket is deleted.
+// root returns the newest root of the bucket, the record with which its map begins, read from the store. It fails with
+// ErrNoSuchBucket if the bucket is deleted.
 func (b *Bucket) root(ctx context.Context) (*partmap.Root, error) {
 	id := b.id
 	if id == (store.BucketID{}) {
@@ -51,9 +51,9 @@ func (b *Bucket) root(ctx context.Context) (*partmap.Root, error) {
 }
 
 // ChangeSettings gives the bucket other settings. The function change gets the present settings and returns the new
-// ones; it may be called several times, and its error ends the call. Once ChangeSettings has returned, every later call
-// of Settings, in any process, returns these settings or newer ones. It fails with ErrNoSuchBucket, ErrBucketClosing,
-// InvalidArgument, Unavailable, Timeout, Corrupt or ErrOutcomeUnknown.
+// settings. It may be called several times, and its error ends the call. Once ChangeSettings has returned, every later
+// call of Settings, in any process, returns these settings or newer ones. It fails with ErrNoSuchBucket,
+// ErrBucketClosing, InvalidArgument, Unavailable, Timeout, Corrupt or ErrOutcomeUnknown.
 func (b *Bucket) ChangeSettings(ctx context.Context, change func(now []byte) ([]byte, error)) error {
 	return wrap("change the settings", b.name, b.changeSettings(ctx, change))
 }

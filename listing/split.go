@@ -12,18 +12,19 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// partProbes, maxProbes and probeRows bound the reads of SplitPoints within ranges. It makes partProbes probes for each
-// part, but maxProbes in all. A probe reads a run of probeRows neighbouring keys, and the last key before the run.
+// partProbes, maxProbes and probeRows bound the reads of SplitPoints within ranges of the map. It makes partProbes
+// probes for each part into which it splits the listing, but maxProbes in all. A probe reads a run of probeRows
+// neighbouring keys, and the last key before the run.
 const (
 	partProbes = 16
 	maxProbes  = 128
 	probeRows  = 128
 )
 
-// SplitPoints returns at most n-1 keys that divide what the query lists into parts of about equal size, to be listed in
-// parallel: part i is the query with From = point i-1 (also in place of After) and To = point i. The points ascend and
-// lie strictly within the query. There are fewer points where there are too few keys. Limit, direction, delimiter and
-// token of the query are ignored.
+// SplitPoints returns at most n-1 keys that divide the entries that the query q lists into parts of about equal size,
+// to be listed in parallel: part i is the query with From = point i-1 (also in place of After) and To = point i. The
+// points ascend and lie strictly within the query. If there are too few keys, there are fewer points. Limit, direction,
+// delimiter and token of the query are ignored.
 //
 // With Options.Sizes, the largest part has some 1.2 times the mean size. Without sizes, or if they can't be read, empty
 // ranges are found by reading their first keys, and all other ranges count the same. Within a range, runs of keys are
@@ -69,16 +70,16 @@ func (b *Bucket) splitPoints(ctx context.Context, q Query, n int) ([][]byte, err
 	}), nil
 }
 
-// A sampler estimates how the keys of a bucket are spread, for SplitPoints. It uses the map and the counts of rows per
-// partition. Within a range of unknown spread, it reads short runs of keys, each in the middle of the gap that seems to
-// hold most keys.
+// A sampler estimates how the keys of a bucket are spread, for SplitPoints. It uses the map of the bucket and the
+// counts of rows per partition. Within a range of unknown spread, it reads short runs of keys, each in the middle of
+// the gap that seems to hold most keys.
 type sampler struct {
 	c  *Client
 	id store.BucketID
 }
 
-// read returns the first keys of the interval from, at most limit of them. more is true if the interval has further
-// keys.
+// read returns the first keys of the interval from, at most limit of them. The result more is true if the interval has
+// further keys.
 func (s *sampler) read(ctx context.Context, from span, limit int) (keys [][]byte, more bool, err error) {
 	page := s.c.load(ctx, s.id, &Query{KeysOnly: true, Reverse: from.reverse}, from, limit, nil)
 	for _, item := range page.items {
@@ -87,8 +88,8 @@ func (s *sampler) read(ctx context.Context, from span, limit int) (keys [][]byte
 	return keys, !page.left.done, page.err
 }
 
-// tighten lowers the upper bound of gap, an interval of keys, to right behind the last key that exists in it. It
-// returns false, and changes nothing, if there is no key.
+// tighten lowers the upper bound of gap, an interval of keys, to right behind the last existing key in the interval. It
+// returns false, and changes nothing, if no key exists in the interval.
 func (s *sampler) tighten(ctx context.Context, gap *span) (bool, error) {
 	back := *gap
 	back.reverse = true
@@ -111,7 +112,7 @@ func (s *sampler) tighten(ctx context.Context, gap *span) (bool, error) {
 
 // sample reads some keys of the interval whole, and returns its parts in order. A part is a run of neighbouring keys
 // that were read, or a gap between such runs with an estimate of the number of its keys. probes is the number of runs
-// to read after the first one.
+// to read after the first run.
 func (s *sampler) sample(ctx context.Context, whole span, probes int) ([]keyspread.Part, error) {
 	found, err := s.tighten(ctx, &whole)
 	if err != nil || !found {

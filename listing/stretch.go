@@ -18,36 +18,36 @@ import (
 )
 
 const (
-	// minStretches is the number of ranges up to which SplitPoints looks at each range by itself. In maps with more
-	// ranges, neighbouring ranges are combined.
+	// minStretches is the number of ranges up to which SplitPoints considers each range of the map by itself. In maps
+	// with more ranges, neighbouring ranges are combined.
 	minStretches = 4096
-	// maxQuanta bounds the partitions of which count reads quanta, row counts by key.
+	// maxQuanta bounds the number of partitions for which SplitPoints reads how many rows lie between which keys.
 	maxQuanta = 256
-	// sizesTimeout bounds the time of one read of sizes.
+	// sizesTimeout bounds the time of a read of the numbers of rows of partitions.
 	sizesTimeout = time.Second
 )
 
-// A stretch is the part of a listed interval that lies in one range of the map. In maps of thousands of ranges, it may
-// be several neighbouring ranges. SplitPoints divides the interval along stretches.
+// A stretch is the part of a listed interval of keys that lies in one range of the map. In maps of thousands of ranges,
+// it may be several neighbouring ranges. SplitPoints divides the interval along stretches.
 type stretch struct {
 	span   span
 	ranges int // number of ranges: 1, except in maps of thousands
-	// rg is the first of the ranges; the others are assumed to be like rg.
+	// rg is the first of the ranges of the map in the stretch. The other ranges are assumed to be like rg.
 	rg partmap.Range
-	// weight is the estimated number of rows in the stretch; below 0: unknown.
+	// weight is the estimated number of rows in the stretch. A weight below 0 means that the number is unknown.
 	weight float64
 	keys   [][]byte          // all keys of the stretch, if they are few
 	quanta []counter.Quantum // the quanta of rg that overlap the span; the first may begin before the span
 }
 
-// alone reports whether the stretch, a part of the map that SplitPoints treats as a unit, is exactly one range from its
-// start to its end.
+// alone reports whether the stretch, an interval of keys that SplitPoints treats as a unit, is exactly one range of the
+// map from its start to its end.
 func (x *stretch) alone() bool {
 	return x.ranges == 1 && bytes.Equal(x.span.lo, x.rg.Start) && !x.span.exclusive && bytes.Equal(x.span.hi, x.rg.End)
 }
 
-// home returns the partition whose count of rows stands for the first range of the stretch. While the range moves, it
-// is the source of the move, or the destination once the source is no longer read.
+// home returns the partition whose count of rows stands for the first range of the stretch, an interval of keys. While
+// the range moves, the result is the source of the move, or the destination once the source is no longer read.
 func (x *stretch) home(id store.BucketID) store.Partition {
 	if x.rg.Phase.Rules().ReadSource {
 		return store.Partition{Bucket: id, ID: x.rg.Partition}
@@ -55,9 +55,9 @@ func (x *stretch) home(id store.BucketID) store.Partition {
 	return store.Partition{Bucket: id, ID: x.rg.To}
 }
 
-// stretches divides an interval of keys into at most `most` stretches, each of which is one range of the map or several
-// neighbouring ones. If there are enough ranges, it returns at least half that number. The map is that of a lease, as
-// for a page: a read of the newest map would need an answer from all data centres.
+// stretches divides the interval of keys whole into at most `most` stretches, each of which is one range of the map or
+// several neighbouring ranges. If there are enough ranges, it returns at least half that number. The map is that of a
+// lease, as for a page: a read of the newest map would need an answer from all data centres.
 func (s *sampler) stretches(ctx context.Context, whole span, most int) ([]stretch, error) {
 	for {
 		h, err := s.c.acquire(ctx, s.id)
@@ -72,8 +72,8 @@ func (s *sampler) stretches(ctx context.Context, whole span, most int) ([]stretc
 	}
 }
 
-// stretchesOf divides an interval of keys, whole, into stretches by the map with this root. A stretch is one range of
-// the map. If there would be more stretches than most, a stretch is several neighbouring ranges.
+// stretchesOf divides the interval of keys whole into stretches by the map with the given root. A stretch is one range
+// of the map. If there would be more stretches than most, a stretch is several neighbouring ranges.
 func (s *sampler) stretchesOf(
 	ctx context.Context, root *partmap.Root, whole span, most int,
 ) (all []stretch, err error) {
@@ -101,9 +101,9 @@ func (s *sampler) stretchesOf(
 	return all, nil
 }
 
-// count sets the weights of stretches, their numbers of rows, from the counts of rows per partition. A stretch is one
-// range of the map or several. If the counts can't be read, the weights stay unknown, and the parts that SplitPoints
-// makes are less even.
+// count sets the weights of stretches, their numbers of rows, from the counts of rows per partition. A stretch is an
+// interval of keys: one range of the map or several. If the counts can't be read, the weights stay unknown, and the
+// parts that SplitPoints makes are less even.
 func (s *sampler) count(ctx context.Context, all []stretch) {
 	if s.c.o.Sizes == nil {
 		return
@@ -147,7 +147,7 @@ func (s *sampler) count(ctx context.Context, all []stretch) {
 	_ = g.Wait()
 }
 
-// takeQuanta stores the given counts of rows in the stretch, a part of the map. Each quantum counts the rows from its
+// takeQuanta stores the given counts of rows in the stretch, an interval of keys. Each quantum counts the rows from its
 // key up to the key of the next quantum; only quanta that overlap the stretch are stored. Their sum becomes the weight
 // of the stretch.
 func (x *stretch) takeQuanta(quanta []counter.Quantum) {
@@ -164,9 +164,9 @@ func (x *stretch) takeQuanta(quanta []counter.Quantum) {
 	}
 }
 
-// probe estimates the number of rows of each stretch, a part of the map, that has no count of rows. It reads the first
-// keys of the stretch. If there are no more keys, their number is the result. Otherwise the stretch is assumed to have
-// the average number of rows, since a rebalancer keeps ranges at about one size.
+// probe estimates the number of rows of each stretch, an interval of keys, that has no count of rows. It reads the
+// first keys of the stretch. If there are no more keys, their number is the result. Otherwise the stretch is assumed to
+// have the average number of rows, since a rebalancer keeps all ranges at about the same size.
 func (s *sampler) probe(ctx context.Context, all []stretch) error {
 	const least = 2
 	var ask []*stretch
@@ -215,9 +215,9 @@ func (s *sampler) probe(ctx context.Context, all []stretch) error {
 	return nil
 }
 
-// points returns at most n-1 keys that divide the stretches, neighbouring parts of the map, into n parts of about the
-// same number of rows. If the beginning or the end of a stretch lies within an eighth of a part of the right place, it
-// is taken. Otherwise a point lies inside a stretch.
+// points returns at most n-1 keys that divide the stretches, neighbouring intervals of keys, into n parts of about the
+// same number of rows. If the beginning or the end of a stretch lies within an eighth of a part of the right position,
+// it becomes a point. Otherwise a point lies inside a stretch.
 func (s *sampler) points(ctx context.Context, all []stretch, n int) ([][]byte, error) {
 	total := 0.0
 	for i := range all {
@@ -274,9 +274,9 @@ func (s *sampler) points(ctx context.Context, all []stretch, n int) ([][]byte, e
 	return points, nil
 }
 
-// within returns keys inside the stretch x, a part of the map, one key for each share in the list at (0 to 1,
-// ascending). About that share of the rows of x lies below the key. If neither the keys of x nor counts of its rows by
-// key are known, within reads runs of keys; probes is the number of these runs.
+// within returns keys inside the stretch x, an interval of keys, one for each share in the list at (0 to 1, ascending).
+// About that share of the rows of x lies below the key. If neither the keys of x nor counts of its rows by key are
+// known, within reads runs of keys; probes is the number of these runs.
 func (s *sampler) within(ctx context.Context, x *stretch, at []float64, probes int) (points [][]byte, err error) {
 	if x.keys != nil {
 		for _, share := range at {

@@ -9,13 +9,13 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Token is the place where a listing continues: opaque text, safe in URLs, at most 87,400 bytes long. A token stays
-// valid across restarts and moves of ranges. It is valid only for the bucket and the query that it came from. Otherwise
-// it is refused with ErrBadToken, also by a later bucket of the same name.
+// Token is a position in a listing, from which the next page continues: opaque text, safe in URLs, at most 87,400 bytes
+// long. A token stays valid across restarts and moves of ranges. It is valid only for the bucket and the query that it
+// came from. Any other bucket, also a later bucket of the same name, and any other query refuse it with ErrBadToken.
 type Token string
 
-// The bytes of a token, before base64url: form (1 byte), flags (1), the bound at which the listing continues, and an
-// xxhash64 (8) of the bucket, the fixed parts of the query and all bytes before.
+// The bytes of a token, which says where a listing continues, before base64url: form (1 byte), flags (1), the bound at
+// which the listing continues, and an xxhash64 (8) of the bucket, the fixed parts of the query and all bytes before.
 const (
 	tokenForm     = 1
 	tokenHead     = 2
@@ -40,8 +40,8 @@ func (s *span) token(id store.BucketID, q *Query) Token {
 	return Token(base64.RawURLEncoding.EncodeToString(b))
 }
 
-// resume continues a listing at the place that the token t has recorded. To do so, it shortens the span, the interval
-// of keys to list. It fails with ErrBadToken if t is not a token of the bucket id and the query q.
+// resume continues a listing at the position that the token t has recorded. To do so, it shortens the span, the
+// interval of keys to list. It fails with ErrBadToken if t is not a token of the bucket id and the query q.
 func (s *span) resume(t Token, id store.BucketID, q *Query) error {
 	if len(t) > base64.RawURLEncoding.EncodedLen(tokenBytes) {
 		return ErrBadToken

@@ -14,14 +14,15 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Put stores an entry. It replaces an earlier entry of the key. It fails with InvalidArgument, ErrNoSuchBucket,
-// ErrBucketClosing, ErrTimeUnknown or ErrOutcomeUnknown. After any other error (Unavailable, Timeout, Corrupt) nothing
-// was written.
+// Put stores an entry with the given key and value. It replaces an earlier entry of the key. It fails with
+// InvalidArgument, ErrNoSuchBucket, ErrBucketClosing, ErrTimeUnknown or ErrOutcomeUnknown. After any other error
+// (Unavailable, Timeout, Corrupt) nothing was written.
 func (b *Bucket) Put(ctx context.Context, key, value []byte) error {
 	return b.put(ctx, key, value, nil)
 }
 
-// Delete removes the entry of a key. It also succeeds if there is no such entry. It fails with the same errors as Put.
+// Delete removes the entry with the given key. It also succeeds if the key has no entry. It fails with the same errors
+// as Put.
 func (b *Bucket) Delete(ctx context.Context, key []byte) error {
 	return b.delete(ctx, key, nil)
 }
@@ -36,7 +37,7 @@ func (c *Client) Stamps(ctx context.Context, n int) (store.Timestamp, error) {
 // Given is a timestamp that the caller of a write has chosen, with a condition for sending the write. It needs care if
 // the same key may be deleted. A deletion with a newer timestamp hides a write that comes later, but only in the same
 // partition. After a move the write may reach another partition, which never saw the deletion. So while a write of a
-// key may still be sent, do not delete the key, nor take a deletion of it for final.
+// key may still be sent, do not delete the key, nor take a deletion of the key for final.
 type Given struct {
 	// At is a timestamp from Stamps.
 	At store.Timestamp
@@ -45,13 +46,13 @@ type Given struct {
 	Still func() bool
 }
 
-// ErrTooLate is the error of PutAt and DeleteAt when Given.Still, the caller's condition for the write, returned false.
-// Nothing was written.
+// ErrTooLate is the error of PutAt and DeleteAt if Given.Still, the caller's condition for the write, has returned
+// false. Nothing was written.
 var ErrTooLate = store.Errorf(store.Conflict, "the time for the write is over; nothing was written")
 
-// PutAt stores an entry like Put, but with the timestamp g.At, which the caller has chosen. If there is an entry with a
-// newer timestamp, that entry stays. Of two entries with the same timestamp the one with the larger value stays. PutAt
-// fails like Put, or with ErrTooLate.
+// PutAt stores an entry like Put, but with the timestamp g.At, which the caller has chosen. If the key has an entry
+// with a newer timestamp, that entry stays. Of two entries with the same timestamp the entry with the larger value
+// stays. PutAt fails like Put, or with ErrTooLate.
 func (b *Bucket) PutAt(ctx context.Context, key, value []byte, g Given) error {
 	return b.put(ctx, key, value, &g)
 }
@@ -78,8 +79,8 @@ func (b *Bucket) delete(ctx context.Context, key []byte, g *Given) error {
 	return wrap("delete", b.name, err)
 }
 
-// change writes an entry; if op is "delete", it deletes the key instead. g is the timestamp that the caller of PutAt or
-// DeleteAt has chosen. If g is nil, change draws a new timestamp.
+// change writes an entry with the given key and value. If op is "delete", it deletes the key instead. g is the
+// timestamp that the caller of PutAt or DeleteAt has chosen. If g is nil, change draws a new timestamp.
 func (b *Bucket) change(ctx context.Context, op string, key, value []byte, g *Given) (err error) {
 	h, rg, ts, err := b.stamped(ctx, key, func(*partmap.Range) (store.Timestamp, error) {
 		switch {
@@ -107,8 +108,8 @@ func (b *Bucket) change(ctx context.Context, op string, key, value []byte, g *Gi
 	return err
 }
 
-// takesWrites returns the partition to which writes in the range rg go. While rg moves, that depends on the phase of
-// the move. h is the lease under which rg was found.
+// takesWrites returns the partition to which writes in the range rg go. While rg moves, that is the source or the
+// destination of the move, as its phase says. h is the lease under which rg was found.
 func takesWrites(h *hold, rg *partmap.Range) store.Partition {
 	return store.Partition{Bucket: h.Root().Bucket, ID: rg.WriteTo()}
 }
@@ -168,13 +169,14 @@ func (b *Bucket) deleteAt(ctx context.Context, key []byte, ts store.Timestamp) (
 	return b.c.remove(ctx, h, &rg, key, ts)
 }
 
-// write makes a write and decides whether it may be acknowledged. The write is of keys from first to last, all in the
-// range rg. f makes one attempt to write to a partition, in a way that does not outlive the lease h.
+// write makes a write and decides whether the write may be acknowledged. The write is of keys from first to last, all
+// in the range rg. The function f makes a single attempt to write to a partition, in a way that does not outlive the
+// lease h.
 //
 // A write of unknown outcome is repeated with the same timestamp as long as the lease lasts. It is never repeated in
 // another partition, where it could undo a deletion that was acknowledged meanwhile. ts is the highest timestamp of the
-// write: every write after the acknowledgement gets a higher one. The wait for that mostly overlaps the write, and the
-// lease is checked after the wait.
+// write: every write after the acknowledgement gets a higher timestamp. The wait for that mostly overlaps the write,
+// and the lease is checked after the wait.
 func (c *Client) write(
 	ctx context.Context, h *hold, rg *partmap.Range, first, last []byte, ts store.Timestamp,
 	f func(context.Context, store.Partition) error,
@@ -217,13 +219,13 @@ func retryable(err error) bool {
 	return (k == store.Unavailable || k == store.Timeout) && store.OutcomeUnknown(err)
 }
 
-// pauses are the pauses between two attempts of a write: from 4 ms to about 2 s.
+// pauses are the pauses between two attempts of a write: from 4 ms to about 2 s, growing with each attempt.
 var pauses = wait.Backoff{First: 4 * time.Millisecond, Most: 2048 * time.Millisecond}
 
-// stillCounts decides whether a write is valid although its lease ended before the answer. It returns nil if so,
-// otherwise an error that the outcome is unknown. The write is valid if the bucket is open, and its present map has all
-// keys from first to last in the same partition, in the same phase of a move. was is the range in which the keys were;
-// it may have been split since.
+// stillCounts returns nil if a write is valid although its lease ended before the answer, otherwise an error that the
+// outcome is unknown. The write is valid if the bucket is open, and its present map has all keys from first to last in
+// the same partition, in the same phase of a move. was is the range in which the keys were; it may have been split
+// since.
 func (c *Client) stillCounts(ctx context.Context, h *hold, was *partmap.Range, first, last []byte) error {
 	now, err := c.acquire(ctx, h.Root().Bucket)
 	if err != nil {
@@ -245,16 +247,16 @@ func (c *Client) stillCounts(ctx context.Context, h *hold, was *partmap.Range, f
 	}
 }
 
-// batchRows and batchBytes bound the rows of one batch of PutBatch, and the bytes of their keys and values. Cassandra
-// is fast with batches below these limits.
+// batchRows and batchBytes bound the number of rows in a batch of PutBatch, and the bytes of their keys and values.
+// Cassandra is fast with batches below these limits.
 const (
 	batchRows  = 200
 	batchBytes = 1 << 20
 )
 
-// PutBatch stores entries, in one batch or several per partition. It is neither atomic nor isolated. If several entries
-// have one key, the last one wins. PutBatch returns nil if all entries are stored. Otherwise it returns a *BatchError,
-// which has one outcome for each entry, like an error of Put.
+// PutBatch stores the given entries, in one batch or several for each partition. It is neither atomic nor isolated. If
+// several entries have the same key, the last of them wins. PutBatch returns nil if all entries are stored. Otherwise
+// it returns a *BatchError, which has an outcome for each entry, like an error of Put.
 func (b *Bucket) PutBatch(ctx context.Context, entries []Entry) error {
 	outcomes := make([]error, len(entries))
 	order := make([]int, 0, len(entries))
@@ -292,10 +294,10 @@ func (b *Bucket) PutBatch(ctx context.Context, entries []Entry) error {
 	return nil
 }
 
-// putFirst starts the next write of PutBatch: one batch of entries that lie in one partition. order has the indexes of
-// the entries still to be written, sorted by key. putFirst takes as many from its beginning as fit into the batch, and
-// returns the rest. The write runs in the group g, under a lease of its own, and puts its result into outcomes. If
-// there is an error, no write was started.
+// putFirst starts the next write of PutBatch: a batch of entries that lie in the same partition. order has the indexes
+// of the entries still to be written, sorted by key. putFirst takes as many from its beginning as fit into the batch,
+// and returns the rest. The write runs in the group g, under a lease of its own, and puts its result into outcomes.
+// After an error no write was started.
 func (b *Bucket) putFirst(
 	ctx context.Context, g *errgroup.Group, entries []Entry, order []int, outcomes []error,
 ) (rest []int, err error) {
