@@ -1,6 +1,6 @@
 // Package evenkeel keeps sorted listings of any size, in a directory or in Apache Cassandra. Programs embed it: a DB is
-// one handle with everything that package listing offers. A DB also counts what is written, splits and merges ranges by
-// itself to keep partitions in shape, and is closed once.
+// a single handle, with all methods of listing.Client. A DB also counts what is written, and splits, merges and moves
+// ranges of keys by itself, so that no partition becomes too large or too small.
 //
 // The parts can be used by themselves, too: listing (the client), partmap/mapclient (maps and leases), store/...
 // (stores), counter (sizes), rebalance/... (moves).
@@ -85,7 +85,7 @@ type Cassandra struct {
 	Hosts []string
 	// DataCentre is the name of the local data centre, as nodetool status shows it.
 	DataCentre string
-	// Keyspace is the name of the keyspace; empty means "evenkeel".
+	// Keyspace is the name of the keyspace in Cassandra. An empty Keyspace means "evenkeel".
 	Keyspace string
 	// Counter is the address of the Redis in which all processes of the keyspace count the sizes of ranges, such as
 	// redis://host:6379/0, or rediss:// for TLS. See rediscounter.ParseURL for a cluster and for sentinels. If the

@@ -35,7 +35,7 @@ const (
 type Snowflakes struct {
 	worker int64
 	mu     sync.Mutex
-	last   int64 // milliseconds and sequence of the newest id; -1: there is none
+	last   int64 // milliseconds and sequence of the newest id; -1 before the first id
 }
 
 // NewSnowflakes returns a maker of unique ids. Each id contains the number worker, from 0 to MaxWorker. No other maker

@@ -30,7 +30,7 @@ const (
 // the level Local, from a quorum of the local data centre. CreateBucket returns only when all such reads find the new
 // bucket (see settle).
 type absences struct {
-	known *lru.Cache[string, time.Time] // by name: when the serial read began that found no bucket
+	known *lru.Cache[string, time.Time] // by name: the start of the serial read that found no bucket
 	reads singleflight.Group
 	slots *semaphore.Weighted
 	now   func() time.Time

@@ -34,17 +34,17 @@ const (
 // A walk is one of several neighbouring intervals of keys into which the rest of a page is divided. The walks are
 // listed concurrently.
 type walk struct {
-	pager         // lists the part; its items are those that are not on the page yet
-	begin []byte  // the near end of the part
-	guess float64 // number of items that the part is expected to have
-	found int     // number of items found in the part, since it was cut
-	any   bool    // at least one item was found in the part
-	last  bool    // the part ends where the query ends
-	busy  bool    // a read is under way, which owns the walk
+	pager         // lists the interval; its items are those that are not on the page yet
+	begin []byte  // the end at which the listing of the interval begins
+	guess float64 // expected number of items in the interval
+	found int     // number of items found in the interval, since it was divided last
+	any   bool    // at least one item was found in the interval
+	last  bool    // the interval ends where the query ends
+	busy  bool    // a read is under way, whose goroutine writes the fields wave and err
 	wave  []read  // the latest read
 	err   error   // the error of the latest read
 	again bool    // the latest read failed; it is repeated if the page needs the walk
-	bad   error   // an error of the rows of the latest read, which are damaged
+	bad   error   // the error of damaged rows in the latest read
 }
 
 // ahead is the state of reading ahead for a page of a listing: the rest of the page is divided into walks, neighbouring

@@ -87,7 +87,7 @@ type Options struct {
 	// CacheBytes bounds the memory, in bytes, of the cache of maps of NewEmbedded; see mapclient.Options. The client
 	// also remembers CachedNames(CacheBytes) bucket names.
 	CacheBytes int64
-	// Now returns the time of the wall clock; the default is time.Now.
+	// Now returns the time of the wall clock. A nil Now means time.Now.
 	Now func() time.Time
 	// Recorder is told of each write and read, to count them; a counter.Recorder, for example. A nil Recorder records
 	// nothing.

@@ -60,7 +60,7 @@ func (b *Bucket) DeleteRangeUntil(ctx context.Context, from, to []byte, until ti
 // A removal tells which entries a deletion of an interval of keys removes: those that were put at the timestamp ts or
 // before.
 type removal struct {
-	ts store.Timestamp // 0: the timestamp that the call draws
+	ts store.Timestamp // 0 means the timestamp that the call draws
 	// older means that many entries of the interval may be newer than ts, as in a deletion of old entries. If older is
 	// false, such entries are few.
 	older bool
@@ -109,8 +109,8 @@ func (b *Bucket) deleteRange(
 type deletion struct {
 	b *Bucket
 	removal
-	from  []byte    // the call deletes at least from the range of this key
-	until time.Time // when the call stops; zero: it does not stop
+	from  []byte    // the call deletes at least from the range that contains this key
+	until time.Time // the time at which the call stops; zero if it does not stop
 	pace  *pace
 	// near is held by searches and removals that wait for no other data centre. These steps need work of this machine
 	// and do not wait for a distance, so at most MaxParallel of them run at a time.

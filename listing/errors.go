@@ -11,7 +11,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// The errors of this package. Each has a store.Kind: errors.Is works with the error itself and with its kind.
+// The errors of operations on buckets. Each has a store.Kind, such as NotFound: errors.Is works with the error itself
+// and with its kind.
 var (
 	// ErrNoSuchBucket means that no bucket has the name, or that the bucket was deleted meanwhile.
 	ErrNoSuchBucket = store.Errorf(store.NotFound, "there is no such bucket")

@@ -87,15 +87,15 @@ type pager struct {
 	limit int
 	h     *hold // the present lease
 
-	left  span // what is still to be listed
+	left  span // the keys that are still to be listed
 	n     int  // number of items on the page
 	items []Item
-	each  func(Item, int) error // receives the items in place of the field items
+	each  func(Item, int) error // if not nil, receives the items in place of the field items
 	bytes int
 	more  bool // the page is full and there is at least one more item
 
 	slice int // the present row limit of a listing that skips keys
-	rows  int // rows for one item, in the latest read with items
+	rows  int // number of rows per item, in the latest read with items
 	floor int // the smallest row limit: it doubles after a read that found only markers
 	wide  int // ranges read at once: it doubles after a wave that read all its ranges to their ends
 	idle  int // number of reads without an item
@@ -105,7 +105,7 @@ type pager struct {
 	pace   float64       // recent number of items in one read
 	ranges int           // number of ranges read to their ends
 	rg     partmap.Range // the range of the latest read
-	room   [1]read       // memory of a wave of one read, the most common wave, which so costs no allocation
+	room   [1]read       // memory for the most common wave, of one read, so that the wave costs no allocation
 }
 
 // A read is a request for rows of one range of the map, and its result. The field bounds has the keys that are asked

@@ -22,8 +22,8 @@ type pace struct {
 	all         *semaphore.Weighted // the bound that all deletions of the process share
 
 	mu       sync.Mutex
-	busy     int           // number of ranges worked on at present
-	shortest time.Duration // the time of the shortest read; 0: no read has ended
+	busy     int           // number of ranges on which the deletion works at present
+	shortest time.Duration // the duration of the shortest read; 0 if no read has ended
 	ended    chan struct{} // has an element if a range or a read has ended since do last waited
 }
 

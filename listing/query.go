@@ -87,7 +87,7 @@ type Page struct {
 
 	id   store.BucketID
 	q    *Query
-	left span // still to be listed
+	left span // the keys that are still to be listed
 }
 
 // After returns the token of the page that would follow if this page ended with its i-th item. A program that shows
@@ -109,7 +109,7 @@ func (p *Page) After(i int) Token {
 // result past is true, key itself has been listed, too. The page must be of an ascending listing, and have a token.
 func (p *Page) Reached() (key []byte, past bool) { return p.left.lo, p.left.exclusive }
 
-// defaultLimit and maxLimit are the default and the greatest number of items on a page.
+// defaultLimit is the number of items on a page if Query.Limit is 0, and maxLimit is the greatest number.
 const (
 	defaultLimit = 1000
 	maxLimit     = store.MaxPageRows

@@ -200,7 +200,8 @@ func (c *Client) lasting(
 	}
 }
 
-// sameVersion reports whether two rows have the same key, value and timestamp.
+// sameVersion reports whether two rows have the same key, value and timestamp, so that a repeated read has found
+// nothing new.
 func sameVersion(a, b late) bool {
 	return a.Timestamp == b.Timestamp && bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Value, b.Value)
 }

@@ -31,7 +31,7 @@ const (
 // it may be several neighbouring ranges. SplitPoints divides the interval along stretches.
 type stretch struct {
 	span   span
-	ranges int // number of ranges: 1, except in maps of thousands
+	ranges int // number of ranges: 1, except in maps of thousands of ranges
 	// rg is the first of the ranges of the map in the stretch. The other ranges are assumed to be like rg.
 	rg partmap.Range
 	// weight is the estimated number of rows in the stretch. A weight below 0 means that the number is unknown.

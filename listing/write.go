@@ -39,7 +39,7 @@ func (c *Client) Stamps(ctx context.Context, n int) (store.Timestamp, error) {
 // partition. After a move the write may reach another partition, which never saw the deletion. So while a write of a
 // key may still be sent, do not delete the key, nor take a deletion of the key for final.
 type Given struct {
-	// At is a timestamp from Stamps.
+	// At is the timestamp of the write, which Client.Stamps has returned.
 	At store.Timestamp
 	// Still reports whether the write may be sent. It is called under the lease by which the write is sent, so the
 	// write reaches a partition that all later operations know of.

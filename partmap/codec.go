@@ -40,8 +40,8 @@ const (
 
 	// version is the format version of encoded nodes of a map, and of roots without settings.
 	version = 1
-	// rootVersion is the format version of roots with settings of at most shortSettings bytes. longRootVersion is that
-	// of roots with longer settings.
+	// rootVersion is the format version of an encoded root with settings of at most shortSettings bytes.
+	// longRootVersion is that of a root with longer settings.
 	rootVersion     = 2
 	longRootVersion = 3
 	shortSettings   = 255

@@ -26,11 +26,11 @@ import (
 type Cuts struct {
 	keys   []byte
 	ends   []uint32 // ends[i] is where the i-th key ends within keys
-	heads  []uint64 // of all keys but an empty first one
+	heads  []uint64 // the heads of all keys but an empty first key
 	shorts []uint32 // (heads[i] - heads[0]) >> drop
 	tops   []uint32 // every stride-th short, so that a search touches few cache lines
-	drop   uint     // how many low bits the shorts lack, so that the last short fits
-	prefix int      // length of the prefix that all keys but an empty first one share
+	drop   uint     // number of low bits that shorts lack, so that the last short fits into 32 bits
+	prefix int      // length of the prefix that all keys but an empty first key share
 	skip   int      // 1 if the first key is empty, else 0
 }
 

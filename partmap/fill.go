@@ -8,7 +8,7 @@ import "github.com/evenkeel/evenkeel/store"
 type fill struct {
 	entries  int // number of entries of a segment
 	children int // number of children of an index node
-	keys     int // bytes of the cuts of one node together; three of the longest cuts fit
+	keys     int // bytes of all keys of a node together; three of the longest keys fit
 	root     int // bytes of the encoded root, without its batches and settings
 }
 

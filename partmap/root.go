@@ -57,7 +57,7 @@ type Root struct {
 	Settings []byte
 }
 
-// Limits of an encoded root.
+// The limits of the encoded root of a bucket's map: of its bytes, its settings and its batches of moves.
 const (
 	// MaxRootBytes is the largest size, in bytes, of the encoded root of a bucket's map, without its batches of moves
 	// and its settings. A map whose root would be larger gets another level of nodes.

@@ -106,7 +106,7 @@ func (layout) least() time.Time { return time.Time{} }
 // A unit is a unit of time, such as the millisecond, in which keys may count the time since 1970.
 type unit struct {
 	name   string
-	digits int // digits of decimal numbers at present
+	digits int // number of digits of the present time as a decimal number
 	of     func(time.Time) int64
 	time   func(int64) time.Time
 	// least is the earliest credible time. If a number gives an earlier time, the number is in another unit: today's

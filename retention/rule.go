@@ -1,6 +1,7 @@
-// Package retention has rules by which old entries are dropped. An entry is old if the time in its key, behind a
-// prefix, is longer ago than the rule keeps entries, or if it was put longer ago. A rule of times in keys drops one
-// range of keys of a bucket, so ranges of the map go as a whole.
+// Package retention has rules by which old entries are deleted. An entry is old if the time in its key, behind a
+// prefix, is longer ago than the rule keeps entries, or if the entry was put longer ago. A rule for times in keys
+// deletes an interval of keys of a bucket. So a partition whose keys all lie in the interval is emptied at once,
+// without a search for old entries.
 //
 // The package is pure: programs that apply rules pass the time. rebalance.Options takes rules, and so do
 // evenkeel.Options.

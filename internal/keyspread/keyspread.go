@@ -84,7 +84,8 @@ func Estimate(lo, hi []byte, run [][]byte, unknown float64) float64 {
 // A Part is a piece of an interval of keys, of which only some keys were read. It is either a run of neighbouring keys
 // that were read, or a gap whose keys were not read.
 type Part struct {
-	// Keys are the keys of a run, ascending; nil for a gap.
+	// Keys are the keys of a run, neighbouring keys that were read, in ascending order. Keys is nil for a gap, an
+	// interval of keys that were not read.
 	Keys [][]byte
 	// Gap has the bounds of a gap, which is an interval of keys that were not read. A gap should end right behind its
 	// last key. Otherwise the middle of the gap lies where no keys are.

@@ -31,18 +31,18 @@ func Predict(names [][]byte, fixed int, key []byte, n float64, reverse bool) []b
 // A sequence is the pattern of names that end in a counter, such as img-0099 and img-0100. It has the common beginning
 // of the names (head), and for each position behind the head the characters that names may have at it.
 type sequence struct {
-	head   []byte // the bytes that all keys have in common
+	head   []byte // the bytes with which all names begin
 	places []place
-	size   float64 // number of different numbers that the places can hold
-	step   float64 // mean distance of two neighbouring keys
+	size   float64 // number of values of the counter
+	step   float64 // mean difference of the numbers of two neighbouring names
 }
 
 // A place is one digit of a counter in names: the set of characters that names have at one position, in ascending
 // order. The base of the digit is the number of these characters.
 type place struct {
 	symbols []byte
-	end     bool    // a key may end before this place
-	worth   float64 // difference of two numbers that differ by one symbol at this place
+	end     bool    // a name may end before this digit
+	worth   float64 // value of the digit 1 at this position
 }
 
 const (

@@ -1,5 +1,5 @@
-// Package timestamps draws the timestamps of writes: microseconds since 1970. They increase strictly within a process.
-// If they are kept in a store, they also increase across restarts of the process.
+// Package timestamps draws the timestamps of writes: microseconds since 1970. The timestamps of a process increase
+// strictly. If their highest value is kept in a store, they also increase across restarts of the process.
 package timestamps
 
 import (

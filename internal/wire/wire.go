@@ -1,5 +1,5 @@
-// Package wire reads and writes sequences of numbers and byte strings, for files and values without a schema of their
-// own. A number is a varint. A byte string is its length and its bytes.
+// Package wire encodes and decodes sequences of numbers and byte strings, for files and values without a schema of
+// their own. A number is a varint. A byte string is its length, a varint, and its bytes.
 package wire
 
 import "encoding/binary"
@@ -29,10 +29,10 @@ type Decoder struct {
 
 func (d *Decoder) fail() { d.Bad, d.Rest = true, nil }
 
-// Uint reads a number that Encoder.Uint wrote. After an error it returns 0.
+// Uint reads an unsigned number that Encoder.Uint wrote. After an error it sets Bad and returns 0.
 func (d *Decoder) Uint() uint64 { return number(d, binary.Uvarint) }
 
-// Int reads a number that Encoder.Int wrote. After an error it returns 0.
+// Int reads a signed number that Encoder.Int wrote. After an error it sets Bad and returns 0.
 func (d *Decoder) Int() int64 { return number(d, binary.Varint) }
 
 func number[T uint64 | int64](d *Decoder, read func([]byte) (T, int)) T {

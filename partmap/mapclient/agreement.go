@@ -68,7 +68,8 @@ var (
 // InRedis. All processes must do so in the same way.
 type Counting int64
 
-// The ways of counting. Their numbers are part of the format of a store.
+// The ways in which the processes of a store learn the sizes of its partitions. The numbers are stored, so they must
+// never change.
 const (
 	// NotCounted means that nobody knows the sizes of partitions. No partition is split automatically.
 	NotCounted Counting = 1
@@ -430,9 +431,10 @@ func (l Limits) String() string {
 	return fmt.Sprintf("max_rows %d, min_rows %d, max_bytes %d", l.MaxRows, l.MinRows, l.MaxBytes)
 }
 
-// Different limits in two processes are safe, and limits are changed by restarting one process after the other.
-// So no process is refused. Each process announces its limits, and can report that they differ from those
-// announced before.
+// limitsKey is the key of the register with the limits that a process has announced last: the sizes of partitions at
+// which the process splits and merges ranges. limitsForm is the version of the encoding. Different limits in two
+// processes are safe, and limits are changed by restarting one process after the other. So no process is refused. Each
+// process can report that its limits differ from those announced before.
 const (
 	limitsKey  = "limits"
 	limitsForm = 1

@@ -137,7 +137,7 @@ func (c *Client) StampsEnds() bool { return c.schema >= 3 }
 type Lease struct {
 	c        *Client
 	epoch    *epoch
-	proof    *proof // the poll from which the lease counts; network form only
+	proof    *proof // the read of the map clock from which the lease counts; network form only
 	released atomic.Bool
 }
 

@@ -22,7 +22,7 @@ type poll struct {
 // map clock.
 type proof struct {
 	clock *clock
-	sent  wait.Instant // when the poll was sent, before the read began
+	sent  wait.Instant // the instant before the read began
 	value uint64       // value of the map clock
 	// line is the number of times that the clock had gone back before this read, as after a restore of the store.
 	// Proofs with different lines are of different histories of the clock, so one can't be renewed by the other.
