@@ -60,7 +60,7 @@ func Salts(n int) [][]byte {
 	return out
 }
 
-// Unsalted returns the key without its first two bytes, which are the salt that Salted has put there. The result shares
+// Unsalted returns the key without its first two bytes, the salt that Salted has put before the key. The result shares
 // memory with the key. Unsalted fails if the key has fewer than two bytes.
 func Unsalted(key []byte) ([]byte, error) {
 	if len(key) < 2 {

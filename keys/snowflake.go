@@ -21,9 +21,9 @@ const (
 	maxSequence  = 1<<sequenceBits - 1
 )
 
-// The time in a new id may be later than the clock: after a burst of ids, or after the clock was set back. If the time
-// of the next id is at most ahead (1 s) later than the clock, Next returns the id at once. If it is at most behind (2
-// s) later, Next waits. If it is still later, Next fails.
+// The time in a new id may be later than the clock: after a burst of ids, or after the clock was set back. If that time
+// is at most ahead (1 s) later than the clock, Next returns the id immediately. If it is at most behind (2 s) later,
+// Next waits. If it is still later, Next fails.
 const (
 	ahead  = time.Second
 	behind = 2 * time.Second

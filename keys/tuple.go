@@ -35,8 +35,9 @@ const (
 )
 
 // Of returns the key that consists of the given elements, in their order. Keys are ordered by their first elements,
-// then by their second elements, and so on. The key of some first elements is a prefix of exactly those keys that begin
-// with the same elements. So it serves as Query.Prefix, to list those keys: Of(String("alice")) for all keys of alice.
+// then by their second elements, and so on. Of(String("alice")) is a prefix of exactly those keys whose first element
+// is String("alice"). So it serves as Query.Prefix, to list all keys of alice. The same holds for the first two
+// elements, and so on.
 func Of(elements ...Element) []byte {
 	n := 0
 	for _, e := range elements {

@@ -9,8 +9,8 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// A Mark is a moment in the life of a bucket, which Bucket.Mark returns. A program that copies rows from another place
-// into the bucket needs a Mark: Bring may write the rows that the program reads at that place after the moment.
+// A Mark is a moment in the life of a bucket, which Bucket.Mark returns. A program that copies rows from another system
+// into the bucket needs a Mark: Bring may write the rows that the program reads in that system after the moment.
 type Mark struct {
 	id    store.BucketID
 	epoch uint64
@@ -33,9 +33,9 @@ func (m Mark) At() store.Timestamp { return m.at }
 const deletionsKept = 24 * time.Hour
 
 // Remembers reports whether the bucket still has the tombstones of all deletions since the given time. These tombstones
-// hide older rows that Bring writes later. So if the result is true, Bring may write rows that another place had at the
-// given time. The result is true if, since that time or since the bucket was created, no range has moved and less than
-// a day has passed: then the tombstones are in the partitions to which Bring writes.
+// hide older rows that Bring writes later. So if the result is true, Bring may write rows that another system had at
+// the given time. The result is true if, since that time or since the bucket was created, no range has moved and less
+// than a day has passed. Then the tombstones are in the partitions to which Bring writes.
 func (m Mark) Remembers(since store.Timestamp) bool {
 	if m.settled == 0 || !m.first && m.settled >= since {
 		return false
@@ -51,8 +51,8 @@ const markAge = 5 * time.Minute
 var sinceStart = wait.Instants(nil, nil)
 
 // ErrMoved means that Bring has not written all rows: the map of the bucket has changed since the mark was taken, or
-// the mark is too old. Take another mark, read the rows again at the place that they come from, and bring the rows
-// read.
+// the mark is too old. Take another mark, read the rows again in the system from which they are copied, and call Bring
+// again.
 var ErrMoved = store.Errorf(store.Conflict,
 	"the bucket's map has changed since the rows were read, or that is long ago")
 
@@ -86,16 +86,16 @@ func (b *Bucket) mark(ctx context.Context) (Mark, error) {
 	}
 }
 
-// Bring copies rows of another place into the bucket: entries with their own timestamps, and deletions (rows with a nil
-// Value). The rows were read at the other place after the mark m was taken, or were there at a time that the mark
-// remembers. A timestamp that is missing (0) or above the mark's becomes the mark's. The keys of rows ascend, each key
-// once.
+// Bring copies rows of another system, which the bucket replaces, into the bucket: entries with their own timestamps,
+// and deletions (rows with a nil Value). The rows were read in the other system after the mark m was taken, or the
+// other system had them at a time that the mark remembers. A timestamp that is missing (0) or above the mark's becomes
+// the mark's. The keys of rows ascend, each key once.
 //
-// The other place is the older one: a program that writes to both places writes to the other place first, and to the
-// bucket once that write is acknowledged. So a write to the bucket that is newer than a row read at the other place
-// begins after the mark, and has a higher timestamp. If the write is a delete, it goes to the partition to which Bring
-// writes, as the map has not changed. So the newer write wins, whichever comes first. If the map had changed, a put
-// that is older than a delete could reach a partition that never saw the delete.
+// A program that writes to both systems writes to the other system first, and to the bucket once that write is
+// acknowledged. So a write to the bucket that is newer than a row read in the other system begins after the mark, and
+// has a higher timestamp. If the write is a delete, it goes to the partition to which Bring writes, as the map has not
+// changed. So the newer write wins, whichever comes first. If the map had changed, a put that is older than a delete
+// could reach a partition that never saw the delete.
 //
 // Bring is neither atomic nor isolated. It fails with ErrMoved, or like Put. After a failure some rows may be written.
 // All rows may be brought again, with any mark.
@@ -168,7 +168,7 @@ func (b *Bucket) bringFirst(ctx context.Context, m Mark, rows []store.Row) (n in
 	return n, nil
 }
 
-// stamp returns the timestamp with which Bring writes a row to the bucket. The row comes from another place, where it
+// stamp returns the timestamp with which Bring writes a row to the bucket. The row comes from another system, where it
 // has the timestamp ts. The result is ts, but at most the time of the mark. It is the time of the mark if ts is missing
 // (0).
 func (m Mark) stamp(ts store.Timestamp) store.Timestamp {

@@ -40,8 +40,8 @@ type Store interface {
 	store.Registers
 }
 
-// Timestamps is a source of the timestamps of writes, of which the higher one wins. Sources in several processes can
-// work on the same store if each is a commontime.Clock.
+// Timestamps is a source of the timestamps of writes. Of two writes of the same key, the write with the higher
+// timestamp wins. Sources in several processes can work on the same store if each is a commontime.Clock.
 type Timestamps interface {
 	// Next returns the first of n consecutive timestamps. All n are above all timestamps that this source has returned
 	// before. They are also above all timestamps that were acknowledged (Passed), by any source, before the call.

@@ -436,9 +436,9 @@ func (c *Client) closeAndDelete(ctx context.Context, root *partmap.Root, remains
 	return nil, c.reopen(ctx, root, store.Errorf(store.Unavailable, "others change the bucket at the same time: try again"))
 }
 
-// reopen opens a bucket again that was closed to be deleted. why is the error for which the deletion failed, and the
-// result of reopen. If reopen itself fails, the bucket stays closed until DeleteBucket is called again or the
-// rebalancer finds it.
+// reopen opens a bucket again that was closed to be deleted. It returns the error why, for which the deletion failed.
+// If reopen itself fails, the result has that error, too, and the bucket stays closed until DeleteBucket is called
+// again or the rebalancer finds it.
 func (c *Client) reopen(ctx context.Context, root *partmap.Root, why error) error {
 	if root.State != partmap.Closing {
 		return why

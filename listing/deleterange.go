@@ -26,23 +26,24 @@ func (b *Bucket) DeletePrefix(ctx context.Context, prefix []byte) error {
 }
 
 // DeleteRange deletes the entries with from <= key < to that were put before the call. An empty from is the first key,
-// an empty to is no end. Entries that are put meanwhile stay, and listings meanwhile may still show deleted entries. If
-// no entry is found, no tombstone is left: rows that Bring writes later, with older timestamps, are not hidden.
+// an empty to is no end. Entries that are put during the call stay, and listings during the call may still show deleted
+// entries. If no entry is found, no tombstone is left: rows that Bring writes later, with older timestamps, are not
+// hidden.
 //
 // A range of the map that lies within from and to takes one tombstone. So do more than 1,000 entries of a range that
 // lies only partly within. So time and tombstones grow with the number of ranges, not of rows. If a range with more
 // than 1,000 entries moves, the call waits for the end of the move. If data centres are far apart, the call deletes
-// from many ranges at once, in no order.
+// from many ranges at a time, in no order.
 //
 // "Put before the call" holds for all data centres. If this data centre has too few entries for a tombstone, a quorum
 // of each data centre is asked, and the call fails with Unavailable while one of them is away. A put that is under way
 // when the call begins may stay, as if it had come later.
 //
-// The call deletes from the bucket that has the name when the call begins. If that bucket is deleted meanwhile, the
-// call fails with ErrNoSuchBucket. A bucket with settings (CreateBucketWith) belongs to a layer above, which alone
+// The call deletes from the bucket that has the name when the call begins. If that bucket is deleted during the call,
+// the call fails with ErrNoSuchBucket. A bucket with settings (CreateBucketWith) belongs to a layer above, which alone
 // knows what its rows mean to each other. So for such a bucket the call fails with InvalidArgument. The other errors
-// are InvalidArgument and those of Delete. After an error some entries may be deleted: repeat the call to delete the
-// others.
+// are InvalidArgument and those of Delete. After an error, repeat the call: it may have deleted only a part of the
+// entries.
 func (b *Bucket) DeleteRange(ctx context.Context, from, to []byte) error {
 	_, err := b.DeleteRangeUntil(ctx, from, to, time.Time{})
 	return err
@@ -123,9 +124,9 @@ type deletion struct {
 // over reports whether the time has come at which the call that deletes an interval of keys has to stop.
 func (d *deletion) over() bool { return !d.until.IsZero() && !time.Now().Before(d.until) }
 
-// parts deletes the entries of the interval of keys left, from many ranges of the map at once. It returns the key below
-// which all is done, or nil if everything is done. Each range is searched, and its entries deleted, by itself, so the
-// ranges need no order. All deletions have the same timestamp. After a failure no other range is begun. The ranges
+// parts deletes the entries of the interval of keys left, from many ranges of the map at a time. It returns the key
+// below which all is done, or nil if everything is done. Each range is searched, and its entries deleted, by itself, so
+// the ranges need no order. All deletions have the same timestamp. After a failure no other range is begun. The ranges
 // under way go on to their end, since a removal that is broken off has an unknown outcome.
 func (d *deletion) parts(ctx context.Context, left span) (next []byte, err error) {
 	waits, giveUp := context.WithCancel(ctx)
@@ -182,7 +183,7 @@ func (d *deletion) parts(ctx context.Context, left span) (next []byte, err error
 }
 
 // cut divides the beginning of the interval of keys left into at most n neighbouring parts, each of which lies within
-// one range of the present map. The map may change at once, so each deletion from a part reads the map again.
+// one range of the present map. The map may change right afterwards, so each deletion from a part reads the map again.
 func (b *Bucket) cut(ctx context.Context, left span, n int) (parts []span, err error) {
 	for {
 		h, err := b.acquire(ctx)

@@ -297,7 +297,7 @@ func appendEntry(b, before []byte, e *Entry) []byte {
 }
 
 // wheres holds all fields of a list of map entries except their starts, in compact form. Fields that most entries lack,
-// such as the destination of a move, are in the second list. So an entry takes 32 bytes, half a cache line.
+// such as the destination of a move, are in a list of their own. So an entry takes 32 bytes, half a cache line.
 type wheres struct {
 	common []commonWhere
 	moved  []movedWhere

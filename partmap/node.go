@@ -82,8 +82,8 @@ func (s *Segment) Bytes() int64 {
 	return s.Cuts.Bytes() + s.wheres.bytes() + segmentBytes
 }
 
-// The memory, in bytes, that some structs take on a 64-bit machine. The methods named Bytes use these sizes for their
-// estimates.
+// The sizes, in bytes, of the structs that hold decoded nodes, on a 64-bit machine. The methods named Bytes use these
+// sizes for their estimates of memory.
 const (
 	commonWhereBytes = 32
 	movedWhereBytes  = 32

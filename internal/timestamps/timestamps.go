@@ -19,8 +19,8 @@ import (
 // were acknowledged or read.
 type Alone struct{}
 
-// Passed returns nil at once. If several clocks were in use, a write would wait in Passed until its timestamp is past
-// everywhere, before the write is acknowledged. With only one source of timestamps no write has to wait.
+// Passed returns nil immediately. With several sources, a write waits in Passed until all later timestamps of every
+// source are higher, before the write is acknowledged. With only one source of timestamps no write has to wait.
 func (Alone) Passed(context.Context, store.Timestamp) error { return nil }
 
 // Seen is told of a timestamp that was read from the store, and does nothing. With only one source of timestamps, later
