@@ -7,28 +7,30 @@ import (
 	"strings"
 )
 
-// Kind is the class of an error. Callers decide by the kind whether to retry, to give up or to report the error.
+// Kind is the class of an error of a store, such as Timeout or NotFound. Callers decide by the kind whether to retry,
+// to give up or to report the error.
 type Kind uint8
 
 const (
 	// Other is the zero Kind: the error did not come from a store.
 	Other Kind = iota
 	// Unavailable: the store, or too many of its replicas, can't be reached, or the store refuses work, for example
-	// because the disk is full. A write that failed may nevertheless have been applied.
+	// because the disk is full. A write that failed with this kind may nevertheless have been applied.
 	Unavailable
 	// Timeout: the store did not answer in time, or the context ended. A write may have been applied, or may be applied
 	// later.
 	Timeout
 	// InvalidArgument: the call exceeds a documented limit. Nothing was done.
 	InvalidArgument
-	// Conflict: a compare-and-swap found another version than the expected one. Nothing was done.
+	// Conflict: a compare-and-swap found another version than the one that the caller expected. Nothing was done.
 	Conflict
-	// NotFound: there is no such record or node. Nothing was done.
+	// NotFound: there is no record or map node under the given key or id. Nothing was done.
 	NotFound
-	// Corrupt: the data that was read does not fit its checksum or its place. The error names the damaged record or
-	// file.
+	// Corrupt: the data that was read does not fit its checksum or the key under which it is stored. The error names
+	// the damaged record or file.
 	Corrupt
-	// TooMuchDeadData: the store can't read past the tombstones of a range, even a few rows at a time.
+	// TooMuchDeadData: the store can't read an interval of keys because it holds too many tombstones. Reading a few
+	// rows at a time does not help.
 	TooMuchDeadData
 )
 
@@ -43,21 +45,21 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind %d", uint8(k))
 }
 
-// Error returns the name of the kind of error as text. The method makes a Kind an error, so that errors.Is accepts it
-// as the target: errors.Is(err, store.NotFound).
+// Error returns the name of the kind of error, e.g. "not found". The method makes a Kind an error, so that callers can
+// write errors.Is(err, store.NotFound).
 func (k Kind) Error() string { return k.String() }
 
-// Error is the failure of an operation.
+// Error is the error of a failed operation of a store: the kind of the error, the operation and the cause.
 type Error struct {
 	Kind Kind
-	// Op is the failed operation and its subject, such as "slice 1f…/2a…"; it may be empty.
+	// Op is the failed operation and its subject, such as "slice 1f…/2a…". Op may be empty.
 	Op string
-	// Err is the cause; it may be nil.
+	// Err is the cause of the error. Err may be nil.
 	Err error
 }
 
-// Error returns the operation, the kind and the cause as text. The kind appears only once, however often the error was
-// wrapped.
+// Error returns the operation, the kind and the cause as one text. If errors of the same kind wrap each other, the kind
+// appears only once.
 func (e *Error) Error() string {
 	var parts []string
 	if e.Op != "" {
@@ -78,20 +80,20 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is reports whether target is the Kind of the error e. The function errors.Is calls it, so that errors.Is(err,
-// store.NotFound) works.
+// Is reports whether target is the Kind of the error e. The standard function errors.Is calls this method, so that
+// errors.Is(err, store.NotFound) works.
 func (e *Error) Is(target error) bool {
 	k, ok := target.(Kind)
 	return ok && k == e.Kind
 }
 
-// Errorf returns an error of the given kind with a formatted message. The verb %w wraps a cause.
+// Errorf returns an error of the kind k with a message that is formatted as by fmt.Errorf. The verb %w wraps a cause.
 func Errorf(k Kind, format string, args ...any) error {
 	return &Error{Kind: k, Err: fmt.Errorf(format, args...)}
 }
 
-// Wrap returns an error with the text of err behind op, the name of the operation that failed. The new error has the
-// same kind as err (see KindOf). Wrap returns nil if err is nil.
+// Wrap returns an error that puts op, the name of the operation that failed, before the text of err. The new error has
+// the same kind as err (see KindOf). Wrap returns nil if err is nil.
 func Wrap(op string, err error) error {
 	if err == nil {
 		return nil
@@ -99,9 +101,9 @@ func Wrap(op string, err error) error {
 	return &Error{Kind: KindOf(err), Op: op, Err: err}
 }
 
-// KindOf returns the kind of an error: that of the outermost Error in its chain. Without an Error it returns a Kind
-// that was wrapped directly, or Timeout for the error of an ended context. For any other error, and for nil, it returns
-// Other.
+// KindOf returns the kind of an error: the kind of the outermost Error in its chain. If the chain has no Error, KindOf
+// returns a Kind that was wrapped directly, or Timeout for the error of an ended context. For any other error, and for
+// nil, KindOf returns Other.
 func KindOf(err error) Kind {
 	var e *Error
 	var k Kind
@@ -118,15 +120,16 @@ func KindOf(err error) Kind {
 	return Other
 }
 
-// ErrClosed is the error of a call on a store that is closed; other errors may wrap it. The call has done nothing.
+// ErrClosed is the error of a call on a store that is closed. The call has done nothing. Callers test with errors.Is,
+// since a returned error may wrap ErrClosed.
 var ErrClosed = Errorf(Unavailable, "the store is closed")
 
-// These are causes of an Unavailable error of a write that a store refuses; the store wraps one of them. Nothing was
-// done, and the same write may succeed later.
+// These errors are causes for which a store refuses a write. The store returns an Unavailable error that wraps one of
+// them. Nothing was written, and the same write may succeed later.
 var (
-	// ErrFull: the disk has too little free space for the write.
+	// ErrFull means that the disk has too little free space for the write.
 	ErrFull = errors.New("disk full")
-	// ErrUnwritable: the store accepts no writes at present (see Writable).
+	// ErrUnwritable means that the store accepts no writes at present (see Writable).
 	ErrUnwritable = errors.New("nothing was written")
 )
 

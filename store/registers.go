@@ -9,30 +9,32 @@ import (
 	"github.com/google/uuid"
 )
 
-// Table is one of the fixed families of registers, such as the roots of the buckets' maps. A register is a small record
-// that changes only by compare-and-swap. Over Cassandra each family is a table of its own.
+// Table is a fixed family of registers. A register is a small record that changes only by compare-and-swap. The family
+// Roots, for example, has one register per bucket. Over Cassandra each family is a table of the database.
 type Table uint8
 
 const (
-	// Roots has one record per bucket: the root of the bucket's map. Its key is the 16 bytes of the BucketID. Records
-	// are never removed. A swap keeps the record that it replaces (see Registers.History).
+	// Roots has one record per bucket: the root of the map that says which partition holds which keys of the bucket.
+	// The key is the 16 bytes of the BucketID. Records are never removed. A swap keeps the record that it replaces (see
+	// Registers.History).
 	Roots Table = iota + 1
-	// Directory has one record per bucket name. Records are never removed: the record of a name that is free says that
-	// the name is free, and its epoch goes on growing.
+	// Directory has one record per bucket name. Records are never removed. When a bucket is deleted, the record says
+	// that the name is free, and the epoch of the record goes on growing.
 	Directory
-	// Clocks has the map clocks. The key is the number of the clock.
+	// Clocks has the clocks that number the changes of the buckets' maps. The key is the number of the clock.
 	Clocks
-	// Busy has hints: the buckets that may have a move under way.
+	// Busy has one record per bucket whose rows may be moving between partitions. The records are hints.
 	Busy
-	// Process has records that processes keep across restarts: the leader, the ceiling of an embedded source of
-	// timestamps, the progress of deletions of large buckets, the last audit of bodies, and whether the place of the
-	// bodies was marked.
+	// Process has records that processes keep across restarts: the leader, the highest timestamp that an embedded
+	// source of timestamps may give out, the progress of deletions of large buckets, the last audit of bodies, and
+	// whether the storage of the bodies carries its mark.
 	Process
 )
 
 var tableNames = [...]string{"", "roots", "directory", "clocks", "busy", "process"}
 
-// Tables returns every table of registers.
+// Tables returns all families of registers (records that change only by compare-and-swap), in the order of their
+// numbers.
 func Tables() []Table { return []Table{Roots, Directory, Clocks, Busy, Process} }
 
 func (t Table) String() string {
@@ -42,50 +44,54 @@ func (t Table) String() string {
 	return "unknown table"
 }
 
-// Level is the consistency of a read of a register, a small record that changes only by compare-and-swap.
+// Level is the consistency of a read of a register (a small record that changes only by compare-and-swap). The levels
+// are Local, which is cheap, and Serial, which always returns the newest version.
 type Level uint8
 
 const (
-	// Local reads through a quorum of the local data centre. It never returns an older version than an earlier read at
-	// this level (BLOCKING read repair), but it may miss a recent swap of another data centre.
+	// Local reads from a quorum of the local data centre. The read never returns an older version than an earlier read
+	// at this level (BLOCKING read repair), but it may miss a recent swap of another data centre.
 	Local Level = iota
-	// Serial reads the newest decided version, after it has finished any pending swap.
+	// Serial reads the newest decided version. If a swap is pending, the read finishes the swap first.
 	Serial
 )
 
-// Token is a random value that marks one version of a register, a record that changes only by compare-and-swap. If the
-// outcome of a swap is unknown, the caller reads the register and recognises its own version by the token.
+// Token is a random value that marks one version of a register, a record that changes only by compare-and-swap. A
+// caller that does not know whether its swap was applied reads the register, and recognises its own version by the
+// token.
 type Token uuid.UUID
 
-// NewToken returns a fresh random token.
+// NewToken returns a fresh random token, which the caller puts into the next version of a record before a
+// compare-and-swap.
 func NewToken() Token { return Token(uuid.New()) }
 
-// Version identifies one state of a register, a record that changes only by compare-and-swap. The zero Version means
-// that the register does not exist.
+// Version identifies one state of a register, a record that changes only by compare-and-swap. A caller of Swap passes
+// the version that it has read, and the swap fails if the register has changed since. The zero Version means that the
+// register does not exist.
 type Version struct {
-	// Epoch is the number of swaps of the register until this version; the first version has 1.
+	// Epoch is the number of swaps that led to this version. The first version has the epoch 1.
 	Epoch uint64
 	Token Token
 }
 
 // Record is the state of a register, which changes only by compare-and-swap: its version and its content. Blob, the
 // content, is opaque to the store. The encoding inside the blob repeats the epoch and the token, so that a reader
-// detects a torn read. The caller owns the blob of a record that a store returns. A store does not keep a blob that is
-// passed to it.
+// detects a torn read. The caller owns the blob of a record that a store returns. A store does not keep a blob that a
+// caller passes.
 type Record struct {
 	Version
 	Blob []byte
 }
 
-// AppendTo appends the encoded record to dst and returns the longer slice. The encoding is the epoch (8 bytes,
+// AppendTo appends the encoded record to dst and returns the extended slice. The encoding is the epoch (8 bytes,
 // big-endian), the token (16 bytes) and the blob.
 func (r Record) AppendTo(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint64(dst, r.Epoch)
 	return append(append(dst, r.Token[:]...), r.Blob...)
 }
 
-// DecodeRecord decodes the bytes b, which Record.AppendTo has encoded, into a register's record. ok is false if b is
-// too short. The blob of the record is a copy.
+// DecodeRecord decodes a register's record from b, which Record.AppendTo has encoded. The blob of the record is a copy.
+// The result ok is false if b is too short.
 func DecodeRecord(b []byte) (r Record, ok bool) {
 	const head = 8 + len(r.Token)
 	if len(b) < head {
@@ -97,8 +103,8 @@ func DecodeRecord(b []byte) (r Record, ok bool) {
 	return r, true
 }
 
-// RegisterName is the table and the key of a register (a record that changes only by compare-and-swap). Error messages
-// show it as text.
+// RegisterName is the address of a register (a record that changes only by compare-and-swap): its table and its key.
+// The type exists for error messages, which show the address as text.
 type RegisterName struct {
 	Table Table
 	Key   []byte
@@ -111,8 +117,8 @@ func (n RegisterName) String() string {
 	return fmt.Sprintf("%s %.64q", n.Table, n.Key)
 }
 
-// NodeName is the address of a node of a bucket's map: the bucket and the id of the node. Error messages show it as
-// text.
+// NodeName is the address of one node of a bucket's map: the bucket and the id of the node. The type exists for error
+// messages, which show the address as text.
 type NodeName struct {
 	Bucket BucketID
 	ID     NodeID
@@ -120,39 +126,42 @@ type NodeName struct {
 
 func (n NodeName) String() string { return n.Bucket.String() + "/" + n.ID.String() }
 
-// Registers are small records that change only by compare-and-swap. The interface has the methods that read and change
-// them. All methods are safe for concurrent use.
+// Registers has the methods of a store that read and change its registers. A register is a small record, with a table
+// and a key as its address, that changes only by compare-and-swap. All methods are safe for concurrent use.
 type Registers interface {
-	// Read returns the record of a register, or fails with NotFound.
+	// Read returns the record with the given key in table t, at the consistency level l. Read fails with NotFound if
+	// there is no record.
 	Read(ctx context.Context, t Table, key []byte, l Level) (Record, error)
-	// Swap replaces the record of a register if the register is still at version old (zero: it does not exist).
-	// next.Epoch must be old.Epoch+1 and the token of next must be fresh; else Swap fails with InvalidArgument.
-	// Conflict means that the register was at another version; this swap will never be applied. After any other error,
-	// Unavailable included, the swap may have been applied, or may be applied later (OutcomeUnknown). Only a later
-	// version, read at Serial, proves that the swap will not be applied.
+	// Swap replaces the record with the given key in table t by next if the record is still at version old. A zero old
+	// means that the record does not exist yet. next.Epoch must be old.Epoch+1 and the token of next must be fresh;
+	// else Swap fails with InvalidArgument.
+	//
+	// Conflict means that the record was at another version; this swap will never be applied. After any other error,
+	// Unavailable included, the swap may have been applied, or may be applied later (see OutcomeUnknown). Only a later
+	// version, read at the level Serial, proves that the swap will not be applied.
 	Swap(ctx context.Context, t Table, key []byte, old Version, next Record) error
-	// Scan returns a page of at most limit keys of a table, in the order of the store. after is the last key of the
-	// previous page (nil for the first page). An empty page is the end; a short page is not. A record that is created
-	// during the enumeration may be missing.
+	// Scan returns a page of at most limit keys of the table t, in an order that the store chooses. after is the last
+	// key of the previous page (nil for the first page). An empty page is the end of the table; a short page is not. A
+	// record that is created during the enumeration may be missing.
 	Scan(ctx context.Context, t Table, after []byte, limit int) ([][]byte, error)
-	// History returns up to limit records of a root that later swaps have replaced, newest first. It returns only
-	// records with an epoch below before; before 0 returns all epochs.
+	// History returns up to limit earlier records of the root of the bucket id, which later swaps have replaced, newest
+	// first. The records returned have an epoch below before; if before is 0, records of all epochs are returned.
 	History(ctx context.Context, id BucketID, before uint64, limit int) ([]Record, error)
-	// Forget deletes the replaced records of a root that have an epoch below before.
+	// Forget deletes the earlier records of the root of the bucket id (see History) that have an epoch below before.
 	Forget(ctx context.Context, id BucketID, before uint64) error
 }
 
-// Acknowledger is implemented by stores with several replicas. Its method Acknowledge returns the newest decided record
-// of a register, which changes only by compare-and-swap. After it has returned, every Read of the register at the level
-// Local, in any data centre, finds that record or a later one. Acknowledge fails like Read. With a store that does not
-// implement Acknowledger, a Read at the level Serial has the same effect.
+// Acknowledger is implemented by stores with several replicas. The method Acknowledge returns the newest decided record
+// with the given key in table t, a record that changes only by compare-and-swap. After Acknowledge has returned, every
+// Read of that record at the level Local, in any data centre, finds the same record or a later one. Acknowledge fails
+// like Read. In a store that does not implement Acknowledger, a Read at the level Serial has the same effect.
 type Acknowledger interface {
 	Acknowledge(ctx context.Context, t Table, key []byte) (Record, error)
 }
 
-// Acknowledge returns the newest decided record of the register with the given key in table t. After it has returned,
-// reads of the register at the level Local find that record or a later one, in any data centre. If s does not implement
-// Acknowledger, the function reads the record at the level Serial.
+// Acknowledge returns the newest decided record with the given key in table t of the store s. After Acknowledge has
+// returned, reads of that record at the level Local find the same record or a later one, in any data centre. If s does
+// not implement Acknowledger, the function reads the record at the level Serial.
 func Acknowledge(ctx context.Context, s Registers, t Table, key []byte) (Record, error) {
 	if a, ok := s.(Acknowledger); ok {
 		return a.Acknowledge(ctx, t, key)
@@ -160,47 +169,53 @@ func Acknowledge(ctx context.Context, s Registers, t Table, key []byte) (Record,
 	return s.Read(ctx, t, key, Serial)
 }
 
-// NodeID identifies one node of a bucket's map. A node is an immutable part of the map: an index node or a segment. The
-// id is a fresh random UUID.
+// NodeID identifies one node of a bucket's map, which says which partition holds which keys. A node is an immutable
+// block of the map, written once. The id is a fresh random UUID.
 type NodeID uuid.UUID
 
-// String returns the canonical form of the UUID.
+// String returns the UUID in its canonical form, e.g. "f81d4fae-7dec-11d0-a765-00a0c91e6bf6".
 func (id NodeID) String() string { return uuid.UUID(id).String() }
 
-// MarshalText implements encoding.TextMarshaler by String.
+// MarshalText returns the canonical text of the UUID, for JSON and other encoders. It implements
+// encoding.TextMarshaler.
 func (id NodeID) MarshalText() ([]byte, error) { return uuid.UUID(id).MarshalText() }
 
-// UnmarshalText implements encoding.TextUnmarshaler.
+// UnmarshalText sets the id from the text of a UUID, and fails if the text is not a UUID. It implements
+// encoding.TextUnmarshaler.
 func (id *NodeID) UnmarshalText(text []byte) error { return (*uuid.UUID)(id).UnmarshalText(text) }
 
-// Nodes are the methods of a store that write and read the nodes of buckets' maps. A node is an immutable part of a
-// map. It is written once, before the root that names it. Wherever that root can be read, the node can be read, too.
-// All methods are safe for concurrent use.
+// Nodes has the methods of a store that write and read the nodes of buckets' maps. A node is an immutable block of the
+// map that says which partition holds which keys. A node is written once, before the root record that refers to it.
+// Wherever that root can be read, the node can be read, too. All methods are safe for concurrent use.
 type Nodes interface {
-	// WriteNode stores the node blob of bucket b. Writing the same bytes again is harmless.
+	// WriteNode stores blob as the node id of the map of bucket b. Writing the same bytes again is harmless.
 	WriteNode(ctx context.Context, b BucketID, id NodeID, blob []byte) error
-	// Node returns the bytes of a node, which the caller owns, or fails with NotFound.
+	// Node returns the bytes of the node id of the map of bucket b. The caller owns the bytes. Node fails with NotFound
+	// if there is no such node.
 	Node(ctx context.Context, b BucketID, id NodeID) ([]byte, error)
-	// DeleteNode deletes a node. It returns no error if the node does not exist.
+	// DeleteNode deletes the node id of the map of bucket b. Deleting a node that does not exist is no error.
 	DeleteNode(ctx context.Context, b BucketID, id NodeID) error
-	// ScanNodes returns a page of at most limit ids of the nodes of a bucket, as Registers.Scan does for keys.
+	// ScanNodes returns a page of at most limit ids of the nodes of the map of bucket b. after is the last id of the
+	// previous page (zero for the first page). An empty page is the end; a short page is not.
 	ScanNodes(ctx context.Context, b BucketID, after NodeID, limit int) ([]NodeID, error)
 }
 
-// Store has all methods that a store must have: those for rows, for registers and for nodes of maps. Code that uses a
-// store declares the smaller interface that it needs.
+// Store has all methods of a store: those for rows of partitions, for registers (records that change only by
+// compare-and-swap) and for nodes of buckets' maps. Code that uses a store declares a smaller interface with only the
+// methods that it needs.
 type Store interface {
 	Rows
 	Registers
 	Nodes
-	// Close ends all background work. Later calls fail with Unavailable, and calls under way may fail with it. Closing
-	// again does nothing.
+	// Close ends all background work of the store. Later calls of any method fail with Unavailable, and calls under way
+	// may fail so, too. Closing a store again does nothing.
 	Close() error
 }
 
-// CheckRecord checks the arguments of a compare-and-swap of the register with the given key in table t. It returns an
-// InvalidArgument error in these cases: the table, the key or the old version is invalid, next has no fresh token, or
-// its blob is longer than MaxRecordBytes. Else it returns nil.
+// CheckRecord checks the arguments of a compare-and-swap that replaces the version old of the record with the given key
+// in table t by next. CheckRecord returns an InvalidArgument error if the table, the key or the old version is invalid,
+// if the epoch of next does not follow that of old, if next has no fresh token, or if the blob of next is longer than
+// MaxRecordBytes. Else it returns nil.
 func CheckRecord(t Table, key []byte, old Version, next Record) error {
 	if err := CheckRegister(t, key); err != nil {
 		return err
@@ -222,8 +237,9 @@ func CheckRecord(t Table, key []byte, old Version, next Record) error {
 	return nil
 }
 
-// CheckRegister checks the address of a register (a record that changes only by compare-and-swap). It returns an
-// InvalidArgument error if the table t does not exist or the key is invalid for the table; else nil.
+// CheckRegister checks the address of a register (a record that changes only by compare-and-swap). CheckRegister
+// returns an InvalidArgument error if the table t does not exist or the key is invalid for the table; else nil. A key
+// of the table Roots, for example, must have the 16 bytes of a bucket id.
 func CheckRegister(t Table, key []byte) error {
 	if err := CheckTable(t); err != nil {
 		return err
@@ -234,8 +250,8 @@ func CheckRegister(t Table, key []byte) error {
 	return CheckKey(key)
 }
 
-// CheckTable returns an InvalidArgument error if t is none of the known tables of registers (records that change only
-// by compare-and-swap); else nil.
+// CheckTable returns an InvalidArgument error if t is not one of the tables of registers, which are records that change
+// only by compare-and-swap. Else CheckTable returns nil.
 func CheckTable(t Table) error {
 	if t < Roots || t > Process {
 		return Errorf(InvalidArgument, "there is no register table %d", t)
@@ -244,7 +260,7 @@ func CheckTable(t Table) error {
 }
 
 // CheckNode returns an InvalidArgument error if blob, the encoded node of a bucket's map, is empty or longer than
-// MaxNodeBytes; else nil.
+// MaxNodeBytes. Else CheckNode returns nil.
 func CheckNode(blob []byte) error {
 	if len(blob) == 0 || len(blob) > MaxNodeBytes {
 		return Errorf(InvalidArgument, "a node of %d bytes: 1 to %d", len(blob), MaxNodeBytes)
@@ -252,15 +268,15 @@ func CheckNode(blob []byte) error {
 	return nil
 }
 
-// Scanner is a store that can list the keys of its registers, which are its records that change only by
-// compare-and-swap. It has only the method of Registers that KeyPages calls.
+// Scanner is a store that can list the keys of its registers, which are records that change only by compare-and-swap.
+// The method Scan is that of Registers. The function KeyPages needs no other method of a store.
 type Scanner interface {
 	Scan(ctx context.Context, t Table, after []byte, limit int) ([][]byte, error)
 }
 
-// KeyPages returns an iterator over the keys of all registers in table t, in pages of up to 1000 keys. If a page can't
-// be read, the iterator yields the error instead. If the loop goes on after an error, and ctx has not ended, the
-// iterator reads the same page again.
+// KeyPages returns an iterator over the keys of all registers (records that change only by compare-and-swap) in table
+// t. The iterator yields pages of up to 1000 keys. If a page can't be read, the iterator yields the error instead. If
+// the loop goes on after an error, and ctx has not ended, the iterator reads the same page again.
 func KeyPages(ctx context.Context, s Scanner, t Table) iter.Seq2[[][]byte, error] {
 	const page = 1000
 	return func(yield func([][]byte, error) bool) {

@@ -8,29 +8,34 @@ import (
 	"github.com/google/uuid"
 )
 
-// BucketID identifies a bucket. The name of a bucket may be reused; its id is never reused.
+// BucketID identifies a bucket for good. The name of a deleted bucket may be used again for a new bucket; its id is
+// never reused.
 type BucketID uuid.UUID
 
-// String returns the canonical form of the UUID.
+// String returns the UUID in its canonical form, e.g. "f81d4fae-7dec-11d0-a765-00a0c91e6bf6".
 func (id BucketID) String() string { return uuid.UUID(id).String() }
 
-// MarshalText implements encoding.TextMarshaler by String.
+// MarshalText returns the canonical text of the UUID, for JSON and other encoders. It implements
+// encoding.TextMarshaler.
 func (id BucketID) MarshalText() ([]byte, error) { return uuid.UUID(id).MarshalText() }
 
-// UnmarshalText implements encoding.TextUnmarshaler.
+// UnmarshalText sets the id from the text of a UUID, and fails if the text is not a UUID. It implements
+// encoding.TextUnmarshaler.
 func (id *BucketID) UnmarshalText(text []byte) error { return (*uuid.UUID)(id).UnmarshalText(text) }
 
-// PartitionID identifies a partition: the rows under one partition key of the store. The id is a fresh random UUID and
-// is never reused.
+// PartitionID identifies a partition, which is a set of rows that the store keeps together under one partition key. A
+// bucket's rows are spread over partitions by their keys. The id is a fresh random UUID and is never reused.
 type PartitionID uuid.UUID
 
-// String returns the canonical form of the UUID.
+// String returns the UUID in its canonical form, e.g. "f81d4fae-7dec-11d0-a765-00a0c91e6bf6".
 func (id PartitionID) String() string { return uuid.UUID(id).String() }
 
-// MarshalText implements encoding.TextMarshaler by String.
+// MarshalText returns the canonical text of the UUID, for JSON and other encoders. It implements
+// encoding.TextMarshaler.
 func (id PartitionID) MarshalText() ([]byte, error) { return uuid.UUID(id).MarshalText() }
 
-// UnmarshalText implements encoding.TextUnmarshaler.
+// UnmarshalText sets the id from the text of a UUID, and fails if the text is not a UUID. It implements
+// encoding.TextUnmarshaler.
 func (id *PartitionID) UnmarshalText(text []byte) error {
 	if err := (*uuid.UUID)(id).UnmarshalText(text); err != nil {
 		return fmt.Errorf("%q is not a partition's id: %w", text, err)
@@ -41,67 +46,70 @@ func (id *PartitionID) UnmarshalText(text []byte) error {
 // IsZero reports whether the partition id is zero. The zero id means "no partition".
 func (id PartitionID) IsZero() bool { return id == PartitionID{} }
 
-// Partition is the address of one partition: its bucket and its id. The id alone would be unique. The bucket is part of
-// the address (in Cassandra, of the partition key) so that a partition which no map names any more still shows its
-// bucket.
+// Partition is the address of one partition, which is a set of rows that the store keeps together: the id of the bucket
+// and the id of the partition. The id of the partition alone would be unique. The bucket is part of the address so that
+// a partition to which no bucket's map refers any more still shows its bucket.
 type Partition struct {
 	Bucket BucketID
 	ID     PartitionID
 }
 
-// String returns the address as text: "bucket/partition".
+// String returns the address as text: the id of the bucket, a slash and the id of the partition.
 func (p Partition) String() string { return p.Bucket.String() + "/" + p.ID.String() }
 
-// PartitionBytes is the length in bytes of an encoded partition address: 16 for the id of the bucket, 16 for that of
-// the partition.
+// PartitionBytes is the length in bytes of an encoded partition address: 16 bytes for the id of the bucket, then 16
+// bytes for the id of the partition.
 const PartitionBytes = 32
 
-// AppendTo appends the encoded address of the partition p to dst: the id of the bucket, then the id of the partition.
-// It returns the longer slice.
+// AppendTo appends the encoded address of the partition p to dst: the id of the bucket, then the id of the partition
+// (16 bytes each). AppendTo returns the extended slice.
 func (p Partition) AppendTo(dst []byte) []byte {
 	return append(append(dst, p.Bucket[:]...), p.ID[:]...)
 }
 
-// PartitionAt decodes the address of a partition from the first PartitionBytes bytes of b (see Partition.AppendTo). b
-// may be longer, but not shorter.
+// PartitionAt decodes the address of a partition from the first PartitionBytes bytes of b, as Partition.AppendTo has
+// encoded the address. b may be longer, but not shorter.
 func PartitionAt[B string | []byte](b B) (p Partition) {
 	copy(p.ID[:], b[copy(p.Bucket[:], b):])
 	return p
 }
 
-// Timestamp is the time of a write in microseconds since 1970 (UTC), chosen by the writer. A store orders the writes of
-// a row by their timestamps, never by their arrival. A timestamp must be positive.
+// Timestamp is the time of a write in microseconds since 1970 (UTC), chosen by the writer. Of several writes of a row
+// the store keeps the one with the highest timestamp, in whatever order the writes arrive. A timestamp must be
+// positive.
 type Timestamp int64
 
-// These limits of keys, values and batches hold for every store. They come from Cassandra. The limit of a value is well
-// below Cassandra's limit of a mutation.
+// These limits of keys, values and batches hold for every store. The limits come from Cassandra. The limit of a value
+// is well below Cassandra's limit of a mutation.
 const (
 	// MaxKeyBytes is the longest key of a row in bytes (Cassandra's limit of a clustering key).
 	MaxKeyBytes = 65_535
 	// MaxValueBytes is the longest value of a row in bytes (1 MiB). Clients set lower limits.
 	MaxValueBytes = 1 << 20
-	// MaxBatchRows is the most rows of one Put, MaxBatchBytes the most bytes of their keys and values together.
+	// MaxBatchRows is the most rows of one Put. MaxBatchBytes is the most bytes of their keys and values together.
 	MaxBatchRows  = 10_000
 	MaxBatchBytes = 4 << 20
-	// MaxPageRows is the most rows of one Slice. MaxPageBytes bounds the bytes of their keys and values together: a
-	// page ends early, with More set, at the row that reaches this limit. MaxPageRows also bounds the pages of
-	// enumerations.
+	// MaxPageRows is the most rows of one Slice, and the most items of one page of an enumeration. MaxPageBytes bounds
+	// the bytes of the keys and values of a Slice together: the page ends early, with More set, at the row that reaches
+	// this limit.
 	MaxPageRows  = 10_000
 	MaxPageBytes = 4 << 20
-	// MaxNodeBytes is the largest map node in bytes, MaxRecordBytes the largest register.
+	// MaxNodeBytes is the most bytes of one node of a bucket's map. MaxRecordBytes is the most bytes of the content of
+	// a register.
 	MaxNodeBytes   = 4 << 20
 	MaxRecordBytes = 64 << 10
 )
 
-// Row is one key with its value and the timestamp of the write that put it.
+// Row is one key with its value and the timestamp of the write that put the value.
 //
-// Value is opaque to a store and never nil in a stored row. Its first byte says what the row is, such as an entry of a
-// client or a deletion marker (see EntryCell). Rows that a store returns are read-only, and the rows of one page may
-// share memory: clone a key or value that must outlive the page. A store neither keeps nor changes rows that are passed
-// to it.
+// Value is opaque to a store and never nil in a stored row. The first byte of Value says what the row is, such as an
+// entry of a client or a deletion marker (see EntryCell). Rows that a store returns are read-only, and the rows of one
+// page may share memory: clone a key or value that must outlive the page. A store neither keeps nor changes rows that
+// are passed to it.
 type Row struct {
 	Key, Value []byte
-	// Timestamp is always set by Get. Slice sets it only if SliceOptions.Timestamps asks for it; else it is zero.
+	// Timestamp is always set by Get. Slice sets Timestamp only if SliceOptions.Timestamps asks for it; else Timestamp
+	// is zero.
 	Timestamp Timestamp
 }
 
@@ -109,8 +117,8 @@ type Row struct {
 type Bounds struct {
 	// Start is the lower bound; an empty Start means minus infinity.
 	Start []byte
-	// StartExclusive excludes the key Start itself. (Start+"\x00" would do the same, but could be longer than
-	// MaxKeyBytes.) It has no effect if Start is empty.
+	// StartExclusive excludes the key Start itself from the interval. (Start+"\x00" would do the same, but could be
+	// longer than MaxKeyBytes.) StartExclusive has no effect if Start is empty.
 	StartExclusive bool
 	// End is the upper bound, always exclusive; an empty End means plus infinity.
 	End []byte
@@ -141,9 +149,9 @@ func Within[K string | []byte](key K, b Bounds) bool {
 	return string(key) >= string(b.Start)
 }
 
-// PrefixEnd returns the end of the range of all keys that begin with prefix: the lowest key above all of them, in new
-// memory. It returns nil if there is no such key, since prefix is empty or has only bytes 0xff. As the end of a range,
-// nil means that there is no upper bound.
+// PrefixEnd returns the exclusive end of the interval of all keys that begin with prefix, e.g. "photos0" for "photos/".
+// The end is the lowest key above all of these keys, in new memory. If no key is above them, since prefix is empty or
+// has only bytes 0xff, PrefixEnd returns nil. As the end of an interval, nil means that there is no upper bound.
 func PrefixEnd(prefix []byte) []byte {
 	for i := len(prefix) - 1; i >= 0; i-- {
 		if prefix[i] < 0xff {
@@ -155,31 +163,33 @@ func PrefixEnd(prefix []byte) []byte {
 	return nil
 }
 
-// SliceOptions are the options of one Slice, a read of rows in the order of their keys.
+// SliceOptions are the options of one call of Slice, which reads rows of one partition in the order of their keys.
 type SliceOptions struct {
 	// Limit is the most rows of the page, 1 to MaxPageRows.
 	Limit int
-	// Bytes is the number of bytes of keys and values at which the page ends, with the row that reaches it. 0 or a
-	// larger value than MaxPageBytes means MaxPageBytes.
+	// Bytes is the number of bytes of keys and values at which the page ends. The row that reaches this number is the
+	// last row of the page. 0 or a value above MaxPageBytes means MaxPageBytes.
 	Bytes int
-	// Reverse returns the highest keys first.
+	// Reverse means that Slice reads downwards, and returns the highest keys first.
 	Reverse bool
 	// Timestamps asks for Row.Timestamp, which makes a read up to 15 % more expensive for Cassandra.
 	Timestamps bool
-	// Into is memory for Page.Rows, which overwrites Into from its beginning; it may be nil. Keys and values never lie
-	// in this memory. So a caller that reads page after page may pass the same Into, and keep the keys and values of
-	// earlier pages.
+	// Into is memory that Slice reuses for Page.Rows; it may be nil. Slice overwrites Into from its beginning. Keys and
+	// values never lie in this memory. So a caller that reads page after page may pass the same Into, and keep the keys
+	// and values of earlier pages.
 	Into []Row
-	// Sift, if not nil, says what the caller needs of a row: only the first keep bytes of its value and, if pass > 0,
-	// no further keys that begin with the first pass bytes of this key. Sift is only for ascending slices. A store may
-	// ignore Sift, or call it once for each row of the page, in order, but perhaps not for the last ones. Where the
-	// store has called it, the page omits the keys that need not be returned. key and value are valid, and must not be
-	// changed, until Sift returns.
+	// Sift, if not nil, tells the store what the caller needs of a row with the given key and value. The caller needs
+	// only the first keep bytes of the value. If pass > 0, the caller needs no further keys that begin with the first
+	// pass bytes of this key. Sift is only for ascending slices.
+	//
+	// A store may ignore Sift, or call it once for each row of the page, in order, but perhaps not for the last rows.
+	// Where the store has called Sift, the page omits the keys that the caller does not need. key and value are valid,
+	// and must not be changed, until Sift returns.
 	Sift func(key, value []byte) (pass, keep int)
 }
 
-// PageBytes returns the largest size in bytes of a page that is read with the options o. It is the option Bytes, but at
-// most MaxPageBytes; it is MaxPageBytes if Bytes is not positive.
+// PageBytes returns the largest size in bytes (of keys and values) of a page that is read with the options o. The
+// result is o.Bytes if that number is positive and at most MaxPageBytes; else it is MaxPageBytes.
 func (o *SliceOptions) PageBytes() int {
 	if o.Bytes <= 0 {
 		return MaxPageBytes
@@ -187,7 +197,7 @@ func (o *SliceOptions) PageBytes() int {
 	return min(o.Bytes, MaxPageBytes)
 }
 
-// Page is the rows that one call of Slice has read, in the order that the call asked for.
+// Page is the result of one call of Slice: rows in the order that the call asked for, and whether more rows may follow.
 type Page struct {
 	Rows []Row
 	// More means that the slice ended at a limit, and rows may follow the last one. More is never set on an empty page.
@@ -196,46 +206,47 @@ type Page struct {
 	More bool
 }
 
-// Rows is the part of a store that keeps the rows of partitions. Partitions need not be created: reading a partition
-// without rows finds nothing.
+// Rows has the methods of a store that write and read the rows of partitions. A partition is a set of rows under one
+// partition key. Partitions need not be created: reading a partition without rows finds nothing.
 //
-// Of all writes to one key the one with the highest timestamp wins, in whatever order the writes arrive. At equal
-// timestamps a delete beats a put, and of two puts the bytewise larger value wins. A removal or a delete covers the
-// writes up to its own timestamp: a covered write stays invisible, also if it arrives later.
+// Of all writes to one key the write with the highest timestamp wins, in whatever order the writes arrive. At equal
+// timestamps a delete beats a put, and of two puts the bytewise larger value wins. A removal or a delete hides the
+// writes up to its own timestamp, also writes that arrive later.
 //
 // After a Timeout or Unavailable error a write may have been applied, in whole or not at all, or may be applied later
-// (OutcomeUnknown). Any other error means that nothing was done. So if work may still be under way when a method
-// returns, its error is Timeout or Unavailable. All methods are safe for concurrent use.
+// (see OutcomeUnknown). Any other error means that nothing was done. All methods are safe for concurrent use.
 type Rows interface {
-	// Put writes rows into one partition as one batch, each row under its own timestamp: a Slice shows either all of
-	// them or none. If several rows have one key, the same row wins as if they had been put one by one. Put without
-	// rows does nothing.
+	// Put writes rows into the partition p as one batch, each row under its own timestamp. A Slice shows either all
+	// rows of the batch or none. If several rows have the same key, the same row wins as if they had been put one by
+	// one. Put without rows does nothing.
 	Put(ctx context.Context, p Partition, rows ...Row) error
-	// Delete hides the row of key if the row is not newer than ts. It leaves a tombstone, which readers do not see and
-	// which wins over late puts up to ts.
+	// Delete hides the row with the given key if the timestamp of the row is not above ts. Delete leaves a tombstone,
+	// which readers do not see, and which also hides writes up to ts that arrive later.
 	Delete(ctx context.Context, p Partition, key []byte, ts Timestamp) error
-	// Get returns one row with its timestamp, and false if there is no such row.
+	// Get returns the row with the given key, including its timestamp. The bool is false if there is no such row.
 	Get(ctx context.Context, p Partition, key []byte) (Row, bool, error)
-	// Slice returns one page of the rows of a partition within b.
+	// Slice returns one page of the rows of the partition p whose keys are within the interval b.
 	Slice(ctx context.Context, p Partition, b Bounds, o SliceOptions) (Page, error)
-	// Remove hides every row within b that is not newer than ts, also rows that arrive later. With zero Bounds it hides
-	// the rows of the whole partition, which is the cheapest form.
+	// Remove hides every row within the interval b whose timestamp is not above ts, also rows that arrive later. With
+	// zero Bounds it hides the rows of the whole partition, which is the cheapest form.
 	Remove(ctx context.Context, p Partition, b Bounds, ts Timestamp) error
 }
 
-// EachQuorum is implemented by stores with replicas in several data centres. Its method EachQuorum returns the same
-// rows, but their reads and writes need a quorum of each data centre. Moves of ranges use these rows.
+// EachQuorum is implemented by stores with replicas in several data centres. Its method EachQuorum returns an object
+// with the same rows, whose reads and writes need a quorum of each data centre. Moves of rows between partitions use
+// this object.
 //
-// Such a read first repairs the replicas (BLOCKING read repair in Cassandra). Before it returns, a quorum of each data
-// centre has every row and tombstone that the read has found in its range. So a later local read shows no less.
-// Deletions of ranges rely on this: when they find a range empty, the tombstones that were on their way from another
+// Such a read repairs the replicas before it returns (BLOCKING read repair in Cassandra): a quorum of each data centre
+// then has every row and tombstone that the read has found. So a later local read shows no less. Deletions of intervals
+// of keys rely on this repair: when they find an interval empty, the tombstones that were on their way from another
 // data centre have arrived.
 type EachQuorum interface {
 	EachQuorum() Rows
 }
 
-// Everywhere returns the rows of the store s at its widest consistency. If s implements EachQuorum (several data
-// centres), reads and writes of these rows need a quorum of each data centre. Else Everywhere returns s itself.
+// Everywhere returns an object with the rows of the store s, whose reads and writes have the widest consistency that s
+// offers. If s implements EachQuorum (several data centres), that is a quorum of each data centre. Else Everywhere
+// returns s itself.
 func Everywhere(s Rows) Rows {
 	if e, ok := s.(EachQuorum); ok {
 		return e.EachQuorum()
@@ -243,37 +254,38 @@ func Everywhere(s Rows) Rows {
 	return s
 }
 
-// PartitionLister is implemented by stores that can list their partitions. Verification finds orphaned partitions this
-// way. The method Partitions returns a page of at most limit partitions, in an order that the store chooses. after is
-// the last partition of the previous page (zero for the first page). An empty page is the end. A partition that is
-// written during the listing may be missing, and a partition whose rows are all hidden may be listed.
+// PartitionLister is implemented by stores that can list their partitions. Verification uses the list to find
+// partitions to which no bucket's map refers. The method Partitions returns a page of at most limit partitions, in an
+// order that the store chooses. after is the last partition of the previous page (zero for the first page). An empty
+// page is the end. A partition that is written during the listing may be missing, and a partition whose rows are all
+// hidden may be listed.
 type PartitionLister interface {
 	Partitions(ctx context.Context, after Partition, limit int) ([]Partition, error)
 }
 
-// Writable is implemented by stores that know whether they accept puts at present. Its method Writable returns nil if
-// they do, else an error with the reason.
+// Writable is implemented by stores that know whether they accept puts at present. The method Writable returns nil if
+// the store accepts puts, else an error with the reason, e.g. a full disk.
 type Writable interface {
 	Writable() error
 }
 
-// DiskUsage is the size of a store's file system and how full it is, in bytes.
+// DiskUsage is the size of the file system on which a store keeps its files, and how full the file system is, in bytes.
 type DiskUsage struct {
 	Total, Free uint64 // Free is the space that this process may use
 	Reserve     uint64 // puts of clients are refused while less is free
 	Store       uint64 // the size of the store's files
 }
 
-// OnDisk is implemented by stores that keep files on this machine. Its method Disk returns the size of the file system
+// OnDisk is implemented by stores that keep files on this machine. The method Disk returns the size of the file system
 // and how full it is. The second result is false if these numbers are not known, or after Close.
 type OnDisk interface {
 	Disk() (DiskUsage, bool)
 }
 
-// Beats applies last-write-wins to two writes of the same key. It reports whether the write of value with timestamp ts
-// replaces the write of old with timestamp oldTS. A nil value stands for a tombstone. The higher timestamp wins. At
-// equal timestamps a tombstone wins over a value, and of two values the bytewise larger one wins. Of two equal
-// tombstones either may stay.
+// Beats applies last-write-wins to two writes of the same key. It reports whether the write of value at the timestamp
+// ts replaces the write of old at the timestamp oldTS. A nil value stands for a tombstone. The higher timestamp wins.
+// At equal timestamps a tombstone wins over a value, and of two values the bytewise larger value wins. If both writes
+// are tombstones at the same timestamp, Beats returns true.
 func Beats(ts Timestamp, value []byte, oldTS Timestamp, old []byte) bool {
 	if ts != oldTS {
 		return ts > oldTS
@@ -284,8 +296,9 @@ func Beats(ts Timestamp, value []byte, oldTS Timestamp, old []byte) bool {
 	return bytes.Compare(value, old) > 0
 }
 
-// CheckRows checks rows that are to be put as one batch. It returns an InvalidArgument error if a key, value or
-// timestamp is invalid, or if the rows exceed MaxBatchRows or MaxBatchBytes. Else it returns nil.
+// CheckRows checks rows that a store is to put as one batch. CheckRows returns an InvalidArgument error if a key, value
+// or timestamp is invalid, if the rows are more than MaxBatchRows, or if their bytes are more than MaxBatchBytes. Else
+// CheckRows returns nil.
 func CheckRows(rows []Row) error {
 	if len(rows) > MaxBatchRows {
 		return Errorf(InvalidArgument, "a batch of %d rows: at most %d", len(rows), MaxBatchRows)
@@ -313,8 +326,8 @@ func CheckRows(rows []Row) error {
 	return nil
 }
 
-// CheckKey returns an InvalidArgument error if the key is empty or longer than MaxKeyBytes; else nil. The empty key is
-// invalid since it stands for the unbounded end of a range.
+// CheckKey returns an InvalidArgument error if the key of a row is empty or longer than MaxKeyBytes; else nil. The
+// empty key is invalid since it stands for the unbounded end of an interval of keys.
 func CheckKey(key []byte) error {
 	if len(key) == 0 {
 		return Errorf(InvalidArgument, "the key is empty")
@@ -333,8 +346,8 @@ func CheckTimestamp(ts Timestamp) error {
 	return nil
 }
 
-// CheckSlice checks the arguments of a slice, which reads the rows of one partition within the bounds b. It returns an
-// InvalidArgument error if the bounds, or the row limit in o, are invalid; else nil.
+// CheckSlice checks the arguments of a call of Slice, which reads the rows of a partition within the interval of keys
+// b. CheckSlice returns an InvalidArgument error if b or the row limit in the options o is invalid; else nil.
 func CheckSlice(b Bounds, o SliceOptions) error {
 	if err := CheckLimit(o.Limit); err != nil {
 		return err
@@ -342,8 +355,8 @@ func CheckSlice(b Bounds, o SliceOptions) error {
 	return CheckBounds(b)
 }
 
-// CheckLimit checks the largest number of rows or partitions that a call asks for. It returns an InvalidArgument error
-// unless limit is between 1 and MaxPageRows; else nil.
+// CheckLimit checks limit, the largest number of items (rows, keys or partitions) that a call asks for. CheckLimit
+// returns an InvalidArgument error if limit is below 1 or above MaxPageRows; else nil.
 func CheckLimit(limit int) error {
 	if limit < 1 || limit > MaxPageRows {
 		return Errorf(InvalidArgument, "a limit of %d: 1 to %d", limit, MaxPageRows)
@@ -351,8 +364,8 @@ func CheckLimit(limit int) error {
 	return nil
 }
 
-// CheckBounds checks the interval of keys b. It returns an InvalidArgument error if the start of b is above its end, or
-// if either is longer than MaxKeyBytes; else nil.
+// CheckBounds checks the interval of keys b. CheckBounds returns an InvalidArgument error if the start of b is above
+// its end, or if either is longer than MaxKeyBytes; else nil.
 func CheckBounds(b Bounds) error {
 	if len(b.Start) > MaxKeyBytes || len(b.End) > MaxKeyBytes {
 		return Errorf(InvalidArgument, "a bound has more than %d bytes", MaxKeyBytes)

@@ -18,8 +18,8 @@ import (
 
 const hexDigits = "0123456789abcdef"
 
-// Append appends the text form of key to dst and returns the longer slice. The text form is UTF-8, in which bytes that
-// are not part of a printable character are written as \xNN, and a backslash as \\.
+// Append appends the text form of key to dst and returns the extended slice. The text form is UTF-8. Bytes that are not
+// part of a printable character are written as \xNN, and a backslash as \\.
 func Append(dst, key []byte) []byte {
 	for len(key) > 0 {
 		r, n := utf8.DecodeRune(key)
@@ -38,13 +38,13 @@ func Append(dst, key []byte) []byte {
 	return dst
 }
 
-// Format returns the text form of key: UTF-8, in which bytes that are not part of a printable character are written as
-// \xNN, and a backslash as \\.
+// Format returns the text form of key, e.g. `a\x00b` for the bytes 'a', 0 and 'b'. The text form is UTF-8. Bytes that
+// are not part of a printable character are written as \xNN, and a backslash as \\.
 func Format(key []byte) string { return string(Append(make([]byte, 0, len(key)+8), key)) }
 
-// Parse returns the key, as bytes, for its text form (see Format). In the text \xNN stands for one byte and \\ for a
-// backslash. Any other backslash is an error. All other characters stand for themselves, also those that Format would
-// write as \xNN.
+// Parse returns the key that the text form stands for (see Format). In the text, \xNN stands for one byte and \\ for a
+// backslash. Any other backslash is an error. All other characters stand for themselves, including characters that
+// Format would write as \xNN.
 func Parse(text string) ([]byte, error) {
 	key := make([]byte, 0, len(text))
 	for i := 0; i < len(text); {
@@ -69,28 +69,31 @@ func Parse(text string) ([]byte, error) {
 	return key, nil
 }
 
-// Key is the key of a row, as flags, configuration and JSON contain it: its text form escapes bytes that are not
-// printable.
+// Key is the key of a row as it appears in flags, configuration and JSON. The text form of a Key is UTF-8 with escapes
+// (\xNN) for bytes that are not printable.
 type Key []byte
 
-// String returns the text form.
+// String returns the text form of the key: UTF-8 with escapes (\xNN) for bytes that are not printable.
 func (k Key) String() string { return Format(k) }
 
-// MarshalText returns the text form.
+// MarshalText returns the text form of the key: UTF-8 with escapes (\xNN) for bytes that are not printable. The error
+// is always nil.
 func (k Key) MarshalText() ([]byte, error) { return Append(nil, k), nil }
 
-// UnmarshalText parses the text form.
+// UnmarshalText sets the key from its text form, which is UTF-8 with escapes (see Parse). UnmarshalText fails if a
+// backslash is not part of \\ or \xNN.
 func (k *Key) UnmarshalText(text []byte) error {
 	key, err := Parse(string(text))
 	*k = key
 	return err
 }
 
-// Keys is a list of keys of rows for use in JSON. Each key is encoded like a Key: a string, or an object with base64. A
-// nil list is encoded as [], never as null.
+// Keys is a list of keys of rows for use in JSON. Each key is encoded like a Key: as a string, or as an object with
+// base64 if the key is not valid UTF-8. A nil list is encoded as [], never as null.
 type Keys [][]byte
 
-// MarshalJSON returns the JSON array of the keys.
+// MarshalJSON returns the keys as a JSON array. Each key is a string, or {"b64":"…"} if the key is not valid UTF-8. A
+// nil list becomes [].
 func (k Keys) MarshalJSON() ([]byte, error) {
 	list := make([]Key, len(k))
 	for i := range k {
@@ -99,7 +102,7 @@ func (k Keys) MarshalJSON() ([]byte, error) {
 	return encode(list)
 }
 
-// UnmarshalJSON parses a JSON array of keys.
+// UnmarshalJSON sets the list from a JSON array of keys. Each key is a string or {"b64":"…"} with the key in base64.
 func (k *Keys) UnmarshalJSON(data []byte) error {
 	var list []Key
 	err := json.Unmarshal(data, &list)
@@ -119,7 +122,8 @@ func (k Key) MarshalJSON() ([]byte, error) {
 	return encode(string(k))
 }
 
-// encode returns v as JSON, like json.Marshal, but leaves the characters <, > and & as they are: people read the text.
+// encode returns v as JSON, like json.Marshal, but leaves the characters <, > and & unescaped, since people read the
+// text.
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -129,7 +133,7 @@ func encode(v any) ([]byte, error) {
 }
 
 // UnmarshalJSON sets the key from JSON, which is a string or, for a key that is not valid UTF-8, {"b64":"…"} with the
-// key in base64.
+// key in base64. UnmarshalJSON fails on any other JSON.
 func (k *Key) UnmarshalJSON(data []byte) error {
 	var s string
 	if json.Unmarshal(data, &s) == nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Store is a store.Store in memory that also implements store.PartitionLister.
-// It is safe for concurrent use. New makes one.
+// Store is a store that keeps all rows, registers and map nodes in memory. It implements store.Store and
+// store.PartitionLister. New makes an empty Store. A Store is safe for concurrent use.
 type Store struct {
 	mu     sync.RWMutex
 	closed bool
@@ -32,7 +32,7 @@ var (
 	_ store.PartitionLister = (*Store)(nil)
 )
 
-// New returns an empty store.
+// New returns an empty store that keeps its data in memory.
 func New() *Store {
 	s := &Store{
 		registers: map[store.Table]*btree.Map[string, store.Record]{},
@@ -45,7 +45,8 @@ func New() *Store {
 	return s
 }
 
-// Close makes every later call fail with Unavailable. It waits for calls that are under way.
+// Close closes the store, after calls under way have ended. Every later call of another method fails with Unavailable.
+// Close always returns nil.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,16 +54,18 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// read runs f under the read lock. It returns the error of f, with op as the name of the operation. It returns an error
-// without running f in three cases: invalid is an error (bad arguments), ctx has ended, or the store is closed.
+// read runs f, a read of the store, under the read lock. It returns the error of f, wrapped with op, the name of the
+// operation. read does not run f, and returns an error, if invalid (the result of the check of the arguments) is an
+// error, if ctx has ended, or if the store is closed.
 func (s *Store) read(ctx context.Context, op string, invalid error, f func() error) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.guarded(ctx, op, invalid, f)
 }
 
-// write runs f under the write lock. It returns the error of f, with op as the name of the operation. It returns an
-// error without running f in three cases: invalid is an error (bad arguments), ctx has ended, or the store is closed.
+// write runs f, a change of the store, under the write lock. It returns the error of f, wrapped with op, the name of
+// the operation. write does not run f, and returns an error, if invalid (the result of the check of the arguments) is
+// an error, if ctx has ended, or if the store is closed.
 func (s *Store) write(ctx context.Context, op string, invalid error, f func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,8 +86,8 @@ func (s *Store) guarded(ctx context.Context, op string, invalid error, f func() 
 	return store.Wrap(op, err)
 }
 
-// scan calls keep for the keys of the tree m above after, in ascending order. It stops when keep has returned true
-// limit times.
+// scan calls keep for the keys of the tree m that are above the key after, in ascending order. scan stops when keep has
+// returned true limit times.
 func scan[V any](m *btree.Map[string, V], after string, limit int, keep func(key string, v V) bool) {
 	m.Ascend(after, func(key string, v V) bool {
 		if key == after {

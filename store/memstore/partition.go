@@ -8,9 +8,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A partition holds the rows of one partition key and its removals. A removal is the deletion of all rows in an
-// interval of keys up to a timestamp. Rows that a removal hides are dropped for good, since only newer rows can ever
-// become visible under their keys.
+// A partition holds the rows of one partition key, and the removals that apply to them. A removal is the deletion of
+// all rows in an interval of keys up to a timestamp. Rows that a removal hides are dropped for good, since only newer
+// rows can ever become visible under their keys.
 type partition struct {
 	rows     btree.Map[string, version]
 	removals []removal
@@ -32,8 +32,9 @@ type removal struct {
 	ts     store.Timestamp
 }
 
-// write stores the version v (a value or a tombstone) under key. It does nothing if the present version of the key
-// wins, or if a removal (the deletion of an interval of keys) hides v. The partition keeps the memory of v.
+// write stores the version v (a value or a tombstone, with its timestamp) under key. It does nothing if the version
+// that is already stored under the key wins, or if a removal (the deletion of an interval of keys) hides v. The
+// partition keeps the memory of v.
 func (p *partition) write(key string, v version) {
 	for _, r := range p.removals {
 		if r.ts >= v.ts && store.Within(key, r.bounds) {
@@ -46,15 +47,15 @@ func (p *partition) write(key string, v version) {
 	p.rows.Set(key, v)
 }
 
-// get returns the stored value of a key and its timestamp. The bool is false if the key has no value, or a tombstone.
+// get returns the stored value of a key and its timestamp. The bool is false if the key was never written or is
+// deleted.
 func (p *partition) get(key string) (version, bool) {
 	v, ok := p.rows.Get(key)
 	return v, ok && !v.dead()
 }
 
-// remove deletes an interval of keys. It drops the rows that the removal r hides: those within its bounds whose
-// timestamps are not higher. It also stores r, which hides old writes that arrive later. The partition keeps the memory
-// of r.
+// remove deletes the rows that the removal r hides: the rows within the interval of keys r.bounds whose timestamps are
+// at most r.ts. The partition also stores r, which hides old writes that arrive later, and keeps the memory of r.
 func (p *partition) remove(r removal) {
 	var hidden []string
 	p.walk(r.bounds, false, func(key string, v version) bool {
@@ -73,11 +74,11 @@ func (p *partition) remove(r removal) {
 }
 
 // covers reports whether the removal r hides everything that the removal o hides. A removal is the deletion of an
-// interval of keys up to a timestamp.
+// interval of keys up to a timestamp. A removal that is covered need not be stored.
 func (r removal) covers(o removal) bool { return r.ts >= o.ts && r.bounds.Covers(o.bounds) }
 
-// walk calls visit for each key within the interval b and its version (a value or a tombstone), in ascending order. It
-// stops when visit returns false. If reverse is true, the order is descending.
+// walk calls visit for each key within the interval b, with the version (a value or a tombstone) that is stored under
+// the key. The order is ascending, or descending if reverse is true. walk stops when visit returns false.
 func (p *partition) walk(b store.Bounds, reverse bool, visit func(key string, v version) bool) {
 	step := func(key string, v version) bool {
 		if !store.Within(key, b) {

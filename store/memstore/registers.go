@@ -11,8 +11,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Read implements store.Registers. The consistency level makes no difference, since a store in memory has only one
-// copy.
+// Read returns a copy of the record with the given key in table t, or fails with NotFound. The consistency level makes
+// no difference, since a store in memory has only one copy of the data.
 func (s *Store) Read(ctx context.Context, t store.Table, key []byte, _ store.Level) (r store.Record, err error) {
 	err = s.read(ctx, "read "+t.String(), store.CheckRegister(t, key), func() error {
 		stored, ok := s.registers[t].Get(string(key))
@@ -25,7 +25,9 @@ func (s *Store) Read(ctx context.Context, t store.Table, key []byte, _ store.Lev
 	return r, err
 }
 
-// Swap implements store.Registers. Its outcome is always known.
+// Swap replaces the record with the given key in table t by next if the record is at the version old, and fails with
+// Conflict at another version. A replaced root is kept for History. The outcome is always known: after an error nothing
+// has changed.
 func (s *Store) Swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
 	return s.write(ctx, "swap "+t.String(), store.CheckRecord(t, key, old, next), func() error {
 		present, _ := s.registers[t].Get(string(key))
@@ -41,7 +43,7 @@ func (s *Store) Swap(ctx context.Context, t store.Table, key []byte, old store.V
 	})
 }
 
-// Scan implements store.Registers.
+// Scan returns up to limit keys of the records in table t, in ascending order, that are above the key after.
 func (s *Store) Scan(ctx context.Context, t store.Table, after []byte, limit int) (keys [][]byte, err error) {
 	err = s.read(ctx, "scan "+t.String(), cmp.Or(store.CheckLimit(limit), store.CheckTable(t)), func() error {
 		scan(s.registers[t], string(after), limit, func(key string, _ store.Record) bool {
@@ -53,7 +55,8 @@ func (s *Store) Scan(ctx context.Context, t store.Table, after []byte, limit int
 	return keys, err
 }
 
-// History implements store.Registers.
+// History returns copies of up to limit earlier records of the root of the bucket id, newest first. The records have an
+// epoch below before; if before is 0, records of all epochs are returned.
 func (s *Store) History(
 	ctx context.Context, id store.BucketID, before uint64, limit int,
 ) (replaced []store.Record, err error) {
@@ -71,7 +74,7 @@ func (s *Store) History(
 	return replaced, err
 }
 
-// Forget implements store.Registers.
+// Forget deletes the earlier records of the root of the bucket id that have an epoch below before.
 func (s *Store) Forget(ctx context.Context, id store.BucketID, before uint64) error {
 	return s.write(ctx, "forget", nil, func() error {
 		s.history[id] = slices.DeleteFunc(s.history[id], func(r store.Record) bool { return r.Epoch < before })
@@ -79,7 +82,7 @@ func (s *Store) Forget(ctx context.Context, id store.BucketID, before uint64) er
 	})
 }
 
-// WriteNode implements store.Nodes.
+// WriteNode stores a copy of blob as the node id of the map of bucket b.
 func (s *Store) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID, blob []byte) error {
 	return s.write(ctx, "write node", store.CheckNode(blob), func() error {
 		m, ok := s.nodes[b]
@@ -92,7 +95,7 @@ func (s *Store) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID
 	})
 }
 
-// Node implements store.Nodes.
+// Node returns a copy of the node id of the map of bucket b, or fails with NotFound.
 func (s *Store) Node(ctx context.Context, b store.BucketID, id store.NodeID) (blob []byte, err error) {
 	err = s.read(ctx, "node", nil, func() error {
 		if m, ok := s.nodes[b]; ok {
@@ -106,7 +109,7 @@ func (s *Store) Node(ctx context.Context, b store.BucketID, id store.NodeID) (bl
 	return blob, err
 }
 
-// DeleteNode implements store.Nodes.
+// DeleteNode deletes the node id of the map of bucket b. It is no error if there is no such node.
 func (s *Store) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeID) error {
 	return s.write(ctx, "delete node", nil, func() error {
 		if m, ok := s.nodes[b]; ok {
@@ -116,7 +119,8 @@ func (s *Store) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeI
 	})
 }
 
-// ScanNodes implements store.Nodes.
+// ScanNodes returns up to limit ids of the nodes of the map of bucket b, in ascending order, that are above the id
+// after.
 func (s *Store) ScanNodes(
 	ctx context.Context, b store.BucketID, after store.NodeID, limit int,
 ) (ids []store.NodeID, err error) {

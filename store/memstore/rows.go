@@ -8,7 +8,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Put implements store.Rows.
+// Put writes copies of rows into the partition p. For each row, the write with the highest timestamp wins over other
+// writes of the same key, in whatever order the writes arrive.
 func (s *Store) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
 	return s.write(ctx, "put", store.CheckRows(rows), func() error {
 		if len(rows) > 0 {
@@ -21,7 +22,8 @@ func (s *Store) Put(ctx context.Context, p store.Partition, rows ...store.Row) e
 	})
 }
 
-// Delete implements store.Rows.
+// Delete hides the row with the given key in the partition p if the timestamp of the row is not above ts. A tombstone
+// stays, which also hides writes up to ts that arrive later.
 func (s *Store) Delete(ctx context.Context, p store.Partition, key []byte, ts store.Timestamp) error {
 	return s.write(ctx, "delete", cmp.Or(store.CheckKey(key), store.CheckTimestamp(ts)), func() error {
 		s.partition(p).write(string(key), version{ts: ts})
@@ -29,7 +31,8 @@ func (s *Store) Delete(ctx context.Context, p store.Partition, key []byte, ts st
 	})
 }
 
-// Remove implements store.Rows.
+// Remove hides the rows of the partition p within the interval of keys b whose timestamps are not above ts, also rows
+// that arrive later.
 func (s *Store) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {
 	return s.write(ctx, "remove", cmp.Or(store.CheckBounds(b), store.CheckTimestamp(ts)), func() error {
 		b.Start, b.End = bytes.Clone(b.Start), bytes.Clone(b.End)
@@ -38,7 +41,8 @@ func (s *Store) Remove(ctx context.Context, p store.Partition, b store.Bounds, t
 	})
 }
 
-// Get implements store.Rows.
+// Get returns a copy of the row with the given key in the partition p, including its timestamp. The result found is
+// false if there is no such row.
 func (s *Store) Get(ctx context.Context, p store.Partition, key []byte) (row store.Row, found bool, err error) {
 	err = s.read(ctx, "get", store.CheckKey(key), func() error {
 		part, ok := s.partitions.Get(address(p))
@@ -54,7 +58,7 @@ func (s *Store) Get(ctx context.Context, p store.Partition, key []byte) (row sto
 	return row, found, err
 }
 
-// Slice implements store.Rows. The rows of the page are copies.
+// Slice returns one page of the rows of the partition p within the interval of keys b. The rows of the page are copies.
 func (s *Store) Slice(
 	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
 ) (page store.Page, err error) {
@@ -82,7 +86,8 @@ func (s *Store) Slice(
 	return page, err
 }
 
-// Partitions implements store.PartitionLister. Like Cassandra, it omits partitions without a visible row.
+// Partitions returns up to limit partitions, in the order of their addresses, that are above the address after. Like
+// Cassandra, it omits partitions without a visible row.
 func (s *Store) Partitions(ctx context.Context, after store.Partition, limit int) (found []store.Partition, err error) {
 	err = s.read(ctx, "partitions", store.CheckLimit(limit), func() error {
 		scan(&s.partitions, address(after), limit, func(key string, part *partition) bool {
@@ -101,7 +106,7 @@ func (s *Store) Partitions(ctx context.Context, after store.Partition, limit int
 	return found, err
 }
 
-// partition returns the partition with the address p. It creates an empty partition if there is none.
+// partition returns the partition with the address p. If the store has no such partition, it creates an empty one.
 func (s *Store) partition(p store.Partition) *partition {
 	part, ok := s.partitions.Get(address(p))
 	if !ok {
@@ -111,7 +116,7 @@ func (s *Store) partition(p store.Partition) *partition {
 	return part
 }
 
-// clone returns a copy of the bytes b. Unlike bytes.Clone it never returns nil: a nil b becomes an empty slice.
+// clone returns a copy of the bytes b. Unlike bytes.Clone, clone never returns nil: a nil b becomes an empty slice.
 func clone(b []byte) []byte { return append(make([]byte, 0, len(b)), b...) }
 
 func address(p store.Partition) string { return string(p.AppendTo(nil)) }

@@ -10,7 +10,7 @@ type Instant struct {
 }
 
 // Instants returns a function that reads the wall clock and the monotonic clock at one moment. The arguments wall and
-// mono are the clocks to read, for tests; nil stands for the machine's own clock.
+// mono replace the machine's own clocks in tests; nil stands for the machine's clock.
 func Instants(wall func() time.Time, mono func() time.Duration) func() Instant {
 	begin := time.Now()
 	if wall == nil && mono == nil {
@@ -28,8 +28,8 @@ func Instants(wall func() time.Time, mono func() time.Duration) func() Instant {
 	return func() Instant { return Instant{Mono: mono(), Wall: wall().Round(0)} }
 }
 
-// Since returns bounds of the time that has passed from the instant then to the instant i. least is the shorter and
-// most the longer of the two durations that the wall clock and the monotonic clock show.
+// Since returns the bounds of the time that has passed from the instant then to the instant i. The wall clock and the
+// monotonic clock each show a duration. least is the shorter and most the longer of the two.
 func (i Instant) Since(then Instant) (least, most time.Duration) {
 	mono, wall := i.Mono-then.Mono, i.Wall.Sub(then.Wall)
 	return min(mono, wall), max(mono, wall)

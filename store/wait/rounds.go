@@ -5,16 +5,17 @@ import (
 	"sync"
 )
 
-// Rounds combines the calls of many goroutines into shared calls (rounds), of which only one runs at a time. All
-// goroutines that join during a call share the next call. Rounds is safe for concurrent use; the zero value is ready.
+// Rounds combines the calls of many goroutines into shared calls, each of which is a Round. Only one shared call runs
+// at a time. All goroutines that join during a shared call take part in the next one. Rounds is safe for concurrent
+// use; the zero value is ready.
 type Rounds[T any] struct {
 	mu      sync.Mutex
 	next    *Round[T] // the round that has not begun; nil if no caller waits for one
 	running bool
 }
 
-// Round is one call that several goroutines share (see Rounds). The field Of holds the data that they have added for
-// the call.
+// Round is one call that several goroutines share (see Rounds). The field Of holds the data that the goroutines have
+// added for the call.
 type Round[T any] struct {
 	Of T
 	// Done is closed at the end of the call, after Err is set.
@@ -22,10 +23,11 @@ type Round[T any] struct {
 	Err  error
 }
 
-// Join adds the caller to the next shared call, and returns that call as a Round. The argument add is a function that
-// puts the caller's data into Round.Of, and call is a function that makes the shared call. If no goroutine makes the
-// calls at present, Join calls start, which must run work in another goroutine. start returns false to refuse; Join
-// then returns nil.
+// Join adds the caller to the next shared call, and returns the call as a Round. The caller waits for Round.Done. The
+// function add puts the caller's data into Round.Of, and the function call makes the shared call.
+//
+// If no goroutine makes shared calls at present, Join calls start, which must run work in another goroutine. start may
+// return false to refuse; Join then returns nil.
 func (r *Rounds[T]) Join(add func(*T), start func(work func()) bool, call func(*T) error) *Round[T] {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -40,8 +42,8 @@ func (r *Rounds[T]) Join(add func(*T), start func(work func()) bool, call func(*
 	return r.next
 }
 
-// run makes one shared call after another, until no goroutine waits for one any more. Its argument is the function that
-// makes a shared call.
+// run makes one shared call after another, until no goroutine waits for a further call. The argument call is the
+// function that makes a shared call with the data of all its callers.
 func (r *Rounds[T]) run(call func(*T) error) {
 	for {
 		r.mu.Lock()
@@ -57,9 +59,9 @@ func (r *Rounds[T]) run(call func(*T) error) {
 	}
 }
 
-// Together passes the items of many goroutines to shared calls, of which only one runs at a time. All items that arrive
-// during one call are passed to the next call. The context of a call ends when the contexts of all its callers have
-// ended. Together is safe for concurrent use; the zero value is ready.
+// Together combines the calls of many goroutines that each have one item, e.g. a row to write. Only one shared call
+// runs at a time. All items that arrive during a call are passed to the next call. The context of a shared call ends
+// when the contexts of all its callers have ended. Together is safe for concurrent use; the zero value is ready.
 type Together[T any] struct{ rounds Rounds[together[T]] }
 
 type together[T any] struct {
@@ -72,7 +74,7 @@ type together[T any] struct {
 }
 
 // join adds a caller's item to a shared call that has not begun. The first caller gives the call its context. If all
-// earlier callers have given up meanwhile, which ended that context, the call gets a new one.
+// earlier callers have given up meanwhile, which has ended the context of the call, the call gets a new context.
 func (x *together[T]) join(ctx context.Context, item T) {
 	x.items = append(x.items, item)
 	x.mu.Lock()
@@ -97,9 +99,8 @@ func (x *together[T]) begin() (context.Context, context.CancelFunc) {
 	return x.ctx, x.cancel
 }
 
-// Do adds item to the next shared call, waits until that call has ended, and returns its error. The argument call is
-// the function that makes the shared call, with the items of all goroutines that share it. Do does not return early if
-// ctx ends.
+// Do adds item to the next shared call, waits until the shared call has ended, and returns its error. The function call
+// makes the shared call with the items of all goroutines that share it. Do does not return early if ctx ends.
 func (t *Together[T]) Do(ctx context.Context, item T, call func(ctx context.Context, items []T) error) error {
 	r := t.rounds.Join(func(x *together[T]) { x.join(ctx, item) }, func(work func()) bool {
 		go work()

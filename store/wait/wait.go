@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Sleep waits for the duration d, or until ctx ends. It returns nil after the full duration, else the cause for which
-// ctx has ended. If d is not positive, Sleep does not wait, and returns the cause if ctx has ended already.
+// Sleep waits for the duration d, or until ctx ends. Sleep returns nil after the full duration, else the cause for
+// which ctx has ended. If d is zero or negative, Sleep does not wait, and returns the cause if ctx has ended already.
 func Sleep(ctx context.Context, d time.Duration) error {
 	if d > 0 {
 		select {
@@ -23,8 +23,8 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	return context.Cause(ctx)
 }
 
-// Signal wakes a goroutine that receives from the channel c, whose buffer has one element. If the buffer is full, a
-// signal is pending already, and Signal does nothing.
+// Signal wakes the goroutine that receives from the channel c, whose buffer has one element. If the buffer is full, the
+// goroutine has not yet received an earlier signal, and Signal does nothing.
 func Signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -32,8 +32,8 @@ func Signal(c chan<- struct{}) {
 	}
 }
 
-// Every calls f once in each interval of the length d, in a goroutine of its own, until the returned function stop is
-// called. stop waits for a call of f that is under way.
+// Every calls f once in each interval of the length d, in a goroutine of its own, until the caller calls the returned
+// function stop. stop waits for a call of f that is under way.
 func Every(d time.Duration, f func()) (stop func()) {
 	quit := make(chan struct{})
 	var work sync.WaitGroup
@@ -78,34 +78,35 @@ func (b *Backoff) Pause(failures int) time.Duration {
 	return time.Duration(float64(d) * (1 - b.Jitter*draw()))
 }
 
-// Sleep waits for the pause after the given number of failures in a row (see Pause). It returns nil after the pause. If
-// ctx ends before, it returns the cause for which ctx has ended.
+// Sleep waits for the pause that follows the given number of failures in a row (see Pause). Sleep returns nil after the
+// pause. If ctx ends first, Sleep returns the cause for which ctx has ended.
 func (b *Backoff) Sleep(ctx context.Context, failures int) error {
 	return Sleep(ctx, b.Pause(failures))
 }
 
-// Turn returns how long a process waits before it does a job that only one of several processes needs to do: a random
-// duration up to most. The process whose wait ends first does the job; the others then see that the job is done. Long
-// waits are far more likely than short ones: the density grows exponentially towards most. So even with some thousand
-// processes the second one waits longer than the first by an eighth of most on average.
+// Turn returns how long a process waits before it does a job that only one of several processes needs to do. The result
+// is a random duration up to most. The process whose wait ends first does the job, and the other processes then see
+// that the job is done.
+//
+// Long waits are far more likely than short ones: the density grows exponentially towards most. So even with some
+// thousand processes the second process waits longer than the first by an eighth of most on average.
 func Turn(most time.Duration) time.Duration {
 	const steepness = 8 // e to this power is the number of processes up to which Turn separates the first
 	return time.Duration(float64(most) * math.Log1p(rand.Float64()*math.Expm1(steepness)) / steepness)
 }
 
-// Pacer limits the rate at which all its users together process rows, in rows per second. It is safe for concurrent
-// use.
+// Pacer limits the rate, in rows per second, at which all its users together process rows. A Pacer is safe for
+// concurrent use.
 type Pacer struct {
 	mu   sync.Mutex
 	rate int
 	next time.Time // the time until which the rows taken so far use up the rate
 }
 
-// NewPacer returns a limiter of the rate at which its users process rows. The rate is in rows per second; 0 means no
-// limit.
+// NewPacer returns a Pacer, which limits its users together to the given number of rows per second. 0 means no limit.
 func NewPacer(rowsPerSecond int) *Pacer { return &Pacer{rate: rowsPerSecond} }
 
-// SetRate sets the rate, in rows per second, to which the pacer limits later calls of Take. 0 means no limit.
+// SetRate sets the limit of the pacer, in rows per second, for later calls of Take. 0 means no limit.
 func (p *Pacer) SetRate(rowsPerSecond int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -121,12 +122,13 @@ func (p *Pacer) Rate() int {
 	return p.rate
 }
 
-// Take reserves n rows of the rate, then waits until the rows reserved before these n have used up their time. If ctx
-// ends during the wait, Take returns the cause of that end. The n rows stay reserved even then; Return gives them back.
+// Take waits until the caller may process n rows within the rate of the pacer. Take reserves n rows, then waits until
+// the rows reserved before them have used up their time. If ctx ends during the wait, Take returns the cause for which
+// ctx has ended. The n rows stay reserved even then; Return gives them back.
 func (p *Pacer) Take(ctx context.Context, n int) error { return Sleep(ctx, p.TakeAt(time.Now(), n)) }
 
-// TakeAt reserves n rows of the pacer's rate at the time now, like Take. Instead of waiting, it returns how long the
-// caller must wait.
+// TakeAt reserves n rows of the pacer's rate at the time now, like Take, but does not wait. The result pause is how
+// long the caller must wait before it processes the rows.
 func (p *Pacer) TakeAt(now time.Time, n int) (pause time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -141,7 +143,8 @@ func (p *Pacer) TakeAt(now time.Time, n int) (pause time.Duration) {
 	return pause
 }
 
-// Return gives back n rows that Take has reserved but that were not processed, so that later calls of Take wait less.
+// Return gives back n rows that Take has reserved but that the caller did not process, so that later calls of Take wait
+// less.
 func (p *Pacer) Return(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

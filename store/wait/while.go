@@ -6,7 +6,7 @@ import (
 )
 
 // While runs one piece of background work for as long as any caller needs it. The work begins with the first of several
-// concurrent callers and ends after the last one. The zero value is ready. It is safe for concurrent use.
+// concurrent callers and ends after the last one. While is safe for concurrent use; the zero value is ready.
 type While struct {
 	mu    sync.Mutex
 	users int
@@ -15,10 +15,12 @@ type While struct {
 	work  sync.WaitGroup
 }
 
-// During calls f while background work goes on, which concurrent calls of During share. The first of these calls runs
-// begin, which prepares the work and returns it as a function. The context of begin ends when the last of these calls
-// has ended, not when the contexts of the calls end. Each call waits until begin has returned, and then runs f. If its
-// own ctx ends first, it runs f without waiting.
+// During calls f while background work runs. Concurrent calls of During share the work. The first of these calls runs
+// begin, which prepares the work and returns the work as a function. Each call waits until begin has returned, and then
+// runs f. A call whose own ctx ends first runs f without waiting.
+//
+// The context of begin ends when the last of the concurrent calls has ended, even if the contexts of the callers end
+// before.
 func (w *While) During(ctx context.Context, begin func(ctx context.Context) (work func()), f func()) {
 	w.mu.Lock()
 	if w.users++; w.users == 1 {
