@@ -21,7 +21,8 @@ const (
 	// Directory has one record per bucket name. Records are never removed. When a bucket is deleted, the record says
 	// that the name is free, and the epoch of the record goes on growing.
 	Directory
-	// Clocks has the clocks that number the changes of the buckets' maps. The key is the number of the clock.
+	// Clocks has the map clocks. A map clock is a counter that many buckets share, and that is raised after every
+	// change of one of their maps. The key is the number of the clock.
 	Clocks
 	// Busy has one record per bucket whose rows may be moving between partitions. The records are hints.
 	Busy

@@ -8,13 +8,14 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Acknowledge implements store.Acknowledger. A move goes on when Acknowledge has returned.
+// Acknowledge returns the newest decided record with the given key in table t, after a quorum of each data centre has
+// this record. It implements store.Acknowledger. A change of a bucket's map goes on only when Acknowledge has returned.
 //
 // First a read at SERIAL returns the newest decided record, after it has completed any swap that is only half
-// committed. Then Acknowledge reads the whole record at LOCAL_QUORUM through a coordinator of each data centre. This
+// committed. Then Acknowledge reads the whole record at LOCAL_QUORUM through a coordinator of each data centre. The
 // read proves that the record is in that data centre: the read either finds the record in a quorum or, by blocking read
-// repair, writes it to a quorum before it answers. One read at EACH_QUORUM would not do, since its repair writes are
-// counted across data centres.
+// repair, writes the record to a quorum before it answers. One read at EACH_QUORUM would not do, since its repair
+// writes are counted across data centres.
 //
 // While a data centre can't be reached, Acknowledge fails with Unavailable or Timeout. Then changes of maps pause, but
 // foreground operations go on.
@@ -52,9 +53,8 @@ func (s *Store) replication(ctx context.Context) (map[string]string, error) {
 	})
 }
 
-// seenIn checks that a read in the given data centre finds a register at the given epoch or a later one. It returns nil
-// if so, and an Unavailable error if the read finds an older epoch or no register. The register has the given key in
-// table t.
+// seenIn checks that a read in the given data centre finds the record with the given key in table t at the given epoch
+// or a later one. It returns nil if so, and an Unavailable error if the read finds an older epoch or no record.
 func (s *Store) seenIn(ctx context.Context, dataCentre string, t store.Table, key []byte, epoch uint64) error {
 	session, err := s.sessionIn(ctx, dataCentre)
 	if err != nil {
@@ -70,8 +70,8 @@ func (s *Store) seenIn(ctx context.Context, dataCentre string, t store.Table, ke
 	return nil
 }
 
-// sessionIn returns a session (connections to Cassandra) whose coordinators are in the given data centre. It may have
-// to open the session first.
+// sessionIn returns a session (connections to Cassandra) whose requests are coordinated by nodes in the given data
+// centre. For another data centre than the local one sessionIn may have to open the session first.
 func (s *Store) sessionIn(ctx context.Context, dataCentre string) (*gocql.Session, error) {
 	if dataCentre == s.o.DataCentre {
 		return s.session, nil

@@ -13,18 +13,18 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Problem is something that is wrong with a cluster: its schema or configuration differs from what evenkeel needs or
-// recommends.
+// Problem is a difference between a Cassandra cluster and what evenkeel needs or recommends: in the schema, the
+// versions of the nodes or their configuration. An example is a missing table.
 type Problem struct {
-	// Where is the name of a table or the keyspace, or a node's configuration file.
+	// Where is the name of a table or the keyspace, the addresses of nodes, or the name of a node's configuration file.
 	Where string `json:"where"`
 	// What says what differs, why that matters, and what to do.
 	What string `json:"what"`
-	// Fatal says that the problem prevents Open. Other problems cost speed or a safety margin.
+	// Fatal is true if Open refuses a cluster with this problem. Other problems cost speed or a safety margin.
 	Fatal bool `json:"fatal"`
 }
 
-// String returns the problem as one line of text.
+// String returns the problem as one line of text: where it is, then what is wrong, with "(warning)" if it is not fatal.
 func (p Problem) String() string {
 	if p.Fatal {
 		return p.Where + ": " + p.What
@@ -32,8 +32,8 @@ func (p Problem) String() string {
 	return p.Where + ": (warning) " + p.What
 }
 
-// Check returns all problems of the cluster. It compares the schema that exists, and the configuration of the node that
-// answers, with what the store needs.
+// Check returns all problems of the cluster. It compares the schema that exists, the versions of the nodes, and the
+// configuration of the node that answers with what the store needs. Check fails if the cluster can't be read.
 func (a *Admin) Check(ctx context.Context) ([]Problem, error) {
 	keyspace := a.o.Keyspace
 	versions, err := a.checkVersions(ctx)
@@ -70,7 +70,7 @@ func (a *Admin) Check(ctx context.Context) ([]Problem, error) {
 }
 
 // copiesOf returns the number of copies of each row in each data centre. The argument is the replication options of a
-// keyspace, as Cassandra's schema tables contain them.
+// keyspace, as Cassandra's schema tables contain them, e.g. {"class": …, "dc1": "3"}.
 func copiesOf(replication map[string]string) Replication {
 	r := Replication{}
 	for name, copies := range replication {
@@ -148,8 +148,8 @@ func (a *Admin) liveTables(ctx context.Context) (map[string]*liveTable, error) {
 	return live, iter.Close()
 }
 
-// check compares a table with its required schema t, and returns the differences as problems. live is the table as it
-// exists in the cluster, or nil if it does not exist.
+// check compares an existing table of the keyspace with its required schema t, and returns the differences as problems.
+// live describes the existing table; it is nil if the table does not exist.
 func (t TableSchema) check(keyspace string, live *liveTable) (problems []Problem) {
 	where := keyspace + "." + t.Name
 	add := func(fatal bool, format string, args ...any) {
@@ -211,18 +211,21 @@ func (t TableSchema) checkOption(live *liveTable, o TableOption, add func(fatal 
 	}
 }
 
-// checkedSettings are the names of the settings of a node on which evenkeel's guarantees depend.
+// checkedSettings are the names of the configuration settings of a Cassandra node that Check reads, since evenkeel's
+// guarantees depend on them.
 var checkedSettings = []string{
 	"commitlog_sync", "minimum_timestamp_warn_threshold", "minimum_timestamp_fail_threshold",
 	"user_timestamps_enabled", "max_mutation_size", paxosVariant,
 }
 
-// paxosVariant is the name of the setting of a Cassandra node that chooses how it runs lightweight transactions.
+// paxosVariant is the name of the configuration setting of a Cassandra node that chooses how the node runs lightweight
+// transactions.
 const paxosVariant = "paxos_variant"
 
-// paxosProblem returns what is wrong with variant, the setting by which a node chooses how it runs lightweight
-// transactions. what is the text of the problem. It is empty if there is no problem, or if the variant is not known
-// (""). fatal is true if the problem prevents Open.
+// paxosProblem returns what is wrong with variant, the setting by which a Cassandra node chooses how it runs
+// lightweight transactions. dataCentres is the number of data centres with copies. The result what is a text with a
+// remedy; it is empty if nothing is wrong, or if the variant is not known (""). The result fatal is true if the problem
+// prevents Open.
 func paxosProblem(variant string, dataCentres int) (what string, fatal bool) {
 	switch variant {
 	case "", "v2":
@@ -239,8 +242,8 @@ func paxosProblem(variant string, dataCentres int) (what string, fatal bool) {
 		"have: set it to v2 on all nodes", true
 }
 
-// checkSettings returns the problems with the configuration of the node that answers. copies is the number of copies of
-// the rows in each data centre.
+// checkSettings returns the problems with the configuration of the Cassandra node that answers. copies is the number of
+// copies of the rows in each data centre. If the user may not read the configuration, the only problem says so.
 func (a *Admin) checkSettings(ctx context.Context, copies Replication) (problems []Problem, err error) {
 	const where = "cassandra.yaml"
 	values := map[string]string{}

@@ -13,9 +13,10 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// connect opens a session to a cluster. The driver's own error does not say why each host could not be reached, so
-// connect records the errors of the connections and adds them. The driver can't be interrupted. If ctx ends first,
-// connect returns, and the session is closed as soon as it is open.
+// connect opens a session (connections of the driver) to the cluster that c describes. The driver's own error does not
+// say why each host could not be reached, so connect records the errors of the connections and adds them to its error.
+// The driver can't be interrupted: if ctx ends first, connect returns at once, and the session is closed as soon as it
+// is open.
 func connect(ctx context.Context, c *gocql.ClusterConfig) (*gocql.Session, error) {
 	watch := &connectErrors{patience: c.ConnectTimeout}
 	c.ConnectObserver = watch
@@ -52,11 +53,12 @@ func connect(ctx context.Context, c *gocql.ClusterConfig) (*gocql.Session, error
 	}
 }
 
-// mostConnects bounds the attempts of connect while the driver does not say why a connection has failed.
+// mostConnects is the largest number of attempts to open a session to the cluster. Further attempts are made only while
+// the driver does not say why a connection has failed.
 const mostConnects = 3
 
-// connectErrors observes the driver's connections. It keeps the error of the last connection that failed, and the name
-// of its host.
+// connectErrors observes the connections that the driver opens. It keeps the error of the last connection that failed,
+// and the name of its host, for an error message.
 type connectErrors struct {
 	mu   sync.Mutex
 	last error
@@ -66,7 +68,8 @@ type connectErrors struct {
 	patience time.Duration
 }
 
-// ObserveConnect implements gocql.ConnectObserver.
+// ObserveConnect records the error, the host and the duration of a connection that failed. The driver calls it after
+// each attempt to connect. It implements gocql.ConnectObserver.
 func (w *connectErrors) ObserveConnect(o gocql.ObservedConnect) {
 	if o.Err == nil {
 		return
@@ -76,9 +79,9 @@ func (w *connectErrors) ObserveConnect(o gocql.ObservedConnect) {
 	w.last, w.host, w.took = o.Err, o.Host.HostnameAndPort(), o.End.Sub(o.Start)
 }
 
-// mute reports whether the last failure hides its reason. If a server closes a connection at once, for lack of a
-// certificate for example, the driver either returns that reason or, by chance, says that no response came in time.
-// Another attempt probably returns the reason.
+// mute reports whether the error of the last failed connection hides its reason. If a server closes a connection at
+// once, for lack of a certificate for example, the driver either returns the reason or, by chance, says that no
+// response came in time. Another attempt probably returns the reason.
 func (w *connectErrors) mute() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -110,20 +113,21 @@ func (w *connectErrors) explain(c *gocql.ClusterConfig, err error) error {
 	)
 }
 
-// nobody is the authenticator of a session without a user. If the server asks for a login, nobody returns an error that
-// says that no user is given.
+// nobody is the authenticator of a session without a user. If the server asks for a login, its methods return an error
+// that says that no user is given.
 type nobody struct{}
 
 var errNobody = errors.New("no user is given")
 
-// Challenge implements gocql.Authenticator.
+// Challenge returns the error that no user is given. The driver calls it when the server asks for a login. It
+// implements gocql.Authenticator.
 func (nobody) Challenge([]byte) ([]byte, gocql.Authenticator, error) { return nil, nil, errNobody }
 
-// Success implements gocql.Authenticator.
+// Success returns nil. It implements gocql.Authenticator.
 func (nobody) Success([]byte) error { return nil }
 
-// Admin is a connection for checking a cluster and creating its schema. Unlike Store it needs no schema, and accepts
-// hosts of any data centre.
+// Admin is a connection to a Cassandra cluster for checking the cluster and creating its schema. Unlike Store, an Admin
+// needs no schema, and may use hosts of any data centre.
 type Admin struct {
 	session *gocql.Session
 	o       Options
@@ -131,8 +135,8 @@ type Admin struct {
 
 const anyDataCentre = "*"
 
-// OpenAdmin connects to a cluster in order to check it or to create its schema. Options.DataCentre may be empty: then
-// hosts of any data centre are used.
+// OpenAdmin connects to a cluster in order to check the cluster or to create its schema. If Options.DataCentre is
+// empty, hosts of any data centre are used. The caller closes the returned Admin.
 func OpenAdmin(ctx context.Context, o Options) (*Admin, error) {
 	if o.DataCentre == "" {
 		o.DataCentre = anyDataCentre
@@ -163,13 +167,13 @@ func OpenAdmin(ctx context.Context, o Options) (*Admin, error) {
 	return &Admin{session: session, o: o}, nil
 }
 
-// adminHosts is the number of hosts to which a connection for checks and schema changes connects. It is more than one,
-// since a host may be down.
+// adminHosts is the largest number of hosts to which a connection for checks and schema changes connects. It is more
+// than one, since a host may be down.
 const adminHosts = 3
 
 // firstHosts is a filter of the hosts to which the driver connects. It accepts the first adminHosts hosts of one data
-// centre, or of any (anyDataCentre). It refuses hosts of other data centres: these may be out of reach, and the driver
-// needs time to find that out for each one.
+// centre, or of any data centre (anyDataCentre). It refuses other hosts: the hosts of other data centres may be out of
+// reach, and the driver would need time to find that out for each host.
 type firstHosts struct {
 	dataCentre string
 
@@ -178,7 +182,7 @@ type firstHosts struct {
 	others   bool     // a host of another data centre was refused
 }
 
-// Accept implements gocql.HostFilter.
+// Accept reports whether the driver may connect to the host h. It implements gocql.HostFilter.
 func (f *firstHosts) Accept(h *gocql.HostInfo) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -192,18 +196,19 @@ func (f *firstHosts) Accept(h *gocql.HostInfo) bool {
 	return slices.Contains(f.accepted, h.HostID())
 }
 
-// onlyOthers reports whether the driver has found hosts, but none in the wanted data centre.
+// onlyOthers reports whether the driver has found hosts, but none in the wanted data centre. Then the name of the data
+// centre may be wrong.
 func (f *firstHosts) onlyOthers() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.others && len(f.accepted) == 0
 }
 
-// Close closes the connection.
+// Close closes the connection to the cluster.
 func (a *Admin) Close() { a.session.Close() }
 
-// Apply creates the keyspace and its tables. r is the number of copies of each row in each data centre. If the keyspace
-// or a table exists already, Apply leaves it unchanged.
+// Apply creates the keyspace and all tables that evenkeel needs. r is the number of copies of each row in each data
+// centre. A keyspace or table that exists already is left unchanged. Apply returns when all nodes know the schema.
 func (a *Admin) Apply(ctx context.Context, r Replication) error {
 	create, err := CreateKeyspace(a.o.Keyspace, r)
 	if err != nil {
@@ -224,7 +229,7 @@ func (a *Admin) Apply(ctx context.Context, r Replication) error {
 	return nil
 }
 
-// Drop drops the keyspace with all its tables and rows. It returns no error if there is no such keyspace.
+// Drop deletes the keyspace with all its tables and rows. It is no error if there is no such keyspace.
 func (a *Admin) Drop(ctx context.Context) error {
 	err := a.session.Query("DROP KEYSPACE IF EXISTS " + a.o.Keyspace).WithContext(ctx).Exec()
 	return fail(ctx, err, "drop", a.o.Keyspace)
@@ -248,12 +253,12 @@ func (a *Admin) DataCentres(ctx context.Context) ([]string, error) {
 	return sorted(names), nil
 }
 
-// settingsTable is the name of Cassandra's virtual table with the configuration of a node. A role needs a grant to read
-// it.
+// settingsTable is the name of Cassandra's virtual table with the configuration of a node. A role can read the table
+// only with a grant.
 const settingsTable = "system_views.settings"
 
-// setting returns the value of the configuration setting with the given name, from the node that answers. It returns ""
-// if the node has no such setting.
+// setting returns the value of the configuration setting with the given name on the Cassandra node that answers. The
+// value is "" if the node has no such setting.
 func (a *Admin) setting(ctx context.Context, name string) (string, error) {
 	var value string
 	err := a.session.Query("SELECT value FROM "+settingsTable+" WHERE name = ?", name).

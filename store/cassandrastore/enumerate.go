@@ -12,8 +12,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Scan implements store.Registers. It returns the keys in the order of their Cassandra tokens (hashes), not in the
-// order of their bytes.
+// Scan returns a page of at most limit keys of the registers in table t, which follow the key after (nil for the first
+// page). The order is that of Cassandra's tokens (hashes of the keys), not of the bytes. It implements store.Registers.
 func (s *Store) Scan(ctx context.Context, t store.Table, after []byte, limit int) ([][]byte, error) {
 	err := cmp.Or(store.CheckTable(t), store.CheckLimit(limit))
 	if err != nil {
@@ -34,8 +34,9 @@ func (s *Store) Scan(ctx context.Context, t store.Table, after []byte, limit int
 	return keys, s.fail(ctx, err, "scan", t)
 }
 
-// Partitions implements store.PartitionLister. It returns the partitions in the order of their Cassandra tokens, which
-// are hashes of their addresses.
+// Partitions returns a page of at most limit partitions that have rows, which follow the partition after (zero for the
+// first page). The order is that of Cassandra's tokens, which are hashes of the addresses. It implements
+// store.PartitionLister.
 func (s *Store) Partitions(ctx context.Context, after store.Partition, limit int) ([]store.Partition, error) {
 	if err := store.CheckLimit(limit); err != nil {
 		return nil, s.fail(ctx, err, "list", text("partitions"))
@@ -57,22 +58,23 @@ func (s *Store) Partitions(ctx context.Context, after store.Partition, limit int
 	return partitions, s.fail(ctx, err, "list", text("partitions"))
 }
 
-// enumeration lists the partition keys of a Cassandra table page by page, in the order of their tokens (hashes of the
-// keys).
+// enumeration lists the partition keys (of type K) of one Cassandra table page by page, in the order of their tokens,
+// which are hashes of the keys.
 type enumeration[K any] struct {
 	table, columns, places string
 	after                  K
 	afterValues            []any // the columns of after; nil for the first page
 	equal                  func(a, b K) bool
 	scan                   func(*gocql.Iter) (K, bool)
-	// below returns the CQL for a part of the rows of each key; nil if keys have few rows.
+	// below returns the CQL condition, with its values, for an interval of the rows of each key; nil if keys have few
+	// rows.
 	below func(store.Bounds) (where string, values []any)
 }
 
-// page returns the next page of a table's partition keys, which follow the key e.after in the order of tokens (hashes).
-// The read starts at the token of e.after, not behind it: two keys may have the same token (such keys are easily made),
-// and the last page may have ended between them. If too many tombstones make that read fail, page starts behind the
-// token. Then it reads fewer keys at a time, and at last it calls search.
+// page returns the next at most limit partition keys of a table, which follow the key e.after in the order of tokens
+// (hashes of the keys). The read starts at the token of e.after, not behind it: two keys may have the same token (such
+// keys are easily made), and the last page may have ended between them. If too many tombstones make that read fail,
+// page starts behind the token. Then it reads fewer keys at a time, and at last it calls search.
 func (e *enumeration[K]) page(ctx context.Context, s *Store, limit int) ([]K, error) {
 	fetch, behind := limit+1, false
 	for {
@@ -130,9 +132,10 @@ func (e *enumeration[K]) query(ctx context.Context, s *Store, statement string, 
 	})
 }
 
-// search returns the next partition keys of a table where too many dead rows make ordinary reads fail. By bisection it
-// finds the least token (hash of a key) behind e.after such that a read up to this token returns keys or fails. If the
-// read fails, the rows of the token are read in smaller parts. Keys that have only dead rows are left out.
+// search returns the next at most limit partition keys of a table where too many dead rows make ordinary reads fail. By
+// bisection it finds the least token (hash of a key) behind e.after such that a read up to the token returns keys or
+// fails. If the read fails, the rows of the token are read in smaller intervals. Keys that have only dead rows are left
+// out.
 func (e *enumeration[K]) search(ctx context.Context, s *Store, limit int) ([]K, error) {
 	from, values := "token("+e.columns+") > token("+e.places+")", e.afterValues
 	if values == nil {
@@ -171,8 +174,9 @@ func (e *enumeration[K]) search(ctx context.Context, s *Store, limit int) ([]K, 
 	}
 }
 
-// at returns the partition keys with the given token (hash) that have a live row. There is rarely more than one. It
-// reads the rows in parts that are small enough for the replicas.
+// at returns the partition keys with the given token (hash of a key) that have a live row. There is rarely more than
+// one key. The rows are read in intervals that are small enough for the replicas, which refuse reads across too many
+// tombstones.
 func (e *enumeration[K]) at(ctx context.Context, s *Store, token int64) (keys []K, err error) {
 	todo := []store.Bounds{{}}
 	for failed := 0; len(todo) > 0; {

@@ -10,8 +10,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// kind returns the store.Kind to which an error of the Cassandra driver belongs. It judges by the type and the protocol
-// code of the error, never by the text.
+// kind returns the store.Kind to which an error of the Cassandra driver belongs, e.g. Timeout. It judges by the type
+// and the protocol code of the error, never by the text. For an error that it does not know it returns Unavailable.
 func kind(err error) store.Kind {
 	if k := store.KindOf(err); k != store.Other {
 		return k
@@ -29,7 +29,7 @@ func kind(err error) store.Kind {
 }
 
 // code returns the error code of Cassandra's protocol that a server has sent. The bool is false if err does not come
-// from a server.
+// from a server; e.g. it may be a lost connection.
 func code(err error) (int, bool) {
 	if r, ok := errors.AsType[gocql.RequestError](err); ok {
 		return r.Code(), true
@@ -37,20 +37,22 @@ func code(err error) (int, bool) {
 	return 0, false
 }
 
-// readFailed reports whether replicas have refused a read, which is almost always because of too many tombstones.
+// readFailed reports whether err says that replicas have refused a read, which is almost always because the read met
+// too many tombstones.
 func readFailed(err error) bool {
 	var failure *gocql.RequestErrReadFailure
 	return errors.As(err, &failure)
 }
 
-// unauthorized reports whether the server has refused a request because the user lacks a permission.
+// unauthorized reports whether err says that the server has refused a request because the user lacks a permission.
 func unauthorized(err error) bool {
 	c, fromServer := code(err)
 	return fromServer && c == gocql.ErrCodeUnauthorized
 }
 
-// worthRetrying reports whether a request that failed with err may succeed if it is repeated, at another coordinator or
-// a little later. It returns false if a server has refused the request by its rules, such as for wrong syntax.
+// worthRetrying reports whether a request that failed with err may succeed if the request is repeated, at another
+// coordinator or a little later. It returns false if err is nil, and if a server has refused the request by its rules,
+// e.g. for wrong syntax.
 func worthRetrying(err error) bool {
 	if err == nil {
 		return false
@@ -69,9 +71,9 @@ func worthRetrying(err error) bool {
 	}
 }
 
-// fail returns err with the name op of the failed operation and its subject, such as a partition; nil if err is nil. If
-// ctx has ended, the kind of the error is Timeout, and the cause is kept. If the store was closed during the call, an
-// error with an unknown outcome gets the kind Unavailable.
+// fail returns err with the name op of the failed operation and its subject, such as a partition. It returns nil if err
+// is nil. If ctx has ended, the kind of the error is Timeout, and the cause is kept. If the store was closed during the
+// call, an error with an unknown outcome gets the kind Unavailable.
 func (s *Store) fail(ctx context.Context, err error, op string, subject fmt.Stringer) error {
 	if err == nil {
 		return nil
@@ -82,8 +84,9 @@ func (s *Store) fail(ctx context.Context, err error, op string, subject fmt.Stri
 	return fail(ctx, err, op, subject.String())
 }
 
-// fail returns err with the name op of the failed operation and its subject, such as a keyspace; nil if err is nil. If
-// ctx has ended, the kind of the error is Timeout, and the cause is kept.
+// fail returns err with the name op of the failed operation and its subject, such as a keyspace. It returns nil if err
+// is nil. If ctx has ended, the kind of the error is Timeout, and the cause is kept. If the user lacks a permission,
+// the error says how to find the missing grants.
 func fail(ctx context.Context, err error, op, subject string) error {
 	if err == nil {
 		return nil

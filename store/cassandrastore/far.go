@@ -12,15 +12,15 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// far has a session to each other data centre. A session is opened in the background, once for all callers that need
-// it, and kept until close.
+// far has a session (connections to Cassandra) to each data centre other than the local one. A session is opened in the
+// background, once for all callers that need it, and kept until close.
 //
 // Opening a session takes a dozen round trips. A caller that asks for the time of a distant node waits half a second at
 // most. If the opening ended with that caller, each caller would begin anew. So a caller waits for an opening only
 // until its own context ends, and the opening goes on without the caller. After a failure callers get the error of the
 // failed opening, until the pause before the next opening is over.
 type far[S interface{ Close() }] struct {
-	// open opens a session. It takes as long as the driver's own limits of each step allow.
+	// open opens a session to the given data centre. It takes as long as the driver's own limits of each step allow.
 	open func(ctx context.Context, dataCentre string) (S, error)
 
 	ctx  context.Context // ends when close is called
@@ -32,8 +32,8 @@ type far[S interface{ Close() }] struct {
 	openings map[string]*opening[S] // the last opening in each data centre
 }
 
-// opening is one attempt to open a session to another data centre. The channel done is closed when it has ended. The
-// fields below done are set before that, under the mutex of far.
+// opening is one attempt to open a session to another data centre. The channel done is closed when the attempt has
+// ended. The fields below done are set before the channel is closed, under the mutex of far.
 type opening[S any] struct {
 	done     chan struct{}
 	ended    bool
@@ -53,9 +53,9 @@ func newFar[S interface{ Close() }](open func(ctx context.Context, dataCentre st
 	return f
 }
 
-// in returns a session to the given data centre, and opens one if there is none. It fails with Unavailable if the
-// session is not yet open when ctx ends. After a failed attempt to open a session it returns the error of that attempt,
-// until the pause before the next one is over.
+// in returns a session to the given data centre, and opens a session if there is none. It fails with Unavailable if the
+// session is not yet open when ctx ends. After a failed attempt to open a session, in returns the error of that
+// attempt, until the pause before the next attempt is over.
 func (f *far[S]) in(ctx context.Context, dataCentre string) (session S, err error) {
 	o, err := f.begin(dataCentre)
 	if err != nil {
@@ -71,8 +71,9 @@ func (f *far[S]) in(ctx context.Context, dataCentre string) (session S, err erro
 	}
 }
 
-// begin returns the last attempt to open a session to the given data centre. It begins a new attempt if there was none,
-// or if the last one has failed and the pause after the failure is over.
+// begin returns the last attempt to open a session to the given data centre. It begins a new attempt in the background
+// if there was none, or if the last attempt has failed and the pause after the failure is over. It fails with
+// store.ErrClosed after close.
 func (f *far[S]) begin(dataCentre string) (*opening[S], error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -108,8 +109,8 @@ func (f *far[S]) begin(dataCentre string) (*opening[S], error) {
 	return o, nil
 }
 
-// close closes the sessions to all other data centres, also those that are still being opened. Later calls of in fail
-// with store.ErrClosed.
+// close closes the sessions to all other data centres, including sessions that are still being opened. Later calls of
+// in fail with store.ErrClosed.
 func (f *far[S]) close() {
 	f.mu.Lock()
 	if f.closed {
@@ -127,11 +128,12 @@ func (f *far[S]) close() {
 	}
 }
 
-// contacts is the number of nodes of another data centre that the driver tries in order to open a session there. It
-// tries one after the other. In a large data centre that can't be reached, trying all nodes would take minutes.
+// contacts is the number of nodes of another data centre that the driver tries, one after the other, in order to open a
+// session to that data centre. In a large data centre that can't be reached, trying all nodes would take minutes.
 const contacts = 3
 
-// openIn opens a session to the given other data centre, whose nodes are then the coordinators of requests.
+// openIn opens a session to the given data centre, which is not the local one. The nodes of that data centre coordinate
+// the requests of the session. openIn fails with Unavailable.
 func (s *Store) openIn(ctx context.Context, dataCentre string) (*gocql.Session, error) {
 	nodes, err := s.nodes(ctx)
 	if err != nil {
@@ -157,8 +159,8 @@ func (s *Store) openIn(ctx context.Context, dataCentre string) (*gocql.Session, 
 	return session, nil
 }
 
-// openFar begins to open sessions to all other data centres that have copies. So the first writes of a process need not
-// wait for a session. If opening a session fails here, it is tried again when the session is needed.
+// openFar begins to open sessions to all other data centres that have copies, so that the first writes of a process
+// need not wait for a session. If opening a session fails, it is tried again when the session is needed.
 func (s *Store) openFar() {
 	replication, err := s.replication(s.far.ctx)
 	if err != nil {

@@ -6,9 +6,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// halve cuts the interval of keys b into two parts: low, and high, which begins with the cut. The cut is about halfway,
-// and as short as possible. ok is false if b can't be cut, since it has only one key or the cut would be longer than a
-// key may be.
+// halve cuts the interval of keys b into two intervals: low, and high, which begins with the cut. The cut is a key
+// about halfway, and as short as possible. Reads that meet too many tombstones are repeated for the halves. The result
+// ok is false if b can't be cut, since it has only one key or the cut would be longer than a key may be.
 func halve(b store.Bounds) (low, high store.Bounds, ok bool) {
 	end := b.End
 	if len(end) == 0 {
@@ -24,8 +24,8 @@ func halve(b store.Bounds) (low, high store.Bounds, ok bool) {
 	return low, high, true
 }
 
-// inParts cuts the interval of keys b at each of the keys in cuts, and returns the parts in ascending order. cuts must
-// be sorted; keys outside b are ignored.
+// inParts cuts the interval of keys b at each of the keys in cuts, and returns the smaller intervals in ascending
+// order. cuts must be sorted. Keys outside b are ignored.
 func inParts(b store.Bounds, cuts [][]byte) []store.Bounds {
 	var parts []store.Bounds
 	for _, cut := range cuts {

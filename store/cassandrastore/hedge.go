@@ -12,21 +12,21 @@ import (
 )
 
 const (
-	// hedgeAfter is the most time for which an attempt goes on alone, before a second attempt begins beside it. Only a
-	// request that meets a hung node or an overloaded cluster takes longer. The attempt goes on alone for hedgeAfter
-	// while it is not known which answers are late (late.after). A node that is silent for hedgeAfter is avoided.
+	// hedgeAfter is the longest wait for an answer before a request is sent a second time, to another node. Only a
+	// request that meets a hung node or an overloaded cluster takes longer. The wait is shorter as soon as enough
+	// answers have been measured (late.after). Requests avoid a node that has not answered for hedgeAfter.
 	hedgeAfter = 250 * time.Millisecond
-	// avoidFor is how long requests avoid a node that did not answer. Then one request tries the node again.
+	// avoidFor is how long requests avoid a node that did not answer. Then a single request tries the node again.
 	avoidFor = time.Second
 	// hangsAfter is how long a node must be silent before the log says that it does not answer.
 	hangsAfter = 5 * time.Second
-	// One in hedgeShare requests may have a second attempt, and hedgeBurst more requests after a quiet time. So an
+	// One in hedgeShare requests may be sent a second time, and after a quiet time hedgeBurst more requests. So an
 	// overloaded cluster, in which all requests are slow, gets a tenth more to do, not twice as much.
 	hedgeShare, hedgeBurst = 10, 100
 )
 
 // node is a Cassandra node to which a session sends requests, with the times of its requests and answers. A node may
-// hang, as during a long garbage collection or on a dead disk. It then still holds its connections, and the driver
+// hang, as during a long garbage collection or on a dead disk. A hung node still holds its connections, and the driver
 // notices only after half a minute, when several heartbeats have failed. So requests avoid a node that does not answer.
 type node struct {
 	*gocql.HostInfo
@@ -40,10 +40,11 @@ type node struct {
 	hangs    atomic.Bool  // the log says that the node does not answer
 }
 
-// who returns the name and the data centre of the node, as the attributes of a log line.
+// who returns the address and the data centre of the node, as the attributes of a log line.
 func (n *node) who() []any { return []any{"node", n.HostnameAndPort(), "data centre", n.DataCenter()} }
 
-// asks records that a request is being sent to the node. The time is needed to notice a node that does not answer.
+// asks records that a request is being sent to the node. The time of the request shows later for how long the node has
+// answered nothing.
 func (n *node) asks() {
 	now := time.Now().UnixNano()
 	last := n.asked.Swap(now)
@@ -53,8 +54,8 @@ func (n *node) asks() {
 }
 
 // silent records that the node has not answered a request. If the node has answered nothing for hedgeAfter, although
-// requests were sent to it all that time, requests avoid the node from now on. The time of one request alone would say
-// little: the request may have been given up early because another node had answered.
+// requests were sent to it all that time, requests avoid the node from now on. A single request would say little: the
+// request may have been given up early because another node had answered.
 func (n *node) silent() {
 	now, answered, since := time.Now(), n.answered.Load(), n.since.Load()
 	if time.Duration(now.UnixNano()-since) < hedgeAfter || answered >= since {
@@ -66,8 +67,8 @@ func (n *node) silent() {
 	n.avoided.Store(now.Add(avoidFor).UnixNano())
 }
 
-// isSilent reports whether the node was sent requests recently and did not answer. It returns false for a node to which
-// no requests are sent, since nothing is known of it.
+// isSilent reports whether requests were sent to the node within the last seconds before now, and the node did not
+// answer. It returns false for a node to which no requests are sent, since nothing is known of that node.
 func (n *node) isSilent(now time.Time) bool {
 	return now.UnixNano()-n.avoided.Load() < int64(hangsAfter)
 }
@@ -82,8 +83,8 @@ func (n *node) answers() {
 	}
 }
 
-// avoid reports whether a request should go to another node, because this one does not answer. From time to time avoid
-// returns false once, so that one request finds out whether the node answers again.
+// avoid reports whether a request should go to another node, because the node n does not answer. From time to time
+// avoid returns false once, so that a single request finds out whether the node answers again.
 func (n *node) avoid() bool {
 	until := n.avoided.Load()
 	if until == 0 {
@@ -106,7 +107,7 @@ func (n *node) avoid() bool {
 	return false
 }
 
-// asking is the state of one attempt of a request: when it began, and the node to which it went.
+// asking is the state of one attempt to send a request: when the attempt began, and the node to which it went.
 type asking struct {
 	asked  []*node // the nodes to which earlier attempts of the call went
 	second bool    // the attempt runs beside an earlier one, so it must not go to the same node
@@ -116,8 +117,8 @@ type asking struct {
 
 type askingKey struct{}
 
-// ended records, at the end of an attempt of a request, whether the node has answered. It follows from err, the error
-// of the attempt: an error that the server has sent is an answer.
+// ended records, at the end of an attempt to send a request, whether the node has answered. err is the error of the
+// attempt, or nil. An error that the server has sent counts as an answer.
 func (a *asking) ended(err error) {
 	n := a.node.Load()
 	if n == nil {
@@ -130,9 +131,9 @@ func (a *asking) ended(err error) {
 	}
 }
 
-// order returns the nodes that the driver proposes for a request, in a better order: nodes that do not answer, and
-// those that earlier attempts have tried, come last. next returns the driver's nodes. a is the attempt; it may be nil.
-// If it runs beside an earlier attempt, the nodes that were tried are left out.
+// order returns the nodes to which a request may go, the best first. The function next returns the nodes that the
+// driver proposes. Nodes that do not answer, and nodes that earlier attempts of the request have tried, come last. a is
+// the present attempt; it may be nil. If a runs beside an earlier attempt, the nodes that were tried are left out.
 func (c *chosen) order(a *asking, next gocql.NextHost) gocql.NextHost {
 	var behind []gocql.SelectedHost
 	return func() gocql.SelectedHost {
@@ -168,23 +169,26 @@ func (a *asking) goes(n *node) {
 	}
 }
 
-// hedge is a request that is sent a second time, to another node, if the first answer is slow.
+// hedge is a request to Cassandra that is sent a second time, to another node, if the first answer is slow. The
+// function attempt sends the request once.
 type hedge[T any] struct {
 	s *Store
 	request
 	attempt func(ctx context.Context) (T, error)
 }
 
-// once runs one attempt of the request, which may take the time limit at most.
+// once sends the request once and returns the result. a is the state of this attempt, and limit is the time limit of
+// the attempt.
 func (h *hedge[T]) once(ctx context.Context, a *asking, limit time.Duration) (T, error) {
 	result, err := within(context.WithValue(ctx, askingKey{}, a), h.s, limit, h.attempt)
 	a.ended(err)
 	return result, err
 }
 
-// twice sends a request and, if the answer is slow, sends it again through another node. The first attempt that
-// succeeds, or that is refused for good, decides the result. Both attempts have ended when twice returns, since the
-// memory of the request belongs to the caller. Both end within the time limit of one attempt.
+// twice sends a request and, if the answer is slow, sends the request again through another node. The first attempt
+// that succeeds, or that is refused for good, decides the result. The memory of the request belongs to the caller, so
+// both attempts have ended when twice returns. Both end within the time limit of one attempt. first is the state of the
+// first attempt.
 func (h *hedge[T]) twice(ctx context.Context, first *asking) (T, error) {
 	one, endOne := context.WithCancel(ctx)
 	defer endOne()
@@ -235,16 +239,16 @@ type spare struct {
 	owed atomic.Int64 // the number of requests that must be made until all second attempts are paid for
 }
 
-// earn adds 1/hedgeShare to the number of slow requests that may be sent a second time. It is called once for each
-// request.
+// earn adds 1/hedgeShare of a second attempt to the budget for sending slow requests a second time. It is called once
+// for each request.
 func (s *spare) earn() {
 	for owed := s.owed.Load(); owed > 0 && !s.owed.CompareAndSwap(owed, owed-1); {
 		owed = s.owed.Load()
 	}
 }
 
-// spend takes one second attempt of a request from the budget. It returns false if the budget has none left; then no
-// second attempt may be made.
+// spend takes one second attempt from the budget for sending slow requests a second time. It returns false if the
+// budget is used up; then the request must not be sent again.
 func (s *spare) spend() bool {
 	for {
 		owed := s.owed.Load()

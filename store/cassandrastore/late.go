@@ -6,18 +6,19 @@ import (
 )
 
 const (
-	// hedgeLeast is the least time for which an attempt goes on alone, however quick the answers are. After a shorter
-	// time a second attempt would gain little, and a pause of any process would cause many second attempts.
+	// hedgeLeast is the least time to wait for an answer before a request is sent a second time, however quick the
+	// answers are. After a shorter time a second attempt would gain little, and a pause of any process would cause many
+	// second attempts.
 	hedgeLeast = 20 * time.Millisecond
-	// lateSpan is the time over which answers are counted. lateSamples is the least number of answers from which it is
-	// decided which ones are late: of fewer answers one in a hundred is a matter of chance.
+	// lateSpan is the time over which answers are counted in order to decide which answers are late. lateSamples is the
+	// least number of answers for that decision: of fewer answers one in a hundred is a matter of chance.
 	lateSpan    = 10 * time.Second
 	lateSamples = 500
 	lateShare   = 100 // one answer of a hundred is late
 )
 
-// lateTimes are the upper bounds of the intervals of a histogram, which counts answers by the time that they took. All
-// bounds are below hedgeAfter, the longest time before a slow request is sent again.
+// lateTimes are the upper bounds of the intervals of a histogram that counts answers by the time that they took. All
+// bounds are below hedgeAfter, the longest wait before a slow request is sent a second time.
 var lateTimes = func() (times [14]time.Duration) {
 	at := float64(hedgeLeast)
 	for i := range times {
@@ -27,9 +28,9 @@ var lateTimes = func() (times [14]time.Duration) {
 	return times
 }()
 
-// late measures answers to find out from which time on an answer is late: when 99 in 100 of the recent answers were
-// faster. There is one late for each kind of operation, since a slice takes longer than a get. It is safe for
-// concurrent use; the zero value has measured no answers yet.
+// late measures the times of answers, and computes from which time on an answer is late: when 99 in 100 of the recent
+// answers were faster. There is one late for each kind of operation, since reading a page takes longer than reading a
+// row. A late is safe for concurrent use; the zero value has measured no answers yet.
 type late struct {
 	delay  atomic.Int64 // the time after which an answer is late, nanoseconds; 0: not known
 	begun  atomic.Int64 // the time at which the present span began, Unix time in nanoseconds

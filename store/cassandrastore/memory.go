@@ -13,18 +13,20 @@ import (
 )
 
 const (
-	// rememberedPartitions is the number of partitions in the memory, which takes a kilobyte each at most.
+	// rememberedPartitions is the number of partitions about which the memory keeps facts. Each takes at most a
+	// kilobyte.
 	rememberedPartitions = 10_000
-	// firstRead is the row limit of a read while no row size is known.
+	// firstRead is the row limit of a read while the size of the rows is not known.
 	firstRead = 128
-	// cutsPerPartition is the most cuts that are kept of a partition. cutsLast is how long they are kept: later,
-	// compaction may have removed the tombstones that made the cuts necessary.
+	// cutsPerPartition is the most keys that are kept of a partition at which reads are cut, since replicas refuse
+	// larger reads. cutsLast is how long the keys are kept: later, compaction may have removed the tombstones that made
+	// the cuts necessary.
 	cutsPerPartition = 512
 	cutsLast         = 10 * time.Minute
 )
 
 // memory keeps what earlier reads have shown about partitions, such as the size of their rows. It only makes reads
-// faster: an entry may be missing or wrong.
+// faster: what it keeps of a partition may be missing or outdated.
 type memory struct {
 	partitions *lru.Cache[store.Partition, *partitionMemory]
 	// largest is the largest mean size of a row, in bytes, that was seen in any partition.
@@ -46,7 +48,7 @@ func (m *memory) of(p store.Partition) *partitionMemory {
 }
 
 // partitionMemory keeps what earlier reads have shown about one partition: the mean size of its rows, and the keys at
-// which reads are cut into parts, since replicas refuse larger reads.
+// which reads are cut into smaller reads, since replicas refuse larger reads.
 type partitionMemory struct {
 	// rowBytes is the mean size in bytes of the rows of the last page that had rows; 0: not known.
 	rowBytes atomic.Int64
@@ -57,7 +59,8 @@ type partitionMemory struct {
 }
 
 // rowsPerRead returns the row limit for one read of a partition: enough rows to fill a page of the given number of
-// bytes. k is what is known of the partition. The limit leaves room for rows that are smaller than those seen so far.
+// bytes. k is what earlier reads have shown about the partition. The limit is twice what the mean size of its rows
+// suggests, since the next rows may be smaller.
 func (m *memory) rowsPerRead(k *partitionMemory, bytes int) int {
 	mean := k.rowBytes.Load()
 	room := int64(2)
@@ -85,9 +88,8 @@ func (m *memory) learn(k *partitionMemory, rows []store.Row) {
 	}
 }
 
-// cuts returns the keys, sorted, at which reads of a partition must be cut into parts. Such cuts are necessary since
-// replicas refuse a read across too many tombstones. The keys come from earlier reads that failed; nil if there are
-// none.
+// cuts returns the keys, sorted, at which reads of a partition must be cut into smaller reads, since replicas refuse a
+// read across too many tombstones. The keys come from earlier reads that failed. The result is nil if there are none.
 func (k *partitionMemory) cuts() [][]byte {
 	k.mu.Lock()
 	defer k.mu.Unlock()

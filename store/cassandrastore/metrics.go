@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// operation is the kind of a request to Cassandra, such as a put. It is a label of the metrics.
+// operation is the kind of a request to Cassandra, such as a put. The metrics have a label with its name.
 type operation uint8
 
 const (
@@ -43,7 +43,7 @@ var operationNames = [operations]string{
 func (o operation) String() string { return operationNames[o] }
 
 // levelNames are Cassandra's names of the consistency levels, for the labels of metrics. They include SERIAL, the level
-// at which lightweight transactions are decided, which the driver does not name.
+// at which lightweight transactions are decided, for which the driver has no name.
 var levelNames = [...]string{
 	gocql.One: "ONE", gocql.Quorum: "QUORUM", gocql.LocalQuorum: "LOCAL_QUORUM", gocql.EachQuorum: "EACH_QUORUM",
 	gocql.Serial: "SERIAL", gocql.LocalOne: "LOCAL_ONE",
@@ -56,8 +56,8 @@ type measures struct {
 	failed   *prometheus.CounterVec
 	attempts *prometheus.CounterVec
 
-	// observers are the observers of seconds that have been used: finding one by its labels takes several times as
-	// long.
+	// observers are the histograms of seconds for each pair of labels that has been used. Finding a histogram by its
+	// labels takes several times as long.
 	observers [operations][len(levelNames)]atomic.Pointer[prometheus.Observer]
 
 	mu    sync.Mutex
@@ -106,8 +106,9 @@ var (
 		"For how long Cassandra keeps the tombstones of a table (gc_grace_seconds).", []string{"table"}, nil)
 )
 
-// ended adds a request that has ended to the metrics. took is its duration, with all attempts, and err its error or
-// nil. level is its consistency level.
+// ended adds a request that has ended to the metrics. op is the kind of the request, level its consistency level, took
+// its duration with all attempts, and err its error or nil. A request whose caller has given it up does not count as
+// failed.
 func (m *measures) ended(ctx context.Context, op operation, level gocql.Consistency, took time.Duration, err error) {
 	if m == nil {
 		return
@@ -124,15 +125,15 @@ func (m *measures) ended(ctx context.Context, op operation, level gocql.Consiste
 	}
 }
 
-// again adds one more attempt of a request to the metrics, after the first. reason is "slow" if the attempt before is
-// still under way, and "failed" if it has failed.
+// again adds to the metrics that a request is sent once more. op is the kind of the request. reason is "slow" if the
+// attempt before is still under way, and "failed" if it has failed.
 func (m *measures) again(op operation, reason string) {
 	if m != nil {
 		m.attempts.WithLabelValues(op.String(), reason).Inc()
 	}
 }
 
-// watch adds the nodes and connections of a session to the metrics. They replace those of an earlier session in the
+// watch adds the nodes and connections of a session to the metrics. They replace those of an earlier session to the
 // same data centre.
 func (m *measures) watch(c *chosen) {
 	if m != nil {
@@ -142,7 +143,7 @@ func (m *measures) watch(c *chosen) {
 	}
 }
 
-// Describe implements prometheus.Collector.
+// Describe sends the descriptions of all metrics of the store to the channel. It implements prometheus.Collector.
 func (m *measures) Describe(to chan<- *prometheus.Desc) {
 	m.seconds.Describe(to)
 	m.failed.Describe(to)
@@ -154,7 +155,7 @@ func (m *measures) Describe(to chan<- *prometheus.Desc) {
 	to <- graceDesc
 }
 
-// Collect implements prometheus.Collector.
+// Collect sends the present values of all metrics of the store to the channel. It implements prometheus.Collector.
 func (m *measures) Collect(to chan<- prometheus.Metric) {
 	m.seconds.Collect(to)
 	m.failed.Collect(to)
@@ -183,11 +184,12 @@ func (m *measures) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// Metrics returns the metrics of the store.
+// Metrics returns the metrics of the store, such as the times and errors of its requests to Cassandra, as a collector
+// for Prometheus.
 func (s *Store) Metrics() prometheus.Collector { return s.measures }
 
-// Metrics returns a collector with the names and descriptions of a store's metrics, but no values. It needs no open
-// store.
+// Metrics returns a collector with the names and descriptions of a store's metrics, but no values. Programs that
+// document or check the metrics use it, since it needs no open store.
 func Metrics() prometheus.Collector { return newMeasures() }
 
 // counting is a dialer of network connections that counts how many of a session's connections are open.
@@ -196,7 +198,7 @@ type counting struct {
 	open *atomic.Int64
 }
 
-// DialContext implements gocql.Dialer.
+// DialContext opens a network connection and counts it as open until it is closed. It implements gocql.Dialer.
 func (d counting) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	c, err := d.Dialer.DialContext(ctx, network, address)
 	if err != nil {

@@ -21,9 +21,9 @@ const (
 // half of the first byte of its id. So the partitions have the order of the ids.
 func shard(id store.NodeID) int8 { return int8(id[0] >> 4) }
 
-// WriteNode writes a node of a bucket's map through a quorum of each data centre, so that each data centre can read the
-// node. While a data centre can't be reached, it fails, and maps that have nodes can't change. Changes of registers
-// can't be acknowledged then either.
+// WriteNode writes blob as the node id of the map of bucket b, through a quorum of each data centre, so that each data
+// centre can read the node. While a data centre can't be reached, WriteNode fails, and maps that have nodes can't
+// change. Changes of registers can't be acknowledged then either.
 func (s *Store) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID, blob []byte) error {
 	err := store.CheckNode(blob)
 	if err == nil {
@@ -34,8 +34,8 @@ func (s *Store) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID
 	return s.fail(ctx, err, "write node", store.NodeName{Bucket: b, ID: id})
 }
 
-// Node returns the blob of a node of a bucket's map. It reads through a quorum of the local data centre, unless
-// Consistency.ReadNodes is another level. It fails with NotFound if there is no such node.
+// Node returns the bytes of the node id of the map of bucket b. It reads through a quorum of the local data centre, or
+// at the level Consistency.ReadNodes if that is set. Node fails with NotFound if there is no such node.
 func (s *Store) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([]byte, error) {
 	level := s.levels.readNodes
 	r := request{op: opReadNode, level: level, limit: s.o.ReadTimeout}
@@ -52,8 +52,8 @@ func (s *Store) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([]
 	return blob, s.fail(ctx, err, "node", store.NodeName{Bucket: b, ID: id})
 }
 
-// DeleteNode deletes a node of a bucket's map. It needs only the consistency level of ordinary writes: if a replica
-// misses the deletion, the node that it keeps is only garbage.
+// DeleteNode deletes the node id of the map of bucket b. It needs only the consistency level of ordinary writes: if a
+// replica misses the deletion, the node that the replica keeps is only garbage.
 func (s *Store) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeID) error {
 	err := s.exec(ctx, opWriteNode, s.levels.writeRows,
 		"DELETE FROM nodes USING TIMESTAMP ? WHERE bucket = ? AND shard = ? AND node = ?",
@@ -61,8 +61,9 @@ func (s *Store) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeI
 	return s.fail(ctx, err, "delete node", store.NodeName{Bucket: b, ID: id})
 }
 
-// ScanNodes implements store.Nodes. It reads the Cassandra partitions with the nodes of a bucket's map one after the
-// other. Within a partition the ids come in Cassandra's order of UUIDs.
+// ScanNodes returns a page of at most limit ids of the nodes of the map of bucket b, which follow the id after. It
+// reads the Cassandra partitions with the nodes one after the other. Within a partition the ids come in Cassandra's
+// order of UUIDs.
 func (s *Store) ScanNodes(
 	ctx context.Context, b store.BucketID, after store.NodeID, limit int,
 ) (ids []store.NodeID, err error) {

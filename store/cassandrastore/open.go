@@ -8,9 +8,10 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Open connects to a cluster whose schema exists. It fails with InvalidArgument if the data centre is unknown, or the
-// login is missing or wrong. It also does so if the schema or the configuration would make the store incorrect (see
-// Admin.Check); the message contains a remedy. It fails with Unavailable if no host can be reached.
+// Open connects to a Cassandra cluster whose schema exists, and returns a store on the cluster. It fails with
+// InvalidArgument if the data centre is unknown, or the login is missing or wrong, or if the schema or the
+// configuration would make the store incorrect (see Admin.Check). The message contains a remedy. Open fails with
+// Unavailable if no host can be reached.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -50,8 +51,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	return s, nil
 }
 
-// checkCluster returns an error if the cluster has no data centre with the name in the options, or has problems that
-// prevent Open. It only logs the other problems.
+// checkCluster returns an error if the cluster has no data centre with the name in the options o, or has problems that
+// prevent Open. It only logs other problems of the cluster.
 func checkCluster(ctx context.Context, o Options) error {
 	a, err := OpenAdmin(ctx, o)
 	if err != nil {

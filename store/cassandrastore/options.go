@@ -14,18 +14,19 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Options are the settings of a Store. Hosts, DataCentre and Keyspace are required; zero values of the other fields
-// stand for defaults.
+// Options are the settings of a connection to Cassandra: addresses, login, consistency levels and time limits. Hosts,
+// DataCentre and Keyspace are required. Zero values of the other fields stand for defaults.
 type Options struct {
 	// Hosts are addresses for the first contact, "host" or "host:port". The driver finds the other hosts of the local
 	// data centre.
 	Hosts []string
-	// Addresses maps the "host:port" of a node, by which the other nodes and Hosts name it, to the address at which it
-	// can be reached, if these differ.
+	// Addresses is for nodes that can't be reached at their own addresses, e.g. behind a network translation. The key
+	// is the "host:port" by which the other nodes and Hosts name a node. The value is the address at which the node can
+	// be reached.
 	Addresses map[string]string
 	// DataCentre is the name of the local data centre. Foreground requests never leave it.
 	DataCentre string
-	// Rack, if not empty, is the name of the local rack, as nodetool status shows it. Of the nodes that have a row,
+	// Rack is the name of the local rack, as nodetool status shows it; empty for none. Of the nodes that have a row,
 	// those in this rack are asked first. A quorum still includes nodes of other racks.
 	Rack string
 	// Keyspace is the keyspace of evenkeel's tables. Its name has lower-case letters, digits and underscores.
@@ -35,13 +36,13 @@ type Options struct {
 	User, PasswordFile string
 	// TLS encrypts connections; nil disables encryption.
 	TLS *tls.Config
-	// Consistency has the levels of foreground operations.
+	// Consistency has the consistency levels of foreground operations.
 	Consistency Consistency
-	// ReadTimeout and WriteTimeout bound one attempt. They should be above the server's own limits (5 s and 2 s), or
-	// retries pile up on a slow server. Zero means 5.5 s and 2.5 s. SwapTimeout bounds a lightweight transaction; zero
-	// means 5 s.
+	// ReadTimeout and WriteTimeout are the time limits of one attempt of a read or write. They should be above the
+	// server's own limits (5 s and 2 s), or retries pile up on a slow server. Zero means 5.5 s and 2.5 s. SwapTimeout
+	// is the time limit of a lightweight transaction; zero means 5 s.
 	ReadTimeout, WriteTimeout, SwapTimeout time.Duration
-	// ConnectTimeout bounds each step of connecting; zero means 5 s.
+	// ConnectTimeout is the time limit of each step of connecting; zero means 5 s.
 	ConnectTimeout time.Duration
 	// AllowSingleReplica accepts a keyspace with one replica, for trials.
 	AllowSingleReplica bool
@@ -49,14 +50,14 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// Consistency is the consistency level of each kind of foreground operation, such as reads of rows. Moves of ranges
-// have fixed levels: a quorum of each data centre and, for lightweight transactions, SERIAL.
+// Consistency is the consistency level of each kind of foreground operation, such as reads of rows. Moves of rows
+// between partitions have fixed levels: a quorum of each data centre and, for lightweight transactions, SERIAL.
 type Consistency struct {
-	// ReadRows, WriteRows, ReadRegisters (at store.Local) and ReadNodes are LocalQuorum if empty. With a weaker level
-	// an acknowledged put may not be visible.
+	// ReadRows, WriteRows, ReadRegisters (at store.Local) and ReadNodes are the levels of these reads and writes; empty
+	// means LocalQuorum. With a weaker level a read may miss an acknowledged write.
 	ReadRows, WriteRows, ReadRegisters, ReadNodes Level
-	// CommitSwaps is the level at which a swap is committed before it is acknowledged;
-	// empty means LocalQuorum.
+	// CommitSwaps is the level at which a compare-and-swap is committed before it is acknowledged; empty means
+	// LocalQuorum.
 	CommitSwaps Level
 }
 
@@ -87,7 +88,7 @@ func (l Level) driver() (gocql.Consistency, error) {
 		"there is no consistency level %q: LOCAL_QUORUM, QUORUM, EACH_QUORUM or LOCAL_ONE", string(l))
 }
 
-// levels is a Consistency, the level of each kind of operation, with the levels in the driver's type.
+// levels are the consistency levels of a Consistency, one for each kind of operation, in the driver's type.
 type levels struct {
 	readRows, writeRows, readRegisters, readNodes, commitSwaps gocql.Consistency
 }
@@ -110,7 +111,7 @@ func (c Consistency) levels() (l levels, err error) {
 var keyspaceName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
 
 // withDefaults returns the options with defaults in place of zero values. It fails with InvalidArgument if a required
-// option is missing, or an option is invalid.
+// option is missing, or the name of the keyspace is invalid.
 func (o Options) withDefaults() (Options, error) {
 	switch {
 	case len(o.Hosts) == 0:
@@ -139,8 +140,9 @@ func checkKeyspaceName(name string) error {
 	return nil
 }
 
-// authenticator returns the login of the options for the driver: the user, and the password from the password file. It
-// returns nil if the options have no user.
+// authenticator returns the login of the options in the driver's type: the user, and the password from the first line
+// of the password file. It returns nil if the options have no user, and fails with InvalidArgument if the file can't be
+// read.
 func (o Options) authenticator() (gocql.Authenticator, error) {
 	if o.User == "" {
 		return nil, nil

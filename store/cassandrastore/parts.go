@@ -7,36 +7,39 @@ import (
 )
 
 const (
-	// mostFailedReads is the most failed reads of one slice. The next slice begins with the cuts that this slice has
-	// found.
+	// mostFailedReads is the most failed reads for one page of rows. The read of the next page begins with the smaller
+	// intervals that were found so far.
 	mostFailedReads = 400
-	// mostDoubts is how often in a row a part is halved without a read, because the part from which it was cut could
-	// not be read.
+	// mostDoubts is how often in a row an interval of keys is halved without a read, because the interval from which it
+	// was cut could not be read.
 	mostDoubts = 3
 )
 
-// partPage is what one request has read: a page of rows, and the rest, which is the interval of keys behind the page.
+// partPage is the result of one request for rows: a page of rows, and the rest, which is the interval of keys behind
+// the page.
 type partPage struct {
 	store.Page
 	rest store.Bounds
 }
 
-// part is an interval of keys that a slice has still to read.
+// part is an interval of keys whose rows have still to be read for a page.
 type part struct {
 	store.Bounds
-	// suspect is the number of halvings since a read of a larger interval around this part failed. It counts only while
-	// all later reads within that interval were empty: then the dead rows are most likely in this part. 0: nothing is
-	// known.
+	// suspect counts the halvings since a read of a larger interval around this interval failed. The count is kept only
+	// while all later reads within the larger interval find no rows: then the tombstones are most likely here. 0 means
+	// that nothing is known.
 	suspect int
 }
 
-// sliceInParts returns a page of rows within the bounds b. The function read makes one request for an interval of keys.
-// If replicas refuse the request for b, sliceInParts makes several requests for smaller intervals.
+// sliceInParts returns a page of rows within the interval of keys b. The function read makes one request for an
+// interval. If replicas refuse the request for b, sliceInParts makes several requests for smaller intervals. known is
+// what earlier reads have shown about the partition.
 //
 // Replicas refuse a read that meets more than tombstone_failure_threshold dead rows (100,000). Then the interval is
-// halved, and halved again, until its parts can be read. The cuts are kept in known, so that the next slice reads in
-// parts from the start. An empty part is read again each time, since a row may have been put there meanwhile. The page
-// is that of the first part that has rows, so all its rows are still from one request.
+// halved, and halved again, until its parts can be read. The keys at which it was cut are kept in known, so that the
+// next page is read in smaller intervals from the start. An empty interval is read again each time, since a row may
+// have been put there meanwhile. The page is that of the first interval that has rows, so all its rows are still from
+// one request.
 func sliceInParts(
 	known *partitionMemory, b store.Bounds, o store.SliceOptions, read func(store.Bounds) (partPage, error),
 ) (store.Page, error) {
@@ -84,9 +87,9 @@ func sliceInParts(
 	return store.Page{}, nil
 }
 
-// push adds two neighbouring intervals of keys, low and high, to the stack of the parts that are still to be read. The
-// part to be read first comes on top; suspect is its number of halvings since a read failed. push also stores the key
-// between the two, so that later reads are cut there, too. It returns the longer stack.
+// push adds two neighbouring intervals of keys, low and high, to the stack of the intervals that are still to be read,
+// and returns the longer stack. The interval to be read first comes on top. suspect is its number of halvings since a
+// read failed. push also remembers the key between the two intervals, so that later reads are cut at this key, too.
 func (k *partitionMemory) push(parts []part, o store.SliceOptions, low, high store.Bounds, suspect int) []part {
 	k.cut(high.Start)
 	if o.Reverse {

@@ -11,16 +11,16 @@ import (
 	"github.com/gocql/gocql"
 )
 
-// chosen is the policy by which a session selects the node for a query. If the query's context names a node, it is that
-// node (onHost). Otherwise it is one of the nodes that have the row, as the driver's token-aware policy selects them,
-// but not a node that hangs (order).
+// chosen is the policy by which a session selects the Cassandra node for a query. If the query's context names a node,
+// the query goes to that node (onHost). Otherwise the query goes to one of the nodes that have the row, as the driver's
+// token-aware policy selects them, but not to a node that hangs (order).
 //
-// The driver computes where rows lie. In version 1.7.0 this computation panics if a keyspace has copies, but none in
-// the data centre of the session. The driver tells its policy of changes from goroutines of its own, so the panic would
-// end the process. Two measures prevent that. First, chosen ignores changes of other keyspaces, as nothing is read
-// there. Second, it makes a new token-aware policy after each change, and catches the panic. A policy in which the
-// driver has panicked can't be used any more: it may still hold its lock. While there is no token-aware policy, nodes
-// are taken in turn.
+// The driver computes which nodes have which rows. In version 1.7.0 this computation panics if a keyspace has copies,
+// but none in the data centre of the session. The driver tells its policy of changes from goroutines of its own, so the
+// panic would end the process. Two measures prevent that. First, chosen ignores changes of other keyspaces, since the
+// session reads nothing from them. Second, it makes a new token-aware policy after each change, and catches the panic.
+// A policy in which the driver has panicked can't be used any more: it may still hold its lock. While there is no
+// token-aware policy, nodes are taken in turn.
 type chosen struct {
 	keyspace, dataCentre, rack string
 	log                        *slog.Logger
@@ -41,8 +41,8 @@ type chosen struct {
 	firstNode
 }
 
-// newChosen returns the policy by which a session to a data centre selects a node for each request. If rack is not
-// empty, nodes of that rack are preferred.
+// newChosen returns the policy by which a session for a keyspace selects a node of the given data centre for each
+// request. If rack is not empty, nodes of that rack are preferred.
 func newChosen(keyspace, dataCentre, rack string, log *slog.Logger) *chosen {
 	turns := gocql.DCAwareRoundRobinPolicy(dataCentre)
 	if rack != "" {
@@ -66,10 +66,10 @@ func newFirstNode() firstNode { return firstNode{&sync.Once{}, make(chan struct{
 
 func (f firstNode) isUp() { f.once.Do(func() { close(f.up) }) }
 
-// Ready implements gocql.ReadyPolicy: it reports whether the session may be used. The driver calls Ready when it is
-// done with a node, and reports a connected node (HostUp) from another goroutine, perhaps a little later. So Ready
-// waits a little. gocql.SingleHostReadyPolicy does not wait: if the only node in reach is connected first, its session
-// opens only after the other nodes have been given up.
+// Ready reports whether a node is connected, so that the session may be used. It implements gocql.ReadyPolicy. The
+// driver calls Ready when it is done with a node, and reports a connected node (HostUp) from another goroutine, perhaps
+// a little later. So Ready waits for up to 100 ms. gocql.SingleHostReadyPolicy does not wait: if the only node in reach
+// is connected first, its session opens only after the other nodes have been given up.
 func (f firstNode) Ready() bool {
 	const little = 100 * time.Millisecond
 	select {
@@ -87,14 +87,14 @@ type inTurn struct {
 	firstNode
 }
 
-// HostUp implements gocql.HostStateNotifier.
+// HostUp records that the node h is connected, so that the session may be used. It implements gocql.HostStateNotifier.
 func (p *inTurn) HostUp(h *gocql.HostInfo) {
 	p.HostSelectionPolicy.HostUp(h)
 	p.isUp()
 }
 
-// renew makes a new policy of the driver that sends a request to a node that has the row. It is needed after a change
-// of the nodes or of their copies. The caller holds c.mu.
+// renew replaces the driver's policy that sends a request to a node that has the row. It is called after a change of
+// the nodes or of their copies. While no such policy can be made, nodes are taken in turn. The caller holds c.mu.
 func (c *chosen) renew() {
 	if c.session == nil || c.partitioner == "" || len(c.nodes) == 0 {
 		c.aware.Store(nil)
@@ -128,7 +128,8 @@ func (c *chosen) renew() {
 }
 
 // tokenAware returns the driver's policy that sends a request to a node that has the row. hosts are the nodes to choose
-// from. The driver may panic while it computes where rows lie; tokenAware returns the panic as an error.
+// from, and turns is the policy for requests without a known row. The driver may panic while it computes which nodes
+// have which rows; tokenAware returns the panic as an error.
 func tokenAware(
 	session *gocql.Session, partitioner string, hosts []*gocql.HostInfo, turns gocql.HostSelectionPolicy,
 ) (aware gocql.HostSelectionPolicy, err error) {
@@ -145,17 +146,18 @@ func tokenAware(
 	return aware, nil
 }
 
-// Init implements gocql.HostSelectionPolicy.
+// Init stores the session for which the policy selects nodes. It implements gocql.HostSelectionPolicy.
 func (c *chosen) Init(s *gocql.Session) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.session = s
 }
 
-// IsLocal implements gocql.HostSelectionPolicy.
+// IsLocal reports whether the node h is in the data centre of the session. It implements gocql.HostSelectionPolicy.
 func (c *chosen) IsLocal(h *gocql.HostInfo) bool { return c.turns.IsLocal(h) }
 
-// KeyspaceChanged implements gocql.HostSelectionPolicy.
+// KeyspaceChanged computes anew which nodes have which rows, if the changed keyspace is that of the session. It
+// implements gocql.HostSelectionPolicy.
 func (c *chosen) KeyspaceChanged(e gocql.KeyspaceUpdateEvent) {
 	if e.Keyspace == c.keyspace {
 		c.mu.Lock()
@@ -164,7 +166,8 @@ func (c *chosen) KeyspaceChanged(e gocql.KeyspaceUpdateEvent) {
 	}
 }
 
-// SetPartitioner implements gocql.HostSelectionPolicy.
+// SetPartitioner stores the name of the cluster's hash function of partition keys, and computes anew which nodes have
+// which rows if the name is new. It implements gocql.HostSelectionPolicy.
 func (c *chosen) SetPartitioner(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -175,7 +178,7 @@ func (c *chosen) SetPartitioner(name string) {
 }
 
 // AddHosts adds nodes to which requests may go. The driver calls AddHosts with the nodes that it knows at first, and
-// AddHost with later ones.
+// AddHost with each later node.
 func (c *chosen) AddHosts(hosts []*gocql.HostInfo) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -188,10 +191,11 @@ func (c *chosen) AddHosts(hosts []*gocql.HostInfo) {
 	c.renew()
 }
 
-// AddHost implements gocql.HostStateNotifier.
+// AddHost adds a node to which requests may go. It implements gocql.HostStateNotifier.
 func (c *chosen) AddHost(h *gocql.HostInfo) { c.AddHosts([]*gocql.HostInfo{h}) }
 
-// RemoveHost implements gocql.HostStateNotifier.
+// RemoveHost removes a node, which has left the cluster, from the nodes to which requests may go. It implements
+// gocql.HostStateNotifier.
 func (c *chosen) RemoveHost(h *gocql.HostInfo) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -202,7 +206,8 @@ func (c *chosen) RemoveHost(h *gocql.HostInfo) {
 	c.renew()
 }
 
-// HostUp implements gocql.HostStateNotifier.
+// HostUp records that the node h is connected, and logs it if the node could not be reached before. It implements
+// gocql.HostStateNotifier.
 func (c *chosen) HostUp(h *gocql.HostInfo) {
 	c.turns.HostUp(h)
 	c.isUp()
@@ -211,7 +216,7 @@ func (c *chosen) HostUp(h *gocql.HostInfo) {
 	}
 }
 
-// HostDown implements gocql.HostStateNotifier.
+// HostDown records that the node h can't be reached, and logs it. It implements gocql.HostStateNotifier.
 func (c *chosen) HostDown(h *gocql.HostInfo) {
 	c.turns.HostDown(h)
 	if n := c.node(h.HostID()); n != nil && !n.lost.Swap(true) {
@@ -242,7 +247,7 @@ func (c *chosen) states() (states []string) {
 
 type hostKey struct{}
 
-// onHost returns a context for queries that must go to one node: the one with the given host id.
+// onHost returns a context for queries that must go to one Cassandra node. id is the host id of the node.
 func onHost(ctx context.Context, id string) context.Context {
 	return context.WithValue(ctx, hostKey{}, id)
 }
@@ -254,7 +259,8 @@ func (c *chosen) node(id string) *node {
 	return c.nodes[id]
 }
 
-// Pick implements gocql.HostSelectionPolicy. It returns the nodes to which the query q may be sent, the best one first.
+// Pick returns an iterator over the nodes to which the query q may be sent, the best node first. It implements
+// gocql.HostSelectionPolicy.
 func (c *chosen) Pick(q gocql.ExecutableQuery) gocql.NextHost {
 	ctx := q.Context()
 	if id, named := ctx.Value(hostKey{}).(string); named {
@@ -273,11 +279,12 @@ func (c *chosen) Pick(q gocql.ExecutableQuery) gocql.NextHost {
 	return c.order(a, c.turns.Pick(q))
 }
 
-// oneHost implements gocql.SelectedHost.
+// oneHost is a Cassandra node that was selected for a query. It implements gocql.SelectedHost.
 type oneHost struct{ *gocql.HostInfo }
 
-// Info implements gocql.SelectedHost.
+// Info returns the description of the selected node. It implements gocql.SelectedHost.
 func (h oneHost) Info() *gocql.HostInfo { return h.HostInfo }
 
-// Mark implements gocql.SelectedHost.
+// Mark does nothing: the policy learns of answers and errors elsewhere (asking.ended). It implements
+// gocql.SelectedHost.
 func (oneHost) Mark(error) {}

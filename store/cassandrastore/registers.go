@@ -18,8 +18,9 @@ import (
 // token. A swap changes the static columns and adds a row in one conditional batch, which is one mutation. So a swap
 // writes one record only: the record that it replaces is already there.
 
-// Read implements store.Registers. It fails with Unavailable if the record is torn: its columns come from different
-// swaps. A read at the level Serial repairs such a record.
+// Read returns the record with the given key in table t, at the consistency level l. It fails with NotFound if there is
+// no record, and with Unavailable if the record is torn: its columns come from different swaps. A read at the level
+// Serial repairs a torn record. It implements store.Registers.
 func (s *Store) Read(ctx context.Context, t store.Table, key []byte, l store.Level) (store.Record, error) {
 	if err := store.CheckRegister(t, key); err != nil {
 		return store.Record{}, err
@@ -66,8 +67,9 @@ func (s *Store) readRegister(
 	return r, nil
 }
 
-// Swap implements store.Registers. It changes the register by one lightweight transaction of Cassandra, and does not
-// repeat it after an error.
+// Swap replaces the record with the given key in table t by next if the record is at the version old, by one
+// lightweight transaction of Cassandra. Swap does not repeat the transaction after an error. It implements
+// store.Registers.
 func (s *Store) Swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
 	err := store.CheckRecord(t, key, old, next)
 	if err == nil && next.Epoch > math.MaxInt64 {
@@ -118,10 +120,10 @@ func (s *Store) swap(ctx context.Context, t store.Table, key []byte, old store.V
 	return err
 }
 
-// transact runs conditional statements on one partition as one lightweight transaction. present is nil if the
-// transaction was applied. If the condition did not hold, present is the version that was found instead (zero if there
-// is none). Then the transaction is certainly not applied: a coordinator repeats only a transaction that every replica
-// has refused. After an error the outcome is unknown, even if the answer states an outcome.
+// transact runs conditional statements on one partition as one lightweight transaction. The result present is nil if
+// the transaction was applied. If the condition did not hold, present is the version that was found instead (zero if
+// there is none). Then the transaction is certainly not applied: a coordinator repeats only a transaction that every
+// replica has refused. After an error the outcome is unknown, even if the answer states an outcome.
 func (s *Store) transact(ctx context.Context, statements []gocql.BatchEntry) (present *store.Version, err error) {
 	begun := time.Now()
 	defer func(ctx context.Context) {
@@ -167,8 +169,9 @@ func (s *Store) transact(ctx context.Context, statements []gocql.BatchEntry) (pr
 	return &v, nil
 }
 
-// History implements store.Registers. It reads the records in the partition of a bucket's root, except the newest one,
-// which is the present root.
+// History returns up to limit earlier records of the root of the bucket id, newest first, with epochs below before (0:
+// all epochs). The records are in one Cassandra partition with the present record, which is left out. It implements
+// store.Registers.
 func (s *Store) History(
 	ctx context.Context, id store.BucketID, before uint64, limit int,
 ) (records []store.Record, err error) {
@@ -201,8 +204,9 @@ func (s *Store) History(
 	})
 }
 
-// Forget implements store.Registers: it deletes old records of a bucket's root. It uses a lightweight transaction,
-// since rows that lightweight transactions write must not be written in another way.
+// Forget deletes the earlier records of the root of the bucket id whose epochs are below before. It uses a lightweight
+// transaction, since rows that lightweight transactions write must not be written in another way. It implements
+// store.Registers.
 func (s *Store) Forget(ctx context.Context, id store.BucketID, before uint64) (err error) {
 	defer func() { err = s.fail(ctx, err, "forget", id) }()
 	for {

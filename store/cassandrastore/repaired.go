@@ -33,19 +33,20 @@ import (
 // A keyspace with one copy needs no repair. Neither do the other tables: a map node that comes back is garbage, and
 // nothing is deleted from registers.
 type Repairs struct {
-	// Oldest is the time at which the last repair began of the part of the ring that was repaired longest ago. Parts
-	// without a known repair do not count; zero: no part has a known repair.
+	// Oldest tells how old repairs are. Of the part of Cassandra's ring of tokens that was repaired longest ago it is
+	// the time at which the last repair began. Parts without a known repair do not count. A zero Oldest means that no
+	// part has a known repair.
 	Oldest time.Time
-	// Unknown is the share of the ring, 0 to 1, for which no repair is known.
+	// Unknown is the fraction of the ring of tokens, 0 to 1, for which no repair is known.
 	Unknown float64
-	// Grace is the time for which Cassandra keeps tombstones of rows.
+	// Grace is the time for which Cassandra keeps tombstones of rows (gc_grace_seconds).
 	Grace time.Duration
 
 	ring *ring
 }
 
 // Repairs returns what Cassandra has recorded about repairs of the rows in the keyspace. It returns nil if the keyspace
-// needs no repair, since it has only one copy.
+// needs no repair, since it keeps only one copy of each row.
 func (s *Store) Repairs(ctx context.Context) (*Repairs, error) {
 	return readRepairs(ctx, s.session, s.o.Keyspace)
 }
@@ -58,7 +59,7 @@ const (
 )
 
 // WatchRepairs keeps the metrics about repairs of the rows up to date until ctx ends. Only the programs that look after
-// a keyspace should call it: each read asks a quorum for the repairs of a month.
+// a keyspace should call it, since each of its reads, one an hour, asks a quorum for the repairs of a month.
 func (s *Store) WatchRepairs(ctx context.Context) {
 	for pause := time.Duration(0); wait.Sleep(ctx, pause) == nil; {
 		r, err := s.Repairs(ctx)
@@ -70,9 +71,9 @@ func (s *Store) WatchRepairs(ctx context.Context) {
 	}
 }
 
-// CheckRepairs returns a warning if the rows are not repaired often enough, as far as Cassandra's records show. Each
-// part must be repaired well within the time for which tombstones are kept. now is the present time, from which the age
-// of a repair counts.
+// CheckRepairs returns a warning if the rows are not repaired often enough, as far as Cassandra's records show, else
+// nil. Every row must be repaired well within the time for which tombstones are kept, or deleted rows come back. now is
+// the present time, from which the age of a repair counts.
 func (a *Admin) CheckRepairs(ctx context.Context, now time.Time) ([]Problem, error) {
 	where := a.o.Keyspace + "." + rowsTable
 	r, err := readRepairs(ctx, a.session, a.o.Keyspace)
@@ -88,7 +89,7 @@ func (a *Admin) CheckRepairs(ctx context.Context, now time.Time) ([]Problem, err
 	return nil, nil
 }
 
-// errHistory is the error, wrapped in others, that Cassandra's records of the repairs of a keyspace can't be read.
+// errHistory says that Cassandra's records of the repairs of a keyspace can't be read. Errors of readRepairs wrap it.
 var errHistory = errors.New("the history of repairs can't be read")
 
 func readRepairs(ctx context.Context, session *gocql.Session, keyspace string) (*Repairs, error) {
@@ -128,9 +129,9 @@ func readRepairs(ctx context.Context, session *gocql.Session, keyspace string) (
 	}, nil
 }
 
-// repairs reads Cassandra's records of repairs and returns a summary. The field left of the ring has the tokens (hashes
-// of partition keys) that no repair has reached. A repair counts only if at least the given number of copies took part
-// in it.
+// repairs reads Cassandra's records of repairs at the given consistency level and returns a summary. The field left of
+// the ring has the tokens (hashes of partition keys) that no repair has reached. A repair counts only if at least the
+// given number of copies took part in it.
 func repairs(
 	ctx context.Context, session *gocql.Session, keyspace string, copies int, level gocql.Consistency,
 ) (*ring, error) {
@@ -187,17 +188,17 @@ func repairs(
 	return unrepaired, nil
 }
 
-// repair is one repair of a table as Cassandra has recorded it: when it began, and the ranges of tokens that it has
-// repaired.
+// repair is one repair of a Cassandra table, as Cassandra has recorded it: when the repair began, and the ranges of
+// tokens (hashes of partition keys) that it has repaired.
 type repair struct {
 	began  time.Time
 	ranges []string // each is written as "(-10,20]"
 }
 
-// repairOptions are the options of a repair in Cassandra 5.0, by name, with the value that each must have. Only with
-// these values the repair makes all replicas that take part equal. An empty value means that any value is right. A
+// repairOptions are the options of a repair in Cassandra 5.0, by name, with the value that makes the repair count: only
+// with these values the repair makes all replicas that take part equal. An empty value means that any value is right. A
 // repair that pulls brings nothing to the other replicas. A preview, and a repair of Paxos alone, bring no rows. The
-// ranges, data centres and nodes of a repair need no option: the records show which ones took part.
+// ranges, data centres and nodes of a repair may have any value: the records show which ones took part.
 var repairOptions = map[string]string{
 	"pullRepair": "false", "previewKind": "NONE", "paxosOnly": "false",
 	"columnFamilies": "", "dataCenters": "", "forceRepair": "", "hosts": "", "ignoreUnreplicatedKeyspaces": "",
@@ -205,8 +206,8 @@ var repairOptions = map[string]string{
 	"primaryRange": "", "ranges": "", "repairPaxos": "", "sub_range_repair": "", "trace": "",
 }
 
-// equalizes reports whether a repair with the given options makes all replicas that take part equal. An option that is
-// not known makes it false.
+// equalizes reports whether a repair with the given options makes all replicas that take part equal, so that the repair
+// counts. It returns false if an option is not known.
 func equalizes(options map[string]string) bool {
 	for name, value := range options {
 		if must, known := repairOptions[name]; !known || must != "" && must != value {
@@ -216,23 +217,24 @@ func equalizes(options map[string]string) bool {
 	return true
 }
 
-// tokens is a range of Cassandra's tokens, which are the hashes of partition keys. The range excludes from and includes
-// to, like Cassandra's own ranges.
+// tokens is a range of Cassandra's tokens, which are the hashes of partition keys. The token from is not part of the
+// range, but the token to is, as in Cassandra's own ranges.
 type tokens struct{ from, to int64 }
 
-// ring collects the repairs of a table. It keeps the ranges of tokens (hashes of partition keys) for which no repair
-// has been seen yet. Repairs are added from the newest to the oldest.
+// ring collects the repairs of a Cassandra table. It keeps the ranges of tokens (hashes of partition keys) for which no
+// repair has been seen yet. Repairs are added from the newest to the oldest.
 type ring struct {
 	left []tokens
-	// oldest is the time at which the last repair began of the part that was repaired longest ago; of is this part.
+	// oldest is the time at which the last repair began of the range that was repaired longest ago. of is this range.
 	oldest time.Time
 	of     tokens
 }
 
 func wholeRing() *ring { return &ring{left: []tokens{{math.MinInt64, math.MaxInt64}}} }
 
-// repaired adds one repair of a range of tokens to the ring. text is the range as Cassandra writes it, such as
-// "(-10,20]". at is the time at which the repair began. A range that can't be parsed counts as not repaired.
+// repaired adds one repair of a range of tokens (hashes of partition keys) to the ring. text is the range as Cassandra
+// writes it, such as "(-10,20]". at is the time at which the repair began. A range that can't be parsed counts as not
+// repaired.
 func (r *ring) repaired(text string, at time.Time) {
 	begin, end, _ := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(text, "("), "]"), ",")
 	from, ferr := strconv.ParseInt(strings.TrimSpace(begin), 10, 64)
@@ -267,7 +269,7 @@ func (r *ring) take(t tokens, at time.Time) {
 	r.left = left
 }
 
-// share returns the part, 0 to 1, of all tokens (hashes of partition keys) that no repair has reached.
+// share returns the fraction, 0 to 1, of all tokens (hashes of partition keys) that no repair has reached.
 func (r *ring) share() (of float64) {
 	for _, l := range r.left {
 		of += (float64(l.to) - float64(l.from)) / math.Ldexp(1, 64)
@@ -275,8 +277,8 @@ func (r *ring) share() (of float64) {
 	return of
 }
 
-// problem returns a warning text about rows that were not repaired in time, or an empty string if all were. grace is
-// the time for which tombstones are kept. now is the present time.
+// problem returns a warning text if rows were not repaired in time, else an empty string. grace is the time for which
+// Cassandra keeps tombstones. now is the present time.
 func (r *ring) problem(now time.Time, grace time.Duration) string {
 	const doWhat = "repair every node weekly, all data centres together, or deleted objects come back"
 	days := func(d time.Duration) string { return fmt.Sprintf("%.1f days", d.Hours()/24) }

@@ -33,14 +33,16 @@ import (
 // exist, and could not notice it. So the new data centre is marked as filling before it gets copies. Open refuses to
 // work in a data centre with this mark.
 
-// fillingKey is the key of a register in the table store.Process. The record lists the data centres that are filling:
-// they are new, and do not have all rows yet. The list is a JSON list of their names.
+// fillingKey is the key of a record in the table store.Process. The record is a JSON list of the names of the data
+// centres that are new and do not have all rows yet ("filling").
 var fillingKey = []byte("filling")
 
-// planReplication returns the data centres that a change of the copies adds. now and wanted are the copies before and
-// after the change; zero copies mean none. It refuses a change after which a quorum of rows might have no replica in
-// common with a quorum from before the change. While a data centre that has copies is filling, it refuses any change
-// except the removal of that data centre: the others have the rows that it still lacks.
+// planReplication returns the data centres that a change of the number of copies adds. now and wanted are the copies in
+// each data centre before and after the change; zero copies mean none. It refuses a change after which a quorum of rows
+// might have no replica in common with a quorum from before the change.
+//
+// filling are the new data centres that do not have all rows yet. While one of them has copies, planReplication refuses
+// any change except the removal of that data centre: the other data centres have the rows that it still lacks.
 //
 // A change by one copy is allowed. After a change from three copies to four, a quorum is three replicas. At least two
 // of these are old, so the quorum meets every old quorum, which was two of three. After a change from three copies to
@@ -78,8 +80,8 @@ func planReplication(now, wanted Replication, filling []string) (added []string,
 	return added, nil
 }
 
-// unite returns the number of copies in each data centre that is in a or in b. For a data centre in both it is the
-// number in b.
+// unite returns the number of copies in each data centre that is in a or in b. For a data centre in both, the number is
+// that in b.
 func unite(a, b Replication) Replication {
 	all := maps.Clone(a)
 	maps.Copy(all, b)
@@ -93,8 +95,8 @@ func (r Replication) kept() Replication {
 	return r
 }
 
-// Replication returns the number of copies that the keyspace has in each data centre. It fails with InvalidArgument for
-// a replication that this package can't change, such as one with transient copies.
+// Replication returns the number of copies of each row that the keyspace keeps in each data centre. It fails with
+// InvalidArgument for a replication that this package can't change, such as one with transient copies.
 func (s *Store) Replication(ctx context.Context) (Replication, error) {
 	options, err := s.replication(ctx)
 	r := copiesOf(options)
@@ -104,10 +106,11 @@ func (s *Store) Replication(ctx context.Context) (Replication, error) {
 	return r, fail(ctx, err, "read the replication of", s.o.Keyspace)
 }
 
-// Replicate changes the number of copies that the keyspace has in each data centre. It returns the number of registers,
-// all of which every replica knows then. The change adds a data centre, removes one, or changes the number of copies in
-// one data centre by one. Names and maps must not change meanwhile. A data centre that the change adds is marked as
-// filling until Filled is called. If Replicate fails, repeat it: it does not repeat the steps that are done already.
+// Replicate changes the number of copies of each row that the keyspace keeps in each data centre. wanted is the new
+// number. The change adds a data centre, removes a data centre, or changes the number of copies in one data centre by
+// one. Names and maps of buckets must not change meanwhile. A data centre that the change adds is marked as filling,
+// until Filled is called. The result is the number of registers, all of which every replica knows then. If Replicate
+// fails, repeat it: steps that are done already are not repeated.
 //
 // Replicate needs all nodes of all data centres, with one exception. lost, if not empty, is the name of a data centre
 // whose nodes are all gone for good, and which the change removes. Replicate refuses a lost data centre that answers.
@@ -145,8 +148,8 @@ func (s *Store) Replicate(ctx context.Context, wanted Replication, lost string) 
 	return s.spread(ctx)
 }
 
-// checkLost checks that the data centre with the name lost is gone for good. It returns an InvalidArgument error if one
-// of its nodes answers, or if wanted, the number of copies in each data centre, gives it any.
+// checkLost checks that the data centre with the name lost is gone for good. It returns an InvalidArgument error if a
+// node of that data centre answers, or if wanted, the number of copies in each data centre, gives it copies.
 func (s *Store) checkLost(ctx context.Context, wanted Replication, lost string) error {
 	if wanted[lost] != 0 {
 		return store.Errorf(store.InvalidArgument, "the data centre %s, which is lost, would keep copies", lost)
@@ -164,8 +167,9 @@ func (s *Store) checkLost(ctx context.Context, wanted Replication, lost string) 
 	return nil
 }
 
-// alter changes the number of copies of the keyspace in each data centre to wanted. It returns when all nodes know the
-// change. It does not wait for the nodes of lost, a data centre that is gone for good, unless lost is empty.
+// alter changes the number of copies that the keyspace keeps in each data centre to wanted. It returns when all nodes
+// know the change. If lost, the name of a data centre that is gone for good, is not empty, alter does not wait for the
+// nodes of that data centre.
 func (s *Store) alter(ctx context.Context, wanted Replication, lost string) error {
 	statement, err := alterKeyspace(s.o.Keyspace, wanted)
 	if err != nil {
@@ -184,7 +188,7 @@ func (s *Store) alter(ctx context.Context, wanted Replication, lost string) erro
 const (
 	// answerTime is the longest wait for a node of a data centre that is said to be lost.
 	answerTime = 5 * time.Second
-	// agreeTime is the longest wait until nodes have taken over a schema, which they do within seconds.
+	// agreeTime is the longest wait until all nodes know a change of the schema, which takes seconds.
 	agreeTime = 2 * time.Minute
 )
 
@@ -230,8 +234,8 @@ func (s *Store) agree(ctx context.Context, wanted Replication, lost string) erro
 }
 
 // Filled removes the mark "filling" of a new data centre, which says that the data centre does not have all rows yet.
-// Call it when nodetool rebuild has succeeded on each node of the data centre. Then servers may work there. marked is
-// true if there was a mark.
+// Call Filled when nodetool rebuild has succeeded on each node of the data centre. From then on servers may work there.
+// The result marked is true if the data centre had the mark.
 func (s *Store) Filled(ctx context.Context, dataCentre string) (marked bool, err error) {
 	defer func() { err = fail(ctx, err, "take away the mark of", dataCentre) }()
 	err = s.markFilling(ctx, func(names []string) []string {
@@ -286,14 +290,14 @@ func fillingNames(r store.Record, err error) (names []string, _ error) {
 }
 
 // filling returns the names of the data centres with the mark "filling": they are new and do not have all rows yet. A
-// read at the level Local suffices: this data centre has acknowledged each mark before the marked data centre got
+// read at the level Local suffices: the local data centre has acknowledged each mark before the marked data centre got
 // copies.
 func (s *Store) filling(ctx context.Context) ([]string, error) {
 	return fillingNames(s.Read(ctx, store.Process, fillingKey, store.Local))
 }
 
-// checkFilled fails with InvalidArgument if the data centre of this process has the mark "filling", which says that it
-// does not have all rows yet.
+// checkFilled returns an InvalidArgument error if the data centre of this process has the mark "filling", which says
+// that the data centre does not have all rows yet.
 func (s *Store) checkFilled(ctx context.Context) error {
 	names, err := s.filling(ctx)
 	if err == nil && slices.Contains(names, s.o.DataCentre) {
@@ -304,8 +308,8 @@ func (s *Store) checkFilled(ctx context.Context) error {
 }
 
 // spread makes every replica know the newest record of every register, and returns the number of registers. It reads
-// all registers at the consistency level ALL. Read repair is BLOCKING (Check demands it), so the differences within a
-// page are repaired once the page has been read.
+// all registers at the consistency level ALL. Read repair is BLOCKING (Check demands it), so the differences between
+// replicas are repaired as soon as a page has been read.
 func (s *Store) spread(ctx context.Context) (registers int, err error) {
 	const page = 100 // registers: a root has at most some 100 KiB
 	for _, t := range store.Tables() {

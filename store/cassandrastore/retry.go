@@ -19,8 +19,8 @@ const attempts = 3
 // failure.
 var pauses = wait.Backoff{First: 15 * time.Millisecond, Most: 15 * time.Second, Jitter: 2. / 3}
 
-// request describes one call to Cassandra, which may take several attempts: its operation, consistency level and time
-// limit.
+// request describes one call to Cassandra, which may take several attempts: the kind of operation, the consistency
+// level and the time limit of each attempt.
 type request struct {
 	op    operation
 	level gocql.Consistency
@@ -28,10 +28,10 @@ type request struct {
 	far   bool          // the request goes to another data centre
 }
 
-// retry repeats an attempt, each time under its own time limit, until it succeeds, fails for good, or the context ends.
-// If the request is quick, a second attempt runs beside an attempt that is slow. retry is only for requests that are
-// harmless to repeat: reads, and writes that reuse their timestamp. The driver's retry policies can't distinguish
-// those.
+// retry sends a request by the function attempt, and repeats it, each time under its own time limit, until it succeeds,
+// fails for good, has been sent attempts times, or ctx ends. If the request is quick (see quick), a second attempt runs
+// beside an attempt that is slow. retry is only for requests that are harmless to repeat: reads, and writes that reuse
+// their timestamp. The driver's retry policies can't tell these from other requests.
 //
 // A repeated write may arrive once more after its call was acknowledged, at any later time: the node that got it first
 // may have been stopped. That changes nothing. From the acknowledgement on, a quorum of the replicas has the write, or
@@ -75,15 +75,15 @@ func retry[T any](
 	}
 }
 
-// quick reports whether a request may be sent a second time, to another node, if the answer is slow. It is true if
-// nearby nodes give the answer: then the answer is late only if something is wrong. It is false at the level SERIAL,
-// where a second attempt would hinder the first one.
+// quick reports whether a request may be sent a second time, to another node, if the answer is slow. The result is true
+// if nearby nodes give the answer, since then the answer is late only if something is wrong. It is false at the level
+// SERIAL, where a second attempt would hinder the first one.
 func (r *request) quick() bool {
 	return !r.far && (r.level == gocql.LocalQuorum || r.level == gocql.LocalOne || r.level == gocql.One)
 }
 
-// within runs one attempt of a request with a time limit. The driver itself ends each request after the longest of all
-// limits, so an attempt with that limit needs no second timer.
+// within runs attempt, one attempt of a request, under a time limit. The driver itself ends each request after the
+// longest of all limits, so an attempt with that limit needs no second timer.
 func within[T any](
 	ctx context.Context, s *Store, limit time.Duration, attempt func(ctx context.Context) (T, error),
 ) (T, error) {

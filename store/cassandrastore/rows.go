@@ -9,8 +9,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// rows reads and writes the rows of the store, with one consistency level for reads and one for writes. It implements
-// store.Rows.
+// rows reads and writes the rows of the store in Cassandra, with one consistency level for reads and one for writes. It
+// implements store.Rows.
 type rows struct {
 	s           *Store
 	read, write gocql.Consistency
@@ -24,8 +24,8 @@ const (
 	removeStatement = "DELETE FROM rows USING TIMESTAMP ? WHERE bucket = ? AND partition = ?"
 )
 
-// exec runs a statement that writes. If an attempt fails, it may run the statement again, which must be harmless: each
-// attempt has the same timestamp.
+// exec runs a CQL statement that writes, with the given values, at the given consistency level. If an attempt fails,
+// exec may run the statement again, which must be harmless: each attempt has the same timestamp.
 func (s *Store) exec(
 	ctx context.Context, op operation, level gocql.Consistency, statement string, values ...any,
 ) error {
@@ -39,9 +39,9 @@ func (s *Store) exec(
 	return err
 }
 
-// Put writes the rows as one mutation of one partition: a single insert, or an unlogged batch. A replica applies a
-// mutation as a whole, and reads see all of it or nothing, so Put never splits the rows. Batches of 100 to 200 rows are
-// the fastest; large ones cost the servers memory.
+// Put writes rows as one mutation of the partition p: a single insert, or an unlogged batch. A replica applies a
+// mutation as a whole, and reads see all rows of the mutation or none, so Put never splits the rows. Batches of 100 to
+// 200 rows are the fastest; large batches cost the servers memory.
 func (r *rows) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
 	err := store.CheckRows(rows)
 	if err == nil {
@@ -70,7 +70,8 @@ func (r *rows) Put(ctx context.Context, p store.Partition, rows ...store.Row) er
 	return r.s.fail(ctx, err, "put", p)
 }
 
-// Delete implements store.Rows by a row tombstone.
+// Delete hides the row with the given key in the partition p by a row tombstone with the timestamp ts. It implements
+// store.Rows.
 func (r *rows) Delete(ctx context.Context, p store.Partition, key []byte, ts store.Timestamp) error {
 	err := cmp.Or(store.CheckKey(key), store.CheckTimestamp(ts))
 	if err == nil {
@@ -79,8 +80,9 @@ func (r *rows) Delete(ctx context.Context, p store.Partition, key []byte, ts sto
 	return r.s.fail(ctx, err, "delete", p)
 }
 
-// Get implements store.Rows. It always selects the value column: a read repairs only the columns that it selects, and a
-// row must be repaired as a whole.
+// Get returns the row with the given key in the partition p, with its timestamp. The bool is false if there is no such
+// row. Get always selects the value column: a read repairs only the columns that it selects, and a row must be repaired
+// as a whole. It implements store.Rows.
 func (r *rows) Get(ctx context.Context, p store.Partition, key []byte) (store.Row, bool, error) {
 	err := store.CheckKey(key)
 	if err != nil {
@@ -104,9 +106,10 @@ func (r *rows) Get(ctx context.Context, p store.Partition, key []byte) (store.Ro
 	return store.Row{Key: append([]byte(nil), key...), Value: c.value, Timestamp: store.Timestamp(*c.ts)}, true, nil
 }
 
-// Remove implements store.Rows. It writes a range tombstone or, if the bounds contain every key, a partition tombstone.
-// After a partition tombstone, reads of the partition are cheap at once. A range tombstone slows reads down until
-// compaction, unless they start behind it.
+// Remove hides the rows of the partition p within the interval of keys b whose timestamps are not above ts. It writes a
+// range tombstone or, if b contains every key, a partition tombstone. After a partition tombstone, reads of the
+// partition are cheap at once. A range tombstone slows down reads until compaction, except reads that start behind it.
+// It implements store.Rows.
 func (r *rows) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {
 	err := cmp.Or(store.CheckBounds(b), store.CheckTimestamp(ts))
 	if err == nil {
@@ -128,8 +131,9 @@ func emptyBounds(b store.Bounds) bool {
 	return len(b.End) > 0 && string(b.Start) >= string(b.End)
 }
 
-// boundsCQL returns the part of a CQL statement that restricts the key to the interval b, and the values for it. There
-// is always a lower bound, even the empty key: with it a read skips tombstones before its start.
+// boundsCQL returns the condition of a CQL statement that restricts the key to the interval b, and the values for the
+// condition. The condition always has a lower bound, even if it is the empty key: with a lower bound a read skips
+// tombstones before its start.
 func boundsCQL(b store.Bounds) (where string, values []any) {
 	where, values = " AND key >= ?", []any{b.Start}
 	if b.Start == nil {
@@ -144,11 +148,11 @@ func boundsCQL(b store.Bounds) (where string, values []any) {
 	return where, values
 }
 
-// view is the value of a column, as bytes that are not copied from the server's response. nil stands for null. The
-// driver does not reuse the memory.
+// view is the value of a column in memory of the server's response, without a copy. nil stands for null. The driver
+// does not reuse the memory.
 type view []byte
 
-// UnmarshalCQL implements gocql.Unmarshaler.
+// UnmarshalCQL sets the view to data, the bytes of a column, without a copy. It implements gocql.Unmarshaler.
 func (v *view) UnmarshalCQL(_ gocql.TypeInfo, data []byte) error {
 	*v = data
 	return nil

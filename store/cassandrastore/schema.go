@@ -7,7 +7,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// TableSchema is the schema of one of evenkeel's tables in Cassandra, with the reason for each part.
+// TableSchema is the schema of one of evenkeel's tables in Cassandra: columns and table options, each with the reason
+// for it.
 type TableSchema struct {
 	Name string
 	// Why says what the table is for.
@@ -16,20 +17,22 @@ type TableSchema struct {
 	// Clustering is the order of the clustering columns in CQL, if it is not ascending.
 	Clustering string
 	Options    []TableOption
-	// Optional tables may be missing in keyspaces of earlier versions: programs run without them.
+	// Optional is true for a table that may be missing in keyspaces of earlier versions. Programs run without the
+	// table.
 	Optional bool
 }
 
-// Column is the name, type and kind of a column of a table.
+// Column is the name, CQL type and kind of a column of a table, e.g. "key", "blob" and Clustering.
 type Column struct {
 	Name, Type string
 	Kind       ColumnKind
 }
 
-// ColumnKind is the role of a column in the primary key of its table, in Cassandra's words.
+// ColumnKind is the role of a column in the primary key of its table. The text is the word that Cassandra's schema
+// tables use.
 type ColumnKind string
 
-// These are the kinds of columns.
+// These are the kinds of columns in Cassandra's schema tables.
 const (
 	PartitionKey ColumnKind = "partition_key"
 	Clustering   ColumnKind = "clustering"
@@ -41,7 +44,7 @@ const (
 type TableOption struct {
 	Name, Value string
 	Why         string
-	// Must says that with another value the store would be incorrect, not only slow.
+	// Must is true if the store would be incorrect with another value, not only slow.
 	Must bool
 }
 
@@ -58,7 +61,8 @@ const (
 	valueColumn = "v"
 )
 
-// guarantees returns the settings that every table has. The guarantees of the store depend on those that have Must set.
+// guarantees returns the table options that every table of evenkeel has, such as blocking read repair. The guarantees
+// of the store depend on the options that have Must set.
 func guarantees() []TableOption {
 	return []TableOption{
 		{"read_repair", "'BLOCKING'", "quorum reads never go back: what was shown once is shown again", true},
@@ -174,12 +178,12 @@ func (t TableSchema) Create(keyspace string) string {
 	return b.String() + ";"
 }
 
-// Replication is the number of copies that are kept of each row in each data centre. The key is the name of the data
-// centre.
+// Replication is the number of copies of each row that a keyspace keeps in each data centre. The key is the name of the
+// data centre, e.g. {"dc1": 3}.
 type Replication map[string]int
 
-// CreateKeyspace returns the CQL statement that creates the keyspace. r is the number of copies of each row in each
-// data centre.
+// CreateKeyspace returns the CQL statement that creates the keyspace with the given name. r is the number of copies of
+// each row in each data centre. CreateKeyspace fails with InvalidArgument if the name or r is invalid.
 func CreateKeyspace(keyspace string, r Replication) (string, error) {
 	if err := checkKeyspaceName(keyspace); err != nil {
 		return "", err
@@ -197,8 +201,9 @@ func CreateKeyspace(keyspace string, r Replication) (string, error) {
 	return cql + "} AND durable_writes = true;", nil
 }
 
-// PrintSchema returns the CQL statements that create the keyspace and all its tables. CQL comments give the reason for
-// each part. r is the number of copies of each row in each data centre.
+// PrintSchema returns the CQL statements that create the keyspace and all its tables, for an operator who creates them
+// by hand. CQL comments give the reason for each table and option. r is the number of copies of each row in each data
+// centre.
 func PrintSchema(keyspace string, r Replication) (string, error) {
 	create, err := CreateKeyspace(keyspace, r)
 	if err != nil {
@@ -219,8 +224,8 @@ func PrintSchema(keyspace string, r Replication) (string, error) {
 	return b.String(), nil
 }
 
-// PrintGrants returns the CQL statements that allow a role to do what servers and rebalancers do in a keyspace, and
-// nothing else.
+// PrintGrants returns the CQL statements that give a role the permissions that evenkeel's servers need in a keyspace,
+// and no others.
 func PrintGrants(keyspace, role string) (string, error) {
 	if err := checkKeyspaceName(keyspace); err != nil {
 		return "", err

@@ -15,8 +15,8 @@ import (
 // reconnectEvery is the pause between the driver's attempts to reach a host that is down.
 const reconnectEvery = time.Second
 
-// cluster returns the driver's configuration for these options. It names no keyspace, and allows hosts of every data
-// centre.
+// cluster returns the driver's configuration for the options o. auth is the login, or nil. The configuration names no
+// keyspace, and allows hosts of every data centre.
 func (o Options) cluster(auth gocql.Authenticator) *gocql.ClusterConfig {
 	c := gocql.NewCluster(o.Hosts...)
 	c.ProtoVersion = 4 // the driver does not understand 5
@@ -46,12 +46,13 @@ func (o Options) cluster(auth gocql.Authenticator) *gocql.ClusterConfig {
 // each attempt calls it: a copy of all options would make the stack grow.
 func (o *Options) longest() time.Duration { return max(o.ReadTimeout, o.WriteTimeout, o.SwapTimeout) }
 
-// nearConnections is the number of connections to each node of the local data centre. farConnections is the number of
-// connections to each node of another data centre.
+// nearConnections is the number of connections to each node of the local data centre. farConnections is that to each
+// node of another data centre.
 const nearConnections, farConnections = 2, 1
 
 // session connects to a keyspace through the nodes of one data centre. Hosts of other data centres are excluded, so
-// that LOCAL_QUORUM is always a quorum of this data centre. connections is the number of connections to each node.
+// that LOCAL_QUORUM is always a quorum of this data centre. connections is the number of connections to each node. The
+// nodes and connections are added to the metrics m, which may be nil.
 func (o Options) session(
 	ctx context.Context, m *measures, auth gocql.Authenticator, dataCentre, keyspace string, connections int,
 ) (*gocql.Session, error) {
@@ -72,15 +73,16 @@ func (o Options) session(
 	return session, err
 }
 
-// mapped is a dialer that replaces the address of a node by the one at which it can be reached (Options.Addresses). The
-// driver has its own translator of addresses. But with that translator the driver does not notice when a node is down
-// whose address was translated.
+// mapped is a dialer of network connections that replaces the address of a Cassandra node by the address at which the
+// node can be reached (Options.Addresses). The driver has its own translator of addresses. But with that translator the
+// driver does not notice that a node is down whose address was translated.
 type mapped struct {
 	gocql.Dialer
 	addresses map[string]string
 }
 
-// DialContext implements gocql.Dialer.
+// DialContext opens a network connection to a Cassandra node, at its replaced address if it has one. It implements
+// gocql.Dialer.
 func (d mapped) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	return d.Dialer.DialContext(ctx, network, cmp.Or(d.addresses[address], address))
 }

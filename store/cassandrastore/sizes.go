@@ -9,9 +9,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// KeepSize implements counter.Keeper: it stores the measured size of a partition. The time of the measurement is the
-// timestamp of the write, so that the newest size stays. A size that arrives after its partition was forgotten is
-// garbage of some hundred bytes.
+// KeepSize stores the measured size of a partition (the counts of its rows and bytes). The time of the measurement is
+// the timestamp of the write, so that the newest size stays. A size that arrives after ForgetSize is garbage of some
+// hundred bytes. It implements counter.Keeper.
 func (s *Store) KeepSize(ctx context.Context, size store.PartitionSize) error {
 	p := size.Partition
 	err := s.exec(ctx, opWriteSize, s.levels.writeRows,
@@ -20,7 +20,8 @@ func (s *Store) KeepSize(ctx context.Context, size store.PartitionSize) error {
 	return s.fail(ctx, err, "keep the size of", p)
 }
 
-// KeptSize implements counter.Keeper.
+// KeptSize returns the newest size that KeepSize has stored for the partition p. The field Encoded is nil if there is
+// none. It implements counter.Keeper.
 func (s *Store) KeptSize(ctx context.Context, p store.Partition) (store.PartitionSize, error) {
 	level := s.levels.readRows
 	r := request{op: opReadSize, level: level, limit: s.o.ReadTimeout}
@@ -33,7 +34,7 @@ func (s *Store) KeptSize(ctx context.Context, p store.Partition) (store.Partitio
 	return store.PartitionSize{Partition: p, Encoded: b}, s.fail(ctx, err, "read the kept size of", p)
 }
 
-// ForgetSize implements counter.Keeper.
+// ForgetSize deletes the stored size of the partition p, which no longer exists. It implements counter.Keeper.
 func (s *Store) ForgetSize(ctx context.Context, p store.Partition) error {
 	err := s.exec(ctx, opWriteSize, s.levels.writeRows,
 		"DELETE FROM sizes USING TIMESTAMP ? WHERE bucket = ? AND partition = ?",

@@ -8,7 +8,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Slice implements store.Rows. It reads one page of rows of the partition p, usually with one request.
+// Slice returns one page of the rows of the partition p within the interval of keys b, usually by one request to
+// Cassandra. It implements store.Rows.
 //
 // A request reads about o.PageBytes() bytes at most. Its row limit is estimated from earlier pages of the partition. So
 // a page may end early, with More set. All rows of a page are from one request, and so from one moment.
@@ -29,7 +30,7 @@ func (r *rows) Slice(ctx context.Context, p store.Partition, b store.Bounds, o s
 }
 
 // sliceStatement returns the CQL statement that reads rows of one partition in the order of their keys. where is the
-// restriction of the key. The statement always selects the value, since a read repairs only the columns that it
+// CQL condition for the key. The statement always selects the value, since a read repairs only the columns that it
 // selects.
 func sliceStatement(where string, o store.SliceOptions) string {
 	columns := "key, v"
@@ -43,7 +44,7 @@ func sliceStatement(where string, o store.SliceOptions) string {
 	return "SELECT " + columns + " FROM rows WHERE bucket = ? AND partition = ?" + where + order + " LIMIT ?"
 }
 
-// readPart reads at most limit rows of the partition p, within the bounds b, by one request to Cassandra.
+// readPart reads at most limit rows of the partition p, within the interval of keys b, by one request to Cassandra.
 func (r *rows) readPart(
 	ctx context.Context, p store.Partition, b store.Bounds, limit int, o store.SliceOptions,
 ) (partPage, error) {
@@ -59,8 +60,9 @@ func (r *rows) readPart(
 	})
 }
 
-// scanPage takes rows from iter, the answer to a request, until the page has the bytes that o allows or iter ends.
-// limit is the row limit of the request.
+// scanPage takes rows from iter, the answer to a request for the interval of keys b, until the page has as many bytes
+// as the options o allow, or iter ends. limit is the row limit of the request. The result also has the interval of keys
+// behind the page.
 func scanPage(iter *gocql.Iter, b store.Bounds, limit int, o store.SliceOptions) partPage {
 	page := partPage{rest: b}
 	page.Rows = make([]store.Row, 0, iter.NumRows())

@@ -39,8 +39,9 @@ var (
 	_ store.WallClock       = (*Store)(nil)
 )
 
-// EachQuorum implements store.EachQuorum. It returns the rows of the store, read and written through a quorum of each
-// data centre. Their calls fail while a data centre can't be reached; moves of ranges pause then.
+// EachQuorum returns an object with the rows of the store that reads and writes them through a quorum of each data
+// centre. Its calls fail while a data centre can't be reached; moves of rows between partitions pause then. It
+// implements store.EachQuorum.
 func (s *Store) EachQuorum() store.Rows {
 	return &rows{s: s, read: gocql.EachQuorum, write: gocql.EachQuorum, memory: s.memory}
 }

@@ -18,7 +18,8 @@ import (
 type Table struct {
 	// Name is "keyspace.table".
 	Name string
-	// Partition and Clustering are the columns of the primary key in their order. Others are all other columns.
+	// Partition and Clustering are the columns of the primary key in their order. Others are all columns outside the
+	// primary key.
 	Partition, Clustering, Others []TableColumn
 
 	session *gocql.Session
@@ -29,7 +30,7 @@ type Table struct {
 type TableColumn struct {
 	Name, Type string
 	Kind       ColumnKind
-	// Desc says that the clustering order of the column is descending.
+	// Desc is true if the clustering order of the column is descending.
 	Desc bool
 }
 
@@ -62,7 +63,8 @@ func OpenTables(ctx context.Context, o Options, names ...string) ([]*Table, erro
 	return all, nil
 }
 
-// Close closes the connection of the table. All tables that one call of OpenTables has returned share this connection.
+// Close closes the connection that the table uses. All tables that one call of OpenTables has returned share this
+// connection.
 func (t *Table) Close() { t.session.Close() }
 
 func (t *Table) describe(ctx context.Context, keyspace, table string) error {
@@ -111,8 +113,8 @@ type TableQuery struct {
 	// descending order, and From is the higher bound.
 	From, To                   [][]byte
 	FromExclusive, ToInclusive bool
-	// Desc asks for rows in descending order of their clustering columns. TableDesc says that the table keeps its rows
-	// in that order.
+	// Desc asks for rows in descending order of their clustering columns. TableDesc is true if the table keeps its rows
+	// in descending order.
 	Desc, TableDesc bool
 	// Values are the names of the columns to read. With AsJSON each value is read as its CQL JSON, else as it is.
 	Values []string
@@ -130,8 +132,8 @@ type TableRow struct {
 	Expires   bool
 }
 
-// places returns the two ends of the query's rows in ascending order of their values, also if the query reads in
-// descending order. low is the place before the rows, and high the place behind them.
+// places returns the two ends of the interval of rows for which the query asks, in ascending order of the rows, also if
+// the query reads in descending order. low is the end before the first row, and high the end behind the last row.
 func (q *TableQuery) places() (low, high place) {
 	low, high = place{q.From, q.FromExclusive}, place{q.To, q.ToInclusive}
 	if q.Desc {
@@ -140,8 +142,8 @@ func (q *TableQuery) places() (low, high place) {
 	return low, high
 }
 
-// statement returns the CQL statement that reads the rows of the query q between the places low and high. args are the
-// values for the statement.
+// statement returns the CQL statement that reads the rows of the query q between low and high, which are positions
+// between rows. args are the values for the statement.
 func (t *Table) statement(q *TableQuery, low, high place) (cql string, args []any) {
 	var columns, where, order []string
 	for _, c := range t.Clustering {
@@ -233,8 +235,8 @@ func (t *Table) fail(ctx context.Context, err error, op string) error {
 	return fail(ctx, err, op, t.Name)
 }
 
-// TableChange is a change of one row of a table of another application. It writes the row or, if Delete is set, deletes
-// it.
+// TableChange is a change of one row of a table of another application. The change writes the row or, if Delete is set,
+// deletes the row. At is its timestamp.
 type TableChange struct {
 	// Clustering has one value for each clustering column, Values one for each column that Write names; nil is a null.
 	Clustering, Values [][]byte
@@ -242,9 +244,10 @@ type TableChange struct {
 	Delete             bool
 }
 
-// Write writes changes of rows in one partition, through a quorum of each data centre. values are the names of the
-// columns to which TableChange.Values belong. With asJSON each of these values is CQL JSON, else it is in its wire
-// format. Repeating a Write is harmless, since each change has its own timestamp.
+// Write writes changes of rows in one partition, through a quorum of each data centre. partition has the values of the
+// partition columns. values are the names of the columns to which TableChange.Values belong. If asJSON is true, these
+// values are CQL JSON, else they are in their wire format. Repeating a Write is harmless, since each change has its own
+// timestamp.
 func (t *Table) Write(
 	ctx context.Context, partition [][]byte, values []string, asJSON bool, changes []TableChange,
 ) error {

@@ -8,16 +8,16 @@ import (
 	"unicode/utf8"
 )
 
-// place is a place between two rows of a partition in a table of another application. It lies before all rows whose
-// clustering columns begin with values or, if after is set, behind these rows. Without values it is the end of the
-// partition on that side.
+// place is a position between two rows of a partition, in a table of another application. The position is before all
+// rows whose clustering columns begin with values or, if after is set, behind these rows. Without values it is the end
+// of the partition on that side.
 type place struct {
 	values [][]byte
 	after  bool
 }
 
-// at returns the value of the clustering column i (counted from 0) at this place between rows. It returns nil if the
-// place has no value for the column.
+// at returns the value of the clustering column with the number i (from 0) at the position p between two rows. It
+// returns nil if the position has no value for the column.
 func (p *place) at(i int) []byte {
 	if i < len(p.values) {
 		return p.values[i]
@@ -25,14 +25,14 @@ func (p *place) at(i int) []byte {
 	return nil
 }
 
-// is reports two things at once about this place between rows. It has values for exactly the first i+1 clustering
-// columns. And it lies behind the rows with these values if after is true, else before them.
+// is reports whether the position p between two rows has values for exactly the first i+1 clustering columns, and is
+// behind the rows with these values (if after is true) or before them (if after is false).
 func (p *place) is(i int, after bool) bool { return len(p.values) == i+1 && p.after == after }
 
-// halveRows returns a place between low and high, two places between rows of a partition, so that a read can be cut
-// there. The cut is about halfway in the first clustering column in which low and high differ. columns are the
-// clustering columns, all in the ascending order of their types. ok is false if there is no place to cut, or none is
-// known.
+// halveRows returns a position cut between the positions low and high, so that a read of the rows between low and high
+// can be split in two. The position is about halfway in the first clustering column in which low and high differ.
+// columns are the clustering columns, all in the ascending order of their types. The result ok is false if no position
+// lies between low and high, or the order of a type is not known.
 func halveRows(columns []TableColumn, low, high place) (cut place, ok bool) {
 	for i, c := range columns {
 		from, to := low.at(i), high.at(i)
@@ -71,8 +71,8 @@ func halveRows(columns []TableColumn, low, high place) (cut place, ok bool) {
 // numberSizes has the size in bytes of each CQL type whose values are numbers.
 var numberSizes = map[string]int{"tinyint": 1, "smallint": 2, "int": 4, "bigint": 8, "timestamp": 8, "date": 4}
 
-// signOf returns a number with one bit set: the sign bit of the CQL type typ. If this bit is inverted, numbers of the
-// type sort like unsigned ones. For dates, which are unsigned, it returns 0.
+// signOf returns a number with only the sign bit of the CQL type typ set. If this bit of a number of the type is
+// inverted, the numbers sort like unsigned numbers. For dates, which are unsigned, signOf returns 0.
 func signOf(typ string) uint64 {
 	if typ == "date" {
 		return 0
@@ -84,7 +84,7 @@ func wireNumber(typ string, v uint64) []byte {
 	return binary.BigEndian.AppendUint64(nil, v^signOf(typ))[8-numberSizes[typ]:]
 }
 
-// least returns the lowest value of the CQL type typ, in its wire format. It is the empty value for strings.
+// least returns the lowest value of the CQL type typ, in its wire format. For strings this is the empty value.
 func least(typ string) []byte {
 	switch {
 	case typ == "boolean":
@@ -96,7 +96,8 @@ func least(typ string) []byte {
 }
 
 // between returns a value of the CQL type typ that lies about halfway above low and below high. It returns nil if there
-// is no such value. If high is nil, there is no upper bound. known is false if the order of the type is not known.
+// is no such value. A nil high means that there is no upper bound. The result known is false if the order of the type
+// is not known.
 func between(typ string, low, high []byte) (v []byte, known bool) {
 	switch typ {
 	case "blob", "text", "ascii":
@@ -135,8 +136,9 @@ func betweenNumbers(typ string, low, high []byte) []byte {
 	return wireNumber(typ, middle)
 }
 
-// betweenStrings returns a string of the CQL type typ between low and high, or nil if there is none. If high is nil,
-// there is no upper bound. It reads a string as a fraction, whose digits are the bytes or, for a text, the characters.
+// betweenStrings returns a string of the CQL type typ above low and below high, or nil if there is none. A nil high
+// means that there is no upper bound. The function treats a string as a sequence of digits, which are the bytes or, for
+// a text, the characters.
 func betweenStrings(typ string, low, high []byte) []byte {
 	const surrogates, afterSurrogates = 0x800, 0xe000 // surrogates are no characters
 	base := map[string]int64{"blob": 256, "ascii": utf8.RuneSelf, "text": utf8.MaxRune + 1 - surrogates}[typ]
@@ -174,9 +176,9 @@ func betweenStrings(typ string, low, high []byte) []byte {
 }
 
 // betweenDigits returns a sequence of digits that sorts above low and below high, or nil if there is none. If open is
-// set, it need only be above low. Digits are 0 to base-1. Of all such sequences it returns one of the shortest, in
-// their middle. So repeated cuts come close to any value in a few steps for each digit. Halves of fractions would not:
-// a value, and the same value with zeros behind it, are equal as fractions.
+// set, the sequence need only be above low. Digits are 0 to base-1. The result is one of the shortest such sequences,
+// in their middle. So repeated cuts come close to any value in a few steps for each digit. Halves of fractions would
+// not: a value, and the same value with zeros behind it, are equal as fractions.
 //
 // If open is set, dead rows most likely begin like low, since all keys of a prefix were deleted. So the result is the
 // first value that shares low's digits only up to the last but one.

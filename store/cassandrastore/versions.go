@@ -11,7 +11,7 @@ import (
 )
 
 // oldestVersion is the oldest version of Cassandra that has everything that the store needs. testedMajor is the newest
-// major version with which the store is tested.
+// major version of Cassandra with which the store is tested.
 const oldestVersion, testedMajor = "5.0", 5
 
 // checkVersions returns the problems with the versions of Cassandra on the cluster's nodes. It looks at each node:
@@ -42,8 +42,8 @@ func (a *Admin) checkVersions(ctx context.Context) ([]Problem, error) {
 	return problems, nil
 }
 
-// versionProblem returns what is wrong with a node's version of Cassandra, or an empty string if nothing is. fatal is
-// true if the problem prevents Open.
+// versionProblem returns what is wrong with a node's version of Cassandra, e.g. "4.1.3", or an empty string if nothing
+// is wrong. The result fatal is true if the problem prevents Open.
 func versionProblem(version string) (what string, fatal bool) {
 	if version == "" {
 		return "the node's version is not known to the node that was asked: look at `nodetool describecluster`", false

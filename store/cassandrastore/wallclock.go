@@ -12,8 +12,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Servers implements store.WallClock. It returns the nodes of all data centres that hold copies of the keyspace. The
-// name of a server is its host id.
+// Servers returns the Cassandra nodes of all data centres that hold copies of the keyspace, including nodes that are
+// down. The name of a server is its host id. It implements store.WallClock.
 func (s *Store) Servers(ctx context.Context) ([]store.Server, error) {
 	servers, err := s.servers(ctx)
 	return servers, s.fail(ctx, err, "list", text("the cluster's nodes"))
@@ -41,7 +41,7 @@ func (s *Store) servers(ctx context.Context) (servers []store.Server, err error)
 	return servers, nil
 }
 
-// nodes returns the Cassandra nodes of all data centres, as the node that answers knows them.
+// nodes returns the Cassandra nodes of all data centres, as they are known to the node that answers.
 func (s *Store) nodes(ctx context.Context) ([]store.Server, error) {
 	const level = gocql.One
 	r := request{op: opSchema, level: level, limit: s.o.ReadTimeout}
@@ -74,8 +74,8 @@ func (s *Store) nodes(ctx context.Context) ([]store.Server, error) {
 const timeStatement = "SELECT to_unix_timestamp(now()) FROM system_virtual_schema.keyspaces " +
 	"WHERE keyspace_name = 'system_virtual_schema'"
 
-// Time implements store.WallClock: it returns the time of day by the clock of one node. server is the host id of the
-// node.
+// Time returns the time of day by the clock of one Cassandra node, in milliseconds. server is the host id of the node.
+// It implements store.WallClock.
 func (s *Store) Time(ctx context.Context, server string) (t time.Time, err error) {
 	defer func() { err = s.fail(ctx, err, "ask for", text("the time of node "+server)) }()
 	if err := s.usable(ctx); err != nil {
@@ -98,8 +98,8 @@ func (s *Store) Time(ctx context.Context, server string) (t time.Time, err error
 	return time.UnixMilli(millis), err
 }
 
-// sessionOf returns a session to the data centre of a node. server is the host id of the node. The data centre is
-// usually known from the last list of servers, else the list is read again.
+// sessionOf returns a session (connections to Cassandra) to the data centre of a node. server is the host id of the
+// node. The data centre is usually known from the last list of servers; else sessionOf reads the list again.
 func (s *Store) sessionOf(ctx context.Context, server string) (*gocql.Session, error) {
 	dataCentre, known := s.siteOf(server)
 	if !known {

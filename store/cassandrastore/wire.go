@@ -8,9 +8,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// batchEntries returns the statements of a batch that puts rows into the partition p. A move of a range writes hundreds
-// of thousands of rows per second. So each value is passed by pointer in its wire format: the driver then neither
-// converts nor allocates.
+// batchEntries returns the statements of a batch that puts rows into the partition p. A move of rows between partitions
+// writes hundreds of thousands of rows per second. So each value is passed by pointer in its wire format: the driver
+// then neither converts nor allocates.
 func batchEntries(p store.Partition, rows []store.Row) []gocql.BatchEntry {
 	const columns = 5
 	entries := make([]gocql.BatchEntry, len(rows))
@@ -30,11 +30,11 @@ func batchEntries(p store.Partition, rows []store.Row) []gocql.BatchEntry {
 // wireBlob is the value of a blob column in the form in which it is sent to Cassandra. A nil wireBlob is sent as null.
 type wireBlob []byte
 
-// MarshalCQL implements gocql.Marshaler.
+// MarshalCQL returns the bytes of the blob as they are sent to Cassandra. It implements gocql.Marshaler.
 func (b *wireBlob) MarshalCQL(gocql.TypeInfo) ([]byte, error) { return *b, nil }
 
-// wireBigint is a bigint in the form in which it is sent to Cassandra.
+// wireBigint is a number of the CQL type bigint in the form in which it is sent to Cassandra: 8 bytes, big-endian.
 type wireBigint [8]byte
 
-// MarshalCQL implements gocql.Marshaler.
+// MarshalCQL returns the 8 bytes of the number as they are sent to Cassandra. It implements gocql.Marshaler.
 func (b *wireBigint) MarshalCQL(gocql.TypeInfo) ([]byte, error) { return b[:], nil }
