@@ -15,19 +15,19 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// partialSuffix is appended to the name of a backup's directory while the backup is being written. A complete backup
-// has its name without the suffix.
+// partialSuffix is appended to the name of a backup's directory while the backup is being written, e.g.
+// "monday.partial". The directory of a complete backup has no such suffix.
 const partialSuffix = ".partial"
 
 // Backup writes a copy of the store into the new directory dir on this machine, while other calls go on. The copy shows
 // the store as of one moment. It has all writes that were acknowledged before the call. Of the writes under way it has
-// a first part, in the order of the log. The directory gets its name when all of the copy is synced. Tables are hard
-// links if dir is on the same file system, else copies. Backup calls progress, unless nil, after each file; progress
-// must not block.
+// those that come first in the order of the log. The directory gets its name when the whole copy is synced. Tables are
+// hard links if dir is on the same file system, else copies. Backup calls progress, unless nil, after each file;
+// progress must not block. The returned size is that of the whole copy.
 //
 // Backup fails with InvalidArgument if dir exists or its parent does not, with Conflict while another backup of this
-// store is under way, and with Unavailable if the store or the target can't be written. After an error nothing is left
-// of the backup, and the store goes on.
+// store is under way, and with Unavailable if the store or dir can't be written. After an error nothing is left of the
+// backup, and the store goes on.
 func (s *Store) Backup(ctx context.Context, dir string, progress func(store.Size)) (store.Size, error) {
 	size, err := s.backup(ctx, filepath.Clean(dir), progress)
 	return size, store.Wrap("back up "+s.dir+" to "+dir, s.translate(err))
@@ -86,14 +86,15 @@ func (s *Store) backup(ctx context.Context, dir string, progress func(store.Size
 	return t.size(), nil
 }
 
-// liesIn reports whether path lies below the directory dir.
+// liesIn reports whether path is the path of a file or directory below the directory dir.
 func liesIn(dir, path string) bool {
 	dir, err := filepath.Abs(dir)
 	path, perr := filepath.Abs(path)
 	return err == nil && perr == nil && strings.HasPrefix(path, dir+string(filepath.Separator))
 }
 
-// target is a backup that is being written: its directory, how much has been copied so far, and what can cancel it.
+// target is a backup that is being written: the directory, the size copied so far, and what can cancel the backup (ctx
+// and quit).
 type target struct {
 	ctx      context.Context
 	quit     <-chan struct{}
@@ -107,7 +108,7 @@ type target struct {
 }
 
 // prepare checks that a backup can be written into the new directory dir. It fails with InvalidArgument if the parent
-// of dir is missing, if dir exists, or if the temporary directory of a backup to dir exists.
+// of dir is missing, if dir exists, or if an interrupted backup to dir has left its temporary directory.
 func (t *target) prepare(fsys vfs.FS, dir string) error {
 	parent := fsys.PathDir(dir)
 	if info, err := fsys.Stat(parent); err != nil || !info.IsDir() {
@@ -127,8 +128,8 @@ func (t *target) prepare(fsys vfs.FS, dir string) error {
 	return nil
 }
 
-// finish completes a backup after Pebble has written its checkpoint, a copy of the database. It adds the format file,
-// which makes the copy a data directory, and then gives the directory its final name dir.
+// finish completes a backup after Pebble has written its checkpoint, which is a copy of the database. It adds the
+// format file, which makes the copy a data directory, and then renames the directory to its final name dir.
 func (t *target) finish(fsys vfs.FS, dir string) error {
 	if err := t.alive(); err != nil {
 		return err
@@ -145,8 +146,8 @@ func (t *target) finish(fsys vfs.FS, dir string) error {
 	return syncDir(fsys, fsys.PathDir(dir))
 }
 
-// alive returns nil as long as a backup may go on. It returns an error once the context of the backup has ended, the
-// backup has failed, or the store is being closed.
+// alive returns nil as long as a backup may go on. It returns an error after the context of the backup has ended, after
+// the backup has failed, and while the store is being closed.
 func (t *target) alive() error {
 	select {
 	case <-t.quit:
@@ -205,7 +206,8 @@ func newBackupFS(guard, under vfs.FS) *backupFS {
 
 func (b *backupFS) Unwrap() vfs.FS { return b.FS }
 
-// of returns the backup under way if path is its directory or lies within it. Else it returns nil.
+// of returns the backup under way if path is the path of its directory or of a file in that directory. Else it returns
+// nil.
 func (b *backupFS) of(path string) *target {
 	t := b.target.Load()
 	if t != nil && (path == t.dir || strings.HasPrefix(path, t.dir+"/")) {
@@ -273,8 +275,9 @@ func (b *backupFS) Remove(name string) error {
 	return b.FS.Remove(name)
 }
 
-// Link makes a hard link for the file with the path from; the new path is to. On a file system without links, this
-// fails for lack of permission. If it does so in a backup, Link copies the file instead, since Pebble would give up.
+// Link makes a hard link with the path to for the file with the path from. Pebble uses links to put tables into a
+// backup. On a file system without links, this fails for lack of permission. In a backup, Link then copies the file
+// instead, since Pebble would give up.
 func (b *backupFS) Link(from, to string) error {
 	t := b.of(to)
 	if t == nil {
@@ -306,7 +309,7 @@ func (b *backupFS) OpenDir(name string) (vfs.File, error) {
 }
 
 // holds reports whether the directory with the given name is the parent of the directory of the backup under way. It
-// returns false if there is no such backup.
+// returns false if no backup is under way.
 func (b *backupFS) holds(name string) bool {
 	t := b.target.Load()
 	return t != nil && b.PathDir(t.dir) == name
@@ -357,7 +360,7 @@ func (f *copyFile) Write(p []byte) (int, error) {
 	return all, nil
 }
 
-// Preallocate does nothing. Pebble asks for space ahead of a log that goes on growing, but the copy of a log in a
+// Preallocate does nothing. Pebble asks for disk space ahead of a log that goes on growing, but the copy of a log in a
 // backup does not grow.
 func (f *copyFile) Preallocate(int64, int64) error { return nil }
 
@@ -396,14 +399,14 @@ func syncDir(fsys vfs.FS, dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// Restore copies a backup, or the data directory of a closed store, from the directory from into dir, which must be
-// empty or missing. It only reads the backup. As a check it opens the copy and closes it again. If Restore is
-// interrupted, Open refuses the files that it leaves. Restore calls progress, unless nil, after each file, and notices
-// the end of ctx between files.
+// Restore copies a backup, or the data directory of a closed store, from the directory from into the directory dir,
+// which must be empty or missing. It only reads the backup. As a check it opens the copy and closes it again. If
+// Restore is interrupted, Open refuses the files that it leaves. Restore calls progress, unless nil, after each file,
+// and notices the end of ctx between files. The returned size is that of the copy.
 //
-// It fails with InvalidArgument if from is no backup or has a newer format, or if dir is not empty. It fails with
-// Corrupt if the backup is damaged, and with Unavailable if from is in use or dir can't be written. After an error it
-// removes the files that it has written.
+// Restore fails with InvalidArgument if from is no backup or has a newer format, or if dir is not empty. It fails with
+// Corrupt if the backup is damaged, and with Unavailable if from is in use or dir can't be written. After an error
+// Restore removes the files that it has written.
 func Restore(ctx context.Context, from, dir string, o Options, progress func(store.Size)) (store.Size, error) {
 	size, err := restore(ctx, from, dir, o, progress)
 	return size, store.Wrap("restore "+from+" into "+dir, translate(dir, err))
@@ -461,9 +464,9 @@ func restore(ctx context.Context, from, dir string, o Options, progress func(sto
 	return size, s.Close()
 }
 
-// backedUp lists the files of the backup in the directory from, and returns its format number. names has all files that
-// Restore copies. The format file and the lock file are not among them, because Restore creates these itself.
-// Directories, which hold estimates of counters, are left out.
+// backedUp lists the files of the backup in the directory from, and returns the number of its format. The result names
+// has all files that Restore copies. It does not have the format file and the lock file, because Restore creates these
+// itself, or directories, which hold estimates of counters.
 func backedUp(fsys vfs.FS, from string) (names []string, format int, err error) {
 	info, err := fsys.Stat(from)
 	if err != nil {
@@ -498,8 +501,8 @@ func backedUp(fsys vfs.FS, from string) (names []string, format int, err error) 
 	return names, format, nil
 }
 
-// emptyDir makes sure that dir is an empty directory. made is true if it has created the directory, and false if dir
-// was there. It fails with InvalidArgument if dir exists and is not empty.
+// emptyDir makes sure that dir is an empty directory, and creates it if it is missing. It fails with InvalidArgument if
+// dir exists and is not empty. The result made is true if emptyDir has created the directory.
 func emptyDir(fsys vfs.FS, dir string) (made bool, err error) {
 	names, err := fsys.List(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -517,7 +520,8 @@ func emptyDir(fsys vfs.FS, dir string) (made bool, err error) {
 	return false, nil
 }
 
-// removeWithin removes the content of the directory dir. If the argument itself is true, it also removes dir.
+// removeWithin removes the content of the directory dir. If the argument itself is true, removeWithin also removes the
+// directory. A failed Restore uses it to clean up.
 func removeWithin(fsys vfs.FS, dir string, itself bool) {
 	if itself {
 		_ = fsys.RemoveAll(dir)

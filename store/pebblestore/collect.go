@@ -10,12 +10,13 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// collectAtMost is the largest number of deletions that one round of garbage collection drops. A deletion is either the
+// collectAtMost is the largest number of expired deletions that one call of collect drops. A deletion is either the
 // tombstone of one key or a removal, which deletes an interval of keys.
 const collectAtMost = 10_000
 
-// collectLoop is the background work that drops expired tombstones and removals (deletions of intervals of keys). A
-// table in Pebble, the queue table, lists them, oldest first. So a round in which none has expired costs only one seek.
+// collectLoop is the background work that drops expired tombstones and removals (deletions of intervals of keys), until
+// the store is closed. A table in Pebble, the queue table, lists them, oldest first. So looking for expired ones costs
+// only one seek if there are none.
 func (s *Store) collectLoop() {
 	defer s.background.Done()
 	tick := time.NewTicker(max(min(time.Minute, s.o.TombstoneGrace/10), time.Millisecond))
@@ -33,7 +34,7 @@ func (s *Store) collectLoop() {
 }
 
 // collect drops expired tombstones and removals (deletions of intervals of keys), at most limit of both together. It
-// needs no sync: if a crash undoes its work, a later call repeats it.
+// needs no sync: if a crash undoes its work, a later call does the work again.
 func (s *Store) collect(limit int) error {
 	if err := s.disk.admit(frees, 0); err != nil {
 		return err
@@ -61,9 +62,9 @@ func (s *Store) collect(limit int) error {
 	})
 }
 
-// collectTombstone drops an expired tombstone and entry, the key that lists it in the queue table. phys is the stored
-// key of the tombstone. at is the time at which the tombstone was stored, in microseconds since 1970. If a newer row or
-// tombstone is now stored under phys, only entry is dropped.
+// collectTombstone drops an expired tombstone, and entry, the key that lists the tombstone in the queue table. phys is
+// the key under which the tombstone is stored. at is the time at which it was stored, in microseconds since 1970. If a
+// newer row or tombstone is now stored under phys, only entry is dropped.
 func (s *Store) collectTombstone(entry, phys []byte, at int64) error {
 	m := s.lockKeys(partitionOf(phys), [][]byte{phys})
 	defer m.unlock()
@@ -78,9 +79,9 @@ func (s *Store) collectTombstone(entry, phys []byte, at int64) error {
 	return s.dropEntry(b, entry)
 }
 
-// collectRemoval drops an expired removal, which is the stored deletion of an interval of keys. key is the stored key
-// of the removal, and entry the key that lists it in the queue table. The removal may be gone already, since a wider
-// removal has replaced it; then only entry is dropped.
+// collectRemoval drops an expired removal, which is the stored deletion of an interval of keys, and entry, the key that
+// lists the removal in the queue table. key is the key under which the removal is stored. The removal may be gone
+// already, since a wider removal has replaced it; then only entry is dropped.
 func (s *Store) collectRemoval(entry, key []byte) error {
 	p := partitionOf(key)
 	m := s.lockPartition(p)

@@ -15,18 +15,18 @@ import (
 )
 
 const (
-	// usageEvery is how long a reading of the free space counts. The free space is read sooner once an eighth of the
-	// reserve has been written.
+	// usageEvery is how long a measurement of the free disk space is used. The free space is measured sooner if an
+	// eighth of the reserve has been written since.
 	usageEvery = 100 * time.Millisecond
 	// retryEvery is the pause before a write is repeated that failed for lack of space, descriptors or memory.
 	retryEvery = 50 * time.Millisecond
-	// restEvery is the pause of compactions after one compaction has reached its limit of the reserve.
+	// restEvery is how long compactions pause after a compaction has filled the disk up to the limit for compactions.
 	restEvery = time.Second
 )
 
-// The reserve is the free space below which puts are refused: 1 GiB, but at most a twentieth of the disk. With it a
-// store can always be opened again on a disk that the store has filled alone. Each kind of write may use a part of the
-// reserve:
+// These constants divide the reserve, which is the free disk space below which puts are refused: 1 GiB, but at most a
+// twentieth of the disk. With the reserve a store can always be opened again on a disk that the store has filled alone.
+// Each kind of write may use a part of the reserve:
 //
 //	free space left    who stops below it
 //	all of it          puts of clients
@@ -45,8 +45,8 @@ const (
 	minMemTable     = 64 << 10
 )
 
-// purpose is the reason for a write. It decides how much the write may use of the reserve, the free disk space that is
-// kept for deletions, compactions and the next start.
+// purpose is the reason for a write, such as a put of a client or a deletion. It decides how much of the reserve the
+// write may use. The reserve is free disk space that is kept for deletions, compactions and the next start.
 type purpose uint8
 
 const (
@@ -55,16 +55,16 @@ const (
 	frees                // a deletion or a write that leads to one, or a swap, without which moves could not end
 )
 
-// keeps returns how many bytes of disk space must be free after a write with the purpose p. reserve is the size in
-// bytes of the reserve, the free space that is kept for urgent writes. A more urgent write may use more of the reserve.
+// keeps returns how many bytes of disk space must be free after a write with the purpose p. reserve is the free space
+// in bytes that is kept for urgent writes. A more urgent write may use more of the reserve.
 func (p purpose) keeps(reserve uint64) uint64 { return reserve / 4 * (4 - uint64(p)) }
 
-// errReserved is the error of a compaction that would fill the disk too far. The reserve is the free space that is kept
-// for urgent writes, and its last quarter is kept for opening the store again.
+// errReserved is the error of a compaction that would fill the disk too far. A quarter of the reserve (the free space
+// that is kept for urgent writes) is left for opening the store again.
 var errReserved = fmt.Errorf("the disk's last space is kept for opening the store again: %w", syscall.ENOSPC)
 
-// disk decides whether the store may write at present. It judges by the free space of the disk, which it reads from
-// time to time. It also judges by the errors of earlier writes to the file system (see guardFS).
+// disk decides whether the store may write at present. It judges by the free space of the disk, which it measures from
+// time to time, and by the errors of earlier writes to the file system (see guardFS).
 type disk struct {
 	fs      vfs.FS // the file system below guardFS
 	dir     string
@@ -99,9 +99,10 @@ func newDisk(fs vfs.FS, dir string, log *slog.Logger) *disk {
 	return d
 }
 
-// admit returns nil if the store may write, else the error of the refused write. It refuses a write if the disk is too
-// full for the purpose why. It also does so while other writes wait for the end of a shortage, or after one has failed
-// for good. bytes is the approximate number of bytes that the write adds.
+// admit returns nil if the store may write, else the error of the refused write. why is the purpose of the write, such
+// as a put of a client, and bytes is the approximate number of bytes that the write adds. admit refuses a write if the
+// disk is too full for the purpose, while other writes wait for the end of a shortage, and after a write has failed for
+// good.
 func (d *disk) admit(why purpose, bytes int) error {
 	select {
 	case <-d.troubled():
@@ -119,15 +120,15 @@ func (d *disk) admit(why purpose, bytes int) error {
 	return nil
 }
 
-// memTable returns the size of a memtable in bytes. It is want, or less on a small disk: all memtables must fit into
-// the last quarter of the reserve, the free space that is kept for urgent writes.
+// memTable returns the size in bytes that a memtable of Pebble shall have. It is want, or less on a small disk: all
+// memtables must fit into the last quarter of the reserve, which is the free space that is kept for urgent writes.
 func (d *disk) memTable(want int64) int64 {
 	return min(want, max(int64(d.reserve/memTableShare), minMemTable))
 }
 
 // admitCompaction returns nil if a compaction may write the given number of bytes. It returns errReserved if less than
-// a quarter of the reserve, the space that is kept for urgent writes, would stay free. All compactions then pause for
-// restEvery.
+// a quarter of the reserve (the free space that is kept for urgent writes) would stay free. Then all compactions pause
+// for restEvery.
 func (d *disk) admitCompaction(bytes int) error {
 	d.look() // each time, since freeBytes does not count flushes
 	if d.free.Load() >= d.reserve/compactionShare+uint64(bytes) {
@@ -139,8 +140,8 @@ func (d *disk) admitCompaction(bytes int) error {
 	return errReserved
 }
 
-// full returns the "disk full" error of a write that is refused before it has begun. missing is the number of bytes
-// that the user has to free.
+// full returns the "disk full" error for a write that is refused before it has begun. missing is the number of bytes
+// that the user has to free; the error says so.
 func (d *disk) full(missing uint64) error {
 	return store.Errorf(store.Unavailable, "%w: free at least %d bytes under %s", store.ErrFull, missing, d.dir)
 }
@@ -163,21 +164,22 @@ func (d *disk) look() {
 	d.free.Store(free)
 }
 
-// troubled returns a channel that is closed while the store can't write: writes wait for the end of a shortage (of disk
-// space, file descriptors or memory), or a write has failed for good.
+// troubled returns a channel that is closed while the store can't write: either writes wait for the end of a shortage
+// (of disk space, file descriptors or memory), or a write has failed for good. Calls that wait for a write also wait
+// for this channel.
 func (d *disk) troubled() <-chan struct{} {
 	return *d.signal.Load()
 }
 
-// trouble returns the error for a call that can't end because the store can't write at present. The error says why, and
+// trouble returns the error for a call that gives up because the store can't write at present. The error says why, and
 // has the kind Unavailable.
 func (d *disk) trouble() error {
 	reason, _ := d.reason()
 	return store.Errorf(store.Unavailable, "%w", reason)
 }
 
-// reason returns an error that says why the store can't write. full is true if the disk is full, and false for any
-// other cause. The shortage may be over at the time of the call.
+// reason returns an error that says why the store can't write. The result full is true if the cause is a full disk, and
+// false for any other cause. The shortage may be over at the time of the call.
 func (d *disk) reason() (reason error, full bool) {
 	d.mu.Lock()
 	failed, lack := d.failed, d.lack
@@ -194,8 +196,8 @@ func (d *disk) reason() (reason error, full bool) {
 	return fmt.Errorf("disk full: free at least %d bytes under %s", max(d.reserve, 1), d.dir), true
 }
 
-// remedy returns advice against the shortage that the error lack reports, such as a limit to raise. The text is
-// appended to an error message. It is empty if there is no advice.
+// remedy returns advice against the shortage that the error lack reports, such as the name of a limit to raise. The
+// caller appends the text to an error message. The text is empty if there is no advice.
 func remedy(lack error) string {
 	switch {
 	case errors.Is(lack, syscall.EMFILE):
@@ -257,9 +259,9 @@ func (d *disk) unpark() {
 	}
 }
 
-// persist runs a write to a file whose failure Pebble would not survive. The argument again says whether the write may
-// be repeated. If it may, and the cause is a shortage (such as a full disk), persist repeats it until the shortage is
-// over. Any other failure ends all writing.
+// persist runs write, a write to a file whose failure Pebble would not survive. name is the name of the file. The
+// argument again says whether the write may be repeated. If so, and the cause is a shortage (such as a full disk),
+// persist repeats the write until the shortage is over. Any other failure ends all writing.
 //
 // persist never returns a failure, since Pebble would end the process while it holds locks. Instead the calling
 // goroutine, usually one of Pebble's, blocks for good.
@@ -293,7 +295,7 @@ func (d *disk) persist(name string, again bool, write func() error) {
 }
 
 // waitForSpace delays a compaction as long as other writes wait for disk space. After a compaction that found the disk
-// nearly full, it delays the next ones for restEvery. Without the delay Pebble would retry the compaction without a
+// nearly full, it delays the next compactions for restEvery. Otherwise Pebble would retry the compaction without a
 // pause.
 func (d *disk) waitForSpace() {
 	for {
@@ -325,8 +327,8 @@ func (d *disk) abandon() {
 	}
 }
 
-// Disk returns how full the file system of the store is. The bool is false if these numbers are not known, or after
-// Close.
+// Disk returns the size of the store's file system and how full it is. The bool is false if these numbers are not
+// known, or after Close.
 func (s *Store) Disk() (store.DiskUsage, bool) {
 	m := s.Metrics()
 	if m == nil {
@@ -342,15 +344,16 @@ func isFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// isShortage reports whether err is a lack of disk space, file descriptors or memory. If so, the same write may succeed
-// later.
+// isShortage reports whether err is a lack of disk space, file descriptors or memory. After such an error the same
+// write may succeed later.
 func isShortage(err error) bool {
 	return isFull(err) || errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) ||
 		errors.Is(err, syscall.ENOMEM)
 }
 
-// guardFS is a file system that hides errors of writes from Pebble, which would end the process: a write that fails is
-// repeated or blocks (see disk.persist). While the store opens, errors are not hidden, so that Open can report them.
+// guardFS is a file system that hides errors of writes from Pebble, which would end the process after such an error. A
+// write that fails is repeated or blocks (see disk.persist). While the store opens, errors are not hidden, so that Open
+// can report them.
 type guardFS struct {
 	vfs.FS
 	disk *disk
@@ -429,8 +432,8 @@ func (g *guardFS) Rename(from, to string) error {
 	return nil
 }
 
-// compactionFile is a file that a compaction writes. A write fails if less than a quarter of the reserve, the free
-// space that is kept for urgent writes, would be left.
+// compactionFile is a file that a compaction writes. A write fails if it would leave less than a quarter of the
+// reserve, which is the free space that is kept for urgent writes.
 type compactionFile struct {
 	vfs.File
 	disk *disk
@@ -457,8 +460,8 @@ func (f *guardFile) persist(again bool, write func() error) error {
 	return nil
 }
 
-// Write writes all of p. If an attempt fails after some bytes, the next attempt continues behind these bytes. Once the
-// store is open, Write never returns an error: it repeats or blocks (see disk.persist).
+// Write writes all bytes of p to the file. If an attempt fails after some bytes, the next attempt continues behind
+// these bytes. Once the store is open, Write never returns an error: it repeats the write or blocks (see disk.persist).
 func (f *guardFile) Write(p []byte) (int, error) {
 	done := 0
 	err := f.persist(true, func() error {
@@ -469,7 +472,7 @@ func (f *guardFile) Write(p []byte) (int, error) {
 	return done, err
 }
 
-// Preallocate asks the file system for space ahead of later writes, and never returns an error. It only makes the
+// Preallocate asks the file system for disk space ahead of later writes, and never returns an error. It only makes the
 // writes faster, and Write handles a lack of space.
 func (f *guardFile) Preallocate(off, length int64) error {
 	_ = f.File.Preallocate(off, length)

@@ -10,8 +10,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A grouper applies puts of few rows together: all puts that are queued become one batch, which is one record in the
-// log. Otherwise each put would cost a whole commit of Pebble.
+// A grouper applies puts of few rows together: all puts that are queued become one batch, which is one record in
+// Pebble's log. Otherwise each put would cost a whole commit of Pebble.
 //
 // The grouper's goroutine waits only for Pebble, never for a lock. A batch gets only puts that win without a read of
 // the stored rows. Each other put is done alone, in a goroutine of its own. So writers can give up at any time, also
@@ -24,13 +24,13 @@ type grouper struct {
 }
 
 const (
-	// groupPuts is the most puts of one batch, groupBytes the most bytes. Other writes of the same stripes wait while
-	// the batch is applied, some microseconds per put.
+	// groupPuts is the most puts of one batch, and groupBytes the most bytes. Other writes under the same locks wait
+	// while the batch is applied, some microseconds per put.
 	groupPuts  = 128
 	groupBytes = 1 << 20
 )
 
-// A put is one call of the method Put, with a copy of the rows in their stored form.
+// A put is one call of the method Put, with a copy of its rows in their stored form.
 type put struct {
 	p     store.Partition
 	lock  *partitionLock
@@ -50,8 +50,9 @@ type putRow struct {
 
 var puts = sync.Pool{New: func() any { return &put{err: make(chan error, 1)} }}
 
-// newPut returns the record of one call of Put, with a copy of its rows. If several rows have the same key, only the
-// one that wins is copied. ended, unless nil, is called when the put can't be applied any more.
+// newPut returns a put, the record of one call of Put, with a copy of its rows. If several rows have the same key, only
+// the row that wins is copied. The function ended, unless nil, is called when the put has been applied or can't be
+// applied any more.
 func (s *Store) newPut(p store.Partition, rows []store.Row, ended func()) *put {
 	if len(rows) > 1 {
 		rows = winners(rows)
@@ -77,7 +78,7 @@ func (s *Store) newPut(p store.Partition, rows []store.Row, ended func()) *put {
 	return u
 }
 
-// free returns the memory of the put u to the pool, for later calls of Put. The caller must not use u any more.
+// free returns the memory of the put u to a pool, for later calls of Put. The caller must not use u any more.
 func (u *put) free() {
 	const keep = 16 << 10
 	if cap(u.buf) > keep || cap(u.rows) > wideRows {
@@ -88,8 +89,8 @@ func (u *put) free() {
 	puts.Put(u)
 }
 
-// end calls the function ended with which the put u was made, at most once. The caller calls end when no part of u can
-// be applied any more.
+// end calls the function ended of the put u, at most once. The caller calls end when all of u has been applied, or
+// nothing of u can be applied any more.
 func (u *put) end() {
 	if u.ended != nil {
 		u.ended()
@@ -97,14 +98,15 @@ func (u *put) end() {
 	}
 }
 
-// wins reports whether each row of the put u certainly wins over what is stored under its key. It needs no read: it
-// compares timestamps with upper bounds in memory. false means that the stored rows have to be read.
+// wins reports whether each row of the put u certainly wins over the row that is stored under the same key. It needs no
+// read: it compares timestamps with upper bounds in memory. If the result is false, the caller has to read the stored
+// rows.
 func (s *Store) wins(u *put) bool {
 	return !slices.ContainsFunc(u.rows, func(r putRow) bool { return !s.newest.below(r.hash, r.ts) })
 }
 
-// covered reports whether any row of the put u is hidden by a removal. A removal is the stored deletion of all rows in
-// an interval of keys up to a timestamp.
+// covered reports whether a removal hides any row of the put u. A removal is the stored deletion of all rows in an
+// interval of keys up to a timestamp.
 func (s *Store) covered(u *put) bool {
 	return slices.ContainsFunc(u.rows, func(r putRow) bool {
 		return s.removals.cover(u.p, r.key[prefixBytes:]) >= r.ts
@@ -128,17 +130,18 @@ func (g *grouper) add(u *put) {
 	g.queue.add(u)
 }
 
-// letOthersAdd lets other goroutines queue their puts first, so that more puts share a batch. A sync wakes many writers
-// at once. The first of them to put wakes the goroutine of the grouper, which the scheduler runs before the other
-// writers. With 64 writers a batch had 1.2 puts without letOthersAdd, and has some 20 with it.
+// letOthersAdd yields the processor, so that other goroutines queue their puts first and more puts share a batch. A
+// sync wakes many writers at once. The first of them to put wakes the goroutine of the grouper, which the scheduler
+// runs before the other writers. With 64 writers a batch had 1.2 puts without letOthersAdd, and has some 20 with it.
 func (g *grouper) letOthersAdd() {
 	if g.underway.Load() > 1 {
 		runtime.Gosched()
 	}
 }
 
-// apply applies the first puts of the list as one batch, and returns the number of puts that it has dealt with. A put
-// that has to wait for a lock, or to read the stored rows, does not join the batch: a goroutine of its own applies it.
+// apply applies the first puts of the list as one batch, and returns the number of puts that it has taken from the
+// list. A put that has to wait for a lock, or to read the stored rows, does not join the batch: a goroutine of its own
+// applies it.
 func (g *grouper) apply(list []*put) (n int) {
 	s := g.s
 	c := groups.Get().(*group)
@@ -190,8 +193,8 @@ func (g *grouper) apply(list []*put) (n int) {
 	return n
 }
 
-// goAlone applies the put u in a new goroutine, apart from other puts. The put may have to wait for locks, or to read
-// the stored rows.
+// goAlone applies the put u in a new goroutine, apart from other puts, since the put may have to wait for locks or to
+// read the stored rows. The outcome is sent to the channel u.err.
 func (g *grouper) goAlone(u *put) {
 	g.alone.Go(func() {
 		rows := make([]store.Row, len(u.rows))
@@ -205,14 +208,14 @@ func (g *grouper) goAlone(u *put) {
 	})
 }
 
-// stop waits until all queued puts are applied; they may not be synced yet. No put may be queued after the call of
+// stop waits until all queued puts are applied, though perhaps not yet synced. No put may be queued after the call of
 // stop.
 func (g *grouper) stop() {
 	g.queue.stop()
 	g.alone.Wait()
 }
 
-// A group is several calls of Put that are applied as one batch, with the locks that the batch needs.
+// A group is several calls of Put that are applied as one batch, with the locks that the batch holds.
 type group struct {
 	mark
 	grouper *grouper
@@ -221,9 +224,8 @@ type group struct {
 
 var groups = sync.Pool{New: func() any { return &group{} }}
 
-// lock takes the locks that the put u needs, and adds them to those of the group c, the puts of one batch. It returns
-// false if it would have to wait for a lock. Locks that were taken until then are kept: unlock releases all locks of
-// the group.
+// lock takes the locks that the put u needs, so that u can join the batch of the group c. It returns false if it would
+// have to wait for a lock. Locks that were taken until then are kept: unlock releases all locks of the group.
 func (c *group) lock(l *locks, u *put) bool {
 	c.locks = l
 	if !u.lock.grouped {
@@ -258,8 +260,8 @@ func (c *group) unlock() {
 	}
 }
 
-// done ends a group, the puts of one batch. It sends the outcome of the batch, an error or nil, to the writer of each
-// put.
+// done ends a group, which is several puts that were applied as one batch. It sends the outcome of the batch, an error
+// or nil, to the writer of each put.
 func (c *group) done(err error) {
 	c.grouper.underway.Add(-int64(len(c.puts)))
 	for _, u := range c.puts {
@@ -276,8 +278,8 @@ func (c *group) free() {
 	groups.Put(c)
 }
 
-// awaitPut waits for the outcome of the put u and returns it, an error or nil. It gives up when ctx ends or the store
-// can't write any more. Then it returns the reason, and the outcome stays unknown.
+// awaitPut waits for the outcome of the put u, one call of Put, and returns the outcome: an error or nil. If ctx ends
+// first, or the store can't write any more, awaitPut returns the reason, and the outcome stays unknown.
 func (s *Store) awaitPut(ctx context.Context, u *put) error {
 	ended, err := s.outcome(ctx, u.err)
 	if ended {

@@ -22,9 +22,9 @@ import (
 // comes before that part, may contain any bytes.
 var groupEnd = []byte{0, 1}
 
-// groupLen returns the length in bytes of the group prefix of a stored key. The prefix ends with the first bytes 00 01
-// behind the address of the partition; rows with the same prefix are a group, such as the versions of one object. If
-// the key has no such bytes, groupLen returns the length of the key.
+// groupLen returns the length in bytes of the group prefix of phys, a key that is stored in Pebble. The prefix ends
+// with the first bytes 00 01 behind the address of the partition. Rows with the same prefix are a group, such as the
+// versions of one object. If the key has no such bytes, groupLen returns the length of the key.
 func groupLen(phys []byte) int {
 	if len(phys) > prefixBytes {
 		if i := bytes.Index(phys[prefixBytes:], groupEnd); i >= 0 {
@@ -34,15 +34,16 @@ func groupLen(phys []byte) int {
 	return len(phys)
 }
 
-// endsGroup reports whether key ends with the bytes 00 01. These bytes end the prefix that the rows of a group, such as
+// endsGroup reports whether key ends with the bytes 00 01. These bytes end the prefix that all rows of a group, such as
 // the versions of one object, have in common.
 func endsGroup(key []byte) bool {
 	n := len(key)
 	return n >= 2 && key[n-1] == groupEnd[1] && key[n-2] == groupEnd[0]
 }
 
-// appendNextGroup appends to dst the lowest key that lies above all keys of a group. A group is all keys with the
-// prefix group, which ends with the bytes 00 01. A key without these bytes is a group of its own.
+// appendNextGroup appends to dst the lowest key that is above all keys of a group, and returns the extended slice. The
+// group is all keys with the prefix group, which ends with the bytes 00 01, e.g. the versions of one object. A key
+// without these bytes is a group of its own.
 func appendNextGroup(dst, group []byte) []byte {
 	dst = append(dst, group...)
 	if len(group) >= prefixBytes+len(groupEnd) && endsGroup(group) {
@@ -53,11 +54,12 @@ func appendNextGroup(dst, group []byte) []byte {
 }
 
 // hasGroups reports whether Pebble knows the groups of rows in a data directory of the given format. A group is the
-// rows whose keys are the same up to their first bytes 00 01. The even formats have this knowledge.
+// rows whose keys are the same up to their first bytes 00 01. Pebble knows the groups in the even formats.
 func hasGroups(format int) bool { return format%2 == 0 }
 
-// comparerOf returns the order of the keys in a data directory of the given format, as an object that Pebble needs. The
-// order is bytewise in every format. The comparer's name, which Pebble stores, is a part of the format.
+// comparerOf returns the Comparer with which Pebble opens a data directory of the given format. It defines the order of
+// the keys, which is bytewise in every format, and in some formats the groups of rows (see hasGroups). Pebble stores
+// the name of the Comparer, so the name is a part of the format.
 func comparerOf(format int) *pebble.Comparer {
 	if !hasGroups(format) {
 		return pebble.DefaultComparer

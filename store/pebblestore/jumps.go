@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// A listing jumps where it passes over many rows that it does not show. In a memtable each jump is a search, which
-// takes ten times as long as a jump in a table on disk: there the blocks are at hand, and the beginnings of groups of
-// rows are known. So a memtable in which listings jump often is flushed before it is full.
+// These constants decide when a memtable is flushed early for the sake of listings. A listing jumps over many rows that
+// it does not show. In a memtable each jump is a search, which takes ten times as long as a jump in a table on disk,
+// where blocks record the beginnings of groups of rows. So a memtable in which listings jump often is flushed before it
+// is full.
 const (
 	// jumpsToFlush is the number of jumps that together cost more time than a flush, which takes some 50 ms.
 	jumpsToFlush = 20_000
@@ -18,7 +19,8 @@ const (
 	flushEvery = 10 * time.Second
 )
 
-// jumps counts how often listings jump over rows that they do not show.
+// jumps counts how often listings jump over rows that they do not show. After many jumps the memtable is flushed, since
+// jumps are faster in tables on disk.
 type jumps struct {
 	n       atomic.Int64 // jumps since their number last reached jumpsToFlush
 	flushed atomic.Pointer[time.Time]

@@ -19,8 +19,8 @@ const (
 	tableMeta     = 'm'
 )
 
-// prefixBytes is the length in bytes of the first part of a stored key: one byte for the table, then the address of the
-// partition.
+// prefixBytes is the length in bytes of the first part of a stored row's key: one byte for the table in Pebble, then
+// the address of the partition.
 const prefixBytes = 1 + store.PartitionBytes
 
 func appendPrefix(dst []byte, table byte, p store.Partition) []byte {
@@ -35,12 +35,12 @@ func rowKey(p store.Partition, key []byte) []byte {
 	return appendRowKey(make([]byte, 0, prefixBytes+len(key)), p, key)
 }
 
-// partitionOf returns the partition to which phys, a key stored in Pebble, belongs. Its address follows the first byte,
-// which names the table.
+// partitionOf returns the partition of the row or removal whose key in Pebble is phys. The address of the partition
+// follows the first byte, which names the table.
 func partitionOf(phys []byte) store.Partition { return store.PartitionAt(phys[1:]) }
 
-// boundKeys returns the interval of Pebble's keys in which the rows of the partition p within the bounds b are stored.
-// lower is inclusive, upper exclusive. Both lie in the memory of dst, if it is long enough.
+// boundKeys returns the interval of Pebble's keys that has the rows of the partition p within the interval of keys b.
+// The result lower is inclusive, upper is exclusive. Both use the memory of dst if it is long enough.
 func boundKeys(dst []byte, p store.Partition, b store.Bounds) (lower, upper []byte) {
 	dst = appendRowKey(dst, p, b.Start)
 	if b.StartExclusive && len(b.Start) > 0 {
@@ -53,7 +53,7 @@ func boundKeys(dst []byte, p store.Partition, b store.Bounds) (lower, upper []by
 	return lower, appendRowKey(dst[len(dst):], p, b.End)
 }
 
-// These are the kinds of a stored row.
+// These are the kinds of a stored row, as the first byte of its value in Pebble: a row with a value, or a tombstone.
 const (
 	rowLive      = 1
 	rowTombstone = 2
@@ -61,7 +61,7 @@ const (
 	rowHeader = 1 + 8
 )
 
-// A stored is a row or a tombstone as decoded from Pebble's value. The zero stored means that there is neither.
+// A stored is a row or a tombstone, decoded from Pebble's value. The zero stored means that neither is stored.
 type stored struct {
 	kind byte
 	ts   store.Timestamp

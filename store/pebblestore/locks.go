@@ -44,16 +44,17 @@ func (l *locks) partition(p store.Partition) *partitionLock {
 	return &l.partitions[maphash.Comparable(l.seed, p)%uint64(len(l.partitions))]
 }
 
-// stripe returns the lock for phys, a key stored in Pebble. There is a fixed number of locks, which is chosen by the
-// hash of the key, so other keys may have the same lock.
+// stripe returns the lock for phys, a key that is stored in Pebble. The hash of the key selects one of a fixed number
+// of locks, so other keys may have the same lock.
 func (l *locks) stripe(phys []byte) *stripe { return &l.stripes[l.index(l.hash(phys))] }
 
 func (l *locks) hash(phys []byte) uint64 { return maphash.Bytes(l.seed, phys) }
 
 func (l *locks) index(hash uint64) int { return int(hash % uint64(len(l.stripes))) }
 
-// A mark is the set of locks that a write, or a batch of several puts, holds. Each lock counts the writes that are
-// visible but not yet synced; the mark raises and lowers these counts.
+// A mark is the set of locks that one write, or one batch of several puts, holds. Beside each lock is a count of the
+// writes that are visible but not yet synced. The mark raises these counts before the write is applied, and lowers them
+// after the sync.
 type mark struct {
 	locks     *locks
 	partition *partitionLock

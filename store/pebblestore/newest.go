@@ -11,9 +11,10 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// newest saves most writes the read of the present row. The keys are hashed to slots. Each slot has an upper bound of
-// the timestamps of all rows and tombstones that were ever stored under its keys. A write with a timestamp above the
-// bound wins without a read, and while clocks advance nearly every write is above the bound.
+// newest has upper bounds of the timestamps of all stored rows, which save most writes a read of the row that is stored
+// under their key. The keys are hashed to slots. Each slot has an upper bound of the timestamps of all rows and
+// tombstones that were ever stored under its keys. A write with a timestamp above the bound wins without a read. While
+// clocks advance, nearly every write is above the bound.
 //
 // A bound that is too high costs a read. A bound that is too low would let an old write win, so bounds only grow. The
 // bound of a slot is raised under the lock of the key. After a restart all slots start at the ceiling, a stored upper
@@ -26,7 +27,8 @@ type newest struct {
 	slots   [1 << 16]atomic.Int64
 }
 
-// ceilingKey is the key under which the ceiling is stored: an upper bound of all timestamps in the store, 8 bytes long.
+// ceilingKey is the key in Pebble under which the ceiling is stored: an upper bound of all timestamps in the store. The
+// value has 8 bytes.
 var ceilingKey = []byte{tableMeta, 'c'}
 
 // ceilingStep is how far, in microseconds, the ceiling is set ahead of the newest timestamp. The ceiling is a stored
@@ -35,8 +37,8 @@ var ceilingKey = []byte{tableMeta, 'c'}
 const ceilingStep = store.Timestamp(10_000_000)
 
 // below reports whether everything that is stored under a key is certainly older than the timestamp ts. hash is the
-// hash of the key. It compares ts with an upper bound that several keys share, so false does not mean that a newer row
-// is stored.
+// hash of the key. below compares ts with an upper bound that several keys share, so the result may be false although
+// no newer row is stored.
 func (n *newest) below(hash uint64, ts store.Timestamp) bool {
 	return ts > n.base && int64(ts) > n.slot(hash).Load()
 }
@@ -51,8 +53,8 @@ func (n *newest) slot(hash uint64) *atomic.Int64 {
 	return &n.slots[(hash>>32)%uint64(len(n.slots))] // the low bits choose the stripe
 }
 
-// reserve raises the ceiling, a stored upper bound of all timestamps in the store, to at least ts. It must be called
-// before a batch with the timestamp ts is applied. The log keeps this order across a crash.
+// reserve raises the ceiling, which is a stored upper bound of all timestamps in the store, to at least ts. It must be
+// called before a batch with the timestamp ts is applied. The log keeps this order across a crash.
 func (s *Store) reserve(ts store.Timestamp) error {
 	n := &s.newest
 	if int64(ts) <= n.ceiling.Load() {

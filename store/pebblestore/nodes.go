@@ -6,7 +6,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// WriteNode implements store.Nodes.
+// WriteNode stores blob as the node id of the map of bucket b, and returns when the node is synced. It implements
+// store.Nodes.
 func (s *Store) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID, blob []byte) error {
 	if err := s.enterWrite(ctx, store.CheckNode(blob), moves, len(blob)); err != nil {
 		return s.wrap("write node", store.NodeName{Bucket: b, ID: id}, err)
@@ -19,7 +20,7 @@ func (s *Store) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID
 	return s.wrap("write node", store.NodeName{Bucket: b, ID: id}, s.finish(ctx, batch, m, nil))
 }
 
-// Node implements store.Nodes.
+// Node returns the bytes of the node id of the map of bucket b, or fails with NotFound. It implements store.Nodes.
 func (s *Store) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([]byte, error) {
 	if err := s.enter(ctx, nil); err != nil {
 		return nil, s.wrap("read node", store.NodeName{Bucket: b, ID: id}, err)
@@ -39,7 +40,8 @@ func (s *Store) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([]
 	return v, nil
 }
 
-// DeleteNode implements store.Nodes.
+// DeleteNode deletes the node id of the map of bucket b. It is no error if there is no such node. It implements
+// store.Nodes.
 func (s *Store) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeID) error {
 	if err := s.enterWrite(ctx, nil, frees, 0); err != nil {
 		return s.wrap("delete node", store.NodeName{Bucket: b, ID: id}, err)
@@ -52,8 +54,8 @@ func (s *Store) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeI
 	return s.wrap("delete node", store.NodeName{Bucket: b, ID: id}, s.finish(ctx, batch, m, nil))
 }
 
-// ScanNodes implements store.Nodes. It returns the ids of at most limit nodes of a bucket's map, in the order of the
-// ids, after the id last.
+// ScanNodes returns the ids of at most limit nodes of the map of bucket b, in the order of the ids, after the id last
+// (zero: from the first). It implements store.Nodes.
 func (s *Store) ScanNodes(ctx context.Context, b store.BucketID, last store.NodeID, limit int) ([]store.NodeID, error) {
 	if err := s.enter(ctx, store.CheckLimit(limit)); err != nil {
 		return nil, s.wrap("scan nodes of", b, err)

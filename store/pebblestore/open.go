@@ -22,11 +22,11 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Options are the settings of a Store. The zero value has the defaults.
+// Options are the settings of a Store, such as the size of its cache. The zero value has the defaults.
 type Options struct {
-	// TombstoneGrace is how long tombstones and removals are kept after they were stored, by the wall clock. A put that
-	// is delayed for longer may bring a deleted row back. The default is one hour, far above any timeout in evenkeel.
-	// While they are kept, tombstones slow reads of their range down a little.
+	// TombstoneGrace is how long tombstones, and removals of intervals of keys, are kept after they were stored, by the
+	// wall clock. A put that is delayed for longer may bring a deleted row back. The default is one hour, far above any
+	// timeout in evenkeel. While they are kept, tombstones slow down reads of the keys around them a little.
 	TombstoneGrace time.Duration
 	// CacheBytes is the size of Pebble's cache of blocks. The default is 128 MiB.
 	CacheBytes int64
@@ -35,11 +35,11 @@ type Options struct {
 	// reference to another one. While files are written, the memory is up to five times the size. The size is limited
 	// to a sixteenth of the disk's reserve (but 64 KiB at least), so that the store can be opened on a full disk.
 	MemTableBytes int64
-	// OpenTables is about the number of tables that the store keeps open. The default is 1000, the least 64. The store
-	// needs some 50 file descriptors besides.
+	// OpenTables is about the number of table files that the store keeps open. The default is 1000, the least 64. The
+	// store needs some 50 file descriptors besides.
 	OpenTables int
-	// ReadOnly leaves the directory as it is, for checks and backups. The directory must be that of a store. The writes
-	// that are only in the logs, and new writes, are kept in memory until Close.
+	// ReadOnly leaves the files of the directory unchanged, for checks and backups. The directory must be that of a
+	// store. Writes that are only in the logs, and new writes, are kept in memory until Close.
 	ReadOnly bool
 	// Logger receives messages for operators; nil discards them.
 	Logger *slog.Logger
@@ -81,8 +81,8 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// Open opens the store in the directory dir, or creates it. If root creates files in a directory, they get the owner of
-// the directory, so that a server that runs as this owner can go on.
+// Open opens the store in the directory dir. If dir is missing or empty, Open creates the store. If root creates files
+// in a directory, the files get the owner of the directory, so that a server that runs as this owner can go on.
 //
 // Open fails with Unavailable if another process has dir open, or if the disk is too full to flush the logs into
 // tables. The error then says how much space is missing; dir is unlocked, and Open may be called again. Open fails with
@@ -182,8 +182,8 @@ func (s *Store) openPebble() error {
 	return fullToOpen(s.o.fs, s.dir, s.opening.needs, full)
 }
 
-// pebbleOptions returns Pebble's options for this store. They are chosen for short range scans and point reads of small
-// rows.
+// pebbleOptions returns Pebble's options for this store. The options are chosen for reads of short ranges and of single
+// small rows.
 func (s *Store) pebbleOptions() *pebble.Options {
 	o := EngineOptions()
 	o.Comparer = comparerOf(s.format)
@@ -218,8 +218,8 @@ func (s *Store) pebbleOptions() *pebble.Options {
 const blockBytes = 32 << 10
 
 // EngineOptions returns the options with which this package opens Pebble, except the options that depend on the
-// directory and on Options. They are for tools, and for benchmarks that compare a store with bare Pebble. They open
-// only directories of the present format.
+// directory and on Options. They are for tools that open a data directory with Pebble, and for benchmarks that compare
+// a store with bare Pebble. Only directories of the present format can be opened with these options.
 func EngineOptions() *pebble.Options {
 	o := &pebble.Options{
 		Comparer:                    comparerOf(formatCurrent),
@@ -238,8 +238,8 @@ func EngineOptions() *pebble.Options {
 	return o
 }
 
-// logger logs Pebble's messages. All its log lines have the same message; the text of Pebble is an attribute of the
-// line.
+// logger writes Pebble's messages to a log. All its log lines have the same message, "pebble"; the text of Pebble is an
+// attribute of the line.
 type logger struct{ log *slog.Logger }
 
 func (l logger) Infof(format string, args ...any) {
@@ -273,8 +273,8 @@ func lockDir(fsys vfs.FS, dir string) (*pebble.Lock, error) {
 			"stop the other, or choose another directory (%w)", dir, err)
 }
 
-// readable returns an InvalidArgument error if dir is not the directory of a store. lock reports whether the directory
-// has a lock file. A backup has none, since backups are opened only for reading.
+// readable returns an InvalidArgument error if dir is not the directory of a store. The result lock is true if the
+// directory has a lock file. A backup has no lock file, since backups are opened only for reading.
 func readable(fsys vfs.FS, dir string) (lock bool, err error) {
 	if _, err := fsys.Stat(fsys.PathJoin(dir, FormatFile)); err != nil {
 		return false, store.Errorf(store.InvalidArgument, "%s is no data directory of evenkeel: %w", dir, err)
@@ -286,10 +286,11 @@ func readable(fsys vfs.FS, dir string) (lock bool, err error) {
 	return err == nil, err
 }
 
-// The format of a data directory is a number in the file FormatFile. Open refuses a higher number than formatCurrent.
-// A directory that was made before Pebble knew groups of rows (groups.go) keeps an odd format; all others have an even
-// one. Open raises the format 1 to 3 and 2 to 4: programs that know only 1 and 2 would delete bodies of objects that
-// were uploaded in parts (mapclient.Client.StampsCompletions). A backup keeps the format of its store.
+// These constants describe the format of a data directory, which is a number in the file FormatFile. Open refuses a
+// higher number than formatCurrent. A directory that was made before Pebble knew groups of rows (groups.go) keeps an
+// odd format; all other directories have an even one. Open raises the format 1 to 3 and 2 to 4: programs that know only
+// 1 and 2 would delete bodies of objects that were uploaded in parts (mapclient.Client.StampsCompletions). A backup
+// keeps the format of its store.
 const (
 	FormatFile    = "EVENKEEL"
 	formatMagic   = "evenkeel pebblestore format "
@@ -297,8 +298,9 @@ const (
 	formatCurrent = 4
 )
 
-// checkFormat returns the number of the directory's format, which it reads from the format file. If the directory is
-// empty, it first writes that file with the present format. It fails if the format is newer than this program.
+// checkFormat returns the number of the format of the data directory dir, as the format file says. If the directory is
+// empty, checkFormat first writes the format file with the present format. It fails if the format is newer than this
+// program.
 func checkFormat(fsys vfs.FS, dir string) (int, error) {
 	path := fsys.PathJoin(dir, FormatFile)
 	f, err := fsys.Open(path)

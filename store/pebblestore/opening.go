@@ -61,27 +61,28 @@ func (o *openingFS) settle() error {
 	return o.cause
 }
 
-// full reports whether changes go to files in memory, since the disk is full or the store is read only.
+// full reports whether changes go to files in memory instead of the disk, since the disk is full or the store is read
+// only.
 func (o *openingFS) full() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.mem != nil
 }
 
-// undo removes the files that a failed opening of the store has written in vain. Otherwise the next opening would need
-// more space. Pebble must be closed.
+// undo removes the files that a failed opening of the store has written in vain, since the next opening would need more
+// space if they stayed. Pebble must be closed.
 func (o *openingFS) undo() {
 	for _, name := range o.young {
 		_ = o.FS.Remove(name)
 	}
 }
 
-// openingMargin is added to the number of bytes that opening a store needs. It stands for space that is not counted:
-// directories, and the last blocks of files.
+// openingMargin is added to the number of bytes that opening a store needs, for space that is not counted: directories,
+// and the last blocks of files.
 const openingMargin = 1 << 20
 
-// fullToOpen returns the error of an opening of the store that fails because the disk of the directory dir is full.
-// needs is the number of bytes that the opening writes. The error says how many bytes the user has to free. cause is
+// fullToOpen returns the error of an opening of the store that fails because the disk of the directory dir is full. The
+// error says how many bytes the user has to free. needs is the number of bytes that the opening writes, and cause is
 // the error of the failed write.
 func fullToOpen(fs vfs.FS, dir string, needs uint64, cause error) error {
 	missing := needs + openingMargin
@@ -94,8 +95,8 @@ func fullToOpen(fs vfs.FS, dir string, needs uint64, cause error) error {
 		missing, dir, cause)
 }
 
-// change makes one change of a file while the store opens. It calls disk, a function that changes the file on disk.
-// Once the disk is full, it calls memory instead, a function that changes a copy of the file in memory.
+// change makes one change of a file while the store opens. The function disk changes the file on disk. Once the disk is
+// full, change calls the function memory instead, which changes a copy of the file in memory.
 func (o *openingFS) change(disk func() error, memory func() error) error {
 	if o.settled.Load() {
 		return disk()
@@ -116,7 +117,7 @@ func (o *openingFS) change(disk func() error, memory func() error) error {
 	return memory()
 }
 
-// memory returns the files in memory that replace those on disk while the store opens on a full disk. It returns nil if
+// memory returns the files in memory that replace files on disk while the store opens on a full disk. It returns nil if
 // all changes go to the disk.
 func (o *openingFS) memory() *vfs.MemFS {
 	if o.settled.Load() {
@@ -152,8 +153,8 @@ func (o *openingFS) create(name string, c vfs.DiskWriteCategory, disk func() (vf
 }
 
 // made records that the file with the given name was created on disk while the store opens. Pebble creates a new
-// manifest, fills it, and then creates the marker that names the manifest. From then on the files made before are in
-// use, and undo must not remove them after a failed opening.
+// manifest, fills it, and then creates the marker file that names the manifest. From then on the files that were
+// created before are in use, and undo must not remove them after a failed opening.
 func (o *openingFS) made(name string) {
 	switch base := o.PathBase(name); {
 	case strings.HasPrefix(base, "marker.manifest."):
@@ -182,8 +183,8 @@ func (o *openingFS) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs
 	return o.create(to, c, func() (vfs.File, error) { return o.FS.ReuseForWrite(from, to, c) })
 }
 
-// Lock locks the data directory against other processes. Pebble calls Lock, like MkdirAll, only with the name of this
-// directory, which exists.
+// Lock locks the data directory against other processes. Pebble calls Lock, like MkdirAll, only with the name of the
+// data directory, which exists.
 func (o *openingFS) Lock(name string) (io.Closer, error) {
 	if mem := o.memory(); mem != nil {
 		return mem.Lock(name)
@@ -256,8 +257,8 @@ func (o *openingFS) Rename(from, to string) error {
 	})
 }
 
-// openingFile is a file that Pebble creates, or a directory that it opens, while the store opens. If the disk becomes
-// full, the file moves to memory.
+// openingFile is a file that Pebble creates, or a directory that Pebble opens, while the store opens. If the disk
+// becomes full, the file moves to memory.
 type openingFile struct {
 	vfs.File   // replaced when the file moves to memory, under fs.mu
 	fs         *openingFS
@@ -267,7 +268,8 @@ type openingFile struct {
 	inMemory   bool
 }
 
-// move replaces a file on disk, on which the disk has become full, by a file in memory with the bytes written so far.
+// move replaces a file on disk by a file in memory with the bytes written so far, after the disk has become full. It
+// does nothing if the file is in memory already.
 func (f *openingFile) move() error {
 	if f.inMemory {
 		return nil
@@ -316,8 +318,8 @@ func (f *openingFile) Write(p []byte) (done int, err error) {
 	return done, err
 }
 
-// persist runs the function sync, which syncs the file to disk. Once the disk is full, it does not sync, but moves the
-// file to memory, since the file on disk may not be written any more.
+// persist runs the function sync, which syncs the file to disk. Once the disk is full, persist does not sync, but moves
+// the file to memory, since the file on disk may not be written any more.
 func (f *openingFile) persist(sync func() error) error { return f.fs.change(sync, f.move) }
 
 func (f *openingFile) Sync() error     { return f.persist(func() error { return f.File.Sync() }) }

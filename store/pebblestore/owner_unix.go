@@ -11,8 +11,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// owned returns the file system under with one change: files that the user root creates get the owner of their
-// directory. Otherwise a server of that owner could not read files that a command run by root has created.
+// owned returns the file system under with one change: if the process runs as root, new files get the owner of the
+// directory in which they are created. Otherwise a server of that owner could not read files that a command run by root
+// has created.
 func owned(under vfs.FS) vfs.FS {
 	if os.Geteuid() != 0 {
 		return under
@@ -24,8 +25,9 @@ type ownedFS struct{ vfs.FS }
 
 func (o ownedFS) Unwrap() vfs.FS { return o.FS }
 
-// give makes the owner of its directory the owner of a new file, if this process runs as root. The function chown
-// changes the owner. Errors are ignored: some file systems have no owners, or do not let root give files away.
+// give makes the owner of a directory the owner of a new file in it, unless the directory belongs to root. name is the
+// path of the file. The function chown changes the owner of the file. Errors are ignored: some file systems have no
+// owners, or do not let root give files away.
 func give(name string, chown func(uid, gid int) error) {
 	info, err := os.Stat(filepath.Dir(name))
 	if err != nil {
@@ -36,9 +38,9 @@ func give(name string, chown func(uid, gid int) error) {
 	}
 }
 
-// giveFile makes the owner of its directory the owner of the open file f, if this process runs as root. It uses the
-// file's descriptor, since another file may have been put in the place of the name. f and err are returned unchanged;
-// nothing is done if err is not nil.
+// giveFile makes the owner of the directory the owner of the open file f in it. It uses the file's descriptor, since
+// another file may have taken the name meanwhile. f and err are the results of opening the file; both are returned
+// unchanged. If err is not nil, nothing is done.
 func giveFile(name string, f vfs.File, err error) (vfs.File, error) {
 	if err == nil && f.Fd() != vfs.InvalidFd {
 		give(name, func(uid, gid int) error { return syscall.Fchown(int(f.Fd()), uid, gid) })

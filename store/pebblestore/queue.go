@@ -2,8 +2,8 @@ package pebblestore
 
 import "sync"
 
-// A queue passes items from many goroutines to one goroutine. Whenever that goroutine is free, it gets all items that
-// have been added since the last time.
+// A queue passes items from many goroutines to one goroutine. Whenever the one goroutine is free, it gets all items
+// that have been added since it last took items.
 type queue[T any] struct {
 	mu    sync.Mutex
 	items []T
@@ -11,9 +11,9 @@ type queue[T any] struct {
 	ended chan struct{}
 }
 
-// newQueue returns a queue and starts the goroutine that receives its items. The goroutine calls take with all items
-// that have been added since its last call. Just before, it calls the other function, unless that is nil. take also
-// gets the items that are added during that call.
+// newQueue returns a queue and starts the goroutine that receives its items. Whenever items have been added, the
+// goroutine calls before, unless nil, and then take with all items that have been added since the last call of take.
+// Items that are added during the call of before are among them.
 func newQueue[T any](before func(), take func([]T)) *queue[T] {
 	q := &queue[T]{wake: make(chan struct{}, 1), ended: make(chan struct{})}
 	go q.run(before, take)
@@ -47,8 +47,8 @@ func (q *queue[T]) run(before func(), take func([]T)) {
 	}
 }
 
-// stop waits until all items of the queue have been dealt with, and ends the queue's goroutine. No item may be added
-// after the call.
+// stop waits until the queue's goroutine has dealt with all items, and ends the goroutine. No item may be added after
+// the call of stop.
 func (q *queue[T]) stop() {
 	close(q.wake)
 	<-q.ended

@@ -11,11 +11,12 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// recordVersion is the version of the encoding of a register's record. It is the first byte of every stored record.
+// recordVersion is the version of the encoding of a stored record (see store.Record). It is the first byte of every
+// stored record.
 const recordVersion = 1
 
-// Read implements store.Registers. The consistency level makes no difference, since the embedded store has only one
-// copy.
+// Read returns the record with the given key in table t, or fails with NotFound. The consistency level makes no
+// difference, since the embedded store has only one copy. It implements store.Registers.
 func (s *Store) Read(ctx context.Context, t store.Table, key []byte, _ store.Level) (store.Record, error) {
 	if err := s.enter(ctx, store.CheckRegister(t, key)); err != nil {
 		return store.Record{}, s.wrap("read", store.RegisterName{Table: t, Key: key}, err)
@@ -35,8 +36,9 @@ func (s *Store) Read(ctx context.Context, t store.Table, key []byte, _ store.Lev
 	return r, nil
 }
 
-// Swap implements store.Registers. If the register is the root of a bucket's map, the same batch that writes the new
-// record adds the replaced record to the root's history.
+// Swap replaces the record with the given key in table t by next if the record is at the version old, and fails with
+// Conflict at another version. If the record is the root of a bucket's map, the replaced record is added to the history
+// of the root in the same batch. It implements store.Registers.
 func (s *Store) Swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
 	if err := s.enterWrite(ctx, store.CheckRecord(t, key, old, next), frees, len(next.Blob)); err != nil {
 		return s.wrap("swap", store.RegisterName{Table: t, Key: key}, err)
@@ -64,8 +66,8 @@ func (s *Store) Swap(ctx context.Context, t store.Table, key []byte, old store.V
 	return s.wrap("swap", store.RegisterName{Table: t, Key: key}, s.finish(ctx, b, m, err))
 }
 
-// Scan implements store.Registers. It returns at most limit keys of registers in table t, above the key last, in
-// ascending order.
+// Scan returns at most limit keys of the records in table t, in ascending order, that are above the key last (nil: from
+// the first). It implements store.Registers.
 func (s *Store) Scan(ctx context.Context, t store.Table, last []byte, limit int) ([][]byte, error) {
 	if err := s.enter(ctx, cmp.Or(store.CheckTable(t), store.CheckLimit(limit))); err != nil {
 		return nil, s.wrap("scan", t, err)
@@ -84,7 +86,8 @@ func (s *Store) Scan(ctx context.Context, t store.Table, last []byte, limit int)
 	return keys, s.wrap("scan", t, err)
 }
 
-// History implements store.Registers.
+// History returns up to limit earlier records of the root of the bucket id, newest first, with epochs below before (0:
+// all epochs). It implements store.Registers.
 func (s *Store) History(ctx context.Context, id store.BucketID, before uint64, limit int) ([]store.Record, error) {
 	if err := s.enter(ctx, store.CheckLimit(limit)); err != nil {
 		return nil, s.wrap("history of", id, err)
@@ -107,7 +110,8 @@ func (s *Store) History(ctx context.Context, id store.BucketID, before uint64, l
 	return rs, s.wrap("history of", id, err)
 }
 
-// Forget implements store.Registers.
+// Forget deletes the earlier records of the root of the bucket id whose epochs are below before. It implements
+// store.Registers.
 func (s *Store) Forget(ctx context.Context, id store.BucketID, before uint64) error {
 	if err := s.enterWrite(ctx, nil, frees, 0); err != nil {
 		return s.wrap("forget history of", id, err)
@@ -122,7 +126,7 @@ func (s *Store) Forget(ctx context.Context, id store.BucketID, before uint64) er
 	return s.wrap("forget history of", id, s.finish(ctx, b, m, nil))
 }
 
-// scan calls visit for the stored keys and values from lower to upper (exclusive), in ascending order, until visit
+// scan calls visit for the keys and values in Pebble from lower to upper (exclusive), in ascending order, until visit
 // returns false. It then waits until everything that visit has seen is synced.
 func (s *Store) scan(ctx context.Context, lower, upper []byte, visit func(k, v []byte) (bool, error)) error {
 	if err := s.walk(ctx, lower, upper, visit); err != nil {
@@ -131,8 +135,9 @@ func (s *Store) scan(ctx context.Context, lower, upper []byte, visit func(k, v [
 	return s.settleAll(ctx)
 }
 
-// walk calls visit for the stored keys and values from lower to upper (exclusive), in ascending order, until visit
-// returns false. The key and the value are valid only during the call of visit. They may be not yet synced.
+// walk calls visit for the keys and values in Pebble from lower to upper (exclusive), in ascending order, until visit
+// returns false. The key and the value are valid only during the call of visit, and may belong to writes that are not
+// yet synced.
 func (s *Store) walk(
 	ctx context.Context, lower, upper []byte, visit func(k, v []byte) (bool, error),
 ) (err error) {
@@ -157,8 +162,8 @@ func (s *Store) walk(
 	return it.Error()
 }
 
-// lockStripe takes the lock of phys, a stored key that belongs to no partition, such as the key of a register. The
-// result's method unlock releases the lock.
+// lockStripe takes the lock of phys, a key in Pebble that belongs to no partition, such as the key of a register. The
+// method unlock of the result releases the lock.
 func (s *Store) lockStripe(phys []byte) *mark {
 	m := &mark{locks: &s.locks}
 	m.one[0] = s.locks.stripe(phys)

@@ -12,8 +12,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A removal is the stored deletion of an interval of keys. It hides the rows within bounds that are not newer than the
-// timestamp ts. The batch that stores a removal also deletes the rows that it hides. So readers ignore removals; only
+// A removal is the stored deletion of an interval of keys. It hides the rows within bounds whose timestamps are at most
+// ts. The batch that stores a removal also deletes the rows that the removal hides. So readers ignore removals; only
 // later writes check them.
 type removal struct {
 	bounds store.Bounds
@@ -28,8 +28,9 @@ type removals struct {
 	byPartition map[store.Partition][]removal
 }
 
-// cover returns the timestamp up to which rows of the key are hidden, because an interval that contains the key was
-// removed. It is the highest one if there are several such removals, and 0 if there is none.
+// cover returns the timestamp up to which removals hide rows with the given key in the partition p. A removal is the
+// stored deletion of an interval of keys. If several removals contain the key, the result is the highest of their
+// timestamps. If there is none, the result is 0.
 func (r *removals) cover(p store.Partition, key []byte) (ts store.Timestamp) {
 	for _, v := range r.of(p) {
 		if v.ts > ts && store.Within(key, v.bounds) {
@@ -39,8 +40,8 @@ func (r *removals) cover(p store.Partition, key []byte) (ts store.Timestamp) {
 	return ts
 }
 
-// of returns the removals (stored deletions of intervals of keys) of the partition p. The returned slice is never
-// changed.
+// of returns the removals (stored deletions of intervals of keys) of the partition p. The caller must not change the
+// returned slice, and it is never changed later.
 func (r *removals) of(p store.Partition) []removal {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -57,9 +58,9 @@ func (r *removals) set(p store.Partition, list []removal) {
 	r.byPartition[p] = list
 }
 
-// Remove implements store.Rows. It deletes the rows of the partition p within the bounds b, up to the timestamp ts. The
-// same batch stores the deletion itself, which hides older rows that arrive later. Other writes to the partition wait
-// while the rows within b are read, about a tenth of a second per million rows. Reads do not wait.
+// Remove deletes the rows of the partition p within the interval of keys b, up to the timestamp ts. The same batch
+// stores the deletion itself, which hides older rows that arrive later. Other writes to the partition wait while the
+// rows within b are read, about a tenth of a second per million rows. Reads do not wait. It implements store.Rows.
 func (s *Store) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {
 	if err := s.enterWrite(ctx, cmp.Or(store.CheckBounds(b), store.CheckTimestamp(ts)), frees, 0); err != nil {
 		return s.wrap("remove", p, err)
@@ -103,13 +104,13 @@ func (s *Store) remove(ctx context.Context, p store.Partition, b store.Bounds, t
 	return s.finish(ctx, batch, m, err)
 }
 
-// longRun is the number of neighbouring rows from which on they are deleted by one range deletion of Pebble. With fewer
-// rows, single deletions are cheaper, both now and for later reads.
+// longRun is the number of neighbouring rows from which on one range deletion of Pebble deletes the rows. For fewer
+// rows single deletions are cheaper, both now and for later reads.
 const longRun = 16
 
-// dropCovered adds deletions to the batch. They delete all stored rows and tombstones with a timestamp up to ts, from
+// dropCovered adds deletions to the batch that delete all stored rows and tombstones with a timestamp up to ts, from
 // the stored key lower to upper (exclusive). If longRun or more of them follow each other without a newer row between
-// them, one range deletion takes them all.
+// them, a single range deletion deletes them all.
 func (s *Store) dropCovered(
 	ctx context.Context, batch *pebble.Batch, lower, upper []byte, ts store.Timestamp,
 ) error {
@@ -152,7 +153,7 @@ func removalKey(p store.Partition, at int64) []byte {
 	return binary.BigEndian.AppendUint64(k, uint64(at))
 }
 
-// encodeRemoval returns the stored form of a removal, the deletion of an interval of keys. It has a version (1 byte),
+// encodeRemoval returns the stored form of the removal v, the deletion of an interval of keys: a version (1 byte),
 // flags (1 byte), the timestamp (8 bytes), the length of the start key (4 bytes), the start key and the end key.
 func encodeRemoval(v removal) []byte {
 	b := []byte{1, 0}
@@ -180,7 +181,7 @@ func decodeRemoval(key, b []byte) (p store.Partition, v removal, ok bool) {
 	return partitionOf(key), v, v.ts > 0
 }
 
-// loadRemovals reads the stored removals, which are deletions of intervals of keys, into memory.
+// loadRemovals reads all stored removals, which are deletions of intervals of keys, into memory when the store opens.
 func (s *Store) loadRemovals() error {
 	s.removals.byPartition = map[store.Partition][]removal{}
 	lower, upper := []byte{tableRemovals}, []byte{tableRemovals + 1}

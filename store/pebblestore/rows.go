@@ -17,7 +17,8 @@ import (
 // takes the locks of its keys.
 const wideRows = 17
 
-// Put implements store.Rows.
+// Put writes rows into the partition p as one batch, and returns when the batch is synced. A row with a lower timestamp
+// than the stored row of its key has no effect. It implements store.Rows.
 func (s *Store) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
 	if err := s.enterPut(ctx, rows); err != nil {
 		return s.wrap("put", p, err)
@@ -31,8 +32,8 @@ func (s *Store) Put(ctx context.Context, p store.Partition, rows ...store.Row) e
 
 // PutThen puts rows like Put, for callers that give up early and still need to know when the write has ended. It
 // returns at the latest when ctx ends, whatever delays the write. It calls the function ended exactly once, when the
-// write has been refused or applied. Writes that begin after that call come later in the order of writes. The call of
-// ended may come after PutThen has returned. ended must return at once.
+// write has been refused or applied, perhaps after PutThen has returned. Writes that begin after the call of ended come
+// later in the order of writes. ended must return at once.
 func (s *Store) PutThen(ctx context.Context, p store.Partition, ended func(), rows ...store.Row) error {
 	if err := s.enterPut(ctx, rows); err != nil {
 		ended()
@@ -63,9 +64,9 @@ func (s *Store) enterPut(ctx context.Context, rows []store.Row) error {
 	return s.enterWrite(ctx, store.CheckRows(rows), why, keyBytes(rows)+valueBytes(rows))
 }
 
-// purposeOf returns the purpose of a put, which decides how full the disk may be. Rows of clients, copies by moves, and
-// deletions have different purposes. If the rows have several, the result is the least urgent one: it needs the most
-// free space.
+// purposeOf returns the purpose of a put, which decides how full the disk may be for the put. Rows of clients, copies
+// by moves, and deletions have different purposes. If the rows have several purposes, the result is the least urgent
+// purpose, which needs the most free space.
 func purposeOf(rows []store.Row) purpose {
 	why := frees
 	for i := range rows {
@@ -95,7 +96,8 @@ func (s *Store) put(ctx context.Context, p store.Partition, rows []store.Row) er
 	return s.putNow(ctx, p, rows)
 }
 
-// putNow puts rows in a batch of their own, which they do not share with other calls of Put.
+// putNow puts rows in a batch of their own, which they do not share with other calls of Put. It returns when the batch
+// is synced.
 func (s *Store) putNow(ctx context.Context, p store.Partition, rows []store.Row) error {
 	if len(rows) < wideRows {
 		return s.putFew(ctx, p, rows)
@@ -127,9 +129,9 @@ func (s *Store) putFew(ctx context.Context, p store.Partition, rows []store.Row)
 	return s.finish(ctx, b, m, err)
 }
 
-// putIfNewer adds a row to the batch if the row wins over the stored row of its key. It adds nothing if a removal (the
-// deletion of an interval of keys) hides the row. phys is the stored key and hash its hash. The caller holds the lock
-// of the key.
+// putIfNewer adds a row to the batch if the row wins over the row that is stored under its key. It adds nothing if a
+// removal (the deletion of an interval of keys) hides the row. phys is the key in Pebble, and hash is the hash of phys.
+// The caller holds the lock of the key.
 func (s *Store) putIfNewer(b *pebble.Batch, p store.Partition, phys []byte, hash uint64, row *store.Row) error {
 	if s.removals.cover(p, row.Key) >= row.Timestamp {
 		return nil
@@ -156,8 +158,8 @@ func (s *Store) winsOverPresent(p store.Partition, phys []byte, row *store.Row) 
 	return store.Beats(row.Timestamp, row.Value, present.ts, present.cell), nil
 }
 
-// stored reads the row or tombstone under phys, a key stored in Pebble. If there is neither, r is zero and closer is
-// nil. Else the caller must close closer, and the cell (value) of r is valid until then.
+// stored reads the row or tombstone under phys, a key in Pebble of the partition p. If neither is stored, the result r
+// is zero and closer is nil. Else the caller must close closer, and the cell (value) of r is valid until then.
 func (s *Store) stored(p store.Partition, phys []byte) (r stored, closer io.Closer, err error) {
 	v, closer, err := s.db.Get(phys)
 	if errors.Is(err, pebble.ErrNotFound) {
@@ -181,7 +183,7 @@ func (s *Store) setLive(b *pebble.Batch, phys []byte, hash uint64, row *store.Ro
 	_ = op.Finish() // fails only on indexed batches
 }
 
-// putMany puts many rows under the exclusive lock of their partition. Rows that may be older than the stored ones are
+// putMany puts many rows under the exclusive lock of their partition. Rows that may be older than the stored rows are
 // compared with them; one iterator reads the stored rows in the order of the keys.
 func (s *Store) putMany(ctx context.Context, p store.Partition, rows []store.Row) error {
 	rows = winners(rows)
@@ -217,7 +219,8 @@ func (s *Store) putSorted(b *pebble.Batch, p store.Partition, rows []store.Row) 
 	return s.reserve(newest)
 }
 
-// A cursor reads the stored rows of given keys by one iterator. The keys must be asked for in ascending order.
+// A cursor reads the stored rows of given keys by a single iterator, for a put of many rows. The caller asks for the
+// keys in ascending order.
 type cursor struct {
 	db    *pebble.DB
 	p     store.Partition
@@ -226,8 +229,8 @@ type cursor struct {
 	more  bool
 }
 
-// seek returns the row or tombstone stored under the key phys; zero if there is neither. phys must be above the key of
-// the previous call. The cell (value) of the row is valid until the next call.
+// seek returns the row or tombstone that is stored under the key phys, or zero if neither is stored. phys must be above
+// the key of the previous call. The cell (value) of the row is valid until the next call.
 func (c *cursor) seek(phys []byte) (r stored, err error) {
 	if c.it == nil {
 		if c.it, err = c.db.NewIter(&pebble.IterOptions{LowerBound: phys, UpperBound: c.upper}); err != nil {
@@ -262,9 +265,10 @@ func (c *cursor) close() error {
 	return c.it.Close()
 }
 
-// Delete implements store.Rows. It stores a tombstone at the key unless a newer row is stored there. It stores a
-// tombstone even if there is no row, since an older put may still arrive. It also does so if an older tombstone, or the
-// removal of an interval, hides the key already: then the time for which the tombstone is kept counts from now.
+// Delete stores a tombstone with the timestamp ts under the key in the partition p, if no row with a higher timestamp
+// is stored there. It stores a tombstone even if there is no row, since an older put may still arrive. It also does so
+// if an older tombstone, or the removal of an interval, hides the key already: then the time for which the tombstone is
+// kept counts from now. It implements store.Rows.
 func (s *Store) Delete(ctx context.Context, p store.Partition, key []byte, ts store.Timestamp) error {
 	if err := s.enterWrite(ctx, cmp.Or(store.CheckKey(key), store.CheckTimestamp(ts)), frees, len(key)); err != nil {
 		return s.wrap("delete", p, err)
@@ -302,7 +306,8 @@ func (s *Store) addTombstone(b *pebble.Batch, p store.Partition, phys []byte, ha
 	return nil
 }
 
-// Get implements store.Rows.
+// Get returns a copy of the row with the given key in the partition p, with its timestamp. The bool is false if there
+// is no such row. Get waits until the row is synced. It implements store.Rows.
 func (s *Store) Get(ctx context.Context, p store.Partition, key []byte) (store.Row, bool, error) {
 	if err := s.enter(ctx, store.CheckKey(key)); err != nil {
 		return store.Row{}, false, s.wrap("get", p, err)
@@ -336,8 +341,8 @@ func (s *Store) get(ctx context.Context, p store.Partition, key []byte) (store.R
 	return store.Row{Key: both[:len(key):len(key)], Value: both[len(key):], Timestamp: r.ts}, true, nil
 }
 
-// lockKeys takes the locks for a write of few rows: the lock of the partition p, shared, and then the locks of the
-// stored keys phys, exclusively. The result's method unlock releases them.
+// lockKeys takes the locks for a write of few rows: the lock of the partition p, shared, and then the locks of the keys
+// phys, as stored in Pebble, exclusively. The method unlock of the result releases the locks.
 func (s *Store) lockKeys(p store.Partition, phys [][]byte) *mark {
 	m := &mark{locks: &s.locks, partition: s.locks.partition(p)}
 	m.partition.RLock()
@@ -363,7 +368,7 @@ func (s *Store) lockKeys(p store.Partition, phys [][]byte) *mark {
 	return m
 }
 
-// lockPartition takes the exclusive lock of the partition p, for a write of many rows. The result's method unlock
+// lockPartition takes the exclusive lock of the partition p, for a write of many rows. The method unlock of the result
 // releases the lock.
 func (s *Store) lockPartition(p store.Partition) *mark {
 	m := &mark{locks: &s.locks, partition: s.locks.partition(p), wide: true}
@@ -385,9 +390,9 @@ func (m *mark) unlock() {
 	}
 }
 
-// finish ends a write: it applies the batch b, releases the locks m and waits for the sync. If err is not nil, it drops
-// the batch and returns err. An empty batch means that the stored rows win over the written ones. The write is then
-// acknowledged because of the stored rows, so finish waits until these are synced.
+// finish ends a write: it applies the batch b, releases the locks m and waits for the sync. If err is not nil, finish
+// drops the batch and returns err. An empty batch means that the stored rows win over the written rows. The write is
+// then acknowledged because of the stored rows, so finish waits until the stored rows are synced.
 func (s *Store) finish(ctx context.Context, b *pebble.Batch, m *mark, err error) error {
 	if err != nil || b.Empty() {
 		pending := m.pending()
@@ -406,8 +411,8 @@ func (s *Store) finish(ctx context.Context, b *pebble.Batch, m *mark, err error)
 	return s.await(ctx, t)
 }
 
-// pending reports whether any write is not yet synced that was made under one of the locks of m. The locks belong to
-// the write that asks.
+// pending reports whether a write that was made under one of the locks in m is not yet synced. The locks belong to the
+// write that calls pending.
 func (m *mark) pending() bool {
 	return m.partition != nil && m.partition.unsynced.Load() != 0 ||
 		slices.ContainsFunc(m.stripes, func(t *stripe) bool { return t.unsynced.Load() != 0 })

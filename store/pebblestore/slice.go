@@ -14,7 +14,8 @@ import (
 // checkEvery is the number of stored rows after which a scan checks whether its context has ended.
 const checkEvery = 1 << 12
 
-// Slice implements store.Rows. It reads a snapshot of the partition, so it shows each write as a whole or not at all.
+// Slice returns one page of the rows of the partition p within the interval of keys b. It reads a snapshot of the
+// partition, so the page shows each write as a whole or not at all. It implements store.Rows.
 func (s *Store) Slice(
 	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
 ) (store.Page, error) {
@@ -120,13 +121,13 @@ func (s *Store) slice(
 	return page, nil
 }
 
-// A jumper moves an iterator over runs of rows whose keys share a prefix, for a listing that does not show them. If the
-// run is a group (the versions of one object), the jumper uses Pebble's step to the next group. Else it searches for
-// the first row behind the run. Either costs as much as reading some rows, so the jumper first reads a few rows one by
-// one.
+// A jumper moves an iterator over runs of rows whose keys share a prefix, for a listing that does not show these rows.
+// If the run is a group (the versions of one object), the jumper uses Pebble's step to the next group. Else it searches
+// for the first row behind the run. Both ways cost as much as reading some rows, so the jumper first reads a few rows
+// singly, in case the run is short.
 //
 // With long runs reading rows first is in vain. So after a run that needed a jump the jumper jumps at once, and reads
-// rows first only in one run of every tryAgain. Jumps in sequence are also faster: Pebble searches from the place of
+// rows first only in every run number tryAgain. Jumps in sequence are also faster: Pebble searches from the position of
 // the last search.
 type jumper struct {
 	it    *pebble.Iterator
@@ -140,15 +141,15 @@ type jumper struct {
 }
 
 const (
-	// fewNexts is the number of rows that cost no more to read one by one than a search does.
+	// fewNexts is the number of rows that take no longer to read singly than a search takes.
 	fewNexts = 16
-	// tryAgain is the number of runs after which the jumper reads a few rows first again.
+	// tryAgain is the number of runs after which the jumper reads a few rows singly again before it jumps.
 	tryAgain = 16
 )
 
 // byGroups makes the jumper go from one group of rows (the versions of one object) to the next by Pebble's own step.
-// upper is the stored key at which the rows to read end. byGroups returns the upper bound that the iterator needs
-// instead of upper: Pebble's step requires that no group crosses the bound.
+// upper is the stored key at which the rows to read end. The result is the upper bound that the iterator needs instead
+// of upper: Pebble's step requires that no group crosses the bound.
 func (j *jumper) byGroups(upper []byte) []byte {
 	j.group = true
 	n := groupLen(upper)
@@ -159,12 +160,12 @@ func (j *jumper) byGroups(upper []byte) []byte {
 	return appendNextGroup(nil, upper[:n])
 }
 
-// atEnd reports whether the iterator has reached the end of the rows to read. This end may lie before the upper bound
-// of the iterator.
+// atEnd reports whether the iterator has reached the end of the rows to read. The end may come before the upper bound
+// of the iterator, which must not divide a group of rows.
 func (j *jumper) atEnd() bool { return j.end != nil && string(j.it.Key()) >= string(j.end) }
 
-// over skips the rows whose keys begin with prefix. It moves the iterator from the first of these rows to the first row
-// behind them. It returns false if there is no row behind them.
+// over skips the rows whose keys begin with prefix, which a listing does not show. It moves the iterator from the first
+// of these rows to the first row behind them. It returns false if no row is behind them.
 func (j *jumper) over(prefix []byte) bool {
 	nexts, group := fewNexts, j.group && endsGroup(prefix)
 	if group {
@@ -207,8 +208,8 @@ func (s *Store) expectedBytes(o *store.SliceOptions) int {
 	return min(o.Limit*(each+each/16)+256, o.PageBytes())
 }
 
-// An arena is memory for the keys and values of one page, allocated in chunks. The bytes in it never move, so the rows
-// of the page may refer to them.
+// An arena is memory for the keys and values of one page of rows, allocated in chunks. The bytes in an arena never
+// move, so the rows of the page may refer to them.
 type arena struct {
 	free []byte
 	used int
@@ -226,8 +227,8 @@ func (a *arena) keep(k, v []byte) (key, value []byte) {
 	return a.free[i:j:j], a.free[j : i+n : i+n]
 }
 
-// Partitions implements store.PartitionLister. It returns the partitions that have at least one live row, in the order
-// of their addresses.
+// Partitions returns at most limit partitions that have at least one live row, in the order of their addresses, after
+// the partition after (zero: from the first). It implements store.PartitionLister.
 func (s *Store) Partitions(ctx context.Context, after store.Partition, limit int) ([]store.Partition, error) {
 	if err := s.enter(ctx, store.CheckLimit(limit)); err != nil {
 		return nil, s.wrap("list partitions after", after, err)
@@ -273,8 +274,8 @@ func (s *Store) partitions(ctx context.Context, last store.Partition, limit int)
 	return ps, it.Error()
 }
 
-// settleAll waits until everything in the store that was visible before the call is synced. It returns at once if
-// nothing is unsynced.
+// settleAll waits until everything in the store that was visible before the call is synced. It returns at once if all
+// writes are synced.
 func (s *Store) settleAll(ctx context.Context) error {
 	if s.locks.unsynced.Load() == 0 {
 		return nil

@@ -22,7 +22,8 @@ var (
 	_ store.Writable        = (*Store)(nil)
 )
 
-// Store is an open data directory of the embedded store. All methods are safe for concurrent use.
+// Store is an open data directory of the embedded store, which keeps rows, registers and map nodes in a Pebble
+// database. All methods are safe for concurrent use.
 type Store struct {
 	dir    string
 	o      Options
@@ -55,9 +56,9 @@ type Store struct {
 	background sync.WaitGroup
 }
 
-// enter begins a call of a method of the store; leave ends it, and Close waits for calls in between. enter returns an
-// error if the call must not begin: invalid (the error of bad arguments, or nil), the error of ctx if it has ended, or
-// ErrClosed.
+// enter begins a call of a method of the store, and leave ends the call; Close waits for calls in between. enter
+// returns an error if the call must not begin: invalid (the result of the check of the arguments) if that is not nil,
+// the error of ctx if ctx has ended, or ErrClosed.
 func (s *Store) enter(ctx context.Context, invalid error) error {
 	if err := cmp.Or(invalid, ctx.Err()); err != nil {
 		return err
@@ -70,9 +71,10 @@ func (s *Store) enter(ctx context.Context, invalid error) error {
 
 func (s *Store) leave() { s.gate.RUnlock() }
 
-// enterWrite begins a call that writes; leave ends it. It fails with invalid (the error of bad arguments) if not nil,
-// the error of ctx if it has ended, or ErrClosed. It also fails if the disk is too full for a write with the purpose
-// why that adds the given number of bytes.
+// enterWrite begins a call that writes, and leave ends the call. why is the purpose of the write, such as a put of a
+// client, and bytes is about the number of bytes that the write adds. enterWrite returns an error if the call must not
+// begin: invalid (the result of the check of the arguments), the error of an ended ctx, ErrClosed, or an Unavailable
+// error if the disk is too full for the write.
 func (s *Store) enterWrite(ctx context.Context, invalid error, why purpose, bytes int) error {
 	if err := s.enter(ctx, invalid); err != nil {
 		return err
@@ -84,7 +86,8 @@ func (s *Store) enterWrite(ctx context.Context, invalid error, why purpose, byte
 	return nil
 }
 
-// Writable implements store.Writable.
+// Writable returns nil if the store accepts puts of clients at present, else an error with the reason, such as a full
+// disk. It implements store.Writable.
 func (s *Store) Writable() error {
 	if err := s.enterWrite(context.Background(), nil, adds, 0); err != nil {
 		return s.translate(err)
@@ -101,8 +104,8 @@ func (s *Store) Close() (err error) {
 	return err
 }
 
-// close does the work of Close. It takes the exclusive lock s.gate, which waits for calls under way, and never releases
-// it, so that no call begins again.
+// close does the work of Close. It takes the exclusive lock s.gate, which waits for calls under way. It never releases
+// the lock, so that no call begins again.
 func (s *Store) close() error {
 	end := func(f func() error) error {
 		done := make(chan error, 1)
@@ -134,7 +137,7 @@ func (s *Store) close() error {
 	return s.lock.Close()
 }
 
-// Metrics returns the metrics of Pebble, or nil after Close.
+// Metrics returns the metrics of the Pebble database, or nil after Close.
 func (s *Store) Metrics() *pebble.Metrics {
 	if !s.gate.TryRLock() {
 		return nil
@@ -143,8 +146,8 @@ func (s *Store) Metrics() *pebble.Metrics {
 	return s.db.Metrics()
 }
 
-// guardPanic runs f and turns a panic of Pebble into an error. Pebble panics after errors from which it can't recover.
-// The file system guardFS prevents such errors, so guardPanic is a last resort.
+// guardPanic runs f and returns its error, or a panic of Pebble as an error. Pebble panics after errors from which it
+// can't recover. The file system guardFS prevents such errors, so guardPanic is a last resort.
 func guardPanic(f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -154,8 +157,8 @@ func guardPanic(f func() error) (err error) {
 	return f()
 }
 
-// translate returns err, an error of Pebble or of the system, as an error with the store.Kind to which it belongs. The
-// error of damaged data also names the file.
+// translate returns err, an error of Pebble or of the operating system, as an error with a store.Kind. The error of
+// damaged data also names the file.
 func (s *Store) translate(err error) error { return translate(s.dir, err) }
 
 func translate(dir string, err error) error {
@@ -187,7 +190,7 @@ func (s *Store) wrap(op string, subject fmt.Stringer, err error) error {
 	return store.Wrap(op+" "+subject.String(), s.translate(err))
 }
 
-// read returns a copy of the value that Pebble has stored under the key phys, or nil if there is none.
+// read returns a copy of the value that Pebble has stored under the key phys, or nil if the key is not stored.
 func (s *Store) read(phys []byte) ([]byte, error) {
 	v, closer, err := s.db.Get(phys)
 	if errors.Is(err, pebble.ErrNotFound) {

@@ -9,7 +9,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A syncer waits until applied batches are in a synced log.
+// A syncer waits until applied batches are in a synced log, and then tells their writers.
 //
 // Pebble groups the syncs. A batch that ApplyNoSyncWait has applied is visible and ordered at once, and part of the
 // next sync. One goroutine waits for the syncs of all writers, for two reasons. First, a writer can give up when its
@@ -17,13 +17,14 @@ import (
 // sync has happened, even if the writers have given up.
 //
 // An earlier version synced in this goroutine, with one empty record for all applied batches. With 64 writers it
-// reached 0.55 to 0.68 of the speed of bare Pebble, since each round began only when the goroutine had been scheduled
-// again. Puts of few rows, the most frequent ones, come as groups (group.go), with one ticket per group.
+// reached 0.55 to 0.68 of the speed of bare Pebble, since each sync began only when the goroutine had been scheduled
+// again. Puts of few rows, the most frequent writes, come as groups (group.go), with one ticket per group.
 type syncer struct {
 	*queue[*ticket]
 }
 
-// A ticket stands for one batch that is applied, and so visible, but not yet known to be synced.
+// A ticket stands for one batch that is applied, and so visible, but of which it is not yet known whether it is synced.
+// The writer waits for the ticket.
 type ticket struct {
 	batch *pebble.Batch
 	mark  *mark      // the counts to lower after the sync; may be nil
@@ -33,8 +34,8 @@ type ticket struct {
 
 var tickets = sync.Pool{New: func() any { return &ticket{err: make(chan error, 1)} }}
 
-// newSyncer returns a syncer, which waits in its own goroutine until applied batches are synced. It calls the function
-// failed with the error if a sync fails.
+// newSyncer returns a syncer, which waits in its own goroutine until applied batches are synced. If a sync fails, the
+// syncer calls the function failed with the error.
 func newSyncer(failed func(error)) syncer {
 	return syncer{newQueue(nil, func(list []*ticket) {
 		for _, t := range list {
@@ -43,9 +44,9 @@ func newSyncer(failed func(error)) syncer {
 	})}
 }
 
-// add queues a batch b that is applied but not yet synced, and returns its ticket. m has the locks of the write; their
-// counts of unsynced writes go down after the sync. c is the group of puts that share the batch. Both m and c may be
-// nil. The syncer closes the batch.
+// add queues the batch b, which is applied but not yet synced, and returns the ticket for which a writer can wait. m
+// has the locks of the write; their counts of unsynced writes go down after the sync. c is the group of puts that share
+// the batch. Both m and c may be nil. The syncer closes the batch.
 func (y syncer) add(b *pebble.Batch, m *mark, c *group) *ticket {
 	t := tickets.Get().(*ticket)
 	t.batch, t.mark, t.group = b, m, c
@@ -74,9 +75,9 @@ func (t *ticket) wait(failed func(error)) {
 	c.done(err)
 }
 
-// commit applies the batch b, which makes it visible, but does not wait for the sync. The caller must not use b any
-// more. The caller holds m, the locks that order the batch, and may release them when commit returns. Store.await waits
-// for the returned ticket until b is synced. With Options.NoSync the ticket is nil.
+// commit applies the batch b, which makes its writes visible, but does not wait for the sync. The caller must not use b
+// any more. The caller holds m, the locks that order the batch, and may release them when commit returns. Store.await
+// waits with the returned ticket until b is synced. With Options.NoSync the ticket is nil.
 func (s *Store) commit(b *pebble.Batch, m *mark) (*ticket, error) {
 	if err := s.applyMarked(b, m); err != nil {
 		return nil, err
@@ -87,7 +88,7 @@ func (s *Store) commit(b *pebble.Batch, m *mark) (*ticket, error) {
 	return s.syncer.add(b, m, nil), nil
 }
 
-// applyMarked applies the batch b, which makes it visible. Before that it raises the counts of unsynced writes beside
+// applyMarked applies the batch b, which makes its writes visible. First it raises the counts of unsynced writes beside
 // the locks m, so that readers wait for the sync. With Options.NoSync it leaves the counts unchanged.
 func (s *Store) applyMarked(b *pebble.Batch, m *mark) error {
 	if s.o.NoSync {
@@ -100,7 +101,8 @@ func (s *Store) applyMarked(b *pebble.Batch, m *mark) error {
 }
 
 // apply runs commit, a function that writes to Pebble. If commit fails, the log may contain a part of the write. So all
-// writing ends, and the counts of unsynced writes stay above zero: readers then do not trust the rows that they see.
+// writing to the store ends, and the counts of unsynced writes stay above zero: readers then do not trust the rows that
+// they see.
 func (s *Store) apply(commit func() error) error {
 	if err := guardPanic(commit); err != nil {
 		s.disk.fail(err)
@@ -109,8 +111,9 @@ func (s *Store) apply(commit func() error) error {
 	return nil
 }
 
-// await waits until the batch of the ticket t is synced, and returns the error of the sync. It gives up when ctx ends
-// or the store can't write any more; the outcome is then unknown. If t is nil, it returns nil at once.
+// await waits until the batch of the ticket t is synced, and returns the error of the sync. If ctx ends first, or the
+// store can't write any more, await returns the reason, and the outcome is unknown. If t is nil, await returns nil at
+// once.
 func (s *Store) await(ctx context.Context, t *ticket) error {
 	if t == nil {
 		return nil
@@ -122,9 +125,9 @@ func (s *Store) await(ctx context.Context, t *ticket) error {
 	return err
 }
 
-// outcome waits for the outcome of a write, which is sent to the channel c. ended is true if the outcome has come; err
-// is that outcome. ended is false if ctx has ended or the store can't write any more; err then says why, and the
-// outcome is unknown.
+// outcome waits for the outcome of a write, which is sent to the channel c. The result ended is true if the outcome has
+// come; err is then the outcome. The result ended is false if ctx has ended or the store can't write any more; err then
+// says why, and the outcome is unknown.
 func (s *Store) outcome(ctx context.Context, c <-chan error) (ended bool, err error) {
 	select {
 	case err := <-c:
@@ -137,8 +140,8 @@ func (s *Store) outcome(ctx context.Context, c <-chan error) (ended bool, err er
 }
 
 // settle waits until everything is synced that was visible before the call. A reader calls settle if it may have seen
-// writes that were not yet synced. A write that lost to a stored row calls it, too, since the write is acknowledged
-// because of that row.
+// writes that were not yet synced. A write that lost to a stored row calls settle, too, since the write is acknowledged
+// because of the stored row.
 func (s *Store) settle(ctx context.Context) error {
 	if s.o.NoSync {
 		return nil
