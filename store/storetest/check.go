@@ -10,9 +10,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// checkPage compares a page that a store has returned with the page that a correct store returns for the bounds b and
-// the options o. all has all rows of the partition, in the order of their keys. It returns an error that describes the
-// first difference, or nil.
+// checkPage compares a page that a store has returned with the page that a correct store returns for the interval of
+// keys b and the options o. all has all rows of the partition, in the order of their keys. checkPage returns an error
+// that describes the first difference, or nil.
 func (s *suite) checkPage(page store.Page, all []store.Row, b store.Bounds, o store.SliceOptions) error {
 	want := expected(all, b, o)
 	got := page.Rows
@@ -47,8 +47,8 @@ func (s *suite) checkPage(page store.Page, all []store.Row, b store.Bounds, o st
 	return nil
 }
 
-// expected returns the rows that a correct store returns for the bounds b and the options o, without the limits in o.
-// all has all rows of the partition.
+// expected returns the rows that a correct store returns for the interval of keys b and the options o, but without the
+// limits in o. all has all rows of the partition.
 func expected(all []store.Row, b store.Bounds, o store.SliceOptions) (rows []store.Row) {
 	for _, r := range all {
 		if within(r.Key, b) {
@@ -68,8 +68,9 @@ func sameRow(a, b store.Row) bool {
 	return bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Value, b.Value) && a.Timestamp == b.Timestamp
 }
 
-// checkSlice reads one page from a store and compares it with the page that a correct store returns. It returns an
-// error if they differ.
+// checkSlice reads one page of the partition p from a store, and compares it with the page that a correct store returns
+// for the interval of keys b and the options o. all has all rows of the partition. checkSlice returns an error if the
+// pages differ.
 func (s *suite) checkSlice(
 	ctx context.Context, rows store.Rows, p store.Partition, all []store.Row, b store.Bounds, o store.SliceOptions,
 ) (store.Page, error) {
@@ -84,8 +85,8 @@ func (s *suite) checkSlice(
 	return page, nil
 }
 
-// dirty returns a slice of n rows that are filled with rubbish; nil if n is 0. A test passes it as the memory for a
-// page, so that a store which relies on empty memory fails.
+// dirty returns a slice of rows that are filled with rubbish, with the capacity n, or nil if n is 0. A test passes it
+// as the memory for a page, so that a store which relies on empty memory fails.
 func dirty(n int) []store.Row {
 	if n == 0 {
 		return nil
@@ -97,8 +98,8 @@ func dirty(n int) []store.Row {
 	return rows[:n/2]
 }
 
-// checkPages reads a partition page by page, until the bounds have been read to their end. It compares each page with
-// the page that a correct store returns.
+// checkPages reads the rows of the partition p page by page, until the interval of keys b has been read to its end. It
+// compares each page with the page that a correct store returns. all has all rows of the partition.
 func (s *suite) checkPages(
 	ctx context.Context, rows store.Rows, p store.Partition, all []store.Row, b store.Bounds, o store.SliceOptions,
 ) error {
@@ -116,8 +117,9 @@ func (s *suite) checkPages(
 	}
 }
 
-// checkGet gets one key of a partition. It returns an error unless the result is the row of the key in all, the rows
-// that the partition must have. If all has no such row, the store must find none.
+// checkGet gets one key of the partition p. It returns nil if the result is the row of the key in all, which are the
+// rows that the partition must have. If all has no such row, the store must find none. checkGet returns an error for
+// any other result.
 func checkGet(ctx context.Context, rows store.Rows, p store.Partition, all []store.Row, key []byte) error {
 	i := slices.IndexFunc(all, func(r store.Row) bool { return bytes.Equal(r.Key, key) })
 	got, found, err := rows.Get(ctx, p, key)
@@ -134,9 +136,9 @@ func checkGet(ctx context.Context, rows store.Rows, p store.Partition, all []sto
 	return nil
 }
 
-// checkPartition reads a partition in every way, and compares the result with all, the rows that the partition must
-// have. The ways are forward, in reverse, within random bounds, in pages, and key by key. keys are the keys to get, and
-// the ends of the random bounds.
+// checkPartition reads the partition p in every way, and compares the results with all, the rows that the partition
+// must have. The ways are forward, in reverse, within random intervals, in pages, and key by key. keys are the keys to
+// get, and the ends of the random intervals.
 func (s *suite) checkPartition(
 	ctx context.Context, rows store.Rows, p store.Partition, all []store.Row, keys [][]byte, r *rand.Rand,
 ) error {

@@ -69,7 +69,7 @@ func (s *suite) batchAtomic(t *testing.T) {
 }
 
 // hammer tests a store under concurrent calls: several goroutines write and read two partitions at once. In the end
-// each partition must hold the rows that the writes give in any order. Until then, every page must have the right
+// each partition must have the rows that result from the writes in any order. Until then, each page must obey its
 // bounds, order and limit.
 func (s *suite) hammer(t *testing.T) {
 	const writers = 4
@@ -127,8 +127,8 @@ func (s *suite) hammer(t *testing.T) {
 	}
 }
 
-// possible checks a page that was read while other goroutines wrote. It returns an error unless the rows lie within the
-// bounds b, in the right order, and no more than the limit in o.
+// possible checks a page that was read while other goroutines wrote. It returns an error if a row is outside the
+// interval of keys b, if the rows are in the wrong order, or if the page has more rows than the limit in the options o.
 func possible(page store.Page, b store.Bounds, o store.SliceOptions) error {
 	for i, r := range page.Rows {
 		switch {

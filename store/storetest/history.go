@@ -11,8 +11,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// An operation is one write to one partition, kept as data so that a test can repeat it. It puts rows, if it has any.
-// Else it deletes key, if key is not nil. Else it removes all rows within bounds.
+// An operation is one write to one partition, kept as data so that a test can repeat the write. It is a put if rows is
+// not nil. Else it is the deletion of key if key is not nil. Else it is the removal of all rows within bounds.
 type operation struct {
 	partition int
 	rows      []store.Row
@@ -43,8 +43,8 @@ func (o operation) String() string {
 	}
 }
 
-// hides reports whether the operation deletes a row with the given key and timestamp: it deletes the key, or removes an
-// interval that contains the key, with the same or a higher timestamp.
+// hides reports whether the operation o deletes a row with the given key and timestamp. It does so if it deletes the
+// key, or removes an interval that contains the key, with the same or a higher timestamp.
 func (o operation) hides(key []byte, ts store.Timestamp) bool {
 	if o.rows != nil || o.ts < ts {
 		return false
@@ -55,9 +55,9 @@ func (o operation) hides(key []byte, ts store.Timestamp) bool {
 	return within(key, o.bounds)
 }
 
-// visible returns the rows that a reader of the partition must find after the operations ops, in the order of their
-// keys. It is the model with which the tests compare a store: the contract of store.Rows in its simplest form.
-// partition is the number of the partition.
+// visible returns the rows that a reader of a partition must find after the operations ops, in the order of their keys.
+// partition is the number of the partition. The tests compare a store with this function, which is the contract of
+// store.Rows in its simplest form.
 func visible(ops []operation, partition int) []store.Row {
 	best := map[string]store.Row{}
 	for _, o := range ops {
@@ -156,7 +156,8 @@ func randomBounds(r *rand.Rand, keys [][]byte) (b store.Bounds) {
 func pick[T any](r *rand.Rand, from []T) T { return from[r.IntN(len(from))] }
 
 // shrink returns a shorter sequence of operations that still makes a test fail. It leaves out each operation that the
-// failure does not need. The function fails runs the test with a sequence; true: the test fails.
+// failure does not need, so that a person can find the cause. The function fails runs the test with a sequence of
+// operations, and returns true if the test fails.
 func shrink(ops []operation, fails func([]operation) bool) []operation {
 	for again := true; again; {
 		again = false

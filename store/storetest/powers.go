@@ -19,8 +19,8 @@ func (s *suite) runPowers(t *testing.T) {
 	}
 }
 
-// acknowledged tests the method Acknowledge, while several goroutines change a register by compare-and-swap. After
-// Acknowledge has returned a record, a read at any level must find that record or a newer one.
+// acknowledged tests the method Acknowledge of a store, while several goroutines change a register by compare-and-swap.
+// After Acknowledge has returned a record, a read at any level must find the same record or a newer one.
 func (s *suite) acknowledged(t *testing.T, a store.Acknowledger) {
 	_, err := a.Acknowledge(t.Context(), store.Clocks, newRegisterKey())
 	requireKind(t, store.NotFound, err)

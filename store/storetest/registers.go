@@ -32,7 +32,7 @@ func (s *suite) runRegisters(t *testing.T) {
 }
 
 // A register is the table and the key of a stored record that changes only by compare-and-swap, together with the
-// record that the test expects there.
+// record that the test expects to read.
 type register struct {
 	table store.Table
 	key   []byte
@@ -48,8 +48,9 @@ func nextRecord(old store.Version, blob string) store.Record {
 	return store.Record{Version: store.Version{Epoch: old.Epoch + 1, Token: store.NewToken()}, Blob: []byte(blob)}
 }
 
-// newRegister creates a register, a record that changes only by compare-and-swap, with a random key in the given table
-// of the store. It returns the register with its first record.
+// newRegister creates a register, which is a record that changes only by compare-and-swap, with a random key in the
+// given table of the store. It returns the register with its first record. The test fails if the store returns an
+// error.
 func newRegister(ctx context.Context, t *testing.T, s store.Store, table store.Table) *register {
 	t.Helper()
 	r := &register{table: table, key: newRegisterKey()}
@@ -64,7 +65,7 @@ func (r *register) swap(ctx context.Context, t *testing.T, s store.Store, blob s
 	r.Record = next
 }
 
-// requireIs reads the register r from the store at both levels of consistency. The test fails unless each read returns
+// requireIs reads the register r from the store at both levels of consistency. The test fails if a read does not return
 // the record that r expects.
 func (r *register) requireIs(t *testing.T, s store.Store) {
 	t.Helper()
@@ -122,9 +123,9 @@ func (s *suite) registerConflict(t *testing.T, table store.Table) {
 	r.requireIs(t, s.store)
 }
 
-// registerRace tests compare-and-swap: several goroutines swap the record of one register. Each swap that succeeds
-// begins a new epoch, and is the winner of this epoch. An acknowledged swap must be the only winner of its epoch. A
-// swap with an unknown outcome may be the winner or not.
+// registerRace tests compare-and-swap with several goroutines that swap the record of one register. Each swap that
+// succeeds begins a new epoch, and is the winner of this epoch. An acknowledged swap must be the only winner of its
+// epoch. A swap with an unknown outcome may be the winner or not.
 func (s *suite) registerRace(t *testing.T, table store.Table) {
 	const swappers = 4
 	ctx, key := t.Context(), newRegisterKey()

@@ -23,9 +23,9 @@ func (s *suite) reopen(t *testing.T, st store.Store) store.Store {
 	return reopened
 }
 
-// reopenRows tests that a store keeps its rows when it is closed and opened again. It applies many random sequences of
-// writes in three parts, and reopens the store after each part. An old write that arrives after a reopening must not
-// become visible if a newer one has won before.
+// reopenRows tests that a store keeps its rows when the store is closed and opened again. It applies many random
+// sequences of writes, and reopens the store after each third of them. An old write that arrives after a reopening must
+// not become visible if a newer write has won before.
 func (s *suite) reopenRows(t *testing.T) {
 	ctx, st := t.Context(), s.open(t)
 	type history struct {

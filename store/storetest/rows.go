@@ -37,9 +37,9 @@ func (s *suite) runRows(t *testing.T) {
 	t.Run("what many write at once ends as in any order", s.hammer)
 }
 
-// try applies a sequence of operations to new partitions. At the end, and after some of the operations, it compares the
-// visible rows with those that a correct store shows. It returns an error if they differ. seed decides after which
-// operations it compares.
+// try applies a sequence of operations (puts, deletions and removals) to new partitions. At the end, and after some of
+// the operations, it compares the visible rows with the rows that a correct store shows. It returns an error if they
+// differ. seed decides after which operations it compares.
 func (s *suite) try(ctx context.Context, ops []operation, seed uint64) error {
 	r := rand.New(rand.NewPCG(seed, 0))
 	ps := make([]store.Partition, partitionsPerHistory)
@@ -83,8 +83,8 @@ func (s *suite) anyOrder(t *testing.T) {
 	}
 }
 
-// put returns an operation that writes one row. The functions del and remove, defined with put, return an operation
-// that deletes one key or an interval of keys. Tests with a fixed sequence of operations use them.
+// put returns an operation that writes one row. The functions del and remove below return an operation that deletes one
+// key or an interval of keys. Tests with a fixed sequence of operations use these functions.
 func put(key, value string, ts store.Timestamp) operation {
 	return operation{rows: []store.Row{{Key: []byte(key), Value: []byte(value), Timestamp: ts}}}
 }
@@ -93,8 +93,8 @@ func remove(b store.Bounds, ts store.Timestamp) operation {
 	return operation{bounds: b, ts: ts}
 }
 
-// requireRows applies the operations ops to a new partition. The test fails unless exactly the rows in want are visible
-// afterwards. Each row in want is written as key=value@timestamp.
+// requireRows applies the operations ops to a new partition, and then reads the partition. The test fails if the
+// visible rows are not exactly those in want. Each row in want is written as key=value@timestamp.
 func (s *suite) requireRows(t *testing.T, ops []operation, want ...string) {
 	t.Helper()
 	ps := []store.Partition{newPartition()}
@@ -113,7 +113,7 @@ func (s *suite) requireContent(t *testing.T, p store.Partition, want ...string) 
 	require.Equal(t, append([]string{}, want...), got)
 }
 
-// all returns all rows of a partition, which it reads page by page.
+// all returns all rows of the partition p, which it reads page by page. The test fails if the store returns an error.
 func (s *suite) all(t *testing.T, rows store.Rows, p store.Partition) (all []store.Row) {
 	t.Helper()
 	var b store.Bounds
@@ -129,8 +129,9 @@ func (s *suite) all(t *testing.T, rows store.Rows, p store.Partition) (all []sto
 	}
 }
 
-// inEveryOrder applies a few operations to new partitions in each possible order. The test fails unless the rows in
-// want are visible after each order.
+// inEveryOrder applies a few operations (puts, deletions and removals) to new partitions, once in each possible order.
+// The test fails if the visible rows after any order are not exactly those in want, each written as
+// key=value@timestamp.
 func (s *suite) inEveryOrder(t *testing.T, ops []operation, want ...string) {
 	t.Helper()
 	if len(ops) < 2 {
@@ -194,8 +195,8 @@ func (s *suite) removalHides(t *testing.T) {
 	s.inEveryOrder(t, []operation{remove(middle, 7), remove(whole, 5), put("c", "v", 6), put("e", "v", 6)}, "e=v@6")
 }
 
-// copyUnderRemoval tests copying rows into a partition that was used before and then removed as a whole. The copies
-// that are not newer than the removal must stay hidden. This is why the id of a partition is never used again.
+// copyUnderRemoval tests copying rows into a partition that was used before and then removed as a whole. Copies with a
+// timestamp up to that of the removal must stay hidden. For this reason the id of a partition is never used again.
 func (s *suite) copyUnderRemoval(t *testing.T) {
 	ps := []store.Partition{newPartition(), newPartition()}
 	ctx := t.Context()

@@ -101,8 +101,8 @@ func (s *suite) timestamps(t *testing.T) {
 	require.NoError(t, checkGet(ctx, s.rows, p, all, []byte("b")))
 }
 
-// into tests SliceOptions.Into, by which a caller reuses the memory of a page's rows for the next page. The keys and
-// values of earlier pages must not change when that memory is overwritten.
+// into tests SliceOptions.Into, by which a caller reuses the memory of one page's rows for the next page. The keys and
+// values of earlier pages must not change when the memory is overwritten.
 func (s *suite) into(t *testing.T) {
 	ctx, p := t.Context(), newPartition()
 	var all []store.Row

@@ -24,19 +24,20 @@ import (
 // Options adapt the conformance tests to the store that is tested. The zero Options are right for a fast store in
 // memory.
 type Options struct {
-	// Slow says that a call takes milliseconds, since a network or a disk is involved. Random rules then run a tenth of
-	// their rounds, and big rules have fewer rows.
+	// Slow is true if a call takes milliseconds, since a network or a disk is involved. Random tests are then repeated
+	// a tenth as often, and big tests have fewer rows.
 	Slow bool
-	// ShortPages says that the store may end a page, with More set, before it reaches a limit. A short page without
-	// More before the end of the bounds is always wrong.
+	// ShortPages is true if the store may end a page, with More set, before the page reaches a limit. A page that ends
+	// early without More is always wrong.
 	ShortPages bool
 	// Reopen closes a store, or ends it in any other way that the store must survive, and opens it again. If Reopen is
-	// not nil, the suite checks after each reopening that the store has kept its data. It calls Reopen several times
+	// not nil, the tests check after each reopening that the store has kept its data. They call Reopen several times
 	// for one store.
 	Reopen func(t *testing.T, s store.Store) store.Store
 }
 
-// Run runs the conformance tests on the stores that open returns, with the zero Options. RunWith has the details.
+// Run runs the conformance tests of package store on the stores that open returns, with the zero Options. The test of
+// each store calls it. RunWith has the details.
 func Run(t *testing.T, open func(t *testing.T) store.Store) {
 	t.Helper()
 	RunWith(t, open, Options{})
@@ -46,9 +47,8 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 // checks the optional interfaces store.EachQuorum, store.PartitionLister and store.Acknowledger if the store implements
 // them.
 //
-// RunWith calls open a handful of times. open may return a store that already holds data: the tests only look at
-// buckets, partitions and registers that they have named themselves, by fresh UUIDs. The tests close the stores that
-// they have opened.
+// RunWith calls open a handful of times. open may return a store that already has data: the tests read only buckets,
+// partitions and registers to which they have given fresh UUIDs. RunWith closes the stores that it has opened.
 func RunWith(t *testing.T, open func(t *testing.T) store.Store, o Options) {
 	t.Helper()
 	s := &suite{Options: o, seed: seed.Number(t), pages: new(atomic.Int64), open: func(t *testing.T) store.Store {
@@ -77,19 +77,19 @@ func RunWith(t *testing.T, open func(t *testing.T) store.Store, o Options) {
 	}
 }
 
-// suite is one run of the conformance tests on a store. The field rows has the rows that are tested: those of the store
-// itself, or the same rows at a wider consistency (see store.EachQuorum).
+// suite is one run of the conformance tests on a store. The field rows has the rows that the tests use: those of the
+// store itself, or the same rows at a wider consistency (see store.EachQuorum).
 type suite struct {
 	Options
 	seed  uint64
 	open  func(t *testing.T) store.Store
 	store store.Store
 	rows  store.Rows
-	// pages is the number of pages compared; each page gets other memory for its rows.
+	// pages is the number of pages compared so far; it decides which memory the store gets for the rows of a page.
 	pages *atomic.Int64
 }
 
-// scale returns the number of repetitions of a test: n or, for a slow store, a tenth of n, but at least 1.
+// scale returns how often a test repeats its steps: n or, for a slow store, a tenth of n, but at least 1.
 func (s *suite) scale(n int) int {
 	if s.Slow {
 		return max(1, n/10)
@@ -97,8 +97,8 @@ func (s *suite) scale(n int) int {
 	return n
 }
 
-// rand returns a source of random numbers for one round of the test with the name rule. The numbers depend only on the
-// seed of the run, the name and the round, so a failure can be repeated.
+// rand returns a source of random numbers for one repetition of the test with the name rule. The numbers depend only on
+// the seed of the run, the name, and the number round of the repetition, so a failure can be repeated.
 func (s *suite) rand(rule string, round int) *rand.Rand {
 	salt := uint64(round)
 	for _, c := range []byte(rule) {
