@@ -16,8 +16,8 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Bucket is the id under which the list of running processes is stored, one row for each, in one partition. It is in
-// the place of a bucket's id, but no real bucket has it, and there is no map for it.
+// Bucket is the id under which the list of running processes is stored: one row for each process, in a single
+// partition. Rows have addresses with a bucket's id, so the list needs such an id. No real bucket has this id.
 var Bucket = store.BucketID{'e', 'v', 'e', 'n', 'k', 'e', 'e', 'l', ' ', 'p', 'r', 'o', 'c', 'e', 's', 's'}
 
 var partition = store.Partition{Bucket: Bucket, ID: store.PartitionID(Bucket)}
@@ -25,12 +25,13 @@ var partition = store.Partition{Bucket: Bucket, ID: store.PartitionID(Bucket)}
 const (
 	// Every is the pause between two writes of a process's row.
 	Every = 30 * time.Second
-	// Silent is the age of a row at which its process may have died.
+	// Silent is the age of a process's row at which the process may have died.
 	Silent = 2 * time.Minute
-	// Gone is the age of a row at which List leaves the row out: its process has died without deleting it.
+	// Gone is the age of a process's row at which List leaves the row out, since the process has died without deleting
+	// it.
 	Gone = time.Hour
-	// dropped is the age of a row at which any process that starts deletes the row. It is far above Gone, and above any
-	// difference of clocks.
+	// dropped is the age of a process's row at which any process that starts deletes the row. It is far above Gone, and
+	// above any difference of clocks.
 	dropped = 24 * time.Hour
 	// countEvery is the pause between two counts of the living processes. It is long because a count reads all rows.
 	countEvery = 5 * time.Minute
@@ -47,23 +48,24 @@ type Process struct {
 	Commit     string    `json:"commit,omitempty"`
 	Admin      string    `json:"admin,omitempty"` // the URL of its admin API
 	DataCentre string    `json:"data_centre,omitempty"`
-	// Moves is true if the process may be the one that moves ranges, for one or more shards of the buckets.
+	// Moves is true if the process takes part in moving rows between partitions. For each group (shard) of buckets one
+	// such process does it.
 	Moves bool `json:"moves,omitempty"`
-	// Cleans is true if the process may be the one that cleans buckets of objects, for one or more shards of the
-	// buckets.
+	// Cleans is true if the process takes part in cleaning buckets of objects. For each group (shard) of buckets one
+	// such process does it.
 	Cleans bool `json:"cleans,omitempty"`
-	// Hints is true if the process writes hints for the cleaner with the objects that it writes, or writes no objects.
+	// Hints is true if the process writes a hint for the cleaner with each object that it writes, or writes no objects.
 	Hints bool      `json:"hints,omitempty"`
 	Since time.Time `json:"since"`
 	// OldestSchema and NewestSchema are the oldest and the newest version of the store's schema that the process knows.
 	OldestSchema int64 `json:"oldest_schema"`
 	NewestSchema int64 `json:"newest_schema"`
-	// Seen is the time when the process last wrote its row, by its own clock. It is the timestamp of the row.
+	// Seen is the time at which the process last wrote its row, by its own clock. It is the timestamp of the row.
 	Seen time.Time `json:"-"`
 }
 
-// Presence shows other processes that this process is running: until Close, it writes the row of this process again and
-// again. Its methods are safe for concurrent use.
+// Presence keeps this process in the list of running processes, which other processes read. Until Close, it writes the
+// row of this process again and again. Its methods are safe for concurrent use.
 type Presence struct {
 	rows store.Rows
 	log  *slog.Logger
@@ -77,10 +79,10 @@ type Presence struct {
 	living func(processes int)
 }
 
-// Appear enters this process into the list of processes: it writes the first row, and returns a Presence that keeps the
-// row fresh. Every process that calls List later finds this process, in any data centre. self describes the process;
-// its ID and Since are set by Appear. Appear fails like Rows.Put. In the background it also deletes rows of processes
-// that died long ago, if it can.
+// Appear enters this process into the list of running processes. It writes the first row, and returns a Presence that
+// keeps the row fresh. Every process that calls List later finds this process, in any data centre. self describes the
+// process; Appear sets its ID and Since. Appear fails like Rows.Put. In the background it also deletes rows of
+// processes that died long ago, if it can.
 func Appear(ctx context.Context, rows store.Rows, self Process, log *slog.Logger) (*Presence, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -96,7 +98,8 @@ func Appear(ctx context.Context, rows store.Rows, self Process, log *slog.Logger
 	return p, nil
 }
 
-// Self returns the description of this process, with the time of its last row as Seen.
+// Self returns the description of this process as in the list of running processes. The field Seen is the time of the
+// last row of this process.
 func (p *Presence) Self() Process {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,8 +108,8 @@ func (p *Presence) Self() Process {
 	return self
 }
 
-// SetAdmin sets the URL of this process's admin API in the list of processes. It is known only once the process
-// listens.
+// SetAdmin sets the URL of this process's admin API in the list of running processes. A process knows the URL only
+// after it has begun to listen.
 func (p *Presence) SetAdmin(url string) {
 	p.mu.Lock()
 	p.self.Admin = url
@@ -114,8 +117,8 @@ func (p *Presence) SetAdmin(url string) {
 	wait.Signal(p.now)
 }
 
-// SetMoves records in the list of processes whether this process takes part in moving ranges between partitions. For
-// each group of buckets one of these processes does it.
+// SetMoves records in the list of running processes whether this process takes part in moving rows between partitions.
+// For each group of buckets one of the processes that take part does the work.
 func (p *Presence) SetMoves(yes bool) {
 	p.mu.Lock()
 	p.self.Moves = yes
@@ -123,8 +126,8 @@ func (p *Presence) SetMoves(yes bool) {
 	wait.Signal(p.now)
 }
 
-// SetCleans records in the list of processes that this process takes part in cleaning buckets of objects. For each
-// group of buckets one of these processes does it.
+// SetCleans records in the list of running processes that this process takes part in cleaning buckets of objects. For
+// each group of buckets one of the processes that take part does the work.
 func (p *Presence) SetCleans() {
 	p.mu.Lock()
 	p.self.Cleans = true
@@ -132,9 +135,9 @@ func (p *Presence) SetCleans() {
 	wait.Signal(p.now)
 }
 
-// Count makes the Presence call the func living every few minutes until Close, and for the first time soon. It passes
-// the number of running processes in this data centre, with this one. While the list of processes can't be read, living
-// is not called.
+// Count makes the Presence call the function living every few minutes until Close, and for the first time soon. The
+// argument of living is the number of running processes in this data centre, this process included. While the list of
+// processes can't be read, living is not called.
 func (p *Presence) Count(living func(processes int)) {
 	p.mu.Lock()
 	p.living = living
@@ -142,23 +145,23 @@ func (p *Presence) Count(living func(processes int)) {
 	wait.Signal(p.now)
 }
 
-// Movers returns the number of running processes that take part in moving ranges (Process.Moves). It reads the list of
-// processes in this data centre only, so processes elsewhere may be missing. A process that has died is counted until
-// its row is two minutes old (Silent).
+// Movers returns the number of running processes that take part in moving rows between partitions (Process.Moves). It
+// reads the list of running processes in this data centre only, so processes of other data centres may be missing. A
+// process that has died is counted until its row is two minutes old (Silent).
 func Movers(ctx context.Context, rows store.Rows) (n int, err error) {
 	return count(ctx, rows, func(p *Process) bool { return p.Moves })
 }
 
 // Cleaners returns the number of running processes that take part in cleaning buckets of objects (Process.Cleans). It
-// reads the list of processes in this data centre only, so processes elsewhere may be missing. A process that has died
-// is counted until its row is two minutes old (Silent).
+// reads the list of running processes in this data centre only, so processes of other data centres may be missing. A
+// process that has died is counted until its row is two minutes old (Silent).
 func Cleaners(ctx context.Context, rows store.Rows) (n int, err error) {
 	return count(ctx, rows, func(p *Process) bool { return p.Cleans })
 }
 
-// AllHint reports whether all processes that were running within the last hour write hints, which lead a cleaner to
-// objects with something to delete. It reads the list of processes through a quorum of each data centre, and fails
-// while one is away.
+// AllHint reports whether all processes that were running within the last hour write hints. A hint leads a cleaner to
+// an object with something to delete, so that the cleaner need not read all objects. AllHint reads the list of running
+// processes through a quorum of each data centre, and fails while a data centre is away.
 func AllHint(ctx context.Context, rows store.Rows) (bool, error) {
 	all, err := List(ctx, rows)
 	return err == nil && !slices.ContainsFunc(all, func(p Process) bool { return !p.Hints }), err
@@ -174,7 +177,7 @@ func count(ctx context.Context, rows store.Rows, counts func(*Process) bool) (n 
 	return n, err
 }
 
-// Close ends the regular writes of this process's row, and deletes the row if it can.
+// Close ends the regular writes of this process's row in the list of running processes, and deletes the row if it can.
 func (p *Presence) Close() {
 	p.stop()
 	p.work.Wait()
@@ -210,8 +213,8 @@ func (p *Presence) run(ctx context.Context) {
 	}
 }
 
-// count counts the running processes of this data centre, and passes their number to the func that Count has set. It
-// returns false if there is no such func, or if the list of processes can't be read.
+// count counts the running processes of this data centre, and passes their number to the function that Count has set.
+// It returns false if no function is set, or if the list of processes can't be read.
 func (p *Presence) count(ctx context.Context) bool {
 	p.mu.Lock()
 	living, near := p.living, p.self.DataCentre
@@ -226,8 +229,8 @@ func (p *Presence) count(ctx context.Context) bool {
 	return err == nil
 }
 
-// write writes the row of this process. The timestamps of the writes ascend, even if the clock is set back, so that the
-// last write wins.
+// write writes the row of this process into the list of running processes. The timestamps of the writes ascend, even if
+// the clock is set back, so that the last write wins.
 func (p *Presence) write(ctx context.Context) error {
 	p.mu.Lock()
 	value, err := json.Marshal(&p.self)
@@ -240,8 +243,9 @@ func (p *Presence) write(ctx context.Context) error {
 	return p.rows.Put(ctx, partition, row)
 }
 
-// tidy deletes the rows of processes that died more than a day ago. Each deletion has the timestamp of the row that was
-// read. So if the process is alive and has written a newer row, the deletion does not hide that row.
+// tidy deletes the rows of processes that died more than a day ago from the list of running processes. Each deletion
+// has the timestamp of the row that was read. So if the process is alive and has written a newer row, the deletion does
+// not hide the newer row.
 func (p *Presence) tidy(ctx context.Context) {
 	old := time.Now().Add(-dropped)
 	err := each(ctx, p.rows, func(r *store.Row) error {
@@ -256,7 +260,7 @@ func (p *Presence) tidy(ctx context.Context) {
 }
 
 // List returns the processes that were running within the last hour, in the order of their ids. If this program can't
-// decode a row, it lists the row as a process that has only an id, and a name which says so.
+// decode a row, the list has a process with only an id, and with a name that says so.
 //
 // Each process writes its row through a quorum of its own data centre only. So List reads through a quorum of each data
 // centre, and fails like Rows.Slice while a data centre is away.
@@ -265,7 +269,7 @@ func List(ctx context.Context, rows store.Rows) ([]Process, error) {
 }
 
 // Near returns the processes that were running within the last hour, in the order of their ids. Unlike List, it reads
-// through the default consistency of rows. So processes of other data centres may be missing, and Near succeeds while
+// at the ordinary consistency of rows. So processes of other data centres may be missing, and Near succeeds while
 // another data centre is away.
 func Near(ctx context.Context, rows store.Rows) ([]Process, error) { return list(ctx, rows) }
 
@@ -293,7 +297,8 @@ func decode(r *store.Row, seen time.Time) Process {
 	return p
 }
 
-// each calls f with each row of the list of processes. It ends with the first error.
+// each calls f with each row of the list of running processes. It returns the first error of f or of a read, and ends
+// with that error.
 func each(ctx context.Context, rows store.Rows, f func(r *store.Row) error) error {
 	o := store.SliceOptions{Limit: store.MaxPageRows, Timestamps: true}
 	for b := (store.Bounds{}); ; {

@@ -12,15 +12,17 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// The layout of a record as it is stored: form (1 byte), epoch (8, big-endian), token (16), payload, and the xxhash64
-// of all bytes before it (8). head and tail are the lengths, in bytes, of the parts before and behind the payload.
+// The stored form of a record has these parts: form (1 byte), epoch (8 bytes, big-endian), token (16 bytes), payload,
+// and the xxhash64 of all bytes before it (8 bytes). head and tail are the lengths, in bytes, of the parts before and
+// behind the payload.
 const (
 	head = 1 + 8 + 16
 	tail = 8
 )
 
-// Seal returns the record to be written to a register. It encodes the payload, the version v that the register gets,
-// and a checksum, by which Open detects damage. form (1 to 255) is the version of the encoding of the payload.
+// Seal returns the record that a compare-and-swap writes into a register, which is a small record in a store. The blob
+// of the record has the payload, the version v that the register gets, and a checksum, by which Open detects damage.
+// form (1 to 255) is the version of the encoding of the payload.
 func Seal(form byte, v store.Version, payload []byte) store.Record {
 	b := make([]byte, 0, head+len(payload)+tail)
 	b = append(b, form)
@@ -31,15 +33,16 @@ func Seal(form byte, v store.Version, payload []byte) store.Record {
 	return store.Record{Version: v, Blob: b}
 }
 
-// Next returns the version that a register gets by its next change: the next epoch, with a fresh random token. old is
-// the present version.
+// Next returns the version for the next change of a register, a record that changes only by compare-and-swap. The
+// version has the next epoch and a fresh random token. old is the present version of the register.
 func Next(old store.Version) store.Version {
 	return store.Version{Epoch: old.Epoch + 1, Token: store.NewToken()}
 }
 
-// Open returns the payload of a record that was read from a register, sharing its memory. form is the version that the
-// encoding of the payload must have. Open fails with Corrupt if the record is damaged or of another form. It fails with
-// Unavailable if content and version of the record come from different writes: such a torn read may be repeated.
+// Open returns the payload of a record that was read from a register. Seal has made the record. The payload shares the
+// memory of the record. form is the version that the encoding of the payload must have. Open fails with Corrupt if the
+// record is damaged or of another form. It fails with Unavailable if content and version of the record come from
+// different writes; such a torn read may be repeated.
 func Open(form byte, r store.Record) ([]byte, error) {
 	b := r.Blob
 	if len(b) < head+tail {
@@ -62,10 +65,10 @@ func Open(form byte, r store.Record) ([]byte, error) {
 	return body[head:], nil
 }
 
-// Read returns the payload and the version v of the register with this key in the table t. l is the consistency of the
-// read, form the version that the encoding of the payload must have. Read tries up to three times while a read fails
-// with Unavailable, or returns content and version of different writes. If there is no record, the payload is nil and
-// the version is zero.
+// Read returns the payload and the version v of the record with the given key in the table t. l is the consistency
+// level of the read, and form is the version that the encoding of the payload must have. Read tries up to three times
+// while a read fails with Unavailable, or returns content and version of different writes. If there is no record, the
+// payload is nil and v is zero.
 func Read(
 	ctx context.Context, regs store.Registers, t store.Table, key string, l store.Level, form byte,
 ) (payload []byte, v store.Version, err error) {
@@ -87,9 +90,9 @@ func Read(
 	return nil, store.Version{}, err
 }
 
-// ReadAs calls read to get the record of a register, and returns the record as decode decodes it. If decode fails with
-// Unavailable, the read was torn; then ReadAs reads again, up to three times in all. An error of read is returned at
-// once.
+// ReadAs returns the content of a register, which the function read reads and the function decode decodes. If decode
+// fails with Unavailable, the read was torn (content and version came from different writes); ReadAs then reads again,
+// up to three times in all. An error of read is returned at once.
 func ReadAs[T any](read func() (store.Record, error), decode func(store.Record) (T, error)) (value T, err error) {
 	for range 3 {
 		var r store.Record
