@@ -10,9 +10,9 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// askAll asks all servers of this data centre for the time, and returns when enough of them have answered. If
-// such questions are under way already, askAll waits for their end: the answers that are still to come are
-// newer than the call.
+// askAll asks all servers of this data centre for the time of day, and returns when enough servers have answered. If
+// another goroutine is asking them already, askAll waits for the end of those questions: the answers that are still to
+// come are newer than the call.
 func (c *Clock) askAll(ctx context.Context) error {
 	done := c.rounds.DoChan("", func() (any, error) {
 		c.round()
@@ -26,8 +26,8 @@ func (c *Clock) askAll(ctx context.Context) error {
 	}
 }
 
-// wake starts to ask the servers for their time in the background, unless that goes on already. Each call, at
-// the instant `now`, keeps the questions going for another restAfter.
+// wake starts to ask the servers for their time of day in the background, if that is not done already. Each call, at
+// the instant `now`, prolongs the background work by restAfter.
 func (c *Clock) wake(now wait.Instant) {
 	c.used.Store(int64(now.Mono))
 	c.mu.Lock()
@@ -41,14 +41,14 @@ func (c *Clock) wake(now wait.Instant) {
 	}
 }
 
-// rests reports whether the servers need not be asked for their time any more: no timestamp was needed for the
-// time restAfter.
+// rests reports whether the background work may stop to ask the servers for their time: no timestamp was needed within
+// the last restAfter.
 func (c *Clock) rests() bool {
 	return c.now().Mono-time.Duration(c.used.Load()) >= restAfter
 }
 
-// keepListing reads the list of the store's servers at intervals of listEvery. It returns once no timestamp was
-// needed for the time restAfter.
+// keepListing reads the list of the store's servers every listEvery. It returns once no timestamp was needed within the
+// last restAfter.
 func (c *Clock) keepListing() {
 	for {
 		if wait.Sleep(c.ctx, listEvery) != nil {
@@ -65,8 +65,8 @@ func (c *Clock) keepListing() {
 	}
 }
 
-// follow starts to ask the server s for its time in the background, unless that goes on already. The questions
-// end when the server has left the list, or when no timestamp was needed for some time. The caller holds mu.
+// follow starts to ask the server s for its time of day in the background, if that is not done already. The questions
+// end when the server has left the list of servers, or when no timestamp was needed for restAfter. The caller holds mu.
 func (c *Clock) follow(s *store.Server) {
 	a := c.answers[s.Name]
 	if a == nil {
@@ -80,9 +80,10 @@ func (c *Clock) follow(s *store.Server) {
 	}
 }
 
-// keepAsking asks the server s for its time again and again. Questions come in short series, the looks. For a
-// server of this data centre, the pauses between looks depend on how many writes wait for the time to pass.
-// keepAsking returns when the server has left the list, or when no timestamp was needed for some time.
+// keepAsking asks the server s for its time of day again and again, in short series of questions, with a pause after
+// each series. a has the answers so far. For a server of this data centre, the pauses depend on how many writes wait
+// for the time to pass. keepAsking returns when the server has left the list of servers, or when no timestamp was
+// needed for restAfter.
 func (c *Clock) keepAsking(s store.Server, a *answer) {
 	pace, better := pace{pause: slowest}, false
 	for asked := s.Near; ; asked = true { // round has asked the near servers already
@@ -106,35 +107,34 @@ func (c *Clock) keepAsking(s store.Server, a *answer) {
 	}
 }
 
-// leastPause returns the shortest allowed pause between two looks at a server; a look is a short series of
-// questions for its time. The pause grows with the number of servers, and with the number of processes that ask
-// them. The caller holds mu.
+// leastPause returns the shortest allowed pause between two short series of questions to one server. The pause grows
+// with the number of servers, and with the number of processes that ask the servers. The caller holds mu.
 func (c *Clock) leastPause() time.Duration {
 	shared := min(rarest, time.Duration(c.shared.Load())*perProcess)
 	return max(quickest, shared, time.Duration(len(c.servers))*perServer)
 }
 
-// farWaits reports whether writes wait mostly because of the clocks of other data centres. This wait is then at
-// least farShare times the uncertainty about the clocks of this data centre. So more questions to servers of
-// this data centre would shorten the wait by less than a tenth (1/farShare).
+// farWaits reports whether writes wait mostly because of the clocks of other data centres: this part of the wait is at
+// least farShare times the uncertainty about the clocks of this data centre. Then more questions to servers of this
+// data centre would shorten the wait by less than a tenth (1/farShare).
 func (c *Clock) farWaits() bool {
 	s := c.state.Load()
 	return s != nil && s.beyond >= farShare*s.width()
 }
 
-// pace computes the pauses between looks at a server; a look is a short series of questions for its time. The
-// pause is long while no write has to wait for the time to pass. It is short while writes wait and looks
-// shorten their waits. There is at most one look for perLook waiting writes. So the number of looks of all
-// processes at a server depends on how much is written, and not on how many processes write.
+// pace computes the pauses between short series of questions to one server for its time of day. The pause is long while
+// no write has to wait for the time to pass. It is short while writes wait and the questions shorten their waits. At
+// most one series is made for perLook waiting writes. So the number of questions of all processes to a server depends
+// on how much is written, and not on how many processes write.
 type pace struct {
 	pause time.Duration
 	waits int64 // number of waits of writes until the last look
 }
 
-// next returns the pause before the next look at a server; a look is a short series of questions for its time.
-// The pause is not below least. patience is how many questions of that look may fail to make the server's time
-// more exact before the look ends. waits is how often writes have had to wait until now. helps means that the
-// last look has made the time more exact, and so the waits shorter.
+// next returns the pause before the next short series of questions to a server, which is at least the duration least.
+// patience is how many questions of the series may fail to make the server's time more exact before the series ends.
+// waits is the number of writes so far that had to wait. helps is true if the last series has made the server's time
+// more exact, and so the waits shorter.
 func (p *pace) next(waits int64, helps bool, least time.Duration) (pause time.Duration, patience int) {
 	most := max(slowest, least)
 	waited := waits - p.waits
@@ -156,18 +156,18 @@ func (p *pace) next(waits int64, helps bool, least time.Duration) (pause time.Du
 	return p.pause, patient
 }
 
-// look asks a near server until its interval is not much wider than one and a half times the fastest round
-// trip. It reports whether the interval has become narrower. patience is the number of questions that may fail
-// to narrow the interval by an eighth; after them the look ends. Where answers are slow a look goes on: one
-// quick answer among many slow ones is enough.
+// look asks the server s of this data centre for its time of day, in a short series of questions. The series ends when
+// the interval within which the server's clock is known is not much wider than one and a half times the fastest round
+// trip. The result better is true if the interval has become narrower. a has the answers so far. patience is the number
+// of questions that may fail to narrow the interval by an eighth; after them the series ends. One quick answer among
+// many slow ones is enough.
 //
-// Answers are truncated to the resolution of a millisecond. So each question is sent when the middle of the
-// interval is at a tick of the server's clock. The answer tells on which side of the tick the clock is. That
-// leaves half of the interval and of the round trip: some four questions for a millisecond, as against forty to
-// meet a tick by chance.
+// Answers are truncated to the resolution of a millisecond. So each question is sent so that it arrives when the middle
+// of the interval is at a tick of the server's clock. The answer tells on which side of the tick the clock is. That
+// leaves half of the interval and of the round trip: some four questions for a millisecond, as against forty to meet a
+// tick by chance.
 //
-// A server of another data centre is asked once, but a few times at the first contact: its distance has to be
-// known.
+// A server of another data centre is asked once, but a few times at the first contact: its distance has to be known.
 func (c *Clock) look(s *store.Server, a *answer, patience int) (better bool) {
 	before, _, _ := c.interval(a)
 	for patience > 0 {
@@ -190,9 +190,9 @@ func (c *Clock) look(s *store.Server, a *answer, patience int) (better bool) {
 	return after.width() < before.width()
 }
 
-// interval returns what is known of a server's clock, given the state a of its answers. v holds the time that
-// the clock shows now. trip is the fastest round trip to the server, and answers the number of its recent
-// answers. Before the first answer v is as wide as can be.
+// interval returns what the answers a of one server tell about its clock. The result v is the interval within which the
+// clock's time is now. trip is the fastest round trip to the server, and answers is the number of its recent answers.
+// Before the first answer v is as wide as can be.
 func (c *Clock) interval(a *answer) (v interval, trip time.Duration, answers int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -202,11 +202,11 @@ func (c *Clock) interval(a *answer) (v interval, trip time.Duration, answers int
 	return a.later(a.at, c.now()), a.trips.fastest(), a.trips.answers
 }
 
-// aim waits until a question to a server tells the most about its clock. A question sent then arrives when the
-// middle of the interval, within which the clock is known, is at a tick. Timers are late, by 60 µs or more, and
-// in an idle process by up to a millisecond. So aim sleeps less, by the average lateness of earlier timers. If
-// the sleep was too short or too long, aim waits for another tick, at most mostAims times. From the second tick
-// on, a quarter of the interval is near enough. aim fails when the Clock is closed.
+// aim waits until a question to a server tells the most about its clock. A question that is sent then arrives when the
+// middle of the interval, within which the clock is known, is at a tick of the clock. Timers are late, by 60 µs or
+// more, and in an idle process by up to a millisecond. So aim sleeps less, by the average lateness of earlier timers.
+// If the sleep was too short or too long, aim waits for another tick, at most mostAims times. From the second tick on,
+// a quarter of the interval is near enough. aim fails when the Clock is closed.
 func (c *Clock) aim(a *answer) error {
 	for again := range mostAims {
 		v, trip, _ := c.interval(a)
@@ -233,8 +233,8 @@ func (c *Clock) aim(a *answer) error {
 	return nil
 }
 
-// round asks all servers of this data centre for their time at once. It returns when the common time of a
-// majority of them is known to within coarse, or when no more answers come.
+// round asks all servers of this data centre for their time of day at once. It returns when the common time of a
+// majority of these servers is known to within the duration coarse, or when no more answers can come.
 func (c *Clock) round() {
 	c.list(c.now(), c.reach())
 	c.mu.Lock()
@@ -271,9 +271,10 @@ func (c *Clock) tell() {
 	c.news = make(chan struct{})
 }
 
-// list reads the list of the store's servers, unless the known list is younger than listEvery. It starts to ask
-// new servers for their time. patience bounds the time for the read, which takes longer than a question for the
-// time. So patience may be longer than Options.Limit, and is longest where no write waits for the list.
+// list reads the list of the store's servers if the known list is older than listEvery, and starts to ask new servers
+// for their time of day. now is the instant of the call. patience is the time limit of the read, which takes longer
+// than a question for the time. So patience may be longer than Options.Limit, and is longest where no write waits for
+// the list.
 func (c *Clock) list(now wait.Instant, patience time.Duration) {
 	c.mu.Lock()
 	_, most := now.Since(c.listed)
@@ -311,7 +312,7 @@ func (c *Clock) list(now wait.Instant, patience time.Duration) {
 	c.conclude(c.now())
 }
 
-// sameServers reports whether two lists have the same servers, in any order.
+// sameServers reports whether two lists have servers with the same names, in any order.
 func sameServers(a, b []store.Server) bool {
 	names := func(all []store.Server) (names []string) {
 		for i := range all {
@@ -323,8 +324,8 @@ func sameServers(a, b []store.Server) bool {
 	return slices.Equal(names(a), names(b))
 }
 
-// ask asks the server s for its time, once, and adds the answer to what is known of the server's clock, a. It
-// returns the server's time, and true. ok is false if the question failed.
+// ask asks the server s for its time of day, once, and adds the answer to a, which is what is known of the server's
+// clock. The result t is the server's time. The result ok is false if the question failed.
 func (c *Clock) ask(s *store.Server, a *answer) (t time.Time, ok bool) {
 	patience := c.limit
 	if !s.Near {
@@ -349,9 +350,9 @@ func (c *Clock) ask(s *store.Server, a *answer) (t time.Time, ok bool) {
 	return t, true
 }
 
-// learn adds an answer of a server to what is known of its clock, a. v is the interval that holds the clock's
-// time at the instant `now`, by this answer. The known interval becomes the intersection of both. Then the
-// common time of all servers is computed anew. The caller holds mu.
+// learn adds an answer of a server to a, which is what is known of the server's clock. v is the interval within which,
+// by this answer, the clock's time is at the instant `now`. The known interval becomes the intersection of both
+// intervals. Then learn computes the common time of all servers anew. The caller holds mu.
 func (c *Clock) learn(a *answer, v interval, now wait.Instant) {
 	if a.known {
 		if now.Mono < a.at.Mono {
@@ -369,8 +370,8 @@ func (c *Clock) learn(a *answer, v interval, now wait.Instant) {
 	c.conclude(now)
 }
 
-// conclude computes the common time of the store's servers at the instant `now`, from what is known of their
-// clocks. If too few servers have answered, the earlier result stays. The caller holds mu.
+// conclude computes the common time of the store's servers at the instant `now` from what is known of their clocks. If
+// too few servers have answered, the earlier result stays. The caller holds mu.
 func (c *Clock) conclude(now wait.Instant) {
 	near, far := c.sites(now)
 	if v, ok := common(near, far, c.limit); ok {
@@ -378,8 +379,8 @@ func (c *Clock) conclude(now wait.Instant) {
 	}
 }
 
-// sites returns what is known of the servers' clocks at the instant `now`, by data centre. near is this data
-// centre, and far has one element for each other data centre. The caller holds mu.
+// sites returns what is known of the servers' clocks at the instant `now`, by data centre. The result near is for this
+// data centre, and far has one element for each other data centre. The caller holds mu.
 func (c *Clock) sites(now wait.Instant) (near site, far []site) {
 	others := map[string]int{}
 	since, _ := now.Since(c.changed)

@@ -14,11 +14,12 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Options are the options of a Clock. A zero field has the default.
+// Options are the options of a Clock, which draws timestamps from the clocks of a store's servers. A zero field has the
+// default.
 type Options struct {
-	// Limit bounds two things; beyond it Next fails. One is the width of the bounds of the clocks in this data
-	// centre. The other is the difference between the clocks of two data centres; if they can't be compared,
-	// Limit is assumed as their difference. 0 means DefaultLimit; the least is MinLimit.
+	// Limit bounds two durations; above it Next fails. One is the uncertainty about the clocks of this data centre. The
+	// other is the difference between the clocks of two data centres; if these clocks can't be compared, the Clock
+	// assumes that they differ by Limit. 0 means DefaultLimit; the least is MinLimit.
 	Limit time.Duration
 	// Wall and Monotonic are the two clocks of this machine; nil means the real clock.
 	Wall      func() time.Time
@@ -28,56 +29,57 @@ type Options struct {
 // DefaultLimit is the value of Options.Limit if none is given.
 const DefaultLimit = 500 * time.Millisecond
 
-// ErrUnknown means that a write can't get a timestamp: the time of the store's servers is not known exactly
+// ErrUnknown means that a write can't get a timestamp, since the time of the store's servers is not known exactly
 // enough. The text of the error names the cause.
 var ErrUnknown = errors.New("the time of the store's servers is not known well enough to write")
 
 const (
-	// quickest is the least pause between two looks at a server; a look is a short series of questions to one
-	// server. In that pause the interval of the server's clock becomes wider by 10 µs.
+	// quickest is the least pause between two short series of questions to a server for its time of day (a look). In
+	// that pause the interval within which the server's clock is known becomes wider by 10 µs.
 	quickest = 25 * time.Millisecond
-	// slowest is the pause between two looks at a server while no write has to wait. Many servers or processes
-	// make the pause longer.
+	// slowest is the pause between two looks at a server (short series of questions) while no write has to wait. Many
+	// servers or processes make the pause longer.
 	slowest = time.Second
-	// perServer is the least pause between two looks at a server for each server in the list: with 50 servers,
-	// each server is looked at every 500 ms at most.
+	// perServer is the least pause between two looks at a server (short series of questions), for each server in the
+	// list: with 50 servers, each server is looked at every 500 ms at most.
 	perServer = 10 * time.Millisecond
-	// perProcess is the least pause between two looks at a server for each process that shares the servers. So
-	// all processes together make at most 200 looks at a server in a second. rarest bounds this pause of one
-	// process. In a pause of rarest the interval of a clock becomes wider by 4 ms.
+	// perProcess is the least pause between two looks at a server (short series of questions), for each process that
+	// asks the servers. So all processes together make at most 200 looks at a server in a second. rarest is the longest
+	// such pause of one process. In a pause of rarest the interval within which a clock is known becomes wider by 4 ms.
 	perProcess = 5 * time.Millisecond
 	rarest     = 10 * time.Second
-	// perLook is the number of waiting writes for which one look is made: fewer waiting writes make longer
-	// pauses.
+	// perLook is the number of waiting writes for which one look at a server (short series of questions) is made: fewer
+	// waiting writes make longer pauses.
 	perLook = 8
-	// farShare: looks at near clocks do not become more frequent while writes wait for the clocks of another
-	// data centre, at least farShare times the width of the near interval.
+	// farShare decides when more questions to the servers of this data centre are in vain: writes wait for the clocks
+	// of another data centre at least farShare times as long as the uncertainty about the clocks here.
 	farShare = 10
-	// patient and resting are how many questions of one look may fail to narrow the interval before the look
-	// ends: patient while writes wait, resting while few or none do.
+	// patient and resting are how many questions of one look (short series of questions) may fail to make a server's
+	// time more exact before the look ends. patient applies while writes wait, resting while few or no writes do.
 	patient = 36
 	resting = 2
 	// mostAims is the greatest number of ticks for which one question waits (see aim).
 	mostAims = 20
-	// mostLate bounds the lateness of timers that aim learns. A timer that is later was late because the
+	// mostLate bounds the average lateness of timers that aim measures. A timer that is later was late because the
 	// process did not run.
 	mostLate = store.TimeResolution / 2
-	// fine is a width of an interval that need not be narrowed: a put takes a hundred times as long.
+	// fine is an uncertainty about a clock that need not be reduced: a put takes a hundred times as long.
 	fine = 10 * time.Microsecond
 	// restAfter is how long the servers are still asked after the last timestamp was needed.
 	restAfter = 10 * time.Second
-	// coarse is the width of the bounds above which Next asks all servers first. That takes less time than the
-	// wait until a timestamp of such wide bounds has passed.
+	// coarse is the uncertainty about the common time above which Next asks all servers first. The questions take less
+	// time than the wait until a timestamp has passed that is so uncertain.
 	coarse = 5 * time.Millisecond
 	// listEvery is the time between two reads of the list of servers.
 	listEvery = 10 * time.Second
-	// oldList is the age from which a list of servers is of no use. Cassandra lets servers join at least 30 s
+	// oldList is the age from which a list of servers must not be used. Cassandra lets servers join at least 30 s
 	// apart, so two lists that are younger differ by one server. Still, two servers may join or leave at once:
-	// unsettled is how long after a change of the list that is allowed for.
+	// unsettled is how long after a change of the list the Clock allows for that.
 	oldList   = 25 * time.Second
 	unsettled = time.Minute
-	// forget is how long an answer of a near server counts. An answer of another data centre counts until there
-	// is a better one: drift makes the answer worse, but in a cut nothing is better.
+	// forget is how long an answer of a server of this data centre counts. An answer of another data centre counts
+	// until a better answer comes: drift makes the answer worse, but while the data centre is cut off nothing is
+	// better.
 	forget = time.Minute
 	// remember is how long, at least, the fastest round trip to a server is remembered.
 	remember = 10 * time.Minute
@@ -91,8 +93,8 @@ const (
 	tries = 3
 )
 
-// Clock gives out timestamps. It computes them from the common time of a store's servers: the time that the
-// clocks of a majority of them show, within bounds. A process needs one Clock per store. A Clock is safe for
+// Clock gives out timestamps for writes. It computes them from the common time of a store's servers: the time that the
+// clocks of a majority of the servers show, within bounds. A process needs one Clock per store. A Clock is safe for
 // concurrent use.
 type Clock struct {
 	store store.WallClock
@@ -128,7 +130,7 @@ type Clock struct {
 	early  atomic.Int64    // the highest timestamp given to Seen before the common time was known
 }
 
-// answer is what a Clock knows about the clock of one server: the interval that holds the clock's time at some
+// answer is what a Clock knows about the clock of one server: the interval within which the clock's time was at some
 // instant, and how the last questions went.
 type answer struct {
 	interval
@@ -139,16 +141,16 @@ type answer struct {
 	trips    trips
 }
 
-// state is the common time of the store's servers at an instant, within bounds. listed tells how old the list
-// of servers is by which it was computed.
+// state is the common time of the store's servers at an instant, within bounds. The field listed tells how old the list
+// of servers was from which the common time was computed.
 type state struct {
 	bounds
 	at     wait.Instant
 	listed wait.Instant // when the list of servers was read
 }
 
-// New returns a Clock, which draws timestamps from the time of the servers of the store s. The Clock asks no
-// server before it is used. New fails with InvalidArgument if Options.Limit is below MinLimit.
+// New returns a Clock that draws timestamps from the time of the servers of the store s. The Clock asks no server
+// before it is used. New fails with InvalidArgument if Options.Limit is below MinLimit.
 func New(s store.WallClock, o Options) (*Clock, error) {
 	if o.Limit == 0 {
 		o.Limit = DefaultLimit
@@ -165,16 +167,16 @@ func New(s store.WallClock, o Options) (*Clock, error) {
 	return c, nil
 }
 
-// MinLimit is the least allowed Options.Limit. It has room for twice the resolution of the servers' answers,
-// and for a round trip.
+// MinLimit is the least allowed Options.Limit. It leaves enough time for twice the resolution of the servers' answers,
+// and for a round trip to a server.
 const MinLimit = 10 * time.Millisecond
 
-// SharedBy tells the Clock how many processes ask the same servers for the time, this process included. With
-// more processes, each asks less often. So the number of questions to one server, from all processes together,
-// is bounded.
+// SharedBy tells the Clock how many processes ask the same servers for the time, this process included. With more
+// processes, each process asks less often. So the number of questions to one server, from all processes together, is
+// bounded.
 func (c *Clock) SharedBy(processes int) { c.shared.Store(int64(processes)) }
 
-// Close stops the questions to servers for their time. Next still works for a while, until the last answers are
+// Close ends the questions to servers for their time of day. Next still works for a while, until the last answers are
 // too old.
 func (c *Clock) Close() {
 	c.mu.Lock()
@@ -206,8 +208,9 @@ func (c *Clock) Next(ctx context.Context, n int) (store.Timestamp, error) {
 	return first, nil
 }
 
-// Passed waits until all timestamps that any process draws from then on are above ts. A write with the
-// timestamp ts may be acknowledged only after Passed has returned. Passed fails with Timeout if ctx ends first.
+// Passed waits until all timestamps that any process draws from then on are above the timestamp ts. A writer calls
+// Passed between a write at ts and its acknowledgement, so that any later write has a higher timestamp. Passed fails
+// with Timeout if ctx ends first.
 func (c *Clock) Passed(ctx context.Context, ts store.Timestamp) error {
 	var begun time.Duration
 	var before wait.Instant
@@ -250,9 +253,9 @@ func (c *Clock) Passed(ctx context.Context, ts store.Timestamp) error {
 	}
 }
 
-// Seen tells the Clock of a timestamp ts that a read returned. Later timestamps of this Clock are above ts,
-// even if the write of ts is not acknowledged yet. If ts is higher than any process can have drawn by now, Seen
-// ignores it. Otherwise such a timestamp, from a process with a wrong time, would push up all later ones.
+// Seen tells the Clock of a timestamp ts that a read returned. Later timestamps of this Clock are above ts, even if the
+// write with the timestamp ts is not acknowledged yet. If ts is higher than any process can have drawn by now, Seen
+// ignores ts. Otherwise a timestamp from a process with a wrong time would push up all later timestamps.
 func (c *Clock) Seen(ts store.Timestamp) {
 	if int64(ts) <= c.seen.Load() {
 		return
@@ -269,14 +272,14 @@ func (c *Clock) Seen(ts store.Timestamp) {
 	}
 }
 
-// highest returns a bound that no timestamp exceeds which any process may have drawn so far. v is the common
-// time of the servers as this process knows it.
+// highest returns a bound that no timestamp exceeds which any process may have drawn so far. v is the common time of
+// the servers as this process knows it.
 //
-// With several data centres, the bound is four times reach above latest, the upper bound of v. No clock of a
-// server is above latest by more than the time that news takes from there, which is less than reach. Another
-// process may be above some clock by its own uncertainty. This is at most the limit and a round trip, each at
-// most reach; or twice the limit, if that process can't compare the clocks. The rest is for timestamps that the
-// other process was given by Seen. In a single data centre only the limit matters.
+// With several data centres, the bound is four times reach above latest, the upper bound of v. No clock of a server is
+// above latest by more than the time that news takes from its data centre, which is less than reach. Another process
+// may be above some clock by its own uncertainty. That is at most the limit and a round trip, each at most reach; or
+// twice the limit, if that process can't compare the clocks. The rest is for timestamps that the other process was
+// given by Seen. In a single data centre only the limit matters.
 func (c *Clock) highest(v bounds) store.Timestamp {
 	if !v.several {
 		return micros(v.latest() + 4*c.limit)
@@ -284,9 +287,8 @@ func (c *Clock) highest(v bounds) store.Timestamp {
 	return micros(v.latest() + 4*c.reach())
 }
 
-// reach returns how long a server of another data centre may take to answer. It is the limit for the difference
-// between clocks, or DefaultLimit if that is longer: the server may be far away even if the clocks hardly
-// differ.
+// reach returns the time limit for an answer from a server of another data centre. It is the limit for the difference
+// between clocks, or DefaultLimit if that is longer: the server may be far away even if the clocks hardly differ.
 func (c *Clock) reach() time.Duration { return max(c.limit, DefaultLimit) }
 
 // raise sets a to the timestamp ts if ts is higher than the present value. It is safe for concurrent use.
@@ -296,9 +298,9 @@ func raise(a *atomic.Int64, ts store.Timestamp) {
 	}
 }
 
-// Above returns a timestamp above all timestamps that any process of the store has drawn so far. A removal at
-// this timestamp hides even writes that arrive late. Above fails with ErrUnknown (Unavailable), or with Timeout
-// if ctx ends.
+// Above returns a timestamp above all timestamps that any process of the store has drawn so far. A removal of rows at
+// this timestamp hides even writes that arrive late. Above fails with ErrUnknown (Unavailable), or with Timeout if ctx
+// ends.
 func (c *Clock) Above(ctx context.Context) (store.Timestamp, error) {
 	v, err := c.narrow(ctx)
 	if err != nil {
@@ -307,11 +309,11 @@ func (c *Clock) Above(ctx context.Context) (store.Timestamp, error) {
 	return c.highest(v) + 1, nil
 }
 
-// micros returns the timestamp, in microseconds since 1970, of the time t since 1970.
+// micros returns the timestamp, which counts microseconds, for the duration t since 1970.
 func micros(t time.Duration) store.Timestamp { return store.Timestamp(t / time.Microsecond) }
 
-// at returns the common time of the store's servers at the instant `now`, as bounds, and true. The second
-// result is false if too few servers have answered so far.
+// at returns bounds of the common time of the store's servers at the instant `now`. The bool is false if too few
+// servers have answered so far.
 func (c *Clock) at(now wait.Instant) (bounds, bool) {
 	s := c.state.Load()
 	if s == nil {
@@ -320,8 +322,8 @@ func (c *Clock) at(now wait.Instant) (bounds, bool) {
 	return s.later(s.at, now), true
 }
 
-// current returns the common time of the store's servers at the instant `now`, as bounds. The second result is
-// false if too few servers have answered so far, or if the list of servers is too old.
+// current returns bounds of the common time of the store's servers at the instant `now`. The bool is false if too few
+// servers have answered so far, or if the list of servers is too old to draw timestamps.
 func (c *Clock) current(now wait.Instant) (bounds, bool) {
 	s := c.state.Load()
 	if s == nil {
@@ -331,9 +333,9 @@ func (c *Clock) current(now wait.Instant) (bounds, bool) {
 	return s.later(s.at, now), age < oldList
 }
 
-// narrow returns bounds of the common time of the store's servers that are narrow enough to draw timestamps. If
-// the known bounds are too wide, it asks all servers of this data centre, at most `tries` times. It fails with
-// ErrUnknown if the bounds are too wide even then, or if clocks of another data centre differ too much.
+// narrow returns bounds of the common time of the store's servers that are narrow enough to draw timestamps. If the
+// known bounds are too wide, narrow asks all servers of this data centre, at most tries times. It fails with ErrUnknown
+// if the bounds are too wide even then, or if the clocks of another data centre differ too much.
 func (c *Clock) narrow(ctx context.Context) (bounds, error) {
 	now := c.now()
 	c.wake(now)
@@ -356,15 +358,15 @@ func (c *Clock) narrow(ctx context.Context) (bounds, error) {
 	}
 }
 
-// fresh reports whether an answer of a server is at most as old as coarse, so that another question would
-// hardly help. The common time must be known.
+// fresh reports whether the common time is based on an answer that is, at the instant `now`, younger than coarse (a few
+// milliseconds), so that another question would hardly help. The common time must be known.
 func (c *Clock) fresh(now wait.Instant) bool {
 	_, most := now.Since(c.state.Load().at)
 	return most < coarse
 }
 
-// refusal returns the error of a Clock that can't draw a timestamp: ErrUnknown with the cause, of kind
-// Unavailable. v is the common time as far as it is known; known is false if it is not.
+// refusal returns the error of a Clock that can't draw a timestamp: ErrUnknown with the cause, of kind Unavailable. v
+// has the bounds of the common time; they are empty if known is false.
 func (c *Clock) refusal(v bounds, known bool) error {
 	c.mu.Lock()
 	cause := c.failed

@@ -9,42 +9,40 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// drift says how much the speeds of two clocks may differ: by at most 1/drift of the time that passes. That is
-// 200 µs per second, as Google's TrueTime assumes.
+// drift bounds how much the speeds of two clocks may differ: by at most 1/drift of the time that passes. That is 200 µs
+// per second, as Google's TrueTime assumes.
 const drift = 5000
 
-// interval holds the time that a clock shows at some instant: at least low and at most high. Both are times
-// since 1970.
+// interval bounds the time that a clock shows at some instant: at least low and at most high. Both are durations since
+// 1970.
 type interval struct{ low, high time.Duration }
 
 func (v interval) width() time.Duration { return v.high - v.low }
 
-// later returns the interval that holds the same clock's time at the later instant `now`, given the interval v
-// at the instant `then`. It is wider than v, since the speeds of clocks differ (drift).
+// later returns the interval for the same clock at the later instant `now`, given the interval v at the instant `then`.
+// The result is wider than v, since the speeds of clocks differ (see drift).
 func (v interval) later(then, now wait.Instant) interval {
 	least, most := now.Since(then)
 	return interval{v.low + least - least.Abs()/drift, v.high + most + most.Abs()/drift}
 }
 
-// answered returns the interval that holds the time of a server's clock at the instant `after`, when its answer
-// came. The question was sent at the instant `before`. The clock was read in between, and showed t, truncated
-// to a multiple of resolution.
+// answered returns the interval within which the time of a server's clock was at the instant `after`, when the server's
+// answer came. The question was sent at the instant `before`. The server read its clock in between; the clock showed t,
+// truncated to a multiple of resolution.
 func answered(t, resolution time.Duration, before, after wait.Instant) interval {
 	v := interval{t, t + resolution}.later(before, after)
 	v.low = t
 	return v
 }
 
-// and returns the intersection of two intervals, and true. The second result is false if they have no time in
-// common.
+// and returns the intersection of two intervals of time. The bool is false if the intervals have no time in common.
 func (v interval) and(other interval) (interval, bool) {
 	v.low, v.high = max(v.low, other.low), min(v.high, other.high)
 	return v, v.low <= v.high
 }
 
-// untilTick returns how long a clock that shows the time t takes to its next tick. A tick is a multiple of
-// store.TimeResolution. The result is zero if a tick is at most the duration `near` away from t, before or
-// after.
+// untilTick returns how long a clock that shows the time t takes to its next tick, which is a multiple of
+// store.TimeResolution. The result is zero if a tick is at most the duration `near` before or after t.
 func untilTick(t, near time.Duration) time.Duration {
 	since := t % store.TimeResolution
 	if left := store.TimeResolution - since; min(since, left) > near {
@@ -53,7 +51,7 @@ func untilTick(t, near time.Duration) time.Duration {
 	return 0
 }
 
-// site is what is known at one instant of the clocks of one data centre's servers.
+// site is what is known, at one instant, of the clocks of the servers in one data centre.
 type site struct {
 	name string
 	// clocks are the intervals of the servers that have answered.
@@ -62,18 +60,18 @@ type site struct {
 	pending int           // number of servers that may still give their first answer
 	trip    time.Duration // fastest round trip to one of the servers of another data centre
 	timed   bool          // trip is the fastest of several round trips
-	// young means that these servers were listed first less than unsettled ago. Other processes may still have
-	// another list.
+	// young is true if the list of servers has changed less than unsettled ago. Other processes may still have another
+	// list.
 	young bool
 }
 
-// needed returns the number of servers whose clocks an interval has to hold, so that it counts as the time of a
-// data centre. Usually that is a majority. While the list of servers is young, it is more: so many that they
-// include one of every majority of a list that differs by two servers.
+// needed returns how many servers' clocks an interval of time has to contain in order to count as the time of a data
+// centre. Usually that is a majority. While the list of servers is young, it is more: so many that they include a
+// server of every majority of a list that differs by two servers.
 //
-// Even while the list is young, a majority is enough in two cases: too few servers answer, or the narrowest
-// interval that holds the larger number of clocks is wider than Settled or limit. The reason: a server that
-// fails, or is slow, must not hold up a process that has just begun.
+// Even while the list is young, a majority is enough in two cases: too few servers answer, or the narrowest interval
+// that contains the larger number of clocks is wider than Settled or limit. The reason: a server that fails, or is
+// slow, must not hold up a process that has just begun.
 func (s *site) needed(limit time.Duration) int {
 	majority, most := s.servers/2+1, s.servers-(s.servers-2)/2
 	if !s.young || most <= majority || len(s.clocks)+s.pending < most {
@@ -85,8 +83,8 @@ func (s *site) needed(limit time.Duration) int {
 	return most
 }
 
-// covering returns the narrowest interval that holds the clocks of k servers of a data centre. ok is false if
-// fewer than k have answered.
+// covering returns the narrowest interval of time that contains the clocks of k servers of a data centre. The result ok
+// is false if fewer than k servers have answered.
 func (s *site) covering(k int) (best interval, ok bool) {
 	if len(s.clocks) < k {
 		return best, false
@@ -108,41 +106,40 @@ func (s *site) covering(k int) (best interval, ok bool) {
 	return best, ok
 }
 
-// latest returns the lowest time that the clocks of k servers of a data centre surely do not exceed. It is the
-// k-th lowest of the upper bounds of their clocks. At least k servers must have answered.
+// latest returns the lowest time that the clocks of k servers of a data centre surely do not exceed. It is the k-th
+// lowest of the upper bounds of all their clocks. At least k servers must have answered.
 func (s *site) latest(k int) time.Duration {
 	byHigh := slices.SortedFunc(slices.Values(s.clocks), func(a, b interval) int { return cmp.Compare(a.high, b.high) })
 	return byHigh[k-1].high
 }
 
-// bounds are the bounds of the common time at some instant: the time that the clocks of a majority of the
-// servers show.
+// bounds are the bounds of the common time of a store's servers at some instant: the time that the clocks of a majority
+// of the servers show.
 type bounds struct {
-	// interval holds the clocks of a majority of the servers of this data centre.
+	// interval contains the clocks of a majority of the servers of this data centre.
 	interval
-	// beyond is how far above the interval a timestamp has to be, to cover the clocks of the other data
-	// centres.
+	// beyond is how far above the interval a timestamp has to be, so that it is above the clocks of the other data
+	// centres, too.
 	beyond time.Duration
-	// several means that there are other data centres.
+	// several is true if the store has other data centres than this one.
 	several bool
-	// others are the differences between the clocks of this data centre and those of each other one that can be
-	// compared.
+	// others are the differences between the clocks of this data centre and those of each other data centre, where the
+	// clocks can be compared.
 	others []difference
 }
 
-// difference is an interval that holds how far the clocks of another data centre are ahead of those of this
-// one. Both are the clocks of a majority of the servers. A negative difference means that the other clocks are
-// behind.
+// difference is an interval for how far the clocks of another data centre are ahead of those of this one. In both data
+// centres the clocks of a majority of the servers count. A negative difference means that the other clocks are behind.
 type difference struct {
 	dataCentre string
 	interval
 }
 
-// least returns the time by which the clocks of the two data centres surely differ, whichever is ahead. It is 0
-// if they may be equal.
+// least returns the time by which the clocks of two data centres surely differ, whichever is ahead. It is 0 if the
+// clocks may be equal.
 func (d *difference) least() time.Duration { return max(0, d.low, -d.high) }
 
-// off returns the data centre whose clocks differ the most from those of this one, and true. found is false if
+// off returns the data centre whose clocks differ the most from those of this data centre. The result found is false if
 // no data centre's clocks surely differ by more than limit.
 func (b bounds) off(limit time.Duration) (worst difference, found bool) {
 	for _, d := range b.others {
@@ -153,27 +150,26 @@ func (b bounds) off(limit time.Duration) (worst difference, found bool) {
 	return worst, found
 }
 
-// later returns the bounds at the later instant `now`, given those at the instant `then`. They are wider, since
-// the speeds of clocks differ.
+// later returns the bounds of the common time at the later instant `now`, given the bounds b at the instant `then`. The
+// result is wider than b, since the speeds of clocks differ.
 func (b bounds) later(then, now wait.Instant) bounds {
 	b.interval = b.interval.later(then, now)
 	return b
 }
 
-// latest returns the upper bound of the common time: a time that the clocks of a majority of this data centre's
-// servers do not exceed. For other data centres, it covers the clocks as they were when the last news from
-// there was sent.
+// latest returns the upper bound of the common time: a time that the clocks of a majority of this data centre's servers
+// do not exceed. It also covers the clocks of other data centres as they were when the last news from these was sent.
 func (b bounds) latest() time.Duration { return b.high + b.beyond }
 
-// Settled bounds how long new timestamps in one data centre may stay below that of a write acknowledged in
-// another data centre. After that time, new timestamps are above it, even if a process has not heard of the
-// write. So Settled is part of the time that movers wait (docs/protocol.md).
+// Settled bounds how long new timestamps in one data centre may stay below the timestamp of a write that was
+// acknowledged in another data centre. After that time, new timestamps are higher, even if a process has not heard of
+// the write. So movers of rows wait at least this long (docs/protocol.md).
 const Settled = 100 * time.Millisecond
 
-// unheard returns the least time that news from another data centre takes to come here, as far as that may be
-// assumed. It is half of the fastest round trip, or Settled if that is less. The package comment has the
-// reason. Before several round trips are known the result is zero. A single one may be long for another reason
-// than the distance: perhaps this process did not run when the answer came.
+// unheard returns the least time that news from another data centre takes to come here, as far as that may be assumed.
+// It is half of the fastest round trip, or Settled if that is less. The package comment has the reason. Before several
+// round trips are known the result is zero. A single round trip may be long for another reason than the distance:
+// perhaps this process did not run when the answer came.
 func (s *site) unheard() time.Duration {
 	if !s.timed {
 		return 0
@@ -181,13 +177,14 @@ func (s *site) unheard() time.Duration {
 	return min(s.trip/2, Settled)
 }
 
-// common returns bounds of the common time, from the clocks of the near data centre and those of the others;
-// false if too few of the near servers have answered.
+// common returns bounds of the common time of a store's servers. near is what is known of the clocks in this data
+// centre, and far of the clocks in the others. The result ok is false if too few servers of this data centre have
+// answered.
 //
-// If too few servers of another data centre have answered, its clocks are assumed to differ by at most limit.
-// Clocks that are known are covered even if they differ by more than limit: otherwise the order of writes would
-// be lost. The exception is clocks that are not known to within the limit and a round trip. For example, two of
-// three servers have answered, and one of the two clocks is wrong; or a cut has lasted for half an hour. Such
+// If too few servers of another data centre have answered, common assumes that its clocks differ by at most limit.
+// Clocks that are known are covered even if they differ by more than limit: otherwise the order of writes would be
+// lost. The exception is clocks that are not known to within the limit and a round trip. For example, two of three
+// servers have answered, and one of the two clocks is wrong; or a data centre has been cut off for half an hour. Such
 // clocks can't be compared any more.
 func common(near site, far []site, limit time.Duration) (b bounds, ok bool) {
 	if b.interval, ok = near.covering(near.needed(limit)); !ok {
@@ -210,9 +207,9 @@ func common(near site, far []site, limit time.Duration) (b bounds, ok bool) {
 	return b, true
 }
 
-// trips remembers the fastest round trip to a server, among its recent answers. It looks at two spans of time:
-// the present span, and the one before. A span lasts at least for the time remember, and has at least `enough`
-// answers. So nothing is forgotten while no answers come.
+// trips remembers the fastest round trip to a server among its recent answers. It keeps the fastest of the present
+// period and of the period before. A period lasts at least for the time remember, and has at least `enough` answers. So
+// nothing is forgotten while no answers come.
 type trips struct {
 	since       time.Duration // when the present span began, by the monotonic clock
 	answers     int           // number of answers in the present span
@@ -220,11 +217,11 @@ type trips struct {
 	timed       bool          // a span has had enough answers
 }
 
-// enough is the number of answers that tell how far away a server is. The first look, a short series of
-// questions, has one answer less. So the answers come from two looks, a second apart.
+// enough is the number of answers that tell how far away a server is. The first look (a short series of questions) has
+// one answer less. So the answers come from two looks, a second apart.
 const enough = 4
 
-// add records one round trip to the server. trip is its duration, and `at` the time of its end by the monotonic
+// add records one round trip to a server. trip is its duration, and at is the time at which it ended, by the monotonic
 // clock.
 func (t *trips) add(trip, at time.Duration) {
 	switch {
@@ -239,6 +236,5 @@ func (t *trips) add(trip, at time.Duration) {
 	t.timed = t.timed || t.answers >= enough
 }
 
-// fastest returns the duration of the fastest round trip to the server that is remembered, from the present
-// period and the one before.
+// fastest returns the duration of the fastest remembered round trip to a server.
 func (t *trips) fastest() time.Duration { return min(t.now, t.before) }

@@ -13,7 +13,8 @@ type counts struct {
 	answers, failures, contradictions, refusals, unbelieved, waits, waited atomic.Int64
 }
 
-// Counts are counters of a Clock, since its start: how often it asked servers, and how often writes waited.
+// Counts are counters of a Clock since its creation: how often it asked servers for their time, and how often writes
+// waited.
 type Counts struct {
 	// Answers counts answers of servers, and Failures questions that failed, reads of the list of servers
 	// included.
@@ -23,15 +24,14 @@ type Counts struct {
 	Contradictions int64
 	// Refusals counts failed calls of Next.
 	Refusals int64
-	// Unbelieved counts ignored timestamps: those given to Seen that no process of the store can have given
-	// out.
+	// Unbelieved counts the timestamps that Seen ignored, since no process of the store can have given them out.
 	Unbelieved int64
-	// Waits counts the calls of Passed that had to wait, and Waited is the time of these waits together.
+	// Waits counts the calls of Passed that had to wait. Waited is the sum of their waits.
 	Waits  int64
 	Waited time.Duration
 }
 
-// Counts returns the counters of the Clock.
+// Counts returns the counters of the Clock, such as the number of answers of servers and of waits of writes.
 func (c *Clock) Counts() Counts {
 	n := &c.counts
 	return Counts{
@@ -43,25 +43,26 @@ func (c *Clock) Counts() Counts {
 
 // Status is the state of a Clock, for reports: the common time of the servers, and the clock of each server.
 type Status struct {
-	// Known means that the common time is known. Width is the latest less the earliest common time.
+	// Known is true if the common time is known. Width is the uncertainty about it: the latest possible common time
+	// less the earliest.
 	Known bool
 	Width time.Duration
-	// Ahead is how far this machine's wall clock is ahead of the common time; negative if it is behind. Nothing
-	// depends on Ahead.
+	// Ahead is how far this machine's wall clock is ahead of the common time; it is negative if the wall clock is
+	// behind. No timestamp depends on Ahead.
 	Ahead time.Duration
 	// Servers are the clocks of the servers that have answered recently, ordered by name.
 	Servers []ServerClock
 	// Silent is the number of servers that have not answered recently.
 	Silent int
-	// Apart is the time by which the clocks of two of the servers surely differ: the greatest such time.
+	// Apart is the greatest time by which the clocks of any two of the servers surely differ.
 	Apart time.Duration
-	// DataCentres are the clocks of those other data centres that can be compared with this one.
+	// DataCentres are the clocks of the other data centres, where they can be compared with those of this data centre.
 	DataCentres []DataCentreClocks
 }
 
-// DataCentreClocks compares the clocks of another data centre with those of this one; in both, the clocks of
-// most servers count. Ahead is how far the other clocks are ahead (negative: behind), give or take Bound.
-// Refused means that they differ by more than Options.Limit, so that Next fails.
+// DataCentreClocks compares the clocks of another data centre with those of this data centre. In both, the clocks of
+// most servers count. Ahead is how far the other clocks are ahead (negative: behind), give or take Bound. Refused is
+// true if they differ by more than Options.Limit, so that Next fails.
 type DataCentreClocks struct {
 	DataCentre   string
 	Ahead, Bound time.Duration
