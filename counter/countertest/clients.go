@@ -59,8 +59,8 @@ func (s *suite) manyClients() {
 	require.Equal(s, int64(clients*rounds*each), total)
 }
 
-// groupOf returns the number of the group to which the backend b assigns a bucket, or 0 if b does not divide the
-// buckets into groups. It is for backends that wrap another one.
+// groupOf returns the number of the group to which the backend b assigns the bucket id, or 0 if b does not divide the
+// buckets into groups. Test backends that wrap another backend use it.
 func groupOf(b counter.Backend, id store.BucketID) int {
 	if g, ok := b.(counter.Grouper); ok {
 		return g.Group(id)
@@ -68,8 +68,8 @@ func groupOf(b counter.Backend, id store.BucketID) int {
 	return 0
 }
 
-// told is a backend that passes on all calls to another one, and keeps a copy of each batch. It may lose the answer:
-// then the batch was applied, but the client gets an error.
+// told is a backend for tests that passes on all calls to another backend, and keeps a copy of each batch of counts. If
+// the function lose returns true, the answer to a batch is lost: the batch was applied, but the client gets an error.
 type told struct {
 	counter.Backend
 	batches []*counter.Batch
@@ -95,8 +95,8 @@ func (x *told) Flush(ctx context.Context, b *counter.Batch) ([]counter.Hint, err
 	return hints, err
 }
 
-// once checks that a batch counts only once, even if a client sends it again: immediately, later, or after a restart of
-// the backend.
+// once checks that a batch of counts counts only once, even if a client sends the batch again: immediately, later, or
+// after a restart of the backend.
 func (s *suite) once() {
 	p := partition()
 	s.correct(p, 1000)
@@ -124,8 +124,8 @@ func (s *suite) once() {
 	}
 }
 
-// lostAnswers checks that a batch counts only once if the backend's answer was lost, so that the client sends the batch
-// again.
+// lostAnswers checks that a batch of counts counts only once if the backend's answer was lost, so that the client sends
+// the batch again.
 func (s *suite) lostAnswers() {
 	p := partition()
 	s.correct(p, 0)

@@ -17,8 +17,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Clock is a clock for tests, which moves only when the test calls Go. A backend and its clients use it as their wall
-// clock.
+// Clock is a clock for tests, which moves only when the test calls Go. The backend of counts under test and its clients
+// use a Clock as their wall clock.
 type Clock struct {
 	mu  sync.Mutex
 	now time.Time
@@ -38,23 +38,25 @@ func (c *Clock) Go(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// Env holds what the suite needs to open, crash and damage one backend under test. At first the backend has no data.
+// Env has the functions by which the conformance tests open, crash and damage one backend of counts. At first the
+// backend has no data.
 type Env struct {
-	// Open returns a backend over the data of this Env. The backend that was opened before must be closed, unless
-	// Shared.
+	// Open returns a backend over the data of this Env. If Shared is false, the backend that was opened before must be
+	// closed first.
 	Open func(t *testing.T) counter.Backend
-	// Shared says that several backends over the same data may be open at once.
+	// Shared is true if several backends over the same data may be open at once.
 	Shared bool
-	// Crash ends the process or server that holds the data, as if it were killed. Then Open must work again.
+	// Crash ends the process or server that holds the data, as if the process were killed. Afterwards Open must work
+	// again.
 	Crash func(t *testing.T)
-	// Lose destroys all data. Then Open must work again. A shared backend that is open goes on, without the data.
+	// Lose destroys all data. Afterwards Open must work again. A shared backend that is open goes on, without the data.
 	Lose func(t *testing.T)
-	// GoesOn says that a closed backend goes on working, since it has nothing to release.
+	// GoesOn is true if a closed backend goes on working, since it has nothing to release.
 	GoesOn bool
 }
 
-// Run runs all tests of the suite on a backend. It calls env once for each test, with the clock that the backend must
-// use, and tests the backend of the returned Env.
+// Run runs the conformance tests of counter.Backend. It calls env once for each test, with the clock that the backend
+// must use, and tests the backend of the returned Env.
 func Run(t *testing.T, env func(t *testing.T, clock *Clock) *Env) {
 	for _, c := range []struct {
 		name string
@@ -118,7 +120,8 @@ func (s *suite) recorder() *counter.Recorder {
 	return counter.NewRecorder(s.b, counter.RecorderOptions{Every: -1, Now: s.clock.Now})
 }
 
-// flush sends the counts of the given recorders to the backend, and then moves the test's clock by a second.
+// flush sends the counts of the given recorders to the backend under test, and then moves the test's clock by a second.
+// The test fails if a recorder returns an error.
 func (s *suite) flush(all ...*counter.Recorder) {
 	s.Helper()
 	for _, r := range all {
@@ -141,8 +144,8 @@ func (s *suite) stats(p store.Partition) counter.Stats {
 	return all[0]
 }
 
-// correct tells the backend that a recount of the partition p has found the given number of rows, of 100 bytes each.
-// The recount is invented: it has read no rows, so its sample of keys is empty.
+// correct tells the backend under test that a recount of the partition p has found the given number of rows, of 100
+// bytes each. The recount is invented: it has read no rows, so its sample of keys is empty.
 func (s *suite) correct(p store.Partition, rows int64) {
 	s.Helper()
 	c, err := counter.NewRecount(nothing{}, p, store.Bounds{}, counter.RecountOptions{Now: s.clock.Now}).

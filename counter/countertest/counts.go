@@ -94,8 +94,8 @@ func (s *suite) overwrites() {
 	require.Empty(s, quanta)
 }
 
-// appends checks that appends, which are puts above every earlier key, are told from other puts. This must hold also
-// for a client that has just begun.
+// appends checks that appends, which are puts above every earlier key, are distinguished from other puts, also if the
+// client has just begun.
 func (s *suite) appends() {
 	p, q := partition(), partition()
 	for n := range 10 {
@@ -187,7 +187,7 @@ func (s *suite) requests() {
 	require.Empty(s, s.stats(p).Asked, "it is quiet now")
 }
 
-// decay checks that rates (events per second) fall with time when nothing happens, while numbers of rows stay.
+// decay checks that rates (events per second) fall with time when nothing happens, while numbers of rows stay the same.
 func (s *suite) decay() {
 	p := partition()
 	s.correct(p, 0)
@@ -250,8 +250,8 @@ func (s *suite) forget() {
 	}
 }
 
-// removed checks a partition in which many entries were deleted at once. Its estimates must not be Known until a
-// recount, and Written must return it.
+// removed checks a partition in which many entries were deleted at once. Its estimates must not be trusted (Known)
+// until a recount, and Written must return the partition.
 func (s *suite) removed() {
 	p, q := partition(), partition()
 	s.correct(p, 10)
@@ -275,7 +275,7 @@ func (s *suite) removed() {
 }
 
 // allAtOnce calls all methods of a backend concurrently, and checks that every put counts once. If several backends may
-// share the data, it uses several.
+// share the data, the test uses several backends.
 func (s *suite) allAtOnce() {
 	backends := []counter.Backend{s.b}
 	if s.env.Shared {
@@ -334,8 +334,8 @@ func (s *suite) allAtOnce() {
 	}
 }
 
-// busy reports whether an error may come only from conflicts of concurrent calls: true for the kinds Conflict and
-// Unavailable. The calls of the test are then repeated.
+// busy reports whether an error may come only from conflicts of concurrent calls, so that the test calls again. It
+// returns true for the kinds Conflict and Unavailable.
 func busy(err error) bool { return errors.Is(err, store.Conflict) || errors.Is(err, store.Unavailable) }
 
 func (s *suite) closed() {
@@ -354,7 +354,8 @@ func (s *suite) closed() {
 	require.ErrorIs(s, s.b.Forget(s.Context(), partition()), store.Unavailable)
 }
 
-// written checks that Written returns every partition that was written to, so that its caller misses none.
+// written checks that the method Written of a backend returns every partition that was written to, so that its caller
+// misses none.
 func (s *suite) written() {
 	r := s.recorder()
 	known := map[store.Partition]bool{}

@@ -13,7 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// kept checks that a backend that has lost everything gets back the sizes of partitions, of which copies are kept
+// kept checks that a backend that has lost all counts gets back the sizes of partitions from copies that are kept
 // elsewhere. These sizes hold until the next recount. Writes after the loss are added to them.
 func (s *suite) kept() {
 	k := &keeper{sizes: map[store.Partition]store.PartitionSize{}}
@@ -125,7 +125,8 @@ func (s *suite) kept() {
 	require.Greater(s, errs, 3)
 }
 
-// keeper is a counter.Keeper in memory.
+// keeper is a counter.Keeper for tests: it keeps the sizes of partitions in memory, and counts the writes of sizes. If
+// failure is not nil, its methods return this error.
 type keeper struct {
 	mu      sync.Mutex
 	sizes   map[store.Partition]store.PartitionSize

@@ -46,8 +46,8 @@ func (s *suite) restart() {
 	require.True(s, st.Known)
 }
 
-// crash checks that the counts are still there after a crash of the backend, as far as they were flushed. If not, the
-// estimates of all partitions must say so: Known must be false.
+// crash checks a crash of the backend. Counts that were flushed must still be there, or the estimates of all partitions
+// must say that they are not (Known false).
 func (s *suite) crash() {
 	p := partition()
 	s.correct(p, 500)
@@ -63,8 +63,8 @@ func (s *suite) crash() {
 	require.Equal(s, int64(2500), s.stats(p).RecountedRows)
 }
 
-// lostData checks that the estimates for a partition are not Known (not based on an exact count) after the backend has
-// lost all data. After a recount they must be Known again.
+// lostData checks that the estimates for a partition are not trusted (Known false) after the backend has lost all data.
+// After a recount they must be Known again.
 func (s *suite) lostData() {
 	p := partition()
 	s.correct(p, 500)
@@ -89,8 +89,9 @@ func (s *suite) lostData() {
 	require.Equal(s, int64(2500), st.Rows)
 }
 
-// lostBatch checks that the backend notices a lost batch when the same client sends its next batch. The estimates for
-// the partitions of the lost batch are then not Known until these are recounted. Other partitions stay Known.
+// lostBatch checks that the backend notices a lost batch of counts when the same client sends its next batch. The
+// estimates for the partitions of the lost batch are then not trusted (Known false) until these partitions are
+// recounted. Other partitions stay Known.
 func (s *suite) lostBatch() {
 	// All partitions are in one bucket, so that their batches are numbered in one sequence.
 	p, q, other := partition(), partition(), partition()
@@ -141,8 +142,8 @@ func (s *suite) lostBatch() {
 	}
 }
 
-// lostMany checks that no partition has Known estimates any more after many batches were lost, as happens when an old
-// backup is restored.
+// lostMany checks that the estimates of no partition are trusted (Known) any more after many batches of counts were
+// lost, as happens when an old backup is restored.
 func (s *suite) lostMany() {
 	p, other := partition(), partition()
 	other.Bucket = p.Bucket
@@ -169,8 +170,8 @@ func (s *suite) lostMany() {
 }
 
 // uncounted checks partitions whose writes a client could not count, for lack of memory. Their estimates must not be
-// Known, and Written must return them. A partition stays Known if only a read of it was not counted, or if it had no
-// writes. If too many partitions have uncounted writes, no partition is Known.
+// trusted (Known false), and Written must return the partitions. A partition stays Known if only a read was not
+// counted, or if it had no writes. If too many partitions have uncounted writes, no partition is Known.
 func (s *suite) uncounted() {
 	bucket := partition().Bucket
 	draw := func() store.Partition {
@@ -216,7 +217,7 @@ func (s *suite) uncounted() {
 }
 
 // wrongClocks checks that a client whose clock is a day fast or slow does no harm. The backend must not forget other
-// clients. The partitions that the client writes to must not get times in the future.
+// clients. The partitions to which the client writes must not get times in the future.
 func (s *suite) wrongClocks() {
 	for _, off := range []time.Duration{25 * time.Hour, -25 * time.Hour} {
 		p, q := partition(), partition()

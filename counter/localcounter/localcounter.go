@@ -36,11 +36,12 @@ type Options struct {
 	now    func() time.Time
 }
 
-// compactBytes is the smallest number of bytes that must have been appended to the file before it is rewritten without
-// its outdated parts.
+// compactBytes is the number of bytes that must have been appended to the file of counts, at least, before the file is
+// rewritten without its outdated parts.
 const compactBytes = 4 << 20
 
-// Backend is a counter.Backend that keeps its counts in memory and in a file in a directory, for one process at a time.
+// Backend is a counter.Backend that keeps its counts in memory and in a file in a local directory. One process at a
+// time may use the directory.
 type Backend struct {
 	dir  string
 	o    Options
@@ -49,8 +50,8 @@ type Backend struct {
 	mu      sync.Mutex
 	book    *counter.Book
 	buckets map[store.PartitionID]store.BucketID
-	// written holds, for each partition, the number of the last batch with a delta of it. Numbers count the batches
-	// since this process began.
+	// written has, for each partition, the number of the last batch of counts for that partition. Numbers count the
+	// batches since this process began.
 	written map[store.PartitionID]uint64
 	batches uint64
 	file    *os.File
@@ -86,7 +87,7 @@ const (
 // another process has the directory open or if the disk fails, and with InvalidArgument if a newer program wrote the
 // file.
 //
-// Damage is not an error: the readable part of the file is used, and all partitions are recounted.
+// A damaged file is not an error: Open uses the readable part of the file, and all partitions have to be recounted.
 func Open(dir string, o Options) (*Backend, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -138,7 +139,7 @@ func (b *Backend) open() error {
 }
 
 // load reads the file of counts from r to its end, and applies its frames (records with a checksum) one after the
-// other. It fails with Corrupt at the first damaged frame; the frames before it stay applied.
+// other. It fails with Corrupt at the first damaged frame; the frames before the damaged frame stay applied.
 func (b *Backend) load(r io.Reader) error {
 	var head [frameHead]byte
 	for {
@@ -214,7 +215,9 @@ func (b *Backend) forget(p store.Partition) {
 	delete(b.written, p.ID)
 }
 
-// Flush implements counter.Backend.
+// Flush appends a client's batch of counts to the file, and adds the batch to the counts in memory. A batch that came
+// before changes nothing. The result has one Hint (which keys to sample) for each partition of the batch. It implements
+// counter.Backend.
 func (b *Backend) Flush(ctx context.Context, batch *counter.Batch) ([]counter.Hint, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -242,9 +245,9 @@ func (b *Backend) Flush(ctx context.Context, batch *counter.Batch) ([]counter.Hi
 	return b.book.Hints(batch), nil
 }
 
-// Written implements counter.Backend: it returns the partitions that were written to. A later call with the mark that
-// Written returned confirms that the caller has these partitions; they are then forgotten. So only one caller may use
-// Written.
+// Written returns the partitions that were written to after mark, which is a result of an earlier call or 0, and the
+// mark for the next call. A later call with that mark confirms that the caller has these partitions; they are then
+// forgotten. So only one caller may use Written. It implements counter.Backend.
 func (b *Backend) Written(ctx context.Context, mark uint64) ([]store.Partition, uint64, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -262,7 +265,8 @@ func (b *Backend) Written(ctx context.Context, mark uint64) ([]store.Partition, 
 	return out, b.batches, nil
 }
 
-// Stats implements counter.Source.
+// Stats returns the estimates for the given partitions, in the same order, from the counts in memory. It implements
+// counter.Source.
 func (b *Backend) Stats(ctx context.Context, partitions []store.Partition) ([]counter.Stats, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -272,7 +276,8 @@ func (b *Backend) Stats(ctx context.Context, partitions []store.Partition) ([]co
 	return b.book.Stats(partitions, b.o.now()), nil
 }
 
-// Quanta implements counter.Source.
+// Quanta estimates how the rows of the partition p are distributed over intervals of keys, from the counts in memory.
+// It implements counter.Source.
 func (b *Backend) Quanta(ctx context.Context, p store.Partition) ([]counter.Quantum, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -282,7 +287,8 @@ func (b *Backend) Quanta(ctx context.Context, p store.Partition) ([]counter.Quan
 	return b.book.Quanta(p), nil
 }
 
-// Correct implements counter.Backend.
+// Correct replaces the estimate for the partition p by the result c of a recount, in memory and in the file. It
+// implements counter.Backend.
 func (b *Backend) Correct(ctx context.Context, p store.Partition, c *counter.Count) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -300,7 +306,8 @@ func (b *Backend) Correct(ctx context.Context, p store.Partition, c *counter.Cou
 	return b.append(body)
 }
 
-// Forget implements counter.Backend.
+// Forget deletes the counts of partitions that no longer exist, in memory and in the file. It implements
+// counter.Backend.
 func (b *Backend) Forget(ctx context.Context, partitions ...store.Partition) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -319,7 +326,8 @@ func (b *Backend) Forget(ctx context.Context, partitions ...store.Partition) err
 	return nil
 }
 
-// Close implements counter.Backend.
+// Close closes the file of counts and unlocks its directory. Later calls of other methods fail with Unavailable.
+// Closing again does nothing. It implements counter.Backend.
 func (b *Backend) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -337,8 +345,8 @@ func (b *Backend) ready(ctx context.Context) error {
 	return store.Wrap("counts", ctx.Err())
 }
 
-// append writes one frame (a record with a checksum) with the given body to the end of the file. If the write fails,
-// the file is truncated to the frames before it. If the truncation fails, too, the next call rewrites the file.
+// append writes one frame (a record with a checksum) with the given body to the end of the file of counts. If the write
+// fails, append truncates the file to the frames before. If the truncation fails, too, the next call rewrites the file.
 func (b *Backend) append(body []byte) error {
 	b.scratch = body[:0]
 	if b.file == nil || b.size-b.fresh > max(b.slack, b.fresh) {
@@ -373,8 +381,8 @@ func writeFrame(w io.Writer, body []byte) error {
 	return err
 }
 
-// compact writes all present counts to a new file, which replaces the old file. The new file lacks the outdated parts.
-// If compact fails, the old file stays in use.
+// compact writes all present counts to a new file, which replaces the old file, so that the outdated parts of the old
+// file go away. If compact fails, the old file stays in use.
 func (b *Backend) compact() (err error) {
 	f, err := os.Create(filepath.Join(b.dir, tempName))
 	if err != nil {

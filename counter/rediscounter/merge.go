@@ -17,8 +17,8 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// mergeForAll adds the batches in the stream of the group g to the counts, unless another client is doing this just
-// now. Errors are ignored, since a later call merges the stream.
+// mergeForAll adds the batches of counts that wait in the Redis stream of the group g to the counts. It does nothing if
+// another client is doing this just now. It ignores errors, since a later call merges the stream.
 func (b *Backend) mergeForAll(ctx context.Context, g *group) {
 	if mine, err := b.c.SetNX(ctx, g.merging(), 1, 10*time.Second).Result(); err != nil || !mine {
 		return
@@ -27,7 +27,8 @@ func (b *Backend) mergeForAll(ctx context.Context, g *group) {
 	b.c.Del(ctx, g.merging())
 }
 
-// merge adds all batches of counts that wait in the stream of the group g to the states of the group's partitions.
+// merge adds all batches of counts that wait in the Redis stream of the group g to the counts of the group's
+// partitions.
 func (b *Backend) merge(ctx context.Context, g *group) error {
 	for n := perMerge; n == perMerge; {
 		err := b.change(ctx, g, func(t *transaction) (err error) {
@@ -41,21 +42,21 @@ func (b *Backend) merge(ctx context.Context, g *group) error {
 	return nil
 }
 
-// transaction is one change of the counts of a group of buckets, which one Redis transaction makes.
+// transaction is one change of the counts of a group of buckets, made by one Redis transaction.
 type transaction struct {
 	*group
 	tx   *redis.Tx
 	book *counter.Book // the states that were loaded
 	// hints holds, for each loaded state, the hint that clients get at present.
 	hints map[store.PartitionID]string
-	// touched lists the states to be written. also, if not nil, adds more commands to the transaction that writes the
-	// states.
+	// touched lists the partitions whose counts are to be written. also, if not nil, adds more commands to the
+	// transaction that writes the counts.
 	touched []store.PartitionID
 	also    func(redis.Pipeliner)
 }
 
-// merge adds the first batches of the stream, at most perMerge of them, to the states of their partitions. It returns
-// their number; 0 means that the stream is empty.
+// merge adds the first batches of counts in the Redis stream, at most perMerge, to the counts of their partitions. It
+// returns the number of these batches; 0 means that the stream is empty.
 func (t *transaction) merge(ctx context.Context) (n int, err error) {
 	entries, err := t.tx.XRangeN(ctx, t.stream(), "-", "+", perMerge).Result()
 	if err != nil || len(entries) == 0 {
@@ -92,8 +93,8 @@ func (t *transaction) merge(ctx context.Context) (n int, err error) {
 	return len(entries), nil
 }
 
-// load reads from Redis the states of the partitions that the given batches change. The sample of keys of a state is
-// read only if a batch changes the sample. `came` holds the time at which each batch arrived, in Unix milliseconds.
+// load reads from Redis the counts of the partitions that the given batches change. The sample of keys of a partition
+// is read only if a batch changes the sample. `came` has the time at which each batch arrived, in Unix milliseconds.
 func (t *transaction) load(ctx context.Context, batches []counter.Batch, came []int64) error {
 	seen := map[store.PartitionID]bool{}
 	for _, id := range t.book.Needs(batches) {
@@ -123,9 +124,10 @@ func (t *transaction) load(ctx context.Context, batches []counter.Batch, came []
 // to 64 ms.
 var pauses = wait.Backoff{First: time.Millisecond, Most: 64 * time.Millisecond, Jitter: 1}
 
-// change runs one transaction on the counts of the group g, and repeats it after a conflict. At each attempt it calls
-// the function f with a book without states. f loads the states that it needs, changes them, and lists the changed ones
-// as touched. If f lists none and sets no further commands, nothing is written.
+// change runs one transaction on the counts of the group g, and repeats it after a conflict with another transaction.
+// At each attempt it calls the function f with a book that has no counts of partitions. f loads the counts that it
+// needs, changes them, and lists the changed partitions as touched. If f lists none and sets no further commands,
+// nothing is written.
 func (b *Backend) change(ctx context.Context, g *group, f func(t *transaction) error) error {
 	for i := 0; ; i++ {
 		err := b.c.Watch(ctx, func(tx *redis.Tx) error {
@@ -152,9 +154,9 @@ func (b *Backend) change(ctx context.Context, g *group, f func(t *transaction) e
 	}
 }
 
-// openBook decodes the head of the counts, which has the last batch of each client but not the states of partitions. If
-// the head is missing or damaged, openBook returns a new book with a random generation. So estimates from before the
-// loss are not Known.
+// openBook decodes the head of the counts, which is everything but the counts of partitions: the last batch of each
+// client and the generation. If the head is missing or damaged, openBook returns a new book with a random generation.
+// So estimates from before the loss are not trusted (Known).
 func openBook(head *redis.StringCmd) (*counter.Book, error) {
 	data, err := head.Bytes()
 	if err == nil {
@@ -170,8 +172,8 @@ func openBook(head *redis.StringCmd) (*counter.Book, error) {
 	return book, nil
 }
 
-// summaries reads the states of the partitions with the given ids into the book, without their samples of keys. A state
-// that is missing or damaged in Redis stays missing in the book.
+// summaries reads the counts of the partitions with the given ids from Redis into the book, without their samples of
+// keys. A partition whose counts are missing or damaged in Redis stays missing in the book.
 func (t *transaction) summaries(ctx context.Context, ids []store.PartitionID) error {
 	return t.values(ctx, ids, t.summary, func(id store.PartitionID, value string) error {
 		s := counter.NewState()
@@ -183,8 +185,8 @@ func (t *transaction) summaries(ctx context.Context, ids []store.PartitionID) er
 	})
 }
 
-// samples completes states that were read without their samples of keys: it reads these samples. If a sample is missing
-// or damaged, the whole state is dropped from the book.
+// samples reads from Redis the samples of keys for partitions whose counts are in the book without them. If a sample is
+// missing or damaged, all counts of the partition are dropped from the book.
 func (t *transaction) samples(ctx context.Context, ids []store.PartitionID) error {
 	err := t.values(ctx, ids, t.sample, func(id store.PartitionID, value string) error {
 		return newer(t.book.States[id].UnmarshalSample([]byte(value)))
@@ -197,7 +199,8 @@ func (t *transaction) samples(ctx context.Context, ids []store.PartitionID) erro
 	return err
 }
 
-// whole reads the whole states of the partitions with the given ids into the book, with their samples of keys.
+// whole reads all counts of the partitions with the given ids from Redis into the book, including their samples of
+// keys.
 func (t *transaction) whole(ctx context.Context, ids ...store.PartitionID) error {
 	if err := t.summaries(ctx, ids); err != nil {
 		return err
@@ -211,8 +214,8 @@ func (t *transaction) whole(ctx context.Context, ids ...store.PartitionID) error
 	return t.samples(ctx, there)
 }
 
-// newer returns err if a newer program wrote the value that could not be decoded, else nil. So a damaged value counts
-// as missing, but the value of a newer program is not overwritten.
+// newer returns err if a newer program wrote the value that could not be decoded, else nil. So the caller treats a
+// damaged value as missing, but does not overwrite the value of a newer program.
 func newer(err error) error {
 	if store.KindOf(err) == store.InvalidArgument {
 		return err
@@ -220,8 +223,8 @@ func newer(err error) error {
 	return nil
 }
 
-// values reads one value from Redis for each id, and calls f with each value that exists. The function `key` returns
-// the Redis key for an id.
+// values reads one value from Redis for each id of a partition, and calls f with each value that exists. The function
+// `key` returns the Redis key for an id.
 func (t *transaction) values(
 	ctx context.Context, ids []store.PartitionID, key func(store.PartitionID) string,
 	f func(id store.PartitionID, value string) error,
@@ -248,16 +251,16 @@ func (t *transaction) values(
 	return nil
 }
 
-// hint encodes what clients are told about the partition id: the limit of its sample of keys (8 bytes), followed by its
-// highest key. This is the form in the Redis hash of hints.
+// hint encodes what clients are told about the partition id, for a Redis hash: the limit of its sample of keys (8
+// bytes), followed by its highest key. s has the counts of the partition.
 func hint(s *counter.State, id store.PartitionID) string {
 	h := s.Hint(id)
 	return string(append(binary.BigEndian.AppendUint64(nil, h.Below), h.Top...))
 }
 
-// write adds commands to a Redis transaction that store the head (the part without states) and the states that were
-// changed. A state that was read without its sample of keys is stored without it. Hints for clients are stored if they
-// have changed.
+// write adds commands to the Redis transaction p that store the changed counts of partitions and the head (everything
+// but the counts of partitions). Counts that were read without their sample of keys are stored without it. Hints for
+// clients are stored if they have changed.
 func (t *transaction) write(ctx context.Context, p redis.Pipeliner) error {
 	head, err := t.book.AppendHead(nil)
 	if err != nil {
@@ -295,19 +298,18 @@ func (t *transaction) write(ctx context.Context, p redis.Pipeliner) error {
 	return nil
 }
 
-// writtenFor is how long the record in Redis remembers that a partition was written to. The method Written reads this
-// record.
+// writtenFor is how long Redis remembers that a partition was written to, for the method Written.
 const writtenFor = time.Hour
 
 // millis returns the time at which an entry was added to a Redis stream, in Unix milliseconds by the clock of Redis.
-// The argument is the id of the entry, which begins with this time.
+// entry is the id of the entry, e.g. "1700000000000-0"; it begins with this time.
 func millis(entry string) int64 {
 	at, _, _ := strings.Cut(entry, "-")
 	ms, _ := strconv.ParseInt(at, 10, 64)
 	return ms
 }
 
-// note adds commands to a Redis transaction that record when partitions were written to. `written` holds these times,
+// note adds commands to the Redis transaction p that record when partitions were written to. `written` has these times,
 // in Unix milliseconds. Records older than writtenFor (an hour) are dropped.
 func (g *group) note(ctx context.Context, p redis.Pipeliner, written map[store.Partition]int64) {
 	if len(written) == 0 {

@@ -32,13 +32,13 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Options say where Redis is and how to connect. Addr is required.
+// Options say where Redis is and how to connect to it, for a Backend that keeps counts in Redis. Addr is required.
 type Options struct {
 	// Addr is host:port. With Cluster or Sentinel it may be several addresses, separated by commas: some of the nodes
 	// of the cluster, or the sentinels.
 	Addr string
-	// Cluster says that Redis is a Redis Cluster. Sentinel is the name of the master that the sentinels at Addr watch;
-	// empty means that there are no sentinels. At most one of both may be set.
+	// Cluster is true if Redis is a Redis Cluster. Sentinel is the name of the master that the sentinels at Addr watch;
+	// empty means that there are no sentinels. Only one of the two may be set.
 	Cluster  bool
 	Sentinel string
 	// Username, Password and DB are the same as for redis-cli. A cluster has DB 0 only. Sentinels are asked without a
@@ -47,7 +47,7 @@ type Options struct {
 	DB                 int
 	// TLS configures encryption of the connection; nil disables encryption.
 	TLS *tls.Config
-	// Prefix is the prefix of all keys, "evenkeel" by default. It must not have braces.
+	// Prefix is the prefix of all Redis keys, "evenkeel" by default. It must not have braces.
 	Prefix string
 	// Timeout bounds connecting, each read and each write; 2 s by default.
 	Timeout time.Duration
@@ -62,8 +62,8 @@ type Backend struct {
 	o      Options
 	closed atomic.Bool
 	groups []group
-	// mergeAt is the length of a stream, in batches, at which clients merge it. At ten times this length they append no
-	// more batches.
+	// mergeAt is the length of a Redis stream, in batches of counts, at which clients merge the stream. At ten times
+	// this length they append no more batches.
 	mergeAt int64
 	resting resting
 }
@@ -73,13 +73,14 @@ type Backend struct {
 type group struct {
 	tag    string
 	length atomic.Int64 // batches in the stream, when last read
-	// thinned is the position in the record of written partitions up to which partitions at rest have been thinned.
-	// Only the holder of resting.turn may use it.
+	// thinned is the position, in the Redis list of written partitions, up to which the counts of quiet partitions have
+	// been made smaller. Only the holder of resting.turn may use it.
 	thinned place
 }
 
-// groups is the number of groups into which the buckets are divided in a Redis Cluster. It is enough for several groups
-// on each of some tens of nodes. The number is part of the stored format and must not change.
+// groups is the number of groups into which the buckets are divided in a Redis Cluster, so that the counts are
+// distributed over its nodes. It is enough for several groups on each of some tens of nodes. The number is part of the
+// stored format and must not change.
 const groups = 64
 
 // init switches off the log of the Redis client library. Its messages only repeat the errors that the library returns.
@@ -91,16 +92,16 @@ func (silent) Printf(context.Context, string, ...any) {}
 
 const (
 	field = "b" // of a stream's entry: the field with the batch
-	// perMerge is the maximum number of batches merged in one transaction.
+	// perMerge is the maximum number of batches of counts that one transaction merges.
 	perMerge = 64
 	// attempts bounds the attempts at a transaction that conflicts with others.
 	attempts = 20
-	// perRead is the maximum number of states that one command reads or drops.
+	// perRead is the maximum number of partitions whose counts one command reads or drops.
 	perRead = 1000
 )
 
-// Open returns a Backend for the Redis that the options o describe. Open does not connect, so that programs can start
-// while Redis can't be reached. It fails with InvalidArgument if the options are wrong.
+// Open returns a Backend that keeps counts in the Redis that the options o describe. Open does not connect, so that
+// programs can start while Redis can't be reached. It fails with InvalidArgument if the options are wrong.
 func Open(o Options) (*Backend, error) {
 	if o.Addr == "" {
 		return nil, store.Errorf(store.InvalidArgument, "the address of Redis is missing: give host:port")
@@ -136,7 +137,7 @@ func Open(o Options) (*Backend, error) {
 	return b, nil
 }
 
-// check returns an InvalidArgument error if options contradict each other or if the prefix has braces, else nil.
+// check returns an InvalidArgument error if the options contradict each other or if the prefix has braces; else nil.
 func (o *Options) check() error {
 	several := strings.Contains(o.Addr, ",")
 	switch {
@@ -153,12 +154,14 @@ func (o *Options) check() error {
 	return nil
 }
 
-// Group implements counter.Grouper.
+// Group returns the number of the group to which the bucket id belongs, which a hash of the id decides. Without a Redis
+// Cluster the only group is 0. It implements counter.Grouper.
 func (b *Backend) Group(id store.BucketID) int {
 	return int(xxhash.Sum64(id[:]) % uint64(len(b.groups)))
 }
 
-// of returns the group of buckets to which the bucket id belongs.
+// of returns the group of buckets to which the bucket id belongs. The counts of one group are on one node of a Redis
+// Cluster.
 func (b *Backend) of(id store.BucketID) *group { return &b.groups[b.Group(id)] }
 
 func (g *group) stream() string  { return g.tag + "batches" }
@@ -170,8 +173,9 @@ func (g *group) written() string { return g.tag + "written" }
 func (g *group) summary(p store.PartitionID) string { return g.tag + "s:" + string(p[:]) }
 func (g *group) sample(p store.PartitionID) string  { return g.tag + "k:" + string(p[:]) }
 
-// Flush implements counter.Backend. All partitions of the batch must belong to one group of buckets, or else Flush
-// fails with InvalidArgument.
+// Flush appends a client's batch of counts to a Redis stream, from which the batch is merged later. The result has one
+// Hint (which keys to sample) for each known partition of the batch. All partitions of the batch must belong to the
+// same group of buckets, or else Flush fails with InvalidArgument. It implements counter.Backend.
 func (b *Backend) Flush(ctx context.Context, batch *counter.Batch) ([]counter.Hint, error) {
 	if err := b.ready(); err != nil {
 		return nil, err
@@ -229,8 +233,8 @@ func (b *Backend) Flush(ctx context.Context, batch *counter.Batch) ([]counter.Hi
 	return hints, nil
 }
 
-// Stats implements counter.Source. Batches of counts may still wait in the streams of Redis. So Stats first adds them
-// to the counts, in the groups of these partitions.
+// Stats returns the estimates for the given partitions, in the same order. Batches of counts may still wait in the
+// streams of Redis, so Stats first merges the streams of these partitions' groups. It implements counter.Source.
 func (b *Backend) Stats(ctx context.Context, partitions []store.Partition) ([]counter.Stats, error) {
 	if err := b.ready(); err != nil {
 		return nil, err
@@ -296,12 +300,13 @@ func (b *Backend) stats(
 	return book.Stats(partitions, now), nil
 }
 
-// apart is the largest difference that is allowed between the clocks of the nodes of a Redis Cluster. The marks of
-// Written are times of these clocks.
+// apart is the largest allowed difference between the clocks of the nodes of a Redis Cluster. The method Written
+// compares times of these clocks.
 const apart = 10 * time.Second
 
-// Written implements counter.Backend: it returns the partitions that were written to since mark, a time of the clock of
-// Redis. So any number of callers may use Written, and each gets all partitions of the last hour.
+// Written returns the partitions that were written to since mark, a time of the clock of Redis (0 or the result of an
+// earlier call), and the mark for the next call. Any number of callers may use Written, and each gets all partitions of
+// the last hour. It implements counter.Backend.
 func (b *Backend) Written(ctx context.Context, mark uint64) ([]store.Partition, uint64, error) {
 	if err := b.ready(); err != nil {
 		return nil, mark, err
@@ -356,9 +361,8 @@ func (b *Backend) Written(ctx context.Context, mark uint64) ([]store.Partition, 
 	return out, mark, nil
 }
 
-// page is one read from the list of written partitions of a group of buckets. The list is a Redis sorted set, whose
-// scores are the times of the last writes. A page begins at a score. A write that comes meanwhile gets a higher score,
-// so no page misses it.
+// page is one read from the Redis sorted set of written partitions of a group of buckets. The scores are the times of
+// the last writes. A page begins at a score. A write that comes meanwhile gets a higher score, so no page misses it.
 type page struct {
 	*group
 	from uint64
@@ -366,15 +370,15 @@ type page struct {
 	got  *redis.ZSliceCmd
 }
 
-// perPage is the number of members that one read gets from the sorted sets of all groups together. Redis answers such a
-// read within milliseconds.
+// perPage is the number of members that one round trip reads from the Redis sorted sets of all groups together. Redis
+// answers such a read within milliseconds.
 const perPage = 10_000
 
-// next returns the page of a sorted set that follows the full page p. last is the score of the last member of p.
+// next returns the page of a Redis sorted set that follows the full page p. last is the score of the last member of p.
 //
-// The next page begins with this score again, since more members may have it. Skipping a number of members would not
-// help, as members come and go. If all members of p have the same score, the next page is twice as large, until it
-// holds all members with the score.
+// The next page begins with the score last again, since more members may have this score. Skipping a number of members
+// would not help, as members come and go. If all members of p have the same score, the next page is twice as large,
+// until it has all members with the score.
 func (p page) next(last uint64) page {
 	if last > p.from {
 		return page{group: p.group, from: last}
@@ -382,8 +386,8 @@ func (p page) next(last uint64) page {
 	return page{group: p.group, from: p.from, most: 2 * p.most}
 }
 
-// read reads the given pages of sorted sets, each of a different group, in one round trip. Each page gets its own
-// result.
+// read reads the given pages of Redis sorted sets, each of a different group of buckets, in one round trip. The field
+// got of each page gets the result.
 func (b *Backend) read(ctx context.Context, pages []page) error {
 	_, err := b.c.Pipelined(ctx, func(to redis.Pipeliner) error {
 		for i := range pages {
@@ -400,7 +404,8 @@ func (b *Backend) read(ctx context.Context, pages []page) error {
 	return err
 }
 
-// Quanta implements counter.Source.
+// Quanta estimates how the rows of the partition p are distributed over intervals of keys, from the counts in Redis. It
+// returns nil if nothing is known of the partition. It implements counter.Source.
 func (b *Backend) Quanta(ctx context.Context, p store.Partition) ([]counter.Quantum, error) {
 	if err := b.ready(); err != nil {
 		return nil, err
@@ -425,7 +430,8 @@ func (b *Backend) Quanta(ctx context.Context, p store.Partition) ([]counter.Quan
 	return s.Quanta(), nil
 }
 
-// Correct implements counter.Backend.
+// Correct replaces the estimate for the partition p in Redis by the result c of a recount, after merging all batches of
+// counts that wait. It implements counter.Backend.
 func (b *Backend) Correct(ctx context.Context, p store.Partition, c *counter.Count) error {
 	if err := b.ready(); err != nil {
 		return err
@@ -445,7 +451,7 @@ func (b *Backend) Correct(ctx context.Context, p store.Partition, c *counter.Cou
 	})
 }
 
-// Forget implements counter.Backend.
+// Forget deletes the counts of partitions that no longer exist from Redis. It implements counter.Backend.
 func (b *Backend) Forget(ctx context.Context, partitions ...store.Partition) error {
 	if err := b.ready(); err != nil {
 		return err
@@ -465,7 +471,7 @@ func (b *Backend) Forget(ctx context.Context, partitions ...store.Partition) err
 	return nil
 }
 
-// forget drops the counts of the partitions in `gone` in one transaction. All of them must be of the group g.
+// forget deletes the counts of the partitions in `gone`, which must all be of the group g, in one Redis transaction.
 func (b *Backend) forget(ctx context.Context, g *group, gone []store.Partition) error {
 	var keys, ids []string
 	var members []any
@@ -484,7 +490,8 @@ func (b *Backend) forget(ctx context.Context, g *group, gone []store.Partition) 
 	})
 }
 
-// Close implements counter.Backend.
+// Close closes the connections to Redis. The counts stay. Later calls of other methods fail with Unavailable. It
+// implements counter.Backend.
 func (b *Backend) Close() error {
 	if b.closed.Swap(true) {
 		return nil
@@ -499,8 +506,9 @@ func (b *Backend) ready() error {
 	return nil
 }
 
-// wrap adds the failed operation op and a kind to an error of Redis. The kind is Timeout, or Unavailable for every
-// other error, since it may pass or an operator can remove its cause. An error that has a kind keeps it. nil stays nil.
+// wrap returns an error of Redis with the name op of the failed operation and a kind. The kind is Timeout for a
+// timeout. It is Unavailable for every other error, which may pass or whose cause an operator can remove. An error that
+// has a kind keeps it. wrap returns nil if err is nil.
 func wrap(op string, err error) error {
 	if err == nil {
 		return nil

@@ -14,35 +14,37 @@ import (
 )
 
 const (
-	// restAfter is how long a partition must have had no requests before its state is thinned. It is less than
-	// writtenFor, since the partitions to thin are found in the record of written partitions.
+	// restAfter is how long a partition must have had no requests before its counts are made smaller. It is less than
+	// writtenFor, since such partitions are found in the Redis list of written partitions.
 	restAfter = writtenFor / 2
-	// thinPause is the pause between two searches for partitions at rest, if the last search found all of them.
+	// thinPause is the pause between two searches for partitions without requests, if the last search found all of
+	// them.
 	thinPause = time.Minute
-	// perThin is the number of partitions that one transaction thins. Each has up to 20 KB.
+	// perThin is the number of partitions whose counts one transaction makes smaller. The counts of each have up to 20
+	// KB.
 	perThin = 200
-	// behind is how far in the past a recount is noted as a write. If the recount were noted as the newest write, a
-	// reader's mark would pass over earlier writes that are merged later. Correct has merged all writes older than this
-	// time.
+	// behind is how far in the past a recount is recorded as a write. If the recount were recorded as the newest write,
+	// a reader of the list of written partitions would miss earlier writes that are merged later. Correct has merged
+	// all writes older than this time.
 	behind = time.Minute
 )
 
-// resting says when to search next for partitions at rest, which are partitions without requests for some time.
+// resting says when to search next for partitions at rest, which have had no requests for some time.
 type resting struct {
 	turn sync.Mutex // held during a search, so that only one call searches at a time
 	next time.Time  // guarded by turn
 }
 
-// place is a position in a Redis sorted set. Before it are all members with lower scores than the field score, and the
-// first few members with exactly this score: as many as the field members says.
+// place is a position in a Redis sorted set. The position is behind all members with lower scores than the field score,
+// and behind the first few members with exactly this score: as many as the field members says.
 type place struct {
 	score   int64
 	members int64
 }
 
-// thin makes the states of partitions at rest smaller, at most perThin in each group. A partition is at rest if it has
-// had no requests for restAfter. thin finds these partitions in the record of partitions that were written to, in the
-// order of the times. Errors are ignored: the next call tries again.
+// thin makes the counts of quiet partitions in Redis smaller, at most perThin partitions in each group of buckets. A
+// partition is quiet if it has had no requests for restAfter. thin finds these partitions in the list of written
+// partitions, in the order of the times. It ignores errors: the next call tries again.
 func (b *Backend) thin(ctx context.Context) {
 	if !b.resting.turn.TryLock() {
 		return
@@ -90,8 +92,8 @@ func (b *Backend) thin(ctx context.Context) {
 	}
 }
 
-// thinAll makes the states of some partitions smaller, in one transaction. members are the Redis entries of these
-// partitions in the record of written partitions; all are of the group g.
+// thinAll makes the counts of some quiet partitions smaller, in one Redis transaction. members are the entries of these
+// partitions in the list of written partitions; all are of the group g.
 func (b *Backend) thinAll(ctx context.Context, g *group, members []redis.Z) error {
 	var ids []store.PartitionID
 	for _, z := range members {
@@ -116,9 +118,9 @@ func (b *Backend) thinAll(ctx context.Context, g *group, members []redis.Z) erro
 	})
 }
 
-// restsLater makes sure that the partition p, which was just recounted, is found later when it has had no requests for
-// some time. Such partitions are searched for in the record of written partitions, so restsLater adds p there if p is
-// missing. s is the state of p; if it is small already, nothing is added.
+// restsLater makes sure that the counts s of the partition p, which was just recounted, are made smaller when the
+// partition has had no requests for some time. Such partitions are found in the Redis list of written partitions, so
+// restsLater adds p to the list if p is missing. If s is small already, nothing is added.
 func (t *transaction) restsLater(ctx context.Context, p store.Partition, s *counter.State) error {
 	if !s.Thick() {
 		return nil

@@ -9,12 +9,13 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// ParseURL returns the options that a URL describes: redis://user:password@host:port/db, or rediss:// for TLS.
-// Parameters may follow. prefix=NAME sets Options.Prefix. cluster=true stands for a Redis Cluster. sentinel=NAME names
-// the master that sentinels watch.
+// ParseURL returns the options for a Redis that a URL describes: redis://user:password@host:port/db, or rediss:// for
+// TLS. Parameters may follow. prefix=NAME sets Options.Prefix. cluster=true stands for a Redis Cluster. sentinel=NAME
+// names the master that sentinels watch.
 //
-// With the last two the URL may have several addresses, separated by commas: redis://a:26379,b:26379/0?sentinel=NAME.
-// ParseURL fails with InvalidArgument.
+// With cluster or sentinel the URL may have several addresses, separated by commas:
+// redis://a:26379,b:26379/0?sentinel=NAME. ParseURL fails with InvalidArgument if the URL is wrong; the error does not
+// repeat the password.
 func ParseURL(s string) (Options, error) {
 	first, addrs := oneHost(s)
 	u, err := url.Parse(first)
@@ -44,8 +45,8 @@ func ParseURL(s string) (Options, error) {
 	return o, o.check()
 }
 
-// oneHost separates the addresses of a URL with several of them. It returns the URL with only its first address, and
-// the list of the other addresses, which is nil if there is only one.
+// oneHost separates the addresses of a Redis URL with several of them. It returns the URL with only its first address,
+// and the list of the other addresses, which is nil if the URL has only one address.
 func oneHost(s string) (first string, others []string) {
 	scheme, rest, _ := strings.Cut(s, "://")
 	end := strings.IndexAny(rest, "/?#")
