@@ -9,8 +9,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Asked is the key of one sampled request: the key that was put, deleted or read, or the first key of a page. Only the
-// first 256 bytes of a long key are kept.
+// Asked is the key of one sampled request to a partition: the key that was put, deleted or read, or the first key of a
+// page that was read. Only the first 256 bytes of a long key are kept.
 type Asked struct {
 	Key []byte
 	// At is the time of the request, in Unix milliseconds.
@@ -18,24 +18,24 @@ type Asked struct {
 }
 
 const (
-	// askedFrom is the number of requests of a partition, after each flush, that are not sampled, so that quiet
-	// partitions cost nothing. After them about one request in askedEvery is sampled, at most askedFlush requests per
-	// flush.
+	// askedFrom is the number of requests to a partition, after each flush of counts, that are not sampled, so that
+	// quiet partitions cost nothing. After them about one request in askedEvery is sampled, and at most askedFlush
+	// requests per flush.
 	askedFrom  = 8
 	askedEvery = 16
 	askedFlush = 4
 	// maxAskedKey is the number of bytes that are kept of a sampled key.
 	maxAskedKey = 256
-	// askedKept is the maximum number of sampled requests in a state. The chance of a request to be among them fades
-	// with its age: after each askedFades it falls to about a third (1/e).
+	// askedKept is the maximum number of sampled requests that are kept of a partition. The chance of a request to be
+	// kept fades with its age: after each askedFades it falls to about a third (1/e).
 	askedKept  = 64
 	askedFades = 5 * time.Minute
-	// askedBelow is the rate, in requests per second, below which no sampled requests are kept.
+	// askedBelow is the rate, in requests per second to a partition, below which no sampled requests are kept.
 	askedBelow = 10
 )
 
-// ask samples the key of every 16th request, on average, to one partition. Most calls only count down to the next
-// request that is sampled. After 4 sampled requests per flush, ask samples no more.
+// ask samples the key of a request to a partition: on average of every 16th request. Most calls only count down to the
+// next request to be sampled. After 4 sampled requests in one flush interval, ask samples no more.
 func (x *pending) ask(key []byte) {
 	if x.skip--; x.skip > 0 || len(x.Asked) >= askedFlush {
 		return
@@ -46,19 +46,20 @@ func (x *pending) ask(key []byte) {
 	x.Asked = append(x.Asked, slices.Clone(key[:min(len(key), maxAskedKey)]))
 }
 
-// asked is a sampled request (one whose key was kept) with its rank, a random number. A State keeps the 64 requests
-// with the highest ranks.
+// asked is a sampled request (its key and time) with its rank, a random number. Of each partition the 64 requests with
+// the highest ranks are kept.
 type asked struct {
 	Asked
 	rank float64
 }
 
-// ask adds the sampled requests of the delta d, which ended at the time `at`, to the sampled requests of the state.
+// ask adds the sampled requests of d, the counts of one client, to the sampled requests that are kept of the partition.
+// The counts of d end at the time `at`.
 //
 // Each sampled request has a weight: the number of requests that it stands for, faded by its age. If only one of two
 // requests can stay, the odds are the ratio of their weights (weighted sampling by exponential ranks). So neither the
-// number of clients nor the number of requests of each client matters. Below askedBelow requests per second the state
-// keeps no sampled requests.
+// number of clients nor the number of requests of each client matters. Below askedBelow requests per second no sampled
+// requests are kept.
 func (s *State) ask(d *Delta, at time.Time) {
 	if s.putRate.get(at, fast)+s.deleteRate.get(at, fast)+s.readRate.get(at, fast) < askedBelow {
 		s.asked = nil
@@ -95,8 +96,8 @@ func (s *State) ask(d *Delta, at time.Time) {
 	}
 }
 
-// requests returns the sampled requests of the partition, oldest first. It returns nil if st, the estimates for the
-// partition, shows fewer than askedBelow requests per second.
+// requests returns the sampled requests of the partition, oldest first. It returns nil if the estimates st show fewer
+// than askedBelow requests per second to the partition.
 func (s *State) requests(st *Stats) (out []Asked) {
 	if st.PutsPerS+st.DeletesPerS+st.ReadsPerS < askedBelow {
 		return nil

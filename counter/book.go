@@ -10,55 +10,57 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A Book holds the State of each partition, and the number of the last batch of each client. By this number a batch
-// that comes twice is applied only once. Backends keep one Book, or the parts of it that they work on. A Book is not
-// safe for concurrent use.
+// A Book has the counts of all partitions (one State each), and the number of the last batch of counts from each
+// client. By this number a batch that comes twice is applied only once. A backend of counts keeps one Book, or the
+// parts of a Book on which it works. A Book is not safe for concurrent use.
 type Book struct {
-	// Generation grows when many batches are known to be lost. A state whose last recount is of an older generation is
-	// no longer Known.
+	// Generation is a number that grows when many batches of counts are known to be lost. The counts of a partition
+	// whose last recount is of an older generation are no longer Known (trusted).
 	Generation uint64
 	States     map[store.PartitionID]*State
 	clients    map[uuid.UUID]client
 }
 
-// client holds the number (seq) of the last batch that was applied of one client, and the time (at) when this batch
-// came.
+// client is what a Book remembers of one client that sends batches of counts: the number (seq) of the last batch that
+// was applied, and the time (at) when this batch came.
 type client struct {
 	seq uint64
 	at  time.Time
 }
 
 const (
-	// forgetClient is the time without a batch after which a client is forgotten. A Recorder takes a new client id long
-	// before that time has passed (see newNameAfter).
+	// forgetClient is the time without a batch of counts after which a Book forgets the client. A Recorder takes a new
+	// client id long before that time has passed (see newNameAfter).
 	forgetClient = 24 * time.Hour
-	// manyMissing is the number of missing batches of one client above which no partition is Known any more. Such a gap
-	// means that the backend has lost minutes of writes, as after the restore of an old backup.
+	// manyMissing is the number of missing batches of one client above which the counts of no partition are trusted
+	// (Known) any more. So large a gap means that the backend has lost minutes of writes, as after the restore of an
+	// old backup.
 	manyMissing = 100
 )
 
-// NewBook returns a book without any states of partitions and without any known clients.
+// NewBook returns an empty Book: without counts of partitions and without known clients.
 func NewBook() *Book {
 	return &Book{Generation: 1, States: map[store.PartitionID]*State{}, clients: map[uuid.UUID]client{}}
 }
 
-// Seen reports whether the batch, or a later one of the same client, was already applied.
+// Seen reports whether the given batch of counts, or a later batch of the same client, was already applied.
 func (b *Book) Seen(batch *Batch) bool { return batch.Seq <= b.clients[batch.Client].seq }
 
-// Follows reports whether the batch is the next one of its client: true if no batch of the client is missing before it.
+// Follows reports whether the given batch of counts has the number after that of the client's last batch, so that no
+// batch of the client is missing between the two.
 func (b *Book) Follows(batch *Batch) bool { return b.missing(batch) == 0 }
 
 func (b *Book) missing(batch *Batch) uint64 { return batch.Seq - 1 - b.clients[batch.Client].seq }
 
-// Apply adds the counts of a batch to the states of its partitions. `came` is the time at which the batch arrived, by
-// the backend's clock. A batch that was applied before changes nothing.
+// Apply adds a client's batch of counts to the counts of the partitions. `came` is the time at which the batch arrived,
+// by the backend's clock. A batch that was applied before changes nothing.
 //
 // The clocks of clients may be wrong. So a batch from the future counts as of the time `came`, and only the backend's
 // clock decides when a client is forgotten.
 //
-// If earlier batches of the client are missing, the partitions that these batches may have had are no longer Known:
-// they need a recount. Partitions of other clients stay Known. If more than manyMissing batches of a known client are
-// missing, no partition is Known any more.
+// If earlier batches of the client are missing, the counts of the partitions that these batches may have had are no
+// longer trusted (Known), until a recount. The counts of other partitions stay Known. If more than manyMissing batches
+// of a known client are missing, no partition is Known any more.
 func (b *Book) Apply(batch *Batch, came time.Time) {
 	if b.Seen(batch) {
 		return
@@ -91,9 +93,9 @@ func (b *Book) Apply(batch *Batch, came time.Time) {
 	}
 }
 
-// lost returns the partitions that the n missing batches before this batch may have had. The field Before lists the
-// partitions of the last missing batch. Earlier missing batches are assumed to have had the same partitions as this
-// batch.
+// lost returns the partitions whose counts may be too low since the n batches before this batch of the same client are
+// missing. The field Before lists the partitions of the last missing batch. Earlier missing batches are assumed to have
+// had the same partitions as this batch.
 func (b *Batch) lost(n uint64) []store.PartitionID {
 	ids := slices.Clone(b.Before)
 	if n > 1 || len(ids) == 0 {
@@ -104,8 +106,9 @@ func (b *Batch) lost(n uint64) []store.PartitionID {
 	return ids
 }
 
-// Needs returns the partitions whose states Apply would read or change if it were called with these batches in this
-// order. The caller can load these states before. A partition may be returned twice.
+// Needs returns the partitions whose counts Apply would read or change if it were called with these batches in this
+// order. A backend that keeps counts elsewhere loads these counts into the Book first. A partition may be returned
+// twice.
 func (b *Book) Needs(batches []Batch) (ids []store.PartitionID) {
 	last := map[uuid.UUID]uint64{}
 	for i := range batches {
@@ -128,7 +131,7 @@ func (b *Book) Needs(batches []Batch) (ids []store.PartitionID) {
 	return ids
 }
 
-// State returns the state of a partition, and creates the state if there is none.
+// State returns the counts of a partition. If the Book has none, State adds empty counts and returns them.
 func (b *Book) State(p store.Partition) *State {
 	s, ok := b.States[p.ID]
 	if !ok {
@@ -138,8 +141,8 @@ func (b *Book) State(p store.Partition) *State {
 	return s
 }
 
-// Hints returns the hints that the client of this batch gets: one for each partition of the batch that has a State. A
-// Hint tells clients which keys to sample, and the highest key of the partition.
+// Hints returns what the client of this batch of counts is told: one Hint for each partition of the batch that is in
+// the Book. A Hint tells clients which keys to sample, and the highest key of the partition.
 func (b *Book) Hints(batch *Batch) []Hint {
 	hints := make([]Hint, 0, len(batch.Deltas))
 	for i := range batch.Deltas {
@@ -151,8 +154,8 @@ func (b *Book) Hints(batch *Batch) []Hint {
 	return hints
 }
 
-// Stats returns the estimates for the given partitions at the time `now`, in the same order. A partition without a
-// State gets empty Stats with Known false.
+// Stats returns the estimates for the given partitions at the time `now`, in the same order. A partition that is not in
+// the Book gets empty Stats, with Known false.
 func (b *Book) Stats(partitions []store.Partition, now time.Time) []Stats {
 	all := make([]Stats, len(partitions))
 	for i, p := range partitions {
@@ -165,8 +168,8 @@ func (b *Book) Stats(partitions []store.Partition, now time.Time) []Stats {
 	return all
 }
 
-// Quanta estimates where the rows of a partition lie: neighbouring runs of keys (quanta) with their numbers of rows, in
-// the order of the keys. It returns nil if nothing is known of the partition.
+// Quanta estimates which intervals of keys have how many rows in a partition. A Quantum is an interval of keys with its
+// number of rows; the quanta are in the order of the keys. The result is nil if nothing is known of the partition.
 func (b *Book) Quanta(p store.Partition) []Quantum {
 	if s, ok := b.States[p.ID]; ok {
 		return s.Quanta()
@@ -174,8 +177,8 @@ func (b *Book) Quanta(p store.Partition) []Quantum {
 	return nil
 }
 
-// AppendHead appends the encoded head of the book to dst. The head is the generation of the book and the last batch of
-// each client; the states of the partitions are not in it.
+// AppendHead appends the encoded head of the book to dst, and returns the extended slice. The head is everything but
+// the counts of partitions: the generation of the book and the last batch of each client. The error is always nil.
 func (b *Book) AppendHead(dst []byte) ([]byte, error) {
 	e := encoder{wire.Encoder{B: append(dst, form)}}
 	e.Uint(b.Generation)
@@ -188,8 +191,9 @@ func (b *Book) AppendHead(dst []byte) ([]byte, error) {
 	return e.B, nil
 }
 
-// OpenBook decodes a head, as encoded by AppendHead, and returns a book with this head and without states. It fails
-// with Corrupt if the head is damaged, and with InvalidArgument if a newer program wrote it.
+// OpenBook decodes a head, which AppendHead has encoded, and returns a Book with this head and without counts of
+// partitions. OpenBook fails with Corrupt if the head is damaged, and with InvalidArgument if a newer program wrote the
+// head.
 func OpenBook(head []byte) (*Book, error) {
 	d := decoder{wire.Decoder{Rest: head}}
 	if _, err := d.begin("the head", form); err != nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// form, form2 and form3 are versions of the encoding, each in the first byte of an encoded value. Batches and states
-// with sampled requests have version 3. Without these, summaries of states, and batches with a list Before, have
-// version 2. All else has version 1. Every version is still read.
+// form, form2 and form3 are the versions of the encoding of counts; the first byte of an encoded value has the version.
+// Batches and states with sampled requests have version 3. Without these, summaries of states, and batches with a list
+// Before, have version 2. Everything else has version 1. Every version can still be read.
 const (
 	form  = 1
 	form2 = 2
@@ -48,7 +48,7 @@ func (d *decoder) fixed() uint64     { return binary.BigEndian.Uint64(d.Raw(8)) 
 func (d *decoder) bool() bool        { return d.Raw(1)[0] != 0 }
 func (d *decoder) id() (id [16]byte) { return [16]byte(d.Raw(16)) }
 
-// bytes reads a byte string and returns a copy of it, which shares no memory with the decoder's input.
+// bytes decodes a byte string and returns a copy, which shares no memory with the decoder's input.
 func (d *decoder) bytes() []byte { return slices.Clone(d.Bytes()) }
 
 func (d *decoder) float() float64 {
@@ -69,7 +69,7 @@ func (d *decoder) time() time.Time {
 }
 
 // end returns a Corrupt error if a value could not be decoded, or if input is left after the last value; else nil.
-// `what` names the decoded thing in the error, as in "a batch".
+// `what` names the decoded value in the error, e.g. "a batch".
 func (d *decoder) end(what string) error {
 	if d.Bad || len(d.Rest) > 0 {
 		return store.Errorf(store.Corrupt, "%s of a counter is damaged", what)
@@ -77,9 +77,9 @@ func (d *decoder) end(what string) error {
 	return nil
 }
 
-// begin reads and returns the first byte of an encoding, the version of its format. It fails with InvalidArgument if
-// the version is higher than newest, the last version that this program can read. `what` names the encoded thing in the
-// error, as in "a batch".
+// begin reads and returns the first byte of an encoded value, which is the version of the encoding. It fails with
+// InvalidArgument if the version is higher than newest, the last version that this program can read. `what` names the
+// value in the error, e.g. "a batch".
 func (d *decoder) begin(what string, newest byte) (got byte, err error) {
 	if got = d.Raw(1)[0]; !d.Bad && (got < form || got > newest) {
 		return got, store.Errorf(
@@ -126,7 +126,8 @@ func (d *decoder) sample() Sample {
 	return s
 }
 
-// AppendBinary appends the binary encoding of the batch to dst. The error is always nil.
+// AppendBinary appends the binary encoding of the batch of counts to dst, and returns the extended slice. The error is
+// always nil.
 func (b *Batch) AppendBinary(dst []byte) ([]byte, error) {
 	e := encoder{wire.Encoder{B: append(dst, form)}}
 	asked := slices.ContainsFunc(b.Deltas, func(d Delta) bool { return len(d.Asked) > 0 })
@@ -167,8 +168,8 @@ func (b *Batch) AppendBinary(dst []byte) ([]byte, error) {
 	return e.B, nil
 }
 
-// UnmarshalBinary decodes data, as encoded by AppendBinary, into this batch. It fails with Corrupt if data is damaged,
-// and with InvalidArgument if a newer program wrote it.
+// UnmarshalBinary decodes data, which AppendBinary has encoded, into this batch of counts. It fails with Corrupt if
+// data is damaged, and with InvalidArgument if a newer program wrote data.
 func (b *Batch) UnmarshalBinary(data []byte) error {
 	d := decoder{wire.Decoder{Rest: data}}
 	of, err := d.begin("a batch", form3)
@@ -224,20 +225,22 @@ func (s *State) rates() []*rate {
 	return []*rate{&s.putRate, &s.deleteRate, &s.readRate, &s.growth}
 }
 
-// Lean reports whether the state is without its sample of keys: true after UnmarshalSummary. A lean state can still
-// give Stats. It can apply the counts of a client (a Delta) only if Needs returns false for them.
+// Lean reports whether the counts of the partition were loaded without their sample of keys (by UnmarshalSummary). Lean
+// counts can still give Stats. They can take up the counts of a client (a Delta) only if Needs returns false for the
+// Delta.
 func (s *State) Lean() bool { return s.lean }
 
-// AppendSample appends the encoded sample of keys of the state to dst. Together with the summary (see AppendSummary),
-// the sample is the whole state.
+// AppendSample appends the encoded sample of keys of the partition to dst, and returns the extended slice. The sample
+// and the summary (see AppendSummary) together are the whole state. The error is always nil.
 func (s *State) AppendSample(dst []byte) ([]byte, error) {
 	e := encoder{wire.Encoder{B: append(dst, form)}}
 	e.sample(&s.sample)
 	return e.B, nil
 }
 
-// UnmarshalSample decodes a sample, as encoded by AppendSample, into this state. The summary of the state must have
-// been decoded before. UnmarshalSample fails with Corrupt, or with InvalidArgument if a newer program wrote the sample.
+// UnmarshalSample decodes a sample of keys, which AppendSample has encoded, into this state. UnmarshalSummary must have
+// been called before. UnmarshalSample fails with Corrupt if data is damaged, and with InvalidArgument if a newer
+// program wrote data.
 func (s *State) UnmarshalSample(data []byte) error {
 	d := decoder{wire.Decoder{Rest: data}}
 	if _, err := d.begin("a sample", form); err != nil {
@@ -252,8 +255,8 @@ func (s *State) UnmarshalSample(data []byte) error {
 	return nil
 }
 
-// AppendBinary appends the binary encoding of the whole state, with its sample of keys, to dst. The error is always
-// nil.
+// AppendBinary appends the binary encoding of the whole state of a partition's counts, with the sample of keys, to dst,
+// and returns the extended slice. The error is always nil.
 func (s *State) AppendBinary(dst []byte) ([]byte, error) {
 	e := encoder{wire.Encoder{B: append(dst, form)}}
 	e.summary(s)
@@ -265,8 +268,8 @@ func (s *State) AppendBinary(dst []byte) ([]byte, error) {
 	return e.B, nil
 }
 
-// AppendSummary appends the encoded summary to dst: the whole state except for its sample of keys, in a few hundred
-// bytes.
+// AppendSummary appends the encoded summary of a partition's counts to dst, and returns the extended slice. The summary
+// is the whole state except for its sample of keys, in a few hundred bytes. The error is always nil.
 func (s *State) AppendSummary(dst []byte) ([]byte, error) {
 	e := encoder{wire.Encoder{B: append(dst, form2)}}
 	e.summary(s)
@@ -304,8 +307,8 @@ func (e *encoder) summary(s *State) {
 	e.bool(s.blind)
 }
 
-// UnmarshalBinary decodes data, as encoded by AppendBinary, into this state. It fails with Corrupt if data is damaged,
-// and with InvalidArgument if a newer program wrote it.
+// UnmarshalBinary decodes data, which AppendBinary has encoded, into this state of a partition's counts. It fails with
+// Corrupt if data is damaged, and with InvalidArgument if a newer program wrote data.
 func (s *State) UnmarshalBinary(data []byte) error {
 	d := decoder{wire.Decoder{Rest: data}}
 	of, err := d.begin("a state", form3)
@@ -323,9 +326,10 @@ func (s *State) UnmarshalBinary(data []byte) error {
 	return d.end("a state")
 }
 
-// UnmarshalSummary decodes a summary, as encoded by AppendSummary. Afterwards the state is Lean: it has no sample of
-// keys. A summary of version 1 lacks some numbers, so its state needs the sample before each delta. UnmarshalSummary
-// fails with Corrupt, or with InvalidArgument if a newer program wrote the summary.
+// UnmarshalSummary decodes a summary, which AppendSummary has encoded, into this state of a partition's counts.
+// Afterwards the state has no sample of keys (see Lean). If the summary has version 1, which lacks some numbers, Needs
+// returns true for every Delta. UnmarshalSummary fails with Corrupt if data is damaged, and with InvalidArgument if a
+// newer program wrote data.
 func (s *State) UnmarshalSummary(data []byte) error {
 	d := decoder{wire.Decoder{Rest: data}}
 	of, err := d.begin("a state", form3)

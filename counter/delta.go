@@ -8,42 +8,42 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A Delta is what one client has counted of one partition since its last flush: the numbers of requests, and a sample
-// of the keys.
+// A Delta is what one client has counted of one partition since its last flush: the numbers of puts, deletes and reads,
+// and a sample of the keys.
 type Delta struct {
 	Partition store.Partition
-	// Puts and Deletes are numbers of acknowledged writes. Markers is the number of those deletes that wrote markers,
-	// because the range was moving.
+	// Puts and Deletes are numbers of acknowledged writes. Markers is the number of those deletes that wrote deletion
+	// markers, because their rows were moving to another partition.
 	Puts, Deletes, Markers int64
 	// PutBytes is the size of the keys and values that were put.
 	PutBytes int64
-	// Above is the number of puts with a key above every key seen some moments before.
+	// Above is the number of appends: puts with a key above every key that was put until some moments before.
 	Above int64
 	// Reads is the number of reads of the partition, of pages and of single entries.
 	Reads int64
-	// Top is the highest key put so far, or its first maxTop bytes.
+	// Top is the highest key that was put so far, or its first maxTop bytes.
 	Top []byte
-	// Blind means that there was no memory to sample all keys. Then Sample is empty.
+	// Blind is true if there was no memory to sample all keys. Then Sample is empty.
 	Blind bool
 	// Sample is a sample of the keys that were written.
 	Sample Sample
-	// Asked holds the keys of some requests. Each stands for an equal number of requests. Asked is empty for a quiet
-	// partition.
+	// Asked has the keys of some requests, as a sample. Each key stands for an equal number of requests. Asked is empty
+	// for a quiet partition.
 	Asked [][]byte
 }
 
 // maxTop is the number of bytes that are stored of the highest key of a partition. The rest of a longer key is dropped.
 const maxTop = 1024
 
-// A Batch is a list of deltas (the counts of one client, one Delta per partition) that a backend applies together or
-// not at all.
+// A Batch is the counts of one client for several partitions (one Delta per partition), which a backend applies
+// together or not at all.
 type Batch struct {
-	// Client and Seq identify the batch. A client numbers its batches from 1, those of each group separately (see
-	// Grouper). It sends a batch only after the one before was applied. So a repeated batch counts once, and a lost
+	// Client and Seq identify the batch. A client numbers its batches from 1, separately for each group of buckets (see
+	// Grouper). It sends a batch only after the batch before was applied. So a repeated batch counts once, and a lost
 	// batch is detected.
 	Client uuid.UUID
 	Seq    uint64
-	// From and At are the start and the end of the time in which the batch was recorded, by the client's wall clock.
+	// From and At are the start and the end of the time in which the counts were recorded, by the client's wall clock.
 	From, At time.Time
 	// Before lists the partitions of the client's previous batch. If the previous batch is lost, the counts of these
 	// partitions are wrong.
@@ -51,8 +51,9 @@ type Batch struct {
 	Deltas []Delta
 }
 
-// A Hint tells the clients two facts about a partition. Below is the limit of the backend's sample: a key whose hash is
-// Below or higher need not be sampled. Top is the highest key that any client has put.
+// A Hint tells the clients two facts about a partition, so that they record no more than a backend needs. Below is the
+// limit of the backend's sample of keys: a key whose hash is Below or higher need not be sampled. Top is the highest
+// key that any client has put.
 type Hint struct {
 	Partition store.PartitionID
 	Below     uint64

@@ -25,39 +25,43 @@ import (
 // A restored size lacks the writes between the last call of Stats before the loss and the loss, and up to one step of
 // changes. Like every size, it is confirmed by a recount later, in the background.
 
-// A Keeper stores the sizes of partitions in the store itself, beside the rows, as a copy for a backend that loses its
-// counts. The stored sizes are hints: they may be lost, or come back after ForgetSize. The methods of a Keeper are safe
-// for concurrent use, and fail with Unavailable or Timeout.
+// A Keeper stores the sizes of partitions in the store itself, beside the rows, as a copy for a backend that may lose
+// its counts. The stored sizes are hints: they may be lost, or come back after ForgetSize. The methods of a Keeper are
+// safe for concurrent use, and fail with Unavailable or Timeout.
 type Keeper interface {
-	// KeepSize stores the size of a partition, unless a size with a later time At is stored.
+	// KeepSize stores the size of a partition. It does nothing if a size with a later time At is stored.
 	KeepSize(ctx context.Context, s store.PartitionSize) error
-	// KeptSize returns the size that is kept of a partition, without its time At. If no size is kept, Encoded is nil.
+	// KeptSize returns the stored size of the partition p, without its time At. If no size is stored, Encoded is nil.
 	KeptSize(ctx context.Context, p store.Partition) (store.PartitionSize, error)
-	// ForgetSize removes the size of a partition.
+	// ForgetSize deletes the stored size of the partition p.
 	ForgetSize(ctx context.Context, p store.Partition) error
 }
 
-// KeepOptions are the options of Keep.
+// KeepOptions are the options of Keep, which stores copies of the sizes of partitions: how often to store a size, and
+// functions to call. Step is required.
 type KeepOptions struct {
-	// Step is the number of rows by which an estimate must change before it is kept anew. Step is required.
+	// Step is the number of rows by which the estimate for a partition must change before the size is stored anew. Step
+	// is required.
 	Step int64
-	// Restored is called after sizes were restored, which is a sign that other counts may be lost, too. nil: no call.
+	// Restored is called after sizes were restored from their copies, which is a sign that other counts may be lost,
+	// too. It may be nil.
 	Restored func()
-	// Failed is called with the errors of the keeper, which do not fail any other call. nil: the errors are dropped.
+	// Failed is called with the errors of the Keeper, which do not make other calls fail. If Failed is nil, the errors
+	// are dropped.
 	Failed func(error)
 	// Now returns the wall clock; time.Now by default.
 	Now func() time.Time
 }
 
 const (
-	// keptAtOnce bounds the number of concurrent requests to a keeper in one call.
+	// keptAtOnce is the largest number of concurrent requests to a Keeper in one call.
 	keptAtOnce = 32
-	// keptKnown bounds the number of partitions whose last kept size is remembered, with about 100 bytes each.
+	// keptKnown is the largest number of partitions whose last stored size is remembered, with about 100 bytes each.
 	keptKnown = 1 << 17
 )
 
-// Keep returns a backend that counts by means of b, and also stores a copy of each partition's size with the keeper k.
-// If b loses its counts, the sizes are restored from the copies.
+// Keep returns a backend that counts by means of the backend b, and also stores a copy of each partition's size with
+// the Keeper k. If b loses its counts, the sizes are restored from the copies.
 //
 // Sizes are copied when Stats is called. So Keep is for the one process that watches the sizes of all partitions.
 func Keep(b Backend, k Keeper, o KeepOptions) Backend {
@@ -74,7 +78,8 @@ func Keep(b Backend, k Keeper, o KeepOptions) Backend {
 	return &sizing{Backend: b, keeper: k, o: o, rows: known}
 }
 
-// sizing is the Backend that Keep returns. It keeps copies of the sizes of partitions with a Keeper.
+// sizing is the Backend that Keep returns. It passes all calls to another Backend, and stores copies of the sizes of
+// partitions with a Keeper.
 type sizing struct {
 	Backend
 	keeper Keeper
@@ -82,7 +87,8 @@ type sizing struct {
 	rows   *lru.Cache[store.PartitionID, int64] // the number of rows that was kept last
 }
 
-// Correct implements Backend.
+// Correct replaces the estimate for the partition p by the result c of a recount, and stores a copy of the new size
+// with the Keeper. It implements Backend.
 func (k *sizing) Correct(ctx context.Context, p store.Partition, c *Count) error {
 	if err := k.Backend.Correct(ctx, p, c); err != nil {
 		return err
@@ -100,7 +106,7 @@ func (k *sizing) Correct(ctx context.Context, p store.Partition, c *Count) error
 	return nil
 }
 
-// Forget implements Backend.
+// Forget deletes the counts of partitions that no longer exist, and the copies of their sizes. It implements Backend.
 func (k *sizing) Forget(ctx context.Context, partitions ...store.Partition) error {
 	if err := k.Backend.Forget(ctx, partitions...); err != nil {
 		return err
@@ -112,7 +118,8 @@ func (k *sizing) Forget(ctx context.Context, partitions ...store.Partition) erro
 	return nil
 }
 
-// Stats implements Source.
+// Stats returns the estimates for the given partitions, in the same order. It stores copies of the sizes that have
+// changed enough, and restores lost sizes from their copies. It implements Source.
 func (k *sizing) Stats(ctx context.Context, partitions []store.Partition) ([]Stats, error) {
 	all, err := k.Backend.Stats(ctx, partitions)
 	if err != nil {
@@ -135,10 +142,10 @@ func (k *sizing) Stats(ctx context.Context, partitions []store.Partition) ([]Sta
 	return k.restore(ctx, all, lost)
 }
 
-// restore replaces counts that the backend has lost by the sizes that the keeper has stored, and returns `all` with new
-// Stats for these partitions. `lost` holds the indexes, in `all`, of the partitions without a recount. A partition
-// without a stored size stays as it is. The partitions are corrected one after the other, as all corrections change one
-// place in the backend.
+// restore replaces counts that the backend has lost by the sizes that the Keeper has stored, and returns `all` with new
+// Stats for these partitions. `lost` has the indexes, in `all`, of the partitions that were never recounted. A
+// partition without a stored size stays as it is. The partitions are corrected one after the other, as all corrections
+// change the same record in the backend.
 func (k *sizing) restore(ctx context.Context, all []Stats, lost []int) ([]Stats, error) {
 	kept := make([]store.PartitionSize, len(lost))
 	k.together(ctx, len(lost), func(ctx context.Context, n int) (err error) {
@@ -174,9 +181,9 @@ func (k *sizing) restore(ctx context.Context, all []Stats, lost []int) ([]Stats,
 	return all, err
 }
 
-// differs reports whether the size of a partition must be kept anew: true if the estimated number of rows is Step or
-// more away from the number that was kept last. If the last kept number is not known, the rows of the last recount
-// stand for it.
+// differs reports whether the size of a partition must be stored anew, because the estimate s of its number of rows
+// differs by Step or more from the number that was stored last. If the last stored number is not known, the rows of the
+// last recount stand for it.
 func (k *sizing) differs(s *Stats) bool {
 	kept, ok := k.rows.Get(s.Partition.ID)
 	if !ok {
@@ -185,8 +192,8 @@ func (k *sizing) differs(s *Stats) bool {
 	return max(s.Rows-kept, kept-s.Rows) >= k.o.Step
 }
 
-// keep gives the size in the estimate s to the keeper, which stores the size beside the rows of the partition. `at` is
-// the time for which the size holds: about when the backend returned the estimate.
+// keep gives the size in the estimate s to the Keeper, which stores the size beside the rows of the partition. `at` is
+// the time for which the size holds: about the time when the backend returned the estimate.
 func (k *sizing) keep(ctx context.Context, s *Stats, at time.Time) {
 	kept := size{
 		at: at, counted: s.Recounted, rows: s.Rows, bytes: s.Bytes, markers: s.Markers, from: s.from, to: s.to, top: s.Top,
@@ -199,8 +206,8 @@ func (k *sizing) keep(ctx context.Context, s *Stats, at time.Time) {
 	k.rows.Add(s.Partition.ID, s.Rows)
 }
 
-// together calls f with each number from 0 to n-1, up to 32 at the same time, and waits for all calls. If calls fail,
-// one of the errors is reported to Failed.
+// together calls f with each number from 0 to n-1, in up to 32 goroutines, and waits for all calls. If calls fail,
+// together reports one of the errors to KeepOptions.Failed.
 func (k *sizing) together(ctx context.Context, n int, f func(ctx context.Context, i int) error) {
 	var g errgroup.Group
 	g.SetLimit(keptAtOnce)
@@ -218,7 +225,7 @@ func (k *sizing) failed(ctx context.Context, err error) {
 	}
 }
 
-// size is the size of a partition as it is stored beside the rows (the decoded content of a store.PartitionSize).
+// size is the size of a partition as it is stored beside the rows. It is the decoded content of a store.PartitionSize.
 type size struct {
 	at, counted          time.Time // the time of the estimate, and the start of the last recount
 	rows, bytes, markers int64
@@ -226,8 +233,8 @@ type size struct {
 	top                  []byte
 }
 
-// count returns the kept size in the form of a recount's result, with which Correct can restore a lost count. Writes
-// that were counted since the loss are added to the size.
+// count returns the stored size of a partition in the form of a recount's result, with which Correct can restore a lost
+// count. Writes that were counted since the loss are added to the size.
 func (s *size) count() *Count {
 	return &Count{
 		Started: s.at, Rows: s.rows, Bytes: s.bytes, Markers: s.markers, Top: s.top,

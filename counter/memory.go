@@ -8,7 +8,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Memory is a Backend that keeps its counts in memory only. They are lost with the process.
+// Memory is a Backend that keeps the counts of partitions in memory only, e.g. for tests. The counts are lost when the
+// process ends.
 type Memory struct {
 	now func() time.Time
 
@@ -18,7 +19,8 @@ type Memory struct {
 	batches uint64
 }
 
-// NewMemory returns a Memory without counts. The function `now` returns the wall clock; nil stands for time.Now.
+// NewMemory returns a Backend in memory without counts. The function `now` returns the wall clock; nil stands for
+// time.Now.
 func NewMemory(now func() time.Time) *Memory {
 	if now == nil {
 		now = time.Now
@@ -26,7 +28,8 @@ func NewMemory(now func() time.Time) *Memory {
 	return &Memory{now: now, book: NewBook(), written: map[store.Partition]uint64{}}
 }
 
-// Flush implements Backend.
+// Flush adds a client's batch of counts to the counts in memory. A batch that came before changes nothing. The result
+// has one Hint (which keys to sample) for each partition of the batch. The error is always nil.
 func (m *Memory) Flush(_ context.Context, b *Batch) ([]Hint, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -40,7 +43,8 @@ func (m *Memory) Flush(_ context.Context, b *Batch) ([]Hint, error) {
 	return m.book.Hints(b), nil
 }
 
-// Written implements Backend.
+// Written returns the partitions that were written to after mark, which is the result next of an earlier call or 0. The
+// error is always nil.
 func (m *Memory) Written(_ context.Context, mark uint64) (out []store.Partition, next uint64, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -52,21 +56,21 @@ func (m *Memory) Written(_ context.Context, mark uint64) (out []store.Partition,
 	return out, m.batches, nil
 }
 
-// Stats implements Source.
+// Stats returns the estimates for the given partitions, in the same order. The error is always nil.
 func (m *Memory) Stats(_ context.Context, partitions []store.Partition) ([]Stats, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.book.Stats(partitions, m.now()), nil
 }
 
-// Quanta implements Source.
+// Quanta estimates how the rows of the partition p are distributed over intervals of keys. The error is always nil.
 func (m *Memory) Quanta(_ context.Context, p store.Partition) ([]Quantum, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.book.Quanta(p), nil
 }
 
-// Correct implements Backend.
+// Correct replaces the estimate for the partition p by the result c of a recount. The error is always nil.
 func (m *Memory) Correct(_ context.Context, p store.Partition, c *Count) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -74,7 +78,7 @@ func (m *Memory) Correct(_ context.Context, p store.Partition, c *Count) error {
 	return nil
 }
 
-// Forget implements Backend.
+// Forget deletes the counts of partitions that no longer exist. The error is always nil.
 func (m *Memory) Forget(_ context.Context, partitions ...store.Partition) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -85,5 +89,5 @@ func (m *Memory) Forget(_ context.Context, partitions ...store.Partition) error 
 	return nil
 }
 
-// Close implements Backend.
+// Close does nothing, since counts in memory need no release. It implements Backend.
 func (m *Memory) Close() error { return nil }

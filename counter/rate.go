@@ -13,8 +13,8 @@ type rate struct {
 	at    int64 // Unix milliseconds of the last event
 }
 
-// These are time constants of rates, and limits of their measurement. A rate with the constant `fast` shows soon that a
-// partition fills. The constant `slow` is for the growth on which forecasts are based.
+// These constants are the time constants of rates, and limits for measuring rates. A rate with the constant `fast`
+// shows soon that a partition fills. The constant `slow` is for the growth on which forecasts are based.
 const (
 	fast = time.Minute
 	slow = time.Hour
@@ -25,8 +25,8 @@ const (
 	many = 200
 )
 
-// add counts n events that happened, evenly spread, in the duration `over` that ended at the time `at`. constant is the
-// time constant of the rate.
+// add counts n events that happened, evenly distributed, in the duration `over` that ended at the time `at`. constant
+// is the time constant of the rate.
 //
 // The clocks of clients differ a little, so events before the newest moment count as of this moment. If a clock was set
 // back, the measurement is shifted back with it.
@@ -69,12 +69,13 @@ func (r *rate) get(at time.Time, constant time.Duration) float64 {
 	return r.perS * decay(now-r.at, constant) / seen
 }
 
-// decay returns the weight that an event still has after ms milliseconds: from 1 for a new event down to 0.
+// decay returns the weight that an event still has after ms milliseconds: 1 for a new event, 1/e after one time
+// constant, and close to 0 for an old event.
 func decay(ms int64, constant time.Duration) float64 {
 	return math.Exp(-float64(ms) / float64(constant.Milliseconds()))
 }
 
-// faded returns the mean weight, at the end of the duration `over`, of events that were spread evenly over this
+// faded returns the mean weight, at the end of the duration `over`, of events that were evenly distributed over this
 // duration. An event weighs 1 when it happens, and 1/e after one time constant.
 func faded(over, constant time.Duration) float64 {
 	x := over.Seconds() / constant.Seconds()

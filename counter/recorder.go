@@ -16,34 +16,36 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Flusher is the part of a Backend that a Recorder needs: with Flush the recorder sends its counts.
+// Flusher is the part of a Backend that a Recorder needs. The recorder sends its counts of writes and reads with Flush.
 type Flusher interface {
 	Flush(ctx context.Context, b *Batch) ([]Hint, error)
 	Forget(ctx context.Context, partitions ...store.Partition) error
 }
 
-// Grouper is implemented by a Flusher (a backend of counts) that divides the buckets into groups. Then all partitions
-// of a batch must be of one group, and the batches of each group are numbered separately.
+// Grouper is implemented by a backend of counts that divides the buckets into groups. Then all partitions of a batch of
+// counts must be of the same group, and the batches of each group are numbered separately.
 type Grouper interface {
-	// Group returns the number of the group to which a bucket belongs.
+	// Group returns the number of the group to which the bucket id belongs.
 	Group(id store.BucketID) int
 }
 
-// RecorderOptions are the options of a Recorder. The zero value stands for the defaults.
+// RecorderOptions are the options of a Recorder, such as the interval of flushes and limits of memory. The zero value
+// stands for the defaults.
 type RecorderOptions struct {
-	// Every is the interval of flushes, 1 s by default. If Every is negative, the recorder flushes only when Flush is
-	// called.
+	// Every is the interval at which the recorder sends its counts, 1 s by default. If Every is negative, the recorder
+	// sends counts only when Flush is called.
 	Every time.Duration
 	// Timeout bounds one flush, 5 s by default. No write waits for a flush.
 	Timeout time.Duration
-	// MaxPartitions bounds the number of partitions in memory, 65,536 by default. These are the partitions that wait
-	// for a flush and, as far as there is room, those that were flushed last. Another MaxPartitions may be on their way
-	// to the backend. Between two successful flushes, writes to more partitions are not counted. The backend is told
-	// the names of these partitions, which are then not Known. At most four times MaxPartitions names are kept for
-	// this; beyond them no partition of the same group of buckets is Known.
+	// MaxPartitions bounds the number of partitions in memory, 65,536 by default. These are the partitions with counts
+	// to be sent and, as far as there is memory, the partitions whose counts were sent last. The counts of another
+	// MaxPartitions may be on their way to the backend. Between two successful flushes, writes to more partitions are
+	// not counted. The recorder tells the backend the names of these partitions, whose counts are then not trusted
+	// (Known). At most four times MaxPartitions names are kept for this; beyond them no partition of the same group of
+	// buckets is Known.
 	MaxPartitions int
-	// MaxBytes bounds, roughly, the memory of sampled keys that were not flushed, 64 MiB by default. Beyond this bound
-	// writes are counted without sampling their keys.
+	// MaxBytes bounds, roughly, the memory for sampled keys that were not yet sent, 64 MiB by default. Beyond this
+	// bound writes are counted without sampling their keys.
 	MaxBytes int64
 	// Logger receives a message when flushes begin to fail and when they work again. A nil Logger discards the
 	// messages.
@@ -52,20 +54,22 @@ type RecorderOptions struct {
 	Now func() time.Time
 }
 
-// RecorderCounts are statistics about the work of a Recorder itself since it was made.
+// RecorderCounts are statistics about the work of a Recorder since it was made, e.g. how many flushes failed.
 type RecorderCounts struct {
 	// Batches is the number of batches that were flushed. Failures is the number of flushes that failed.
 	Batches, Failures int64
-	// Lost is the number of requests that were not counted, for lack of memory. Partitions with lost writes are not
-	// Known until they are recounted. Blind is the number of writes that were counted without sampling their keys.
+	// Lost is the number of requests that were not counted, for lack of memory. The counts of partitions with lost
+	// writes are not trusted (Known) until these partitions are recounted. Blind is the number of writes that were
+	// counted without sampling their keys.
 	Lost, Blind int64
 	// Partitions is the present number of partitions in memory. Waiting is the number of partitions with news for the
 	// backend: counts, or that some writes were not counted.
 	Partitions, Waiting int64
 }
 
-// Recorder counts acknowledged writes per partition and flushes the counts to a backend. Its methods are safe for
-// concurrent use. Put, Delete and Read take tens of nanoseconds, never wait for I/O, and do not keep the key.
+// Recorder counts acknowledged writes per partition and sends the counts to a backend about once a second. Its methods
+// are safe for concurrent use. Put, Delete and Read take tens of nanoseconds, never wait for I/O, and do not keep the
+// key.
 type Recorder struct {
 	to     Flusher
 	o      RecorderOptions
@@ -87,8 +91,8 @@ type Recorder struct {
 
 	telling sync.Mutex
 	removed []store.Partition // partitions whose counts the next flush drops
-	// uncounted holds the names of the partitions with writes that were not counted. When there is no room for another
-	// name, all partitions of its group of buckets become uncounted. flooded holds one partition of each such group.
+	// uncounted has the names of the partitions with writes that were not counted. When there is no memory for another
+	// name, all partitions of its group of buckets become uncounted. flooded has one partition of each such group.
 	uncounted map[store.Partition]struct{}
 	flooded   map[int]store.Partition
 
@@ -99,19 +103,21 @@ type Recorder struct {
 
 const (
 	recorderShards = 32
-	// batchBytes is the approximate size of a batch, in bytes. A delta is never divided between batches.
+	// batchBytes is the approximate size of a batch of counts, in bytes. The counts of one partition are never divided
+	// between batches.
 	batchBytes = 256 << 10
-	// deltaBytes is the approximate size of a delta without keys, in bytes.
+	// deltaBytes is the approximate size, in bytes, of the counts of one partition without keys.
 	deltaBytes = 100
-	// newNameAfter is the time without a batch after which a recorder takes a new client id. The backend forgets the
+	// newNameAfter is the time without a flush after which a recorder takes a new client id. The backend forgets the
 	// old id later (see forgetClient).
 	newNameAfter = time.Hour
-	// idleRounds is the number of flushes after which a partition without requests is dropped from memory.
+	// idleRounds is the number of flushes after which a partition without requests is dropped from the recorder's
+	// memory.
 	idleRounds = 600
 )
 
-// sequence describes the last batch that a recorder made for a group of buckets: its number, its partitions, and the
-// batch itself while counts are added to it.
+// sequence describes the last batch of counts that a recorder made for a group of buckets: the number of the batch, its
+// partitions, and the batch itself while counts are added to it.
 type sequence struct {
 	seq  uint64
 	had  []store.PartitionID // the partitions of the last closed batch
@@ -119,20 +125,21 @@ type sequence struct {
 	size int                 // approximate bytes of open
 }
 
-// shard holds a part of a recorder's partitions, under one lock: those whose ids have the same hash.
+// shard has those partitions of a recorder whose ids have the same hash, under one lock. Several shards keep concurrent
+// writers from waiting for the same lock.
 type shard struct {
 	mu      sync.Mutex
 	all     map[store.PartitionID]*pending
 	touched []*pending
-	// flushed holds the partitions in all that have had no requests since their last flush, oldest first. They are only
-	// a cache of the recorder's knowledge, so they make room for other partitions.
+	// flushed has the partitions in the map all that have had no requests since their last flush, oldest first. They
+	// are only a cache of what the recorder knows, so they are dropped when memory is needed for other partitions.
 	flushed *simplelru.LRU[store.PartitionID, *pending]
 	free    []Sample
 	_       [56]byte // so that two shards share no cache line
 }
 
-// pending is what a recorder knows of one partition: the counts since the last flush, and what it needs to record more
-// requests.
+// pending is what a recorder knows of one partition: the counts since the last flush, and what the recorder needs to
+// count further requests.
 type pending struct {
 	Delta
 	touched bool
@@ -144,14 +151,14 @@ type pending struct {
 	since      int
 	below      uint64 // the limit of the backend's sample
 	used       int    // the number of the flush that last sent a delta of it
-	// skip is the number of requests until the next one is sampled. lot is the state of the random numbers that draw
-	// skip.
+	// skip is the number of requests until the next request whose key is sampled. lot is the state of the random number
+	// generator that chooses skip.
 	skip int
 	lot  uint64
 }
 
-// NewRecorder returns a new recorder that flushes to the backend `to`. Unless o.Every is negative, the recorder flushes
-// in the background until Close.
+// NewRecorder returns a new recorder of writes and reads, which sends its counts to the backend `to`. It does so in the
+// background until Close. If o.Every is negative, it sends counts only when Flush is called.
 func NewRecorder(to Flusher, o RecorderOptions) *Recorder {
 	if o.Every == 0 {
 		o.Every = time.Second
@@ -191,8 +198,8 @@ func NewRecorder(to Flusher, o RecorderOptions) *Recorder {
 	return r
 }
 
-// Put records that an entry was put into partition p with the timestamp `at`. size is the number of bytes of the key
-// and the value.
+// Put records that an entry with the given key was put into the partition p with the timestamp `at`. size is the number
+// of bytes of the key and the value.
 func (r *Recorder) Put(p store.Partition, key []byte, size int, at store.Timestamp) {
 	hash := hashOf(key)
 	s := r.shard(p.ID)
@@ -222,19 +229,19 @@ func (r *Recorder) Put(p store.Partition, key []byte, size int, at store.Timesta
 	s.mu.Unlock()
 }
 
-// sideBySide is a number of puts, larger than the number of concurrent puts. A put counts as an append if its key is
-// above the highest key as of this number of puts ago, or of up to twice this number.
+// sideBySide is a number of puts that is larger than the number of concurrent puts. A put counts as an append if its
+// key is above the highest key as of this number of puts ago, or of up to twice this number.
 const sideBySide = 512
 
-// remark moves on the two keys by which appends are recognized: a put above the key `base` is an append. `base` becomes
+// remark updates the two keys by which appends are recognized: a put above the key `base` is an append. `base` becomes
 // the key `mark`, which is from before the puts in progress, and `mark` becomes the highest key so far.
 func (x *pending) remark() {
 	x.base, x.mark = append(x.base[:0], x.mark...), append(x.mark[:0], x.top...)
 	x.since = 0
 }
 
-// Delete records that an entry of partition p was deleted. `at` is the timestamp of the deletion. marker is true if the
-// deletion wrote a marker, because the range of the entry was moving.
+// Delete records that the entry with the given key was deleted from the partition p. `at` is the timestamp of the
+// deletion. marker is true if the deletion wrote a deletion marker, because the row was moving to another partition.
 func (r *Recorder) Delete(p store.Partition, key []byte, at store.Timestamp, marker bool) {
 	hash := hashOf(key)
 	s := r.shard(p.ID)
@@ -254,8 +261,8 @@ func (r *Recorder) Delete(p store.Partition, key []byte, at store.Timestamp, mar
 	s.mu.Unlock()
 }
 
-// Read records a read of one entry with the given key, or of a page that begins at this key. An empty key stands for
-// the beginning of the range.
+// Read records a read of the entry with the given key in the partition p, or of a page of rows that begins at this key.
+// An empty key stands for the beginning of the partition.
 func (r *Recorder) Read(p store.Partition, key []byte) {
 	s := r.shard(p.ID)
 	s.mu.Lock()
@@ -266,12 +273,13 @@ func (r *Recorder) Read(p store.Partition, key []byte) {
 	s.mu.Unlock()
 }
 
-// RemovedDeletes is the number of deletes that are counted when a whole range of a partition is deleted at once (see
-// Removed). To reads, such a deletion costs roughly as much as this number of tombstones.
+// RemovedDeletes is the number of deletes that are counted when all rows in an interval of keys are deleted at once
+// (see Removed). To reads, such a deletion costs roughly as much as this number of tombstones.
 const RemovedDeletes = 1000
 
 // Removed records that many entries of the partition p were deleted at once. Their number is not known. So the next
-// flush drops the counts of the partition, which is then recounted, and RemovedDeletes deletes are counted instead.
+// flush makes the backend drop the counts of the partition, which then has to be recounted, and RemovedDeletes deletes
+// are counted instead.
 func (r *Recorder) Removed(p store.Partition) {
 	s := r.shard(p.ID)
 	s.mu.Lock()
@@ -294,7 +302,7 @@ func (r *Recorder) Removed(p store.Partition) {
 }
 
 // forgetRemoved tells the backend to drop its counts of the partitions in which many entries were deleted at once (see
-// Removed). If the backend fails, the next flush tries again.
+// Removed). If the backend fails, the next flush tells it again.
 func (r *Recorder) forgetRemoved(ctx context.Context) error {
 	r.telling.Lock()
 	all := r.removed
@@ -312,8 +320,8 @@ func (r *Recorder) forgetRemoved(ctx context.Context) error {
 	return err
 }
 
-// shard returns the part of the recorder, with a lock of its own, to which the partition id belongs. Partition ids are
-// random, so one byte of an id is a good hash.
+// shard returns the part of the recorder, with a lock of its own, to which the partition with the given id belongs.
+// Partition ids are random, so one byte of an id is a good hash.
 func (r *Recorder) shard(id store.PartitionID) *shard { return &r.shards[id[15]%recorderShards] }
 
 func (r *Recorder) sample(x *pending, hash uint64, key []byte, at store.Timestamp, size uint32, is flags) {
@@ -329,7 +337,7 @@ func (r *Recorder) sample(x *pending, hash uint64, key []byte, at store.Timestam
 	}
 }
 
-// Counts returns the statistics of the recorder itself.
+// Counts returns statistics about the work of the recorder, such as the number of failed flushes, for metrics.
 func (r *Recorder) Counts() RecorderCounts {
 	c := RecorderCounts{
 		Batches: r.batches.Load(), Failures: r.failures.Load(), Lost: r.lost.Load(), Blind: r.blind.Load(),
@@ -374,7 +382,7 @@ func (r *Recorder) report(err error) {
 	}
 }
 
-// Flush sends all counts that were recorded so far to the backend. If Flush fails, the next Flush sends again what the
+// Flush sends all counts that were recorded so far to the backend. If Flush fails, the next call sends again what the
 // backend did not take.
 func (r *Recorder) Flush(ctx context.Context) error {
 	r.flushing.Lock()
@@ -409,7 +417,7 @@ func (r *Recorder) Flush(ctx context.Context) error {
 	return nil
 }
 
-// collect moves the counts of all partitions with new requests into batches, which are then ready to be sent.
+// collect moves the counts of all partitions with new requests into batches that are ready to be sent to the backend.
 func (r *Recorder) collect() {
 	now := r.o.Now()
 	if d := now.Sub(r.last); d > newNameAfter || d < -newNameAfter {
@@ -445,8 +453,9 @@ func (r *Recorder) collect() {
 	r.begun = now
 }
 
-// batch returns the batches of a group of buckets with an open batch, to which the counts of another partition can be
-// added. If there is no open batch, or if it is full, batch opens a new one.
+// batch returns the sequence of batches for a group of buckets. The sequence has an open batch, to which the counts of
+// another partition can be added. If no batch is open, or if the open batch is full, batch opens a new one with the
+// time now as its end.
 func (r *Recorder) batch(group int, now time.Time) *sequence {
 	q := r.sequence(group)
 	if q.open != nil && q.size > batchBytes {
@@ -470,8 +479,8 @@ func (r *Recorder) sequence(group int) *sequence {
 	return q
 }
 
-// close ends the open batch, if there is one, and notes its partitions. The next batch names them in Before, so that
-// the backend knows what it lacks if this batch is lost.
+// close ends the open batch of counts, if there is one, and remembers its partitions. The next batch lists them in
+// Before, so that the backend knows which counts it lacks if this batch is lost.
 func (q *sequence) close() {
 	if q.open == nil {
 		return
@@ -483,8 +492,8 @@ func (q *sequence) close() {
 	q.open = nil
 }
 
-// take stores what the backend has answered to a batch: for each partition of the batch a hint, with the limit of the
-// hashes of keys to be sampled and the highest key.
+// take stores the answer of the backend to a batch of counts. The answer has one Hint for each partition of the batch:
+// the limit of the hashes of keys to be sampled, and the highest key.
 func (r *Recorder) take(hints []Hint) {
 	for i := range hints {
 		h := &hints[i]
@@ -500,7 +509,7 @@ func (r *Recorder) take(hints []Hint) {
 	}
 }
 
-// recycle keeps the memory of the samples in a batch that was sent, for the samples of later batches.
+// recycle keeps the memory of the samples of keys in a batch that was sent, for the samples of later batches.
 func (r *Recorder) recycle(b *Batch) {
 	const most = 64 // per shard
 	for i := range b.Deltas {
@@ -514,7 +523,7 @@ func (r *Recorder) recycle(b *Batch) {
 	}
 }
 
-// forgetIdle drops a partition from memory if it has had no requests in the last idleRounds flushes.
+// forgetIdle drops the partitions from memory that have had no requests in the last idleRounds flushes.
 func (r *Recorder) forgetIdle() {
 	for i := range r.shards {
 		s := &r.shards[i]
@@ -530,8 +539,8 @@ func (r *Recorder) forgetIdle() {
 	}
 }
 
-// Close flushes the last counts, within ctx, and stops the recorder. Requests that are recorded afterwards are not
-// counted. Close fails with Timeout if the backend did not take the last counts in time.
+// Close sends the last counts to the backend, until ctx ends, and stops the recorder. Requests that are recorded
+// afterwards are not counted. Close fails with Timeout if the backend did not take the last counts in time.
 func (r *Recorder) Close(ctx context.Context) error {
 	r.closed.Do(func() { close(r.quit) })
 	r.done.Wait()

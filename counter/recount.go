@@ -21,27 +21,28 @@ type Count struct {
 	// Rows is the number of live entries, Bytes the size of their keys and values. Markers is the number of deletion
 	// markers among the rows.
 	Rows, Bytes, Markers int64
-	// Quanta are exact, with the times of their rows. The first Key is empty. Each other Key is the shortest separator
-	// at its place, and good for a cut. Some quanta begin where old rows meet new ones.
+	// Quanta are exact: intervals of keys with their numbers of rows and the times of these rows. The first Key is
+	// empty. Each other Key is the shortest key that separates the rows below from those above, and good for a cut.
+	// Some quanta begin where old rows are next to new rows.
 	Quanta []Quantum
 	// Top is the highest key that the recount saw, or its first 1,024 bytes.
 	Top []byte
-	// Fine means that there was nothing to do after the recount, so that the next recount may wait longer.
+	// Fine is true if the result of the recount did not call for a change, so that the next recount may wait longer.
 	Fine bool
-	// Sample is a sample of the keys that were read. The zero Sample counts as an empty one.
+	// Sample is a sample of the keys that were read. The zero Sample stands for an empty sample.
 	Sample Sample
 
 	kept *kept // nil for a result of a real recount
 }
 
-// kept says where a Count comes from if nothing was counted now. Such a Count was restored from a size that was stored
+// kept tells that a Count was not made by a recount just now. Such a Count was restored from a size that was stored
 // beside the rows of the partition.
 type kept struct {
 	counted  time.Time // start of the recount from which the kept size descends
 	from, to uint64    // hashes of the bounds of this recount
 }
 
-// bounds returns the hashes of the first key and of the end of the range that was counted.
+// bounds returns the hashes of the start key and of the end key of the interval that was counted.
 func (c *Count) bounds() (from, to uint64) {
 	if c.kept != nil {
 		return c.kept.from, c.kept.to
@@ -49,34 +50,36 @@ func (c *Count) bounds() (from, to uint64) {
 	return hashOf(c.Start), hashOf(c.End)
 }
 
-// Slicer is the part of a store that a recount needs: it reads pages of rows of a partition.
+// Slicer is the part of a store that a Recount needs. The method Slice reads a page of rows of the partition p within
+// the interval of keys b.
 type Slicer interface {
 	Slice(ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions) (store.Page, error)
 }
 
-// RecountOptions are the options of a Recount. The zero value stands for the defaults.
+// RecountOptions are the options of a Recount, which reads all rows of a partition: the size of its reads, and how to
+// throttle them. The zero value stands for the defaults.
 type RecountOptions struct {
 	// PageRows is the row limit of one read, 1,000 by default.
 	PageRows int
-	// Yield throttles the recount. If it is not nil, it is called before each read with the row limit, and returns when
-	// the read may start. Run returns the error of Yield.
+	// Yield throttles the recount. If Yield is not nil, the recount calls it before each read, with the row limit of
+	// the read. Yield returns when the read may start. Run returns an error of Yield.
 	Yield func(ctx context.Context, rows int) error
 	// Now returns the wall clock; time.Now by default.
 	Now func() time.Time
 }
 
 const (
-	// fewestQuanta is the smallest number of quanta into which a range of many rows is divided. The largest number is
-	// twice as high.
+	// fewestQuanta is the smallest number of intervals (quanta) into which the keys of a partition with many rows are
+	// divided. The largest number is twice as high.
 	fewestQuanta = 128
-	// seams is the number of seams that a recount keeps. A seam is a place between two neighbouring rows whose times of
-	// writing differ more than elsewhere. A stream of new keys ends at a seam.
+	// seams is the number of seams that a recount keeps. A seam is a position between two neighbouring rows whose times
+	// of writing differ more than those of other neighbours. A stream of new keys ends at a seam.
 	seams = 8
 )
 
-// A Recount counts the rows in one range of a partition exactly, by reading them page by page. It is not safe for
-// concurrent use. If Run fails, it may be called again and continues where it stopped. Rows that are then written below
-// this place are not counted.
+// A Recount counts the rows in an interval of keys of a partition exactly, by reading them page by page. It is not safe
+// for concurrent use. If Run fails, it may be called again and continues where it stopped. Rows that are written
+// meanwhile below that position are not counted.
 type Recount struct {
 	rows      Slicer
 	partition store.Partition
@@ -89,13 +92,14 @@ type Recount struct {
 	last  []byte    // the last live key
 	at    int64     // when the last live row was written, in Unix microseconds
 	done  bool
-	// apart holds, for each quantum, the difference of the times of writing at its start. longest holds the largest of
-	// these differences among all rows, in descending order.
+	// apart has, for each interval of keys (quantum), the difference of the times of writing between its first row and
+	// the row before. longest has the largest of these differences among all rows, in descending order.
 	apart   []int64
 	longest [seams]int64
 }
 
-// NewRecount returns a Recount of the keys within `bounds` of the partition p. It reads nothing: Run does.
+// NewRecount returns a Recount, which counts the rows of the partition p whose keys are within `bounds`. NewRecount
+// reads nothing; the method Run does.
 func NewRecount(rows Slicer, p store.Partition, bounds store.Bounds, o RecountOptions) *Recount {
 	if o.PageRows <= 0 {
 		o.PageRows = 1000
@@ -113,7 +117,7 @@ func NewRecount(rows Slicer, p store.Partition, bounds store.Bounds, o RecountOp
 	}
 }
 
-// Run reads the range to its end and returns the count of its rows. It returns an error if a page can't be read, or if
+// Run reads all rows in the interval of keys and returns the count. It returns an error if a page can't be read, or if
 // the function Yield of the options fails. Then Run may be called again, and continues where it stopped.
 func (r *Recount) Run(ctx context.Context) (*Count, error) {
 	if r.count.Started.IsZero() {
@@ -169,9 +173,9 @@ func (r *Recount) take(page store.Page) error {
 	return nil
 }
 
-// quantum counts a row with the given key, which was written at the time `at`, to the last quantum (a run of
-// neighbouring keys). If this quantum is full, the row begins a new one. A new one also begins at a seam, where old
-// rows meet new ones: the times of writing of two neighbours differ more than elsewhere.
+// quantum adds a row with the given key, which was written at the time `at`, to the last quantum, which is an interval
+// of neighbouring keys. If this quantum is full, the row begins a new quantum. A new quantum also begins at a seam,
+// where the times of writing of two neighbours differ more than elsewhere, e.g. where old rows are next to new rows.
 func (r *Recount) quantum(key []byte, at int64) {
 	apart := int64(0)
 	if len(r.count.Quanta) > 0 {
@@ -208,9 +212,9 @@ func (r *Recount) add(q Quantum, apart int64) {
 	r.count.Quanta, r.apart = append(r.count.Quanta, q), append(r.apart, apart)
 }
 
-// join makes fewer and larger quanta (runs of neighbouring keys): it doubles the number of rows that a quantum may
-// have. Two neighbours become one if they have at most this number of rows together. They stay apart at a seam, where
-// old rows meet new ones.
+// join reduces the number of quanta (intervals of neighbouring keys): it doubles the number of rows that a quantum may
+// have. Two neighbours become one if they have at most this number of rows together. They stay separate at a seam,
+// where old rows are next to new rows.
 func (r *Recount) join() {
 	r.each *= 2
 	q := r.count.Quanta

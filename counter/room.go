@@ -27,15 +27,17 @@ import (
 // The backend is told in a form that it knows from crashes: a batch with C took a number, and never came.
 
 const (
-	// namesPerPartition is the number of uncounted partitions that are remembered by name, per partition that may be in
-	// memory. A name takes at most a tenth of the memory of a partition.
+	// namesPerPartition is the number of partitions with uncounted writes whose names are remembered, per partition
+	// that may be in memory. A name takes at most a tenth of the memory of a partition.
 	namesPerPartition = 4
-	// namesPerBatch is the number of uncounted partitions in one batch. Their empty deltas fill the batch.
+	// namesPerBatch is the number of partitions with uncounted writes in one batch of counts. Their empty counts fill
+	// the batch.
 	namesPerBatch = 2000
 )
 
-// touch returns the recorder's counts of the partition p, to which the caller adds a request. It returns nil if there
-// is no memory for another partition. Then, after a write, the caller must call miss. The shard s must be locked.
+// touch returns the recorder's counts of the partition p, to which the caller adds a request. s is the shard of p,
+// which must be locked. The result is nil if there is no memory for another partition; then, after a write, the caller
+// must call miss.
 func (r *Recorder) touch(s *shard, p store.Partition) *pending {
 	x, ok := s.all[p.ID]
 	if !ok {
@@ -63,9 +65,9 @@ func (r *Recorder) touch(s *shard, p store.Partition) *pending {
 	return x
 }
 
-// room makes room in memory for one more partition, and returns true if there is room. If MaxPartitions are in memory,
-// it drops a flushed partition: the oldest of shard s, which must be locked, or else of a shard that nobody uses just
-// now. It returns false if there is no such partition.
+// room makes sure that one more partition may be in memory, and returns false if that is impossible. If MaxPartitions
+// are in memory, room drops a partition whose counts were flushed: the oldest of the shard s, which must be locked, or
+// else one of a shard that no goroutine has locked just now.
 func (r *Recorder) room(s *shard) bool {
 	if r.partitions.Add(1) <= int64(r.o.MaxPartitions) {
 		return true
@@ -89,8 +91,8 @@ func (r *Recorder) room(s *shard) bool {
 	return false
 }
 
-// evict drops one flushed partition of shard s from memory, the one that was flushed the longest ago. It returns false
-// if the shard has no flushed partition. The shard must be locked.
+// evict drops one partition of the shard s whose counts were flushed from memory: the one that was flushed the longest
+// ago. It returns false if the shard has no such partition. The shard must be locked.
 func (r *Recorder) evict(s *shard) bool {
 	id, _, ok := s.flushed.RemoveOldest()
 	if ok {
@@ -101,8 +103,9 @@ func (r *Recorder) evict(s *shard) bool {
 	return ok
 }
 
-// miss remembers that a write to the partition p was not counted. The backend will be told that its count of p is too
-// low. If too many partitions are remembered, all partitions of a group of buckets are taken as uncounted.
+// miss remembers that a write to the partition p was not counted, for lack of memory. The backend will be told that its
+// count of p is too low. If too many partitions are remembered, all partitions of the same group of buckets are taken
+// as uncounted.
 func (r *Recorder) miss(p store.Partition) {
 	r.telling.Lock()
 	defer r.telling.Unlock()
@@ -119,10 +122,10 @@ func (r *Recorder) miss(p store.Partition) {
 	r.uncounted[p] = struct{}{}
 }
 
-// admit tells the backend which partitions have uncounted writes. It does so by a gap in the numbers of the batches, as
-// a crash would leave it: one batch takes a number but is never sent. So the backend notices a missing batch. The batch
-// after the gap names, in Before, the partitions with uncounted writes. It also has an empty delta for each of them, so
-// that readers of Written check them.
+// admit tells the backend which partitions have uncounted writes. It leaves a gap in the numbers of the batches, as a
+// crash would: one batch takes a number but is never sent. So the backend notices a missing batch. The batch after the
+// gap lists, in Before, the partitions with uncounted writes. It also has empty counts for each of them, so that
+// readers of Written check these partitions.
 func (r *Recorder) admit(now time.Time) {
 	of := map[int][]store.Partition{}
 	r.telling.Lock()
@@ -153,8 +156,8 @@ func (r *Recorder) admit(now time.Time) {
 	}
 }
 
-// skip opens a batch of a group of buckets after a gap: the numbers of `missing` batches are left out. The new batch
-// names the partitions `of` as those of the missing batches, and has an empty delta for each of them.
+// skip opens a batch of counts for a group of buckets after a gap: the numbers of `missing` batches are left out. The
+// new batch lists the partitions `of` as those of the missing batches, and has empty counts for each of them.
 func (r *Recorder) skip(group int, missing uint64, of []store.Partition, now time.Time) {
 	q := r.sequence(group)
 	q.close()

@@ -13,29 +13,29 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// These are bounds of the size of a sample of keys. From 256 sampled keys the number of rows of a partition is
+// These constants bound the size of a sample of keys. From 256 sampled keys the number of rows of a partition is
 // estimated with an error of about 6 percent, and the growth since a recount with about 10 percent of this growth.
 const (
 	maxSampled     = 256
 	maxSampleBytes = 32 << 10
-	// maxSampledKey is the number of bytes that a sample keeps of a key. The beginning of a longer key is still a place
-	// for a cut.
+	// maxSampledKey is the number of bytes that a sample keeps of a key. The beginning of a longer key still shows
+	// where a partition can be cut.
 	maxSampledKey = 512
 )
 
 // A Sample is a set of keys chosen by their hash alone: it has every key of a partition whose hash is below a limit,
-// and no other key. So each key has the same chance to be in the sample, however often it is written. The samples of
-// several clients merge into one sample of all writes: the merged limit is the lowest one, and of each key the newest
-// write counts. Merging the same sample again changes nothing.
+// and no other key. So each key has the same chance to be in the sample, however often the key is written. The samples
+// of several clients merge into one sample of all writes: the merged limit is the lowest limit, and of each key the
+// newest write counts. Merging the same sample again changes nothing.
 //
 // A deleted key stays in the sample for a while, marked as deleted, so that a late report of an older write does not
-// bring the key back. When the sample is full, its limit sinks.
+// bring the key back. When the sample is full, its limit is lowered, so that some keys leave.
 //
 // A Sample is not safe for concurrent use. The zero Sample is not usable: see newSample.
 type Sample struct {
 	below uint64
-	// slots is a hash table with linear probing. Its length is a power of two, and at least a fourth of it is free. A
-	// slot with hash 0 is free.
+	// slots is a hash table with linear probing. Its length is a power of two, and at least a fourth of its slots are
+	// free. A slot with hash 0 is free.
 	slots []slot
 	n     int
 	keys  []byte // the keys of all slots; bytes that no slot uses go when the limit sinks
@@ -51,7 +51,8 @@ type slot struct {
 	is    flags
 }
 
-// flags are three facts about a sampled key.
+// flags are three facts about a sampled key, one bit each: whether the key was put last (not deleted), was seen by the
+// last recount, and was put since that recount.
 type flags uint8
 
 const (
@@ -60,15 +61,15 @@ const (
 	written                   // the key was put since the last recount
 )
 
-// newSample returns an empty sample of keys. At first it takes every key, whatever its hash; the limit sinks when the
-// sample is full.
+// newSample returns an empty sample of keys. At first the sample takes every key, whatever its hash. When the sample is
+// full, the limit for hashes is lowered.
 func newSample() Sample { return Sample{below: math.MaxUint64} }
 
-// hashOf returns the hash of a key, never 0. A sample takes the keys whose hashes are below its limit.
+// hashOf returns the hash of a key, which is never 0. A sample of keys takes the keys whose hashes are below its limit.
 func hashOf(key []byte) uint64 { return max(xxhash.Sum64(key), 1) }
 
-// reset removes all keys from the sample, and keeps the memory for new keys. The argument is the new limit: the sample
-// takes only keys with a lower hash.
+// reset removes all keys from the sample, and keeps the memory for new keys. The argument below is the new limit: the
+// sample takes only keys with a lower hash.
 func (s *Sample) reset(below uint64) {
 	clear(s.slots)
 	s.below, s.n, s.keys = below, 0, s.keys[:0]
@@ -78,15 +79,15 @@ func (s *Sample) reset(below uint64) {
 func (s *Sample) size() int { return 32*cap(s.slots) + cap(s.keys) }
 
 // write adds a write of a key to the sample, if the hash of the key is below the sample's limit. The write is of a row
-// of `bytes` bytes, with the timestamp `at`. Of several writes of a key the newest one counts. Of two writes with the
-// same timestamp a deletion counts.
+// of `bytes` bytes, with the timestamp `at`. Of several writes of a key the newest write counts. If a put and a
+// deletion have the same timestamp, the deletion counts.
 func (s *Sample) write(hash uint64, key []byte, at store.Timestamp, bytes uint32, is flags) {
 	s.set(hash, key, at, bytes, is)
 	s.bound()
 }
 
-// bound makes a sample smaller that has more than 256 keys or more than 32 KiB of keys: the limit sinks, so that the
-// keys with the highest hashes leave.
+// bound makes a sample smaller that has more than 256 keys or more than 32 KiB of keys: it lowers the limit, so that
+// the keys with the highest hashes leave.
 func (s *Sample) bound() {
 	if s.n > maxSampled || len(s.keys) > maxSampleBytes {
 		s.sink()
@@ -142,8 +143,8 @@ func (x *slot) rewrite(at store.Timestamp, bytes uint32, is flags) {
 	x.is |= sticky
 }
 
-// sink makes a full sample smaller by lowering its limit. An eighth of the keys leaves, or more if the remaining keys
-// would still take more than seven eighths of the allowed bytes.
+// sink makes a full sample smaller by lowering its limit for the hashes of keys. An eighth of the keys leaves, or more
+// if the remaining keys would still take more than seven eighths of the allowed bytes.
 func (s *Sample) sink() {
 	var all [maxSampled + 1]uint64 // on the stack
 	hashes := all[:0]
@@ -170,25 +171,24 @@ func (s *Sample) sink() {
 }
 
 const (
-	// restBytes is the encoded size, in bytes, up to which a sample of a partition at rest keeps keys. restSampled is
-	// the number of keys that stay in any case, however long they are.
+	// restBytes is the encoded size, in bytes, to which the sample of a partition without requests is reduced.
+	// restSampled is the number of keys that stay in any case, however long they are.
 	restBytes   = 2800
 	restSampled = 32
-	// slotBytes is the encoded size of a sampled key beside the key's own bytes.
+	// slotBytes is the encoded size, in bytes, of a sampled key without the key's own bytes.
 	slotBytes = 8 + 8 + 2 + 1 + 2
 )
 
-// thin makes the sample smaller for a partition at rest (one without requests). It lowers the limit until the encoded
-// sample has about 2,800 bytes, but keeps at least 32 keys.
+// thin makes the sample of a partition without requests smaller. It lowers the limit until the encoded sample has about
+// 2,800 bytes, but keeps at least 32 keys.
 func (s *Sample) thin() {
 	if n, below := s.rests(); n < s.n {
 		s.rebuild(slotsFor(n), below)
 	}
 }
 
-// rests returns what would be left of the sample if its partition had no more requests, so that thin made the sample
-// smaller: the number n of its keys, and its limit (below) for their hashes. If all keys would stay, below is the
-// present limit.
+// rests returns what thin would leave of the sample: the number n of its keys, and its limit (below) for their hashes.
+// If all keys would stay, below is the present limit.
 func (s *Sample) rests() (n int, below uint64) {
 	all := make([]*slot, 0, s.n)
 	for i := range s.slots {
@@ -206,8 +206,8 @@ func (s *Sample) rests() (n int, below uint64) {
 	return s.n, s.below
 }
 
-// lower makes `below` the limit of the sample, and drops the keys whose hashes are not lower. It does nothing if the
-// present limit is lower already.
+// lower lowers the limit of the sample to `below`, and drops the keys whose hashes are not lower. It does nothing if
+// the limit is lower already.
 func (s *Sample) lower(below uint64) {
 	if below < s.below {
 		s.rebuild(len(s.slots), below)
@@ -245,7 +245,7 @@ func (s *Sample) filter(slots int, below uint64, keep func(*slot) bool) {
 	}
 }
 
-// rooms is a pool of memory for hash tables that are being copied. Puts to a new partition cause such copies often.
+// rooms is a pool of memory for copying hash tables of samples. Puts to a new partition cause such copies often.
 var rooms = sync.Pool{New: func() any { return new([]slot) }}
 
 // place puts the slot x, a sampled key, into a free entry of the hash table. The table must have a free entry, and must
@@ -260,9 +260,9 @@ func (s *Sample) place(x slot) {
 	s.n++
 }
 
-// merge adds the keys of the sample o, which is of the same partition, to this sample. The lower limit of the two holds
-// for the result: keys whose hashes are not below it are dropped. The result does not depend on the order of the slots
-// in o.
+// merge adds the keys of the sample o, which is of the same partition, to this sample. The lower limit of the two
+// becomes the limit of the result: keys whose hashes are not below it are dropped. The result does not depend on the
+// order of the slots in o.
 func (s *Sample) merge(o *Sample) {
 	s.lower(o.below)
 	for i := range o.slots {
@@ -285,8 +285,8 @@ func (s *Sample) keyOf(x *slot) []byte {
 	return s.keys[x.key : x.key+uint32(x.len) : x.key+uint32(x.len)]
 }
 
-// scale returns the number of keys of the partition for which each sampled key stands, at least 1. It follows from the
-// limit: the fraction of all hashes that are below the limit is sampled.
+// scale returns the number of keys of the partition for which each sampled key stands, at least 1. It is the inverse of
+// the fraction of all hashes that are below the limit.
 func (s *Sample) scale() float64 {
 	if s.below == math.MaxUint64 {
 		return 1
@@ -307,8 +307,9 @@ func (s *Sample) present() [][]byte {
 	return slices.CompactFunc(keys, bytes.Equal)
 }
 
-// known lowers the timestamp of a sampled key to `at`, the time of the key's last write as known before the recount.
-// The recount itself may have given the key a later time. Keys that are not in the sample are ignored.
+// known lowers the timestamp of a sampled key to `at`, the time of the key's last write as it was known before a
+// recount. The recount itself may have given the key a later time. hash is the hash of the key. Keys that are not in
+// the sample are ignored.
 func (s *Sample) known(hash uint64, at store.Timestamp) {
 	if len(s.slots) == 0 || hash >= s.below {
 		return
@@ -322,8 +323,9 @@ func (s *Sample) known(hash uint64, at store.Timestamp) {
 	}
 }
 
-// spread tells how evenly the newest quarter of the sampled keys lies among all sampled keys, 0 to 1. It is 1 if the
-// newest keys are distributed like all keys, and near 0 if they lie together. It is 0 with too few keys to tell.
+// spread tells how evenly the newest quarter of the sampled keys is distributed among all sampled keys, 0 to 1. It is 1
+// if the newest keys are distributed like all keys, and near 0 if they are together. It is 0 if the sample has too few
+// keys to tell.
 //
 // The value is 1 less the largest difference of the two distributions (the statistic of Kolmogorov and Smirnov).
 func (s *Sample) spread() float64 {
@@ -362,15 +364,16 @@ func (s *Sample) spread() float64 {
 	return max(0, 1-most)
 }
 
-// place is an element of a list of sampled keys, which is sorted by key. slot is the key's index in the hash table.
-// head is the first 8 bytes of the key after the prefix that all keys share; most comparisons need only these bytes.
+// place is an element of a list of sampled keys that is sorted by key. slot is the key's index in the hash table of the
+// sample. head is the first 8 bytes of the key after the prefix that all keys share; most comparisons need only these
+// bytes.
 type place struct {
 	head uint64
 	slot uint32
 }
 
-// ordered returns the sampled keys that are not deleted, sorted by key. The result is appended to room, an empty slice
-// whose memory is used. Each flush of a partition with writes sorts the keys, so ordered has to be fast.
+// ordered returns the sampled keys that are not deleted, sorted by key. It appends the result to room, an empty slice
+// whose memory is reused. Each flush of a partition with writes sorts the keys, so ordered has to be fast.
 func (s *Sample) ordered(room []place) []place {
 	var first []byte
 	common := 0 // length of the prefix of first that all keys share

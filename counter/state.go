@@ -9,12 +9,12 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A State holds all that is known about one partition: its counts, rates, last recount and sample of keys. A State does
-// no I/O and reads no clock: backends store states and pass the time. It is not safe for concurrent use. The zero State
-// is not usable: see NewState.
+// A State has everything that is known about one partition: its counts of rows and requests, its rates, its last
+// recount and a sample of its keys. A State does no I/O and reads no clock: backends store states and pass the time. It
+// is not safe for concurrent use. The zero State is not usable: see NewState.
 type State struct {
-	// generation is the generation of the Book when a recount last corrected the state; 0 means never, or known to be
-	// wrong.
+	// generation is the generation of the Book at the time of the last recount; 0 means that there was no recount, or
+	// that the counts are known to be wrong.
 	generation uint64
 	base       baseline
 
@@ -28,16 +28,17 @@ type State struct {
 	putRate, deleteRate, readRate rate // fast
 	growth                        rate // slow, rows
 
-	// share is the share of appends among the last puts, 0 to 1. shareOf is the number of puts behind this share.
+	// share is the fraction of appends among the last puts, 0 to 1. shareOf is the number of puts on which this
+	// fraction is based.
 	share, shareOf float64
 
-	// asked is a sample of the requests.
+	// asked is a sample of the requests to the partition.
 	asked []asked
 
 	top    []byte
 	blind  bool // since the last recount
 	sample Sample
-	// lean means that the sample is missing, except for its limit.
+	// lean is true if the sample is not loaded, except for its limit.
 	lean bool
 	// now is a summary of the sample, so that Stats does not need the sample.
 	now summary
@@ -49,10 +50,11 @@ type summary struct {
 	rows, distinct int64
 	there, bytes   int64 // sampled keys that are not deleted, and the bytes of their rows
 	spread         int64 // in thousandths
-	// then counts the sampled keys that the last recount saw. changed counts the sampled keys that came or went since.
+	// then is the number of sampled keys that the last recount saw. changed is the number of sampled keys that were
+	// added or deleted since.
 	then, changed int64
-	// fades is the time of the oldest write on which expire has to act, in Unix microseconds; 0 means that there is
-	// none.
+	// fades is the time of the oldest write for which expire has something to do, in Unix microseconds; 0 means that
+	// there is none.
 	fades int64
 }
 
@@ -66,7 +68,7 @@ type baseline struct {
 	from, to      uint64 // hashes of the bounds of the range
 }
 
-// past holds the numbers of puts and deletes that a partition had at a recent moment, `at`.
+// past has the numbers of puts and deletes of a partition up to a recent moment, `at`.
 type past struct {
 	at            int64 // Unix milliseconds
 	puts, deletes int64
@@ -82,11 +84,12 @@ const (
 	deletedFor = 10 * time.Minute
 )
 
-// NewState returns the state of a partition about which nothing is known yet: no rows, no recount and an empty sample
-// of keys.
+// NewState returns the State of a partition of which nothing is known yet: no rows, no recount and an empty sample of
+// keys.
 func NewState() *State { return &State{sample: newSample()} }
 
-// Apply adds the delta d to the state: the requests that one client counted between the times `from` and `at`.
+// Apply adds d to the counts of the partition. d has the requests that one client counted between the times `from` and
+// `at`.
 func (s *State) Apply(d *Delta, from, at time.Time) {
 	over := min(max(at.Sub(from), 0), 24*time.Hour)
 	before := s.now.rows
@@ -118,18 +121,18 @@ func (s *State) Apply(d *Delta, from, at time.Time) {
 	s.growth.add(float64(s.now.rows-before), over, at, slow)
 }
 
-// Needs reports whether Apply would read or change the sample of keys for the delta d, which ends at the time `at`. It
-// is true if d has sampled keys or a lower limit of hashes, or if deleted keys must be forgotten. If the state is Lean
-// (without its sample), the sample must then be loaded before Apply.
+// Needs reports whether Apply would read or change the sample of keys for the counts d of a client, which end at the
+// time `at`. The result is true if d has sampled keys or a lower limit of hashes, or if deleted keys must be forgotten.
+// If the state was loaded without its sample (Lean), the sample must then be loaded before Apply.
 func (s *State) Needs(d *Delta, at time.Time) bool {
 	return d.Sample.n > 0 || d.Sample.below < s.sample.below || s.now.fades != 0 && s.now.fades < fadedAt(at)
 }
 
-// fadedAt returns a time in Unix microseconds, which is deletedFor before the given time. A sample forgets the keys
-// that were deleted earlier.
+// fadedAt returns the time, in Unix microseconds, that is deletedFor before the time `at`. A sample forgets the keys
+// that were deleted before that.
 func fadedAt(at time.Time) int64 { return at.Add(-deletedFor).UnixMicro() }
 
-// sum computes the summary, which holds the numbers that follow from the sample of keys, anew.
+// sum computes the summary of the partition anew: the numbers that follow from the sample of keys.
 func (s *State) sum() {
 	distinct := s.now.tally(&s.sample)
 	s.now.rows = s.rows()
@@ -182,8 +185,9 @@ const (
 	leastPuts  = 8
 )
 
-// shares updates the share of appends, which are puts above the highest key, by the puts of the delta d. The share is
-// measured over about the last 64 puts rather than over a time. So it means the same for a partition with few puts.
+// shares updates the fraction of appends (puts above the highest key) by the puts that one client has counted in d. The
+// fraction is measured over about the last 64 puts rather than over a time. So it means the same for a partition with
+// few puts.
 func (s *State) shares(d *Delta) {
 	if d.Puts == 0 {
 		return
@@ -202,8 +206,8 @@ func (s *State) shares(d *Delta) {
 	s.shareOf = min(s.shareOf+n, 2*remembered)
 }
 
-// remember notes the present numbers of puts and deletes with the time `at`, at most once per pastStep (10 s). A
-// recount that takes some minutes needs the numbers as of its beginning when it ends.
+// remember stores the present numbers of puts and deletes of the partition with the time `at`, at most once per
+// pastStep (10 s). A recount that takes some minutes needs, when it ends, the numbers as of its beginning.
 func (s *State) remember(at time.Time) {
 	now := at.UnixMilli()
 	if newest := s.past[0].at; newest != 0 && now < newest+pastStep.Milliseconds() {
@@ -213,9 +217,9 @@ func (s *State) remember(at time.Time) {
 	s.past[0] = past{now, s.puts, s.deletes}
 }
 
-// countsAt returns the numbers of puts and deletes that were counted up to the time `at`. Numbers are remembered only
-// every 10 s, so the result may be as of a little earlier. Then the writes between this moment and `at` count as newer
-// than `at`.
+// countsAt returns the numbers of puts and deletes of the partition that were counted up to the time `at`. Numbers are
+// stored only every 10 s, so the result may be as of a little earlier. Then the writes between this moment and `at`
+// count as newer than `at`.
 func (s *State) countsAt(at time.Time) (puts, deletes int64) {
 	if s.applied <= at.UnixMilli() {
 		return s.puts, s.deletes
@@ -253,12 +257,13 @@ func (s *State) expire(at time.Time) {
 	}
 }
 
-// Correct replaces the estimate by the result c of a recount. generation is the present one of the Book. The result is
-// exact for the moment at which the recount began, apart from writes that went on meanwhile. Sampled keys that were
-// written since that moment are added to the result; a key that the recount has seen counts only once.
+// Correct replaces the estimate for the partition by the result c of a recount. generation is the present generation of
+// the Book. The result is exact for the moment at which the recount began, apart from writes that went on meanwhile.
+// Sampled keys that were written since that moment are added to the result; a key that the recount has seen counts only
+// once.
 //
-// If c is a size that was kept beside the rows (see Keep), it corrects only a state without any recount. All writes in
-// such a state are newer than the kept size.
+// If c is a size that was stored beside the rows (see Keep), it corrects only counts without any recount. All writes in
+// these counts are newer than the stored size.
 func (s *State) Correct(c *Count, generation uint64) {
 	if c.kept != nil && !s.base.at.IsZero() {
 		return
@@ -308,8 +313,8 @@ func (s *State) Correct(c *Count, generation uint64) {
 	s.sum()
 }
 
-// Thin makes the state of a partition without requests smaller. About fifty of 256 sampled keys stay, each of which
-// then stands for more rows. The sampled requests are dropped.
+// Thin makes the state of a partition without requests smaller, to save memory in a backend. About fifty of 256 sampled
+// keys stay, each of which then stands for more rows. The sampled requests are dropped.
 //
 // A sample never grows finer again, so the coarser sample stays when the partition is written to later. Thin does not
 // change a Lean state, which is without its sample.
@@ -322,27 +327,29 @@ func (s *State) Thin() {
 	s.sum()
 }
 
-// Thick reports whether the state is larger than a partition without requests needs: true if Thin would make it
-// smaller.
+// Thick reports whether Thin would make the state of the partition smaller. Without requests a partition does not need
+// a larger state.
 func (s *State) Thick() bool {
 	n, _ := s.sample.rests()
 	return !s.lean && (n < s.sample.n || len(s.asked) > 0)
 }
 
 const (
-	// startSlack is the difference that is allowed between clients' clocks and the clock of a recount, at its start.
+	// startSlack is the difference that is allowed, at the start of a recount, between the clocks of clients and the
+	// clock of the recount.
 	startSlack = time.Second
-	// mostBehind is how much newer than the end of a recount writes may be, since they go on until the correction. If
-	// writes are newer, the clock of the process that counted is behind the clocks of the writers.
+	// mostBehind is how much newer than the end of a recount writes may be, since they go on until the counts are
+	// corrected. If writes are newer, the clock of the process that counted is behind the clocks of the writers.
 	mostBehind = time.Minute
 )
 
-// rows returns an estimate of the number of live rows. There are two estimates. The first counts writes, and is exact
-// if every put is of a new key and every delete hits a key. The second extrapolates the sampled keys.
+// rows returns an estimate of the number of live rows of the partition. There are two ways to estimate it. The first
+// counts writes, and is exact if every put is of a new key and every delete hits a key. The second extrapolates the
+// sampled keys.
 //
-// If the two differ by more than 2.5 standard deviations, the second is right, else the first. Each of the n sampled
-// keys that came or went stands for scale keys, so the deviation is sqrt(n) * scale. The result is at most the rows of
-// the last recount plus all later puts, and at least these rows less all later deletes.
+// If the two results differ by more than 2.5 standard deviations, the second is right, else the first. Each of the n
+// sampled keys that were added or deleted stands for scale keys, so the deviation is sqrt(n) * scale. The result is at
+// most the rows of the last recount plus all later puts, and at least these rows less all later deletes.
 func (s *State) rows() int64 {
 	puts, deletes := s.puts-s.base.puts, s.deletes-s.base.deletes
 	simple := s.base.rows + puts - deletes
@@ -361,8 +368,8 @@ func (s *State) rows() int64 {
 	return max(0, min(int64(sampled), s.base.rows+puts), s.base.rows-deletes)
 }
 
-// Stats returns the estimates for p, the state's partition, at the time `now`. generation is the present one of the
-// Book: if the last recount is of an older generation, the estimates are not Known.
+// Stats returns the estimates for p, the state's partition, at the time `now`. generation is the present generation of
+// the Book. If the last recount is of an older generation, the estimates are not trusted (Known is false).
 func (s *State) Stats(p store.Partition, generation uint64, now time.Time) Stats {
 	rows := s.now.rows
 	perRow := 0.0
@@ -409,9 +416,9 @@ func (s *State) Stats(p store.Partition, generation uint64, now time.Time) Stats
 	return st
 }
 
-// Quanta estimates where the rows lie. A quantum is a run of neighbouring keys with its number of rows: here from one
-// sampled key to the next, each with the same share of the rows. The first quantum begins at the start of the range.
-// The result is nil if no rows or no keys are known.
+// Quanta estimates how the rows of the partition are distributed. A Quantum is an interval of neighbouring keys with
+// its number of rows: here from one sampled key to the next, each with the same fraction of the rows. The first Quantum
+// begins at the start of the partition. The result is nil if no rows or no keys are known.
 func (s *State) Quanta() []Quantum {
 	rows, keys := s.now.rows, s.sample.present()
 	if rows <= 0 || len(keys) == 0 {
@@ -431,8 +438,8 @@ func (s *State) Quanta() []Quantum {
 	return out
 }
 
-// Hint returns what clients are told about this state's partition, whose id is p: the limit of the hashes of keys to be
-// sampled, and the highest key.
+// Hint returns what clients are told about this state's partition, whose id is p: the limit of the hashes of keys that
+// they need to sample, and the highest key.
 func (s *State) Hint(p store.PartitionID) Hint {
 	return Hint{Partition: p, Below: s.sample.below, Top: bytes.Clone(s.top)}
 }

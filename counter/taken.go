@@ -2,18 +2,18 @@ package counter
 
 import "time"
 
-// Taken holds the numbers of writes and reads of a partition up to some moment, weighted by age: a request counts 1
-// when it is new, and 1/e after a minute. From two values of Taken the number of requests between their moments can be
+// Taken has the numbers of writes and reads of a partition up to some moment, weighted by age: a request counts 1 when
+// it is new, and 1/e after a minute. From two values of Taken the number of requests between their moments can be
 // computed (see Since).
 type Taken struct{ Writes, Reads float32 }
 
-// Taken returns the numbers of writes and reads of the partition, weighted by their age, at the moment of the
-// estimates.
+// Taken returns the numbers of writes and reads of the partition, weighted by their age, at the moment for which the
+// estimates hold.
 func (s *Stats) Taken() Taken { return s.taken }
 
 // Since estimates the numbers of writes and reads within the duration `over`, which ends at the moment of t. `before`
 // is the value of Taken at the start of this duration. The estimate is exact if the requests came evenly. For a
-// duration of up to ten seconds it is wrong by at most 8 %.
+// duration of up to ten seconds the error is at most 8 %.
 func (t Taken) Since(before Taken, over time.Duration) (writes, reads float64) {
 	if over <= 0 {
 		return 0, 0
@@ -23,7 +23,7 @@ func (t Taken) Since(before Taken, over time.Duration) (writes, reads float64) {
 	return between(t.Writes, before.Writes), between(t.Reads, before.Reads)
 }
 
-// Faded returns the value that t would have after the duration d without requests: the numbers fade with age.
+// Faded returns the value that t would have after another duration d without requests, since the numbers fade with age.
 func (t Taken) Faded(d time.Duration) Taken {
 	left := float32(decay(max(0, d.Milliseconds()), fast))
 	return Taken{t.Writes * left, t.Reads * left}
