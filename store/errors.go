@@ -133,9 +133,10 @@ var (
 	ErrUnwritable = errors.New("nothing was written")
 )
 
-// OutcomeUnknown reports whether a write that failed with the error err may have been applied, or may still be applied
-// later. It returns false (certainly not applied) for nil, for the kinds InvalidArgument, Conflict and NotFound, and
-// for ErrClosed, ErrFull and ErrUnwritable. It returns true for all other errors, those of kind Other included.
+// OutcomeUnknown reports whether a write that failed with the error err may nevertheless have been applied, or may
+// still be applied later. The result is false (certainly not applied) for nil, for the kinds InvalidArgument, Conflict
+// and NotFound, and for ErrClosed, ErrFull and ErrUnwritable. It is true for all other errors, including those of the
+// kind Other.
 func OutcomeUnknown(err error) bool {
 	if err == nil || errors.Is(err, ErrClosed) || errors.Is(err, ErrFull) || errors.Is(err, ErrUnwritable) {
 		return false

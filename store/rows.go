@@ -82,9 +82,9 @@ type Timestamp int64
 // These limits of keys, values and batches hold for every store. The limits come from Cassandra. The limit of a value
 // is well below Cassandra's limit of a mutation.
 const (
-	// MaxKeyBytes is the longest key of a row in bytes (Cassandra's limit of a clustering key).
+	// MaxKeyBytes is the largest length of a row's key in bytes (Cassandra's limit of a clustering key).
 	MaxKeyBytes = 65_535
-	// MaxValueBytes is the longest value of a row in bytes (1 MiB). Clients set lower limits.
+	// MaxValueBytes is the largest length of a row's value in bytes (1 MiB). Clients set lower limits.
 	MaxValueBytes = 1 << 20
 	// MaxBatchRows is the most rows of one Put. MaxBatchBytes is the most bytes of their keys and values together.
 	MaxBatchRows  = 10_000
@@ -113,7 +113,8 @@ type Row struct {
 	Timestamp Timestamp
 }
 
-// Bounds is an interval of keys, ordered bytewise. The zero Bounds contains every key.
+// Bounds is an interval of keys, from Start up to End, ordered bytewise. Calls take it to select rows. The zero Bounds
+// contains every key.
 type Bounds struct {
 	// Start is the lower bound; an empty Start means minus infinity.
 	Start []byte
@@ -200,9 +201,9 @@ func (o *SliceOptions) PageBytes() int {
 // Page is the result of one call of Slice: rows in the order that the call asked for, and whether more rows may follow.
 type Page struct {
 	Rows []Row
-	// More means that the slice ended at a limit, and rows may follow the last one. More is never set on an empty page.
-	// If More is false, the bounds were read to their end. The number of rows does not show the end: a page of exactly
-	// Limit rows may be the last, and a store may end a page early if reading on would cost too much.
+	// More is true if the page ended at a limit, so that rows may follow the last row. More is never true for an empty
+	// page. If More is false, the interval was read to its end. The number of rows does not show the end: a page of
+	// exactly Limit rows may be the last page, and a store may end a page early if reading on would cost too much.
 	More bool
 }
 

@@ -27,6 +27,6 @@ type Server struct {
 	// Address is the network address of the server, for logs and reports.
 	Address    string
 	DataCentre string
-	// Near means that the server is in the data centre of this client.
+	// Near is true if the server is in the data centre of this client.
 	Near bool
 }

@@ -18,7 +18,7 @@ import (
 type Problem struct {
 	// Where is the name of a table or the keyspace, the addresses of nodes, or the name of a node's configuration file.
 	Where string `json:"where"`
-	// What says what differs, why that matters, and what to do.
+	// What is a text that says what differs, why that matters, and what to do.
 	What string `json:"what"`
 	// Fatal is true if Open refuses a cluster with this problem. Other problems cost speed or a safety margin.
 	Fatal bool `json:"fatal"`

@@ -235,7 +235,7 @@ func (a *Admin) Drop(ctx context.Context) error {
 	return fail(ctx, err, "drop", a.o.Keyspace)
 }
 
-// DataCentres returns the names of the cluster's data centres, sorted.
+// DataCentres returns the names of the Cassandra cluster's data centres, sorted.
 func (a *Admin) DataCentres(ctx context.Context) ([]string, error) {
 	names := map[string]bool{}
 	iter := a.session.Query("SELECT data_center FROM system.peers").WithContext(ctx).Consistency(gocql.One).Iter()

@@ -101,7 +101,7 @@ func fail(ctx context.Context, err error, op, subject string) error {
 	return &store.Error{Kind: k, Op: op + " " + subject, Err: err}
 }
 
-// text is a fixed text that names the subject of an operation in an error message, such as "partitions".
+// text is a fixed text that names the subject of a failed operation in an error message, such as "partitions".
 type text string
 
 func (t text) String() string { return string(t) }

@@ -192,7 +192,7 @@ func (s *Store) Metrics() prometheus.Collector { return s.measures }
 // document or check the metrics use it, since it needs no open store.
 func Metrics() prometheus.Collector { return newMeasures() }
 
-// counting is a dialer of network connections that counts how many of a session's connections are open.
+// counting is a dialer of network connections that counts how many of its connections are open, for the metrics.
 type counting struct {
 	gocql.Dialer
 	open *atomic.Int64

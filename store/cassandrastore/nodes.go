@@ -8,9 +8,10 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A map node (an immutable part of a bucket's map) never changes, so its timestamps are fixed: the write has 1 and the
-// deletion 2. A write that arrives after the deletion stays hidden, whatever the clocks show. Ids of nodes are never
-// reused. nodeShards is the number of Cassandra partitions over which the nodes of a bucket are spread.
+// These constants say how nodes of buckets' maps are stored. A node is an immutable block of a map, so the timestamps
+// of its writes are fixed: the write has nodeWritten (1) and the deletion nodeDeleted (2). A write that arrives after
+// the deletion stays hidden, whatever the clocks show. Ids of nodes are never reused. nodeShards is the number of
+// Cassandra partitions over which the nodes of a bucket's map are spread.
 const (
 	nodeWritten = 1
 	nodeDeleted = 2
@@ -18,7 +19,7 @@ const (
 )
 
 // shard returns the number of the Cassandra partition, 0 to 15, in which a node of a bucket's map is stored: the upper
-// half of the first byte of its id. So the partitions have the order of the ids.
+// half of the first byte of the node's id. So the partitions have the order of the ids.
 func shard(id store.NodeID) int8 { return int8(id[0] >> 4) }
 
 // WriteNode writes blob as the node id of the map of bucket b, through a quorum of each data centre, so that each data

@@ -24,12 +24,12 @@ type Options struct {
 	// is the "host:port" by which the other nodes and Hosts name a node. The value is the address at which the node can
 	// be reached.
 	Addresses map[string]string
-	// DataCentre is the name of the local data centre. Foreground requests never leave it.
+	// DataCentre is the name of the local data centre, as nodetool status shows it. Foreground requests never leave it.
 	DataCentre string
 	// Rack is the name of the local rack, as nodetool status shows it; empty for none. Of the nodes that have a row,
 	// those in this rack are asked first. A quorum still includes nodes of other racks.
 	Rack string
-	// Keyspace is the keyspace of evenkeel's tables. Its name has lower-case letters, digits and underscores.
+	// Keyspace is the name of the keyspace with evenkeel's tables. It has lower-case letters, digits and underscores.
 	Keyspace string
 	// User and PasswordFile are the login, if the cluster requires one. The first line of
 	// the file is the password.
@@ -44,7 +44,7 @@ type Options struct {
 	ReadTimeout, WriteTimeout, SwapTimeout time.Duration
 	// ConnectTimeout is the time limit of each step of connecting; zero means 5 s.
 	ConnectTimeout time.Duration
-	// AllowSingleReplica accepts a keyspace with one replica, for trials.
+	// AllowSingleReplica accepts a keyspace that keeps only one copy of each row, for trials.
 	AllowSingleReplica bool
 	// Log receives warnings; nil discards them.
 	Log *slog.Logger

@@ -54,9 +54,9 @@ func newChosen(keyspace, dataCentre, rack string, log *slog.Logger) *chosen {
 	}
 }
 
-// firstNode makes a session open as soon as one node is connected. The driver otherwise waits until each node is
-// connected or has been given up. Then a single node that does not answer delays the start of a program by 18 s: four
-// attempts.
+// firstNode makes a session of the Cassandra driver usable as soon as one node is connected. The driver otherwise waits
+// until each node is connected or has been given up. Then a single node that does not answer delays the start of a
+// program by 18 s: four attempts.
 type firstNode struct {
 	once *sync.Once
 	up   chan struct{} // closed when a node is connected
@@ -80,8 +80,8 @@ func (f firstNode) Ready() bool {
 	}
 }
 
-// inTurn is a policy by which a session sends its requests to the nodes in turn. A session with this policy is open as
-// soon as one node is connected.
+// inTurn is a policy by which a session of the Cassandra driver sends its requests to the nodes in turn. A session with
+// this policy is open as soon as one node is connected.
 type inTurn struct {
 	gocql.HostSelectionPolicy
 	firstNode

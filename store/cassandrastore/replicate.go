@@ -88,7 +88,7 @@ func unite(a, b Replication) Replication {
 	return all
 }
 
-// kept returns a copy of r without the data centres that have no copies.
+// kept returns a copy of r (the number of copies in each data centre) without the data centres that have zero copies.
 func (r Replication) kept() Replication {
 	r = maps.Clone(r)
 	maps.DeleteFunc(r, func(_ string, copies int) bool { return copies == 0 })
@@ -246,7 +246,7 @@ func (s *Store) Filled(ctx context.Context, dataCentre string) (marked bool, err
 }
 
 // markFilling changes the stored list of the data centres that are filling: they are new and do not have all rows yet.
-// The function change gets the present list and returns the new one. markFilling returns once every data centre that
+// The function change gets the present list and returns the new list. markFilling returns once every data centre that
 // has copies knows the new list.
 func (s *Store) markFilling(ctx context.Context, change func([]string) []string) error {
 	r, err := s.Read(ctx, store.Process, fillingKey, store.Serial)
@@ -274,8 +274,8 @@ func (s *Store) markFilling(ctx context.Context, change func([]string) []string)
 	return err
 }
 
-// fillingNames decodes the list of the data centres that do not have all rows yet. r and err are the results of reading
-// the register with the list. It returns nil if the register does not exist, and any other err as it is.
+// fillingNames decodes the stored list of the data centres that do not have all rows yet. r and err are the results of
+// reading the record with the list. If the record does not exist, the list is nil. Any other err is returned unchanged.
 func fillingNames(r store.Record, err error) (names []string, _ error) {
 	switch {
 	case store.KindOf(err) == store.NotFound:

@@ -11,12 +11,12 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// attempts is the largest number of attempts of one read or write. Repeating a write is harmless, since all its
-// attempts have the same timestamp.
+// attempts is the largest number of attempts of one read or write in Cassandra. Repeating a write is harmless, since
+// all its attempts have the same timestamp.
 const attempts = 3
 
-// pauses are the pauses before a failed request is sent again: 10 ms on average at first, and doubled with each
-// failure.
+// pauses are the pauses before a failed request to Cassandra is sent again: 10 ms on average at first, and doubled with
+// each failure.
 var pauses = wait.Backoff{First: 15 * time.Millisecond, Most: 15 * time.Second, Jitter: 2. / 3}
 
 // request describes one call to Cassandra, which may take several attempts: the kind of operation, the consistency

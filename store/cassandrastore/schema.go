@@ -11,7 +11,7 @@ import (
 // for it.
 type TableSchema struct {
 	Name string
-	// Why says what the table is for.
+	// Why says what the table is for. It becomes the comment of the table in Cassandra.
 	Why     string
 	Columns []Column
 	// Clustering is the order of the clustering columns in CQL, if it is not ascending.
@@ -76,7 +76,8 @@ func graceOption(seconds int, why string) TableOption {
 	return TableOption{"gc_grace_seconds", fmt.Sprint(seconds), why, false}
 }
 
-// Tables returns the schema of each table that a keyspace of evenkeel has, with reasons.
+// Tables returns the schema of each table that evenkeel needs in its keyspace, with the reasons for columns and
+// options.
 func Tables() []TableSchema {
 	// UCS, UnifiedCompactionStrategy, is the compaction of 5.0. T4 behaves like size tiers, L10 like levels.
 	tiered := TableOption{"compaction", "{'class': 'UnifiedCompactionStrategy', 'scaling_parameters': 'T4'}",
@@ -149,7 +150,8 @@ var registerWhy = map[store.Table]string{
 	store.Process:   "leader and other processes' records",
 }
 
-// Create returns the CQL statement that creates the table in the given keyspace, unless the table exists.
+// Create returns the CQL statement that creates the table in the given keyspace. If the table exists, the statement
+// does nothing.
 func (t TableSchema) Create(keyspace string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "CREATE TABLE IF NOT EXISTS %s.%s (\n", keyspace, t.Name)

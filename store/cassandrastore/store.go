@@ -26,7 +26,7 @@ type Store struct {
 
 	measures *measures
 
-	// sites maps the host id of each node to the name of its data centre.
+	// sitesMu guards sites, which maps the host id of each Cassandra node to the name of its data centre.
 	sitesMu sync.Mutex
 	sites   map[string]string
 }
@@ -46,8 +46,8 @@ func (s *Store) EachQuorum() store.Rows {
 	return &rows{s: s, read: gocql.EachQuorum, write: gocql.EachQuorum, memory: s.memory}
 }
 
-// Close closes the store's connections. Later calls fail with store.ErrClosed, and calls under way may fail with
-// Unavailable.
+// Close closes the store's connections to Cassandra. Later calls fail with store.ErrClosed, and calls under way may
+// fail with Unavailable. Closing again does nothing.
 func (s *Store) Close() error {
 	if s.closed.Swap(true) {
 		return nil

@@ -34,9 +34,9 @@ type TableColumn struct {
 	Desc bool
 }
 
-// OpenTables connects to a cluster and returns the named tables of other applications. Each name has the form
-// "keyspace.table"; the keyspace of the options does not matter. The tables share a connection: Close of any table
-// closes it. OpenTables fails with NotFound if a table does not exist, and otherwise like OpenAdmin.
+// OpenTables connects to a Cassandra cluster and returns the named tables of other applications. Each name has the form
+// "keyspace.table"; the keyspace in the options does not matter. The tables share a connection, and Close of any table
+// closes the connection. OpenTables fails with NotFound if a table does not exist, and otherwise like OpenAdmin.
 func OpenTables(ctx context.Context, o Options, names ...string) ([]*Table, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -103,7 +103,7 @@ func (t *Table) describe(ctx context.Context, keyspace, table string) error {
 	return nil
 }
 
-// TableQuery asks for rows of one partition of a Table, a table of another application. All values are in the wire
+// TableQuery asks for rows of one partition of a Cassandra table of another application. All values are in the wire
 // format of their columns.
 type TableQuery struct {
 	// Partition has one value for each partition column.
@@ -116,17 +116,19 @@ type TableQuery struct {
 	// Desc asks for rows in descending order of their clustering columns. TableDesc is true if the table keeps its rows
 	// in descending order.
 	Desc, TableDesc bool
-	// Values are the names of the columns to read. With AsJSON each value is read as its CQL JSON, else as it is.
+	// Values are the names of the columns to read. If AsJSON is true, each value is read as CQL JSON, else in its wire
+	// format.
 	Values []string
 	AsJSON bool
 	Limit  int
 }
 
-// TableRow is a row of a Table, a table of another application. It may share memory with other rows of the same read.
+// TableRow is one row that was read from a Cassandra table of another application. It may share memory with other rows
+// of the same read.
 type TableRow struct {
 	// Clustering has the values of the clustering columns, Values those of TableQuery.Values; nil is a null.
 	Clustering, Values [][]byte
-	// WriteTime is the newest write time of the values, or 0 if all values are null. Expires says that one of the
+	// WriteTime is the newest write time of the values, or 0 if all values are null. Expires is true if any of the
 	// values has a TTL.
 	WriteTime store.Timestamp
 	Expires   bool
@@ -182,10 +184,10 @@ func (t *Table) statement(q *TableQuery, low, high place) (cql string, args []an
 	return cql + " LIMIT ?", append(args, q.Limit)
 }
 
-// Read returns the rows that the query asks for, at most q.Limit; if it returns fewer, no more rows follow. It reads
-// through a quorum of each data centre. A row that was acknowledged in another data centre may already have been copied
-// to evenkeel's keyspace, so it must not seem to be deleted here. If replicas refuse a read because they meet too many
-// tombstones, Read reads smaller parts.
+// Read returns the rows for which the query q asks, at most q.Limit. If it returns fewer rows, no more rows follow.
+// Read uses a quorum of each data centre: a row that was acknowledged in another data centre may already have been
+// copied to evenkeel's keyspace, so the row must not seem to be deleted. If replicas refuse a read because they meet
+// too many tombstones, Read reads smaller intervals of rows.
 func (t *Table) Read(ctx context.Context, q TableQuery) ([]TableRow, error) {
 	low, high := q.places()
 	rows, err := t.between(ctx, q, low, high)
@@ -320,5 +322,5 @@ func (t *Table) scan(iter *gocql.Iter, q *TableQuery) []TableRow {
 	return rows
 }
 
-// quoted returns a name in quotes for CQL, so that Cassandra distinguishes capitals.
+// quoted returns the name of a table or column in double quotes for CQL, so that Cassandra distinguishes capitals.
 func quoted(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }

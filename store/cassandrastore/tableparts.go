@@ -216,7 +216,8 @@ func betweenDigits(base int64, low, high []int64, open bool) []int64 {
 	return append(append(begin, low[0]), aboveDigits(base, low[1:])...)
 }
 
-// aboveDigits returns a sequence of digits, each 0 to base-1, that sorts above low. It has as few digits as possible.
+// aboveDigits returns a sequence of digits, each 0 to base-1, that sorts above the sequence low. The result has as few
+// digits as possible.
 func aboveDigits(base int64, low []int64) []int64 {
 	n := 0
 	for n < len(low) && low[n] == base-1 {

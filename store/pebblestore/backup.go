@@ -218,9 +218,9 @@ func (b *backupFS) of(path string) *target {
 
 func isLog(path string) bool { return strings.HasSuffix(path, ".log") }
 
-// written wraps a newly created file if the file is a write-ahead log of Pebble. The wrapper counts the bytes written
-// to the log. written returns any other file unchanged. f and err are the results of creating the file with the given
-// name; if err is not nil, both are returned unchanged.
+// written wraps a newly created file if the file is a write-ahead log of Pebble, in order to count the bytes that are
+// written to the log. It returns any other file unchanged. f and err are the results of creating the file with the
+// given name; if err is not nil, both are returned unchanged.
 func (b *backupFS) written(name string, f vfs.File, err error) (vfs.File, error) {
 	if err != nil || !isLog(name) {
 		return f, err
@@ -372,8 +372,8 @@ func (f *copyFile) Close() error {
 	return err
 }
 
-// markFormat writes the file that contains the format number of a data directory. It is the last step of making a
-// directory: Open refuses a directory without this file as incomplete.
+// markFormat writes the file that contains the format number of the data directory dir. It is the last step of making a
+// data directory: Open refuses a directory without this file as incomplete.
 func markFormat(fsys vfs.FS, dir string, format int) error {
 	path := fsys.PathJoin(dir, FormatFile)
 	temporary := path + ".new"

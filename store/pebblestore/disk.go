@@ -18,7 +18,8 @@ const (
 	// usageEvery is how long a measurement of the free disk space is used. The free space is measured sooner if an
 	// eighth of the reserve has been written since.
 	usageEvery = 100 * time.Millisecond
-	// retryEvery is the pause before a write is repeated that failed for lack of space, descriptors or memory.
+	// retryEvery is the pause before a write to a file is repeated that failed for lack of disk space, file descriptors
+	// or memory.
 	retryEvery = 50 * time.Millisecond
 	// restEvery is how long compactions pause after a compaction has filled the disk up to the limit for compactions.
 	restEvery = time.Second
@@ -315,8 +316,8 @@ func (d *disk) waitForSpace() {
 	}
 }
 
-// abandon gives up the writes that wait for the end of a shortage, such as a full disk. The goroutines of these writes
-// block for good.
+// abandon gives up the writes that wait for the end of a shortage, such as a full disk, so that Close can return. The
+// goroutines of these writes block for good.
 func (d *disk) abandon() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

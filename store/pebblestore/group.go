@@ -123,8 +123,8 @@ func newGrouper(s *Store) *grouper {
 	return g
 }
 
-// add queues the put u, which will be applied in one batch with other puts. The outcome, an error or nil, is sent to
-// the channel u.err.
+// add queues the put u (one call of Put), which will be applied in one batch with other puts. The outcome, an error or
+// nil, is sent to the channel u.err.
 func (g *grouper) add(u *put) {
 	g.underway.Add(1)
 	g.queue.add(u)

@@ -6,20 +6,19 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// A group is the rows whose keys are the same up to and including their first bytes 00 01. It holds the versions of one
-// object (package objects):
+// groupEnd ends the part of a key that the rows of a group have in common. A group is the rows whose keys are the same
+// up to and including their first bytes 00 01, e.g. the versions of one object (package objects):
 //
 //	photo.jpg 00 01 a     one group
 //	photo.jpg 00 01 b
 //	readme.md 00 01 a     the next group
 //
-// Pebble knows groups as prefixes (Comparer.Split), and keeps in each block where they begin. So Pebble goes from one
+// Pebble knows groups as prefixes (Comparer.Split), and stores in each block where they begin. So Pebble goes from one
 // group to the next in a fraction of the time of a search (Iterator.NextPrefix), as CockroachDB does from the versions
-// of one key to those of the next. All groups end with the same two bytes, wherever these bytes are, so no group's
+// of one key to those of the next. All groups end with the same two bytes, wherever these bytes are. So no group's
 // common part begins with that of another group, and the order of all keys is that of their bytes.
 //
-// groupEnd is the end of the part of a key that the rows of a group have in common. The address of the partition, which
-// comes before that part, may contain any bytes.
+// The address of the partition, which comes before the common part, may contain any bytes.
 var groupEnd = []byte{0, 1}
 
 // groupLen returns the length in bytes of the group prefix of phys, a key that is stored in Pebble. The prefix ends

@@ -8,16 +8,16 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// locks order the writes of rows and registers: each write reads the present state, compares and writes under locks.
-// The locks are striped: keys are hashed to a fixed number of locks. So writes whose keys share a stripe may wait
-// needlessly, but no lock needs to be allocated.
+// locks are the locks that order the writes of rows and registers: each write reads the stored state, compares and
+// writes while it holds locks. The locks are striped: keys are hashed to a fixed number of locks. So writes whose keys
+// share a stripe may wait needlessly, but no lock needs to be allocated.
 //
 // A write of few rows takes the lock of its partition shared, then the stripes of its keys in ascending order. A write
 // of many rows, and a removal, take only the lock of the partition, exclusively. No lock is held during a sync.
 //
 // Beside each lock are counts of the writes that may be visible but are not yet synced. A count is raised before a
-// write is applied and lowered after its sync. So if a reader finds zero after its read, all that the reader has seen
-// is synced.
+// write is applied and lowered after its sync. So if a reader finds zero after its read, everything that the reader has
+// seen is synced.
 type locks struct {
 	seed       maphash.Seed
 	partitions [1024]partitionLock

@@ -50,8 +50,8 @@ func newOpeningFS(fs vfs.FS, dir string, readOnly bool) (*openingFS, error) {
 
 func (o *openingFS) Unwrap() vfs.FS { return o.FS }
 
-// settle ends the opening of the store. If a change found the disk too full, settle returns the error of the first such
-// change. Else it returns nil, and all later changes go to the disk, unless the store is read only.
+// settle ends the opening of the store. If a change of a file found the disk full, settle returns the error of the
+// first such change. Else it returns nil, and all later changes go to the disk (to memory if the store is read only).
 func (o *openingFS) settle() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -164,8 +164,9 @@ func (o *openingFS) made(name string) {
 	}
 }
 
-// wrote records that n bytes were written to the file with the given name while the store opens. After a write to the
-// valid manifest, the files created before may be in use, and undo must not remove them after a failed opening.
+// wrote records that n bytes were written to the file with the given name while the store opens. After a write to
+// Pebble's present manifest, the files that were created before may be in use, and undo must not remove them after a
+// failed opening.
 func (o *openingFS) wrote(name string, n int) {
 	o.needs += uint64(n)
 	if o.named && isManifest(o.PathBase(name)) {

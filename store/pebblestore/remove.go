@@ -21,8 +21,8 @@ type removal struct {
 	at     int64 // the time at which it was stored, microseconds since 1970; unique in its partition
 }
 
-// removals are all stored removals (deletions of intervals of keys), as a copy in memory. The removals of a partition
-// change only under the partition's exclusive lock.
+// removals has all stored removals (deletions of intervals of keys) in memory, so that writes can check them quickly.
+// The removals of a partition change only under the partition's exclusive lock.
 type removals struct {
 	mu          sync.RWMutex
 	byPartition map[store.Partition][]removal

@@ -14,7 +14,7 @@ import (
 )
 
 // wideRows is the number of rows from which on a put takes the exclusive lock of its partition. A put of fewer rows
-// takes the locks of its keys.
+// takes the locks of its keys instead.
 const wideRows = 17
 
 // Put writes rows into the partition p as one batch, and returns when the batch is synced. A row with a lower timestamp
@@ -418,8 +418,8 @@ func (m *mark) pending() bool {
 		slices.ContainsFunc(m.stripes, func(t *stripe) bool { return t.unsynced.Load() != 0 })
 }
 
-// winners returns the rows sorted by key, with only one row for each key: the one that wins by its timestamp and value.
-// The argument is not changed.
+// winners returns the rows of a put sorted by key, with only one row for each key: the row that wins by its timestamp
+// and value. The argument is not changed.
 func winners(rows []store.Row) []store.Row {
 	ascending := true
 	for i := 1; i < len(rows) && ascending; i++ {

@@ -48,7 +48,7 @@ type Store struct {
 	rowBytes atomic.Int64 // mean size of the rows of a recent slice, to size the next arena
 	jumps    jumps
 
-	// gate is held shared by each call under way, and exclusively by Close.
+	// gate makes Close wait for other calls: each call under way holds gate shared, and Close takes it exclusively.
 	gate    sync.RWMutex
 	closing sync.Once
 

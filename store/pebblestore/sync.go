@@ -168,7 +168,7 @@ func (s *Store) settle(ctx context.Context) error {
 	}
 }
 
-// syncNow syncs all writes that are visible at its call. It returns when the sync has ended.
+// syncNow syncs all writes that are visible when it is called, and returns when the sync has ended.
 func (s *Store) syncNow() error {
 	b := s.db.NewBatch()
 	_ = b.LogData(nil, nil)

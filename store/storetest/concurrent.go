@@ -13,7 +13,7 @@ import (
 )
 
 // batchAtomic tests that a store applies each batch of rows as a whole. Writers put batches with the same keys, or
-// delete the whole partition, while readers read it. All rows of a page must come from one batch.
+// delete the whole partition, while readers read the partition. All rows of a page must come from the same batch.
 func (s *suite) batchAtomic(t *testing.T) {
 	const keys = 20
 	p := newPartition()

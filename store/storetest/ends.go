@@ -22,7 +22,7 @@ func (s *suite) runEnds(t *testing.T) {
 	t.Run("closing ends calls under way", s.closing)
 }
 
-// A call is one method of a store with valid arguments, and its name for the report of a test.
+// A call is the call of one method of a store with valid arguments, and a name for the report of a test.
 type call struct {
 	name string
 	do   func(ctx context.Context) error
@@ -103,8 +103,8 @@ func (s *suite) endedContext(t *testing.T) {
 	}
 }
 
-// cancelledOnTheWay tests writes whose contexts are cancelled at a random moment. A write that was acknowledged must be
-// visible afterwards. Any other write must be visible as a whole or not at all.
+// cancelledOnTheWay tests writes to a store whose contexts are cancelled at a random moment. A write that was
+// acknowledged must be visible afterwards. Any other write must be visible as a whole or not at all.
 func (s *suite) cancelledOnTheWay(t *testing.T) {
 	const keys = 10
 	r := s.rand(t.Name(), 0)
@@ -190,8 +190,8 @@ func (s *suite) closed(t *testing.T) {
 	require.NoError(t, closing.Close(), "closing again does nothing")
 }
 
-// closing tests Close while calls are under way. Each of these calls must end, with a result or with the error
-// Unavailable. A call that begins after Close has returned must fail with Unavailable.
+// closing tests the Close of a store while other calls are under way. Each of these calls must end, with a result or
+// with the error Unavailable. A call that begins after Close has returned must fail with Unavailable.
 func (s *suite) closing(t *testing.T) {
 	closing := s.open(t)
 	p, id := newPartition(), newNodeID()

@@ -16,8 +16,8 @@ func (s *suite) runLimits(t *testing.T) {
 	t.Run("what just keeps a limit is taken", s.justWithin)
 }
 
-// A refusedCall is a call with an argument that breaks one documented limit, such as a key that is too long. The store
-// must refuse the call.
+// A refusedCall is a call of a store with an argument that breaks one documented limit, such as a key that is too long.
+// The store must refuse the call.
 type refusedCall struct {
 	name string
 	call func(ctx context.Context) error

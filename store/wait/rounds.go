@@ -18,7 +18,7 @@ type Rounds[T any] struct {
 // added for the call.
 type Round[T any] struct {
 	Of T
-	// Done is closed at the end of the call, after Err is set.
+	// Done is closed at the end of the shared call, after Err is set.
 	Done chan struct{}
 	Err  error
 }
