@@ -24,7 +24,8 @@ const (
 	askedFrom  = 8
 	askedEvery = 16
 	askedFlush = 4
-	// maxAskedKey is the number of bytes that are kept of a sampled key.
+	// maxAskedKey is the number of bytes that are kept of the key of a sampled request. The rest of a longer key is
+	// dropped.
 	maxAskedKey = 256
 	// askedKept is the maximum number of sampled requests that are kept of a partition. The chance of a request to be
 	// kept fades with its age: after each askedFades it falls to about a third (1/e).

@@ -15,10 +15,10 @@ type Stats struct {
 	// Known means that the estimates are based on an exact count, and that no later writes are known to be missing. If
 	// Known is false, Rows is a lower bound.
 	Known bool
-	// Rows is the number of live entries. Bytes is the size of the keys and values of these entries.
+	// Rows is the number of live entries in the partition. Bytes is the size of the keys and values of these entries.
 	Rows, Bytes int64
-	// AtMost is the number of rows if every put since the last recount was of a new key and
-	// no delete removed one.
+	// AtMost is an upper bound of Rows. It would be the number of rows if every put since the last recount was of a new
+	// key and no delete removed a row.
 	AtMost int64
 	// Dead is the number of tombstones that reads may have to skip, which are deletes of the last days. Markers is the
 	// number of deletion markers that the last recount found.
@@ -52,7 +52,7 @@ type Stats struct {
 	Puts    int64
 	LastPut time.Time
 
-	// from and to are hashes of the bounds of the last recount.
+	// from and to are hashes of the start key and the end key of the last recount.
 	from, to uint64
 	taken    Taken
 }

@@ -15,7 +15,7 @@ type Delta struct {
 	// Puts and Deletes are numbers of acknowledged writes. Markers is the number of those deletes that wrote deletion
 	// markers, because their rows were moving to another partition.
 	Puts, Deletes, Markers int64
-	// PutBytes is the size of the keys and values that were put.
+	// PutBytes is the size in bytes of the keys and values that were put.
 	PutBytes int64
 	// Above is the number of appends: puts with a key above every key that was put until some moments before.
 	Above int64
@@ -25,7 +25,7 @@ type Delta struct {
 	Top []byte
 	// Blind is true if there was no memory to sample all keys. Then Sample is empty.
 	Blind bool
-	// Sample is a sample of the keys that were written.
+	// Sample is a sample of the keys that were put or deleted, with the time of the last write of each key.
 	Sample Sample
 	// Asked has the keys of some requests, as a sample. Each key stands for an equal number of requests. Asked is empty
 	// for a quiet partition.
@@ -45,8 +45,8 @@ type Batch struct {
 	Seq    uint64
 	// From and At are the start and the end of the time in which the counts were recorded, by the client's wall clock.
 	From, At time.Time
-	// Before lists the partitions of the client's previous batch. If the previous batch is lost, the counts of these
-	// partitions are wrong.
+	// Before lists the partitions of the client's previous batch of counts. If the previous batch is lost, the counts
+	// of these partitions are too low.
 	Before []store.PartitionID
 	Deltas []Delta
 }

@@ -18,10 +18,10 @@ type rate struct {
 const (
 	fast = time.Minute
 	slow = time.Hour
-	// setBack is the smallest step back in time that is taken for a clock that was set back. It is more than the clocks
-	// of clients differ.
+	// setBack is how far the time of an event must be below that of earlier events for the rate to assume that a clock
+	// was set back. It is more than the clocks of clients differ.
 	setBack = 10 * time.Second
-	// many is the number of events whose rate can be measured within a short time.
+	// many is the number of events from which on a rate can be measured within a second.
 	many = 200
 )
 
@@ -51,11 +51,12 @@ func (r *rate) add(n float64, over time.Duration, at time.Time, constant time.Du
 	r.at = now
 }
 
-// get returns the rate at the time `at`, in events per second. constant is the time constant of the rate.
+// get returns the rate at the time `at`, in events per second. constant is the time constant of the rate, e.g. a
+// minute.
 //
 // In the first time constant the rate is the mean since the first event. The mean is taken over at least a sixtieth of
 // the constant, or else the first event alone would look like a high rate. After 200 events the mean is taken over at
-// least a second. Otherwise a load that fills a partition within a minute would look like one that takes an hour.
+// least a second. Otherwise a load that fills a partition within a minute would look like a load that takes an hour.
 func (r *rate) get(at time.Time, constant time.Duration) float64 {
 	if r.since == 0 {
 		return 0

@@ -35,7 +35,7 @@ type RecorderOptions struct {
 	// Every is the interval at which the recorder sends its counts, 1 s by default. If Every is negative, the recorder
 	// sends counts only when Flush is called.
 	Every time.Duration
-	// Timeout bounds one flush, 5 s by default. No write waits for a flush.
+	// Timeout is the time limit of one flush of counts, 5 s by default. No write waits for a flush.
 	Timeout time.Duration
 	// MaxPartitions bounds the number of partitions in memory, 65,536 by default. These are the partitions with counts
 	// to be sent and, as far as there is memory, the partitions whose counts were sent last. The counts of another
@@ -56,14 +56,15 @@ type RecorderOptions struct {
 
 // RecorderCounts are statistics about the work of a Recorder since it was made, e.g. how many flushes failed.
 type RecorderCounts struct {
-	// Batches is the number of batches that were flushed. Failures is the number of flushes that failed.
+	// Batches is the number of batches of counts that the backend has taken. Failures is the number of flushes that
+	// failed.
 	Batches, Failures int64
 	// Lost is the number of requests that were not counted, for lack of memory. The counts of partitions with lost
 	// writes are not trusted (Known) until these partitions are recounted. Blind is the number of writes that were
 	// counted without sampling their keys.
 	Lost, Blind int64
-	// Partitions is the present number of partitions in memory. Waiting is the number of partitions with news for the
-	// backend: counts, or that some writes were not counted.
+	// Partitions is the present number of partitions in memory. Waiting is the number of partitions of which the
+	// backend does not know everything yet: either counts, or that some writes were not counted.
 	Partitions, Waiting int64
 }
 
@@ -371,8 +372,8 @@ func (r *Recorder) run() {
 	}
 }
 
-// report logs a message when flushes begin to fail, and another one when they work again. err is the result of the last
-// flush.
+// report logs a message when flushes of counts begin to fail, and another message when they work again. err is the
+// result of the last flush.
 func (r *Recorder) report(err error) {
 	switch {
 	case err != nil && r.failing.Swap(1) == 0:

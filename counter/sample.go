@@ -94,8 +94,9 @@ func (s *Sample) bound() {
 	}
 }
 
-// set adds a write of a key to the sample, if the hash of the key is below the sample's limit. The sample may then be
-// too large: the caller calls bound after the last set.
+// set adds a write of a key to the sample, if the hash of the key is below the sample's limit. The write is of a row of
+// `bytes` bytes, with the timestamp `at`. Unlike write, set does not keep the sample within its bounds: the caller
+// calls bound after the last set.
 func (s *Sample) set(hash uint64, key []byte, at store.Timestamp, bytes uint32, is flags) {
 	if hash >= s.below {
 		return
@@ -130,8 +131,8 @@ func slotsFor(keys int) int {
 	return n
 }
 
-// rewrite adds one more write of the slot's key, with the timestamp `at`. The newer write decides whether the key is
-// present, which means put and not deleted. The other flags stay once they are set.
+// rewrite adds one more write of the sampled key in the slot x, with the timestamp `at`. The newer of the writes
+// decides whether the key is present, which means put and not deleted. The other flags stay once they are set.
 func (x *slot) rewrite(at store.Timestamp, bytes uint32, is flags) {
 	sticky := (x.is | is) &^ present
 	if at > x.at || at == x.at && is&present == 0 {
@@ -214,14 +215,14 @@ func (s *Sample) lower(below uint64) {
 	}
 }
 
-// rebuild copies the keys of the sample into a new hash table with the given number of slots. The argument `below` is
-// the new limit of the sample: keys whose hashes are not lower are dropped.
+// rebuild copies the sampled keys into a new hash table with the given number of slots. The argument `below` is the new
+// limit of the sample: keys whose hashes are not below the limit are dropped.
 func (s *Sample) rebuild(slots int, below uint64) {
 	s.filter(slots, below, func(*slot) bool { return true })
 }
 
-// filter copies the keys for which `keep` returns true into a new hash table with the given number of slots. The
-// argument `below` is the new limit of the sample: keys whose hashes are not lower are dropped, too.
+// filter copies the sampled keys for which `keep` returns true into a new hash table with the given number of slots.
+// The argument `below` is the new limit of the sample: keys whose hashes are not below the limit are dropped, too.
 func (s *Sample) filter(slots int, below uint64, keep func(*slot) bool) {
 	old := rooms.Get().(*[]slot)
 	defer rooms.Put(old)
@@ -248,8 +249,8 @@ func (s *Sample) filter(slots int, below uint64, keep func(*slot) bool) {
 // rooms is a pool of memory for copying hash tables of samples. Puts to a new partition cause such copies often.
 var rooms = sync.Pool{New: func() any { return new([]slot) }}
 
-// place puts the slot x, a sampled key, into a free entry of the hash table. The table must have a free entry, and must
-// not have the key yet.
+// place puts the slot x, which has a sampled key, into a free entry of the sample's hash table. The table must have a
+// free entry, and must not have the key yet.
 func (s *Sample) place(x slot) {
 	mask := uint64(len(s.slots) - 1)
 	i := x.hash & mask

@@ -40,7 +40,7 @@ type State struct {
 	sample Sample
 	// lean is true if the sample is not loaded, except for its limit.
 	lean bool
-	// now is a summary of the sample, so that Stats does not need the sample.
+	// now is the summary of the sample: numbers that follow from the sample, so that Stats works without it.
 	now summary
 }
 
@@ -58,7 +58,7 @@ type summary struct {
 	fades int64
 }
 
-// baseline is the result of the last recount, to which the writes since then are added.
+// baseline is the result of the last recount of a partition, to which later writes are added.
 type baseline struct {
 	at            time.Time // when it began
 	rows, bytes   int64
@@ -77,10 +77,11 @@ type past struct {
 const (
 	pastPoints = 8
 	pastStep   = 10 * time.Second
-	// deadFade is the time constant with which tombstones are assumed to vanish. It is about Cassandra's default grace
-	// period plus the time to a compaction.
+	// deadFade is the time constant with which tombstones are assumed to vanish from a partition. It is about
+	// Cassandra's default grace period plus the time until a compaction.
 	deadFade = 10 * 24 * time.Hour
-	// deletedFor is how long a sample remembers a deleted key, against writes that are reported late.
+	// deletedFor is how long a sample of keys remembers a deleted key, so that a late report of an older put does not
+	// bring the key back.
 	deletedFor = 10 * time.Minute
 )
 
@@ -140,8 +141,8 @@ func (s *State) sum() {
 	s.now.spread = int64(1000 * s.sample.spread())
 }
 
-// tally counts the keys of the sample s into the summary, except for the fields rows, distinct and spread. It returns
-// the number of different sampled keys that were put since the last recount.
+// tally counts the keys of the sample s, e.g. how many are not deleted, and stores the numbers in the summary (except
+// rows, distinct and spread). The result distinct is the number of sampled keys that were put since the last recount.
 func (m *summary) tally(s *Sample) (distinct int) {
 	m.there, m.bytes, m.then, m.changed, m.fades = 0, 0, 0, 0, 0
 	for i := range s.slots {
@@ -169,18 +170,18 @@ func (m *summary) tally(s *Sample) (distinct int) {
 	return distinct
 }
 
-// retally computes three fields of the summary (then, changed and fades) from the sample. An encoding of version 1
-// lacks these fields.
+// retally computes three fields of the summary (then, changed and fades) from the sample of keys. They are missing in
+// counts that an older program has encoded.
 func (s *State) retally() {
 	var m summary
 	m.tally(&s.sample)
 	s.now.then, s.now.changed, s.now.fades = m.then, m.changed, m.fades
 }
 
-// These constants are for the share of appends.
+// These constants are for measuring the fraction of appends, which are puts above the highest key, among all puts.
 const (
-	// remembered is the number of puts over which the share of appends is measured. leastPuts is the number of puts
-	// from which on the share is reported.
+	// remembered is the number of puts over which the fraction of appends is measured. leastPuts is the number of puts
+	// from which on the fraction is reported.
 	remembered = 64
 	leastPuts  = 8
 )
@@ -239,7 +240,7 @@ func (s *State) deadAt(at time.Time) float64 {
 }
 
 // expire drops keys from the sample that were deleted more than deletedFor before the time `at`. A key that the last
-// recount saw stays in the sample, since its deletion changes the number of rows.
+// recount saw stays in the sample, since the deletion of the key changes the number of rows.
 func (s *State) expire(at time.Time) {
 	oldest := store.Timestamp(fadedAt(at))
 	gone := func(x *slot) bool { return x.is&(present|counted|written) == 0 && x.at < oldest }

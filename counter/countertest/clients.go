@@ -23,7 +23,7 @@ func (s *suite) nothing() {
 	s.flush(s.recorder())
 }
 
-// manyClients checks that the backend adds up the counts of many clients that write at the same time.
+// manyClients checks that a backend of counts adds up the counts of many clients that write at the same time.
 func (s *suite) manyClients() {
 	ps := []store.Partition{partition(), partition(), partition()}
 	s.correct(ps[0], 0)

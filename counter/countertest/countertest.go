@@ -24,14 +24,14 @@ type Clock struct {
 	now time.Time
 }
 
-// Now returns the present time of the clock.
+// Now returns the present time of the test clock, which changes only when Go is called.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.now
 }
 
-// Go moves the clock forward by the duration d, or back if d is negative.
+// Go moves the test clock forward by the duration d, or back if d is negative.
 func (c *Clock) Go(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

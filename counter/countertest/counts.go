@@ -14,7 +14,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// recount checks that a recount replaces all earlier counts, and that later writes are added to its result.
+// recount checks that an exact count of the rows (a recount) replaces all earlier counts of a backend, and that later
+// writes are added to its result.
 func (s *suite) recount() {
 	p := partition()
 	r := s.fill(p, 0, 3000)
@@ -58,7 +59,7 @@ func (s *suite) recount() {
 	require.Equal(s, int64(rows+1), s.stats(p).Rows)
 }
 
-// overwrites checks that repeated puts of the same keys do not count as more rows.
+// overwrites checks that a backend of counts does not count repeated puts of the same keys as more rows.
 func (s *suite) overwrites() {
 	p := partition()
 	s.correct(p, 0)
@@ -394,7 +395,8 @@ func (s *suite) written() {
 	require.True(s, known[p])
 }
 
-// covers checks that Stats.Covers returns true only for the range of keys that was counted by the last recount.
+// covers checks that Stats.Covers returns true only for the interval of keys in which the last recount has counted the
+// rows.
 func (s *suite) covers() {
 	p := partition()
 	require.False(s, s.stats(p).Covers(nil, nil))

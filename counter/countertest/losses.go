@@ -25,7 +25,8 @@ func (s *suite) fill(p store.Partition, from, to int) *counter.Recorder {
 	return r
 }
 
-// restart checks that all estimates are the same after the backend was closed and opened again.
+// restart checks that the estimates for a partition are the same after the backend of counts was closed and opened
+// again.
 func (s *suite) restart() {
 	p := partition()
 	s.correct(p, 500)

@@ -26,7 +26,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Options are the options of a Backend that counts in a local directory. The zero value stands for the defaults.
+// Options are the options of a Backend that keeps counts in a local directory. The zero value stands for the defaults.
 type Options struct {
 	// Logger receives messages for operators; nil discards them.
 	Logger *slog.Logger
@@ -74,7 +74,8 @@ const (
 // xxhash64 of the body (8 bytes), and the body. The first byte of the body is its kind.
 const (
 	frameHead = 4 + 8
-	// maxFrame is the largest valid length of a body, in bytes; it is far above the size of any batch.
+	// maxFrame is the largest valid length of a frame's body, in bytes. It is far above the size of any batch of
+	// counts.
 	maxFrame = 1 << 28
 
 	kindHead   = 'h'

@@ -47,7 +47,7 @@ type transaction struct {
 	*group
 	tx   *redis.Tx
 	book *counter.Book // the states that were loaded
-	// hints holds, for each loaded state, the hint that clients get at present.
+	// hints has, for each partition whose counts were loaded, the hint (see function hint) that clients get at present.
 	hints map[store.PartitionID]string
 	// touched lists the partitions whose counts are to be written. also, if not nil, adds more commands to the
 	// transaction that writes the counts.
@@ -120,8 +120,8 @@ func (t *transaction) load(ctx context.Context, batches []counter.Batch, came []
 	return t.samples(ctx, whole)
 }
 
-// pauses is the backoff between attempts at a transaction: the pause after a conflict with another transaction, from 1
-// to 64 ms.
+// pauses are the pauses before a Redis transaction that conflicted with another is tried again: from 1 ms, doubled with
+// each conflict, to 64 ms, and random.
 var pauses = wait.Backoff{First: time.Millisecond, Most: 64 * time.Millisecond, Jitter: 1}
 
 // change runs one transaction on the counts of the group g, and repeats it after a conflict with another transaction.

@@ -34,8 +34,8 @@ import (
 
 // Options say where Redis is and how to connect to it, for a Backend that keeps counts in Redis. Addr is required.
 type Options struct {
-	// Addr is host:port. With Cluster or Sentinel it may be several addresses, separated by commas: some of the nodes
-	// of the cluster, or the sentinels.
+	// Addr is the address of Redis, host:port. With Cluster or Sentinel it may be several addresses, separated by
+	// commas: of some nodes of the cluster, or of the sentinels.
 	Addr string
 	// Cluster is true if Redis is a Redis Cluster. Sentinel is the name of the master that the sentinels at Addr watch;
 	// empty means that there are no sentinels. Only one of the two may be set.
@@ -49,7 +49,7 @@ type Options struct {
 	TLS *tls.Config
 	// Prefix is the prefix of all Redis keys, "evenkeel" by default. It must not have braces.
 	Prefix string
-	// Timeout bounds connecting, each read and each write; 2 s by default.
+	// Timeout is the time limit of connecting, of each read and of each write; 2 s by default.
 	Timeout time.Duration
 
 	now func() time.Time // for tests
@@ -94,7 +94,7 @@ const (
 	field = "b" // of a stream's entry: the field with the batch
 	// perMerge is the maximum number of batches of counts that one transaction merges.
 	perMerge = 64
-	// attempts bounds the attempts at a transaction that conflicts with others.
+	// attempts is the largest number of attempts at a Redis transaction that conflicts with others.
 	attempts = 20
 	// perRead is the maximum number of partitions whose counts one command reads or drops.
 	perRead = 1000

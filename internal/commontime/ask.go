@@ -264,8 +264,8 @@ func (c *Clock) round() {
 	}
 }
 
-// tell wakes the goroutine that waits in round for answers of servers. It is called after each answer, and
-// after a question has failed. The caller holds mu.
+// tell wakes the goroutine that waits for answers of servers (see round). It is called after each answer, and after a
+// question has failed. The caller holds mu.
 func (c *Clock) tell() {
 	close(c.news)
 	c.news = make(chan struct{})

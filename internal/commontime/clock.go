@@ -21,12 +21,12 @@ type Options struct {
 	// other is the difference between the clocks of two data centres; if these clocks can't be compared, the Clock
 	// assumes that they differ by Limit. 0 means DefaultLimit; the least is MinLimit.
 	Limit time.Duration
-	// Wall and Monotonic are the two clocks of this machine; nil means the real clock.
+	// Wall and Monotonic replace the two clocks of this machine, for tests; nil means the real clock.
 	Wall      func() time.Time
 	Monotonic func() time.Duration
 }
 
-// DefaultLimit is the value of Options.Limit if none is given.
+// DefaultLimit is the limit of the uncertainty about the servers' clocks if Options.Limit is zero.
 const DefaultLimit = 500 * time.Millisecond
 
 // ErrUnknown means that a write can't get a timestamp, since the time of the store's servers is not known exactly
@@ -58,19 +58,19 @@ const (
 	// time more exact before the look ends. patient applies while writes wait, resting while few or no writes do.
 	patient = 36
 	resting = 2
-	// mostAims is the greatest number of ticks for which one question waits (see aim).
+	// mostAims is the largest number of ticks of a server's clock for which one question waits (see aim).
 	mostAims = 20
 	// mostLate bounds the average lateness of timers that aim measures. A timer that is later was late because the
 	// process did not run.
 	mostLate = store.TimeResolution / 2
 	// fine is an uncertainty about a clock that need not be reduced: a put takes a hundred times as long.
 	fine = 10 * time.Microsecond
-	// restAfter is how long the servers are still asked after the last timestamp was needed.
+	// restAfter is how long the Clock goes on asking servers for their time after the last timestamp was needed.
 	restAfter = 10 * time.Second
 	// coarse is the uncertainty about the common time above which Next asks all servers first. The questions take less
 	// time than the wait until a timestamp has passed that is so uncertain.
 	coarse = 5 * time.Millisecond
-	// listEvery is the time between two reads of the list of servers.
+	// listEvery is the time between two reads of the list of the store's servers.
 	listEvery = 10 * time.Second
 	// oldList is the age from which a list of servers must not be used. Cassandra lets servers join at least 30 s
 	// apart, so two lists that are younger differ by one server. Still, two servers may join or leave at once:
@@ -87,9 +87,9 @@ const (
 	// clock stands still, as in a test, a timer is used after mostStill reads of the clock.
 	spin      = 200 * time.Microsecond
 	mostStill = 100
-	// recheck is how long Passed sleeps at most before it checks whether answers have come.
+	// recheck is the longest sleep of Passed before it checks whether answers of servers have come.
 	recheck = 25 * time.Millisecond
-	// tries is the number of times that Next asks all servers before Next gives up.
+	// tries is the number of times that Next asks all servers for their time before it gives up.
 	tries = 3
 )
 
@@ -186,10 +186,11 @@ func (c *Clock) Close() {
 	c.work.Wait()
 }
 
-// Next draws n consecutive timestamps (n >= 1) and returns the first. They are above
-//   - all timestamps that this Clock returned from Next before, and all that were given to Seen;
-//   - all timestamps of writes of this data centre that had been acknowledged (Passed) before the call;
-//   - those of acknowledged writes of another data centre, if they were known here, or are older than Settled.
+// Next draws n consecutive timestamps (n >= 1) for writes and returns the first. The timestamps are above
+//   - all timestamps that this Clock returned from Next before, and all timestamps that were given to Seen;
+//   - the timestamps of all writes of this data centre that had been acknowledged (see Passed) before the call;
+//   - the timestamps of acknowledged writes of another data centre, if these writes were known here, or were
+//     acknowledged longer ago than Settled.
 //
 // Next fails with ErrUnknown (Unavailable), or with Timeout if ctx ends.
 func (c *Clock) Next(ctx context.Context, n int) (store.Timestamp, error) {
@@ -291,7 +292,7 @@ func (c *Clock) highest(v bounds) store.Timestamp {
 // between clocks, or DefaultLimit if that is longer: the server may be far away even if the clocks hardly differ.
 func (c *Clock) reach() time.Duration { return max(c.limit, DefaultLimit) }
 
-// raise sets a to the timestamp ts if ts is higher than the present value. It is safe for concurrent use.
+// raise sets the value a to the timestamp ts if ts is higher than the present value. It is safe for concurrent use.
 func raise(a *atomic.Int64, ts store.Timestamp) {
 	for was := a.Load(); was < int64(ts) && !a.CompareAndSwap(was, int64(ts)); {
 		was = a.Load()

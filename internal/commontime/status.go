@@ -16,13 +16,13 @@ type counts struct {
 // Counts are counters of a Clock since its creation: how often it asked servers for their time, and how often writes
 // waited.
 type Counts struct {
-	// Answers counts answers of servers, and Failures questions that failed, reads of the list of servers
-	// included.
+	// Answers is the number of answers of servers. Failures is the number of questions that failed, including failed
+	// reads of the list of servers.
 	Answers, Failures int64
-	// Contradictions counts answers that contradict earlier answers of the server: its clock was set, or one of
-	// this machine's clocks was.
+	// Contradictions is the number of answers that contradict earlier answers of the same server, because the server's
+	// clock or a clock of this machine was set.
 	Contradictions int64
-	// Refusals counts failed calls of Next.
+	// Refusals is the number of calls of Next that failed.
 	Refusals int64
 	// Unbelieved counts the timestamps that Seen ignored, since no process of the store can have given them out.
 	Unbelieved int64
@@ -41,7 +41,7 @@ func (c *Clock) Counts() Counts {
 	}
 }
 
-// Status is the state of a Clock, for reports: the common time of the servers, and the clock of each server.
+// Status is the state of a Clock, for reports: the common time of the store's servers, and the clock of each server.
 type Status struct {
 	// Known is true if the common time is known. Width is the uncertainty about it: the latest possible common time
 	// less the earliest.
@@ -69,14 +69,14 @@ type DataCentreClocks struct {
 	Refused      bool
 }
 
-// ServerClock is the clock of one server. Ahead is how far the clock is ahead of this machine's wall clock
-// (negative: behind), give or take Bound.
+// ServerClock is the state of one server's clock, for reports. Ahead is how far the clock is ahead of this machine's
+// wall clock (negative: behind), give or take Bound.
 type ServerClock struct {
 	store.Server
 	Ahead, Bound time.Duration
 }
 
-// Status returns the present state of the Clock, for reports. It asks no server.
+// Status returns the present state of the Clock and of the servers' clocks, for reports. It asks no server.
 func (c *Clock) Status() Status {
 	now := c.now()
 	v, known := c.at(now)

@@ -23,7 +23,7 @@ var Bucket = store.BucketID{'e', 'v', 'e', 'n', 'k', 'e', 'e', 'l', ' ', 'p', 'r
 var partition = store.Partition{Bucket: Bucket, ID: store.PartitionID(Bucket)}
 
 const (
-	// Every is the pause between two writes of a process's row.
+	// Every is the longest pause between two writes of a process's row into the list of running processes.
 	Every = 30 * time.Second
 	// Silent is the age of a process's row at which the process may have died.
 	Silent = 2 * time.Minute
@@ -35,7 +35,7 @@ const (
 	dropped = 24 * time.Hour
 	// countEvery is the pause between two counts of the living processes. It is long because a count reads all rows.
 	countEvery = 5 * time.Minute
-	// lastWrite is the most time that a process takes to delete its row when it ends.
+	// lastWrite is the time limit for deleting a process's row when the process ends.
 	lastWrite = 2 * time.Second
 )
 
