@@ -67,9 +67,9 @@ func MarkerCell() []byte { return []byte{kindMarker} }
 func IsMarker(cell []byte) bool { return len(cell) == 1 && cell[0] == kindMarker }
 
 // NoteCell returns the cell (the stored value of a row) of a note. A move of rows leaves a note in the partition that
-// the move has emptied. The note says that an interval of keys went to the partition with the id to. The interval
-// begins with the key of the note's row and ends before the key end. An empty end means that the interval has no upper
-// bound.
+// the move has emptied, for a later repair of a restored store. The note says that an interval of keys went to the
+// partition with the id to. The interval begins with the key of the note's row and ends before the key end. An empty
+// end means that the interval has no upper bound.
 func NoteCell(to PartitionID, end []byte) []byte {
 	return append(append([]byte{kindNote}, to[:]...), end...)
 }

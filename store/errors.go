@@ -49,7 +49,8 @@ func (k Kind) String() string {
 // write errors.Is(err, store.NotFound).
 func (k Kind) Error() string { return k.String() }
 
-// Error is the error of a failed operation of a store: the kind of the error, the operation and the cause.
+// Error is the error of a failed operation of a store: the kind of the error, e.g. Timeout, the name of the operation
+// and the cause.
 type Error struct {
 	Kind Kind
 	// Op is the failed operation and its subject, such as "slice 1f…/2a…". Op may be empty.

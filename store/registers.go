@@ -24,11 +24,11 @@ const (
 	// Clocks has the map clocks. A map clock is a counter that many buckets share, and that is raised after every
 	// change of one of their maps. The key is the number of the clock.
 	Clocks
-	// Busy has one record per bucket whose rows may be moving between partitions. The records are hints.
+	// Busy has one record: a list of the buckets whose rows may be moving between partitions. The list is only a hint.
 	Busy
 	// Process has records that processes keep across restarts: the leader, the highest timestamp that an embedded
 	// source of timestamps may give out, the progress of deletions of large buckets, the last audit of bodies, and
-	// whether the storage of the bodies carries its mark.
+	// whether the storage of the bodies was marked.
 	Process
 )
 
@@ -145,10 +145,12 @@ type Registers interface {
 	// key of the previous page (nil for the first page). An empty page is the end of the table; a short page is not. A
 	// record that is created during the enumeration may be missing.
 	Scan(ctx context.Context, t Table, after []byte, limit int) ([][]byte, error)
-	// History returns up to limit earlier records of the root of the bucket id, which later swaps have replaced, newest
-	// first. The records returned have an epoch below before; if before is 0, records of all epochs are returned.
+	// History returns up to limit earlier records of the root of the bucket with the given id, which later swaps have
+	// replaced, newest first. The records returned have an epoch below before; if before is 0, records of all epochs
+	// are returned.
 	History(ctx context.Context, id BucketID, before uint64, limit int) ([]Record, error)
-	// Forget deletes the earlier records of the root of the bucket id (see History) that have an epoch below before.
+	// Forget deletes the earlier records of the root of the bucket with the given id (see History) that have an epoch
+	// below before.
 	Forget(ctx context.Context, id BucketID, before uint64) error
 }
 
@@ -189,12 +191,14 @@ func (id *NodeID) UnmarshalText(text []byte) error { return (*uuid.UUID)(id).Unm
 // map that says which partition holds which keys. A node is written once, before the root record that refers to it.
 // Wherever that root can be read, the node can be read, too. All methods are safe for concurrent use.
 type Nodes interface {
-	// WriteNode stores blob as the node id of the map of bucket b. Writing the same bytes again is harmless.
+	// WriteNode stores blob under the given id, as one node of the map of bucket b. Writing the same bytes again is
+	// harmless.
 	WriteNode(ctx context.Context, b BucketID, id NodeID, blob []byte) error
-	// Node returns the bytes of the node id of the map of bucket b. The caller owns the bytes. Node fails with NotFound
-	// if there is no such node.
+	// Node returns the bytes of the node with the given id of the map of bucket b. The caller owns the bytes. Node
+	// fails with NotFound if the store has no such node.
 	Node(ctx context.Context, b BucketID, id NodeID) ([]byte, error)
-	// DeleteNode deletes the node id of the map of bucket b. Deleting a node that does not exist is no error.
+	// DeleteNode deletes the node with the given id of the map of bucket b. Deleting a node that does not exist is no
+	// error.
 	DeleteNode(ctx context.Context, b BucketID, id NodeID) error
 	// ScanNodes returns a page of at most limit ids of the nodes of the map of bucket b. after is the last id of the
 	// previous page (zero for the first page). An empty page is the end; a short page is not.

@@ -139,7 +139,7 @@ func (b Bounds) Covers(o Bounds) bool {
 	return o.StartExclusive || !b.StartExclusive
 }
 
-// Within reports whether the interval b contains the key.
+// Within reports whether the interval of keys b contains the key.
 func Within[K string | []byte](key K, b Bounds) bool {
 	if len(b.End) > 0 && string(key) >= string(b.End) {
 		return false

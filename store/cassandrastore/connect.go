@@ -123,7 +123,7 @@ var errNobody = errors.New("no user is given")
 // implements gocql.Authenticator.
 func (nobody) Challenge([]byte) ([]byte, gocql.Authenticator, error) { return nil, nil, errNobody }
 
-// Success returns nil. It implements gocql.Authenticator.
+// Success returns nil: nothing is done after a login. It implements gocql.Authenticator.
 func (nobody) Success([]byte) error { return nil }
 
 // Admin is a connection to a Cassandra cluster for checking the cluster and creating its schema. Unlike Store, an Admin
@@ -204,7 +204,7 @@ func (f *firstHosts) onlyOthers() bool {
 	return f.others && len(f.accepted) == 0
 }
 
-// Close closes the connection to the cluster.
+// Close closes the connection to the Cassandra cluster.
 func (a *Admin) Close() { a.session.Close() }
 
 // Apply creates the keyspace and all tables that evenkeel needs. r is the number of copies of each row in each data

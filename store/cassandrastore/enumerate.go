@@ -71,7 +71,7 @@ type enumeration[K any] struct {
 	below func(store.Bounds) (where string, values []any)
 }
 
-// page returns the next at most limit partition keys of a table, which follow the key e.after in the order of tokens
+// page returns the next partition keys of a table (at most limit), which follow the key e.after in the order of tokens
 // (hashes of the keys). The read starts at the token of e.after, not behind it: two keys may have the same token (such
 // keys are easily made), and the last page may have ended between them. If too many tombstones make that read fail,
 // page starts behind the token. Then it reads fewer keys at a time, and at last it calls search.
@@ -132,7 +132,7 @@ func (e *enumeration[K]) query(ctx context.Context, s *Store, statement string, 
 	})
 }
 
-// search returns the next at most limit partition keys of a table where too many dead rows make ordinary reads fail. By
+// search returns the next partition keys of a table (at most limit) if too many dead rows make ordinary reads fail. By
 // bisection it finds the least token (hash of a key) behind e.after such that a read up to the token returns keys or
 // fails. If the read fails, the rows of the token are read in smaller intervals. Keys that have only dead rows are left
 // out.

@@ -22,9 +22,9 @@ const (
 // half of the first byte of the node's id. So the partitions have the order of the ids.
 func shard(id store.NodeID) int8 { return int8(id[0] >> 4) }
 
-// WriteNode writes blob as the node id of the map of bucket b, through a quorum of each data centre, so that each data
-// centre can read the node. While a data centre can't be reached, WriteNode fails, and maps that have nodes can't
-// change. Changes of registers can't be acknowledged then either.
+// WriteNode writes blob under the given id, as one node of the map of bucket b, through a quorum of each data centre,
+// so that each data centre can read the node. While a data centre can't be reached, WriteNode fails, and maps that have
+// nodes can't change. Changes of registers can't be acknowledged then either.
 func (s *Store) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID, blob []byte) error {
 	err := store.CheckNode(blob)
 	if err == nil {
@@ -35,8 +35,9 @@ func (s *Store) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID
 	return s.fail(ctx, err, "write node", store.NodeName{Bucket: b, ID: id})
 }
 
-// Node returns the bytes of the node id of the map of bucket b. It reads through a quorum of the local data centre, or
-// at the level Consistency.ReadNodes if that is set. Node fails with NotFound if there is no such node.
+// Node returns the bytes of the node with the given id of the map of bucket b. It reads through a quorum of the local
+// data centre, or at the level Consistency.ReadNodes if that is set. Node fails with NotFound if the store has no such
+// node.
 func (s *Store) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([]byte, error) {
 	level := s.levels.readNodes
 	r := request{op: opReadNode, level: level, limit: s.o.ReadTimeout}
@@ -53,8 +54,8 @@ func (s *Store) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([]
 	return blob, s.fail(ctx, err, "node", store.NodeName{Bucket: b, ID: id})
 }
 
-// DeleteNode deletes the node id of the map of bucket b. It needs only the consistency level of ordinary writes: if a
-// replica misses the deletion, the node that the replica keeps is only garbage.
+// DeleteNode deletes the node with the given id of the map of bucket b. It needs only the consistency level of ordinary
+// writes: if a replica misses the deletion, the node that the replica keeps is only garbage.
 func (s *Store) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeID) error {
 	err := s.exec(ctx, opWriteNode, s.levels.writeRows,
 		"DELETE FROM nodes USING TIMESTAMP ? WHERE bucket = ? AND shard = ? AND node = ?",

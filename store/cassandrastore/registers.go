@@ -169,9 +169,9 @@ func (s *Store) transact(ctx context.Context, statements []gocql.BatchEntry) (pr
 	return &v, nil
 }
 
-// History returns up to limit earlier records of the root of the bucket id, newest first, with epochs below before (0:
-// all epochs). The records are in one Cassandra partition with the present record, which is left out. It implements
-// store.Registers.
+// History returns up to limit earlier records of the root of the bucket with the given id, newest first, with epochs
+// below before (0: all epochs). The records are in one Cassandra partition with the present record, which is left out.
+// It implements store.Registers.
 func (s *Store) History(
 	ctx context.Context, id store.BucketID, before uint64, limit int,
 ) (records []store.Record, err error) {
@@ -204,9 +204,9 @@ func (s *Store) History(
 	})
 }
 
-// Forget deletes the earlier records of the root of the bucket id whose epochs are below before. It uses a lightweight
-// transaction, since rows that lightweight transactions write must not be written in another way. It implements
-// store.Registers.
+// Forget deletes the earlier records of the root of the bucket with the given id whose epochs are below before. It uses
+// a lightweight transaction, since rows that lightweight transactions write must not be written in another way. It
+// implements store.Registers.
 func (s *Store) Forget(ctx context.Context, id store.BucketID, before uint64) (err error) {
 	defer func() { err = s.fail(ctx, err, "forget", id) }()
 	for {

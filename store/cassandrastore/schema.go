@@ -32,7 +32,7 @@ type Column struct {
 // tables use.
 type ColumnKind string
 
-// These are the kinds of columns in Cassandra's schema tables.
+// These constants are the roles of a column in the primary key of its table, as Cassandra's schema tables name them.
 const (
 	PartitionKey ColumnKind = "partition_key"
 	Clustering   ColumnKind = "clustering"
@@ -226,8 +226,8 @@ func PrintSchema(keyspace string, r Replication) (string, error) {
 	return b.String(), nil
 }
 
-// PrintGrants returns the CQL statements that give a role the permissions that evenkeel's servers need in a keyspace,
-// and no others.
+// PrintGrants returns the CQL statements that give a role the permissions that evenkeel's servers and rebalancers need
+// in a keyspace, and no other permissions.
 func PrintGrants(keyspace, role string) (string, error) {
 	if err := checkKeyspaceName(keyspace); err != nil {
 		return "", err

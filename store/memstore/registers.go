@@ -55,8 +55,9 @@ func (s *Store) Scan(ctx context.Context, t store.Table, after []byte, limit int
 	return keys, err
 }
 
-// History returns copies of up to limit earlier records of the root of the bucket id, newest first. The records have an
-// epoch below before; if before is 0, records of all epochs are returned.
+// History returns copies of up to limit earlier records of the root of the bucket with the given id, newest first. The
+// records have an epoch below before; if before is 0, records of all epochs are returned. It implements
+// store.Registers.
 func (s *Store) History(
 	ctx context.Context, id store.BucketID, before uint64, limit int,
 ) (replaced []store.Record, err error) {
@@ -74,7 +75,8 @@ func (s *Store) History(
 	return replaced, err
 }
 
-// Forget deletes the earlier records of the root of the bucket id that have an epoch below before.
+// Forget deletes the earlier records of the root of the bucket with the given id that have an epoch below before. It
+// implements store.Registers.
 func (s *Store) Forget(ctx context.Context, id store.BucketID, before uint64) error {
 	return s.write(ctx, "forget", nil, func() error {
 		s.history[id] = slices.DeleteFunc(s.history[id], func(r store.Record) bool { return r.Epoch < before })
@@ -82,7 +84,7 @@ func (s *Store) Forget(ctx context.Context, id store.BucketID, before uint64) er
 	})
 }
 
-// WriteNode stores a copy of blob as the node id of the map of bucket b.
+// WriteNode stores a copy of blob under the given id, as one node of the map of bucket b. It implements store.Nodes.
 func (s *Store) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID, blob []byte) error {
 	return s.write(ctx, "write node", store.CheckNode(blob), func() error {
 		m, ok := s.nodes[b]
@@ -95,7 +97,8 @@ func (s *Store) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID
 	})
 }
 
-// Node returns a copy of the node id of the map of bucket b, or fails with NotFound.
+// Node returns a copy of the node with the given id of the map of bucket b, or fails with NotFound. It implements
+// store.Nodes.
 func (s *Store) Node(ctx context.Context, b store.BucketID, id store.NodeID) (blob []byte, err error) {
 	err = s.read(ctx, "node", nil, func() error {
 		if m, ok := s.nodes[b]; ok {
@@ -109,7 +112,8 @@ func (s *Store) Node(ctx context.Context, b store.BucketID, id store.NodeID) (bl
 	return blob, err
 }
 
-// DeleteNode deletes the node id of the map of bucket b. It is no error if there is no such node.
+// DeleteNode deletes the node with the given id of the map of bucket b. Deleting a node that does not exist is no
+// error. It implements store.Nodes.
 func (s *Store) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeID) error {
 	return s.write(ctx, "delete node", nil, func() error {
 		if m, ok := s.nodes[b]; ok {

@@ -6,8 +6,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// WriteNode stores blob as the node id of the map of bucket b, and returns when the node is synced. It implements
-// store.Nodes.
+// WriteNode stores blob under the given id, as one node of the map of bucket b, and returns when the node is synced. It
+// implements store.Nodes.
 func (s *Store) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID, blob []byte) error {
 	if err := s.enterWrite(ctx, store.CheckNode(blob), moves, len(blob)); err != nil {
 		return s.wrap("write node", store.NodeName{Bucket: b, ID: id}, err)
@@ -20,7 +20,8 @@ func (s *Store) WriteNode(ctx context.Context, b store.BucketID, id store.NodeID
 	return s.wrap("write node", store.NodeName{Bucket: b, ID: id}, s.finish(ctx, batch, m, nil))
 }
 
-// Node returns the bytes of the node id of the map of bucket b, or fails with NotFound. It implements store.Nodes.
+// Node returns the bytes of the node with the given id of the map of bucket b, or fails with NotFound. It implements
+// store.Nodes.
 func (s *Store) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([]byte, error) {
 	if err := s.enter(ctx, nil); err != nil {
 		return nil, s.wrap("read node", store.NodeName{Bucket: b, ID: id}, err)
@@ -40,8 +41,8 @@ func (s *Store) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([]
 	return v, nil
 }
 
-// DeleteNode deletes the node id of the map of bucket b. It is no error if there is no such node. It implements
-// store.Nodes.
+// DeleteNode deletes the node with the given id of the map of bucket b. Deleting a node that does not exist is no
+// error. It implements store.Nodes.
 func (s *Store) DeleteNode(ctx context.Context, b store.BucketID, id store.NodeID) error {
 	if err := s.enterWrite(ctx, nil, frees, 0); err != nil {
 		return s.wrap("delete node", store.NodeName{Bucket: b, ID: id}, err)

@@ -14,16 +14,16 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// openingFS is the file system under guardFS while the store opens. While it opens, Pebble flushes the logs into
+// openingFS is the file system that Pebble uses while a store opens. During the opening Pebble flushes the logs into
 // tables. If the disk is full, Pebble retries the flush without a pause and can't be stopped. So openingFS hides the
 // lack of space.
 //
 // After the first write that fails for lack of space, openingFS changes nothing on the disk any more: all later changes
-// go to files in memory, laid over those on disk. When Pebble is open, Open discards the result, closes Pebble and
+// go to files in memory, which replace those on disk. When Pebble is open, Open discards the result, closes Pebble and
 // reports how much space was missing. The disk looks as if the process had been killed at the write that failed.
 //
 // The memory needed is at most about the size of the logs. Compactions are not needed to open, so their writes do fail.
-// Once settled, openingFS passes everything through.
+// After the opening, openingFS passes all calls to the disk.
 //
 // With Options.ReadOnly all changes go to memory, from the beginning until the store is closed.
 type openingFS struct {

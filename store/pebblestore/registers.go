@@ -86,8 +86,8 @@ func (s *Store) Scan(ctx context.Context, t store.Table, last []byte, limit int)
 	return keys, s.wrap("scan", t, err)
 }
 
-// History returns up to limit earlier records of the root of the bucket id, newest first, with epochs below before (0:
-// all epochs). It implements store.Registers.
+// History returns up to limit earlier records of the root of the bucket with the given id, newest first, with epochs
+// below before (0: all epochs). It implements store.Registers.
 func (s *Store) History(ctx context.Context, id store.BucketID, before uint64, limit int) ([]store.Record, error) {
 	if err := s.enter(ctx, store.CheckLimit(limit)); err != nil {
 		return nil, s.wrap("history of", id, err)
@@ -110,8 +110,8 @@ func (s *Store) History(ctx context.Context, id store.BucketID, before uint64, l
 	return rs, s.wrap("history of", id, err)
 }
 
-// Forget deletes the earlier records of the root of the bucket id whose epochs are below before. It implements
-// store.Registers.
+// Forget deletes the earlier records of the root of the bucket with the given id whose epochs are below before. It
+// implements store.Registers.
 func (s *Store) Forget(ctx context.Context, id store.BucketID, before uint64) error {
 	if err := s.enterWrite(ctx, nil, frees, 0); err != nil {
 		return s.wrap("forget history of", id, err)

@@ -127,8 +127,8 @@ func (s *Store) slice(
 // singly, in case the run is short.
 //
 // With long runs reading rows first is in vain. So after a run that needed a jump the jumper jumps at once, and reads
-// rows first only in every run number tryAgain. Jumps in sequence are also faster: Pebble searches from the position of
-// the last search.
+// rows first only in one of every tryAgain runs. Jumps in sequence are also faster: Pebble searches from the position
+// of the last search.
 type jumper struct {
 	it    *pebble.Iterator
 	p     store.Partition

@@ -21,8 +21,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Options adapt the conformance tests to the store that is tested. The zero Options are right for a fast store in
-// memory.
+// Options adapt the conformance tests to the store that is tested: how slow it is, and what else it may do. The zero
+// Options are right for a fast store in memory.
 type Options struct {
 	// Slow is true if a call takes milliseconds, since a network or a disk is involved. Random tests are then repeated
 	// a tenth as often, and big tests have fewer rows.
