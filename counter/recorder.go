@@ -25,7 +25,7 @@ type Flusher interface {
 // Grouper is implemented by a backend of counts that divides the buckets into groups. Then all partitions of a batch of
 // counts must be of the same group, and the batches of each group are numbered separately.
 type Grouper interface {
-	// Group returns the number of the group to which the bucket id belongs.
+	// Group returns the number of the group to which the bucket with the given id belongs.
 	Group(id store.BucketID) int
 }
 
@@ -454,9 +454,9 @@ func (r *Recorder) collect() {
 	r.begun = now
 }
 
-// batch returns the sequence of batches for a group of buckets. The sequence has an open batch, to which the counts of
-// another partition can be added. If no batch is open, or if the open batch is full, batch opens a new one with the
-// time now as its end.
+// batch returns the open batch of counts for a group of buckets, within its sequence. The caller adds the counts of
+// another partition. If no batch is open, or if the open batch is full, batch opens a new one, which ends at the time
+// now.
 func (r *Recorder) batch(group int, now time.Time) *sequence {
 	q := r.sequence(group)
 	if q.open != nil && q.size > batchBytes {

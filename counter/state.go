@@ -44,8 +44,8 @@ type State struct {
 	now summary
 }
 
-// summary holds the numbers about a partition that are computed from its sample of keys, so that they can be read
-// without the sample.
+// summary has the numbers about a partition that are computed from its sample of keys. They are stored apart from the
+// sample, so that they can be read without it.
 type summary struct {
 	rows, distinct int64
 	there, bytes   int64 // sampled keys that are not deleted, and the bytes of their rows
@@ -68,7 +68,7 @@ type baseline struct {
 	from, to      uint64 // hashes of the bounds of the range
 }
 
-// past has the numbers of puts and deletes of a partition up to a recent moment, `at`.
+// past has the numbers of puts and deletes of a partition that had been counted at a recent moment, `at`.
 type past struct {
 	at            int64 // Unix milliseconds
 	puts, deletes int64
@@ -129,8 +129,8 @@ func (s *State) Needs(d *Delta, at time.Time) bool {
 	return d.Sample.n > 0 || d.Sample.below < s.sample.below || s.now.fades != 0 && s.now.fades < fadedAt(at)
 }
 
-// fadedAt returns the time, in Unix microseconds, that is deletedFor before the time `at`. A sample forgets the keys
-// that were deleted before that.
+// fadedAt returns the time, in Unix microseconds, that is deletedFor (some minutes) before the time `at`. A sample of
+// keys forgets the keys that were deleted before the returned time.
 func fadedAt(at time.Time) int64 { return at.Add(-deletedFor).UnixMicro() }
 
 // sum computes the summary of the partition anew: the numbers that follow from the sample of keys.

@@ -59,8 +59,8 @@ func (s *suite) manyClients() {
 	require.Equal(s, int64(clients*rounds*each), total)
 }
 
-// groupOf returns the number of the group to which the backend b assigns the bucket id, or 0 if b does not divide the
-// buckets into groups. Test backends that wrap another backend use it.
+// groupOf returns the number of the group to which the backend b assigns the bucket with the given id, or 0 if b does
+// not divide the buckets into groups. Test backends that wrap another backend use it.
 func groupOf(b counter.Backend, id store.BucketID) int {
 	if g, ok := b.(counter.Grouper); ok {
 		return g.Group(id)

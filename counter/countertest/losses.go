@@ -47,8 +47,8 @@ func (s *suite) restart() {
 	require.True(s, st.Known)
 }
 
-// crash checks a crash of the backend. Counts that were flushed must still be there, or the estimates of all partitions
-// must say that they are not (Known false).
+// crash checks that a backend of counts survives a crash. Counts that were flushed must be in the backend afterwards,
+// or the estimates of all partitions must say that counts are missing (Known false).
 func (s *suite) crash() {
 	p := partition()
 	s.correct(p, 500)

@@ -251,8 +251,8 @@ func (t *transaction) values(
 	return nil
 }
 
-// hint encodes what clients are told about the partition id, for a Redis hash: the limit of its sample of keys (8
-// bytes), followed by its highest key. s has the counts of the partition.
+// hint encodes what clients are told about the partition with the given id, for a Redis hash: the limit of its sample
+// of keys (8 bytes), followed by its highest key. s has the counts of the partition.
 func hint(s *counter.State, id store.PartitionID) string {
 	h := s.Hint(id)
 	return string(append(binary.BigEndian.AppendUint64(nil, h.Below), h.Top...))

@@ -154,14 +154,14 @@ func (o *Options) check() error {
 	return nil
 }
 
-// Group returns the number of the group to which the bucket id belongs, which a hash of the id decides. Without a Redis
-// Cluster the only group is 0. It implements counter.Grouper.
+// Group returns the number of the group to which the bucket with the given id belongs; a hash of the id decides.
+// Without a Redis Cluster the only group is 0. It implements counter.Grouper.
 func (b *Backend) Group(id store.BucketID) int {
 	return int(xxhash.Sum64(id[:]) % uint64(len(b.groups)))
 }
 
-// of returns the group of buckets to which the bucket id belongs. The counts of one group are on one node of a Redis
-// Cluster.
+// of returns the group of buckets to which the bucket with the given id belongs. The counts of one group are on one
+// node of a Redis Cluster.
 func (b *Backend) of(id store.BucketID) *group { return &b.groups[b.Group(id)] }
 
 func (g *group) stream() string  { return g.tag + "batches" }

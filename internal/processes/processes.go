@@ -54,7 +54,7 @@ type Process struct {
 	// Cleans is true if the process takes part in cleaning buckets of objects. For each group (shard) of buckets one
 	// such process does it.
 	Cleans bool `json:"cleans,omitempty"`
-	// Hints is true if the process writes a hint for the cleaner with each object that it writes, or writes no objects.
+	// Hints is true if the process writes hints for the cleaner with the objects that it writes, or writes no objects.
 	Hints bool      `json:"hints,omitempty"`
 	Since time.Time `json:"since"`
 	// OldestSchema and NewestSchema are the oldest and the newest version of the store's schema that the process knows.
