@@ -9,19 +9,20 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/forecast"
 )
 
-// appended reports whether a range is appended to, by its counters s: whether most of its puts go above its highest
-// key.
+// appended reports whether most of the puts to a range go above its highest key, as with keys that begin with a time. s
+// are the counters of the range.
 func (j *judge) appended(s *counter.Stats) bool {
 	return s.AppendShare >= j.AppendShare && s.AppendsPerS >= j.AppendsPerS && len(s.Top) > 0
 }
 
 // rolls decides about the ranges that are appended to. Neighbouring ranges that look appended to count as one stream of
-// appends. When appends go on to the next range, the range behind them still looks appended to for a while.
+// appends: when appends go on to the next range, the range behind still looks appended to for a while.
 //
-// The last range of a stream is rolled: empty ranges are cut for the keys to come. An earlier range is rolled only if
-// it still takes puts of its own, since a second stream then ends there.
+// For the last range of a stream, empty ranges are cut for the keys to come (a decision of the kind Roll). An earlier
+// range gets empty ranges only if it still takes puts of its own, since a second stream of appends then ends in that
+// range.
 func (j *judge) rolls() {
-	var stream []int // the indexes of its ranges
+	var stream []int // the indexes of the stream's ranges
 	end := func() {
 		for k, i := range stream {
 			s := &j.Ranges[i].Stats
@@ -47,15 +48,16 @@ func (j *judge) rolls() {
 }
 
 const (
-	// countDelay is the time between two reports of counts.
+	// countDelay is the time between two reports of the counts of a range.
 	countDelay = time.Second
-	// left is how full a range is, as a share of the maximum, when appends have gone on to the next range.
+	// left is the least number of rows of a range, as a share of the maximum, when appends have filled the range and
+	// gone on to the next range.
 	left = 0.7
 )
 
 // own reports whether a range still takes appends of its own although a later range is appended to as well. s are the
-// counters of the range, next those of the range right after it, and last those of the later range. If all appends had
-// moved on, the last put to the range would be older than the puts to later ranges.
+// counters of the range, next are the counters of the range right after it, and last are the counters of the later
+// range. If all appends had gone on, the last put to the range would be older than the puts to later ranges.
 func (j *judge) own(s, next, last *counter.Stats) bool {
 	since := 2 * countDelay
 	if s.PutsPerS > 0 { // slow appends come seldom
@@ -67,9 +69,9 @@ func (j *judge) own(s, next, last *counter.Stats) bool {
 	return float64(s.Rows) < left*float64(j.MaxRows) || float64(next.Puts) > 4*countDelay.Seconds()*next.PutsPerS
 }
 
-// rate returns the number of rows per second that one stream of appends adds. stream has the indexes of the ranges that
-// the appends went through. The rate is computed over several ranges: all puts to a later range came after the last put
-// to an earlier one. The rate of a single range is too high or too low if the appends have just reached or left the
+// rate returns the number of rows per second that a stream of appends adds. stream has the indexes of the ranges that
+// the appends went through. The rate is computed over several ranges, because the rate of a single range is wrong if
+// the appends have just reached or left the range. All puts to a later range came after the last put to an earlier
 // range.
 func (j *judge) rate(stream []int) float64 {
 	const enough = 10 * time.Second
@@ -89,13 +91,13 @@ func (j *judge) rate(stream []int) float64 {
 	return min(rate, 4*at(last).AppendsPerS) // unless the appends have ended
 }
 
-// roll decides whether to cut new, empty ranges in front of a stream of appends, which adds rate rows per second to
-// range i. There are two reasons to cut. Range i and the empty ranges beyond it would be full within twice Policy.Lead,
-// when the second decision from now takes effect. Or the range is used as a queue, and its tombstones then stay behind
-// in the old range. dir is 1 where keys ascend, -1 where they descend.
+// roll decides whether to cut new, empty ranges ahead of appends, which add rate rows per second to range i. dir is 1
+// where keys ascend, -1 where keys descend. There are two reasons to cut. Range i and the empty ranges beyond it may be
+// full within twice Policy.Lead, when the second decision from now takes effect. Or range i is used as a queue, whose
+// tombstones then stay behind in the old range.
 //
-// A roll moves no rows, so an estimate of the rows is reason enough. A range that is too large is rolled first. It is
-// split when the appends have gone on to the next range.
+// Cuts of empty ranges move no rows, so an estimate of the number of rows is reason enough. For a range that is too
+// large, empty ranges are cut first. The large range is split when the appends have gone on to the next range.
 func (j *judge) roll(i int, rate float64, dir int) {
 	defer j.limits(i)()
 	s := &j.Ranges[i].Stats
@@ -172,32 +174,32 @@ func (j *judge) roll(i int, rate float64, dir int) {
 	}
 }
 
-// cutAhead is the text of a decision that leaves an empty range alone. Such a range was cut ahead, which means before
-// the first of its keys came.
+// cutAhead is the text of a decision that leaves an empty range as it is, because the range was cut before the first of
+// its keys came.
 const cutAhead = "it is empty, cut ahead of keys that come next"
 
-// begins reports whether a load on a range has just begun, so that its counters s have got only about one report. That
-// report may cover only a moment of the load, so the rate of the load is not known yet. The newest keys of the range
-// show the rate.
+// begins reports whether the load on a range has just begun, so that the counters s of the range have received only
+// about one report. One report may cover only a moment of the load, so the rate of the load is not known yet. The times
+// of the newest keys in the range show the rate better.
 func begins(s *counter.Stats) bool {
 	return s.Puts > 0 && float64(s.Puts) < 2.5*countDelay.Seconds()*s.PutsPerS
 }
 
-// unsure is the factor by which the rate of a load that has just begun may be higher than it was counted. See begins.
+// unsure is the factor by which the true rate of a load that has just begun may exceed the counted rate. See begins.
 const unsure = 10
 
-// gain returns the number of rows that appends add within twice Policy.Lead, which is until the second decision from
-// now takes effect. rate is in rows per second.
+// gain returns the number of rows that appends add within twice Policy.Lead, which is the time until the second
+// decision from now takes effect. rate is the number of rows appended per second.
 func (p *Policy) gain(rate float64) float64 { return rate * 2 * p.Lead.Seconds() }
 
-// room returns the number of rows that still fit into a range and into n empty ranges beyond it. The range has the
-// given number of rows at present.
+// room returns the number of rows that still fit into a range and into n empty ranges beyond it. rows is the present
+// number of rows of the range.
 func (p *Policy) room(rows int64, n int) float64 {
 	return max(0, float64(p.MaxRows-rows)) + float64(n)*forecast.Fill*float64(p.MaxRows)
 }
 
-// soon returns the number of empty ranges to cut for the rows that appends will add before long. rate is in rows per
-// second. n empty ranges lie ahead of the appends already, and the result does not include them.
+// soon returns the number of empty ranges to cut, in addition to n existing empty ranges, for the rows that appends
+// will add within twice Policy.Lead. rate is the number of rows appended per second.
 func (p *Policy) soon(rate float64, n int) int {
 	all := int(min(math.Ceil(p.gain(rate)/float64(p.MaxRows)), 1<<16)) + 1
 	if more := all - n; more > 0 {
@@ -207,17 +209,20 @@ func (p *Policy) soon(rate float64, n int) int {
 }
 
 const (
-	// leastReserved is the number of ranges that a stream must have filled, as far as the counts show, before ranges
-	// are reserved for it; and the least size of such a reserve, in ranges. mostReserved is the maximum size: each
-	// range costs an entry of the map, and a read for listings across it.
+	// leastReserved is the number of ranges that appends must have filled, as far as the counts show, before empty
+	// ranges are kept in reserve for them. leastReserved is also the minimum number of ranges of a reserve, and
+	// mostReserved the maximum number. Each empty range costs an entry in the map of the bucket's ranges, and one read
+	// for each listing across the range.
 	leastReserved = 2
 	mostReserved  = 96
-	// spareReserve is the factor by which a reserve is made larger than necessary, so that it is seldom extended.
+	// spareReserve is the factor by which a reserve of empty ranges is made larger than necessary, so that the reserve
+	// is seldom extended.
 	spareReserve = 1.25
 )
 
-// reserve returns for how many rows empty ranges are kept in reserve ahead of appends. rate is in rows per second. 0:
-// no reserve is kept, since the appends are too slow. They get empty ranges for the next rows only.
+// reserve returns the number of rows for which empty ranges are kept in reserve ahead of appends. rate is the number of
+// rows appended per second. The result is 0 if the appends are too slow for a reserve. Slow appends get empty ranges
+// only for the rows that come next.
 func (p *Policy) reserve(rate float64) float64 {
 	rows := rate * p.Reserve.Seconds()
 	if rows < leastReserved*float64(p.MaxRows) {
@@ -226,9 +231,9 @@ func (p *Policy) reserve(rate float64) float64 {
 	return min(rows, mostReserved/spareReserve*forecast.Fill*float64(p.MaxRows))
 }
 
-// proven reports whether a stream of appends has filled several ranges before range i, which it has reached now. Such a
-// stream will probably go on. The number of ranges needed is leastReserved. dir is the direction of the stream: 1 where
-// keys ascend, -1 where they descend.
+// proven reports whether appends have filled several ranges before they reached range i, so that the appends will
+// probably go on. At least two ranges (leastReserved) must have been filled. dir is 1 where keys ascend, -1 where keys
+// descend.
 func (j *judge) proven(i, dir int) bool {
 	for n := 1; n <= leastReserved; n++ {
 		k := i - n*dir
@@ -239,8 +244,8 @@ func (j *judge) proven(i, dir int) bool {
 	return true
 }
 
-// passed reports whether a stream of appends has filled range i and moved on to the next range, as far as the counts
-// show. dir is the direction of the stream: 1 where keys ascend, -1 where they descend.
+// passed reports whether appends have filled range i and gone on to the next range, as far as the counts show. dir is 1
+// where keys ascend, -1 where keys descend.
 func (j *judge) passed(i, dir int) bool {
 	s := &j.Ranges[i].Stats
 	if s.Rows == 0 || dir > 0 {
@@ -249,18 +254,18 @@ func (j *judge) passed(i, dir int) bool {
 	return s.AppendShare < j.AppendShare && s.Spread > 0 && s.Spread < j.Spread
 }
 
-// passing is the time in which appends reach an empty range that was cut for them in advance. It is a multiple of
-// Policy.Lead.
+// passing is the time that appends usually need to reach an empty range that was cut in advance for them, as a multiple
+// of Policy.Lead.
 const passing = 4
 
-// again sets how much a range must grow until it is counted exactly once more, to find the place where it grows. The
-// range must have grown by MaxRows/again rows.
+// again sets when a range is counted exactly once more in order to find the place where the range grows: when the range
+// has grown by 1/200 of MaxRows since the last count.
 const again = 200
 
-// filling returns the decision about a range that grows at one place and will soon be full, although its counters see
-// no appends. Soon means within twice Policy.Lead, when the second decision from now takes effect. Range i is first
-// counted exactly, which shows where the range grows. Then it is cut beside that place, or gets empty ranges for the
-// keys to come. False: there is no decision.
+// filling returns the decision about range i if the range grows at one place and will be full within twice Policy.Lead,
+// although its counters show no appends. The range is first counted exactly, which shows the place of growth. Then the
+// range is cut beside that place, or gets empty ranges for the keys to come. The boolean result is false if the
+// function makes no decision.
 func (j *judge) filling(i int) (Decision, bool) {
 	r := &j.Ranges[i]
 	s := &r.Stats
@@ -320,15 +325,15 @@ func (j *judge) filling(i int) (Decision, bool) {
 	return Decision{}, false
 }
 
-// empty reports whether range i has no rows and takes no puts. If its number of rows is not known, a range counts as
-// empty only while it takes part in a move: such a range was presumably just cut for keys to come.
+// empty reports whether range i has no rows and takes no puts. A range whose number of rows is unknown counts as empty
+// only while it takes part in a move, since such a range was presumably just cut for keys to come.
 func (j *judge) empty(i int) bool {
 	r := &j.Ranges[i]
 	return (r.Stats.Known || r.Moves) && r.Stats.Rows == 0 && r.Stats.PutsPerS == 0
 }
 
 // ahead reports whether range i is an empty range that was cut in advance for keys to come. The keys come from appends
-// in a range below, or from growth at one place in a range near range i.
+// to a range below, or from growth at one place in a nearby range.
 func (j *judge) ahead(i int) bool {
 	if j.Ranges[i].Stats.Rows > 0 {
 		return false
@@ -365,9 +370,9 @@ func (j *judge) ahead(i int) bool {
 	return false
 }
 
-// waits reports whether a cut lies between a range that was filled by appends and empty ranges up to the end of the
-// bucket. cut is the index of the range above the cut. Such empty ranges are not merged away: the appends may have
-// stopped only for a while, and then need an empty range again.
+// waits reports whether a cut separates a range that appends have filled from empty ranges up to the end of the bucket.
+// cut is the index of the range above the cut. The empty ranges are not merged with the full range, because the appends
+// may go on and then need an empty range again.
 func (j *judge) waits(cut int) bool {
 	low, high := &j.Ranges[cut-1].Stats, &j.Ranges[cut].Stats
 	n := len(j.Ranges)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// spend refuses decisions that exceed the budget of moves, beginning with the least urgent ones. It also refuses
-// decisions that must wait for the hours in Budget.Hours.
+// spend replaces the decisions that exceed the budget of moves with decisions to do nothing. The most urgent decisions
+// get the budget first. spend also replaces decisions that must wait for a daily period in Budget.Hours.
 func (j *judge) spend() {
 	var want []*Decision
 	for i := 0; i < len(j.of); i = j.of[i].To {
@@ -39,8 +39,8 @@ func (j *judge) spend() {
 	}
 }
 
-// refuse replaces the decision v by decisions to do nothing (kind None), one for each of its ranges. why and text say
-// why v is refused. until is when that reason ends; zero: unknown.
+// refuse replaces the decision v with decisions to do nothing (kind None), one for each range of v. why is the reason,
+// and text explains the reason to people. until is the time at which the reason ends, or zero if that time is unknown.
 func (j *judge) refuse(v *Decision, why Why, text string, until time.Time) {
 	for i := v.From; i < v.To; i++ {
 		no := j.decision(v.Kind, i, why, "%s", v.Text)
@@ -50,15 +50,15 @@ func (j *judge) refuse(v *Decision, why Why, text string, until time.Time) {
 	}
 }
 
-// refuse turns a decision into a decision to do nothing (kind None), for the reason why. The text of the new decision
-// says what would have been done, and then why not, which is the given text.
+// refuse changes the decision d to do nothing (kind None) for the reason why. The new text of d says what would have
+// been done, and appends the given text, which says why nothing is done.
 func (d *Decision) refuse(why Why, text string) {
 	*d = Decision{From: d.From, To: d.To, Kind: None, Rows: d.Rows, Why: why,
 		Text: fmt.Sprintf("%s (%s), but %s", d.Kind, d.Text, text)}
 }
 
-// urgency returns the rank of the decision v in the order in which the budget is spent. 0 is the first: splits of
-// ranges above the maximum, then refreshes, other splits, and merges (3).
+// urgency returns the rank of the decision v in the order in which decisions get the budget of moves. Rank 0 comes
+// first: splits of ranges above the maximum. Rank 1 are refreshes, rank 2 other splits, and rank 3 merges.
 func urgency(v *Decision) int {
 	switch {
 	case v.Kind == Split && v.Why == Rows:
@@ -71,8 +71,8 @@ func urgency(v *Decision) int {
 	return 3
 }
 
-// moves returns the number of partitions that take part if the decision is carried out. Rows are moved from some of
-// them to others.
+// moves returns the number of partitions that take part, as sources or destinations of rows, when the decision v is
+// carried out. The budget limits that number.
 func (v *Decision) moves() int {
 	switch v.Kind {
 	case Split:
@@ -88,8 +88,8 @@ func (v *Decision) moves() int {
 	return 0
 }
 
-// opens returns the next time at which rows may be moved again: when one of the daily periods in Budget.Hours begins.
-// Zero: there are no such periods.
+// opens returns the next time at which a daily period of Budget.Hours begins, when rows may be moved again. The result
+// is zero if Budget.Hours is empty.
 func (j *judge) opens() (at time.Time) {
 	today := j.Now.UTC().Truncate(24 * time.Hour)
 	for _, h := range j.Budget.Hours {
@@ -104,7 +104,8 @@ func (j *judge) opens() (at time.Time) {
 	return at
 }
 
-// open reports whether Budget.Hours allows rows to be moved at the present time of day.
+// open reports whether Budget.Hours allows rows to be moved at the present time of day. Rows may always be moved if
+// Budget.Hours is empty.
 func (j *judge) open() bool {
 	const day = 24 * time.Hour
 	at := j.Now.Sub(j.Now.UTC().Truncate(day)) % day

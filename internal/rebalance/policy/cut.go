@@ -11,11 +11,12 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner/genetic"
 )
 
-// Even is the value of Policy.Planner for cuts into equal parts. No planner, which would weigh costs, is used then.
+// Even is the name, for Policy.Planner, of the simplest way to split a range: into ranges with equal numbers of rows.
+// No planner weighs the costs of the cuts then.
 const Even = "even"
 
-// Planners returns the names that Policy.Planner may have: those of all planners, and Even. An empty Policy.Planner
-// means Even, and is not returned.
+// Planners returns the names that Policy.Planner may have: the names of all planners, and "even". An empty
+// Policy.Planner has the same meaning as "even".
 func Planners() []string { return append([]string{Even}, planner.Names...) }
 
 // generations and patience bound the genetic search for the cuts of one range: the total number of generations, and the
@@ -26,7 +27,8 @@ const (
 	patience    = 12
 )
 
-// planner returns the planner that finds the cuts of a range. nil: ranges are cut into equal parts, without a planner.
+// planner returns the planner that finds the keys at which a range is cut. The result is nil if ranges are cut into
+// equal parts, without a planner. The error is not nil if Policy.Planner is an unknown name.
 func (p *Policy) planner() (plan.Planner, error) {
 	if p.Planner == "" || p.Planner == Even {
 		return nil, nil
@@ -34,8 +36,9 @@ func (p *Policy) planner() (plan.Planner, error) {
 	return planner.New(p.Planner, genetic.Options{Seed: p.Seed, Generations: generations, Patience: patience})
 }
 
-// split sets the cuts of the decision d to split range r. If it is not known where the rows of the range lie, d becomes
-// a decision to count them exactly (Recount). If all rows lie at one place, d becomes a decision to do nothing (None).
+// split sets the keys at which the decision d cuts range r. If the places of the rows in the range are not known, d
+// becomes a decision to count the rows exactly (Recount). If all rows lie at one place, d becomes a decision to do
+// nothing (None).
 func (p *Policy) split(r *Range, d *Decision) {
 	if len(r.Quanta) == 0 {
 		// The last recount was made by another process, or was forgotten.
@@ -58,9 +61,9 @@ func (p *Policy) split(r *Range, d *Decision) {
 	}
 }
 
-// today returns range r with the counts of its quanta scaled to its present number of rows. A quantum is a run of
-// neighbouring rows that the last exact count found. If the range grows evenly, an older count still shows where to
-// cut, but the sizes of the parts must be the present ones.
+// today returns a copy of range r with its last exact count scaled up to the present number of rows. The count consists
+// of quanta, which are runs of neighbouring rows. If the range grows evenly, an old count still shows where to cut, but
+// the sizes of the parts must be the present sizes. If the range does not grow evenly, r itself is returned.
 func (p *Policy) today(r *Range) *Range {
 	was, is := rows(r.Quanta), r.Stats.Rows
 	if r.Stats.Spread < p.Spread || was <= 0 || is <= was {
@@ -77,9 +80,9 @@ func (p *Policy) today(r *Range) *Range {
 	return &x
 }
 
-// cut sets the cuts of a decision, with the number of rows that are copied. A range consists of the quanta q, which are
-// runs of neighbouring rows, and at has the indexes of the quanta before which the range is cut. The part with the most
-// rows stays in its partition. Of equal parts the last one stays, since appends go there.
+// cut sets the keys at which the decision cuts a range, and the number of rows that are copied. q are the quanta of the
+// range, which are runs of neighbouring rows. The range is cut before each quantum whose index is in at. The part with
+// the most rows stays in its partition. Of equal parts the last part stays, since appends go to the last part.
 func (d *Decision) cut(q []counter.Quantum, at []int) {
 	largest, from := int64(-1), 0
 	for k := range len(at) + 1 {
@@ -104,9 +107,9 @@ func rows(quanta []counter.Quantum) (n int64) {
 	return n
 }
 
-// even returns where to cut a range into n parts of about equal size. The range consists of the quanta q, which are
-// runs of neighbouring rows. The results are the indexes of the quanta before which cuts lie. Each part has rows. There
-// may be fewer than n parts.
+// even returns the places at which to cut a range into n parts with about equal numbers of rows. q are the quanta of
+// the range, which are runs of neighbouring rows. The range is cut before each quantum whose index is in the result.
+// Each part has at least one row, so there may be fewer than n parts.
 func even(q []counter.Quantum, n int64) (at []int) {
 	rows := rows(q)
 	below, last := int64(0), int64(0) // rows below quantum k, and rows below the last cut
@@ -133,8 +136,8 @@ func even(q []counter.Quantum, n int64) (at []int) {
 	return at
 }
 
-// planned lets the planner pl find the cuts of range r, and sets them in the decision d. False: the planner finds
-// nothing to do, or fails.
+// planned lets the planner pl find the keys at which range r is cut, and sets these keys in the decision d. The result
+// is false if the planner fails or finds no cut.
 func (p *Policy) planned(pl plan.Planner, r *Range, d *Decision) bool {
 	quanta := make([]plan.Quantum, 0, len(r.Quanta))
 	for k, q := range r.Quanta {
@@ -163,19 +166,19 @@ func (p *Policy) planned(pl plan.Planner, r *Range, d *Decision) bool {
 	return true
 }
 
-// growth returns the factor by which the rows of range r are expected to grow until the end of the forecast
-// (Policy.Horizon). It is at least 1.
+// growth returns the factor, at least 1, by which the rows of range r are expected to grow until the end of the
+// forecast (Policy.Horizon). For example, 2 means twice the present rows.
 func (d *Decision) growth(r *Range) float64 {
 	return float64(max(d.Grown, r.Stats.Rows)) / float64(max(r.Stats.Rows, 1))
 }
 
-// spare sets the least size of the parts of a split a little above the least size of a range: at MinRows plus 1/25 of
-// MinRows. Otherwise a few deletes would have the parts merged again.
+// spare raises the minimum size of the parts of a split a little above the minimum size of a range: to MinRows plus
+// 1/25 of MinRows. Without the difference, a few deletes would make a part small enough to be merged again.
 const spare = 25
 
-// partLimits returns the limits by which a planner cuts range r today. The parts should keep the policy's limits until
-// the end of the forecast (Policy.Horizon). So the limits are smaller than the policy's limits if the range grows. New
-// rows are expected to come where rows are. Growth at one place is handled by the method beside.
+// partLimits returns the limits by which a planner cuts range r. If the range grows, these limits are lower than the
+// limits of the policy, so that the new ranges keep the policy's limits until the end of the forecast (Policy.Horizon).
+// New rows are expected where rows are already. The method beside handles growth at one place.
 func (p *Policy) partLimits(r *Range, d *Decision) plan.Limits {
 	rows := max(1, rows(r.Quanta))
 	most, grown := float64(p.MaxRows), d.growth(r)

@@ -8,9 +8,10 @@ import (
 	"github.com/evenkeel/evenkeel/counter"
 )
 
-// parts returns the number n of ranges into which a range with the counters s should be cut. 1: no cut. grown is the
-// number of rows that the range will have at the end of the forecast. why and text are the reason for the cut. count is
-// true if an exact count is worth its cost, since the range may have to be cut soon.
+// parts returns the number n of ranges into which a range should be cut. s are the counters of the range. The result n
+// is 1 if the range should not be cut. grown is the number of rows that the range will have at the end of the forecast.
+// why and text are the reason for the cut. count is true if the range may have to be cut soon, so that an exact count
+// is worth its cost.
 func (j *judge) parts(s *counter.Stats) (n, grown int64, why Why, text string, count bool) {
 	grown = s.Rows
 	soon := s.Rows // when the next decision takes effect
@@ -48,15 +49,15 @@ func (j *judge) parts(s *counter.Stats) (n, grown int64, why Why, text string, c
 }
 
 // bursts reports whether a new bucket, which has only one range, has exceeded its limit so fast that nobody knows yet
-// whether more rows will come. Then the first cut should wait for some seconds. If the load has ended, the cut is made
-// for the present rows. If the load goes on, the cut leaves room for many more.
+// whether more rows will come. The first cut then waits for some seconds. If the load ends by then, the cut suits the
+// present rows. If the load goes on, the cut leaves room for many more rows. s are the counters of the range.
 func (j *judge) bursts(s *counter.Stats) bool {
 	whole := len(j.Ranges) == 1 && len(j.Ranges[0].Start) == 0 && len(j.Ranges[0].End) == 0
 	return whole && s.Rows > j.MaxRows && j.spreads(s) && float64(s.Rows) < j.growing(s)*min(j.Lead*4/5, tells).Seconds()
 }
 
-// most returns the maximum number of rows of a range as text for people. The text names the setting that the maximum
-// comes from.
+// most returns the maximum number of rows of a range as text for people. The text names the setting that sets the
+// maximum, e.g. "max_rows (1000)".
 func (j *judge) most() string {
 	if j.MaxRows < j.Input.Policy.MaxRows {
 		return fmt.Sprintf("%d, which have max_bytes", j.MaxRows)
@@ -64,30 +65,32 @@ func (j *judge) most() string {
 	return fmt.Sprintf("max_rows (%d)", j.MaxRows)
 }
 
-// spreads reports whether a range with the counters s grows all over, and not at one place. A range above the maximum
-// must be cut in any case. So its growth counts as even unless the place of growth is known.
+// spreads reports whether a range grows all over, and not at one place. s are the counters of the range. A range with
+// more rows than the maximum must be cut in any case, so its growth counts as spread if the place of growth is not
+// known.
 func (j *judge) spreads(s *counter.Stats) bool {
 	return s.Spread >= j.Spread || s.Rows > j.MaxRows && s.Spread == 0 && s.AppendShare < j.AppendShare
 }
 
 const (
-	// believed is how long a load is expected to go on, as a share of the time that it has lasted. With a smaller share
-	// cuts would come too late; a larger one would cut for loads that end before.
+	// believed is the time for which a load is expected to go on, as a share of the time that the load has lasted. With
+	// a smaller share, cuts would come too late. With a larger share, ranges would be cut for loads that end early.
 	believed = 0.5
-	// seen is how long a rush must have lasted to be believed, as a share of the time that moves take (see lead).
+	// seen is the time for which a very fast load on a bucket that has filled a range must have lasted to be forecast,
+	// as a share of the time that moves take (see lead).
 	seen = 1. / 3
-	// begun is how long a fast load that has not filled a range yet must have lasted to be believed, as a share of the
-	// time that moves take (see lead).
+	// begun is the time for which a fast load on a bucket that has not filled one range yet must have lasted to be
+	// forecast, as a share of the time that moves take (see lead).
 	begun = 1. / 2
-	// nearly is the number of rows that a load must bring during one move to be called fast, as a share of the maximum.
+	// nearly is the number of rows, as a share of the maximum, that a load must bring during one move to count as fast.
 	nearly = 0.8
-	// together is the number of full ranges of a bucket that are assumed to move at the same time: ranges that grow
-	// alike are full at the same time.
+	// together is the number of full ranges of a bucket that are assumed to move at the same time, since ranges that
+	// grow alike are full at the same time.
 	together = 4
 )
 
-// lead returns the time until ranges that are cut by the next decision take puts. The given number of rows is moved
-// before that decision. So the result is Policy.Lead plus the time to move these rows.
+// lead returns the time until ranges that are cut by the next decision take puts. The result is Policy.Lead plus the
+// time to move the given number of rows, which are moved before that decision.
 func (j *judge) lead(rows int64) time.Duration {
 	if j.MovedPerS <= 0 {
 		return j.Lead
@@ -95,12 +98,12 @@ func (j *judge) lead(rows int64) time.Duration {
 	return j.Lead + time.Duration(float64(rows)/j.MovedPerS*float64(time.Second))
 }
 
-// ceil returns a/b, rounded up to a whole number.
+// ceil returns a/b, rounded up to a whole number. A b of 0 or less counts as 1 in the division.
 func ceil(a, b int64) int64 { return (a + b - 1) / max(b, 1) }
 
-// Growth returns the number of rows per second that a range with the counters s gains. It is negative if the range
-// loses rows. The number is the mean of the last hour. It is never more than the present rate of puts, or of deletes if
-// the range loses rows.
+// Growth returns the number of rows per second that a range gains, as a mean of the last hour. s are the counters of
+// the range. The result is negative if the range loses rows. The result is never more than the present rate of puts,
+// and a loss is never faster than the present rate of deletes.
 func Growth(s *counter.Stats, now time.Time) float64 {
 	j := judge{Input: &Input{Now: now}}
 	if g := j.growing(s); g > 0 {
@@ -109,9 +112,9 @@ func Growth(s *counter.Stats, now time.Time) float64 {
 	return max(min(s.GrowthRowsPerS, 0), -s.DeletesPerS)
 }
 
-// growing returns the number of rows per second that a range with the counters s gains. It is never negative. Of two
-// rates, GrowthRowsPerS follows changes slowly and shows that growth lasts. PutsPerS follows them fast and shows that
-// growth has not ended. The time of the last put shows an end at once.
+// growing returns the number of rows per second that a range gains, and is never negative. s are the counters of the
+// range. The result combines two rates. GrowthRowsPerS changes slowly and shows that growth lasts. PutsPerS changes
+// fast and shows that growth has not ended. The time of the last put shows an end of the growth at once.
 func (j *judge) growing(s *counter.Stats) float64 {
 	if j.silent(s) {
 		return 0
@@ -124,12 +127,13 @@ func (j *judge) growing(s *counter.Stats) float64 {
 	return max(0, g)
 }
 
-// silent reports whether the puts to a range with the counters s have ended.
+// silent reports whether the puts to a range have ended: several puts were due by the earlier rate, but none came for
+// some seconds. s are the counters of the range.
 func (j *judge) silent(s *counter.Stats) bool { return j.without(s, ended) }
 
-// without reports whether a range has had no puts for longer than the time long, although several were due. By the rate
-// of puts in the counters s, at least 5 puts (missing) must have been due. The rate alone does not show that puts have
-// ended, since it fades slowly.
+// without reports whether a range has had no puts for longer than the time long, although at least 5 puts (missing)
+// were due by the earlier rate. s are the counters of the range. The rate in s fades slowly, so the rate alone does not
+// show that puts have ended.
 func (j *judge) without(s *counter.Stats, long time.Duration) bool {
 	if s.LastPut.IsZero() {
 		return false
@@ -140,16 +144,17 @@ func (j *judge) without(s *counter.Stats, long time.Duration) bool {
 }
 
 const (
-	// ended is the time without puts after which a load has ended, if some puts were due in that time (see missing).
-	// pauses is the time without puts, two reports of counters, after which a decision waits until it is known whether
-	// the load has ended.
+	// ended is the time without puts after which a load has ended, if at least 5 puts (missing) were due in that time.
+	// pauses is a shorter time without puts, two reports of counters. After that time a decision waits until it is
+	// known whether the load has ended.
 	ended  = 4 * time.Second
 	pauses = 2 * countDelay
-	// tells is the age at which a load that has filled the first range is no longer taken for a burst of some seconds.
-	// A decision may wait for that time, but not for the next interval.
+	// tells is the age of a load from which the load no longer counts as a burst of some seconds. A decision may wait
+	// until a load on the first range of a bucket has that age.
 	tells = 16 * time.Second
-	// missing is the number of puts that must have been due, by the rate, before silence means something.
+	// missing is the number of puts that must have been due, by the earlier rate, before a time without puts shows an
+	// end of the load.
 	missing = 5
-	// fades is the time in which the rate Stats.PutsPerS falls to 1/e when puts end.
+	// fades is the time in which the rate counter.Stats.PutsPerS falls to 1/e of its value when puts end.
 	fades = time.Minute
 )

@@ -7,8 +7,8 @@ import (
 	"github.com/evenkeel/evenkeel/counter"
 )
 
-// Judge returns the decisions about all ranges without their cuts. It is the first half of Decide: decisions to split a
-// range, or to make empty ranges for appends (Roll), have no cuts yet. No decision asks for the newest keys (Need).
+// Judge returns the decisions about all ranges of an input, but without the keys at which ranges are cut. Judge is the
+// first half of Decide, for callers that need no cuts. The result has no decision of the kind Need.
 func Judge(in *Input) []Decision {
 	j := judge{Policy: &in.Policy, Input: in, of: make([]*Decision, len(in.Ranges)),
 		made: make([]Decision, 0, len(in.Ranges))}
@@ -57,8 +57,8 @@ func Judge(in *Input) []Decision {
 	return out
 }
 
-// stays returns the decision to leave range i as it is for now. Its reason is Within, or Growing if the range has fewer
-// rows than the minimum.
+// stays returns the decision to leave range i as it is for now. The reason of the decision is Within (the limits), or
+// Growing if the range has fewer rows than the minimum.
 func (j *judge) stays(i int) Decision {
 	s := &j.Ranges[i].Stats
 	least := j.sized(s).MinRows
@@ -72,17 +72,21 @@ func (j *judge) stays(i int) Decision {
 		s.GrowthRowsPerS)
 }
 
-// judge is the state of one call of Judge. The embedded Policy is replaced for a while when a range with large rows is
-// judged, since such a range may have fewer rows. See the method limits.
+// judge is the state of one call of Judge, which decides about all ranges of a bucket. The embedded Policy is replaced
+// for a while when a range with large rows is judged, since a range of large rows may have fewer rows. See the method
+// limits.
 type judge struct {
 	*Policy
 	*Input
 	traffic float64 // requests per second of the bucket
-	// rows is the number of rows of the bucket, spreading that of its ranges which grow all over.
+	// rows is the number of rows of the bucket. spreading is the number of rows in those ranges that grow all over, and
+	// not at one place.
 	rows, spreading int64
-	of              []*Decision // the decision about each range; nil: none yet
+	of              []*Decision // the decision about each range, nil if not made yet
 	made            []Decision  // the decisions that of points to
-	// below and above are, for each range, the index of the nearest range with rows or appends on that side.
+	// below and above have one entry for each range: the index of the nearest lower range, and of the nearest higher
+	// range, that has rows or is appended to. Without such a range the index is -1 in below, and the number of ranges
+	// in above.
 	below, above []int
 }
 
@@ -94,13 +98,15 @@ func (j *judge) set(d Decision) {
 	}
 }
 
-// decision returns a decision of kind k about range i alone. why is the reason; format and args make the text.
+// decision returns a decision of kind k about range i alone. why is the reason of the decision. format and args make
+// the text for people, as in fmt.Sprintf.
 func (j *judge) decision(k Kind, i int, why Why, format string, args ...any) Decision {
 	return Decision{Kind: k, From: i, To: i + 1, Rows: j.Ranges[i].Stats.Rows, Why: why,
 		Text: fmt.Sprintf(format, args...)}
 }
 
-// none returns a decision to do nothing about range i. why is the reason; format and args make the text.
+// none returns a decision to do nothing about range i. why is the reason. format and args make the text for people, as
+// in fmt.Sprintf.
 func (j *judge) none(i int, why Why, format string, args ...any) Decision {
 	return j.decision(None, i, why, format, args...)
 }
@@ -124,16 +130,16 @@ func (p *Policy) sized(s *counter.Stats) *Policy {
 	return &q
 }
 
-// limits sets the policy of the judge to one that suits the size of the rows of range i. If the rows are large, the
-// range may have fewer of them (see sized). The returned function restores the former policy.
+// limits replaces the policy of the judge with a policy that suits the mean size of the rows of range i: if the rows
+// are large, the range may have fewer rows (see sized). The returned function restores the former policy.
 func (j *judge) limits(i int) func() {
 	all := j.Policy
 	j.Policy = all.sized(&j.Ranges[i].Stats)
 	return func() { j.Policy = all }
 }
 
-// one returns the decision about range i alone, without regard to its neighbours. False: there is no decision, and the
-// range may be merged with neighbours.
+// one returns the decision about range i alone, without regard to its neighbours. The boolean result is false if the
+// range needs nothing by itself. The range may then still be merged with neighbours.
 func (j *judge) one(i int) (Decision, bool) {
 	defer j.limits(i)()
 	r := &j.Ranges[i]
@@ -183,17 +189,17 @@ func (j *judge) one(i int) (Decision, bool) {
 	return loaded, hot
 }
 
-// purged reports whether all rows of a range, with the counters s, were deleted at once and no row was put since. A
-// delete of a whole range counts many deletes together. The function looks for half of that number, since the count of
-// deletes fades with time.
+// purged reports whether all rows of a range were deleted at once, and no row was put since. s are the counters of the
+// range. The delete of a whole range adds a large number of tombstones to the counters (counter.RemovedDeletes). The
+// function looks for half of that number, since the count of deletes fades with time.
 func purged(s *counter.Stats) bool {
 	return s.Rows == 0 && s.Puts == 0 && s.Dead >= counter.RemovedDeletes/2
 }
 
-// refresh returns the decision to copy the rows of range i to a new partition, since the old one has too many
-// tombstones: more than MaxDead, or more than a quarter of MaxDead if the range is empty. A range whose rows were all
-// deleted at once counts as well. The copy waits if the range will be empty before it has nearly twice MaxDead
-// tombstones. Then a merge or a refresh copies nothing. False: there are not too many tombstones.
+// refresh returns the decision to copy the rows of range i to a new partition, because the present partition has more
+// than MaxDead tombstones. For an empty range, a quarter of MaxDead is enough, or the delete of all its rows at once.
+// The copy waits if the range will soon be empty, since nothing is copied then. The boolean result is false if there
+// are not too many tombstones.
 func (j *judge) refresh(i int) (Decision, bool) {
 	s := &j.Ranges[i].Stats
 	empty := s.Rows == 0 && s.PutsPerS == 0 // nothing is copied
@@ -211,20 +217,21 @@ func (j *judge) refresh(i int) (Decision, bool) {
 	return v, true
 }
 
-// emptying reports whether a range with the counters s will have no rows left before the time within has passed, at its
-// present rate of deletes.
+// emptying reports whether a range will have no rows left when the time within has passed, at its present rate of
+// deletes. s are the counters of the range.
 func emptying(s *counter.Stats, within time.Duration) bool {
 	return s.Rows > 0 && s.DeletesPerS > 2*s.PutsPerS && float64(s.Rows) < s.DeletesPerS*within.Seconds()
 }
 
-// mostDead returns the number of tombstones that a partition may have for a while: nearly twice the usual limit. That
-// number applies if a merge or a refresh will soon remove the tombstones without copying many rows.
+// mostDead returns the number of tombstones that a partition may have for a while: nearly twice the limit MaxDead. The
+// higher limit applies if a merge, or the delete of all rows, will soon remove the tombstones without copying many
+// rows.
 func (p *Policy) mostDead() int64 { return 2*p.MaxDead - p.MaxDead/8 }
 
-// fresh reports whether the last exact count of a range is good enough to cut the range by it. It must be at most
-// Policy.Fresh old, and one of two things must be true. Either few rows have changed since. Or the range grows evenly,
-// which leaves the best cuts where they are, and a third of its present rows was there when it was counted. So a range
-// that grows faster than it can be counted is cut all the same.
+// fresh reports whether a range can be cut by its last exact count. The count must be at most Policy.Fresh old. In
+// addition, few rows may have changed since the count, or the range must grow evenly and have had a third of its
+// present rows when it was counted. Even growth leaves the best cuts where they are, so a range that grows too fast to
+// be counted again is cut all the same.
 func (j *judge) fresh(s *counter.Stats) bool {
 	if s.Recounted.IsZero() || j.Now.Sub(s.Recounted) > j.Fresh {
 		return false
@@ -233,25 +240,27 @@ func (j *judge) fresh(s *counter.Stats) bool {
 	return !changed(s) || grew && s.Spread >= j.Spread && s.GrowthRowsPerS > 0
 }
 
-// utc returns the time t in UTC, without the reading of a monotonic clock. So it equals the time that is read back from
-// JSON.
+// utc returns the time t in UTC, without the reading of a monotonic clock. The result equals the time that is read back
+// after it was written as JSON.
 func utc(t time.Time) time.Time { return t.Round(0).UTC() }
 
-// changed reports whether the estimated number of rows differs by more than a fifth from the last exact count.
+// changed reports whether the estimated number of rows of a range differs from the last exact count by more than a
+// fifth of the estimate. s are the counters of the range.
 func changed(s *counter.Stats) bool {
 	return max(s.Rows-s.RecountedRows, s.RecountedRows-s.Rows) > s.Rows/5
 }
 
-// maxFruitless is the number of exact counts in a row, each without any action after it, that show an estimate to be
-// wrong. From then on a large change of the estimate no longer leads to an early count.
+// maxFruitless is the number of successive exact counts of a range that led to no action, and so show that the estimate
+// of the range is wrong. From that number on, a large change of the estimate no longer leads to an early count.
 const maxFruitless = 3
 
-// cooling returns how long decisions about range r that are not urgent must still wait, since its partition is new. 0
-// or less: no wait.
+// cooling returns how long a split of range r because of its load must still wait, since the partition of the range is
+// new. The result is 0 or less if the split need not wait.
 func (j *judge) cooling(r *Range) time.Duration { return r.Created.Add(j.Cool).Sub(j.Now) }
 
-// recount returns the decision to count the rows of range i exactly. If the last count led to no action and is too
-// recent, it returns a decision to do nothing (None).
+// recount returns the decision to count the rows of range i exactly, for the reason why. If the last exact count led to
+// no action and is too recent, recount returns a decision to do nothing. format and args make the text for people, as
+// in fmt.Sprintf.
 func (j *judge) recount(i int, why Why, format string, args ...any) Decision {
 	s := &j.Ranges[i].Stats
 	pause := j.Recount << min(max(s.Fruitless, 0), 30)

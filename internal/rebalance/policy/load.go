@@ -11,36 +11,37 @@ import (
 )
 
 const (
-	// lasts is how old half of a range's sampled requests must be before the range is split by load: a short rush is
-	// over before a split helps.
+	// lasts is the minimum age of the older half of a range's sampled requests when the range is split because of its
+	// load. A load that is younger may be over before a split helps.
 	lasts = 2 * time.Minute
-	// fewestAsked is the minimum number of sampled requests by which a range is cut.
+	// fewestAsked is the minimum number of sampled requests of a range when the range is cut between the keys of its
+	// requests.
 	fewestAsked = 24
-	// part is the aim for the load of each part, as a share of the load that a range may take. The load is known to
-	// some percent only.
+	// part is the aim for the load of each part of a split, as a share of the load that a range may take. The aim is
+	// below 1, since the load is known to some percent only.
 	part = 0.75
-	// mostParts is the maximum number of parts of one split by load.
+	// mostParts is the maximum number of parts into which one split because of load cuts a range.
 	mostParts = 4
-	// relief is the maximum share of the requests that the busiest part of a split may keep. With a larger share a
-	// split does not help.
+	// relief is the maximum share of the requests that the busiest part of a split may have. If the busiest part would
+	// have a larger share, the split does not help and is not made.
 	relief = 0.75
-	// apart is the share of the load limits at which ranges are no longer merged, since the result would soon be split
-	// again.
+	// apart is the share of the load limits of a range above which two ranges are not merged. Their merged range would
+	// soon be split again because of its load.
 	apart = 0.5
 )
 
-// requests returns the number of puts, deletes and reads per second of a range with the counters s.
+// requests returns the total number of puts, deletes and reads per second of a range. s are the counters of the range.
 func requests(s *counter.Stats) float64 { return s.PutsPerS + s.DeletesPerS + s.ReadsPerS }
 
-// hot reports whether a load is at least some share of the load that one range may take. load is in requests per
-// second; a share of 1 is the whole limit.
+// hot reports whether a load is at least the given share of the load that one range may take. load is in requests per
+// second. A share of 1 stands for the whole limit.
 func (j *judge) hot(load, share float64) bool {
 	return j.LoadPerS > 0 && load >= share*j.LoadPerS && load >= share*j.LoadShare*j.traffic
 }
 
-// load returns the decision about range i if it takes too much of its bucket's traffic. The decision is to split the
-// range at the keys of its requests, to count it exactly before that, or to do nothing for a reason. False: the range
-// does not take too much, or too few of its requests are known.
+// load returns the decision about range i if the range takes too many of its bucket's reads and writes. The decision is
+// to split the range between the keys of its requests, to count the range exactly before the split, or to do nothing
+// for a reason. The boolean result is false if the load is within the limit, or if too few requests are known.
 func (j *judge) load(i int) (Decision, bool) {
 	r := &j.Ranges[i]
 	s := &r.Stats
@@ -80,8 +81,8 @@ func (j *judge) load(i int) (Decision, bool) {
 	return v, true
 }
 
-// asked returns the keys that sampled requests asked for and that lie in the range, in ascending order. The sample of a
-// partition may also have keys outside, since its range may have been larger before.
+// asked returns the keys of the sampled requests that lie in the range, in ascending order. The sample may also have
+// keys outside the range, since the range may have been larger before.
 func (r *Range) asked() (keys [][]byte) {
 	for i := range r.Stats.Asked {
 		k := r.Stats.Asked[i].Key
@@ -93,9 +94,9 @@ func (r *Range) asked() (keys [][]byte) {
 	return keys
 }
 
-// divide returns cuts that divide range r into parts with about equal numbers of requests. keys are the keys of sampled
-// requests, ascending. most is the share of the requests (0 to 1) that the busiest part has. There may be fewer cuts
-// than parts-1.
+// divide returns cuts that divide range r into parts with about equal numbers of requests. keys has one key for each
+// sampled request, in ascending order. parts is the wanted number of parts. most is the share of the requests (0 to 1)
+// that the busiest part has. The result has fewer than parts-1 cuts if many requests are for the same key.
 func divide(r *Range, keys [][]byte, parts int) (cuts [][]byte, most float64) {
 	from := 0
 	for p := 1; p < parts; p++ {
@@ -123,8 +124,8 @@ func divide(r *Range, keys [][]byte, parts int) (cuts [][]byte, most float64) {
 	return cuts, max(most, float64(len(keys)-from)/float64(len(keys)))
 }
 
-// popular returns the key that most requests ask for, and the number of these requests. keys has one key for each
-// request, ascending.
+// popular returns the key that occurs most often in keys, and the number n of its occurrences. keys has one key for
+// each request, in ascending order.
 func popular(keys [][]byte) (key []byte, n int) {
 	for i := 0; i < len(keys); {
 		k := i
@@ -139,7 +140,7 @@ func popular(keys [][]byte) (key []byte, n int) {
 	return key, n
 }
 
-// byLoad sets the cuts of the decision to split range r so that the parts have about equal numbers of requests. The
+// byLoad sets the keys at which the decision cuts range r, so that the parts have about equal numbers of requests. The
 // part with the most rows stays in its partition.
 func (d *Decision) byLoad(r *Range) {
 	cuts, _ := divide(r, r.asked(), d.Parts)

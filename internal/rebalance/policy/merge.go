@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// neighbours finds, for each range, the nearest range below it and the nearest range above it that have rows or are
-// appended to.
+// neighbours finds, for each range, the nearest lower range and the nearest higher range that have rows or are appended
+// to. The results are the fields below and above of the judge.
 func (j *judge) neighbours() {
 	n := len(j.Ranges)
 	j.below, j.above = make([]int, n), make([]int, n)
@@ -28,7 +28,7 @@ func (j *judge) neighbours() {
 	}
 }
 
-// merges decides which small ranges are joined with neighbours. Empty ranges are judged first, since to join empty
+// merges decides which small ranges are joined with neighbours. Empty ranges are judged first, since a merge of empty
 // ranges copies nothing. The other small ranges follow in the order of their keys, so that no small range is left over
 // between two merges.
 func (j *judge) merges() {
@@ -61,8 +61,9 @@ func (j *judge) merges() {
 	j.adjoin()
 }
 
-// mergeAll decides about small ranges, whose indexes are given. Ranges are merged if the merge is worth its copies now
-// or before the time within has passed. The result is true if a merge copies rows.
+// mergeAll decides about small ranges, whose indexes are the entries of small. A merge is made if its benefit exceeds
+// the cost of its copies now or before the time within has passed. The result copies is true if one of the merges
+// copies rows.
 func (j *judge) mergeAll(small []int, within time.Duration) (copies bool) {
 	for _, i := range small {
 		if j.of[i] == nil {
@@ -73,7 +74,8 @@ func (j *judge) mergeAll(small []int, within time.Duration) (copies bool) {
 	return copies
 }
 
-// adjoin turns merges that lie side by side into one decision.
+// adjoin combines decisions to merge neighbouring ranges into one decision if they lie side by side and are not too
+// large together.
 func (j *judge) adjoin() {
 	for i := 0; i < len(j.of); i++ {
 		a := j.of[i]
@@ -96,12 +98,12 @@ func (j *judge) adjoin() {
 	}
 }
 
-// mergedAtOnce is the maximum number of ranges that one merge joins.
+// mergedAtOnce is the maximum number of ranges that one merge joins into fewer ranges.
 const mergedAtOnce = 64
 
-// merge decides about range i, which is small. It is joined with neighbours if the merge is worth its copies now or
-// before the time within has passed. Otherwise it is refreshed, if it has too many tombstones, or left alone for a
-// reason. Neighbours are joined one by one, the smaller one first.
+// merge decides about range i, which is small. The range is joined with neighbours, one at a time and the smaller
+// neighbour first, if the merge is worth its copies now or before the time within has passed. If there is no merge, the
+// range is rewritten because of too many tombstones, or is left as it is for a reason.
 func (j *judge) merge(i int, within time.Duration) {
 	defer j.limits(i)()
 	from, to := i, i+1
@@ -219,8 +221,8 @@ func (j *judge) merge(i int, within time.Duration) {
 	}
 }
 
-// run returns the total number of rows of range i, which is small, and of the small ranges next to it. It adds at most
-// mergedAtOnce ranges on each side.
+// run returns the total number of rows of range i, which is small, and of the small ranges next to range i. At most 64
+// ranges (mergedAtOnce) on each side count.
 func (j *judge) run(i int) (rows int64) {
 	small := func(k int) bool { return j.of[k] == nil && j.Ranges[k].Stats.Rows < j.MinRows }
 	for k := i; k < min(len(j.Ranges), i+mergedAtOnce) && small(k); k++ {
@@ -232,14 +234,16 @@ func (j *judge) run(i int) (rows int64) {
 	return rows
 }
 
-// waitsFor is how long a merge is put off if the rows of a neighbouring range are being deleted. When the neighbour is
-// empty, it can be joined without copies.
+// waitsFor is the time for which a merge is put off if the rows of a neighbouring range are being deleted. An empty
+// neighbour can then be joined without copies.
 const waitsFor = time.Minute
 
-// due returns the time until a merge of Ranges[from:to] pays; 0: now. rows is the number of rows to copy. Each
-// unnecessary range has a running cost, its rent. A merge pays when the rent so far is as high as the cost of copying
-// the rows. So the total cost is at most twice the least possible one, although nobody knows how long ranges stay
-// small. This is the ski rental problem.
+// due returns the time until a merge of Ranges[from:to] is worth its cost. The result is 0 if the merge is worth its
+// cost now. rows is the number of rows that the merge copies.
+//
+// Each unnecessary range has a running cost, called its rent. A merge is made when the rent so far equals the cost of
+// copying the rows. The total cost is then at most twice the least possible cost, although nobody knows how long the
+// ranges stay small. The rule is the solution of the ski rental problem.
 func (j *judge) due(from, to int, rows int64) time.Duration {
 	held, least, all := time.Duration(0), time.Duration(math.MaxInt64), true
 	for k := from; k < to; k++ {
@@ -272,18 +276,20 @@ func (j *judge) due(from, to int, rows int64) time.Duration {
 	return max(0, (need-held)/time.Duration(to-from-1), 2*j.Cool-least)
 }
 
-// nothing reports whether some ranges have so few rows that their merge costs next to nothing. Then it does no harm if
-// their load comes back and they are split again. rows is the total number of rows of the ranges.
+// nothing reports whether some ranges have so few rows that a merge costs next to nothing: fewer than 1/20 of MaxRows
+// on average. Such ranges are merged early, since a later split would cost little as well. rows is the total number of
+// rows of the ranges.
 func (p *Policy) nothing(rows int64, ranges int) bool {
 	const part = 20 // 1/20 of the maximum, on average
 	return part*rows < int64(ranges)*p.MaxRows
 }
 
-// rent is the time, as a multiple of Policy.Cool, in which one unnecessary range costs as much as copying a full range.
+// rent is the time in which an unnecessary range costs as much as the copy of a full range, as a multiple of
+// Policy.Cool.
 const rent = 6
 
-// grown returns the number of rows that range i will gain during the time that a merge of the range should last. That
-// time is Policy.Cool, or Policy.Horizon if it is longer.
+// grown returns the number of rows that range i will gain while a merge of the range should last, which is Policy.Cool
+// or Policy.Horizon, whichever is longer.
 func (j *judge) grown(i int) float64 {
 	s := &j.Ranges[i].Stats
 	if !s.LastPut.IsZero() && j.Now.Sub(s.LastPut) > j.Cool {

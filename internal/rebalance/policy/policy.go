@@ -15,100 +15,110 @@ import (
 	"github.com/evenkeel/evenkeel/counter"
 )
 
-// Policy has the limits by which ranges are split, merged and refreshed, and the parameters of forecasts. Default
-// returns values to begin with.
+// Policy has the limits that decide when the key ranges of a bucket are split, merged or rewritten, e.g. the maximum
+// number of rows of a range. Policy also has the parameters of the forecasts of growth. The function Default returns a
+// usable Policy.
 type Policy struct {
 	// MaxRows is the maximum number of rows of a range. A range with more rows is split.
 	MaxRows int64
-	// MinRows is the minimum number of rows of a range. A range with fewer rows is merged with a neighbour. 0: ranges
-	// are never merged.
+	// MinRows is the minimum number of rows of a range. A range with fewer rows is merged with a neighbour. If MinRows
+	// is 0, ranges are never merged.
 	MinRows int64
-	// TargetRows is the number of rows that parts of a split should have, and the maximum for the result of a merge.
+	// TargetRows is the number of rows that each new range of a split should have. TargetRows is also the maximum
+	// number of rows of a range that results from a merge.
 	TargetRows int64
-	// MaxBytes is the maximum number of bytes of keys and values in a range, as counted. If MaxRows rows of a range
-	// would have more than MaxBytes, the limits in rows are lowered for that range. 0: bytes are not limited.
+	// MaxBytes is the maximum number of bytes of keys and values in a range, as counted. If rows are so large that
+	// MaxRows of them would have more than MaxBytes bytes, all limits in rows are lowered for that range. If MaxBytes
+	// is 0, bytes are not limited.
 	MaxBytes int64
-	// MaxDead is the number of tombstones above which a partition is refreshed; 0: never. Cassandra warns at 1,000
-	// tombstones in one read, and fails at 100,000.
+	// MaxDead is the maximum number of tombstones (marks of deleted rows) in a partition. The rows of a partition with
+	// more tombstones are copied to a new partition, which has no tombstones. If MaxDead is 0, tombstones are not
+	// limited. For comparison, Cassandra warns at 1,000 tombstones in one read, and fails at 100,000.
 	MaxDead int64
-	// LoadShare and LoadPerS limit the load of a range. A range is split at the keys that requests ask for if the range
-	// takes at least LoadShare (0 to 1) of the writes and reads of its bucket, and at least LoadPerS of them per
-	// second, for some minutes. LoadPerS 0: no range is split by load.
+	// LoadShare and LoadPerS limit the load of a range. A range is split between the requested keys if, for some
+	// minutes, the range takes both at least the share LoadShare (0 to 1) of the reads and writes of its bucket, and at
+	// least LoadPerS reads and writes per second. If LoadPerS is 0, no range is split because of its load.
 	LoadShare, LoadPerS float64
 
-	// Horizon is how far ahead the parts of a split should keep within the limits. A range is split when it has more
-	// than MaxRows rows; or when it has at least EarlyRows rows and will have more than MaxRows before the next
-	// decision takes effect, which is Lead plus the time to move its rows.
+	// Horizon is the time for which the ranges that result from a split should keep within the limits. A range is split
+	// if it has more than MaxRows rows. A range is also split if it has at least EarlyRows rows and will have more than
+	// MaxRows before the next decision takes effect, which is after Lead plus the time to move the rows.
 	//
-	// The forecast of growth is at most GrowBy times the present rows (0: no forecast), and at most RushBy times in a
-	// rush: growth by more than MaxRows during one move, in a bucket with more than MaxRows rows.
+	// GrowBy limits the forecast of growth: a range is expected to gain at most GrowBy times its present rows. If
+	// GrowBy is 0, no growth is forecast. RushBy replaces GrowBy in a rush, in which a range of a bucket with more than
+	// MaxRows rows gains more than MaxRows rows during one move.
 	//
-	// Only growth that is spread over the range counts (counter.Stats.Spread of at least Spread): cuts everywhere do
-	// not help growth at one place.
+	// Only growth that is spread over the whole range counts, which means that counter.Stats.Spread is at least Spread.
+	// Cuts in many places do not help if a range grows at one place.
 	Horizon   time.Duration
 	GrowBy    float64
 	RushBy    float64
 	EarlyRows int64
 	Spread    float64
 
-	// AppendShare and AppendsPerS define appends. A range is appended to, and rolled, if at least AppendShare (0 to 1)
-	// of its puts go above the highest key, and at least AppendsPerS of them per second.
+	// AppendShare and AppendsPerS define when a range is appended to. At least the share AppendShare (0 to 1) of the
+	// puts of the range must go above its highest key, and there must be at least AppendsPerS of such puts per second.
+	// For a range that is appended to, empty ranges are cut ahead of the next keys.
 	AppendShare, AppendsPerS float64
-	// Lead is the time from one decision until the ranges of the next decision take puts: an interval and two waits.
-	// MovedPerS is the number of rows that can be moved per second; 0: no limit.
+	// Lead is the time from one decision until the ranges that the next decision cuts take puts: one interval between
+	// decisions, and two waits. MovedPerS is the number of rows that can be moved per second. If MovedPerS is 0, the
+	// speed of moves is not limited.
 	Lead      time.Duration
 	MovedPerS float64
-	// Reserve is the time for which appends find ranges that were cut ahead, at the present rate, even if no map can be
-	// changed in that time. Only streams that have filled ranges before get such a reserve, and only if the numbers in
-	// their keys say where the next keys come. 0: 2 x Lead, as for other streams.
+	// Reserve is the time for which a stream of appends should find empty ranges at its present rate, even if no range
+	// can be cut during that time. Ranges are reserved only for appends that have filled ranges before, and whose keys
+	// contain numbers that tell the next keys. If Reserve is 0, the time is 2 x Lead, as for other appends.
 	Reserve time.Duration `json:",omitempty"`
 
-	// Cool has three uses. Partitions younger than Cool are not split by load. A merged range should stay within the
-	// limits for Cool at the present growth. And a merge that copies a full range pays when there has been one range
-	// too many for rent (6) times Cool; a merge that copies less pays sooner, in proportion.
+	// Cool is a waiting time with three uses. A partition that is younger than Cool is not split because of its load. A
+	// merged range should stay within the limits for at least Cool at its present growth. A merge that copies a full
+	// range is worth its cost when there has been one unnecessary range for 6 times Cool. A merge that copies fewer
+	// rows is worth its cost sooner, in proportion.
 	Cool time.Duration
-	// Fresh is the maximum age of a recount by which a range is cut.
+	// Fresh is the maximum age of the exact count of a range (recount) when the range is cut by that count.
 	Fresh time.Duration
-	// Recount is the least time between two recounts of a partition. Each recount after which nothing was done doubles
-	// that time, up to MaxRecount.
+	// Recount is the least time between two exact counts (recounts) of the rows of a partition. Each recount that leads
+	// to no action doubles the time until the next recount, up to MaxRecount.
 	Recount, MaxRecount time.Duration
 
 	Budget Budget
 
-	// Effect is the time until new ranges take puts: two waits.
+	// Effect is the time from the decision to cut a range until the new ranges take puts: two waits.
 	Effect time.Duration
-	// Planner names the planner that finds the cuts of splits: one of Planners. Seed is the seed of the genetic
-	// planner.
+	// Planner is the name of the algorithm that finds the cuts of splits, and one of the names that the function
+	// Planners returns. Seed is the seed of the random numbers of the genetic planner.
 	Planner string
 	Seed    int64
 }
 
-// Budget limits the moves of rows that go on at the same time. Cuts ahead of appends (Roll) copy no rows and do not
-// count.
+// Budget limits the moves that copy rows at the same time, and the hours of the day at which rows are copied. Cuts of
+// empty ranges ahead of appends copy no rows and do not count.
 type Budget struct {
-	// Moves is the maximum number of partitions that take part in moves in flight, as sources or destinations. Rows is
-	// the maximum number of rows to copy. 0: no limit. A move larger than the budget may begin when nothing else is in
-	// flight.
+	// Moves is the maximum number of partitions that take part in unfinished moves, as sources or destinations. Rows is
+	// the maximum number of rows that these moves copy. A limit of 0 means no limit. A move that is larger than the
+	// budget may begin when no other move is unfinished.
 	Moves int
 	Rows  int64
-	// Hours are the times of day (UTC) at which rows may be moved; none: at any time. Ranges with more than Urgent
-	// times MaxRows rows are split at any time.
+	// Hours are the daily periods (UTC) during which rows may be moved. If Hours is empty, rows may be moved at any
+	// time. A range with more than Urgent (1.2) times MaxRows rows is split at any time.
 	Hours []Hours
 }
 
-// Hours is a part of each day, from From up to To. Both are times since midnight, UTC. If To is not after From, the
-// part lasts into the next day.
+// Hours is a daily period from From to To, e.g. 22h and 4h for the hours from 22:00 to 04:00. From and To are times
+// since midnight, UTC. If To is not after From, the period ends on the next day.
 type Hours struct{ From, To time.Duration }
 
-// Urgent is the size above which a range is split at any time of day. Smaller ranges wait for the hours in
-// Budget.Hours. The size is a multiple of MaxRows.
+// Urgent is the size above which a range is split at any time of day, as a multiple of the maximum number of rows
+// (Policy.MaxRows). The splits of smaller ranges wait for the daily periods in Budget.Hours.
 const Urgent = 1.2
 
-// DefaultPlanner is the name of the planner that Default chooses. It finds the plan of the least cost, by the costs of
-// plan.Costs. Over a whole load the other planners cost about the same (docs/policy.md).
+// DefaultPlanner is the name of the planner in the policy that Default returns. A planner finds the keys at which a
+// range is cut. This planner finds the cuts of least cost, by the costs of plan.Costs. Over a whole load the other
+// planners cost about the same (docs/policy.md).
 const DefaultPlanner = "exact"
 
-// Default returns the policy that did best in simulations (docs/policy.md). A range may have at most maxRows rows.
+// Default returns the policy that did best in simulations (docs/policy.md). maxRows is the maximum number of rows of a
+// range, from which the other limits in rows follow, e.g. a quarter of maxRows as the minimum.
 func Default(maxRows int64) Policy {
 	return Policy{
 		MaxRows: maxRows, MinRows: maxRows / 4, TargetRows: max(1, maxRows/3*2+maxRows%3*2/3),
@@ -124,84 +134,94 @@ func Default(maxRows int64) Policy {
 	}
 }
 
-// Input is everything that the decisions about the ranges of a bucket depend on. An input that was written as JSON and
-// read back gives the same decisions.
+// Input is everything that the decisions about the ranges of a bucket depend on: the time, the policy, and the ranges
+// with their counts. An Input that was written as JSON and read back gives the same decisions, so decisions can be
+// repeated later.
 type Input struct {
 	Now    time.Time
 	Policy Policy
-	// Moves is the number of partitions in moves that are in flight already, Rows that of rows to copy, in all buckets
-	// that share the budget.
+	// Moves is the number of partitions that take part in unfinished moves, and Rows is the number of rows that these
+	// moves copy. Both cover all buckets that share the budget.
 	Moves int
 	Rows  int64
 	// Ranges are neighbouring ranges of one bucket, in the order of their keys.
 	Ranges []Range
-	// Traffic is the reads and writes per second of the whole bucket if the bucket has more ranges than Ranges; else 0.
+	// Traffic is the number of reads and writes per second of the whole bucket if the bucket has more ranges than
+	// Ranges. If Ranges has all ranges of the bucket, Traffic is 0.
 	Traffic float64 `json:",omitempty"`
 }
 
-// Range is a range of keys of a bucket, with what is known about its partition.
+// Range is an interval of keys of a bucket, with the counts of the partition that stores the rows of these keys. Range
+// is a part of an Input.
 type Range struct {
 	Start, End []byte
-	// Stats are the counts of the range's partition. While the range moves, they are those of the partition that takes
-	// its writes.
+	// Stats are the counts of the range's partition, e.g. of rows and tombstones. While the range moves between
+	// partitions, Stats are the counts of the partition that takes the writes.
 	Stats counter.Stats
 	// Created is when the partition was made.
 	Created time.Time
-	// PinUntil is the time until which the cut at the start of the range must stay.
+	// PinUntil is the time until which the range must keep its start, so that the range is not merged with the range
+	// below.
 	PinUntil time.Time
-	// Moves is true while the range takes part in a move, and until its last move is swept.
+	// Moves is true while the range takes part in a move of rows between partitions. Moves stays true until the rows of
+	// the last move are deleted at the source.
 	Moves bool
-	// Quanta say where the rows of the range lie, by its last recount, if that recount is fresh. The first key is empty
-	// and stands for the start of the range. nil: unknown.
+	// Quanta are runs of neighbouring rows with the number of rows of each, which tell where the rows of the range lie.
+	// The first key is empty and stands for the start of the range. Quanta is nil if no fresh exact count has found the
+	// runs.
 	Quanta []counter.Quantum `json:",omitempty"`
-	// Small is since when the range has had fewer than MinRows rows, as far as is remembered. Zero: since now, or the
-	// range has at least MinRows rows.
+	// Small is the time since when the range has had fewer than Policy.MinRows rows, as far as is remembered. A merge
+	// waits until the range has been small for some time. Small is zero if the range has become small just now, or is
+	// not small.
 	Small time.Time `json:",omitzero"`
-	// Newest are the highest keys of the range, or the lowest keys of a range in which keys descend. nil: they have not
-	// been read. See Need.
+	// Newest are the highest keys of the range, or the lowest keys if keys descend. A forecast of the next keys uses
+	// them. Newest is nil if these keys have not been read, and a decision of the kind Need then asks for them.
 	Newest *Newest `json:",omitempty"`
 }
 
-// Newest are the keys at the end of a range where new keys come, ascending. Written has the time at which each key was
-// written, in Unix microseconds.
+// Newest are the keys at the end of a range where new keys come, in ascending order. A forecast of the next keys uses
+// these keys. Written has the time at which each key was written, in Unix microseconds.
 type Newest struct {
 	Keys    [][]byte
 	Written []int64
 }
 
-// Kind is what a decision asks for, such as Split. None asks for nothing.
+// Kind is the kind of a decision, which tells what to do with a range, e.g. "split". The kind None means that nothing
+// is done.
 type Kind string
 
-// The kinds of decisions.
+// The kinds of decisions about the ranges of a bucket.
 const (
-	// Need asks the caller to read the newest keys of a range that may have to be rolled, and to decide again.
+	// Need is the kind of a decision that asks the caller to read the newest keys of a range, and then to decide again.
+	// The range may get empty ranges ahead of its appends, and the newest keys tell where these empty ranges must lie.
 	Need    Kind = "need"
-	None    Kind = "none"
-	Recount Kind = "recount"
-	Split   Kind = "split"
-	Merge   Kind = "merge"
-	Roll    Kind = "roll"
-	Refresh Kind = "refresh"
+	None    Kind = "none"    // do nothing
+	Recount Kind = "recount" // count the rows of the range exactly
+	Split   Kind = "split"   // cut the range into several ranges
+	Merge   Kind = "merge"   // join neighbouring ranges
+	Roll    Kind = "roll"    // cut empty ranges ahead of appends
+	Refresh Kind = "refresh" // copy the rows to a new partition without tombstones
 )
 
-// Why is the reason of a decision, in a few words for people.
+// Why is the reason of a decision in a few words for people, e.g. "one key only".
 type Why string
 
-// The reasons to act.
+// The reasons to act, which means to split, merge, rewrite or count ranges.
 const (
-	Rows     Why = "rows"     // more than the maximum, or fewer than the minimum
-	Forecast Why = "forecast" // will have more than the maximum
-	Load     Why = "load"     // takes too much of the bucket's traffic
-	Appends  Why = "appends"  // is about to be full
-	Dead     Why = "dead"     // too many tombstones
-	Unknown  Why = "unknown"  // its size is not known
-	Suspect  Why = "suspect"  // it is outside the limits by estimate
+	Rows     Why = "rows"     // the range has more rows than the maximum, or fewer than the minimum
+	Forecast Why = "forecast" // the range will have more rows than the maximum
+	Load     Why = "load"     // the range takes too many of the bucket's reads and writes
+	Appends  Why = "appends"  // the range is about to be full, and takes puts at one end
+	Dead     Why = "dead"     // the range has too many tombstones
+	Unknown  Why = "unknown"  // the number of rows of the range is not known
+	Suspect  Why = "suspect"  // the range is outside the limits by an estimate, which may be wrong
 )
 
-// The reasons not to act.
+// The reasons to do nothing with a range.
 const (
 	Within Why = "within limits"
-	// Growing: the range has few rows and is left to grow, although a plan by its present rows would merge it.
+	// Growing is the reason to leave a range with few rows as it is: the range still grows. A planner that sees only
+	// the present number of rows would merge the range.
 	Growing  Why = "fewer than min_rows, still growing"
 	Moving   Why = "moving"
 	Pinned   Why = "pinned"
@@ -213,77 +233,85 @@ const (
 	Lonely   Why = "no neighbour fits"
 	Rolled   Why = "cut ahead already"
 	AtTail   Why = "loaded by appends"
-	// Popular: the range should be split by load, but nearly all of its requests are for one key, or for pages that
-	// begin at one key.
+	// Popular is the reason not to split a range because of its load: nearly all of its requests are for one key, or
+	// for pages of a listing that begin at one key.
 	Popular   Why = "one popular key"
 	Undivided Why = "no key divides it"
-	// NoCut: the range should be split, but all its rows lie at one place.
+	// NoCut is the reason not to split a range that is too large: all its rows lie at one place.
 	NoCut Why = "nowhere to cut"
-	// NextUnknown: the range should be rolled, but its next keys can't be forecast, and it is not full yet.
+	// NextUnknown is the reason not to cut empty ranges ahead of the appends to a range: the next keys can't be
+	// forecast, and the range is not full yet.
 	NextUnknown Why = "next keys unknown"
-	// Bursts: the first range of a bucket was filled within seconds, and it will be known soon whether more comes.
+	// Bursts is the reason to wait before the first split of a bucket: the first range was filled within seconds, and a
+	// few more seconds will show whether more rows come.
 	Bursts Why = "a burst, perhaps"
-	// Emptying: the range has too many tombstones but will soon have no rows, and then a refresh copies nothing.
+	// Emptying is the reason not to rewrite a range that has too many tombstones: the range will soon have no rows, and
+	// a rewrite then copies nothing.
 	Emptying Why = "about to be empty"
 )
 
-// Decision says what should be done about some neighbouring ranges, or why nothing should be done.
+// Decision says what should be done with one range or with several neighbouring ranges of a bucket, or why nothing
+// should be done.
 type Decision struct {
 	Kind Kind
-	// From and To are the indexes of the ranges: Input.Ranges[From:To].
+	// From and To are the indexes of the ranges that the decision is about, which are Input.Ranges[From:To].
 	From, To int
-	// Cuts are all cuts between the start and the end of the ranges after the decision is carried out. Stay is the
-	// index of the part that stays in the partition of a single range; negative: no part stays.
+	// Cuts are the keys at which the interval of the decision's ranges is cut after the decision is carried out. The
+	// start and the end of the interval are not in Cuts. Stay is the index of the resulting range that stays in the old
+	// partition, if the decision is about a single range. Stay is negative if no rows stay in their partition.
 	Cuts [][]byte `json:",omitempty"`
 	Stay int
-	// Rows is the number of rows of the ranges, Copies the number of those that are copied to another partition.
+	// Rows is the number of rows of the decision's ranges. Copies is the number of those rows that are copied to
+	// another partition.
 	Rows, Copies int64
 	Why          Why
 	Text         string
-	// Gap is by how much the planned Copies exceed the fewest possible copies: 0.01 is one percent. nil: the cuts are
-	// not from a planner.
+	// Gap is the excess of the planned Copies over the fewest possible copies, as a share: 0.01 is one percent. Gap is
+	// nil if no planner found the cuts.
 	Gap *float64 `json:",omitempty"`
 
-	// Until is when the reason of a None ends if nothing changes; zero: unknown.
+	// Until is the time at which the reason to do nothing ends if nothing changes. Until is set only for the kind None,
+	// and is zero if that time is unknown.
 	Until time.Time `json:",omitzero"`
-	// Streams are the places of growth beside which a Split cuts.
+	// Streams are the places at which the range of a Split grows. The split cuts beside these places, not in the middle
+	// of the range.
 	Streams []Stream `json:",omitempty"`
-	// Parts is the number of ranges into which a Split should cut. Grown is the number of rows at the horizon, at least
-	// Rows.
+	// Parts is the number of ranges into which a Split should cut its range. Grown is the number of rows that are
+	// expected in the range after Policy.Horizon, and is at least Rows.
 	Parts int   `json:",omitempty"`
 	Grown int64 `json:",omitempty"`
-	// Ahead is the number of ranges that a Roll adds beyond the highest key, Rate the number of rows appended per
-	// second. Appended is the index of the range that is appended to. A Roll may cut another range, which is empty and
-	// lies beyond Appended.
+	// Ahead is the number of empty ranges that a Roll adds beyond the highest key. Rate is the number of rows appended
+	// per second. Appended is the index of the range that is appended to. The range that a Roll cuts may be another
+	// one, which is empty and lies beyond Appended.
 	Ahead, Appended int     `json:",omitempty"`
 	Rate            float64 `json:",omitempty"`
-	// Reserve is true if Ahead is the number of ranges for Policy.Reserve. That many are cut only if the next keys can
-	// be forecast whatever the rate.
+	// Reserve is true if Ahead is the number of empty ranges for the time Policy.Reserve. So many ranges are cut only
+	// if a forecast tells the next keys at any rate of appends.
 	Reserve bool `json:",omitempty"`
-	// Oldest is the lowest index of the ranges that a Need asks for: the newest keys of Input.Ranges[Oldest:Appended+1]
-	// are read from the highest range down.
+	// Oldest is the lowest index of the ranges whose newest keys a Need asks for. The caller reads the keys of
+	// Input.Ranges[Oldest:Appended+1], beginning with the highest range.
 	Oldest int `json:",omitempty"`
-	// Down is true where keys descend. Then a Roll cuts below the lowest key of Appended, and a Need asks for the
-	// lowest keys of Appended.
+	// Down is true if each new key is lower than the keys before. A Roll then cuts below the lowest key of the range
+	// Appended, and a Need asks for the lowest keys of that range.
 	Down bool `json:",omitempty"`
 }
 
 // Stays reports whether a decision leaves its ranges as they are on purpose, however small they are, until their load
-// changes. A plan should not join such ranges. Other small ranges are left alone for a while only: they grow, or are
-// merged as soon as the merge is worth its copies.
+// changes. A plan of all ranges should not merge such ranges. Other small ranges stay only for a while: they grow, or
+// are merged when a merge is worth its copies.
 func (d *Decision) Stays() bool {
 	return d.Kind == None && slices.Contains([]Why{Appends, Rolled, AtTail, Pinned, Load, Lonely}, d.Why)
 }
 
-// String returns the decision as text for people: its kind, its reason and its explanation.
+// String returns the decision as one line of text for people: the kind, the reason and the explanation.
 func (d Decision) String() string { return fmt.Sprintf("%s: %s: %s", d.Kind, d.Why, d.Text) }
 
 // Decide returns the decisions about all ranges of an input, in the order of the ranges. Each range is in exactly one
-// decision. Decide is pure. The caller carries out the decisions of the kinds Split, Merge, Roll and Refresh, and
-// counts the rows of a Recount.
+// decision. Decide is a pure function. The caller carries out the decisions of the kinds Split, Merge, Roll and
+// Refresh, and counts the rows of a Recount.
 //
-// If one decision is a Need, nothing must be carried out yet. For each Need the caller reads the newest keys of
-// Input.Ranges[Appended], sets Range.Newest, and calls Decide again.
+// If the result has a decision of the kind Need, nothing must be carried out yet. For each Need the caller reads the
+// newest keys of Input.Ranges[Appended], sets Range.Newest to these keys, and calls Decide again.
 func Decide(in Input) []Decision {
 	ds := Judge(&in)
 	for i := range ds {

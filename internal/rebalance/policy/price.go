@@ -9,20 +9,21 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner/exact"
 )
 
-// Price is the cost of the ranges of a decision, by the costs of plan.Costs. Today is the cost if nothing is done,
-// After the cost if the decision is carried out.
+// Price is the cost of a decision about some ranges, by the costs of plan.Costs. Today is the cost if nothing is done.
+// After is the cost if the decision is carried out.
 type Price struct {
 	Today, After plan.Score
-	// Parts are the numbers of rows of the ranges afterwards.
+	// Parts are the numbers of rows of the ranges after the decision is carried out.
 	Parts []int64
-	// Least is the cost of the cheapest cuts of a split that leave the same room for growth. It is 0 for a decision
-	// that does not cut by rows, and for a range in which the cheapest cuts take too long to compute.
+	// Least is the cost of the cheapest possible cuts of a split that leave the same room for growth, for a comparison
+	// with the chosen cuts. Least is 0 for a decision that does not cut by the number of rows, and for a range in which
+	// the search for the cheapest cuts would take too long.
 	Least float64
 }
 
 // Price returns the cost of the decision d, which is a split, merge or refresh. Rows are known as quanta, which are
-// runs of neighbouring rows; all rows of a quantum are counted as if they lay at its first key. False: the decision is
-// of another kind, or it is not known exactly enough where the rows lie.
+// runs of neighbouring rows. All rows of a quantum are counted as if they lay at its first key. The boolean result is
+// false if the decision is of another kind, or if the places of the rows are not known exactly enough.
 func (in *Input) Price(d *Decision) (Price, bool) {
 	if d.Kind != Split && d.Kind != Merge && d.Kind != Refresh {
 		return Price{}, false

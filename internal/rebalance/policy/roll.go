@@ -12,19 +12,20 @@ import (
 )
 
 const (
-	// finer is the number of cuts that a forecast makes for each cut that is wanted. The best of the finer cuts are
-	// used.
+	// finer is the number of possible cuts that a forecast returns for each cut that is wanted. The best of the
+	// possible cuts are used.
 	finer = 4
-	// NewestKeys is the number of the highest keys that are read for a forecast. EnoughKeys is a smaller number that is
-	// enough: if a range has fewer keys, the ranges below it that the same appends have filled are read as well.
+	// NewestKeys is the number of the highest keys of a range that are read for a forecast of the next keys. EnoughKeys
+	// is a smaller number of keys that is enough. If a range has fewer than EnoughKeys keys, the ranges below it that
+	// the same appends have filled are read as well.
 	NewestKeys = 1000
 	EnoughKeys = NewestKeys / 4
 )
 
-// roll sets the cuts of the decision d to make empty ranges for the next appends (kind Roll). A forecast says which
-// keys come beyond the highest key, or beyond the lowest if keys descend. Without a forecast, a range that is nearly
-// full is cut right beside that key. If the newest keys have not been read, d becomes a Need, which asks for these
-// keys. If no cut is found, d becomes a None, which does nothing.
+// roll sets the keys at which the decision d cuts empty ranges for the next appends (kind Roll). A forecast tells the
+// keys that come beyond the highest key, or beyond the lowest key if keys descend. Without a forecast, a range that is
+// nearly full is cut right beside its highest or lowest key. If the newest keys have not been read, d becomes a Need,
+// which asks for these keys. If no cut is found, d becomes a None, which does nothing.
 func (in *Input) roll(d *Decision) {
 	appended, tail := &in.Ranges[d.Appended], &in.Ranges[d.From]
 	p := in.Policy.sized(&appended.Stats)
@@ -131,8 +132,8 @@ func (in *Input) roll(d *Decision) {
 	}
 }
 
-// rate returns the number of keys that were written per second, from the first of the keys until now. 0: their times
-// are not known.
+// rate returns the number of keys written per second, from the oldest of the keys until now. The result is 0 if the
+// times at which the keys were written are not known.
 func (n *Newest) rate(now time.Time) float64 {
 	if len(n.Written) == 0 {
 		return 0
@@ -141,10 +142,10 @@ func (n *Newest) rate(now time.Time) float64 {
 	return float64(len(n.Keys)) / max(took.Seconds(), 1)
 }
 
-// onwards returns cuts beyond tail, an empty range that was cut earlier for keys to come. tail should become as full as
-// other ranges. So the function shifted repeats the forecast with cuts that lie a little further on, by less than each
-// rows, until one cut lies right before the start of tail. The cuts after that cut are returned. each is the number of
-// rows between two cuts.
+// onwards returns cuts beyond tail, an empty range that was cut earlier for keys to come. So that tail becomes as full
+// as other ranges, the function repeats the forecast with cuts that lie a little further on, until a cut lies close to
+// the start of tail. The cuts after that cut are returned. shifted makes a forecast whose cuts are moved on by a number
+// of rows. each is the number of rows between two cuts.
 func (d *Decision) onwards(
 	cuts [][]byte, tail *Range, shifted func(rows float64) (*forecast.Forecast, error), each float64,
 ) (out [][]byte) {
@@ -171,8 +172,8 @@ func (d *Decision) onwards(
 	return out
 }
 
-// beyond reports whether a cut lies inside or after the empty range tail, seen in the direction in which keys come. A
-// cut at the very edge where keys enter the range does not count.
+// beyond reports whether a cut lies inside or after the empty range tail, seen in the direction in which new keys come.
+// A cut exactly at the edge where keys enter the range does not count.
 func (d *Decision) beyond(cut []byte, tail *Range) bool {
 	if d.Down {
 		return bytes.Compare(cut, tail.End) < 0
@@ -180,8 +181,8 @@ func (d *Decision) beyond(cut []byte, tail *Range) bool {
 	return bytes.Compare(cut, tail.Start) > 0
 }
 
-// insteadOfRoll changes the decision d if no empty ranges can be cut for appends to a range that is too large. d
-// becomes a split of that range, or an exact count that comes before the split.
+// insteadOfRoll replaces the decision d to cut empty ranges for appends when no such cuts are found and the range is
+// too large. d becomes a split of the range, or an exact count before the split.
 func (in *Input) insteadOfRoll(d *Decision) {
 	j := judge{Policy: &in.Policy, Input: in}
 	if !j.fresh(&in.Ranges[d.From].Stats) {

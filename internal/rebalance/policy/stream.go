@@ -9,59 +9,64 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/forecast"
 )
 
-// A Stream is a place at which a range grows: a run of neighbouring rows that are all new. Examples are counters below
-// a prefix, reversed times, or a leading date.
+// A Stream is a place at which a range grows: a run of neighbouring rows that are all new. Examples are keys with a
+// rising number below a prefix, keys that begin with a reversed time, or keys that begin with a date.
 //
-// Halving a range that grows at one place moves each row about once, and helps little: one half never grows again, and
-// the other is soon full. So the cut goes beside the place that grows:
+// A split in the middle of a range that grows at one place helps little: the rows are moved, but one half never grows
+// again, and the other half is soon full. So the range is cut beside the place that grows:
 //
 //	old old old [new new new] old old        a range, and the stream in it
 //	old old old  new new new | old old       keys ascend: cut right above
 //	old old old | new new new  old old       keys descend: cut right below
 type Stream struct {
-	// Start and End bound the rows of the stream, which lie where it has passed. Empty: the bounds of the range.
+	// Start and End are the bounds of the stream's rows, which lie where new keys have come so far. An empty Start or
+	// End is the bound of the range.
 	Start, End []byte
 	// Dir is the direction of the stream: 1 where keys ascend, -1 where they descend, 0 where they come in no order.
 	Dir int
-	// Share is the stream's share of the newest rows of the range.
+	// Share is the share of the newest rows of the range that belong to the stream, from 0 to 1.
 	Share float64
 }
 
-// run is a Stream, which is a place where a range grows, and the part of the range that it takes up. A range is known
-// as a list of quanta (runs of neighbouring rows). The part begins with index from, and ends before index to.
+// run is a Stream, which is a place where a range grows, with its position in the list of the range's quanta (runs of
+// neighbouring rows). The stream consists of the quanta with the indexes from to to-1.
 type run struct {
 	Stream
 	from, to int
 }
 
 const (
-	// recent sets the share of the rows that counts as newest: an eighth, but at least fewestNewest rows.
+	// recent sets how many rows of a range count as newest: 1/8 of all rows, but at least 16 rows (fewestNewest).
 	recent       = 8
 	fewestNewest = 16
-	// mostStreams is the maximum number of streams that are told apart in one range. More streams look like growth
-	// everywhere: cutting all of them apart would copy the whole range.
+	// mostStreams is the maximum number of places of growth (streams) that are told apart in one range. Growth at more
+	// places counts as growth everywhere, since to cut all the places apart would copy the whole range.
 	mostStreams = 2
-	// enough is the least share of the newest rows that all streams of a range have together, each that of one stream.
+	// enough is the least share of the newest rows that all places of growth (streams) of a range must have together.
+	// each is the least share that a single place must have.
 	enough, each = 0.8, 0.2
-	// inOrder is the least excess of quanta that follow each other in one direction over those in the other, as a share
-	// of all. With less a stream has no direction.
+	// inOrder is the least majority of quanta (runs of rows) that follow each other in one direction over those in the
+	// other direction, as a share of all quanta. With a smaller majority, new keys count as unordered.
 	inOrder = 0.6
-	// overhead is the cost of the swaps and waits of a move, in rows, as a share of the maximum.
+	// overhead is the fixed cost of a move, apart from its rows, for swaps and waits. The unit is the cost to copy the
+	// maximum number of rows.
 	overhead = 0.01
-	// local is the share of the growth from which a part may have fewer rows than the minimum, as it grows soon.
+	// local is the share of a range's growth from which a part of the range may be cut off with fewer rows than the
+	// minimum, since the part will soon grow.
 	local = 0.75
-	// dense is the least ratio of a part's share of the growth to its share of the rows, for the part to be cut off
+	// dense is the least ratio of a part's share of the growth to its share of the rows, if the part is to be cut off
 	// before the range is full. A lower ratio may be chance.
 	dense = 1.5
-	// few is the number of parts up to which parts are as well cut off one at a time, at the place that grows.
+	// few is the number of parts up to which a range is better cut one part at a time, at the place that grows.
 	few = 3
-	// slowFor is the time, as a multiple of Lead, for which both parts must have room if a cut beside a slow stream is
-	// left out.
+	// slowFor is the time, as a multiple of Policy.Lead, for which both parts must have room if a cut beside a slowly
+	// growing place is left out.
 	slowFor = 20
 )
 
-// newest returns an estimate of how many of the newest rows lie in each quantum of a range. A quantum is a run of
-// neighbouring rows. sum is the sum of the estimates. nil: the times at which the rows were written are not known.
+// newest returns an estimate of how many of the newest rows of a range lie in each of its quanta q, which are runs of
+// neighbouring rows. sum is the sum of the estimates. The result rows is nil if the times at which the rows were
+// written are unknown or all the same, or if the range has few rows.
 func newest(q []counter.Quantum) (rows []float64, sum float64) {
 	var order []int
 	all := int64(0)
@@ -102,9 +107,9 @@ func newest(q []counter.Quantum) (rows []float64, sum float64) {
 	return rows, sum
 }
 
-// streams returns the places at which a range grows, its streams. The range consists of the quanta q, which are runs of
-// neighbouring rows. nil unless there are few such places, they hold at most half of the rows, and nearly all new rows
-// go there.
+// streams returns the places at which a range grows. q are the quanta of the range, which are runs of neighbouring
+// rows. The result is nil if there are more than two places, if the places hold more than half of the rows, or if less
+// than 80 % of the new rows go there.
 func streams(q []counter.Quantum) (found []run) {
 	came, sum := newest(q)
 	if sum == 0 {
@@ -149,8 +154,8 @@ func streams(q []counter.Quantum) (found []run) {
 	return found
 }
 
-// direction returns the order in which new rows came to some neighbouring quanta, which are runs of rows. 1: keys
-// ascend with time. -1: keys descend. 0: they come in no order.
+// direction returns the order in which new rows came to some neighbouring quanta, which are runs of rows: 1 if keys
+// ascend with time, -1 if keys descend, 0 if keys come in no order.
 func direction(q []counter.Quantum) int {
 	up, down := 0, 0
 	last := int64(0)
@@ -178,9 +183,9 @@ func direction(q []counter.Quantum) int {
 	return -1
 }
 
-// beside cuts range r beside the places where it grows, its streams, and sets the cuts in the decision d. The cut goes
-// right above a stream whose keys ascend, and right below one whose keys descend. Each stream then has room up to the
-// next old row. The largest part stays in its partition. False: no cut was found.
+// beside sets the keys at which the decision d cuts range r, if the range grows at one or two places. The cut lies
+// right above a place whose new keys ascend, and right below a place whose new keys descend, so that new keys have room
+// up to the next old row. The largest part stays in its partition. The result is false if no cut was found.
 func (p *Policy) beside(r *Range, d *Decision) bool {
 	q := r.Quanta
 	found := streams(q)
@@ -217,9 +222,9 @@ func (p *Policy) beside(r *Range, d *Decision) bool {
 	return true
 }
 
-// fewer removes a cut that is not needed yet, the first or the last of the list at. Cuts lie beside the places where
-// range r grows. If the range grows slowly, both parts have room for long without that cut. at has the indexes of the
-// quanta (runs of rows) before which cuts lie.
+// fewer removes a cut that is not needed yet, either the first or the last of the list at. The cuts lie beside the
+// places where range r grows. If the range grows slowly, both parts have room for long without that cut. at has the
+// indexes of the quanta (runs of rows) before which the cuts lie.
 func (p *Policy) fewer(r *Range, at []int) []int {
 	n := len(at)
 	if n < 2 {
@@ -238,10 +243,10 @@ func (p *Policy) fewer(r *Range, at []int) []int {
 	return at
 }
 
-// full adds cuts to the list at so that no part has more rows than the maximum. The range consists of the quanta q,
-// which are runs of rows; at has the indexes of those before which cuts lie. Where the growth of a range has passed, no
-// more rows come. So all parts are made as full as possible, except the part where the range grows now. dir is 1 where
-// keys ascend, -1 where they descend.
+// full adds cuts to the list at, so that no part of a range has more rows than the maximum. q are the quanta of the
+// range, which are runs of rows. at has the indexes of the quanta before which cuts lie. dir is 1 where keys ascend, -1
+// where keys descend. The parts where growth has passed get no more rows, so full makes these parts as full as
+// possible.
 func (p *Policy) full(q []counter.Quantum, at []int, dir int) (out []int) {
 	from := 0
 	for k := range len(at) + 1 {
@@ -272,11 +277,13 @@ func (p *Policy) full(q []counter.Quantum, at []int, dir int) (out []int) {
 	return out
 }
 
-// half cuts range r in two if it grows in one region but without an order, for example below the date of the day. Of
-// all cuts it takes the one that gains the most room for growth per row moved. False: no cut was found.
+// half cuts range r in two if the range grows in one region but in no order of keys, for example below the date of the
+// day. Of all cuts, half takes the cut that gains the most room for growth per row moved. The result is false if no cut
+// was found.
 //
-// Room is -ln(rows/max) of each part, weighted by the part's share of the growth: about how many times the part can
-// double. For even growth room is the entropy of the shares, which determines the number of splits of a load.
+// The room of a cut is the sum of -ln(rows/max) over both parts, each weighted by the part's share of the growth. The
+// room tells about how many times a part can double. For even growth the room is the entropy of the shares, which
+// determines the number of splits of a load.
 func (p *Policy) half(r *Range, d *Decision) bool {
 	at, denser := p.place(r.Quanta)
 	if at == 0 || r.Stats.Spread >= p.Spread && (denser < dense || d.Parts > few) {
@@ -287,9 +294,9 @@ func (p *Policy) half(r *Range, d *Decision) bool {
 	return true
 }
 
-// place returns where half would cut a range: the index of the quantum (a run of rows) before which the cut lies. 0:
-// nowhere. denser compares growth and rows of a part of the range: its share of the growth divided by its share of the
-// rows. The larger value of the two parts is returned.
+// place returns where the method half cuts a range: the index at of the quantum (a run of rows) before which the cut
+// lies, or 0 if there is no cut. denser is the larger value, over the two parts of the range, of the part's share of
+// the growth divided by the part's share of the rows.
 func (p *Policy) place(q []counter.Quantum) (at int, denser float64) {
 	came, sum := newest(q)
 	if sum == 0 {
