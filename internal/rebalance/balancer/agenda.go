@@ -12,60 +12,63 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// class is the priority with which a bucket is looked at. All waiting buckets of a lower class come first.
+// class is the priority of a bucket in the queue of buckets to check. All waiting buckets of a lower class are checked
+// first.
 type class int
 
 const (
 	_       class = iota
 	hot           // the bucket grows fast, is new, or has changed
-	due           // ranges of the bucket were written to, or their time has come
-	scanned       // the bucket is looked at only by the regular look at everything
+	due           // ranges of the bucket were written to, or the time of their next check has come
+	scanned       // the bucket is checked only as part of the regular check of all buckets
 	classes
 )
 
-// agenda is the list of the buckets to look at, with the partitions in each of them that may need a decision. It is
-// safe for concurrent use.
+// agenda is the queue of the buckets to check, with the partitions in each bucket that may need a decision, such as a
+// split. An agenda is safe for concurrent use.
 //
-// The agenda keeps about 60 bytes for each partition to look at, and about 300 bytes for each bucket that waits. It
-// keeps at most partitionsKept partitions in all. If there are more, all ranges of a bucket are looked at instead.
+// The agenda takes about 60 bytes for each partition to check, and about 300 bytes for each waiting bucket. It keeps at
+// most partitionsKept partitions in all. If there are more, all ranges of a bucket are checked instead.
 type agenda struct {
 	mu    sync.Mutex
 	of    map[store.BucketID]*watched
-	soon  []store.BucketID // buckets that are queued at the next turn
+	soon  []store.BucketID // buckets to queue within about a second, by the next call of turn
 	queue [classes][]store.BucketID
 	busy  int           // visits under way
 	wait  int           // buckets in the queues
-	scans int           // visits under way that are for a scan only
-	left  int           // buckets of the present scan that are still to be looked at
+	scans int           // visits under way that belong only to the regular check of all buckets
+	left  int           // buckets that the present check of all buckets has still to check
 	parts int           // partitions in all buckets
 	ready chan struct{} // has an element when there may be something to do
-	room  chan struct{} // has an element when a scan may add buckets
+	room  chan struct{} // has an element when the check of all buckets may add buckets
 	r     *rand.Rand
 }
 
-// watched is a bucket that must be looked at, now or later, with the parts to look at.
+// watched is the agenda's entry for a bucket that must be checked, now or later, with the partitions and intervals of
+// keys to check.
 type watched struct {
-	// parts are the partitions to look at, with their neighbours. Each has the time from which on it is to be looked
-	// at; the zero time is the next interval.
+	// parts are the partitions to check together with their neighbours. The value is the time from which on the
+	// partition is to be checked. A zero time means the next interval.
 	parts map[store.PartitionID]time.Time
 	next  time.Time // the earliest time in parts
 	spans []span
-	// whole: all ranges are to be looked at. scan: all ranges are to be looked at, by a scan. soon: the bucket is
-	// queued at the next turn. busy: a visit of the bucket is under way.
+	// whole is true if all ranges of the bucket are to be checked. scan is true if all ranges are to be checked as a
+	// part of the regular check of all buckets. soon is true if the next call of turn queues the bucket. busy is true
+	// while a check of the bucket is under way.
 	whole, scan, soon, busy bool
-	queued                  class     // the queue that has the bucket; 0: none
+	queued                  class     // the queue that has the bucket, 0 if none has
 	since                   time.Time // when the bucket was queued
-	need                    float64   // rows per second that its moves need, by the visits since the interval began
+	need                    float64   // rows per second that the bucket's moves need, by the checks in this interval
 }
 
-// span is a part of a bucket whose ranges have changed. near is a key at or below the first range of the part. A search
-// of the bucket's map begins there.
+// span is an interval of keys of a bucket whose ranges have changed and must be checked. near is a key at or below the
+// first range of the interval. A search of the bucket's map begins at near.
 type span struct {
 	partmap.Span
 	near []byte
 }
 
-// visit is one look at a bucket: at some of its partitions and changed parts, or at all its ranges.
+// visit is one check of a bucket: of some of its partitions and changed intervals of keys, or of all its ranges.
 type visit struct {
 	id    store.BucketID
 	class class
@@ -73,20 +76,21 @@ type visit struct {
 	spans []span
 	whole bool
 	scan  bool
-	need  float64 // that of watched, from the visits before
+	need  float64 // rows per second that the bucket's moves need, by the checks before
 }
 
 const (
-	// partitionsKept is the maximum number of partitions in an agenda, spansKept that of spans of one bucket.
+	// partitionsKept is the maximum number of partitions in the queue of buckets to check. spansKept is the maximum
+	// number of changed intervals of keys that are kept for one bucket.
 	partitionsKept = 1 << 20
 	spansKept      = 256
-	// looksAtOnce is the number of concurrent visits. ScansAtOnce is the maximum number of those that are for a scan
-	// only.
+	// looksAtOnce is the number of buckets that are checked concurrently. ScansAtOnce is the maximum number of those
+	// that are checked only as a part of the regular check of all buckets.
 	looksAtOnce = 16
 	ScansAtOnce = 8
 )
 
-// newAgenda returns an empty agenda, which is the list of buckets to look at. The seed determines the order of buckets
+// newAgenda returns an empty agenda, which is the queue of buckets to check. The seed determines the order of buckets
 // that are due at the same time.
 func newAgenda(seed uint64) *agenda {
 	return &agenda{
@@ -95,7 +99,8 @@ func newAgenda(seed uint64) *agenda {
 	}
 }
 
-// bucket returns the agenda's entry of the bucket id, and makes one if there is none. The caller holds agenda.mu.
+// bucket returns the agenda's entry for the bucket id. If there is no entry, bucket makes an empty one. The caller
+// holds agenda.mu.
 func (a *agenda) bucket(id store.BucketID) *watched {
 	w := a.of[id]
 	if w == nil {
@@ -105,16 +110,17 @@ func (a *agenda) bucket(id store.BucketID) *watched {
 	return w
 }
 
-// look adds partition p to the partitions that are to be looked at. It is looked at when the time at has come. Zero: at
-// the next interval.
+// look adds partition p to the partitions to check. The partition is checked at the time at, or at the next interval if
+// at is zero.
 func (a *agenda) look(p store.Partition, at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.add(a.bucket(p.Bucket), p.ID, at)
 }
 
-// add adds partition p to the agenda's entry of a bucket, w, or makes the time of its look earlier. If the agenda is
-// full, the whole bucket is to be looked at instead. The caller holds agenda.mu.
+// add adds partition p to a bucket's entry w. at is the time of the partition's check. If the entry has p already, the
+// earlier time is kept. If the agenda is full, all ranges of the bucket are checked instead. The caller holds
+// agenda.mu.
 func (a *agenda) add(w *watched, p store.PartitionID, at time.Time) {
 	was, there := w.parts[p]
 	switch {
@@ -137,14 +143,15 @@ func (a *agenda) add(w *watched, p store.PartitionID, at time.Time) {
 	w.parts[p] = at
 }
 
-// drop removes all partitions from the agenda's entry of a bucket, w. The caller holds agenda.mu.
+// drop removes all partitions from a bucket's entry w, because all ranges of the bucket are checked anyway. The caller
+// holds agenda.mu.
 func (a *agenda) drop(w *watched) {
 	a.parts -= len(w.parts)
 	w.parts = nil
 }
 
-// changed adds the part s of a bucket, whose ranges have changed, to the agenda. The part is looked at in the next
-// turn, about a second later.
+// changed adds an interval of keys whose ranges have changed to the entry of the bucket id. s is the interval of keys,
+// which is checked about a second later.
 func (a *agenda) changed(id store.BucketID, s span) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -157,15 +164,16 @@ func (a *agenda) changed(id store.BucketID, s span) {
 	a.hurried(id, w)
 }
 
-// hurry makes the next turn, about a second later, look at a bucket. The parts of the bucket that are due do not wait
-// for the next interval then.
+// hurry makes the balancer check a bucket about a second later. The partitions of the bucket that are due then do not
+// wait for the next interval.
 func (a *agenda) hurry(id store.BucketID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.hurried(id, a.bucket(id))
 }
 
-// hurried does the work of hurry for the bucket id, whose entry is w. The caller holds agenda.mu.
+// hurried queues the bucket id, whose entry is w, for a check about a second later, like the method hurry. The caller
+// holds agenda.mu.
 func (a *agenda) hurried(id store.BucketID, w *watched) {
 	if !w.soon {
 		w.soon = true
@@ -173,7 +181,8 @@ func (a *agenda) hurried(id store.BucketID, w *watched) {
 	}
 }
 
-// everything makes the regular look at all buckets include a bucket, with all its ranges.
+// everything adds a bucket, with all its ranges, to the regular check of all buckets. now is the time from which on the
+// bucket waits.
 func (a *agenda) everything(id store.BucketID, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -187,8 +196,8 @@ func (a *agenda) everything(id store.BucketID, now time.Time) {
 	}
 }
 
-// push puts a bucket into the queue of the priority c. id and w are the id and the entry of the bucket. The caller
-// holds agenda.mu.
+// push appends a bucket to the queue of priority c. id is the bucket, and w is its entry in the agenda. now is the time
+// from which on the bucket waits. The caller holds agenda.mu.
 func (a *agenda) push(id store.BucketID, w *watched, c class, now time.Time) {
 	if w.queued == 0 {
 		w.since = now
@@ -199,8 +208,8 @@ func (a *agenda) push(id store.BucketID, w *watched, c class, now time.Time) {
 	wait.Signal(a.ready)
 }
 
-// turn queues the buckets that are in a hurry, so that they are looked at. If a regular interval begins (interval is
-// true), it also queues all buckets with parts that are due.
+// turn queues the buckets that must be checked quickly. The balancer calls turn about once a second. If interval is
+// true, a regular interval begins, and turn also queues all buckets with partitions that are due.
 func (a *agenda) turn(now time.Time, interval bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -234,15 +243,15 @@ func (a *agenda) turn(now time.Time, interval bool) {
 	}
 }
 
-// shuffle puts buckets into a random order that depends only on the buckets and on the seed of the agenda. The caller
-// holds agenda.mu.
+// shuffle puts the buckets ids into a random order, which depends only on the buckets and on the seed of the agenda.
+// The caller holds agenda.mu.
 func (a *agenda) shuffle(ids []store.BucketID) {
 	slices.SortFunc(ids, func(x, y store.BucketID) int { return bytes.Compare(x[:], y[:]) })
 	a.r.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
 }
 
-// take removes the first bucket from the queues, and begins a visit, which is one look at the bucket. The caller ends
-// the visit by calling done. nil: no bucket waits.
+// take removes the first bucket from the queues, and returns the check (visit) to make of the bucket. The result is nil
+// if no bucket waits. The caller ends the check by a call of done.
 func (a *agenda) take(now func() time.Time) *visit {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -261,8 +270,8 @@ func (a *agenda) take(now func() time.Time) *visit {
 	return nil
 }
 
-// visit begins a look at the parts of a bucket that are due, or at all its ranges. w is the bucket's entry. The caller
-// holds agenda.mu.
+// visit begins a check of the partitions of the bucket id that are due at the time now, or of all its ranges. w is the
+// bucket's entry in the agenda. The caller holds agenda.mu.
 func (a *agenda) visit(id store.BucketID, w *watched, now time.Time) *visit {
 	v := &visit{id: id, class: w.queued, spans: w.spans, need: w.need}
 	// Due parts are not held up by a look at all ranges, which comes in a visit of its own right afterwards.
@@ -292,9 +301,9 @@ func (a *agenda) visit(id store.BucketID, w *watched, now time.Time) *visit {
 	return v
 }
 
-// done ends the visit v, which is one look at a bucket. all: the visit covered all ranges of the bucket. vain: the
-// visit failed, and its parts are due again at the next interval. The result is true if no other visit is under way and
-// no bucket waits.
+// done ends the visit v, which is one check of a bucket. all is true if the check covered all ranges of the bucket.
+// vain is true if the check failed, and then the same partitions are due again at the next interval. The result is true
+// if no other check is under way and no bucket waits.
 func (a *agenda) done(v *visit, all, vain bool, now time.Time) (idle bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -330,15 +339,15 @@ func (a *agenda) done(v *visit, all, vain bool, now time.Time) (idle bool) {
 	return a.busy == 0 && a.wait == 0
 }
 
-// idle reports whether no bucket is being looked at and none waits for a look.
+// idle reports whether no bucket is being checked and no bucket waits for a check.
 func (a *agenda) idle() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.busy == 0 && a.wait == 0
 }
 
-// late returns the longest time for which a bucket has been due and has waited for a look. 0: no bucket waits. Buckets
-// that wait only for the regular look at all buckets do not count.
+// late returns the longest time for which a bucket has been waiting for its check, or 0 if no bucket waits. Buckets
+// that wait only for the regular check of all buckets do not count.
 func (a *agenda) late(now time.Time) (late time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -353,7 +362,7 @@ func (a *agenda) late(now time.Time) (late time.Duration) {
 	return late
 }
 
-// remaining returns the number of buckets that the present scan of all buckets has still to look at.
+// remaining returns the number of buckets that the present check of all buckets has still to check.
 func (a *agenda) remaining() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()

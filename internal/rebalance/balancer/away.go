@@ -14,8 +14,8 @@ import (
 )
 
 // tail is a range to which keys are appended, as the counters saw when they last answered. If the appends have gone on
-// to another range since, it is that range. While the counters cannot be reached, the rows of tails are read directly.
-// So empty ranges are still made for the next appends.
+// to another range since, tail is that range. While the counters cannot be reached, the rows of a tail are read
+// directly, so that empty ranges are still cut for the next appends.
 type tail struct {
 	start []byte
 	end   []byte // end of the ranges above that were empty, or that appends had just reached
@@ -26,20 +26,23 @@ type tail struct {
 }
 
 const (
-	// tailBuckets is the maximum number of buckets whose tails are remembered, tailsKept that of tails of one bucket.
+	// tailBuckets is the maximum number of buckets for which ranges with appends are remembered. tailsKept is the
+	// maximum number of ranges remembered for one bucket.
 	tailBuckets = 4096
 	tailsKept   = 64
-	// tailGain is the expected growth, as a share of the maximum, after which a tail is read directly again.
+	// tailGain is the expected growth of a range with appends, as a share of the maximum number of rows, after which
+	// the range is read directly again.
 	tailGain = 0.02
-	// telling is the time after which writers have reported to counters that were away: writers try each second.
+	// telling is the time after which writers have reported their rows to counters that could not be reached for a
+	// while. Writers try again each second.
 	telling = 5 * time.Second
-	// emptyAhead is the maximum number of empty ranges above a tail that one look reads.
+	// emptyAhead is the maximum number of empty ranges above a range with appends that one check reads.
 	emptyAhead = 256
 )
 
-// answered records whether the counters answer (err is nil). The result is true if their counts can be relied on. When
-// counters come back, writers first report the rows that were written meanwhile. Until then a range with unreported
-// rows looks empty.
+// answered records whether the counters answer, which they do if err is nil. The result is true if their counts can be
+// relied on. When counters come back, writers first report the rows written meanwhile, which takes 5 seconds (telling).
+// Until then a range with unreported rows looks empty.
 func (b *Balancer) answered(ctx context.Context, err error) bool {
 	if ctx.Err() != nil {
 		return false
@@ -62,8 +65,8 @@ func (b *Balancer) answered(ctx context.Context, err error) bool {
 	return err == nil && (since < 0 || since >= telling)
 }
 
-// remember keeps the tails of a bucket in case the counters cannot be reached later. Tails are the ranges to which keys
-// are appended. They are found among the neighbouring ranges of the input in.
+// remember keeps the ranges of the bucket id to which keys are appended, in case the counters cannot be reached later.
+// The ranges are found among the neighbouring ranges of the input in.
 func (b *Balancer) remember(id store.BucketID, in *policy.Input) {
 	last, _ := b.tails.Get(id)
 	first, end := in.Ranges[0].Start, in.Ranges[len(in.Ranges)-1].End
@@ -92,15 +95,15 @@ func (b *Balancer) remember(id store.BucketID, in *policy.Input) {
 	}
 }
 
-// untold reports whether the counters s cannot tell if a range is appended to. Such a range is empty, or got so few
+// untold reports whether the counters s cannot tell if a range is appended to. The range is then empty, or got so few
 // puts that appends may have just reached it.
 func untold(p *policy.Policy, s *counter.Stats) bool {
 	const few = 512 // after this many puts, or a second, puts above them count as appends
 	return s.Rows == 0 || s.Puts < few && s.Rows <= s.Puts && s.AppendShare < p.AppendShare
 }
 
-// rollTails makes empty ranges for appends while the counters cannot be reached. It reads the tails of all buckets
-// directly: the ranges to which keys were last appended. No other decisions are made in that time.
+// rollTails cuts empty ranges for appends while the counters cannot be reached. In all buckets, it directly reads the
+// ranges to which keys were last appended. No other decisions are made in that time.
 func (b *Balancer) rollTails(ctx context.Context) (err error) {
 	for _, id := range b.tails.Keys() {
 		if !b.o.Led().Bucket(id) {
@@ -126,8 +129,8 @@ func (b *Balancer) rollTails(ctx context.Context) (err error) {
 	return err
 }
 
-// rollTail reads the rows that were appended to the tail t since it was last read, and makes empty ranges for the next
-// appends. A tail is a range to which keys are appended.
+// rollTail reads the rows that were appended to the range t of the bucket id since t was last read, and cuts empty
+// ranges for the next appends.
 func (b *Balancer) rollTail(ctx context.Context, id store.BucketID, t *tail) error {
 	root, err := b.maps.Look(ctx, id)
 	if err != nil || root.State != partmap.Open {
@@ -156,9 +159,9 @@ func (b *Balancer) rollTail(ctx context.Context, id store.BucketID, t *tail) err
 	return nil
 }
 
-// follow counts the rows that were appended to the tail t, a range with appends, since it was last read. If the appends
-// have gone on to ranges above, the rows there are counted, too. run is the range that the appends have reached, with
-// the empty ranges above it.
+// follow counts the rows that were appended to the range t since t was last read. If the appends have gone on to higher
+// ranges, the rows in those are counted, too. run is the range that the appends have reached, followed by the empty
+// ranges above.
 func (b *Balancer) follow(ctx context.Context, root *partmap.Root, t *tail) (run []partmap.Range, err error) {
 	began, gained := b.o.Now(), int64(0)
 	for rg, err := range b.maps.Ranges(ctx, root, t.top) {
@@ -198,8 +201,8 @@ func (b *Balancer) follow(ctx context.Context, root *partmap.Root, t *tail) (run
 	return run, nil
 }
 
-// above counts the rows of range rg whose keys are above the key after. It reads at the pace of exact counts. top is
-// the highest key that was read; nil: there was no row.
+// above counts the rows of range rg whose keys are greater than after. It reads no faster than exact counts do. top is
+// the highest key that was read, or nil if there is no row.
 func (b *Balancer) above(
 	ctx context.Context, p store.Partition, rg *partmap.Range, after []byte,
 ) (rows int64, top []byte, err error) {
@@ -231,8 +234,8 @@ func (b *Balancer) above(
 	return rows, bytes.Clone(top), nil
 }
 
-// direct returns the input for a decision about the tail t, a range to which keys are appended. The counters cannot be
-// reached, so the input is made from rows that were read. run is the range of the tail and the empty ranges above it.
+// direct returns the input for a decision about the range t, to which keys are appended. The counters cannot be
+// reached, so the input is made from rows that were read directly. run has the range t and the empty ranges above.
 func (b *Balancer) direct(id store.BucketID, run []partmap.Range, t *tail) *policy.Input {
 	in := &policy.Input{Now: b.o.Now().Round(0), Policy: b.o.Policy, Ranges: make([]policy.Range, len(run))}
 	for i := range run {

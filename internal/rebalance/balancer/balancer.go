@@ -18,41 +18,45 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Store is the part of a store that a balancer reads: rows of partitions, and the keys of tables such as that of all
-// roots.
+// Store is the part of a store that a balancer reads: the rows of partitions, and the keys of tables such as the table
+// of the roots of all buckets.
 type Store interface {
 	counter.Slicer
 	Scan(ctx context.Context, t store.Table, after []byte, limit int) ([][]byte, error)
 }
 
-// Maps is the interface through which a balancer reads the maps of buckets. A look at a bucket uses the root that this
-// data centre has (Look). Moves are decided by the newest root (Load).
+// Maps is the interface through which a balancer reads the map of each bucket, which lists the bucket's ranges and
+// their partitions. Look returns the root of the map that this data centre has, which is enough for most checks. Load
+// returns the newest root, which decisions to move rows need. Ranges returns the ranges from the key from upwards.
 type Maps interface {
 	Look(ctx context.Context, id store.BucketID) (*partmap.Root, error)
 	Load(ctx context.Context, id store.BucketID) (*partmap.Root, error)
 	Ranges(ctx context.Context, r *partmap.Root, from []byte) iter.Seq2[partmap.Range, error]
 }
 
-// Mover is the part of the rebalancer that carries out the moves which a balancer decides. scheduler.Scheduler is one.
+// Mover is the interface to the component that carries out the moves of rows which a balancer decides.
+// scheduler.Scheduler implements Mover.
 type Mover interface {
-	// Submit requests the moves of a plan. what describes them for people.
+	// Submit requests the moves of a plan in the bucket id, and returns the job that stands for the moves. what
+	// describes the moves for people.
 	Submit(id store.BucketID, what string, p *scheduler.Plan) scheduler.Job
-	// Job returns the state of requested moves; false: the job is no longer known.
+	// Job returns the state of the requested moves whose job has the given id. The boolean result is false if the job
+	// is no longer known.
 	Job(id string) (scheduler.Job, bool)
-	// Held reports whether no decision must be made about a bucket now.
+	// Held reports whether no decision must be made about the bucket id now.
 	Held(id store.BucketID) bool
 	// InFlight returns the number of partitions that take part in moves, and the number of rows that these moves copy,
 	// in all buckets.
 	InFlight() (moves int, rows int64)
-	// KeepUp sets the number of rows per second that the moves of a bucket need. Moves are not slowed down below that
-	// number.
+	// KeepUp sets the number of rows per second that the moves of a bucket need to keep up with writes. Moves are not
+	// slowed down below that number.
 	KeepUp(id store.BucketID, rowsPerSecond int)
-	// Pace waits until a number of rows may be counted.
+	// Pace waits until the given number of rows may be read by exact counts, which share a rate limit.
 	Pace(ctx context.Context, rows int) error
 }
 
-// Balancer looks at the buckets of a store again and again, and splits, merges and rewrites ranges that need it. Its
-// methods are safe for concurrent use, but Run is for one goroutine at a time.
+// Balancer checks the buckets of a store again and again, and splits, merges and rewrites ranges that need it. The
+// methods of a Balancer are safe for concurrent use, except that only one goroutine at a time may call Run.
 type Balancer struct {
 	store  Store
 	maps   Maps
@@ -60,59 +64,62 @@ type Balancer struct {
 	counts counter.Backend
 	o      Options
 
-	// counted are the last recounts. Their quanta are the places where a range can be cut.
+	// counted has the last exact count of each partition. The quanta of a count, which are runs of neighbouring rows,
+	// are the places where a range can be cut.
 	counted *lru.Cache[store.PartitionID, *counter.Count]
-	// explained are the last decisions about buckets.
+	// explained has the last decisions about each bucket, for operators.
 	explained *lru.Cache[store.BucketID, []Explained]
-	// seen are the last looks at buckets.
+	// seen has the result of the last check of each bucket.
 	seen   *lru.Cache[store.BucketID, sighting]
 	queue  queue
 	agenda *agenda
 	places places
-	// small remembers the times since which ranges have had few rows.
+	// small has the time since when each small range has had few rows.
 	small *lru.Cache[beginning, few]
-	// tails are ranges that are appended to. ageing says which sizes are to be confirmed by a recount; it is used only
-	// with deciding held.
+	// tails has the ranges of each bucket to which keys are appended. ageing decides which old counts are repeated, and
+	// is used only while deciding is held.
 	tails  *lru.Cache[store.BucketID, []tail]
 	ageing ageing
-	// tick is the time of the last interval; only turn uses it. back is when the counters came back.
+	// tick is the time at which the last interval began, and is used only by the method turn. back is the time at which
+	// the counters came back after they could not be reached.
 	tick, back time.Time
-	// led are the shards at the last turn. anew is true if everything is to be looked at since the shards have changed.
-	// Only turn uses them.
+	// led is the set of shards of this process at the last call of the method turn. anew is true if all buckets must be
+	// checked because the shards have changed. Only turn uses the two fields.
 	led  shard.Set
 	anew bool
-	// lost is true if LookAtAll has asked for a look at everything.
+	// lost is true if LookAtAll was called to ask for a check of all buckets.
 	lost atomic.Bool
-	// deciding is held from the moment at which the moves in flight are read until the moves decided from them are in
-	// flight, too. So concurrent decisions keep one budget.
+	// deciding is held from the moment at which the amount of unfinished moves is read until the moves that were
+	// decided by that amount are submitted. So concurrent decisions keep to one budget.
 	deciding sync.Mutex
 
 	mu    sync.Mutex
 	scan  scan
 	jobs  map[string]*job
 	state Status
-	round Round // the present round
+	round Round // the results of the present interval
 	why   map[store.PartitionID]Reason
 	mark  uint64
 	gone  []store.Partition // partitions that the counters should forget
 }
 
-// sighting is the result of the last look at a bucket, as far as the next look needs it.
+// sighting is the result of the last check of a bucket, as far as the next check needs it.
 type sighting struct {
 	traffic float64   // reads and writes per second
-	whole   time.Time // when all ranges were last looked at
+	whole   time.Time // when all ranges were last checked
 	blank   bool      // no rows had been put into the bucket yet
-	begun   time.Time // when rows were first seen after a blank look; zero: long ago
+	begun   time.Time // when rows were first seen after a blank check, zero if long ago
 	spread  bool      // a range grows all over
 }
 
-// job is a group of moves in one bucket that were given to the mover together.
+// job is a group of moves in one bucket that were submitted together. The balancer checks the moved ranges again when
+// the job has ended.
 type job struct {
 	bucket store.BucketID
 	moves  []submitted
 }
 
-// submitted is one move among those that were given to the mover together.
+// submitted is one move of rows in a group of moves that were submitted together.
 type submitted struct {
 	kind    policy.Kind
 	leaving []store.Partition // partitions that are empty when the move has ended
@@ -120,27 +127,30 @@ type submitted struct {
 }
 
 const (
-	// countsKept is the maximum number of recounts that are remembered, bucketsKept that of looks at buckets.
+	// countsKept is the maximum number of exact counts that are remembered. bucketsKept is the maximum number of
+	// buckets whose last check is remembered.
 	countsKept  = 4096
 	bucketsKept = 100_000
-	// explainedKept is the maximum number of buckets whose decisions can be explained. Inputs take some 400 bytes per
-	// range.
+	// explainedKept is the maximum number of buckets whose last decisions can be explained. The input of a decision
+	// takes some 400 bytes per range.
 	explainedKept = 64
-	// smallKept is the maximum number of small ranges that are remembered, in some 150 bytes each.
+	// smallKept is the maximum number of small ranges that are remembered, with some 150 bytes for each.
 	smallKept = 1 << 17
-	// soonest is the least pause between two turns.
+	// soonest is the pause between two calls of the method turn, which finds the buckets to check.
 	soonest = time.Second
-	// FullEvery is the pause between two looks at everything.
+	// FullEvery is the time from one check of all ranges of all buckets to the next.
 	FullEvery = time.Hour
-	// countsAtOnce is the number of concurrent recounts.
+	// countsAtOnce is the number of exact counts that run concurrently.
 	countsAtOnce = 2
-	// errorsKept is the maximum number of errors that a round keeps.
+	// errorsKept is the maximum number of errors that are kept for one interval of checks.
 	errorsKept = 10
-	// whyKept is the maximum number of reasons that are remembered, in some 300 bytes each.
+	// whyKept is the maximum number of remembered reasons why nothing is done about a range, with some 300 bytes for
+	// each.
 	whyKept = 1000
 )
 
-// New returns a balancer for the buckets of the store s. It reads nothing until Run is called.
+// New returns a balancer for the buckets of the store s. m reads the maps of the buckets, mover carries out moves of
+// rows, and counts are the counters that estimate the sizes of ranges. The balancer reads nothing until Run is called.
 func New(s Store, m Maps, mover Mover, counts counter.Backend, o Options) *Balancer {
 	b := &Balancer{
 		store: s, maps: m, mover: mover, counts: counts, o: o.withDefaults(),
@@ -157,7 +167,8 @@ func New(s Store, m Maps, mover Mover, counts counter.Backend, o Options) *Balan
 	return b
 }
 
-// newLRU returns a cache of at most size elements. The least recently used ones are dropped.
+// newLRU returns a cache of at most size elements, from which the least recently used elements are dropped. size must
+// be positive.
 func newLRU[K comparable, V any](size int) *lru.Cache[K, V] {
 	c, err := lru.New[K, V](size)
 	if err != nil {
@@ -166,8 +177,8 @@ func newLRU[K comparable, V any](size int) *lru.Cache[K, V] {
 	return c
 }
 
-// Run looks after the buckets until ctx ends: it splits, merges and rewrites ranges that need it. It returns the cause
-// of the end of ctx when all its work has ended.
+// Run checks the buckets until ctx ends, and splits, merges and rewrites ranges that need it. When ctx has ended and
+// all work of the balancer has stopped, Run returns the cause of the end of ctx.
 func (b *Balancer) Run(ctx context.Context) error {
 	defer b.set(func(s *Status) { s.Sizes = Sizes{} })
 	defer b.beside(countsAtOnce, func(int) {
@@ -201,8 +212,8 @@ func (b *Balancer) Run(ctx context.Context) error {
 	return store.Wrap("keep buckets in shape", context.Cause(ctx))
 }
 
-// begin discards the state of an earlier Run, so that all buckets are looked at anew. Another process may have looked
-// after them meanwhile.
+// begin discards the state of an earlier Run, so that all buckets are checked anew. Another process may have moved
+// ranges of the buckets meanwhile.
 func (b *Balancer) begin() {
 	b.mu.Lock()
 	b.mark, b.scan = 0, scan{}

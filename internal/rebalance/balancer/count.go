@@ -16,7 +16,8 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// recount is a request to count the rows of one range exactly.
+// recount is a request to count the rows of one range exactly. why is the reason for the count. estimate are the
+// counters of the range before the count.
 type recount struct {
 	partition store.Partition
 	bounds    store.Bounds
@@ -27,23 +28,25 @@ type recount struct {
 // aged is the reason to count a range exactly only because its last exact count is old.
 const aged policy.Why = "not confirmed for long"
 
-// queue holds the recounts (requests to count a range exactly) that wait, in four classes. First come ranges that may
-// be too large, then ranges of unknown size. Then come ranges that may be merged, and at last ranges whose last exact
-// count is old.
+// queue holds the waiting requests to count a range exactly (recounts), in four classes. First come ranges that may be
+// too large, then ranges of unknown size, then ranges that may be merged, and at last ranges whose last exact count is
+// old.
 type queue struct {
 	mu sync.Mutex
-	// free has an element while no goroutine chooses a recount. ready has one when there may be recounts to choose
-	// from.
+	// free has an element while no goroutine chooses a request from the queue. ready has an element when there may be
+	// requests to choose from.
 	free, ready chan struct{}
 	waiting     [4][]recount
-	in          map[store.PartitionID]bool // partitions whose recount waits or is under way
+	in          map[store.PartitionID]bool // partitions whose exact count waits or is under way
 }
 
+// init makes the maps and channels of the queue, and must be called before the queue is used.
 func (q *queue) init() {
 	q.free, q.ready, q.in = make(chan struct{}, 1), make(chan struct{}, 1), map[store.PartitionID]bool{}
 	wait.Signal(q.free)
 }
 
+// len returns the number of exact counts that wait or are under way.
 func (q *queue) len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -51,15 +54,16 @@ func (q *queue) len() int {
 }
 
 const (
-	// maxWaiting is the maximum length of the queue, in some 300 bytes for each recount. smallWaiting is the length
-	// from which on no more recounts of small ranges are added: they would be too old when the last of them is made.
+	// maxWaiting is the maximum number of exact counts that wait or are under way, with some 300 bytes for each.
+	// smallWaiting is the number from which on no more counts of small ranges are queued, since they would be too old
+	// when the last of them is made.
 	maxWaiting   = 100_000
 	smallWaiting = 4096
 )
 
-// add adds the recount x, a request to count a range exactly, to the queue. minRows is the number of rows below which a
-// range is small. added: this call added x. there: the queue has a recount of the same partition, x or an earlier
-// one. Both are false if the queue is full.
+// add adds x, a request to count a range exactly, to the queue. minRows is the number of rows below which a range is
+// small. The result added is true if this call added x. The result there is true if the queue has a request for the
+// same partition, x or an earlier one. Both results are false if the queue is full.
 func (q *queue) add(x recount, minRows int64) (added, there bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -80,8 +84,8 @@ func (q *queue) add(x recount, minRows int64) (added, there bool) {
 	return true, true
 }
 
-// take removes the first recount, a request to count a range exactly, from the queue. ok is false if the queue is
-// empty.
+// take removes the most urgent request to count a range exactly from the queue, and returns the request. The result ok
+// is false if the queue is empty.
 func (q *queue) take() (x recount, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -96,17 +100,19 @@ func (q *queue) take() (x recount, ok bool) {
 	return x, false
 }
 
-// errLost ends an exact count in a bucket that another process looks after now.
+// errLost ends an exact count of a range in a bucket that another process has taken over.
 var errLost = store.Errorf(store.Conflict, "another process looks after the bucket now")
 
+// done records that the exact count that x asked for has ended, so that a count of the same partition can be queued
+// again.
 func (q *queue) done(x recount) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	delete(q.in, x.partition.ID)
 }
 
-// count waits for a recount, which is a request to count a range exactly, and carries it out. False: ctx has ended. The
-// next recount is chosen only when this one begins to read, since more urgent ones may come until then.
+// count waits for a request to count a range exactly, and carries it out. The result is false if ctx has ended. The
+// next request is chosen only when the present count begins to read, since more urgent requests may come until then.
 func (b *Balancer) count(ctx context.Context) bool {
 	if b.o.Threads.Wait(ctx, b.queue.free) != nil {
 		return false
@@ -141,11 +147,12 @@ func (b *Balancer) count(ctx context.Context) bool {
 	return true
 }
 
-// recount counts the rows of the range in x exactly, corrects the counters of its partition, and returns the count.
-// nil: the range has changed meanwhile. The function calls reads before each read, and ends if reads fails.
+// recount counts the rows of the range in x exactly, corrects the counters of the range's partition, and returns the
+// count. The result is nil if the range has changed meanwhile. recount calls reads before each read of rows, and ends
+// with an error of reads.
 //
-// The root of this data centre tells whether the range has changed. That root lacks at most the swap by which a move
-// begins (marking), and at that stage rows are still written to the same partition.
+// The root of the bucket's map that this data centre has tells whether the range has changed. That root lacks at most
+// the swap by which a move begins (marking), and at that stage rows are still written to the same partition.
 func (b *Balancer) recount(ctx context.Context, x recount, reads func() error) (*counter.Count, error) {
 	const tries = 5
 	r := counter.NewRecount(b.store, x.partition, x.bounds, counter.RecountOptions{
@@ -184,12 +191,12 @@ func (b *Balancer) recount(ctx context.Context, x recount, reads func() error) (
 	return c, b.correct(ctx, x, c)
 }
 
-// pageRows returns the number of rows to read at once in an exact count, 100 to 1,000. s are the counters of the range.
-// The rate limit charges a full page each time, so a page much larger than the range would cost too much.
+// pageRows returns the number of rows to read at once in an exact count of a range, 100 to 1,000. s are the counters of
+// the range. The rate limit charges a full page each time, so a page much larger than the range would cost too much.
 func pageRows(s *counter.Stats) int { return int(min(max(s.Rows+s.Rows/4, 100), 1000)) }
 
-// unchanged reports whether a partition still has exactly the range that x asks to count, and takes part in no move.
-// root is the root of the bucket's map.
+// unchanged reports whether a partition still has exactly the range that the request x asks to count, and whether no
+// move of the range is under way. root is the root of the bucket's map.
 func (b *Balancer) unchanged(ctx context.Context, root *partmap.Root, x recount) (bool, error) {
 	for rg, err := range b.maps.Ranges(ctx, root, x.bounds.Start) {
 		return err == nil && rg.Partition == x.partition.ID && bytes.Equal(rg.Start, x.bounds.Start) &&
@@ -198,7 +205,7 @@ func (b *Balancer) unchanged(ctx context.Context, root *partmap.Root, x recount)
 	return false, nil
 }
 
-// correct sets the counters of a partition to the result c of an exact count, which x asked for.
+// correct sets the counters of a partition to c, the result of the exact count that x asked for.
 func (b *Balancer) correct(ctx context.Context, x recount, c *counter.Count) error {
 	p := &b.o.Policy
 	// A recount led to nothing if the estimate was outside the limits and the count is within. A recount of a range
@@ -220,28 +227,28 @@ func (b *Balancer) correct(ctx context.Context, x recount, c *counter.Count) err
 	return nil
 }
 
-// ageing decides which ranges are counted again because their last exact count is old. The rows that it may have read
-// are limited by the rate Options.ConfirmPerS.
+// ageing decides which ranges are counted again because their last exact count is old. The rate Options.ConfirmPerS
+// limits the rows that these counts read.
 type ageing struct {
 	rows, full float64   // rows that may still be read, and the maximum of that; one recount may exceed full
 	at         time.Time // when rows was computed
-	// stretch is the factor by which sizes may be older than Options.Confirm, since there are too many rows for
-	// ConfirmPerS. It is adapted every FullEvery; the last time was round. short: since then the allowed rows did not
-	// suffice for a recount that was due.
+	// stretch is the factor by which exact counts may be older than Options.Confirm if there are too many rows for
+	// ConfirmPerS. Every FullEvery stretch is adapted, the last time at the time round. short is true if, since then,
+	// the allowed rows did not suffice for a count that was due.
 	stretch float64
 	round   time.Time
 	short   bool
 }
 
 const (
-	// soonConfirmed is the least age at which a recount is repeated. allowance is the longest time for which unused
-	// rows of ConfirmPerS are saved up.
+	// soonConfirmed is the least age at which an exact count is repeated. allowance is the longest time for which
+	// unread rows of ConfirmPerS are saved up.
 	soonConfirmed = time.Hour
 	allowance     = FullEvery
 )
 
-// pass credits the rows that may be read for the time since the last call: perS rows per second. Every FullEvery it
-// also adapts stretch, by which exact counts may be older than wanted if there are too many rows.
+// pass adds the rows that may be read for the time since the last call, which is perS rows for each second. Every
+// FullEvery, pass also adapts the factor by which exact counts may be older than wanted if there are too many rows.
 func (a *ageing) pass(now time.Time, perS float64) {
 	if a.at.IsZero() || now.Before(a.at) {
 		a.at, a.round, a.stretch = now, now, max(1, a.stretch)
@@ -259,8 +266,8 @@ func (a *ageing) pass(now time.Time, perS float64) {
 	a.round, a.short = now, false
 }
 
-// confirm asks for exact counts of ranges whose last exact count is old. It does so for the ranges in the core of
-// window w, which are those to decide about. The caller holds Balancer.deciding.
+// confirm queues exact counts of ranges whose last exact count is old. Only the ranges marked in w.core are counted.
+// The caller holds Balancer.deciding.
 func (b *Balancer) confirm(o *outcome, w *window, in *policy.Input) {
 	if b.o.Confirm <= 0 || b.o.Exact {
 		return
@@ -287,19 +294,19 @@ func (b *Balancer) confirm(o *outcome, w *window, in *policy.Input) {
 }
 
 const (
-	// small is the maximum number of rows of a partition that is counted within a look. smallTogether is the number of
-	// such counts at a time.
+	// small is the maximum number of rows of a partition that is counted exactly during the check of its bucket.
+	// smallTogether is the maximum number of these counts at the same time.
 	small         = 200
 	smallTogether = 8
 )
 
-// errLarge ends the exact count of a partition that turns out to have more than 200 rows (small). Such a partition is
+// errLarge ends the exact count of a partition that turns out to have more than 200 rows (small). The partition is
 // counted later.
 var errLarge = errors.New("too large to be counted now")
 
-// countSmall counts ranges that seem nearly empty and whose size is not known. It does so in the core of window w,
-// which has the ranges to decide about. The result is true if it counted any. Some of these ranges were cut in advance
-// for appends: further cuts depend on their size.
+// countSmall counts the nearly empty ranges of unknown size among the ranges marked in w.core. The result is true if a
+// range was counted. Some of these ranges were cut in advance for appends, and further cuts depend on their size. old
+// is the root of the bucket's map.
 func (b *Balancer) countSmall(ctx context.Context, old *partmap.Root, w *window, in *policy.Input) (bool, error) {
 	var todo []recount
 	for i := range w.ranges {
@@ -349,8 +356,8 @@ func (b *Balancer) countSmall(ctx context.Context, old *partmap.Root, w *window,
 	return counted, nil
 }
 
-// together calls f for 0 to n-1, with at most smallTogether calls at the same time. It waits for all calls, and returns
-// an error of one of them.
+// together calls f for each number from 0 to n-1, with at most 8 calls (smallTogether) at the same time. together
+// returns when all calls have ended, with the error of one of them.
 func (b *Balancer) together(n int, f func(i int) error) error {
 	var next atomic.Int64
 	errs := make([]error, min(n, smallTogether))
@@ -362,5 +369,6 @@ func (b *Balancer) together(n int, f func(i int) error) error {
 	return cmp.Or(errs...)
 }
 
-// moves reports whether range rg takes part in a move, or markers of its last move have still to be deleted.
+// moves reports whether range rg takes part in a move of rows, or whether the markers of its last move have still to be
+// deleted.
 func moves(rg *partmap.Range) bool { return rg.Phase != partmap.Settled || rg.SweepPending }

@@ -17,20 +17,21 @@ import (
 )
 
 const (
-	// reasonsKept is the maximum number of reasons in a Status.
+	// reasonsKept is the maximum number of reasons in a Status why nothing is done about a range.
 	reasonsKept = 100
-	// smallAtOnce is the maximum number of nearly empty partitions that are counted for one window.
+	// smallAtOnce is the maximum number of nearly empty partitions that are counted exactly before the decisions about
+	// one group of neighbouring ranges.
 	smallAtOnce = 512
 )
 
-// outcome is what one look at a bucket (a visit) finds. It names the root of the bucket's map that the look used.
+// outcome is the result of one check of a bucket (a visit), with the root of the bucket's map that the check used.
 type outcome struct {
 	*visit
 	root    *partmap.Root
 	proved  bool     // the root was the newest one when it was read
-	whole   bool     // all ranges were looked at
-	before  sighting // the result of the look before
-	first   bool     // there was no look before
+	whole   bool     // all ranges were checked
+	before  sighting // the result of the check before
+	first   bool     // there was no check before
 	ranges  int
 	sizes   Sizes
 	rate    float64 // rows per second that moves need to keep up
@@ -39,20 +40,22 @@ type outcome struct {
 	spread  bool    // one of the ranges grows all over
 	refused int     // ranges that must wait for budget or recounts
 	moving  map[store.PartitionID]bool
-	missing map[store.PartitionID]bool // partitions to look at that were not found in the map yet
+	missing map[store.PartitionID]bool // partitions to check that were not found in the map yet
 }
 
-// errOutdated ends a look at a bucket that used an old root of its map. The look is repeated with the newest root.
+// errOutdated ends a check of a bucket that used an old root of the bucket's map. The check is repeated with the newest
+// root.
 var errOutdated = store.Errorf(store.Conflict, "the map has changed")
 
-// lookAt looks for due work in a bucket, using the root that this data centre has: most looks find nothing to do. Two
-// results need a root that is proved to be the newest one: moves (see prove), and forgetting a partition that the map
-// does not have. If there is a newer root, the look is repeated with that root.
+// lookAt checks a bucket for ranges that must be split, merged, moved or counted. It uses the root of the bucket's map
+// that this data centre has, since most checks find nothing to do. Two results need a root that is proved to be the
+// newest one: moves (see prove), and forgetting a partition that is not in the map. If there is a newer root, the check
+// is repeated with that root.
 //
-// Two results need no proof. The first is a recount, as a count is good only for the range that was counted
+// Two results need no proof. The first is an exact count, as a count is good only for the range that was counted
 // (counter.Stats.Covers). The second is that there is nothing to do. An older root leads to that result only if another
-// process has moved ranges until just now, and the last looks of that process used the newer root. Rows that are
-// written after those looks lead to another look, at the partition that they are written to.
+// process has moved ranges until just now, and the last checks of that process used the newer root. Rows that are
+// written after those checks lead to another check of the partition that gets them.
 func (b *Balancer) lookAt(ctx context.Context, v *visit) (*outcome, error) {
 	root, err := b.maps.Look(ctx, v.id)
 	if err != nil || root.State != partmap.Open {
@@ -76,8 +79,8 @@ func (b *Balancer) lookAt(ctx context.Context, v *visit) (*outcome, error) {
 	return o, b.lookBy(ctx, o)
 }
 
-// outcome returns the empty result of the visit v, a look at a bucket that uses the given root of its map. proved: the
-// root is known to be the newest one.
+// outcome returns the still empty result of the check v of a bucket. root is the root of the bucket's map that the
+// check uses. proved is true if root is known to be the newest root.
 func (b *Balancer) outcome(v *visit, root *partmap.Root, proved bool) *outcome {
 	return &outcome{
 		visit: v, root: root, proved: proved, moving: map[store.PartitionID]bool{}, missing: maps.Clone(v.parts),
@@ -85,8 +88,8 @@ func (b *Balancer) outcome(v *visit, root *partmap.Root, proved bool) *outcome {
 	}
 }
 
-// prove checks that the look with the result o uses the newest root of the bucket's map. It fails with errOutdated if
-// there is a newer root.
+// prove reads the newest root of the bucket's map, and returns errOutdated if the check with the result o used an older
+// root. If prove succeeds, rows may be moved by the decisions of the check.
 func (b *Balancer) prove(ctx context.Context, o *outcome) error {
 	if o.proved {
 		return nil
@@ -99,8 +102,8 @@ func (b *Balancer) prove(ctx context.Context, o *outcome) error {
 	return err
 }
 
-// lookBy looks at those parts of a bucket that are due, decides about their ranges, and records the results in o. It
-// uses the root of the bucket's map that o names.
+// lookBy checks those ranges of a bucket that are due, makes and carries out the decisions about these ranges, and
+// records the results in o. lookBy uses the root of the bucket's map in o.
 func (b *Balancer) lookBy(ctx context.Context, o *outcome) error {
 	v, root, now := o.visit, o.root, b.o.Now()
 	o.before, _ = b.seen.Get(v.id)
@@ -149,8 +152,8 @@ func (b *Balancer) lookBy(ctx context.Context, o *outcome) error {
 	return nil
 }
 
-// decide lets the policy decide about the core of window w, and carries out the decisions. The core has the ranges that
-// are due.
+// decide lets the policy decide about the ranges of w, which are neighbours, and carries out the decisions. Only the
+// ranges marked in w.core are due. The others show the policy what lies beside them.
 func (b *Balancer) decide(ctx context.Context, o *outcome, w *window) error {
 	id := o.id
 	in, err := b.prepared(ctx, o, w)
@@ -177,9 +180,10 @@ func (b *Balancer) decide(ctx context.Context, o *outcome, w *window) error {
 	return nil
 }
 
-// judge returns the decisions of the policy about neighbouring ranges. It reads the newest keys if the policy asks for
-// them. If there is something to move, it checks that the root of the look is the newest one. The caller holds
-// Balancer.deciding, which judge releases while it reads.
+// judge returns the decisions of the policy about run, which are neighbouring ranges of a bucket with the counts in the
+// input in. If the policy asks for the newest keys of a range, judge reads these keys. If rows are to be moved, judge
+// checks that the bucket's map in o is the newest. The caller holds Balancer.deciding, which judge releases while it
+// reads.
 func (b *Balancer) judge(
 	ctx context.Context, o *outcome, run []partmap.Range, in *policy.Input,
 ) ([]policy.Decision, error) {
@@ -209,8 +213,8 @@ func (b *Balancer) judge(
 	return policy.Decide(*in), nil
 }
 
-// prepared returns the input for the decisions about window w, which is a run of neighbouring ranges. Before that it
-// counts small ranges of unknown size.
+// prepared returns the input for the policy's decisions about w, which are neighbouring ranges of a bucket. Small
+// ranges of unknown size are first counted exactly.
 func (b *Balancer) prepared(ctx context.Context, o *outcome, w *window) (*policy.Input, error) {
 	id, run := o.id, w.ranges
 	in := b.input(run, w.stats)
@@ -237,7 +241,7 @@ func (b *Balancer) prepared(ctx context.Context, o *outcome, w *window) (*policy
 	return in, nil
 }
 
-// forget marks counts as unknown if they were made before the present look at all buckets began.
+// forget marks the counts in the input in as unknown if they were made before the present check of all buckets began.
 func (b *Balancer) forget(in *policy.Input) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -248,8 +252,8 @@ func (b *Balancer) forget(in *policy.Input) {
 	}
 }
 
-// recountOf returns a request to count the range rg of a bucket exactly. why is the reason, estimate the present
-// counters.
+// recountOf returns a request to count the range rg of the bucket id exactly. why is the reason for the count. estimate
+// are the counters of the range before the count.
 func recountOf(id store.BucketID, rg *partmap.Range, why policy.Why, estimate *counter.Stats) recount {
 	return recount{
 		partition: store.Partition{Bucket: id, ID: rg.Partition},
@@ -258,7 +262,8 @@ func recountOf(id store.BucketID, rg *partmap.Range, why policy.Why, estimate *c
 	}
 }
 
-// input returns the input for decisions about neighbouring ranges, run. stats are the counts of their partitions.
+// input returns the input for the policy's decisions about run, which are neighbouring ranges of a bucket. stats are
+// the counts of the ranges' partitions, in the same order.
 func (b *Balancer) input(run []partmap.Range, stats []counter.Stats) *policy.Input {
 	// Without its monotonic reading, so that a stored input gives the same decisions.
 	in := &policy.Input{Now: b.o.Now().Round(0), Policy: b.o.Policy, Ranges: make([]policy.Range, len(run))}
@@ -291,8 +296,9 @@ func (b *Balancer) input(run []partmap.Range, stats []counter.Stats) *policy.Inp
 	return in
 }
 
-// act carries out the decisions about window w. The core of the window has the ranges that are due. A decision that
-// concerns only their neighbours is left out, unless it asks for an exact count.
+// act carries out the decisions about the ranges of w, which are neighbours: it submits moves, queues exact counts, and
+// plans the next checks. Only the ranges marked in w.core are due. A decision that concerns only other ranges is left
+// out, unless it asks for an exact count.
 func (b *Balancer) act(o *outcome, w *window, in *policy.Input, decisions []policy.Decision) {
 	id, run := o.id, w.ranges
 	plan := &scheduler.Plan{Bucket: id, Epoch: o.root.Epoch}
@@ -368,7 +374,8 @@ func (b *Balancer) act(o *outcome, w *window, in *policy.Input, decisions []poli
 	}
 }
 
-// due plans when the ranges of the decision d are looked at again. run has the ranges of the input in.
+// due plans the next check of the ranges that the decision d is about. run has the ranges of the input in. The check
+// comes later if many ranges of the bucket wait for the budget of moves or for exact counts.
 func (b *Balancer) due(o *outcome, in *policy.Input, d *policy.Decision, run []partmap.Range) {
 	at, yes := again(in, d)
 	if !yes {
@@ -385,12 +392,13 @@ func (b *Balancer) due(o *outcome, in *policy.Input, d *policy.Decision, run []p
 	}
 }
 
-// inLine is the maximum number of ranges of one bucket that are looked at again in one interval because their moves or
+// inLine is the maximum number of ranges of one bucket that are checked again in one interval because their moves or
 // exact counts had to wait.
 const inLine = 4096
 
-// need returns how many rows per second must be copied and compared so that moves keep up with writes. It assumes that
-// a full range may grow by a tenth while it is moved. core says which ranges the decisions are for.
+// need returns the number of rows per second that must be copied and compared so that moves of rows keep up with
+// writes. need assumes that a full range may grow by a tenth while it is moved. core marks the ranges whose moves
+// count.
 func need(l *policy.Input, decisions []policy.Decision, core []bool) (rows float64) {
 	for i := range decisions {
 		v := &decisions[i]
@@ -404,8 +412,8 @@ func need(l *policy.Input, decisions []policy.Decision, core []bool) (rows float
 	return rows
 }
 
-// hurry makes the next turn look at ranges again that will be too large before the next interval ends. Only ranges in
-// the core of window w count, which has the ranges that were due.
+// hurry plans a check, about a second later, of ranges that will be too large before the next interval ends. Only the
+// ranges marked in w.core count, which were due.
 func (b *Balancer) hurry(o *outcome, in *policy.Input, w *window) {
 	id, begun := o.id, in.Now.Sub(o.before.begun) < youngFor || o.before.blank
 	for i := range in.Ranges {
@@ -422,8 +430,9 @@ func (b *Balancer) hurry(o *outcome, in *policy.Input, w *window) {
 	}
 }
 
-// newest returns the highest keys of neighbouring ranges. It reads from the highest range down until there are enough
-// keys. down: keys descend, and it reads the lowest keys of the highest range instead.
+// newest returns the highest keys of run, which are neighbouring ranges of the bucket id. It reads from the highest
+// range downwards until there are 250 keys (policy.EnoughKeys). If down is true, new keys are lower than old ones, and
+// newest returns the lowest keys of the highest range instead.
 func (b *Balancer) newest(
 	ctx context.Context, id store.BucketID, run []partmap.Range, down bool,
 ) (*policy.Newest, error) {

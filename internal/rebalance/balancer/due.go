@@ -7,12 +7,13 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// fading is the pause between two looks at a range that is left alone because of appends to it or beside it. Appends
-// are assumed to go on for some minutes after the last row.
+// fading is the pause between two checks of a range that is left as it is because of appends to the range or to a
+// neighbour. Appends are assumed to go on for some minutes after the last row.
 const fading = 2 * time.Minute
 
-// again returns when the ranges of the decision d must be looked at again even if nothing is written to them. Zero: at
-// the next interval. False: the ranges can wait until all buckets are looked at.
+// again returns the time at of the next check of the ranges of the decision d, even if nothing is written to these
+// ranges. A zero time means the next interval. The result yes is false if the ranges can wait until all buckets are
+// checked.
 func again(in *policy.Input, d *policy.Decision) (at time.Time, yes bool) {
 	if d.Kind != policy.None {
 		return at, true
@@ -52,12 +53,12 @@ func again(in *policy.Input, d *policy.Decision) (at time.Time, yes bool) {
 	return at, true
 }
 
-// youngFor is the time after the first put to a bucket in which its rates are not known yet. Appends may fill a range
-// in that time.
+// youngFor is the time after the first put to a bucket during which the rates of the bucket are not known yet. Appends
+// may fill a range within that time.
 const youngFor = 5 * time.Second
 
-// begins reports whether a bucket got its first rows only moments ago, after it was new or empty. Such a bucket may
-// grow fast. It is not yet known whether it grows at one place.
+// begins reports whether the bucket id got its first rows only moments ago, after it was new or empty. A new bucket may
+// grow fast, so it is checked sooner. Whether the bucket grows at one place is not known yet.
 func (b *Balancer) begins(id store.BucketID) bool {
 	seen, known := b.seen.Peek(id)
 	return !known || seen.blank || b.o.Now().Sub(seen.begun) < youngFor && !seen.spread

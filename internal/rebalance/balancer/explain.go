@@ -8,24 +8,27 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Explained has some decisions about neighbouring ranges of a bucket, and the input from which these decisions were
-// made. It must not be changed.
+// Explained has decisions about neighbouring ranges of a bucket, and the input from which the decisions were made, so
+// that an operator can see why ranges were split or merged. An Explained must not be changed.
 type Explained struct {
 	Input     *policy.Input     `json:"input"`
 	Decisions []policy.Decision `json:"decisions"`
 }
 
-// acts reports whether one of the decisions in e changes ranges, so that rows are moved or ranges are cut.
+// acts reports whether one of the decisions in e changes ranges: a split, a merge, a rewrite, or a cut of empty ranges.
+// An exact count changes no ranges.
 func (e *Explained) acts() bool {
 	return slices.ContainsFunc(e.Decisions, func(d policy.Decision) bool {
 		return d.Kind != policy.None && d.Kind != policy.Recount
 	})
 }
 
-// explainedParts is the maximum number of groups of neighbouring ranges of one bucket whose decisions are kept.
+// explainedParts is the maximum number of groups of neighbouring ranges in one bucket whose decisions are kept, so that
+// an operator can ask for them.
 const explainedParts = 8
 
-// covers reports whether the decisions in e are about all ranges that the decisions in o are about.
+// covers reports whether e has decisions about all ranges that o has decisions about. Newer decisions then replace
+// older ones.
 func (e *Explained) covers(o *Explained) bool {
 	ends := func(x *Explained) (start, end []byte) {
 		r := x.Input.Ranges
@@ -36,8 +39,8 @@ func (e *Explained) covers(o *Explained) bool {
 	return bytes.Compare(start, from) <= 0 && (len(end) == 0 || len(to) > 0 && bytes.Compare(end, to) >= 0)
 }
 
-// explain keeps e, the last decisions about some ranges of a bucket, for the operator. The last decisions that moved
-// ranges are kept even if newer ones about the same ranges follow.
+// explain keeps e, the newest decisions about some ranges of the bucket id, for the method Explain. The last decisions
+// that changed ranges are kept even if newer decisions about the same ranges follow.
 func (b *Balancer) explain(id store.BucketID, e Explained) {
 	last, _ := b.explained.Get(id)
 	kept, acted := []Explained{e}, e.acts()
@@ -49,9 +52,9 @@ func (b *Balancer) explain(id store.BucketID, e Explained) {
 	b.explained.Add(id, kept)
 }
 
-// Explain returns the last decisions about a bucket. Before them come the last decisions that moved ranges, if these
-// are others. The result is empty if the bucket was not looked at lately. The ranges of a large bucket are decided
-// about in groups, and only the last groups are returned.
+// Explain returns the last decisions about the bucket id, the newest ones last. The last decisions that changed ranges
+// are included even if newer decisions followed. The result is empty if the bucket was not checked lately. The ranges
+// of a large bucket are decided about in groups, and only the last 8 groups are returned.
 func (b *Balancer) Explain(id store.BucketID) []Explained {
 	last, _ := b.explained.Get(id)
 	last = slices.Clone(last)

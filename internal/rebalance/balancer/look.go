@@ -13,21 +13,24 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// Seen is a range with its place in the bucket's map, and the decision about the range.
+// Seen is a range of keys with its counts, its entry in the bucket's map, and the decision that the policy makes about
+// the range.
 type Seen struct {
 	policy.Range
 	Place   partmap.Range
 	Verdict policy.Decision
 }
 
-// ErrEnough is the error by which a callback of Look says that it wants no more ranges. Look then succeeds.
+// ErrEnough is the error by which a callback of Balancer.Look says that it wants no more ranges. Look then ends without
+// an error.
 var ErrEnough = errors.New("enough was seen")
 
-// runRanges is the maximum number of neighbouring ranges that the method each passes to its callback at once.
+// runRanges is the maximum number of neighbouring ranges of a bucket that are passed to a callback at once.
 const runRanges = 8192
 
-// each calls f for all ranges of a bucket, some neighbouring ranges at a time, and returns the epoch of its map. f may
-// keep the ranges. If f returns ErrEnough, each ends without an error.
+// each calls f for all ranges of the bucket id, with up to 8,192 neighbouring ranges at a time, and returns the epoch
+// of the bucket's map. f may keep the ranges. If f returns ErrEnough, each ends without an error. The error is of kind
+// NotFound if the bucket is deleted.
 func (b *Balancer) each(
 	ctx context.Context, id store.BucketID, f func(run []partmap.Range) error,
 ) (epoch uint64, err error) {
@@ -62,8 +65,8 @@ func (b *Balancer) each(
 	return root.Epoch, err
 }
 
-// known returns the input for decisions about neighbouring ranges, run, of a bucket. It asks the counters for their
-// counts.
+// known returns the input for the policy's decisions about run, which are neighbouring ranges of the bucket id. known
+// asks the counters for the counts of the ranges.
 func (b *Balancer) known(ctx context.Context, id store.BucketID, run []partmap.Range) (*policy.Input, error) {
 	w := &window{ranges: run}
 	if err := b.readStats(ctx, id, []*window{w}); err != nil {
@@ -74,9 +77,10 @@ func (b *Balancer) known(ctx context.Context, id store.BucketID, run []partmap.R
 	return in, nil
 }
 
-// Look calls f for the ranges of a bucket, beginning with the range that holds the key from. f gets the decision that
-// Run would make now about the range, but without cuts. Look changes nothing. It returns the epoch of the bucket's map,
-// or the error of f. If f returns ErrEnough, Look ends without an error.
+// Look calls f for the ranges of the bucket id, beginning with the range that holds the key from. f gets each range
+// with the decision that the policy would make now, but without cuts. Look changes nothing, so an operator can use it
+// at any time. The results are the epoch of the bucket's map and the error of f. If f returns ErrEnough, Look ends
+// without an error.
 func (b *Balancer) Look(ctx context.Context, id store.BucketID, from []byte, f func(Seen) error) (epoch uint64, err error) {
 	return b.each(ctx, id, func(run []partmap.Range) error {
 		below := func(rg *partmap.Range) bool { return len(rg.End) > 0 && bytes.Compare(rg.End, from) <= 0 }
@@ -101,22 +105,25 @@ func (b *Balancer) Look(ctx context.Context, id store.BucketID, from []byte, f f
 	})
 }
 
-// Recounted is a range that an operator had counted exactly, with the estimate before the count.
+// Recounted is the result of an exact count of a range that an operator asked for, with the estimate before the count.
+// Rows and Bytes are the counted size, and Markers is the number of tombstones.
 type Recounted struct {
 	partmap.Span
 	Partition store.PartitionID `json:"partition"`
-	// Moves is true if the range moves at present and was not counted.
+	// Moves is true if rows of the range are being moved at present, so that the range was not counted.
 	Moves   bool  `json:"moves,omitempty"`
 	Rows    int64 `json:"rows"`
 	Bytes   int64 `json:"bytes"`
 	Markers int64 `json:"markers"`
-	// Known is true if the counters knew the size. Estimate is their estimate in rows.
+	// Known is true if the counters had an estimate of the size of the range before the count. Estimate is that
+	// estimate, in rows.
 	Known    bool  `json:"known"`
 	Estimate int64 `json:"estimate"`
 }
 
-// Recount counts those ranges of a bucket exactly that have keys within s. It reads at the limited rate for counts,
-// corrects the counters, and calls f for each range. It returns the epoch of the bucket's map.
+// Recount counts those ranges of the bucket id exactly that have keys within the interval s, corrects the counters, and
+// calls f for each of the ranges. The counts read rows at a limited rate. The results are the epoch of the bucket's map
+// and the first error.
 func (b *Balancer) Recount(
 	ctx context.Context, id store.BucketID, s partmap.Span, f func(Recounted) error,
 ) (epoch uint64, err error) {
@@ -152,16 +159,16 @@ func (b *Balancer) Recount(
 	})
 }
 
-// Limits returns the policy's limits on partitions in the form that planners take.
+// Limits returns the policy's limits on the rows of partitions, in the form that planners take.
 func (b *Balancer) Limits() plan.Limits {
 	p := &b.o.Policy
 	return plan.Limits{MaxRows: p.MaxRows, MinRows: p.MinRows, TargetRows: p.TargetRows, HorizonS: plan.DefaultHorizonS}
 }
 
-// Layout calls f for the partitions of a bucket, in the form that planners take. exact: all partitions are counted;
-// otherwise only those of unknown size are. The policy leaves some small partitions as they are, such as those that
-// were cut in advance for appends. These count as pinned: plans neither join them nor call them too small. Layout fails
-// with Conflict if a range moves.
+// Layout calls f for each partition of the bucket id, in the form that planners take. If exact is true, all partitions
+// are counted exactly, otherwise only those of unknown size. Small partitions that the policy leaves as they are, e.g.
+// empty ones ahead of appends, are marked as pinned, so that plans do not merge them. The error is of kind Conflict if
+// a range moves at present.
 func (b *Balancer) Layout(
 	ctx context.Context, id store.BucketID, exact bool, f func(plan.Partition) error,
 ) (epoch uint64, err error) {
@@ -212,8 +219,8 @@ func (b *Balancer) Layout(
 }
 
 // within returns the quanta of range rg in the form that planners take. A quantum is a run of neighbouring rows. The
-// first one begins at the start of the range. Quanta may have keys outside the range, from before it was cut. Their
-// rows are taken to lie in the range.
+// first quantum of the result begins at the start of the range. If a quantum has a key outside the range, from before
+// the range was cut, its rows are taken to lie in the range.
 func within(quanta []counter.Quantum, rg *partmap.Range) (out []plan.Quantum) {
 	for _, q := range quanta {
 		inside := bytes.Compare(q.Key, rg.Start) > 0 && (len(rg.End) == 0 || bytes.Compare(q.Key, rg.End) < 0)

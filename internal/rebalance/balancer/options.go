@@ -10,40 +10,44 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Options are the settings of a balancer.
+// Options are the settings of a balancer, e.g. the policy by which ranges are split, and the interval between checks.
 type Options struct {
-	// Policy has the limits and parameters of decisions; required.
+	// Policy has the limits and parameters of the decisions about ranges. Policy is required.
 	Policy policy.Policy
-	// Every is the interval between two looks at the ranges that were written to; default 30 s.
+	// Every is the interval between two checks of the ranges that were written to. The default is 30 s.
 	Every time.Duration
-	// Next returns the time of the next round, given that of the last one, by the wall clock. nil: a round begins at
-	// once when Run begins, and then every Every.
+	// Next returns the time at which the next interval begins, given the time of the last one, by the wall clock. If
+	// Next is nil, an interval begins at once when Run is called, and then every Every.
 	Next func(time.Time) time.Time
-	// Exact is true where writes are not recorded, so all ranges are counted at each look.
+	// Exact is true where writes are not recorded by counters, so that all ranges are counted exactly at each check.
 	Exact bool
-	// Confirm is the age at which the recount of a full range is repeated in the background: some writers may not be
-	// counted, and counts may be lost. Recounts of smaller ranges are repeated sooner, after an hour at the earliest.
-	// 0: never. ConfirmPerS is the maximum number of rows per second that are read for that purpose, on average.
+	// Confirm is the age at which the exact count of a full range is repeated in the background, since counters may
+	// miss writes or lose counts. The counts of smaller ranges are repeated sooner, after an hour at the earliest. If
+	// Confirm is 0, counts are not repeated. ConfirmPerS is the maximum number of rows per second that repeated counts
+	// read, on average.
 	Confirm     time.Duration
 	ConfirmPerS float64
-	// Led returns the shards whose buckets this process looks after now; nil: all shards.
+	// Led returns the set of shards whose buckets this process checks at present. If Led is nil, the process checks all
+	// shards.
 	Led func() shard.Set
-	// Threads run the concurrent work of a balancer; nil: goroutines. Simulations use Coroutines.
+	// Threads run the concurrent work of the balancer. If Threads is nil, the work runs in goroutines. Simulations use
+	// Coroutines.
 	Threads Threads
-	// Now is the wall clock, time.Now if nil.
+	// Now returns the time of the wall clock. If Now is nil, time.Now is called.
 	Now func() time.Time
-	// Decided is called with each input and the decisions made from it, before they are carried out. It must not change
-	// or keep them. nil: no calls.
+	// Decided is called with the input of the policy and the decisions made from the input, before the decisions are
+	// carried out. Decided must not change or keep its arguments. If Decided is nil, there are no calls.
 	Decided func(store.BucketID, *policy.Input, []policy.Decision)
-	// Changed is called with the partitions whose counts may have changed since the last call, because they took
-	// requests or were counted. nil: no calls.
+	// Changed is called with the partitions whose counts may have changed since the last call, because the partitions
+	// took requests or were counted. If Changed is nil, there are no calls.
 	Changed func([]store.Partition)
-	// Logger logs the decisions that move ranges, and errors; nil: nothing is logged.
+	// Logger logs errors, and the decisions that move ranges. If Logger is nil, nothing is logged.
 	Logger *slog.Logger
 }
 
-// For returns options for ranges of at most maxRows rows. moveRate is the number of rows per second that are copied and
-// compared (0: no limit). every is the interval between looks. wait is the maximum time of one wait of a move.
+// For returns the options of a balancer whose ranges have at most maxRows rows. moveRate is the number of rows per
+// second that moves copy and compare, or 0 for no limit. every is the interval between two checks. wait is the longest
+// time that one wait of a move lasts.
 func For(maxRows int64, moveRate int, every, wait time.Duration) Options {
 	p := policy.Default(maxRows)
 	// Counts are one or two seconds old, and the first wait includes one for clocks.
@@ -59,9 +63,11 @@ func For(maxRows int64, moveRate int, every, wait time.Duration) Options {
 	return Options{Policy: p, Every: every, Confirm: 24 * time.Hour, ConfirmPerS: float64(cmp.Or(moveRate, 20_000)) / 10}
 }
 
-// inFlight is how long the automatic moves that go on at the same time may take together.
+// inFlight is the time that the automatic moves which are unfinished at the same time may take together. The budget of
+// rows follows from that time.
 const inFlight = time.Minute
 
+// withDefaults returns a copy of the options in which each unset field has its default, e.g. an interval of 30 s.
 func (o Options) withDefaults() Options {
 	if o.Every <= 0 {
 		o.Every = 30 * time.Second
@@ -81,8 +87,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// due reports whether it is time for the next round of looks at buckets. last is when the last round began; zero: there
-// was none.
+// due reports whether it is time for the next interval, in which buckets are checked. last is the time at which the
+// last interval began, or zero if there was none.
 func (o *Options) due(last, now time.Time) bool {
 	if o.Next != nil {
 		return !now.Before(o.Next(last))

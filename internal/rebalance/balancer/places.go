@@ -9,23 +9,26 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// places remembers a key for each partition, near which the bucket's map has the range of the partition. So the range
-// is found without a walk through the whole map. The keys are hints: a wrong or forgotten one costs one walk through
-// the map.
+// places remembers, for each partition, a key at which a search of the bucket's map soon finds the range of the
+// partition. Without that key the whole map must be read. The keys are hints: a wrong or forgotten key costs one walk
+// through the map.
 //
-// A place is the start of a range that lies margin or a few more ranges lower, or a prefix of that start. Neighbours
-// share a place, so that a partition takes some 50 bytes.
+// The key is the start of a range that lies 8 (margin) or a few more ranges lower, or a prefix of that start.
+// Neighbouring ranges share a key, so that a partition takes some 50 bytes.
 type places struct {
 	mu sync.Mutex
 	of map[store.PartitionID]string
 }
 
 const (
-	// placesKept is the maximum number of partitions with a place, placeBytes the maximum length of a place.
+	// placesKept is the maximum number of partitions whose places in the map are remembered. placeBytes is the maximum
+	// length of the key that is remembered for a partition.
 	placesKept = 1 << 19
 	placeBytes = 256
 )
 
+// get returns the key near at which a search of the bucket's map for the partition id should begin. The result ok is
+// false if no key is remembered for the partition.
 func (p *places) get(id store.PartitionID) (near string, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -33,8 +36,8 @@ func (p *places) get(id store.PartitionID) (near string, ok bool) {
 	return near, ok
 }
 
-// put stores the key near as the place of range rg: a search of the bucket's map for rg begins there. poor is true if
-// near may be too close to the range. Then an earlier place is kept.
+// put remembers the key near for the partition of range rg: a search of the bucket's map for rg begins at near. poor is
+// true if near may be too close to the range, and then a key from an earlier call is kept.
 func (p *places) put(rg *partmap.Range, near string, poor bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -59,8 +62,8 @@ func (p *places) put(rg *partmap.Range, near string, poor bool) {
 	}
 }
 
-// walk returns the ranges of a bucket's map from the range that contains the key from upwards. On the way it remembers
-// where in the map each range was found.
+// walk returns the ranges in a bucket's map, beginning with the range that contains the key from. For each range, walk
+// remembers where in the map the range was found.
 func (b *Balancer) walk(ctx context.Context, root *partmap.Root, from []byte) iter.Seq2[partmap.Range, error] {
 	return func(yield func(partmap.Range, error) bool) {
 		var below, near string

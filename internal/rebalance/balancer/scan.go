@@ -10,16 +10,16 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// scan is the state of the regular look at all ranges of all buckets.
+// scan is the state of the regular check of all ranges of all buckets, which is made about once an hour.
 type scan struct {
-	Began   time.Time // when the last scan began; zero: there was none
+	Began   time.Time // when the last scan began, zero if there was none
 	running bool
 	sizes   Sizes
 	failed  bool
 }
 
-// turn finds out which buckets are to be looked at now. It is called about once a second. True: it is time for a look
-// at all buckets.
+// turn finds the buckets to check now, and is called about once a second. The result scanning is true if it is time for
+// a check of all buckets.
 func (b *Balancer) turn(ctx context.Context) (scanning bool) {
 	now := b.o.Now()
 	if now.Before(b.tick) {
@@ -82,11 +82,12 @@ func (b *Balancer) turn(ctx context.Context) (scanning bool) {
 	return scanning
 }
 
-// LookAtAll asks for a look at all ranges of all buckets at the next interval, for example after counts were lost. It
-// is safe for concurrent use.
+// LookAtAll asks for a check of all ranges of all buckets at the next interval, for example after counts were lost.
+// LookAtAll is safe for concurrent use.
 func (b *Balancer) LookAtAll() { b.lost.Store(true) }
 
-// finish removes the jobs (groups of moves) that have ended, and makes the next turn look at the moved ranges.
+// finish removes the jobs (groups of moves) that have ended, and plans a check of the moved ranges about a second
+// later.
 func (b *Balancer) finish() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -111,8 +112,8 @@ func (b *Balancer) finish() {
 	}
 }
 
-// take asks the counters which partitions were written to, so that these are looked at. It also makes the counters
-// forget partitions that no longer exist.
+// take asks the counters which partitions were written to, so that these partitions are checked. take also makes the
+// counters forget partitions that no longer exist.
 func (b *Balancer) take(ctx context.Context) error {
 	b.mu.Lock()
 	gone, mark := b.gone, b.mark
@@ -144,14 +145,14 @@ func (b *Balancer) take(ctx context.Context) error {
 	return nil
 }
 
-// changed tells Options.Changed which partitions may have changed counts.
+// changed calls the function Options.Changed, if there is one, with the partitions whose counts may have changed.
 func (b *Balancer) changed(all ...store.Partition) {
 	if b.o.Changed != nil && len(all) > 0 {
 		b.o.Changed(all)
 	}
 }
 
-// everything has all ranges of all buckets looked at, a few buckets at a time, and waits until it is done.
+// everything has all ranges of all buckets checked, a few buckets at a time, and returns when the last check has ended.
 func (b *Balancer) everything(ctx context.Context) {
 	b.mu.Lock()
 	began := b.scan.Began
@@ -197,7 +198,8 @@ func (b *Balancer) everything(ctx context.Context) {
 	}
 }
 
-// scanned waits until the present look at all buckets is nearly complete: the number of buckets left is at most most.
+// scanned waits until the present check of all buckets has at most the number most of buckets left. The error is the
+// cause of the end of ctx.
 func (b *Balancer) scanned(ctx context.Context, most int) error {
 	for b.agenda.remaining() > most {
 		if err := b.o.Threads.Wait(ctx, b.agenda.room); err != nil {
@@ -207,8 +209,8 @@ func (b *Balancer) scanned(ctx context.Context, most int) error {
 	return context.Cause(ctx)
 }
 
-// visit waits for a bucket that is to be looked at, and looks at it. False: ctx has ended. If the look fails, it is
-// repeated at the next interval.
+// visit waits for a bucket that is to be checked, and checks it. The result is false if ctx has ended. A check that
+// fails is repeated at the next interval.
 func (b *Balancer) visit(ctx context.Context) bool {
 	v := b.agenda.take(b.o.Now)
 	for ; v == nil; v = b.agenda.take(b.o.Now) {

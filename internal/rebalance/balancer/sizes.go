@@ -5,19 +5,21 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 )
 
-// SizeSteps are the upper bounds of the size classes in Sizes.Partitions, as shares of the maximum number of rows. One
-// more class, for larger partitions, follows the last bound.
+// SizeSteps are the upper bounds of the size classes in Sizes.Partitions, as shares of the maximum number of rows. For
+// example, the class with the bound 0.25 has partitions with up to a quarter of the maximum. One more class, for the
+// largest partitions, follows the last bound.
 var SizeSteps = [...]float64{0, 0.25, 0.5, 0.75, 1, policy.Urgent, 2}
 
-// Sizes counts all partitions by their number of rows. The numbers were found by one look at all buckets.
+// Sizes are the numbers of partitions in each size class, e.g. of those with up to a quarter of the maximum number of
+// rows. The numbers are found by one check of all buckets.
 type Sizes struct {
 	Partitions [len(SizeSteps) + 1]int64
-	// Rows is the sum of the rows of these partitions. Unknown is the number of partitions of unknown size. Old is the
-	// number of partitions whose size nothing has confirmed for long.
+	// Rows is the sum of the rows of all partitions of known size. Unknown is the number of partitions of unknown size.
+	// Old is the number of partitions whose last exact count is old.
 	Rows, Unknown, Old int64
 }
 
-// add adds a partition to the numbers in s. x are the counts of the partition. maxRows is the maximum number of rows of
+// add counts a partition in its size class. x are the counts of the partition. maxRows is the maximum number of rows of
 // a range.
 func (s *Sizes) add(x *counter.Stats, maxRows int64) {
 	if !x.Known {
@@ -32,8 +34,8 @@ func (s *Sizes) add(x *counter.Stats, maxRows int64) {
 	s.Rows += x.Rows
 }
 
-// TooLarge returns the number of partitions that are much too large: they have more than policy.Urgent (1.2) times the
-// maximum number of rows.
+// TooLarge returns the number of partitions with more than policy.Urgent (1.2) times the maximum number of rows, whose
+// ranges should be split at once.
 func (s *Sizes) TooLarge() (n int64) {
 	for k, step := range SizeSteps {
 		if step >= policy.Urgent {
@@ -43,7 +45,7 @@ func (s *Sizes) TooLarge() (n int64) {
 	return n
 }
 
-// sum adds the numbers of partitions in o to those in s.
+// sum adds the numbers in o, which are those of one bucket, to the numbers in s.
 func (s *Sizes) sum(o *Sizes) {
 	for k := range s.Partitions {
 		s.Partitions[k] += o.Partitions[k]

@@ -9,14 +9,16 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// few is the time at which a range came to have few rows. empty is true if the range had no rows at that time.
+// few is the time at which a range came to have fewer rows than the minimum. empty is true if the range had no rows at
+// that time.
 type few struct {
 	since time.Time
 	empty bool
 }
 
-// beginning identifies a range by its bucket and the hash of its first key. A range keeps this identity when it gets
-// another partition: by a refresh, which copies it without tombstones, or by a merge after which it is still small.
+// beginning identifies a range of keys by its bucket and the hash of its first key. A range keeps this identity when
+// its rows are copied to another partition, e.g. to remove tombstones, or by a merge after which the range is still
+// small.
 type beginning struct {
 	bucket store.BucketID
 	start  uint64
@@ -29,9 +31,10 @@ func beginningOf(id store.BucketID, rg *partmap.Range) beginning {
 	return beginning{id, h.Sum64()}
 }
 
-// smallSince returns since when a range has had fewer rows than the minimum. Zero: it has more. at identifies the
-// range. The time begins anew with the first row of an empty range, which may have been cut in advance for that row. A
-// forgotten time only delays a merge.
+// smallSince returns the time since when a range has had fewer rows than the minimum, or zero if the range has more
+// rows. A merge waits for some time after that time. at identifies the range, s are its counters. The time begins anew
+// with the first row of an empty range, which may have been cut in advance for that row. A forgotten time only delays a
+// merge.
 func (b *Balancer) smallSince(at beginning, s *counter.Stats, now time.Time) time.Time {
 	x, was := b.small.Get(at)
 	switch {

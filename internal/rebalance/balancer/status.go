@@ -12,7 +12,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// failed adds an error to the present round of looks, and logs the first error of a round.
+// failed adds an error to the results of the present interval, in which buckets are checked. Only the first error of an
+// interval is logged.
 func (b *Balancer) failed(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -24,14 +25,16 @@ func (b *Balancer) failed(err error) {
 	}
 }
 
-// publish makes the results of the looks at buckets in the present round visible in Status.
+// publish makes the results of the present interval, in which buckets are checked, visible in Status. now is the time
+// at which the results are complete.
 func (b *Balancer) publish(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.publishLocked(now)
 }
 
-// publishLocked does the work of publish. The caller holds Balancer.mu.
+// publishLocked makes the results of the present interval visible in Status, like publish. The caller holds
+// Balancer.mu.
 func (b *Balancer) publishLocked(now time.Time) {
 	if b.round.Began.IsZero() {
 		if b.round.Err == nil {
@@ -43,64 +46,71 @@ func (b *Balancer) publishLocked(now time.Time) {
 	b.state.Round = b.round
 }
 
-// set calls the function change with the status of the balancer. Balancer.mu is held during the call.
+// set calls the function change with the status of the balancer, so that change can modify the status. Balancer.mu is
+// held during the call.
 func (b *Balancer) set(change func(*Status)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	change(&b.state)
 }
 
-// Status is the state of a balancer and the totals of its work.
+// Status is the state of a balancer, which splits and merges the ranges of buckets, and the totals of its work, e.g.
+// the number of rows moved.
 type Status struct {
-	// Running is true while this process looks after the buckets.
+	// Running is true while this process checks the buckets and decides about their ranges.
 	Running bool
-	// Round has the results of the looks since the last interval began; or of the round before, if the last round has
-	// not ended.
+	// Round has the results of the checks since the last interval began, or the results of the interval before if the
+	// checks of the last interval have not ended.
 	Round Round
-	// Late is the longest time for which a bucket has been due and waits to be looked at. Looks at everything do not
-	// count.
+	// Late is the longest time for which a bucket with work to do has been waiting for its check. The regular check of
+	// all buckets does not count.
 	Late time.Duration
-	// Away is the time since which the counters have not answered; zero: they answer.
+	// Away is the time since which the counters, which estimate the sizes of ranges, have not answered. Away is zero if
+	// the counters answer.
 	Away time.Time
-	// Sizes are the sizes of the partitions that this process looks after, by its last look at everything. They are
-	// zero while it looks after none.
+	// Sizes are the sizes of the partitions in the buckets of this process, as found by the last check of all its
+	// buckets. Sizes are zero if this process has no buckets to check.
 	Sizes Sizes
-	// Waiting is the number of recounts that wait or are under way.
+	// Waiting is the number of exact counts of ranges (recounts) that wait or are under way.
 	Waiting int
-	// Recounts is the number of recounts made, Read the number of rows that they read. Drift is the sum of the
-	// differences, in rows, between these counts and the estimates before them.
+	// Recounts is the number of exact counts of ranges that were made. Read is the number of rows that these counts
+	// read. Drift is the sum of the differences, in rows, between the counts and the estimates before them.
 	Recounts, Read, Drift int64
-	// Decided is the number of decisions of each kind and reason. Moved is the number of rows that moves copied.
+	// Decided is the number of decisions, by kind and reason. Moved is the number of rows that moves copied, by the
+	// kind of decision.
 	Decided map[Decision]int64
 	Moved   map[policy.Kind]int64
 
-	// Plans is the number of splits whose cuts a planner found. Gap is by how much the last of these splits copies more
-	// rows than the fewest possible: 0.01 is one percent.
+	// Plans is the number of splits whose cuts a planner found. Gap is the share of rows by which the last of these
+	// splits copies more than the fewest possible rows: 0.01 is one percent.
 	Plans int64
 	Gap   float64
 }
 
-// Decision is the kind and the reason of a decision, by which decisions are counted. It does not name the ranges.
+// Decision is the kind and the reason of a decision about ranges, e.g. a split because of too many rows. Decisions are
+// counted by kind and reason, without the ranges.
 type Decision struct {
 	Kind policy.Kind
 	Why  policy.Why
 }
 
-// Round is the results of the looks at buckets in one interval. It covers several intervals if the looks take longer.
+// Round is the result of the checks of buckets in one interval, in which ranges are split and merged where necessary. A
+// Round covers several intervals if the checks take longer than one interval.
 type Round struct {
 	Began, Ended time.Time
 	Everything   bool
-	// Buckets and Ranges are the numbers of buckets and ranges that were looked at.
+	// Buckets and Ranges are the numbers of buckets and of ranges that were checked.
 	Buckets, Ranges int
-	// Why are the reasons about ranges outside the limits for which nothing is done, at most 100.
+	// Why has the reasons why nothing is done about ranges outside the limits, at most 100 reasons.
 	Why []Reason
-	// Err joins the first errors of the round.
+	// Err joins the first errors of the interval, at most 10. Err is nil if there was no error.
 	Err error
 
 	errors int
 }
 
-// Reason says why nothing is done about a range that is too large, too small or has another fault.
+// Reason says why nothing is done about a range that is too large, too small, or has another fault. Start and End are
+// the bounds of the range's keys.
 type Reason struct {
 	Bucket     store.BucketID
 	Start, End []byte
@@ -109,9 +119,9 @@ type Reason struct {
 	noted time.Time
 }
 
-// reasons records why nothing is done about ranges that the policy leaves alone. It does so for the core of window w,
-// which has the ranges that were due. Earlier reasons about ranges of the core are removed. The caller holds
-// Balancer.mu.
+// reasons records why nothing is done about ranges that the policy leaves as they are. w is a run of neighbouring
+// ranges, and only the ranges marked in w.core are recorded: the others are neighbours. Earlier reasons about the
+// recorded ranges are removed. id is the bucket. The caller holds Balancer.mu.
 func (b *Balancer) reasons(w *window, in *policy.Input, decisions []policy.Decision, id store.BucketID) {
 	for i := range decisions {
 		d := &decisions[i]
@@ -127,7 +137,8 @@ func (b *Balancer) reasons(w *window, in *policy.Input, decisions []policy.Decis
 	}
 }
 
-// Status returns the state of the balancer and the totals of its work.
+// Status returns the state of the balancer and the totals of its work. The result is a copy, with at most 100 reasons
+// in the order of buckets and keys.
 func (b *Balancer) Status() Status {
 	b.mu.Lock()
 	defer b.mu.Unlock()

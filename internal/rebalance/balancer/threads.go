@@ -9,13 +9,13 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Threads are the means by which a balancer runs concurrent work. A balancer starts threads and waits by these methods
-// only. So simulations can replace goroutines and the clock.
+// Threads are the means to run concurrent work, to sleep and to wait on a channel. A balancer uses only Threads for
+// these, so that simulations can replace goroutines and the clock.
 type Threads interface {
-	// Go calls f concurrently.
+	// Go calls f concurrently, and returns at once.
 	Go(f func())
-	// Sleep waits for d. Wait takes an element from c, and waits for one if there is none. Both return the cause of the
-	// end of ctx if ctx ends first.
+	// Sleep waits for the duration d. Wait receives an element from the channel c, and blocks until c has an element.
+	// If ctx ends first, both return the cause of the end.
 	Sleep(ctx context.Context, d time.Duration) error
 	Wait(ctx context.Context, c <-chan struct{}) error
 }
@@ -23,13 +23,15 @@ type Threads interface {
 // goroutines implements Threads with ordinary goroutines and the machine's clock.
 type goroutines struct{}
 
-// Go implements Threads.
+// Go calls f in a new goroutine, and returns at once. Go is a method of the interface Threads.
 func (goroutines) Go(f func()) { go f() }
 
-// Sleep implements Threads.
+// Sleep waits for the duration d by the machine's clock. If ctx ends first, Sleep returns the cause of the end. Sleep
+// is a method of the interface Threads.
 func (goroutines) Sleep(ctx context.Context, d time.Duration) error { return wait.Sleep(ctx, d) }
 
-// Wait implements Threads.
+// Wait receives an element from the channel c, and blocks until c has an element. If ctx ends first, Wait returns the
+// cause of the end. Wait is a method of the interface Threads.
 func (goroutines) Wait(ctx context.Context, c <-chan struct{}) error {
 	select {
 	case <-c:
@@ -39,8 +41,8 @@ func (goroutines) Wait(ctx context.Context, c <-chan struct{}) error {
 	}
 }
 
-// beside calls f for 0 to n-1, each call in a thread of its own, and returns at once. The returned function wait
-// returns when all calls have ended.
+// beside calls f concurrently for each k from 0 to n-1, and returns at once. The returned function wait blocks until
+// all calls have ended.
 func (b *Balancer) beside(n int, f func(k int)) (wait func()) {
 	over := make(chan struct{}, n)
 	for k := range n {
@@ -56,34 +58,36 @@ func (b *Balancer) beside(n int, f func(k int)) (wait func()) {
 	}
 }
 
-// Coroutines are Threads in virtual time, for simulations. One coroutine runs at a time, until it sleeps or waits.
-// Which coroutine goes on next depends only on what the coroutines did before. So the same simulation always gives the
-// same result. Coroutines must be used by one goroutine.
+// Coroutines are Threads in virtual time, for simulations. One coroutine runs at a time, until it sleeps or waits on a
+// channel. The order in which coroutines run depends only on what they did before, so the same simulation always gives
+// the same result. Coroutines must be used by a single goroutine.
 type Coroutines struct {
 	now     time.Time
-	all     []*coroutine // those that have not ended, in the order in which they began
+	all     []*coroutine // coroutines that have not ended, in the order in which they began
 	running *coroutine
 	sleeps  int
 }
 
-// coroutine is a function that runs in Coroutines, one at a time. While it does not run it sleeps, or waits for an
-// element of the channel on. Both end when ctx ends. A coroutine that has not begun counts as sleeping.
+// coroutine is a function that runs in Coroutines, one at a time. A coroutine that does not run sleeps, or waits for an
+// element of the channel on. The end of ctx ends the sleep or the wait. A coroutine that has not begun counts as
+// sleeping.
 type coroutine struct {
 	resume func() (struct{}, bool)
 	pause  func(struct{}) bool
 	ctx    context.Context
-	on     <-chan struct{} // nil: the coroutine sleeps
+	on     <-chan struct{} // the channel to wait on, nil if the coroutine sleeps
 	until  time.Time
 	order  int // order of coroutines that sleep until the same time
 }
 
-// NewCoroutines returns Coroutines whose virtual time is now.
+// NewCoroutines returns Coroutines without any function to run. The virtual time of the simulation begins at now.
 func NewCoroutines(now time.Time) *Coroutines { return &Coroutines{now: now} }
 
 // Now returns the virtual time of the simulation. Only Pass changes it.
 func (c *Coroutines) Now() time.Time { return c.now }
 
-// Go implements Threads: it makes a coroutine that calls f. f begins in the present or the next call of Settle.
+// Go makes a coroutine that calls f. The coroutine begins in the present or the next call of Settle. Go is a method of
+// the interface Threads.
 func (c *Coroutines) Go(f func()) {
 	x := &coroutine{}
 	x.resume, _ = iter.Pull(func(yield func(struct{}) bool) {
@@ -100,7 +104,8 @@ func (c *Coroutines) asleep(x *coroutine, ctx context.Context, d time.Duration) 
 	x.ctx, x.on, x.until, x.order = ctx, nil, c.now.Add(d), c.sleeps
 }
 
-// Sleep implements Threads.
+// Sleep pauses the running coroutine until the virtual time has advanced by d. If ctx ends first, Sleep returns the
+// cause of the end. Sleep is a method of the interface Threads.
 func (c *Coroutines) Sleep(ctx context.Context, d time.Duration) error {
 	if d > 0 && ctx.Err() == nil {
 		c.asleep(c.running, ctx, d)
@@ -109,7 +114,8 @@ func (c *Coroutines) Sleep(ctx context.Context, d time.Duration) error {
 	return context.Cause(ctx)
 }
 
-// Wait implements Threads.
+// Wait pauses the running coroutine until the channel on has an element, and receives that element. If ctx ends first,
+// Wait returns the cause of the end. Wait is a method of the interface Threads.
 func (c *Coroutines) Wait(ctx context.Context, on <-chan struct{}) error {
 	for {
 		select {
@@ -125,11 +131,12 @@ func (c *Coroutines) Wait(ctx context.Context, on <-chan struct{}) error {
 	}
 }
 
-// Pass sets the virtual time.
+// Pass sets the virtual time of the simulation to now. The coroutines whose sleep has ended by then run in the next
+// call of Settle.
 func (c *Coroutines) Pass(now time.Time) { c.now = now }
 
-// Settle runs the coroutines until all of them sleep or wait. next is the virtual time at which the first sleep ends;
-// zero: no coroutine sleeps.
+// Settle runs the coroutines until all of them sleep or wait. next is the virtual time at which the first sleep ends,
+// or zero if no coroutine sleeps. A simulation calls Pass with a time of that kind, and then Settle again.
 func (c *Coroutines) Settle() (next time.Time) {
 	for {
 		x, now := c.next()
@@ -146,9 +153,9 @@ func (c *Coroutines) Settle() (next time.Time) {
 	}
 }
 
-// next returns the coroutine to run next. Coroutines whose channel has an element or whose context has ended come
-// first, then the one whose sleep ends first. now is true if the coroutine can run at the present virtual time. nil:
-// all wait for elements.
+// next returns the coroutine to run next. Coroutines whose channel has an element, or whose context has ended, come
+// first. Then comes the coroutine whose sleep ends first. now is true if the coroutine can run at the present virtual
+// time. The result first is nil if all coroutines wait for elements.
 func (c *Coroutines) next() (first *coroutine, now bool) {
 	for _, x := range c.all {
 		switch {

@@ -11,20 +11,22 @@ import (
 )
 
 const (
-	// wholeUpTo is the number of ranges up to which a map is decided about as a whole. In larger maps only the ranges
-	// that are due are decided about, with margin neighbours on either side.
+	// wholeUpTo is the number of ranges up to which all ranges of a bucket are decided about together. In a larger
+	// bucket only the ranges that are due are decided about, together with some neighbours. margin is the number of
+	// neighbours on either side.
 	wholeUpTo = 128
 	margin    = 8
-	// windowRanges is the maximum number of ranges of a window, apart from neighbours. batchRanges is the number of
-	// ranges whose counts one request asks for.
+	// windowRanges is the maximum number of neighbouring ranges that are decided about together, apart from the
+	// neighbours on either side. batchRanges is the number of ranges whose counts one request asks for.
 	windowRanges = 1024
 	batchRanges  = 4096
-	// reach is the number of ranges added on one side after which a window is no longer widened past empty ranges.
+	// reach is the maximum number of ranges that are added on one side of a group of neighbouring ranges because its
+	// last ranges are empty.
 	reach = 512
 )
 
-// window is a run of neighbouring ranges of a bucket. Decisions are made about the ranges of its core, which are due.
-// Their neighbours, margin on either side, show what lies beside the core:
+// window is a run of neighbouring ranges of a bucket. Decisions are made about the ranges marked in core, which are
+// due. The other ranges are neighbours, which show what lies beside the core:
 //
 //	… - - - n n n C C n C n n n - - - …     C: core, n: neighbours, -: not in the window
 type window struct {
@@ -33,13 +35,14 @@ type window struct {
 	stats  []counter.Stats
 }
 
-// add appends the range rg to the window. core: decisions are to be made about the range.
+// add appends the range rg to the window. core is true if a decision is to be made about the range, and false if the
+// range is only a neighbour.
 func (w *window) add(rg *partmap.Range, core bool) {
 	w.ranges, w.core = append(w.ranges, *rg), append(w.core, core)
 }
 
-// cut ends a window that has become too long: it returns a copy, and goes on with the last keep ranges only. The first
-// of these, margin in number, are neighbours from then on: no decisions are made about them again.
+// cut ends a window that has become too long. It returns a copy of the window, and keeps only the last keep ranges in w
+// for the next window. The first 8 (margin) of these ranges are only neighbours from then on, without decisions.
 func (w *window) cut(keep int) *window {
 	out := &window{ranges: slices.Clone(w.ranges), core: slices.Clone(w.core)}
 	n := max(0, len(w.ranges)-keep)
@@ -53,8 +56,9 @@ func (w *window) whole() bool {
 	return len(w.ranges[0].Start) == 0 && len(w.ranges[len(w.ranges)-1].End) == 0
 }
 
-// windows calls f for groups of neighbouring ranges of a bucket, in the order of their keys. Such a window has ranges
-// to decide about and some neighbours. All windows together have all ranges that the visit v is to look at.
+// windows calls f for groups of neighbouring ranges of a bucket, in the order of their keys. Each group has ranges to
+// decide about and some neighbours. Together the groups have all ranges that the check v of the bucket must cover. root
+// is the root of the bucket's map.
 func (b *Balancer) windows(ctx context.Context, root *partmap.Root, v *visit, f func(*window) error) error {
 	if v.whole || root.Ranges <= wholeUpTo {
 		_, err := b.gather(ctx, root, nil, func(*partmap.Range) bool { return true }, f)
@@ -93,13 +97,14 @@ func (b *Balancer) windows(ctx context.Context, root *partmap.Root, v *visit, f 
 	return err
 }
 
-// overlap reports whether the range rg and the keys of s have keys in common.
+// overlap reports whether the range rg and the interval of keys s have keys in common.
 func overlap(rg *partmap.Range, s *partmap.Span) bool {
 	return (len(s.End) == 0 || bytes.Compare(rg.Start, s.End) < 0) && (len(rg.End) == 0 || bytes.Compare(rg.End, s.Start) > 0)
 }
 
-// seeks returns keys, in ascending order, near which the bucket's map has all parts that the visit v is to look at.
-// False: the places of some partitions are not known, and the whole map must be read.
+// seeks returns keys, in ascending order, at which searches of the bucket's map must begin in order to find all ranges
+// that the check v must cover. The boolean result is false if the places of some partitions in the map are not known,
+// so that the whole map must be read.
 func (b *Balancer) seeks(v *visit) ([]string, bool) {
 	keys := make([]string, 0, len(v.parts)+len(v.spans))
 	for id := range v.parts {
@@ -116,9 +121,9 @@ func (b *Balancer) seeks(v *visit) ([]string, bool) {
 	return slices.Compact(keys), true
 }
 
-// gather calls f for windows, in the order of their keys. A window is a group of wanted ranges and their neighbours.
-// gather searches a few ranges above each of the keys seeks in the bucket's map; nil: the whole map. poor: a window may
-// lack neighbours below.
+// gather calls f for groups of neighbouring ranges, in the order of their keys. Each group has ranges for which wanted
+// returns true, and their neighbours. gather searches the bucket's map a little above each key in seeks, or everywhere
+// if seeks is nil. The result poor is true if a group may lack neighbours with lower keys.
 func (b *Balancer) gather(
 	ctx context.Context, root *partmap.Root, seeks []string, wanted func(*partmap.Range) bool, f func(*window) error,
 ) (poor bool, err error) {
@@ -173,8 +178,8 @@ func (b *Balancer) gather(
 	return poor, nil
 }
 
-// batches calls f for several windows (groups of neighbouring ranges) at a time. The counts of all ranges in such a
-// batch are read by one request, or a few.
+// batches calls f for several groups of neighbouring ranges at a time. The counts of all ranges in a call are read by
+// few requests. v is the check of the bucket, whose ranges the groups cover. root is the root of the bucket's map.
 func (b *Balancer) batches(ctx context.Context, root *partmap.Root, v *visit, f func([]*window) error) error {
 	var batch []*window
 	n := 0
@@ -204,9 +209,9 @@ func (b *Balancer) batches(ctx context.Context, root *partmap.Root, v *visit, f 
 	return flush()
 }
 
-// widen reads the counts of windows, which are groups of neighbouring ranges, and makes some windows larger. If a
-// window begins or ends with empty ranges, more ranges are added on that side. The empty ranges may have been cut in
-// advance for appends. Only the range beyond them, to which keys are appended, shows that.
+// widen reads the counts of ws, which are groups of neighbouring ranges, and makes some groups larger. If a group
+// begins or ends with empty ranges, more ranges are added on that side. The empty ranges may have been cut in advance
+// for appends, which only the counts of the range beyond them can show.
 func (b *Balancer) widen(ctx context.Context, root *partmap.Root, ws []*window) error {
 	low, high := make([]int, len(ws)), make([]int, len(ws)) // numbers of ranges added at each side
 	for more := 2 * margin; ; more *= 2 {
@@ -246,7 +251,8 @@ func (b *Balancer) widen(ctx context.Context, root *partmap.Root, ws []*window) 
 	}
 }
 
-// readStats reads the counts of those ranges in the windows ws that have no counts yet.
+// readStats reads the counts of those ranges in ws that have no counts yet. ws are groups of neighbouring ranges of the
+// bucket id.
 func (b *Balancer) readStats(ctx context.Context, id store.BucketID, ws []*window) error {
 	var parts []store.Partition
 	var into []*counter.Stats
@@ -269,8 +275,8 @@ func (b *Balancer) readStats(ctx context.Context, id store.BucketID, ws []*windo
 	return err
 }
 
-// below returns about n ranges right below range rg in the map of its bucket. The result is empty if it is not known
-// where the map has rg.
+// below returns about n ranges right below the range rg, in the order of their keys. root is the root of the bucket's
+// map. The result is empty if the place of rg in the map is not known.
 func (b *Balancer) below(ctx context.Context, root *partmap.Root, rg *partmap.Range, n int) ([]partmap.Range, error) {
 	var out []partmap.Range
 	for first := rg; len(out) < n && len(first.Start) > 0; first = &out[0] {
@@ -299,8 +305,8 @@ func (b *Balancer) below(ctx context.Context, root *partmap.Root, rg *partmap.Ra
 	return out, nil
 }
 
-// empty reports whether range i of the window has no rows and takes no puts. A range of unknown size is not empty,
-// unless it takes part in a move.
+// empty reports whether range i of the window has no rows and takes no puts. A range of unknown size counts as empty
+// only while it takes part in a move.
 func (w *window) empty(i int) bool {
 	s := &w.stats[i]
 	return (s.Known || moves(&w.ranges[i])) && s.Rows == 0 && s.PutsPerS == 0
