@@ -163,8 +163,8 @@ type Range struct {
 	// PinUntil is the time until which the range must keep its start, so that the range is not merged with the range
 	// below.
 	PinUntil time.Time
-	// Moves is true while the range takes part in a move of rows between partitions. Moves stays true until the rows of
-	// the last move are deleted at the source.
+	// Moves is true while the range takes part in a move of rows between partitions. Moves stays true until the markers
+	// that the last move has left behind are deleted.
 	Moves bool
 	// Quanta are runs of neighbouring rows with the number of rows of each, which tell where the rows of the range lie.
 	// The first key is empty and stands for the start of the range. Quanta is nil if no fresh exact count has found the

@@ -15,51 +15,53 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// Append describes rows that clients will append in the future. The operator's request Presplit finds the cuts for
-// these rows.
+// Append describes rows that clients will append in the future, e.g. 1,000 rows per second for an hour. An operator
+// asks to cut empty ranges for these rows in advance (Presplit).
 type Append struct {
-	// RowsPerSecond is the rate at which rows will be appended, ForS for how many seconds.
+	// RowsPerSecond is the number of rows that will be appended per second. ForS is the number of seconds for which
+	// rows will be appended.
 	RowsPerSecond float64 `json:"rows_per_second"`
 	ForS          float64 `json:"for_s"`
 	// MaxRows is the maximum number of rows of a partition, at least 10.
 	MaxRows int64 `json:"max_rows,omitempty"`
-	// Like are sample keys, ascending; the new keys lie above them. None: the highest keys of the bucket are the
-	// sample.
+	// Like are sample keys in ascending order, below the new keys. If Like is empty, the highest keys of the bucket are
+	// the sample.
 	Like keytext.Keys `json:"like,omitempty"`
 }
 
-// rows returns the total number of rows that will be appended: the rate multiplied by the time.
+// rows returns the total number of rows that will be appended, which is the rate multiplied by the time.
 func (a *Append) rows() float64 { return a.RowsPerSecond * a.ForS }
 
-// Learned is a description of how the keys of a bucket grow. It was derived from sample keys.
+// Learned describes how the keys of a bucket grow, as derived from sample keys, e.g. by a number or a time in the keys.
 type Learned struct {
-	// Method is number, clock or calendar. How describes the growth for people.
+	// Method is the method of the forecast: number, clock or calendar. How describes the growth of the keys for people.
 	Method forecast.Method `json:"method"`
 	How    string          `json:"how"`
 	// Sure is the certainty of the forecast, from 0 to 1.
 	Sure float64 `json:"sure"`
 	// Keys is the number of keys that the forecast was made from.
 	Keys int `json:"from_keys"`
-	// Each is the number of rows that the cuts leave for a partition.
+	// Each is the number of rows for which the cuts leave room in each partition.
 	Each int64 `json:"rows_each"`
-	// Late is the number of rows by which the first cut comes later than wanted, as the keys of the present hour or day
-	// come in no order.
+	// Late is the number of rows by which the first cut comes later than wanted, because the keys of the present hour
+	// or day come in no order.
 	Late int64 `json:"late_rows,omitempty"`
 }
 
 const (
-	// mostAhead is the maximum number of partitions that one request prepares.
+	// mostAhead is the maximum number of partitions that one request of an operator prepares for future rows.
 	mostAhead = 4000
-	// learnFrom is the maximum number of keys that a forecast is made from.
+	// learnFrom is the maximum number of keys from which a forecast of the next keys is made.
 	learnFrom = 5000
 )
 
-// length returns how long rows will be appended, as a duration for texts. It is at most 1e9 seconds.
+// length returns the time for which rows will be appended, for texts. The result is at most 1e9 seconds.
 func (a *Append) length() time.Duration {
 	return time.Duration(min(a.ForS, 1e9) * float64(time.Second))
 }
 
-// Check returns an InvalidArgument error if one of the values of an Append is not valid.
+// Check returns an InvalidArgument error if a value of the Append is not valid, or if the rows need more than 4,000
+// partitions (mostAhead).
 func (a *Append) Check() error {
 	switch {
 	case !(a.RowsPerSecond > 0) || math.IsInf(a.RowsPerSecond, 0):
@@ -77,8 +79,8 @@ func (a *Append) Check() error {
 	return nil
 }
 
-// appends plans cuts for the rows that a announces, beyond the highest key of the bucket. If a has sample keys (Like),
-// the cuts lie beyond these.
+// appends plans cuts for the future rows that a describes, beyond the highest key of the bucket. If a has sample keys
+// (Like), the cuts lie beyond the sample keys instead.
 func (p *planner) appends(a *Append) error {
 	if err := a.Check(); err != nil {
 		return err
@@ -140,8 +142,8 @@ func (p *planner) appends(a *Append) error {
 	return nil
 }
 
-// learned writes into the plan how the keys grow, as the forecast f has found out. keys is the number of keys that the
-// forecast was made from, each the number of rows that the cuts leave for a partition.
+// learned records in the plan, for the operator, how the keys grow by the forecast f. keys is the number of keys from
+// which the forecast was made. each is the number of rows for which the cuts leave room in each partition.
 func (p *planner) learned(f *forecast.Forecast, keys int, each float64) {
 	p.plan.Learned = &Learned{Method: f.Method, How: f.How, Sure: f.Sure, Keys: keys, Each: int64(each), Late: int64(f.Late)}
 	p.note("learned from %d keys: %s", keys, f.How)
@@ -150,7 +152,8 @@ func (p *planner) learned(f *forecast.Forecast, keys int, each float64) {
 	}
 }
 
-// unforeseen adds advice for the operator to the error of a forecast. Other errors are returned as they are.
+// unforeseen returns the error err of a forecast with advice for the operator, if the next keys can't be forecast.
+// Another error is returned as it is.
 func unforeseen(err error) error {
 	if _, ok := errors.AsType[*forecast.Unpredictable](err); ok {
 		return invalid("%w. Give the cuts themselves (--at-file), or other keys to learn from (--like)", err)
@@ -158,8 +161,8 @@ func unforeseen(err error) error {
 	return err
 }
 
-// recent returns the highest keys of the bucket, in ascending order, and puts the times at which they were written into
-// o. ranges are the range with the highest key and all ranges above it.
+// recent returns the highest keys of the bucket in ascending order, at most 5,000 (learnFrom), and stores the times at
+// which the keys were written in o. ranges are the range with the highest key and all ranges above.
 func (p *planner) recent(o *forecast.Options) (keys [][]byte, ranges []partmap.Range, err error) {
 	// No key lies above this one.
 	rg, err := p.holding(bytes.Repeat([]byte{0xff}, store.MaxKeyBytes))
@@ -190,9 +193,9 @@ func (p *planner) recent(o *forecast.Options) (keys [][]byte, ranges []partmap.R
 	return keys, ranges, err
 }
 
-// between returns a forecast of the keys to come, and the cuts that are needed besides those that exist. The starts of
-// the ranges ahead, which are empty, are cuts above the highest key. A gap between two such cuts is divided if too many
-// of the total rows would come into it. recent are the highest keys, and want the settings of the forecast.
+// between returns a forecast f of the next keys, and the cuts that are needed in addition to the existing ones. recent
+// are the highest keys, and want are the settings of the forecast. ahead are the existing empty ranges above the
+// highest key, whose starts are cuts. A range in ahead is divided if too many of the total rows would come into it.
 func (p *planner) between(
 	recent [][]byte, ahead []partmap.Range, want forecast.Options, total float64,
 ) (f *forecast.Forecast, cuts [][]byte, err error) {
@@ -217,9 +220,9 @@ func (p *planner) between(
 	return nil, nil, unforeseen(err)
 }
 
-// divide chooses the cuts that are needed for the rows to come, total in number. It takes them from the closely spaced
-// cuts of the forecast f. The ranges in there lie ahead already, and their starts are cuts. The range with the highest
-// key has room for first more rows, and each other range for each rows.
+// divide returns the cuts that are needed for the next rows, total in number, chosen from the closely spaced cuts of
+// the forecast f. there are the existing empty ranges for these rows, whose starts are cuts already. The range with the
+// highest key has room for first more rows, and each other range has room for each rows.
 func divide(f *forecast.Forecast, there []partmap.Range, first, each, total float64) (cuts [][]byte) {
 	next := 0 // fine cut
 	last := 0.0

@@ -13,55 +13,59 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// Kind is the kind of an operator's request.
+// Kind is the kind of an operator's request about the ranges of a bucket, e.g. "split".
 type Kind string
 
-// The kinds of what operators ask for.
+// The kinds of requests that operators make about the ranges of a bucket.
 const (
-	// Split cuts ranges in front of keys, by the shortest separators.
+	// Split is the kind of a request to cut ranges at given keys. A new range begins at each key, or at a shorter key
+	// that divides the same rows.
 	Split Kind = "split"
-	// Merge makes one range of all ranges of a span.
+	// Merge is the kind of a request to make one range of all ranges in an interval of keys.
 	Merge Kind = "merge"
-	// Refresh rewrites the ranges of a span into fresh partitions.
+	// Refresh is the kind of a request to copy the rows of ranges to new partitions, without tombstones.
 	Refresh Kind = "refresh"
-	// Presplit cuts exactly at given keys, whether rows lie there or not, and may pin the cuts.
+	// Presplit is the kind of a request to cut ranges exactly at given keys, whether rows lie there or not. The cuts
+	// may be kept from merges until a given time.
 	Presplit Kind = "presplit"
 )
 
 // Ask is an operator's request to split, merge or rewrite ranges of one bucket.
 type Ask struct {
 	Kind Kind `json:"kind"`
-	// Keys are the keys at which Split and Presplit cut. Those of Presplit ascend.
+	// Keys are the keys at which Split and Presplit cut ranges. The keys of Presplit must ascend.
 	Keys keytext.Keys `json:"keys,omitempty"`
-	// Spans are the spans that Merge joins, which must be neighbours, or that Refresh rewrites (none: the whole
-	// bucket).
+	// Spans are intervals of keys. Merge joins the ranges in them, and they must be neighbours. Refresh rewrites the
+	// ranges in them, or all ranges of the bucket if Spans is empty.
 	Spans []partmap.Span `json:"ranges,omitempty"`
-	// Append describes a future load for which Presplit finds the cuts itself; then Keys is empty.
+	// Append describes future rows for which Presplit finds the cuts itself. Keys must be empty then.
 	Append *Append `json:"append,omitempty"`
-	// PinUntil is the time until which the cuts of Presplit are pinned; zero: they are not pinned.
+	// PinUntil is the time until which the cuts of Presplit are not removed by merges. If PinUntil is zero, merges may
+	// remove them at any time.
 	PinUntil time.Time `json:"pin_until,omitzero"`
-	// MaxRows is the maximum number of rows of a range that Merge makes; 0: no limit.
+	// MaxRows is the maximum number of rows of the range that Merge makes. If MaxRows is 0, the number is not limited.
 	MaxRows int64 `json:"-"`
-	// Force lets Merge exceed MaxRows.
+	// Force is true if Merge may make a range with more than MaxRows rows.
 	Force bool `json:"force,omitempty"`
 }
 
-// Plan is a list of moves of one bucket, based on the bucket's map of one epoch. It comes from an operator's request
-// (Ask), a planner or the policy.
+// Plan is a list of moves of the ranges of one bucket, based on the bucket's map at one epoch. A Plan comes from an
+// operator's request (Ask), from a planner, or from the policy.
 type Plan struct {
 	Bucket store.BucketID `json:"-"`
 	Epoch  uint64         `json:"epoch"`
 	Moves  []move.Goal    `json:"moves"`
-	// Notes say which parts of the request need no move, and why.
+	// Notes are sentences for the operator, which say which parts of the request need no move, and why.
 	Notes []string `json:"notes"`
-	// Learned says how the keys grow; only for Ask.Append.
+	// Learned says how the keys of the bucket grow. Learned is nil unless the request has Ask.Append.
 	Learned *Learned `json:"learned,omitempty"`
 }
 
-// Plan returns the moves that fulfil the request a of an operator. It only reads. It fails with NotFound if there is no
-// such bucket; with InvalidArgument if the request does not fit the map or the rows of the bucket; with Conflict if
-// some of its ranges are moving already; with Unavailable while the bucket is being deleted; and with ErrBrokenMap if
-// its map is not valid.
+// Plan returns the moves that fulfil the request a of an operator for the bucket id. Plan only reads.
+//
+// The error is of kind NotFound if there is no such bucket, InvalidArgument if the request does not fit the map or the
+// rows of the bucket, Conflict if some of its ranges are being moved, and Unavailable while the bucket is being
+// deleted. The error is ErrBrokenMap if the map of the bucket is not valid.
 func (g *Scheduler) Plan(ctx context.Context, id store.BucketID, a Ask) (*Plan, error) {
 	root, err := g.maps.Load(ctx, id)
 	if err != nil {
@@ -105,26 +109,27 @@ func (g *Scheduler) Plan(ctx context.Context, id store.BucketID, a Ask) (*Plan, 
 	return p.plan, nil
 }
 
-// invalid returns an InvalidArgument error with a formatted text.
+// invalid returns an InvalidArgument error. format and args make the text, as in fmt.Errorf.
 func invalid(format string, args ...any) error {
 	return store.Errorf(store.InvalidArgument, format, args...)
 }
 
-// planner makes the plan of moves for one request of an operator.
+// planner makes the plan of moves for one request of an operator, e.g. to split a range.
 type planner struct {
 	g    *Scheduler
 	ctx  context.Context
 	root *partmap.Root
-	pin  int64 // Unix seconds; 0: none
+	pin  int64 // the time until which cuts are pinned, in Unix seconds, 0 if not pinned
 	plan *Plan
 }
 
-// note adds a sentence for the operator to the plan.
+// note adds a sentence for the operator to the plan. format and args make the text, as in fmt.Sprintf.
 func (p *planner) note(format string, args ...any) {
 	p.plan.Notes = append(p.plan.Notes, fmt.Sprintf(format, args...))
 }
 
-// span returns the keys from start up to end as text for people.
+// span returns the interval of keys from start up to end as text for people, e.g. "[the first key, k)" for an empty
+// start.
 func span(start, end []byte) string {
 	s, e := keytext.Format(start), keytext.Format(end)
 	if len(start) == 0 {
@@ -136,8 +141,8 @@ func span(start, end []byte) string {
 	return fmt.Sprintf("[%s, %s)", s, e)
 }
 
-// settled fails with Conflict if range rg takes part in a move, or if markers of its last move have still to be
-// deleted.
+// settled returns a Conflict error if range rg takes part in a move, or if markers of its last move have still to be
+// deleted. The range cannot be changed until then.
 func (p *planner) settled(rg *partmap.Range) error {
 	if rg.Phase != partmap.Settled || rg.SweepPending {
 		phase := rg.Phase.String()
@@ -149,7 +154,7 @@ func (p *planner) settled(rg *partmap.Range) error {
 	return nil
 }
 
-// holding returns the range of the bucket that contains a key.
+// holding returns the range of the bucket that contains the given key.
 func (p *planner) holding(key []byte) (partmap.Range, error) {
 	for rg, err := range p.g.maps.Ranges(p.ctx, p.root, key) {
 		return rg, err
@@ -157,8 +162,8 @@ func (p *planner) holding(key []byte) (partmap.Range, error) {
 	return partmap.Range{}, store.Errorf(store.Corrupt, "the map has no range")
 }
 
-// byRange groups keys by the ranges in which they lie. It calls f for each range that contains some of the keys, with
-// these keys. keys ascend.
+// byRange groups keys by the ranges of the bucket that contain them. It calls f once for each of these ranges, with the
+// keys inside. keys must be in ascending order.
 func (p *planner) byRange(keys [][]byte, f func(rg *partmap.Range, inside [][]byte) error) error {
 	for len(keys) > 0 {
 		rg, err := p.holding(keys[0])
@@ -177,7 +182,8 @@ func (p *planner) byRange(keys [][]byte, f func(rg *partmap.Range, inside [][]by
 	return nil
 }
 
-// checkCut fails with InvalidArgument if no bucket can be cut at the key: the key is empty or too long.
+// checkCut returns an InvalidArgument error if a range cannot be cut at the given key, because the key is empty or too
+// long.
 func checkCut(key []byte) error {
 	switch {
 	case len(key) == 0:
@@ -188,8 +194,8 @@ func checkCut(key []byte) error {
 	return nil
 }
 
-// split plans to cut ranges in front of the given keys, so that a new range begins at each key or shortly before it.
-// The keys may be in any order.
+// split plans to cut ranges at the given keys, so that a new range begins at each key, or at a shorter key that divides
+// the same rows. The keys may be in any order.
 func (p *planner) split(keys [][]byte) error {
 	if len(keys) == 0 {
 		return invalid("a split needs a key at least")
@@ -205,8 +211,8 @@ func (p *planner) split(keys [][]byte) error {
 	return p.byRange(keys, p.splitRange)
 }
 
-// splitRange plans to cut the range rg in front of the given keys, so that a new range begins at each key or shortly
-// before it.
+// splitRange plans to cut the range rg at the given keys, so that a new range begins at each key, or at a shorter key
+// that divides the same rows. The keys lie inside rg, in ascending order.
 func (p *planner) splitRange(rg *partmap.Range, keys [][]byte) error {
 	if string(keys[0]) == string(rg.Start) {
 		p.note("there is a cut at %s already", keytext.Format(keys[0]))
@@ -253,8 +259,8 @@ func (p *planner) splitRange(rg *partmap.Range, keys [][]byte) error {
 	return nil
 }
 
-// add adds the split of a range to the plan. rows has the number of rows of each part. The largest part stays in its
-// partition.
+// add adds the split of a range to the plan. goal is the wanted split. rows has the number of rows of each resulting
+// range. The largest of them stays in its partition.
 func (p *planner) add(goal move.Goal, rows []int64) {
 	total, most := int64(0), int64(-1)
 	for i, n := range rows {
@@ -265,14 +271,15 @@ func (p *planner) add(goal move.Goal, rows []int64) {
 	p.plan.Moves = append(p.plan.Moves, counted(goal, total, total-most))
 }
 
-// counted returns the goal g, which is one wanted change of a bucket's ranges, with its numbers of rows filled in: rows
-// are in its ranges, and copies of them are copied to other partitions.
+// counted returns the goal g, a wanted change of a bucket's ranges, with two numbers filled in: rows is the number of
+// rows in the ranges, and copies is the number of rows that are copied to other partitions.
 func counted(g move.Goal, rows, copies int64) move.Goal {
 	g.Rows, g.Copies = rows, copies
 	return g
 }
 
-// presplit plans cuts exactly at the given keys, whether rows lie there or not. The keys must ascend.
+// presplit plans to cut ranges exactly at the given keys, whether rows lie there or not. The keys must be in ascending
+// order. A key at which a range begins already is only noted for the operator.
 func (p *planner) presplit(keys [][]byte) error {
 	if len(keys) == 0 {
 		return invalid("a presplit needs a cut at least")
@@ -319,8 +326,8 @@ func (p *planner) presplit(keys [][]byte) error {
 	return nil
 }
 
-// more returns the end of a sentence for people about n cuts that names only the first cut, such as " and at 3 others".
-// It is empty if n is 1.
+// more returns the end of a sentence about n cuts that names only the first cut, e.g. " and at 3 others" if n is 4. The
+// result is empty if n is 1.
 func more(n int) string {
 	if n == 1 {
 		return ""
@@ -328,8 +335,8 @@ func more(n int) string {
 	return fmt.Sprintf(" and at %d others", n-1)
 }
 
-// ranges returns the ranges of the bucket whose keys lie in s. It fails if s does not begin and end where ranges do, or
-// if one of the ranges moves.
+// ranges returns the ranges of the bucket whose keys lie in the interval s. The error is InvalidArgument if s does not
+// begin and end where ranges do, and Conflict if one of the ranges is being moved.
 func (p *planner) ranges(s partmap.Span) (out []partmap.Range, err error) {
 	for rg, err := range p.g.maps.Ranges(p.ctx, p.root, s.Start) {
 		if err != nil {
@@ -353,7 +360,7 @@ func (p *planner) ranges(s partmap.Span) (out []partmap.Range, err error) {
 	return nil, invalid("the bucket is not cut at %s: the range there is %s", keytext.Format(s.End), span(last.Start, last.End))
 }
 
-// checkSpan fails with InvalidArgument if the end of s lies below its start.
+// checkSpan returns an InvalidArgument error if the end of the interval s is not above its start.
 func checkSpan(s partmap.Span) error {
 	if len(s.End) > 0 && bytes.Compare(s.Start, s.End) >= 0 {
 		return invalid("the range %s ends before it begins", span(s.Start, s.End))
@@ -361,7 +368,7 @@ func checkSpan(s partmap.Span) error {
 	return nil
 }
 
-// merge plans to join the neighbouring ranges in a.Spans into one range.
+// merge plans to join the ranges in the intervals a.Spans, which must be neighbours, into one range.
 func (p *planner) merge(a *Ask) error {
 	if len(a.Spans) == 0 {
 		return invalid("a merge needs a range that covers at least two of the bucket's")
@@ -407,8 +414,8 @@ func (p *planner) merge(a *Ask) error {
 	return nil
 }
 
-// refresh plans to copy the rows of some ranges into new partitions, without their tombstones. The ranges are those of
-// spans.
+// refresh plans to copy the rows of all ranges in the intervals spans to new partitions, without their tombstones. If
+// spans is empty, all ranges of the bucket are copied.
 func (p *planner) refresh(spans []partmap.Span) error {
 	if len(spans) == 0 {
 		spans = []partmap.Span{{}}
@@ -433,17 +440,18 @@ func (p *planner) refresh(spans []partmap.Span) error {
 	return nil
 }
 
-// content is the number of rows in a range: the total, and the numbers between given keys.
+// content is the result of a count of the rows in a range: the total number, and the numbers of rows between given
+// keys.
 type content struct {
 	rows int64
 	// below[i] is the number of rows from key i-1 up to key i. The last element counts the rows from the last key on.
 	below []int64
-	// before[i] is the highest key of a row below key i in the range; nil: there is none.
+	// before[i] is the highest key of a row below key i in the range, or nil if the range has no row below key i.
 	before [][]byte
 }
 
-// count counts the rows of range rg, which must not move, at the limited rate of moves. The rows between the given keys
-// are counted apart. The keys lie within the range and ascend.
+// count counts the rows of range rg of the bucket id, and also the rows between the given keys. The range must not be
+// moved meanwhile. The keys lie within the range, in ascending order. count reads rows at the limited rate of moves.
 func (g *Scheduler) count(ctx context.Context, id store.BucketID, rg *partmap.Range, keys [][]byte) (*content, error) {
 	c := &content{below: make([]int64, len(keys)+1), before: make([][]byte, len(keys))}
 	at := 0
@@ -465,8 +473,8 @@ func (g *Scheduler) count(ctx context.Context, id store.BucketID, rg *partmap.Ra
 	return c, err
 }
 
-// rows calls f for each row of range rg, which must not move, until f returns false. It reads at the limited rate of
-// moves. With o.Reverse it begins at the highest key.
+// rows calls f for each row of range rg of the bucket id, until f returns false. The range must not be moved meanwhile.
+// If o.Reverse is true, rows begins at the highest key. rows reads at the limited rate of moves.
 func (g *Scheduler) rows(
 	ctx context.Context, id store.BucketID, rg *partmap.Range, o store.SliceOptions, f func(r *store.Row) (more bool),
 ) error {

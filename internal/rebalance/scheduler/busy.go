@@ -11,11 +11,12 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// busy is the list of buckets that may have a move in flight. A bucket is added before the first change of its map, and
-// removed after the last markers of its move were deleted (the sweep). The list is a hint.
+// busy is the stored list of buckets that may have a move under way, so that another process finds unfinished moves at
+// once. A bucket is added before the first change of its map, and removed after the last markers of its move are
+// deleted. The list is only a hint.
 //
-// One register of store.Busy has all of the buckets, as registers are never removed and only some hundred buckets move
-// at once. The scan of roots finds buckets that do not fit.
+// A single register of store.Busy has all of the buckets, as registers are never removed and only some hundred buckets
+// move at once. The scan of all roots finds buckets that do not fit.
 type busy struct {
 	regs    store.Registers
 	changes wait.Together[entry] // concurrent changes are made as one, since they would conflict
@@ -23,13 +24,14 @@ type busy struct {
 
 const (
 	busyKey = "buckets"
-	// busyForm is the form of the record: the ids of the buckets, 16 bytes each, ascending.
+	// busyForm is the version of the record's format: the ids of the buckets, 16 bytes each, in ascending order.
 	busyForm = 1
 	// maxBusy is the maximum number of buckets in the list, which keeps the record well below store.MaxRecordBytes.
 	maxBusy = 4000
 )
 
-// read returns the list of buckets that may have a move in flight, and the version of its record.
+// read returns the stored list of buckets that may have a move under way, and the version of its record for a later
+// change.
 func (b *busy) read(ctx context.Context) (ids []store.BucketID, v store.Version, err error) {
 	payload, v, err := record.Read(ctx, b.regs, store.Busy, busyKey, store.Serial, busyForm)
 	if err == nil && len(payload)%16 != 0 {
@@ -44,20 +46,21 @@ func (b *busy) read(ctx context.Context) (ids []store.BucketID, v store.Version,
 	return ids, v, nil
 }
 
-// entry is one change of the list of busy buckets: on adds the bucket id, otherwise it is removed.
+// entry is one change of the stored list of buckets with moves. If on is true, the bucket id is added, otherwise the
+// bucket is removed.
 type entry struct {
 	id store.BucketID
 	on bool
 }
 
-// set adds a bucket to the list of busy buckets (on is true), or removes it. Concurrent calls are written together, as
-// one change.
+// set adds the bucket id to the stored list of buckets with moves if on is true, or else removes the bucket. Concurrent
+// calls are written together, as one change.
 func (b *busy) set(ctx context.Context, id store.BucketID, on bool) error {
 	return store.Wrap("note which buckets are busy", b.changes.Do(ctx, entry{id, on}, b.change))
 }
 
-// change makes several changes to the list of busy buckets in one write. It retries if another process has changed the
-// list at the same time. A damaged list is left as it is.
+// change makes all changes in entries to the stored list of buckets with moves, in one write. It retries if another
+// process has changed the list at the same time. A damaged list is left as it is.
 func (b *busy) change(ctx context.Context, entries []entry) error {
 	const tries = 20
 	// The pauses follow a change of the list by another process, which may be one of many that begin or end moves now.

@@ -12,38 +12,36 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Stage says how far a goal has come. A goal is one wanted change of a bucket's ranges. It waits, then begins, and ends
-// in one of three ways (met, refused, dropped).
+// Stage says how far a goal, which is one wanted change of a bucket's ranges, has come. A goal waits, begins, and ends
+// in one of three ways: met, refused or dropped.
 type Stage string
 
 // The stages of a goal, which is one wanted change of a bucket's ranges. All but the first two are ends.
 const (
 	Waiting Stage = "waiting"
-	Begun   Stage = "begun" // its move is in the map
+	Begun   Stage = "begun" // the bucket's map has the move of the goal
 	Met     Stage = "met"
 	Refused Stage = "refused"
-	Dropped Stage = "dropped" // by Abort
+	Dropped Stage = "dropped" // given up by Scheduler.Abort before it began
 )
 
-// ended reports whether a goal, which is one wanted change of ranges, has ended at stage s: it was met, refused or
-// dropped.
+// ended reports whether a goal at stage s has ended: the wanted change of ranges was made, refused or given up.
 func (s Stage) ended() bool { return s != Waiting && s != Begun }
 
-// GoalState is one of the wanted changes of a bucket's ranges (goals) that were submitted together as a job. It says
-// how far the change has come.
+// GoalState is one wanted change of a bucket's ranges (a goal) in a job, and says how far the change has come.
 type GoalState struct {
 	move.Goal
 	Stage Stage  `json:"stage"`
-	Batch uint64 `json:"batch,omitempty"` // the batch of its move, once it has begun
-	// Copied is the number of rows that the move of the goal copied, once the goal is met.
+	Batch uint64 `json:"batch,omitempty"` // the batch (group of moves) of the goal's move, once the move has begun
+	// Copied is the number of rows that were copied to fulfil the goal. Copied is set when the goal is met.
 	Copied             int64 `json:"copied,omitempty"`
 	verified, searched int64
-	// Err is why the goal was refused. Error is its text.
+	// Err is the reason why the goal was refused, or nil. Error is the text of Err.
 	Err   error  `json:"-"`
 	Error string `json:"error,omitempty"`
 }
 
-// State says how far a job, which is a group of moves, has come.
+// State says how far a job, which is a group of moves submitted together, has come, e.g. "running".
 type State string
 
 // The states of a job. A job that is done or failed has ended.
@@ -54,23 +52,23 @@ const (
 	JobFailed  State = "failed"
 )
 
-// Job is a group of moves in one bucket that were submitted together.
+// Job is a group of moves in one bucket that were submitted together, e.g. by one request of an operator.
 type Job struct {
 	ID     string         `json:"id"`
 	Bucket store.BucketID `json:"-"`
-	// Name is the name of the bucket. The scheduler leaves it empty.
+	// Name is the name of the bucket. The scheduler does not know the name and leaves it empty.
 	Name string `json:"bucket"`
-	// What says for people what the job does: split, merge, …
+	// What says for people what the job does, e.g. split or merge.
 	What  string    `json:"what"`
 	State State     `json:"state"`
 	Asked time.Time `json:"asked"`
-	Ended time.Time `json:"ended,omitzero"` // zero: not yet
-	// Phase is the phase of the least advanced batch in flight of the job: marking, copying, verifying, draining or
-	// sweeping. It is empty if no batch is in flight.
+	Ended time.Time `json:"ended,omitzero"` // zero if the job has not ended
+	// Phase is the phase of the job's least advanced batch (group of moves) under way: marking, copying, verifying,
+	// draining or sweeping. Phase is empty if no batch is under way.
 	Phase string `json:"phase,omitempty"`
-	// Rows is the estimated number of rows that the moves of the job copy. Copied, Verified and Searched (by the sweep)
-	// are the numbers of rows in its batches so far. Until the job has ended, they include rows of other jobs that
-	// share its batches.
+	// Rows is the estimated number of rows that the moves of the job copy. Copied, Verified and Searched are the
+	// numbers of rows that were copied, compared, and searched for leftover markers so far. Until the job has ended,
+	// they include rows of other jobs whose moves are in the same batches.
 	Rows     int64       `json:"rows"`
 	Copied   int64       `json:"copied"`
 	Verified int64       `json:"verified"`
@@ -80,7 +78,8 @@ type Job struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Err returns the error of a job (a group of moves) that has failed. nil: the job has succeeded, or has not ended.
+// Err returns the error of the first move of the job that was refused or given up. The result is nil if the job has
+// succeeded or has not ended.
 func (j Job) Err() error {
 	for i := range j.Goals {
 		switch g := &j.Goals[i]; g.Stage {
@@ -93,9 +92,9 @@ func (j Job) Err() error {
 	return nil
 }
 
-// Submit queues the moves of the plan p and returns their job. what says for people what the job does. A plan without
-// moves returns a job that has ended. The job has failed at once if another process moves the bucket now, since this
-// one has lost its lease.
+// Submit queues the moves of the plan p for the bucket id, and returns the job that stands for the moves. what says for
+// people what the job does. A plan without moves returns a job that has ended. If this process has lost the lease of
+// the bucket to another process, the job has failed at once.
 func (g *Scheduler) Submit(id store.BucketID, what string, p *Plan) Job {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -124,7 +123,8 @@ func (g *Scheduler) Submit(id store.BucketID, what string, p *Plan) Job {
 	return g.snapshot(j)
 }
 
-// forgetJobs removes the oldest ended jobs until keepJobs of them are left. The caller holds Scheduler.mu.
+// forgetJobs removes the oldest ended jobs (groups of moves) until 100 ended jobs (keepJobs) are left. The caller holds
+// Scheduler.mu.
 func (g *Scheduler) forgetJobs() {
 	ended := 0
 	for _, j := range g.jobs {
@@ -141,7 +141,8 @@ func (g *Scheduler) forgetJobs() {
 	})
 }
 
-// Job returns the job, which is a group of moves, with the given id. False: there is no such job, or it was forgotten.
+// Job returns the job, which is a group of moves, with the given id. The boolean result is false if there is no such
+// job, or if the job ended long ago and was forgotten.
 func (g *Scheduler) Job(id string) (Job, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -151,8 +152,8 @@ func (g *Scheduler) Job(id string) (Job, bool) {
 	return Job{}, false
 }
 
-// snapshot returns a copy of the job j, which is a group of moves, with its present progress. The caller holds
-// Scheduler.mu.
+// snapshot returns a copy of the job j, which is a group of moves, with its present state and numbers of rows. The
+// caller holds Scheduler.mu.
 func (g *Scheduler) snapshot(j *Job) Job {
 	s := *j
 	s.Goals = slices.Clone(j.Goals)
@@ -178,9 +179,9 @@ func (g *Scheduler) snapshot(j *Job) Job {
 	return s
 }
 
-// follow updates the progress of a job from the status s of its bucket. A job's rows are summed over its batches, which
-// are moves that go through their phases together. A batch that is not in s any more has ended, and counts with all
-// rows that it had to copy.
+// follow updates the phase and the numbers of rows of a job from the status s of its bucket. The numbers are summed
+// over the job's batches, which are moves that go through their phases together. A batch that is missing in s has
+// ended, and counts with all rows that it had to copy.
 func (j *Job) follow(s executor.Status) {
 	batches := map[uint64]int64{}
 	for i := range j.Goals {
@@ -214,14 +215,14 @@ func (j *Job) follow(s executor.Status) {
 	}
 }
 
-// add adds the rows that one move has worked on to those of the job. g is the wanted change of ranges (goal) that the
-// move fulfils. The rows copied, compared and searched are added.
+// add adds the rows that were copied, compared and searched for the goal g to the numbers of the job. A goal is one
+// wanted change of ranges.
 func (j *Job) add(g *GoalState) {
 	j.Copied, j.Verified, j.Searched = j.Copied+g.Copied, j.Verified+g.verified, j.Searched+g.searched
 }
 
-// order returns a number by which moves can be compared: how far they have come. p is the phase of the move. Settled
-// counts as the highest, since such a move has only markers left to delete.
+// order returns a number that says how far a move in phase p has come, so that moves can be compared. The phase Settled
+// has the highest number, since only markers are left to delete then.
 func order(p partmap.Phase) int {
 	if p == partmap.Settled {
 		return 1 << 8
@@ -229,8 +230,8 @@ func order(p partmap.Phase) int {
 	return int(p)
 }
 
-// PhaseName returns the name of the phase of a move in flight, for people. The phase Settled is called sweeping, since
-// only the markers of the move are still to be deleted.
+// PhaseName returns the name of the phase of a move under way, for people, e.g. "copying". The phase Settled is called
+// "sweeping", since only the markers of the move are still to be deleted.
 func PhaseName(p partmap.Phase) string {
 	if p == partmap.Settled {
 		return "sweeping"
@@ -238,8 +239,8 @@ func PhaseName(p partmap.Phase) string {
 	return p.String()
 }
 
-// goal changes the state of a goal, which is one wanted change of a bucket's ranges, in all jobs that have it. If the
-// goal has reached another stage, Options.Moved is told. The caller holds Scheduler.mu.
+// goal changes the state of one wanted change of the ranges of the bucket id, in all jobs that want it, by calls of the
+// function change. If the goal has reached another stage, Options.Moved is called. The caller holds Scheduler.mu.
 func (g *Scheduler) goal(id store.BucketID, goal *move.Goal, change func(*GoalState)) {
 	g.jobs.Change(id, goal, time.Now(), func(j *Job, s *GoalState) {
 		before := s.Stage
@@ -249,10 +250,10 @@ func (g *Scheduler) goal(id store.BucketID, goal *move.Goal, change func(*GoalSt
 	})
 }
 
-// Jobs are the jobs (groups of moves) that a mover knows, from the oldest to the newest.
+// Jobs are the jobs (groups of moves) that a scheduler knows, from the oldest to the newest.
 type Jobs []*Job
 
-// Find returns the job, which is a group of moves, with the given id. nil: there is no such job.
+// Find returns the job (group of moves) with the given id, or nil if there is no such job.
 func (js Jobs) Find(id string) *Job {
 	if i := slices.IndexFunc(js, func(j *Job) bool { return j.ID == id }); i >= 0 {
 		return js[i]
@@ -260,9 +261,9 @@ func (js Jobs) Find(id string) *Job {
 	return nil
 }
 
-// Change changes the state of a goal, which is one wanted change of a bucket's ranges. It calls change for each job of
-// the bucket that has the goal, unless the goal has ended there. If all goals of a job have ended then, the job ends at
-// the time now.
+// Change calls the function change for each job of the bucket id that has the given goal, unless the goal has ended in
+// that job. A goal is one wanted change of ranges. If all goals of a job have ended after that, the job ends at the
+// time now.
 func (js Jobs) Change(id store.BucketID, goal *move.Goal, now time.Time, change func(*Job, *GoalState)) {
 	for _, j := range js {
 		if j.Bucket != id || !j.Ended.IsZero() {
@@ -285,7 +286,7 @@ func (js Jobs) Change(id store.BucketID, goal *move.Goal, now time.Time, change 
 	}
 }
 
-// Waiting reports whether moves were submitted for a bucket that have not begun.
+// Waiting reports whether moves of the bucket id were submitted that have not begun.
 func (js Jobs) Waiting(id store.BucketID) bool {
 	return slices.ContainsFunc(js, func(j *Job) bool {
 		return j.Bucket == id && j.Ended.IsZero() &&
@@ -293,8 +294,8 @@ func (js Jobs) Waiting(id store.BucketID) bool {
 	})
 }
 
-// InFlight returns how much is moved by the jobs that have not ended, as an estimate. partitions is the number of
-// partitions that take part. rows is the number of rows to copy. Moves that copy nothing do not count.
+// InFlight returns estimates for the jobs that have not ended: the number of partitions that take part in their moves,
+// and the number of rows that these moves copy. Moves that copy nothing do not count.
 func (js Jobs) InFlight() (partitions int, rows int64) {
 	for _, j := range js {
 		if !j.Ended.IsZero() {
@@ -310,16 +311,16 @@ func (js Jobs) InFlight() (partitions int, rows int64) {
 	return partitions, rows
 }
 
-// end marks goals of a bucket as refused because of the error err. A goal is one wanted change of ranges. The caller
-// holds Scheduler.mu.
+// end marks goals of the bucket id as refused because of the error err. A goal is one wanted change of ranges. The
+// caller holds Scheduler.mu.
 func (g *Scheduler) end(id store.BucketID, goals []move.Goal, err error) {
 	for i := range goals {
 		g.goal(id, &goals[i], func(s *GoalState) { s.Stage, s.Err = Refused, err })
 	}
 }
 
-// Held reports whether nothing must be decided about a bucket now. Its moves are paused, or moves that were submitted
-// for it have not begun.
+// Held reports whether no decision must be made about the bucket id now, because its moves are paused, or because
+// submitted moves have not begun.
 func (g *Scheduler) Held(id store.BucketID) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -327,8 +328,8 @@ func (g *Scheduler) Held(id store.BucketID) bool {
 	return paused || g.jobs.Waiting(id)
 }
 
-// InFlight returns how much is moved in the buckets that this process moves now, as an estimate. partitions is the
-// number of partitions that take part, rows the number of rows to copy.
+// InFlight returns estimates for the unfinished moves in the buckets that this process moves: the number of partitions
+// that take part, and the number of rows to copy.
 func (g *Scheduler) InFlight() (partitions int, rows int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -341,10 +342,10 @@ func (g *Scheduler) InFlight() (partitions int, rows int64) {
 	return led.InFlight()
 }
 
-// CountedFor is the number of rows that may be read in the time in which one row may be moved. These are reads that
-// count rows, or look for markers to delete.
+// CountedFor is the number of rows that may be read for exact counts, or to find markers to delete, in the time in
+// which one row may be moved.
 const CountedFor = 3
 
-// Pace waits until the given number of rows may be read to count them. Counting, unlike moves, is not slowed down while
-// the store is slow: it reads one page after the other, and it finds what should be split.
+// Pace waits until the given number of rows may be read for an exact count. Counts, unlike moves, are not slowed down
+// while the store is slow: a count reads one page after the other, and finds ranges that should be split.
 func (g *Scheduler) Pace(ctx context.Context, rows int) error { return g.counting.Take(ctx, rows) }

@@ -7,8 +7,8 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// pausesEvery is the time between two reads of the pauses that operators have set. A pause is obeyed even before it is
-// read here, since each move asks for pauses when it begins.
+// pausesEvery is the time between two reads of the pauses of moves that operators have set. A new pause is obeyed even
+// before that read, since each move asks for pauses when it begins.
 const pausesEvery = 2 * time.Second
 
 // watchPauses reads the pauses that operators have set, every 2 seconds (pausesEvery), until ctx ends.
@@ -18,8 +18,8 @@ func (g *Scheduler) watchPauses(ctx context.Context) {
 	}
 }
 
-// LookAtPauses reads the pauses of moves now, so that the scheduler knows at once that a pause has begun or ended.
-// Otherwise the next read is up to 2 seconds away.
+// LookAtPauses reads the pauses of moves that operators have set, so that the scheduler knows at once that a pause has
+// begun or ended. Without a call, the next read is up to 2 seconds away.
 func (g *Scheduler) LookAtPauses(ctx context.Context) {
 	s, err := g.gate.Look(ctx)
 	if err != nil {
@@ -37,7 +37,7 @@ func (g *Scheduler) LookAtPauses(ctx context.Context) {
 	g.tell()
 }
 
-// hold tells the executor of bucket b, which carries out its moves, whether they are paused. The caller holds
+// hold tells the executor of bucket b, which carries out the bucket's moves, whether moves are paused. The caller holds
 // Scheduler.mu.
 func (g *Scheduler) hold(b *bucket) {
 	p, paused := g.gate.Paused(&g.pauses, b.id)

@@ -7,21 +7,20 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// RangesAtOnce is the maximum number of ranges that are copied, compared or removed at once, in all buckets together.
-// It is also the maximum number of ranges whose leftover markers are deleted at once. It bounds the requests that moves
-// send to the store, and the memory of pages in transit. A bucket that waits for leases does not count, so the number
-// is far below that of the buckets that have moves under way.
+// RangesAtOnce is the maximum number of ranges that are copied, compared or removed at the same time, in all buckets
+// together. The leftover deletion markers of as many ranges may be deleted at the same time. The limit bounds the
+// requests that moves send to the store, and the memory for rows in transit. A bucket that waits for leases does not
+// count, so far more buckets can have moves under way.
 const RangesAtOnce = 32
 
-// line chooses the next one of several waiting buckets or ranges. Normally that is the one that has waited longest. But
-// every other choice may be the bucket that needs the highest rate of moves (KeepUp). So a bucket with fast writes does
-// not wait until a hundred others have had their turns. And buckets with fast writes take at most half of the turns
-// from the others.
+// line chooses the next one of several waiting buckets or ranges, normally the one that has waited longest. Every other
+// choice may be the bucket that needs the highest rate of moves (KeepUp). So a bucket with fast writes does not wait
+// for a hundred other buckets, and buckets with fast writes take at most half of the choices from the others.
 type line struct {
 	ahead bool // the last choice was not the one that had waited longest
 }
 
-// next chooses one of n waiting buckets or ranges and returns its index. The index 0 is the one that has waited
+// next returns the index of the chosen bucket or range among n waiting ones. Index 0 is the one that has waited
 // longest. need returns the rate of moves, in rows per second, that the bucket at index i needs (KeepUp).
 func (l *line) next(n int, need func(i int) int) (at int) {
 	if !l.ahead {
@@ -35,7 +34,7 @@ func (l *line) next(n int, need func(i int) int) (at int) {
 	return at
 }
 
-// room limits the number of ranges that are worked on at the same time. It has a list of the ranges that wait.
+// room limits the number of ranges that are copied or cleaned at the same time, and lists the ranges that wait.
 // Scheduler.mu guards it.
 type room struct {
 	taken   int // ranges that are worked on
@@ -43,14 +42,15 @@ type room struct {
 	line    line
 }
 
-// place is the entry of a range that waits until fewer ranges are worked on.
+// place is the entry of a waiting range, whose work begins when fewer other ranges are being worked on.
 type place struct {
 	of   *bucket
 	free chan struct{} // closed when there is room
 }
 
-// room waits until work on one more range of bucket b may begin. sweep: the work is to delete the markers that a move
-// has left. The caller must call end when the work is done.
+// room waits until work on one more range of bucket b may begin, since only 32 ranges (RangesAtOnce) are worked on at
+// the same time. sweep is true if the work is to delete the markers that a move has left. The caller must call end when
+// the work has ended. The error is the cause of the end of ctx.
 func (g *Scheduler) room(ctx context.Context, b *bucket, sweep bool) (end func(), err error) {
 	r := &g.copies
 	if sweep {
@@ -84,7 +84,8 @@ func (g *Scheduler) room(ctx context.Context, b *bucket, sweep bool) (end func()
 	return nil, store.Wrap("wait until fewer ranges move", context.Cause(ctx))
 }
 
-// admit lets waiting ranges begin while fewer than RangesAtOnce are worked on. The caller holds Scheduler.mu.
+// admit lets waiting ranges begin as long as fewer than 32 ranges (RangesAtOnce) are being worked on. The caller holds
+// Scheduler.mu.
 func (r *room) admit() {
 	for len(r.waiting) > 0 && r.taken < RangesAtOnce {
 		at := r.line.next(len(r.waiting), func(i int) int { return r.waiting[i].of.need })

@@ -18,37 +18,43 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Maps is the part of a client of bucket maps that a scheduler uses. In the embedded form it must be the client that
-// the whole process uses.
+// Maps is the interface through which a scheduler reads and changes the maps of buckets, which list the bucket's ranges
+// and their partitions. In the embedded form it must be the client that the whole process uses.
 type Maps = executor.Maps
 
-// Store is the part of a store that a scheduler uses.
+// Store is the part of a store that a scheduler uses: the rows of partitions, registers such as the list of buckets
+// with moves, and the nodes of maps.
 type Store interface {
 	store.Rows
 	store.Registers
 	store.Nodes
 }
 
-// DefaultBuckets is the default of Options.Buckets.
+// DefaultBuckets is the default of Options.Buckets, which is the maximum number of buckets that move at the same time.
 const DefaultBuckets = 128
 
 // Options are the settings of a scheduler. The zero value has good defaults.
 type Options struct {
-	// Buckets is the maximum number of buckets with moves under way, by default DefaultBuckets. More buckets with goals
-	// take turns. Most buckets with moves wait for leases: in all buckets together 32 ranges are copied, compared or
-	// removed at once, and 32 swept.
+	// Buckets is the maximum number of buckets that move at the same time. The default is 128 (DefaultBuckets). Other
+	// buckets with moves wait and take turns. Most of the buckets that move wait for leases: in all buckets together,
+	// at most 32 ranges are copied, compared or removed at the same time, and at most 32 are cleaned of markers.
 	Buckets int
 	// RowsPerSecond is the maximum number of rows that are copied, compared and counted per second, in all buckets
-	// together. The rate is lowered while the store is slow. 0: no limit, and no regard to other load.
+	// together. The rate is lowered while the store is slow. If RowsPerSecond is 0, there is no limit, and moves are
+	// not slowed down for other load.
 	RowsPerSecond int
-	// Executor has the options of each executor. The scheduler sets Pace, SweepPace, Gate, Room and Observe itself.
+	// Executor has the options of the executors, each of which carries out the moves of one bucket. The scheduler sets
+	// the fields Pace, SweepPace, Gate, Room and Observe itself.
 	Executor executor.Options
-	// Moved is called when a goal of a job begins or ends; nil: no calls. It must not call the scheduler.
+	// Moved is called when a goal of a job, which is one wanted change of ranges, begins or ends. Moved must not call
+	// the scheduler. If Moved is nil, there are no calls.
 	Moved func(j *Job, g *GoalState)
-	// Logger logs failures, refused goals and, at the debug level, each effect; nil: nothing is logged.
+	// Logger logs failures, refused moves and, at the debug level, each step of a move. If Logger is nil, nothing is
+	// logged.
 	Logger *slog.Logger
 }
 
+// withDefaults returns a copy of the options with the defaults of Buckets and Logger, if these are not set.
 func (o Options) withDefaults() Options {
 	if o.Buckets <= 0 {
 		o.Buckets = DefaultBuckets
@@ -59,8 +65,9 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Scheduler moves the ranges of the buckets of a store. It does so for all buckets, or for groups of buckets (shards).
-// Its methods are safe for concurrent use, but Run is for one goroutine at a time.
+// Scheduler moves the ranges of the buckets of a store between partitions, for all buckets or for some groups of
+// buckets (shards). The methods of a Scheduler are safe for concurrent use, except that only one goroutine at a time
+// may call Run.
 type Scheduler struct {
 	store    Store
 	maps     Maps
@@ -70,11 +77,11 @@ type Scheduler struct {
 	counting *wait.Pacer // the pace of recounts and sweeps
 	throttle throttle
 	events   chan struct{} // has an element when there may be something to do
-	news     chan struct{} // has an element when a term has begun
+	news     chan struct{} // has an element when this process has got new shards
 
 	gate *pause.Gate
 
-	// loop runs while at least one term lasts.
+	// loop runs the shared work while this process moves at least one shard.
 	loop wait.While // beside all terms
 
 	mu      sync.Mutex
@@ -88,11 +95,12 @@ type Scheduler struct {
 	scanned Scan
 	turns   int // number of buckets that have their turn, at most Options.Buckets
 	line    line
-	// copies has the ranges that are copied, compared or removed, sweeps those that are swept.
+	// copies has the ranges that are copied, compared or removed at present. sweeps has the ranges whose leftover
+	// markers are deleted.
 	copies, sweeps room
 }
 
-// bucket is the scheduler's entry of a bucket that has moves to make, or unused map nodes to delete.
+// bucket is the scheduler's entry for a bucket that has moves to make, or unused map nodes to delete.
 type bucket struct {
 	id store.BucketID
 	x  *executor.Executor
@@ -101,37 +109,40 @@ type bucket struct {
 	wanted  bool // the bucket has work, or may have
 	running bool
 	since   time.Time // when it became wanted, or when its last turn ended
-	// parked is true if no move is in flight, and the goals can't begin since moves are paused.
+	// parked is true if no move of the bucket is under way, and its next moves can't begin because moves are paused.
 	parked bool
-	// again is the earliest time of the next turn, after a failure or while the bucket is being deleted.
+	// again is the earliest time at which the bucket may move again, after a failure or while the bucket is being
+	// deleted.
 	again    time.Time
 	failures int
-	// failed are the last errors by effect. A success removes them.
+	// failed has the last error of each step of a move that failed. A success of the same step removes the error.
 	failed  map[string]Failure
-	collect time.Time   // when to collect map nodes again; zero: none are left
-	pending []move.Goal // goals that the executor has not got yet
+	collect time.Time   // when to delete unused map nodes again, zero if none are left
+	pending []move.Goal // wanted changes that the executor has not got yet
 	need    int         // rows per second, see KeepUp
 
 	// These fields belong to the turn under way, or to RunShards before there is one.
-	tidied time.Time // when the bucket was last tidied; zero: not since it got work
+	tidied time.Time // when unused map nodes were last deleted, zero if not since the bucket got work
 	listed bool      // the list of busy buckets has it: this process added or found it there
 }
 
 const (
-	// keepEpochs is the number of replaced roots that are kept of each bucket.
+	// keepEpochs is the number of replaced roots that are kept of each bucket's map.
 	keepEpochs = 100
-	// tidyEvery is the time between two tidyings of a bucket that moves. Such a bucket keeps keepEpochs replaced roots
-	// and those of this time, and its unnamed map nodes stay for CollectAfter and at most twice this time.
+	// tidyEvery is the time between two deletions of the old roots and the unused map nodes of a bucket that moves.
+	// Such a bucket keeps 100 replaced roots (keepEpochs) and those of this time. Its unused map nodes stay for
+	// CollectAfter and at most twice this time.
 	tidyEvery = 10 * time.Minute
-	// keepJobs is the number of ended jobs that are kept.
+	// keepJobs is the number of ended jobs (groups of moves) that are remembered.
 	keepJobs = 100
 )
 
-// clocksApart is the maximum difference between the wall clocks of two processes: the one that moves, and the one that
-// paused it. If a pause has an end, the mover waits longer by this time.
+// clocksApart is the maximum difference between the wall clocks of two processes: the process that moves rows, and the
+// process that has paused the moves. When a pause ends at a given time, moves wait longer by clocksApart.
 const clocksApart = time.Second
 
-// New returns a scheduler for the buckets of the store s. It reads and writes nothing until Run is called.
+// New returns a scheduler for the buckets of the store s, whose maps are read and changed through m. The scheduler
+// reads and writes nothing until Run is called.
 func New(s Store, m Maps, o Options) *Scheduler {
 	o = o.withDefaults()
 	g := &Scheduler{
@@ -150,15 +161,15 @@ func New(s Store, m Maps, o Options) *Scheduler {
 	return g
 }
 
-// Run moves the ranges of all buckets until ctx ends. It returns when all its work has ended. It may be called again:
-// moves that were submitted and have not begun are still wanted. They are given up if the cause of the end was a
-// Conflict, such as a lost lease.
+// Run moves the ranges of all buckets until ctx ends, and returns when all its work has ended. Run may be called again:
+// moves that were submitted and have not begun are still wanted. If the cause of the end was a Conflict, such as a lost
+// lease, these moves are given up.
 func (g *Scheduler) Run(ctx context.Context) error { return g.RunShards(ctx, shard.All) }
 
-// tell wakes the loop of Run, since there may be something to do.
+// tell wakes the loop of Run, because a bucket may have something to do.
 func (g *Scheduler) tell() { wait.Signal(g.events) }
 
-// want queues a bucket for a turn, in which its ranges are moved. It does nothing if another process moves the bucket.
+// want queues the bucket id, so that its ranges are moved. If another process moves the bucket, want does nothing.
 func (g *Scheduler) want(id store.BucketID) {
 	g.mu.Lock()
 	if g.term(id) != nil {
@@ -168,7 +179,7 @@ func (g *Scheduler) want(id store.BucketID) {
 	g.tell()
 }
 
-// want queues the bucket for a turn, in which its ranges are moved. The caller holds Scheduler.mu.
+// want queues the bucket, so that its ranges are moved when fewer other buckets move. The caller holds Scheduler.mu.
 func (b *bucket) want() {
 	if !b.wanted && !b.running {
 		b.since = time.Now()
@@ -176,7 +187,8 @@ func (b *bucket) want() {
 	b.wanted = true
 }
 
-// bucket returns the scheduler's entry of the bucket id, and makes one if there is none. The caller holds Scheduler.mu.
+// bucket returns the scheduler's entry for the bucket id. If there is no entry, bucket makes one. The caller holds
+// Scheduler.mu.
 func (g *Scheduler) bucket(id store.BucketID) *bucket {
 	b := g.buckets[id]
 	if b == nil {
@@ -192,12 +204,12 @@ func (g *Scheduler) bucket(id store.BucketID) *bucket {
 	return b
 }
 
-// goalsAtOnce is the maximum number of goals that an executor has at a time. A goal is one wanted change of a bucket's
-// ranges. The number is bounded because an executor checks all its goals at each step.
+// goalsAtOnce is the maximum number of goals, which are wanted changes of a bucket's ranges, that an executor has at a
+// time. The number is limited because an executor checks all its goals at each step.
 const goalsAtOnce = 256
 
-// feed gives waiting goals to the executor that carries them out, and returns how many goals the executor has. A goal
-// is one wanted change of the bucket's ranges. The caller holds Scheduler.mu.
+// feed gives waiting goals, which are wanted changes of the bucket's ranges, to the executor that carries them out. The
+// result is the number of goals that the executor has afterwards. The caller holds Scheduler.mu.
 func (b *bucket) feed() int {
 	has := b.x.Status().Goals
 	if has > goalsAtOnce/2 {
@@ -213,7 +225,7 @@ func (b *bucket) feed() int {
 	return has + n
 }
 
-// drop removes and returns all goals of the bucket that have not begun. A goal is one wanted change of its ranges. The
+// drop removes all goals, which are wanted changes of the bucket's ranges, that have not begun, and returns them. The
 // caller holds Scheduler.mu.
 func (b *bucket) drop() []move.Goal {
 	all := append(b.x.Abort(), b.pending...)
@@ -224,14 +236,16 @@ func (b *bucket) drop() []move.Goal {
 // idle is how long the loop of Run sleeps if there is nothing to do.
 const idle = time.Minute
 
-// start gives turns to the buckets that wait for one, up to Options.Buckets at a time. It returns the time after which
-// to call it again.
+// start lets waiting buckets move, up to Options.Buckets at a time. The result is the time after which to call start
+// again.
 //
-// While no bucket waits, a turn lasts as long as its bucket has goals, and the bucket's batches overlap. While some
-// wait, a turn is one batch, of all goals that are ready: the bucket begins no other batch, and its turn ends when its
-// batches are swept. So a bucket begins to move within one batch of the others, however many goals they have.
+// The time in which a bucket moves is its turn. While no bucket waits, a turn lasts as long as its bucket has goals,
+// and the bucket's batches (groups of moves) overlap. While buckets wait, a turn is one batch, of all goals that are
+// ready: the bucket begins no other batch, and its turn ends when its batches are swept. So a bucket begins to move
+// within one batch of the others, however many goals they have.
 //
-// The order of turns is that of line. The goals of a bucket come together while it waits, and begin as one batch.
+// The order of turns is that of line. The goals of a bucket come together while the bucket waits, and begin as one
+// batch.
 //
 // The next turn of a bucket begins with one more read of the root at SERIAL, which is little beside the swaps and waits
 // of a batch. A turn that ends with goals left writes nothing: the bucket stays in the list of busy ones. The knowledge
@@ -259,8 +273,8 @@ func (g *Scheduler) start() time.Duration {
 	return next // the end of a turn wakes the loop earlier
 }
 
-// queue returns the buckets that wait for a turn, the one that has waited longest first. next is the time until another
-// bucket may have to be added. Buckets that need nothing are forgotten. The caller holds Scheduler.mu.
+// queue returns the buckets that wait to move, beginning with the bucket that has waited longest. next is the time
+// until another bucket may have to be added. Buckets that need nothing are forgotten. The caller holds Scheduler.mu.
 func (g *Scheduler) queue(now time.Time) (queue []*bucket, next time.Duration) {
 	next = idle
 	for id, b := range g.buckets {
@@ -288,8 +302,8 @@ func (g *Scheduler) queue(now time.Time) (queue []*bucket, next time.Duration) {
 	return queue, next
 }
 
-// work is one turn of bucket b: it moves ranges and records the result. If no moves are left to make, it also deletes
-// old roots and unused map nodes.
+// work moves ranges of bucket b and records the result. If no moves are left to make, work also deletes old roots and
+// unused map nodes of the bucket.
 func (g *Scheduler) work(ctx context.Context, b *bucket) {
 	left, err := g.move(ctx, b)
 	var collect time.Time
@@ -330,8 +344,8 @@ func (g *Scheduler) work(ctx context.Context, b *bucket) {
 	}
 }
 
-// move carries out the moves of bucket b. It ends early if other buckets wait: left is true if the bucket still has
-// moves for another turn.
+// move carries out the moves of bucket b. If other buckets wait, move ends early. The result left is true if the bucket
+// still has moves to make.
 func (g *Scheduler) move(ctx context.Context, b *bucket) (left bool, err error) {
 	root, err := g.maps.Load(ctx, b.id)
 	if err == nil && root.State == partmap.Deleted {
@@ -379,7 +393,8 @@ func (g *Scheduler) move(ctx context.Context, b *bucket) (left bool, err error) 
 	return false, g.list(ctx, b, false)
 }
 
-// list adds bucket b to the list of buckets that may have a move in flight (busy is true), or removes it.
+// list adds bucket b to the stored list of buckets that may have a move under way if busy is true, or else removes the
+// bucket.
 func (g *Scheduler) list(ctx context.Context, b *bucket, busy bool) error {
 	err := g.busy.set(ctx, b.id, busy)
 	if err == nil {
@@ -388,13 +403,14 @@ func (g *Scheduler) list(ctx context.Context, b *bucket, busy bool) error {
 	return err
 }
 
-// ends reports whether this process is about to stop moving a bucket. Its errors do not count as failures then. The
-// caller holds Scheduler.mu.
+// ends reports whether this process is about to stop moving the bucket id. Errors of the bucket's moves do not count as
+// failures then. The caller holds Scheduler.mu.
 func (g *Scheduler) ends(id store.BucketID) bool {
 	return g.terms[shard.Of(id)] != nil && g.term(id) == nil
 }
 
-// observe processes an event that the executor of bucket b reports, such as the end of a move.
+// observe records an event that the executor of bucket b reports, such as the end of a move, in the jobs and failures
+// of the bucket.
 func (g *Scheduler) observe(b *bucket, e executor.Event) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -441,10 +457,10 @@ func (g *Scheduler) moving() (ids []store.BucketID) {
 	return ids
 }
 
-// KeepUp sets the rate that the moves of a bucket need to keep up with its writes, in rows copied and compared per
-// second. The throttle does not slow moves down below that rate, as far as RowsPerSecond allows. Otherwise ranges under
-// a load that keeps the store busy would grow faster than they are cut. The rate holds until the next call, or until
-// the bucket has nothing left to do.
+// KeepUp sets the rate of moves that the bucket id needs to keep up with its writes, in rows copied and compared per
+// second. Moves are not slowed down below that rate, as far as RowsPerSecond allows. Otherwise ranges under a load that
+// keeps the store busy would grow faster than they are split. The rate holds until the next call, or until the bucket
+// has nothing left to do.
 func (g *Scheduler) KeepUp(id store.BucketID, rowsPerSecond int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -453,8 +469,8 @@ func (g *Scheduler) KeepUp(id store.BucketID, rowsPerSecond int) {
 	}
 }
 
-// need returns how many rows per second must be moved so that the moves of all buckets keep up with their writes. It is
-// the sum of the rates that KeepUp has set for the buckets that have their turn.
+// need returns the number of rows per second that must be moved so that moves keep up with writes. The number is the
+// sum of the rates that KeepUp has set for the buckets that move now.
 func (g *Scheduler) need() (rowsPerSecond int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -466,7 +482,8 @@ func (g *Scheduler) need() (rowsPerSecond int) {
 	return rowsPerSecond
 }
 
-// probe makes one small read, which the throttle measures: the root of a bucket that moves, chosen at random.
+// probe makes one small read, whose time the throttle measures. It reads the map's root of a bucket that moves, chosen
+// at random.
 func (g *Scheduler) probe(ctx context.Context) error {
 	key := make([]byte, 16)
 	if ids := g.moving(); len(ids) > 0 {
@@ -480,8 +497,8 @@ func (g *Scheduler) probe(ctx context.Context) error {
 	return err
 }
 
-// Abort gives up the moves that were submitted and have not begun. It does so for the bucket id, or for all buckets if
-// id is nil. It returns the number of moves given up. Moves that have begun go on to their end.
+// Abort gives up the moves that were submitted and have not begun, in the bucket id, or in all buckets if id is nil.
+// The result is the number of moves given up. Moves that have begun go on to their end.
 func (g *Scheduler) Abort(id *store.BucketID) (dropped int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -506,39 +523,43 @@ func (g *Scheduler) Abort(id *store.BucketID) (dropped int) {
 	return dropped
 }
 
-// Failure is the text of an error, with the time at which it happened.
+// Failure is the text of an error that a move met, and the time of the error.
 type Failure struct {
 	At    time.Time `json:"at"`
 	Error string    `json:"error"`
 }
 
+// failure returns the text of the error err with the present time.
 func (g *Scheduler) failure(err error) Failure { return Failure{At: time.Now(), Error: err.Error()} }
 
-// Status is the state of a scheduler.
+// Status is the state of a scheduler: whether it runs, its rate of moves, its buckets and its jobs.
 type Status struct {
 	// Running is true while this process moves ranges.
 	Running bool
-	// Rate is the present limit of rows per second, MostRate the highest limit that is possible; 0: no limit.
+	// Rate is the present maximum number of rows moved per second, and MostRate is the highest value that Rate can
+	// have. 0 means no limit.
 	Rate, MostRate int
 	Buckets        []BucketStatus
 	Jobs           []Job
 	Scan           Scan
 }
 
-// BucketStatus is the state of a bucket that has moves to make or other work to do.
+// BucketStatus is the state of a bucket that has moves to make, or other work such as failed steps to repeat.
 type BucketStatus struct {
 	ID store.BucketID
 	executor.Status
-	// Running is true while the bucket has its turn. Otherwise, unless it is Paused, the bucket waits for others, or
-	// for the time Again after a failure. Paused is true if none of its goals may begin.
+	// Running is true while the bucket moves. A bucket that does not move waits for other buckets, or for the time
+	// Again after a failure, or until its moves are no longer paused. Paused is true if no move of the bucket may
+	// begin.
 	Running bool
 	Paused  bool
 	Again   time.Time
-	// Failures are the errors of work that is tried again, the newest first.
+	// Failures are the errors of steps that are tried again, the newest error first.
 	Failures []Failure
 }
 
-// Status returns the state of the scheduler. Buckets are in the order of their ids, jobs from the oldest to the newest.
+// Status returns the state of the scheduler. The buckets are in the order of their ids, and the jobs are ordered from
+// the oldest to the newest.
 func (g *Scheduler) Status() Status {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -18,17 +18,17 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// term is a time in which this process holds the lease of some shards, which are groups of buckets, and so moves their
-// ranges.
+// term is a period during which this process holds the lease of some shards (groups of buckets), and so may move the
+// ranges of their buckets. ctx ends with the lease.
 type term struct {
 	ctx  context.Context
-	over bool // no turn begins in this term any more; guarded by Scheduler.mu
+	over bool // true if no more moves begin in this term, guarded by Scheduler.mu
 	work sync.WaitGroup
 }
 
-// RunShards moves the ranges of the buckets in some shards, which are groups of buckets, until ctx ends. Concurrent
-// calls for other shards are allowed. The calls share the number of buckets that move at once, the limited rate, and
-// the scan of roots.
+// RunShards moves the ranges of the buckets in the given shards, which are groups of buckets, until ctx ends, and
+// returns the cause of the end. Concurrent calls for other shards are allowed. All calls share the maximum number of
+// buckets that move at once, the rate limit, and the scan for unfinished moves.
 func (g *Scheduler) RunShards(ctx context.Context, of shard.Set) error {
 	g.loop.During(ctx, g.begin, func() {
 		t := &term{ctx: ctx}
@@ -41,8 +41,7 @@ func (g *Scheduler) RunShards(ctx context.Context, of shard.Set) error {
 	return store.Wrap("move the ranges of buckets", context.Cause(ctx))
 }
 
-// enter begins a time in which this process moves the buckets of some shards, which are groups of buckets. t is that
-// time, a term.
+// enter begins the period t, during which this process moves the buckets of the given shards (groups of buckets).
 func (g *Scheduler) enter(of shard.Set, t *term) {
 	g.mu.Lock()
 	for _, n := range of.List() {
@@ -60,17 +59,17 @@ func (g *Scheduler) enter(of shard.Set, t *term) {
 	g.tell()
 }
 
-// close lets no bucket begin a turn any more in the term t. A term is a time in which this process moves some buckets.
-// Turns that have begun go on; t.work waits for them.
+// close lets no bucket begin to move any more in the period t, during which this process moves some shards. Buckets
+// that have begun go on, and t.work waits for them.
 func (g *Scheduler) close(t *term) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	t.over = true
 }
 
-// leave records that this process no longer moves the buckets of some shards (groups of buckets). It forgets those
-// buckets that have nothing left to do. If the lease was lost, the moves that have not begun fail. Otherwise they would
-// wait for as long as another process has the lease, and be carried out when nobody expects it.
+// leave records that this process no longer moves the buckets of the given shards (groups of buckets), and forgets
+// those buckets that have nothing left to do. If the lease was lost, the moves that have not begun fail. Otherwise they
+// would wait for as long as another process has the lease, and be carried out when nobody expects it.
 func (g *Scheduler) leave(of shard.Set) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -95,7 +94,7 @@ func (g *Scheduler) leave(of shard.Set) {
 var errElsewhere = store.Errorf(store.Conflict, "this process has lost the lead of the bucket's moves: another one "+
 	"completes what had begun (status shows it); request the rest again")
 
-// term returns the present term of a bucket: the time in which this process moves it. nil: this process may not move
+// term returns the present period during which this process may move the bucket id, or nil if this process may not move
 // the bucket. The caller holds Scheduler.mu.
 func (g *Scheduler) term(id store.BucketID) *term {
 	if t := g.terms[shard.Of(id)]; t != nil && !t.over && t.ctx.Err() == nil {
@@ -104,7 +103,7 @@ func (g *Scheduler) term(id store.BucketID) *term {
 	return nil
 }
 
-// Led returns the shards (groups of buckets) whose ranges this process moves now.
+// Led returns the set of shards (groups of buckets) whose ranges this process may move now.
 func (g *Scheduler) Led() (led shard.Set) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -116,8 +115,8 @@ func (g *Scheduler) Led() (led shard.Set) {
 	return led
 }
 
-// begin prepares the work that is shared by all calls of RunShards, and returns the function work, which does it until
-// ctx ends.
+// begin prepares the work that all calls of RunShards share, such as the rate limit. The returned function work does
+// that work until ctx ends.
 func (g *Scheduler) begin(ctx context.Context) (work func()) {
 	g.throttle.begin(ctx)
 	g.LookAtPauses(ctx)
@@ -140,8 +139,8 @@ func (g *Scheduler) begin(ctx context.Context) (work func()) {
 	}
 }
 
-// resume queues turns for buckets whose moves may be unfinished, which are those in the list of busy buckets. It does
-// so for the shards (groups of buckets) in of, which another process may have moved before.
+// resume queues the buckets in the stored list of buckets with moves, since their moves may be unfinished. Only buckets
+// in the shards of are queued, which another process may have moved before.
 func (g *Scheduler) resume(ctx context.Context, of shard.Set) {
 	ids, _, err := g.busy.read(ctx)
 	if err != nil && ctx.Err() == nil {

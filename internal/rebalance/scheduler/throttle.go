@@ -9,16 +9,16 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// throttle slows moves down while other load needs the store. While moves run it measures small reads. It lowers the
-// rate when these become slow, and raises it when they are fast again.
+// throttle slows moves of rows down while other load needs the store. While moves run, it measures small reads, lowers
+// the rate of moves when the reads become slow, and raises the rate when the reads are fast again.
 //
-// The small reads are its own, not those of clients, because in most forms there are no clients in this process. They
-// meet the same queues in the same store. They are called slow by comparison with reads when nothing moves, and with
-// reads at the lowest rate, where moves cost next to nothing. So a store that is slow for other reasons does not hold
-// moves down for ever. Moves of ranges that grow are not slowed down below the rate of that growth (see KeepUp).
+// The throttle makes its own small reads, because in most forms this process has no clients. The reads meet the same
+// queues in the store as the reads of clients. Reads are slow by comparison with reads when nothing moves, and with
+// reads at the lowest rate, at which moves cost next to nothing. So a store that is slow for other reasons does not
+// hold moves down for ever. Moves of ranges that grow are not slowed down below the rate of that growth (see KeepUp).
 type throttle struct {
 	pace  *wait.Pacer
-	most  int // rows per second; 0: no throttle
+	most  int // the highest rate in rows per second, 0 if moves are never slowed down
 	probe func(ctx context.Context) error
 	need  func() int // rows per second below which moves are not slowed down
 
@@ -27,26 +27,28 @@ type throttle struct {
 }
 
 const (
-	// probeEvery is the time between two small reads while something moves, idleEvery otherwise.
+	// probeEvery is the time between two small reads while rows are moved. idleEvery is the time between two small
+	// reads while nothing moves.
 	probeEvery = 100 * time.Millisecond
 	idleEvery  = 5 * time.Second
-	// probes is the number of the last reads whose median counts.
+	// probes is the number of small reads whose median time is compared: the last 7 reads.
 	probes = 7
-	// slowTimes and slowLeast define slow reads: their median is more than slowTimes the base, and more than slowLeast
-	// above the base.
+	// slowTimes and slowLeast define when small reads count as slow: their median time is more than slowTimes the time
+	// without moves, and more than slowLeast above that time.
 	slowTimes = 2
 	slowLeast = 2 * time.Millisecond
-	// lowest is the divisor of the maximum rate that gives the lowest rate, unless a bucket needs more.
+	// lowest is the divisor that gives the lowest rate of moves: 1/20 of the maximum rate. The lowest rate is higher if
+	// a bucket needs a higher rate to keep up with its writes.
 	lowest = 20
 )
 
-// idle returns the lowest rate of moves in rows per second, at which they cost next to nothing. floor returns the
-// lowest rate that is allowed at present. If buckets need more than the rate of idle, it is that higher rate, but never
-// more than the maximum.
+// idle returns the lowest rate of moves in rows per second, at which moves cost next to nothing. floor returns the
+// lowest rate that is allowed at present, which is higher than idle if buckets need a higher rate to keep up with their
+// writes. floor is never more than the maximum rate.
 func (t *throttle) idle() int  { return max(1, t.most/lowest) }
 func (t *throttle) floor() int { return max(t.idle(), min(t.most, t.need())) }
 
-// begin measures how long a small read takes before anything moves, and sets the rate of moves to the maximum.
+// begin measures the time of a small read before anything moves, and sets the rate of moves to the maximum.
 func (t *throttle) begin(ctx context.Context) {
 	if t.most <= 0 {
 		return
@@ -58,8 +60,8 @@ func (t *throttle) begin(ctx context.Context) {
 	t.base, t.recent = t.median(), nil
 }
 
-// run adapts the rate of moves to the latency of the store until ctx ends. moving returns the buckets that have moves
-// under way.
+// run adapts the rate of moves to the time of small reads of the store until ctx ends. moving returns the buckets that
+// have moves under way.
 func (t *throttle) run(ctx context.Context, moving func() []store.BucketID) {
 	if t.most <= 0 {
 		return
@@ -79,8 +81,8 @@ func (t *throttle) run(ctx context.Context, moving func() []store.BucketID) {
 	}
 }
 
-// measure returns how long one small read takes. False: the read failed with an error other than a timeout, which says
-// nothing about the latency. Moves meet such a failure themselves.
+// measure makes one small read, and returns the time that the read took. The boolean result is false if the read failed
+// with an error other than a timeout, since the failure says nothing about the speed of the store.
 func (t *throttle) measure(ctx context.Context) (time.Duration, bool) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -96,7 +98,7 @@ func (t *throttle) measure(ctx context.Context) (time.Duration, bool) {
 	return took, true
 }
 
-// median returns the median time of the last small reads. 0: there were no reads.
+// median returns the median time of the last small reads, or 0 if there were no reads.
 func (t *throttle) median() time.Duration {
 	if len(t.recent) == 0 {
 		return 0
@@ -105,8 +107,8 @@ func (t *throttle) median() time.Duration {
 	return s[len(s)/2]
 }
 
-// judge returns the new rate of moves, in rows per second, after a small read that took the time took. It also adapts
-// the base, which is how long a read takes without moves. moving: there are moves under way.
+// judge returns the new rate of moves, in rows per second, after a small read that took the time took. moving is true
+// if moves are under way. judge also adapts the time that a small read takes without moves.
 func (t *throttle) judge(moving bool, took time.Duration) int {
 	rate := t.pace.Rate()
 	const weight = 10 // a read changes the base by 1/weight of the difference

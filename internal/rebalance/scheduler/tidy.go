@@ -14,8 +14,9 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// tidy deletes old roots of bucket b, and map nodes that its map no longer names. again is when to call tidy next;
-// zero: nothing is left to delete. After an error the next scan of all roots finds what is left.
+// tidy deletes old roots of the map of bucket b, and map nodes that the map no longer names. The result again is the
+// time of the next call of tidy for the bucket, or zero if nothing is left to delete. After an error, the next scan of
+// all roots finds what is left.
 func (g *Scheduler) tidy(ctx context.Context, b *bucket) (again time.Time) {
 	root, err := g.maps.Load(ctx, b.id)
 	if err == nil {
@@ -34,10 +35,10 @@ func (g *Scheduler) tidy(ctx context.Context, b *bucket) (again time.Time) {
 	return time.Time{}
 }
 
-// tidying calls f, and meanwhile deletes old roots and unused map nodes of bucket b every tidyEvery. Otherwise a bucket
-// that always moves would never be tidied. Moves need not stop for it: nodes that a later change of the map may name
-// are left alone, as another process may be about to make such a change at any time. tidying returns when f and the
-// last deletions have ended.
+// tidying calls f, and every 10 minutes (tidyEvery) meanwhile deletes old roots and unused map nodes of bucket b, since
+// a bucket that always moves would otherwise keep them for ever. Moves need not stop meanwhile: nodes that a later
+// change of the map may name are not deleted, as another process may be about to make the change. tidying returns when
+// f and the last deletions have ended.
 func (g *Scheduler) tidying(ctx context.Context, b *bucket, f func(ctx context.Context) error) error {
 	if b.tidied.IsZero() {
 		b.tidied = time.Now()
@@ -56,7 +57,8 @@ func (g *Scheduler) tidying(ctx context.Context, b *bucket, f func(ctx context.C
 	return err
 }
 
-// collectAfter returns how long a map node is kept that no bucket's map names any more.
+// collectAfter returns the time for which a map node is kept after the last map has stopped naming the node. The
+// default is an hour.
 func (g *Scheduler) collectAfter() time.Duration {
 	if g.o.Executor.CollectAfter > 0 {
 		return g.o.Executor.CollectAfter
@@ -64,7 +66,8 @@ func (g *Scheduler) collectAfter() time.Duration {
 	return time.Hour
 }
 
-// forget deletes old roots of a bucket. The last keepEpochs replaced roots are kept. root is the present one.
+// forget deletes old roots of a bucket's map, except the last 100 replaced roots (keepEpochs). root is the present
+// root.
 func (g *Scheduler) forget(ctx context.Context, root *partmap.Root) error {
 	if root.Epoch <= keepEpochs {
 		return nil
@@ -78,35 +81,37 @@ func (g *Scheduler) forget(ctx context.Context, root *partmap.Root) error {
 	return g.store.Forget(ctx, root.Bucket, before)
 }
 
-// Scan is the progress of the search for unfinished work in the roots of all buckets.
+// Scan is the progress of the search for unfinished moves and deletions in all buckets, which reads the root of each
+// bucket's map.
 type Scan struct {
-	// Roots is the number of roots that the present or last scan has looked at.
+	// Roots is the number of roots that the present or last search has read.
 	Roots int `json:"roots"`
-	// Found is the number of buckets among them that had something to do.
+	// Found is the number of buckets with unfinished work among those whose roots were read.
 	Found int `json:"found"`
-	// Began and Ended are the times of the scan; Ended is zero while the scan goes on.
+	// Began and Ended are the times at which the search began and ended. Ended is zero while the search goes on.
 	Began time.Time `json:"began,omitzero"`
 	Ended time.Time `json:"ended,omitzero"`
 	Error string    `json:"error,omitempty"`
 }
 
 const (
-	// scanEvery is the pause between two scans of all roots. RootsAtOnce is the number of concurrent reads of a scan,
-	// RootsPerSecond its rate. The first scan after new shards come has no such rate: it finds unfinished moves at
-	// once.
+	// scanEvery is the time between two searches of the roots of all buckets for unfinished work. RootsAtOnce is the
+	// number of concurrent reads of a search, and RootsPerSecond is its maximum rate. The first search after this
+	// process gets new shards has no maximum rate, so that unfinished moves are found at once.
 	scanEvery      = 10 * time.Minute
 	RootsAtOnce    = 32
 	RootsPerSecond = 500
-	// ScansToProve is the number of scans in which each root is read at Serial once.
+	// ScansToProve is the number of searches of all roots in which each root is read once with consistency Serial,
+	// which also commits a half-made change.
 	ScansToProve = 8
 )
 
-// together is how long to wait for more shards before the roots of new shards are looked at. Shards are groups of
-// buckets, and this process gets several at a time.
+// together is the time to wait for more shards before the roots of new shards are searched. Shards are groups of
+// buckets, and this process gets several shards at a time.
 const together = 200 * time.Millisecond
 
-// scanAll looks at the roots of all buckets for unfinished work, every scanEvery. When this process gets new shards
-// (groups of buckets) it looks at their roots at once.
+// scanAll searches the roots of all buckets for unfinished work every 10 minutes (scanEvery), until ctx ends. When this
+// process gets new shards (groups of buckets), scanAll searches the roots of these shards at once.
 func (g *Scheduler) scanAll(ctx context.Context) {
 	for n := 0; ; {
 		next := time.NewTimer(scanEvery)
@@ -134,14 +139,14 @@ func (g *Scheduler) scanAll(ctx context.Context) {
 	}
 }
 
-// scan looks for buckets whose moves or deletion were left unfinished, and for buckets with map nodes to collect. n is
-// the number of the scan under this leader; 0: the first scan of some shards.
+// scan searches the buckets of the shards of for unfinished moves or deletions, and for unused map nodes. n is the
+// number of the search since this process got the shards, or 0 for the first search of new shards.
 //
-// scan reads the roots that this data centre has. A bucket that it finds is read again at Serial when the bucket has
-// its turn. A batch that it does not find, because this data centre has not heard of it, is one on which no work has
-// begun: a batch is acknowledged before work on it begins. But the root of such a batch may stay unheard of, as after a
-// swap whose leader died before the swap was committed. So each scan except the first reads another part of the roots
-// at Serial, which also commits such a swap.
+// scan reads the roots that this data centre has. A bucket with unfinished work is read again at Serial before its
+// moves go on. The data centre may not have heard of a batch of moves yet, but then no work on the batch has begun: a
+// batch is acknowledged before work on it begins. The root of such a batch may stay unheard of if its leader died
+// before the change was committed. So each search except the first reads another part of the roots at Serial, which
+// also commits the change.
 func (g *Scheduler) scan(ctx context.Context, of shard.Set, n int) {
 	s := Scan{Began: time.Now().UTC()}
 	note := func(change func()) {
@@ -200,8 +205,9 @@ func (g *Scheduler) scan(ctx context.Context, of shard.Set, n int) {
 	note(func() { s.Ended = time.Now().UTC() })
 }
 
-// inspect reports whether a bucket has work for the scheduler, and queues it then. With prove, the root is read at
-// Serial. And a map without nodes is checked for stored nodes, since a failed change to a larger map leaves such nodes.
+// inspect reports whether the bucket id has unfinished work, and queues the bucket if so. If prove is true, the root of
+// the bucket's map is read at Serial. A map without nodes is then also checked for stored nodes, since a failed change
+// to a larger map leaves unused nodes.
 func (g *Scheduler) inspect(ctx context.Context, id store.BucketID, prove bool) (bool, error) {
 	read := g.maps.Look
 	if prove {
