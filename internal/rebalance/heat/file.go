@@ -24,11 +24,11 @@ const (
 	magic1 = "evenkeel history 1\n"
 )
 
-// mostFile is the greatest number of bytes of a history file, decompressed, that Decode reads.
+// mostFile is the maximum number of bytes of a history file, after decompression, that Decode accepts.
 const mostFile = 256 << 20
 
-// Encode returns the content of a file, compressed, with the book b (the history of all buckets) and the log l of
-// moves.
+// Encode returns the compressed content of a file with the history b of all buckets and the log l of moves. Decode
+// reads the file after a restart.
 func Encode(b *Book, l *Log) []byte {
 	var out bytes.Buffer
 	out.WriteString(magic)
@@ -80,7 +80,8 @@ func Encode(b *Book, l *Log) []byte {
 	return file
 }
 
-// encoder collects encoded bytes in memory. Its method flush compresses them, writes them to z, and empties the memory.
+// encoder collects encoded bytes in memory. The method flush writes the bytes to the compressor z and empties the
+// memory.
 type encoder struct {
 	wire.Encoder
 	z *flate.Writer
@@ -93,8 +94,9 @@ func (e *encoder) flush() {
 
 var errDamaged = errors.New("it is damaged")
 
-// Decode returns the book (the history of all buckets) and the log of moves that Encode wrote to a file. most bounds
-// the memory of the book in bytes. Moves in the state Begun get the state Left: the process that logged them has ended.
+// Decode returns the history of all buckets and the log of moves from a file that Encode has written. most is the
+// maximum memory of the history in bytes. A move in the state Begun gets the state Left, since the process that logged
+// the move has ended. The error says whether the file is damaged or has another format.
 func Decode(file []byte, most int64) (*Book, *Log, error) {
 	rest, ok := bytes.CutPrefix(file, []byte(magic))
 	first := false

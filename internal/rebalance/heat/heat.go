@@ -18,11 +18,12 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Metric is a kind of number in the history of buckets: writes, reads, rows or bytes of a span, a run of neighbouring
-// keys.
+// Metric is a kind of number in the history of buckets: writes, reads, rows or bytes. Each number is for an interval of
+// keys and an interval of time.
 type Metric int
 
-// The metrics, for an interval of time. Writes and Reads are means per second. Rows and Bytes are sizes at its end.
+// The kinds of numbers for an interval of time. Writes and Reads are means per second. Rows and Bytes are sizes at the
+// end of the interval.
 const (
 	Writes Metric = iota
 	Reads
@@ -31,47 +32,50 @@ const (
 	metrics
 )
 
-// Figures are what the history knows of a span (a run of neighbouring keys) in an interval of time: one number for each
-// metric, such as Writes or Rows.
+// Figures are the numbers that the history has for an interval of keys in an interval of time, indexed by Metric:
+// writes per second, reads per second, rows and bytes.
 type Figures [metrics]float32
 
-// rate reports whether the metric is a number per second (writes, reads). Otherwise it is a size (rows, bytes).
+// rate reports whether the metric is a number per second, such as writes. Rows and bytes are sizes.
 func (m Metric) rate() bool { return m == Writes || m == Reads }
 
-// Name returns the metric's name, Unit its unit.
+// Name returns the name of the metric, e.g. "writes". Unit returns its unit, e.g. "requests/s".
 func (m Metric) Name() string { return [...]string{"writes", "reads", "rows", "bytes"}[m] }
 func (m Metric) Unit() string { return [...]string{"requests/s", "requests/s", "rows", "bytes"}[m] }
 
-// All has all the metrics, the kinds of numbers that the history of buckets keeps.
+// All has all metrics of the history of buckets: writes, reads, rows and bytes.
 var All = []Metric{Writes, Reads, Rows, Bytes}
 
-// Span is a run of neighbouring keys of a bucket, with its figures, such as writes per second. It begins with the key
-// Start and ends where the next span starts.
+// Span is an interval of neighbouring keys of a bucket, with its numbers, e.g. writes per second. The interval begins
+// with the key Start and ends where the next one starts.
 type Span struct {
 	Start string
 	Figures
 }
 
-// Sample is the state of one bucket over some time: its spans, runs of neighbouring keys, with their figures. The spans
-// are in ascending order and cover all keys, without gaps; the first Start is empty. A sample without spans says that
-// nothing is known of the bucket.
+// Sample is the state of one bucket over some time: its intervals of keys (spans) with their numbers, such as writes
+// per second. The spans are in ascending order and cover all keys without gaps, so the first Start is empty. A sample
+// without spans says that nothing is known of the bucket.
 type Sample struct {
 	Bucket store.BucketID
 	Spans  []Span
 
-	known int64 // the seconds of which the spans are known, as in part
+	known int64 // the number of seconds to which the spans apply, as in part
 }
 
 const (
-	// MostSpans is the largest number of spans of a column.
+	// MostSpans is the maximum number of intervals of keys (spans) for which one column of the history has numbers. A
+	// column is an interval of time.
 	MostSpans = 1536
-	// LeastSpans is the number of spans that a column keeps, if its samples have them, when memory gets scarce.
+	// LeastSpans is the number of intervals of keys (spans) that a column of the history keeps when memory gets scarce,
+	// if it had as many.
 	LeastSpans = 64
-	// mostKey is the number of bytes of a cut that are kept.
+	// mostKey is the maximum number of bytes of a key in the history. Longer keys are shortened.
 	mostKey = 256
 
-	// Columns stay as they were added for Recent. After that they are joined to columns of a Minute, after Fine to
-	// columns of an Hour, and after Kept they are forgotten.
+	// Recent is the age up to which columns (intervals of time) of the history stay as they were added. Older columns
+	// are joined to columns of a Minute, and those older than Fine to columns of an Hour. Columns older than Kept are
+	// forgotten.
 	Recent = 10 * time.Minute
 	Minute = time.Minute
 	Fine   = 24 * time.Hour
@@ -79,17 +83,18 @@ const (
 	Kept   = 7 * 24 * time.Hour
 )
 
-// column is the history of all buckets in one interval of time. A bucket without a part took no requests for some
-// seconds (idle) of the interval, and so kept its sizes. Of its other seconds nothing is known.
+// column is the history of all buckets in one interval of time. idle is the number of seconds for which a bucket that
+// has no entry in parts is known to have taken no requests, so that its sizes did not change. Nothing is known of such
+// a bucket for the other seconds.
 type column struct {
 	from, to int64 // Unix seconds
 	idle     int64
 	parts    []part
 }
 
-// part is the history of one bucket in a column, an interval of time: its spans (runs of neighbouring keys) with their
-// figures. known is the number of seconds of the interval to which these figures apply. A part without spans means that
-// the bucket took no requests in these seconds.
+// part is the history of one bucket in a column, which is an interval of time: its intervals of keys with their
+// numbers. known is the number of seconds to which these numbers apply. A part without intervals of keys means that the
+// bucket took no requests in these seconds.
 type part struct {
 	bucket  store.BucketID
 	known   int64
@@ -97,9 +102,9 @@ type part struct {
 	figures []Figures
 }
 
-// of returns what a column, the history of an interval of time, knows of the bucket id. p is the part of that bucket;
-// nil if it took no requests. known is the number of seconds to which this applies; of the other seconds nothing is
-// known.
+// of returns the history of the bucket id in the column, which is an interval of time. The result p is nil if the
+// bucket took no requests. known is the number of seconds to which the result applies. Nothing is known of the other
+// seconds.
 func (c *column) of(id store.BucketID) (p *part, known int64) {
 	i, ok := slices.BinarySearchFunc(c.parts, id, func(p part, id store.BucketID) int {
 		return bytes.Compare(p.bucket[:], id[:])
@@ -114,17 +119,18 @@ func (c *column) of(id store.BucketID) (p *part, known int64) {
 	return p, p.known
 }
 
-// Book is the history of all buckets in bounded memory. It is a list of columns in the order of time, one for each
-// interval of time.
+// Book is the history of all buckets in bounded memory. A Book is a list of columns in the order of time. Each column
+// is an interval of time, and has numbers such as writes per second for each range of keys.
 type Book struct {
-	// most is the limit of memory in bytes.
+	// most is the maximum number of bytes of memory.
 	most    int64
 	columns []column // in the order of time
 	keys    keys
 	bytes   int64 // bytes of the columns in memory
 }
 
-// New returns an empty Book, a history of buckets, that takes up to about most bytes of memory; most is above 1 MiB.
+// New returns an empty Book, which is a history of buckets. The Book takes about most bytes of memory at most. most
+// must be above 1 MiB.
 func New(most int64) *Book { return &Book{most: most, keys: newKeys()} }
 
 const (
@@ -141,14 +147,15 @@ func (c *column) size() (n int64) {
 	return n
 }
 
-// Usage is the size of a Book, the history of all buckets: its intervals of time and its memory.
+// Usage is the size of a Book, which is a history of buckets: its number of columns (intervals of time) and its memory
+// in bytes.
 type Usage struct {
 	Columns      int
-	Since        time.Time // start of the oldest column; zero: there are no columns
+	Since        time.Time // start of the oldest column, zero if there are no columns
 	Bytes, Limit int64
 }
 
-// Usage returns the size of the book, the history of all buckets. The number of bytes is an estimate of its memory.
+// Usage returns the size of the book, which is a history of buckets. The number of bytes is an estimate.
 func (b *Book) Usage() Usage {
 	u := Usage{Columns: len(b.columns), Bytes: b.size(), Limit: b.most}
 	if len(b.columns) > 0 {
@@ -160,9 +167,9 @@ func (b *Book) Usage() Usage {
 func (b *Book) size() int64 { return b.bytes + b.keys.bytes }
 
 // Add adds the history of the time between from and to, in whole seconds. samples has the buckets that took requests.
-// If omitted is true, other buckets took requests, too, so nothing is known of the buckets without a sample. Otherwise
-// these were idle. If the book has later columns already, the clock was set back, and they are dropped. An interval
-// without a whole second is ignored.
+// If omitted is false, all other buckets took no requests. If omitted is true, nothing is known of the other buckets.
+// If the clock was set back, so that the book has later columns, these columns are dropped. An interval without a whole
+// second is ignored.
 func (b *Book) Add(from, to time.Time, samples []Sample, omitted bool) {
 	f, t := from.Unix(), to.Unix()
 	for n := len(b.columns); n > 0 && (b.columns[n-1].from >= f || b.columns[n-1].to > t); n = len(b.columns) {
@@ -189,9 +196,9 @@ func (b *Book) Add(from, to time.Time, samples []Sample, omitted bool) {
 	b.shrink()
 }
 
-// put inserts a column, the history of an interval of time, into the book at an index (at) of its columns. The interval
-// begins and ends at from and to, in Unix seconds. A bucket without a sample took no requests in some seconds (idle) of
-// the interval; of its other seconds nothing is known.
+// put inserts a column, which is the history of an interval of time, at the index at in the book. from and to are the
+// bounds of the interval, in Unix seconds. A bucket without a sample took no requests in idle seconds of the interval.
+// Nothing is known of its other seconds.
 func (b *Book) put(at int, from, to, idle int64, samples []Sample) {
 	c := column{from: from, to: to, idle: idle}
 	allotted := allot(samples, MostSpans)
@@ -219,8 +226,8 @@ func (b *Book) drop(at int) {
 	b.columns = slices.Delete(b.columns, at, at+1)
 }
 
-// settle makes older history coarser: it joins columns (intervals of time) to minutes, later to hours, by their age. It
-// drops columns that are older than Kept. now is the present time in Unix seconds.
+// settle makes old history coarser, so that it takes less memory. Columns (intervals of time) are joined to minutes,
+// and later to hours, by their age. Columns older than Kept are dropped. now is the present time in Unix seconds.
 func (b *Book) settle(now int64) {
 	for len(b.columns) > 0 && b.columns[0].to <= now-int64(Kept.Seconds()) {
 		b.drop(0)
@@ -251,7 +258,7 @@ func (b *Book) settle(now int64) {
 	}
 }
 
-// merge joins neighbouring columns of the book, intervals of time, into one: those with the indexes from i to n-1.
+// merge joins the columns with the indexes from i to n-1, which are neighbouring intervals of time, into one column.
 func (b *Book) merge(i, n int) {
 	run := b.columns[i:n]
 	from, to, idle := run[0].from, run[len(run)-1].to, int64(0)
@@ -272,8 +279,8 @@ func (b *Book) merge(i, n int) {
 	b.put(i, from, to, idle, samples)
 }
 
-// together returns one sample of a bucket for several neighbouring columns, intervals of time. Writes and reads per
-// second are means over the seconds that are known. Rows and bytes are those of the last column that knows them.
+// together returns one sample of the bucket id for the columns in run, which are neighbouring intervals of time. Writes
+// and reads per second are means over the known seconds. Rows and bytes are those of the last column that knows them.
 func (b *Book) together(id store.BucketID, run []column) Sample {
 	out := Sample{Bucket: id}
 	ids := map[uint32]bool{}
@@ -319,8 +326,8 @@ func (b *Book) together(id store.BucketID, run []column) Sample {
 	return out
 }
 
-// shrink reduces the memory of the book to its limit. It joins spans, runs of neighbouring keys, within columns, the
-// oldest columns first. If that is not enough, it drops the oldest columns.
+// shrink reduces the memory of the book to its limit. In each column (interval of time), the oldest first, it joins
+// neighbouring intervals of keys. If that is not enough, it drops the oldest columns.
 func (b *Book) shrink() {
 	for b.size() > b.most {
 		before := b.size()
@@ -347,7 +354,8 @@ func (c *column) spans() (n int) {
 	return n
 }
 
-// thin joins spans (runs of neighbouring keys) in the column with the index at, until at most `most` spans are left.
+// thin joins neighbouring intervals of keys (spans) in the column with the index at, until at most most spans are left
+// in the column.
 func (b *Book) thin(at, most int) {
 	c := b.columns[at]
 	samples := make([]Sample, len(c.parts))
@@ -370,8 +378,9 @@ func (b *Book) sample(p *part) Sample {
 	return s
 }
 
-// allot joins spans, runs of neighbouring keys, in the samples of several buckets, until at most `most` spans are left.
-// Busier buckets keep more spans. If there are more than most/2 samples, those of the least busy buckets are left out.
+// allot joins neighbouring intervals of keys (spans) in the samples of several buckets, until at most most spans are
+// left in all. Busier buckets keep more spans. If there are more than most/2 samples, the samples of the least busy
+// buckets are left out.
 func allot(samples []Sample, most int) []Sample {
 	var total Figures
 	n := 0
@@ -424,8 +433,8 @@ func (f *Figures) add(x *Figures) {
 	}
 }
 
-// weight returns the importance of a span, a run of keys: the sum of its shares of all writes, of all reads, and
-// (halved) of all rows. total has the figures of all spans together.
+// weight returns the importance of an interval of keys with the numbers f. The result is the share of all writes, plus
+// the share of all reads, plus half the share of all rows. total has the numbers of all intervals together.
 func (f *Figures) weight(total *Figures) (w float64) {
 	for _, x := range [...]struct {
 		Metric
@@ -438,7 +447,8 @@ func (f *Figures) weight(total *Figures) (w float64) {
 	return w
 }
 
-// Sum returns the sum of the figures of the given spans, for each metric (writes, reads, rows, bytes).
+// Sum returns the sum of the numbers of the given intervals of keys (spans), for each metric: writes, reads, rows and
+// bytes.
 func Sum(spans []Span) (total Figures) {
 	for i := range spans {
 		total.add(&spans[i].Figures)
@@ -446,9 +456,9 @@ func Sum(spans []Span) (total Figures) {
 	return total
 }
 
-// Thin joins neighbouring spans, runs of keys, until at most `most` spans are left; most is at least 1. It joins spans
-// with small shares of the writes, reads and rows in total, the figures of all buckets together. The sums of all
-// figures stay the same, but for the rounding of float32.
+// Thin joins neighbouring intervals of keys (spans) until at most most spans are left, and returns these. most is at
+// least 1. Spans with small shares of the writes, reads and rows are joined. total has the numbers of all buckets
+// together. The sum of each number stays the same, except for rounding.
 func Thin(spans []Span, most int, total Figures) []Span {
 	spans = clip(spans)
 	if len(spans) <= most {
@@ -488,9 +498,9 @@ func Thin(spans []Span, most int, total Figures) []Span {
 	return out
 }
 
-// groups divides a list of weights into groups of neighbours. A group ends where its sum would exceed the limit, but
-// has one weight at least. groups returns the number of groups. It calls f, unless nil, with the indexes at which each
-// group begins and ends.
+// groups divides a list of weights into groups of neighbours, and returns the number of groups. A group ends where its
+// sum would exceed limit, but has at least one weight. If f is not nil, groups calls f with the index of the first
+// weight of each group, and the index after the last.
 func groups(weights []float64, limit float64, f func(from, to int)) (n int) {
 	from, sum := 0, 0.0
 	for i, w := range weights {
@@ -508,8 +518,8 @@ func groups(weights []float64, limit float64, f func(from, to int)) (n int) {
 	return n + 1
 }
 
-// clip shortens the start keys of spans to mostKey bytes, to bound their memory. A shortened start lies a little lower.
-// Neighbouring spans whose starts become equal are joined.
+// clip shortens the start keys of spans, which are intervals of keys, to 256 bytes (mostKey), so that they take less
+// memory. A shortened start lies a little lower. Neighbouring spans whose starts become equal are joined.
 func clip(spans []Span) []Span {
 	if !slices.ContainsFunc(spans, func(s Span) bool { return len(s.Start) > mostKey }) {
 		return spans

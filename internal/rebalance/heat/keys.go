@@ -1,7 +1,7 @@
 package heat
 
-// keys is a table of the keys at which spans of the history start. Most intervals of time have the same keys, so each
-// key is kept once, with a number and a count of its uses.
+// keys is a table of the keys at which intervals of keys start in a history of buckets. The same keys occur in most
+// columns of the history, so each key is kept once, with a number and a count of its uses.
 type keys struct {
 	texts []string
 	refs  []int32
@@ -10,14 +10,14 @@ type keys struct {
 	bytes int64
 }
 
-// keyBytes is the memory of a key in the table of keys, besides the bytes of the key: three slice elements and a map
-// entry.
+// keyBytes is the number of bytes of memory for a key in the table of keys, without the bytes of the key itself: three
+// slice elements and a map entry.
 const keyBytes = 64
 
 func newKeys() keys { return keys{index: map[string]uint32{}} }
 
-// take returns the number of a key (text) in the table of keys, and counts one more use of it. A key that is not in the
-// table yet is added.
+// take returns the number of the key text in the table of keys, and counts one more use of the key. If the key is new,
+// it is added to the table.
 func (k *keys) take(text string) uint32 {
 	id, ok := k.index[text]
 	if !ok {
@@ -35,8 +35,7 @@ func (k *keys) take(text string) uint32 {
 	return id
 }
 
-// give counts one use less of each of the keys with these numbers in the table. Keys without a use are removed from the
-// table.
+// give counts one use less for each of the keys with the given numbers. Keys without a use are removed from the table.
 func (k *keys) give(ids []uint32) {
 	for _, id := range ids {
 		if k.refs[id]--; k.refs[id] > 0 {

@@ -8,66 +8,69 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// State is the state of a move of ranges in the log of moves, such as begun or refused.
+// State is the state of a move of ranges in the log of moves, e.g. begun or refused.
 type State string
 
-// The states of a move.
+// The states of a move of ranges in the log of moves.
 const (
 	Begun   State = "begun"
 	Met     State = "met"
 	Refused State = "refused"
 	Dropped State = "dropped"
-	// Left: the process that logged the move ended before the move. The next leader completes it.
+	// Left is the state of a move whose process ended before the move did. Another process completes the move.
 	Left State = "left"
 )
 
-// Event is the entry of a log for one move of ranges of a bucket. It has the reason for the move and its state.
+// Event is the entry for one move of ranges in the log of moves, e.g. for a split. It has the reason for the move and
+// the state of the move.
 type Event struct {
-	// ID is a number that grows with each event of a log.
+	// ID is the number of the event, which grows with each event of a log.
 	ID     int64          `json:"id"`
 	Bucket store.BucketID `json:"bucket_id"`
-	// Name is the bucket's name, if it is known. A Log leaves it empty.
+	// Name is the name of the bucket, if the name is known. A Log leaves Name empty.
 	Name string `json:"bucket,omitempty"`
-	// Kind is the kind of move, like split or roll. By is who asked for the move: automatic or request.
+	// Kind is the kind of the move, e.g. split. By says who asked for the move: "automatic" or "request".
 	Kind string `json:"kind"`
 	By   string `json:"by"`
-	// Start and End bound the move, Cuts are the first few of its cuts; long keys are cut short. Parts is the number of
-	// ranges afterwards.
+	// Start and End are the bounds of the keys in the move. Cuts are the first 8 keys at which the ranges are cut. Long
+	// keys are cut short. Parts is the number of ranges after the move.
 	Start keytext.Key  `json:"start"`
 	End   keytext.Key  `json:"end"`
 	Cuts  keytext.Keys `json:"cuts"`
 	Parts int          `json:"parts"`
-	// Rows is about the number of rows that the ranges had, and Copies about the number of rows to copy. Copied is the
-	// number of rows copied.
+	// Rows is the estimated number of rows in the ranges before the move. Copies is the estimated number of rows to
+	// copy. Copied is the number of rows that were copied.
 	Rows   int64 `json:"rows"`
 	Copies int64 `json:"copies"`
 	Copied int64 `json:"copied"`
-	// Cause is the reason in one word, Why the reason in a sentence.
+	// Cause is the reason for the move in one word. Why is the reason in a sentence.
 	Cause string    `json:"cause,omitempty"`
 	Why   string    `json:"why,omitempty"`
 	State State     `json:"state"`
 	Asked time.Time `json:"asked,omitzero"`
 	Began time.Time `json:"began,omitzero"`
 	Ended time.Time `json:"ended,omitzero"`
-	// Job is the id of the move's job. Error says why the move was refused.
+	// Job is the id of the job that the move belongs to. Error says why the move was refused.
 	Job   string `json:"job,omitempty"`
 	Error string `json:"error,omitempty"`
 }
 
 const (
-	// mostEvents and logBytes bound a Log: its events, and about the bytes of its memory.
+	// mostEvents is the maximum number of events in a log of moves. logBytes is the maximum number of bytes of memory
+	// that the log takes, about.
 	mostEvents = 20_000
 	logBytes   = 16 << 20
-	// cutsKept bounds the cuts of an event, eventKey and eventText the bytes of each key and text. eventBytes is the
-	// memory of the rest.
+	// cutsKept is the maximum number of cuts in an event. eventKey and eventText are the maximum numbers of bytes of
+	// each key and each text. eventBytes is the memory of an event without its keys and texts.
 	cutsKept   = 8
 	eventKey   = 256
 	eventText  = 512
 	eventBytes = 400
 )
 
-// Log is a list of the latest moves of ranges, each an Event, in the order of their ids. It forgets the oldest events
-// to stay within bounds. It is not safe for concurrent use.
+// Log is a list of the latest moves of ranges, in the order of their ids. Each entry is an Event. The log forgets the
+// oldest events, so that it has at most 20,000 events and takes about 16 MiB at most. A Log is not safe for concurrent
+// use.
 type Log struct {
 	events []Event
 	last   int64
@@ -93,8 +96,8 @@ func (e *Event) bound() {
 	e.Cuts, e.Why, e.Error = cuts, short(e.Why, eventText), short(e.Error, eventText)
 }
 
-// Add adds the event e, a move of ranges, to the log. It returns the event as the log keeps it: with its id, and with
-// long keys and texts cut short.
+// Add appends the event e, which is a move of ranges, to the log. The result is the event as the log keeps it: with its
+// id, and with long keys and texts cut short.
 func (l *Log) Add(e Event) Event {
 	l.last++
 	e.ID = l.last
@@ -109,8 +112,8 @@ func (l *Log) Add(e Event) Event {
 	return e
 }
 
-// Change changes the event with this id in the log, by calling change. It returns the changed event, and true. It
-// returns false if the log has forgotten the event.
+// Change calls the function change to modify the event with the given id, and returns the modified event. The boolean
+// result is false if the log has forgotten the event.
 func (l *Log) Change(id int64, change func(*Event)) (Event, bool) {
 	i, ok := l.find(id)
 	if !ok {
@@ -124,14 +127,14 @@ func (l *Log) Change(id int64, change func(*Event)) (Event, bool) {
 	return *e, true
 }
 
-// find returns the index, in the log, of the event with this id, and true. If there is none, it returns the index of
-// the first event with a higher id, and false.
+// find returns the index, in the log, of the event with the given id. If there is no such event, the boolean result is
+// false, and the index is that of the first event with a higher id.
 func (l *Log) find(id int64) (int, bool) {
 	return slices.BinarySearchFunc(l.events, id, func(e Event, id int64) int { return int(min(1, max(-1, e.ID-id))) })
 }
 
-// Before calls f for each event of the log whose id is below the given id, from the newest to the oldest. It stops when
-// f returns false. With the id 0 it goes through all events.
+// Before calls f for each event of the log whose id is below the given id, from the newest event to the oldest, until f
+// returns false. If id is 0, all events count.
 func (l *Log) Before(id int64, f func(*Event) bool) {
 	i := len(l.events)
 	if id > 0 {
@@ -144,8 +147,8 @@ func (l *Log) Before(id int64, f func(*Event) bool) {
 	}
 }
 
-// Clone returns a copy of the log of moves that later changes of l do not reach.
+// Clone returns a copy of the log of moves, which does not change when l is changed later.
 func (l *Log) Clone() *Log { return &Log{slices.Clone(l.events), l.last, l.bytes} }
 
-// Last returns the id of the event that was added last to the log; 0 if none was ever added.
+// Last returns the id of the newest event that was ever added to the log, or 0 if no event was added.
 func (l *Log) Last() int64 { return l.last }

@@ -8,41 +8,42 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Window selects the part of the history of a bucket that a picture shows: an interval of time and a range of keys.
+// Window selects the part of the history of a bucket that a picture shows: an interval of time, an interval of keys,
+// and the kinds of numbers, e.g. writes per second.
 type Window struct {
 	Bucket   store.BucketID
 	From, To time.Time
-	// Start and End bound the keys shown; an empty End is plus infinity.
+	// Start and End are the bounds of the keys in the picture. An empty End is plus infinity.
 	Start, End string
-	// Width and Height are the largest numbers of columns and of rows of the picture.
+	// Width and Height are the maximum numbers of columns and rows of the picture.
 	Width, Height int
 	Metrics       []Metric
 }
 
-// Picture is the history of a bucket as a table to be drawn. Its columns are intervals of time, its rows are ranges of
-// keys, and its cells have numbers such as writes per second.
+// Picture is the history of a bucket as a table to be drawn as a heat map. Columns are intervals of time, rows are
+// intervals of keys, and cells have numbers such as writes per second.
 type Picture struct {
-	// Times are the edges of the columns, in Unix seconds; there is one more edge than columns. A column is Step
-	// seconds wide.
+	// Times are the edges of the columns in Unix seconds, one more than there are columns. Step is the width of a
+	// column in seconds.
 	Times []int64
 	Step  int64
-	// Starts are the lowest keys of the rows. End is the end of the last row; empty: plus infinity. Rows consist of
-	// whole spans with keys in the window, so they may reach beyond it.
+	// Starts are the lowest keys of the rows. End is the end of the last row, and an empty End is plus infinity. A row
+	// has whole intervals of keys from the history, so the first and last row may reach beyond the window.
 	Starts []string
 	End    string
-	// Spans are the numbers of spans in each row that were kept apart at some time of the window.
+	// Spans has, for each row, the number of intervals of keys that the history told apart at some time of the window.
 	Spans []int
-	// Cells has, for each metric of the window, a number for each column and row, column by column; Unknown if nothing
-	// is known of the time. Writes and reads are means over the known time of the column, rows and bytes the values at
-	// its end.
+	// Cells has, for each metric of the window, a number for each cell, column by column. The number is Unknown (-1) if
+	// nothing is known of the time. Writes and reads are means over the known seconds of a column. Rows and bytes are
+	// the sizes at its end.
 	Cells map[Metric][]float64
 }
 
-// Unknown is the number in a cell of a picture if nothing is known of the time and the keys of the cell.
+// Unknown is the number in a cell of a picture if the history knows nothing of the time and the keys of the cell.
 const Unknown = -1
 
-// Finest is the smallest time that a column of a picture stands for, in seconds. Columns that would stand for more than
-// half a minute are widened to full minutes.
+// Finest is the least width of a column of a picture, in seconds. Columns wider than half a minute are widened to whole
+// minutes.
 const Finest = 10
 
 // The greatest numbers of columns (MostWidth), of rows (MostHeight) and of cells (MostCells) of a picture.
@@ -52,8 +53,8 @@ const (
 	MostCells  = 1 << 18
 )
 
-// Check returns nil if the window, the part of a history to be drawn, is valid. Otherwise it returns an error that says
-// what is wrong.
+// Check returns an error if the window, which is the part of a history to be drawn, is not valid, e.g. if its time is
+// longer than 14 days or its picture has too many cells.
 func (w *Window) Check() error {
 	switch {
 	case !w.From.Before(w.To):
@@ -68,15 +69,15 @@ func (w *Window) Check() error {
 	return nil
 }
 
-// axis divides the keys of a bucket into intervals for a picture. There is a cut at each key where a span (a run of
-// keys with figures) starts in some part of the history. The intervals between cuts are numbered from 0.
+// axis divides the keys of a bucket into intervals for a picture. An interval begins at each key at which the history
+// had a cut at some time. The intervals are numbered from 0.
 type axis struct {
 	starts []string
 	at     map[uint32]int // the interval that begins at a key, by the key's number in the book
 }
 
-// axis returns the division of the keys of a bucket into intervals, with cuts at the lowest key and at the keys with
-// these numbers in the table of the book.
+// axis returns the division of the keys of a bucket into intervals. An interval begins at the lowest key, and at each
+// key whose number in the book's table of keys is in ids.
 func (b *Book) axis(ids map[uint32]bool) axis {
 	a := axis{starts: make([]string, 0, len(ids)+1), at: make(map[uint32]int, len(ids))}
 	for id := range ids {
@@ -91,8 +92,8 @@ func (b *Book) axis(ids map[uint32]bool) axis {
 	return a
 }
 
-// spread calls f for each span of p, a bucket's part of a column; a span is a run of keys with figures. The span
-// consists of the intervals of the axis from index from to index to-1.
+// spread calls f for each interval of keys in p, the history of a bucket in one interval of time. from and to-1 are the
+// indexes of the first and the last interval of the axis that f's interval consists of.
 func (a *axis) spread(p *part, f func(from, to int, figures *Figures)) {
 	for i := range p.starts {
 		to := len(a.starts)
@@ -103,9 +104,9 @@ func (a *axis) spread(p *part, f func(from, to int, figures *Figures)) {
 	}
 }
 
-// Draw returns the picture of w, a part of a bucket's history that Check has accepted. A span, a run of keys with
-// figures, may be divided into smaller ones at another time of the history. Then its figures are taken to be spread
-// evenly over these.
+// Draw returns the picture of the part w of a bucket's history. The caller has checked w by Window.Check. If an
+// interval of keys was divided into smaller ones at another time, its numbers are taken to be spread evenly over the
+// smaller ones.
 func (b *Book) Draw(w Window) Picture {
 	from, to := w.From.Unix(), max(w.To.Unix(), w.From.Unix()+1)
 	grain := int64(Minute.Seconds())
@@ -173,8 +174,8 @@ func (b *Book) Draw(w Window) Picture {
 	return pic
 }
 
-// grid maps the intervals into which the keys of a bucket are cut to the rows of a picture. A row has one interval or
-// several.
+// grid maps the intervals into which the keys of a bucket are divided to the rows of a picture. Each row shows one or
+// several intervals.
 type grid struct {
 	axis
 	low, high int // the first interval of the window, and the one after the last
@@ -184,7 +185,7 @@ type grid struct {
 // edge returns the index of the first interval of keys in row y of the picture.
 func (g *grid) edge(y int) int { return g.low + int(int64(y)*int64(g.high-g.low)/int64(g.rows)) }
 
-// row returns the number of the row of the picture in which the interval of keys with the index i lies.
+// row returns the number of the row of the picture that shows the interval of keys with the index i.
 func (g *grid) row(i int) int {
 	y := int(int64(i-g.low) * int64(g.rows) / int64(g.high-g.low))
 	for y+1 < g.rows && g.edge(y+1) <= i {
@@ -193,8 +194,8 @@ func (g *grid) row(i int) int {
 	return y
 }
 
-// each calls f for each row y of the picture that a span of p touches; a span is a run of keys with figures. share is
-// the share of the span that lies in the row (0 to 1).
+// each calls f for each interval of keys in p, once for each row y of the picture that the interval touches. p is the
+// history of a bucket in one interval of time. share is the share of the interval that lies in the row, from 0 to 1.
 func (g *grid) each(p *part, f func(y int, share float64, figures *Figures)) {
 	g.spread(p, func(from, to int, figures *Figures) {
 		n := float64(to - from)
@@ -210,8 +211,9 @@ func (g *grid) each(p *part, f func(y int, share float64, figures *Figures)) {
 	})
 }
 
-// paint computes the cells of the picture pic from the given columns of the history. now is what the history knows of
-// the bucket before these columns; nil: nothing. It gives the sizes until a column has newer ones.
+// paint computes the cells of the picture pic from the given columns (intervals of time) of the history. id is the
+// bucket. now is what the history knows of the bucket before these columns, or nil if nothing is known. It gives the
+// sizes until a column has newer ones.
 func (g *grid) paint(columns []column, now *part, id store.BucketID, pic *Picture, cells *[metrics][]float64) {
 	width := len(pic.Times) - 1
 	known := make([]float64, width) // known seconds of each column of the picture

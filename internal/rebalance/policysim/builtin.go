@@ -9,7 +9,8 @@ import (
 //go:embed scenarios/*.yaml
 var files embed.FS
 
-// Names returns the names of the scenarios (descriptions of simulations) that come with evenkeel.
+// Names returns the names of the built-in scenarios, which are descriptions of simulations. Builtin returns the
+// scenario of a name.
 func Names() (names []string) {
 	entries, err := files.ReadDir("scenarios")
 	if err != nil {
@@ -21,8 +22,8 @@ func Names() (names []string) {
 	return names
 }
 
-// Builtin returns the scenario with one of the names that Names returns, and true. The bool is false if no scenario has
-// this name.
+// Builtin returns the built-in scenario with the given name, which is one of those that Names returns. The boolean
+// result is false if no scenario has the name.
 func Builtin(name string) (*Scenario, bool, error) {
 	data, err := files.ReadFile("scenarios/" + name + ".yaml")
 	if err != nil {

@@ -10,12 +10,12 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// faults decides when the faults of a simulated scenario happen, and which counts of rows go wrong. It is safe for
+// faults decides when the faults of a scenario happen in a simulation, e.g. when the store is slow. faults is safe for
 // concurrent use.
 type faults struct {
 	s     *Scenario
 	since func() time.Duration // time since the beginning
-	// spend lets simulated time pass.
+	// spend lets the given simulated time pass, as a delay does.
 	spend func(time.Duration)
 
 	mu sync.Mutex
@@ -33,8 +33,8 @@ func (f *faults) draw() float64 {
 	return f.r.Float64()
 }
 
-// swap is called before a simulated swap of a map. It returns the error with which the swap fails now, or nil if the
-// swap may go on.
+// swap returns the error with which a change of a bucket's map fails at present, or nil if the change succeeds. It is
+// called before each simulated change.
 func (f *faults) swap() error {
 	if f.s.faulty(MovesAway, f.since()) != nil {
 		return store.Errorf(store.Unavailable, "another data centre is away")
@@ -42,22 +42,22 @@ func (f *faults) swap() error {
 	return nil
 }
 
-// read is called before a simulated read of a register. It delays the read while the scenario has a slow store.
+// read delays a simulated read of a register while the scenario has a slow store. It is called before each read.
 func (f *faults) read() {
 	if x := f.s.faulty(SlowStore, f.since()); x != nil {
 		f.spend(x.By)
 	}
 }
 
-// recorder reports the simulated requests to a counter.Recorder, which counts the rows of partitions. It also counts
-// the requests to each partition for the results of the scenario.
+// recorder reports the simulated requests to a counter.Recorder, which counts the rows of partitions. recorder also
+// counts the requests to each partition for the results of the simulation.
 type recorder struct {
 	*counter.Recorder
 	t *tally
 	f *faults
 }
 
-// Put implements listing.Recorder.
+// Put records the put of a row, several times if the scenario has wrong counts. Put is a method of listing.Recorder.
 func (r recorder) Put(p store.Partition, key []byte, size int, at store.Timestamp) {
 	r.t.hottest(p)
 	r.Recorder.Put(p, key, size, at)
@@ -66,19 +66,20 @@ func (r recorder) Put(p store.Partition, key []byte, size int, at store.Timestam
 	}
 }
 
-// Delete implements listing.Recorder.
+// Delete records the delete of a row. Delete is a method of listing.Recorder.
 func (r recorder) Delete(p store.Partition, key []byte, at store.Timestamp, marker bool) {
 	r.t.hottest(p)
 	r.Recorder.Delete(p, key, at, marker)
 }
 
-// Read implements listing.Recorder.
+// Read records the read of a row. Read is a method of listing.Recorder.
 func (r recorder) Read(p store.Partition, key []byte) {
 	r.t.hottest(p)
 	r.Recorder.Read(p, key)
 }
 
-// counters is a counter.Backend with the faults of a scenario: it is unavailable at times, and loses batches of counts.
+// counters is a counter.Backend with the faults of a scenario: at times it cannot be reached, and it loses batches of
+// counts.
 type counters struct {
 	counter.Backend
 	f *faults
@@ -91,7 +92,8 @@ func (c counters) away() error {
 	return nil
 }
 
-// Flush implements counter.Backend.
+// Flush adds a batch of counts to the counters, or loses the batch. It fails while the simulated counters cannot be
+// reached.
 func (c counters) Flush(ctx context.Context, b *counter.Batch) ([]counter.Hint, error) {
 	if err := c.away(); err != nil {
 		return nil, err
@@ -102,7 +104,7 @@ func (c counters) Flush(ctx context.Context, b *counter.Batch) ([]counter.Hint, 
 	return c.Backend.Flush(ctx, b)
 }
 
-// Stats implements counter.Source.
+// Stats returns the counts of partitions. It fails while the simulated counters cannot be reached.
 func (c counters) Stats(ctx context.Context, p []store.Partition) ([]counter.Stats, error) {
 	if err := c.away(); err != nil {
 		return nil, err
@@ -110,7 +112,8 @@ func (c counters) Stats(ctx context.Context, p []store.Partition) ([]counter.Sta
 	return c.Backend.Stats(ctx, p)
 }
 
-// Quanta implements counter.Source.
+// Quanta returns the runs of rows that the last exact count of a partition found. It fails while the simulated counters
+// cannot be reached.
 func (c counters) Quanta(ctx context.Context, p store.Partition) ([]counter.Quantum, error) {
 	if err := c.away(); err != nil {
 		return nil, err
@@ -118,7 +121,8 @@ func (c counters) Quanta(ctx context.Context, p store.Partition) ([]counter.Quan
 	return c.Backend.Quanta(ctx, p)
 }
 
-// Written implements counter.Backend.
+// Written returns the partitions that were written to since mark. It fails while the simulated counters cannot be
+// reached.
 func (c counters) Written(ctx context.Context, mark uint64) ([]store.Partition, uint64, error) {
 	if err := c.away(); err != nil {
 		return nil, mark, err
@@ -126,7 +130,8 @@ func (c counters) Written(ctx context.Context, mark uint64) ([]store.Partition, 
 	return c.Backend.Written(ctx, mark)
 }
 
-// Correct implements counter.Backend.
+// Correct sets the counters of a partition to the result of an exact count. It fails while the simulated counters
+// cannot be reached.
 func (c counters) Correct(ctx context.Context, p store.Partition, n *counter.Count) error {
 	if err := c.away(); err != nil {
 		return err
@@ -134,7 +139,7 @@ func (c counters) Correct(ctx context.Context, p store.Partition, n *counter.Cou
 	return c.Backend.Correct(ctx, p, n)
 }
 
-// Forget implements counter.Backend.
+// Forget removes the counts of partitions. It fails while the simulated counters cannot be reached.
 func (c counters) Forget(ctx context.Context, p ...store.Partition) error {
 	if err := c.away(); err != nil {
 		return err
@@ -142,13 +147,14 @@ func (c counters) Forget(ctx context.Context, p ...store.Partition) error {
 	return c.Backend.Forget(ctx, p...)
 }
 
-// Read implements store.Registers.
+// Read returns a register of the simulated store, after a delay while the scenario has a slow store.
 func (t *tally) Read(ctx context.Context, in store.Table, key []byte, l store.Level) (store.Record, error) {
 	t.f.read()
 	return t.Store.Read(ctx, in, key, l)
 }
 
-// Swap implements store.Registers.
+// Swap changes a register of the simulated store. A change of a bucket's root fails while the scenario has another data
+// centre that cannot be reached.
 func (t *tally) Swap(ctx context.Context, in store.Table, key []byte, old store.Version, next store.Record) error {
 	if err := t.f.swap(); err != nil && in == store.Roots {
 		return err

@@ -8,39 +8,42 @@ import (
 	"time"
 )
 
-// Load is one stream of simulated requests to a bucket, such as puts of ascending keys at some rate.
+// Load is a series of simulated requests to a bucket, e.g. puts of ascending keys at 100 per second.
 type Load struct {
-	// Do is the kind of requests: put (default), delete or get.
+	// Do is the kind of the requests: put, delete or get. The default is put.
 	Do Do `yaml:"do"`
-	// Keys is the pattern of their keys; default random.
+	// Keys is the pattern of the keys in the requests. The default is random keys.
 	Keys Keys `yaml:"keys"`
-	// Prefix is a constant prefix of all keys. If Prefixes is above 0, one of this number of further prefixes follows,
-	// chosen at random: a tenant's, say.
+	// Prefix is a constant prefix of all keys. If Prefixes is above 0, a second prefix follows, chosen at random among
+	// that number of prefixes, e.g. "t3/" for a tenant.
 	Prefix   string `yaml:"prefix"`
 	Prefixes int    `yaml:"prefixes"`
-	// First is the number before the first append key. Append keys have 8 digits.
+	// First is the number before the number in the first key, for ascending keys. These keys have 8 digits.
 	First uint64 `yaml:"first"`
-	// Gaps are the gaps between the numbers of append and descending keys: none (default), random, or wild, which
-	// cannot be forecast.
+	// Gaps are the gaps between the numbers of successive keys, if keys ascend or descend. The default is gaps of 1.
+	// With random gaps the next keys can be forecast, and with wild gaps they cannot.
 	Gaps Gaps `yaml:"gaps"`
-	// Among is the number of different keys of the pattern "again".
+	// Among is the number of different keys that are put again and again, for the pattern "again".
 	Among int `yaml:"among"`
-	// Share is, for hotspot keys, the share of the requests that go to a small part of the keys; Within is the share of
-	// this part in all keys. Their defaults are 0.8 and 0.01. The Share of a delete is the share of the rows existing
-	// at its begin that are deleted.
+	// Share is the share of the requests that go to a small part of the keys, for hotspot keys. Within is the share of
+	// that part in all keys. The defaults are 0.8 and 0.01. For deletes, Share is the share of the existing rows that
+	// are deleted.
 	Share  float64 `yaml:"share"`
 	Within float64 `yaml:"within"`
 
-	// PerS is the number of requests per second; 0: all Rows, or the Share, come at once.
+	// PerS is the number of requests per second. If PerS is 0, all requests come at once.
 	PerS float64 `yaml:"per_s"`
-	// From and To are times since the beginning. To 0: the load lasts until Rows are done, or to the end.
+	// From and To are the times at which the requests begin and end, counted from the beginning of the simulation. If
+	// To is 0, the load lasts until Rows requests are made, or to the end.
 	From time.Duration `yaml:"from"`
 	To   time.Duration `yaml:"to"`
-	// Rows is the largest number of requests; 0: no limit.
+	// Rows is the maximum number of requests. If Rows is 0, the number is not limited.
 	Rows int64 `yaml:"rows"`
-	// Keep is the number of rows above which rows are deleted at once, as a queue does.
+	// Keep is the number of rows that remain in the bucket, as in a queue: rows above that number are deleted at once.
+	// If Keep is 0, the load deletes nothing for that reason.
 	Keep int `yaml:"keep"`
-	// Times is the number of repetitions of the load, and Every the time from the start of one to that of the next.
+	// Every is the time from the start of one repetition of the load to the start of the next. Times is the number of
+	// repetitions, at least 1.
 	Every time.Duration `yaml:"every"`
 	Times int           `yaml:"times"`
 }
@@ -55,7 +58,7 @@ const (
 	Get    Do = "get"
 )
 
-// Keys says which keys the simulated requests of a load have, such as random or ascending ones.
+// Keys is the pattern of the keys in a series of simulated requests, e.g. random or ascending.
 type Keys string
 
 // The patterns of the keys in simulated requests. Deletes of random keys and of the oldest key choose among the keys
@@ -76,7 +79,7 @@ const (
 	Absent      Keys = "absent"       // for deletes: keys that do not exist
 )
 
-// Gaps says how the numbers in successive keys of a load differ: whether always by one, or by more.
+// Gaps says how the numbers in successive keys differ, if keys ascend or descend: always by 1, or by random numbers.
 type Gaps string
 
 // The kinds of gaps.
@@ -149,8 +152,8 @@ func (l *Load) check(at string, no func(string, ...any)) {
 	}
 }
 
-// most returns an upper bound for the number of requests of a load. Deletes of a share of the rows, or of the rows
-// above Keep, count as 0: they delete only rows that other loads have written.
+// most returns an upper bound for the number of requests of the load. Deletes of a share of the rows, or of the rows
+// above Keep, count as 0, since they delete only rows that other loads have written.
 func (l *Load) most(s *Scenario) float64 {
 	n := math.Inf(1)
 	if l.Rows > 0 {
@@ -169,8 +172,8 @@ func (l *Load) most(s *Scenario) float64 {
 	return n * float64(max(1, l.Times))
 }
 
-// loads returns the streams of requests that the Kind of a tenant stands for. A tenant is a group of buckets that
-// behave alike.
+// loads returns the series of requests (loads) that the Kind of a tenant stands for, e.g. puts of random keys. A tenant
+// is a group of buckets that behave alike.
 func (t *Tenant) loads(s *Scenario) (out []Load) {
 	l := Load{
 		Do: Put, PerS: t.PerMinute / 60, From: days(t.From), To: min(s.end(), days(t.To)), Times: 1,
@@ -204,31 +207,31 @@ func (t *Tenant) loads(s *Scenario) (out []Load) {
 	return out
 }
 
-// request is one request of a bucket's clients.
+// request is one simulated request to a bucket, with the key that is put, deleted or read.
 type request struct {
 	do    Do
 	key   string
-	fresh bool // of a put: the key was never put before
+	fresh bool // true if the request puts a key that was never put before
 }
 
-// player makes the simulated requests to one bucket, in the order of time. With the same seed, it makes the same
-// requests.
+// player makes the simulated requests to one bucket, in the order of time. The same seed gives the same requests.
 type player struct {
 	r     *rand.Rand
 	begin time.Time
 	end   time.Duration
 	loads []playing
-	// alive are the keys that exist, the oldest first. They are kept only if some load chooses among existing keys.
+	// alive are the existing keys of the bucket, the oldest first. They are remembered only if a load chooses among
+	// existing keys.
 	alive    []string
 	remember bool
 }
 
-// playing is one stream of requests to a bucket (a load), and how far it has come.
+// playing is a series of requests to a bucket (a load), with the number of requests made so far.
 type playing struct {
 	*Load
 	round  int
 	made   int64 // requests made in this round
-	total  int64 // number of deletes in this round, for the delete of a share; -1: not yet known
+	total  int64 // number of deletes in this round, for the delete of a share, -1 if not known yet
 	serial uint64
 	counts []uint64 // the last number, for each prefix
 	day    string
@@ -258,8 +261,8 @@ func newPlayer(t *Tenant, begin time.Time, end time.Duration, seed uint64) *play
 
 const never = time.Duration(math.MaxInt64)
 
-// due returns the time of the next request of a load, counted from the beginning of the simulation. If there is no
-// request up to the time `end`, it returns the constant never.
+// due returns the time of the next request of a load, counted from the beginning of the simulation. The result is the
+// constant never if there is no request up to the time end.
 func (x *playing) due(end time.Duration) time.Duration {
 	for ; x.round < x.Times; x.round, x.made, x.total = x.round+1, 0, -1 {
 		shift := time.Duration(x.round) * x.Every
@@ -283,8 +286,8 @@ func (x *playing) due(end time.Duration) time.Duration {
 	return never
 }
 
-// next returns the time of the next request to the bucket, from any of its loads, counted from the beginning of the
-// simulation. If there is none, it returns the constant never.
+// next returns the time of the next request to the bucket from any of its loads, counted from the beginning of the
+// simulation. The result is the constant never if there is no request.
 func (p *player) next() time.Duration {
 	at := never
 	for i := range p.loads {
@@ -293,7 +296,7 @@ func (p *player) next() time.Duration {
 	return at
 }
 
-// until makes all requests to the bucket that are due up to the time `at`, in order. It calls the function do with each
+// until makes all requests to the bucket that are due up to the time at, in the order of time, by a call of do for each
 // request.
 func (p *player) until(at time.Duration, do func(request)) {
 	for {
@@ -320,7 +323,8 @@ func (p *player) until(at time.Duration, do func(request)) {
 	p.trim(at, do)
 }
 
-// trim deletes the rows of a bucket in excess of Load.Keep, the number of rows that a load leaves in the bucket.
+// trim deletes the rows above the number Load.Keep at which a bucket is kept, as the consumers of a queue do. at is the
+// present simulated time.
 func (p *player) trim(at time.Duration, do func(request)) {
 	for i := range p.loads {
 		x := &p.loads[i]
@@ -330,8 +334,8 @@ func (p *player) trim(at time.Duration, do func(request)) {
 	}
 }
 
-// pick chooses a key to be deleted, and returns it. It removes the key from the list of existing keys. The key is a
-// random one if k is RandomKeys, else the oldest.
+// pick chooses an existing key to be deleted, removes the key from the list of existing keys, and returns the key. The
+// key is a random one if k is RandomKeys, otherwise the oldest one.
 func (p *player) pick(k Keys) string {
 	i := 0
 	if k == RandomKeys {
@@ -343,11 +347,11 @@ func (p *player) pick(k Keys) string {
 	return key
 }
 
-// hex returns a random key: 16 hexadecimal digits.
+// hex returns a random key of 16 hexadecimal digits.
 func (p *player) hex() string { return fmt.Sprintf("%016x", p.r.Uint64()) }
 
-// request makes the next request of a load, at the given time, and returns it and true. The bool is false if the
-// request needs an existing key and there is none.
+// request returns the next request of the load x, at the simulated time at. The boolean result is false if the request
+// needs an existing key and the bucket has no keys.
 func (p *player) request(x *playing, at time.Duration) (request, bool) {
 	r := request{do: x.Do}
 	switch {
@@ -377,8 +381,8 @@ func (p *player) request(x *playing, at time.Duration) (request, bool) {
 	return r, true
 }
 
-// rest makes the key of the next request of a load, without its prefix. fresh is true if no earlier request has put
-// this key.
+// rest returns the key of the next request of the load x, without its prefix. group is the number of the prefix. fresh
+// is true if no earlier request has put the key.
 func (p *player) rest(x *playing, group int, at time.Duration) (key string, fresh bool) {
 	now := p.begin.Add(at).UTC()
 	day := now.Format("2006-01-02")
@@ -437,7 +441,8 @@ func (p *player) rest(x *playing, group int, at time.Duration) (key string, fres
 	return p.hex(), true
 }
 
-// gap returns a random gap between two numbers.
+// gap returns a random difference between the numbers in two successive keys. Wild gaps have no mean, so the next keys
+// cannot be forecast.
 func (p *player) gap(g Gaps) uint64 {
 	if g == WildGaps { // these gaps have no mean, so no line fits the keys
 		return uint64(min(math.Pow(1-p.r.Float64(), -3), 1<<52))
@@ -445,8 +450,8 @@ func (p *player) gap(g Gaps) uint64 {
 	return 1 + p.r.Uint64N(1<<21)
 }
 
-// cuts returns the cuts between ranges that each bucket of the tenant has when the simulation begins. They divide
-// hexadecimal keys evenly.
+// cuts returns the keys at which each bucket of the tenant is cut into ranges when the simulation begins. The cuts
+// divide hexadecimal keys evenly.
 func (t *Tenant) cuts() (out [][]byte) {
 	for i := 1; i < t.Start.Ranges; i++ {
 		out = append(out, fmt.Appendf(nil, "%016x", uint64(float64(i)/float64(t.Start.Ranges)*math.MaxUint64)))
@@ -454,7 +459,8 @@ func (t *Tenant) cuts() (out [][]byte) {
 	return out
 }
 
-// grid rounds a time up to the end of a step of the simulation. The requests of a step are all made at its end.
+// grid returns the time at, rounded up to the end of a step of the simulation. All requests that fall within a step are
+// made at its end.
 func (s *Scenario) grid(at time.Duration) time.Duration {
 	if at >= s.end() {
 		return s.end()

@@ -16,40 +16,42 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// mover carries out, in simulated time, the moves that the balancer orders. As in a real cluster, package move decides
-// what has to be done next.
+// mover carries out, in simulated time, the moves of rows that the balancer submits. As in a real cluster, package move
+// decides what has to be done next.
 type mover struct {
 	w *world
-	// pace limits the rows copied and compared per second, counting the rows counted and swept.
+	// pace limits the rows that are copied and compared per second. counting limits the rows that are read per second
+	// for exact counts and to remove markers.
 	pace, counting *wait.Pacer
 	// taken is the number of rows of the page that is about to be counted.
 	taken int
-	// decisions are the reasons of decisions whose moves are about to be submitted, by bucket and by the start of the
-	// range.
+	// decisions has the reasons of decisions whose moves are about to be submitted, by bucket and by the first key of
+	// the range.
 	decisions map[store.BucketID]map[string]policy.Why
 	jobs      scheduler.Jobs // the jobs that have not ended
 	ended     map[string]*scheduler.Job
 	sent      int
-	active    []*bucket // the buckets with moves; those whose turn it is come first
-	// copies and sweeps bound the ranges that are worked on at the same time in all buckets. Work that has waited
-	// longest is next.
+	active    []*bucket // the buckets with moves, of which the first 128 move at present
+	// copies and sweeps limit the number of ranges that are worked on at the same time, in all buckets together. Ranges
+	// that have waited longest come next.
 	copies, sweeps room
 }
 
-// room limits how many pieces of work of one kind, of all buckets together, are under way at the same time. taken is
-// their number. waiting is the queue of work that may not begin yet.
+// room limits how many pieces of work of one kind are under way at the same time, in all buckets together. taken is the
+// present number, and waiting is the queue of work that may not begin yet.
 type room struct {
 	taken   int
 	waiting []placed
 }
 
-// placed is a piece of work of one bucket that waits, because the limit for all buckets together is reached.
+// placed is a piece of work in the moves of one bucket that waits, because the limit for all buckets together is
+// reached.
 type placed struct {
 	of *moving
 	k  *work
 }
 
-// admit starts pieces of work that wait, the oldest first, until the limit for all buckets together is reached.
+// admit starts waiting pieces of work, the oldest first, until the limit for all buckets together is reached.
 func (r *room) admit() {
 	for len(r.waiting) > 0 && r.taken < scheduler.RangesAtOnce {
 		p := r.waiting[0]
@@ -59,8 +61,8 @@ func (r *room) admit() {
 	}
 }
 
-// room returns the limit for work of all buckets together that applies to the task t: one for the removal of markers (a
-// sweep), one for all other tasks.
+// room returns the limit, for all buckets together, that applies to the task t of a move: one limit for the removal of
+// markers, and another for all other tasks.
 func (m *mover) room(t *move.Task) *room {
 	if t.Phase == partmap.Settled {
 		return &m.sweeps
@@ -87,20 +89,20 @@ func newMover(w *world) mover {
 	}
 }
 
-// moving holds the simulated moves of one bucket, and how far they have come.
+// moving has the simulated moves of one bucket, and how far the moves have come.
 type moving struct {
 	goals   []move.Goal
 	seen    move.Seen
 	working map[string]*work // by the key of the effect
-	// active are the pieces of work that are under way, in the order in which they began. copies and sweeps hold the
-	// others, which wait for one of them to end.
+	// active are the pieces of work that are under way, in the order in which they began. copies and sweeps have the
+	// pieces of work that wait.
 	active         []*work
 	copies, sweeps line
-	left           map[uint64]int // number of pieces of work that are left, by batch
-	again          time.Time      // time of the next try after a failure; zero: none is due
-	// begun says that a batch has begun in this turn of the bucket.
+	left           map[uint64]int // number of pieces of work left, by batch (group of moves)
+	again          time.Time      // time of the next try after a failure, zero if none is due
+	// begun is true if a batch (group of moves) has begun since the bucket was last allowed to move.
 	begun bool
-	// why are the reasons of goals, by batch.
+	// why has the reasons of the moves in each batch (group of moves).
 	why map[uint64][]reason
 }
 
@@ -109,7 +111,7 @@ type reason struct {
 	why  policy.Why
 }
 
-// work is one piece of work for a move that takes simulated time, such as copying a range, and how far it has come.
+// work is one piece of work for a move, such as the copy of a range, which takes simulated time.
 type work struct {
 	effect move.Effect
 	at     time.Time    // time at which it goes on
@@ -117,15 +119,15 @@ type work struct {
 	begun  bool
 }
 
-// line is the queue of one bucket's work of one kind. There are two kinds: the removal of markers (sweeps), and all
-// other work, such as copying and comparing.
+// line is the queue of one bucket's pieces of work of one kind. There are two kinds: the removal of markers, and all
+// other work, such as copying and comparing rows.
 type line struct {
 	busy    int // number of pieces of work under way
 	waiting []*work
 }
 
-// decided stores the reasons of the balancer's decisions about a bucket, until the moves that follow from the decisions
-// are ordered.
+// decided stores the reasons of the balancer's decisions about the bucket id, until the moves that follow from the
+// decisions are submitted.
 func (m *mover) decided(id store.BucketID, in *policy.Input, ds []policy.Decision) {
 	for i := range ds {
 		switch d := &ds[i]; d.Kind {
@@ -138,7 +140,8 @@ func (m *mover) decided(id store.BucketID, in *policy.Input, ds []policy.Decisio
 	}
 }
 
-// Submit implements balancer.Mover.
+// Submit queues the simulated moves of the plan p in the bucket id, and returns their job. Submit is a method of
+// balancer.Mover.
 func (m *mover) Submit(id store.BucketID, what string, p *scheduler.Plan) scheduler.Job {
 	b := m.w.of[id]
 	m.sent++
@@ -160,7 +163,8 @@ func (m *mover) Submit(id store.BucketID, what string, p *scheduler.Plan) schedu
 	return *j
 }
 
-// Job implements balancer.Mover.
+// Job returns the state of the simulated moves whose job has the given id. The boolean result is false if the job is
+// not known. An ended job is forgotten after the call. Job is a method of balancer.Mover.
 func (m *mover) Job(id string) (scheduler.Job, bool) {
 	if j := m.ended[id]; j != nil {
 		delete(m.ended, id)
@@ -175,31 +179,35 @@ func (m *mover) Job(id string) (scheduler.Job, bool) {
 	return s, true
 }
 
-// Held implements balancer.Mover.
+// Held reports whether moves of the bucket id were submitted that have not begun, so that nothing should be decided
+// about the bucket. Held is a method of balancer.Mover.
 func (m *mover) Held(id store.BucketID) bool { return m.jobs.Waiting(id) }
 
-// InFlight implements balancer.Mover.
+// InFlight returns the number of partitions that take part in unfinished moves, and the number of rows to copy.
+// InFlight is a method of balancer.Mover.
 func (m *mover) InFlight() (partitions int, rows int64) { return m.jobs.InFlight() }
 
-// KeepUp does nothing, since simulated moves never slow down. It implements balancer.Mover.
+// KeepUp does nothing, since simulated moves never slow down. KeepUp is a method of balancer.Mover.
 func (m *mover) KeepUp(store.BucketID, int) {}
 
-// Pace implements balancer.Mover.
+// Pace waits, in simulated time, until the given number of rows may be read for an exact count. Pace is a method of
+// balancer.Mover.
 func (m *mover) Pace(ctx context.Context, rows int) error {
 	err := m.w.sleep(ctx, m.counting.TakeAt(m.w.now(), rows))
 	m.taken = rows
 	return err
 }
 
-// scanned is the store from which the simulated balancer reads rows to count them. The balancer waits before each page,
-// for as long as a full real page takes. But one simulated row stands for a hundred real rows, so a simulated page has
-// far fewer rows. For the rows that it lacks, down to the size of a real page, scanned takes the wait back.
+// scanned is the store from which the simulated balancer reads rows in order to count them. The balancer waits before
+// each page for as long as a full real page takes. But a simulated row stands for a hundred real rows, so a simulated
+// page has far fewer rows. scanned takes the wait for the missing rows back, down to the least size of a real page.
 type scanned struct {
 	*tally
 	m *mover
 }
 
-// Slice implements counter.Slicer.
+// Slice returns a page of rows of a partition, and takes back the wait for rows that the page lacks. Slice is a method
+// of counter.Slicer.
 func (s scanned) Slice(
 	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
 ) (store.Page, error) {
@@ -214,13 +222,14 @@ func (s scanned) Slice(
 	return page, err
 }
 
-// Look returns the newest root of a bucket; in the simulation one process changes all maps, so that root is always
-// known. It implements balancer.Maps.
+// Look returns the newest root of a bucket's map. In the simulation one process changes all maps, so the newest root is
+// always known. Look is a method of balancer.Maps.
 func (w *world) Look(ctx context.Context, id store.BucketID) (*partmap.Root, error) {
 	return w.Load(ctx, id)
 }
 
-// Load implements balancer.Maps.
+// Load returns the newest root of a bucket's map, after a delay while the scenario has a slow store. Load is a method
+// of balancer.Maps.
 func (w *world) Load(ctx context.Context, id store.BucketID) (*partmap.Root, error) {
 	w.f.read()
 	return w.root(ctx, id)
@@ -235,12 +244,13 @@ func (w *world) root(ctx context.Context, id store.BucketID) (*partmap.Root, err
 	return l.Root(), nil
 }
 
-// Ranges implements balancer.Maps.
+// Ranges returns the ranges of a bucket's map from the range that contains the key from upwards. Ranges is a method of
+// balancer.Maps.
 func (w *world) Ranges(ctx context.Context, r *partmap.Root, from []byte) iter.Seq2[partmap.Range, error] {
 	return w.maps.Ranges(ctx, r, from)
 }
 
-// next returns the simulated time at which the next step of a move is due. A zero time means that nothing moves.
+// next returns the simulated time at which the next step of a move is due, or zero if nothing moves.
 func (m *mover) next() (at time.Time) {
 	for _, b := range m.active[:min(len(m.active), scheduler.DefaultBuckets)] {
 		at = earlier(at, b.moves.again)
@@ -251,7 +261,7 @@ func (m *mover) next() (at time.Time) {
 	return at
 }
 
-// advance does all steps of moves that are due at the present simulated time, in all buckets whose turn it is.
+// advance does all steps of moves that are due at the present simulated time, in all buckets that may move at present.
 func (m *mover) advance(ctx context.Context) error {
 	for _, b := range slices.Clone(m.active[:min(len(m.active), scheduler.DefaultBuckets)]) {
 		if err := m.bucket(ctx, b); err != nil {
@@ -271,8 +281,8 @@ func (m *mover) advance(ctx context.Context) error {
 	return nil
 }
 
-// yields reports whether the bucket b should let another bucket move ranges, once its own moves under way are done. It
-// should if it has begun moves in this turn, and if more buckets have moves than may move at the same time.
+// yields reports whether the bucket b should let another bucket move when its own moves under way have ended. It should
+// if it has begun moves since it was allowed to move, and if more buckets have moves than may move at the same time.
 func (m *mover) yields(b *bucket) bool {
 	return b.moves.begun && len(m.active) > scheduler.DefaultBuckets
 }
@@ -304,7 +314,8 @@ func (m *mover) bucket(ctx context.Context, b *bucket) error {
 	return nil
 }
 
-// begin starts the piece of work k for the moves x of a bucket. If too much work is under way, it puts k into a queue.
+// begin starts the piece of work k for x, the moves of one bucket. If too much work of the bucket is under way, begin
+// puts k into a queue.
 func (m *mover) begin(x *moving, k *work) {
 	x.working[k.effect.Key()] = k
 	t, task := k.effect.(move.Task)
@@ -322,15 +333,16 @@ func (m *mover) begin(x *moving, k *work) {
 	m.place(x, k, &t)
 }
 
-// place starts the piece of work k as soon as the limit for all buckets together allows it. t is the task of k.
+// place starts the piece of work k for x, the moves of one bucket, as soon as the limit for all buckets together allows
+// it. t is the task of k.
 func (m *mover) place(x *moving, k *work, t *move.Task) {
 	r := m.room(t)
 	r.waiting = append(r.waiting, placed{x, k})
 	r.admit()
 }
 
-// end removes the piece of work k, which is done, and starts waiting work in its place. last is true if something new
-// may be due: no work of the batch of moves is left, or k is a wait.
+// end removes the finished piece of work k from x, the moves of one bucket, and starts waiting work in its place. last
+// is true if a new step of the moves may be due: no work of the batch (group of moves) is left, or k is a wait.
 func (m *mover) end(x *moving, k *work) (last bool) {
 	delete(x.working, k.effect.Key())
 	x.active = slices.DeleteFunc(x.active, func(y *work) bool { return y == k })
@@ -362,8 +374,8 @@ func (x *moving) line(t *move.Task) *line {
 	return &x.copies
 }
 
-// look finds out what has to be done next for the moves of the bucket b, and begins it. changed is true if the caller
-// should call look again, since more may be due: the map was changed, or moves that are done made room for others.
+// look finds what has to be done next for the moves of the bucket b, and begins it. changed is true if the caller
+// should call look again, because the map was changed, or because ended moves made room for others.
 func (m *mover) look(ctx context.Context, b *bucket) (changed bool, err error) {
 	x := b.moves
 	root, err := m.w.root(ctx, b.id)
@@ -417,8 +429,8 @@ func (m *mover) look(ctx context.Context, b *bucket) (changed bool, err error) {
 	return changed, nil
 }
 
-// goal records how far a goal has come. A goal is one wanted change of a bucket's ranges. to is its new stage, which is
-// set in all jobs that want the goal.
+// goal records in all jobs of the bucket b that the goal g, which is one wanted change of ranges, has reached the stage
+// to. Jobs that have ended are put aside.
 func (m *mover) goal(b *bucket, g *move.Goal, to scheduler.Stage) {
 	m.jobs.Change(b.id, g, m.w.now(), func(_ *scheduler.Job, x *scheduler.GoalState) {
 		if x.Stage = to; to == scheduler.Refused {
@@ -434,7 +446,8 @@ func (m *mover) goal(b *bucket, g *move.Goal, to scheduler.Stage) {
 	})
 }
 
-// swap makes one change of the map of the bucket b, as the effect e says.
+// swap makes one change of the map of the bucket b, as the effect e says. v is the view of the map from which the
+// effect was derived.
 func (m *mover) swap(ctx context.Context, b *bucket, v *move.View, e *move.Swap) error {
 	if err := m.w.f.swap(); err != nil {
 		return err
@@ -483,7 +496,8 @@ func (m *mover) swap(ctx context.Context, b *bucket, v *move.View, e *move.Swap)
 	return nil
 }
 
-// goOn does the next part of the piece of work k, such as copying a page of rows. over is true if the work is done.
+// goOn does the next part of the piece of work k of the bucket b, e.g. it copies a page of rows. over is true if the
+// work has ended.
 func (m *mover) goOn(ctx context.Context, b *bucket, k *work) (over bool, err error) {
 	x := b.moves
 	switch e := k.effect.(type) {
@@ -505,7 +519,7 @@ func (m *mover) goOn(ctx context.Context, b *bucket, k *work) (over bool, err er
 }
 
 // page reads one page of rows for the task t, as soon as the limit for rows per second allows it. The task is a copy, a
-// comparison, or the removal of markers (a sweep). over is true if this was the last page.
+// comparison, or the removal of markers. over is true if this was the last page.
 func (m *mover) page(ctx context.Context, b *bucket, k *work, t *move.Task) (over bool, err error) {
 	pace, limit := m.pace, max(1, int(m.w.s.MaxRows/pages))
 	if t.Phase == partmap.Settled {
@@ -550,8 +564,8 @@ func (m *mover) page(ctx context.Context, b *bucket, k *work, t *move.Task) (ove
 	return false, nil
 }
 
-// copied records that the task t has copied rows. It adds their number to the goals for which they were copied (a goal
-// is one wanted change of a bucket's ranges), and to the result for the reason of the move.
+// copied records that the task t has copied rows. The number is added to the goals (wanted changes of ranges) for which
+// the rows were copied, and to the result for the reason of the move.
 func (m *mover) copied(b *bucket, t *move.Task, rows int64) {
 	if rows == 0 {
 		return
@@ -573,8 +587,7 @@ func (m *mover) copied(b *bucket, t *move.Task, rows int64) {
 	}
 }
 
-// remove deletes the rows of ranges from the partition from which the ranges have moved away, as the last task of a
-// move.
+// remove deletes the rows of moved ranges from the partition that the ranges have left, as the last task of a move.
 func (m *mover) remove(ctx context.Context, b *bucket, t *move.Task) error {
 	src := store.Partition{Bucket: b.id, ID: t.Range.Partition}
 	if t.Whole {

@@ -10,19 +10,19 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 )
 
-// Report is the result of a scenario.
+// Report is the result of a simulation: figures for each group of buckets, and for all buckets together.
 type Report struct {
 	Scenario string  `json:"scenario"`
 	Days     float64 `json:"days"`
-	// Steps is the number of moments at which something happened.
+	// Steps is the number of simulated moments at which something happened, such as a request or a step of a move.
 	Steps int `json:"steps"`
-	// Recounts is the number of recounts. ScannedPerRow is the number of rows that they read, divided by the rows
-	// written.
+	// Recounts is the number of exact counts of ranges. ScannedPerRow is the number of rows that these counts read,
+	// divided by the number of rows written.
 	Recounts      int64    `json:"recounts"`
 	ScannedPerRow float64  `json:"scanned_per_row_written"`
 	Groups        []Result `json:"tenants"`
 	Total         Result   `json:"total"`
-	// Missed are sentences about the targets that were missed.
+	// Missed has a sentence for each target that the result misses.
 	Missed []string `json:"missed,omitempty"`
 }
 
@@ -31,24 +31,26 @@ type Result struct {
 	Name    string `json:"name"`
 	Kind    Kind   `json:"kind,omitempty"`
 	Buckets int    `json:"buckets"`
-	// Written is the number of rows written, New that of rows with new keys, and Deleted that of rows deleted. Rows is
-	// the number of rows at the end.
+	// Written is the number of rows written. New is the number of rows written with new keys. Deleted is the number of
+	// rows deleted. Rows is the number of rows at the end.
 	Written int64 `json:"written"`
 	New     int64 `json:"new"`
 	Deleted int64 `json:"deleted"`
 	Rows    int64 `json:"rows"`
-	// Partitions is the number of partitions at the end. Ideal is the smallest number that can hold the rows.
+	// Partitions is the number of partitions at the end. Ideal is the smallest number of partitions that can hold the
+	// rows.
 	Partitions int64 `json:"partitions"`
 	Ideal      int64 `json:"ideal"`
-	// Moved is the number of rows copied by moves. MovedPerRow is Moved per row written, CopiedPerRow is Moved per row
-	// written or deleted. ByCause divides Moved by the reasons of the moves.
+	// Moved is the number of rows that moves copied. MovedPerRow is Moved divided by the number of rows written.
+	// CopiedPerRow is Moved divided by the number of rows written or deleted. ByCause has the parts of Moved by the
+	// reasons of the moves.
 	Moved        int64                `json:"moved"`
 	MovedPerRow  float64              `json:"moved_per_row_written"`
 	CopiedPerRow float64              `json:"copied_per_row"`
 	ByCause      map[policy.Why]int64 `json:"moved_by_cause,omitempty"`
-	// OverShare is the share of partitions with more than max_rows, averaged over time. Worst is the largest partition,
-	// as a multiple of max_rows. LongestOver is the longest time that a partition was over max_rows, LongestFar the
-	// longest time over 1.2 x max_rows.
+	// OverShare is the share of partitions with more than max_rows, as a mean over time. Worst is the size of the
+	// largest partition, as a multiple of max_rows. LongestOver is the longest time for which a partition had more than
+	// max_rows, and LongestFar the longest time for which one had more than 1.2 x max_rows.
 	OverShare   float64       `json:"over_share"`
 	Worst       float64       `json:"worst"`
 	LongestOver time.Duration `json:"longest_over_ns"`
@@ -62,13 +64,14 @@ type Result struct {
 	Merges    int `json:"merges"`
 	Rolls     int `json:"rolls"`
 	Refreshes int `json:"refreshes"`
-	// MergesUndone is the number of splits that cut a range merged less than an hour before. SplitsUndone is the number
-	// of merges across cuts that splits made less than an hour before. Undone is the sum of both per decision carried
-	// out.
+	// MergesUndone is the number of splits of a range that was merged less than an hour before. SplitsUndone is the
+	// number of merges across a cut that a split made less than an hour before. Undone is the sum of both, divided by
+	// the number of decisions carried out.
 	MergesUndone int     `json:"merges_undone"`
 	SplitsUndone int     `json:"splits_undone"`
 	Undone       float64 `json:"undone_per_decision"`
-	// ListingCost is the number of reads of partitions that it takes to list everything at the end, per full page.
+	// ListingCost is the number of reads of partitions that list all rows at the end, divided by the number of full
+	// pages of rows.
 	ListingCost float64 `json:"listing_cost"`
 
 	reads                                int64
@@ -129,7 +132,8 @@ func (r *Result) finish() {
 	}
 }
 
-// took adds the figures of a balancer's status to the report of a simulation.
+// took adds figures from the status of the balancer to the report: the number of exact counts, and the number of rows
+// that they read.
 func (r *Report) took(st balancer.Status) {
 	r.Recounts = st.Recounts
 	if r.Total.Written > 0 {
@@ -137,8 +141,7 @@ func (r *Report) took(st balancer.Status) {
 	}
 }
 
-// missed compares the result r of a simulation with the targets of the scenario. It returns a sentence, for people, for
-// each target that the result misses.
+// missed returns a sentence for people for each target of the scenario that the result r of a simulation misses.
 func (s *Scenario) missed(r *Result) (out []string) {
 	t := s.Targets
 	if t == nil {
@@ -170,7 +173,7 @@ func (s *Scenario) missed(r *Result) (out []string) {
 	return out
 }
 
-// Print writes the report of a simulation to w, as a table for people.
+// Print writes the report to w as a table for people, with a line for each missed target.
 func (r *Report) Print(w io.Writer) error {
 	fmt.Fprintf(w, "%s: %g days in %d steps; %d recounts read %.2f rows per row written\n", r.Scenario, r.Days, r.Steps,
 		r.Recounts, r.ScannedPerRow)

@@ -20,36 +20,38 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/policy"
 )
 
-// Scenario describes a simulation: groups of buckets (tenants), the requests to them, faults, and targets for the
-// results. One simulated row stands for a hundred real ones. So the defaults are those of the real programs, with a
-// hundredth of the rows.
+// Scenario describes a simulation of the balancer, which splits and merges ranges: groups of buckets (tenants), the
+// requests to them, faults, and targets for the results. One simulated row stands for a hundred real rows, so the
+// defaults are those of the real programs with a hundredth of the rows.
 type Scenario struct {
 	Name string `yaml:"name"`
 	// Text describes the scenario for people.
 	Text string `yaml:"text"`
 	Seed uint64 `yaml:"seed"`
-	// Days is the length of the simulation in days. Requests of tenants within a Step, default 1 s, all come at its
-	// end.
+	// Days is the length of the simulation in days. Step is the step of simulated time, by default 1 s. All requests
+	// that fall within a step are made at its end.
 	Days float64       `yaml:"days"`
 	Step time.Duration `yaml:"step"`
-	// MaxRows is the largest number of rows of a range; default 1,000.
+	// MaxRows is the maximum number of rows of a range. The default is 1,000.
 	MaxRows int64 `yaml:"max_rows"`
-	// Pace is the number of rows per second that all moves together copy and compare; three times as many are counted.
-	// Its default is a fifth of MaxRows. Look is the pause between two rounds of the balancer, at least Step; default
-	// 10 s. Phase is the wait in each phase of a move; default 3.3 s, a lease and a tenth.
+	// Pace is the number of rows per second that all moves together copy and compare, by default a fifth of MaxRows.
+	// Three times as many rows are read per second for exact counts. Look is the pause between two rounds of the
+	// balancer, at least Step and by default 10 s. Phase is the wait in each phase of a move, by default 3.3 s, which
+	// is a lease and a tenth.
 	Pace  int           `yaml:"pace"`
 	Look  time.Duration `yaml:"look"`
 	Phase time.Duration `yaml:"phase"`
-	// Planner is the planner that chooses the cuts of splits: one of policy.Planners; default policy.DefaultPlanner.
+	// Planner is the name of the planner that chooses the cuts of splits, one of those that policy.Planners returns.
+	// The default is policy.DefaultPlanner.
 	Planner string `yaml:"planner"`
-	// Policy are the changes to the default policy.
+	// Policy has the changes that the simulation makes to the default policy of splits and merges.
 	Policy Change `yaml:"policy"`
 	// Counter describes how counts are wrong.
 	Counter struct {
-		// Times is the factor by which puts are counted too often, with keys that do not exist; 0 or 1: counts are
-		// right.
+		// Times is the factor by which puts are counted too often, as puts of keys that do not exist. Counts are right
+		// if Times is 0 or 1.
 		Times int `yaml:"times"`
-		// Lost is the share of batches that are lost.
+		// Lost is the share, from 0 to below 1, of the batches of counts that are lost.
 		Lost float64 `yaml:"lost"`
 	} `yaml:"counter"`
 	Tenants []Tenant `yaml:"tenants"`
@@ -57,7 +59,8 @@ type Scenario struct {
 	Targets *Targets `yaml:"targets"`
 }
 
-// Change holds those settings of the balancer's policy in which a scenario differs from the real programs.
+// Change has those settings of the policy in which a simulation differs from the real programs, e.g. the horizon of
+// forecasts. The policy decides when ranges are split and merged.
 type Change struct {
 	Horizon  time.Duration `yaml:"horizon"`
 	GrowBy   float64       `yaml:"grow_by"`
@@ -67,18 +70,20 @@ type Change struct {
 	Roll     bool          `yaml:"roll"`
 	MaxDead  int64         `yaml:"max_dead"`
 	LoadPerS float64       `yaml:"load_per_s"`
-	// EarlyShare, MinShare and TargetShare are shares of max_rows; nil: as in the programs.
+	// EarlyShare, MinShare and TargetShare are limits in rows as shares of max_rows. A limit that is nil has the value
+	// of the real programs.
 	EarlyShare  *float64 `yaml:"early_share"`
 	MinShare    *float64 `yaml:"min_share"`
 	TargetShare *float64 `yaml:"target_share"`
 }
 
-// Tenant is a group of Count simulated buckets that behave alike. The requests to each bucket are described by Loads,
-// or by Kind and the fields below Kind.
+// Tenant is a group of Count simulated buckets that behave alike. Loads describes the requests to each bucket. Instead
+// of Loads, a tenant may have a Kind and the fields below Kind.
 type Tenant struct {
 	Name  string `yaml:"name"`
 	Count int    `yaml:"count"`
-	// Start is the state of each bucket at the beginning: Ranges ranges, with cuts spread over the hexadecimal numbers.
+	// Start is the state of each bucket at the beginning of the simulation. Each bucket has Ranges ranges, whose cuts
+	// are spread evenly over hexadecimal keys.
 	Start struct {
 		Ranges int `yaml:"ranges"`
 	} `yaml:"start"`
@@ -87,19 +92,22 @@ type Tenant struct {
 	Kind Kind `yaml:"kind"`
 	// PerMinute is the number of rows that each bucket writes in a minute.
 	PerMinute float64 `yaml:"per_minute"`
-	// From and To are the days between which the bucket writes; To 0: to the end.
+	// From and To are the days between which requests are made to the bucket. If To is 0, the requests go on to the
+	// end.
 	From float64 `yaml:"from"`
 	To   float64 `yaml:"to"`
 	// Keys is the number of keys that an Overwrite tenant writes again and again.
 	Keys int `yaml:"keys"`
-	// DeleteAt are the days at which rows are deleted, all but the share DeleteKeep.
+	// DeleteAt are the days at which rows are deleted. DeleteKeep is the share of the rows (0 to 1) that each of these
+	// deletes keeps.
 	DeleteAt   []float64 `yaml:"delete_at"`
 	DeleteKeep float64   `yaml:"delete_keep"`
-	// Opaque says that the keys cannot be forecast.
+	// Opaque is true if the keys have random gaps without a mean, so that the next keys cannot be forecast.
 	Opaque bool `yaml:"opaque"`
 }
 
-// Kind describes the requests to a tenant's buckets by one word. For requests that no word describes there are Loads.
+// Kind describes the requests to the buckets of a tenant by a word, e.g. "append". A tenant whose requests no Kind
+// describes has Loads instead.
 type Kind string
 
 // The kinds of tenants.
@@ -113,31 +121,32 @@ const (
 	Queue     Kind = "queue"     // each key above all others, while the lowest are deleted
 )
 
-// Kinds returns all kinds of tenants.
+// Kinds returns all kinds of tenants, which are groups of simulated buckets.
 func Kinds() []Kind { return []Kind{Random, Append, Reversed, Dates, Hotspot, Overwrite, Queue} }
 
 // Fault is the failure of one part of the simulated system for some time, such as a slow store.
 type Fault struct {
 	What FaultKind     `yaml:"what"`
 	From time.Duration `yaml:"from"`
-	// To is the end of the fault; 0: it lasts to the end.
+	// To is the time at which the fault ends, counted from the beginning of the simulation. If To is 0, the fault lasts
+	// to the end.
 	To time.Duration `yaml:"to"`
 	// By is the time that each read of a register takes while the store is slow.
 	By time.Duration `yaml:"by"`
 }
 
-// FaultKind is the kind of a fault.
+// FaultKind is the kind of a simulated fault, e.g. "slow" for a slow store.
 type FaultKind string
 
-// The kinds of faults.
+// The kinds of faults in a simulation.
 const (
 	CountersAway FaultKind = "counters" // the counters (Redis, say) are unreachable: no call of theirs succeeds
 	MovesAway    FaultKind = "moves"    // another data centre is unreachable: no map can be changed
 	SlowStore    FaultKind = "slow"     // reads of maps and other registers take the time By
 )
 
-// Targets are the values that the results of a scenario must not exceed. A nil field means that there is no target for
-// this result.
+// Targets are the greatest values that the results of a simulation may have. A field that is nil sets no target for the
+// result.
 type Targets struct {
 	// Copied is the number of rows copied per row written or deleted.
 	Copied *float64 `yaml:"copied" json:"copied,omitempty"`
@@ -145,24 +154,24 @@ type Targets struct {
 	Largest *float64 `yaml:"largest" json:"largest,omitempty"`
 	// Over is the longest time for which a partition has more than 1.2 x max_rows.
 	Over *time.Duration `yaml:"over" json:"over_ns,omitempty"`
-	// Ranges is the number of ranges at the end. ByIdeal is this number as a multiple of the smallest number that can
-	// hold the rows.
+	// Ranges is the number of ranges at the end. ByIdeal is the number of ranges at the end as a multiple of the
+	// smallest number of ranges that can hold the rows.
 	Ranges  *int64   `yaml:"ranges" json:"ranges,omitempty"`
 	ByIdeal *float64 `yaml:"by_ideal" json:"by_ideal,omitempty"`
 	// Tombstones is the largest number of tombstones in a partition, as a multiple of their limit.
 	Tombstones *float64 `yaml:"tombstones" json:"tombstones,omitempty"`
 	// Hottest is the largest share of a bucket's requests that one range takes in the last tenth of the time.
 	Hottest *float64 `yaml:"hottest" json:"hottest,omitempty"`
-	// Undone is the number of splits undone by merges, and of merges undone by splits, within an hour, per decision
-	// carried out; default 0.05.
+	// Undone is the number of decisions undone within an hour, as a share of all decisions carried out. A merge undoes
+	// a split, and a split undoes a merge. The default is 0.05.
 	Undone *float64 `yaml:"undone" json:"undone,omitempty"`
 }
 
-// allowedUndone is the default of Targets.Undone.
+// allowedUndone is the default of Targets.Undone, the share of decisions that may be undone within an hour.
 const allowedUndone = 0.05
 
-// Read returns the scenario that r contains as YAML or JSON. It fails if the scenario has unknown fields or wrong
-// values. The error names all of them.
+// Read returns the scenario of a simulation that r contains as YAML or JSON. The error names all unknown fields and
+// wrong values.
 func Read(r io.Reader) (*Scenario, error) {
 	data, err := io.ReadAll(io.LimitReader(r, 1<<20))
 	if err != nil {
@@ -182,13 +191,15 @@ func Read(r io.Reader) (*Scenario, error) {
 	return &s, s.check()
 }
 
-// The values that the real programs use: ranges of at most programRows rows, and programRate rows moved per second.
+// programRows is the maximum number of rows of a range in the real programs. programRate is the number of rows that the
+// real programs move per second. A simulation has a hundredth of both by default.
 const (
 	programRows = 100_000
 	programRate = 20_000
 )
 
-// complete sets those fields of the scenario that are not given to their defaults.
+// complete sets the fields of the scenario that are not given to their defaults, and derives the loads of each tenant
+// from its kind.
 func (s *Scenario) complete() {
 	share := float64(s.MaxRows) / programRows
 	if s.Pace == 0 {
@@ -234,7 +245,7 @@ func (s *Scenario) complete() {
 	}
 }
 
-// end returns the length of the scenario in simulated time.
+// end returns the length of the simulation in simulated time.
 func (s *Scenario) end() time.Duration { return days(s.Days) }
 
 func days(n float64) time.Duration { return time.Duration(n * 24 * float64(time.Hour)) }
@@ -336,8 +347,8 @@ func (t *Tenant) check(at string, s *Scenario, no func(string, ...any)) {
 	}
 }
 
-// options returns the options of the simulated balancer: those of the real programs, with the changes that the scenario
-// makes.
+// options returns the options of the simulated balancer: the options of the real programs, with the changes that the
+// scenario makes.
 func (s *Scenario) options() balancer.Options {
 	o := balancer.For(s.MaxRows, s.Pace, s.Look, s.Phase)
 	p, c := &o.Policy, &s.Policy
@@ -358,8 +369,8 @@ func (s *Scenario) options() balancer.Options {
 	return o
 }
 
-// faulty returns the fault of the given kind that lasts at the time `at`, counted from the beginning of the simulation.
-// The result is nil if there is none.
+// faulty returns the fault of the given kind that lasts at the time at, counted from the beginning of the simulation.
+// The result is nil if there is no fault of that kind then.
 func (s *Scenario) faulty(what FaultKind, at time.Duration) *Fault {
 	for i := range s.Faults {
 		if f := &s.Faults[i]; f.What == what && at >= f.From && (f.To == 0 || at < f.To) {

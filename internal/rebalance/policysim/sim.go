@@ -21,12 +21,12 @@ import (
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
-// Run simulates a scenario and returns the report of the results. It fails when ctx ends. The same scenario always
-// gives the same report.
+// Run simulates a scenario and returns the report of the results. The same scenario always gives the same report. The
+// error is the cause of the end of ctx, or an error of the simulated store.
 func Run(ctx context.Context, s *Scenario) (*Report, error) { return run(ctx, s, nil) }
 
-// observer is a function that is called with the decisions of a balancer about one bucket, and with what the balancer
-// knew; see balancer.Options.Decided.
+// observer is a function that is called with the decisions of a simulated balancer about one bucket, and with the input
+// from which they were made. See balancer.Options.Decided.
 type observer func(store.BucketID, *policy.Input, []policy.Decision)
 
 func run(ctx context.Context, s *Scenario, observe observer) (*Report, error) {
@@ -54,8 +54,8 @@ func run(ctx context.Context, s *Scenario, observe observer) (*Report, error) {
 	return rep, nil
 }
 
-// play runs the simulation up to the time `until` after its beginning. It starts the balancer by calling run, which
-// goes on until ctx ends. moments is the number of simulated moments at which something happened.
+// play runs the simulation up to the time until, counted from its beginning. It starts the balancer by a call of run,
+// which goes on until ctx ends. moments is the number of simulated moments at which something happened.
 func (w *world) play(
 	ctx context.Context, threads *balancer.Coroutines, run func(context.Context) error, until time.Duration,
 ) (moments int, err error) {
@@ -77,8 +77,8 @@ func (w *world) play(
 	return moments, nil
 }
 
-// world is what surrounds a balancer in a simulation: the buckets, the requests to them, their maps and moves, all in
-// memory.
+// world has everything around the balancer in a simulation: the buckets, the requests to them, their maps and their
+// moves, all in memory.
 type world struct {
 	s     *Scenario
 	begin time.Time
@@ -87,7 +87,7 @@ type world struct {
 	t     *tally
 	f     *faults
 	maps  *mapclient.Client
-	// stamp is the last timestamp that was drawn.
+	// stamp is the last timestamp that a simulated write got.
 	stamp   store.Timestamp
 	counts  counters
 	rec     recorder
@@ -98,29 +98,29 @@ type world struct {
 	observe observer
 	mover
 
-	flush time.Time // time of the next flush of counts; zero: there is nothing to flush
+	flush time.Time // time of the next flush of counts, zero if there is nothing to flush
 }
 
-// bucket is a simulated bucket with the requests to it.
+// bucket is a simulated bucket, with the requests to it and its moves.
 type bucket struct {
 	id    store.BucketID
 	play  *player
-	next  time.Duration // time of its clients' next requests
+	next  time.Duration // time of the next request to the bucket
 	group *Result
-	moves *moving // nil: nothing moves
+	moves *moving // nil if nothing moves
 }
 
-// byDue is a heap of simulated buckets; the bucket with the earliest next request is on top.
+// byDue is a heap of simulated buckets, with the bucket whose next request comes first on top.
 type byDue []*bucket
 
 func (h byDue) Len() int           { return len(h) }
 func (h byDue) Less(i, j int) bool { return h[i].next < h[j].next }
 func (h byDue) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
 
-// Push implements heap.Interface.
+// Push appends the bucket x to the heap. Package heap calls Push.
 func (h *byDue) Push(x any) { *h = append(*h, x.(*bucket)) }
 
-// Pop implements heap.Interface.
+// Pop removes the last bucket of the heap and returns it. Package heap calls Pop.
 func (h *byDue) Pop() any {
 	n := len(*h) - 1
 	x := (*h)[n]
@@ -128,12 +128,12 @@ func (h *byDue) Pop() any {
 	return x
 }
 
-// flushEvery is the simulated time between two writes of the counts of rows that have been collected meanwhile.
+// flushEvery is the simulated time between two flushes of the counts of rows to the counters.
 const flushEvery = time.Second
 
-// firstLook returns how long after its start the simulated balancer begins its first round. Requests are made at the
-// end of each step of the simulation, and a step may be as long as the pause between two rounds. In that case, each
-// round must come right after the requests of a step are counted, not right before they are made.
+// firstLook returns the time after the start at which the simulated balancer begins its first round. The time is 0, or
+// 2 seconds if a step of the simulation is as long as the pause between two rounds. Each round then comes right after
+// the requests of a step are counted, and not right before they are made.
 func (s *Scenario) firstLook() time.Duration {
 	if s.Step < s.Look {
 		return 0
@@ -141,9 +141,9 @@ func (s *Scenario) firstLook() time.Duration {
 	return 2 * flushEvery
 }
 
-// later returns how long after the start of the balancer the scenario begins. This time depends on the seed. So with
-// each seed, requests come at another moment between two rounds of the balancer. Otherwise requests that come every ten
-// seconds, say, would have the same age in each round of all runs.
+// later returns the time from the start of the balancer to the beginning of the scenario, which depends on the seed. So
+// with each seed, requests come at another moment between two rounds of the balancer. Otherwise requests that come
+// every ten seconds, for example, would have the same age in each round of all runs.
 func (s *Scenario) later() time.Duration {
 	if s.Step >= s.Look {
 		return 0
@@ -156,9 +156,9 @@ func (s *Scenario) later() time.Duration {
 // begin is the simulated time at which the balancer is started.
 var begin = time.Unix(1_700_000_000, 0).UTC()
 
-// newWorld returns the buckets, maps and requests of a scenario as they are at the beginning of a simulation. now
-// returns the simulated time. sleep returns when the given simulated time has passed. observe is called with each
-// decision of the balancer.
+// newWorld returns the buckets, maps and requests of the scenario s at the beginning of a simulation. now returns the
+// simulated time. sleep blocks until the given simulated time has passed. observe is called with each decision of the
+// balancer, and may be nil.
 func newWorld(
 	ctx context.Context, s *Scenario, now func() time.Time, sleep func(context.Context, time.Duration) error,
 	observe observer,
@@ -203,14 +203,14 @@ func (w *world) uuid() (id uuid.UUID) {
 	return id
 }
 
-// draw returns a new timestamp for a simulated write, above all timestamps that were drawn before.
+// draw returns a new timestamp for a simulated write, which is higher than all timestamps before.
 func (w *world) draw() store.Timestamp {
 	w.stamp = max(w.stamp+1, store.Timestamp(w.now().UnixMicro()))
 	return w.stamp
 }
 
-// next returns the simulated time of the next event, such as a request or a step of a move. The events of the balancer
-// do not count. A zero time means that there is no event.
+// next returns the simulated time of the next event around the balancer, such as a request or a step of a move. The
+// result is zero if there is no event.
 func (w *world) next() time.Time {
 	next := earlier(w.flush, w.mover.next())
 	if len(w.due) > 0 && w.due[0].next < never {
@@ -222,8 +222,8 @@ func (w *world) next() time.Time {
 	return next
 }
 
-// happen does everything that is due at the present simulated time, except for the work of the balancer: requests,
-// steps of moves, and writes of counts.
+// happen does everything around the balancer that is due at the present simulated time: requests, steps of moves, and
+// flushes of counts.
 func (w *world) happen(ctx context.Context) error {
 	if err := w.mover.advance(ctx); err != nil {
 		return err
@@ -245,7 +245,7 @@ func (w *world) happen(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// earlier returns the earlier of the two times a and b. A zero time means never, so the other one is returned.
+// earlier returns the earlier of the times a and b. A zero time means never, so the other time is returned.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -253,10 +253,10 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// value is the value of every entry.
+// value is the value of every simulated row: 8 zero bytes.
 var value = make([]byte, 8)
 
-// requests makes all requests to the bucket b that are due up to the present simulated time.
+// requests makes all requests to the simulated bucket b that are due up to the present simulated time.
 func (w *world) requests(ctx context.Context, b *bucket) (err error) {
 	b.play.until(w.since(), func(r request) { err = cmp.Or(err, w.request(ctx, b, r)) })
 	b.next = never
@@ -266,7 +266,8 @@ func (w *world) requests(ctx context.Context, b *bucket) (err error) {
 	return err
 }
 
-// request makes one request.
+// request makes the simulated request r to the bucket b: it writes, deletes or reads the row in the store, and reports
+// the request to the counters.
 func (w *world) request(ctx context.Context, b *bucket, r request) error {
 	w.t.requested(b.id, r)
 	l, err := w.maps.Acquire(ctx, b.id)
@@ -305,8 +306,8 @@ func (w *world) request(ctx context.Context, b *bucket, r request) error {
 	return err
 }
 
-// decided is called with decisions of the simulated balancer about a bucket, before their moves are ordered. in is what
-// the balancer knew.
+// decided is called with the decisions of the simulated balancer about the bucket id, before their moves are submitted.
+// in is the input from which the decisions were made.
 func (w *world) decided(id store.BucketID, in *policy.Input, ds []policy.Decision) {
 	w.t.decided(id, in, ds)
 	w.mover.decided(id, in, ds)
@@ -315,7 +316,7 @@ func (w *world) decided(id store.BucketID, in *policy.Input, ds []policy.Decisio
 	}
 }
 
-// ranges returns the ranges of a bucket.
+// ranges returns all ranges of the simulated bucket b, in the order of their keys.
 func (w *world) ranges(ctx context.Context, b *bucket) (out []partmap.Range, err error) {
 	root, err := w.root(ctx, b.id)
 	if err != nil {

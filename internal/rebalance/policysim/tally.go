@@ -13,9 +13,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// tally measures the results of a simulation: how many rows are copied, and how many each partition really has. It
-// wraps the store that all parts of the simulation use, and so sees every write. Requests, and decisions of the
-// balancer, are reported to it as well. It is safe for concurrent use.
+// tally measures the results of a simulation, e.g. how many rows are copied, and how many rows each partition really
+// has. tally wraps the store that all parts of the simulation use, so it sees every write. Requests, and decisions of
+// the balancer, are reported to it as well. tally is safe for concurrent use.
 type tally struct {
 	store.Store
 	s     *Scenario
@@ -29,12 +29,13 @@ type tally struct {
 	parts   map[store.PartitionID]*measured
 }
 
-// tallied is what was measured of one simulated bucket.
+// tallied has the measurements of one simulated bucket, for the results of a simulation.
 type tallied struct {
 	*Result
 	ranges int
-	since  time.Time // time since which the bucket has this number of ranges
-	// cut are the cuts made by splits, and joined the spans joined by merges, both within the last hour.
+	since  time.Time // time since when the bucket has had this number of ranges
+	// cut are the cuts that splits made, and joined are the intervals of keys that merges joined, both within the last
+	// hour.
 	cut    map[string]time.Time
 	joined []joined
 	hot    map[store.PartitionID]int64
@@ -45,16 +46,16 @@ type joined struct {
 	at         time.Time
 }
 
-// measured is what was measured of one partition of a simulated bucket.
+// measured has the measurements of one partition of a simulated bucket: its present numbers of rows and tombstones.
 type measured struct {
 	rows, dead int64
-	over, far  time.Time // time since which the partition is over the limit, and over 1.2 times the limit
+	over, far  time.Time // time since when the partition has had more rows than the limit, and than 1.2 times the limit
 }
 
 const (
-	// undone is the time within which a merge counts as undoing a split, or a split as undoing a merge.
+	// undone is the time within which a merge counts as undoing a split, and a split as undoing a merge.
 	undone = time.Hour
-	// farOver is the multiple of the limit from which on a partition is far over it.
+	// farOver is the multiple of the maximum number of rows above which a partition is much too large.
 	farOver = 1.2
 )
 
@@ -65,15 +66,16 @@ func newTally(in store.Store, f *faults, begin time.Time, now func() time.Time) 
 	}
 }
 
-// group adds an empty result for a tenant, a group of buckets that behave alike. It returns the result, to which the
-// buckets of the group add up.
+// group adds an empty result for the tenant of, which is a group of buckets that behave alike, and returns the result.
+// The measurements of the group's buckets are added to the result.
 func (t *tally) group(of *Tenant) *Result {
 	r := &Result{Name: of.Name, Kind: of.Kind, Buckets: of.Count}
 	t.groups = append(t.groups, r)
 	return r
 }
 
-// bucket starts to measure a bucket that has just been created. of is the result of its group of buckets.
+// bucket begins the measurements of the bucket id, which has just been created. of is the result of its group of
+// buckets.
 func (t *tally) bucket(id store.BucketID, of *Result) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -82,7 +84,7 @@ func (t *tally) bucket(id store.BucketID, of *Result) {
 	}
 }
 
-// requested counts a request of a bucket's clients.
+// requested counts the request r to the bucket id, as a row written or deleted.
 func (t *tally) requested(id store.BucketID, r request) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -98,8 +100,8 @@ func (t *tally) requested(id store.BucketID, r request) {
 	}
 }
 
-// hottest counts one request to a partition, to find the partition with the most requests. Only the last tenth of the
-// simulated time counts.
+// hottest counts one request to the partition p, in order to find the partition with the most requests. Only the last
+// tenth of the simulated time counts.
 func (t *tally) hottest(p store.Partition) {
 	if t.now().Sub(t.begin) < t.s.end()*9/10 {
 		return
@@ -111,7 +113,7 @@ func (t *tally) hottest(p store.Partition) {
 	}
 }
 
-// Put implements store.Rows.
+// Put writes rows to the simulated store, and measures how many rows of the partition are new.
 func (t *tally) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -135,7 +137,7 @@ func (t *tally) Put(ctx context.Context, p store.Partition, rows ...store.Row) e
 	return nil
 }
 
-// Delete implements store.Rows.
+// Delete deletes a row in the simulated store, and counts the tombstone.
 func (t *tally) Delete(ctx context.Context, p store.Partition, key []byte, ts store.Timestamp) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -153,7 +155,7 @@ func (t *tally) Delete(ctx context.Context, p store.Partition, key []byte, ts st
 	return nil
 }
 
-// Remove implements store.Rows.
+// Remove deletes all rows in an interval of keys of the simulated store, and measures how many rows are left.
 func (t *tally) Remove(ctx context.Context, p store.Partition, s store.Bounds, ts store.Timestamp) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -173,7 +175,7 @@ func (t *tally) Remove(ctx context.Context, p store.Partition, s store.Bounds, t
 	return nil
 }
 
-// count adds to *n the number of entries of the partition p. Markers of deleted rows do not count.
+// count adds the number of rows of the partition p to *n. Markers of deleted rows do not count.
 func (t *tally) count(ctx context.Context, p store.Partition, n *int64) error {
 	var b store.Bounds
 	for {
@@ -206,7 +208,7 @@ func (t *tally) at(p store.Partition) (*tallied, *measured) {
 	return b, x
 }
 
-// has reports whether the partition p has an entry with this key. A marker of a deleted row is not an entry.
+// has reports whether the partition p has a row with the given key. A marker of a deleted row does not count.
 func (t *tally) has(ctx context.Context, p store.Partition, key []byte) bool {
 	row, found, err := t.Store.Get(ctx, p, key)
 	return err == nil && found && !store.IsMarker(row.Value)
@@ -221,7 +223,8 @@ func (x *measured) change(was, is bool) {
 	}
 }
 
-// measure records the present size of a partition.
+// measure compares the present numbers of rows and tombstones of the partition x with their limits, and records the
+// largest multiples in the bucket b.
 func (t *tally) measure(b *tallied, x *measured) {
 	now := t.now()
 	limit := float64(t.s.MaxRows)
@@ -233,9 +236,9 @@ func (t *tally) measure(b *tallied, x *measured) {
 	t.span(b, x, now, size > 1, size > farOver)
 }
 
-// span measures for how long the partition x of the bucket b is too large. It is called after each change of the size.
-// over and far say whether the partition is now over the limit, and far over the limit. A time that ends now is added
-// to the results of the bucket.
+// span measures for how long the partition x of the bucket b is too large, after each change of its size. over and far
+// say whether the partition now has more rows than the maximum, and more than 1.2 times the maximum. When a period
+// ends, its length is added to the results of the bucket.
 func (t *tally) span(b *tallied, x *measured, now time.Time, over, far bool) {
 	if !x.over.IsZero() && !over {
 		b.LongestOver = max(b.LongestOver, now.Sub(x.over))
@@ -254,7 +257,7 @@ func (t *tally) span(b *tallied, x *measured, now time.Time, over, far bool) {
 	}
 }
 
-// decided counts decisions of the balancer about a bucket, by kind. It also counts those that undo a recent earlier
+// decided counts the decisions of the balancer about the bucket id by kind. It also counts decisions that undo a recent
 // decision, such as a merge soon after a split.
 func (t *tally) decided(id store.BucketID, in *policy.Input, ds []policy.Decision) {
 	t.mu.Lock()
@@ -310,8 +313,8 @@ func (b *tallied) merge(in *policy.Input, d *policy.Decision) {
 	maps.DeleteFunc(b.cut, func(_ string, at time.Time) bool { return in.Now.Sub(at) >= undone })
 }
 
-// recut is called after the map of a bucket was changed. It records the number of ranges that the bucket has from now
-// on.
+// recut records the number of ranges that the bucket id has from now on. It is called after each change of the bucket's
+// map.
 func (t *tally) recut(id store.BucketID, ranges int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -326,8 +329,7 @@ func (b *tallied) lasted(now time.Time) {
 	b.since = now
 }
 
-// finish completes the results of a bucket at the end of the simulation. ranges are the ranges that the bucket has
-// then.
+// finish completes the results of the bucket id at the end of the simulation. ranges are all ranges of the bucket then.
 func (t *tally) finish(id store.BucketID, ranges []partmap.Range, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -359,7 +361,7 @@ func (t *tally) finish(id store.BucketID, ranges []partmap.Range, at time.Time) 
 	b.fullPages += float64(held) / float64(page)
 }
 
-// report returns the report of the simulation. It is called once, after finish was called for each bucket.
+// report returns the report of the simulation, and is called once, after finish was called for each bucket.
 func (t *tally) report() *Report {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -8,14 +8,15 @@ import (
 )
 
 // Verdict is the result of a scenario that was simulated several times, with different seeds. It has the worst value of
-// each figure, compared with the targets.
+// each figure over all runs, and the targets that these values miss.
 type Verdict struct {
 	Scenario string `json:"scenario"`
 	Text     string `json:"text"`
 	Runs     int    `json:"runs"`
 	// Days is the number of simulated days of all runs together.
 	Days float64 `json:"days"`
-	// The figures have the meanings of those of Result.
+	// CopiedPerRow and the fields below have the same meanings as in Result, e.g. the number of rows copied per row
+	// written or deleted.
 	CopiedPerRow float64       `json:"copied_per_row"`
 	Worst        float64       `json:"worst"`
 	LongestFar   time.Duration `json:"longest_far_over_ns"`
@@ -25,20 +26,20 @@ type Verdict struct {
 	Hottest      float64       `json:"hottest"`
 	Undone       float64       `json:"undone_per_decision"`
 	Targets      *Targets      `json:"targets,omitempty"`
-	// Missed are sentences about the targets that were missed.
+	// Missed has a sentence for each target that was missed.
 	Missed []string `json:"missed,omitempty"`
 
 	s        *Scenario
 	requests float64 // rows written and deleted, of one run
 }
 
-// NewVerdict returns a verdict of the scenario s, without results yet. The method Add adds the result of one
+// NewVerdict returns a Verdict for the scenario s that has no results yet. The method Add adds the result of one
 // simulation.
 func NewVerdict(s *Scenario) *Verdict {
 	return &Verdict{Scenario: s.Name, Text: s.Text, Targets: s.Targets, s: s}
 }
 
-// Add adds the report of one simulation to the verdict.
+// Add adds the report of one simulation to the verdict, which keeps the worst value of each figure.
 func (v *Verdict) Add(r *Report) {
 	t := &r.Total
 	v.Runs++
@@ -59,13 +60,13 @@ func (v *Verdict) Add(r *Report) {
 	})
 }
 
-// verdictHead is the head of the Markdown table in which PrintVerdicts writes the results of scenarios.
+// verdictHead is the head of the Markdown table in which PrintVerdicts writes the results of simulations.
 const verdictHead = `| scenario | copied per row | largest | over 1.2 × | ranges / ideal | tombstones | hottest | undone | |
 |---|---|---|---|---|---|---|---|---|
 `
 
-// PrintVerdicts writes the results of scenarios to w, as a table in Markdown. Each figure has its target, in brackets,
-// beside it.
+// PrintVerdicts writes the results of simulations to w as a Markdown table, with a row for each verdict. Each figure
+// has its target beside it, in brackets.
 func PrintVerdicts(w io.Writer, verdicts []*Verdict) error {
 	if _, err := io.WriteString(w, verdictHead); err != nil {
 		return err
@@ -78,7 +79,8 @@ func PrintVerdicts(w io.Writer, verdicts []*Verdict) error {
 	return nil
 }
 
-// Row returns the verdict's row of the table.
+// Row returns the verdict as a row of a Markdown table: the name of the scenario, each figure with its target, and "ok"
+// or "MISSED".
 func (v *Verdict) Row() string {
 	t := v.Targets
 	if t == nil {
