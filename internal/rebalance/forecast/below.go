@@ -8,9 +8,10 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Below forecasts keys that descend, such as reversed times: it returns cuts below the lowest keys of a range. recent
-// are the lowest keys of the range, without gaps, in ascending order. The cuts descend strictly. Each new row is
-// expected between two cuts, above the first cut, or below the last one.
+// Below forecasts keys that descend, such as reversed times: it returns cuts below the lowest keys of a range, so that
+// empty ranges can be made for the next keys. recent are the lowest keys of the range, without gaps, in ascending
+// order. The cuts descend strictly. About the wanted number of rows comes between two cuts. The errors are those of
+// Ahead.
 func Below(recent [][]byte, o Options) (*Forecast, error) {
 	if err := check(recent, &o); err != nil {
 		return nil, err
@@ -51,8 +52,8 @@ func Below(recent [][]byte, o Options) (*Forecast, error) {
 	return f, nil
 }
 
-// mirror turns keys that descend into keys that ascend. The keys must have a number at the same place. Each digit d of
-// the number becomes b-1-d, where b is the base of the number.
+// mirror turns keys that descend into keys that ascend, if the keys have a number at the same place. Each digit d of
+// the number becomes b-1-d, where b is the base of the number: 3 becomes 6 in decimal.
 type mirror struct {
 	from   int // length of the prefix that is not turned around
 	digits *alphabet
@@ -78,8 +79,8 @@ func newMirror(keys [][]byte) mirror {
 	return m
 }
 
-// of returns the key with each digit of its number replaced by the opposite digit, 0 by 9 for example. Doing so twice
-// gives the key again.
+// of returns the key with each digit of its number replaced by the opposite digit, e.g. 0 by 9. Another call with the
+// result returns the key.
 func (m *mirror) of(key []byte) []byte {
 	out := bytes.Clone(key)
 	for i := m.from; i < len(out); i++ {

@@ -8,7 +8,7 @@ import (
 	"github.com/evenkeel/evenkeel/partmap"
 )
 
-// unit says which part of a date or of a time of day some digits are, such as the month.
+// unit is a part of a date or of a time of day that digits in a key stand for, such as the month.
 type unit int
 
 const (
@@ -25,15 +25,15 @@ func (u unit) String() string {
 	return [...]string{"year", "month", "day", "hour", "minute", "second", "fraction of a second"}[u]
 }
 
-// place says where a key has one part of a date, such as the month: n digits from byte `at` on.
+// place is the position of one part of a date in the keys, such as the month: n digits from the byte with index at.
 type place struct {
 	unit  unit
 	at, n int
 }
 
 // calendar describes a date that all keys have at the same place, such as 2026-11-21, 2026/11/21/17, 20261121T171500 or
-// year=2026/month=11. The parts of the date come in the usual order, from the year on. Each part has a constant number
-// of digits, with constant bytes between two parts.
+// year=2026/month=11. The parts of the date come in the usual order, beginning with the year. Each part has a constant
+// number of digits, and the bytes between the parts are constant.
 type calendar struct {
 	// top is the highest key.
 	top    []byte
@@ -43,8 +43,8 @@ type calendar struct {
 	times []int64
 }
 
-// findCalendar finds the date that the keys contain at the same place. It returns nil if there is none. It also returns
-// nil if the date begins after the first byte in which the keys differ, since such a date does not grow with the keys.
+// findCalendar returns the date that the keys of t contain at the same place. The result is nil if there is no date, or
+// if the date begins after the first byte in which the keys differ, since then the date does not order the keys.
 func findCalendar(t *tail) *calendar {
 	top := t.top()
 	p := t.differ()
@@ -64,8 +64,8 @@ func findCalendar(t *tail) *calendar {
 	return nil
 }
 
-// read finds the parts of a date, such as year and month, in the highest key. The date begins at byte `at`. read stops
-// at the first digits that cannot be the next part.
+// read finds the parts of a date, such as year and month, in the highest key. The date begins at the byte with index
+// at. read stops at the first digits that cannot be the next part of the date.
 func (c *calendar) read(at int) {
 	const farthest = 10 // most bytes between two parts
 	u := year
@@ -109,9 +109,9 @@ func (c *calendar) read(at int) {
 	}
 }
 
-// shorten removes the last part of the date: it only looked like a part, as a counter may look like hours. If there are
-// no bytes between this part and the ones before, these are removed as well, since all the digits may be one number.
-// Only a day may be followed by any digits.
+// shorten removes the last part of the date, which only looked like a part of a date, as a counter may look like hours.
+// If no bytes lie between that part and the parts before, these parts are removed as well, since all their digits may
+// be one number. A day may be followed directly by any digits.
 func (c *calendar) shorten() {
 	n := len(c.places) - 1
 	for n > 0 && n != 3 && c.places[n-1].at+c.places[n-1].n == c.places[n].at {
@@ -122,8 +122,8 @@ func (c *calendar) shorten() {
 	}
 }
 
-// time returns the date that a key contains, in nanoseconds since 1970. ok is false if the key has no valid date at
-// that place, or one before 1990 or after 2150.
+// time returns the date in the given key, in nanoseconds since 1970. The result ok is false if the key has no valid
+// date at the place, or a date before 1990 or after 2150.
 func (c *calendar) time(key []byte) (ns int64, ok bool) {
 	parts := [...]int{1970, 1, 1, 0, 0, 0, 0}
 	at := 0
@@ -164,10 +164,11 @@ func (c *calendar) time(key []byte) (ns int64, ok bool) {
 	return date.UnixNano() + int64(seconds)*1e9 + int64(parts[fraction]), true
 }
 
-// finest returns where keys have the last part of their date. It is the finest part, such as the seconds.
+// finest returns the position, in the keys, of the last and finest part of the date, such as the seconds.
 func (c *calendar) finest() place { return c.places[len(c.places)-1] }
 
-// tick implements timeline.tick.
+// tick returns the start and the end of the finest unit of the date, such as a second or a month, in which the time ns
+// lies. All times are in nanoseconds since 1970. tick becomes the field timeline.tick.
 func (c *calendar) tick(ns int64) (from, to int64) {
 	switch f := c.finest(); f.unit {
 	case month:
@@ -186,7 +187,7 @@ func floor(ns, by int64) (from, to int64) {
 	return from, from + by
 }
 
-// timeline returns the date in the keys in the form that forecasts use for any kind of time.
+// timeline returns the date in the keys as a timeline, which is the form that forecasts use for times of any kind.
 func (c *calendar) timeline() *timeline {
 	return &timeline{
 		name: "time", top: c.top, start: c.places[0].at, end: c.end, finest: c.finest().unit.String(), zones: true,
@@ -198,7 +199,8 @@ func (c *calendar) timeline() *timeline {
 	}
 }
 
-// key implements timeline.key.
+// key returns the bytes with which all keys begin that contain the date ns, in nanoseconds since 1970. key becomes the
+// field timeline.key.
 func (c *calendar) key(ns int64) []byte {
 	t := time.Unix(0, ns).UTC()
 	out := bytes.Clone(c.top[:c.end])

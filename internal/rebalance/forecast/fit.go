@@ -5,30 +5,30 @@ import (
 	"slices"
 )
 
-// line is a straight line through the values of keys, such as numbers or times, plotted against the ranks of the keys.
-// It also tells how well the keys fit the line.
+// line is a straight line through the values in keys, such as numbers or times, as a function of the rank of the key.
+// It also tells how well the values fit the line.
 type line struct {
-	// perRow is the growth of the value from row to row.
+	// perRow is the growth of the value from one row to the next.
 	perRow float64
-	// missing is the number of rows that are still to come below the highest key. Where several writers append, or some
-	// rows come late, the highest keys are thinner than the others.
+	// missing is the number of rows that are still expected below the highest key. If several writers append, or if
+	// some rows come late, the highest keys lie farther apart than the others.
 	missing float64
-	// off is the largest difference between the share of keys and the share of values below a point (the
-	// Kolmogorov-Smirnov distance), from 0 to 1.
+	// off is the largest difference, over all values, between the share of keys below the value and the share that the
+	// line has below it (the Kolmogorov-Smirnov distance). off is from 0 to 1.
 	off float64
-	// uneven is the coefficient of variation of the gaps between the values: 0 for a counter, about 1 for random
-	// values.
+	// uneven is the standard deviation of the gaps between the values as a share of the mean gap. uneven is 0 for a
+	// counter and about 1 for random values.
 	uneven float64
 }
 
-// blocks is the number of parts into which fit divides the keys, to find parts whose values grow faster or slower than
-// those of the others.
+// blocks is the number of parts into which the function fit divides the keys, in order to find parts whose values grow
+// faster or slower than in other parts.
 const blocks = 8
 
-// fit returns the straight line that the values xs follow. There must be at least Fewest values, in ascending order;
-// neighbours may be equal, but not all values. Where parts of the values differ by more than chance, fit follows the
-// denser part, in which the values grow less from row to row. The reason: cuts that are too close cost some half-filled
-// partitions, but cuts too far apart make partitions too large.
+// fit returns the straight line that the values xs follow. There must be at least 8 values (Fewest), in ascending order
+// and not all equal. If the values grow at different rates in different parts, by more than chance, the line follows
+// the part in which the values grow less from row to row. Cuts that are too close cost some half-filled partitions, but
+// cuts too far apart make partitions too large.
 func fit(xs []float64) line {
 	n := len(xs) - 1 // gaps
 	whole := (xs[n] - xs[0]) / float64(n)
@@ -63,12 +63,12 @@ func fit(xs []float64) line {
 	return l
 }
 
-// least says how little the values of a part of the keys may grow from row to row, so that the line follows this part:
-// 0.3 of the average growth. A part with less growth is a burst of rows, which fit ignores.
+// least is the least growth of the values in a part of the keys, as a share of the mean growth, for the line to follow
+// that part. A part with less growth is a burst of rows, which the function fit ignores.
 const least = 0.3
 
-// thinner corrects the line by older keys: below are the ascending values of the keys just below those from which the
-// line was made. If the older values grow less from row to row, the line takes their growth. The reason: the highest
+// thinner corrects the line by older keys. below are the ascending values in the keys just below those from which the
+// line was made. If the older values grow less from row to row, the line takes over their growth, since the highest
 // keys may have gaps only because some of their rows are still to come.
 func (l *line) thinner(below []float64) {
 	if len(below) < Fewest {
@@ -80,8 +80,8 @@ func (l *line) thinner(below []float64) {
 	}
 }
 
-// uneven returns how much the gaps between the values xs differ: their standard deviation, as a share of their mean. It
-// is 0 if all gaps are equal.
+// uneven returns the standard deviation of the gaps between the values xs, as a share of the mean gap. The result is 0
+// if all gaps are equal.
 func uneven(xs []float64) float64 {
 	n := len(xs) - 1
 	mean := (xs[n] - xs[0]) / float64(n)
@@ -96,8 +96,8 @@ func uneven(xs []float64) float64 {
 	return math.Sqrt(sum / float64(n))
 }
 
-// off returns how far the values xs are from the straight line between the first and the last value, at the farthest
-// place. It is a share of the distance between the two, from 0 to 1.
+// off returns the largest distance of the values xs from the straight line between the first and the last value. The
+// result is a share of the difference between these two values, from 0 to 1.
 func off(xs []float64) (most float64) {
 	n := len(xs) - 1
 	for i := 0; i <= n; {
@@ -114,11 +114,12 @@ func off(xs []float64) (most float64) {
 	return most
 }
 
-// even reports whether n keys lie near enough to the line for a forecast. The fewer keys there are, the farther off
-// they may lie by chance.
+// even reports whether n keys lie near enough to the line for a forecast. The fewer keys there are, the farther off the
+// line they may lie by chance.
 func (l *line) even(n int) bool {
 	return l.off <= 0.1+0.6/math.Sqrt(float64(n))
 }
 
-// sure returns how well the keys lie on the line, in steps of 0.01: 1 is exactly on the line, and 0 is far from it.
+// sure returns how well the keys fit the line, in steps of 0.01: 1 means exactly on the line, and 0 means far from the
+// line.
 func (l *line) sure() float64 { return math.Round(100*max(0, 1-2*l.off)) / 100 }

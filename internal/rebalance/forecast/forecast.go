@@ -13,71 +13,74 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// MostCuts is the largest number of cuts that Ahead returns, and the largest allowed Options.N.
+// MostCuts is the maximum number of cuts that Ahead returns, and the maximum of Options.N.
 const MostCuts = 1 << 18
 
-// Fill is the share of the maximum number of rows to which a new range should fill up, if its cuts are made before its
-// rows come. The rest is for the error of a forecast, which is some percent.
+// Fill is the share of the maximum number of rows up to which a new range should be filled, if the range is cut before
+// its rows come. The remaining tenth is for the error of the forecast, which is some percent.
 const Fill = 0.9
 
-// Counted takes the place of Fill if a number in the keys counts the rows, and no rows are deleted. It is the share of
-// the maximum number of rows to which a new range should fill up. A larger share would leave too many tombstones in a
-// range that a queue empties.
+// Counted is the share of the maximum number of rows up to which a new range should be filled if a number in the keys
+// counts the rows, and no rows are deleted. Counted takes the place of Fill then. A larger share would leave too many
+// tombstones in a range that a queue empties.
 const Counted = 0.93
 
-// Options say how many rows there should be between the cuts of a forecast, how many cuts are wanted, and what is known
-// besides the keys.
+// Options are the settings of a forecast: how many cuts are wanted, how many rows should lie between two cuts, and what
+// is known besides the keys, e.g. the rate of new rows.
 type Options struct {
-	// First is the number of further rows wanted below the first cut, from 0 on. Each is the number of rows wanted
-	// between two cuts, above 0.
+	// First is the number of new rows wanted below the first cut, at least 0. Each is the number of rows wanted between
+	// two cuts, above 0.
 	First, Each float64
-	// N is the number of cuts wanted, 1 to MostCuts.
+	// N is the number of cuts wanted, from 1 to MostCuts.
 	N int
-	// RowsPerSecond is the expected rate of new rows; 0: it is learned from the keys. It matters only for keys with a
-	// time.
+	// RowsPerSecond is the expected rate of new rows. If RowsPerSecond is 0, the rate is learned from the keys. The
+	// rate matters only for keys that contain a time.
 	RowsPerSecond float64
-	// Now is the wall clock; zero: unknown. Without the clock, the time in the highest keys is taken for the present.
+	// Now is the present time of the wall clock. If Now is zero, the time in the highest keys is taken for the present
+	// time.
 	Now time.Time
-	// Written are the times at which the recent keys were written (Unix microseconds); nil: unknown. Keys written in no
-	// order are not appended.
+	// Written are the times at which the recent keys were written, in Unix microseconds, or nil if they are not known.
+	// Keys that were not written in the order of the keys are not appended, and cannot be forecast.
 	Written []int64
 }
 
-// Method says by what the next keys were forecast: by a number in the keys that counts, by a number that is a time, or
-// by a date.
+// Method says what in the keys the forecast of the next keys is based on: a number that counts, a number that is a
+// time, or a date.
 type Method string
 
-// The methods.
+// The methods of a forecast of the next keys.
 const (
-	// Number: a number that grows with the rows.
+	// Number is the method for keys with a number that grows with the rows, e.g. order/00123.
 	Number Method = "number"
-	// Clock: a number that stands for a time, and grows with the time.
+	// Clock is the method for keys with a number that stands for a time and grows with the time, e.g. UUIDv7.
 	Clock Method = "clock"
-	// Calendar: a date or a time of day in digits that people read.
+	// Calendar is the method for keys with a date or a time of day that people can read, e.g. 2026-11-21.
 	Calendar Method = "calendar"
 )
 
-// Forecast says where the next keys of a range are expected. It has cuts ahead of these keys, so that about the wanted
-// number of rows comes between two cuts.
+// Forecast says where the next keys of a range are expected. It has cuts ahead of these keys, so that empty ranges can
+// be made in advance, each for about the wanted number of rows.
 type Forecast struct {
-	// Cuts are Options.N cuts above the highest key (by Below: at most N, below the lowest key). They ascend strictly
-	// (by Below: descend), and each is as short as possible.
+	// Cuts are the cuts of a forecast, each as short as possible. The function Ahead returns Options.N cuts above the
+	// highest key, in ascending order. The function Below returns at most that number of cuts below the lowest key, in
+	// descending order. No two cuts are equal.
 	Cuts [][]byte
-	// Rows are the numbers of rows that are expected below each cut, counted from now on.
+	// Rows has, for each cut, the number of new rows that are expected before the keys reach the cut.
 	Rows []float64
-	// Late is the number of rows by which the first cut comes too late: the rows expected below it in excess of First.
-	// It is above 0 where keys within the present hour or day come in no order.
+	// Late is the number of rows by which the first cut comes too late: the rows expected before the cut in excess of
+	// Options.First. Late is above 0 if keys within the present hour or day come in no order.
 	Late   float64
 	Method Method
-	// Counted reports that a number in the keys counts the rows. Then the cuts are right at any rate of rows.
+	// Counted is true if a number in the keys counts the rows, so that the cuts are right at any rate of rows.
 	Counted bool
-	// How describes, for people, what was learned from the keys.
+	// How describes the growth of the keys for people, e.g. "number after 'order/', step 10.00".
 	How string
-	// Sure is how well the keys lie on a line, from 0 to 1.
+	// Sure is the certainty of the forecast, from 0 to 1: how well the keys fit a line.
 	Sure float64
 }
 
-// Unpredictable is the error for keys from which the next keys cannot be forecast. Reason says why, for people.
+// Unpredictable is the error for keys from which the next keys cannot be forecast, e.g. random keys. Reason says why,
+// for people.
 type Unpredictable struct{ Reason string }
 
 func (u *Unpredictable) Error() string { return "the next keys can't be forecast: " + u.Reason }
@@ -86,16 +89,18 @@ func cannot(format string, args ...any) error {
 	return &Unpredictable{fmt.Sprintf(format, args...)}
 }
 
-// errUnlike means that keys cannot be read in the way that was tried, for instance as times or as numbers. Another way
-// may succeed.
+// errUnlike is the error for keys that cannot be read in the way that was tried, e.g. as times. Another way, e.g. as
+// numbers, may succeed.
 var errUnlike = errors.New("forecast: keys are not like that")
 
-// Fewest is the least number of keys from which a forecast is made. A thousand keys give a better forecast.
+// Fewest is the least number of keys from which a forecast of the next keys is made. A thousand keys give a better
+// forecast.
 const Fewest = 8
 
-// Ahead forecasts the next keys of a range, and returns cuts above its highest keys. recent are the highest keys of the
-// range, without gaps, in ascending order. The error is *Unpredictable if the keys cannot be forecast, and
-// InvalidArgument for a wrong argument. The result shares no memory with the arguments.
+// Ahead forecasts the next keys of a range, and returns cuts above its highest keys, so that empty ranges can be made
+// in advance. recent are the highest keys of the range, without gaps, in ascending order. The error is *Unpredictable
+// if the keys cannot be forecast, and InvalidArgument for a wrong argument. The result shares no memory with the
+// arguments.
 func Ahead(recent [][]byte, o Options) (*Forecast, error) {
 	if err := check(recent, &o); err != nil {
 		return nil, err
@@ -158,7 +163,7 @@ func check(recent [][]byte, o *Options) error {
 	return nil
 }
 
-// tail is the highest keys of a range, from which one attempt at a forecast learns, with the times at which they were
+// tail has the highest keys of a range, from which an attempt at a forecast learns, and the times at which they were
 // written.
 type tail struct {
 	keys    [][]byte
@@ -169,11 +174,11 @@ type tail struct {
 
 func (t *tail) top() []byte { return t.keys[len(t.keys)-1] }
 
-// differ returns the position of the first byte in which the keys are not all the same.
+// differ returns the index of the first byte in which the keys are not all the same.
 func (t *tail) differ() int { return keyspread.Common(t.keys[0], t.top()) }
 
-// ahead makes one attempt at a forecast, from the keys of the tail t, the highest keys of a range. After errUnlike or
-// errUnpadded an attempt with fewer keys may succeed.
+// ahead makes one attempt at a forecast from t, which has the highest keys of a range. If the error is errUnlike or
+// errUnpadded, an attempt with fewer keys may succeed.
 func ahead(t *tail) (*Forecast, error) {
 	times := findWords(t)
 	if c := findCalendar(t); c != nil {
@@ -187,8 +192,8 @@ func ahead(t *tail) (*Forecast, error) {
 	return aheadByNumber(t)
 }
 
-// add appends a cut to the forecast; rows is the number of rows expected below the cut, counted from now. It returns
-// false, and appends nothing, if the cut is too long for a key, or not above the last one.
+// add appends a cut to the forecast. rows is the number of new rows expected before the keys reach the cut. The result
+// is false, and nothing is appended, if the cut is too long for a key, or not above the last cut.
 func (f *Forecast) add(t *tail, cut []byte, rows float64) bool {
 	last := t.top()
 	if n := len(f.Cuts); n > 0 {
@@ -203,8 +208,8 @@ func (f *Forecast) add(t *tail, cut []byte, rows float64) bool {
 	return true
 }
 
-// Timed reports whether a key seems to contain the time at which it was written. now is the wall clock; if it is zero,
-// the result is false. Where the next keys of this kind fall depends on the rate of new rows.
+// Timed reports whether a key seems to contain the time at which it was written. If it does, the next keys depend on
+// the rate of new rows. now is the time of the wall clock. The result is false if now is zero.
 func Timed(key []byte, now time.Time) bool {
 	if len(key) == 0 || now.IsZero() {
 		return false
@@ -228,7 +233,8 @@ func text(key []byte) string {
 	return keytext.Format(key)
 }
 
-// quoted returns words for error messages that say where in a key something is: after the given prefix of the key.
+// quoted returns words for texts that say where in a key a number or time begins: after the given prefix, e.g. "after
+// 'order/'", or "at the beginning of the key".
 func quoted(prefix []byte) string {
 	if len(prefix) == 0 {
 		return "at the beginning of the key"

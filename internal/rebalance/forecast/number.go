@@ -11,20 +11,20 @@ import (
 )
 
 // alphabet is the set of digits of one way to write numbers, such as hexadecimal. The digits are in the order of their
-// bytes, so that numbers of the same length sort by their values.
+// bytes, so that numbers of the same length are sorted by their values.
 type alphabet struct {
 	name   string
 	digits string
-	value  [256]int16 // value of each byte as a digit; -1: no digit
+	value  [256]int16 // value of each byte as a digit, -1 if the byte is no digit
 	common bool       // a usual alphabet, for which few keys are evidence enough
 }
 
-// has reports whether all bytes of the text are digits of this alphabet, such as the hexadecimal digits.
+// has reports whether all bytes of the text are digits of this alphabet, e.g. of the hexadecimal digits.
 func (a *alphabet) has(text []byte) bool {
 	return !slices.ContainsFunc(text, func(b byte) bool { return a.value[b] < 0 })
 }
 
-// distinct appends to set those bytes of more that set does not have yet, each once. It returns the result.
+// distinct appends to set each byte of more that set does not have yet, and returns the result.
 func distinct(set []byte, more ...byte) []byte {
 	for _, b := range more {
 		if bytes.IndexByte(set, b) < 0 {
@@ -62,8 +62,8 @@ func allBytes() string {
 var (
 	decimal = newAlphabet("decimal", numerals)
 	binary  = newAlphabet("binary", allBytes())
-	// alphabets are the alphabets of numbers in text, those with fewer digits first. Only numbers whose digits are in
-	// the order of their bytes can order keys.
+	// alphabets are the sets of digits that numbers in text may have, those with fewer digits first. Only numbers whose
+	// digits are in the order of their bytes can order keys.
 	alphabets = []*alphabet{
 		decimal,
 		newAlphabet("hexadecimal", numerals+"abcdef"),
@@ -82,13 +82,14 @@ var (
 	}
 )
 
-// errUnpadded means that the numbers in keys have no leading zeros. Such keys are not sorted by the values of the
-// numbers, since 10 sorts below 9.
+// errUnpadded is the error for keys whose numbers have no leading zeros. The order of these keys is not the order of
+// the numbers, since 10 sorts below 9.
 var errUnpadded = fmt.Errorf("%w: numbers without leading zeros", errUnlike)
 
-// number describes a part of the keys that is read as a number. Its digits are at the same places in all keys, after a
-// prefix that all keys share; there may be constant bytes between them. Only some of the digits are read, the window.
-// The digits to its left are the same in all keys. Those to its right are finer than a cut needs:
+// number describes a part of the keys that is read as a number. Its digits are at the same positions in all keys, after
+// a prefix that all keys share. Constant bytes may lie between the digits. Only some digits are read, called the
+// window. The digits to the left of the window are the same in all keys. The digits to the right are finer than a cut
+// needs:
 //
 //	key:     order/ 0000 00123 7f3a
 //	field:          left pos
@@ -105,17 +106,20 @@ type number struct {
 }
 
 const (
-	// mostValue bounds the values that a window has, and the numbers that are forecast.
+	// mostValue is the maximum number of values that the digits of a number can have, and the largest number that is
+	// forecast.
 	mostValue = 1 << 62
-	// leftRoom bounds the number of values of the window's constant digits, those to the left of the first difference.
-	// So a forecast may exceed the values seen by a factor of leftRoom.
+	// leftRoom is the maximum number of values of those digits that are still the same in all keys. A forecast may
+	// exceed the numbers seen so far by this factor.
 	leftRoom = 1 << 27
-	// farthest is the number of bytes, from the first difference on, among which digits are looked for.
+	// farthest is the number of bytes, counted from the first byte in which the keys differ, among which the digits of
+	// a number are searched.
 	farthest = 48
 )
 
-// findNumber finds the number in the keys that grows from key to key. It begins to look at the byte `from`. With
-// joined, constant bytes may divide the digits of the number.
+// findNumber returns the number in the keys that grows from key to key. The search begins at the byte with index from.
+// If joined is true, constant bytes may lie between the digits of the number. The error is errUnlike or errUnpadded if
+// there is no such number.
 func findNumber(t *tail, from int, joined bool) (*number, error) {
 	top := t.top()
 	p := max(t.differ(), from)
@@ -188,10 +192,12 @@ func numeral(b byte) bool { return '0' <= b && b <= '9' }
 
 func alnum(b byte) bool { return numeral(b) || 'a' <= b|0x20 && b|0x20 <= 'z' }
 
-// findAlphabet returns the kind of digits that a number in the keys has, such as hexadecimal ones; nil if the bytes are
-// no digits. p is the first byte in which the keys differ, and seen has the different bytes at each position from p on.
-// At p only a few digits of the alphabet may occur. So the next position at which the keys differ is looked at, too: if
-// it belongs to the same number, all digits may occur there.
+// findAlphabet returns the kind of digits of a number in the keys, e.g. hexadecimal digits, or nil if the bytes are no
+// digits. top is the highest key, p is the position of the first byte in which the keys differ, and seen has the
+// different bytes at each position from p on.
+//
+// At p only a few digits of the alphabet may occur. So the next position at which the keys differ is checked, too,
+// because all digits may occur at that position if it belongs to the same number.
 func findAlphabet(top []byte, p int, seen [][]byte) *alphabet {
 	union := seen[0]
 	for i := 1; i < len(seen); i++ {
@@ -226,8 +232,8 @@ func findAlphabet(top []byte, p int, seen [][]byte) *alphabet {
 	return found
 }
 
-// smallest returns the alphabet (the set of digits, such as the decimal ones) with the fewest digits that has all bytes
-// of the text. The result is nil if there is none.
+// smallest returns the alphabet (set of digits) with the fewest digits that has all bytes of the text, e.g. the decimal
+// digits for "123". The result is nil if no alphabet has all bytes.
 func smallest(text []byte) *alphabet {
 	for _, a := range alphabets {
 		if a.has(text) {
@@ -242,8 +248,8 @@ func smallest(text []byte) *alphabet {
 
 func printable(b byte) bool { return b >= 0x20 && b < 0x7f }
 
-// window chooses which digits of the number in the keys are read, so that their value is not too large. p is the first
-// byte in which the keys differ.
+// window chooses the digits of the number that are read from the keys, so that their value is not too large. p is the
+// position of the first byte in which the keys differ.
 func (n *number) window(p int) {
 	base := uint64(len(n.alphabet.digits))
 	at := 0
@@ -264,7 +270,7 @@ func (n *number) window(p int) {
 	n.left, n.pos, n.varying = n.all[:from], n.all[from:to], to-at
 }
 
-// of returns the number that a key contains. If the key is too short, the missing digits count as zero.
+// of returns the number that the key contains. If the key is too short, the missing digits count as zero.
 func (n *number) of(key []byte) uint64 {
 	v, base := uint64(0), uint64(len(n.alphabet.digits))
 	for _, i := range n.pos {
@@ -276,8 +282,8 @@ func (n *number) of(key []byte) uint64 {
 	return v
 }
 
-// key returns the beginning of all keys that contain the number v, and true. The second result is false if v needs more
-// digits than the keys have room for.
+// key returns the bytes with which all keys begin that contain the number v. The boolean result is false if v needs
+// more digits than the keys have room for.
 func (n *number) key(v uint64) ([]byte, bool) {
 	base := uint64(len(n.alphabet.digits))
 	out := bytes.Clone(n.top[:n.pos[len(n.pos)-1]+1])
@@ -296,7 +302,7 @@ func (n *number) key(v uint64) ([]byte, bool) {
 	return out, carry == 0
 }
 
-// cut returns the cut between the keys with numbers below v and those with v or more, as short as possible. The second
+// cut returns the shortest key that divides the keys with numbers below v from the keys with v or more. The boolean
 // result is false if v needs more digits than the keys have room for.
 func (n *number) cut(v uint64) ([]byte, bool) {
 	at, ok := n.key(v)
@@ -310,8 +316,8 @@ func (n *number) cut(v uint64) ([]byte, bool) {
 	return partmap.Separator(before, at), true
 }
 
-// grid returns the step to which numbers are rounded, so that cuts at the rounded numbers are short. The step is the
-// largest power of the base of the number that is at most x, and at least 1.
+// grid returns the step to which numbers are rounded, so that cuts at the rounded numbers are short, e.g. 100 for an x
+// of 250 in decimal digits. The step is the largest power of the number's base that is at most x, and at least 1.
 func (n *number) grid(x float64) uint64 {
 	base := uint64(len(n.alphabet.digits))
 	g := uint64(1)
@@ -321,9 +327,9 @@ func (n *number) grid(x float64) uint64 {
 	return g
 }
 
-// values returns the numbers that the keys contain. first is the number of the first key; xs are the numbers of all
-// keys, less first. ok is false if there are fewer than two keys, if a number is below the one before, or if all are
-// the same.
+// values returns the numbers in the given keys. first is the number in the first key, and xs has the differences of all
+// numbers from first. The result ok is false if there are fewer than two keys, if a number is lower than the number
+// before, or if all numbers are equal.
 func (n *number) values(keys [][]byte) (xs []float64, first uint64, ok bool) {
 	if len(keys) < 2 {
 		return nil, 0, false
@@ -340,8 +346,8 @@ func (n *number) values(keys [][]byte) (xs []float64, first uint64, ok bool) {
 	return xs, first, xs[len(xs)-1] > 0
 }
 
-// like returns the highest of the given keys, as long as their numbers can be compared with that of the highest known
-// key. Such a key has the same bytes before the digits that are read, and is long enough to have all these digits.
+// like returns the highest of the given keys whose numbers can be compared with the number in the highest known key.
+// Each of these keys has the same bytes before the digits that are read, and is long enough to have all the digits.
 func (n *number) like(keys [][]byte) [][]byte {
 	from, to := n.pos[0], n.pos[len(n.pos)-1]
 	i := len(keys)
@@ -352,7 +358,7 @@ func (n *number) like(keys [][]byte) [][]byte {
 }
 
 // full reports whether the numbers in the keys look random. The highest of many random numbers lie near the largest
-// number with that many digits. l is the line through the numbers.
+// number with that many digits. l is the line through the numbers of the keys.
 func (n *number) full(l *line) bool {
 	if l.uneven < counts {
 		return false
@@ -383,16 +389,16 @@ func (n *number) full(l *line) bool {
 }
 
 // counts is the limit up to which a number in the keys is taken for a counter of rows, even if some rows were deleted.
-// It bounds how much the gaps between the numbers differ: their standard deviation, as a share of their mean. Times and
-// random numbers vary more.
+// The limit is for the standard deviation of the gaps between the numbers, as a share of the mean gap. Times and random
+// numbers vary more.
 const counts = 0.5
 
-// precise is how many values of the number in the keys must fall into one partition, so that cuts between them are
-// exact enough. With fewer values, the digits after the number are needed, too.
+// precise is the least number of values that the number in the keys must take within one partition, so that cuts
+// between the values are exact enough. With fewer values, the digits after the number are needed, too.
 const precise = 50
 
-// aheadByNumber returns a forecast of the next keys from a number that the keys contain. t has the highest keys of the
-// range.
+// aheadByNumber returns a forecast of the next keys from a number that the keys contain, e.g. the number in
+// order/00123. t has the highest keys of the range.
 func aheadByNumber(t *tail) (*Forecast, error) {
 	f, coarse, err := byNumber(t, false)
 	if err == nil && !coarse || err != nil && !errors.Is(err, errUnlike) {
@@ -411,9 +417,10 @@ func aheadByNumber(t *tail) (*Forecast, error) {
 	return f, nil
 }
 
-// byNumber returns a forecast of the next keys from a number that the keys contain (see findNumber). coarse means that
-// cuts between values of the number are not exact enough, since a partition has fewer than `precise` values. If f is
-// nil and err is nil, two cuts fell on the same value.
+// byNumber returns a forecast of the next keys from a number in the keys of t. If joined is true, constant bytes may
+// lie between the digits of the number. The result coarse is true if a partition has fewer than 50 values (precise) of
+// the number, so that cuts between values are not exact enough. If both f and err are nil, two cuts have the same
+// value.
 func byNumber(t *tail, joined bool) (f *Forecast, coarse bool, err error) {
 	n, err := findNumber(t, 0, joined)
 	if err != nil {
@@ -441,9 +448,10 @@ func byNumber(t *tail, joined bool) (f *Forecast, coarse bool, err error) {
 	return n.ahead(t, f, first, xs[len(xs)-1], l.perRow, l.missing)
 }
 
-// ahead adds the wanted cuts to the forecast f, and returns f. The value of a key is its number, less `first`, the
-// number of the first key. New rows are expected from the value `from` on, one for each `per` of the value. Besides,
-// `missing` late rows are expected below `from`. coarse is true if cuts between values are not exact enough.
+// ahead adds the wanted cuts to the forecast f, and returns f. The value of a key is its number minus first, which is
+// the number in the first key. New rows are expected above the value from, at a distance of per from each other.
+// Besides, missing late rows are expected below from. The result coarse is true if cuts between values are not exact
+// enough.
 func (n *number) ahead(
 	t *tail, f *Forecast, first uint64, from, per, missing float64,
 ) (_ *Forecast, coarse bool, err error) {
@@ -471,7 +479,7 @@ func (n *number) ahead(
 	return f, each < precise, nil
 }
 
-// short returns the error that says that the next numbers need more digits than the keys have room for.
+// short returns the error for a number whose next values need more digits than the keys have room for.
 func (n *number) short(t *tail) error {
 	kind := "the number"
 	if n.alphabet != decimal {
@@ -481,9 +489,9 @@ func (n *number) short(t *tail) error {
 		quoted(n.prefix()), text(t.top()))
 }
 
-// inOrder returns an error unless the keys were written in about the order in which they sort. It compares the times of
-// writing of keys in the lower half with those in the upper half: three quarters of the pairs must be in order. It
-// returns nil if too few times are known.
+// inOrder returns an error if the keys were not written in about the order in which they sort, so that they are not
+// appended. It compares keys in the lower half with keys in the upper half: three quarters of the pairs must be written
+// in order. The result is nil if too few times are known.
 func (t *tail) inOrder() error {
 	if len(t.written) < 2*Fewest {
 		return nil
@@ -505,7 +513,8 @@ func (t *tail) inOrder() error {
 	return nil
 }
 
-// describe returns a description of the number in the keys that grows, for people. l is the line through the numbers.
+// describe returns a description of the growing number in the keys for people, e.g. "number after 'order/', step
+// 10.00". l is the line through the numbers of the keys.
 func (n *number) describe(l *line) string {
 	kind := n.alphabet.name + " number"
 	if n.alphabet == decimal {
@@ -520,7 +529,7 @@ func (n *number) describe(l *line) string {
 	return fmt.Sprintf("%s %s, step %s", kind, quoted(n.prefix()), steps(step))
 }
 
-// prefix returns the bytes of the keys before their number, for people.
+// prefix returns the bytes of the keys before their number, for texts.
 func (n *number) prefix() []byte {
 	at := n.start
 	if n.alphabet == binary {

@@ -6,54 +6,59 @@ import (
 	"slices"
 )
 
-// timeline describes a time that each key has at the same place, and by which the keys are sorted. The time has some
-// unit, such as a second or a day: the tick.
+// timeline describes a time that each key contains at the same place, and by which the keys are sorted. The time is
+// exact to some unit, such as a second or a day, which is called the tick.
 type timeline struct {
 	name       string // the kind of time, for people
 	finest     string // the name of a tick, for people
 	top        []byte // the highest key
 	start, end int    // where the time begins and ends in the key
-	// zones says that it may be local time.
+	// zones is true if the time may be local time, which differs from UTC.
 	zones bool
-	// times are the times of the keys, in nanoseconds since 1970. time reads that of any key.
+	// times are the times in the keys, in nanoseconds since 1970. time returns the time in any other key. The result ok
+	// is false if the key has no time.
 	times []int64
 	time  func(key []byte) (ns int64, ok bool)
-	// tick returns the start and the end of the tick in which the time ns lies.
+	// tick returns the start and the end of the tick (unit of the time) in which the time ns lies.
 	tick func(ns int64) (from, to int64)
-	// key returns the prefix of all keys of the tick that begins at ns, or the lowest of these prefixes.
+	// key returns the bytes with which the keys of the tick (unit of the time) that begins at ns start. If there are
+	// several, the result is the lowest.
 	key func(ns int64) []byte
-	// cut returns a short key between the keys before ns and those of the tick that begins at ns.
+	// cut returns a short key that divides the keys with times before ns from the keys of the tick (unit of the time)
+	// that begins at ns.
 	cut func(ns int64) []byte
 }
 
-// inner describes the number that follows the time in the keys. It is needed if the keys of one tick (one unit of the
-// time, such as a second) fill several partitions.
+// inner describes the number that follows the time in the keys. The number is needed if the keys of one tick (unit of
+// the time, such as a second) fill several partitions.
 type inner struct {
 	n *number
-	// random reports that the keys lie anywhere in the tick; otherwise the number is a counter.
+	// random is true if the number is random, so that keys lie anywhere in a tick (unit of the time). If random is
+	// false, the number is a counter.
 	random bool
 	line   line
 	first  uint64 // the lowest number seen in the last tick
-	// on reports that the counter goes on from tick to tick; otherwise it starts over.
+	// on is true if the counter goes on from tick to tick (unit of the time). If on is false, the counter starts over
+	// with each tick.
 	on bool
 }
 
-// over says how many rows a partition of a forecast may get at most: 1.1 times the wanted number.
+// over is the maximum number of rows that a forecast leaves for one partition, as a multiple of the wanted number.
 const over = 1.1
 
-// fine says how far cuts may be rounded. They are placed at round times or numbers, which makes them short. But at
-// least this many such places must lie within one partition.
+// fine is the least number of possible cuts within one partition. Cuts are rounded to round times or numbers, which
+// makes them short, but no further than that.
 const fine = 200
 
-// faster and mostFaster say when a rate of new rows, learned from the times in keys, replaces the given rate. The
-// learned rate must be above 1.1 times the given one, since a load that has just begun is counted too low. It must be
-// below 5 times the given one: if it is higher still, the times are not those at which the keys were written.
+// faster and mostFaster say when a rate of new rows that is learned from the times in keys replaces the given rate:
+// when the learned rate is above 1.1 times and below 5 times the given rate. A load that has just begun is counted too
+// low. If the learned rate is higher still, the times are not those at which the keys were written.
 const (
 	faster     = 1.1
 	mostFaster = 5
 )
 
-// many is the smallest number of different times in the keys for which the forecast follows a line through the times.
+// many is the least number of different times in the keys from which a line through the times is followed.
 const many = 20
 
 func (c *timeline) ahead(t *tail) (*Forecast, error) {
@@ -126,8 +131,8 @@ func (c *timeline) ahead(t *tail) (*Forecast, error) {
 	return c.cuts(t, f, in, now, rate, missing)
 }
 
-// timesOf returns the times that the keys contain, in nanoseconds since 1970. The function time reads the time of one
-// key. The result is nil if a key has no time, or if a time is below the one before.
+// timesOf returns the times in the keys, in nanoseconds since 1970. The function time returns the time in one key. The
+// result is nil if a key has no time, or if a time is lower than the time before.
 func timesOf(keys [][]byte, time func(key []byte) (ns int64, ok bool)) []int64 {
 	times := make([]int64, len(keys))
 	for i, k := range keys {
@@ -140,8 +145,8 @@ func timesOf(keys [][]byte, time func(key []byte) (ns int64, ok bool)) []int64 {
 	return times
 }
 
-// seconds converts times from nanoseconds since 1970 to seconds since the time `since`, which is in nanoseconds since
-// 1970, too.
+// seconds returns the times, which are in nanoseconds since 1970, as seconds since the time since, which is also in
+// nanoseconds since 1970.
 func seconds(times []int64, since int64) []float64 {
 	xs := make([]float64, len(times))
 	for i, x := range times {
@@ -156,14 +161,14 @@ const (
 	quarter = 900.0
 	zones   = 14 * 3600.0
 	day     = 86400.0
-	// usual is the delay, in seconds, that a source may always have.
+	// usual is the delay, in seconds, by which keys from a source may always lag behind the wall clock.
 	usual = 300
 )
 
-// plausible reports whether the time in the highest key may be the time at which the key was written. If all keys have
-// the same time, it may be a mere name, and must be near the present. The times have some unit, the tick. top is the
-// start of the highest key's tick in Unix seconds, length the length of a tick in seconds, and ticks the number of
-// different times in the keys.
+// plausible reports whether the time in the highest key may be the time at which the key was written. The highest key's
+// tick (unit of the time, such as a day) begins at top, in Unix seconds, and lasts for length seconds. ticks is the
+// number of different times in the keys. If all keys have the same time, the time may be a mere name, and must be
+// nearer to the present.
 func (c *timeline) plausible(t *tail, ticks int, top, length float64) bool {
 	near, past := 1.5*day, 1.5*day
 	if !c.zones {
@@ -188,9 +193,9 @@ func (c *timeline) plausible(t *tail, ticks int, top, length float64) bool {
 	return now >= top-near && now <= top+length+past
 }
 
-// present returns the time that the next keys will contain, in Unix seconds. It differs from the wall clock if keys
-// always lag behind the clock, or contain local time. The times have some unit, the tick. top is the start of the
-// highest key's tick in Unix seconds, and length the length of a tick in seconds.
+// present returns the time that the next keys will contain, in Unix seconds. The time differs from the wall clock if
+// keys always lag behind the clock, or contain local time. The highest key's tick (unit of the time, such as a day)
+// begins at top, in Unix seconds, and lasts for length seconds.
 func (c *timeline) present(t *tail, top, length float64) float64 {
 	if t.o.Now.IsZero() {
 		return top
@@ -224,17 +229,17 @@ func (c *timeline) present(t *tail, top, length float64) float64 {
 	return max(top, now+off)
 }
 
-// now returns the wall clock in Unix seconds.
+// now returns the time of the wall clock in Unix seconds.
 func (t *tail) now() float64 { return float64(t.o.Now.UnixMicro()) / 1e6 }
 
-// writtenTop returns the time at which the highest keys were written, in Unix seconds.
+// writtenTop returns the latest time at which one of the 8 highest keys was written, in Unix seconds.
 func (t *tail) writtenTop() float64 {
 	return float64(slices.Max(t.written[max(0, len(t.written)-Fewest):])) / 1e6
 }
 
-// rate returns the number of new rows per second, as learned from the times in the keys. It is used if the keys have
-// few different times; ticks is their number. in is the number after the time, or nil. The result is 0 if the keys do
-// not tell the rate.
+// rate returns the number of new rows per second, as learned from the times in the keys or from the times at which the
+// keys were written. ticks is the number of different times in the keys, which is small. in is the number after the
+// time, or nil. The result is 0 if the rate cannot be learned.
 func (c *timeline) rate(t *tail, in *inner, ticks int) float64 {
 	n := len(c.times)
 	if ticks >= 3 {
@@ -265,8 +270,8 @@ func (c *timeline) rate(t *tail, in *inner, ticks int) float64 {
 }
 
 // cuts adds the wanted cuts to the forecast f, and returns f. now is the time that the next key will contain, in Unix
-// seconds. rate is the number of new rows per second. missing is the number of rows that are still to come below the
-// highest key. in is the number after the time, or nil if the time alone is enough for cuts.
+// seconds. rate is the number of new rows per second. missing is the number of rows that are still expected below the
+// highest key. in is the number after the time in the keys, or nil if the time alone is enough for cuts.
 func (c *timeline) cuts(t *tail, f *Forecast, in *inner, now, rate, missing float64) (*Forecast, error) {
 	o := t.o
 	topFrom, topTo := c.tick(c.times[len(c.times)-1])
@@ -331,7 +336,7 @@ func perSecond(rate float64) string {
 	return fmt.Sprintf("%.3g", rate)
 }
 
-// nice returns a round time, such as an hour, a minute or a millisecond: the largest one that is at most the given
+// nice returns a round time, such as an hour, a minute or a millisecond: the longest one that is at most the given
 // seconds. The result is in nanoseconds, and at least 1.
 func nice(seconds float64) int64 {
 	for _, s := range []float64{86400, 3600, 600, 60, 10, 1, 0.1, 0.01, 1e-3, 1e-4, 1e-5, 1e-6} {
@@ -342,9 +347,10 @@ func nice(seconds float64) int64 {
 	return 1
 }
 
-// inner returns the number that follows the time in the keys, or nil if it is not needed. It is needed if the rows of
-// one tick, one unit of the time, fill several partitions. rows is the number of rows of a tick; 0 if unknown. inner
-// fails if the number is needed, and what follows the time is not understood.
+// inner returns the number that follows the time in the keys, or nil if the number is not needed. The number is needed
+// if the rows of one tick (unit of the time, such as a second) fill several partitions. tick is the start of the last
+// tick. rows is the number of rows of a tick, or 0 if unknown. The error is not nil if the number is needed and cannot
+// be read.
 func (c *timeline) inner(t *tail, tick int64, rows float64) (*inner, error) {
 	if rows > 0 && rows <= t.o.Each/4 {
 		return nil, nil
@@ -395,17 +401,17 @@ func (c *timeline) inner(t *tail, tick int64, rows float64) (*inner, error) {
 	return in, nil
 }
 
-// share returns how many rows a tick (one unit of the time in the keys) has for each row that was seen. It is for
-// numbers that are random within a tick. The rows that were seen are the highest of the tick.
+// share returns the number of rows that a tick (unit of the time in the keys) has for each row that was seen. The rows
+// that were seen are the highest of the tick. share is for numbers that are random within a tick.
 func (in *inner) share() float64 {
 	n := in.n
 	return float64(n.cap) / max(1, float64(n.cap-in.first))
 }
 
-// cut returns a cut within a tick, one unit of the time in the keys. The cut has the tick of the highest key; the
-// caller puts the right one in. A tick has tickRows rows: `into` of them lie below the cut. `rows` rows, counted from
-// now, lie below it, too. present means that the tick is the present one. each is the wanted number of rows between two
-// cuts. The second result is false if the number has too few digits.
+// cut returns a cut within a tick, which is a unit of the time in the keys. The cut has the time of the highest key,
+// which the caller replaces. A tick has tickRows rows, of which into rows lie below the cut. rows is the number of new
+// rows below the cut. present is true for the present tick. each is the wanted number of rows between two cuts. The
+// boolean result is false if the number has too few digits.
 func (in *inner) cut(present bool, into, tickRows, rows, each float64) ([]byte, bool) {
 	n := in.n
 	var v, unit float64

@@ -8,7 +8,7 @@ import (
 	"github.com/evenkeel/evenkeel/partmap"
 )
 
-// form is one known way to write a time in adjacent digits of a key, such as Unix time or UUIDv7.
+// form is one known way to write a time in adjacent digits of a key, such as Unix time in seconds or UUIDv7.
 type form struct {
 	name     string
 	alphabet string // name of the alphabet of the digits
@@ -17,10 +17,10 @@ type form struct {
 	shift    uint   // bits by which the number is shifted right to get the time
 	tick     int64  // nanoseconds in one unit of the time
 	epoch    int64  // start of the time, in Unix milliseconds
-	// strong says that other words rarely look like this form by chance. Other forms are tried only where the present
-	// time is known.
+	// strong is true if other digits rarely look like this form by chance. A form that is not strong is tried only if
+	// the present time is known.
 	strong bool
-	// fits reports whether a word's digits may be of this form; nil: any digits may.
+	// fits reports whether the given digits may be of this form. If fits is nil, any digits may.
 	fits func(word []byte) bool
 }
 
@@ -57,7 +57,8 @@ var forms = []form{
 	{name: "ULID", alphabet: "binary", length: 16, digits: 6, tick: 1e6},
 }
 
-// word is a run of adjacent digits in the keys that contains a time in a known form, such as a UUIDv7.
+// word is a run of adjacent digits in the keys that contains a time in a known form, such as the first digits of a
+// UUIDv7.
 type word struct {
 	*form
 	alphabet *alphabet
@@ -67,8 +68,8 @@ type word struct {
 	scale    float64
 }
 
-// findWords returns the times that the keys may contain in a known form, such as UUIDv7. Each is a run of adjacent
-// digits. It begins at or before the first byte in which the keys differ.
+// findWords returns the times that the keys of t may contain in a known form, such as UUIDv7. Each time is a run of
+// adjacent digits that begins at or before the first byte in which the keys differ.
 func findWords(t *tail) (found []*timeline) {
 	top := t.top()
 	p := t.differ()
@@ -96,8 +97,8 @@ func findWords(t *tail) (found []*timeline) {
 	return found
 }
 
-// newWord reads a time from the highest key, top. The time begins at byte `at` and is written in the form f, such as
-// UUIDv7. The result is nil if there is no such time.
+// newWord returns the time in the highest key top that begins at the byte with index at and is written in the form f,
+// such as UUIDv7. The result is nil if the key has no time of that form there.
 func newWord(f *form, top []byte, at int) *word {
 	if f.alphabet == "binary" {
 		if f.fits != nil && !f.fits(top[at:]) {
@@ -149,8 +150,8 @@ func uuid(text []byte) bool {
 	return len(text) >= 36 && text[8] == '-' && text[13] == '-' && text[18] == '-' && text[23] == '-'
 }
 
-// time returns the time that a key contains at the place of the word, in nanoseconds since 1970. ok is false if the key
-// has no such digits there, or if the time is after the year 2116.
+// time returns the time that the digits in the given key stand for, in nanoseconds since 1970. The result ok is false
+// if the key lacks the digits, or if the time is after the year 2116.
 func (w *word) time(key []byte) (ns int64, ok bool) {
 	v, base := uint64(0), uint64(len(w.alphabet.digits))
 	for _, i := range w.pos[:w.lead] {
@@ -171,7 +172,8 @@ func (w *word) time(key []byte) (ns int64, ok bool) {
 	return int64(v)*w.tick + w.epoch*1e6, true
 }
 
-// key implements timeline.key.
+// key returns the bytes with which all keys begin that contain the time ns, in nanoseconds since 1970. key becomes the
+// field timeline.key.
 func (w *word) key(ns int64) []byte { return w.write(w.value(ns), len(w.pos)) }
 
 func (w *word) value(ns int64) *big.Int {
@@ -179,8 +181,8 @@ func (w *word) value(ns int64) *big.Int {
 	return v.Lsh(v, w.shift)
 }
 
-// write returns the beginning of a key that contains the number v as its time. It ends after the given number of digits
-// of the time.
+// write returns the beginning of a key that has the number v as its time. The result ends after the given number of
+// digits of the time.
 func (w *word) write(v *big.Int, digits int) []byte {
 	out := bytes.Clone(w.top[:w.pos[digits-1]+1])
 	base, d := big.NewInt(int64(len(w.alphabet.digits))), new(big.Int)
@@ -192,7 +194,8 @@ func (w *word) write(v *big.Int, digits int) []byte {
 	return out
 }
 
-// cutAt implements timeline.cut.
+// cutAt returns a short key that divides the keys before the time ns from the keys with the time ns or later. ns is in
+// nanoseconds since 1970. cutAt becomes the field timeline.cut.
 func (w *word) cutAt(ns int64) []byte {
 	v, digits, one := w.value(ns), len(w.pos), big.NewInt(1)
 	if w.shift > 0 {
