@@ -25,7 +25,7 @@ type recount struct {
 	estimate  counter.Stats
 }
 
-// aged is the reason to count a range exactly only because its last exact count is old.
+// aged is the reason for an exact count of a range whose last exact count is old, without any other reason.
 const aged policy.Why = "not confirmed for long"
 
 // queue holds the waiting requests to count a range exactly (recounts), in four classes. First come ranges that may be

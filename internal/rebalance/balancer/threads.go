@@ -20,7 +20,7 @@ type Threads interface {
 	Wait(ctx context.Context, c <-chan struct{}) error
 }
 
-// goroutines implements Threads with ordinary goroutines and the machine's clock.
+// goroutines are the Threads of the running program: ordinary goroutines and the clock of the machine.
 type goroutines struct{}
 
 // Go calls f in a new goroutine, and returns at once. Go is a method of the interface Threads.
@@ -83,7 +83,7 @@ type coroutine struct {
 // NewCoroutines returns Coroutines without any function to run. The virtual time of the simulation begins at now.
 func NewCoroutines(now time.Time) *Coroutines { return &Coroutines{now: now} }
 
-// Now returns the virtual time of the simulation. Only Pass changes it.
+// Now returns the virtual time of the simulation, which changes only by calls of Pass.
 func (c *Coroutines) Now() time.Time { return c.now }
 
 // Go makes a coroutine that calls f. The coroutine begins in the present or the next call of Settle. Go is a method of
@@ -98,7 +98,7 @@ func (c *Coroutines) Go(f func()) {
 	c.all = append(c.all, x)
 }
 
-// asleep makes coroutine x sleep for the time d, or until ctx ends.
+// asleep marks coroutine x as sleeping until the virtual time has advanced by d, or until ctx ends.
 func (c *Coroutines) asleep(x *coroutine, ctx context.Context, d time.Duration) {
 	c.sleeps++
 	x.ctx, x.on, x.until, x.order = ctx, nil, c.now.Add(d), c.sleeps

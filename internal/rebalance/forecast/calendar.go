@@ -35,11 +35,11 @@ type place struct {
 // year=2026/month=11. The parts of the date come in the usual order, beginning with the year. Each part has a constant
 // number of digits, and the bytes between the parts are constant.
 type calendar struct {
-	// top is the highest key.
+	// top is the highest key of the range.
 	top    []byte
 	places []place
 	end    int // position in the key at which the date ends
-	// times are the dates of the keys in nanoseconds since 1970, read as UTC.
+	// times are the dates in the keys, in nanoseconds since 1970, read as if they were UTC.
 	times []int64
 }
 

@@ -1,5 +1,5 @@
-// Package forecast finds out from the highest keys of a range where the next keys will fall. So partitions can be cut
-// ahead of appended keys, and no row moves.
+// Package forecast tells from the highest keys of a range which keys come next. So empty ranges can be cut ahead of
+// appended keys, and no row must be moved.
 //
 // Appended keys contain a number, a time, or both, that grows. The package looks for the growing part in three ways,
 // the most specific first:
@@ -10,11 +10,11 @@
 //     are given;
 //   - any number of constant width: decimal, hexadecimal, base 32, 36, 58, 62 or 64, or bytes.
 //
-// It fits a line to the keys, value against rank. The keys order/000970, order/000980 and order/000990 grow by 10 per
-// row, so a cut 100 rows ahead is order/00199.
+// It fits a line to the keys: the number in the key as a function of the rank of the key. The keys order/000970,
+// order/000980 and order/000990 grow by 10 per row, so a cut 100 rows ahead is order/00199.
 //
-// Some keys are not forecast: keys far from a line; keys that are not appended; numbers that are about to get another
-// digit, which then sort below; and keys within a day or an hour if the rows per second are unknown. For these the
+// Some keys are not forecast: keys far from a line, keys that are not appended, numbers that are about to get another
+// digit and then sort below, and keys within a day or an hour if the rows per second are unknown. For these keys the
 // caller cuts right above the highest key, which is late, or takes the cuts from outside.
 //
 // The package is pure: it does no I/O, and uses no clock and no random numbers. Its functions are safe for concurrent

@@ -31,8 +31,8 @@ const (
 	discord = 1420070400000
 )
 
-// forms are the known ways to write a time in adjacent digits of a key. A time in binary digits must be at the end of
-// the key.
+// forms are the known ways to write a time in adjacent digits of a key, e.g. Unix time in seconds as 10 decimal digits.
+// A time in bytes (the alphabet "binary") must be at the end of the key.
 var forms = []form{
 	{name: "Unix time in seconds", strong: true, alphabet: "decimal", length: 10, digits: 10, tick: 1e9},
 	{name: "Unix time in milliseconds", strong: true, alphabet: "decimal", length: 13, digits: 13, tick: 1e6},
@@ -145,7 +145,8 @@ func (f *form) word(a *alphabet, top []byte, at int, dashed bool) *word {
 	return w
 }
 
-// uuid reports whether the text begins with a UUID in its usual form, with dashes between the groups of digits.
+// uuid reports whether the text begins with a UUID in its usual form, which has 36 characters with dashes between the
+// groups of digits.
 func uuid(text []byte) bool {
 	return len(text) >= 36 && text[8] == '-' && text[13] == '-' && text[18] == '-' && text[23] == '-'
 }

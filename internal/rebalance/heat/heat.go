@@ -1,11 +1,13 @@
 // Package heat keeps a history of the ranges of buckets in bounded memory: their rows and bytes, and the writes and
-// reads that they took. It draws pictures of it, and keeps a log of the moves with their reasons.
+// reads that they took. The package also draws pictures of the history (heat maps), and keeps a log of the moves of
+// ranges with their reasons.
 //
-// The history is a list of columns, one for each interval of time. A column has the ranges of all buckets, in at most
-// MostSpans spans: a busy range is a span of its own, idle neighbours are joined. Columns become coarser with age:
-// samples are joined to minutes after ten minutes, and minutes to hours after a day. Hours are forgotten after a week.
+// The history is a list of columns, one for each interval of time. A column has the ranges of all buckets, as at most
+// MostSpans spans, which are intervals of keys: a busy range is a span of its own, and idle neighbours share a span.
+// Columns become coarser with age: they are joined to minutes after ten minutes, and to hours after a day. Hours are
+// forgotten after a week.
 //
-// The package is pure: no I/O, no clock. A Book is not safe for concurrent use.
+// The package is pure: no I/O, no clock. A Book, which is a history, is not safe for concurrent use.
 package heat
 
 import (
@@ -354,8 +356,8 @@ func (c *column) spans() (n int) {
 	return n
 }
 
-// thin joins neighbouring intervals of keys (spans) in the column with the index at, until at most most spans are left
-// in the column.
+// thin joins neighbouring intervals of keys (spans) in the column with the index at, until no more than most spans are
+// left in the column.
 func (b *Book) thin(at, most int) {
 	c := b.columns[at]
 	samples := make([]Sample, len(c.parts))
@@ -378,8 +380,8 @@ func (b *Book) sample(p *part) Sample {
 	return s
 }
 
-// allot joins neighbouring intervals of keys (spans) in the samples of several buckets, until at most most spans are
-// left in all. Busier buckets keep more spans. If there are more than most/2 samples, the samples of the least busy
+// allot joins neighbouring intervals of keys (spans) in the samples of several buckets, until no more than most spans
+// are left in all. Busier buckets keep more spans. If there are more than most/2 samples, the samples of the least busy
 // buckets are left out.
 func allot(samples []Sample, most int) []Sample {
 	var total Figures
@@ -456,8 +458,8 @@ func Sum(spans []Span) (total Figures) {
 	return total
 }
 
-// Thin joins neighbouring intervals of keys (spans) until at most most spans are left, and returns these. most is at
-// least 1. Spans with small shares of the writes, reads and rows are joined. total has the numbers of all buckets
+// Thin joins neighbouring intervals of keys (spans) until no more than most spans are left, and returns these. most is
+// at least 1. Spans with small shares of the writes, reads and rows are joined. total has the numbers of all buckets
 // together. The sum of each number stays the same, except for rounding.
 func Thin(spans []Span, most int, total Figures) []Span {
 	spans = clip(spans)

@@ -99,7 +99,7 @@ func (d *Decision) cut(q []counter.Quantum, at []int) {
 	d.Copies = d.Rows - largest
 }
 
-// rows returns the total number of rows of some quanta. A quantum is a run of neighbouring rows.
+// rows returns the total number of rows in some quanta, which are runs of neighbouring rows with a number of rows each.
 func rows(quanta []counter.Quantum) (n int64) {
 	for _, q := range quanta {
 		n += q.Rows

@@ -90,7 +90,7 @@ type judge struct {
 	below, above []int
 }
 
-// set records d as the decision about each of the ranges d.From to d.To-1.
+// set records d as the decision about all of its ranges, which are those with the indexes d.From to d.To-1.
 func (j *judge) set(d Decision) {
 	j.made = append(j.made, d) // pointers to earlier decisions stay valid
 	for i := d.From; i < d.To; i++ {

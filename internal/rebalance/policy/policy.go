@@ -1,7 +1,7 @@
-// Package policy decides when and where the ranges of a bucket are split, merged, rolled or refreshed, and when a
-// partition is counted exactly (a recount). A decision follows from the estimates of counters, which may be wrong, and
-// from recounts, which are exact. A decision to do nothing carries its reason. The live loop and the simulation
-// (packages balancer and policysim) both execute what Decide returns.
+// Package policy decides when and where the ranges of a bucket are split, merged or rewritten, when empty ranges are
+// cut ahead of appends (a roll), and when a partition is counted exactly (a recount). A decision follows from the
+// estimates of counters, which may be wrong, and from recounts, which are exact. A decision to do nothing carries its
+// reason. The running program and the simulation (packages balancer and policysim) both carry out what Decide returns.
 //
 // The package is pure: no I/O, no clock, no random numbers, no state. Input and Decision are data, which can be stored
 // and replayed.
@@ -113,8 +113,8 @@ type Hours struct{ From, To time.Duration }
 const Urgent = 1.2
 
 // DefaultPlanner is the name of the planner in the policy that Default returns. A planner finds the keys at which a
-// range is cut. This planner finds the cuts of least cost, by the costs of plan.Costs. Over a whole load the other
-// planners cost about the same (docs/policy.md).
+// range is cut. The default planner finds the cuts of least cost, by the costs of plan.Costs. Over a whole load the
+// other planners cost about the same (docs/policy.md).
 const DefaultPlanner = "exact"
 
 // Default returns the policy that did best in simulations (docs/policy.md). maxRows is the maximum number of rows of a
@@ -144,7 +144,7 @@ type Input struct {
 	// moves copy. Both cover all buckets that share the budget.
 	Moves int
 	Rows  int64
-	// Ranges are neighbouring ranges of one bucket, in the order of their keys.
+	// Ranges are the ranges to decide about: neighbouring ranges of one bucket, in the order of their keys.
 	Ranges []Range
 	// Traffic is the number of reads and writes per second of the whole bucket if the bucket has more ranges than
 	// Ranges. If Ranges has all ranges of the bucket, Traffic is 0.
@@ -158,7 +158,8 @@ type Range struct {
 	// Stats are the counts of the range's partition, e.g. of rows and tombstones. While the range moves between
 	// partitions, Stats are the counts of the partition that takes the writes.
 	Stats counter.Stats
-	// Created is when the partition was made.
+	// Created is the time at which the partition of the range was made. A young partition is not split because of its
+	// load.
 	Created time.Time
 	// PinUntil is the time until which the range must keep its start, so that the range is not merged with the range
 	// below.

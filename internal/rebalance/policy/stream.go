@@ -22,7 +22,7 @@ type Stream struct {
 	// Start and End are the bounds of the stream's rows, which lie where new keys have come so far. An empty Start or
 	// End is the bound of the range.
 	Start, End []byte
-	// Dir is the direction of the stream: 1 where keys ascend, -1 where they descend, 0 where they come in no order.
+	// Dir is the direction of the stream: 1 if keys ascend with time, -1 if keys descend, 0 if keys come in no order.
 	Dir int
 	// Share is the share of the newest rows of the range that belong to the stream, from 0 to 1.
 	Share float64

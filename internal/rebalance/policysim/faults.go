@@ -26,7 +26,7 @@ func newFaults(s *Scenario, since func() time.Duration, spend func(time.Duration
 	return &faults{s: s, since: since, spend: spend, r: rand.New(rand.NewPCG(s.Seed, 0x6661756c))}
 }
 
-// draw returns a random number in [0, 1).
+// draw returns a random number in [0, 1), which decides whether a simulated fault happens.
 func (f *faults) draw() float64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()

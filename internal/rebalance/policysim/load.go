@@ -48,10 +48,10 @@ type Load struct {
 	Times int           `yaml:"times"`
 }
 
-// Do says what a simulated request does: put, delete or get.
+// Do is the kind of a simulated request: put, delete or get of a row.
 type Do string
 
-// The kinds of requests.
+// The kinds of simulated requests.
 const (
 	Put    Do = "put"
 	Delete Do = "delete"
@@ -82,7 +82,7 @@ const (
 // Gaps says how the numbers in successive keys differ, if keys ascend or descend: always by 1, or by random numbers.
 type Gaps string
 
-// The kinds of gaps.
+// The kinds of gaps between the numbers in successive keys.
 const (
 	NoGaps     Gaps = ""
 	RandomGaps Gaps = "random"

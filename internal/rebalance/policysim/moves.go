@@ -23,7 +23,7 @@ type mover struct {
 	// pace limits the rows that are copied and compared per second. counting limits the rows that are read per second
 	// for exact counts and to remove markers.
 	pace, counting *wait.Pacer
-	// taken is the number of rows of the page that is about to be counted.
+	// taken is the number of rows for which the balancer has waited before it reads the next page of an exact count.
 	taken int
 	// decisions has the reasons of decisions whose moves are about to be submitted, by bucket and by the first key of
 	// the range.
@@ -72,13 +72,14 @@ func (m *mover) room(t *move.Task) *room {
 
 // The values that the real programs use to carry out moves.
 const (
-	// atOnce is the number of ranges of a bucket that are worked on at the same time.
+	// atOnce is the maximum number of ranges of a bucket that are copied or compared at the same time.
 	atOnce = 4
-	// goalsAtOnce is the number of a bucket's goals that are considered at the same time.
+	// goalsAtOnce is the maximum number of a bucket's goals (wanted changes of ranges) that are carried out at the same
+	// time.
 	goalsAtOnce = 256
-	// retry is the pause after a failure.
+	// retry is the pause before a failed change of a bucket's map is tried again.
 	retry = time.Second
-	// pages is the number of pages in which a full range is copied.
+	// pages is the number of pages into which the rows of a full range are divided when the range is copied.
 	pages = 20
 )
 
@@ -287,7 +288,7 @@ func (m *mover) yields(b *bucket) bool {
 	return b.moves.begun && len(m.active) > scheduler.DefaultBuckets
 }
 
-// bucket does all steps of moves of the bucket b that are due at the present simulated time.
+// bucket does all steps of the moves in the bucket b that are due at the present simulated time.
 func (m *mover) bucket(ctx context.Context, b *bucket) error {
 	x := b.moves
 	changed := !x.again.IsZero() && !m.w.now().Before(x.again)

@@ -26,7 +26,8 @@ type Report struct {
 	Missed []string `json:"missed,omitempty"`
 }
 
-// Result is the result of a simulation for one group of buckets, or for all buckets together.
+// Result has the figures of a simulation for one group of buckets, or for all buckets together, e.g. the number of rows
+// written and the number of rows that moves copied.
 type Result struct {
 	Name    string `json:"name"`
 	Kind    Kind   `json:"kind,omitempty"`
@@ -55,8 +56,9 @@ type Result struct {
 	Worst       float64       `json:"worst"`
 	LongestOver time.Duration `json:"longest_over_ns"`
 	LongestFar  time.Duration `json:"longest_far_over_ns"`
-	// Tombstones is the largest number of tombstones in one partition, as a multiple of max_dead. Hottest is the
-	// largest share of a bucket's writes and reads that one partition took in the last tenth of the time.
+	// Tombstones is the largest number of tombstones in one partition, as a multiple of the limit max_dead. Hottest is
+	// the largest share of a bucket's writes and reads that went to one partition in the last tenth of the simulated
+	// time.
 	Tombstones float64 `json:"tombstones"`
 	Hottest    float64 `json:"hottest"`
 

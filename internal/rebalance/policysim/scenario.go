@@ -1,8 +1,9 @@
-// Package policysim plays days of many tenants in seconds. It runs the balancer with the real recorder, counters,
-// recounts, forecasts, planners, maps and state machine of moves, over a store in memory. The package decides nothing
-// itself. It shows the costs and the failures of a policy before a real bucket meets them.
+// Package policysim simulates days of many tenants in seconds, to show the costs and the failures of a policy for
+// splits and merges before a real bucket meets them. It runs the balancer with the real recorder, counters, recounts,
+// forecasts, planners, maps and state machine of moves, over a store in memory. The package itself makes no decisions.
 //
-// Time is simulated, and random numbers come from the scenario's seed: a scenario gives the same result each time.
+// Time is simulated, and random numbers come from the seed of the scenario, so a scenario gives the same result each
+// time.
 package policysim
 
 import (
@@ -25,7 +26,7 @@ import (
 // defaults are those of the real programs with a hundredth of the rows.
 type Scenario struct {
 	Name string `yaml:"name"`
-	// Text describes the scenario for people.
+	// Text describes the scenario in a sentence for people.
 	Text string `yaml:"text"`
 	Seed uint64 `yaml:"seed"`
 	// Days is the length of the simulation in days. Step is the step of simulated time, by default 1 s. All requests
@@ -46,7 +47,7 @@ type Scenario struct {
 	Planner string `yaml:"planner"`
 	// Policy has the changes that the simulation makes to the default policy of splits and merges.
 	Policy Change `yaml:"policy"`
-	// Counter describes how counts are wrong.
+	// Counter describes how the simulated counts of rows are wrong.
 	Counter struct {
 		// Times is the factor by which puts are counted too often, as puts of keys that do not exist. Counts are right
 		// if Times is 0 or 1.
@@ -90,13 +91,13 @@ type Tenant struct {
 	Loads []Load `yaml:"loads"`
 
 	Kind Kind `yaml:"kind"`
-	// PerMinute is the number of rows that each bucket writes in a minute.
+	// PerMinute is the number of rows that are written to each bucket of the tenant per minute.
 	PerMinute float64 `yaml:"per_minute"`
 	// From and To are the days between which requests are made to the bucket. If To is 0, the requests go on to the
 	// end.
 	From float64 `yaml:"from"`
 	To   float64 `yaml:"to"`
-	// Keys is the number of keys that an Overwrite tenant writes again and again.
+	// Keys is the number of keys that are written again and again, for a tenant of the kind "overwrite".
 	Keys int `yaml:"keys"`
 	// DeleteAt are the days at which rows are deleted. DeleteKeep is the share of the rows (0 to 1) that each of these
 	// deletes keeps.
@@ -110,7 +111,7 @@ type Tenant struct {
 // describes has Loads instead.
 type Kind string
 
-// The kinds of tenants.
+// The kinds of tenants, by the keys of their requests.
 const (
 	Random    Kind = "random"    // keys anywhere: random UUIDs, md5 prefixes
 	Append    Kind = "append"    // each key above all others: numbers, times
@@ -124,14 +125,14 @@ const (
 // Kinds returns all kinds of tenants, which are groups of simulated buckets.
 func Kinds() []Kind { return []Kind{Random, Append, Reversed, Dates, Hotspot, Overwrite, Queue} }
 
-// Fault is the failure of one part of the simulated system for some time, such as a slow store.
+// Fault is the failure of a part of the simulated system for some time, e.g. a slow store for ten minutes.
 type Fault struct {
 	What FaultKind     `yaml:"what"`
 	From time.Duration `yaml:"from"`
 	// To is the time at which the fault ends, counted from the beginning of the simulation. If To is 0, the fault lasts
 	// to the end.
 	To time.Duration `yaml:"to"`
-	// By is the time that each read of a register takes while the store is slow.
+	// By is the time that each read of a map or of another register takes, for the fault of a slow store.
 	By time.Duration `yaml:"by"`
 }
 
@@ -148,19 +149,20 @@ const (
 // Targets are the greatest values that the results of a simulation may have. A field that is nil sets no target for the
 // result.
 type Targets struct {
-	// Copied is the number of rows copied per row written or deleted.
+	// Copied is the number of rows that moves copy, divided by the number of rows written or deleted.
 	Copied *float64 `yaml:"copied" json:"copied,omitempty"`
-	// Largest is the largest number of rows that a partition ever has, as a multiple of max_rows.
+	// Largest is the size of the largest partition at any time, as a multiple of max_rows.
 	Largest *float64 `yaml:"largest" json:"largest,omitempty"`
-	// Over is the longest time for which a partition has more than 1.2 x max_rows.
+	// Over is the longest time for which a partition has more than 1.2 x max_rows rows.
 	Over *time.Duration `yaml:"over" json:"over_ns,omitempty"`
 	// Ranges is the number of ranges at the end. ByIdeal is the number of ranges at the end as a multiple of the
 	// smallest number of ranges that can hold the rows.
 	Ranges  *int64   `yaml:"ranges" json:"ranges,omitempty"`
 	ByIdeal *float64 `yaml:"by_ideal" json:"by_ideal,omitempty"`
-	// Tombstones is the largest number of tombstones in a partition, as a multiple of their limit.
+	// Tombstones is the largest number of tombstones in a partition, as a multiple of the limit max_dead.
 	Tombstones *float64 `yaml:"tombstones" json:"tombstones,omitempty"`
-	// Hottest is the largest share of a bucket's requests that one range takes in the last tenth of the time.
+	// Hottest is the largest share of a bucket's requests that go to one partition in the last tenth of the simulated
+	// time.
 	Hottest *float64 `yaml:"hottest" json:"hottest,omitempty"`
 	// Undone is the number of decisions undone within an hour, as a share of all decisions carried out. A merge undoes
 	// a split, and a split undoes a merge. The default is 0.05.

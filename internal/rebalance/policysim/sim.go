@@ -153,7 +153,7 @@ func (s *Scenario) later() time.Duration {
 	return time.Duration(part * float64(s.Look)).Truncate(time.Millisecond)
 }
 
-// begin is the simulated time at which the balancer is started.
+// begin is the simulated time at which each simulation starts the balancer: 14 November 2023.
 var begin = time.Unix(1_700_000_000, 0).UTC()
 
 // newWorld returns the buckets, maps and requests of the scenario s at the beginning of a simulation. now returns the
@@ -194,7 +194,7 @@ func newWorld(
 	return w, nil
 }
 
-// since returns the simulated time since the beginning.
+// since returns the simulated time that has passed since the beginning of the scenario.
 func (w *world) since() time.Duration { return w.now().Sub(w.begin) }
 
 func (w *world) uuid() (id uuid.UUID) {

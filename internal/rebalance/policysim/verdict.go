@@ -13,7 +13,7 @@ type Verdict struct {
 	Scenario string `json:"scenario"`
 	Text     string `json:"text"`
 	Runs     int    `json:"runs"`
-	// Days is the number of simulated days of all runs together.
+	// Days is the sum of the simulated days of all runs.
 	Days float64 `json:"days"`
 	// CopiedPerRow and the fields below have the same meanings as in Result, e.g. the number of rows copied per row
 	// written or deleted.

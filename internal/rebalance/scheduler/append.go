@@ -22,7 +22,8 @@ type Append struct {
 	// rows will be appended.
 	RowsPerSecond float64 `json:"rows_per_second"`
 	ForS          float64 `json:"for_s"`
-	// MaxRows is the maximum number of rows of a partition, at least 10.
+	// MaxRows is the maximum number of rows of a partition, at least 10. The cuts leave room for nine tenths of MaxRows
+	// in each partition.
 	MaxRows int64 `json:"max_rows,omitempty"`
 	// Like are sample keys in ascending order, below the new keys. If Like is empty, the highest keys of the bucket are
 	// the sample.
@@ -37,9 +38,9 @@ type Learned struct {
 	// Method is the method of the forecast: number, clock or calendar. How describes the growth of the keys for people.
 	Method forecast.Method `json:"method"`
 	How    string          `json:"how"`
-	// Sure is the certainty of the forecast, from 0 to 1.
+	// Sure is the certainty of the forecast of the next keys, from 0 to 1.
 	Sure float64 `json:"sure"`
-	// Keys is the number of keys that the forecast was made from.
+	// Keys is the number of existing keys from which the forecast of the next keys was made.
 	Keys int `json:"from_keys"`
 	// Each is the number of rows for which the cuts leave room in each partition.
 	Each int64 `json:"rows_each"`

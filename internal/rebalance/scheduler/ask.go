@@ -30,7 +30,8 @@ const (
 	Presplit Kind = "presplit"
 )
 
-// Ask is an operator's request to split, merge or rewrite ranges of one bucket.
+// Ask is an operator's request to split, merge or rewrite ranges of one bucket. Scheduler.Plan returns the moves that
+// fulfil an Ask.
 type Ask struct {
 	Kind Kind `json:"kind"`
 	// Keys are the keys at which Split and Presplit cut ranges. The keys of Presplit must ascend.
@@ -444,7 +445,8 @@ func (p *planner) refresh(spans []partmap.Span) error {
 // keys.
 type content struct {
 	rows int64
-	// below[i] is the number of rows from key i-1 up to key i. The last element counts the rows from the last key on.
+	// below[i] is the number of rows from key i-1 up to key i. The first element has the rows below key 0, and the last
+	// element has the rows from the last key on.
 	below []int64
 	// before[i] is the highest key of a row below key i in the range, or nil if the range has no row below key i.
 	before [][]byte

@@ -26,7 +26,8 @@ const (
 	busyKey = "buckets"
 	// busyForm is the version of the record's format: the ids of the buckets, 16 bytes each, in ascending order.
 	busyForm = 1
-	// maxBusy is the maximum number of buckets in the list, which keeps the record well below store.MaxRecordBytes.
+	// maxBusy is the maximum number of buckets in the stored list of buckets with moves. It keeps the record well below
+	// store.MaxRecordBytes.
 	maxBusy = 4000
 )
 

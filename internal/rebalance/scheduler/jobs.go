@@ -16,7 +16,7 @@ import (
 // in one of three ways: met, refused or dropped.
 type Stage string
 
-// The stages of a goal, which is one wanted change of a bucket's ranges. All but the first two are ends.
+// The stages of a goal, which is one wanted change of a bucket's ranges. A goal has ended at the last three stages.
 const (
 	Waiting Stage = "waiting"
 	Begun   Stage = "begun" // the bucket's map has the move of the goal
@@ -44,7 +44,7 @@ type GoalState struct {
 // State says how far a job, which is a group of moves submitted together, has come, e.g. "running".
 type State string
 
-// The states of a job. A job that is done or failed has ended.
+// The states of a job, which is a group of moves. A job that is done or failed has ended.
 const (
 	JobWaiting State = "waiting"
 	JobRunning State = "running"

@@ -33,7 +33,8 @@ type Store interface {
 // DefaultBuckets is the default of Options.Buckets, which is the maximum number of buckets that move at the same time.
 const DefaultBuckets = 128
 
-// Options are the settings of a scheduler. The zero value has good defaults.
+// Options are the settings of a scheduler, e.g. the maximum number of rows moved per second. The zero value moves up to
+// 128 buckets at the same time, without a maximum rate.
 type Options struct {
 	// Buckets is the maximum number of buckets that move at the same time. The default is 128 (DefaultBuckets). Other
 	// buckets with moves wait and take turns. Most of the buckets that move wait for leases: in all buckets together,
@@ -85,7 +86,7 @@ type Scheduler struct {
 	loop wait.While // beside all terms
 
 	mu      sync.Mutex
-	terms   [shard.Count]*term // nil: this process may not move the buckets of that shard
+	terms   [shard.Count]*term // nil if this process may not move the buckets of the shard
 	fresh   shard.Set          // shards whose terms have begun since the last scan for unfinished moves
 	lost    shard.Set          // shards that this process led, and that another process may lead now
 	buckets map[store.BucketID]*bucket
@@ -233,7 +234,7 @@ func (b *bucket) drop() []move.Goal {
 	return all
 }
 
-// idle is how long the loop of Run sleeps if there is nothing to do.
+// idle is the longest time for which the loop of Run sleeps if no bucket has anything to do.
 const idle = time.Minute
 
 // start lets waiting buckets move, up to Options.Buckets at a time. The result is the time after which to call start
@@ -445,7 +446,7 @@ func (g *Scheduler) observe(b *bucket, e executor.Event) {
 	}
 }
 
-// moving returns the buckets whose ranges are being moved now.
+// moving returns the ids of the buckets whose rows are being moved now.
 func (g *Scheduler) moving() (ids []store.BucketID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -534,7 +535,7 @@ func (g *Scheduler) failure(err error) Failure { return Failure{At: time.Now(), 
 
 // Status is the state of a scheduler: whether it runs, its rate of moves, its buckets and its jobs.
 type Status struct {
-	// Running is true while this process moves ranges.
+	// Running is true while this process may move the ranges of at least one bucket.
 	Running bool
 	// Rate is the present maximum number of rows moved per second, and MostRate is the highest value that Rate can
 	// have. 0 means no limit.

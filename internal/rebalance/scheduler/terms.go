@@ -90,7 +90,8 @@ func (g *Scheduler) leave(of shard.Set) {
 	}
 }
 
-// errElsewhere is the error of moves that had not begun when this process lost the lease of their bucket.
+// errElsewhere is the error of moves that had not begun when this process lost the lease of their bucket to another
+// process.
 var errElsewhere = store.Errorf(store.Conflict, "this process has lost the lead of the bucket's moves: another one "+
 	"completes what had begun (status shows it); request the rest again")
 
