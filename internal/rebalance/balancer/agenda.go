@@ -110,8 +110,8 @@ func (a *agenda) bucket(id store.BucketID) *watched {
 	return w
 }
 
-// look adds partition p to the partitions to check. The partition is checked at the time at, or at the next interval if
-// at is zero.
+// look adds partition p to the partitions to check. at is the time of the check. If at is zero, the partition is
+// checked at the next interval.
 func (a *agenda) look(p store.Partition, at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -270,8 +270,8 @@ func (a *agenda) take(now func() time.Time) *visit {
 	return nil
 }
 
-// visit begins a check of the partitions of the bucket id that are due at the time now, or of all its ranges. w is the
-// bucket's entry in the agenda. The caller holds agenda.mu.
+// visit begins a check of the partitions of the bucket id that are due now, or of all its ranges. w is the bucket's
+// entry in the agenda. The caller holds agenda.mu.
 func (a *agenda) visit(id store.BucketID, w *watched, now time.Time) *visit {
 	v := &visit{id: id, class: w.queued, spans: w.spans, need: w.need}
 	// Due parts are not held up by a look at all ranges, which comes in a visit of its own right afterwards.

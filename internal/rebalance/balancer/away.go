@@ -66,7 +66,7 @@ func (b *Balancer) answered(ctx context.Context, err error) bool {
 }
 
 // remember keeps the ranges of the bucket id to which keys are appended, in case the counters cannot be reached later.
-// The ranges are found among the neighbouring ranges of the input in.
+// in has the neighbouring ranges among which these ranges are searched.
 func (b *Balancer) remember(id store.BucketID, in *policy.Input) {
 	last, _ := b.tails.Get(id)
 	first, end := in.Ranges[0].Start, in.Ranges[len(in.Ranges)-1].End

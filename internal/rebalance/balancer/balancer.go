@@ -27,7 +27,8 @@ type Store interface {
 
 // Maps is the interface through which a balancer reads the map of each bucket, which lists the bucket's ranges and
 // their partitions. Look returns the root of the map that this data centre has, which is enough for most checks. Load
-// returns the newest root, which decisions to move rows need. Ranges returns the ranges from the key from upwards.
+// returns the newest root, which decisions to move rows need. Ranges returns the ranges of a map, beginning with the
+// range that holds the key from.
 type Maps interface {
 	Look(ctx context.Context, id store.BucketID) (*partmap.Root, error)
 	Load(ctx context.Context, id store.BucketID) (*partmap.Root, error)

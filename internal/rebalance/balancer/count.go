@@ -233,8 +233,8 @@ type ageing struct {
 	rows, full float64   // rows that may still be read, and the maximum of that; one recount may exceed full
 	at         time.Time // when rows was computed
 	// stretch is the factor by which exact counts may be older than Options.Confirm if there are too many rows for
-	// ConfirmPerS. Every FullEvery stretch is adapted, the last time at the time round. short is true if, since then,
-	// the allowed rows did not suffice for a count that was due.
+	// ConfirmPerS. stretch is adapted every FullEvery. round is the time of the last adaptation. short is true if,
+	// since then, the allowed rows did not suffice for a count that was due.
 	stretch float64
 	round   time.Time
 	short   bool

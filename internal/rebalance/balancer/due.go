@@ -11,9 +11,9 @@ import (
 // neighbour. Appends are assumed to go on for some minutes after the last row.
 const fading = 2 * time.Minute
 
-// again returns the time at of the next check of the ranges of the decision d, even if nothing is written to these
-// ranges. A zero time means the next interval. The result yes is false if the ranges can wait until all buckets are
-// checked.
+// again returns the time of the next check of the ranges of the decision d, even if nothing is written to these ranges.
+// If the result at is zero, the ranges are checked at the next interval. The result yes is false if the ranges can wait
+// until all buckets are checked.
 func again(in *policy.Input, d *policy.Decision) (at time.Time, yes bool) {
 	if d.Kind != policy.None {
 		return at, true

@@ -27,8 +27,8 @@ const (
 	placeBytes = 256
 )
 
-// get returns the key near at which a search of the bucket's map for the partition id should begin. The result ok is
-// false if no key is remembered for the partition.
+// get returns the remembered key for the partition id. A search of the bucket's map for the partition should begin at
+// that key. The result ok is false if no key is remembered for the partition.
 func (p *places) get(id store.PartitionID) (near string, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -36,8 +36,8 @@ func (p *places) get(id store.PartitionID) (near string, ok bool) {
 	return near, ok
 }
 
-// put remembers the key near for the partition of range rg: a search of the bucket's map for rg begins at near. poor is
-// true if near may be too close to the range, and then a key from an earlier call is kept.
+// put remembers near for the partition of range rg, which is a key at which a search of the bucket's map for rg should
+// begin. poor is true if near may be too close to the range, and then a key from an earlier call is kept.
 func (p *places) put(rg *partmap.Range, near string, poor bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

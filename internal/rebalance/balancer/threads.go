@@ -136,7 +136,7 @@ func (c *Coroutines) Wait(ctx context.Context, on <-chan struct{}) error {
 func (c *Coroutines) Pass(now time.Time) { c.now = now }
 
 // Settle runs the coroutines until all of them sleep or wait. next is the virtual time at which the first sleep ends,
-// or zero if no coroutine sleeps. A simulation calls Pass with a time of that kind, and then Settle again.
+// or zero if no coroutine sleeps. A simulation then calls Pass to advance the virtual time, and Settle again.
 func (c *Coroutines) Settle() (next time.Time) {
 	for {
 		x, now := c.next()

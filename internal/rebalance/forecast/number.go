@@ -109,17 +109,17 @@ const (
 	// mostValue is the maximum number of values that the digits of a number can have, and the largest number that is
 	// forecast.
 	mostValue = 1 << 62
-	// leftRoom is the maximum number of values of those digits that are still the same in all keys. A forecast may
-	// exceed the numbers seen so far by this factor.
+	// leftRoom is the maximum number of values of those digits of a number that are the same in all keys so far. A
+	// forecast may exceed the numbers seen so far by this factor.
 	leftRoom = 1 << 27
 	// farthest is the number of bytes, counted from the first byte in which the keys differ, among which the digits of
 	// a number are searched.
 	farthest = 48
 )
 
-// findNumber returns the number in the keys that grows from key to key. The search begins at the byte with index from.
-// If joined is true, constant bytes may lie between the digits of the number. The error is errUnlike or errUnpadded if
-// there is no such number.
+// findNumber returns the number in the keys that grows from key to key. from is the index of the byte at which the
+// search begins. If joined is true, constant bytes may lie between the digits of the number. The error is errUnlike or
+// errUnpadded if there is no such number.
 func findNumber(t *tail, from int, joined bool) (*number, error) {
 	top := t.top()
 	p := max(t.differ(), from)
@@ -448,10 +448,10 @@ func byNumber(t *tail, joined bool) (f *Forecast, coarse bool, err error) {
 	return n.ahead(t, f, first, xs[len(xs)-1], l.perRow, l.missing)
 }
 
-// ahead adds the wanted cuts to the forecast f, and returns f. The value of a key is its number minus first, which is
-// the number in the first key. New rows are expected above the value from, at a distance of per from each other.
-// Besides, missing late rows are expected below from. The result coarse is true if cuts between values are not exact
-// enough.
+// ahead adds the wanted cuts to the forecast f, and returns f. The value of a key is the number in the key minus first,
+// which is the number in the first key. from is the value above which new rows are expected. per is the difference of
+// value from one new row to the next. missing is the number of late rows expected below from. The result coarse is true
+// if cuts between values are not exact enough.
 func (n *number) ahead(
 	t *tail, f *Forecast, first uint64, from, per, missing float64,
 ) (_ *Forecast, coarse bool, err error) {

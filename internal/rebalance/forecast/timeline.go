@@ -131,8 +131,8 @@ func (c *timeline) ahead(t *tail) (*Forecast, error) {
 	return c.cuts(t, f, in, now, rate, missing)
 }
 
-// timesOf returns the times in the keys, in nanoseconds since 1970. The function time returns the time in one key. The
-// result is nil if a key has no time, or if a time is lower than the time before.
+// timesOf returns the times in the keys, in nanoseconds since 1970. The parameter time is a function that reads the
+// time in one key. The result is nil if a key has no time, or if a time is lower than the time before.
 func timesOf(keys [][]byte, time func(key []byte) (ns int64, ok bool)) []int64 {
 	times := make([]int64, len(keys))
 	for i, k := range keys {
@@ -145,7 +145,7 @@ func timesOf(keys [][]byte, time func(key []byte) (ns int64, ok bool)) []int64 {
 	return times
 }
 
-// seconds returns the times, which are in nanoseconds since 1970, as seconds since the time since, which is also in
+// seconds converts times from nanoseconds since 1970 to seconds since a reference time. since is the reference time, in
 // nanoseconds since 1970.
 func seconds(times []int64, since int64) []float64 {
 	xs := make([]float64, len(times))
@@ -409,9 +409,9 @@ func (in *inner) share() float64 {
 }
 
 // cut returns a cut within a tick, which is a unit of the time in the keys. The cut has the time of the highest key,
-// which the caller replaces. A tick has tickRows rows, of which into rows lie below the cut. rows is the number of new
-// rows below the cut. present is true for the present tick. each is the wanted number of rows between two cuts. The
-// boolean result is false if the number has too few digits.
+// which the caller replaces. tickRows is the number of rows of the tick, and into is the number of those below the cut.
+// rows is the number of new rows below the cut. present is true for the present tick. each is the wanted number of rows
+// between two cuts. The boolean result is false if the number has too few digits.
 func (in *inner) cut(present bool, into, tickRows, rows, each float64) ([]byte, bool) {
 	n := in.n
 	var v, unit float64

@@ -97,8 +97,8 @@ func findWords(t *tail) (found []*timeline) {
 	return found
 }
 
-// newWord returns the time in the highest key top that begins at the byte with index at and is written in the form f,
-// such as UUIDv7. The result is nil if the key has no time of that form there.
+// newWord returns the time in the highest key, top. at is the index of the first byte of the time, and f is the form of
+// the time, such as UUIDv7. The result is nil if the key has no time of that form at that index.
 func newWord(f *form, top []byte, at int) *word {
 	if f.alphabet == "binary" {
 		if f.fits != nil && !f.fits(top[at:]) {

@@ -198,9 +198,9 @@ func (b *Book) Add(from, to time.Time, samples []Sample, omitted bool) {
 	b.shrink()
 }
 
-// put inserts a column, which is the history of an interval of time, at the index at in the book. from and to are the
-// bounds of the interval, in Unix seconds. A bucket without a sample took no requests in idle seconds of the interval.
-// Nothing is known of its other seconds.
+// put inserts a column, which is the history of an interval of time, into the book. at is the index of the new column.
+// from and to are the bounds of the interval, in Unix seconds. idle is the number of seconds in which a bucket without
+// a sample took no requests. Nothing is known of the other seconds of the bucket.
 func (b *Book) put(at int, from, to, idle int64, samples []Sample) {
 	c := column{from: from, to: to, idle: idle}
 	allotted := allot(samples, MostSpans)
@@ -356,8 +356,8 @@ func (c *column) spans() (n int) {
 	return n
 }
 
-// thin joins neighbouring intervals of keys (spans) in the column with the index at, until no more than most spans are
-// left in the column.
+// thin joins neighbouring intervals of keys (spans) in one column of the book, until no more than most spans are left
+// in the column. at is the index of the column.
 func (b *Book) thin(at, most int) {
 	c := b.columns[at]
 	samples := make([]Sample, len(c.parts))

@@ -131,7 +131,7 @@ func (j *judge) growing(s *counter.Stats) float64 {
 // some seconds. s are the counters of the range.
 func (j *judge) silent(s *counter.Stats) bool { return j.without(s, ended) }
 
-// without reports whether a range has had no puts for longer than the time long, although at least 5 puts (missing)
+// without reports whether a range has had no puts for longer than the duration long, although at least 5 puts (missing)
 // were due by the earlier rate. s are the counters of the range. The rate in s fades slowly, so the rate alone does not
 // show that puts have ended.
 func (j *judge) without(s *counter.Stats, long time.Duration) bool {

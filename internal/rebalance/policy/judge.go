@@ -217,8 +217,8 @@ func (j *judge) refresh(i int) (Decision, bool) {
 	return v, true
 }
 
-// emptying reports whether a range will have no rows left when the time within has passed, at its present rate of
-// deletes. s are the counters of the range.
+// emptying reports whether a range will soon have no rows left, at its present rate of deletes. s are the counters of
+// the range. within is the duration that counts as soon.
 func emptying(s *counter.Stats, within time.Duration) bool {
 	return s.Rows > 0 && s.DeletesPerS > 2*s.PutsPerS && float64(s.Rows) < s.DeletesPerS*within.Seconds()
 }

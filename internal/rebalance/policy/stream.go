@@ -29,7 +29,8 @@ type Stream struct {
 }
 
 // run is a Stream, which is a place where a range grows, with its position in the list of the range's quanta (runs of
-// neighbouring rows). The stream consists of the quanta with the indexes from to to-1.
+// neighbouring rows). The first quantum of the stream has the index from. The index to is the one after the last
+// quantum.
 type run struct {
 	Stream
 	from, to int
@@ -51,8 +52,8 @@ const (
 	// overhead is the fixed cost of a move, apart from its rows, for swaps and waits. The unit is the cost to copy the
 	// maximum number of rows.
 	overhead = 0.01
-	// local is the share of a range's growth from which a part of the range may be cut off with fewer rows than the
-	// minimum, since the part will soon grow.
+	// local is the least share of a range's growth that a part of the range must have to be cut off with fewer rows
+	// than the minimum. The part will soon grow.
 	local = 0.75
 	// dense is the least ratio of a part's share of the growth to its share of the rows, if the part is to be cut off
 	// before the range is full. A lower ratio may be chance.
@@ -222,9 +223,9 @@ func (p *Policy) beside(r *Range, d *Decision) bool {
 	return true
 }
 
-// fewer removes a cut that is not needed yet, either the first or the last of the list at. The cuts lie beside the
-// places where range r grows. If the range grows slowly, both parts have room for long without that cut. at has the
-// indexes of the quanta (runs of rows) before which the cuts lie.
+// fewer removes a cut that is not needed yet, either the first or the last one, and returns the others. at has the
+// indexes of the quanta (runs of rows) before which the cuts lie, beside the places where range r grows. If the range
+// grows slowly, both parts have room for long without the removed cut.
 func (p *Policy) fewer(r *Range, at []int) []int {
 	n := len(at)
 	if n < 2 {
@@ -243,10 +244,10 @@ func (p *Policy) fewer(r *Range, at []int) []int {
 	return at
 }
 
-// full adds cuts to the list at, so that no part of a range has more rows than the maximum. q are the quanta of the
-// range, which are runs of rows. at has the indexes of the quanta before which cuts lie. dir is 1 where keys ascend, -1
-// where keys descend. The parts where growth has passed get no more rows, so full makes these parts as full as
-// possible.
+// full returns the given cuts with additional ones, so that no part of a range has more rows than the maximum. q are
+// the quanta of the range, which are runs of rows. at has the indexes of the quanta before which the given cuts lie.
+// dir is 1 where keys ascend, -1 where keys descend. The parts where growth has passed get no more rows, so full makes
+// these parts as full as possible.
 func (p *Policy) full(q []counter.Quantum, at []int, dir int) (out []int) {
 	from := 0
 	for k := range len(at) + 1 {
@@ -294,9 +295,9 @@ func (p *Policy) half(r *Range, d *Decision) bool {
 	return true
 }
 
-// place returns where the method half cuts a range: the index at of the quantum (a run of rows) before which the cut
-// lies, or 0 if there is no cut. denser is the larger value, over the two parts of the range, of the part's share of
-// the growth divided by the part's share of the rows.
+// place returns where the method half cuts a range. at is the index of the quantum (a run of rows) before which the cut
+// lies, or 0 if there is no cut. denser compares growth with rows: it is the larger value, over the two parts of the
+// range, of the part's share of the growth divided by the part's share of the rows.
 func (p *Policy) place(q []counter.Quantum) (at int, denser float64) {
 	came, sum := newest(q)
 	if sum == 0 {

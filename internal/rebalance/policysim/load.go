@@ -18,7 +18,8 @@ type Load struct {
 	// that number of prefixes, e.g. "t3/" for a tenant.
 	Prefix   string `yaml:"prefix"`
 	Prefixes int    `yaml:"prefixes"`
-	// First is the number before the number in the first key, for ascending keys. These keys have 8 digits.
+	// First is the number that precedes the number in the first key, for ascending keys. The keys have numbers of 8
+	// digits, e.g. 00000001 after 0.
 	First uint64 `yaml:"first"`
 	// Gaps are the gaps between the numbers of successive keys, if keys ascend or descend. The default is gaps of 1.
 	// With random gaps the next keys can be forecast, and with wild gaps they cannot.
@@ -261,8 +262,8 @@ func newPlayer(t *Tenant, begin time.Time, end time.Duration, seed uint64) *play
 
 const never = time.Duration(math.MaxInt64)
 
-// due returns the time of the next request of a load, counted from the beginning of the simulation. The result is the
-// constant never if there is no request up to the time end.
+// due returns the time of the next request of a load, counted from the beginning of the simulation. end is the length
+// of the simulation. The result is the constant never if no request is left.
 func (x *playing) due(end time.Duration) time.Duration {
 	for ; x.round < x.Times; x.round, x.made, x.total = x.round+1, 0, -1 {
 		shift := time.Duration(x.round) * x.Every
@@ -296,8 +297,8 @@ func (p *player) next() time.Duration {
 	return at
 }
 
-// until makes all requests to the bucket that are due up to the time at, in the order of time, by a call of do for each
-// request.
+// until makes all requests to the bucket that are due by now, in the order of time, and calls do with each request. at
+// is the present time, counted from the beginning of the simulation.
 func (p *player) until(at time.Duration, do func(request)) {
 	for {
 		first, when := -1, at+1
@@ -350,8 +351,8 @@ func (p *player) pick(k Keys) string {
 // hex returns a random key of 16 hexadecimal digits.
 func (p *player) hex() string { return fmt.Sprintf("%016x", p.r.Uint64()) }
 
-// request returns the next request of the load x, at the simulated time at. The boolean result is false if the request
-// needs an existing key and the bucket has no keys.
+// request returns the next request of the load x. at is the time of the request, counted from the beginning of the
+// simulation. The boolean result is false if the request needs an existing key and the bucket has no keys.
 func (p *player) request(x *playing, at time.Duration) (request, bool) {
 	r := request{do: x.Do}
 	switch {
@@ -459,8 +460,8 @@ func (t *Tenant) cuts() (out [][]byte) {
 	return out
 }
 
-// grid returns the time at, rounded up to the end of a step of the simulation. All requests that fall within a step are
-// made at its end.
+// grid returns the end of the step of the simulation in which the time at lies. All requests that fall within a step
+// are made at its end.
 func (s *Scenario) grid(at time.Duration) time.Duration {
 	if at >= s.end() {
 		return s.end()

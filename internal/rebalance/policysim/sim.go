@@ -54,8 +54,8 @@ func run(ctx context.Context, s *Scenario, observe observer) (*Report, error) {
 	return rep, nil
 }
 
-// play runs the simulation up to the time until, counted from its beginning. It starts the balancer by a call of run,
-// which goes on until ctx ends. moments is the number of simulated moments at which something happened.
+// play runs the simulation from its beginning for the duration until. It starts the balancer by a call of run, which
+// goes on until ctx ends. moments is the number of simulated moments at which something happened.
 func (w *world) play(
 	ctx context.Context, threads *balancer.Coroutines, run func(context.Context) error, until time.Duration,
 ) (moments int, err error) {

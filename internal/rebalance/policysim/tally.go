@@ -66,8 +66,8 @@ func newTally(in store.Store, f *faults, begin time.Time, now func() time.Time) 
 	}
 }
 
-// group adds an empty result for the tenant of, which is a group of buckets that behave alike, and returns the result.
-// The measurements of the group's buckets are added to the result.
+// group adds an empty result for a tenant, which is a group of buckets that behave alike, and returns the result. The
+// measurements of the group's buckets are added to the result.
 func (t *tally) group(of *Tenant) *Result {
 	r := &Result{Name: of.Name, Kind: of.Kind, Buckets: of.Count}
 	t.groups = append(t.groups, r)

@@ -221,9 +221,10 @@ func (p *planner) between(
 	return nil, nil, unforeseen(err)
 }
 
-// divide returns the cuts that are needed for the next rows, total in number, chosen from the closely spaced cuts of
-// the forecast f. there are the existing empty ranges for these rows, whose starts are cuts already. The range with the
-// highest key has room for first more rows, and each other range has room for each rows.
+// divide returns the cuts that are needed for the next rows, chosen from the closely spaced cuts of the forecast f.
+// total is the number of these rows. The parameter there has the existing empty ranges for these rows, whose starts are
+// cuts already. first is the number of rows for which the range with the highest key has room, and each is that number
+// for the other ranges.
 func divide(f *forecast.Forecast, there []partmap.Range, first, each, total float64) (cuts [][]byte) {
 	next := 0 // fine cut
 	last := 0.0

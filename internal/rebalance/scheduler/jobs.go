@@ -262,8 +262,8 @@ func (js Jobs) Find(id string) *Job {
 }
 
 // Change calls the function change for each job of the bucket id that has the given goal, unless the goal has ended in
-// that job. A goal is one wanted change of ranges. If all goals of a job have ended after that, the job ends at the
-// time now.
+// that job. A goal is one wanted change of ranges. If all goals of a job have ended after that, the job ends, too. now
+// is the present time.
 func (js Jobs) Change(id store.BucketID, goal *move.Goal, now time.Time, change func(*Job, *GoalState)) {
 	for _, j := range js {
 		if j.Bucket != id || !j.Ended.IsZero() {

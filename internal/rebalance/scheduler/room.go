@@ -20,7 +20,7 @@ type line struct {
 	ahead bool // the last choice was not the one that had waited longest
 }
 
-// next returns the index of the chosen bucket or range among n waiting ones. Index 0 is the one that has waited
+// next returns the index of the chosen bucket or range among n waiting ones. Index 0 stands for the one that has waited
 // longest. need returns the rate of moves, in rows per second, that the bucket at index i needs (KeepUp).
 func (l *line) next(n int, need func(i int) int) (at int) {
 	if !l.ahead {

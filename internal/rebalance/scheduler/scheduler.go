@@ -483,8 +483,8 @@ func (g *Scheduler) need() (rowsPerSecond int) {
 	return rowsPerSecond
 }
 
-// probe makes one small read, whose time the throttle measures. It reads the map's root of a bucket that moves, chosen
-// at random.
+// probe makes one small read of the store, so that the throttle can measure how long the read takes. probe reads the
+// root of the map of a bucket that moves, chosen at random.
 func (g *Scheduler) probe(ctx context.Context) error {
 	key := make([]byte, 16)
 	if ids := g.moving(); len(ids) > 0 {

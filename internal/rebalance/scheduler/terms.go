@@ -59,8 +59,8 @@ func (g *Scheduler) enter(of shard.Set, t *term) {
 	g.tell()
 }
 
-// close lets no bucket begin to move any more in the period t, during which this process moves some shards. Buckets
-// that have begun go on, and t.work waits for them.
+// close ends the period t, during which this process moves some shards: no bucket begins to move any more. Buckets that
+// have begun to move go on, and t.work waits for them.
 func (g *Scheduler) close(t *term) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -140,8 +140,8 @@ func (g *Scheduler) begin(ctx context.Context) (work func()) {
 	}
 }
 
-// resume queues the buckets in the stored list of buckets with moves, since their moves may be unfinished. Only buckets
-// in the shards of are queued, which another process may have moved before.
+// resume queues the buckets in the stored list of buckets with moves, since their moves may be unfinished. of is the
+// set of shards (groups of buckets) whose buckets are queued. Another process may have moved these buckets before.
 func (g *Scheduler) resume(ctx context.Context, of shard.Set) {
 	ids, _, err := g.busy.read(ctx)
 	if err != nil && ctx.Err() == nil {

@@ -60,8 +60,8 @@ func (t *throttle) begin(ctx context.Context) {
 	t.base, t.recent = t.median(), nil
 }
 
-// run adapts the rate of moves to the time of small reads of the store until ctx ends. moving returns the buckets that
-// have moves under way.
+// run adapts the rate of moves to the speed of the store, by the duration of small reads, until ctx ends. moving
+// returns the buckets that have moves under way.
 func (t *throttle) run(ctx context.Context, moving func() []store.BucketID) {
 	if t.most <= 0 {
 		return

@@ -139,8 +139,9 @@ func (g *Scheduler) scanAll(ctx context.Context) {
 	}
 }
 
-// scan searches the buckets of the shards of for unfinished moves or deletions, and for unused map nodes. n is the
-// number of the search since this process got the shards, or 0 for the first search of new shards.
+// scan searches buckets for unfinished moves or deletions, and for unused map nodes. of is the set of shards (groups of
+// buckets) to search. n is the number of the search since this process got the shards, or 0 for the first search of new
+// shards.
 //
 // scan reads the roots that this data centre has. A bucket with unfinished work is read again at Serial before its
 // moves go on. The data centre may not have heard of a batch of moves yet, but then no work on the batch has begun: a
