@@ -99,8 +99,8 @@ func newAgenda(seed uint64) *agenda {
 	}
 }
 
-// bucket returns the agenda's entry for the bucket id. If there is no entry, bucket makes an empty one. The caller
-// holds agenda.mu.
+// bucket returns the agenda's entry for a bucket. If there is no entry, bucket makes an empty one. The caller holds
+// agenda.mu.
 func (a *agenda) bucket(id store.BucketID) *watched {
 	w := a.of[id]
 	if w == nil {
@@ -150,8 +150,8 @@ func (a *agenda) drop(w *watched) {
 	w.parts = nil
 }
 
-// changed adds an interval of keys whose ranges have changed to the entry of the bucket id. s is the interval of keys,
-// which is checked about a second later.
+// changed adds an interval of keys whose ranges have changed to the entry of a bucket. s is the interval of keys, which
+// is checked about a second later.
 func (a *agenda) changed(id store.BucketID, s span) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -172,8 +172,8 @@ func (a *agenda) hurry(id store.BucketID) {
 	a.hurried(id, a.bucket(id))
 }
 
-// hurried queues the bucket id, whose entry is w, for a check about a second later, like the method hurry. The caller
-// holds agenda.mu.
+// hurried queues a bucket, whose entry is w, for a check about a second later, like the method hurry. The caller holds
+// agenda.mu.
 func (a *agenda) hurried(id store.BucketID, w *watched) {
 	if !w.soon {
 		w.soon = true
@@ -270,8 +270,8 @@ func (a *agenda) take(now func() time.Time) *visit {
 	return nil
 }
 
-// visit begins a check of the partitions of the bucket id that are due now, or of all its ranges. w is the bucket's
-// entry in the agenda. The caller holds agenda.mu.
+// visit begins a check of the partitions of a bucket that are due now, or of all its ranges. w is the bucket's entry in
+// the agenda. The caller holds agenda.mu.
 func (a *agenda) visit(id store.BucketID, w *watched, now time.Time) *visit {
 	v := &visit{id: id, class: w.queued, spans: w.spans, need: w.need}
 	// Due parts are not held up by a look at all ranges, which comes in a visit of its own right afterwards.

@@ -65,8 +65,8 @@ func (b *Balancer) answered(ctx context.Context, err error) bool {
 	return err == nil && (since < 0 || since >= telling)
 }
 
-// remember keeps the ranges of the bucket id to which keys are appended, in case the counters cannot be reached later.
-// in has the neighbouring ranges among which these ranges are searched.
+// remember keeps those ranges of a bucket to which keys are appended, in case the counters cannot be reached later. in
+// has the neighbouring ranges among which these ranges are searched.
 func (b *Balancer) remember(id store.BucketID, in *policy.Input) {
 	last, _ := b.tails.Get(id)
 	first, end := in.Ranges[0].Start, in.Ranges[len(in.Ranges)-1].End
@@ -129,8 +129,8 @@ func (b *Balancer) rollTails(ctx context.Context) (err error) {
 	return err
 }
 
-// rollTail reads the rows that were appended to the range t of the bucket id since t was last read, and cuts empty
-// ranges for the next appends.
+// rollTail reads the rows that were appended to a range of a bucket since the range was last read, and cuts empty
+// ranges for the next appends. t is that range, as the counters or the last read saw it.
 func (b *Balancer) rollTail(ctx context.Context, id store.BucketID, t *tail) error {
 	root, err := b.maps.Look(ctx, id)
 	if err != nil || root.State != partmap.Open {

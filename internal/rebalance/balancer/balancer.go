@@ -38,13 +38,13 @@ type Maps interface {
 // Mover is the interface to the component that carries out the moves of rows which a balancer decides.
 // scheduler.Scheduler implements Mover.
 type Mover interface {
-	// Submit requests the moves of a plan in the bucket id, and returns the job that stands for the moves. what
-	// describes the moves for people.
+	// Submit requests the moves of a plan for a bucket, and returns the job that stands for the moves. what describes
+	// the moves for people.
 	Submit(id store.BucketID, what string, p *scheduler.Plan) scheduler.Job
 	// Job returns the state of the requested moves whose job has the given id. The boolean result is false if the job
 	// is no longer known.
 	Job(id string) (scheduler.Job, bool)
-	// Held reports whether no decision must be made about the bucket id now.
+	// Held reports whether no decision must be made about a bucket now, e.g. because its moves are paused.
 	Held(id store.BucketID) bool
 	// InFlight returns the number of partitions that take part in moves, and the number of rows that these moves copy,
 	// in all buckets.

@@ -253,8 +253,8 @@ func (b *Balancer) forget(in *policy.Input) {
 	}
 }
 
-// recountOf returns a request to count the range rg of the bucket id exactly. why is the reason for the count. estimate
-// are the counters of the range before the count.
+// recountOf returns a request to count the range rg of a bucket exactly. why is the reason for the count. estimate are
+// the counters of the range before the count.
 func recountOf(id store.BucketID, rg *partmap.Range, why policy.Why, estimate *counter.Stats) recount {
 	return recount{
 		partition: store.Partition{Bucket: id, ID: rg.Partition},
@@ -431,9 +431,9 @@ func (b *Balancer) hurry(o *outcome, in *policy.Input, w *window) {
 	}
 }
 
-// newest returns the highest keys of run, which are neighbouring ranges of the bucket id. It reads from the highest
-// range downwards until there are 250 keys (policy.EnoughKeys). If down is true, new keys are lower than old ones, and
-// newest returns the lowest keys of the highest range instead.
+// newest returns the highest keys of run, which are neighbouring ranges of a bucket. It reads from the highest range
+// downwards until there are 250 keys (policy.EnoughKeys). If down is true, new keys are lower than old ones, and newest
+// returns the lowest keys of the highest range instead.
 func (b *Balancer) newest(
 	ctx context.Context, id store.BucketID, run []partmap.Range, down bool,
 ) (*policy.Newest, error) {

@@ -57,8 +57,8 @@ func again(in *policy.Input, d *policy.Decision) (at time.Time, yes bool) {
 // may fill a range within that time.
 const youngFor = 5 * time.Second
 
-// begins reports whether the bucket id got its first rows only moments ago, after it was new or empty. A new bucket may
-// grow fast, so it is checked sooner. Whether the bucket grows at one place is not known yet.
+// begins reports whether a bucket got its first rows only moments ago, after it was new or empty. A new bucket may grow
+// fast, so it is checked sooner. Whether the bucket grows at one place is not known yet.
 func (b *Balancer) begins(id store.BucketID) bool {
 	seen, known := b.seen.Peek(id)
 	return !known || seen.blank || b.o.Now().Sub(seen.begun) < youngFor && !seen.spread

@@ -39,8 +39,8 @@ func (e *Explained) covers(o *Explained) bool {
 	return bytes.Compare(start, from) <= 0 && (len(end) == 0 || len(to) > 0 && bytes.Compare(end, to) >= 0)
 }
 
-// explain keeps e, the newest decisions about some ranges of the bucket id, for the method Explain. The last decisions
-// that changed ranges are kept even if newer decisions about the same ranges follow.
+// explain keeps e, the newest decisions about some ranges of a bucket, for the method Explain. The last decisions that
+// changed ranges are kept even if newer decisions about the same ranges follow.
 func (b *Balancer) explain(id store.BucketID, e Explained) {
 	last, _ := b.explained.Get(id)
 	kept, acted := []Explained{e}, e.acts()
@@ -52,9 +52,9 @@ func (b *Balancer) explain(id store.BucketID, e Explained) {
 	b.explained.Add(id, kept)
 }
 
-// Explain returns the last decisions about the bucket id, the newest ones last. The last decisions that changed ranges
-// are included even if newer decisions followed. The result is empty if the bucket was not checked lately. The ranges
-// of a large bucket are decided about in groups, and only the last 8 groups are returned.
+// Explain returns the last decisions about a bucket, the newest ones last. The last decisions that changed ranges are
+// included even if newer decisions followed. The result is empty if the bucket was not checked lately. The ranges of a
+// large bucket are decided about in groups, and only the last 8 groups are returned.
 func (b *Balancer) Explain(id store.BucketID) []Explained {
 	last, _ := b.explained.Get(id)
 	last = slices.Clone(last)

@@ -28,8 +28,8 @@ var ErrEnough = errors.New("enough was seen")
 // runRanges is the maximum number of neighbouring ranges of a bucket that are passed to a callback at once.
 const runRanges = 8192
 
-// each calls f for all ranges of the bucket id, with up to 8,192 neighbouring ranges at a time, and returns the epoch
-// of the bucket's map. f may keep the ranges. If f returns ErrEnough, each ends without an error. The error is of kind
+// each calls f for all ranges of a bucket, with up to 8,192 neighbouring ranges at a time, and returns the epoch of the
+// bucket's map. f may keep the ranges. If f returns ErrEnough, each ends without an error. The error is of kind
 // NotFound if the bucket is deleted.
 func (b *Balancer) each(
 	ctx context.Context, id store.BucketID, f func(run []partmap.Range) error,
@@ -65,8 +65,8 @@ func (b *Balancer) each(
 	return root.Epoch, err
 }
 
-// known returns the input for the policy's decisions about run, which are neighbouring ranges of the bucket id. known
-// asks the counters for the counts of the ranges.
+// known returns the input for the policy's decisions about run, which are neighbouring ranges of a bucket. known asks
+// the counters for the counts of the ranges.
 func (b *Balancer) known(ctx context.Context, id store.BucketID, run []partmap.Range) (*policy.Input, error) {
 	w := &window{ranges: run}
 	if err := b.readStats(ctx, id, []*window{w}); err != nil {
@@ -77,10 +77,10 @@ func (b *Balancer) known(ctx context.Context, id store.BucketID, run []partmap.R
 	return in, nil
 }
 
-// Look calls f for the ranges of the bucket id, beginning with the range that holds the key from. f gets each range
-// with the decision that the policy would make now, but without cuts. Look changes nothing, so an operator can use it
-// at any time. The results are the epoch of the bucket's map and the error of f. If f returns ErrEnough, Look ends
-// without an error.
+// Look calls f for the ranges of a bucket, beginning with the range that holds the key from. f gets each range with the
+// decision that the policy would make now, but without cuts. Look changes nothing, so an operator can use it at any
+// time. The results are the epoch of the bucket's map and the error of f. If f returns ErrEnough, Look ends without an
+// error.
 func (b *Balancer) Look(ctx context.Context, id store.BucketID, from []byte, f func(Seen) error) (epoch uint64, err error) {
 	return b.each(ctx, id, func(run []partmap.Range) error {
 		below := func(rg *partmap.Range) bool { return len(rg.End) > 0 && bytes.Compare(rg.End, from) <= 0 }
@@ -121,7 +121,7 @@ type Recounted struct {
 	Estimate int64 `json:"estimate"`
 }
 
-// Recount counts those ranges of the bucket id exactly that have keys within the interval s, corrects the counters, and
+// Recount counts those ranges of a bucket exactly that have keys within the interval s, corrects the counters, and
 // calls f for each of the ranges. The counts read rows at a limited rate. The results are the epoch of the bucket's map
 // and the first error.
 func (b *Balancer) Recount(
@@ -165,8 +165,8 @@ func (b *Balancer) Limits() plan.Limits {
 	return plan.Limits{MaxRows: p.MaxRows, MinRows: p.MinRows, TargetRows: p.TargetRows, HorizonS: plan.DefaultHorizonS}
 }
 
-// Layout calls f for each partition of the bucket id, in the form that planners take. If exact is true, all partitions
-// are counted exactly, otherwise only those of unknown size. Small partitions that the policy leaves as they are, e.g.
+// Layout calls f for each partition of a bucket, in the form that planners take. If exact is true, all partitions are
+// counted exactly, otherwise only those of unknown size. Small partitions that the policy leaves as they are, e.g.
 // empty ones ahead of appends, are marked as pinned, so that plans do not merge them. The error is of kind Conflict if
 // a range moves at present.
 func (b *Balancer) Layout(

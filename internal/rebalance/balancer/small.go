@@ -24,8 +24,8 @@ type beginning struct {
 	start  uint64
 }
 
-// beginningOf returns the identity of range rg of the bucket id, which stays the same when the rows of the range move
-// to another partition. The identity is the bucket with the hash of the first key of the range.
+// beginningOf returns the identity of range rg of a bucket, which stays the same when the rows of the range move to
+// another partition. The identity is the bucket with the hash of the first key of the range.
 func beginningOf(id store.BucketID, rg *partmap.Range) beginning {
 	h := fnv.New64a()
 	_, _ = h.Write(rg.Start)

@@ -251,8 +251,8 @@ func (b *Balancer) widen(ctx context.Context, root *partmap.Root, ws []*window) 
 	}
 }
 
-// readStats reads the counts of those ranges in ws that have no counts yet. ws are groups of neighbouring ranges of the
-// bucket id.
+// readStats reads the counts of those ranges in ws that have no counts yet. ws are groups of neighbouring ranges of a
+// bucket.
 func (b *Balancer) readStats(ctx context.Context, id store.BucketID, ws []*window) error {
 	var parts []store.Partition
 	var into []*counter.Stats

@@ -104,9 +104,8 @@ type part struct {
 	figures []Figures
 }
 
-// of returns the history of the bucket id in the column, which is an interval of time. The result p is nil if the
-// bucket took no requests. known is the number of seconds to which the result applies. Nothing is known of the other
-// seconds.
+// of returns the history of one bucket in the column, which is an interval of time. The result p is nil if the bucket
+// took no requests. known is the number of seconds to which the result applies. Nothing is known of the other seconds.
 func (c *column) of(id store.BucketID) (p *part, known int64) {
 	i, ok := slices.BinarySearchFunc(c.parts, id, func(p part, id store.BucketID) int {
 		return bytes.Compare(p.bucket[:], id[:])
@@ -281,8 +280,8 @@ func (b *Book) merge(i, n int) {
 	b.put(i, from, to, idle, samples)
 }
 
-// together returns one sample of the bucket id for the columns in run, which are neighbouring intervals of time. Writes
-// and reads per second are means over the known seconds. Rows and bytes are those of the last column that knows them.
+// together returns one sample of a bucket for several columns, which are neighbouring intervals of time. Writes and
+// reads per second are means over the known seconds. Rows and bytes are those of the last column that knows them.
 func (b *Book) together(id store.BucketID, run []column) Sample {
 	out := Sample{Bucket: id}
 	ids := map[uint32]bool{}

@@ -127,8 +127,8 @@ type line struct {
 	waiting []*work
 }
 
-// decided stores the reasons of the balancer's decisions about the bucket id, until the moves that follow from the
-// decisions are submitted.
+// decided stores the reasons of the balancer's decisions about a bucket, until the moves that follow from the decisions
+// are submitted.
 func (m *mover) decided(id store.BucketID, in *policy.Input, ds []policy.Decision) {
 	for i := range ds {
 		switch d := &ds[i]; d.Kind {
@@ -141,7 +141,7 @@ func (m *mover) decided(id store.BucketID, in *policy.Input, ds []policy.Decisio
 	}
 }
 
-// Submit queues the simulated moves of the plan p in the bucket id, and returns their job. Submit is a method of
+// Submit queues the simulated moves of a plan for a bucket, and returns their job. Submit is a method of
 // balancer.Mover.
 func (m *mover) Submit(id store.BucketID, what string, p *scheduler.Plan) scheduler.Job {
 	b := m.w.of[id]
@@ -180,7 +180,7 @@ func (m *mover) Job(id string) (scheduler.Job, bool) {
 	return s, true
 }
 
-// Held reports whether moves of the bucket id were submitted that have not begun, so that nothing should be decided
+// Held reports whether a bucket has moves that were submitted and have not begun, so that nothing should be decided
 // about the bucket. Held is a method of balancer.Mover.
 func (m *mover) Held(id store.BucketID) bool { return m.jobs.Waiting(id) }
 

@@ -306,8 +306,8 @@ func (w *world) request(ctx context.Context, b *bucket, r request) error {
 	return err
 }
 
-// decided is called with the decisions of the simulated balancer about the bucket id, before their moves are submitted.
-// in is the input from which the decisions were made.
+// decided is called with the decisions of the simulated balancer about a bucket, before their moves are submitted. in
+// is the input from which the decisions were made.
 func (w *world) decided(id store.BucketID, in *policy.Input, ds []policy.Decision) {
 	w.t.decided(id, in, ds)
 	w.mover.decided(id, in, ds)

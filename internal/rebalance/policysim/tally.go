@@ -74,8 +74,7 @@ func (t *tally) group(of *Tenant) *Result {
 	return r
 }
 
-// bucket begins the measurements of the bucket id, which has just been created. of is the result of its group of
-// buckets.
+// bucket begins the measurements of a new bucket. of is the result of the group of buckets to which the bucket belongs.
 func (t *tally) bucket(id store.BucketID, of *Result) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -84,7 +83,7 @@ func (t *tally) bucket(id store.BucketID, of *Result) {
 	}
 }
 
-// requested counts the request r to the bucket id, as a row written or deleted.
+// requested counts a simulated request to a bucket, as a row written or deleted.
 func (t *tally) requested(id store.BucketID, r request) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -257,7 +256,7 @@ func (t *tally) span(b *tallied, x *measured, now time.Time, over, far bool) {
 	}
 }
 
-// decided counts the decisions of the balancer about the bucket id by kind. It also counts decisions that undo a recent
+// decided counts the decisions of the balancer about a bucket by kind. It also counts decisions that undo a recent
 // decision, such as a merge soon after a split.
 func (t *tally) decided(id store.BucketID, in *policy.Input, ds []policy.Decision) {
 	t.mu.Lock()
@@ -313,8 +312,7 @@ func (b *tallied) merge(in *policy.Input, d *policy.Decision) {
 	maps.DeleteFunc(b.cut, func(_ string, at time.Time) bool { return in.Now.Sub(at) >= undone })
 }
 
-// recut records the number of ranges that the bucket id has from now on. It is called after each change of the bucket's
-// map.
+// recut records the number of ranges that a bucket has from now on. It is called after each change of the bucket's map.
 func (t *tally) recut(id store.BucketID, ranges int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -329,7 +327,7 @@ func (b *tallied) lasted(now time.Time) {
 	b.since = now
 }
 
-// finish completes the results of the bucket id at the end of the simulation. ranges are all ranges of the bucket then.
+// finish completes the results of a bucket at the end of the simulation. ranges are all ranges of the bucket then.
 func (t *tally) finish(id store.BucketID, ranges []partmap.Range, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -62,7 +62,7 @@ type Plan struct {
 	Learned *Learned `json:"learned,omitempty"`
 }
 
-// Plan returns the moves that fulfil the request a of an operator for the bucket id. Plan only reads.
+// Plan returns the moves that fulfil a, an operator's request about a bucket. Plan only reads.
 //
 // The error is of kind NotFound if there is no such bucket, InvalidArgument if the request does not fit the map or the
 // rows of the bucket, Conflict if some of its ranges are being moved, and Unavailable while the bucket is being
@@ -452,8 +452,8 @@ type content struct {
 	before [][]byte
 }
 
-// count counts the rows of range rg of the bucket id, and also the rows between the given keys. The range must not be
-// moved meanwhile. The keys lie within the range, in ascending order. count reads rows at the limited rate of moves.
+// count counts the rows of range rg of a bucket, and also the rows between the given keys. The range must not be moved
+// meanwhile. The keys lie within the range, in ascending order. count reads rows at the limited rate of moves.
 func (g *Scheduler) count(ctx context.Context, id store.BucketID, rg *partmap.Range, keys [][]byte) (*content, error) {
 	c := &content{below: make([]int64, len(keys)+1), before: make([][]byte, len(keys))}
 	at := 0
@@ -475,8 +475,8 @@ func (g *Scheduler) count(ctx context.Context, id store.BucketID, rg *partmap.Ra
 	return c, err
 }
 
-// rows calls f for each row of range rg of the bucket id, until f returns false. The range must not be moved meanwhile.
-// If o.Reverse is true, rows begins at the highest key. rows reads at the limited rate of moves.
+// rows calls f for each row of range rg of a bucket, until f returns false. The range must not be moved meanwhile. If
+// o.Reverse is true, rows begins at the highest key. rows reads at the limited rate of moves.
 func (g *Scheduler) rows(
 	ctx context.Context, id store.BucketID, rg *partmap.Range, o store.SliceOptions, f func(r *store.Row) (more bool),
 ) error {

@@ -47,14 +47,14 @@ func (b *busy) read(ctx context.Context) (ids []store.BucketID, v store.Version,
 	return ids, v, nil
 }
 
-// entry is one change of the stored list of buckets with moves. If on is true, the bucket id is added, otherwise the
-// bucket is removed.
+// entry is one change of the stored list of buckets with moves. id is the bucket. If on is true, the bucket is added,
+// otherwise the bucket is removed.
 type entry struct {
 	id store.BucketID
 	on bool
 }
 
-// set adds the bucket id to the stored list of buckets with moves if on is true, or else removes the bucket. Concurrent
+// set adds a bucket to the stored list of buckets with moves if on is true, or else removes the bucket. Concurrent
 // calls are written together, as one change.
 func (b *busy) set(ctx context.Context, id store.BucketID, on bool) error {
 	return store.Wrap("note which buckets are busy", b.changes.Do(ctx, entry{id, on}, b.change))

@@ -92,9 +92,9 @@ func (j Job) Err() error {
 	return nil
 }
 
-// Submit queues the moves of the plan p for the bucket id, and returns the job that stands for the moves. what says for
-// people what the job does. A plan without moves returns a job that has ended. If this process has lost the lease of
-// the bucket to another process, the job has failed at once.
+// Submit queues the moves of a plan for a bucket, and returns the job that stands for the moves. what says for people
+// what the job does. A plan without moves returns a job that has ended. If this process has lost the lease of the
+// bucket to another process, the job has failed at once.
 func (g *Scheduler) Submit(id store.BucketID, what string, p *Plan) Job {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -239,7 +239,7 @@ func PhaseName(p partmap.Phase) string {
 	return p.String()
 }
 
-// goal changes the state of one wanted change of the ranges of the bucket id, in all jobs that want it, by calls of the
+// goal changes the state of one wanted change of the ranges of a bucket, in all jobs that want it, by calls of the
 // function change. If the goal has reached another stage, Options.Moved is called. The caller holds Scheduler.mu.
 func (g *Scheduler) goal(id store.BucketID, goal *move.Goal, change func(*GoalState)) {
 	g.jobs.Change(id, goal, time.Now(), func(j *Job, s *GoalState) {
@@ -261,9 +261,9 @@ func (js Jobs) Find(id string) *Job {
 	return nil
 }
 
-// Change calls the function change for each job of the bucket id that has the given goal, unless the goal has ended in
-// that job. A goal is one wanted change of ranges. If all goals of a job have ended after that, the job ends, too. now
-// is the present time.
+// Change calls the function change for each job of a bucket that has the given goal, unless the goal has ended in that
+// job. A goal is one wanted change of ranges. If all goals of a job have ended after that, the job ends, too. now is
+// the present time.
 func (js Jobs) Change(id store.BucketID, goal *move.Goal, now time.Time, change func(*Job, *GoalState)) {
 	for _, j := range js {
 		if j.Bucket != id || !j.Ended.IsZero() {
@@ -286,7 +286,7 @@ func (js Jobs) Change(id store.BucketID, goal *move.Goal, now time.Time, change 
 	}
 }
 
-// Waiting reports whether moves of the bucket id were submitted that have not begun.
+// Waiting reports whether a bucket has moves that were submitted and have not begun.
 func (js Jobs) Waiting(id store.BucketID) bool {
 	return slices.ContainsFunc(js, func(j *Job) bool {
 		return j.Bucket == id && j.Ended.IsZero() &&
@@ -311,16 +311,16 @@ func (js Jobs) InFlight() (partitions int, rows int64) {
 	return partitions, rows
 }
 
-// end marks goals of the bucket id as refused because of the error err. A goal is one wanted change of ranges. The
-// caller holds Scheduler.mu.
+// end marks goals of a bucket as refused because of the error err. A goal is one wanted change of ranges. The caller
+// holds Scheduler.mu.
 func (g *Scheduler) end(id store.BucketID, goals []move.Goal, err error) {
 	for i := range goals {
 		g.goal(id, &goals[i], func(s *GoalState) { s.Stage, s.Err = Refused, err })
 	}
 }
 
-// Held reports whether no decision must be made about the bucket id now, because its moves are paused, or because
-// submitted moves have not begun.
+// Held reports whether no decision must be made about a bucket now, because its moves are paused, or because submitted
+// moves have not begun.
 func (g *Scheduler) Held(id store.BucketID) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -170,7 +170,7 @@ func (g *Scheduler) Run(ctx context.Context) error { return g.RunShards(ctx, sha
 // tell wakes the loop of Run, because a bucket may have something to do.
 func (g *Scheduler) tell() { wait.Signal(g.events) }
 
-// want queues the bucket id, so that its ranges are moved. If another process moves the bucket, want does nothing.
+// want queues a bucket, so that its ranges are moved. If another process moves the bucket, want does nothing.
 func (g *Scheduler) want(id store.BucketID) {
 	g.mu.Lock()
 	if g.term(id) != nil {
@@ -188,7 +188,7 @@ func (b *bucket) want() {
 	b.wanted = true
 }
 
-// bucket returns the scheduler's entry for the bucket id. If there is no entry, bucket makes one. The caller holds
+// bucket returns the scheduler's entry for a bucket. If there is no entry, bucket makes one. The caller holds
 // Scheduler.mu.
 func (g *Scheduler) bucket(id store.BucketID) *bucket {
 	b := g.buckets[id]
@@ -404,7 +404,7 @@ func (g *Scheduler) list(ctx context.Context, b *bucket, busy bool) error {
 	return err
 }
 
-// ends reports whether this process is about to stop moving the bucket id. Errors of the bucket's moves do not count as
+// ends reports whether this process is about to stop moving a bucket. Errors of the bucket's moves do not count as
 // failures then. The caller holds Scheduler.mu.
 func (g *Scheduler) ends(id store.BucketID) bool {
 	return g.terms[shard.Of(id)] != nil && g.term(id) == nil
@@ -458,10 +458,10 @@ func (g *Scheduler) moving() (ids []store.BucketID) {
 	return ids
 }
 
-// KeepUp sets the rate of moves that the bucket id needs to keep up with its writes, in rows copied and compared per
-// second. Moves are not slowed down below that rate, as far as RowsPerSecond allows. Otherwise ranges under a load that
-// keeps the store busy would grow faster than they are split. The rate holds until the next call, or until the bucket
-// has nothing left to do.
+// KeepUp sets the rate of moves that a bucket needs to keep up with its writes, in rows copied and compared per second.
+// Moves are not slowed down below that rate, as far as RowsPerSecond allows. Otherwise ranges under a load that keeps
+// the store busy would grow faster than they are split. The rate holds until the next call, or until the bucket has
+// nothing left to do.
 func (g *Scheduler) KeepUp(id store.BucketID, rowsPerSecond int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -498,8 +498,8 @@ func (g *Scheduler) probe(ctx context.Context) error {
 	return err
 }
 
-// Abort gives up the moves that were submitted and have not begun, in the bucket id, or in all buckets if id is nil.
-// The result is the number of moves given up. Moves that have begun go on to their end.
+// Abort gives up the moves that were submitted and have not begun. id is the bucket whose moves are given up, or nil
+// for all buckets. The result is the number of moves given up. Moves that have begun go on to their end.
 func (g *Scheduler) Abort(id *store.BucketID) (dropped int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -95,8 +95,8 @@ func (g *Scheduler) leave(of shard.Set) {
 var errElsewhere = store.Errorf(store.Conflict, "this process has lost the lead of the bucket's moves: another one "+
 	"completes what had begun (status shows it); request the rest again")
 
-// term returns the present period during which this process may move the bucket id, or nil if this process may not move
-// the bucket. The caller holds Scheduler.mu.
+// term returns the present period during which this process may move a bucket, or nil if this process may not move the
+// bucket. The caller holds Scheduler.mu.
 func (g *Scheduler) term(id store.BucketID) *term {
 	if t := g.terms[shard.Of(id)]; t != nil && !t.over && t.ctx.Err() == nil {
 		return t

@@ -206,9 +206,9 @@ func (g *Scheduler) scan(ctx context.Context, of shard.Set, n int) {
 	note(func() { s.Ended = time.Now().UTC() })
 }
 
-// inspect reports whether the bucket id has unfinished work, and queues the bucket if so. If prove is true, the root of
-// the bucket's map is read at Serial. A map without nodes is then also checked for stored nodes, since a failed change
-// to a larger map leaves unused nodes.
+// inspect reports whether a bucket has unfinished work, and queues the bucket if so. If prove is true, the root of the
+// bucket's map is read at Serial. A map without nodes is then also checked for stored nodes, since a failed change to a
+// larger map leaves unused nodes.
 func (g *Scheduler) inspect(ctx context.Context, id store.BucketID, prove bool) (bool, error) {
 	read := g.maps.Look
 	if prove {

@@ -13,8 +13,9 @@ import (
 // number is a constant.
 const Count = 16
 
-// Of returns the number of the shard (group of buckets) to which the bucket id belongs, from 0 to 15. The number is the
-// second hexadecimal digit of the id. Ids are random, so all shards get about the same number of buckets.
+// Of returns the number of the shard (group of buckets) to which the bucket with the given id belongs, from 0 to 15.
+// The number is the second hexadecimal digit of the id. Ids are random, so all shards get about the same number of
+// buckets.
 func Of(id store.BucketID) int { return int(id[0]) % Count }
 
 // Set is a set of shards, which are groups of buckets: bit n is 1 if shard n is in the set. A process holds leases for
@@ -30,7 +31,7 @@ func Only(n int) Set { return 1 << n }
 // Has reports whether shard n, from 0 to 15, is in the set.
 func (s Set) Has(n int) bool { return s&Only(n) != 0 }
 
-// Bucket reports whether the bucket id belongs to a shard (group of buckets) in the set.
+// Bucket reports whether the bucket with the given id belongs to a shard (group of buckets) in the set.
 func (s Set) Bucket(id store.BucketID) bool { return s.Has(Of(id)) }
 
 // Len returns the number of shards in the set.
