@@ -27,8 +27,8 @@ type Store interface {
 
 // Maps is the interface through which a balancer reads the map of each bucket, which lists the bucket's ranges and
 // their partitions. Look returns the root of the map that this data centre has, which is enough for most checks. Load
-// returns the newest root, which decisions to move rows need. Ranges returns the ranges of a map, beginning with the
-// range that holds the key from.
+// returns the newest root, which decisions to move rows need. Ranges returns the ranges of a map in the order of their
+// keys, beginning with the range that holds a given key.
 type Maps interface {
 	Look(ctx context.Context, id store.BucketID) (*partmap.Root, error)
 	Load(ctx context.Context, id store.BucketID) (*partmap.Root, error)
@@ -68,7 +68,7 @@ type Balancer struct {
 	// counted has the last exact count of each partition. The quanta of a count, which are runs of neighbouring rows,
 	// are the places where a range can be cut.
 	counted *lru.Cache[store.PartitionID, *counter.Count]
-	// explained has the last decisions about each bucket, for operators.
+	// explained has the last decisions about each bucket, so that an operator can ask for them.
 	explained *lru.Cache[store.BucketID, []Explained]
 	// seen has the result of the last check of each bucket.
 	seen   *lru.Cache[store.BucketID, sighting]
@@ -141,7 +141,7 @@ const (
 	soonest = time.Second
 	// FullEvery is the time from one check of all ranges of all buckets to the next.
 	FullEvery = time.Hour
-	// countsAtOnce is the number of exact counts that run concurrently.
+	// countsAtOnce is the number of exact counts of ranges that run concurrently.
 	countsAtOnce = 2
 	// errorsKept is the maximum number of errors that are kept for one interval of checks.
 	errorsKept = 10

@@ -150,9 +150,6 @@ func (b *Balancer) count(ctx context.Context) bool {
 // recount counts the rows of the range in x exactly, corrects the counters of the range's partition, and returns the
 // count. The result is nil if the range has changed meanwhile. recount calls reads before each read of rows, and ends
 // with an error of reads.
-//
-// The root of the bucket's map that this data centre has tells whether the range has changed. That root lacks at most
-// the swap by which a move begins (marking), and at that stage rows are still written to the same partition.
 func (b *Balancer) recount(ctx context.Context, x recount, reads func() error) (*counter.Count, error) {
 	const tries = 5
 	r := counter.NewRecount(b.store, x.partition, x.bounds, counter.RecountOptions{
@@ -180,6 +177,8 @@ func (b *Balancer) recount(ctx context.Context, x recount, reads func() error) (
 	if err != nil {
 		return nil, err
 	}
+	// The root that this data centre has tells whether the range has changed. That root lacks at most the swap by which
+	// a move begins (marking), and at that stage rows are still written to the same partition.
 	root, err := b.maps.Look(ctx, x.partition.Bucket)
 	if err != nil {
 		return nil, err

@@ -51,12 +51,11 @@ var errOutdated = store.Errorf(store.Conflict, "the map has changed")
 // that this data centre has, since most checks find nothing to do. Two results need a root that is proved to be the
 // newest one: moves (see prove), and forgetting a partition that is not in the map. If there is a newer root, the check
 // is repeated with that root.
-//
-// Two results need no proof. The first is an exact count, as a count is good only for the range that was counted
-// (counter.Stats.Covers). The second is that there is nothing to do. An older root leads to that result only if another
-// process has moved ranges until just now, and the last checks of that process used the newer root. Rows that are
-// written after those checks lead to another check of the partition that gets them.
 func (b *Balancer) lookAt(ctx context.Context, v *visit) (*outcome, error) {
+	// Two results need no proof. The first is an exact count, as a count is good only for the range that was counted
+	// (counter.Stats.Covers). The second is that there is nothing to do. An older root leads to that result only if
+	// another process has moved ranges until just now, and the last checks of that process used the newer root. Rows
+	// that are written after those checks lead to another check of the partition that gets them.
 	root, err := b.maps.Look(ctx, v.id)
 	if err != nil || root.State != partmap.Open {
 		return nil, err

@@ -17,7 +17,7 @@ type Options struct {
 	// Every is the interval between two checks of the ranges that were written to. The default is 30 s.
 	Every time.Duration
 	// Next returns the time at which the next interval begins, given the time of the last one, by the wall clock. If
-	// Next is nil, an interval begins at once when Run is called, and then every Every.
+	// Next is nil, an interval begins when Run is called, and another one each time that Every has passed.
 	Next func(time.Time) time.Time
 	// Exact is true where writes are not recorded by counters, so that all ranges are counted exactly at each check.
 	Exact bool

@@ -68,9 +68,9 @@ type Coroutines struct {
 	sleeps  int
 }
 
-// coroutine is a function that runs in Coroutines, one at a time. A coroutine that does not run sleeps, or waits for an
-// element of the channel on. The end of ctx ends the sleep or the wait. A coroutine that has not begun counts as
-// sleeping.
+// coroutine is a function that runs in Coroutines, one at a time. A coroutine that does not run either sleeps, or waits
+// for an element of a channel, the field on. The end of ctx ends the sleep or the wait. A coroutine that has not begun
+// counts as sleeping.
 type coroutine struct {
 	resume func() (struct{}, bool)
 	pause  func(struct{}) bool

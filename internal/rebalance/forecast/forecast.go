@@ -48,7 +48,7 @@ type Options struct {
 // time, or a date.
 type Method string
 
-// The methods of a forecast of the next keys.
+// The methods of a forecast of the next keys, by the part of the keys that grows.
 const (
 	// Number is the method for keys with a number that grows with the rows, e.g. order/00123.
 	Number Method = "number"

@@ -57,8 +57,7 @@ var forms = []form{
 	{name: "ULID", alphabet: "binary", length: 16, digits: 6, tick: 1e6},
 }
 
-// word is a run of adjacent digits in the keys that contains a time in a known form, such as the first digits of a
-// UUIDv7.
+// word is a run of adjacent digits in the keys that contains a time in a known form, such as a UUIDv7.
 type word struct {
 	*form
 	alphabet *alphabet

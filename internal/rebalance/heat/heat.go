@@ -123,14 +123,14 @@ func (c *column) of(id store.BucketID) (p *part, known int64) {
 // Book is the history of all buckets in bounded memory. A Book is a list of columns in the order of time. Each column
 // is an interval of time, and has numbers such as writes per second for each range of keys.
 type Book struct {
-	// most is the maximum number of bytes of memory.
+	// most is the maximum number of bytes of memory for the history.
 	most    int64
 	columns []column // in the order of time
 	keys    keys
 	bytes   int64 // bytes of the columns in memory
 }
 
-// New returns an empty Book, which is a history of buckets. The Book takes about most bytes of memory at most. most
+// New returns an empty Book, which is a history of buckets. most is the approximate maximum of its memory in bytes, and
 // must be above 1 MiB.
 func New(most int64) *Book { return &Book{most: most, keys: newKeys()} }
 

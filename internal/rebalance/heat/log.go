@@ -56,8 +56,8 @@ type Event struct {
 }
 
 const (
-	// mostEvents is the maximum number of events in a log of moves. logBytes is the maximum number of bytes of memory
-	// that the log takes, about.
+	// mostEvents is the maximum number of events in a log of moves. logBytes is the approximate maximum of the log's
+	// memory in bytes.
 	mostEvents = 20_000
 	logBytes   = 16 << 20
 	// cutsKept is the maximum number of cuts in an event. eventKey and eventText are the maximum numbers of bytes of

@@ -92,8 +92,9 @@ func (b *Book) axis(ids map[uint32]bool) axis {
 	return a
 }
 
-// spread calls f for each interval of keys in p, the history of a bucket in one interval of time. from and to-1 are the
-// indexes of the first and the last interval of the axis that f's interval consists of.
+// spread calls f for each interval of keys in p, the history of a bucket in one interval of time. The axis may divide
+// such an interval of keys into several smaller ones: from is the index of the first of them, and to is the index after
+// the last.
 func (a *axis) spread(p *part, f func(from, to int, figures *Figures)) {
 	for i := range p.starts {
 		to := len(a.starts)

@@ -52,7 +52,7 @@ type Load struct {
 // Do is the kind of a simulated request: put, delete or get of a row.
 type Do string
 
-// The kinds of simulated requests.
+// The kinds of simulated requests to a bucket: to write, delete or read a row.
 const (
 	Put    Do = "put"
 	Delete Do = "delete"
@@ -83,7 +83,8 @@ const (
 // Gaps says how the numbers in successive keys differ, if keys ascend or descend: always by 1, or by random numbers.
 type Gaps string
 
-// The kinds of gaps between the numbers in successive keys.
+// The kinds of gaps between the numbers in successive keys: always 1, random with a mean, or random without a mean
+// (wild).
 const (
 	NoGaps     Gaps = ""
 	RandomGaps Gaps = "random"

@@ -26,7 +26,7 @@ type Verdict struct {
 	Hottest      float64       `json:"hottest"`
 	Undone       float64       `json:"undone_per_decision"`
 	Targets      *Targets      `json:"targets,omitempty"`
-	// Missed has a sentence for each target that was missed.
+	// Missed has a sentence for each target that a run of the simulation missed, e.g. for too many copied rows.
 	Missed []string `json:"missed,omitempty"`
 
 	s        *Scenario

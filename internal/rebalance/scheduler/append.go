@@ -153,8 +153,8 @@ func (p *planner) learned(f *forecast.Forecast, keys int, each float64) {
 	}
 }
 
-// unforeseen returns the error err of a forecast with advice for the operator, if the next keys can't be forecast.
-// Another error is returned as it is.
+// unforeseen adds advice for the operator to an error that says that the next keys can't be forecast. It returns any
+// other error as it is.
 func unforeseen(err error) error {
 	if _, ok := errors.AsType[*forecast.Unpredictable](err); ok {
 		return invalid("%w. Give the cuts themselves (--at-file), or other keys to learn from (--like)", err)

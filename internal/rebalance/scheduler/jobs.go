@@ -74,7 +74,7 @@ type Job struct {
 	Verified int64       `json:"verified"`
 	Searched int64       `json:"searched"`
 	Goals    []GoalState `json:"goals"`
-	// Error is the text of Err.
+	// Error is the text of the error that the method Err returns, or empty if Err returns nil.
 	Error string `json:"error,omitempty"`
 }
 

@@ -106,7 +106,7 @@ type bucket struct {
 	id store.BucketID
 	x  *executor.Executor
 
-	// Guarded by Scheduler.mu.
+	// The fields from wanted to need are guarded by Scheduler.mu.
 	wanted  bool // the bucket has work, or may have
 	running bool
 	since   time.Time // when it became wanted, or when its last turn ended
@@ -122,7 +122,8 @@ type bucket struct {
 	pending []move.Goal // wanted changes that the executor has not got yet
 	need    int         // rows per second, see KeepUp
 
-	// These fields belong to the turn under way, or to RunShards before there is one.
+	// The fields tidied and listed belong to the goroutine that moves the bucket now, or to RunShards before there is
+	// one.
 	tidied time.Time // when unused map nodes were last deleted, zero if not since the bucket got work
 	listed bool      // the list of busy buckets has it: this process added or found it there
 }
@@ -238,22 +239,19 @@ func (b *bucket) drop() []move.Goal {
 const idle = time.Minute
 
 // start lets waiting buckets move, up to Options.Buckets at a time. The result is the time after which to call start
-// again.
-//
-// The time in which a bucket moves is its turn. While no bucket waits, a turn lasts as long as its bucket has goals,
-// and the bucket's batches (groups of moves) overlap. While buckets wait, a turn is one batch, of all goals that are
-// ready: the bucket begins no other batch, and its turn ends when its batches are swept. So a bucket begins to move
-// within one batch of the others, however many goals they have.
-//
-// The order of turns is that of line. The goals of a bucket come together while the bucket waits, and begin as one
-// batch.
-//
-// The next turn of a bucket begins with one more read of the root at SERIAL, which is little beside the swaps and waits
-// of a batch. A turn that ends with goals left writes nothing: the bucket stays in the list of busy ones. The knowledge
-// of the map client and the executor stays valid, as it is about an epoch, a batch or a node. No wait is repeated, as
-// nothing is in flight between turns. The price is that the batches of one bucket do not overlap while others wait: a
-// batch that copies for long holds up the goals that come meanwhile.
+// again. While no bucket waits, a bucket moves until it has no goals (wanted changes of its ranges) left. While buckets
+// wait, a bucket stops after one batch, which is a group of moves of all goals that are ready. So a bucket begins to
+// move within one batch of the others, however many goals they have.
 func (g *Scheduler) start() time.Duration {
+	// The time in which a bucket moves is its turn. While no bucket waits, the batches of the bucket overlap. While
+	// buckets wait, the bucket begins no other batch, and its turn ends when its batches are swept. The order of turns
+	// is that of line. The goals of a bucket come together while the bucket waits, and begin as one batch.
+	//
+	// The next turn of a bucket begins with one more read of the root at SERIAL, which is little beside the swaps and
+	// waits of a batch. A turn that ends with goals left writes nothing: the bucket stays in the list of busy ones. The
+	// knowledge of the map client and the executor stays valid, as it is about an epoch, a batch or a node. No wait is
+	// repeated, as nothing is in flight between turns. The price is that the batches of one bucket do not overlap while
+	// others wait: a batch that copies for long holds up the goals that come meanwhile.
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	queue, next := g.queue(time.Now())

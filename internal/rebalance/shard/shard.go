@@ -34,7 +34,7 @@ func (s Set) Has(n int) bool { return s&Only(n) != 0 }
 // Bucket reports whether the bucket with the given id belongs to a shard (group of buckets) in the set.
 func (s Set) Bucket(id store.BucketID) bool { return s.Has(Of(id)) }
 
-// Len returns the number of shards in the set.
+// Len returns the number of shards (groups of buckets) in the set, from 0 to 16.
 func (s Set) Len() int { return bits.OnesCount16(uint16(s)) }
 
 // List returns the numbers of the shards in the set, in ascending order. The result is empty, and not nil, for an empty
