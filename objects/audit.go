@@ -26,30 +26,31 @@ import (
 // is looked at a second time, by itself, before it becomes a finding: a version whose blob is missing in
 // auditversion.go, and a blob that no version has in auditowner.go.
 
-// Audited is the result of one part of an audit, which compares the versions of a bucket with its stored bodies
-// (blobs).
+// Audited is the result of one section of an audit. An audit compares the versions of a bucket's objects with the
+// stored bodies (blobs), and finds bodies that are missing, damaged or useless.
 type Audited struct {
 	Findings []Finding
-	// Rows and Blobs are the numbers of rows and blobs that were compared. Of the blobs, InUse belong to uploads,
-	// Waiting belong to versions that were deleted, and Young belong to puts that may be under way. Unjudged blobs
-	// belong to versions whose row is damaged, or to keys of more than 400 bytes if too many of these begin alike.
+	// Rows and Blobs are the numbers of rows and blobs that were compared. InUse blobs belong to open uploads, Waiting
+	// blobs belong to deleted versions, and Young blobs may belong to puts that are under way. Unjudged blobs belong to
+	// versions whose row is damaged, or to keys of more than 400 bytes if too many of these keys begin alike.
 	Rows, Blobs, InUse, Waiting, Young, Unjudged int64
-	// Checked bodies were compared with a checksum; for Unchecked bodies no checksum is known (AuditBodies).
+	// Checked is the number of bodies that were compared with a checksum, and Unchecked the number of bodies without a
+	// known checksum. Only AuditBodies counts them.
 	Checked, Unchecked int64
-	// Next is the position behind this part, from which another audit can go on. It is empty at the end.
+	// Next is the position behind this section, from which another audit can continue (the argument from of Audit).
+	// Next is empty after the last section.
 	Next string
 }
 
 // mostOfStretch is the largest number of versions that an audit sorts in memory. Only versions whose keys are longer
-// than nameBytes (400) and agree in their first 400 bytes need sorting: the names of their blobs sort in another order
-// than the keys.
+// than nameBytes (400) and agree in their first 400 bytes need sorting, because the names of their blobs sort in
+// another order than the keys.
 const mostOfStretch = 100_000
 
-// Audit compares all versions of a bucket with all blobs of the bucket. It passes the result to the func each, one part
-// after the other; each may wait, and an error of each ends the audit. The Objects wide must read through a quorum of
-// each data centre (Objects.Everywhere). An empty from means that the audit begins at the first key; to continue an
-// interrupted audit, from is the Audited.Next of its last part. Audit fails with the error of each, or like
-// listing.Bucket.List or Blobs.List.
+// Audit compares all versions of a bucket with all blobs of the bucket, and calls each with the result of one section
+// after the other. An error of each ends the audit. The client wide must read through a quorum of each data centre
+// (Objects.Everywhere). To begin at the first key, from is empty. To continue an interrupted audit, from is the
+// Audited.Next of the last section. Audit fails with the error of each, or like listing.Bucket.List or Blobs.List.
 func (b *Bucket) Audit(ctx context.Context, wide *Objects, from string, each func(Audited) error) error {
 	return b.AuditBodies(ctx, wide, from, nil, each)
 }
@@ -105,8 +106,9 @@ type audit struct {
 
 	homes []audited // versions with a home, whose blobs come later in the order of names
 
-	// last is the key of the last row whose version was compared. All rows and blobs before it are done, except for the
-	// versions in homes. For a version from homes, last has the version's home in place of its ID.
+	// last is the key of the last row whose version was compared. All rows and blobs before last are done, except for
+	// the versions that wait in the list homes. For a version from homes, last is a key made of the object's key and
+	// record.home, the ID in the names of the version's blobs.
 	last []byte
 
 	judged string // the name of the blobs of the version that stands looked up last
@@ -121,9 +123,9 @@ type sized struct {
 	size int64
 }
 
-// behind returns a text that sorts above the names of all blobs of one version, and below those of the next version.
-// key and id are those of the version. If the key is longer than nameBytes (400), the text sorts above the blobs of all
-// keys with the same first 400 bytes.
+// behind returns a text that sorts above the names of all blobs of one version, and below the names of the blobs of the
+// next version. key is the object's key, and id the version's ID. If the key is longer than nameBytes (400), the text
+// sorts above the blobs of all keys with the same first 400 bytes.
 func (b *Bucket) behind(key []byte, id ID) string {
 	if len(key) > nameBytes {
 		return b.stem(key[:nameBytes]) + "~"
@@ -131,8 +133,8 @@ func (b *Bucket) behind(key []byte, id ID) string {
 	return b.blobName(key, id) + "0"
 }
 
-// blobs returns an iterator over the bucket's blobs whose names sort above the text after. An error is the last
-// element.
+// blobs returns an iterator over those blobs of the bucket whose names sort above after. If listing the blobs fails,
+// the last element of the iterator is the error.
 func (a *audit) blobs(ctx context.Context, after string) iter.Seq2[sized, error] {
 	return func(yield func(sized, error) bool) {
 		enough := errors.New("enough")
@@ -148,7 +150,8 @@ func (a *audit) blobs(ctx context.Context, after string) iter.Seq2[sized, error]
 	}
 }
 
-// step makes the next blob of the listing the present one, a.blob, and counts it.
+// step moves the audit on to the next blob of the listing of blobs: step stores the blob in a.blob, and counts the
+// blob. Behind the last blob, a.blob has an empty name.
 func (a *audit) step() (err error) {
 	if a.blob, err, _ = a.next(); a.blob.name != "" {
 		a.part.Blobs++
@@ -156,9 +159,9 @@ func (a *audit) step() (err error) {
 	return err
 }
 
-// flushHomes compares versions that wait in the list homes with their blobs, and removes them from the list. These
-// versions wait since their blobs come later in the listing of blobs. It takes those whose blobs have names below end,
-// or all if end is empty. The list is sorted by the names of the blobs.
+// flushHomes compares versions from the list a.homes with their blobs, and removes these versions from the list. The
+// list has versions whose blobs come later in the listing of blobs, and is sorted by the names of the blobs. flushHomes
+// takes the versions whose blobs have names below end, or all versions if end is empty.
 func (a *audit) flushHomes(ctx context.Context, end string) error {
 	for len(a.homes) > 0 && (end == "" || a.homes[0].name < end) {
 		v := a.homes[0]
@@ -171,9 +174,9 @@ func (a *audit) flushHomes(ctx context.Context, end string) error {
 	return nil
 }
 
-// home puts a version into the list homes, to be compared with its blobs later. The names of its blobs contain another
-// ID than the version's own: an older one, the version's home. So these blobs come later in the listing of blobs than
-// the version comes in the listing of rows.
+// home puts the version v into the list a.homes, to be compared with its blobs later. The names of the blobs of v
+// contain an older ID than the ID of v (record.home). So these blobs come later in the listing of blobs than v comes in
+// the listing of rows.
 func (a *audit) home(v *audited) {
 	v.key = bytes.Clone(v.key)
 	at, _ := slices.BinarySearchFunc(a.homes, v.name, func(h audited, name string) int {
@@ -280,8 +283,9 @@ func (a *audit) take() Audited {
 	return part
 }
 
-// read returns the version that a row contains. It fails with errBeside for a row of tags or another row that belongs
-// to a version. If the row can't be decoded, read fails, too, and adds the row to the audit's findings as damaged.
+// read returns the version that a row contains, for an audit to compare with blobs. read fails with errBeside if the
+// row belongs to a version but is not the version itself, e.g. a row of tags. If the row can't be decoded, read fails
+// with Corrupt and adds the row to the audit's findings as damaged.
 func (a *audit) read(item *listing.Item) (audited, error) {
 	at, err := parseRow(item.Key)
 	if err == nil && at.beside() {
@@ -302,8 +306,8 @@ func (a *audit) read(item *listing.Item) (audited, error) {
 
 var errBeside = errors.New("no row of a version")
 
-// skip passes over the blobs whose names are below end, and counts them as Unjudged. The audit can't tell whether a
-// version has these blobs, because too many keys begin alike.
+// skip moves an audit past all blobs whose names are below end, and counts these blobs as Unjudged. skip is used if so
+// many keys begin alike that the audit can't tell whether the blobs belong to a version.
 func (a *audit) skip(ctx context.Context, end string) error {
 	for a.blob.name != "" && a.blob.name < end {
 		a.part.Unjudged++

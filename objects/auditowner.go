@@ -16,16 +16,16 @@ import (
 // looked for first, since each upload becomes a version before its rows are removed. A blob that can't be judged is not
 // taken for an orphan.
 
-// standing tells to whom a blob may belong: the versions whose blobs have this name, and whether there is an upload
-// whose parts have it.
+// standing tells to what a blob may belong: to versions of an object, or to an upload. Both are looked up by the key
+// and the ID that the blob's name contains.
 type standing struct {
 	versions []stored // with blobs of this name
 	upload   bool
 }
 
-// unowned decides whether a blob that no version lists is a fault, and adds the fault to the audit's findings. The blob
-// is the present one of the listing; unowned then goes on to the next one. If the blob is named like a part of a known
-// version, which does not list it, key is the key of that version; else key is nil.
+// unowned decides whether a.blob, a blob that no known version uses, is a fault. If so, unowned adds the fault to the
+// audit's findings. Then unowned moves on to the next blob. key is the key of the version whose blobs have names with
+// the same beginning, or nil if no such version is known.
 func (a *audit) unowned(ctx context.Context, key []byte) error {
 	blob := a.blob
 	n, ok := a.b.parseName(blob.name)
@@ -87,9 +87,9 @@ func (a *audit) unowned(ctx context.Context, key []byte) error {
 	return a.step()
 }
 
-// uploadsOf returns the keys of the uploads whose keys begin with begin, at most mostOfStretch (100,000) of them. The
-// index of the map is the name with which all blobs of the upload begin. The result is remembered until uploadsOf is
-// called with another begin.
+// uploadsOf returns the keys of the uploads whose objects' keys begin with the bytes begin, at most mostOfStretch
+// (100,000) of them. The index of the map is the text with which the names of all blobs of the upload begin. The audit
+// remembers the map until uploadsOf is called with another begin.
 func (a *audit) uploadsOf(ctx context.Context, begin []byte) (map[string][]byte, error) {
 	if a.uploads != nil && bytes.Equal(a.begin, begin) {
 		return a.uploads, nil
@@ -114,8 +114,8 @@ func (a *audit) uploadsOf(ctx context.Context, begin []byte) (map[string][]byte,
 	}
 }
 
-// stands looks up to whom a blob may belong: the upload and the versions with the key and the ID that the blob's name
-// contains.
+// stands looks up to what a blob may belong: the upload and the versions of the object key that have the given ID. The
+// key and the ID come from the name of the blob.
 func (b *Bucket) stands(ctx context.Context, key []byte, id ID) (s standing, err error) {
 	// The upload is read first: if it is completed and freed meanwhile, then its version is there.
 	_, err = b.rows.Get(ctx, uploadKey(key, UploadID(id)))
@@ -129,8 +129,8 @@ func (b *Bucket) stands(ctx context.Context, key []byte, id ID) (s standing, err
 	return s, err
 }
 
-// lists reports whether one of the versions vs uses a blob: as one of its parts, or as the manifest, which is the list
-// of its parts. n is what the name of the blob tells.
+// lists reports whether one of the versions vs uses a blob, whose decoded name is n. A version uses a blob as one of
+// the parts of its body, or as its manifest, which is the list of these parts.
 func (b *Bucket) lists(ctx context.Context, n blobOf, vs []stored) (listed bool, err error) {
 	for i := 0; i < len(vs) && err == nil && !listed; i++ {
 		listed, err = b.listedBy(ctx, n, vs[i].r)

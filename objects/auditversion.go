@@ -14,8 +14,8 @@ import (
 // grace is over. If something is missing the version is read again, as it may have been deleted meanwhile, or an upload
 // may have been completed anew.
 
-// audited is a version that an audit compares with blobs. The names of all blobs of the version begin with the field
-// name.
+// audited is a version of an object that an audit compares with stored bodies (blobs). The names of all blobs of the
+// version begin with the field name.
 type audited struct {
 	key  []byte
 	id   ID
@@ -23,8 +23,8 @@ type audited struct {
 	r    *record
 }
 
-// compare checks that the version v has all its blobs, in the right sizes. First it judges the blobs whose names sort
-// before those of v: no version has them. What is wrong is added to the audit's findings.
+// compare checks that the version v has all its blobs, with the right sizes, and adds what is wrong to the audit's
+// findings. Before that, compare handles the blobs whose names sort before those of v: no version uses these blobs.
 func (a *audit) compare(ctx context.Context, v *audited) error {
 	for a.blob.name != "" && a.blob.name < v.name {
 		if err := a.unowned(ctx, nil); err != nil {
@@ -70,8 +70,8 @@ func (a *audit) compare(ctx context.Context, v *audited) error {
 	return a.checked(ctx, v)
 }
 
-// checked reads the body of the version v and compares it with a checksum. It counts the result as Checked or
-// Unchecked, or adds a damaged body to the audit's findings.
+// checked reads the body of the version v and compares the body with its checksum. checked counts the body as Checked,
+// or as Unchecked if no checksum is known. A damaged body is added to the audit's findings.
 func (a *audit) checked(ctx context.Context, v *audited) error {
 	err := a.b.checkBody(ctx, v.key, v.id, v.r, a.pace)
 	switch {
@@ -102,8 +102,8 @@ func sortedNames(m map[string]int64) []string {
 	return names
 }
 
-// wants returns the blobs that the version v must have: their names, each with its size in bytes. It returns nil for a
-// version without blobs: one that is deleted, or whose body is in its row.
+// wants returns the blobs that the version v must have: a map from the name of each blob to its size in bytes. The map
+// is nil for a version without blobs, which is a deleted version or a version whose body is in its row.
 func (a *audit) wants(ctx context.Context, v *audited) (map[string]int64, error) {
 	if v.r.rank == burned || v.r.where == inline {
 		return nil, nil //nolint:nilnil // none
@@ -125,13 +125,14 @@ func (a *audit) wants(ctx context.Context, v *audited) (map[string]int64, error)
 	return want, nil
 }
 
-// noList is a special value of the size of a blob. It means that the blob with the list of a version's parts is lost or
-// damaged.
+// noList is a special size of a blob, for the argument want of the method lost. It means that the blob with the list of
+// a version's parts is lost or damaged, so that its right size is unknown.
 const noList = -2
 
-// lost looks a second time at a blob of the version v that is missing or has another size than want bytes. If the
-// version was deleted meanwhile, or its upload was completed again, nothing is wrong. Else lost adds the blob to the
-// audit's findings.
+// lost looks a second time at a blob that is missing or has a wrong size, since an audit reads rows and blobs while
+// they change. name is the blob's name, v the version that needs the blob, and want its right size in bytes. If v was
+// deleted meanwhile, or its upload was completed again, nothing is wrong. Otherwise lost adds the blob to the audit's
+// findings.
 func (a *audit) lost(ctx context.Context, v *audited, name string, want int64) error {
 	now, err := a.b.version(ctx, v.key, v.id)
 	if errors.Is(err, ErrNotFound) {

@@ -8,7 +8,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// blobOf is what the name of a blob tells: the object's key, the version's ID, and which part of the body the blob is.
+// blobOf is the decoded name of a blob, which is a stored body: the object's key, the version's ID, and, for an upload
+// in parts, which part of the body the blob is.
 type blobOf struct {
 	key    []byte // of the object; nil: the key is longer than the name tells,
 	begin  []byte // and this is its beginning
@@ -17,8 +18,8 @@ type blobOf struct {
 	part   ID
 }
 
-// begun returns the time when the put of a blob began: the stamp that was drawn before the blob was written. The blob's
-// name contains this stamp, in the ID of the part or, for a whole body, in the ID of the version.
+// begun returns the time when the put of a blob began, as a timestamp in microseconds. The timestamp is drawn before
+// the blob is written, and is in the blob's name: in the ID of the part or, for a whole body, in the ID of the version.
 func (n *blobOf) begun() store.Timestamp {
 	if n.number >= 0 {
 		return n.part.Stamp
@@ -26,8 +27,8 @@ func (n *blobOf) begun() store.Timestamp {
 	return n.id.Stamp
 }
 
-// parseName decodes the name of a blob: the object's key, the version's ID and the number of the part. ok is false if
-// the name is not one that this bucket gives to a blob.
+// parseName decodes the name of a blob into the object's key, the version's ID and the number of the part. The result
+// ok is false if the name has a form that no blob of the bucket has.
 func (b *Bucket) parseName(name string) (n blobOf, ok bool) {
 	rest, ok := strings.CutPrefix(name, bucketPart(b.rows.Name())+"/")
 	if !ok {

@@ -9,11 +9,12 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// ownerMark is the name of a blob that says to which store of rows all blobs beside it belong. The names of other blobs
-// begin with that of their bucket (bucketPart), and never with an underscore.
+// ownerMark is the name of a blob that identifies the owner of a store of blobs: the one store of rows to which all
+// blobs in it belong. The names of other blobs begin with the name of their bucket, and never with an underscore.
 const ownerMark = "_owner"
 
-// ErrOthersBodies means that a store of blobs (bodies of objects) is marked as belonging to another store of rows.
+// ErrOthersBodies means that a store of blobs (bodies of objects) is marked as belonging to another store of rows. A
+// process that gets this error must not use the blobs.
 var ErrOthersBodies = errors.New("the bodies there belong to another store")
 
 // Claim marks a store of blobs as belonging to one store of rows, which the text owner identifies by letters and
@@ -39,8 +40,8 @@ func Claim(ctx context.Context, blobs Blobs, owner string) error {
 	return nil
 }
 
-// Owner returns the text that identifies the owner of a store of blobs, as Claim has written it. It returns "" if the
-// blobs have no mark, and fails with Corrupt if the mark is damaged.
+// Owner returns the text that identifies the owner of a store of blobs, as Claim has written the text. Owner returns ""
+// if the blobs have no mark of an owner, and fails with Corrupt if the mark is damaged.
 func Owner(ctx context.Context, blobs Blobs) (string, error) {
 	const most = 1 << 10
 	body, size, err := blobs.Open(ctx, ownerMark, 0, 0)

@@ -15,26 +15,29 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// CleanOptions are the options of a Cleaner, which deletes what no reader of a bucket can see any more. A zero field
-// means its default.
+// CleanOptions are the options of a Cleaner, which deletes versions and bodies that no reader of a bucket can see any
+// more. A zero field means its default.
 type CleanOptions struct {
-	// Grace is how long a burned version keeps its blob. It must be longer than any read may take, and longer than
-	// PutTimeout. Default 24 hours.
+	// Grace is how long the body of a deleted version stays in the store of blobs, so that readers who began before the
+	// deletion can finish. It must be longer than any read may take, and longer than PutTimeout. Default 24 hours.
 	Grace time.Duration
-	// Now shortens the grace, to make room: a version that is older than any put may take is deleted with its blob once
-	// its burning was acknowledged for SoonGrace. Streams of readers who began before may break off.
+	// Now shortens Grace to two minutes (SoonGrace), counted from the acknowledgement of the deletion, to free space
+	// fast. It does so only for versions that are older than any put may take. Readers who began before the deletion
+	// may find their body cut off.
 	Now bool
 	// Settled is the age from which on late writes can't arrive any more. Two things are deleted at this age: a delete
 	// marker that hides nothing, in a bucket that never had versions, and, by Condemn, a body without a row. Default 11
-	// days, which is more than Cassandra's default of gc_grace_seconds.
+	// days, which is more than Cassandra's default of gc_grace_seconds (10 days).
 	Settled time.Duration
-	// Pacer, if not nil, limits the rows per second that passes look at.
+	// Pacer, if not nil, limits how many rows per second the cleaner reads.
 	Pacer *wait.Pacer
-	// Before, if not nil, is called before each step of the cleaner. If it returns false, the step is left out.
+	// Before, if not nil, is called before each step of the cleaner, e.g. before the deletion of a version. If Before
+	// returns false, the cleaner leaves the step out.
 	Before func(Deed) bool
-	// Report, if not nil, is called after each page of rows, with the sums of the pass so far.
+	// Report, if not nil, is called after each page of rows, with the counts of the pass so far.
 	Report func(Cleaned)
-	// Later, if not nil, is called for each object in which a step may be due later, with the time until then.
+	// Later, if not nil, is called with the key of each object that may have something to delete later. after is the
+	// time until then.
 	Later func(key []byte, after time.Duration)
 }
 
@@ -47,29 +50,30 @@ type Deed struct {
 	// "free".
 	Do  string
 	Key []byte
-	// ID is the ID of the version, or of the version that the upload becomes.
+	// ID is the ID of the version or, for a step with an upload, of the version that the upload becomes.
 	ID ID
-	// Why is the reason, as a sentence for people.
+	// Why is the reason for the step, as a sentence for people.
 	Why string
 }
 
-// may asks CleanOptions.Before whether the cleaner may take a step. do is the kind of the step, and id the version.
-// true: it may.
+// may asks the callback CleanOptions.Before whether the cleaner may take a step, and returns the answer. do is the kind
+// of the step, e.g. a deletion. key is the object's key, and id the version's ID. Without a callback, may returns true.
 func (c *Cleaner) may(do tidy.Do, key []byte, id ID) bool {
 	return c.o.Before == nil || c.o.Before(Deed{Do: do.String(), Key: bytes.Clone(key), ID: id, Why: do.Why()})
 }
 
-// stale reports whether the bucket's settings have changed since the cleaner last read them. true: the caller leaves
-// out the step that was decided by the old settings, since its rule may be deleted by now. The next pass decides again.
+// stale reports whether the bucket's settings have changed since the cleaner last read them. If so, the caller leaves
+// out the step that the cleaner decided by the old settings, since the lifecycle rule may be deleted by now. The next
+// pass decides again.
 func (c *Cleaner) stale(ctx context.Context) (bool, error) {
 	same, err := c.learn(ctx)
 	return !same, store.Wrap("read the settings of the bucket", err)
 }
 
-// Cleaner deletes from one bucket what no reader can see any more, and what the bucket's Lifecycle rules tell it to
-// delete. Any number of Cleaners may run at the same time, in any processes. The rows of deleted versions say since
-// when they are deleted, so one Cleaner goes on where another one stopped. A Cleaner works on the bucket that has the
-// name when the Cleaner first does something, and never on a later bucket with this name.
+// Cleaner deletes from one bucket the versions and bodies that no reader can see any more, and those that the bucket's
+// Lifecycle rules tell it to delete. Any number of Cleaners may run at the same time, in any processes. Rows in the
+// bucket say since when a version is deleted, so one Cleaner can go on where another Cleaner stopped. A Cleaner works
+// on the bucket that has the name when the Cleaner first does something, and never on a later bucket with this name.
 type Cleaner struct {
 	b *Bucket
 	o CleanOptions
@@ -83,9 +87,8 @@ type Cleaner struct {
 }
 
 // slowClock is the clock by which a cleaner measures ages, such as the time since a deletion was acknowledged. It shows
-// the time of the store's stamps. But it never advances further than the slower one of the process's two clocks has
-// since the cleaner began. So if some clock is set forward, the time of grace before blobs are deleted does not end too
-// early.
+// the time of the store's timestamps, but never advances further than the slower of the process's two clocks. So if a
+// clock is set forward, bodies of deleted versions are not removed too early.
 type slowClock struct {
 	stamp store.Timestamp // the time of stamps when the cleaner began
 	began wait.Instant
@@ -100,35 +103,36 @@ func (s *slowClock) tell(stamp store.Timestamp, at wait.Instant) {
 	s.now = min(stamp, s.stamp+store.Timestamp(least.Microseconds()))
 }
 
-// since returns the time that has passed since the time of a proof (a stamp that says when a deletion had been
-// acknowledged). It returns 0 if that time is in the future.
+// since returns the time that has passed since proof, a timestamp at which a deletion was known to be acknowledged. It
+// returns 0 if proof is in the future.
 func (s *slowClock) since(proof store.Timestamp) time.Duration { return max(age(s.now, proof), 0) }
 
-// Cleaned is the result of a cleaner's pass: numbers of what it has found and done. The fields count versions, unless
-// another unit is named.
+// Cleaned is the result of a cleaner's pass over a bucket: the numbers of versions, rows and uploads that the pass has
+// found, deleted or failed to delete. The fields count versions if no other unit is named.
 type Cleaned struct {
-	// Rows are the rows that the pass has looked at, and Bytes are the bytes of the bodies of Finished versions. Seen
+	// Rows is the number of rows that the pass has read, and Bytes the length of the bodies of Finished versions. Seen
 	// versions are visible to readers. Each of the other fields counts versions to which one kind of step was done
-	// (tidy.Do).
+	// (tidy.Do), e.g. Expired the versions that a lifecycle rule hides.
 	Rows, Bytes                                                   int64
 	Seen, Superseded, Proven, Finished, Unmarked, Expired, Lapsed int64
-	// Waiting versions are burned, and keep their blobs until the grace is over.
+	// Waiting is the number of deleted versions that keep their blobs until CleanOptions.Grace is over.
 	Waiting int64
-	// Ended are uploads that are known to have ended. Freed are uploads of which nothing is left, except for the
-	// version that an upload has become.
+	// Ended is the number of uploads that are known to have ended. Freed is the number of uploads whose rows and
+	// useless parts were all removed. The version that an upload has become stays.
 	Ended, Freed int64
-	// Overdue are steps in Superseded and Finished that were due for hours: no hint has led to these objects in time.
+	// Overdue is the number of steps in Superseded and Finished that were due for more than six hours: the hint that
+	// should have led a cleaner to the object was lost.
 	Overdue int64
-	// Remembered are the burned versions and the ended uploads that keep their blobs for the grace. Their rows tell
-	// since when, so another cleaner can go on.
+	// Remembered is the number of deleted versions and ended uploads that keep their blobs until CleanOptions.Grace is
+	// over. Their rows tell when that time began, so another cleaner can go on.
 	Remembered int64
-	// Next is the position that the pass has reached, the last object that it has looked at. PassFrom goes on from
-	// there. Empty: the pass has looked at no object.
+	// Next is the position of the last object that the pass has looked at. PassFrom continues from this position. Next
+	// is empty if the pass has looked at no object.
 	Next string
-	// Damaged are rows that can't be read. They stay.
+	// Damaged is the number of rows that can't be read. The cleaner does not delete them.
 	Damaged int64
-	// Failed are steps that failed; the next pass tries them again. FirstFailure is the error of the first one, and
-	// Reasons counts all by the kind of their errors.
+	// Failed is the number of steps that failed, which the next pass tries again. FirstFailure is the error of the
+	// first failed step, and Reasons counts all failed steps by the kind of their errors.
 	Failed       int64
 	FirstFailure error
 	Reasons      map[store.Kind]int64
@@ -141,7 +145,7 @@ func (d *Cleaned) fail(err error) {
 	d.Reasons[store.KindOf(err)]++
 }
 
-// add adds to d the counts of another pass of a cleaner, one that has looked at other objects of the bucket.
+// add adds the counts of another pass, more, to d. The other pass has looked at other objects of the same bucket.
 func (d *Cleaned) add(more *Cleaned) {
 	for _, n := range []struct{ to, more *int64 }{
 		{&d.Rows, &more.Rows}, {&d.Bytes, &more.Bytes}, {&d.Seen, &more.Seen}, {&d.Superseded, &more.Superseded},
@@ -164,16 +168,16 @@ func (d *Cleaned) add(more *Cleaned) {
 // longer than the time that may pass between reading a row and sending a write that follows from what was read.
 const SoonGrace = 2 * writeTimeout
 
-// mostOfGroup is the largest number of versions of one object that a cleaner looks at together. If there are more, it
-// begins with the newest 10,000. From the older ones it then deletes only null versions, which were written while the
-// bucket kept no versions, because a newer null version makes them useless. All other steps for the older versions come
-// once the newer ones are gone.
+// mostOfGroup is the largest number of versions of one object that a cleaner looks at together. If an object has more
+// versions, the cleaner begins with the newest 10,000. Of the older versions it then deletes only null versions, which
+// were written while the bucket kept no versions, because a newer null version makes them useless. Everything else
+// about the older versions waits until the newer versions are gone.
 const mostOfGroup = 10_000
 
-// Cleaner returns a cleaner of the bucket. The cleaner follows the bucket's settings as they are at each step, and
-// ignores the Versioning of the handle b. The Objects wide must read and write through a quorum of each data centre
-// (Objects.Everywhere); with only one data centre any Objects will do. Cleaner fails with InvalidArgument if o.Grace or
-// o.Settled is shorter than a put may take.
+// Cleaner returns a cleaner of the bucket, with the options o. The cleaner follows the bucket's settings as they are at
+// each step, and ignores the Versioning of b. The client wide must read and write through a quorum of each data centre
+// (Objects.Everywhere). With only one data centre any client of the bucket will do. Cleaner fails with InvalidArgument
+// if o.Grace or o.Settled is shorter than a put may take.
 func (b *Bucket) Cleaner(wide *Objects, o CleanOptions) (*Cleaner, error) {
 	if o.Grace == 0 {
 		o.Grace = 24 * time.Hour
@@ -192,26 +196,27 @@ func (b *Bucket) Cleaner(wide *Objects, o CleanOptions) (*Cleaner, error) {
 	return &Cleaner{b: &w, o: o, least: least, hints: wide.o.Hints}, nil
 }
 
-// member is one version of the object that a cleaner is looking at, with what the cleaner has read or written of it.
+// member is one version of the object that a cleaner is looking at, with the cleaner's knowledge about the version from
+// all of its rows.
 type member struct {
 	id   ID
 	what tidy.Version
 	tags []Pair
 	ash  *record
 	kept bool // this pass has written the version kept, and that was acknowledged
-	// damaged is true if the version's row can't be read, perhaps because a newer program has written it. Then the
-	// cleaner does nothing to the version, whatever rows stand beside it. The version only keeps its place in the
-	// group.
+	// damaged is true if the version's row can't be read, perhaps because a newer program has written the row. Then the
+	// cleaner does nothing to the version.
 	damaged bool
 }
 
-// Pass looks once at all uploads and all versions of the bucket, and takes the steps that are due, such as deletions. A
-// step that fails is counted, and is due again in the next pass. Pass itself fails only if rows can't be listed.
+// Pass looks once at all uploads and all versions of the bucket, and deletes what is due to be deleted. It returns the
+// counts of what was found and done. A failed deletion is counted in Cleaned.Failed, and is tried again by the next
+// pass. Pass itself fails only if rows can't be listed.
 func (c *Cleaner) Pass(ctx context.Context) (Cleaned, error) { return c.PassFrom(ctx, "") }
 
-// PassFrom looks at the uploads and versions of the bucket and takes the steps that are due, such as deletions. It is
-// for continuing an earlier pass that has stopped: from is the Cleaned.Next of that pass. Uploads are left out then, as
-// that pass has looked at them. An empty from means a whole pass, as by Pass.
+// PassFrom continues an earlier pass over the bucket that has stopped: from is the Cleaned.Next of that pass. Like
+// Pass, it deletes what is due to be deleted. It leaves out the uploads, as the earlier pass has looked at them. If
+// from is empty, PassFrom is the same as Pass.
 func (c *Cleaner) PassFrom(ctx context.Context, from string) (done Cleaned, err error) {
 	ctx = store.MakingRoom(ctx)
 	now, err := c.begin(ctx)
@@ -235,8 +240,9 @@ func (c *Cleaner) PassFrom(ctx context.Context, from string) (done Cleaned, err 
 	}
 }
 
-// PassUploads looks once at all uploads in parts of the bucket, and takes the steps that are due for them, such as the
-// end of an abandoned upload. It does not look at the versions of objects.
+// PassUploads looks once at all multipart uploads of the bucket, and does what is due for each. For example, it aborts
+// an abandoned upload and deletes the parts of an aborted upload. It does not look at the versions of objects. It
+// returns the counts of what was found and done.
 func (c *Cleaner) PassUploads(ctx context.Context) (done Cleaned, err error) {
 	ctx = store.MakingRoom(ctx)
 	now, err := c.begin(ctx)
@@ -246,8 +252,8 @@ func (c *Cleaner) PassUploads(ctx context.Context) (done Cleaned, err error) {
 	return done, err
 }
 
-// begin begins a pass: it fixes the bucket on which the cleaner works, and sets the cleaner's clock. It returns a new
-// stamp as the time of the pass.
+// begin prepares a pass: it fixes the bucket on which the cleaner works, and sets the cleaner's clock. It returns a new
+// timestamp, which counts as the time of the pass.
 func (c *Cleaner) begin(ctx context.Context) (store.Timestamp, error) {
 	if err := c.pin(ctx); err != nil {
 		return 0, err
@@ -259,8 +265,8 @@ func (c *Cleaner) begin(ctx context.Context) (store.Timestamp, error) {
 	return now, err
 }
 
-// pin ties the cleaner to the one bucket that has the name now. Without pin, a cleaner that remembers the settings of
-// this bucket could apply them to a later bucket with the same name.
+// pin ties the cleaner to the bucket that has the name now. Without pin, a cleaner that remembers the settings of this
+// bucket could apply the settings to a later bucket with the same name.
 func (c *Cleaner) pin(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -271,8 +277,8 @@ func (c *Cleaner) pin(ctx context.Context) error {
 	return err
 }
 
-// pace slows a cleaner down. It adds the given number of rows to the counts done, reports the counts, and waits until
-// the Pacer allows that many further rows.
+// pace slows a cleaner down to the speed that CleanOptions.Pacer allows. It adds the given number of rows to the counts
+// in done, passes the counts to CleanOptions.Report, and waits until the Pacer allows that many rows.
 func (c *Cleaner) pace(ctx context.Context, rows int, done *Cleaned) error {
 	if done.Rows += int64(rows); c.o.Report != nil {
 		c.o.Report(*done)
@@ -283,10 +289,10 @@ func (c *Cleaner) pace(ctx context.Context, rows int, done *Cleaned) error {
 	return c.o.Pacer.Take(ctx, rows)
 }
 
-// add adds one row to a group, which is the list of the versions of one object, and returns the group. value is the
-// value of the row, and now the time of the pass. The rows of a version come one after the other: the version itself,
-// its tags, and its note, which is a cleaner's own record about the version. If tags can't be read, the version counts
-// as one without tags. add fails with Corrupt if the row can't be read.
+// add adds one row of an object to group, which is the list of the object's versions, and returns the list. at is the
+// decoded key of the row, value its value, and now the time of the pass. A version may have up to three rows, in this
+// order: the version itself, its tags, and its note, by which a cleaner records something about the version. A version
+// whose tags can't be read counts as a version without tags. add fails with Corrupt if the row can't be read.
 func (c *Cleaner) add(group []member, at *row, value []byte, now store.Timestamp) ([]member, error) {
 	if at.beside() {
 		if n := len(group); n == 0 || group[n-1].id != at.id {
@@ -315,9 +321,9 @@ func (c *Cleaner) add(group []member, at *row, value []byte, now store.Timestamp
 }
 
 // proofVersion is the first byte of a proof: the value of a row by which a cleaner says that every data centre has
-// acknowledged a deletion. The rest of the value is a stamp drawn after the acknowledgement. The proof that a version
-// is deleted is in a row beside that version. The proof that an upload has ended is in a row of its own (proofKey).
-// Older programs take the first kind for an ordinary note about the version, and ignore the second kind.
+// acknowledged a deletion. The rest of the value is a timestamp drawn after the acknowledgement. The proof that a
+// version is deleted is in a row beside that version. The proof that an upload has ended is in a row of its own
+// (proofKey). Older programs take the first kind for a note of another kind, and ignore the second kind.
 const proofVersion = 2
 
 func encodeProof(at store.Timestamp) []byte {
@@ -331,8 +337,8 @@ func decodeProof(value []byte) (at store.Timestamp, ok bool) {
 	return store.Timestamp(binary.BigEndian.Uint64(value[1:])), true //nolint:gosec // any
 }
 
-// prove writes a proof into the given row: a new stamp, which says that a write was acknowledged before this time. The
-// proof is written only while still returns true.
+// prove writes a new timestamp into the given row, as a proof that an earlier write was acknowledged before this time.
+// It writes the row only while still returns true.
 func (c *Cleaner) prove(ctx context.Context, row []byte, still func() bool) error {
 	stamp, err := c.b.o.c.Stamps(ctx, 1)
 	if err != nil {
@@ -341,8 +347,9 @@ func (c *Cleaner) prove(ctx context.Context, row []byte, still func() bool) erro
 	return c.b.rows.PutAt(ctx, row, encodeProof(stamp), listing.Given{At: stamp, Still: still})
 }
 
-// tidy takes the steps that are due for one object, such as deletions. group has the object's versions, or a part of
-// them. behind is true if newer versions of the object were looked at before. more is true if older versions follow.
+// tidy takes the steps that are due for one object, such as deletions of versions, and adds them to the counts in done.
+// group has the object's versions, or a section of them. behind is true if newer versions of the object were handled
+// before, and more is true if older versions follow. tidy writes only while still returns true.
 func (c *Cleaner) tidy(
 	ctx context.Context, key []byte, group []member, behind, more bool, still func() bool, done *Cleaned,
 ) {
@@ -377,9 +384,9 @@ func (c *Cleaner) tidy(
 	}
 }
 
-// take carries out the given steps, such as deletions, on the versions of one object. It returns the number of steps
-// that were done. It changes the elements of versions to the state after the steps; for example, a version that was
-// deleted gets the rank burned.
+// take carries out the given steps, such as deletions, on the versions of one object, and returns the number of steps
+// that were done. It changes the elements of versions to the state after the steps. For example, a version that was
+// deleted gets the state burned, which means deleted.
 func (c *Cleaner) take(
 	ctx context.Context, key []byte, group []member, versions []tidy.Version, steps []tidy.Step, still func() bool,
 	done *Cleaned,
@@ -445,12 +452,13 @@ func (c *Cleaner) take(
 }
 
 const (
-	// overdue is the longest delay with which hints lead to a step that is due. If a step has been due for longer, its
-	// hint was lost.
+	// overdue is the longest delay with which a hint (Options.Hints) leads a cleaner to an object. If something has
+	// been due for longer, the hint was lost.
 	overdue = 6 * time.Hour
-	// retryAfter is the delay of a hint to a step that failed, or that has to wait for another step.
+	// retryAfter is the delay after which a hint leads a cleaner back to an object for which a step failed or has to
+	// wait for another step.
 	retryAfter = time.Hour
-	// clockSlack is added to the delay of a hint, since a hint that is followed too early leads to nothing: the clock
-	// by which a cleaner measures ages may be slower than other clocks by up to this time.
+	// clockSlack is added to the delay of a hint. The clock by which a cleaner measures ages may be behind other clocks
+	// by up to clockSlack, and a hint that is followed too early leads to nothing.
 	clockSlack = time.Minute
 )

@@ -12,8 +12,9 @@ import (
 	"github.com/evenkeel/evenkeel/objects/internal/tidy"
 )
 
-// do carries out one step s of cleaning, such as a deletion, on a version of an object. It returns false, without an
-// error, if the step turns out not to be due any more. It writes only while still returns true.
+// do carries out one step of cleaning, s, on a version of the object key, e.g. a deletion. group has the object's
+// versions. do returns false without an error if the step turns out not to be due any more. It writes only while still
+// returns true.
 func (c *Cleaner) do(ctx context.Context, key []byte, group []member, s tidy.Step, still func() bool) (bool, error) {
 	v := &group[s.Version]
 	switch s.Do {
@@ -42,9 +43,10 @@ func (c *Cleaner) do(ctx context.Context, key []byte, group []member, s tidy.Ste
 	return true, c.b.rows.DeleteAt(ctx, rowKey(key, v.id), listing.Given{At: v.id.at(gone), Still: still})
 }
 
-// alone reports whether the delete marker id may be removed: it hides nothing, and nothing will come later that it
-// hides. First alone looks for the rows of uploads that were created before the marker. Then it looks for other rows of
-// the object. The order matters, because an upload writes its version before the rows of the upload are removed.
+// alone reports whether the delete marker with the given ID may be removed. This is so if the marker hides no version,
+// and no version can appear later that the marker would hide. alone first looks for the rows of uploads that were
+// created before the marker, and then for other rows of the object. The order matters, because an upload writes its
+// version before the rows of the upload are removed.
 func (c *Cleaner) alone(ctx context.Context, key []byte, id ID) (bool, error) {
 	uploads := listing.Query{Prefix: uploadGroup(key), To: uploadKey(key, UploadID(id)), Limit: 1, KeysOnly: true}
 	page, err := c.b.rows.List(ctx, uploads)
@@ -55,13 +57,13 @@ func (c *Cleaner) alone(ctx context.Context, key []byte, id ID) (bool, error) {
 	return err == nil && len(page.Items) == 1 && bytes.Equal(page.Items[0].Key, rowKey(key, id)), err
 }
 
-// expire hides an object whose newest version is older than a rule allows. It writes a delete marker that sorts right
-// behind that version: with the same stamp, and a salt that is one less. So the marker hides neither newer versions nor
-// those that are still being written. It returns false if nothing was done.
+// expire hides an object whose newest version, v, is older than a lifecycle rule allows. It writes a delete marker that
+// sorts right behind v: with the same timestamp, and a salt that is one less. So the marker hides neither newer
+// versions nor versions that are still being written. expire returns false if nothing was done.
 //
-// In a bucket that never kept versions nobody expects to get a version back, so expire deletes the version instead.
-// Where versioning is suspended the marker is a null version, which takes the place of another null version (S3,
-// "Expiring objects").
+// In a bucket that never kept versions nobody expects to get a version back, so expire deletes v instead. Where
+// versioning is suspended the marker is a null version, which takes the place of another null version (S3, "Expiring
+// objects").
 func (c *Cleaner) expire(ctx context.Context, key []byte, v *member, still func() bool) (bool, error) {
 	if v.what.Null && c.known.Status == Never {
 		_, err := c.b.DeleteVersion(ctx, key, v.id)
@@ -84,9 +86,9 @@ func (c *Cleaner) expire(ctx context.Context, key []byte, v *member, still func(
 	return false, nil // the salt is zero, as that of one in 2^48 versions
 }
 
-// relyOn prepares the deletion of a version that may go only because another version, by, stays. It writes the row of
-// by again, with the state kept, so that other cleaners leave by alone. It returns false if by is deleted, or if
-// another cleaner has written a note that by seems to be missing: then the first version must not be deleted.
+// relyOn prepares the deletion of a version that may be deleted only because another version, by, stays. It writes the
+// row of by again, with the state kept, so that other cleaners do not delete by. It returns false if by is deleted, or
+// if another cleaner has noted that by seems to be missing. Then the caller must not delete the first version.
 func (c *Cleaner) relyOn(ctx context.Context, key []byte, by *member, still func() bool) (bool, error) {
 	if !by.kept {
 		ok, err := c.keep(ctx, key, by.id, still)
@@ -99,8 +101,8 @@ func (c *Cleaner) relyOn(ctx context.Context, key []byte, by *member, still func
 	return err == nil && !noted, err
 }
 
-// keep writes the row of a version again with the state kept. This tells other cleaners that the deletion of another
-// version relies on this one. keep returns false if the version is deleted.
+// keep writes the row of a version again with the state kept, so that other cleaners do not delete the version: the
+// deletion of another version relies on it. keep returns false if the version is deleted.
 func (c *Cleaner) keep(ctx context.Context, key []byte, id ID, still func() bool) (bool, error) {
 	r, err := c.b.version(ctx, key, id)
 	if errors.Is(err, ErrNotFound) {
@@ -113,8 +115,8 @@ func (c *Cleaner) keep(ctx context.Context, key []byte, id ID, still func() bool
 	return true, c.b.write(ctx, key, id, r, still)
 }
 
-// noted reports whether there is a note about a version: a row by which a cleaner says that the version seems to be
-// missing.
+// noted reports whether there is a note about a version. A note is a row by which a cleaner says that the version seems
+// to be missing.
 func (c *Cleaner) noted(ctx context.Context, key []byte, id ID) (bool, error) {
 	_, err := c.b.rows.Get(ctx, append(rowKey(key, id), noteSuffix))
 	if errors.Is(err, ErrNotFound) {
@@ -123,9 +125,9 @@ func (c *Cleaner) noted(ctx context.Context, key []byte, id ID) (bool, error) {
 	return err == nil, err
 }
 
-// burn makes a version invisible to readers for good; its blobs stay for now. It writes the version's row with the
-// state burned, which means deleted. Then it writes a row that proves it: this one says when the first write had been
-// acknowledged.
+// burn deletes the version v for readers, who never see the version again. Its blobs stay until CleanOptions.Grace is
+// over. burn first writes the version's row with the state burned, which means deleted. Then it writes a second row
+// with the time at which the first write was known to be acknowledged. It writes only while still returns true.
 func (c *Cleaner) burn(ctx context.Context, key []byte, v *member, still func() bool) error {
 	if err := c.b.write(ctx, key, v.id, v.ash, still); err != nil {
 		return err
@@ -133,8 +135,9 @@ func (c *Cleaner) burn(ctx context.Context, key []byte, v *member, still func() 
 	return c.prove(ctx, append(rowKey(key, v.id), noteSuffix), still)
 }
 
-// finish removes all that is left of a version that readers can't see any more: its blobs, and then its rows. It
-// returns false if something else has to happen before, such as the end of the upload to which the blobs belong.
+// finish removes all that is left of a deleted version: first its blobs, and then its rows. It returns false if
+// something else has to happen before, e.g. the end of the upload to which the blobs belong. It writes only while still
+// returns true.
 func (c *Cleaner) finish(ctx context.Context, key []byte, v *member, still func() bool) (bool, error) {
 	switch v.ash.where {
 	case inBlob:
@@ -153,7 +156,7 @@ func (c *Cleaner) finish(ctx context.Context, key []byte, v *member, still func(
 	return true, c.remove(ctx, key, v, still)
 }
 
-// remove deletes the row of the version v, and then its row of tags and the cleaner's note about it, if there are any.
+// remove deletes the row of the version v, and then its row of tags and the cleaner's note about v, if they exist.
 func (c *Cleaner) remove(ctx context.Context, key []byte, v *member, still func() bool) error {
 	row := rowKey(key, v.id)
 	if err := c.b.rows.DeleteAt(ctx, row, listing.Given{At: v.id.at(gone), Still: still}); err != nil {

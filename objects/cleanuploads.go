@@ -14,24 +14,24 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// uploadMember is the upload that a cleaner is looking at, with what its rows say.
+// uploadMember is the multipart upload that a cleaner is looking at, with the contents of its rows.
 type uploadMember struct {
 	key  []byte
 	id   UploadID
 	what tidy.Upload
 	null bool
-	// versions are the IDs of the versions that clients have claimed to make of the upload.
+	// versions are the IDs of the versions that clients have begun to make from the upload.
 	versions []ID
-	// damaged is true if the upload's own row can't be read, so that nobody knows whether the upload is open. Then the
-	// cleaner does nothing to the upload.
+	// damaged is true if the upload's own row can't be read, so that the cleaner can't tell whether the upload is open.
+	// Then the cleaner does nothing to the upload.
 	damaged bool
-	// proofs has the times of the proofs that the upload has ended. The key of each is the hash of the versions that
-	// the upload had become by then (hashOf).
+	// proofs are the times at which the end of the upload was known to be acknowledged. The index of the map is a hash
+	// of the versions that the upload had become by then (hashOf).
 	proofs map[claim]store.Timestamp
 }
 
-// uploads looks at all uploads in parts of the bucket, and takes the steps that are due, such as the end of an
-// abandoned one. now is the time of the pass, and done gets the counts.
+// uploads looks at all multipart uploads of the bucket, and does what is due for each, e.g. aborts an abandoned upload.
+// now is the time of the pass. uploads adds to the counts in done.
 func (c *Cleaner) uploads(ctx context.Context, now store.Timestamp, done *Cleaned) error {
 	q := listing.Query{Limit: 1000, Prefix: uploadsBegin, Sift: sumUp}
 	var u *uploadMember
@@ -104,8 +104,8 @@ func (c *Cleaner) uploads(ctx context.Context, now store.Timestamp, done *Cleane
 	}
 }
 
-// sumUp is a filter for listing the rows of uploads. Of each upload it shows only one row of a part, since the reader
-// needs to know only whether there are parts. All other rows are shown.
+// sumUp is a filter for listing the rows of uploads. Of the rows for the parts of an upload it shows only one, since
+// the reader needs to know only whether the upload has parts. All other rows are shown.
 func sumUp(e listing.Entry) listing.Sifted {
 	at, err := parseUploadRow(e.Key)
 	if err != nil || at.part == 0 {
@@ -116,8 +116,8 @@ func sumUp(e listing.Entry) listing.Sifted {
 
 func age(now, of store.Timestamp) time.Duration { return time.Duration(now-of) * time.Microsecond }
 
-// upload takes the step that is due for an upload, such as its end or the removal of its rows, if there is one. It adds
-// the step to the counts in done.
+// upload takes the step that is due for the upload u, if any, such as its end or the removal of its rows. It adds the
+// step to the counts in done. It writes only while still returns true.
 func (c *Cleaner) upload(ctx context.Context, u *uploadMember, still func() bool, done *Cleaned) {
 	step, err := c.doUpload(ctx, u, still)
 	if err != nil {
@@ -198,8 +198,9 @@ func (c *Cleaner) doUpload(ctx context.Context, u *uploadMember, still func() bo
 	return step, err
 }
 
-// stray returns a deleted version with the given ID: one that the upload might have become, but that no reader can see.
-// A cleaner uses it to delete what may be there of this version.
+// stray returns a stand-in for the version with the given ID, in the state deleted: the upload may have become this
+// version, but no reader can see it. A cleaner uses the stand-in to delete whatever rows and blobs of the version
+// exist.
 func (u *uploadMember) stray(id ID) *member {
 	v := &member{id: id, what: tidy.Version{Note: true}, ash: &record{rank: burned, where: inParts, null: u.null}}
 	if id != u.id.Version() {
@@ -208,9 +209,9 @@ func (u *uploadMember) stray(id ID) *member {
 	return v
 }
 
-// versionsOf returns the versions that the upload u has become. seen are those that readers can see, the newest first.
-// strays are the IDs of the others: versions that were deleted, and versions that a client has begun to make and that
-// may still appear. There is at least one version in seen or strays. versionsOf also sets u.what.Version.
+// versionsOf returns the versions that the upload u has become, or may still become. seen are the versions that readers
+// can see, the newest first. strays are the IDs of all other versions: deleted versions, and versions that a client has
+// begun to make. seen and strays are never both empty. versionsOf also sets u.what.Version.
 func (c *Cleaner) versionsOf(ctx context.Context, u *uploadMember) (seen []stored, strays []ID, err error) {
 	all, err := c.b.became(ctx, u.key, u.id.Version())
 	if err != nil {
@@ -241,9 +242,9 @@ func (c *Cleaner) versionsOf(ctx context.Context, u *uploadMember) (seen []store
 	return seen, strays, nil
 }
 
-// provenVersions returns the time that has passed since all data centres were known to have acknowledged the deletion
-// of each given version. It is the shortest such time of any of them. It is negative if for one of the versions this is
-// not known.
+// provenVersions returns how long ago all data centres are known to have acknowledged the deletion of all given
+// versions: the shortest such time of any of the versions. The result is negative if for one of the versions no
+// acknowledgement is known.
 func (c *Cleaner) provenVersions(ctx context.Context, key []byte, ids []ID) (least time.Duration, err error) {
 	for i, id := range ids {
 		proven, err := c.provenVersion(ctx, key, id)
@@ -257,8 +258,8 @@ func (c *Cleaner) provenVersions(ctx context.Context, key []byte, ids []ID) (lea
 	return least, nil
 }
 
-// provenVersion returns the time that has passed since all data centres were known to have acknowledged the deletion of
-// a version. It reads this from a row beside the version. It is negative if there is no such row.
+// provenVersion returns how long ago all data centres are known to have acknowledged the deletion of a version. The
+// time is read from a row beside the version. The result is negative if this row does not exist.
 func (c *Cleaner) provenVersion(ctx context.Context, key []byte, id ID) (time.Duration, error) {
 	e, err := c.b.rows.Get(ctx, append(rowKey(key, id), noteSuffix))
 	if errors.Is(err, ErrNotFound) {
@@ -273,9 +274,9 @@ func (c *Cleaner) provenVersion(ctx context.Context, key []byte, id ID) (time.Du
 	return -1, nil
 }
 
-// hashOf returns a hash of the visible versions that an upload has become: of their ranks, lists of parts, and IDs. It
-// is zero if there is no visible version. A cleaner stores this hash when it records that the upload has ended; the
-// record counts only as long as the hash is the same.
+// hashOf returns a hash of the versions that an upload has become and that readers can see: of their states, lists of
+// parts, and IDs. The hash is zero if there is no such version. A cleaner stores the hash when it records that the
+// upload has ended. The record counts only as long as the hash is the same.
 func hashOf(upload ID, seen []stored) (sum claim) {
 	var all []byte
 	for _, v := range seen {
@@ -290,9 +291,9 @@ func hashOf(upload ID, seen []stored) (sum claim) {
 	return md5.Sum(all)
 }
 
-// settle ends an upload, so that no client can begin to complete it any more. Then it writes the versions that the
-// upload has become again, with the state kept, so that no cleaner deletes them as missing. At last it writes a row
-// that proves the end: it says when the end had been acknowledged.
+// settle ends the upload u, so that no client can begin to complete the upload any more. Then settle writes the
+// versions that the upload has become again, with the state kept, so that no cleaner deletes them as missing. At last
+// it writes a row with the time at which the end was known to be acknowledged. It writes only while still returns true.
 func (c *Cleaner) settle(ctx context.Context, u *uploadMember, still func() bool) error {
 	if err := c.b.writeUpload(ctx, u.key, u.id, &record{rank: burned, null: u.null}, still); err != nil {
 		return err
@@ -310,9 +311,9 @@ func (c *Cleaner) settle(ctx context.Context, u *uploadMember, still func() bool
 	return c.prove(ctx, proofKey(u.key, u.id, hashOf(u.id.Version(), seen)), still)
 }
 
-// condemn deletes the version v in advance: one that an upload could have become but has not. So v can't appear later,
+// condemn deletes in advance the version v, which an upload could have become but has not. So v can't appear later,
 // when its blobs are gone (docs/objects.md, rule 7). First condemn writes a note, which tells other cleaners that v
-// seems to be missing. If v has appeared meanwhile, condemn does not delete it.
+// seems to be missing. If v has appeared meanwhile, condemn does not delete v. It writes only while still returns true.
 func (c *Cleaner) condemn(ctx context.Context, key []byte, v *member, still func() bool) error {
 	note := append(rowKey(key, v.id), noteSuffix)
 	stamp, err := c.b.o.c.Stamps(ctx, 1)
@@ -328,12 +329,13 @@ func (c *Cleaner) condemn(ctx context.Context, key []byte, v *member, still func
 	return c.burn(ctx, key, v, still)
 }
 
-// noteVersion is the value of a note: a row by which a cleaner says that the version beside it seems to be missing.
+// noteVersion is the value of a note, which is a row by which a cleaner says that the version beside the row seems to
+// be missing.
 const noteVersion = 1
 
-// deleteParts deletes the blobs of the parts of a version or an upload, except for the blobs whose names are in listed.
-// If a blob can't be deleted, deleteParts goes on with the others, and returns the first error. If allThere fails,
-// deleteParts deletes nothing.
+// deleteParts deletes the blobs with the parts of a version or an upload, whose ID is id, except for the blobs whose
+// names are in listed. If a blob can't be deleted, deleteParts goes on with the other blobs, and returns the first
+// error. It deletes nothing if a listed blob is missing though its list of parts is a blob itself (allThere).
 func (b *Bucket) deleteParts(ctx context.Context, key []byte, id ID, listed map[string]bool) error {
 	if err := b.allThere(ctx, key, id, listed); err != nil {
 		return err
@@ -349,9 +351,10 @@ func (b *Bucket) deleteParts(ctx context.Context, key []byte, id ID, listed map[
 	return cmp.Or(first, err)
 }
 
-// allThere fails with Corrupt if a blob is missing from the blobs of a version, although a list of parts that is a blob
-// itself names the missing blob (listed has true for such names). A store of bodies does not check its blobs, so the list
-// may be damaged, and some other blob may be the one that the list should have named. So the caller must delete no blob.
+// allThere fails with Corrupt if a blob is missing that a version needs, and the version's list of parts is a blob
+// itself. listed has the names of the needed blobs, with the value true for such a list. The store of bodies does not
+// check its blobs, so the list may be damaged, and may name a wrong blob. After the error, the caller must delete no
+// blob of the version.
 func (b *Bucket) allThere(ctx context.Context, key []byte, id ID, listed map[string]bool) error {
 	want, there := 0, 0
 	for _, inBlob := range listed {
@@ -375,8 +378,9 @@ func (b *Bucket) allThere(ctx context.Context, key []byte, id ID, listed map[str
 	return err
 }
 
-// listed adds the names of all blobs that a version in parts needs to names: the blobs of its parts, and the blob with
-// the list of its parts if there is one. The value of a name is true if the list is such a blob, and not in the row.
+// listed adds to names the names of all blobs that the version v needs, if v was uploaded in parts. These are the blobs
+// of the parts, and the blob with the list of the parts if that list is not in the row of v. The value of a name is
+// true if the list is a blob.
 func (c *Cleaner) listed(ctx context.Context, key []byte, v *stored, names map[string]bool) error {
 	if v.r.parts() == 0 {
 		return nil
@@ -396,9 +400,10 @@ func (c *Cleaner) listed(ctx context.Context, key []byte, v *stored, names map[s
 }
 
 // apart reports what may be removed of the version v, which was uploaded in parts and then deleted, and whose time of
-// grace for readers is over. alone: no other version needs its blobs, so they may be deleted. done: the rows of v may
-// be removed. While the upload still has rows, another version with the same parts may appear: then both are false.
-// They may be true all the same if the upload is known to have ended and no client has begun to make another version.
+// grace for readers is over. The result alone is true if the blobs may be deleted, because no other version needs them.
+// The result done is true if the rows of v may be removed. While the upload still has rows, another version with the
+// same parts may appear, so both are false. They may be true all the same if the upload is known to have ended and no
+// client has begun to make another version.
 func (c *Cleaner) apart(ctx context.Context, key []byte, v *member) (alone, done bool, err error) {
 	upload := v.ash.bodies(v.id)
 	_, err = c.b.rows.Get(ctx, uploadKey(key, UploadID(upload)))
@@ -427,8 +432,8 @@ func (c *Cleaner) apart(ctx context.Context, key []byte, v *member) (alone, done
 	return alone && done, done, nil
 }
 
-// onlyBecame reports whether the given version is the only one that an upload can have become. It reads the upload's
-// rows: no client may have begun to make another version, and the upload must have ended.
+// onlyBecame reports whether version is the only version that an upload can have become. This is so if, by the upload's
+// rows, the upload has ended and no client has begun to make another version from it.
 func (c *Cleaner) onlyBecame(ctx context.Context, key []byte, upload UploadID, version ID) (bool, error) {
 	ended := version == upload.Version() // passes have always deleted the blobs of such a version at once
 	for q := (listing.Query{Prefix: append(uploadKey(key, upload), claimSuffix), Limit: 100}); ; {
@@ -458,7 +463,8 @@ func (c *Cleaner) onlyBecame(ctx context.Context, key []byte, upload UploadID, v
 	}
 }
 
-// freeRows deletes the rows of an upload. The row that says whether the upload is open is deleted last.
+// freeRows deletes the rows of the upload u. The row that says whether the upload is open is deleted last. freeRows
+// writes only while still returns true.
 func (c *Cleaner) freeRows(ctx context.Context, u *uploadMember, still func() bool) error {
 	own := uploadKey(u.key, u.id)
 	q := listing.Query{Prefix: own, After: own, KeysOnly: true}

@@ -10,11 +10,11 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Condemn deletes a blob that an audit has found, an Orphan or an Unlisted part, unless the blob belongs to a version
-// by now (docs/objects.md, rules 7 and 16):
+// Condemn deletes a useless blob that an audit has found: the finding f is an Orphan or an Unlisted part. If the blob
+// belongs to a version by now, Condemn leaves it (docs/objects.md, rules 7 and 16):
 //
 //   - a whole body is deleted if it is older than CleanOptions.Settled, and so is a part whose key nothing tells;
-//   - for another part of an upload without a version, Condemn burns the version that the upload has not become:
+//   - for another part of an upload without a version, Condemn deletes the version that the upload has not become:
 //     passes delete its parts when the grace is over;
 //   - a part that no version of its upload lists is deleted, if these versions are kept and all their parts are there.
 //
@@ -76,9 +76,9 @@ func (c *Cleaner) Condemn(ctx context.Context, f Finding) error {
 	return c.b.o.blobs.Delete(ctx, f.Blob)
 }
 
-// deleteSettled deletes a blob that has no row, if the blob is so old that its row can't appear any more
-// (CleanOptions.Settled). The age is the time from begun, when the put of the blob began, to now. deleteSettled fails
-// with InvalidArgument if the blob is too young.
+// deleteSettled deletes the named blob, which has no row, if its row can't appear any more because of the blob's age.
+// The age is the time from begun, when the put of the blob began, to now. deleteSettled fails with InvalidArgument if
+// the age is below CleanOptions.Settled.
 func (c *Cleaner) deleteSettled(ctx context.Context, blob string, now, begun store.Timestamp) error {
 	if age(now, begun) < c.o.Settled {
 		return store.Errorf(store.InvalidArgument, "%.200q has no row, but is younger than %v: one may still come", blob,
@@ -87,10 +87,10 @@ func (c *Cleaner) deleteSettled(ctx context.Context, blob string, now, begun sto
 	return c.b.o.blobs.Delete(ctx, blob)
 }
 
-// keyOf returns the object's key of a blob. The name of the blob has only begin, which is the first bytes of the key,
-// and a hash of the whole key. So keyOf looks for an upload, and then for a version, whose key gives this name. Uploads
-// come first, because an upload writes its version before its own rows are removed. keyOf returns nil if there is no
-// such key.
+// keyOf returns the key of the object to which a blob with a long key belongs. The name of the blob has only the first
+// bytes of the key, begin, and a hash of the whole key. So keyOf looks for an upload, and then for a version, whose key
+// gives this name. Uploads come first, because an upload writes its version before its own rows are removed. keyOf
+// returns nil if no key gives the name.
 func (b *Bucket) keyOf(ctx context.Context, blob string, begin []byte) (key []byte, err error) {
 	stem, _, _ := strings.Cut(blob, "-/")
 	uploads := func(row []byte) ([]byte, error) {

@@ -17,8 +17,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// checksums are the algorithms of checksums that readers know, the fastest first. A reader compares a body with a
-// checksum that the writer has given in Meta.Sums.
+// checksums are the algorithms of checksums by which readers check a body, the fastest first. The value of the checksum
+// is in Meta.Sums, as the writer has given it.
 var checksums = []struct {
 	name string
 	make func() hash.Hash
@@ -29,12 +29,13 @@ var checksums = []struct {
 	{"sha256", sha256.New},
 }
 
-// fastSums is the number of elements at the beginning of checksums that cost next to nothing to compute, because
-// processors have instructions for them.
+// fastSums is the number of algorithms at the beginning of checksums that cost next to nothing to compute, because
+// processors have instructions for them (CRC32 and CRC32C).
 const fastSums = 2
 
-// digest returns a hash function for the whole body, and the value that the hash must have. Both are nil if no checksum
-// of the body is known. With fast, only checksums that cost next to nothing are used: CRC32 and CRC32C.
+// digest returns a hash function for the whole body of a version, and the value that the hash must have at the end.
+// Both are nil if no checksum of the body is known. If fast is true, only CRC32 and CRC32C are used, which cost next to
+// nothing.
 func (r *record) digest(fast bool) (hash.Hash, []byte) {
 	for i, c := range checksums {
 		if i == fastSums && (fast || len(r.md5) > 0) {
@@ -66,8 +67,8 @@ type verified struct {
 }
 
 // verify returns a reader of the whole body that compares the body with its checksum. If the checksum is wrong, the
-// reader fails with ErrBodyDamaged in place of the last bytes. If no checksum is known, verify returns body itself.
-// With fast, only CRC32 and CRC32C are used, which cost next to nothing.
+// reader fails with ErrBodyDamaged in place of the last bytes. If no checksum is known, verify returns body itself. If
+// fast is true, only CRC32 and CRC32C are used, which cost next to nothing.
 func (r *record) verify(body io.ReadCloser, fast bool) io.ReadCloser {
 	if sum, want := r.digest(fast); sum != nil && r.size > 0 {
 		return &verified{body, sum, want, r.size}
@@ -87,10 +88,10 @@ func (v *verified) Read(p []byte) (int, error) {
 // errNoSum means that a body can't be checked, because no checksum of it is known.
 var errNoSum = errors.New("no checksum")
 
-// checkBody reads the whole body of a version from the store of blobs, and compares it with a checksum. For a body in
-// parts without a checksum, it compares the MD5s of the parts with the ETag. Before each read it calls pace with the
-// number of bytes. It fails with errNoSum if no checksum is known, or with ErrBodyDamaged, ErrBodyLost, an error of
-// pace, or an error of the store of blobs.
+// checkBody reads the whole body of a version from the store of blobs, and compares the body with a checksum. For a
+// body in parts without a checksum, it compares the MD5s of the parts with the ETag. Before each read checkBody calls
+// pace with the number of bytes to be read. It fails with errNoSum if no checksum is known, or with ErrBodyDamaged,
+// ErrBodyLost, an error of pace, or an error of the store of blobs.
 func (b *Bucket) checkBody(
 	ctx context.Context, key []byte, id ID, r *record, pace func(context.Context, int64) error,
 ) error {

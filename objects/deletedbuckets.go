@@ -14,19 +14,21 @@ import (
 // blobs exist: a put that failed may have left its blob in a bucket that was deleted later. So audits also look at the
 // names below which there are blobs, although no bucket has such a name (docs/objects.md, rule 20).
 
-// Tops is an interface that a store of blobs (Blobs) may implement, too. It lets audits find the blobs of deleted
-// buckets.
+// Tops is an interface that a store of blobs (Blobs) may implement, too. With Tops, audits find blobs that are left of
+// deleted buckets.
 type Tops interface {
-	// Tops calls each with the part before the first slash of all names of blobs. It may also pass on names below which
-	// no blob is left. An error of each ends the call, and Tops returns that error.
+	// Tops calls each with the text before the first slash of the names of all blobs, e.g. photos for the blob
+	// photos/C4N6. It may also call each with a text with which no blob's name begins any more. An error of each ends
+	// the call, and Tops returns that error.
 	Tops(ctx context.Context, each func(top string) error) error
-	// Written returns the time when a blob was stored, by the clock of the store of blobs. It fails with NotFound.
+	// Written returns the time when the named blob was stored, by the clock of the store of blobs. It fails with
+	// NotFound if there is no such blob.
 	Written(ctx context.Context, name string) (time.Time, error)
 }
 
-// Unnamed iterates over names that no bucket has, although there are, or were, blobs below these names. Such blobs are
-// mostly those of deleted buckets. Nothing is returned if the store of blobs does not implement Tops. Unnamed leaves
-// out names above 100 bytes, which the names of blobs do not tell. It also leaves out names whose record is damaged,
+// Unnamed iterates over names of buckets that do not exist, although blobs of these buckets exist or existed. Most of
+// these blobs are left over from deleted buckets. The iteration is empty if the store of blobs does not implement Tops.
+// Unnamed leaves out names above 100 bytes, which the names of blobs do not tell, and names whose record is damaged,
 // since a bucket may have them. The iteration ends with the first error.
 func (o *Objects) Unnamed(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
@@ -55,8 +57,9 @@ func (o *Objects) Unnamed(ctx context.Context) iter.Seq2[string, error] {
 	}
 }
 
-// bucketOf returns the name of the bucket to which blobs belong. top is the part of the blobs' names before the first
-// slash, as bucketPart has made it. ok is false if top is not the name of a bucket in this form.
+// bucketOf returns the name of the bucket to which blobs belong. top is the text before the first slash in the names of
+// the blobs, as bucketPart has made it. The result ok is false if top does not have the form that bucketPart gives to a
+// name.
 func bucketOf(top string) (name string, ok bool) {
 	name = top
 	if text, coded := strings.CutPrefix(top, "="); coded {
@@ -69,12 +72,13 @@ func bucketOf(top string) (name string, ok bool) {
 	return name, name != "" && bucketPart(name) == top
 }
 
-// AuditUnnamed finds the blobs below a name that no bucket has. If a bucket with this name was deleted, its blobs
-// become findings of the kind Orphan once they are older than a put may take. Else all blobs are Strangers: the bucket
-// may exist, and only its name is lost. If a bucket has the name now, AuditUnnamed finds nothing, as the audit of that
-// bucket looks there.
+// AuditUnnamed finds the blobs of a bucket that does not exist. If a bucket with the given name was deleted, its blobs
+// become findings of the kind Orphan once they are older than a put may take. Otherwise all blobs are Strangers: the
+// bucket may exist, and only the record of its name is lost. If a bucket has the name now, AuditUnnamed finds nothing,
+// as the audit of that bucket looks at the blobs.
 //
-// It passes the results to each, as Bucket.Audit does. An interrupted call can't be continued: Audited.Next is empty.
+// AuditUnnamed passes the results to each, as Bucket.Audit does. An interrupted call can't be continued: Audited.Next
+// is empty.
 func (o *Objects) AuditUnnamed(ctx context.Context, name string, each func(Audited) error) error {
 	now, err := o.c.Stamps(ctx, 1)
 	if err != nil {
@@ -109,9 +113,9 @@ func (o *Objects) AuditUnnamed(ctx context.Context, name string, each func(Audit
 	return each(a.take())
 }
 
-// CondemnUnnamed deletes the blob of the finding f, an Orphan that AuditUnnamed has found below name. It does so only
-// if a bucket with this name was deleted and no bucket has the name now. It fails with InvalidArgument if that is not
-// certain, or if the blob is so young that its row may still come (docs/objects.md, rule 20).
+// CondemnUnnamed deletes the blob of the finding f, an Orphan that AuditUnnamed has found for the bucket's name. It
+// does so only if a bucket with this name was deleted and no bucket has the name now. It fails with InvalidArgument if
+// that is not certain, or if the blob is so young that its row may still appear (docs/objects.md, rule 20).
 func (o *Objects) CondemnUnnamed(ctx context.Context, name string, f Finding) error {
 	n, ok := o.Bucket(name, Versioned).parseName(f.Blob)
 	tops, known := o.blobs.(Tops)

@@ -16,10 +16,10 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Complete makes one version of an object out of the named parts of an upload, and returns the version's metadata. If
-// check is not nil, Complete calls it with the upload and these parts before it writes anything. check returns the
-// checksums of the version, or nil for those that were given to CreateUpload; an error of check ends Complete. Then
-// Complete looks whether the bodies of the parts are there.
+// Complete makes one version of an object out of the parts of an upload that the client names, and returns the
+// version's metadata. If check is not nil, Complete calls check with the upload and these parts before it writes
+// anything. check returns the checksums of the version, or nil to keep the checksums that were given to CreateUpload.
+// An error of check ends Complete. Then Complete checks that the bodies of the parts exist.
 //
 // A client that completes an upload again with the same ETags gets the answer of the first completion. Complete fails
 // with ErrNoSuchUpload, ErrInvalidPart, ErrPartOrder, ErrUploadEnds, an error of check, or like Put.
@@ -46,8 +46,8 @@ func (b *Bucket) Complete(
 // since two clients that try at the same time may disturb each other.
 var pauses = wait.Backoff{First: 20 * time.Millisecond, Most: 320 * time.Millisecond, Jitter: 1}
 
-// takeTurns calls the func end, which tries to complete or abort an upload, at most 5 times. It calls end again, after
-// a pause, if end fails with ErrUploadEnds: then other clients try to end the same upload.
+// takeTurns calls end, a func that tries to complete or abort an upload, at most 5 times. It calls end again, after a
+// random pause, if end fails with ErrUploadEnds, which means that other clients try to end the same upload.
 func takeTurns(ctx context.Context, end func() error) error {
 	const most = 5
 	for failures := 1; ; failures++ {
@@ -58,7 +58,8 @@ func takeTurns(ctx context.Context, end func() error) error {
 	}
 }
 
-// complete tries once to complete an upload; Complete calls it again if other clients try at the same time.
+// complete tries once to complete an upload. Complete calls it again if other clients try to end the upload at the same
+// time.
 func (b *Bucket) complete(
 	ctx context.Context, key []byte, id UploadID, named []NamedPart, check func(Upload, []Part) ([]Pair, error),
 ) (Info, error) {
@@ -141,10 +142,10 @@ func (b *Bucket) complete(
 	return r.info(key, version), nil
 }
 
-// stampOf returns the ID of the version that a completion of the upload id is going to make. parts is a hash of the
-// parts. If another client has begun to complete the upload with the same parts, stampOf returns the ID that this
-// client uses, so that both make one version. Else the ID is new. While older programs are running, which expect it,
-// stampOf returns the upload's own ID in place of a new one.
+// stampOf returns the ID of the version that a completion of an upload is going to make. parts is a hash of the parts.
+// If another client has begun to complete the upload with the same parts, stampOf returns the ID that this client uses,
+// so that both clients make the same version. Otherwise the ID is new. While older programs are running, which expect
+// the upload's own ID, stampOf returns that ID in place of a new one.
 func (b *Bucket) stampOf(ctx context.Context, key []byte, id UploadID, parts claim) (ID, error) {
 	claims := append(uploadKey(key, id), claimSuffix)
 	for q := (listing.Query{Prefix: claims, Limit: 100}); ; {
@@ -181,9 +182,9 @@ func (b *Bucket) stampOf(ctx context.Context, key []byte, id UploadID, parts cla
 	return version, err
 }
 
-// haveBodies checks that the blobs of all given parts (pieces) of an upload are there. It fails with ErrInvalidPart if
-// a blob is missing or has another size. Nothing deletes such a blob while the upload is open. All the same, no object
-// is acknowledged without a look at its blobs.
+// haveBodies checks that the blobs of all given parts of an upload exist and have the right sizes. It fails with
+// ErrInvalidPart if a blob is missing or has another size. Nothing deletes these blobs while the upload is open. The
+// check is a safeguard, so that no object without a body is acknowledged.
 func (b *Bucket) haveBodies(ctx context.Context, key []byte, version ID, pieces []piece) error {
 	missing := make(map[string]*piece, len(pieces))
 	for i := range pieces {
@@ -206,8 +207,8 @@ func (b *Bucket) haveBodies(ctx context.Context, key []byte, version ID, pieces 
 
 func etagOf(sum []byte, parts int) string { return fmt.Sprintf("%x-%d", sum, parts) }
 
-// list stores the list of a version's parts, the manifest. The manifest becomes the body of the record r. If it is
-// longer than mostInline (8 KiB), it becomes a blob, and r names the blob.
+// list stores the manifest of a version, which is the list of its parts, pieces. The manifest becomes the body in the
+// record r. If the manifest is longer than mostInline (8 KiB), it is stored as a blob, and r gets the ID of the blob.
 func (b *Bucket) list(ctx context.Context, key []byte, id UploadID, r *record, pieces []piece) error {
 	r.where, r.body = inParts, encodeManifest(pieces)
 	if len(r.body) <= mostInline {
@@ -224,7 +225,7 @@ func (b *Bucket) list(ctx context.Context, key []byte, id UploadID, r *record, p
 }
 
 // completed returns the metadata of the version that an upload has become, for a client that completes the upload
-// again. It fails with ErrNoSuchUpload if no visible version was made of the named parts.
+// again. It fails with ErrNoSuchUpload if readers see no version that was made of the parts named.
 func (b *Bucket) completed(ctx context.Context, key []byte, id UploadID, named []NamedPart) (Info, error) {
 	became, err := b.became(ctx, key, id.Version())
 	if err != nil {
@@ -246,15 +247,15 @@ func (b *Bucket) completed(ctx context.Context, key []byte, id UploadID, named [
 	return Info{}, ErrNoSuchUpload
 }
 
-// stored is a version that has a row: its ID, and the record that the row contains.
+// stored is a version of an object as its row contains it: its ID and its decoded record.
 type stored struct {
 	id ID
 	r  *record
 }
 
-// became returns all versions of the key whose blobs have the ID home in their names, the newest first. These are the
-// version with the ID home, and newer versions whose record has this ID as its home. An upload makes more than one such
-// version only if two data centres were cut off from each other while both completed it. became fails with Corrupt if a
+// became returns all versions of an object whose blobs have the ID home in their names, the newest first. These are the
+// version with the ID home, and newer versions whose record.home is this ID. An upload makes more than one such version
+// only if two data centres were cut off from each other while both completed the upload. became fails with Corrupt if a
 // newer version can't be read, since that version may be one of them.
 func (b *Bucket) became(ctx context.Context, key []byte, home ID) (found []stored, err error) {
 	own := rowKey(key, home)
@@ -288,8 +289,8 @@ func (b *Bucket) became(ctx context.Context, key []byte, home ID) (found []store
 	}
 }
 
-// mayHaveHome reports whether the row e may be a version whose blobs have the ID home in their names. It returns true
-// for a row that can't be read.
+// mayHaveHome reports whether the row e may contain a version whose blobs have the ID home in their names. It returns
+// true for a row that can't be read.
 func mayHaveHome(e listing.Entry, home ID) bool {
 	if of, ok := homeIn(e.Value); ok {
 		return of == home
@@ -301,12 +302,12 @@ func mayHaveHome(e listing.Entry, home ID) bool {
 	return err != nil || !at.beside()
 }
 
-// claim announces how a client wants to end an upload, by a row: with a version of certain parts, or without a version.
-// It fails with ErrUploadEnds if another client has announced another end. If two clients do so at the same time, at
-// most one of them goes on (docs/objects.md, rule 12).
+// claim announces, by writing a row, how a client wants to end an upload: with a version of certain parts, or without a
+// version. It fails with ErrUploadEnds if another client has announced another end. If two clients announce different
+// ends at the same time, at most one of the calls succeeds (docs/objects.md, rule 12).
 //
-// The caller calls withdraw to delete the row if it does not end the upload after all, so that the next client is
-// alone. If the outcome of a later write of the caller is unknown, the row must stay for good.
+// The caller calls withdraw to delete the row if the caller does not end the upload after all. If the outcome of a
+// later write of the caller is unknown, the row must stay for good.
 func (b *Bucket) claim(
 	ctx context.Context, key []byte, id UploadID, c claim, home, version ID, still func() bool,
 ) (withdraw func(), err error) {
@@ -338,9 +339,9 @@ func (b *Bucket) claim(
 	return withdraw, nil
 }
 
-// unopposed fails with ErrUploadEnds if another client has announced, by a row called a claim, that it wants to end the
-// upload in another way. The keys of all claims begin with the bytes all. The keys of claims for the end that this
-// client wants begin with the bytes wanted.
+// unopposed fails with ErrUploadEnds if another client has announced that it wants to end the upload in another way.
+// Clients announce an end by writing a row. The keys of all these rows begin with the bytes all. The keys of the rows
+// that announce the same end as this client begin with the bytes wanted.
 func (b *Bucket) unopposed(ctx context.Context, all, wanted []byte) error {
 	q := listing.Query{Prefix: all, Limit: 1, Sift: func(e listing.Entry) listing.Sifted {
 		return listing.Sifted{Hidden: bytes.HasPrefix(e.Key, wanted)}
@@ -359,14 +360,14 @@ func (b *Bucket) unopposed(ctx context.Context, all, wanted []byte) error {
 	}
 }
 
-// claimVersion is the first byte of the value of a claim, the row by which a client announces how it wants to end an
-// upload. Then comes the time of the claim. If the version that the client wants to make has another ID than the
-// upload, its ID comes last.
+// claimVersion is the first byte of the value of a claim, which is a row by which a client announces how it wants to
+// end an upload. The time of the claim follows. If the version that the client wants to make has another ID than the
+// upload, the version's ID comes last.
 const claimVersion = 1
 
 // decodeClaim decodes the value of a claim, the row by which a client announces how it wants to end an upload. at is
 // the time of the claim. version is the ID of the version that the client wants to make. It is zero if that is the
-// upload's own ID, or if the client wants no version. ok is false if value is not a claim.
+// upload's own ID, or if the client wants no version. The result ok is false if value is not a claim.
 func decodeClaim(value []byte) (at store.Timestamp, version ID, ok bool) {
 	if len(value) < 9 || value[0] != claimVersion {
 		return 0, ID{}, false
@@ -379,7 +380,8 @@ func decodeClaim(value []byte) (at store.Timestamp, version ID, ok bool) {
 	return at, version, ok
 }
 
-// Abort ends an upload without making a version of it. It fails with ErrNoSuchUpload, ErrUploadEnds or like Put.
+// Abort ends an upload without making a version of an object. It fails with ErrNoSuchUpload if the upload is not open,
+// with ErrUploadEnds if another client is ending the upload, or like Put.
 func (b *Bucket) Abort(ctx context.Context, key []byte, id UploadID) error {
 	b, err := b.pinned(ctx)
 	if err != nil {
@@ -388,7 +390,7 @@ func (b *Bucket) Abort(ctx context.Context, key []byte, id UploadID) error {
 	return takeTurns(ctx, func() error { return b.abort(ctx, key, id) })
 }
 
-// abort tries once to abort an upload; Abort calls it again if other clients try to end the upload at the same time.
+// abort tries once to abort an upload. Abort calls it again if other clients try to end the upload at the same time.
 func (b *Bucket) abort(ctx context.Context, key []byte, id UploadID) error {
 	still := b.o.deadline(writeTimeout)
 	if _, err := b.openUpload(ctx, key, id); err != nil {

@@ -7,43 +7,43 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// Fault is a kind of damage or waste that an audit finds.
+// Fault is a kind of damage or waste that an audit finds in a bucket, e.g. LostBody or Orphan.
 type Fault string
 
 const (
-	// LostBody means that a version is seen, but its blob, or one of its parts, is missing or has another size.
+	// LostBody means that readers see a version, but its body, or a part of its body, is missing or has another size.
 	LostBody Fault = "lost body"
-	// DamagedBody means that a version is seen, but its blob has another checksum than when it was put.
+	// DamagedBody means that readers see a version, but its body has another checksum than when it was put.
 	DamagedBody Fault = "damaged body"
-	// Orphan means that a blob has no version and no upload, and is older than a put may take. Cleaner.Condemn deletes
-	// it.
+	// Orphan means that a stored body belongs to no version and no upload, and is older than a put may take.
+	// Cleaner.Condemn deletes the body.
 	Orphan Fault = "orphan"
-	// Unlisted means that a part lies below a version that does not list the part, and there is no upload.
-	// Cleaner.Condemn deletes the part, once the version is kept.
+	// Unlisted means that a stored part of an upload is not used by the version that the upload has become, and the
+	// upload has ended. Cleaner.Condemn deletes the part if the version stays.
 	Unlisted Fault = "unlisted part"
-	// Stranger means that a blob has a name that no version gives to a blob.
+	// Stranger means that a stored body has a name of a form that no version gives to a body.
 	Stranger Fault = "stranger"
-	// Damaged means that a row can't be read.
+	// Damaged means that the row of a version can't be read.
 	Damaged Fault = "damaged row"
 )
 
-// Faults returns all kinds of faults.
+// Faults returns all kinds of damage and waste that an audit may find.
 func Faults() []Fault { return []Fault{LostBody, DamagedBody, Orphan, Unlisted, Stranger, Damaged} }
 
-// Condemnable reports whether the fault is a blob that belongs to no version and only takes space. true:
-// Cleaner.Condemn deletes such a blob.
+// Condemnable reports whether the fault is a stored body that belongs to no version and only takes space.
+// Cleaner.Condemn deletes such a body.
 func (f Fault) Condemnable() bool { return f == Orphan || f == Unlisted }
 
 // Finding is one fault that an audit has found, such as a missing body. The audit has checked it a second time, since
 // rows and blobs may change while an audit reads them.
 type Finding struct {
 	Fault Fault
-	// Key and ID are those of the version. Key is nil if the name of the blob does not tell the key, like that of a key
-	// above 400 bytes.
+	// Key is the key of the object, and ID the ID of the version. Key is nil if the name of the blob does not tell the
+	// key, e.g. for a key above 400 bytes.
 	Key []byte
 	ID  ID
-	// Blob is the name of the blob. Want is the size that the blob should have, or -1 if that is not known. Size is the
-	// size that it has, or -1 if there is no blob. Both are in bytes.
+	// Blob is the name of the blob, which is a stored body. Want is the size in bytes that the blob should have, or -1
+	// if that is not known. Size is the actual size in bytes, or -1 if there is no blob.
 	Blob       string
 	Want, Size int64
 }

@@ -10,23 +10,23 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Latest is the zero ID. In a read, in place of the ID of a version, it means the newest version of the object.
+// Latest is the zero ID. A read with Latest in place of the ID of a version means the newest version of the object.
 var Latest = ID{}
 
-// Object is a version of an object with its body, or with a part of the body.
+// Object is a version of an object, with its metadata and its body or a range of the body.
 type Object struct {
 	Info
-	// Range is the part of the whole body that Body returns.
+	// Range is the range of the whole body that Body returns.
 	Range Range
-	// Body returns the bytes of Range; the caller closes it. Body fails with ErrBodyLost if the store of blobs loses
-	// the body while it is read. A whole body whose CRC32 or CRC32C is known fails with ErrBodyDamaged, in place of its
-	// last bytes, if the checksum is another one.
+	// Body is a reader of the bytes of Range, which the caller closes. Body fails with ErrBodyLost if the store of
+	// blobs loses the body while it is read. A whole body whose CRC32 or CRC32C is known fails with ErrBodyDamaged, in
+	// place of its last bytes, if the checksum is wrong.
 	Body io.ReadCloser
 }
 
-// Head returns the metadata of a version, without its body. It fails with ErrNotFound or like listing.Bucket.Get. If id
-// is Latest and the newest version is a delete marker, Head returns the metadata of the marker together with
-// ErrDeleted.
+// Head returns the metadata of the version id of an object, without the body. It fails with ErrNotFound or like
+// listing.Bucket.Get. If id is Latest and the newest version is a delete marker, Head returns the metadata of the
+// marker together with ErrDeleted.
 func (b *Bucket) Head(ctx context.Context, key []byte, id ID) (Info, error) {
 	r, id, err := b.find(ctx, key, id)
 	if r == nil {
@@ -35,16 +35,16 @@ func (b *Bucket) Head(ctx context.Context, key []byte, id ID) (Info, error) {
 	return r.info(bytes.Clone(key), id), err
 }
 
-// Get returns a version with its body, or with the given part of its body. It fails like Head, and with ErrDeleted for
-// every delete marker. It also fails with InvalidArgument if the part begins behind the end of the body, and with
-// ErrBodyLost if the body is missing.
+// Get returns the version id of an object with its body. part is the range of the body to return, e.g. All. It fails
+// like Head, and with ErrDeleted for every delete marker. It also fails with InvalidArgument if the range begins behind
+// the end of the body, and with ErrBodyLost if the body is missing.
 func (b *Bucket) Get(ctx context.Context, key []byte, id ID, part Range) (*Object, error) {
 	return b.get(ctx, key, id, part, true)
 }
 
-// get returns a version with the given part of its body. The returned body fails at its end if its checksum is wrong.
-// If fast is true, only checksums that cost next to nothing are compared (CRC32 and CRC32C); else any checksum that is
-// known.
+// get returns the version id of an object with a range of its body, part. If part is the whole body, the returned body
+// fails at its end if its checksum is wrong. If fast is true, only CRC32 and CRC32C are compared, which cost next to
+// nothing. Otherwise any known checksum is compared.
 func (b *Bucket) get(ctx context.Context, key []byte, id ID, part Range, fast bool) (*Object, error) {
 	r, id, err := b.find(ctx, key, id)
 	if err != nil {
@@ -87,8 +87,8 @@ func (b *Bucket) get(ctx context.Context, key []byte, id ID, part Range, fast bo
 	return o, nil
 }
 
-// exactly is a reader that expects a number of bytes, left. It fails with ErrBodyLost if the underlying reader ends
-// before.
+// exactly is a reader that must return a certain number of bytes, left. It fails with ErrBodyLost if the underlying
+// reader ends before.
 type exactly struct {
 	io.ReadCloser
 	left int64
@@ -103,8 +103,8 @@ func (e *exactly) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// find returns the record of a version, and the version's ID. If id is Latest, this is the newest version that readers
-// can see. If the newest one is a delete marker, find returns the marker together with ErrDeleted.
+// find returns the record of a version, and the version's ID. If id is Latest, find looks for the newest version that
+// readers can see. If that version is a delete marker, find returns the marker together with ErrDeleted.
 func (b *Bucket) find(ctx context.Context, key []byte, id ID) (*record, ID, error) {
 	if id != Latest {
 		r, err := b.taggedVersion(ctx, key, id)
@@ -146,8 +146,9 @@ func (b *Bucket) find(ctx context.Context, key []byte, id ID) (*record, ID, erro
 	}
 }
 
-// version returns the record of the version id of an object, as its row has it. Tags that were set later are in another
-// row, so they are left out. version fails with ErrNotFound if the version is deleted or has no row.
+// version returns the record of the version id of an object, as the version's row contains it. Tags that were set after
+// the put are in another row, so they are left out. version fails with ErrNotFound if the version is deleted or has no
+// row.
 func (b *Bucket) version(ctx context.Context, key []byte, id ID) (*record, error) {
 	if err := checkID(key, id); err != nil {
 		return nil, err
@@ -166,8 +167,8 @@ func checkID(key []byte, id ID) error {
 	return checkKey(key)
 }
 
-// decodeSeen decodes the record of the version id. It fails with ErrNotFound if the record says that the version is
-// deleted.
+// decodeSeen decodes value, the row of the version id. It fails with ErrNotFound if the row says that the version is
+// deleted, and with Corrupt if the row can't be decoded.
 func decodeSeen(value []byte, id ID) (*record, error) {
 	r, err := decode(value)
 	if err != nil {

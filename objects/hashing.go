@@ -6,17 +6,17 @@ import (
 	"sync"
 )
 
-// hashedAtOnce is the length, in bytes, of the blocks of a body that are hashed in another goroutine. To hand over a
-// block of this length costs only some percent of the time that hashing it takes.
+// hashedAtOnce is the length, in bytes, of the blocks of a body that are hashed in another goroutine. The hand-over of
+// a block of this length costs only some percent of the time that hashing the block takes.
 const hashedAtOnce = 64 << 10
 
-// bytesToHash is a pool of memory for the blocks of bodies that are being hashed.
+// bytesToHash is a pool of the memory blocks into which bodies are copied for hashing.
 var bytesToHash = sync.Pool{New: func() any { return new([hashedAtOnce]byte) }}
 
 // A hashing computes the MD5 of a body while the body is being stored. The MD5 of one stream can't be computed in
-// parallel, and takes longer than writing to a fast disk. So write copies the body into blocks, and goroutines hash the
-// blocks, each after the previous one. Only the first bytes of a body are hashed by write itself. If the body breaks
-// off, the hashing can be dropped, since the goroutines end by themselves. The zero value is ready.
+// parallel, and takes longer than writing to a fast disk. So write copies the body into blocks, and other goroutines
+// hash the blocks in order. Only the first bytes of a body are hashed by write itself. If the body breaks off, the
+// hashing can be dropped, since the goroutines end by themselves. The zero value is ready.
 type hashing struct {
 	sum    hash.Hash
 	begun  int      // bytes that write hashed itself: a short body needs no blocks
@@ -64,7 +64,7 @@ func (h *hashing) write(p []byte) {
 	}
 }
 
-// before returns the block that was filled just before the one that is being filled now. The blocks are used in turns.
+// before returns the block that was filled just before the block that is being filled now. The blocks form a ring.
 func (h *hashing) before() *block { return &h.blocks[(h.at+len(h.blocks)-1)%len(h.blocks)] }
 
 // end returns the MD5 of all bytes that were written, and frees the memory. It is called once, after the last write.

@@ -13,8 +13,8 @@ import (
 // MaxKeyBytes is the length of the longest key of an object, in bytes.
 const MaxKeyBytes = 1024
 
-// ID identifies a version of an object. Of two versions the one with the higher Stamp, a time in microseconds, is the
-// newer one. Salt is random, and distinguishes versions whose writers drew the same stamp.
+// ID identifies a version of an object. Of two versions the version with the higher Stamp, a time in microseconds, is
+// newer. Salt is random, and distinguishes versions whose writers drew the same Stamp.
 type ID struct {
 	Stamp store.Timestamp
 	Salt  [saltBytes]byte
@@ -57,7 +57,8 @@ func parseID(b []byte) (id ID, ok bool) {
 // String returns the ID as 28 hexadecimal digits. In the order of these texts the newest version comes first.
 func (id ID) String() string { return hex.EncodeToString(id.append(nil)) }
 
-// ParseID is the inverse of ID.String: it returns the ID that the text stands for. It fails with InvalidArgument.
+// ParseID returns the ID that the text stands for; it is the inverse of ID.String. It fails with InvalidArgument if
+// text is not 28 hexadecimal digits of a valid ID.
 func ParseID(text string) (ID, error) {
 	if b, err := hex.DecodeString(text); err == nil {
 		if id, ok := parseID(b); ok && id.String() == text {
@@ -86,8 +87,8 @@ const (
 	noteSuffix = 0x01 // the last of a version's rows
 )
 
-// escape appends the key to dst, with each zero byte replaced by 00 FF. A key begins with some prefix if, and only if,
-// the escaped key begins with the escaped prefix.
+// escape appends the key to dst, with each zero byte replaced by the two bytes 00 FF. A key begins with a certain
+// prefix if, and only if, the escaped key begins with the escaped prefix.
 func escape(dst, key []byte) []byte {
 	for {
 		at := bytes.IndexByte(key, zero)
@@ -99,8 +100,8 @@ func escape(dst, key []byte) []byte {
 	}
 }
 
-// groupOf returns the bytes with which the keys of all rows of one object begin: the object's key, escaped, and 00 01,
-// which ends it.
+// groupOf returns the bytes with which the keys of all rows of one object begin: the object's key, escaped, and the two
+// bytes 00 01, which mark its end.
 func groupOf(key []byte) []byte {
 	return append(escape(make([]byte, 0, len(key)+2+idBytes), key), zero, endsKey)
 }
@@ -108,8 +109,8 @@ func groupOf(key []byte) []byte {
 // rowKey returns the key of the row that contains the version id of the object with this key.
 func rowKey(key []byte, id ID) []byte { return id.append(groupOf(key)) }
 
-// row is what the key of a row tells: the object, the version, and whether the row is the version itself or belongs to
-// it.
+// row is the decoded key of a row: the object's key, the version's ID, and whether the row contains the version itself,
+// the version's tags, or a cleaner's note about the version.
 type row struct {
 	key   []byte // the object's key; may share the memory of the row's key
 	group []byte // the beginning of the row's key that all rows of the object have; shares its memory
@@ -118,13 +119,13 @@ type row struct {
 	note  bool
 }
 
-// beside reports whether the row only belongs to a version: it contains the version's tags, or a cleaner's note about
-// the version. false: the row is the version itself.
+// beside reports whether the row only belongs to a version: the row contains the version's tags, or a cleaner's note
+// about the version. It returns false for the row of the version itself.
 func (r *row) beside() bool { return r.tags || r.note }
 
-// cutKey decodes the escaped key of an object at the beginning of b, in which 00 FF stands for a zero byte and 00 01 is
-// the end. key is the object's key, and may share the memory of b. n is the number of bytes of b that were decoded,
-// with the end. ok is false if b does not begin with an escaped key.
+// cutKey decodes the escaped key of an object at the beginning of b, in which 00 FF stands for a zero byte and 00 01
+// marks the end. key is the object's key, and may share the memory of b. n is the number of bytes of b that were
+// decoded, including the end. The result ok is false if b does not begin with an escaped key.
 func cutKey(b []byte) (key []byte, n int, ok bool) {
 	at, escaped := 0, false
 	for {
@@ -149,12 +150,12 @@ func cutKey(b []byte) (key []byte, n int, ok bool) {
 	return key, at + 1, true
 }
 
-// unescape is the inverse of escape: it replaces 00 FF by a zero byte everywhere in b.
+// unescape returns b with each pair of bytes 00 FF replaced by a zero byte; it is the inverse of escape.
 func unescape(b []byte) []byte { return bytes.ReplaceAll(b, []byte{zero, escapedBy}, []byte{zero}) }
 
-// plainGroup returns how many bytes of the key b of a version's row are common to all rows of the object: the object's
-// key and its end. It is a fast way for keys without a zero byte. It returns 0 for other keys, and for the keys of
-// other rows; then the caller uses parseRow.
+// plainGroup returns how many bytes of b, the key of a version's row, are the same in the keys of all rows of the
+// object: the object's key and its end. It is a fast path for object keys without a zero byte. It returns 0 for other
+// keys and other rows, for which the caller uses parseRow.
 func plainGroup(b []byte) int {
 	n := len(b) - idBytes
 	if n <= 2 || bytes.IndexByte(b, zero) != n-2 || b[n-1] != endsKey || stampAt(b[n:]) <= 0 {
@@ -163,7 +164,8 @@ func plainGroup(b []byte) int {
 	return n
 }
 
-// stampAt returns the stamp of an encoded ID, whose first 8 bytes are the inverted stamp. b begins with these bytes.
+// stampAt returns the timestamp of a version from b, which begins with the version's encoded ID. The first 8 bytes of
+// the encoded ID are the inverted timestamp.
 func stampAt(b []byte) store.Timestamp { return store.Timestamp(^binary.BigEndian.Uint64(b)) }
 
 // parseRow decodes the key b of a row: the object's key, the version's ID, and whether the row has the version's tags

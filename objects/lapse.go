@@ -14,23 +14,23 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// lapseMargin is a time, five minutes, for which a version stays after it has expired by a rule, before a cleaner
-// deletes it. A user's delete does not wait. The margin is longer than such a delete may take from its first read to
-// its last write (docs/objects.md, rule 9).
+// lapseMargin is the time, five minutes, for which a version stays after it has expired by a lifecycle rule, before a
+// cleaner deletes it. The margin is longer than a user's delete may take from its first read to its last write
+// (docs/objects.md, rule 9). A user's delete does not wait for the margin.
 const lapseMargin = 5 * writeTimeout
 
-// knownSettings are the bucket's settings by which a cleaner acts, and the time since when the cleaner knows them.
+// knownSettings are the settings of a bucket by which a cleaner acts, and since when the cleaner knows these settings.
 // Settings may change at any moment, and a pass of a cleaner may take hours. So a cleaner reads the settings again
-// before each page of versions, and before each step.
+// before each page of versions, and before each deletion or other step.
 type knownSettings struct {
 	raw []byte // the settings as the bucket's root stores them
 	Settings
 	since wait.Instant
 }
 
-// learn reads the bucket's settings, mostly from memory. It returns true if they are the same as at the last read.
-// false: they have changed, or this is the first read. Then the caller must not carry out what it decided by the former
-// settings.
+// learn reads the bucket's settings, mostly from memory. It returns true if they are the same as at the last read. It
+// returns false if they have changed, or at the first read. Then the caller must not carry out what it decided by the
+// former settings.
 func (c *Cleaner) learn(ctx context.Context) (same bool, err error) {
 	now := c.b.o.o.Now()
 	raw, err := c.b.rows.Settings(ctx)
@@ -48,9 +48,10 @@ func (c *Cleaner) learn(ctx context.Context) (same bool, err error) {
 	return false, nil
 }
 
-// rules returns the lifecycle rules for an object with this key, and the times that the cleaner waits before it deletes
-// something. tags are those of the object's newest version. The rules for older versions are left out until the cleaner
-// has known them for five minutes (lapseMargin). By then, every delete that began under earlier rules has ended.
+// rules returns the lifecycle rules for an object with the given key, and the times that the cleaner waits before it
+// deletes something. tags are the tags of the object's newest version. Rules for older versions are left out until the
+// cleaner has known them for five minutes (lapseMargin). By then, every delete that began under earlier rules has
+// ended.
 func (c *Cleaner) rules(key []byte, tags []Pair) tidy.Rules {
 	r := tidy.Rules{Grace: c.o.Grace, Settled: c.o.Settled, Unmark: c.known.Status == Never, Margin: lapseMargin}
 	if c.o.Now {
@@ -66,18 +67,18 @@ func (c *Cleaner) rules(key []byte, tags []Pair) tidy.Rules {
 	return r
 }
 
-// hiddenSince is the name of a header in the delete marker that hides an expired object. Its value is the time when the
-// marker was written. The marker's own stamp does not tell this time, since it is the stamp of the object. No header of
-// a client has this name.
+// hiddenSince is the name of a header in the delete marker that hides an object which has expired by a lifecycle rule.
+// The header's value is the time when the marker was written. The ID of the marker does not tell this time, since it
+// contains the timestamp of the hidden version. Headers of clients can't have this name.
 const hiddenSince = ":hidden-since"
 
 func hidesSince(now store.Timestamp) []Pair {
 	return []Pair{{hiddenSince, strconv.FormatInt(int64(now), 10)}}
 }
 
-// version returns the version id, whose record is r, in the form in which the package tidy decides about it. Ages are
-// counted up to now. What other rows tell about the version is not filled in: its tags, and what cleaners have
-// recorded.
+// version returns a summary of a version, with the ID id and the record r, as the package tidy needs it to decide what
+// to delete. Ages are counted up to now. Facts from other rows are not filled in: the version's tags, and what cleaners
+// have recorded about the version.
 func (r *record) version(id ID, now store.Timestamp) tidy.Version {
 	v := tidy.Version{Rank: r.rank, Marker: r.marker, Null: r.null, Size: r.size, Age: age(now, id.Stamp), Proven: -1}
 	v.Over = v.Age
@@ -89,9 +90,9 @@ func (r *record) version(id ID, now store.Timestamp) tidy.Version {
 	return v
 }
 
-// burnLapsed deletes versions that have expired by a lifecycle rule of the bucket and are older than the version id. It
-// is called before the version id is deleted (docs/objects.md, rule 4). Otherwise an expired version could become
-// visible again by that deletion, and disappear later.
+// burnLapsed deletes those versions of an object that are older than the version id and have expired by a lifecycle
+// rule. It is called before the version id is deleted (docs/objects.md, rule 4). Otherwise an expired version could
+// become visible again by that deletion, and disappear later. It writes only while still returns true.
 func (b *Bucket) burnLapsed(ctx context.Context, key []byte, id ID, still func() bool) error {
 	settings, err := b.rows.Settings(ctx)
 	if err != nil {

@@ -15,31 +15,33 @@ import (
 )
 
 // Lifecycle is a list of rules that say after which time objects of a bucket are hidden or deleted, as in S3. It is
-// stored in the bucket's settings. If several rules are for the same version, each of them counts.
+// stored in the bucket's settings. If several rules apply to the same version, each of them takes effect.
 type Lifecycle []Rule
 
-// Rule is one rule of a bucket's Lifecycle: it says what is hidden or deleted after which time. It is for objects whose
-// keys begin with Prefix. A field with the zero value asks for nothing.
+// Rule is one rule of a bucket's Lifecycle: it says what is hidden or deleted after which time, e.g. objects below
+// logs/ after 30 days. It applies to objects whose keys begin with Prefix. A field with the zero value has no effect.
 type Rule struct {
 	// ID is the name of the rule, unique in its Lifecycle.
 	ID       string
 	Disabled bool
 	Prefix   string
-	// MinSize and Below limit the rule to objects of MinSize <= size < Below bytes; 0 is no limit.
+	// MinSize and Below limit the rule to objects with MinSize <= size < Below, in bytes. Zero means no limit.
 	MinSize, Below int64
-	// Tags limit the rule to objects that have all of these tags. Such a rule may have Days or Date only. If the tags
-	// of an object change, the rule goes by the new ones from a minute later on.
+	// Tags limit the rule to objects that have all of these tags. A rule with Tags may have Days or Date only. If the
+	// tags of an object change, the rule goes by the new tags from a minute later on.
 	Tags []Pair
-	// Form is the syntax in which the rule was written. It has no effect.
+	// Form is the syntax in which the client wrote the rule, kept so that the rule can be returned in the same syntax.
+	// It has no effect on objects.
 	Form byte
-	// Days is the age at which objects are hidden, in days, counted up to the next midnight in UTC. Date, in place of
-	// Days, is a midnight in UTC from which on objects are hidden.
+	// Days is the age in days at which objects are hidden, rounded up to the next midnight in UTC. Date is an
+	// alternative to Days: a midnight in UTC from which on objects are hidden.
 	Days int
 	Date time.Time
-	// Unmark means that delete markers are removed if the object has no older version.
+	// Unmark means that a delete marker is removed if the object has no older version.
 	Unmark bool
-	// NoncurrentDays is the number of days after which a version is deleted that is noncurrent, which means not the
-	// newest one any more. The Newer newest ones of the noncurrent versions stay whatever their age.
+	// NoncurrentDays is the number of days after which a noncurrent version is deleted, which is a version that is not
+	// the newest any more. Newer is the number of noncurrent versions, counted from the newest, that stay whatever
+	// their age.
 	NoncurrentDays, Newer int
 	// AbandonDays is the age, in days, at which an upload that was not completed is aborted.
 	AbandonDays int
@@ -55,7 +57,8 @@ const (
 	// MaxLifecycleBytes is the largest length of the encoding. Each rule takes its ID, prefix and tags, and 10 to 30
 	// bytes.
 	MaxLifecycleBytes = 15 << 10
-	// mostDays is the largest number of days that counts, so that durations do not overflow. No object is older.
+	// mostDays is the largest number of days that a rule counts with, so that durations do not overflow. Higher numbers
+	// act like mostDays, since no object is older.
 	mostDays = 100_000
 	day      = 24 * time.Hour
 )
@@ -68,8 +71,8 @@ const (
 )
 
 // ByAge reports whether a rule of l hides or deletes versions, or delete markers, once they are old enough. If so,
-// cleaners must look at all rows of the bucket now and then. Hints, which lead a cleaner to single objects, are written
-// for writes only, and not when something gets old.
+// cleaners must look at all rows of the bucket now and then. The hints that lead a cleaner to single objects are
+// written only when an object is written, and not when an object gets old.
 func (l Lifecycle) ByAge() bool {
 	return slices.ContainsFunc(l, func(r Rule) bool {
 		return !r.Disabled && (r.Days > 0 || !r.Date.IsZero() || r.Unmark || r.NoncurrentDays > 0)
@@ -186,8 +189,8 @@ func (l Lifecycle) check() error {
 	return nil
 }
 
-// Lifecycle returns the lifecycle rules of a bucket of objects, in the order in which they were set; nil: there are
-// none. It mostly needs no I/O. It fails like Status.
+// Lifecycle returns the lifecycle rules of the bucket with the given name, in the order in which they were set. The
+// result is nil if the bucket has no rules. Lifecycle mostly needs no I/O. It fails like Status.
 func (o *Objects) Lifecycle(ctx context.Context, name string) (Lifecycle, error) {
 	b, err := o.c.Bucket(name).Settings(ctx)
 	if err != nil {
@@ -197,9 +200,9 @@ func (o *Objects) Lifecycle(ctx context.Context, name string) (Lifecycle, error)
 	return s.Lifecycle, err
 }
 
-// SetLifecycle replaces all lifecycle rules of a bucket by l; an empty l removes them. Once SetLifecycle has returned,
-// all processes act by the new rules. The exception is a step that a cleaner has begun within the last minute. It fails
-// like SetStatus.
+// SetLifecycle replaces all lifecycle rules of a bucket by l. An empty l removes all rules. Once SetLifecycle has
+// returned, all processes act by the new rules, except that a cleaner may finish a step that it began within the last
+// minute. SetLifecycle fails like SetStatus.
 func (o *Objects) SetLifecycle(ctx context.Context, name string, l Lifecycle) error {
 	if err := l.check(); err != nil {
 		return err
@@ -209,16 +212,16 @@ func (o *Objects) SetLifecycle(ctx context.Context, name string, l Lifecycle) er
 
 func days(n int) time.Duration { return time.Duration(min(n, mostDays)) * day }
 
-// is reports whether the rule applies to an object with this key and these tags. false: the rule is disabled, or is for
-// other keys or tags. The size of the object is not looked at.
+// is reports whether the rule applies to an object with this key and these tags. It returns false if the rule is
+// disabled, or is for other keys or tags. It does not check the size of the object.
 func (r *Rule) is(key []byte, tags []Pair) bool {
 	return !r.Disabled && strings.HasPrefix(string(key), r.Prefix) &&
 		!slices.ContainsFunc(r.Tags, func(t Pair) bool { return !slices.Contains(tags, t) })
 }
 
 // of returns the rules that apply to an object with this key, in the form in which the package tidy decides about
-// versions. tags are those of the object's newest version. now is the present time: objects expire at a midnight, so
-// ages depend on it.
+// versions. tags are the tags of the object's newest version. now is the present time, on which the rules depend since
+// objects expire at a midnight.
 func (l Lifecycle) of(key []byte, tags []Pair, now time.Time) (rules []tidy.Rule) {
 	for i := range l {
 		r := &l[i]
@@ -239,8 +242,8 @@ func (l Lifecycle) of(key []byte, tags []Pair, now time.Time) (rules []tidy.Rule
 	return rules
 }
 
-// abandons returns the age at which an upload of the key is aborted if it was not completed; 0: no rule says so. If
-// several rules do, the shortest age counts.
+// abandons returns the age at which an upload for the key is aborted if it was not completed. If several rules give an
+// age, the shortest counts. The result is 0 if no rule gives an age.
 func (l Lifecycle) abandons(key []byte) (least time.Duration) {
 	for i := range l {
 		r := &l[i]
@@ -251,8 +254,9 @@ func (l Lifecycle) abandons(key []byte) (least time.Duration) {
 	return least
 }
 
-// Expires returns the time at which the newest version of an object, i, will be hidden, and the ID of the rule that
-// hides it. The time is zero if no rule does so. i must have the tags of the version, which listings leave out.
+// Expires returns the time at which the object's newest version, described by i, will be hidden by a lifecycle rule,
+// and the ID of the rule. The time is zero if no rule hides the version. i must have the tags of the version, which
+// listings leave out.
 func (l Lifecycle) Expires(i *Info) (at time.Time, id string) {
 	v := tidy.Version{Marker: i.Marker, Size: i.Size}
 	for n := range l {

@@ -12,44 +12,47 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Query selects the objects, or the versions of objects, that a listing returns.
+// Query selects the objects, or the versions of objects, that a listing returns: by a prefix, an interval of keys, and
+// a start position.
 type Query struct {
-	// Prefix selects the keys that begin with it. Delimiter groups these keys into common prefixes, as in
-	// listing.Query.
+	// Prefix selects the keys that begin with Prefix. If Delimiter is not empty, keys that have a Delimiter behind the
+	// Prefix are grouped. For example, with the Delimiter / the keys photos/a and photos/b are shown as one common
+	// prefix, photos/.
 	Prefix, Delimiter []byte
-	// After selects the keys above it, and common prefixes with a key above it. Empty: no bound.
+	// After selects only keys above After, and common prefixes with such a key. If After is empty, there is no bound.
 	After []byte
-	// AfterID, with After, also selects the versions of the key After that are older than the version AfterID. It is
-	// for ListVersions only.
+	// AfterID also selects those versions of the key After that are older than the version AfterID. AfterID is for
+	// ListVersions only, and has no effect without After.
 	AfterID ID
-	// From and To select the keys with From <= key < To. Empty: no bound.
+	// From and To select the keys with From <= key < To. An empty From or To is no bound.
 	From, To []byte
-	// Limit is the most items of a page. Default 1,000, at most 10,000.
+	// Limit is the largest number of items in a page. Default 1,000, at most 10,000.
 	Limit int
-	// Token is the Next of a page: the listing continues behind that page. All other fields but Limit must be as they
-	// were.
+	// Token is the Page.Next of an earlier page, behind which the listing continues. All other fields except Limit must
+	// be the same as for that page.
 	Token listing.Token
 }
 
-// Item is an object, a version or a common prefix in a page of a listing.
+// Item is an entry in a page of a listing: an object, a version of an object, or a common prefix of several keys.
 type Item struct {
-	// Info is the metadata. An Info of a common prefix has the prefix as its Key, and nothing else.
+	// Info is the metadata of the version. For a common prefix, only Info.Key is set, to the prefix.
 	Info
 	CommonPrefix bool
-	// Latest is true of the newest version of an object.
+	// Latest is true for the newest version of an object.
 	Latest bool
 }
 
-// Page is one page of a listing: a contiguous part, which leaves out no item between its first and its last one.
+// Page is one page of a listing. It has all items of the listing between its first and its last item.
 type Page struct {
 	Items []Item
-	// Next is the token of the next page, or empty after the last page. A page with a token may be short or empty.
+	// Next is the token by which the next page is requested (Query.Token). Next is empty after the last page. A page
+	// with a token may have fewer items than the limit, or none.
 	Next listing.Token
 }
 
-// List returns a page of objects: of each key the newest version, but nothing if that is a delete marker. Older
-// versions are skipped without being read one by one. List fails like listing.Bucket.List. The items of a page share
-// memory, so clone what must outlive the page.
+// List returns a page of objects: the newest version of each key. Objects whose newest version is a delete marker are
+// left out. Older versions are skipped without being read one by one. List fails like listing.Bucket.List. The items of
+// a page share memory, so a caller clones what must outlive the page.
 func (b *Bucket) List(ctx context.Context, q Query) (out Page, err error) {
 	if !q.AfterID.IsZero() {
 		return Page{}, store.Errorf(store.InvalidArgument, "AfterID is for ListVersions")
@@ -69,8 +72,8 @@ func (b *Bucket) List(ctx context.Context, q Query) (out Page, err error) {
 	return out, nil
 }
 
-// next appends a zero item to the page, and returns it for the caller to fill in. more is the number of items that may
-// still follow; it decides for how many there is memory.
+// next appends an empty item to the page, and returns the item for the caller to fill in. more is the number of items
+// that may still follow, by which next decides how much memory to allocate.
 func (p *Page) next(more int) *Item {
 	n := len(p.Items)
 	if n == cap(p.Items) {
@@ -81,8 +84,8 @@ func (p *Page) next(more int) *Item {
 }
 
 // ListVersions returns a page of all versions of the bucket's objects, including delete markers. The versions are
-// sorted by key, and those of one key begin with the newest. Of the null versions of a key, which were written while
-// the bucket kept no versions, only the newest is shown. It fails like List.
+// sorted by key, and the versions of one key from the newest to the oldest. Of the null versions of a key, which were
+// written while the bucket kept no versions, only the newest is shown. ListVersions fails like List.
 func (b *Bucket) ListVersions(ctx context.Context, q Query) (out Page, err error) {
 	if b, err = b.pinned(ctx); err != nil {
 		return Page{}, err
@@ -117,8 +120,9 @@ func (b *Bucket) ListVersions(ctx context.Context, q Query) (out Page, err error
 }
 
 // continueGroup corrects a page of versions that begins in the middle of an object, whose newer versions were on an
-// earlier page. Then the first item of the page is not the latest version. Of null versions, which were written while
-// the bucket kept no versions, only the newest is shown. So one is removed if a newer one was on an earlier page.
+// earlier page. Then the first item of the page is not the latest version. And a null version (written while the bucket
+// kept no versions) is removed from the page if a newer null version was on an earlier page, since only the newest is
+// shown.
 func (b *Bucket) continueGroup(ctx context.Context, p *Page) error {
 	if len(p.Items) == 0 || p.Items[0].CommonPrefix {
 		return nil
@@ -144,9 +148,9 @@ func (b *Bucket) continueGroup(ctx context.Context, p *Page) error {
 	return nil
 }
 
-// above reports whether an object has visible versions that are newer than the one in the row rowKey. seen: there is
-// one. null: one of them is a null version, written while the bucket kept no versions. The keys of all rows of the
-// object begin with the bytes group.
+// above reports whether an object has visible versions that are newer than the version in the row rowKey. The result
+// seen is true if there is a newer version, and null is true if a newer version is a null version, written while the
+// bucket kept no versions. The keys of all rows of the object begin with the bytes group.
 func (b *Bucket) above(ctx context.Context, rowKey, group []byte) (seen, null bool, err error) {
 	q := listing.Query{From: group, To: rowKey, Sift: func(e listing.Entry) listing.Sifted {
 		at, err := parseRow(e.Key)
@@ -177,8 +181,8 @@ func (b *Bucket) above(ctx context.Context, rowKey, group []byte) (seen, null bo
 	}
 }
 
-// rows returns the query for listing rows that gives the items of the listing q. latest is true: of each object only
-// the newest version is shown. false: all versions are.
+// rows returns the query for rows whose results are the items of the listing q. If latest is true, the listing shows
+// only the newest version of each object; otherwise it shows all versions.
 func (q *Query) rows(latest bool) listing.Query {
 	prefix := escape(nil, q.Prefix)
 	rows := listing.Query{Prefix: prefix, Limit: q.Limit, Token: q.Token}
@@ -214,9 +218,10 @@ func (q *Query) rows(latest bool) listing.Query {
 	return rows
 }
 
-// stretch tells which rows a listing can skip once it has read the row rowKey: all those whose keys have the same first
-// bytes. It returns the number of these bytes, or 0 if no row can be skipped. They are a common prefix or, if only the
-// latest versions are listed, the bytes that all rows of one object share. rowKey may be cut anywhere.
+// stretch returns how many rows a listing can skip after the row rowKey, as a length of a prefix of rowKey: all rows
+// whose keys begin with the same bytes are skipped. The result is 0 if no row can be skipped. The prefix is a common
+// prefix of keys or, if only the latest versions are listed, the bytes that all rows of one object share. rowKey may be
+// cut off at any byte.
 func (q *Query) stretch(rowKey []byte, latest bool) int {
 	key, group := rowKey, 0
 	if i := bytes.Index(rowKey, []byte{zero, endsKey}); i >= 0 {
@@ -233,8 +238,8 @@ func (q *Query) stretch(rowKey []byte, latest bool) int {
 	return group
 }
 
-// plainHead reports whether the encoded record b begins like most records. Such a record has version 1 of the encoding,
-// and belongs to a visible version that is no delete marker.
+// plainHead reports whether the encoded record b begins like the records of most versions: b has version 1 of the
+// encoding, and belongs to a visible version that is no delete marker. Listings decode such records by a fast path.
 func plainHead(b []byte) bool {
 	return len(b) >= 4 && (b[0] == byte(live) || b[0] == byte(kept)) && b[1] == 1 && b[2]&^flagNull == 0
 }
@@ -250,8 +255,8 @@ func (h head) judge(group int, latest bool) listing.Sifted {
 	return s
 }
 
-// sift returns what a listing shows for the row e: the version, its common prefix, or nothing. latest: of each object
-// only the newest version is shown.
+// sift returns what a listing shows for the row e: the version, its common prefix, or nothing. If latest is true, the
+// listing shows only the newest version of each object.
 func (q *Query) sift(e listing.Entry, latest bool) listing.Sifted {
 	at, err := parseRow(e.Key)
 	if err != nil {
@@ -277,7 +282,7 @@ func (q *Query) sift(e listing.Entry, latest bool) listing.Sifted {
 	return s
 }
 
-// reader turns the rows of one page of a listing into items: it decodes the rows' keys and records.
+// reader turns the rows of one page of a listing into items, by decoding the keys and the contents of the rows.
 type reader struct {
 	typ      string // of the previous item: most items of a page have the same
 	versions bool   // several rows of a group may follow one another
@@ -286,7 +291,8 @@ type reader struct {
 	again    bool   // the present row is of the same group
 }
 
-// read fills in the item i, which is zero, from the row or the common prefix that a listing of rows has returned.
+// read fills in the empty item i from a row, or a common prefix of rows, that a listing of rows has returned. It fails
+// with Corrupt if the row can't be decoded.
 func (r *reader) read(i *Item, of *listing.Item) error {
 	if of.CommonPrefix {
 		i.Key, i.CommonPrefix = unescape(of.Key), true
@@ -320,9 +326,9 @@ func (r *reader) read(i *Item, of *listing.Item) error {
 	return nil
 }
 
-// plain decodes the record b into i if b has the most common form. Such a record has a body in the row or in one blob,
-// an MD5 or none, a content type, and nothing else. plain returns false for any other or damaged record; then the
-// caller uses decode. plain is for speed: decode takes three times as long, since it makes a record with many empty
+// plain decodes the encoded record b into i if b has the most common form: a body in the row or in one blob, an MD5 or
+// none, a content type, and nothing else. It returns false for any other or damaged record, for which the caller uses
+// the method decode. plain is for speed: decode takes three times as long, since it makes a record with many empty
 // fields.
 func (r *reader) plain(i *Info, b []byte) bool {
 	if len(b) > maxRecordBytes || !plainHead(b) || b[3] > byte(inBlob) {

@@ -8,31 +8,34 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// UploadQuery says which uploads a listing returns: those of the keys with a prefix, and behind some position.
+// UploadQuery selects the open multipart uploads that a listing returns: by a prefix of the key, and by a start
+// position.
 type UploadQuery struct {
 	// Prefix, Delimiter, After, Limit and Token are as in Query.
 	Prefix, Delimiter, After []byte
-	// AfterID, with After, also selects the uploads of the key After that were created later than the upload AfterID.
+	// AfterID also selects those uploads of the key After that were created later than the upload AfterID. It has no
+	// effect without After.
 	AfterID UploadID
 	Limit   int
 	Token   listing.Token
 }
 
-// UploadItem is an upload or a common prefix in a page of a listing of uploads.
+// UploadItem is an entry in a page of a listing of uploads: an upload, or a common prefix of several keys.
 type UploadItem struct {
-	// Upload is the upload. That of a common prefix has the prefix as its Key, and nothing else.
+	// Upload describes the upload. For a common prefix, only Upload.Key is set, to the prefix.
 	Upload
 	CommonPrefix bool
 }
 
-// UploadPage is one page of a listing of uploads. Next is the token of the next page, or empty after the last page.
+// UploadPage is one page of a listing of open multipart uploads. Next is the token by which the next page is requested.
+// Next is empty after the last page.
 type UploadPage struct {
 	Items []UploadItem
 	Next  listing.Token
 }
 
-// ListUploads returns a page of the bucket's uploads that were neither completed nor aborted. The uploads are sorted by
-// key, and those of one key begin with the oldest. It fails like listing.Bucket.List.
+// ListUploads returns a page of the bucket's open uploads, which were neither completed nor aborted. The uploads are
+// sorted by key, and the uploads of one key from the oldest to the newest. ListUploads fails like listing.Bucket.List.
 func (b *Bucket) ListUploads(ctx context.Context, q UploadQuery) (UploadPage, error) {
 	page, err := b.rows.List(ctx, q.rows())
 	if err != nil {
@@ -58,7 +61,7 @@ func (b *Bucket) ListUploads(ctx context.Context, q UploadQuery) (UploadPage, er
 	return out, nil
 }
 
-// rows returns the query for listing rows that gives the items of q, a listing of uploads.
+// rows returns the query for rows whose results are the items of the listing of uploads q.
 func (q *UploadQuery) rows() listing.Query {
 	rows := listing.Query{
 		Prefix: escape(bytes.Clone(uploadsBegin), q.Prefix), Limit: q.Limit, Token: q.Token,

@@ -21,8 +21,8 @@ const MaxParts = 10_000
 // maxSumBytes is the length of the longest checksum of a part, that of SHA-256.
 const maxSumBytes = 32
 
-// piece is one part of a version, as the manifest lists it. The manifest is the list of the parts of a version that was
-// uploaded in parts.
+// piece is one part of a version that was uploaded in parts, as the version's manifest describes the part. The manifest
+// is the list of all parts.
 type piece struct {
 	number int
 	size   int64
@@ -30,8 +30,8 @@ type piece struct {
 	sum    []byte
 }
 
-// encodeManifest returns the manifest of a version that was uploaded in parts: the list of its parts, in the order of
-// their numbers. It is
+// encodeManifest returns the encoded manifest of a version that was uploaded in parts. The manifest is the list of the
+// parts in the order of their numbers:
 //
 //	count | number, size, ID of each part | perhaps a checksum of each part
 //
@@ -91,7 +91,7 @@ func damagedManifest(b []byte) error {
 }
 
 // parts returns the number of parts in which the body of a version is stored. It returns 0 for a version that was put
-// whole, and for a deleted one.
+// in one request, and for a deleted version.
 func (r *record) parts() int {
 	if r.where != inParts && r.where != inListedParts {
 		return 0
@@ -100,8 +100,8 @@ func (r *record) parts() int {
 	return int(min(n, MaxParts)) //nolint:gosec // bounded
 }
 
-// checkParts reports whether the bytes in place of the record's body can be a manifest, which is a list of parts, or
-// the name of one. It looks only at the count of the parts and at the length.
+// checkParts reports whether the record's body can be a manifest (a list of parts), or the number of parts with the ID
+// of a blob that has the manifest. It checks only the number of parts and the length.
 func (r *record) checkParts() bool {
 	d := decoder{wire.Shortest{Of: r.body}}
 	n := d.Uint()
@@ -113,15 +113,15 @@ func (r *record) checkParts() bool {
 	return ok && len(r.body) <= mostInline && len(d.Rest()) >= int(n)*(idBytes+2) //nolint:gosec // bounded
 }
 
-// partName returns the name of the blob with a part of a version: the part's number is number, and its ID is id. Number
-// 0 is the manifest, the list of the parts. The name begins with that of the version's blobs. So a listing of blobs
-// finds all parts of a version, even if there are no rows.
+// partName returns the name of the blob that has one part of a version's body. number is the part's number, and id the
+// part's ID. Number 0 stands for the manifest, which is the list of the parts. The name begins with the name of the
+// version's blobs, so a listing of blobs finds all parts of a version, even if the version has no rows.
 func (b *Bucket) partName(key []byte, version ID, number int, id ID) string {
 	return fmt.Sprintf("%s/%05d-%s", b.blobName(key, version), number, id)
 }
 
 // listName returns the name of the blob with the manifest of a version, which is the list of its parts. It returns
-// false if the manifest is not in a blob: mostly it is in the version's row.
+// false if no blob has the manifest, because the manifest is in the version's row or the version has no parts.
 func (b *Bucket) listName(key []byte, id ID, r *record) (string, bool) {
 	if r.where != inListedParts || len(r.body) < idBytes {
 		return "", false
@@ -130,7 +130,7 @@ func (b *Bucket) listName(key []byte, id ID, r *record) (string, bool) {
 	return b.partName(key, r.bodies(id), 0, at), ok
 }
 
-// pieces returns the parts of a version. It reads the list of them, the manifest, from the version's record r or, if
+// pieces returns the parts of a version with the record r. It reads the list of the parts, the manifest, from r or, if
 // the list is too long for a row, from a blob. It fails with ErrBodyLost if that blob is missing or cut off, and with
 // Corrupt if the list is damaged.
 func (b *Bucket) pieces(ctx context.Context, key []byte, id ID, r *record) ([]piece, error) {
@@ -164,9 +164,10 @@ func (b *Bucket) pieces(ctx context.Context, key []byte, id ID, r *record) ([]pi
 	return pieces, err
 }
 
-// Parts returns the metadata of a version, and the parts in which it was uploaded: their numbers, sizes and times. A
-// part has a checksum, too, if one was given for it by the same algorithm as for the version. A version that was put
-// whole has no parts. Parts fails like Head, and with ErrDeleted for a delete marker.
+// Parts returns the metadata of a version, and the parts in which the version was uploaded, with their numbers, sizes
+// and times. A part also has a checksum if the client gave a checksum for the part by the same algorithm as for the
+// version. A version that was put in one request has no parts. Parts fails like Head, and with ErrDeleted for a delete
+// marker.
 func (b *Bucket) Parts(ctx context.Context, key []byte, id ID) (Info, []Part, error) {
 	r, id, err := b.find(ctx, key, id)
 	if err == nil && r.marker {
@@ -193,9 +194,9 @@ func (b *Bucket) Parts(ctx context.Context, key []byte, id ID) (Info, []Part, er
 	return info, parts, nil
 }
 
-// sumPieces copies the checksums of the uploaded parts to pieces, which is the list that is stored with the version. It
-// copies them, and sets r.summed, only if the version has exactly one checksum and every part has one by the same
-// algorithm.
+// sumPieces copies the checksums of the uploaded parts to pieces, which is the list of parts that is stored with the
+// version, and sets r.summed. It does so only if the version has exactly one checksum and every part has a checksum by
+// the same algorithm.
 func (r *record) sumPieces(pieces []piece, parts []Part) {
 	if len(r.sums) != 1 {
 		return
@@ -218,8 +219,8 @@ func (r *record) sumPieces(pieces []piece, parts []Part) {
 	r.summed = true
 }
 
-// inPieces is a reader of a body that is stored in parts. It reads one part after the other, and opens a part only when
-// it gets there.
+// inPieces is a reader of a body that is stored in parts. It reads one part after the other, and opens the blob of a
+// part only when it gets to the part.
 type inPieces struct {
 	ctx    context.Context
 	blobs  Blobs
@@ -230,8 +231,9 @@ type inPieces struct {
 	open   io.ReadCloser
 }
 
-// openPieces returns a reader of a range (part) of the body of a version that is stored in parts. It opens the first
-// part at once. So if that part is lost, the caller gets an error before the first byte.
+// openPieces returns a reader of a range of the body of a version that is stored in parts. The range is part, and r is
+// the version's record. openPieces opens the first part of the range at once, so that the caller gets an error before
+// the first byte if that part is lost.
 func (b *Bucket) openPieces(ctx context.Context, key []byte, id ID, r *record, part Range) (io.ReadCloser, error) {
 	pieces, err := b.pieces(ctx, key, id, r)
 	if err != nil {
@@ -252,7 +254,7 @@ func (b *Bucket) openPieces(ctx context.Context, key []byte, id ID, r *record, p
 	return in, err
 }
 
-// next opens the part of the body that is read next. It fails with ErrBodyLost if its blob is missing or has another
+// next opens the blob of the part that is read next. It fails with ErrBodyLost if the blob is missing or has another
 // size.
 func (in *inPieces) next() error {
 	p := in.pieces[0]
@@ -298,7 +300,7 @@ func (in *inPieces) Read(p []byte) (int, error) {
 	}
 }
 
-// Close ends the reading of a body in parts, and closes the part that is open.
+// Close closes the part of the body that is being read.
 func (in *inPieces) Close() error {
 	if in.open == nil {
 		return nil
@@ -308,7 +310,8 @@ func (in *inPieces) Close() error {
 	return err
 }
 
-// inOrder reports whether the numbers of the parts ascend, as a client that completes an upload must name them.
+// inOrder reports whether the numbers of the parts are ascending, without duplicates. A client must name the parts in
+// this order to complete an upload.
 func inOrder(parts []NamedPart) bool {
 	for i := 1; i < len(parts); i++ {
 		if parts[i-1].Number >= parts[i].Number {

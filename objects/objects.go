@@ -13,19 +13,20 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Blobs is a store of bodies of objects that are too large for a row; each body, or part of one, is a blob. The name of
-// a blob is a path of at most 1,024 bytes: letters, digits and ".-_=" between slashes. A blob is written once and never
-// changed. Implementations are safe for concurrent use. Every error has a store.Kind. After an error of Create the blob
-// may be stored all the same, unless the error is an InvalidArgument.
+// Blobs is a store of blobs, which are bodies of objects, or of parts of objects, that are too large for a row. The
+// name of a blob is a path of at most 1,024 bytes: letters, digits and ".-_=" between slashes. A blob is written once
+// and never changed. Implementations are safe for concurrent use. Every error has a store.Kind. If Create fails with
+// any error but InvalidArgument, the blob may be stored all the same.
 type Blobs interface {
-	// Create durably stores the bytes that body returns. If body fails, Create stores nothing. size is the length of
-	// body in bytes, and body itself fails if its length is another one; a negative size means that the length is
-	// unknown.
+	// Create durably stores the bytes that body returns, under the given name. If body fails, Create stores nothing.
+	// size is the length of body in bytes, or negative if the length is unknown. body itself must fail if its length is
+	// not size.
 	Create(ctx context.Context, name string, body io.Reader, size int64) error
-	// Open returns a reader of n bytes of a blob from offset on, and the size of the whole blob. The reader has fewer
-	// bytes if the blob ends before. Open fails with NotFound if there is no such blob. The caller closes body.
+	// Open returns a reader of n bytes of a blob from offset on, and the size of the whole blob in bytes. The reader
+	// returns fewer bytes if the blob ends before. Open fails with NotFound if there is no such blob. The caller closes
+	// body.
 	Open(ctx context.Context, name string, offset, n int64) (body io.ReadCloser, size int64, err error)
-	// Delete removes a blob. It succeeds if there is no such blob.
+	// Delete removes a blob. It also succeeds if the blob does not exist.
 	Delete(ctx context.Context, name string) error
 	// List calls each for every blob whose name begins with prefix and is greater than after, in bytewise order of the
 	// names. size is the length of the blob in bytes. An error of each ends the listing, and List returns that error.
@@ -34,44 +35,45 @@ type Blobs interface {
 
 // Options are the settings of an Objects, a client for buckets of objects. The zero value means the defaults.
 type Options struct {
-	// InlineBytes is the length, in bytes, of the longest body that is stored in its row. Default 4 KiB, at most 8 KiB;
-	// negative: every body is a blob.
+	// InlineBytes is the length, in bytes, of the longest body that is stored in the row of its version. Longer bodies
+	// are stored as blobs. Default 4 KiB, at most 8 KiB. If InlineBytes is negative, every body is a blob.
 	InlineBytes int
-	// MaxBytes is the length, in bytes, of the longest body of an object, or of a part, that is accepted. Default 5
-	// GiB.
+	// MaxBytes is the length, in bytes, of the longest body that is accepted, for an object or for a part of an upload.
+	// Default 5 GiB.
 	MaxBytes int64
 	// MD5Bytes is the length, in bytes, of the longest body whose MD5 Put computes if Meta.MD5 is empty and Meta.Size
-	// tells the length. Default 16 MiB; negative: only inline bodies get an MD5. There is a limit because an MD5 takes
-	// longer than writing a body to a fast disk. The ETag of a body without an MD5 is made of its version's ID
-	// (Info.ETag).
+	// tells the length. Default 16 MiB. If MD5Bytes is negative, only bodies in rows get an MD5. The limit exists
+	// because an MD5 takes longer than writing a body to a fast disk. The ETag of a body without an MD5 is made from
+	// the ID of its version (Info.ETag).
 	MD5Bytes int64
 	// PutTimeout is the longest time that a put may take, with its body. Default 1 hour. Cleaners wait for longer than
-	// PutTimeout before they take a blob without a row for an orphan, so all processes need the same value.
+	// PutTimeout before they delete a blob without a row as useless, so all processes need the same value.
 	PutTimeout time.Duration
-	// Hints, if not nil, is told of each write that may leave something for a cleaner to delete. Without Hints only
-	// passes over all rows find such objects.
+	// Hints, if not nil, is told of each write that may leave something for a cleaner to delete, e.g. an old version
+	// that was replaced. Without Hints, only passes of cleaners over all rows find such objects.
 	Hints Hints
-	// Now returns the present time by the clocks of the machine; nil: by the real clocks.
+	// Now returns the present time by the clocks of the machine. If Now is nil, the real clocks are used. Tests set
+	// Now.
 	Now func() wait.Instant
 }
 
-// Hints receives hints: keys of objects in which a cleaner may find something to delete once a given time has passed.
-// The cleaner then looks at these objects only (Cleaner.PassOver). A hint proves nothing and may be lost. Note returns
-// at once, is safe for concurrent use, and keeps no reference to key.
+// Hints receives hints, which are keys of objects in which a cleaner may find something to delete once a given time has
+// passed. With hints a cleaner looks at these objects only, and not at the whole bucket (Cleaner.PassOver). A hint
+// proves nothing and may be lost. Note returns at once, is safe for concurrent use, and keeps no reference to key.
 type Hints interface {
 	Note(bucket store.BucketID, key []byte, after time.Duration)
 }
 
-// Objects is a client for the objects in all buckets of one store. It has a client for their rows, and a store of blobs
-// for bodies that are too large for a row. It is safe for concurrent use.
+// Objects is a client for the objects in all buckets of one store. It reads and writes their rows through a
+// listing.Client, and bodies that are too large for a row through a store of blobs. It is safe for concurrent use.
 type Objects struct {
 	c     *listing.Client
 	blobs Blobs
 	o     Options
 }
 
-// New returns a client for objects, whose rows are read and written through c, and whose larger bodies are in blobs. It
-// does no I/O. It fails with InvalidArgument if an option is out of its range.
+// New returns a client for objects. Their rows are read and written through c, and larger bodies are stored in blobs.
+// New does no I/O. It fails with InvalidArgument if an option is out of its range.
 func New(c *listing.Client, blobs Blobs, o Options) (*Objects, error) {
 	o.InlineBytes = cmp.Or(o.InlineBytes, 4<<10)
 	o.MaxBytes = cmp.Or(o.MaxBytes, 5<<30)
@@ -88,7 +90,8 @@ func New(c *listing.Client, blobs Blobs, o Options) (*Objects, error) {
 }
 
 // Everywhere returns a client for the same objects that reads and writes through a quorum of each data centre
-// (listing.Client.Everywhere). Cleaners and audits need such a client.
+// (listing.Client.Everywhere). Cleaners and audits need such a client, because a wrong answer could make them delete a
+// body that is in use.
 func (o *Objects) Everywhere() *Objects {
 	wide := *o
 	wide.c = o.c.Everywhere()
@@ -104,36 +107,37 @@ const mostInline = 8 << 10
 type Versioning bool
 
 const (
-	// Versioned means that older versions stay.
+	// Versioned means that puts and deletes keep the older versions of the object.
 	Versioned Versioning = true
-	// Unversioned means that puts and deletes write null versions, of which only the newest counts. Versions that were
-	// written while the bucket was versioned stay.
+	// Unversioned means that a put or a delete replaces the object's null version, which is the version that was
+	// written without versioning. Versions that were written while the bucket was versioned stay.
 	Unversioned Versioning = false
 )
 
-// Bucket is a handle of a bucket of objects: its name, or its name and id. It is safe for concurrent use.
+// Bucket is a handle of a bucket of objects, through which objects are put, read, listed and deleted. It identifies the
+// bucket by its name, or by its name and ID. It is safe for concurrent use.
 type Bucket struct {
 	o         *Objects
 	rows      *listing.Bucket
 	versioned Versioning
 }
 
-// Bucket returns a handle of the bucket with this name, whether the bucket exists or not. v says whether puts and
-// deletes through this handle keep older versions. Bucket does no I/O.
+// Bucket returns a handle of the bucket with the given name. The bucket need not exist. v says whether puts and deletes
+// through the handle keep older versions. Bucket does no I/O.
 func (o *Objects) Bucket(name string, v Versioning) *Bucket {
 	return &Bucket{o: o, rows: o.c.Bucket(name), versioned: v}
 }
 
-// BucketOf returns a handle of one certain bucket, info, which a listing of buckets has returned. If the bucket is
-// deleted, and another one gets its name, the handle never means that other bucket. v says whether puts and deletes
-// keep older versions.
+// BucketOf returns a handle of the bucket that info describes, as a listing of buckets has returned it. If the bucket
+// is deleted, and another bucket gets its name, the handle does not mean the other bucket. v says whether puts and
+// deletes through the handle keep older versions.
 func (o *Objects) BucketOf(info listing.BucketInfo, v Versioning) *Bucket {
 	return &Bucket{o: o, rows: o.c.BucketOf(info), versioned: v}
 }
 
-// Open returns a handle of the bucket that has the name now, and the bucket's settings. The settings decide whether
-// puts and deletes through the handle keep older versions. The handle never means a later bucket with the same name.
-// Open mostly needs no I/O. It fails like Bucket.Settings.
+// Open returns a handle of the bucket that has the given name now, and the bucket's settings. By the settings, puts and
+// deletes through the handle keep older versions or not. If another bucket gets the name later, the handle does not
+// mean that bucket. Open mostly needs no I/O. It fails like Bucket.Settings.
 func (o *Objects) Open(ctx context.Context, name string) (*Bucket, Settings, error) {
 	b, err := o.Bucket(name, Unversioned).pinned(ctx)
 	if err != nil {
@@ -146,9 +150,9 @@ func (o *Objects) Open(ctx context.Context, name string) (*Bucket, Settings, err
 	return &Bucket{o: o, rows: b.rows, versioned: s.Status.Versioning()}, s, nil
 }
 
-// pinned returns a handle of the one bucket that has the name of b now. Every operation begins with pinned. If the
-// bucket is deleted meanwhile, and another one gets its name, the operation does not act on that other bucket
-// (docs/objects.md, rule 18).
+// pinned returns a handle of the one bucket that has the name of b now. Every operation begins with pinned. So if the
+// bucket is deleted during the operation, and another bucket gets its name, the operation does not act on the other
+// bucket (docs/objects.md, rule 18).
 func (b *Bucket) pinned(ctx context.Context) (*Bucket, error) {
 	rows, err := b.rows.Pinned(ctx)
 	if err != nil || rows == b.rows {
@@ -157,24 +161,27 @@ func (b *Bucket) pinned(ctx context.Context) (*Bucket, error) {
 	return &Bucket{o: b.o, rows: rows, versioned: b.versioned}, nil
 }
 
-// Meta is the metadata that a client gives with the body of an object.
+// Meta is the metadata that a client gives with the body of an object, e.g. its size, content type, checksums and tags.
 type Meta struct {
-	// Size is the length of the body in bytes; a body of another length is refused. Negative: the length is unknown.
+	// Size is the length of the body in bytes, or negative if the length is unknown. A body of another length is
+	// refused.
 	Size        int64
 	ContentType string
-	// Sums are checksums, each under the name of its algorithm; Headers are the user metadata. Both are stored as they
-	// are given, and only once the body has ended: so the caller may fill in the values of Sums until then. Readers of
-	// a body compare it with a checksum by crc32, crc32c, sha1 or sha256, which is in base64.
+	// Sums are checksums of the body, each under the name of its algorithm, and Headers are the user metadata. Both are
+	// stored as they are given, after the body has ended, so the caller may fill in the values of Sums until then.
+	// Readers check a body by its checksum if the algorithm is crc32, crc32c, sha1 or sha256 and the value is in
+	// base64.
 	Sums, Headers []Pair
-	// MD5, unless empty, is the MD5 of the body, in 16 bytes. It is stored as it is given: the body itself must fail at
-	// its end if its MD5 is another one.
+	// MD5 is the MD5 of the body in 16 bytes, or empty. It is stored without a check, so the reader of the body must
+	// fail at its end if the body has another MD5.
 	MD5 []byte
 	// Tags are the tags of the object, with names and values of at most 16 KiB together. SetTags changes them later.
 	Tags []Pair
 }
 
-// Info is the metadata of one version of an object. A page of a listing has a thousand Infos, so an Info is small: what
-// most versions do not have, or what follows from other fields, is returned by methods.
+// Info is the metadata of one version of an object, e.g. its key, size and content type. A page of a listing may have
+// thousands of Infos, so an Info is small: methods return what most versions do not have, and what follows from other
+// fields.
 type Info struct {
 	Key         []byte
 	ID          ID
@@ -183,25 +190,26 @@ type Info struct {
 	more        *details // nil: the version has none of these details
 	md5         [md5.Size]byte
 	hasMD5      bool
-	// Marker is true of a delete marker, Null of a null version: one that was written while the bucket kept no
+	// Marker is true for a delete marker. Null is true for a null version, which was written while the bucket kept no
 	// versions.
 	Marker, Null bool
 }
 
-// details are those parts of an Info, the metadata of a version, that most versions do not have. They are apart to keep
-// an Info small.
+// details are those fields of an Info, the metadata of a version, that most versions do not have, e.g. tags. They are
+// in a struct of their own to keep an Info small.
 type details struct {
 	parts               int
 	etag                string
 	sums, headers, tags []Pair
 }
 
-// Modified returns the time of the version, in UTC: when the whole body had arrived, or when the upload was completed.
+// Modified returns the time of the version in UTC: when the whole body had arrived, or when the multipart upload was
+// completed.
 func (i *Info) Modified() time.Time { return i.ID.time() }
 
 // ETag returns the ETag of the version, without quotes:
 //
-//   - the MD5 of the body in hexadecimal digits, if it is known;
+//   - the MD5 of the body in hexadecimal digits, if the MD5 is known;
 //   - for a version in parts, the MD5 of the MD5s of its parts, a hyphen, and the number of parts;
 //   - for any other body, the version's ID and "-1" (Options.MD5Bytes). No other version has this ETag. Clients
 //     take it for the ETag of a version in parts, which they do not compare with an MD5;
@@ -218,7 +226,8 @@ func (i *Info) ETag() string {
 	return i.ID.String() + "-1"
 }
 
-// MD5 returns the MD5 of the body, in 16 bytes, or nil if it is not known. It is never known for a version in parts.
+// MD5 returns the MD5 of the body in 16 bytes, or nil if the MD5 is not known. The MD5 of a version in parts is never
+// known.
 func (i *Info) MD5() []byte {
 	if !i.hasMD5 {
 		return nil
@@ -226,7 +235,7 @@ func (i *Info) MD5() []byte {
 	return bytes.Clone(i.md5[:])
 }
 
-// Parts returns the number of parts in which the version was uploaded, or 0 if it was put whole.
+// Parts returns the number of parts in which the version was uploaded, or 0 if the version was put in one request.
 func (i *Info) Parts() int {
 	if i.more == nil {
 		return 0
@@ -234,7 +243,7 @@ func (i *Info) Parts() int {
 	return i.more.parts
 }
 
-// Sums returns the checksums that were given with the version, each under the name of its algorithm.
+// Sums returns the checksums that the client gave with the version, each under the name of its algorithm, or nil.
 func (i *Info) Sums() []Pair {
 	if i.more == nil {
 		return nil
@@ -242,7 +251,7 @@ func (i *Info) Sums() []Pair {
 	return i.more.sums
 }
 
-// Headers returns the user metadata of the version, as it was given in Meta.Headers.
+// Headers returns the user metadata of the version, as the client gave it in Meta.Headers, or nil.
 func (i *Info) Headers() []Pair {
 	if i.more == nil {
 		return nil
@@ -250,7 +259,7 @@ func (i *Info) Headers() []Pair {
 	return i.more.headers
 }
 
-// Tags returns the tags of the version. It returns nil for an Info from a listing, since listings do not read tags.
+// Tags returns the tags of the version. For an Info from a listing the result is nil, since listings do not read tags.
 func (i *Info) Tags() []Pair {
 	if i.more == nil {
 		return nil
@@ -263,8 +272,8 @@ func (r *record) info(key []byte, id ID) (i Info) {
 	return i
 }
 
-// infoInto fills in the zero Info i with the metadata of one version of the object key. The version has the ID id and
-// the record r; tags are its tags.
+// infoInto fills in the empty Info i with the metadata of one version. key is the object's key, id the version's ID,
+// and tags are the version's tags. All other metadata is taken from the record r.
 func (r *record) infoInto(i *Info, key []byte, id ID, tags []Pair) {
 	i.Key, i.ID, i.Marker, i.Null, i.Size, i.ContentType = key, id, r.marker, r.null, r.size, r.typ
 	i.hasMD5 = copy(i.md5[:], r.md5) > 0
@@ -276,22 +285,22 @@ func (r *record) infoInto(i *Info, key []byte, id ID, tags []Pair) {
 
 // Errors that this package returns, besides those of package listing. Each has a store.Kind.
 var (
-	// ErrNotFound means that the bucket has no such object, or no such version.
+	// ErrNotFound means that the bucket has no such object, or that the object has no such version.
 	ErrNotFound = listing.ErrNotFound
 	// ErrDeleted means that the newest version of the object is a delete marker.
 	ErrDeleted = store.Errorf(store.NotFound, "the object is deleted: its newest version is a delete marker")
 	// ErrWrongSize means that a body is shorter or longer than its Meta.Size, or longer than Options.MaxBytes.
 	ErrWrongSize = store.Errorf(store.InvalidArgument, "the body is not as long as it was said to be, or too long")
-	// ErrBodyLost means that the body of a version that has not been deleted is missing in the store of blobs, or has
-	// another size there.
+	// ErrBodyLost means that the body of a version is missing in the store of blobs, or has another size there,
+	// although the version was not deleted.
 	ErrBodyLost = store.Errorf(store.Corrupt, "the body of the version is lost from the store of blobs")
-	// ErrBodyDamaged means that the body of a version has another checksum than when it was put.
+	// ErrBodyDamaged means that the stored body of a version has another checksum than the body that was put.
 	ErrBodyDamaged = store.Errorf(store.Corrupt, "the body of the version is damaged in the store of blobs: it has "+
 		"another checksum than when it was put; bring it back from a backup, or delete the version")
 )
 
-// deadline starts a timer of length d. It returns a func that reports whether the time is not yet over: true as long as
-// at most d has passed by each of the two clocks of the process.
+// deadline returns a func that reports whether the time d is not yet over: it returns true as long as at most d has
+// passed since the call of deadline, by each of the two clocks of the process.
 func (o *Objects) deadline(d time.Duration) func() bool {
 	begun := o.o.Now()
 	return func() bool {
@@ -300,22 +309,22 @@ func (o *Objects) deadline(d time.Duration) func() bool {
 	}
 }
 
-// writeTimeout is the longest time from reading a row to sending a write that follows from what was read. A later write
-// is not sent. So cleaners can rely on it: they delete a row only after a grace that is longer than writeTimeout.
+// writeTimeout is the longest time between a read of a row and a write that depends on what was read. A later write is
+// not sent. Cleaners rely on this limit, and delete a row only after a time that is longer than writeTimeout.
 const writeTimeout = time.Minute
 
-// orphanAge returns the age from which a blob without a row is an orphan, one that nobody needs. It is longer than a
-// put may take: the put that has written the blob can't write the row any more.
+// orphanAge returns the age from which a blob without a row is an orphan, which means that nobody needs the blob. It is
+// longer than a put may take, so the put that has written the blob can't write the row any more.
 func (o *Objects) orphanAge() time.Duration { return max(o.o.PutTimeout, writeTimeout) + writeTimeout }
 
-// Range is a part of a body: N bytes from Offset on, or, if N is negative, all bytes from Offset on.
+// Range is a range of bytes of a body: N bytes from Offset on, or all bytes from Offset on if N is negative.
 type Range struct{ Offset, N int64 }
 
-// All is the Range that means a whole body of any length.
+// All is the Range of the whole body, whatever its length.
 var All = Range{N: -1}
 
-// within returns the range r, shortened to what a body of size bytes has of it. It fails with InvalidArgument if the
-// range begins behind the end of the body, or if its offset is negative.
+// within returns the range r, cut off at the end of a body of size bytes. It fails with InvalidArgument if the range
+// begins behind the end of the body, or if its offset is negative.
 func (r Range) within(size int64) (Range, error) {
 	if r.Offset < 0 || r.Offset > size {
 		return Range{}, store.Errorf(store.InvalidArgument, "offset %d is outside of a body of %d bytes", r.Offset, size)

@@ -15,10 +15,10 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Put stores a new version of an object, and returns the version's metadata. It reads the body to its end, and keeps
-// only a little of it in memory. The new version is newer than every version whose put had ended before the body ended.
-// Put fails with InvalidArgument, ErrWrongSize, an error of the body, an error of the store of blobs, or like
-// listing.Bucket.Put.
+// Put stores a new version of the object key, with the metadata m, and returns the version's metadata. It reads body to
+// its end, and keeps only a little of it in memory. The new version is newer than every version whose put had ended
+// before body ended. Put fails with InvalidArgument, ErrWrongSize, an error of body, an error of the store of blobs, or
+// like listing.Bucket.Put.
 func (b *Bucket) Put(ctx context.Context, key []byte, body io.Reader, m Meta) (Info, error) {
 	r := &record{rank: live, null: b.versioned == Unversioned, typ: m.ContentType, md5: m.MD5, sums: m.Sums,
 		meta: m.Headers, tags: m.Tags}
@@ -73,17 +73,17 @@ func (b *Bucket) Put(ctx context.Context, key []byte, body io.Reader, m Meta) (I
 	return r.info(key, id), nil
 }
 
-// draw returns a new ID for a version: a stamp of the present time, and random bytes.
+// draw returns a new ID for a version, made of a timestamp of the present time and random bytes.
 func (b *Bucket) draw(ctx context.Context) (ID, error) {
 	stamp, err := b.o.c.Stamps(ctx, ranks)
 	return newID(stamp), err
 }
 
-// drawEnd returns the ID of a version, once its body has arrived. Mostly this is a new ID, while the name of the body's
-// blob contains an earlier ID, r.home. In two cases drawEnd returns r.home as the ID of the version, and sets r.home to
-// zero. One is that older programs are running, which expect the version's own ID in the name. The other is that a
-// clock was set back, so that a new ID would be older than r.home: later reads look for the version of a blob only
-// among newer ones.
+// drawEnd returns the ID of a version once its body has arrived. Mostly this is a new ID, and the name of the body's
+// blob contains an earlier ID, r.home, which was drawn before the body arrived. In two cases drawEnd returns r.home and
+// sets r.home to zero: older programs are running, which expect the version's own ID in the name, or a clock was set
+// back, so that a new ID would be older than r.home. Later reads look for the version of a blob only among newer
+// versions.
 func (b *Bucket) drawEnd(ctx context.Context, r *record) (id ID, err error) {
 	if r.home.IsZero() || b.o.c.Maps().StampsEnds() {
 		id, err = b.draw(ctx)
@@ -94,9 +94,9 @@ func (b *Bucket) drawEnd(ctx context.Context, r *record) (id ID, err error) {
 	return id, err
 }
 
-// Copy makes a new version of the object key, with the body of another version, from. The other version may be in
-// another bucket of the same Objects. If m is nil, the new version also has the source's content type, checksums, user
-// metadata and tags; else it has those of m. The body is copied, not shared. Copy fails like Get or Put.
+// Copy makes a new version of the object key with the body of another version, from, which may be in another bucket of
+// the same store. The metadata is m or, if m is nil, the source's content type, checksums, user metadata and tags. The
+// body is copied, not shared. Copy returns the metadata of the new version. It fails like Get or Put.
 func (b *Bucket) Copy(ctx context.Context, key []byte, from Source, m *Meta) (Info, error) {
 	b, err := b.pinned(ctx)
 	if err != nil {
@@ -115,21 +115,22 @@ func (b *Bucket) Copy(ctx context.Context, key []byte, from Source, m *Meta) (In
 	return b.Put(ctx, key, o.Body, meta)
 }
 
-// dropBlob deletes a blob after its put has failed, as no row will refer to the blob. If dropBlob fails, the blob stays
-// until an audit finds it.
+// dropBlob deletes the named blob after its put has failed, as no row will refer to the blob. If the deletion fails,
+// the blob stays until an audit finds it.
 func (b *Bucket) dropBlob(ctx context.Context, name string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	_ = b.o.blobs.Delete(ctx, name)
 }
 
-// comesBy is a time, four hours. A write whose outcome is unknown has mostly arrived by then, if it ever does. A store
-// may bring a write late to replicas that were away: Cassandra tries to for three hours.
+// comesBy is the time, four hours, after which a write whose outcome is unknown has mostly arrived, if it ever arrives.
+// A store may deliver a write late to replicas that were away. Cassandra tries for three hours.
 const comesBy = 4 * time.Hour
 
-// write writes the row of the version id of an object. The rank of the record r decides the timestamp of the write, so
-// that a later state of the version wins. The row is sent only while still returns true. If a cleaner may have
-// something to delete after the write, write also hands the key to Hints, even if the write fails.
+// write writes the row of the version id of an object, with the content r. The state in r, e.g. burned (deleted),
+// decides the timestamp of the write, so that a later state of the version wins. The row is sent only while still
+// returns true. If the write may leave something for a cleaner to delete, write also passes the key to Options.Hints,
+// even if the write fails.
 func (b *Bucket) write(ctx context.Context, key []byte, id ID, r *record, still func() bool) error {
 	err := b.rows.PutAt(ctx, rowKey(key, id), r.encode(), listing.Given{At: id.at(r.rank), Still: still})
 	if b.o.o.Hints != nil && (r.rank == burned || r.rank == live && r.null) { // whatever the outcome
@@ -141,8 +142,8 @@ func (b *Bucket) write(ctx context.Context, key []byte, id ID, r *record, still 
 	return err
 }
 
-// Delete hides an object: it writes a delete marker, which is the object's newest version from then on. Delete succeeds
-// even if there is no object. It fails like Put.
+// Delete hides an object by a delete marker, which is the object's newest version from then on. It returns the metadata
+// of the marker. Delete succeeds even if the object does not exist. It fails like Put.
 func (b *Bucket) Delete(ctx context.Context, key []byte) (Info, error) {
 	if err := checkKey(key); err != nil {
 		return Info{}, err
@@ -165,10 +166,9 @@ func (b *Bucket) Delete(ctx context.Context, key []byte) (Info, error) {
 }
 
 // DeleteVersion deletes one version for good, and returns the version's metadata. It also deletes older versions whose
-// time is over, so that these do not become visible again. For a null version, written while the bucket kept no
-// versions, these are the older null versions. For any version they are those that have expired by the bucket's
-// Lifecycle. A cleaner deletes the blobs later, when all readers of them have ended. DeleteVersion fails with
-// ErrNotFound or like Put.
+// time is over, so that they do not become visible again: the older null versions of a null version (written while the
+// bucket kept no versions), and versions that have expired by the bucket's Lifecycle. A cleaner deletes the blobs
+// later, when all readers of them have ended. DeleteVersion fails with ErrNotFound or like Put.
 func (b *Bucket) DeleteVersion(ctx context.Context, key []byte, id ID) (Info, error) {
 	b, err := b.pinned(ctx)
 	if err != nil {
@@ -234,15 +234,15 @@ func (b *Bucket) burnOlder(ctx context.Context, key []byte, id ID) error {
 	}
 }
 
-// ashes returns the record that the row of a version gets when the version is deleted. It has only the fields that a
-// cleaner needs to delete the body later.
+// ashes returns the content of the row of a version that is deleted. It has only those fields of r that a cleaner needs
+// to delete the body later.
 func (r *record) ashes() *record {
 	return &record{rank: burned, marker: r.marker, null: r.null, where: r.where, size: r.size, home: r.home}
 }
 
-// measured is a reader of the body of a put. It counts the bytes and, unless unhashed is true, computes the MD5. It
-// fails with ErrWrongSize if the length is not want, or is above most. It fails with ErrTooLate once the put has taken
-// too long.
+// measured is a reader of the body of a put. It counts the bytes, and computes the MD5 if unhashed is false. It fails
+// with ErrWrongSize if the length is not want, or is above most. It fails with ErrTooLate if the put takes too long,
+// which means that still returns false.
 type measured struct {
 	r        io.Reader
 	unhashed bool
@@ -270,11 +270,12 @@ func (m *measured) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ordered is an encoding of bytes as text, a form of base32. Unlike with common base32, the texts sort like the bytes
-// that they encode.
+// ordered is an encoding of bytes as text: base32 with another alphabet, so that the texts sort like the bytes that
+// they encode.
 var ordered = base32.HexEncoding.WithPadding(base32.NoPadding)
 
-// Lengths in the name of a blob, which contains the key of the object. A longer key is cut, and a hash of it follows.
+// Lengths in the name of a blob, which contains the key of the object. A key above nameBytes is cut off, and a hash of
+// the whole key follows.
 const (
 	nameBytes = 400 // the first bytes of a key that are in the name
 	partChars = 200 // the most characters between two slashes: file systems allow 255
@@ -282,12 +283,12 @@ const (
 
 // blobName returns the name of the blob of a version: the bucket, the key in base32, "-/" and an ID (see
 // record.bodies). For example, the key a.jpg of the bucket photos has blobs below "photos/C4N6KS37-/". The names sort
-// by bucket, key and ID, so an audit can compare the sorted rows with the sorted blobs. Only keys with the same first
-// 400 bytes (nameBytes) have names in another order.
+// by bucket, key and ID, so an audit can compare the sorted rows with the sorted blobs. Only the names for keys with
+// the same first 400 bytes (nameBytes) sort in another order.
 func (b *Bucket) blobName(key []byte, id ID) string { return b.stem(key) + "-/" + id.String() }
 
-// stem returns the beginning that the names of all blobs of a key share: the bucket and the key in base32, cut into
-// folders.
+// stem returns the beginning of the names of all blobs of an object: the bucket and the key in base32, cut by slashes
+// into directories.
 func (b *Bucket) stem(key []byte) string {
 	var name strings.Builder
 	name.WriteString(bucketPart(b.rows.Name()))
@@ -304,8 +305,8 @@ func (b *Bucket) stem(key []byte) string {
 	return name.String()
 }
 
-// bucketPart returns the first part of the names of all blobs of a bucket. It is the bucket's name, if that consists of
-// lower-case letters, digits, hyphens and dots; any other name is encoded.
+// bucketPart returns the text before the first slash of the names of all blobs of a bucket. It is the bucket's name, if
+// the name consists of lower-case letters, digits, hyphens and dots. Any other name is encoded.
 func bucketPart(name string) string {
 	plain := len(name) <= 63 && name != "" && !strings.HasPrefix(name, ".")
 	for _, c := range []byte(name) {

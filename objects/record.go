@@ -20,13 +20,13 @@ const (
 	ranks  = 4
 )
 
-// at returns the timestamp of a write of the version's row: the version's stamp plus 0 to 3, depending on the rank r.
-// The rank is the state of the version, such as live or burned, and only grows. So of all writes of the row the one
-// with the highest rank wins, whatever the order in which they arrive.
+// at returns the timestamp of a write of the version's row: the version's own timestamp plus 0 to 3, depending on the
+// rank r. The rank is the state of the version, from live to burned (deleted) and gone, and only grows. So of all
+// writes of the row the write with the highest rank wins, whatever the order in which the writes arrive.
 func (id ID) at(r rank) store.Timestamp { return id.Stamp + store.Timestamp(r-live) }
 
-// record is the content of the row of a version: its state, its metadata, and its body or where the body is. The rows
-// of uploads and of their parts have records, too.
+// record is the content of the row of a version: its state, its metadata, and its body or where the body is stored. The
+// rows of multipart uploads and of their parts have records, too.
 type record struct {
 	rank   rank
 	marker bool // it is a delete marker
@@ -50,17 +50,18 @@ type where byte
 const (
 	inline where = 0
 	inBlob where = 1 // in one blob, whose name blobName returns
-	// In parts, each of which is a blob. The record has their list, the manifest, in place of a body; or, with
-	// inListedParts, the ID of the blob that has the manifest.
+	// inParts means that the body is stored in parts, each of which is a blob. The record has the manifest, which is
+	// the list of the parts, in place of a body. inListedParts means that the manifest is a blob, too, and that the
+	// record has the ID of this blob.
 	inParts       where = 2
 	inListedParts where = 3
 )
 
-// Pair is a name and its value: a header of user metadata, a tag, or an algorithm and its checksum.
+// Pair is a name and its value, e.g. a header of user metadata, a tag, or an algorithm and its checksum.
 type Pair struct{ Name, Value string }
 
 // Limits of a record, the content of the row of a version. Those of names with Bytes are in bytes. A put refuses longer
-// values, and so does the decoder.
+// values, and the decoder refuses longer values, too.
 const (
 	maxTypeBytes = 1024
 	maxETagBytes = 256
@@ -91,7 +92,7 @@ const (
 	flagSummed    = 8
 )
 
-// check fails with InvalidArgument if a field of the record is longer than its limit, for example the content type.
+// check fails with InvalidArgument if a field of the record is longer than its limit, e.g. the content type.
 func (r *record) check() error {
 	if len(r.md5) > 0 && len(r.md5) != md5.Size {
 		return store.Errorf(store.InvalidArgument, "an MD5 has %d bytes, not %d", md5.Size, len(r.md5))
@@ -154,18 +155,19 @@ func appendPairs(b []byte, pairs []Pair) []byte {
 	return b
 }
 
-// head is the first part of an encoded record. It is all that a listing needs to decide whether to show the version.
+// head is the decoded beginning of a record, which is all that a listing needs to decide whether to show the version.
 type head struct {
 	rank         rank
 	marker, null bool
 }
 
-// visible reports whether the version exists for readers, as an object or as a delete marker. false: it is deleted.
+// visible reports whether readers see the version, as an object or as a delete marker. It returns false for a deleted
+// version.
 func (h head) visible() bool { return h.rank.Seen() }
 
-// decodeHead decodes only the beginning of the encoded record b: whether the version is deleted, whether it is a delete
-// marker, and whether it was written while the bucket kept no versions (null). Listings look at many records, so this
-// saves time. It fails with Corrupt.
+// decodeHead decodes only the beginning of the encoded record b of a version: whether the version is deleted, whether
+// it is a delete marker, and whether it is a null version, written while the bucket kept no versions. Listings look at
+// many records, so this saves time. decodeHead fails with Corrupt.
 func decodeHead(b []byte) (head, error) {
 	if len(b) < 4 || b[0] < byte(live) || b[0] > byte(burned) || b[1] < 1 || b[1] > recordVersion ||
 		b[2] > flagMarker|flagNull|flagTags|flagSummed || b[1] < recordVersion && (b[1] > 1) != (b[2] >= flagTags) {
@@ -174,8 +176,8 @@ func decodeHead(b []byte) (head, error) {
 	return head{rank: rank(b[0]), marker: b[2]&flagMarker != 0, null: b[2]&flagNull != 0}, nil
 }
 
-// homeIn returns the ID that is in the names of the version's blobs, from the encoded record b. It returns false if b
-// has no such ID; then the names contain the version's own ID.
+// homeIn returns the ID that is in the names of the blobs of a version, from the version's encoded record b. It returns
+// false if b has no such ID. Then the names contain the version's own ID.
 func homeIn(b []byte) (ID, bool) {
 	if len(b) < 4+idBytes || b[1] != recordVersion {
 		return ID{}, false
@@ -183,8 +185,8 @@ func homeIn(b []byte) (ID, bool) {
 	return parseID(b[4 : 4+idBytes])
 }
 
-// bodies returns the ID that is in the names of the version's blobs. Mostly it is r.home: an ID drawn before the body
-// arrived, or that of the upload. If r.home is zero, it is the version's own ID.
+// bodies returns the ID that is in the names of the version's blobs. Mostly this is r.home, an ID that was drawn before
+// the body arrived, or the ID of the upload. If r.home is zero, it is version, the version's own ID.
 func (r *record) bodies(version ID) ID {
 	if r.home.IsZero() {
 		return version
@@ -192,7 +194,7 @@ func (r *record) bodies(version ID) ID {
 	return r.home
 }
 
-// extent says how much of an encoded record is there: the whole record, or only the bytes that a listing needs.
+// extent says whether the whole encoded record is given to the decoder, or only those first bytes that a listing needs.
 type extent bool
 
 const (
@@ -200,9 +202,9 @@ const (
 	listed extent = true // without an inline body, which no listing shows: the first bytesToList bytes
 )
 
-// bytesToList returns how many of the first bytes of the encoded record b a listing needs; 0: all. A listing needs no
-// body, so the bytes of a body in the row are left out (listing.Sifted.ValueBytes). All else is read, so a damaged
-// record is still found to be damaged.
+// bytesToList returns how many of the first bytes of the encoded record b a listing needs. The result 0 means all
+// bytes. A listing needs no body, so the bytes of a body in the row are left out (listing.Sifted.ValueBytes). All other
+// fields are read, so that a damaged record is found to be damaged.
 func bytesToList(b []byte) int {
 	if where(b[3]) != inline {
 		return 0
@@ -225,9 +227,9 @@ func decode(b []byte) (*record, error) {
 	return r, nil
 }
 
-// decode decodes the bytes b into r, so that a caller with many records can use the same memory again. If the content
-// type is the same as before in r, the old string is kept; most records of a page have the same one. has says whether b
-// may lack the body. decode fails with Corrupt.
+// decode decodes the bytes b into r, so that a caller with many records can use the memory of r again. If the content
+// type is the same as the content type already in r, the old string is kept, as it is the same for most records of a
+// page. has says whether b may lack the body. decode fails with Corrupt.
 func (r *record) decode(b []byte, has extent) error {
 	h, err := decodeHead(b)
 	if err != nil || len(b) > maxRecordBytes {
@@ -286,7 +288,7 @@ func damagedRecord(b []byte) error {
 	return store.Errorf(store.Corrupt, "a value of %d bytes is not the record of an object's version", len(b))
 }
 
-// decoder reads the fields of a record, one after the other.
+// decoder reads the fields of an encoded record one after the other.
 type decoder struct{ wire.Shortest }
 
 func (d *decoder) pairs(most int) (pairs []Pair) {

@@ -18,22 +18,22 @@ type Status byte
 const (
 	// Never means that the bucket has never kept versions.
 	Never Status = iota
-	// Enabled means that the bucket keeps versions.
+	// Enabled means that puts and deletes keep the older versions of objects.
 	Enabled
-	// Suspended means that the bucket keeps no new versions any more; older ones stay.
+	// Suspended means that the bucket keeps no new versions any more. Versions that were kept before stay.
 	Suspended
 )
 
-// Versioning returns whether puts and deletes keep older versions in a bucket with this status: Versioned if it is
-// Enabled, else Unversioned.
+// Versioning returns whether puts and deletes keep older versions in a bucket with the status s: Versioned if s is
+// Enabled, and Unversioned for Never and Suspended.
 func (s Status) Versioning() Versioning { return s == Enabled }
 
-// ErrPlain means that the bucket is not one of objects: it was made with package listing, for entries that are a key
-// and a value.
+// ErrPlain means that the bucket is not a bucket of objects: it was made with package listing, and its entries are
+// plain keys and values.
 var ErrPlain = store.Errorf(store.InvalidArgument, "the bucket was made for plain entries, not for objects")
 
-// Settings are the settings of a bucket of objects: whether it keeps versions, and its lifecycle rules. They are stored
-// in the bucket's root.
+// Settings are the settings of a bucket of objects: whether the bucket keeps versions, and its lifecycle rules. They
+// are stored in the bucket's root record.
 type Settings struct {
 	Status    Status
 	Lifecycle Lifecycle
@@ -64,10 +64,10 @@ func (s *Settings) encode() []byte {
 	return append(b, s.Lifecycle.encode()...)
 }
 
-// LostSettings returns new settings for a bucket whose own settings are lost. rows are some rows from the bucket's
-// partitions. If one of them is the row of a version or of an upload, the bucket is one of objects. Then the new
-// settings make it keep all versions, as nobody knows which ones may go, and have no lifecycle rules. Else LostSettings
-// returns nil: the bucket seems to have entries of package listing.
+// LostSettings returns new settings for a bucket whose own settings are lost. rows are samples of the bucket's rows. If
+// a sample is the row of a version or of an upload, the bucket is a bucket of objects. Then the new settings keep all
+// versions, as nobody knows which versions may be deleted, and have no lifecycle rules. Otherwise LostSettings returns
+// nil, as the bucket seems to have plain entries of package listing.
 func LostSettings(rows []store.Row) []byte {
 	for i := range rows {
 		value, live, err := store.EntryValue(rows[i].Value)
@@ -89,8 +89,9 @@ func LostSettings(rows []store.Row) []byte {
 	return nil
 }
 
-// ParseSettings decodes the settings of a bucket. It fails with ErrPlain if b is empty, as in a bucket that is not one
-// of objects. It fails with Unavailable if a newer program has written them in a form that this one does not know.
+// ParseSettings decodes the encoded settings of a bucket. It fails with ErrPlain if b is empty, as b is for a bucket
+// without objects' settings, made with package listing. It fails with Unavailable if a newer program has written b in
+// an unknown form.
 func ParseSettings(b []byte) (s Settings, err error) {
 	if len(b) == 0 {
 		return s, ErrPlain
@@ -110,7 +111,8 @@ func ParseSettings(b []byte) (s Settings, err error) {
 }
 
 // CreateBucket creates a bucket of objects, which keeps no versions at first (the status Never). cuts are keys at which
-// the bucket is divided into ranges from the start. It fails like listing.Client.CreateBucket.
+// the bucket is divided into partitions from the start; without cuts the bucket begins as one partition. CreateBucket
+// fails like listing.Client.CreateBucket.
 func (o *Objects) CreateBucket(ctx context.Context, name string, cuts ...[]byte) error {
 	rows := make([][]byte, len(cuts))
 	for i, cut := range cuts {
@@ -119,15 +121,15 @@ func (o *Objects) CreateBucket(ctx context.Context, name string, cuts ...[]byte)
 	return o.c.CreateBucketWith(ctx, name, (&Settings{}).encode(), rows...)
 }
 
-// Status returns whether a bucket keeps the older versions of its objects: Never, Enabled or Suspended. It mostly needs
-// no I/O. It fails with ErrPlain, or like listing.Bucket.Settings.
+// Status returns whether the named bucket keeps the older versions of its objects: Never, Enabled or Suspended. Status
+// mostly needs no I/O. It fails with ErrPlain, or like listing.Bucket.Settings.
 func (o *Objects) Status(ctx context.Context, name string) (Status, error) {
 	s, err := o.Bucket(name, Unversioned).Settings(ctx)
 	return s.Status, err
 }
 
-// Settings returns the bucket's settings: whether it keeps versions, and its lifecycle rules. It mostly needs no I/O.
-// It fails with ErrPlain, or like listing.Bucket.Settings.
+// Settings returns the bucket's settings: whether the bucket keeps versions, and its lifecycle rules. Settings mostly
+// needs no I/O. It fails with ErrPlain, or like listing.Bucket.Settings.
 func (b *Bucket) Settings(ctx context.Context) (Settings, error) {
 	raw, err := b.rows.Settings(ctx)
 	if err != nil {
@@ -136,8 +138,9 @@ func (b *Bucket) Settings(ctx context.Context) (Settings, error) {
 	return ParseSettings(raw)
 }
 
-// SetStatus changes whether a bucket keeps versions: to is Enabled or Suspended. Once it has returned, all processes
-// see this status, or a newer one. It fails with ErrPlain, InvalidArgument, or like listing.Bucket.ChangeSettings.
+// SetStatus changes whether a bucket keeps versions. The new status, to, is Enabled or Suspended. Once SetStatus has
+// returned, all processes see this status, or a newer one. SetStatus fails with ErrPlain, InvalidArgument, or like
+// listing.Bucket.ChangeSettings.
 func (o *Objects) SetStatus(ctx context.Context, name string, to Status) error {
 	if to != Enabled && to != Suspended {
 		return store.Errorf(store.InvalidArgument, "a bucket can't go to status %d: Enabled or Suspended", to)
@@ -145,8 +148,8 @@ func (o *Objects) SetStatus(ctx context.Context, name string, to Status) error {
 	return o.change(ctx, name, func(s *Settings) { s.Status = to })
 }
 
-// change reads the settings of a bucket, lets f change them, and stores them. If others change them at the same time, f
-// is called again with the newer settings.
+// change reads the settings of the named bucket, lets f change them, and stores them. If another client changes the
+// settings at the same time, change calls f again with the newer settings.
 func (o *Objects) change(ctx context.Context, name string, f func(*Settings)) error {
 	return o.c.Bucket(name).ChangeSettings(ctx, func(now []byte) ([]byte, error) {
 		s, err := ParseSettings(now)
@@ -158,12 +161,13 @@ func (o *Objects) change(ctx context.Context, name string, f func(*Settings)) er
 	})
 }
 
-// DeleteBucket deletes a bucket of objects that has no version left. Uploads do not keep the bucket, and nor do delete
-// markers in a bucket with the status Never. Then it deletes the blobs of the bucket's uploads and deleted versions, so
-// a reader of such a blob may find it cut off.
+// DeleteBucket deletes a bucket of objects that has no version left. Open uploads do not prevent the deletion, and nor
+// do delete markers in a bucket with the status Never. After the bucket, DeleteBucket deletes the blobs of the bucket's
+// uploads and deleted versions, so a reader of such a blob may find the body cut off.
 //
-// A call that was interrupted can be repeated. If the bucket is deleted already, the call deletes what is left of it,
-// and then fails with listing.ErrNoSuchBucket. It fails with ErrPlain or like listing.Client.DeleteBucketBut.
+// An interrupted call can be repeated. If the bucket is deleted already, the call deletes the bucket's remaining rows
+// and blobs, and then fails with listing.ErrNoSuchBucket. DeleteBucket fails with ErrPlain or like
+// listing.Client.DeleteBucketBut.
 func (o *Objects) DeleteBucket(ctx context.Context, name string) error {
 	b, s, err := o.Open(ctx, name)
 	if errors.Is(err, listing.ErrNoSuchBucket) {
@@ -181,15 +185,15 @@ func (o *Objects) DeleteBucket(ctx context.Context, name string) error {
 	return o.c.DeleteBucketBut(ctx, name, o.remains(name))
 }
 
-// EndDelete completes the deletion of a bucket that was interrupted: it deletes the rows and blobs that are left. It
+// EndDelete completes an interrupted deletion of the named bucket: it deletes the bucket's remaining rows and blobs. It
 // fails like listing.Client.EndDelete.
 func (o *Objects) EndDelete(ctx context.Context, name string) error {
 	return o.c.EndDelete(ctx, name, o.remains(name))
 }
 
-// remains tells package listing which rows may be left in a bucket that is deleted, and what to do with them. These are
+// remains tells package listing which rows may still be in a bucket that is deleted, and how to discard them. These are
 // deleted versions, rows that only belong to versions (such as tags), and uploads. Their blobs are deleted only once
-// the bucket can't come back: before that, its deletion may be taken back, and an upload in it can be completed.
+// the bucket can't come back. Until then the deletion may be cancelled, and an upload in the bucket can be completed.
 func (o *Objects) remains(name string) listing.Remains {
 	b := o.Bucket(name, Versioned)
 	return listing.Remains{
@@ -232,8 +236,8 @@ func (o *Objects) remains(name string) listing.Remains {
 	}
 }
 
-// burnMarkers deletes all delete markers of a bucket that never kept versions, and the older versions that they hide.
-// It fails with listing.ErrNotEmpty if the bucket has an object.
+// burnMarkers deletes all delete markers of a bucket that never kept versions, and the older versions that the markers
+// hide. It fails with listing.ErrNotEmpty if the bucket has an object.
 func (b *Bucket) burnMarkers(ctx context.Context) error {
 	first, err := b.List(ctx, Query{Limit: 1})
 	for err == nil && len(first.Items) == 0 && first.Next != "" {

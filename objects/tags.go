@@ -10,13 +10,13 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// tagsVersion is the first byte of the value of a row of tags, which belongs to a version. Then come the tags, encoded
-// as in the version's own row.
+// tagsVersion is the first byte of the value of a row of tags. The row belongs to a version, and has the tags that were
+// set after the put. The tags follow, encoded as in the version's own row.
 const tagsVersion = 1
 
-// SetTags replaces all tags of a version by the given ones; with none it deletes them. If it is called several times,
-// the last call counts. SetTags returns the metadata of the version with the new tags. It fails with InvalidArgument,
-// like Head, or like Put.
+// SetTags replaces all tags of a version by tags. If tags is empty, SetTags deletes all tags. After several calls the
+// tags of the last call count. SetTags returns the metadata of the version with the new tags. It fails with
+// InvalidArgument, like Head, or like Put.
 func (b *Bucket) SetTags(ctx context.Context, key []byte, id ID, tags []Pair) (Info, error) {
 	if err := (&record{tags: tags}).check(); err != nil {
 		return Info{}, err
@@ -67,10 +67,10 @@ func damagedTags(b []byte) error {
 	return store.Errorf(store.Corrupt, "a value of %d bytes is not the tags of a version", len(b))
 }
 
-// addTags replaces the tags in the record r of a version by those from the version's row of tags, if there is such a
-// row. That row comes right behind the version's own row, whose key is rowKey. after are the rows behind the version's
-// row that the caller has already read; all means that no further rows follow. If these do not have the answer, addTags
-// reads the row of tags.
+// addTags replaces the tags in r, the record of a version, by the tags in the version's row of tags, if that row
+// exists. rowKey is the key of the version's own row, behind which the row of tags stands. after are rows behind the
+// version's row that the caller has already read, and all is true if no further rows follow. If after is empty and all
+// is false, addTags reads the row of tags.
 func (b *Bucket) addTags(
 	ctx context.Context, r *record, rowKey []byte, after []listing.Item, all bool,
 ) (err error) {
@@ -95,8 +95,8 @@ func (b *Bucket) addTags(
 	return err
 }
 
-// taggedVersion returns the record of the version id, with the tags that it has now. Tags that were set later are in a
-// row of their own, which is read, too. It fails with ErrNotFound if the version is deleted or has no row.
+// taggedVersion returns the record of the version id with the present tags of the version. For tags that were set after
+// the put, it also reads the version's row of tags. It fails with ErrNotFound if the version is deleted or has no row.
 func (b *Bucket) taggedVersion(ctx context.Context, key []byte, id ID) (*record, error) {
 	if err := checkID(key, id); err != nil {
 		return nil, err

@@ -12,15 +12,15 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Upload is an upload in parts that is open: it was neither completed nor aborted.
+// Upload describes an open multipart upload, which was neither completed nor aborted.
 type Upload struct {
 	Key     []byte
 	ID      UploadID
 	Created time.Time
-	// Version is the ID of the version that the upload becomes. It is set only for the check of Complete.
+	// Version is the ID of the version that the upload becomes. Version is set only when Complete calls check.
 	Version     ID
 	ContentType string
-	// Sums, Headers and Tags are those that were given to CreateUpload.
+	// Sums, Headers and Tags are the checksums, user metadata and tags that were given to CreateUpload.
 	Sums, Headers, Tags []Pair
 }
 
@@ -33,17 +33,17 @@ func (r *record) upload(key []byte, id UploadID) Upload {
 
 // Part describes one part of an upload, or of a version that was uploaded in parts.
 type Part struct {
-	// Number is from 1 to MaxParts.
+	// Number is the part's number, from 1 to MaxParts (10,000), by which parts are sorted.
 	Number int
 	Size   int64
-	// ETag is the MD5 of the part in hexadecimal digits. It is empty for a part of a version, as versions do not keep
-	// it.
+	// ETag is the MD5 of the part in hexadecimal digits. ETag is empty for a part of a version, as versions do not keep
+	// the ETags of their parts.
 	ETag     string
 	Modified time.Time
 	Sums     []Pair
 }
 
-// NamedPart is a part, by number and ETag, in the list that a client sends to complete an upload.
+// NamedPart names one part of an upload, by number and ETag, in the list that a client sends to complete the upload.
 type NamedPart struct {
 	Number int
 	ETag   string
@@ -51,20 +51,21 @@ type NamedPart struct {
 
 // Errors that the operations on uploads in parts return.
 var (
-	// ErrNoSuchUpload means that there is no such upload, or that it was completed or aborted.
+	// ErrNoSuchUpload means that the upload does not exist, or that it was completed or aborted.
 	ErrNoSuchUpload = store.Errorf(store.NotFound, "there is no such upload: it was completed or aborted, or never begun")
-	// ErrInvalidPart means that a named part, or its body, is missing, or that the part has another ETag.
+	// ErrInvalidPart means that a part that the client names was not uploaded, that its body is missing, or that it has
+	// another ETag.
 	ErrInvalidPart = store.Errorf(store.InvalidArgument, "a part of the list was not uploaded, or has another ETag")
-	// ErrPartOrder means that the numbers of the named parts do not ascend.
+	// ErrPartOrder means that the numbers of the parts that the client names do not ascend.
 	ErrPartOrder = store.Errorf(store.InvalidArgument, "the parts of the list are not in ascending order")
-	// ErrUploadEnds means that another client is completing the upload with other parts, or is aborting it, or has
-	// begun to and broke off. Complete and Abort have tried some times before they return this error. Try again later:
-	// a cleaner ends what broke off.
+	// ErrUploadEnds means that another client is completing the upload with other parts, or is aborting the upload, or
+	// broke off while doing so. Complete and Abort have tried several times before they return this error. The caller
+	// may try again later, since a cleaner finishes what broke off.
 	ErrUploadEnds = store.Errorf(store.Conflict, "another completion or abort of the upload is under way, or broke off")
 )
 
-// CreateUpload begins an upload in parts of the object key, and returns the upload. m is the metadata that the version
-// will have; its Size and MD5 are ignored. It fails like Put.
+// CreateUpload begins a multipart upload for the object key, and returns the upload. m is the metadata that the version
+// will have. Its Size and MD5 are ignored. CreateUpload fails like Put.
 func (b *Bucket) CreateUpload(ctx context.Context, key []byte, m Meta) (Upload, error) {
 	r := &record{rank: live, null: b.versioned == Unversioned, typ: m.ContentType, sums: m.Sums, meta: m.Headers,
 		tags: m.Tags}
@@ -90,14 +91,14 @@ func (b *Bucket) CreateUpload(ctx context.Context, key []byte, m Meta) (Upload, 
 	return r.upload(bytes.Clone(key), id), nil
 }
 
-// writeUpload writes the row that says whether an upload is open. The state in the record r is live while the upload is
-// open, and burned once it was completed or aborted. The row is sent only while still returns true.
+// writeUpload writes the row that says whether the upload id is open. The state in the record r is live while the
+// upload is open, and burned once the upload was completed or aborted. The row is sent only while still returns true.
 func (b *Bucket) writeUpload(ctx context.Context, key []byte, id UploadID, r *record, still func() bool) error {
 	return b.rows.PutAt(ctx, uploadKey(key, id), r.encode(), listing.Given{At: ID(id).at(r.rank), Still: still})
 }
 
-// Upload returns an upload that is open. It fails with ErrNoSuchUpload if the upload was completed or aborted, or like
-// listing.Bucket.Get.
+// Upload returns the open upload with the given ID. It fails with ErrNoSuchUpload if the upload was completed or
+// aborted, or like listing.Bucket.Get.
 func (b *Bucket) Upload(ctx context.Context, key []byte, id UploadID) (Upload, error) {
 	r, err := b.openUpload(ctx, key, id)
 	if err != nil {
@@ -106,8 +107,8 @@ func (b *Bucket) Upload(ctx context.Context, key []byte, id UploadID) (Upload, e
 	return r.upload(bytes.Clone(key), id), nil
 }
 
-// openUpload returns the record of an upload that is open. It fails with ErrNoSuchUpload if there is no such upload, or
-// if it was completed or aborted.
+// openUpload returns the content of the row of an open upload. It fails with ErrNoSuchUpload if the upload does not
+// exist, or if it was completed or aborted.
 func (b *Bucket) openUpload(ctx context.Context, key []byte, id UploadID) (*record, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err
@@ -132,8 +133,9 @@ func (b *Bucket) openUpload(ctx context.Context, key []byte, id UploadID) (*reco
 	return r, nil
 }
 
-// PutPart stores one part of an upload. If several parts with the same number are stored, the one whose body ended last
-// counts. Of the metadata m only Size, MD5 and Sums are used. It fails with ErrNoSuchUpload or like Put.
+// PutPart stores one part of a multipart upload. If several parts with the same number are stored, the part whose body
+// ended last counts. Of the metadata m only Size, MD5 and Sums are used. PutPart fails with ErrNoSuchUpload or like
+// Put.
 func (b *Bucket) PutPart(
 	ctx context.Context, key []byte, id UploadID, number int, body io.Reader, m Meta,
 ) (Part, error) {
@@ -188,15 +190,16 @@ func (r *record) part(number int, id ID) Part {
 	}
 }
 
-// Source is the version from which Copy or CopyPart copies. Its ID may be Latest, which means the newest version.
+// Source identifies the version from which Copy or CopyPart copies. The version's ID may be Latest, which means the
+// newest version.
 type Source struct {
 	Bucket *Bucket
 	Key    []byte
 	ID     ID
 }
 
-// CopyPart stores a part of an upload, as PutPart does, whose body is copied from another version. part is the range of
-// that version's body. It fails like Get or PutPart.
+// CopyPart stores a part of a multipart upload, as PutPart does, with a body that is copied from another version. part
+// is the range of that version's body to copy. CopyPart fails like Get or PutPart.
 func (b *Bucket) CopyPart(
 	ctx context.Context, key []byte, id UploadID, number int, from Source, part Range,
 ) (Part, error) {
@@ -212,7 +215,7 @@ func (b *Bucket) CopyPart(
 	return b.PutPart(ctx, key, id, number, o.Body, Meta{Size: o.Range.N})
 }
 
-// allParts returns the records of all parts of an upload. The index of the map is the number of the part.
+// allParts returns the stored metadata of all parts of an upload. The index of the map is the number of the part.
 func (b *Bucket) allParts(ctx context.Context, key []byte, id UploadID) (map[int]*record, error) {
 	parts := map[int]*record{}
 	q := listing.Query{Prefix: append(uploadKey(key, id), partSuffix), Limit: 1000}
@@ -247,9 +250,9 @@ func partOf(item *listing.Item) (int, *record, error) {
 	return at.part, r, store.Wrap(fmt.Sprintf("part %d of upload %s", at.part, at.id), err)
 }
 
-// ListParts returns the parts of an upload whose numbers are above after, in ascending order. It returns at most limit
-// parts; 0 means 1,000, which is also the most. more is true if there are further parts. It fails with ErrNoSuchUpload
-// or like List.
+// ListParts returns the parts of an upload whose numbers are above after, in ascending order. limit is the largest
+// number of parts to return. A limit of 0 means 1,000, which is also the maximum. The result more is true if further
+// parts follow. ListParts fails with ErrNoSuchUpload or like List.
 func (b *Bucket) ListParts(
 	ctx context.Context, key []byte, id UploadID, after, limit int,
 ) (parts []Part, more bool, err error) {

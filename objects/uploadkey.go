@@ -9,11 +9,11 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// UploadID identifies an upload in parts. Its text is 28 hexadecimal digits; the texts of the uploads of one key sort
-// by the time of creation.
+// UploadID identifies a multipart upload. Its text form is 28 hexadecimal digits. The texts for the uploads of one key
+// sort by the time of creation.
 type UploadID ID
 
-// Version returns the upload's ID in the form of a version's ID, as the names of the upload's blobs contain it. In
+// Version returns the upload's ID in the form of a version's ID. The names of the upload's blobs contain this ID. In
 // older programs it is also the ID of the version that the upload becomes.
 func (id UploadID) Version() ID { return ID(id) }
 
@@ -39,8 +39,8 @@ func uploadIDOf(b []byte) (id UploadID, ok bool) {
 	return id, id.Stamp > 0
 }
 
-// ParseUploadID is the inverse of UploadID.String: it returns the ID that the text stands for. It fails with
-// InvalidArgument.
+// ParseUploadID returns the ID that the text stands for; it is the inverse of UploadID.String. It fails with
+// InvalidArgument if text is not 28 hexadecimal digits of a valid ID.
 func ParseUploadID(text string) (UploadID, error) {
 	if b, err := hex.DecodeString(text); err == nil {
 		if id, ok := uploadIDOf(b); ok && id.String() == text {
@@ -81,26 +81,27 @@ func partKey(key []byte, id UploadID, number int) []byte {
 	return binary.BigEndian.AppendUint16(append(uploadKey(key, id), partSuffix), uint16(number)) //nolint:gosec // checked
 }
 
-// proofKey returns the key of the row that proves that an upload has ended. The value of the row is the time when this
-// was acknowledged. version is a hash of the versions that the upload had become by then (hashOf). The key has the same
-// form as that of a claim, the row by which a client announces how it wants to end the upload. That does no harm,
-// because no client begins to do so any more.
+// proofKey returns the key of the row by which a cleaner records that an upload has ended. The value of the row is the
+// time when the end was known to be acknowledged. version is a hash of the versions that the upload had become by then
+// (hashOf). The key has the same form as the key of a claim, the row by which a client announces how it wants to end
+// the upload. The same form does no harm, because no client announces an end any more.
 func proofKey(key []byte, id UploadID, version claim) []byte {
 	return id.Version().append(append(append(uploadKey(key, id), claimSuffix), version[:]...))
 }
 
-// claim is what a client announces before it ends an upload: with which version, given as a hash of its parts, or
-// without a version (zero). Announcements keep two clients from ending the upload in different ways.
+// claim is a hash that says how a client wants to end an upload: a hash of the parts of the version that the client
+// wants to make, or zero to abort the upload. The client announces the claim by a row, so that no two clients end the
+// upload in different ways.
 type claim [md5.Size]byte
 
-// at returns what a client announces if it ends the upload with the same parts as c, but with a version that has the
-// given ID: another hash. c alone means a version with the upload's own ID.
+// at returns the hash by which a client announces that it ends an upload with the same parts as c, but with a version
+// that has the given ID. c alone means a version with the upload's own ID.
 func (c claim) at(version ID) claim { return md5.Sum(version.append(bytes.Clone(c[:]))) }
 
-// aborts is what a client announces before it ends an upload without a version. Its hash is zero.
+// aborts is the claim by which a client announces that it aborts an upload. Its hash is zero.
 var aborts claim
 
-// uploadRow is what the key of one of an upload's rows tells: the object, the upload, and the kind of the row.
+// uploadRow is the decoded key of one of an upload's rows: the object's key, the upload's ID, and the kind of the row.
 type uploadRow struct {
 	key    []byte
 	group  []byte // the beginning of the keys of all rows of the upload; shares the row key's memory
@@ -109,11 +110,12 @@ type uploadRow struct {
 	claims *claim // nil: the row is neither a claim nor a proof
 }
 
-// own reports whether the row is the one that says whether the upload is open. An upload has other rows, too, such as
-// those of its parts.
+// own reports whether the row is the upload's own row, which says whether the upload is open. Other rows of an upload
+// are for its parts, and for the claims by which clients announce its end.
 func (u *uploadRow) own() bool { return u.part == 0 && u.claims == nil }
 
-// parseUploadRow decodes the key b of one of an upload's rows. It fails with Corrupt if b is not such a key.
+// parseUploadRow decodes b, the key of one of an upload's rows. It fails with Corrupt if b does not have the form of
+// such a key.
 func parseUploadRow(b []byte) (u uploadRow, err error) {
 	rest, ok := bytes.CutPrefix(b, uploadsBegin)
 	if !ok {

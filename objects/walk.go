@@ -27,31 +27,31 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// leastPage is the number of rows that PassOver reads at once as long as it knows nothing of the objects that follow.
-// It is enough for an object that was put twice: two versions, and the row which proves that one of them is deleted.
-// One more row shows that the object ends there.
+// leastPage is the number of rows that Cleaner.PassOver reads at once as long as it knows nothing of the objects that
+// follow. It is enough for an object that was put twice: two versions, and the row which proves that one of them is
+// deleted. The fourth row shows that the object ends before it.
 const leastPage = 4
 
-// lookAround is 8: while PassOver finds no two objects close together, it reads the neighbours, too, for one of 8 given
-// keys. The reason is that one read may have the objects of several keys. The objects of the other keys are read one by
-// one.
+// lookAround is the interval, counted in keys, at which Cleaner.PassOver also reads the rows behind an object, while it
+// finds no two of its objects close together. If the next objects turn out to be close, one read has several of them.
+// The objects of the other 7 of 8 keys are read one by one.
 const lookAround = 8
 
 const (
-	// walkers is the largest number of parts into which PassOver divides its keys, to look at them concurrently.
-	// Between two data centres each read takes a round trip, so many reads at once save time.
+	// walkers is the largest number of groups into which Cleaner.PassOver divides its keys, to work on the groups
+	// concurrently. Between two data centres each read takes a round trip, so many concurrent reads save time.
 	walkers = 64
-	// leastKeys is the smallest number of keys in such a part.
+	// leastKeys is the smallest number of keys in a group, except for the last group.
 	leastKeys = 32
-	// lookBytes is the largest length of a page of one walker, in bytes. All walkers have a page in memory at the same
-	// time.
+	// lookBytes is the largest length of a page of rows, in bytes. All concurrent walkers have a page in memory at the
+	// same time.
 	lookBytes = 256 << 10
 )
 
-// PassOver cleans some objects only: those with the given keys, which must ascend. It also looks at objects between
-// them that it reads by the way. If some rows are damaged, so that they can't be read, it goes on with the other
-// objects, and fails with Corrupt at the end. It calls CleanOptions.Before and Later from several goroutines at a time,
-// and never calls Report.
+// PassOver cleans only the objects with the given keys, which must ascend. It also cleans objects between these keys if
+// it reads them anyway. If rows are damaged, so that they can't be read, PassOver goes on with the other objects, and
+// fails with Corrupt at the end. It calls CleanOptions.Before and Later from several goroutines at a time, and never
+// calls Report.
 func (c *Cleaner) PassOver(ctx context.Context, keys []string) (done Cleaned, err error) {
 	ctx = store.MakingRoom(ctx)
 	now, err := c.begin(ctx)
@@ -130,22 +130,23 @@ func (c *Cleaner) passOver(ctx context.Context, now store.Timestamp, keys []stri
 	return done, unread
 }
 
-// walk collects the versions of one object after the other, from rows that are read in the order of their keys. Once it
-// has all versions of an object, it has a cleaner delete what is due to be deleted of the object.
+// walk collects the versions of one object after the other, from rows that are read in the order of their keys. Once
+// walk has all versions of an object, it calls a cleaner, which deletes the versions that are due to be deleted.
 type walk struct {
 	c      *Cleaner
 	now    store.Timestamp
 	key    []byte // of the present object, more rows of which may follow
 	group  []member
 	behind bool // the object has newer versions than the group
-	// carried is true if the first version of the group was looked at before, in the previous part of the same object.
-	// It is the newest null version of that part, because of which older null versions are burned.
+	// carried is true if the first version of the group was handled before, with the newer versions of the same object.
+	// It is the newest null version among them, because of which older null versions are deleted.
 	carried bool
 	still   func() bool // the deadline of the oldest page of the group; nil: no page was read
 }
 
 // page reads one page of rows by the query q, and cleans each object that ends in the page: versions that are due to be
-// deleted are deleted. It returns the token of the next page; empty: this is the last one.
+// deleted are deleted. It adds to the counts in done. It returns the token of the next page, which is empty after the
+// last page.
 func (w *walk) page(ctx context.Context, q listing.Query, done *Cleaned) (next listing.Token, err error) {
 	read := w.c.b.o.deadline(writeTimeout)
 	if _, err := w.c.learn(ctx); err != nil {
@@ -181,8 +182,9 @@ func (w *walk) page(ctx context.Context, q listing.Query, done *Cleaned) (next l
 	return page.Next, w.c.pace(ctx, len(page.Items), done)
 }
 
-// flush cleans the present object: versions that are due to be deleted are deleted. Then it forgets the versions that
-// were read of the object. more means that older versions of it follow.
+// flush cleans the object that was read last: versions that are due to be deleted are deleted. Then flush forgets the
+// versions that were read of the object. more is true if older versions of the object follow. flush adds to the counts
+// in done.
 func (w *walk) flush(ctx context.Context, more bool, done *Cleaned) {
 	if len(w.group) > 0 {
 		w.c.tidy(ctx, w.key, w.group, w.behind, more, w.still, done)
@@ -201,6 +203,6 @@ func (w *walk) flush(ctx context.Context, more bool, done *Cleaned) {
 	w.group, w.behind, w.still = rest, more, nil
 }
 
-// drop forgets the versions of the present object without cleaning the object, since perhaps not all of its rows were
-// read.
+// drop forgets the versions of the object that was read last, without cleaning the object, since perhaps not all of its
+// rows were read.
 func (w *walk) drop() { *w = walk{c: w.c, now: w.now, group: w.group[:0]} }
