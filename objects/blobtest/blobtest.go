@@ -21,7 +21,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Run checks a store, which is empty at the start of each subtest.
+// Run tests a store of blobs, i.e. an implementation of objects.Blobs. Each subtest calls empty, which returns a store
+// without blobs.
 func Run(t *testing.T, empty func(t *testing.T) objects.Blobs) {
 	for name, check := range map[string]func(*testing.T, objects.Blobs){
 		"blobs are what was written":           written,
@@ -36,7 +37,7 @@ func Run(t *testing.T, empty func(t *testing.T) objects.Blobs) {
 	}
 }
 
-// random returns n bytes.
+// random returns n random bytes from the source r.
 func random(r *rand.Rand, n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -45,7 +46,7 @@ func random(r *rand.Rand, n int) []byte {
 	return b
 }
 
-// piece reads a part of a blob.
+// piece reads n bytes of the named blob from offset on. It returns these bytes, and the size of the whole blob.
 func piece(ctx context.Context, s objects.Blobs, name string, offset, n int64) ([]byte, int64, error) {
 	body, size, err := s.Open(ctx, name, offset, n)
 	if err != nil {
@@ -65,7 +66,7 @@ func names(t *testing.T, s objects.Blobs, prefix, after string) (all []string) {
 	return all
 }
 
-// large is above the size of the parts in which bodies may be sent.
+// large is a length of a body in bytes, above the 5 MiB at which a store may split a body.
 const large = 5<<20 + 4711
 
 func written(t *testing.T, s objects.Blobs) {
@@ -112,7 +113,7 @@ func absent(t *testing.T, s objects.Blobs) {
 	require.Equal(t, int64(5), size)
 }
 
-// failing fails once it has returned so many bytes.
+// failing is a reader of a body that fails with err once it has returned the first left bytes.
 type failing struct {
 	left int64
 	err  error
@@ -153,7 +154,8 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// InOrder compares with a sorted list of names, from each place on.
+// InOrder tests that the store s lists blobs in bytewise order of their names, with various prefixes and start
+// positions.
 func InOrder(t *testing.T, s objects.Blobs) {
 	ctx := t.Context()
 	all := []string{
@@ -221,7 +223,8 @@ func atOnce(t *testing.T, s objects.Blobs) {
 	require.Len(t, names(t, s, "b/", ""), blobs/2)
 }
 
-// tops is for stores that are objects.Tops.
+// tops tests the optional methods of the interface objects.Tops. It skips a store that does not implement the
+// interface.
 func tops(t *testing.T, s objects.Blobs) {
 	of, ok := s.(objects.Tops)
 	if !ok {

@@ -36,9 +36,9 @@ const (
 	beginning  = ".mark-"   // the beginning of the names of marks that are being written
 )
 
-// fanOf returns the folder in which the file of a blob is, with a slash at its end. The folder is chosen by a hash of
-// the object's key. name is the name of the blob, or the beginning of the names of several blobs. ok is false if name
-// does not have the whole key; then the folder says nothing, as these blobs may be in several.
+// fanOf returns the directory of the file of a blob, with a slash at its end. The directory is chosen by a hash of the
+// object's key. name is the name of the blob, or the beginning of the names of several blobs. The result ok is false if
+// name does not have the whole key. Then fan is meaningless, as the blobs may be in several directories.
 func fanOf(name string) (fan string, ok bool) {
 	bucket, rest, inBucket := strings.Cut(name, "/")
 	key, _, ok := strings.Cut(rest, "-/")
@@ -49,8 +49,8 @@ func fanOf(name string) (fan string, ok bool) {
 	return bucket + "/+" + hex.EncodeToString(sum[:])[:fanDigits] + "/", ok
 }
 
-// fanned returns the name of the file of a blob, in a folder that is chosen by a hash of the object's key. A blob that
-// belongs to no bucket is in no such folder: then fanned returns the blob's own name and false.
+// fanned returns the path of the file of a blob, in a directory that is chosen by a hash of the object's key. A blob
+// that belongs to no bucket is not in a directory of this kind. Then fanned returns the blob's own name and false.
 func fanned(name string) (file string, ok bool) {
 	fan, _ := fanOf(name)
 	if fan == "" {
@@ -59,10 +59,10 @@ func fanned(name string) (file string, ok bool) {
 	return fan + name[strings.IndexByte(name, '/')+1:], true
 }
 
-// files returns the names under which the file of a blob may be, in the order in which to look. A file is either under
-// the blob's own name, as older programs write it, or in a folder chosen by a hash. A migration may move it at any
-// moment from the first place to the second, and never back. So a look at the first place and then at the second finds
-// it. Most files are in the second place already, so that one is also looked at first.
+// files returns the paths at which the file of a blob may be, in the order in which to look. The file is either at the
+// path of the blob's own name, as older programs write it, or in a directory chosen by a hash. A migration may move the
+// file at any moment from the first path to the second, and never back. So a look at the first path and then at the
+// second finds the file. As most files are at the second path already, that path also comes at the beginning.
 func (s *Store) files(name string) []string {
 	file, ok := fanned(name)
 	switch {
@@ -74,9 +74,10 @@ func (s *Store) files(name string) []string {
 	return []string{name, file}
 }
 
-// begin prepares a directory that was never used: it puts a file into it, the mark, which says that blobs go into
-// folders chosen by a hash of their keys. In a directory that is in use it does nothing. If several processes begin at
-// once, perhaps older programs among them, the first one to create this name decides.
+// begin prepares an empty directory for blobs: it puts a marker file into the directory, which says that blobs go into
+// subdirectories chosen by a hash of their keys. In a directory that is in use, begin does nothing. If several
+// processes begin at once, perhaps older programs among them, the process that first creates the name of the marker
+// file decides on the layout.
 func begin(dir string) error {
 	entries, err := os.ReadDir(dir)
 	used := func(e fs.DirEntry) bool { return e.Name() != "lost+found" && !strings.HasPrefix(e.Name(), beginning) }
@@ -94,8 +95,8 @@ func begin(dir string) error {
 	})
 }
 
-// writeMark writes the text of the mark, which tells the layout of the directory, into a temporary file, and syncs it.
-// Then it calls put with the name of that file; put gives the file its final name.
+// writeMark writes the text of the marker file, which tells the layout of the directory, into a temporary file, and
+// syncs the file. Then it calls put with the path of the temporary file. put gives the file its final name.
 func writeMark(root *os.Root, put func(temporary string) error) error {
 	temporary := beginning + uuid.NewString()
 	f, err := root.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -110,9 +111,9 @@ func writeMark(root *os.Root, put func(temporary string) error) error {
 	return put(temporary)
 }
 
-// form finds out the layout of the directory, and sets s.fans: true if there is a mark, the file that says that blobs
-// go into folders chosen by a hash. It fails with InvalidArgument if the mark has another text, as a newer program may
-// write it.
+// form finds out the layout of the directory, and stores it in s.fans: true if the directory has the marker file which
+// says that blobs go into subdirectories chosen by a hash. It fails with InvalidArgument if the marker file has an
+// unknown text, as a newer program may write.
 func (s *Store) form() error {
 	st, err := s.root.Stat(mark)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && st.IsDir() {
@@ -132,8 +133,8 @@ func (s *Store) form() error {
 	return err
 }
 
-// writing returns the folder in which files are while they are being written. fans says whether the directory has a
-// mark, by which blobs go into folders chosen by a hash.
+// writing returns the directory for files that are being written. fans is true if finished blobs go into subdirectories
+// chosen by a hash.
 func writing(fans bool) string {
 	if fans {
 		return writingFan

@@ -23,8 +23,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Store is a directory that stores blobs as files. It is safe for concurrent use, also by several processes. It
-// implements objects.Blobs and objects.Tops.
+// Store is a directory that stores blobs, which are bodies of objects, as files. It is safe for concurrent use, also by
+// several processes. It implements objects.Blobs and objects.Tops.
 type Store struct {
 	root  *os.Root
 	looks bool         // opened by Look: only what a caller asks for is changed
@@ -33,16 +33,20 @@ type Store struct {
 }
 
 const (
-	// unfinished is the folder of files that are being written. No name of a blob begins with a dot.
+	// unfinished is the directory of files that are being written. No name of a blob begins with a dot, so it can't be
+	// the name of a blob.
 	unfinished = ".unfinished"
-	// abandoned is the age at which a file in that folder is removed, since no process is still writing it. It is far
-	// above the time of a put, and above the differences between the clocks of the machines that share the directory.
+	// abandoned is the age at which an unfinished file is removed, since no process is still writing the file. It is
+	// far above the time of a put, and above the differences between the clocks of the machines that share the
+	// directory.
 	abandoned = 24 * time.Hour
-	// sweepEvery is the pause between two searches for abandoned files.
+	// sweepEvery is the shortest time between two searches for abandoned files, which dead processes have left
+	// unfinished.
 	sweepEvery = time.Hour
 )
 
-// Directory returns the path of the directory in a URL like file:///srv/bodies. ok is false if text is not such a URL.
+// Directory returns the path of the directory in a URL like file:///srv/bodies. The result ok is false if text is not a
+// URL of this form.
 func Directory(text string) (dir string, ok bool) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "file" || u.Host != "" || !filepath.IsAbs(u.Path) || u.RawQuery+u.Fragment != "" {
@@ -52,8 +56,8 @@ func Directory(text string) (dir string, ok bool) {
 }
 
 // Open opens a directory for blobs, and creates it if it does not exist. If a process dies while it writes a file, the
-// file stays in a folder for unfinished files. Any process that opens the directory, writes or lists removes such a
-// file a day later. A process that lists also removes the empty folders that it meets.
+// file stays in a directory for unfinished files. Any process that opens the Store, writes or lists removes such a file
+// a day later. A process that lists also removes empty directories.
 func Open(dir string) (*Store, error) {
 	err := os.MkdirAll(dir, 0o700)
 	if err == nil {
@@ -101,8 +105,8 @@ func (s *Store) sweep(now time.Time) {
 	}
 }
 
-// Look opens a directory of blobs that must exist. Unlike Open, it lets the Store create and remove nothing by itself:
-// only what its caller asks for is changed. It is for checks.
+// Look opens a directory of blobs, which must exist, for checks. Unlike a Store from Open, the Store does no
+// housekeeping: it creates and removes only what its caller asks for.
 func Look(dir string) (*Store, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -116,11 +120,11 @@ func Look(dir string) (*Store, error) {
 	return s, nil
 }
 
-// Close closes the directory.
+// Close closes the directory. The Store must not be used afterwards.
 func (s *Store) Close() error { return s.root.Close() }
 
-// Create writes a blob, and returns once the blob is durable on the disk under its name. The size of the body need not
-// be known: the last argument is ignored.
+// Create writes a blob with the given name, and returns once the blob is durable on the disk. The size of the body need
+// not be known: the last argument is ignored.
 func (s *Store) Create(ctx context.Context, name string, body io.Reader, _ int64) (err error) {
 	if err := check(name); err != nil {
 		return err
@@ -173,8 +177,8 @@ func (s *Store) Create(ctx context.Context, name string, body io.Reader, _ int64
 	return kind(err)
 }
 
-// syncUp syncs all folders above a file, so that a new file, or a new folder, is durable. It returns false if one of
-// the folders does not exist any more.
+// syncUp syncs all directories above a file, so that the new file, and new directories, are durable. The result there
+// is false if one of the directories does not exist any more.
 func (s *Store) syncUp(file string) (there bool, err error) {
 	there = true
 	for dir := path.Dir(file); ; dir = path.Dir(dir) {
@@ -188,12 +192,13 @@ func (s *Store) syncUp(file string) (there bool, err error) {
 	}
 }
 
-// mostTries is the largest number of times that a call is repeated because other processes change the same folders.
+// mostTries is the largest number of times that an operation is tried while other processes change the same
+// directories.
 const mostTries = 100
 
-// again decides whether a call that failed with err is repeated. It returns true if other processes may be the reason,
-// since they change the same folders. Before that it waits for a moment, and reads the layout of the directory anew.
-// After mostTries tries it fails.
+// again reports whether an operation that failed with err should be tried again: it returns true if err may be due to
+// other processes that change the same directories. Before it returns true, again waits for a moment, and reads the
+// layout of the directory anew. tries is the number of tries so far. After mostTries tries, again fails.
 func (s *Store) again(tries int, err error) (bool, error) {
 	if !folderChanged(err) && !errors.Is(err, syscall.ENOTDIR) {
 		return false, nil
@@ -205,15 +210,16 @@ func (s *Store) again(tries int, err error) (bool, error) {
 	return true, s.form()
 }
 
-// folderChanged reports whether another process may have caused the error err, because it has removed or created the
-// same folder at this moment.
+// folderChanged reports whether err may be caused by another process that has removed or created the same directory at
+// this moment.
 func folderChanged(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist)
 }
 
-// temporary is the name of a file that is being written. Its folder decides where the finished blob goes: from the
-// folder unfinished to the blob's own name, and from the folder writingFan to a folder chosen by a hash. So once a
-// migration has removed the folder unfinished, no new file appears under a blob's own name any more.
+// temporary is the path of a file that is being written. Its directory decides where the finished blob goes: from the
+// directory unfinished to the path of the blob's own name, and from the directory writingFan to a directory chosen by a
+// hash. So once a migration has removed the directory unfinished, no new file appears at the path of a blob's own name
+// any more.
 type temporary struct {
 	id   string
 	fans bool
@@ -221,7 +227,7 @@ type temporary struct {
 
 func (t temporary) path() string { return writing(t.fans) + "/" + t.id }
 
-// target returns the name that the temporary file gets when it is finished, as the blob with the given name.
+// target returns the path to which the temporary file is renamed when it is finished, as the blob with the given name.
 func (t temporary) target(name string) string {
 	if file, ok := fanned(name); ok && t.fans {
 		return file
@@ -229,7 +235,8 @@ func (t temporary) target(name string) string {
 	return name
 }
 
-// unfinished creates a file for a blob that is being written. t is its name, in the folder of unfinished files.
+// unfinished creates a file for a blob that is being written, in the directory of unfinished files. It returns the open
+// file and its path, t.
 func (s *Store) unfinished() (f *os.File, t temporary, err error) {
 	t.id = uuid.NewString()
 	for tries := 0; ; tries++ {
@@ -246,9 +253,9 @@ func (s *Store) unfinished() (f *os.File, t temporary, err error) {
 	}
 }
 
-// writers is a pool of buffers, each of which gathers the pieces of one body. With a buffer, a file is written in
-// blocks of writeBytes (128 KiB) however the pieces are cut. The kernel then keeps the file in larger units, and reads
-// it 1.4 times as fast.
+// writers is a pool of buffers for writing bodies to files. With a buffer, a file is written in blocks of writeBytes
+// (128 KiB) whatever the sizes of the reads from the body. The kernel then keeps the file in larger units, and reads it
+// 1.4 times as fast.
 var writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, writeBytes) }}
 
 const writeBytes = 128 << 10
@@ -265,12 +272,13 @@ func write(f *os.File, body io.Reader) error {
 	return w.Flush()
 }
 
-// flushEvery is a number of bytes of a file. Each time that so many have been written, the kernel is told to begin
-// moving them to the disk.
+// flushEvery is the number of bytes, written to a file, after which the kernel is told to begin to move these bytes to
+// the disk.
 const flushEvery = 4 << 20
 
-// flushed is a writer to a file. While later bytes are still coming, it already has the kernel move earlier ones to the
-// disk. So the sync at the end has little left to do. Still, only that sync guarantees that all bytes are on the disk.
+// flushed is a writer to a file that lets the kernel move earlier bytes to the disk while later bytes are still
+// arriving. So the sync at the end has little left to do. Still, only that sync guarantees that all bytes are on the
+// disk.
 type flushed struct {
 	f           *os.File
 	n, begunFor int64
@@ -285,7 +293,7 @@ func (w *flushed) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// folder creates a folder, and the folders above it as far as they are missing.
+// folder creates the directory dir, and missing directories above it.
 func (s *Store) folder(dir string) error { return s.root.MkdirAll(dir, 0o700) }
 
 func (s *Store) sync(dir string) error {
@@ -316,7 +324,7 @@ func (s *Store) Open(_ context.Context, name string, offset, n int64) (io.ReadCl
 }
 
 // open opens a file, and returns its size in bytes. It fails with fs.ErrNotExist if there is no such file, or if the
-// name is that of a folder or the like.
+// path is that of a directory or another special file.
 func (s *Store) open(file string) (*os.File, int64, error) {
 	f, err := s.root.Open(file)
 	if err != nil {
@@ -333,7 +341,7 @@ func (s *Store) open(file string) (*os.File, int64, error) {
 	return f, st.Size(), nil
 }
 
-// part is a reader of a range of bytes of a file; closing it closes the file.
+// part is a reader of a range of bytes of a file. Closing the reader closes the file.
 type part struct {
 	*io.SectionReader
 	f *os.File
@@ -341,7 +349,7 @@ type part struct {
 
 func (p *part) Close() error { return p.f.Close() }
 
-// Delete removes a blob, and then the folders above it, as far as they are empty. It succeeds if there is no such blob.
+// Delete removes a blob, and then the directories above it that are empty. It also succeeds if the blob does not exist.
 func (s *Store) Delete(_ context.Context, name string) error {
 	if err := check(name); err != nil {
 		return err
@@ -356,8 +364,8 @@ func (s *Store) Delete(_ context.Context, name string) error {
 	return nil
 }
 
-// prune removes an empty folder, then the folder above it if that is empty now, and so on. If another process has just
-// created one of them for a new blob, that process creates it again.
+// prune removes the directory dir if it is empty, then the directory above if that is empty now, and so on. If another
+// process has just created one of them for a new blob, that process creates the directory again.
 func (s *Store) prune(dir string) {
 	for ; dir != "."; dir = path.Dir(dir) {
 		if err := s.root.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -366,7 +374,7 @@ func (s *Store) prune(dir string) {
 	}
 }
 
-// stat returns the file information of a blob. It fails with fs.ErrNotExist if there is no such blob.
+// stat returns the file information of the named blob. It fails with fs.ErrNotExist if there is no such blob.
 func (s *Store) stat(name string) (fs.FileInfo, error) {
 	for _, file := range s.files(name) {
 		st, err := s.root.Stat(file)
@@ -380,7 +388,9 @@ func (s *Store) stat(name string) (fs.FileInfo, error) {
 	return nil, fs.ErrNotExist
 }
 
-// check fails with InvalidArgument if the name can't be that of a blob: a name is a path whose parts are plain names.
+// check fails with InvalidArgument if name can't be the name of a blob. The name of a blob is a path of at most 1,024
+// bytes. Each element of the path has at most 255 letters, digits and characters of ".-_=", and does not begin with a
+// dot.
 func check(name string) error {
 	ok := len(name) <= 1024
 	for part := range strings.SplitSeq(name, "/") {
@@ -396,8 +406,8 @@ func check(name string) error {
 	return nil
 }
 
-// kind turns an error of the file system into a store error, which has a kind such as Unavailable. An error that has a
-// kind already stays as it is, for example one of a body.
+// kind returns err, an error of the file system, as a store error, which has a kind such as Unavailable. An error that
+// already has a kind, e.g. an error of a body, is returned unchanged.
 func kind(err error) error {
 	var known *store.Error
 	switch {
@@ -418,7 +428,8 @@ func kind(err error) error {
 	return err
 }
 
-// untilDone is a reader that fails with the error of its context once the context has ended.
+// untilDone is a reader that fails with the error of its context once the context has ended. It makes a long copy of a
+// body stop early.
 type untilDone struct {
 	ctx context.Context
 	r   io.Reader

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// beginFlush has the kernel begin to move n bytes of a file, from offset on, to the disk. It does not wait until they
-// are there. This only saves time later: an error is ignored, since the sync at the end reports it, too.
+// beginFlush asks the kernel to begin to write n bytes of a file, from offset on, to the disk, and does not wait for
+// the end. Then the sync after the last byte takes less time. Errors are ignored, since that sync reports them, too.
 func beginFlush(f *os.File, offset, n int64) {
 	_ = unix.SyncFileRange(int(f.Fd()), offset, n, unix.SYNC_FILE_RANGE_WRITE)
 }

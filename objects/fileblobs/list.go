@@ -17,14 +17,14 @@ import (
 	"github.com/google/uuid"
 )
 
-// mostNames is the largest number of names that a listing sorts in memory; further names go to a temporary file.
+// mostNames is the largest number of names that a listing sorts in memory. Further names go to a temporary file.
 // Servers list all bodies now and then, so memory matters: 200,000 of the longest names take 150 MiB, with what the
-// garbage collector has not yet freed. Tests set it.
+// garbage collector has not yet freed. Tests set mostNames.
 var mostNames = 200_000
 
-// List passes names and sizes of blobs to the func each, in bytewise order of the names: of all blobs whose names begin
-// with prefix and are above after. A blob that is there during the whole call is listed, even if a migration moves its
-// file meanwhile. Each folder is read once. If there are more than mostNames names, they are sorted with the help of a
+// List calls each with the name and the size of every blob whose name begins with prefix and is above after, in
+// bytewise order of the names. A blob that exists during the whole call is listed, even if a migration moves its file
+// meanwhile. Each directory is read once. If there are more than mostNames names, they are sorted with the help of a
 // temporary file.
 func (s *Store) List(ctx context.Context, prefix, after string, each func(name string, size int64) error) error {
 	if end := strings.LastIndexByte(prefix, '/'); end >= 0 {
@@ -46,8 +46,8 @@ func (s *Store) List(ctx context.Context, prefix, after string, each func(name s
 	})
 }
 
-// Tops passes the first part of the names of blobs, before the first slash, to the func each; it stands for a bucket.
-// Perhaps no blob is left with such a part (see objects.Tops).
+// Tops calls each with the text before the first slash of the names of blobs, which stands for a bucket. Perhaps no
+// blob with this beginning exists any more (see objects.Tops).
 func (s *Store) Tops(ctx context.Context, each func(top string) error) error {
 	return s.top(ctx, "", "", func(name string) error {
 		if top, ok := strings.CutSuffix(name, "/"); ok && check(top) == nil {
@@ -57,8 +57,8 @@ func (s *Store) Tops(ctx context.Context, each func(top string) error) error {
 	})
 }
 
-// Written returns the time when a blob was written: the modification time of its file. If the file was copied without
-// its time, this is the time of the copy. It fails with NotFound if there is no such blob.
+// Written returns the time when the named blob was written, which is the modification time of its file. If the file was
+// copied without its time, Written returns the time of the copy. It fails with NotFound if there is no such blob.
 func (s *Store) Written(_ context.Context, name string) (time.Time, error) {
 	if err := check(name); err != nil {
 		return time.Time{}, err
@@ -70,8 +70,9 @@ func (s *Store) Written(_ context.Context, name string) (time.Time, error) {
 	return st.ModTime(), nil
 }
 
-// top passes the names of the files and folders in the directory itself, not below them, to the func each, in bytewise
-// order. It leaves out names that neither begin with prefix nor lead to such names, and those that are not above after.
+// top calls each with the names of the files and directories at the top level of the Store, in bytewise order. It
+// leaves out names that are not above after, and names that neither begin with prefix nor contain files with the
+// prefix.
 func (s *Store) top(ctx context.Context, prefix, after string, each func(name string) error) error {
 	names := sorter{s: s}
 	defer names.close()
@@ -82,10 +83,11 @@ func (s *Store) top(ctx context.Context, prefix, after string, each func(name st
 	return names.all(ctx, each)
 }
 
-// listBucket lists the blobs of a bucket. A file is under the blob's own name, as older programs write it, or in a
-// folder chosen by a hash. listBucket reads all files of the first kind, and then those of the second. A migration may
-// move files from the first place to the second, and never back. So a file that is moved before it is found in the
-// first place is found in the second. A blob that is found twice is listed once.
+// listBucket lists the blobs of a bucket. The file of a blob is either at the path of the blob's own name, as older
+// programs write it, or in a directory chosen by a hash. listBucket reads all files of the first kind, and then all
+// files of the second kind. A migration may move files to the directories chosen by a hash, and never back. So a file
+// that is moved before the first search finds it is found by the second search. A blob that is found twice is listed
+// once.
 func (s *Store) listBucket(
 	ctx context.Context, bucket, prefix, after string, each func(name string, size int64) error,
 ) error {
@@ -103,8 +105,8 @@ func (s *Store) listBucket(
 	return names.all(ctx, func(name string) error { return s.pass(name, each) })
 }
 
-// pass looks up the size of a blob, and passes name and size to the func each. It does nothing if the blob was deleted
-// meanwhile.
+// pass looks up the size of the named blob, and calls each with the name and the size. It does nothing if the blob was
+// deleted meanwhile.
 func (s *Store) pass(name string, each func(name string, size int64) error) error {
 	st, err := s.stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -116,7 +118,7 @@ func (s *Store) pass(name string, each func(name string, size int64) error) erro
 	return each(name, st.Size())
 }
 
-// lister reads folders, and passes the names of the blobs in them to the func each. The names are not sorted.
+// lister reads directories, and calls each with the names of the blobs in them. The names are not sorted.
 type lister struct {
 	s             *Store
 	prefix, after string
@@ -124,12 +126,12 @@ type lister struct {
 	each          func(name string) error
 }
 
-// file returns the path of the file that has the blob with this name. For the beginning of the names of several blobs,
-// it returns the path of the folder in which they are.
+// file returns the path of the file that has the blob with this name. If name is the beginning of the names of several
+// blobs, file returns the path of their directory.
 func (l *lister) file(name string) string { return l.fan + name[len(l.home):] }
 
-// fans lists the blobs of a bucket that are in folders chosen by a hash of the object's key. If the prefix of the
-// listing contains a whole key, only one such folder is read.
+// fans lists the blobs of a bucket that are in directories chosen by a hash of the object's key. If the prefix of the
+// listing contains a whole key, only the directory for this key is read.
 func (l *lister) fans(ctx context.Context, bucket, dir string) error {
 	l.home = bucket
 	if fan, ok := fanOf(l.prefix); ok {
@@ -164,11 +166,11 @@ func (l *lister) fans(ctx context.Context, bucket, dir string) error {
 	}
 }
 
-// gone reports whether err is a normal end of reading a folder: either the folder was read to its end, or another
-// process has removed it because it was empty.
+// gone reports whether err is a normal end of reading a directory: either the directory was read to its end, or another
+// process has removed the empty directory.
 func gone(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, fs.ErrNotExist) }
 
-// folder lists the blobs in a folder and in the folders below it. The name dir ends with a slash.
+// folder lists the blobs in the directory dir and in the directories below it. The name dir ends with a slash.
 func (l *lister) folder(ctx context.Context, dir string) error {
 	return l.entries(ctx, dir, func(name string) error {
 		if strings.HasSuffix(name, "/") {
@@ -178,8 +180,8 @@ func (l *lister) folder(ctx context.Context, dir string) error {
 	})
 }
 
-// entries reads one folder, and passes the names in it that the listing selects to the func each. The name of a folder
-// ends with a slash. An empty folder is removed, unless the Store was opened by Look.
+// entries reads the directory dir, and calls each with the names in it that the listing selects. The name of a
+// subdirectory ends with a slash. If dir is empty, entries removes it, except in a Store that was opened by Look.
 func (l *lister) entries(ctx context.Context, dir string, each func(name string) error) error {
 	at := path.Join(".", l.file(dir))
 	d, err := l.s.root.Open(at)
@@ -227,8 +229,8 @@ func (l *lister) wants(full string) bool {
 	return full > l.after && strings.HasPrefix(full, l.prefix)
 }
 
-// sorter sorts names, each of which it returns once. It keeps up to mostNames names in memory. If there are more, it
-// writes sorted runs of names to a temporary file, and merges the runs at the end.
+// sorter sorts names, and returns each name once. It keeps up to mostNames names in memory. If there are more, it
+// writes sorted sequences of names to a temporary file, and merges them at the end.
 type sorter struct {
 	s     *Store
 	names []string
@@ -244,7 +246,8 @@ func (o *sorter) add(name string) error {
 	return o.spill()
 }
 
-// spill sorts the names that are in memory, writes them to the temporary file as one run, and frees the memory.
+// spill sorts the names that are in memory, writes them to the temporary file as one sorted sequence, and frees the
+// memory.
 func (o *sorter) spill() (err error) {
 	if o.f == nil {
 		if o.f, err = o.s.scratch(); err != nil {
@@ -263,9 +266,9 @@ func (o *sorter) spill() (err error) {
 	return w.Flush()
 }
 
-// scratch opens a temporary file that has no name, so that it disappears when it is closed. Mostly it is in the folder
-// of unfinished files. If the process may only read the directory of blobs, it is in the system's directory of
-// temporary files.
+// scratch opens a temporary file without a name, which disappears when it is closed. Mostly the file is in the
+// directory of unfinished files. If the process may only read the directory of blobs, the file is in the system's
+// directory of temporary files.
 func (s *Store) scratch() (*os.File, error) {
 	for range 2 {
 		name := s.writing() + "/" + uuid.NewString()
@@ -289,8 +292,8 @@ func (o *sorter) close() {
 	}
 }
 
-// all calls the given func with all names, in bytewise order, and with each name once. It merges the sorted runs of
-// names in memory and in the file.
+// all calls each with every name once, in bytewise order. It merges the sorted sequences of names in memory and in the
+// temporary file.
 func (o *sorter) all(ctx context.Context, each func(string) error) error {
 	slices.Sort(o.names)
 	h := runs{{names: o.names}}
@@ -323,7 +326,8 @@ func (o *sorter) all(ctx context.Context, each func(string) error) error {
 	return nil
 }
 
-// run is a sorted sequence of names that a sorter merges with others. It is in memory or in a part of a file.
+// run is a sorted sequence of names that a sorter merges with other sequences. It is in memory or in a section of a
+// file.
 type run struct {
 	names []string
 	r     *bufio.Reader

@@ -28,11 +28,11 @@ import (
 // No record says how far a migration has come: the blobs in the flat place are those that are not moved yet. Several
 // processes may migrate the same directory.
 
-// Migrate changes the layout of the directory: it moves the files of all blobs into folders chosen by a hash of the
-// object's key. First it puts a file into the directory, the mark, so that no older program can open it. An older
-// program that has the directory open would not find the moved blobs. Migrate reports to the func each how many keys of
-// a bucket were moved since the previous report. each may wait, and an error of each ends the migration. A migration
-// can be interrupted and repeated.
+// Migrate changes the layout of the directory of blobs: it moves the files of all blobs into subdirectories chosen by a
+// hash of the object's key. First it puts a marker file into the directory, so that no older program can open the
+// directory. An older program that already has the directory open would not find the moved blobs. Migrate tells each
+// how many keys of a bucket were moved since the previous call of each. An error of each ends the migration. An
+// interrupted migration can be repeated.
 func (s *Store) Migrate(ctx context.Context, each func(bucket string, keys int64) error) error {
 	if err := s.turn(); err != nil {
 		return kind(err)
@@ -51,14 +51,14 @@ func (s *Store) Migrate(ctx context.Context, each func(bucket string, keys int64
 	})
 }
 
-// HasMark reports whether the directory has the mark, a file which says that new blobs go into folders chosen by a
-// hash.
+// HasMark reports whether the directory has the marker file which says that new blobs go into subdirectories chosen by
+// a hash of the object's key.
 func (s *Store) HasMark() bool { return s.fans.Load() }
 
-// turn makes new blobs go into folders chosen by a hash of their keys: it puts the mark, a file that says so, into the
-// directory. First it moves the unfinished files from the folder unfinished to the folder writingFan. When they are
-// finished, they become blobs in folders chosen by a hash, or their writers fail. Once the folder unfinished is gone,
-// no new file appears under a blob's own name any more.
+// turn switches the directory to the new layout, in which new blobs go into subdirectories chosen by a hash: it puts
+// the marker file into the directory. First it moves the unfinished files from the directory unfinished to the
+// directory writingFan. When finished, they become blobs in the new layout, or their writers fail. Once the directory
+// unfinished is gone, no new file appears at the path of a blob's own name any more.
 func (s *Store) turn() error {
 	for tries := 0; !s.fans.Load(); tries++ {
 		err := s.turnUnfinished()
@@ -74,9 +74,9 @@ func (s *Store) turn() error {
 	return s.sync(".") // for the mark of another process, too, which may have died
 }
 
-// mark replaces the folder of unfinished files by a file of the same name, the mark, which tells the new layout. That
-// file is on the disk already, under the name temporary. So the exchange is quick, and no process can begin to write in
-// the middle of it.
+// mark replaces the directory of unfinished files by a file of the same name, the marker file, which tells the new
+// layout. The contents of the marker file are on the disk already, in the file temporary. So the exchange is quick, and
+// no process can begin to write a blob in the middle of it.
 func (s *Store) mark(temporary string) error {
 	// Root.Remove would also remove a file, and so the mark that another migration has just made. Rmdir does not.
 	err := syscall.Rmdir(filepath.Join(s.root.Name(), unfinished))
@@ -102,8 +102,8 @@ func (s *Store) turnUnfinished() error {
 	return err
 }
 
-// migration is one pass over the files of a bucket that are still under the blobs' own names, to move them into folders
-// chosen by a hash.
+// migration is one pass over those files of a bucket that are still at the paths of the blobs' own names, to move them
+// into subdirectories chosen by a hash.
 type migration struct {
 	s             *Store
 	ctx           context.Context
@@ -112,12 +112,13 @@ type migration struct {
 	touched, left map[string]bool // folders that have got, or lost, entries since the last sync
 }
 
-// mostMoved is the number of keys whose files a migration moves before it syncs the changed folders. It is also the
-// number of entries of a folder that are read at a time. Tests set it.
+// mostMoved is the number of keys whose files a migration moves before it syncs the changed directories. It is also the
+// number of directory entries that are read at a time. Tests set it.
 var mostMoved = 1024
 
-// pass moves all files that it finds into folders chosen by a hash. more is true if it has found any: then another pass
-// is needed, since a file system may leave out entries of a folder that changes while it is read.
+// pass moves all files that it finds in the old layout of a bucket into subdirectories chosen by a hash. The result
+// more is true if pass has found a file. Then another pass is needed, since a file system may leave out entries of a
+// directory that changes while it is read.
 func (m *migration) pass(bucket string) (more bool, err error) {
 	err = m.below(bucket, func(e fs.DirEntry) error {
 		if e.Name()[0] == '.' || e.Name()[0] == '+' {
@@ -132,8 +133,8 @@ func (m *migration) pass(bucket string) (more bool, err error) {
 	return more, err
 }
 
-// below passes the entries of a folder to the func each. It reads only mostMoved entries at a time, since a folder of
-// keys that begin alike may have millions.
+// below calls each for every entry of the directory dir. It reads only mostMoved entries at a time, since a directory
+// may have millions of entries for keys that begin alike. If the directory does not exist any more, below does nothing.
 func (m *migration) below(dir string, each func(fs.DirEntry) error) error {
 	d, err := m.s.root.Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -162,7 +163,8 @@ func (m *migration) below(dir string, each func(fs.DirEntry) error) error {
 	}
 }
 
-// tell syncs the folders that were changed, and then reports how many keys were moved since the last report.
+// tell syncs the changed directories, and then reports to the caller of the migration how many keys were moved since
+// the previous report.
 func (m *migration) tell() error {
 	keys := m.keys
 	if m.keys = 0; keys == 0 {
@@ -171,7 +173,8 @@ func (m *migration) tell() error {
 	return cmp.Or(m.sync(), m.each(keys))
 }
 
-// move moves a file, or all files below a folder if dir is true, into folders chosen by a hash.
+// move moves the named file into a subdirectory chosen by a hash. If dir is true, name is a directory, and move moves
+// all files below it.
 func (m *migration) move(name string, dir bool) error {
 	// All blobs below the folder of a key have one hash, so that folder moves as a whole. A long key has several parts
 	// between slashes; the folders above its last part have blobs of many hashes.
@@ -205,7 +208,8 @@ func (m *migration) move(name string, dir bool) error {
 	return nil
 }
 
-// below returns the entries of a folder. It returns none, and no error, if the folder does not exist any more.
+// below returns the entries of the directory dir. If the directory does not exist any more, below returns no entries
+// and no error.
 func (s *Store) below(dir string) (entries []fs.DirEntry, err error) {
 	d, err := s.root.Open(dir)
 	if err == nil {
@@ -218,8 +222,8 @@ func (s *Store) below(dir string) (entries []fs.DirEntry, err error) {
 	return entries, err
 }
 
-// rename moves a file or a folder to the name target. It returns false if the file is not there any more, or if target
-// is a folder that is not empty.
+// rename moves a file or a directory to the path target. It returns false if name does not exist any more, or if target
+// exists and can't be replaced, e.g. as a directory that is not empty.
 func (m *migration) rename(name, target string) (bool, error) {
 	for tries := 0; ; tries++ {
 		err := m.s.root.Rename(name, target)
@@ -247,11 +251,12 @@ func (m *migration) rename(name, target string) (bool, error) {
 	}
 }
 
-// occupied reports whether err means that a name is taken already, or that a folder is not empty.
+// occupied reports whether err, an error of a rename, means that the new name is taken already, or is a directory that
+// is not empty.
 func occupied(err error) bool { return errors.Is(err, fs.ErrExist) }
 
-// sync makes the moves of files durable. It syncs the folders with new entries first, and then those that have lost
-// entries. So a crash between the two loses no blob.
+// sync makes the moves of files durable. It syncs the directories with new entries first, and then the directories that
+// have lost entries, so that a crash between the two loses no blob.
 func (m *migration) sync() error {
 	for _, dirs := range []map[string]bool{m.touched, m.left} {
 		for _, dir := range slices.Backward(slices.Sorted(maps.Keys(dirs))) {

@@ -21,44 +21,46 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Store stores blobs in a bucket of another S3 store. It is safe for concurrent use, also by several processes. It
-// implements objects.Blobs and objects.Tops. If the bucket can't be used, for whatever reason, the error is
-// Unavailable; after such an error of Create the blob may be stored.
+// Store stores blobs, which are bodies of objects, in a bucket of another S3 store. It is safe for concurrent use, also
+// by several processes. It implements objects.Blobs and objects.Tops. If the bucket can't be used, for whatever reason,
+// the error is Unavailable. After this error of Create, the blob may be stored all the same.
 type Store struct {
 	c         minio.Core
 	bucket    string
 	stall     time.Duration
 	transport *http.Transport
-	// unsized limits the number of bodies of unknown length that are sent at the same time, since each takes partBytes
-	// of memory.
+	// unsized limits the number of bodies of unknown length that are sent at the same time, since each of them takes
+	// partBytes of memory.
 	unsized chan struct{}
 }
 
 const (
 	// stall is the longest time that the server may take to accept or to send the next bytes. answerTime is the longest
-	// time that it may take to answer after it has got the whole body.
+	// time that the server may take to answer after it has got the whole body.
 	stall      = 10 * time.Second
 	answerTime = time.Minute
-	// attempts is the most often that a request is sent if it has no body, or a body in memory.
+	// attempts is the largest number of times that a request is sent if the request has no body, or a body in memory.
 	attempts = 2
-	// partBytes is the memory, in bytes, for a body of unknown length, which is sent in parts of this size. It is the
-	// least that S3 allows, and enough for the longest body in S3's 10,000 parts. unsizedAtOnce is the most bodies of
-	// unknown length at a time.
+	// partBytes is the size in bytes of the parts in which a body of unknown length is sent. Each part is first in
+	// memory. It is the smallest size that S3 allows, and enough for the longest body in S3's 10,000 parts.
+	// unsizedAtOnce is the largest number of bodies of unknown length that are sent at a time.
 	partBytes     = 5 << 20
 	unsizedAtOnce = 8
 )
 
-// Place says where a bucket is: its name, the S3 store, and the region.
+// Place says where a bucket is: its name, the address of the S3 store, and the region.
 type Place struct {
 	Bucket string
-	// Endpoint is http://HOST:PORT or https://HOST:PORT of the S3 store. Empty: the bucket is at AWS.
+	// Endpoint is the address of the S3 store, as http://HOST:PORT or https://HOST:PORT. An empty Endpoint means AWS.
 	Endpoint string
-	// Region is the region of the bucket. Empty: the region in AWS_REGION, or else the S3 store is asked.
+	// Region is the region of the bucket. If Region is empty, the region is taken from the environment variable
+	// AWS_REGION or, if that is not set, from an answer of the S3 store.
 	Region string
 }
 
-// Parse returns the Place, which is a bucket and how to reach it, that a text like s3://BUCKET?endpoint=URL&region=NAME
-// describes. It fails with InvalidArgument. Its errors do not repeat the text, which may contain a secret.
+// Parse returns the Place (a bucket and how to reach it) that a text like s3://BUCKET?endpoint=URL&region=NAME
+// describes. It fails with InvalidArgument if the text has another form. The errors of Parse do not repeat the text,
+// which may contain a secret.
 func Parse(text string) (Place, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "s3" {
@@ -88,8 +90,8 @@ const howToSign = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SHARE
 
 func invalid(why string) error { return store.Errorf(store.InvalidArgument, "%s", why) }
 
-// Open returns a Store that keeps blobs in the bucket p. It does not contact the S3 store. It reads the access key,
-// from the environment variables of AWS or from a file of credentials that they name. It fails with InvalidArgument if
+// Open returns a Store that keeps blobs in the bucket p. Open does not contact the S3 store. It reads the access key
+// from the environment variables of AWS, or from a file of credentials that they name. It fails with InvalidArgument if
 // there is no access key.
 func Open(p Place) (*Store, error) { return open(p, stall) }
 
@@ -122,7 +124,7 @@ func open(p Place, stall time.Duration) (*Store, error) {
 	}, nil
 }
 
-// Close closes idle connections.
+// Close closes idle connections to the S3 store.
 func (s *Store) Close() error {
 	s.transport.CloseIdleConnections()
 	return nil
@@ -141,10 +143,10 @@ func (s *Store) Check(ctx context.Context) error {
 	return s.kind(err)
 }
 
-// Create writes a blob. If the size of the body is known, one request sends the whole body. The last byte is held back
-// until the body has ended without an error, so a body that fails leaves no blob. If the size is negative, the body is
-// sent in parts, each of which is in memory first. If the process dies meanwhile, the S3 store keeps an incomplete
-// upload.
+// Create writes a blob with the given name. If the size of the body is known, one request sends the whole body. The
+// last byte is held back until the body has ended without an error, so a body that fails leaves no blob. If the size is
+// negative, the body is sent in parts, each of which is in memory first. If the process dies meanwhile, the S3 store
+// keeps an incomplete upload.
 func (s *Store) Create(ctx context.Context, name string, body io.Reader, size int64) error {
 	in := &lastByteLate{r: newReader(body)}
 	var err error
@@ -200,8 +202,8 @@ func (s *Store) Open(ctx context.Context, name string, offset, n int64) (io.Read
 	return &reading{body, s}, size, nil
 }
 
-// nothingOf returns an empty body, and the size of a blob in bytes. It serves a read of 0 bytes, and a read that begins
-// behind the end of the blob.
+// nothingOf returns an empty body, and the size of the named blob in bytes. It serves a read of 0 bytes, and a read
+// that begins behind the end of the blob. It fails with NotFound if there is no such blob.
 func (s *Store) nothingOf(ctx context.Context, name string) (io.ReadCloser, int64, error) {
 	info, err := s.c.StatObject(ctx, s.bucket, name, minio.StatObjectOptions{})
 	if err = s.kind(err); errors.Is(err, store.NotFound) {
@@ -213,7 +215,7 @@ func (s *Store) nothingOf(ctx context.Context, name string) (io.ReadCloser, int6
 	return http.NoBody, info.Size, err
 }
 
-// reading is a reader of the body of a blob. It turns errors of the S3 store into store errors, which have a kind such
+// reading is a reader of the body of a blob. It returns errors of the S3 store as store errors, which have a kind such
 // as Unavailable.
 type reading struct {
 	io.ReadCloser
@@ -228,7 +230,7 @@ func (r *reading) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Delete removes a blob. It succeeds if there is no such blob.
+// Delete removes a blob. It also succeeds if the blob does not exist.
 func (s *Store) Delete(ctx context.Context, name string) error {
 	err := s.kind(s.c.RemoveObject(ctx, s.bucket, name, minio.RemoveObjectOptions{}))
 	if errors.Is(err, store.NotFound) {
@@ -237,8 +239,8 @@ func (s *Store) Delete(ctx context.Context, name string) error {
 	return err
 }
 
-// List passes names and sizes of blobs to the func each, in bytewise order of the names: of all blobs whose names begin
-// with prefix and are above after. It keeps one page of names in memory. It fails with Corrupt if the S3 store lists in
+// List calls each with the name and the size of every blob whose name begins with prefix and is above after, in
+// bytewise order of the names. It keeps one page of names in memory. It fails with Corrupt if the S3 store lists in
 // another order.
 func (s *Store) List(ctx context.Context, prefix, after string, each func(name string, size int64) error) error {
 	last := after
@@ -260,8 +262,8 @@ func (s *Store) List(ctx context.Context, prefix, after string, each func(name s
 	return s.kind(ctx.Err()) // which the listing does not report
 }
 
-// Tops passes the first part of the names of blobs, before the first slash, to the func each; it stands for a bucket
-// (see objects.Tops).
+// Tops calls each with the text before the first slash of the names of blobs, which stands for a bucket (see
+// objects.Tops).
 func (s *Store) Tops(ctx context.Context, each func(top string) error) error {
 	for o := range s.c.ListObjectsIter(ctx, s.bucket, minio.ListObjectsOptions{}) {
 		if o.Err != nil {
@@ -276,14 +278,14 @@ func (s *Store) Tops(ctx context.Context, each func(top string) error) error {
 	return s.kind(ctx.Err()) // which the listing does not report
 }
 
-// Written returns the time when a blob was stored, by the clock of the S3 store. It fails with NotFound if there is no
-// such blob.
+// Written returns the time when the named blob was stored, by the clock of the S3 store. It fails with NotFound if
+// there is no such blob.
 func (s *Store) Written(ctx context.Context, name string) (time.Time, error) {
 	info, err := s.c.StatObject(ctx, s.bucket, name, minio.StatObjectOptions{})
 	return info.LastModified, s.kind(err)
 }
 
-// kind turns an error of the S3 store into a store error, which has a kind such as NotFound or Unavailable.
+// kind returns err, an error of the S3 store, as a store error, which has a kind such as NotFound or Unavailable.
 func (s *Store) kind(err error) error {
 	var known *store.Error
 	if err == nil || errors.As(err, &known) {

@@ -11,11 +11,11 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// lastByteLate is a reader of a body that holds the last byte back until the body has ended without an error. A server
-// that was told the length of the body thus never gets a whole body that is bad.
+// lastByteLate is a reader of a body that holds the last byte back until the body has ended without an error. So a
+// server that was told the length of the body never gets a complete body if the body fails.
 type lastByteLate struct {
 	r *bufio.Reader
-	// failed is the error of the body, or nil.
+	// failed is the error with which the body has ended, or nil.
 	failed error
 }
 
@@ -38,9 +38,9 @@ func (l *lastByteLate) Read(p []byte) (int, error) {
 	return l.r.Read(p[:1])
 }
 
-// patient is an http.RoundTripper that ends a request if the server makes no progress for some time. The server makes
-// no progress if it accepts no more bytes of a body, does not answer, or sends nothing. Time in which there is nothing
-// to send, or in which the caller does not read, does not count.
+// patient is an http.RoundTripper that ends a request if the server makes no progress for some time: the server accepts
+// no more bytes of a body, does not answer, or sends nothing. Time in which there is nothing to send, or in which the
+// caller does not read, does not count.
 type patient struct {
 	next  http.RoundTripper
 	stall time.Duration
@@ -72,17 +72,18 @@ func (p *patient) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// watch ends a request if the server makes no progress until a timer runs out.
+// watch ends a request by a timer, which runs out if the server makes no progress.
 type watch struct {
 	stall  time.Duration
 	timer  *time.Timer
 	cancel context.CancelCauseFunc
-	// of returns the error of a request or, if the watch has ended the request, the reason for that.
+	// of returns the given error of a request or, if the watch has ended the request, the reason why the watch ended
+	// it.
 	of func(error) error
 }
 
-// sending is a reader of the body of a request, which runs a timer while the client waits for the server. That is
-// between two reads of the body, and after the last one.
+// sending is a reader of the body of a request. It runs a timer while the client waits for the server, which is between
+// two reads of the body, and after the last read.
 type sending struct {
 	io.ReadCloser
 	w    *watch
@@ -101,8 +102,8 @@ func (s *sending) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// receiving is a reader of the body of an answer, which runs a timer while the client waits for the server. That is
-// only during a read of the body.
+// receiving is a reader of the body of an answer. It runs a timer while the client waits for the server, which is only
+// during a read of the body.
 type receiving struct {
 	io.ReadCloser
 	w *watch

@@ -1,5 +1,5 @@
-// Package tidy decides which steps a cleaner takes for the versions of one object, by the rules of docs/objects.md. The
-// package is pure: it gets the versions as data and returns the steps as data, without any I/O.
+// Package tidy decides which steps a cleaner takes for the versions of one object, e.g. deletes a version, by the rules
+// of docs/objects.md. The package is pure: it gets the versions as data and returns the steps as data, without any I/O.
 package tidy
 
 import (
@@ -19,61 +19,66 @@ const (
 	Gone   Rank = 4 // the row is deleted, so no record has this rank
 )
 
-// Seen reports whether readers can see a version with the state r. false: the version is deleted.
+// Seen reports whether readers can see a version with the state r. It returns false for the states of deleted versions.
 func (r Rank) Seen() bool { return r == Live || r == Kept }
 
-// Version is what this package needs to know of one version of an object to decide whether a cleaner deletes it.
+// Version is a summary of one version of an object, with the facts by which this package decides whether a cleaner
+// deletes the version.
 type Version struct {
 	Rank         Rank // 0: the version has no row, but there are rows beside its place
 	Marker, Null bool
 	Tags, Note   bool // a row of tags, or a note, stands beside the version
 	Size         int64
 	Age          time.Duration // time since the version's stamp
-	// Over is the time for which the version has been newer than the versions below it. That is Age, except for the
-	// delete marker of an expired object: it was written later than its stamp says, so Over is less than Age.
+	// Over is the time for which the version has hidden the older versions of its object. Mostly Over is the same as
+	// Age. The exception is the delete marker of an expired object: it was written later than its timestamp says, so
+	// Over is less than Age.
 	Over time.Duration
-	// Proven is the time since every data centre has acknowledged that the version is burned. Negative: there is no
-	// proof of that.
+	// Proven is the time since every data centre is known to have acknowledged the deletion of the version. It is
+	// negative if no acknowledgement is recorded.
 	Proven time.Duration
 }
 
-// Rules are what decides about the versions of one object: the lifecycle rules of the bucket that are for this object,
-// and the times that a cleaner waits before it deletes something.
+// Rules are the rules for the versions of one object: the bucket's lifecycle rules that apply to the object, and the
+// times that a cleaner waits before it deletes something.
 type Rules struct {
-	// Grace is how long a burned version keeps its blob. It is longer than any read may take, and longer than any
+	// Grace is how long a deleted version keeps its body. It is longer than any read may take, and longer than any
 	// deadline.
 	Grace time.Duration
-	// Soon and Old let a cleaner delete sooner, to make room: the blob of a burned version that is older than Old is
+	// Soon and Old let a cleaner delete sooner, to free space: the body of a deleted version that is older than Old is
 	// kept for Soon instead of Grace. Soon is longer than every deadline that runs from a read, and Old is longer than
-	// every deadline that runs from a version's stamp. A reader's stream that takes longer than Soon may break off. A
-	// Soon of 0 changes nothing.
+	// every deadline that runs from a version's timestamp. A reader that takes longer than Soon may find its body cut
+	// off. A Soon of 0 changes nothing.
 	Soon, Old time.Duration
-	// Settled is the age of a version at which nothing older than the version can arrive any more.
+	// Settled is the age of a version from which on no write of an older version can arrive any more.
 	Settled time.Duration
-	// Unmark means that a delete marker that hides nothing is removed once it is older than Settled. Unmark is false
-	// where users see delete markers: then they stay, unless a Rule says otherwise.
+	// Unmark means that a delete marker that hides no version is removed once it is older than Settled. Unmark is false
+	// where users see delete markers. Then only a Rule can have them removed.
 	Unmark bool
-	// Of are the rules of the bucket's lifecycle that are for this object.
+	// Of are the bucket's lifecycle rules that apply to this object.
 	Of []Rule
-	// Margin is added to Rule.Noncurrent: cleaners wait longer than users, by more than a delete by version may take.
+	// Margin is a time that is added to Rule.Noncurrent: cleaners wait longer than users, by more than a user's
+	// deletion of a version may take.
 	Margin time.Duration
-	// Abandon is the age at which an open upload is ended. 0: never.
+	// Abandon is the age at which an open multipart upload is aborted. Zero means never.
 	Abandon time.Duration
 }
 
-// Rule says at which age a version is hidden or deleted. It is a rule of the bucket's lifecycle, reduced to what this
-// package needs.
+// Rule says at which age a version of an object is hidden or deleted. It is one of the bucket's lifecycle rules,
+// reduced to the fields that this package needs.
 type Rule struct {
-	// MinSize and Below limit the rule to versions of MinSize <= size < Below bytes; a Below of 0 is no limit. A rule
-	// with such a limit is not for delete markers.
+	// MinSize and Below limit the rule to versions with MinSize <= size < Below, in bytes. A Below of 0 is no limit. A
+	// rule with a limit does not apply to delete markers.
 	MinSize, Below int64
-	// Expire is the age at which the newest version, the one that readers see as the object, is hidden; 0: it never is.
+	// Expire is the age at which the newest version, which readers see as the object, is hidden. Zero means never.
 	Expire time.Duration
-	// Unmark means that delete markers that hide nothing are removed.
+	// Unmark means that a delete marker is removed if it hides no version.
 	Unmark bool
-	// Noncurrent is the time after which a version that is not the newest any more expires; 0: it never does.
+	// Noncurrent is the time after which a version is deleted that is not the newest any more, counted since the next
+	// newer version came. Zero means never.
 	Noncurrent time.Duration
-	// Newer is the number of noncurrent versions, the newest ones, that stay whatever their age. At most MostNewer.
+	// Newer is the number of noncurrent versions, counted from the newest, that stay whatever their age. At most
+	// MostNewer (100).
 	Newer int
 }
 
@@ -81,8 +86,8 @@ type Rule struct {
 // their age.
 const MostNewer = 100
 
-// Fits reports whether the rule is for the version v, by its size. A rule with a limit of sizes is not for delete
-// markers.
+// Fits reports whether the rule applies to the version v, judged by its size. A rule with a limit of sizes does not
+// apply to delete markers.
 func (r *Rule) Fits(v *Version) bool {
 	if v.Marker {
 		return r.MinSize == 0 && r.Below == 0
@@ -90,8 +95,8 @@ func (r *Rule) Fits(v *Version) bool {
 	return v.Size >= r.MinSize && (r.Below == 0 || v.Size < r.Below)
 }
 
-// expire returns the age at which the version v is hidden if it is the newest one of its object; 0: it never is. If
-// several rules say so, the lowest age counts.
+// expire returns the age at which the version v is hidden if it is the newest version of its object. If several rules
+// give an age, the lowest counts. The result is 0 if no rule gives an age.
 func (r *Rules) expire(v *Version) (least time.Duration) {
 	for i := range r.Of {
 		if one := &r.Of[i]; one.Expire > 0 && one.Fits(v) && (least == 0 || one.Expire < least) {
@@ -101,8 +106,8 @@ func (r *Rules) expire(v *Version) (least time.Duration) {
 	return least
 }
 
-// unmarks reports whether the version v is a delete marker that may be removed, provided that it hides no older
-// version. It must be older than Settled, and the rules must ask for its removal.
+// unmarks reports whether the version v is a delete marker that the rules let a cleaner remove, provided that v hides
+// no older version. v must be older than Settled, and the rules must ask for the removal, e.g. by Unmark.
 func (r *Rules) unmarks(v *Version) bool {
 	if !v.Marker || v.Age < r.Settled {
 		return false
@@ -112,9 +117,9 @@ func (r *Rules) unmarks(v *Version) bool {
 		slices.ContainsFunc(r.Of, func(one Rule) bool { return one.Unmark && one.Fits(v) })
 }
 
-// Line finds the versions of an object that have expired because they have not been the newest one for too long. The
-// caller goes through all visible versions, the newest first. For each one it calls Lapsed, and then Add. A Line
-// remembers only the versions that were added last, at most 2 * MostNewer.
+// Line finds the versions of an object that have expired because they have not been the newest version for too long.
+// The caller goes through all visible versions, the newest first, and for each version calls Lapsed and then Add. A
+// Line remembers only the versions that were added last, at most 2 * MostNewer.
 type Line struct {
 	rules  []Rule
 	margin time.Duration
@@ -126,13 +131,14 @@ type place struct {
 	over time.Duration
 }
 
-// NewLine returns a Line that has seen no version yet. Of the rules r it uses only Margin and Of.
+// NewLine returns a Line to which no version was added yet. Of the rules r it uses only Margin and Of.
 func NewLine(r *Rules) *Line { return &Line{rules: r.Of, margin: r.Margin} }
 
-// Lapsed reports whether the version v has expired because it is not the newest one. v is older than all versions that
-// were added. If ok is true, by and enough are the places of two added versions because of which v may be deleted. by
-// is the next newer version: since then v is not the newest. enough is Rule.Newer places above by. Because of it, the
-// versions below it down to by, which the rule keeps, are not the newest either.
+// Lapsed reports, as ok, whether the version v has expired because newer versions exist. v is older than all versions
+// that were added to the Line. If ok is true, by and enough are the numbers (the argument at of Add) of the two added
+// versions because of which v may be deleted. by is the next newer version than v, and enough is Rule.Newer versions
+// newer than by. So the Rule.Newer versions below enough, the last of which is by, are not the newest version either,
+// and the rule keeps these in place of v.
 func (l *Line) Lapsed(v *Version) (by, enough int, ok bool) {
 	last := len(l.newer) - 1
 	for i := range l.rules {
@@ -147,41 +153,43 @@ func (l *Line) Lapsed(v *Version) (by, enough int, ok bool) {
 	return 0, 0, false
 }
 
-// Add adds the next version, v. The number at is its place, by which Lapsed later names this version in its results.
+// Add adds the next older version of the object, v, to the Line. at is a number by which Lapsed names this version in
+// its results.
 func (l *Line) Add(at int, v *Version) {
 	if l.newer = append(l.newer, place{at, v.Over}); len(l.newer) > 2*MostNewer {
 		l.newer = slices.Delete(l.newer, 0, len(l.newer)-MostNewer-1)
 	}
 }
 
-// Drop removes the version that was added last: no other version may expire because of it.
+// Drop removes the version that was added last, so that no other version expires because of it.
 func (l *Line) Drop() { l.newer = l.newer[:len(l.newer)-1] }
 
-// Do is a kind of step that a cleaner takes with a version or an upload, such as Finish, which deletes the blobs of a
-// version.
+// Do is a kind of step that a cleaner takes with a version of an object or a multipart upload. For example, Finish is
+// the deletion of the blobs of a version.
 type Do byte
 
 const (
-	// Supersede burns a null version because a newer null version, By, has taken its place. First it writes By with the
-	// rank kept. If By then has a note, nothing is burned.
+	// Supersede deletes a null version because a newer null version, Step.By, has taken its place. First the cleaner
+	// writes Step.By with the state kept. If a note then says that Step.By seems to be missing, nothing is deleted.
 	Supersede Do = iota + 1
-	// Prove burns a version again that is burned already, to get the acknowledgement of every data centre.
+	// Prove writes the deletion of a version again, to get the acknowledgement of every data centre.
 	Prove
-	// Finish deletes the blobs of a burned version, then its row and the rows beside it.
+	// Finish deletes the blobs of a deleted version, then the version's row and the rows that belong to the version.
 	Finish
-	// Unmark removes a delete marker that hides nothing.
+	// Unmark removes a delete marker that hides no version.
 	Unmark
-	// Expire hides the newest version, as a delete of the object would.
+	// Expire hides the newest version of an object, as a delete of the object would.
 	Expire
-	// Lapse burns a version that has not been the newest one for too long. First it writes By and Enough with the rank
-	// kept. If one of them then has a note, nothing is burned.
+	// Lapse deletes a version that has not been the newest version for too long. First the cleaner writes Step.By and
+	// Step.Enough with the state kept. If a note then says that one of them seems to be missing, nothing is deleted.
 	Lapse
-	// Settle ends an upload, and writes the version that completed it with the rank kept, if that version is seen.
+	// Settle ends a multipart upload, and writes the version that the upload has become with the state kept, if readers
+	// see this version.
 	Settle
-	// Condemn burns a version that an upload has not become, after it has written a note. It burns nothing if the
-	// version has appeared by then.
+	// Condemn deletes in advance a version that an upload has not become, after the cleaner has written a note. Nothing
+	// is deleted if the version has appeared by then.
 	Condemn
-	// Free deletes the parts of an upload that its version does not list, then the rows of the upload.
+	// Free deletes the parts of an upload that its version does not use, then the rows of the upload.
 	Free
 )
 
@@ -201,18 +209,18 @@ func (d Do) Why() string {
 	}[d]
 }
 
-// Step is a step that a cleaner takes with one version of an object. Version, By and Enough are indices in the list of
-// versions that was given to Decide.
+// Step is one step that a cleaner takes with a version of an object, e.g. its deletion. Version, By and Enough are
+// indices in the list of versions that was given to Decide.
 type Step struct {
 	Do                  Do
 	Version, By, Enough int
 }
 
-// Decide returns what a cleaner should do now with the versions in group, such as deleting one. These are versions of
-// one object, the newest first. behind means that the object has newer versions, too, and more that it has older ones.
-// The order of the steps matters only for those of kind Lapse, which delete versions that have not been the newest for
-// too long. The oldest version comes first, because its deletion relies on the version above it, which a later step may
-// delete.
+// Decide returns the steps that a cleaner should take now with the versions in group, e.g. deletions. The versions are
+// of one object, the newest first. behind is true if the object has newer versions than those in group, and more is
+// true if it has older ones. The order matters only for steps of kind Lapse, which delete versions that have not been
+// the newest for too long. The oldest version comes first, because its deletion relies on the next newer version, which
+// a later step may delete.
 func Decide(group []Version, behind, more bool, r Rules) (steps []Step) {
 	if first := slices.IndexFunc(group, func(v Version) bool { return v.Rank.Seen() }); first >= 0 && !behind {
 		v := &group[first]
@@ -256,9 +264,9 @@ func Decide(group []Version, behind, more bool, r Rules) (steps []Step) {
 }
 
 // Next returns the time after which a cleaner should look at the versions in group again, because a step such as a
-// deletion may be due by then. Nothing is to be done now. ok is false if time alone makes no step due. Rules that
-// delete versions by age are not considered. The newest version is the first one; behind means that the object has
-// newer versions, too, and more that it has older ones.
+// deletion may be due by then. The caller has found that no step is due now. The result ok is false if time alone makes
+// no step due. Rules that delete versions by age are not considered. The newest version is first in group. behind is
+// true if the object has newer versions than those in group, and more is true if it has older ones.
 func Next(group []Version, behind, more bool, r Rules) (least time.Duration, ok bool) {
 	wait := func(d time.Duration) {
 		if !ok || d < least {
@@ -282,25 +290,27 @@ func Next(group []Version, behind, more bool, r Rules) (least time.Duration, ok 
 	return least, ok
 }
 
-// Upload is what this package needs to know of an upload in parts, and of the version that it has become, to decide
-// what a cleaner does with the upload.
+// Upload is a summary of a multipart upload and of the versions that it has become, with the facts by which this
+// package decides what a cleaner does with the upload.
 type Upload struct {
 	Open bool
 	Age  time.Duration
-	// Claimed is the time since a client last claimed how the upload shall end. Negative: no client has.
+	// Claimed is the time since a client last announced how it is going to end the upload. It is negative if no client
+	// has done so.
 	Claimed time.Duration
-	// Proven is the time since every data centre had acknowledged the end of the upload, with the version as it is now.
-	// Negative: there is no such proof.
+	// Proven is the time since every data centre is known to have acknowledged the end of the upload, with the version
+	// as it is now. It is negative if no acknowledgement is recorded.
 	Proven time.Duration
-	// Version is the rank of the version, or 0 if none is seen. If several are seen, it is Live if one of them is live.
+	// Version is the state of the version that the upload has become, or 0 if readers see no version. If readers see
+	// several versions, Version is Live if one of them is live.
 	Version Rank
-	// Strays is true if there are other versions that are burned, or that clients have claimed to make and that may
-	// still come. VersionProven is the least Version.Proven of them.
+	// Strays is true if the upload has other versions that are deleted, or that clients have begun to make and that may
+	// still appear. VersionProven is the least Version.Proven of these other versions.
 	Strays        bool
 	VersionProven time.Duration
 }
 
-// DecideUpload returns what a cleaner should do now with the upload u in parts: a step of kind Settle, Condemn, Free or
+// DecideUpload returns the step that a cleaner should take now with the multipart upload u: Settle, Condemn, Free or
 // Finish, or 0 for nothing.
 func DecideUpload(u Upload, r Rules) Do {
 	switch {
