@@ -9,7 +9,7 @@ import (
 	"github.com/evenkeel/evenkeel/objects"
 )
 
-// The names of an object's attributes that GetObjectAttributes can return. The answer has them in this order.
+// The names of those attributes of an object that GetObjectAttributes can return. The answer has them in this order.
 const (
 	attributeETag     = "ETag"
 	attributeChecksum = "Checksum"
@@ -18,8 +18,9 @@ const (
 	attributeSize     = "ObjectSize"
 )
 
-// attributesAsked returns the names in the header x-amz-object-attributes: the attributes of an object that the client
-// wants. The header is a list separated by commas, and may be sent several times. An unknown name is an error.
+// attributesAsked returns the names of the attributes of an object that the client wants, from the header
+// x-amz-object-attributes. The header is a list separated by commas, and may be sent several times. An unknown name is
+// an error.
 func attributesAsked(header http.Header) ([]string, *Error) {
 	asked := elements(strings.Join(header.Values("X-Amz-Object-Attributes"), ","))
 	known := []string{attributeETag, attributeChecksum, attributeParts, attributeClass, attributeSize}
@@ -86,8 +87,8 @@ func (h *Handler) getAttributes(x *exchange) error {
 	})
 }
 
-// parts appends an ObjectParts element, which lists the parts of an object uploaded in parts. It lists at most limit
-// parts, those with numbers above marker.
+// parts appends an ObjectParts element, which lists parts of an object that was uploaded in parts: those with numbers
+// above marker, and at most limit of them. all are all parts of the object.
 func (x *xmlBuffer) parts(all []objects.Part, marker, limit int) {
 	page := all
 	for len(page) > 0 && page[0].Number <= marker {

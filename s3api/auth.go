@@ -12,8 +12,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/sigv4"
 )
 
-// authenticate finds the access key that signed a request, and verifies the signature. If the server has no access
-// keys, authenticate accepts requests with any signature or none, but refuses those that a web page sends.
+// authenticate finds the access key that signed a request, and verifies the signature. On a server without access keys,
+// authenticate accepts requests with any signature or none, but refuses requests that a web page sends.
 func (h *Handler) authenticate(x *exchange) *Error {
 	x.who = allKeys
 	if h.o.Keys == nil {
@@ -68,8 +68,8 @@ func (h *Handler) authenticate(x *exchange) *Error {
 	return nil
 }
 
-// refusePages returns an error for a request that a web page makes a browser send. Without access keys such a page
-// could change data.
+// refusePages returns an error for a request that a web page makes a browser send. On a server without access keys such
+// a page could change data.
 func (h *Handler) refusePages(x *exchange) *Error {
 	if h.o.Guard == nil {
 		return nil
@@ -83,19 +83,19 @@ func (h *Handler) refusePages(x *exchange) *Error {
 	return nil
 }
 
-// fromLoopback reports whether the client runs on the server's machine. Headers that proxies add, such as
-// X-Forwarded-For, do not count, as any client can send them.
+// fromLoopback reports whether the client runs on the server's machine, judged by the address of the connection.
+// Headers that proxies add, such as X-Forwarded-For, are ignored, as any client can send them.
 func fromLoopback(r *http.Request) bool {
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
 	return err == nil && from.Addr().IsLoopback()
 }
 
-// strongDigests are the headers with a digest that no attacker can keep while changing the body. That takes a second
-// preimage, which even MD5 and SHA-1 still resist.
+// strongDigests are the headers with a digest that an attacker can't keep while changing the body. To keep the digest
+// takes a second preimage, which even MD5 and SHA-1 still resist.
 var strongDigests = []string{"content-md5", "x-amz-checksum-sha1", "x-amz-checksum-sha256"}
 
-// coversBody reports whether the signature of a request protects the body from changes. It does if it covers the body
-// itself, its chunks, or a header with a digest of the body.
+// coversBody reports whether the signature of a request protects the body from changes. It does so if it covers the
+// body itself, its chunks, or a header with a digest of the body.
 func coversBody(claim *sigv4.Claim, header http.Header) bool {
 	if claim.Payload != sigv4.UnsignedPayload && claim.Payload != sigv4.UnsignedChunksTrailer {
 		return true
@@ -105,7 +105,8 @@ func coversBody(claim *sigv4.Claim, header http.Header) bool {
 	})
 }
 
-// statusOf maps error codes of refused signatures to HTTP statuses. A code that is not in the map has the status 400.
+// statusOf maps error codes of refused signatures to HTTP statuses. An error code that is not in the map has the status
+// 400.
 var statusOf = map[string]int{
 	"AccessDenied": http.StatusForbidden, "SignatureDoesNotMatch": http.StatusForbidden,
 	tooSkewed:        http.StatusForbidden,
@@ -123,7 +124,8 @@ func accessDenied(format string, args ...any) *Error {
 	return refuse(http.StatusForbidden, "AccessDenied", "Access Denied. "+format, args...)
 }
 
-// scope is the part of the store that an operation uses: an access key must be allowed to use it.
+// scope is the section of the store that an operation uses, e.g. one key or a whole bucket. An access key must be
+// allowed to use this section.
 type scope int
 
 const (
@@ -156,8 +158,8 @@ func (x *exchange) authorize() *Error {
 	return nil
 }
 
-// lowerHoisted sets headers from the x-amz- query parameters of a presigned URL, because such a parameter stands for a
-// header. A header that the request already has stays.
+// lowerHoisted sets a header of r from each x-amz- query parameter of a presigned URL, because these parameters stand
+// for headers. It does not change a header that the request already has.
 func lowerHoisted(r *http.Request, query url.Values) {
 	for name, values := range query {
 		canonical := http.CanonicalHeaderKey(name)

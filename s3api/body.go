@@ -22,21 +22,21 @@ import (
 	"github.com/evenkeel/evenkeel/internal/sigv4"
 )
 
-// payload says how the signature of a request protects its body from changes.
+// payload says how the signature of a request protects the request's body from changes.
 type payload struct {
-	// stands is the value that stands for the body in the signature, see package sigv4. If empty, the header
-	// x-amz-content-sha256 has the value.
+	// stands is the text that stands for the body in the signature, e.g. a digest (see package sigv4). If stands is
+	// empty, the text is in the header x-amz-content-sha256.
 	stands string
-	// chain verifies the signatures of chunks; nil without authentication.
+	// chain verifies the signatures of the chunks of the body. It is nil without authentication.
 	chain *sigv4.Chain
-	// open is true if an eavesdropper could send the request again with another body: no signature covers the body,
-	// and the connection is not encrypted.
+	// open is true if an eavesdropper could send the request again with another body, because no signature covers the
+	// body and the connection is not encrypted.
 	open bool
 }
 
-// body reads and decodes the body of a request while it arrives. Read returns io.EOF only if the length, the digests
-// and the signatures of all chunks are right. Until then the bytes that Read has returned are not verified. Otherwise
-// Read fails with an *Error.
+// body reads and decodes the body of a request while the body arrives. Read returns io.EOF only if the length, the
+// digests and the signatures of all chunks are right. Until then the bytes that Read has returned are not verified. If
+// something is wrong, Read fails with an *Error.
 type body struct {
 	r       io.Reader
 	request *http.Request
@@ -44,27 +44,28 @@ type body struct {
 	raw     hash.Hash // SHA-256 of the body before it is decoded; nil if none is needed
 	chunks  *chunkedReader
 	digests []*digest
-	// length is the announced length, -1 if unknown, and limit the longest one allowed. n counts the decoded bytes.
+	// length is the announced length of the body in bytes, or -1 if it is unknown. limit is the longest allowed length,
+	// and n the number of decoded bytes so far.
 	length, limit, n int64
 	end              error
 }
 
-// digest is a checksum of a request's decoded body, computed while the body arrives. Usually a header or a trailer of
-// the request has the value that it must have.
+// digest is a checksum of a request's decoded body, computed while the body arrives. Mostly a header or a trailer of
+// the request has the value that the digest must have.
 type digest struct {
 	name string
 	hash.Hash
 	want []byte // the value that a header announced; nil: no header has one
-	// trails is true if a trailer has the expected value. With neither a header nor a trailer the digest is only
-	// computed.
+	// trails is true if the expected value comes in a trailer, behind the body. If neither a header nor a trailer has
+	// the value, the digest is computed but not compared.
 	trails bool
 }
 
-// value returns the computed digest in base64, the form in which S3 sends digests.
+// value returns the computed digest in base64, which is the form in which S3 sends digests.
 func (d *digest) value() string { return base64.StdEncoding.EncodeToString(d.Sum(nil)) }
 
 // openBody returns a reader that decodes and verifies the body of the request r. p says how the signature protects the
-// body. A body of more than limit bytes is an error.
+// body. The reader fails for a body of more than limit bytes.
 func openBody(r *http.Request, p payload, limit int64) (*body, *Error) {
 	if p.open {
 		return nil, accessDenied("The signature does not cover the body (x-amz-content-sha256: %s), "+
@@ -203,7 +204,8 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, b.end
 }
 
-// broken returns the error answer for a request whose body could not be read to its end. err is the error of the read.
+// broken returns the error answer for a request whose body could not be read to its end. err is the error of the read,
+// e.g. a timeout.
 func broken(err error) *Error {
 	var forged *sigv4.Error
 	switch {
@@ -224,7 +226,7 @@ func broken(err error) *Error {
 }
 
 // verify compares the digests of the complete body with the values in the request's headers and trailers. It returns an
-// error if one differs, or if an announced trailer is missing.
+// error if a digest has another value, or if an announced trailer is missing.
 func (b *body) verify() *Error {
 	if b.raw != nil && hex.EncodeToString(b.raw.Sum(nil)) != b.stands {
 		return refuse(http.StatusBadRequest, "XAmzContentSHA256Mismatch",
@@ -264,7 +266,7 @@ func (b *body) verify() *Error {
 	return nil
 }
 
-// all reads the whole body of a request into memory, and verifies it.
+// all reads the whole body of a request into memory, verifies the body, and returns it.
 func (b *body) all() ([]byte, *Error) {
 	var refusal *Error
 	// bytes.MinRead is room for the last read, which finds the end: the buffer need not grow.
@@ -279,7 +281,8 @@ func isChunked(h http.Header) bool {
 	return slices.Contains(elements(h.Get("Content-Encoding")), "aws-chunked")
 }
 
-// elements splits a header value at commas. It removes blanks around the elements, and leaves out empty elements.
+// elements splits a header value at commas into a list. It removes blanks around the elements, and leaves out empty
+// elements.
 func elements(value string) (all []string) {
 	for one := range strings.SplitSeq(value, ",") {
 		if one = strings.TrimSpace(one); one != "" {
@@ -303,7 +306,8 @@ func incomplete() *Error {
 	return refuse(http.StatusBadRequest, "IncompleteBody", "You did not provide the number of bytes that you said.")
 }
 
-// crc64NVME is the table by which hash/crc64 computes the checksum CRC-64/NVME, made from the reflected polynomial.
+// crc64NVME is the table with which hash/crc64 computes the checksum CRC-64/NVME. It is made from the reflected
+// polynomial.
 var crc64NVME = crc64.MakeTable(crc64NVMEPolynomial)
 
 const crc64NVMEPolynomial = 0x9a6c9329ac4bc9b5
@@ -311,8 +315,8 @@ const crc64NVMEPolynomial = 0x9a6c9329ac4bc9b5
 // checksumPrefix begins the names of all headers about checksums, such as X-Amz-Checksum-Sha256.
 const checksumPrefix = "X-Amz-Checksum-"
 
-// digests maps the names of headers and trailers that have a digest of a request's body to functions. Each function
-// returns a new hash that computes the digest.
+// digests maps the name of each header or trailer that has a digest of a request's body to a function, which returns a
+// new hash for the digest.
 var digests = map[string]func() hash.Hash{
 	"Content-Md5":              md5.New,
 	"X-Amz-Checksum-Crc32":     func() hash.Hash { return crc32.NewIEEE() },

@@ -19,7 +19,7 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// Buckets has the methods of a listing client that a Handler needs: it creates, deletes, finds and lists buckets. Over
+// Buckets has those methods of a listing client that a Handler needs, which create, delete, find and list buckets. Over
 // makes a Buckets from a *listing.Client.
 type Buckets interface {
 	CreateBucket(ctx context.Context, name string, cuts ...[]byte) error
@@ -28,8 +28,8 @@ type Buckets interface {
 	Bucket(name string) Bucket
 }
 
-// Bucket has the methods that a Handler needs of a bucket with plain entries, whose values are metadata or small
-// bodies.
+// Bucket has those methods of a plain bucket that a Handler needs. The entries of a plain bucket are keys with metadata
+// or small bodies.
 type Bucket interface {
 	Put(ctx context.Context, key, value []byte) error
 	Get(ctx context.Context, key []byte) (listing.Entry, error)
@@ -40,7 +40,7 @@ type Bucket interface {
 	Settings(ctx context.Context) ([]byte, error)
 }
 
-// Over returns the listing client c as the interface Buckets, which New needs.
+// Over returns the listing client c as the interface Buckets, which the function New needs.
 func Over(c *listing.Client) Buckets { return client{c} }
 
 type client struct{ *listing.Client }
@@ -48,18 +48,21 @@ type client struct{ *listing.Client }
 func (c client) Bucket(name string) Bucket { return c.Client.Bucket(name) }
 
 const (
-	// maxConfigurationBytes bounds a CreateBucketConfiguration and other documents with settings, in bytes.
+	// maxConfigurationBytes is the largest size in bytes of a CreateBucketConfiguration and of other documents with
+	// settings.
 	maxConfigurationBytes = 64 << 10
-	// maxCutsBytes bounds the list of cuts in a CreateBucket request, in bytes.
+	// maxCutsBytes is the largest size in bytes of the list of keys at which a CreateBucket request divides the new
+	// bucket.
 	maxCutsBytes = 4 << 20
 )
 
-// oldestRegion is the region that S3 had first, and the default of a Handler. Some answers of S3 have another form
-// there.
+// oldestRegion is the region of S3 that was there first, and the default region of a Handler. Some answers of S3 have
+// another form in this region.
 const oldestRegion = "us-east-1"
 
-// createBucket creates a bucket. If the body has a list of cuts, the new bucket is cut into ranges at these keys. A
-// LocationConstraint in the body has no effect, as there is one location.
+// createBucket serves the operation CreateBucket. If the body of the request has a list of keys, called cuts, the new
+// bucket is divided into ranges at these keys. A LocationConstraint in the body has no effect, as there is one
+// location.
 func (h *Handler) createBucket(x *exchange) error {
 	var cuts [][]byte
 	if x.query.Has(paramCuts) {
@@ -107,8 +110,8 @@ func (h *Handler) createBucket(x *exchange) error {
 	return nil
 }
 
-// checkConfiguration returns an error if body, the document of a CreateBucket request, asks for something that is not
-// implemented. An empty body and a LocationConstraint are accepted.
+// checkConfiguration returns an error if body, the XML document of a CreateBucket request, asks for a feature that is
+// not implemented. It accepts an empty body and a LocationConstraint.
 func checkConfiguration(body []byte) *Error {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return nil
@@ -128,14 +131,14 @@ func checkConfiguration(body []byte) *Error {
 	return nil
 }
 
-// ParseCuts reads a list of cuts, the keys at which a bucket is cut into ranges. There is one key per line, in
-// ascending order. A line is UTF-8; \xNN stands for any other byte, and \\ for a backslash.
+// ParseCuts parses a list of keys at which a bucket is divided into ranges. The list has one key per line, in ascending
+// order. A line is UTF-8, in which \xNN stands for any other byte, and \\ for a backslash.
 func ParseCuts(data []byte) ([][]byte, error) { return parseCuts(data, math.MaxInt) }
 
 var errTooManyCuts = errors.New("too many cuts")
 
-// forCuts returns the memory in bytes that a request takes for a list of cuts (keys at which a bucket is cut) of n
-// bytes, and for the map of ranges made from it.
+// forCuts returns the memory in bytes that a CreateBucket request takes for a list of cuts, which are keys at which the
+// bucket is divided, and for the map of ranges made from the list. n is the length of the list in bytes.
 func forCuts(n int64) int64 { return 4*n + 1<<20 }
 
 func parseCuts(data []byte, most int) ([][]byte, error) {
@@ -175,14 +178,14 @@ func (h *Handler) deleteBucket(x *exchange) error {
 	return x.done(http.StatusNoContent, err)
 }
 
-// exists returns an error if the bucket that the request names does not exist, or cannot be read.
+// exists returns an error if the bucket that the request names does not exist, or if the bucket can't be read.
 func (h *Handler) exists(x *exchange) error {
 	_, err := h.buckets.Bucket(x.bucket).List(x.ctx(), listing.Query{Limit: 1, Bytes: smallBytes, KeysOnly: true})
 	return err
 }
 
-// existing returns the bucket of objects that the request names. For a bucket with plain entries it returns nil and no
-// error. It returns an error if the bucket does not exist.
+// existing returns the bucket of objects that the request names. For a plain bucket, whose entries are keys with
+// metadata and small bodies, it returns nil and no error. It returns an error if the bucket does not exist.
 func (h *Handler) existing(x *exchange) (*versioned, error) {
 	if err := h.exists(x); err != nil {
 		return nil, err
@@ -215,8 +218,8 @@ func (h *Handler) getBucketLocation(x *exchange) error {
 	})
 }
 
-// found returns an error unless the object that the request names exists. For a request without a key the bucket must
-// exist.
+// found returns an error if the object that the request names does not exist. For a request without a key, it returns
+// an error if the bucket does not exist.
 func (h *Handler) found(x *exchange) error {
 	if x.key == "" {
 		return h.exists(x)
@@ -239,8 +242,8 @@ func (h *Handler) found(x *exchange) error {
 	return err
 }
 
-// putAcl accepts a request that sets the access control list to "private", and refuses every other list. It changes
-// nothing, as all buckets and objects are private.
+// putAcl serves requests that set an access control list. It accepts the list "private", and refuses every other list.
+// It changes nothing, as all buckets and objects are private.
 func (h *Handler) putAcl(x *exchange) error {
 	if refusal := x.privateOnly(); refusal != nil {
 		return refusal
@@ -248,8 +251,8 @@ func (h *Handler) putAcl(x *exchange) error {
 	return h.found(x)
 }
 
-// getAcl answers with the access control list of a private bucket or object, which all are: the owner has full control,
-// and nobody else has any access.
+// getAcl answers with the access control list of a bucket or an object. As all of them are private, the owner has full
+// control, and nobody else has any access.
 func (h *Handler) getAcl(x *exchange) error {
 	if err := h.found(x); err != nil {
 		return err
@@ -262,8 +265,8 @@ func (h *Handler) getAcl(x *exchange) error {
 	})
 }
 
-// privateOnly returns an error unless the access control list in the request is "private". The list is in a header or
-// in the request's document.
+// privateOnly returns an error if the access control list in the request is not "private". The list is in a header or
+// in the request's XML document.
 func (x *exchange) privateOnly() *Error {
 	body, refusal := x.h.receive(x, maxConfigurationBytes, asDocument)
 	if refusal != nil {
@@ -283,8 +286,9 @@ func (x *exchange) privateOnly() *Error {
 	return nil
 }
 
-// isPrivate reports whether an XML document is the access control list "private", as getAcl sends it: clients copy the
-// list of one object to another. The error is for a document that is not an access control list.
+// isPrivate reports whether the XML document body is the access control list "private", as getAcl sends it. Clients
+// send this document when they copy the list of one object to another. isPrivate returns an error for a document that
+// is not an access control list.
 func isPrivate(body []byte) (private bool, refusal *Error) {
 	type others []struct{ XMLName xml.Name }
 	var p struct {
@@ -320,26 +324,28 @@ const (
 	ownerID    = "evenkeel"
 	ownerParts = "<ID>" + ownerID + "</ID><DisplayName>" + ownerID + "</DisplayName>"
 	ownerXML   = "<Owner>" + ownerParts + "</Owner>"
-	// maxBucketsPage is the largest max-buckets that S3 allows.
+	// maxBucketsPage is the largest value of the parameter max-buckets, as in S3.
 	maxBucketsPage = 10_000
-	// headerKind is the header with the kind of a bucket, in requests of CreateBucket and answers of HeadBucket.
+	// headerKind is the header that has the kind of a bucket (plain or objects), in requests of CreateBucket and
+	// answers of HeadBucket.
 	headerKind = "X-Evenkeel-Bucket-Kind"
-	// kindPlain is a bucket of keys with metadata and small bodies. kindObjects is a bucket of objects, which have
-	// versions and bodies of any size.
+	// kindPlain and kindObjects are the kinds of buckets. A plain bucket has keys with metadata and small bodies. A
+	// bucket of objects has objects with versions and bodies of any size.
 	kindPlain, kindObjects = "plain", "objects"
-	// bucketsChunk is the size in bytes of the parts in which a list of all buckets is sent.
+	// bucketsChunk is the size in bytes of the pieces in which a list of all buckets is sent.
 	bucketsChunk = 256 << 10
-	// bucketsToken is the name that continuation tokens of ListBuckets are sealed with. Their place is the name of
-	// the last bucket.
+	// bucketsToken is a text that is part of the checksum of each continuation token of ListBuckets, so that no token
+	// of another listing is accepted. The position in the token is the name of the last bucket.
 	bucketsToken = "ListBuckets"
-	// writeTime is the time that a client has to read one part of a list of buckets.
+	// writeTime is the time that a client has to read one piece of a list of buckets.
 	writeTime = 30 * time.Second
-	// listBucketsMemory is the memory in bytes for one part of a list of buckets and the pages that are read ahead.
+	// listBucketsMemory is the memory in bytes for one piece of a list of buckets, and for the pages that are read
+	// ahead from the store.
 	listBucketsMemory = 1 << 20
 )
 
-// listBuckets answers with the list of all buckets that the access key may see. With the parameter max-buckets it
-// answers with one page of the list. The document is sent in pieces, as a store may have a million buckets.
+// listBuckets answers with the list of all buckets that the access key may see, or with one page of the list if the
+// request has the parameter max-buckets. The document is sent in pieces, as a store may have a million buckets.
 func (h *Handler) listBuckets(x *exchange) error {
 	limit, after, refusal := bucketsPage(x)
 	if refusal != nil {
@@ -392,8 +398,8 @@ func (h *Handler) listBuckets(x *exchange) error {
 	return x.writeXML(http.StatusOK, b)
 }
 
-// visible iterates over the buckets that the access key may see, in order of their names: those whose names begin with
-// prefix and are above the name after.
+// visible iterates over the buckets that the access key may see, in the order of their names. It yields only buckets
+// whose names begin with prefix and are above after.
 func (h *Handler) visible(x *exchange, prefix, after string) iter.Seq2[listing.BucketInfo, error] {
 	if x.who.Everything {
 		return h.buckets.Buckets(x.ctx(), prefix, after)
@@ -417,8 +423,8 @@ func (h *Handler) visible(x *exchange, prefix, after string) iter.Seq2[listing.B
 	}
 }
 
-// bucketsPage reads the parameters that select one page of a list of buckets. limit is the most buckets of the page, or
-// 0 without a limit. after is the name of the last bucket of the page before, or "".
+// bucketsPage reads the parameters that select one page of a list of buckets. limit is the largest number of buckets in
+// the page, or 0 without a limit. after is the name of the last bucket of the previous page, or "".
 func bucketsPage(x *exchange) (limit int, after string, refusal *Error) {
 	if s := x.query.Get("max-buckets"); s != "" {
 		n, err := strconv.Atoi(s)
@@ -437,8 +443,8 @@ func bucketsPage(x *exchange) (limit int, after string, refusal *Error) {
 	return limit, after, nil
 }
 
-// writePart sends the content of b to the client as the next piece of a long answer, and then empties b. The client
-// gets a new deadline, writeTime, to read each piece.
+// writePart sends the content of b to the client as the next piece of a long answer, and then empties b. The client has
+// the time writeTime (30 s) to read each piece.
 func (x *exchange) writePart(b *xmlBuffer) error {
 	if x.status == 0 {
 		x.w.Header().Set("Content-Type", "application/xml")

@@ -19,13 +19,13 @@ const (
 	headerAlgorithm    = checksumPrefix + "Algorithm"
 	headerChecksumType = checksumPrefix + "Type"
 	headerObjectSize   = "X-Amz-Mp-Object-Size"
-	// The types of checksums: a checksum of the whole body, or a checksum of the checksums of its parts.
+	// The types of an object's checksum: a checksum of the whole body, or a checksum of the checksums of its parts.
 	fullObject = "FULL_OBJECT"
 	composite  = "COMPOSITE"
 )
 
-// checksum names the kind of checksum that an object uploaded in parts gets: the algorithm, and whether it covers the
-// whole body or the checksums of the parts.
+// checksum is the kind of checksum that an object uploaded in parts gets: the algorithm, and whether the checksum
+// covers the whole body or the checksums of the parts.
 type checksum struct {
 	name      string // the algorithm in lower case, as package objects has it; empty: no checksum
 	composite bool
@@ -38,8 +38,8 @@ func (c checksum) kind() string {
 	return fullObject
 }
 
-// checksumOf returns the kind of checksum that was chosen when the multipart upload u was created. u.Sums keeps it, as
-// one pair of algorithm and type.
+// checksumOf returns the kind of checksum that was chosen when the multipart upload u was created. The kind is stored
+// in u.Sums, as one pair of algorithm and type.
 func checksumOf(u *objects.Upload) checksum {
 	for _, s := range u.Sums {
 		return checksum{s.Name, s.Value == composite}
@@ -47,8 +47,8 @@ func checksumOf(u *objects.Upload) checksum {
 	return checksum{}
 }
 
-// algorithmOf returns the checksum algorithm that the headers ask for, in lower case. It returns "" if they ask for
-// none, and an error for an unknown algorithm.
+// algorithmOf returns the checksum algorithm that the request's headers ask for, in lower case, e.g. crc32c. It returns
+// "" if they ask for none, and an error for an unknown algorithm.
 func algorithmOf(header http.Header) (name string, refusal *Error) {
 	value := header.Get(headerAlgorithm)
 	name = strings.ToLower(value)
@@ -59,8 +59,8 @@ func algorithmOf(header http.Header) (name string, refusal *Error) {
 	return name, nil
 }
 
-// newChecksum returns the kind of checksum that the headers of a CreateMultipartUpload choose for the object: one pair
-// of algorithm and type, or nil for no checksum.
+// newChecksum returns the kind of checksum that the headers of a CreateMultipartUpload choose for the object, as one
+// pair of algorithm and type. The result is nil if they choose no checksum.
 func newChecksum(header http.Header) ([]objects.Pair, *Error) {
 	name, refusal := algorithmOf(header)
 	if refusal != nil {
@@ -87,16 +87,16 @@ func newChecksum(header http.Header) ([]objects.Pair, *Error) {
 	return []objects.Pair{{Name: name, Value: kind}}, nil
 }
 
-// completion is what the headers of a CompleteMultipartUpload say about the finished object: its checksum, the type of
-// the checksum, and its size. The server compares them with the parts.
+// completion is what the headers of a CompleteMultipartUpload claim about the finished object: its checksum, the type
+// of the checksum, and its size. The server compares these values with the parts.
 type completion struct {
 	sums []objects.Pair // the object's checksum, at most one
 	kind string         // the type of the checksum; empty: not stated
 	size int64          // bytes; negative: not stated
 }
 
-// completedBy reads what the headers of a CompleteMultipartUpload say about the finished object. It deletes the headers
-// with a checksum: later code would compare them with the request's own body.
+// completedBy reads what the headers of a CompleteMultipartUpload claim about the finished object. It deletes the
+// headers that have a checksum, because later code would compare them with the request's own body.
 func completedBy(header http.Header) (c completion, refusal *Error) {
 	c = completion{kind: header.Get(headerChecksumType), size: -1}
 	if c.kind != "" && c.kind != fullObject && c.kind != composite {
@@ -123,9 +123,9 @@ func completedBy(header http.Header) (c completion, refusal *Error) {
 	return c, nil
 }
 
-// check compares the parts of the multipart upload u with what the request says about them and about the finished
-// object. It returns the object's checksum, or nil if neither the upload nor the request has one. named has the parts
-// that the request names, in the same order as parts.
+// check compares the parts of the multipart upload u with what the client claims about them and about the finished
+// object. It returns the object's checksum, or nil if neither the upload nor the request has a checksum. named are the
+// parts as the client names them, in the same order as parts.
 func (c *completion) check(u *objects.Upload, parts []objects.Part, named []namedPart) ([]objects.Pair, error) {
 	if err := checkParts(parts, named); err != nil {
 		return nil, err
@@ -166,8 +166,8 @@ func (c *completion) check(u *objects.Upload, parts []objects.Part, named []name
 	return sums, nil
 }
 
-// compare returns an error unless sums, the computed checksums of the object, include each checksum that the request
-// claims. A composite checksum ends with the number of parts, which some clients leave out.
+// compare returns an error if a checksum that the client claims for the object is not among sums, which are the
+// computed checksums. A composite checksum ends with the number of parts, which some clients leave out.
 func (c *completion) compare(sums []objects.Pair) *Error {
 	for _, s := range c.sums {
 		if !slices.ContainsFunc(sums, func(has objects.Pair) bool {
@@ -210,8 +210,8 @@ func (c checksum) compute(parts []objects.Part) (string, error) {
 	return base64.StdEncoding.EncodeToString(whole[8-of.Size():]), nil
 }
 
-// checksumType returns the type of an object's checksums: COMPOSITE if one is a checksum of its parts' checksums, which
-// ends with "-" and the number of parts, and else FULL_OBJECT.
+// checksumType returns the type of an object's checksums, e.g. COMPOSITE. The type is COMPOSITE if a checksum in sums
+// is made from checksums of parts, and so ends with "-" and the number of parts. Otherwise the type is FULL_OBJECT.
 func checksumType(sums []objects.Pair) string {
 	for _, s := range sums {
 		if strings.Contains(s.Value, "-") { // not a digit of base64
@@ -221,22 +221,23 @@ func checksumType(sums []objects.Pair) string {
 	return fullObject
 }
 
-// sums appends one element for each of an object's checksums: its algorithm is the name, its value the text.
+// sums appends an XML element for each of an object's checksums. The algorithm is the element's name, and the value is
+// its text.
 func (x *xmlBuffer) sums(sums []objects.Pair) {
 	for _, s := range sums {
 		x.text("Checksum"+checksumNames[s.Name], s.Value)
 	}
 }
 
-// sumsType appends a ChecksumType element for an object with the checksums sums. It appends nothing if there are none.
+// sumsType appends a ChecksumType element for an object with the checksums sums. It appends nothing if sums is empty.
 func (x *xmlBuffer) sumsType(sums []objects.Pair) {
 	if len(sums) > 0 {
 		x.text("ChecksumType", checksumType(sums))
 	}
 }
 
-// checksum appends the elements that name the kind of checksum chosen for the multipart upload u: its algorithm and its
-// type. It appends nothing if the upload has no checksum.
+// checksum appends the XML elements for the kind of checksum that was chosen for the multipart upload u: its algorithm
+// and its type. It appends nothing if the upload has no checksum.
 func (x *xmlBuffer) checksum(u *objects.Upload) {
 	if c := checksumOf(u); c.name != "" {
 		x.text("ChecksumAlgorithm", checksumNames[c.name])
@@ -245,8 +246,8 @@ func (x *xmlBuffer) checksum(u *objects.Upload) {
 }
 
 // copiedChecksum returns the algorithm of the checksum to compute for the copy of an object. It returns "" if the copy
-// keeps the checksums of its source, which are given as of. A composite checksum (made from those of parts) is computed
-// anew, as a copy has no parts.
+// keeps the checksums of its source, which are of. A composite checksum, which is made from the checksums of parts, is
+// computed anew, as a copy has no parts.
 func copiedChecksum(header http.Header, of []objects.Pair) (string, *Error) {
 	name, refusal := algorithmOf(header)
 	if name == "" && checksumType(of) == composite {
@@ -255,8 +256,8 @@ func copiedChecksum(header http.Header, of []objects.Pair) (string, *Error) {
 	return name, refusal
 }
 
-// sumBy makes the body compute a checksum by the named algorithm while it is read. It does nothing if the name is
-// empty. It returns an error if the client has sent a checksum by another algorithm.
+// sumBy makes the body compute a checksum by the given algorithm while the body is read. It does nothing if algorithm
+// is empty. It returns an error if the client has sent a checksum by another algorithm.
 func (b *body) sumBy(algorithm string) *Error {
 	if algorithm == "" {
 		return nil
@@ -275,9 +276,9 @@ func (b *body) sumBy(algorithm string) *Error {
 	return nil
 }
 
-// summing returns a reader of the bytes of from, which also computes a checksum by the named algorithm. The returned
-// pair gets the value of the checksum when the reader reaches io.EOF. With an empty name there is no checksum, and the
-// pairs are nil.
+// summing returns a reader of the bytes of from, which also computes a checksum by the given algorithm. The returned
+// pair gets the value of the checksum when the reader reaches io.EOF. If algorithm is empty, no checksum is computed,
+// and the pairs are nil.
 func summing(from io.Reader, algorithm string) (io.Reader, []objects.Pair) {
 	if algorithm == "" {
 		return from, nil
@@ -303,7 +304,7 @@ func (s *summed) Read(p []byte) (int, error) {
 }
 
 // crc is a kind of cyclic redundancy check (CRC), given by its polynomial. The polynomial is in the form of hash/crc32
-// and hash/crc64: without its highest power, and with the lowest power in the highest bit.
+// and hash/crc64: its highest power is left out, and its lowest power is in the highest bit.
 type crc struct {
 	polynomial uint64
 	bits       int // 0: the algorithm is not a CRC
@@ -313,7 +314,7 @@ var crcs = map[string]crc{
 	"crc32": {crc32.IEEE, 32}, "crc32c": {crc32.Castagnoli, 32}, "crc64nvme": {crc64NVMEPolynomial, 64},
 }
 
-// value returns a CRC as a number. sum has its bytes, the highest first.
+// value returns a CRC as a number. sum is the CRC as bytes, the highest byte first.
 func (c crc) value(sum []byte) (v uint64) {
 	for _, b := range sum {
 		v = v<<8 | uint64(b)
@@ -321,10 +322,10 @@ func (c crc) value(sum []byte) (v uint64) {
 	return v
 }
 
-// combine returns the CRC of two bodies joined, from the CRC of each. first and second are these CRCs, and the second
-// body has n bytes. A CRC is the remainder of the body, as a polynomial, divided by c.polynomial. Appending n bytes
-// multiplies the remainder of the first body by x to the power of 8n. The inversions at the start and the end of a CRC
-// cancel each other.
+// combine returns the CRC of two bodies joined. first and second are the CRCs of the two bodies, and n is the length of
+// the second body in bytes. A CRC is the remainder of the body, as a polynomial, divided by c.polynomial. Appending n
+// bytes multiplies the remainder of the first body by x to the power of 8n. The inversions at the start and the end of
+// a CRC cancel each other.
 func (c crc) combine(first, second uint64, n int64) uint64 {
 	power := uint64(1) << (c.bits - 1) // the polynomial 1
 	for square := power >> 8; n > 0; n >>= 1 {

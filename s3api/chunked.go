@@ -14,8 +14,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/sigv4"
 )
 
-// The longest line, and the longest trailers (header lines after the last chunk) together, of an aws-chunked body, in
-// bytes.
+// Limits of a body in S3's encoding aws-chunked, in bytes: the length of one line, and the length of all trailers,
+// which are header lines after the last chunk.
 const (
 	maxChunkLine    = 1 << 10
 	maxTrailerBytes = 8 << 10
@@ -41,10 +41,10 @@ var errFraming = errors.New("the body is not in aws-chunked framing")
 // *sigv4.Error if a signature is wrong. Trailer is complete after io.EOF.
 type chunkedReader struct {
 	r *bufio.Reader
-	// Trailer has the trailers by their canonical names.
+	// Trailer has the values of the trailers by their canonical names.
 	Trailer http.Header
-	// chain, if not nil, verifies each chunk. With trailers set it also verifies the trailers; else a signed body may
-	// have no trailers.
+	// chain, if not nil, verifies the signature of each chunk. If trailers is true, chain also verifies the trailers.
+	// Otherwise a signed body may have no trailers.
 	chain     *sigv4.Chain
 	trailers  bool
 	sum       hash.Hash // SHA-256 of the present chunk
@@ -78,8 +78,8 @@ func (c *chunkedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// nextChunk verifies the chunk that was read last, and reads the size and the signature of the next one. After the last
-// chunk it reads the trailers, the header lines that follow, and returns io.EOF.
+// nextChunk verifies the chunk that was read last, and reads the size and the signature of the next chunk. After the
+// last chunk it reads the trailers, which are the header lines that follow, and returns io.EOF.
 func (c *chunkedReader) nextChunk() error {
 	if c.begun {
 		if line, err := c.line(); err != nil {
@@ -113,8 +113,8 @@ func (c *chunkedReader) nextChunk() error {
 	return c.end()
 }
 
-// verify returns an error unless the signature of the chunk that was just read is right. If chunks are not signed it
-// returns nil.
+// verify returns an error if the signature of the chunk that was just read is wrong. It returns nil if chunks are not
+// signed.
 func (c *chunkedReader) verify() error {
 	if c.chain == nil {
 		return nil
@@ -122,8 +122,8 @@ func (c *chunkedReader) verify() error {
 	return c.chain.Chunk([sha256.Size]byte(c.sum.Sum(nil)), c.signature)
 }
 
-// end reads the trailers, the header lines after the last chunk, and verifies their signature. It returns io.EOF if the
-// body ends there, and another error if more bytes follow or something is wrong.
+// end reads the trailers, which are header lines after the last chunk, and verifies their signature. It returns io.EOF
+// if the body ends behind the trailers, and another error if more bytes follow or something is wrong.
 func (c *chunkedReader) end() error {
 	var lines strings.Builder
 	signature, swallowed := "", false
@@ -170,8 +170,8 @@ func (c *chunkedReader) end() error {
 	return errFraming
 }
 
-// swallowCRLF skips a CRLF that follows a trailer whose line ended with LF alone: minio-go sends both. It returns true
-// if it has skipped one.
+// swallowCRLF skips a CRLF behind a trailer whose line ended with LF alone, as minio-go sends it. It returns true if it
+// has skipped a CRLF.
 func (c *chunkedReader) swallowCRLF() bool {
 	if !c.bare {
 		return false
@@ -183,8 +183,8 @@ func (c *chunkedReader) swallowCRLF() bool {
 	return true
 }
 
-// line reads one line of a chunked body, and returns it without its CRLF. It also accepts LF alone, with which some
-// clients end a trailer.
+// line reads one line of a chunked body, and returns the line without its CRLF. It also accepts a line that ends with
+// LF alone, as some clients send it for a trailer.
 func (c *chunkedReader) line() (string, error) {
 	line, err := c.r.ReadSlice('\n')
 	c.bare = err == nil && !bytes.HasSuffix(line, []byte("\r\n"))

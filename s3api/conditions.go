@@ -20,7 +20,8 @@ import (
 	"github.com/evenkeel/evenkeel/objects"
 )
 
-// verdict is the result of evaluating the conditions of a read, such as If-None-Match.
+// verdict is the result of evaluating the conditions of a read, such as If-None-Match: the read goes ahead, or is
+// answered 304 (not modified) or 412 (failed).
 type verdict int
 
 const (
@@ -29,9 +30,10 @@ const (
 	failed
 )
 
-// evaluate compares the conditions of a read with the object o (RFC 9110, section 13.2.2). prefix comes before their
-// names in the headers h. If-Match overrides If-Unmodified-Since, and If-None-Match overrides If-Modified-Since. A
-// malformed date is ignored. The string is the name of the header that decided.
+// evaluate compares the conditions of a read, in the headers h, with the object o (RFC 9110, section 13.2.2). prefix is
+// the text before the names of the headers, e.g. for the source of a copy. If-Match overrides If-Unmodified-Since, and
+// If-None-Match overrides If-Modified-Since. A malformed date is ignored. evaluate also returns the name of the header
+// that decided.
 func evaluate(h http.Header, prefix string, o *Object) (verdict, string) {
 	if v := h.Get(prefix + "If-Match"); v != "" {
 		if !matchesETag(v, o.ETag) {
@@ -50,11 +52,11 @@ func evaluate(h http.Header, prefix string, o *Object) (verdict, string) {
 	return goAhead, ""
 }
 
-// seconds returns the time t in UTC without fractions of a second, as the header Last-Modified has it.
+// seconds returns the time t in UTC without fractions of a second, which is the precision of the header Last-Modified.
 func seconds(t time.Time) time.Time { return t.UTC().Truncate(time.Second) }
 
-// matchesETag reports whether the value of an If-Match or If-None-Match header includes an object's ETag. list is the
-// value: *, or ETags, with or without quotes, weak or not.
+// matchesETag reports whether list, the value of an If-Match or If-None-Match header, includes an object's etag. The
+// value is *, or a list of ETags with or without quotes, weak or strong.
 func matchesETag(list, etag string) bool {
 	if same(list, etag) { // the ETag of an external object may have commas
 		return true
@@ -77,9 +79,9 @@ func preconditionFailed(condition string) *Error {
 	return e
 }
 
-// parseRange returns the offset and the length in bytes that a Range header asks for, of an object of size bytes.
-// partial is false if the answer is the whole object: as in S3, a malformed header or several ranges are ignored. A
-// range that begins at or beyond the object's end is an error.
+// parseRange returns the offset and the length in bytes that value, a Range header, asks for, of an object of size
+// bytes. The result partial is false if the answer is the whole object. As in S3, a malformed header or several ranges
+// are ignored. A range that begins at or beyond the object's end is an error.
 func parseRange(value string, size int64) (start, length int64, partial bool, refusal *Error) {
 	unit, spec, found := strings.Cut(value, "=")
 	first, last, dash := strings.Cut(strings.TrimSpace(spec), "-")
@@ -111,21 +113,21 @@ func parseRange(value string, size int64) (start, length int64, partial bool, re
 	return from, to - from + 1, true, nil
 }
 
-// writeCondition is the condition in the headers of a write, such as If-Match. If the present object does not meet it,
-// the write is refused.
+// writeCondition is the condition in the headers of a write, such as If-Match. The write is refused if the object that
+// is stored now does not meet the condition.
 type writeCondition struct {
 	match string // If-Match; empty: no such header
 	none  string // If-None-Match
-	// size and modified, unless nil, are the size in bytes and the time of modification that a version must have to
-	// be deleted: the version that the request names, or else the present one.
+	// size and modified, if not nil, are the size in bytes and the time of modification that a version must have to be
+	// deleted. The version is the one that the request names or, without a name, the newest.
 	size     *int64
 	modified *time.Time
-	// deletes is true for the condition of a delete. A delete then takes a delete marker for a version that does not
-	// match; for other writes a delete marker means that there is no object.
+	// deletes is true for the condition of a delete. Then a delete marker counts as a version that does not match. For
+	// other writes a delete marker means that the object does not exist.
 	deletes bool
 	present bool // whether there is a condition
-	// overtaken, if not nil, gets the ID of the present version right before the write. It reports whether that
-	// version was written after the condition was first judged: then the write is refused.
+	// overtaken, if not nil, is called with the ID of the newest version right before the write. It returns true if
+	// that version was written after the condition was first checked. Then the write is refused.
 	overtaken func(objects.ID) bool
 }
 
@@ -135,8 +137,8 @@ func readWriteCondition(h http.Header) writeCondition {
 	return c
 }
 
-// setSize adds to the condition of a delete that the version to be deleted has a certain size. text is the size in
-// bytes, as the client sent it.
+// setSize adds to the condition of a delete that the version to be deleted must have a certain size. text is the size
+// in bytes, as the client sent it.
 func (c *writeCondition) setSize(text string) error {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 || c.size != nil {
@@ -146,8 +148,8 @@ func (c *writeCondition) setSize(text string) error {
 	return nil
 }
 
-// setModified adds to the condition of a delete that the version to be deleted was last modified at a certain time.
-// text is the time as the client sent it, in the form of HTTP or of RFC 3339.
+// setModified adds to the condition of a delete that the version to be deleted must have been last modified at a
+// certain time. text is the time as the client sent it, in the form of HTTP or of RFC 3339.
 func (c *writeCondition) setModified(text string) error {
 	t, err := http.ParseTime(text)
 	if err != nil {
@@ -162,7 +164,7 @@ func (c *writeCondition) setModified(text string) error {
 	return nil
 }
 
-// readDeleteCondition reads the headers of a DeleteObject that make the delete conditional, such as If-Match.
+// readDeleteCondition returns the condition of a DeleteObject from the request's headers h, such as If-Match.
 func readDeleteCondition(h http.Header) (writeCondition, *Error) {
 	c := readWriteCondition(h) // refusedHeader has refused If-None-Match
 	c.deletes = true
@@ -183,7 +185,7 @@ const (
 	headerIfModified = "X-Amz-If-Match-Last-Modified-Time"
 )
 
-// ofVersion returns an error if the version o, which is to be deleted, differs in its size or its time from what the
+// ofVersion returns an error if the version o, which is to be deleted, does not have the size or the time that the
 // condition requires.
 func (c writeCondition) ofVersion(o *Object) *Error {
 	switch {
@@ -195,8 +197,8 @@ func (c writeCondition) ofVersion(o *Object) *Error {
 	return nil
 }
 
-// check returns an error if the present object o does not meet the condition on its ETag. A nil o means that there is
-// no object.
+// check returns an error if the object o, which is stored now, does not meet the condition on its ETag. A nil o means
+// that the object does not exist.
 func (c writeCondition) check(o *Object) *Error {
 	switch {
 	case o == nil && c.match != "":
@@ -209,8 +211,8 @@ func (c writeCondition) check(o *Object) *Error {
 	return nil
 }
 
-// keyLocks has a lock for each key that this server is writing. A write with a condition locks out other writes of its
-// key from the check of the condition until the write is done.
+// keyLocks has a lock for each key that this server is writing. A write with a condition, such as If-Match, locks out
+// other writes of its key from the check of the condition until the write is done.
 type keyLocks struct {
 	mu    sync.Mutex
 	locks map[keyName]*keyLock
@@ -219,19 +221,21 @@ type keyLocks struct {
 type keyName struct{ bucket, key string }
 
 type keyLock struct {
-	// A write with a condition takes the whole semaphore, any other write one share of it.
+	// Weighted is the lock itself. A write with a condition takes the whole semaphore, and any other write takes one
+	// unit of it.
 	*semaphore.Weighted
 	users int // under keyLocks.mu
 }
 
-// How much of a key's lock a write takes: one share, which many writes can hold at once, or the whole lock.
+// Amounts of a key's lock that a write takes: one unit, so that many writes can hold the lock at once, or the whole
+// lock.
 const (
 	lockShare = int64(1)
 	lockWhole = int64(math.MaxInt64)
 )
 
-// acquire waits for the lock of a key. part is the share that it takes: lockShare, which many writes can hold at once,
-// or lockWhole. Waiters get the lock in the order in which they came. acquire fails if ctx ends first.
+// acquire waits for the lock of a key. part is the amount of the lock to take: lockShare, which many writes can hold at
+// once, or lockWhole. Waiting calls get the lock in the order in which they came. acquire fails if ctx ends first.
 func (l *keyLocks) acquire(ctx context.Context, name keyName, part int64) (*keyLock, error) {
 	l.mu.Lock()
 	k := l.locks[name]
@@ -248,8 +252,8 @@ func (l *keyLocks) acquire(ctx context.Context, name keyName, part int64) (*keyL
 	return k, nil
 }
 
-// release gives back part, the share of a key's lock that a write held. A lock that nobody holds or waits for is
-// removed.
+// release gives back the amount part of a key's lock, which acquire has taken. A lock that nobody holds or waits for is
+// removed from the map.
 func (l *keyLocks) release(name keyName, k *keyLock, part int64) {
 	k.Release(part)
 	l.mu.Lock()
@@ -259,15 +263,15 @@ func (l *keyLocks) release(name keyName, k *keyLock, part int64) {
 	}
 }
 
-// conditionsRefused returns the error answer for a conditional write to a store that several servers write to. No lock
-// of this server could keep the other servers' writes away.
+// conditionsRefused returns the error answer for a conditional write to a store that several servers write to. The
+// server refuses the write, because its locks can't stop writes of other servers.
 func conditionsRefused(x *exchange) *Error {
 	return notImplemented(x.op.name + " with If-Match, If-None-Match or an ETag on a store that other servers write to")
 }
 
-// change checks the condition c of a write to one key, and then calls write. in is the bucket of objects, nil for a
-// bucket with plain entries. No other write of this server to the key comes between the check and the write. If other
-// servers write to the store as well, a write with a condition is refused.
+// change checks the condition c of a write to one key, and then calls write. in is the bucket of objects, or nil for a
+// plain bucket. No other write of this server to the key comes between the check and the write. If other servers write
+// to the store, too, a write with a condition is refused.
 func (h *Handler) change(
 	x *exchange, in *versioned, key string, c writeCondition, write func(Bucket) error,
 ) (err error) {
@@ -295,9 +299,10 @@ func (h *Handler) change(
 	return err
 }
 
-// stillPlain returns a handle of the bucket that has the name of b now. The handle stays with this bucket even if its
-// name is given to another one. It fails with listing.ErrNoSuchBucket if this is a bucket of objects, created since the
-// request began. Writing an entry would damage such a bucket, and the deletion of a range would delete rows of objects.
+// stillPlain returns a handle of the plain bucket that has the name of b now. If the name is given to another bucket
+// later, the handle does not mean that bucket. It fails with listing.ErrNoSuchBucket if the bucket is a bucket of
+// objects, created since the request began. Writing an entry would damage such a bucket, and the deletion of a range
+// would delete rows of objects.
 func stillPlain(ctx context.Context, b Bucket) (Bucket, error) {
 	if named, ok := b.(*listing.Bucket); ok {
 		very, err := named.Pinned(ctx)
@@ -314,8 +319,8 @@ func stillPlain(ctx context.Context, b Bucket) (Bucket, error) {
 }
 
 // lockIf locks a key for a conditional write, and then checks the condition c. If the condition does not hold, lockIf
-// gives the lock back and returns an error. After its write the caller calls unlock, with the error of the write or
-// nil.
+// unlocks the key and returns an error. Otherwise the caller writes, and then calls unlock with the error of the write,
+// or nil.
 func (h *Handler) lockIf(x *exchange, in *versioned, key string, c writeCondition) (unlock func(error), err error) {
 	ranges, err := h.lock(x, lockPart{ofRanges(x.bucket), lockShare, lockShare}, c)
 	if err != nil {
@@ -337,8 +342,8 @@ func (h *Handler) lockIf(x *exchange, in *versioned, key string, c writeConditio
 	return unlock, nil
 }
 
-// judge returns an error if the present object does not meet the condition c. It also returns the ID of the present
-// version of the object.
+// judge returns an error if the object that is stored now does not meet the condition c. It also returns the ID of the
+// newest version of the object.
 func (h *Handler) judge(x *exchange, in *versioned, key string, c writeCondition) (objects.ID, error) {
 	o, id, err := h.present(x, in, key)
 	if err != nil {
@@ -368,10 +373,10 @@ func overtaken() *Error {
 			"Please try again, as a new upload.")
 }
 
-// changeBy writes an object from a body, under the condition c. write stores the body, and reads it to its end. size is
-// the length of the body in bytes, negative if unknown. Other writes of the key must not wait for the slow client of a
-// large body. So the condition is checked before the body, without locks, and again under the locks when the body has
-// arrived.
+// changeBy writes an object from a body, if the condition c holds. write stores the body, and reads it to its end. size
+// is the length of the body in bytes, or negative if unknown. Other writes of the key must not wait for a slow client
+// of a large body. So the condition is checked before the body without locks, and again with the locks when the body
+// has arrived.
 func (h *Handler) changeBy(
 	x *exchange, in *versioned, c writeCondition, body io.Reader, size int64, write func(io.Reader) error,
 ) (err error) {
@@ -392,8 +397,8 @@ func (h *Handler) changeBy(
 	return write(b)
 }
 
-// conditional is the body of a conditional write, which locks its key only when the whole body has been read. It then
-// checks the condition. The last Read returns io.EOF if the condition holds, and the refusal if not.
+// conditional is the body of a conditional write, which locks its key and checks the condition only when the whole body
+// has been read. The last Read returns io.EOF if the condition holds, and otherwise the error answer.
 type conditional struct {
 	io.Reader
 	lock   func() (unlock func(error), err error)
@@ -415,18 +420,17 @@ func (b *conditional) Read(p []byte) (n int, err error) {
 }
 
 // ofRanges returns the name of the lock of a whole bucket. A deletion of a range of keys takes the whole lock, and a
-// write with a condition takes a share of it. So the two never run at the same time.
+// write with a condition takes one unit of it, so that the two never run at the same time.
 func ofRanges(bucket string) keyName { return keyName{bucket, ""} } // keys are never empty
 
-// lockPart names a key's lock, and the share of it that a write takes. late is the smaller share that the write keeps
-// if its request ends while the store still works on it.
+// lockPart says which lock a write takes, and how much of it: part. If the request ends while the store still works on
+// the write, the write keeps the smaller amount late.
 type lockPart struct {
 	keyName
 	part, late int64
 }
 
-// locked takes the share of a key's lock that l names, calls write, and gives the share back. It returns the error of
-// write.
+// locked takes the lock l, calls write, and gives the lock back. It returns the error of write.
 func (h *Handler) locked(x *exchange, l lockPart, c writeCondition, write func() error) error {
 	unlock, err := h.lock(x, l, c)
 	if err != nil {
@@ -437,8 +441,8 @@ func (h *Handler) locked(x *exchange, l lockPart, c writeCondition, write func()
 	return err
 }
 
-// lock waits for the share of a key's lock that l names. After its write the caller calls unlock with the error of the
-// write. If the store is still working on the write, unlock keeps part of the share until the store is done.
+// lock waits for the lock l. After its write the caller calls unlock with the error of the write, or nil. If the store
+// is still working on the write, unlock keeps some of the lock until the store is done.
 func (h *Handler) lock(x *exchange, l lockPart, c writeCondition) (unlock func(error), err error) {
 	if h.late.Load() >= int64(h.o.MaxRequests) {
 		return nil, slowDown(nil, "Too many earlier writes, whose requests have ended, are still under way in the store. "+
@@ -468,8 +472,8 @@ func (h *Handler) lock(x *exchange, l lockPart, c writeCondition) (unlock func(e
 	}, nil
 }
 
-// present returns the object that the key has now, which the condition of a write is compared with. o is nil if there
-// is no object. id is the ID of the newest version, which may be a delete marker.
+// present returns the object that is stored under the key now, to be compared with the condition of a write. o is nil
+// if the object does not exist. id is the ID of the newest version, which may be a delete marker.
 func (h *Handler) present(x *exchange, in *versioned, key string) (o *Object, id objects.ID, err error) {
 	if in == nil {
 		o, err = h.load(x, x.bucket, key)
@@ -484,8 +488,8 @@ func (h *Handler) present(x *exchange, in *versioned, key string) (o *Object, id
 	return o, id, err
 }
 
-// lockedOut returns the error answer for a write that waited too long for the lock of its key. conditional is true for
-// a write with a condition, whose answer is another one. Nothing was written.
+// lockedOut returns the error answer for a write that waited too long for the lock of its key, and so wrote nothing.
+// conditional is true for a write with a condition, which gets another answer. cause is the error of waiting.
 func lockedOut(conditional bool, cause error) *Error {
 	if conditional {
 		e := refuse(http.StatusConflict, "ConditionalRequestConflict",

@@ -14,8 +14,8 @@ import (
 
 const headerCopySource = "X-Amz-Copy-Source"
 
-// copyObject serves CopyObject: it reads one object and then writes another. The two steps are not atomic, so the
-// source may change in between.
+// copyObject serves the operation CopyObject: it reads one object and then writes another. The two steps are not
+// atomic, so the source may change between them.
 func (h *Handler) copyObject(x *exchange) error {
 	from, refusal := x.copySource()
 	if refusal != nil {
@@ -89,8 +89,8 @@ func (h *Handler) copyObject(x *exchange) error {
 	})
 }
 
-// copiedTags returns the tags that a copy gets in place of the tags of its source. nil means that the copy keeps the
-// tags of the source.
+// copiedTags returns the tags that a copy gets in place of the tags of its source. The result is nil if the copy keeps
+// the tags of the source.
 func (x *exchange) copiedTags() (*[]objects.Pair, *Error) {
 	tags, refusal := x.tagsOf()
 	if refusal != nil {
@@ -106,14 +106,15 @@ func (x *exchange) copiedTags() (*[]objects.Pair, *Error) {
 	}
 }
 
-// source is the object that a request copies, or one version of it, with its body.
+// source is the object, or the version of an object, that a request copies, with its body.
 type source struct {
 	*Object
 	version string         // the version's id; "": its bucket never kept versions
 	sums    []objects.Pair // of its body
 	md5     []byte         // of its body; nil: not known
 	tags    []objects.Pair
-	// body is the body of a version in the bucket of objects named; nil for a plain entry, whose body is Object.Body.
+	// body is the body of a version in the bucket of objects named. body is nil if the source is in a plain bucket,
+	// where the body is in Object.Body.
 	body  io.ReadCloser
 	named *versioned
 	id    objects.ID
@@ -125,16 +126,16 @@ func (s *source) close() {
 	}
 }
 
-// tell sets the answer's header with the id of the version that was copied. There is none if the source's bucket never
-// kept versions.
+// tell sets the header of the answer that has the ID of the copied version. It sets no header if the source's bucket
+// never kept versions.
 func (s *source) tell(x *exchange) {
 	if s.version != "" {
 		x.w.Header().Set(headerCopySource+"-Version-Id", s.version)
 	}
 }
 
-// openSource opens the object to be copied, or the version of it, that from names. It returns an error if the request
-// has conditions on this source that do not hold. The caller closes the source.
+// openSource opens the object, or the version of an object, that from names as the source of a copy. It returns an
+// error if the request has conditions on the source that do not hold. The caller closes the source.
 func (h *Handler) openSource(x *exchange, from target) (*source, error) {
 	s, err := h.readSource(x, from)
 	if err != nil {
@@ -231,8 +232,8 @@ func (h *Handler) copyInto(x *exchange, in *versioned, src *source, c writeCondi
 	return err
 }
 
-// copyPlain writes a copy of the object src into a bucket with plain entries, if the condition c holds. A body above
-// MaxBodyBytes is an error.
+// copyPlain writes a copy of the object src into a plain bucket, if the condition c holds. It returns an error if the
+// body is longer than Options.MaxBodyBytes.
 func (h *Handler) copyPlain(x *exchange, src *source, c writeCondition) error {
 	o := src.Object
 	if src.body != nil {
@@ -255,7 +256,7 @@ func (h *Handler) copyPlain(x *exchange, src *source, c writeCondition) error {
 	})
 }
 
-// copySource reads the header that names the object to be copied: /BUCKET/KEY or BUCKET/KEY, perhaps followed by
+// copySource parses the header that names the object to be copied: /BUCKET/KEY or BUCKET/KEY, perhaps followed by
 // ?versionId=ID. It returns an error if the access key may not read the object.
 //
 // Some clients percent-encode the whole value with its slashes, others only the text between slashes. So the value is
@@ -284,8 +285,8 @@ func (x *exchange) copySource() (from target, refusal *Error) {
 	return target{bucket, key, q}, nil
 }
 
-// checkVersion returns an error if the query of a request names a version other than "null". A bucket with plain
-// entries has no other versions.
+// checkVersion returns an error if the query q of a request names a version other than "null". It is called for plain
+// buckets, which have no other versions.
 func checkVersion(q url.Values) *Error {
 	switch v := q.Get("versionId"); {
 	case !q.Has("versionId") || v == nullVersion:

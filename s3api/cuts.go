@@ -8,15 +8,16 @@ import (
 )
 
 const (
-	// cutsHours times Options.MaxCuts is the most cuts that one asker may make in an hour.
+	// cutsHours is a factor: one client may make cutsHours times Options.MaxCuts cuts in an hour. A cut is a key at
+	// which a new bucket is divided into ranges.
 	cutsHours = 10
-	// mostCounts is the most askers whose cuts are counted at once.
+	// mostCounts is the largest number of clients whose cuts are counted at a time.
 	mostCounts = 10_000
 )
 
-// cutCounts limits the cuts that each client makes in an hour when it creates buckets. A client is an access key, or
-// without access keys a network address. Each cut makes one range more, which costs time whenever its bucket is listed
-// or deleted. The zero value is ready for use.
+// cutCounts limits the cuts that each client makes in an hour when it creates buckets. A cut is a key at which a new
+// bucket is divided, and makes one range more, which costs time whenever the bucket is listed or deleted. A client is
+// an access key or, on a server without access keys, a network address. The zero value is ready for use.
 type cutCounts struct {
 	mu sync.Mutex
 	by map[asker]cutCount
@@ -33,8 +34,9 @@ func (c cutCount) left(now time.Time, allowance float64) float64 {
 	return max(c.n-allowance*now.Sub(c.at).Hours(), 0)
 }
 
-// take adds n cuts to the count of the client a. It returns an error, and adds nothing, if the count would be above
-// allowance, the cuts per hour. It also returns an error if too many other clients are counted at the time now.
+// take adds n cuts, made at the time now, to the count of the client a. It returns an error, and adds nothing, if the
+// count would exceed allowance, which is the number of cuts per hour. It also returns an error if too many other
+// clients are being counted.
 func (c *cutCounts) take(a asker, n int, allowance float64, now time.Time) *Error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	// maxDeletes is the most objects that S3 allows in one DeleteObjects.
+	// maxDeletes is the largest number of objects in one DeleteObjects request, as in S3.
 	maxDeletes = 1000
-	// maxDeleteBytes bounds the document of a DeleteObjects, in bytes: maxDeletes keys of the largest length, with
-	// each character written as a reference.
+	// maxDeleteBytes is the largest size in bytes of the XML document of a DeleteObjects request: maxDeletes keys of
+	// the largest length, with each character written as a character reference.
 	maxDeleteBytes = maxDeletes * 8 * maxKeyBytes
-	// deletesAtOnce is the most deletes of one request that run at once.
+	// deletesAtOnce is the largest number of objects that one request deletes concurrently.
 	deletesAtOnce = 64
 )
 
@@ -32,12 +32,14 @@ type deleteEntry struct {
 	writeCondition // If-Match is its ETag
 }
 
-// forDeletes returns the memory in bytes that a DeleteObjects takes: for its document of n bytes, the keys in it, and
-// the answer. In the answer each byte of a key may take the room of a character reference, such as &quot;.
+// forDeletes returns the memory in bytes that a DeleteObjects request takes: for its document of n bytes, the keys in
+// the document, and the answer. In the answer a character of a key may become a longer character reference, such as
+// &quot;.
 func forDeletes(n int64) int64 { return n + min(7*n, 7*maxDeletes*maxKeyBytes) + maxDeletes<<8 }
 
-// deleteObjects deletes up to 1,000 objects in one request. If one of them may not be deleted, the others still are.
-// But if the store fails for any of them, the answer to the whole request is 503, and the client can repeat it.
+// deleteObjects serves the operation DeleteObjects, which deletes up to 1,000 objects. If some objects may not be
+// deleted, the others are deleted all the same. If the store fails for any object, the answer to the whole request is
+// 503, and the client can repeat the request.
 func (h *Handler) deleteObjects(x *exchange) error {
 	if !hasDigest(x.r.Header) {
 		return invalidRequest("Missing required header for this request: Content-MD5, or x-amz-checksum-")
@@ -106,8 +108,8 @@ func (e *deleteEntry) write(b *xmlBuffer) {
 	}
 }
 
-// parseDelete parses the document of a DeleteObjects request, the list of objects to delete. It fails at the first
-// unknown element, and if there are too many objects.
+// parseDelete parses the XML document of a DeleteObjects request, which lists the objects to delete. It fails at the
+// first unknown element, and if the list has more than maxDeletes objects.
 func parseDelete(body []byte) (*deleteDocument, *Error) {
 	d := newXMLReader(body)
 	if name, err := d.root(); err != nil || name != "Delete" {
@@ -192,7 +194,7 @@ func (h *Handler) deleteOne(x *exchange, in *versioned, e *deleteEntry) (removed
 		func(b Bucket) error { return b.Delete(x.ctx(), []byte(e.Key)) })
 }
 
-// hasDigest reports whether a request has a header with a digest of its body, or announces a trailer with one.
+// hasDigest reports whether the headers h of a request have a digest of the body, or announce a trailer with a digest.
 func hasDigest(h http.Header) bool {
 	for name := range h {
 		if digests[name] != nil {

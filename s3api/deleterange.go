@@ -8,19 +8,20 @@ import (
 )
 
 const (
-	// deleteRangeTime is the longest time for which one request goes on deleting ranges of the map.
+	// deleteRangeTime is the longest time that one request spends on deleting a range of keys. The client continues
+	// with another request.
 	deleteRangeTime = 5 * time.Second
 	// deleteRangeMemory is the memory in bytes for one page of entries that are deleted key by key.
 	deleteRangeMemory = 4 << 20
 )
 
-// notOfDeletes are the parameters of listings that the deletion of a range of keys refuses. A client that sends one may
-// mean fewer keys than would be deleted.
+// notOfDeletes are parameters of listings with which the server refuses to delete a range of keys. A client that sends
+// one of them may mean fewer keys than would be deleted.
 var notOfDeletes = []string{"delimiter", "start-after", "continuation-token", "max-keys", paramReverse}
 
-// deleteRange deletes the keys of a plain bucket that have the request's prefix and lie between its two bounds; each of
-// them may be missing. If the time of one request is not enough, the answer names the key at which the client has to
-// continue, by another request. That request may go to another server.
+// deleteRange deletes those keys of a plain bucket that have the request's prefix and lie between its two bounds. The
+// prefix and each bound may be missing. If the time of one request (5 s) is not enough, the answer names the key at
+// which the client has to continue by another request, which may go to another server.
 func (h *Handler) deleteRange(x *exchange) error {
 	if refusal := h.beginWith(x, deleteRangeMemory); refusal != nil {
 		return refusal

@@ -11,16 +11,16 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Error is an error answer in the form of S3. Code is the word by which clients tell errors apart, such as NoSuchKey.
+// Error is an error answer in the form of S3. Code is the word by which clients distinguish errors, such as NoSuchKey.
 type Error struct {
 	Code    string
 	Message string
 	Status  int
-	// Details are further elements of the XML answer.
+	// Details are further elements of the XML answer, e.g. the name of the bucket.
 	Details []Header
-	// RetryAfter, if positive, is sent as the Retry-After header, in seconds.
+	// RetryAfter, if positive, is the value of the Retry-After header of the answer, in seconds.
 	RetryAfter int
-	// Cause is the underlying error. It is logged and not sent to the client.
+	// Cause is the underlying error. It is logged, and not sent to the client.
 	Cause error
 }
 
@@ -46,8 +46,8 @@ func invalidRequest(format string, args ...any) *Error {
 	return refuse(http.StatusBadRequest, "InvalidRequest", format, args...)
 }
 
-// malformed returns the error answer for an XML document that cannot be parsed. err is the reason; if it is an *Error,
-// it is the answer itself.
+// malformed returns the error answer for an XML document that can't be parsed. err is the reason. If err is an *Error,
+// malformed returns err itself.
 func malformed(err error) *Error {
 	if refusal, ok := errors.AsType[*Error](err); ok {
 		return refusal
@@ -60,8 +60,8 @@ func notImplemented(what string) *Error {
 	return refuse(http.StatusNotImplemented, "NotImplemented", "This server does not implement %s.", what)
 }
 
-// notOperation returns the error answer for an operation that is not implemented. For multipart uploads, with which
-// clients send large bodies, the answer says what to send instead: headers that describe a body stored elsewhere.
+// notOperation returns the error answer for the named operation, which is not implemented. For multipart uploads, with
+// which clients send large bodies, the answer says what to send instead: headers that describe a body stored elsewhere.
 func notOperation(name string) *Error {
 	if strings.Contains(name, "Multipart") || strings.HasSuffix(name, "Part") || strings.HasSuffix(name, "Parts") {
 		name += ", as values are metadata here: keep the object's bytes elsewhere, and send its size and ETag in " +
@@ -79,11 +79,11 @@ func noSuchKey() *Error {
 }
 
 // retryAfter is the time in seconds after which a client should repeat a request, if the store is unavailable or the
-// outcome of a write is unknown. A lease is renewed in this time.
+// outcome of a write is unknown. A lease of the store is renewed within this time.
 const retryAfter = 1
 
-// fromStore returns the error answer for err, an error of the store or of the packages above it. It is chosen by the
-// store.Kind of err. write is true if the request may have changed something.
+// fromStore returns the error answer for err, an error of the store or of the packages above it. The answer depends on
+// the store.Kind of err. write is true if the request may have changed something.
 func fromStore(err error, write bool) *Error {
 	e := &Error{Cause: err}
 	switch kind := store.KindOf(err); kind {

@@ -25,74 +25,77 @@ import (
 	"github.com/evenkeel/evenkeel/objects"
 )
 
-// Options are the settings of a Handler. A field that is zero has its default.
+// Options are the settings of a Handler. A field with the zero value has its default.
 type Options struct {
-	// Region is the region that GetBucketLocation answers and that signatures must name; default us-east-1.
+	// Region is the region that GetBucketLocation answers and that signatures must name. Default us-east-1.
 	Region string
-	// HostSuffixes are host names, in lower case, that a bucket's name may precede: BUCKET.SUFFIX (virtual-host
-	// style). A request to any other host has the bucket in its path (path style).
+	// HostSuffixes are host names, in lower case, in front of which a request may have a bucket's name: BUCKET.SUFFIX
+	// (virtual-host style). In a request to any other host, the bucket's name is in the path (path style).
 	HostSuffixes []string
-	// Keys has the access keys. If nil there is no authentication, and signatures are ignored.
+	// Keys has the access keys. If Keys is nil, the server does not authenticate requests, and ignores signatures.
 	Keys Keys
-	// Guard refuses requests of web pages. It is used only if Keys is nil; with a nil Guard no such request is
-	// refused.
+	// Guard refuses requests that web pages make a browser send. It is used only if Keys is nil. If Guard is nil, no
+	// request is refused for this reason.
 	Guard Guard
 	// AllowUnsignedPayload accepts bodies that no signature covers, even over unencrypted connections from other
-	// machines. This is safe only behind a proxy that ends TLS.
+	// machines. It is safe only behind a proxy that ends TLS.
 	AllowUnsignedPayload bool
-	// Objects gives access to buckets of objects in the same store. New buckets are then buckets of objects, unless a
-	// request asks for a plain one. If nil, buckets of objects are refused, and new buckets are plain.
+	// Objects gives access to buckets of objects in the same store. With Objects, new buckets are buckets of objects,
+	// except where a request asks for a plain bucket. If Objects is nil, requests to buckets of objects are refused,
+	// and new buckets are plain.
 	Objects *objects.Objects
-	// MaxBodyBytes is the largest body in a plain bucket, default 4 KiB.
+	// MaxBodyBytes is the largest size in bytes of a body in a plain bucket. Default 4 KiB.
 	MaxBodyBytes int64
-	// MaxCuts is the most cuts of one CreateBucket, default 10,000. One access key, or client address without Keys,
-	// may make ten times MaxCuts cuts in an hour.
+	// MaxCuts is the largest number of cuts in one CreateBucket request, which are keys at which the new bucket is
+	// divided. Default 10,000. One access key (or client address, without Keys) may make ten times MaxCuts cuts in an
+	// hour.
 	MaxCuts int
-	// MemoryBytes bounds the memory of all requests together: bodies, documents, and pages until they are sent. The
-	// default is 128 MiB, the least value 16 MiB. A request that gets no memory within a second is answered 503
-	// SlowDown.
+	// MemoryBytes is the largest memory in bytes that all requests may take together, for bodies, documents, and pages
+	// until they are sent. Default 128 MiB, at least 16 MiB. A request that gets no memory within a second is answered
+	// 503 SlowDown.
 	MemoryBytes int64
-	// SoleWriter states that all writes to the buckets go through this Handler. Writes with conditions are then
-	// accepted, and their conditions are exact. Otherwise they are refused.
+	// SoleWriter states that all writes to the buckets go through this Handler. Only then writes with conditions, such
+	// as If-Match, are accepted, and their conditions are exact.
 	SoleWriter bool
-	// MaxRequests is the most requests that are worked on at once, default 1024. Further requests are answered 503
-	// SlowDown, as are requests of an access key or address that has three times as many in work as are free. A
-	// request whose body is arriving, or whose answer is being sent, does not count. With SoleWriter, MaxRequests
-	// also bounds the writes that the store still works on although their requests have ended.
+	// MaxRequests is the largest number of requests that are worked on at once. Default 1024. Further requests are
+	// answered 503 SlowDown. So are requests of an access key or address that already has three times as many requests
+	// in work as are free. A request whose body is arriving, or whose answer is being sent, does not count. With
+	// SoleWriter, MaxRequests also limits the writes that the store still works on although their requests have ended.
 	MaxRequests int
-	// RequestTimeout bounds the work for one request, default 30 s.
+	// RequestTimeout is the longest time of the work for one request. Default 30 s.
 	RequestTimeout time.Duration
-	// MinRate is the least rate in bytes per second at which a client must transfer large data, after the first
-	// seconds. It holds for sending a body of more than 64 KiB and reading an answer of more than 4 KiB; 0 allows any
-	// rate. The http.Server needs a ReadTimeout and a WriteTimeout, which hold for smaller bodies and answers. With
-	// or without MinRate the WriteTimeout counts from the beginning of an answer, not of its request.
+	// MinRate is the lowest rate, in bytes per second, at which a client must transfer large data after the first
+	// seconds. It holds for sending a body of more than 64 KiB and for reading an answer of more than 4 KiB. Zero
+	// allows any rate. The http.Server needs a ReadTimeout and a WriteTimeout, which hold for smaller bodies and
+	// answers. With or without MinRate the WriteTimeout counts from the beginning of an answer, not of its request.
 	MinRate int64
-	// BodyTimeout is the longest time for receiving a body with MinRate, default one minute. AnswerTimeout is the
-	// longest time for sending an answer, default two minutes.
+	// BodyTimeout is the longest time for receiving a body, if MinRate is set. Default one minute. AnswerTimeout is the
+	// longest time for sending an answer. Default two minutes.
 	BodyTimeout, AnswerTimeout time.Duration
-	// Busy, if not nil, is called with true when the work for a request begins, after its body has arrived. It is
-	// called with false when the answer is ready to be sent. At all other times the server waits for the client. ctx
-	// is the request's context.
+	// Busy, if not nil, is called with true when the work for a request begins, after the request's body has arrived.
+	// It is called with false when the answer is ready to be sent. At all other times the server waits for the client.
+	// ctx is the request's context.
 	Busy func(ctx context.Context, busy bool)
-	// Logger logs requests and failures; nil logs nothing.
+	// Logger logs requests and failures. If Logger is nil, nothing is logged.
 	Logger *slog.Logger
-	// LogEvery logs every request, not only those that are answered 400 or above.
+	// LogEvery makes the server log every request. Without LogEvery, only requests with the status 400 or above are
+	// logged.
 	LogEvery bool
-	// Metrics registers the handler's metrics. If nil the metrics are not registered.
+	// Metrics registers the handler's Prometheus metrics. If Metrics is nil, the metrics are not registered.
 	Metrics prometheus.Registerer
-	// Now is the clock for Last-Modified and for the times of signatures, default time.Now.
+	// Now returns the time for Last-Modified and for checking the times of signatures. Default time.Now.
 	Now func() time.Time
 }
 
-// Guard refuses requests that a web page makes a browser send. It checks the host in a request, and the origin (the web
-// site) that the request comes from.
+// Guard refuses requests that a web page makes a browser send. It checks the host in a request, and the origin, which
+// is the web site from which the request comes.
 type Guard interface {
 	CheckHost(r *http.Request) error
 	CheckOrigin(r *http.Request) error
 }
 
-// Handler is an http.Handler that serves the dialect of S3 over package listing. It is safe for concurrent use. It
-// needs the path of a request as it was sent, so no http.ServeMux, which cleans paths, may be in front of it.
+// Handler is an http.Handler that serves the S3 protocol over package listing. It is safe for concurrent use. It needs
+// the path of a request as the client sent it, so no http.ServeMux, which cleans paths, may be in front of the Handler.
 type Handler struct {
 	buckets  Buckets
 	o        Options
@@ -140,8 +143,8 @@ func New(b Buckets, o Options) (*Handler, error) {
 	return h, nil
 }
 
-// turns returns how many listing pages and request documents are worked on at once. With an embedded store each keeps a
-// processor busy. With Cassandra they mostly wait for other machines, so there are more.
+// turns returns how many listing pages and request documents are worked on at once. With an embedded store each of them
+// keeps a processor busy. With Cassandra they mostly wait for other machines, so the number is higher.
 func (o *Options) turns() int64 {
 	each := 16
 	if o.SoleWriter {
@@ -150,10 +153,10 @@ func (o *Options) turns() int64 {
 	return int64(each * runtime.GOMAXPROCS(0))
 }
 
-// newID returns a random id for a request. It serves to find the request in logs, so it need not be hard to guess.
+// newID returns a random ID for a request, by which the request is found in logs. The ID need not be hard to guess.
 func newID() string { return fmt.Sprintf("%016X", rand.Uint64()) }
 
-// exchange is one HTTP request together with its answer and with what the request holds.
+// exchange is one HTTP request together with its answer, and with the memory and the permits that the request holds.
 type exchange struct {
 	target
 	h  *Handler
@@ -163,18 +166,20 @@ type exchange struct {
 	id string
 	held
 	end func() // ends the time for the work; nil: the work has not begun
-	// who is the access key of the request, once it is authenticated. keyID is the id that the request names.
+	// who is the access key of the request, once the request is authenticated. keyID is the ID of the access key that
+	// the request names.
 	who     *Key
 	keyID   string
 	payload payload
-	// status is the HTTP status of the answer, 0 until the header is written. bytes counts the bytes that were sent.
+	// status is the HTTP status of the answer, or 0 until the header is written. bytes is the number of bytes that were
+	// sent.
 	status int
 	bytes  int
-	// sending is the time that the client has to read the answer; 0 means the server's WriteTimeout (see answering).
+	// sending is the time that the client has to read the answer. Zero means the server's WriteTimeout (see answering).
 	sending time.Duration
 }
 
-// ctx returns the request's context. It ends when the time that the request may take is over.
+// ctx returns the request's context, which ends when the time for the request is over.
 func (x *exchange) ctx() context.Context { return x.r.Context() }
 
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -214,8 +219,8 @@ func expectsContinue(h http.Header) bool {
 	return slices.ContainsFunc(elements(h.Get("Expect")), continues)
 }
 
-// dispatch serves a request. It finds the operation that the request asks for, checks that the access key may use it,
-// and runs it. The caller sends the answer for a returned error.
+// dispatch serves a request: it finds the operation that the request asks for, checks that the access key may use the
+// operation, and runs the operation. If dispatch returns an error, the caller sends the error answer.
 func (h *Handler) dispatch(x *exchange) (err error) {
 	x.op.name = "unknown"
 	h.metrics.inFlight.Inc()
@@ -339,7 +344,7 @@ func (x *exchange) writeHeader(status int) {
 	x.w.WriteHeader(status)
 }
 
-// done ends a request whose answer has no body. If err is nil it sends the given HTTP status. It returns err.
+// done ends a request whose answer has no body. If err is nil, done sends the given HTTP status. It returns err.
 func (x *exchange) done(status int, err error) error {
 	if err == nil {
 		x.writeHeader(status)
@@ -358,8 +363,8 @@ func (x *exchange) writeDocument(root string, write func(b *xmlBuffer)) error {
 	return x.writeXML(http.StatusOK, b)
 }
 
-// writeXML answers a request with the given HTTP status and an XML document, which is made of parts. It returns the
-// error that a part has, before anything is sent, or the error of sending.
+// writeXML answers a request with the given HTTP status and an XML document, which consists of parts. If a part has an
+// error, writeXML returns the error and sends nothing. It also returns an error of sending.
 func (x *exchange) writeXML(status int, parts ...*xmlBuffer) error {
 	n := 0
 	for _, b := range parts {
@@ -390,8 +395,9 @@ func (x *exchange) write(b []byte) error {
 	return nil
 }
 
-// finish records a request that has ended in the metrics, its trace span and the log. failure is its error answer, nil
-// if it succeeded. A success is logged only if the option LogEvery is set.
+// finish records a request that has ended in the metrics, its trace span and the log. started is when the request
+// began. failure is the error answer of the request, or nil if the request succeeded. A success is logged only if
+// Options.LogEvery is set.
 func (h *Handler) finish(x *exchange, started time.Time, failure *Error) {
 	took := time.Since(started)
 	code := ""
@@ -431,7 +437,7 @@ func (h *Handler) finish(x *exchange, started time.Time, failure *Error) {
 }
 
 // describe sets the name and the attributes of the request's trace span: the operation, the status, the bucket and the
-// request's id. Keys of objects are left out.
+// request's ID. It leaves out keys of objects.
 func (h *Handler) describe(x *exchange, span trace.Span, code string) {
 	name := x.op.name
 	if x.op.serve == nil {
@@ -448,8 +454,8 @@ func (h *Handler) describe(x *exchange, span trace.Span, code string) {
 	}
 }
 
-// loggedURI returns the URI of a request for the log. It leaves out the query of a presigned URL: whoever reads the log
-// could use the signature in it.
+// loggedURI returns the URI of a request for the log. It leaves out the query of a presigned URL, because whoever reads
+// the log could use the signature in the query.
 func loggedURI(r *http.Request) string {
 	path, query := splitTarget(r)
 	switch {

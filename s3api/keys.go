@@ -13,23 +13,24 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Keys finds access keys by their ids. A Handler looks up the key of each request once. Implementations must be safe
-// for concurrent use.
+// Keys finds access keys by their IDs. A Handler looks up the access key of each request once. Implementations must be
+// safe for concurrent use.
 type Keys interface {
-	// Key returns the access key with this id, or nil if there is none.
+	// Key returns the access key with the given ID, or nil if there is none.
 	Key(id string) *Key
 }
 
-// Key is an access key: the secret with which clients sign requests, and what these requests may do. A Key is
+// Key is an access key: the secret with which a client signs requests, and what these requests may do. A Key is
 // immutable.
 type Key struct {
 	ID, Secret string
-	// Write allows changes. Otherwise the key is read-only.
+	// Write allows requests that change something. Without Write the access key is read-only.
 	Write bool
-	// AnyBytes allows storing object keys that are not UTF-8. A listing that includes such a key fails, unless its
-	// client requests encoded keys.
+	// AnyBytes allows storing object keys that are not UTF-8. A listing that includes an object key of this kind fails,
+	// except for clients that request encoded keys.
 	AnyBytes bool
-	// Everything allows access to all buckets. Otherwise the key may access the areas in Only.
+	// Everything allows access to all buckets. Without Everything the access key may use only the buckets and prefixes
+	// in Only.
 	Everything bool
 	Only       []Area
 }
@@ -48,13 +49,14 @@ func (k *Key) Scope() string {
 	return "only " + strings.Join(parts, ", ")
 }
 
-// Area is what an access key may use: a bucket, or only the keys of a bucket that begin with Prefix.
+// Area is a section of the store that an access key may use: a whole bucket or, with a Prefix, the keys of the bucket
+// that begin with Prefix.
 type Area struct{ Bucket, Prefix string }
 
-// allKeys stands for the access key of every request if the server has no access keys. It allows everything.
+// allKeys is the access key that every request gets if the server has no access keys. It allows everything.
 var allKeys = &Key{Write: true, AnyBytes: true, Everything: true}
 
-// mayEnter reports whether the access key may use the bucket or at least some keys in it.
+// mayEnter reports whether the access key may use the bucket, or at least some keys in the bucket.
 func (k *Key) mayEnter(bucket string) bool {
 	return k.may(bucket, func(Area) bool { return true })
 }
@@ -73,14 +75,15 @@ func (k *Key) may(bucket string, fits func(Area) bool) bool {
 	return k.Everything || slices.ContainsFunc(k.Only, func(a Area) bool { return a.Bucket == bucket && fits(a) })
 }
 
-// KeySet maps ids to access keys. ParseKeys reads it from a file.
+// KeySet maps IDs to access keys. ParseKeys makes a KeySet from a file.
 type KeySet map[string]*Key
 
-// Key returns the access key with this id, or nil. It implements Keys.
+// Key returns the access key with the given ID, or nil. It implements the interface Keys.
 func (s KeySet) Key(id string) *Key { return s[id] }
 
 const (
-	// minSecret and maxSecret bound the length of a secret in bytes. Secrets of AWS have 40.
+	// minSecret and maxSecret are the smallest and the largest length of a secret in bytes. Secrets of AWS have 40
+	// bytes.
 	minSecret, maxSecret = 16, 256
 	maxKeyID             = 128
 )
@@ -88,7 +91,8 @@ const (
 type keysDocument struct {
 	Keys     []keyEntry
 	Complete bool
-	// completeLast is true if "complete" is the last name in the file, so that no end of the file is missing.
+	// completeLast is true if "complete" is the last name in the file, which proves that the end of the file is not
+	// missing.
 	completeLast bool
 }
 
@@ -96,17 +100,18 @@ type keyEntry struct {
 	ID     string
 	Secret string
 	Access string
-	// KeyBytes is "any" or empty.
+	// KeyBytes is "any" if object keys that are not UTF-8 are allowed, and otherwise empty.
 	KeyBytes string `yaml:"key-bytes"`
-	// Only and Everything are nodes, so that an empty value can be told from an absent one.
+	// Only and Everything are YAML nodes, so that an empty value can be told from an absent value.
 	Only, Everything yaml.Node
 
 	only       []string
 	everything bool
 }
 
-// badScope returns the fault in what an entry of the file of access keys allows, or "". Without a list of buckets, or
-// with an empty list, an entry does not allow everything but is a fault: the rest of the file may be missing.
+// badScope returns what is wrong with the buckets that an entry of the file of access keys allows, or "" for a good
+// entry. An entry without a list of buckets, or with an empty list, is wrong, and does not allow everything. The reason
+// is that the rest of the file may be missing.
 func (k *keyEntry) badScope() string {
 	only, everything := !k.Only.IsZero(), !k.Everything.IsZero()
 	switch {
@@ -227,7 +232,7 @@ func decodeKeys(data []byte) (doc keysDocument, err error) {
 
 var yamlLine = regexp.MustCompile(`line [0-9]+`)
 
-// hideValues returns an error that names only the lines at which err, an error of the YAML parser, found faults. The
+// hideValues returns an error that names only the lines of the faults in err, which is an error of the YAML parser. The
 // text of err may quote a secret.
 func hideValues(err error) error {
 	var typed *yaml.TypeError

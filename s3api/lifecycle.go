@@ -16,7 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/objects"
 )
 
-// The XML forms of a lifecycle rule. They differ in the element that has the prefix of the rule's keys. A rule is
+// The XML forms of a lifecycle rule, which differ in the element that contains the prefix of the rule's keys. A rule is
 // returned to clients in the form in which it was sent.
 const (
 	formPrefix byte = iota // directly in the rule, the oldest form of S3
@@ -24,7 +24,8 @@ const (
 	formAnd
 )
 
-// getLifecycle answers with the lifecycle rules of a bucket. Each rule has the XML form in which a client once sent it.
+// getLifecycle answers with the lifecycle rules of a bucket. Each rule has the XML form in which the client has sent
+// it.
 func (h *Handler) getLifecycle(x *exchange) error {
 	in, err := h.existing(x)
 	if err != nil {
@@ -99,7 +100,7 @@ func writeRule(b *xmlBuffer, r *objects.Rule) {
 	b.close("Rule")
 }
 
-// putLifecycle stores the lifecycle rules of a bucket. The answer comes when all servers act on the new rules.
+// putLifecycle stores the lifecycle rules of a bucket. It answers only when all servers act on the new rules.
 func (h *Handler) putLifecycle(x *exchange) error {
 	doc, err := h.configuration(x)
 	if err != nil {
@@ -122,7 +123,7 @@ func (h *Handler) deleteLifecycle(x *exchange) error {
 	return x.done(http.StatusNoContent, err)
 }
 
-// parseLifecycle reads lifecycle rules from an XML document. Its errors have the codes of S3.
+// parseLifecycle parses an XML document with lifecycle rules. Its errors have the error codes of S3.
 func parseLifecycle(doc []byte) (objects.Lifecycle, error) {
 	d := newXMLReader(doc)
 	if name, err := d.root(); err != nil || name != "LifecycleConfiguration" && name != "BucketLifecycleConfiguration" {
@@ -174,16 +175,16 @@ func nameRules(rules objects.Lifecycle) error {
 
 func unexpected(name string) error { return fmt.Errorf("%.64q has no place in it", name) }
 
-// ruleParser reads one lifecycle rule from an XML document, element by element.
+// ruleParser parses one lifecycle rule of an XML document, element by element.
 type ruleParser struct {
 	d *xmlReader
 	r objects.Rule
-	// seen has the names of the elements that were read.
+	// seen has the names of the elements that were read so far, to find duplicates and missing elements.
 	seen []string
 }
 
-// once records that an element of a lifecycle rule was read. It returns an error if the rule has had an element of this
-// name before.
+// once records that the element with the given name was read. It returns an error if the lifecycle rule has another
+// element with this name.
 func (p *ruleParser) once(name string) error {
 	if slices.Contains(p.seen, name) {
 		return fmt.Errorf("%s is there twice", name)
@@ -194,7 +195,7 @@ func (p *ruleParser) once(name string) error {
 
 func (p *ruleParser) has(name string) bool { return slices.Contains(p.seen, name) }
 
-// element reads one child of the XML element Rule, a lifecycle rule. name is the child's name.
+// element reads one child of the XML element Rule, which is a lifecycle rule. name is the name of the child.
 func (p *ruleParser) element(name string) (err error) {
 	if err := p.once(name); err != nil {
 		return err
@@ -232,8 +233,8 @@ func (p *ruleParser) element(name string) (err error) {
 	return err
 }
 
-// one reads an XML element that has at most one child. With least = 1 there must be exactly one child, which read
-// reads. If the number of children is wrong, one returns the error wrong.
+// one reads an XML element that has at most one child, or exactly one child if least is 1. It calls read to read the
+// child. If the number of children is wrong, it returns the error wrong.
 func (p *ruleParser) one(least int, read func(name string) error, wrong error) error {
 	n := 0
 	err := p.d.children(func(name string) error {
@@ -255,8 +256,8 @@ func (p *ruleParser) prefix() (err error) {
 	return err
 }
 
-// filter reads one condition in the Filter of a lifecycle rule: the child called name of the element Filter, or of the
-// element And in it.
+// filter reads one condition in the Filter of a lifecycle rule. name is the name of the condition, which is a child of
+// the element Filter or of the element And in Filter.
 func (p *ruleParser) filter(name string) (err error) {
 	if name != "Tag" {
 		err = p.once("Filter's " + name)
@@ -382,7 +383,7 @@ func (p *ruleParser) date() (time.Time, error) {
 	return date, nil
 }
 
-// check returns an error if a lifecycle rule lacks an element, or has elements that exclude each other.
+// check returns an error if the lifecycle rule that was read lacks an element, or has elements that exclude each other.
 func (p *ruleParser) check() error {
 	r := &p.r
 	sizes := r.MinSize > 0 || r.Below > 0
@@ -418,8 +419,8 @@ func (p *ruleParser) check() error {
 	return nil
 }
 
-// tellExpiry sets the header x-amz-expiration: the time at which a lifecycle rule will hide the object, and the rule's
-// ID. Without such a rule it sets none.
+// tellExpiry sets the header x-amz-expiration of the answer: the time at which a lifecycle rule will hide the object,
+// and the rule's ID. If no rule hides the object, the header is not set.
 func (v *versioned) tellExpiry(x *exchange, i *objects.Info) {
 	if at, id := v.rules.Expires(i); !at.IsZero() {
 		x.w.Header().Set(headerExpiration,

@@ -14,36 +14,42 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// The query parameters that evenkeel adds to S3.
+// Query parameters of evenkeel that S3 does not have.
 const (
-	// paramReverse=true lists the highest keys first. The parameter start-after is then an upper bound.
+	// paramReverse with the value true lists the highest keys first. The parameter start-after is then an upper bound.
 	paramReverse = "evenkeel-reverse"
 	// paramFrom and paramTo limit a listing to the keys with from <= key < to.
 	paramFrom = "evenkeel-from"
 	paramTo   = "evenkeel-to"
-	// paramSplits=N requests at most N-1 keys, which cut a listing into N pieces of similar size.
+	// paramSplits with the value N requests at most N-1 keys that divide a listing into N pieces of similar size, so
+	// that the client can list the pieces in parallel.
 	paramSplits = "evenkeel-splits"
-	// paramDeleteRange makes a POST to a bucket delete a range of keys.
+	// paramDeleteRange makes a POST request to a bucket delete a range of keys.
 	paramDeleteRange = "evenkeel-delete-range"
-	// paramCuts makes the body of a CreateBucket a list of cuts.
+	// paramCuts means that the body of a CreateBucket request is a list of cuts, which are keys at which the new bucket
+	// is divided.
 	paramCuts = "evenkeel-cuts"
 )
 
 const (
-	// maxPageKeys is the most keys of a page, as in S3. A larger max-keys is lowered to it.
+	// maxPageKeys is the largest number of keys in a page of a listing, as in S3. A larger max-keys is lowered to
+	// maxPageKeys.
 	maxPageKeys = 1000
-	// maxSplits is the most pieces that a client can request by evenkeel-splits.
+	// maxSplits is the largest number of pieces into which a client can divide a listing by the parameter
+	// evenkeel-splits.
 	maxSplits = 10_000
-	// splitMemory is the memory in bytes for finding cuts; splitMemoryEach is added for each piece.
+	// splitMemory is the memory in bytes for finding the keys that divide a listing into pieces. splitMemoryEach is the
+	// memory in addition for each piece.
 	splitMemory, splitMemoryEach = 2 << 20, 3 << 10
-	// fillTime is how long a page may read past empty partitions to become full. After that time the page is sent
-	// short, with a token.
+	// fillTime is how long a request may read past empty partitions to fill its page of a listing. After that time the
+	// page is sent short, with a token.
 	fillTime = 2 * time.Second
-	// maxIdle is the most empty reads of one page. Each of them passes some hundreds of empty partitions.
+	// maxIdle is the largest number of reads without a result for one page. Each read passes some hundreds of empty
+	// partitions.
 	maxIdle = 32
-	// maxPageXML is the size in bytes at which the document of a page is full.
+	// maxPageXML is the size in bytes at which the XML document of a page is full.
 	maxPageXML = 1 << 20
-	// readBytes bounds the bytes of one read for a page.
+	// readBytes is the largest number of bytes of one read from the store for a page.
 	readBytes = 512 << 10
 )
 
@@ -61,14 +67,15 @@ type listQuery struct {
 	maxKeys    int
 	urlEncoded bool
 	fetchOwner bool
-	// startAfter is the parameter start-after, or the marker. The answer repeats it. Beside a continuation token it
-	// has no effect, as a client may repeat it or send another one.
+	// startAfter is the parameter start-after or marker, behind which the listing begins. The answer repeats it. With a
+	// continuation token startAfter has no effect, as a client may repeat the parameter or send another value.
 	startAfter string
-	// versionMarker is the parameter version-id-marker. The answer repeats it.
+	// versionMarker is the parameter version-id-marker: the listing begins behind this version of the key in the
+	// marker. The answer repeats it.
 	versionMarker string
-	// beyond is true if the marker is a common prefix: the page begins after all keys with that prefix.
+	// beyond is true if the marker is a common prefix. Then the page begins after all keys with that prefix.
 	beyond bool
-	// nothing is true if no key can follow the marker.
+	// nothing is true if no key can follow the marker, so that the page is empty.
 	nothing bool
 }
 
@@ -115,7 +122,7 @@ func parseListQuery(q url.Values, form listForm) (listQuery, *Error) {
 	return l, refusal
 }
 
-// encoding reads the parameter encoding-type, by which a client asks for keys in URL encoding. Any other encoding is an
+// encoding reads the parameter encoding-type, by which a client asks for URL-encoded keys. Any other encoding is an
 // error.
 func (l *listQuery) encoding(q url.Values) *Error {
 	enc := q.Get("encoding-type")
@@ -125,8 +132,9 @@ func (l *listQuery) encoding(q url.Values) *Error {
 	return nil
 }
 
-// goBeyond makes the page of a listing begin after marker, the last line of the page before. If the marker is a common
-// prefix, the page begins after all keys with this prefix: the page before has listed the prefix in their place.
+// goBeyond makes the page of a listing begin after marker, which is the last item of the previous page. If marker is a
+// common prefix, the page begins after all keys with this prefix, because the previous page has listed the prefix in
+// their place.
 func (l *listQuery) goBeyond(marker string) {
 	l.startAfter = marker
 	rest, under := bytes.CutPrefix([]byte(marker), l.Prefix)
@@ -183,9 +191,9 @@ func (h *Handler) listObjects(x *exchange, form listForm) error {
 	return x.writeXML(http.StatusOK, head, page.contents, page.prefixes)
 }
 
-// pageMemory returns the memory in bytes that a listing page of at most the given number of keys takes. It covers one
-// read and the document, whose buffer grows by copying. It is at least readBytes, as one read may return that much even
-// for a few keys.
+// pageMemory returns the memory in bytes for a listing page of at most the given number of keys. It covers one read and
+// the XML document, whose buffer grows by copying. It is at least readBytes, as one read may return that many bytes
+// even for a few keys.
 func pageMemory(keys int) int64 {
 	return max(min(int64(keys+1)*(16<<10), 2*readBytes+2*maxPageXML+maxPageXML/2), readBytes)
 }
@@ -200,8 +208,8 @@ type listPage struct {
 	lastVersion        string       // the version id of last
 	truncated          bool
 	next               listing.Token // the token of the next page, for formV2
-	// reached is the marker at which the next page begins if this page is truncated and has no items, see
-	// listing.Page.Reached.
+	// reached is the marker at which the next page begins if this page is truncated and has no items (see
+	// listing.Page.Reached).
 	reached []byte
 }
 
@@ -216,8 +224,8 @@ func (p *listPage) free() {
 	p.prefixes.free()
 }
 
-// add appends the items of page, which were read from the store, to the XML document. room is false if the document
-// became full. Then the items that are left out go to the next page.
+// add appends the items of page, which was read from the store, to the XML document. The result room is false if the
+// document became full. Then the remaining items go to the next page.
 func (p *listPage) add(page *listing.Page) (room bool, err error) {
 	p.next, p.truncated = page.Next, page.Next != ""
 	for i := range page.Items {
@@ -252,9 +260,9 @@ func (p *listPage) goOnAfter(item *listing.Item) {
 	p.last = listing.Item{Entry: listing.Entry{Key: bytes.Clone(item.Key)}, CommonPrefix: item.CommonPrefix}
 }
 
-// fillPage fills a page of a listing of a plain bucket. Package listing may return fewer items and a token to continue,
-// while clients of S3 expect full pages. So fillPage reads on until the page is full, within limits of time and of
-// empty reads.
+// fillPage fills the page p of a listing of a plain bucket. Clients of S3 expect full pages, while package listing may
+// return fewer items and a token to continue. So fillPage reads on until the page is full, within limits of time
+// (fillTime) and of empty reads (maxIdle).
 func (h *Handler) fillPage(x *exchange, p *listPage) error {
 	if v := p.l.versionMarker; v != "" && v != nullVersion {
 		return invalidArgument("Invalid version id specified: the bucket has no versions, only %q.", nullVersion)
@@ -290,8 +298,8 @@ func (h *Handler) fillPage(x *exchange, p *listPage) error {
 }
 
 // endsHere reports whether the page of a listing can end before it is full. A listing with tokens can end anywhere.
-// Without tokens the next page begins after the last item. If there is no item, endsHere makes a marker from reached,
-// the key that the read has reached; past says whether the key itself is done.
+// Without tokens the next page begins after the last item. If the page has no item, endsHere makes a marker from
+// reached, the key that the last read has reached. past says whether reached itself is done.
 func (p *listPage) endsHere(reached []byte, past bool) bool {
 	if p.l.form == formV2 || p.n > 0 {
 		return true
@@ -306,8 +314,8 @@ func (p *listPage) endsHere(reached []byte, past bool) bool {
 }
 
 // markerBelow returns a marker with which a listing without tokens continues at key, or after key if past is true. A
-// listing begins after its marker. So the marker is the highest text just below the key; keys between the two, if any,
-// are read again.
+// listing begins after its marker, so the marker is the highest text just below key. If keys exist between the marker
+// and key, they are read again.
 func markerBelow(key []byte, past bool) []byte {
 	if past || len(key) == 0 {
 		return key
@@ -327,8 +335,8 @@ func markerBelow(key []byte, past bool) []byte {
 	return utf8.AppendRune(utf8.AppendRune(rest, last), utf8.MaxRune)
 }
 
-// listHead writes the elements of a listing page that come before its items, in the order of S3. It also appends the
-// end tag of the page to p.prefixes, the last part of the document.
+// listHead writes those elements of a listing page that come before its items, in the order of S3. It also appends the
+// end tag of the page to p.prefixes, which is the last part of the document.
 func (b *xmlBuffer) listHead(bucket string, p *listPage) {
 	l, root := p.l, "ListBucketResult"
 	if l.form == formVersions {
@@ -349,8 +357,8 @@ func (b *xmlBuffer) listHead(bucket string, p *listPage) {
 	p.prefixes.close(root)
 }
 
-// position writes the elements of a listing page that say where the page begins, and where the next page begins: keys
-// or tokens, according to the form of the listing.
+// position writes the elements of a listing page that say where the page begins, and where the next page begins. They
+// contain keys or tokens, according to the version of the listing API.
 func (b *xmlBuffer) position(p *listPage) {
 	l := p.l
 	if l.form == formV2 {
@@ -425,8 +433,8 @@ func (b *xmlBuffer) contents(item *listing.Item, l *listQuery) {
 	b.b = append(append(dst, "<StorageClass>STANDARD</StorageClass></"...), element...)
 }
 
-// key appends an element called name with a key, or with part of a key. If the key cannot be written in XML, key sets
-// b.err.
+// key appends an element with the given name that contains a key, or the beginning of a key. If the key can't be
+// written in XML, b.err is set.
 func (b *xmlBuffer) key(name string, key []byte, l *listQuery) {
 	dst, err := appendKey(b.b, name, key, l)
 	if err != nil {
@@ -436,8 +444,8 @@ func (b *xmlBuffer) key(name string, key []byte, l *listQuery) {
 	b.b = dst
 }
 
-// appendKey appends an element called name with a key, or with part of a key. The key is URL-encoded if the client asks
-// for it. Otherwise a key that is not UTF-8 is an error, as XML cannot hold it.
+// appendKey appends an element with the given name that contains a key, or the beginning of a key. The key is
+// URL-encoded if the client asks for it. Otherwise a key that is not UTF-8 is an error, as XML can't contain it.
 func appendKey(dst []byte, name string, key []byte, l *listQuery) ([]byte, error) {
 	dst = append(append(append(dst, '<'), name...), '>')
 	if l.urlEncoded {
@@ -452,7 +460,7 @@ func appendKey(dst []byte, name string, key []byte, l *listQuery) ([]byte, error
 	return append(append(append(dst, '<', '/'), name...), '>'), nil
 }
 
-// splitPoints answers with keys that cut a listing into pieces of similar size. A client can then list the pieces in
+// splitPoints answers with keys that divide a listing into pieces of similar size. A client can then list the pieces in
 // parallel.
 func (h *Handler) splitPoints(x *exchange) error {
 	l, refusal := parseListQuery(x.query, formV2)

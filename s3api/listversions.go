@@ -12,14 +12,15 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// The kinds of place in a continuation token, by which a client continues a listing of objects. The token consists of a
-// checksum, the kind and the place. The place is the page's last item, a key or a common prefix. For a page without
-// items it is the token of package listing. The checksum covers the kind, the place, the bucket and the query.
+// The kinds of position in a continuation token, by which a client continues a listing of objects. The token consists
+// of a checksum, the kind and the position. The position is the last item of a page, which is a key or a common prefix.
+// For a page without items it is the token of package listing. The checksum covers the kind, the position, the bucket
+// and the query.
 const (
 	tokenKey    = 'k'
 	tokenPrefix = 'p'
 	tokenInner  = 't'
-	// tokenOfLast stands for tokenKey or tokenPrefix, whichever the last line of the page is.
+	// tokenOfLast stands for tokenKey or tokenPrefix, depending on the last item of the page.
 	tokenOfLast = 0
 )
 
@@ -27,8 +28,9 @@ func (l *listQuery) tokenOf(bucket string, kind byte, at []byte) listing.Token {
 	return listing.Token(sealToken(append([]byte{kind}, at...), []byte(bucket), l.Prefix, l.Delimiter, l.From, l.To))
 }
 
-// openToken reads the continuation token of a listing of objects. It returns the kind of the place at which the listing
-// continues, and the place. It fails with listing.ErrBadToken if the token was not made by tokenOf for this listing.
+// openToken decodes the continuation token of a listing of objects. It returns the position at, at which the listing
+// continues, and the kind of this position. It fails with listing.ErrBadToken if tokenOf has not made the token for
+// this listing.
 func (l *listQuery) openToken(bucket string) (kind byte, at []byte, err error) {
 	b, ok := openToken(string(l.Token), []byte(bucket), l.Prefix, l.Delimiter, l.From, l.To)
 	if !ok || len(b) < 2 {
@@ -37,16 +39,16 @@ func (l *listQuery) openToken(bucket string) (kind byte, at []byte, err error) {
 	return b[0], b[1:], nil
 }
 
-// beyondPrefix returns a key that is above all keys with the prefix: the prefix, followed by bytes 0xFF up to the
-// longest key.
+// beyondPrefix returns a key that is above all keys with the prefix. The key consists of the prefix and bytes 0xFF, and
+// is as long as the longest allowed key.
 func beyondPrefix(prefix []byte) []byte {
 	key := bytes.Repeat([]byte{math.MaxUint8}, objects.MaxKeyBytes)
 	copy(key, prefix)
 	return key
 }
 
-// objectQuery translates the parameters l of a listing request into a query of package objects. The query begins where
-// the continuation token or the markers in l say.
+// objectQuery translates the parameters l of a listing request into a query of package objects. The query begins at the
+// continuation token or the marker in l.
 func (h *Handler) objectQuery(x *exchange, in *versioned, l *listQuery) (q objects.Query, err error) {
 	if l.Reverse || len(l.From)+len(l.To) > 0 && l.form == formV2 {
 		return q, notImplemented(paramReverse + ", " + paramFrom + " and " + paramTo + " in a bucket of objects")
@@ -89,8 +91,8 @@ func (h *Handler) objectQuery(x *exchange, in *versioned, l *listQuery) (q objec
 	return q, nil
 }
 
-// fillObjects reads items of a bucket of objects into the page p of a listing, until the page is full, nothing is left
-// or its time is over.
+// fillObjects reads objects of the bucket in into the page p of a listing, until the page is full, the listing has
+// ended or the time for the page is over.
 func (h *Handler) fillObjects(x *exchange, in *versioned, p *listPage) error {
 	q, err := h.objectQuery(x, in, p.l)
 	if err != nil {
@@ -134,8 +136,9 @@ func (h *Handler) fillObjects(x *exchange, in *versioned, p *listPage) error {
 	}
 }
 
-// cut ends a page of a listing that is not the last page. It sets the token at which the next page begins, of the given
-// kind and place. For the kind tokenOfLast the place is the last item of the page.
+// cut ends a page of a listing that is not the last page. It makes the token with which the client continues the
+// listing, from a kind of position and the position at. For the kind tokenOfLast the position is the last item of the
+// page.
 func (p *listPage) cut(kind byte, bucket string, at []byte) error {
 	if kind == tokenOfLast {
 		if kind, at = tokenKey, p.last.Key; p.last.CommonPrefix {
@@ -189,7 +192,7 @@ func (p *listPage) addObject(item *objects.Item) {
 	b.close(element)
 }
 
-// checksumNames maps the checksum algorithms, in lower case, to the names that S3 writes, such as CRC32C.
+// checksumNames maps names of checksum algorithms in lower case to the names in answers of S3, e.g. crc32c to CRC32C.
 var checksumNames = map[string]string{
 	"crc32": "CRC32", "crc32c": "CRC32C", "crc64nvme": "CRC64NVME", "sha1": "SHA1", "sha256": "SHA256",
 }

@@ -26,21 +26,22 @@ import (
 //
 // So small requests find room while pages, documents and transfers use up the rest.
 const (
-	// smallBytes is the most bytes of a small request.
+	// smallBytes is the largest memory in bytes of a small request, e.g. a put of a small body.
 	smallBytes = 64 << 10
-	// memoryWait is how long a request waits for bytes before it is refused.
+	// memoryWait is how long a request waits for memory before the server refuses the request with 503.
 	memoryWait = time.Second
-	// minMemory is the least budget in bytes. It has room for a page.
+	// minMemory is the smallest memory in bytes with which a server may be configured. It has room for a listing page.
 	minMemory = 16 << 20
-	// freeBytes are the bytes of an answer that do not count, as the buffers of a connection hold that many anyway.
+	// freeBytes is the number of bytes of an answer that do not count as memory, as the buffers of a connection hold
+	// that many anyway.
 	freeBytes = 4 << 10
-	// shareOf/shareIn is the largest share that one asker can hold: of the bytes for small requests, of the bytes for
-	// transfers, of the bytes for large requests, and of the turns.
+	// shareOf/shareIn (3/4) is the largest share that one client can hold: of the memory for small requests, for
+	// transfers and for large requests, and of the turns, which are permits to work on a listing page or a document.
 	shareOf, shareIn = 3, 4
 )
 
-// requests counts what all requests together hold, and what each client's requests hold: slots, bytes of memory, and
-// turns. A request takes a slot while it is worked on, and a turn while it builds a listing page or reads a document.
+// requests counts what all requests together hold, and what the requests of each client hold. These are slots (permits
+// to be worked on), bytes of memory, and turns (permits to build a listing page or to read a document).
 type requests struct {
 	most         int // slots
 	small, large int64
@@ -52,22 +53,22 @@ type requests struct {
 	used int // slots
 	by   map[asker]*holding
 
-	// turns limits the pages and documents that are worked on at once. Each of them keeps a processor busy for long,
-	// and other requests would wait.
+	// turns limits the number of listing pages and request documents that are worked on at once. Each of them keeps a
+	// processor busy for long, so without a limit other requests would wait.
 	turns *semaphore.Weighted
 
 	ownSmall, ownStreams, ownLarge, ownTurns int64 // the most of each that one asker may hold
 }
 
-// asker identifies the client that requests come from, so that one client cannot take all slots and memory. It is the
-// id of the access key, or without access keys the network address.
+// asker identifies the client that sends a request, so that one client can't take all slots and memory. It is the ID of
+// the access key or, on a server without access keys, the network address.
 type asker struct {
 	key  string
 	addr netip.Prefix
 }
 
-// holding counts what the requests of one client hold at present: slots (requests worked on), bytes of memory, and
-// turns (the right to work on a listing page or a document).
+// holding counts what the requests of one client hold at present: slots (permits to be worked on), bytes of memory, and
+// turns (permits to work on a listing page or a document).
 type holding struct {
 	requests int
 	slots    int
@@ -87,8 +88,8 @@ func newRequests(slots int, memory, turns int64) *requests {
 	return r
 }
 
-// enter registers a new request of the client a. It returns the counts of what all requests of this client hold. The
-// caller calls leave when the request ends.
+// enter registers a new request of the client a. It returns the counts of what all requests of this client hold
+// together. The caller calls leave when the request ends.
 func (r *requests) enter(a asker) *holding {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -112,8 +113,8 @@ func (r *requests) leave(a asker, h *holding) {
 	}
 }
 
-// takeSlot takes a slot, the right to be worked on, for a request of the client whose counts are h. It returns false if
-// no slot is free, or if this client has too many (see webguard.MayTake).
+// takeSlot takes a slot, which is the permit to be worked on, for a request of the client whose counts are h. It
+// returns false if no slot is free, or if the client has too many slots (see webguard.MayTake).
 func (r *requests) takeSlot(h *holding) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -132,23 +133,23 @@ func (r *requests) freeSlot(h *holding) {
 	r.used--
 }
 
-// held counts what one request holds at present: a slot (the right to be worked on), bytes of memory, and a turn (the
-// right to work on a listing page or a document).
+// held counts what one request holds at present: a slot (the permit to be worked on), bytes of memory, and a turn (the
+// permit to work on a listing page or a document).
 type held struct {
 	of    *requests
 	asker asker
 	mine  *holding // of the asker; nil: the request has not begun
 	small int64
-	// stream counts the bytes that a transfer holds. They are part of small.
+	// stream is the number of bytes of memory that a transfer of a body holds. These bytes are also counted in small.
 	stream int64
 	large  int64
 	slot   bool
 	turn   bool
 }
 
-// takeTurn waits for a turn, the right to work on a listing page or a document. A request first waits for one of the
-// turns that its client may have, and only then for one of all turns. So the waiting requests of a busy client stand in
-// the way of that client only.
+// takeTurn waits for a turn, which is the permit to work on a listing page or a document. A request first waits for one
+// of the turns that its client may have, and only then for one of all turns. So the waiting requests of a busy client
+// delay only that client. takeTurn fails if ctx ends first.
 func (m *held) takeTurn(ctx context.Context) error {
 	if err := m.mine.turns.Acquire(ctx, 1); err != nil {
 		return err
@@ -169,8 +170,8 @@ func (m *held) endTurn() {
 	}
 }
 
-// take takes n bytes from the memory for requests. If the bytes are not free, take waits for at most memoryWait, and
-// then returns an error. A request calls take once, with all the bytes that it may need.
+// take takes n bytes from the server's memory for requests. If the bytes are not free, take waits for at most
+// memoryWait (1 s), and then returns an error. A request calls take once, with all the bytes that it may need.
 func (m *held) take(ctx context.Context, n int64) *Error {
 	budgets := m.larges()
 	switch {
@@ -218,15 +219,15 @@ func release(budgets []*semaphore.Weighted, n int64) {
 	}
 }
 
-// shrink gives back the memory of a large request except for n bytes, which is the memory that its answer takes.
+// shrink gives back the memory of a large request except for n bytes, which the answer takes.
 func (m *held) shrink(n int64) {
 	rest := max(m.large-n, 0)
 	m.large -= rest
 	release(m.larges(), rest)
 }
 
-// release gives back all memory that the request holds. Its slot (the right to be worked on) and its turn were given
-// back when the work ended.
+// release gives back all memory that the request holds, at the end of the request. Its slot (the permit to be worked
+// on) and its turn were given back when the work ended.
 func (m *held) release() {
 	if m.mine == nil {
 		return
@@ -273,8 +274,8 @@ func (x *exchange) askerOf() asker {
 	return asker{addr: webguard.Client(x.r.RemoteAddr)}
 }
 
-// begin begins the work for a request: the request takes a slot (the right to be worked on), and its time starts. The
-// client must have sent everything that the work needs. begin returns an error if the server is too busy.
+// begin begins the work for a request: the request takes a slot (the permit to be worked on), and the time for the work
+// starts. The client must have sent everything that the work needs. begin returns an error if the server is too busy.
 func (h *Handler) begin(x *exchange) *Error {
 	if !h.requests.takeSlot(x.mine) {
 		return slowDown(nil, "Too many requests are being served, or too many of yours. Please reduce your request rate.")
@@ -308,8 +309,8 @@ func (h *Handler) begin(x *exchange) *Error {
 	return nil
 }
 
-// beginWith takes n bytes of memory, and then begins the work for a request. It returns an error if the server has no
-// memory left, or is too busy.
+// beginWith takes n bytes of memory for a request, and then begins the work for the request. It returns an error if the
+// server has no memory left, or is too busy.
 func (h *Handler) beginWith(x *exchange, n int64) *Error {
 	if refusal := x.take(x.ctx(), n); refusal != nil {
 		return refusal
@@ -317,12 +318,12 @@ func (h *Handler) beginWith(x *exchange, n int64) *Error {
 	return h.begin(x)
 }
 
-// leftTime is the time for which a long read, such as a listing, goes on after its client has closed the connection, or
-// its sending side of it.
+// leftTime is the time for which a long read, such as a listing, goes on after its client has closed the connection or
+// has stopped sending.
 const leftTime = time.Second
 
-// worked ends the work for a request; only the answer remains to be sent. It gives back the request's slot, the right
-// to be worked on. The request keeps its memory, even while a client reads the answer slowly.
+// worked ends the work for a request whose answer remains to be sent. It gives back the request's slot, which is the
+// permit to be worked on. The request keeps its memory, even while a client reads the answer slowly.
 func (h *Handler) worked(x *exchange) {
 	if !x.slot {
 		return
@@ -334,7 +335,8 @@ func (h *Handler) worked(x *exchange) {
 	}
 }
 
-// sends ends the work for a request whose answer has n bytes. It sets the time that the client has to read this answer.
+// sends ends the work for a request whose answer has n bytes. It also sets the time in which the client has to read the
+// answer.
 func (h *Handler) sends(x *exchange, n int) {
 	h.worked(x)
 	x.sending = 0
@@ -343,8 +345,9 @@ func (h *Handler) sends(x *exchange, n int) {
 	}
 }
 
-// answering sets the deadline until which the client must have read the answer, which begins now. The server's
-// WriteTimeout counts from the request's header: a slow body, or long work, would leave no time for the answer.
+// answering sets the deadline until which the client must have read the answer, which begins now. The deadline of the
+// http.Server, WriteTimeout, counts from the request's header, so a slow body or long work would leave no time for the
+// answer.
 func (x *exchange) answering() {
 	after := x.sending
 	if after == 0 {
@@ -357,8 +360,8 @@ func (x *exchange) answering() {
 	_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(after))
 }
 
-// slackTime is the time that a client gets for a body or an answer of any length. It is added to the time that the
-// bytes take at the rate MinRate.
+// slackTime is the time that a client gets for a body or an answer, in addition to the time that the bytes take at the
+// rate Options.MinRate.
 const slackTime = 10 * time.Second
 
 func (h *Handler) timeFor(n int64) time.Duration {
@@ -366,8 +369,8 @@ func (h *Handler) timeFor(n int64) time.Duration {
 }
 
 // receive reads a request's body of at most limit bytes, and then begins the work. The request takes its slot, the
-// right to be worked on, only when the body is there. need returns the memory in bytes for a body of n bytes and
-// everything that is made from it.
+// permit to be worked on, only when the body has arrived. need returns the memory in bytes for a body of n bytes and
+// for everything that is made from the body.
 func (h *Handler) receive(x *exchange, limit int64, need func(n int64) int64) ([]byte, *Error) {
 	b, refusal := h.open(x, limit, need)
 	if refusal != nil {
@@ -380,8 +383,8 @@ func (h *Handler) receive(x *exchange, limit int64, need func(n int64) int64) ([
 	return data, refusal
 }
 
-// open returns a reader of a request's body, of at most limit bytes. It takes the memory for the body before: need
-// returns the memory in bytes for a body of n bytes.
+// open takes the memory for a request's body, and returns a reader of the body. A body above limit bytes is an error.
+// need returns the memory in bytes for a body of n bytes.
 func (h *Handler) open(x *exchange, limit int64, need func(n int64) int64) (*body, *Error) {
 	n := limit
 	if x.r.ContentLength >= 0 {
@@ -405,7 +408,7 @@ func (h *Handler) open(x *exchange, limit int64, need func(n int64) int64) (*bod
 	return openBody(x.r, x.payload, limit)
 }
 
-// itself and asDocument return the memory in bytes that a body of n bytes takes: itself for a body that is kept as it
-// is, asDocument for a small document that is decoded.
+// itself and asDocument return the memory in bytes for a body of n bytes: itself for a body that is kept as bytes, and
+// asDocument for a small XML document that is decoded.
 func itself(n int64) int64     { return n }
 func asDocument(n int64) int64 { return 24 * n }

@@ -16,16 +16,18 @@ import (
 )
 
 const (
-	// minPartBytes is the least size that S3 allows for a part, except for the last one.
+	// minPartBytes is the smallest size in bytes that S3 allows for a part of an upload, except for the last part.
 	minPartBytes = 5 << 20
-	// maxPartsBytes bounds the document that names all parts of an upload, with a checksum of each, in bytes.
+	// maxPartsBytes is the largest size in bytes of the document in which a client names all parts of an upload, with a
+	// checksum of each part.
 	maxPartsBytes = 4 << 20
-	// maxPartsPage is the most parts, or uploads, in one page of a listing.
+	// maxPartsPage is the largest number of parts, or of uploads, in one page of a listing.
 	maxPartsPage = 1000
 )
 
-// objectsIn returns the bucket that the request names, for an operation that needs a bucket of objects. For a bucket
-// with plain entries it returns an error.
+// objectsIn returns the bucket that the request names, for an operation that only buckets of objects support. It
+// returns an error if the bucket is of the other kind, a plain bucket, whose entries are keys with metadata and small
+// bodies.
 func (h *Handler) objectsIn(x *exchange) (*versioned, error) {
 	in, err := h.objectsOf(x.ctx(), x.bucket)
 	if err == nil && in == nil {
@@ -34,8 +36,8 @@ func (h *Handler) objectsIn(x *exchange) (*versioned, error) {
 	return in, err
 }
 
-// upload returns the id of the multipart upload that a request names. If the text in the request is not an id, upload
-// returns an id that no upload has.
+// upload returns the ID of the multipart upload that a request names. If the text in the request is not an ID, the
+// result is an ID that no upload has, so that the operation answers with S3's error NoSuchUpload.
 func (x *exchange) upload() objects.UploadID {
 	id, err := objects.ParseUploadID(x.query.Get("uploadId"))
 	if err != nil {
@@ -100,8 +102,8 @@ func (h *Handler) createUpload(x *exchange) error {
 	})
 }
 
-// part returns what a request about a part of a multipart upload names: the bucket, the upload's id, and the number of
-// the part.
+// part returns what a request about a part of a multipart upload names: the bucket in, the upload's ID, and the number
+// n of the part.
 func (h *Handler) part(x *exchange) (in *versioned, id objects.UploadID, n int, err error) {
 	if in, err = h.objectsIn(x); err == nil {
 		n, err = x.partNumber()
@@ -142,7 +144,8 @@ func (h *Handler) uploadPart(x *exchange) error {
 	return nil
 }
 
-// copyPart serves UploadPartCopy: it makes a part of a multipart upload from an object, or from a range of its bytes.
+// copyPart serves the operation UploadPartCopy: it makes a part of a multipart upload from an object, or from a range
+// of the object's bytes.
 func (h *Handler) copyPart(x *exchange) error {
 	in, id, n, err := h.part(x)
 	if err != nil {
@@ -203,8 +206,8 @@ func (h *Handler) copyPart(x *exchange) error {
 
 const headerCopyRange = "X-Amz-Copy-Source-Range"
 
-// copyRange reads the header with the range of an object's bytes that becomes a part of an upload. size is the size of
-// the object in bytes. A range that is not within the object is an error.
+// copyRange parses value, the header with the range of an object's bytes that becomes a part of an upload. size is the
+// size of the object in bytes. copyRange returns an error if the range is not within the object.
 func copyRange(value string, size int64) (start, length int64, refusal *Error) {
 	first, last, ok := strings.Cut(strings.TrimPrefix(value, "bytes="), "-")
 	from, err1 := strconv.ParseUint(first, 10, 63)
@@ -279,19 +282,20 @@ func (h *Handler) completeUpload(x *exchange) error {
 	})
 }
 
-// forParts returns the memory in bytes for the document that completes a multipart upload. n is its size in bytes. The
-// memory includes the parts that the document names.
+// forParts returns the memory in bytes for the document that completes a multipart upload, and for the parts that the
+// document names. n is the size of the document in bytes.
 func forParts(n int64) int64 { return 5 * n }
 
-// namedPart is a part of a multipart upload, with the number, the ETag and the checksums that the client names for it
-// when it completes the upload.
+// namedPart is a part of a multipart upload as the client names the part to complete the upload: its number, ETag and
+// checksums.
 type namedPart struct {
 	objects.NamedPart
 	sums []objects.Pair
 }
 
-// checkParts returns an error if a part of a multipart upload, other than the last, is too small. It also returns an
-// error if a part lacks a checksum that the client names for it. named has the same parts in the same order.
+// checkParts returns an error if a part of a multipart upload, except for the last part, is too small, or if a part
+// does not have the checksum that the client claims. named are the parts as the client names them, in the same order as
+// parts.
 func checkParts(parts []objects.Part, named []namedPart) error {
 	for i := range parts {
 		if p := &parts[i]; i < len(parts)-1 && p.Size < minPartBytes {
@@ -308,7 +312,7 @@ func checkParts(parts []objects.Part, named []namedPart) error {
 	return nil
 }
 
-// parseParts reads the document of a CompleteMultipartUpload, the list of the parts that make up the object.
+// parseParts parses the XML document of a CompleteMultipartUpload, which lists the parts that make up the object.
 func parseParts(doc []byte) ([]namedPart, *Error) {
 	d := newXMLReader(doc)
 	if name, err := d.root(); err != nil || name != "CompleteMultipartUpload" {
@@ -366,15 +370,15 @@ func (h *Handler) abortUpload(x *exchange) error {
 	return x.done(http.StatusNoContent, in.Abort(x.ctx(), []byte(x.key), x.upload()))
 }
 
-// pageSize reads the parameter called name: how many parts or uploads the page of a list may have. A higher number than
-// maxPartsPage becomes maxPartsPage.
+// pageSize returns the value of the query parameter with the given name, which is the largest number of parts or
+// uploads in a page of a listing. A value above maxPartsPage becomes maxPartsPage.
 func pageSize(x *exchange, name string) (int, *Error) {
 	n, refusal := count(x.query.Get(name), name, maxPartsPage)
 	return min(n, maxPartsPage), refusal
 }
 
-// count parses value, the number in the parameter called name. It returns absent if value is empty, and an error if
-// value is not a number from 0 on.
+// count parses value, the number in the query parameter with the given name. It returns absent if value is empty, and
+// an error if value is not a non-negative number.
 func count(value, name string, absent int) (n int, refusal *Error) {
 	if value == "" {
 		return absent, nil
@@ -530,8 +534,9 @@ func (h *Handler) listUploads(x *exchange) error {
 	return x.writeXML(http.StatusOK, b)
 }
 
-// partOf finds the part of an object that a read with the parameter partNumber asks for. It returns the version, and
-// the range of its bytes that was uploaded as this part. An object that was not uploaded in parts is its own part 1.
+// partOf finds the part of an object that a read with the parameter partNumber asks for. It returns the metadata of the
+// version, and the range of its bytes that was uploaded as this part. An object that was not uploaded in parts has one
+// part, number 1.
 func (v *versioned) partOf(x *exchange, id objects.ID) (objects.Info, objects.Range, error) {
 	n, err := x.partNumber()
 	if err != nil {

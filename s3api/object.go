@@ -11,29 +11,30 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Object is an object as it is stored in the value of an entry of a plain bucket: its metadata and, if small, its body.
-// A program that writes entries through package listing encodes an Object, so that the entry looks like an object over
-// HTTP.
+// Object is an object of a plain bucket, with its metadata and, if small, its body. It is stored in the value of an
+// entry of package listing. A program that writes entries through package listing encodes an Object, so that S3 clients
+// see the entry as an object.
 type Object struct {
 	// Modified is the time of the last modification, stored in milliseconds.
 	Modified time.Time
-	// Size is the size of the object in bytes. An inline object is stored with len(Body), whatever Size is.
+	// Size is the size of the object in bytes. For an object that is not External, len(Body) is stored in place of
+	// Size.
 	Size int64
-	// ETag is the entity tag without its quotes. An inline object is stored with the MD5 of Body in hexadecimal
-	// digits, whatever ETag is.
+	// ETag is the entity tag without its quotes. For an object that is not External, the MD5 of Body in hexadecimal
+	// digits is stored in place of ETag.
 	ETag string
-	// External is true if the bytes are stored elsewhere. Size and ETag are then as the client sent them, and Body is
-	// empty.
+	// External is true if the bytes of the object are stored elsewhere. Then Size and ETag are as the client sent them,
+	// and Body is empty.
 	External bool
-	// ContentType is the header Content-Type. It may be empty.
+	// ContentType is the value of the header Content-Type, or empty.
 	ContentType string
-	// Headers are further headers, such as user metadata (x-amz-meta-…), which are returned as they were sent. Their
-	// names are in lower case and in ascending order.
+	// Headers are further headers, such as user metadata (x-amz-meta-…), which are returned to readers as they were
+	// sent. Their names are in lower case and in ascending order.
 	Headers []Header
 	Body    []byte
 }
 
-// Header is the name and the value of a header of an Object, or of a further element in the XML of an Error.
+// Header is a name and a value: a header of an Object, or a further element in the XML of an Error.
 type Header struct{ Name, Value string }
 
 // A record, version 1, is the encoded form of an Object in the value of an entry:
@@ -48,24 +49,24 @@ type Header struct{ Name, Value string }
 //
 // A string is a uvarint length and bytes. The part that a listing needs comes first.
 const (
-	// recordMark is the first byte of a record. It occurs in no UTF-8 text, so a plain value that was written through
-	// the library does not look like a record.
+	// recordMark is the first byte of an encoded Object. It occurs in no UTF-8 text, so a plain text value that was
+	// written through package listing is not mistaken for an encoded Object.
 	recordMark    = 0xFE
 	recordVersion = 1
 	flagExternal  = 1
 )
 
-// MaxETagBytes bounds the ETag of an object whose bytes are stored elsewhere, in bytes.
+// MaxETagBytes is the largest length in bytes of the ETag of an object whose bytes are stored elsewhere.
 const MaxETagBytes = 256
 
-// seal computes the Size and the ETag, which is an MD5, of an object from its Body. Objects whose bytes are stored
-// elsewhere are not sealed.
+// seal computes the Size and the ETag of an object from its Body. The ETag is the MD5 of the Body. seal is not called
+// for an object whose bytes are stored elsewhere.
 func (o *Object) seal() {
 	sum := md5.Sum(o.Body)
 	o.Size, o.ETag = int64(len(o.Body)), hex.EncodeToString(sum[:])
 }
 
-// AppendRecord appends the encoded form of the object, a record for the value of an entry, to dst.
+// AppendRecord appends the encoded form of the object to dst. The result is the value of an entry of package listing.
 func (o *Object) AppendRecord(dst []byte) []byte {
 	dst = append(dst, recordMark, recordVersion)
 	modified := uint64(max(o.Modified.UnixMilli(), 0))
@@ -91,9 +92,10 @@ func (o *Object) AppendRecord(dst []byte) []byte {
 	return append(dst, o.Body...)
 }
 
-// ParseRecord decodes an object from the value of an entry. The Body of the result shares the memory of value. A value
-// that does not begin like a record (the form that AppendRecord writes) is itself the body of an object, last modified
-// at the start of 1970. For a damaged record, or one of a newer version, the error has the kind store.Corrupt.
+// ParseRecord decodes an object from the value of an entry of package listing. The Body of the result shares the memory
+// of value. If value does not have the form that AppendRecord writes, value itself is the body of the object, last
+// modified at the start of 1970. For a damaged value, or a newer version of the form, the error has the kind
+// store.Corrupt.
 func ParseRecord(value []byte) (Object, error) {
 	if len(value) == 0 || value[0] != recordMark {
 		return plain(value), nil
@@ -132,7 +134,7 @@ func damaged(value []byte) error {
 	return store.Errorf(store.Corrupt, "the value of %d bytes begins like an object's record but isn't one", len(value))
 }
 
-// summary is the part of an object's metadata that a listing shows: time, size and ETag.
+// summary is those fields of an object's metadata that a listing shows: time, size and ETag.
 type summary struct {
 	modified int64 // milliseconds since 1970
 	size     int64
@@ -141,8 +143,8 @@ type summary struct {
 	md5      [md5.Size]byte
 }
 
-// parseSummary decodes from the value of an entry only what a listing shows: the time, the size and the ETag of the
-// object.
+// parseSummary decodes the time, the size and the ETag of an object from the value of an entry. A listing shows only
+// these fields, so parseSummary saves the time to decode the others.
 func parseSummary(value []byte) (summary, error) {
 	if len(value) == 0 || value[0] != recordMark {
 		return summary{size: int64(len(value)), md5: md5.Sum(value)}, nil
@@ -165,9 +167,9 @@ func parseSummary(value []byte) (summary, error) {
 	return s, nil
 }
 
-// openRecord decodes the first fields of an object's record (its encoded form), up to the ETag. It also returns a
-// reader of the further fields. If the fields read are damaged, the reader is Bad. The error is for damage in the first
-// bytes, or another version of records.
+// openRecord decodes the first fields of an encoded Object, up to the ETag, into a summary. It also returns a reader of
+// the fields that follow. If one of the first fields is damaged, the reader is Bad. The error is for damage in the
+// first bytes, or for an unknown version of the encoding.
 func openRecord(value []byte) (wire.Shortest, summary, error) {
 	d := wire.Shortest{Of: value, At: 1}
 	version, flags := d.Uint(), d.Uint() // a byte each

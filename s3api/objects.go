@@ -11,28 +11,28 @@ import (
 	"unicode"
 )
 
-// The HTTP headers for objects that evenkeel adds to those of S3.
+// HTTP headers of evenkeel for objects that S3 does not have.
 const (
-	// headerSize and headerETag carry the size and the ETag of an object whose bytes are stored elsewhere.
+	// headerSize and headerETag have the size and the ETag of an object whose bytes are stored elsewhere.
 	headerSize = "X-Evenkeel-Size"
 	headerETag = "X-Evenkeel-Etag"
 	// headerKeyBytes with the value "any" lets PutObject and CopyObject store a key that is not UTF-8. The access key
-	// must also have the right to store such keys.
+	// must also be allowed to store keys of this kind.
 	headerKeyBytes = "X-Evenkeel-Key-Bytes"
 )
 
 const (
 	metaPrefix = "X-Amz-Meta-"
-	// maxMetaBytes is the limit that S3 has for user metadata, names and values together, in bytes.
+	// maxMetaBytes is the largest size in bytes of user metadata, names and values together, as in S3.
 	maxMetaBytes = 2 << 10
-	// maxHeaderValue bounds the value of each other header that is stored, in bytes.
+	// maxHeaderValue is the largest length in bytes of the value of any other header that is stored.
 	maxHeaderValue = 1 << 10
-	// defaultType is the Content-Type that S3 answers for an object without one.
+	// defaultType is the Content-Type in answers for an object without a Content-Type, as in S3.
 	defaultType = "binary/octet-stream"
 )
 
 // keptHeaders are the headers of a put that are stored with the object and returned to readers as they were sent. User
-// metadata, x-amz-meta-…, is kept as well.
+// metadata, in headers named x-amz-meta-…, is stored, too.
 var keptHeaders = []string{"Cache-Control", "Content-Disposition", "Content-Encoding", "Content-Language", "Expires"}
 
 func (h *Handler) putObject(x *exchange) error {
@@ -64,8 +64,8 @@ func (h *Handler) putObject(x *exchange) error {
 	return nil
 }
 
-// readObject returns the object that a put to a plain bucket describes: the metadata in the request's headers, and its
-// body.
+// readObject returns the object that a put to a plain bucket describes: the metadata from the request's headers, and
+// the body.
 func (h *Handler) readObject(x *exchange) (*Object, *Error) {
 	o, refusal := h.describeNew(x.r)
 	if refusal != nil {
@@ -89,8 +89,8 @@ func (h *Handler) readObject(x *exchange) (*Object, *Error) {
 	return o, nil
 }
 
-// describeNew returns an Object with the metadata in the headers of a put, such as Content-Type and user metadata. It
-// has no body yet.
+// describeNew returns an Object without a body. Its metadata, such as Content-Type and user metadata, is from the
+// headers of the put request r.
 func (h *Handler) describeNew(r *http.Request) (*Object, *Error) {
 	o := &Object{Modified: h.o.Now(), ContentType: r.Header.Get("Content-Type")}
 	if len(o.ContentType) > maxHeaderValue {
@@ -128,8 +128,8 @@ func (h *Handler) describeNew(r *http.Request) (*Object, *Error) {
 	return o, nil
 }
 
-// readExternal sets the size and the ETag of an object whose bytes are stored elsewhere. The headers of the put name
-// them. Without these headers readExternal does nothing.
+// readExternal sets the size and the ETag of an object whose bytes are stored elsewhere, from the headers of the put
+// that have them. Without these headers readExternal does nothing.
 func readExternal(o *Object, header http.Header) *Error {
 	size, etag := header.Get(headerSize), header.Get(headerETag)
 	if size == "" && etag == "" {
@@ -152,7 +152,7 @@ func readExternal(o *Object, header http.Header) *Error {
 	return nil
 }
 
-// withoutChunked returns the value of a Content-Encoding header without the coding aws-chunked. That coding is about
+// withoutChunked returns the value of a Content-Encoding header without the coding aws-chunked. That coding is only for
 // the transfer of a put, and is not stored with the object.
 func withoutChunked(value string) string {
 	if all := elements(value); slices.Contains(all, "aws-chunked") {
@@ -161,8 +161,8 @@ func withoutChunked(value string) string {
 	return value
 }
 
-// getObject answers a read of an object: with all of its bytes, a range of them, or for HEAD with the headers only. If
-// the conditions of the request do not hold, it answers 304 or 412.
+// getObject answers a read of an object: with all of its bytes or a range of them, or for HEAD with the headers only.
+// If the conditions of the request do not hold, the answer is 304 or 412.
 func (h *Handler) getObject(x *exchange) error {
 	withBody := x.r.Method == http.MethodGet
 	if refusal := checkOverrides(x.query); refusal != nil {
@@ -224,8 +224,9 @@ func (h *Handler) getObject(x *exchange) error {
 	return x.write(o.Body[start : start+length])
 }
 
-// rangeCounts reports whether a Range header may be followed. It may not if the header If-Range names another ETag or
-// another time of modification than the object has: then the answer is the whole object.
+// rangeCounts reports whether the server may answer a Range header with a range of the object o. The answer is the
+// whole object if ifRange, the value of the header If-Range, names another ETag or another time of modification than
+// that of o.
 func rangeCounts(ifRange string, o *Object) bool {
 	if t, err := http.ParseTime(ifRange); err == nil {
 		return seconds(o.Modified).Equal(t)
@@ -233,8 +234,8 @@ func rangeCounts(ifRange string, o *Object) bool {
 	return ifRange == "" || same(ifRange, o.ETag)
 }
 
-// overrides maps query parameters of a read to headers of the answer. Such a parameter, like response-content-type,
-// replaces the value of the header.
+// overrides maps query parameters of a read to headers of the answer. For example, the value of the parameter
+// response-content-type replaces the value of the header Content-Type.
 var overrides = map[string]string{
 	"response-cache-control": "Cache-Control", "response-content-disposition": "Content-Disposition",
 	"response-content-encoding": "Content-Encoding",
@@ -242,8 +243,8 @@ var overrides = map[string]string{
 	"response-expires": "Expires",
 }
 
-// checkOverrides returns an error if a query parameter that replaces a header of the answer (see overrides) contains
-// control characters.
+// checkOverrides returns an error if a query parameter that replaces a header of the answer contains control
+// characters.
 func checkOverrides(query url.Values) *Error {
 	for param := range overrides {
 		if hasControl(query.Get(param)) {
@@ -253,7 +254,7 @@ func checkOverrides(query url.Values) *Error {
 	return nil
 }
 
-// hasControl reports whether a value contains control characters, which no HTTP header may have.
+// hasControl reports whether value contains control characters, which are not allowed in HTTP headers.
 func hasControl(value string) bool { return strings.ContainsFunc(value, unicode.IsControl) }
 
 // isToken reports whether name has only characters that the name of an HTTP header may have (RFC 9110, section 5.6.2).
@@ -273,7 +274,7 @@ func (x *exchange) override() {
 	}
 }
 
-// load reads the present object of a key in a bucket with plain entries.
+// load reads the object that a plain bucket has under the key now. It fails with listing.ErrNotFound if there is none.
 func (h *Handler) load(x *exchange, bucket, key string) (*Object, error) {
 	entry, err := h.buckets.Bucket(bucket).Get(x.ctx(), []byte(key))
 	if err != nil {
@@ -314,7 +315,7 @@ func (x *exchange) describe(o *Object) {
 	}
 }
 
-// unchanged answers a conditional read with 304: the client already has the object o.
+// unchanged answers a conditional read with 304 (not modified), as the client already has the object o.
 func (x *exchange) unchanged(o *Object) error {
 	x.describe(o)
 	x.w.Header().Del("Content-Length")

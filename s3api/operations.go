@@ -10,51 +10,55 @@ import (
 	"strings"
 )
 
-// operation is a kind of request, such as PutObject, with what the dispatcher must know about it. Operations are those
-// of S3, and a few of evenkeel's own. The name appears in logs, metrics and answers of NotImplemented.
+// operation is a kind of request, such as PutObject, with the properties by which the dispatcher handles the request.
+// Operations are those of S3, and a few of evenkeel's own. The name appears in logs, metrics and answers of
+// NotImplemented.
 type operation struct {
 	name string
-	// serve does the work and writes the answer; an answer that it does not write is 200. A nil serve marks an
-	// operation that is not implemented.
+	// serve does the work and writes the answer. If serve writes no answer and returns no error, the answer is 200. A
+	// nil serve marks an operation that is not implemented.
 	serve func(*Handler, *exchange) error
-	// later is true if serve calls Handler.begin itself, after the body has arrived or memory for the answer was
-	// taken.
+	// later is true if serve itself calls Handler.begin, after the body has arrived or memory for the answer was taken.
+	// Otherwise the dispatcher calls Handler.begin.
 	later bool
-	// long is true for a read that may take long. It ends when its client leaves.
+	// long is true for a read that may take long, such as a listing. The read is cancelled when its client closes the
+	// connection.
 	long bool
-	// turns is true for a page or a document, which keeps a processor busy for long: it waits for a turn.
+	// turns is true for an operation that builds a listing page or reads a document, which keeps a processor busy for
+	// long. The operation first waits for a turn, which is a permit to do so.
 	turns bool
-	// write is set by the HTTP method. The operation then needs an access key that may write, and an error may leave
-	// its outcome unknown.
+	// write is true if the HTTP method changes something. Then the access key must be allowed to write, and after an
+	// error the outcome of the operation may be unknown.
 	write bool
-	// conditions are the headers that this operation accepts, of the headers in refusedHeaders.
+	// conditions are those of the headers in refusedHeaders that this operation accepts.
 	conditions []string
-	// sub is the query parameter that names a sub-resource, set by the request. takes are the other query parameters
-	// that the operation accepts: all others are refused (refuseParams).
+	// sub is the query parameter that names a sub-resource, e.g. acl. takes are the other query parameters that the
+	// operation accepts. Any further parameter is refused (refuseParams).
 	sub   string
 	takes []string
-	// scope is the part of the store that the access key must be allowed to use.
+	// scope says what the access key must be allowed to use: e.g. the whole bucket, or only the key of the request.
 	scope scope
 }
 
-// asked is the key by which a request's operation is found: the HTTP method and sub. sub is the query parameter that
-// names a sub-resource, such as acl, or another mark that tells operations of one method apart.
+// asked is the key by which a request's operation is looked up: the HTTP method and sub. sub is the query parameter
+// that names a sub-resource, such as acl, or another text that distinguishes operations with the same method.
 type asked struct{ method, sub string }
 
-// ofPuts are headers that most operations refuse (see refusedHeaders), but operations that write an object accept.
-// bothMatches are the two conditions among them.
+// ofPuts are headers that most operations refuse (see refusedHeaders), but that operations accept which write an
+// object. bothMatches are the conditions If-Match and If-None-Match.
 var (
 	ofPuts      = []string{"If-Match", "If-None-Match", headerTagging}
 	bothMatches = ofPuts[:2]
 )
 
-// The query parameters that an operation accepts, in groups that several operations have in common.
+// Groups of query parameters that several operations accept.
 var (
 	ofVersions = []string{"versionId"}
 	ofParts    = []string{"partNumber"}
 	ofReads    = slices.AppendSeq([]string{"partNumber", "versionId"}, maps.Keys(overrides))
-	// ofListings are the parameters of all listings of keys, except those for the place where a page begins. Three
-	// change nothing: Ceph's allow-unordered, and metadata and unsorted, which MinIO's clients send to any server.
+	// ofListings are the query parameters of all listings of keys, except the parameters for the position at which a
+	// page begins. Three have no effect: Ceph's allow-unordered, and metadata and unsorted, which MinIO's clients send
+	// to any server.
 	ofListings = []string{
 		"allow-unordered", "delimiter", "encoding-type", "fetch-owner", "max-keys", "metadata", "prefix", "unsorted",
 	}
@@ -158,7 +162,8 @@ var (
 			name: "PutObjectAcl", serve: (*Handler).putAcl, later: true, scope: onKey, takes: ofVersions,
 		},
 	}
-	// copyOperations replace operations of objectOperations if the request has the header with the source of a copy.
+	// copyOperations are the operations that replace those in objectOperations if the request has the header that names
+	// the source of a copy.
 	copyOperations = map[asked]operation{
 		{"PUT", ""}: {name: "CopyObject", serve: (*Handler).copyObject, scope: onKey, conditions: ofPuts},
 		{"PUT", "uploadId"}: {
@@ -180,7 +185,8 @@ func listOf(name string, serve func(*Handler, *exchange) error, takes []string, 
 }
 
 // The sub-resources of buckets and objects, such as acl. The maps lead from the query parameter that names a
-// sub-resource to S3's noun for it. The HTTP method and the noun make the name of an operation that is not implemented.
+// sub-resource to S3's noun for it. The name of an operation that is not implemented is made of the HTTP method and the
+// noun.
 var (
 	bucketResources = map[string]string{
 		"abac": "BucketAbac", "accelerate": "BucketAccelerateConfiguration", "acl": "BucketAcl",
@@ -207,7 +213,8 @@ var (
 		"select": "SelectObjectContent", "tagging": "ObjectTagging", "torrent": "ObjectTorrent",
 		"uploadId": "MultipartUpload", "uploads": "MultipartUpload",
 	}
-	// otherNames maps names made of method and noun to the names that S3 has, where they differ.
+	// otherNames maps the name of an operation, made of method and noun, to S3's name of the operation if S3 has
+	// another name.
 	otherNames = map[string]string{
 		"GetSession":                                    "CreateSession",
 		"PostBucketMetadataConfiguration":               "CreateBucketMetadataConfiguration",
@@ -222,8 +229,8 @@ var (
 	}
 )
 
-// operationFor returns the operation that a request asks for, by its method, target and headers. An operation that is
-// not implemented has a name and a nil serve.
+// operationFor returns the operation that a request asks for by its method, target and headers. For an operation that
+// is not implemented, the result has a name and a nil serve.
 func operationFor(method string, t target, header http.Header) operation {
 	op := findOperation(method, t, header)
 	op.write = method != http.MethodGet && method != http.MethodHead
@@ -285,8 +292,8 @@ func subOfObject(method string, query url.Values) string {
 	return sub
 }
 
-// refuseParams returns an error if the query has a parameter that the operation does not accept. S3 tells most
-// operations apart by their parameters alone. A server that ignored an unknown parameter could put, delete or answer
+// refuseParams returns an error if the query has a parameter that the operation does not accept. S3 distinguishes most
+// operations by their parameters alone. So a server that ignored an unknown parameter could put, delete or answer
 // something other than the client meant.
 func (op *operation) refuseParams(query url.Values) *Error {
 	signed := isPresigned(query)
@@ -305,29 +312,29 @@ func (op *operation) refuseParams(query url.Values) *Error {
 	return nil
 }
 
-// isPresigned reports whether the query is that of a presigned URL: it contains a signature, of version 4 or 2. In such
-// a URL parameters stand for headers.
+// isPresigned reports whether the query belongs to a presigned URL, which contains a signature of version 4 or 2. In a
+// presigned URL, query parameters stand for headers.
 func isPresigned(query url.Values) bool {
 	return query.Has("X-Amz-Signature") || query.Has("Signature") && query.Has("AWSAccessKeyId")
 }
 
-// ofSignature reports whether a presigned URL may have the query parameter called name. Parameters with x-amz- are part
-// of a signature of version 4, or stand for a header. A URL with a signature of version 2 has other parameters, among
-// them two headers that botocore adds.
+// ofSignature reports whether name is a query parameter that any presigned URL may have. A parameter with x-amz- is
+// part of a signature of version 4, or stands for a header. A URL with a signature of version 2 has other parameters,
+// among them two headers that botocore adds.
 func ofSignature(name string) bool {
 	return slices.Contains([]string{"AWSAccessKeyId", "Signature", "Expires", "content-md5", "content-type"}, name) ||
 		len(name) > 6 && strings.EqualFold(name[:6], "x-amz-")
 }
 
-// ofLogs reports whether S3 ignores the query parameter called name. S3 ignores parameters that begin with x-, because
-// clients use them to write remarks into S3's logs. One is x-id, with which SDKs name their operations. Parameters with
-// x-amz- stand for headers, and those with x-evenkeel- are this server's own, so neither are ignored.
+// ofLogs reports whether S3 ignores the query parameter with the given name. S3 ignores parameters that begin with x-,
+// e.g. x-id, because clients use them to write remarks into S3's logs. Parameters with x-amz- stand for headers, and
+// parameters with x-evenkeel- are this server's own, so both kinds are not ignored.
 func ofLogs(name string) bool {
 	return strings.HasPrefix(name, "x-") && !strings.HasPrefix(name, "x-amz-") && !strings.HasPrefix(name, "x-evenkeel-")
 }
 
-// subresource returns the query parameter that names a sub-resource, such as acl. known has the names of all
-// sub-resources. If the query has several it returns the alphabetically first, and "" if it has none.
+// subresource returns the query parameter that names a sub-resource, e.g. acl, or "" if the query has none. known has
+// the names of all sub-resources. If the query has several, subresource returns the alphabetically first.
 func subresource(query url.Values, known map[string]string) string {
 	found := ""
 	for p := range query {
@@ -338,11 +345,12 @@ func subresource(query url.Values, known map[string]string) string {
 	return found
 }
 
-// firstOf returns found or name, whichever is first in alphabetical order. If found is empty it returns name.
+// firstOf returns the alphabetically first of found and name, or name if found is empty.
 func firstOf(found, name string) string { return min(cmp.Or(found, name), name) }
 
-// refusedHeaders are headers that change the meaning of an operation and are not implemented. A request with such a
-// header is refused, not served without regard to it. Each header is mapped to its harmless values, which are accepted.
+// refusedHeaders are headers that change the meaning of an operation and are not implemented. The server refuses a
+// request with one of these headers, because ignoring the header would do something other than the client meant. Each
+// header is mapped to its harmless values, which are accepted.
 var refusedHeaders = map[string][]string{
 	// These are refused in writes only, as a read either handles or may ignore them.
 	"If-Match": nil, "If-None-Match": nil, "If-Modified-Since": nil, "If-Unmodified-Since": nil, "Range": nil,
@@ -372,8 +380,9 @@ var refusedHeaders = map[string][]string{
 	"X-Amz-Write-Offset-Bytes":                                    nil,
 }
 
-// refusedHeader returns the name of a header for which the request is refused, because it is not implemented for the
-// operation op. Of several it returns the alphabetically first, and "" if there is none.
+// refusedHeader returns the name of a header because of which the request is refused: the operation op does not
+// implement the header. Of several headers it returns the alphabetically first. It returns "" if the request is not
+// refused.
 func refusedHeader(op operation, header http.Header) string {
 	found := ""
 	for name := range header {

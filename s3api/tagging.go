@@ -16,7 +16,7 @@ import (
 
 const (
 	headerTagging = "X-Amz-Tagging"
-	// S3's limits of an object's tags: their number, and the characters of a key and of a value.
+	// Limits of S3 for an object's tags: the number of tags, and the number of characters of a key and of a value.
 	maxTags                      = 10
 	maxTagKeyRunes, maxTagValues = 128, 256
 )
@@ -49,15 +49,15 @@ func checkTags(tags []objects.Pair) ([]objects.Pair, *Error) {
 	return tags, nil
 }
 
-// isTagText reports whether the text s has only characters that S3 allows in the keys and values of tags.
+// isTagText reports whether s has only characters that S3 allows in the keys and values of tags.
 func isTagText(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool {
 		return !unicode.In(r, unicode.L, unicode.N, unicode.Z) && !strings.ContainsRune("+-=._:/@", r)
 	})
 }
 
-// tagsOf returns the tags for a new object that the header x-amz-tagging of a request has. Without the header it
-// returns nil.
+// tagsOf returns the tags for a new object, from the request's header x-amz-tagging. It returns nil if the header is
+// missing.
 func (x *exchange) tagsOf() ([]objects.Pair, *Error) {
 	value := x.r.Header.Get(headerTagging)
 	if value == "" {
@@ -84,7 +84,7 @@ func (x *exchange) tagsOf() ([]objects.Pair, *Error) {
 	return checkTags(tags)
 }
 
-// refuseTags returns an error if a request has tags for an object. It is called for plain buckets, which keep no tags.
+// refuseTags returns an error if a request has tags for an object. It is called for plain buckets, which store no tags.
 func (x *exchange) refuseTags() *Error {
 	if x.r.Header.Get(headerTagging) == "" {
 		return nil
@@ -92,15 +92,15 @@ func (x *exchange) refuseTags() *Error {
 	return notImplemented(x.op.name + " with the header " + headerTagging + " in a bucket for plain entries")
 }
 
-// tellTags sets the header of the answer with the number of tags that the object has. It sets none if there are no
-// tags.
+// tellTags sets the header of the answer that has the number of the object's tags. It sets no header if the object has
+// no tags.
 func (x *exchange) tellTags(i *objects.Info) {
 	if n := len(i.Tags()); n > 0 {
 		x.w.Header().Set("X-Amz-Tagging-Count", strconv.Itoa(n))
 	}
 }
 
-// version returns the bucket of objects that a request names, and the metadata of the object's version that it names.
+// version returns the bucket of objects that a request names, and the metadata of the version that the request names.
 func (h *Handler) version(x *exchange) (*versioned, objects.Info, error) {
 	in, err := h.objectsIn(x)
 	if err != nil {
@@ -155,8 +155,8 @@ func (h *Handler) deleteObjectTagging(x *exchange) error {
 	return h.setTags(x, http.StatusNoContent, nil)
 }
 
-// setTags replaces the tags of the object's version that the request names, and answers with the given HTTP status. Of
-// two requests at the same time the later one counts.
+// setTags replaces the tags of the version that the request names, and answers with the given HTTP status. If two
+// requests set tags at the same time, the later request wins.
 func (h *Handler) setTags(x *exchange, status int, tags []objects.Pair) error {
 	in, i, err := h.version(x)
 	if err == nil {
@@ -168,7 +168,7 @@ func (h *Handler) setTags(x *exchange, status int, tags []objects.Pair) error {
 	return x.done(status, err)
 }
 
-// parseTag reads an XML element Tag of a request, and returns the key and the value in it.
+// parseTag reads an XML element Tag of a request, and returns the tag's key and value as a pair.
 func parseTag(d *xmlReader) (t objects.Pair, err error) {
 	seen := map[string]bool{}
 	err = d.children(func(name string) (err error) {
@@ -191,7 +191,7 @@ func parseTag(d *xmlReader) (t objects.Pair, err error) {
 	return t, err
 }
 
-// parseTags returns the tags in the XML document of a PutObjectTagging request.
+// parseTags parses the XML document of a PutObjectTagging request, and returns the tags in it.
 func parseTags(doc []byte) ([]objects.Pair, *Error) {
 	d := newXMLReader(doc)
 	name, err := d.root()

@@ -10,23 +10,24 @@ import (
 	"github.com/evenkeel/evenkeel/internal/sigv4"
 )
 
-// maxKeyBytes is the longest key that S3 allows, in bytes.
+// maxKeyBytes is the largest length of a key in bytes, as in S3.
 const maxKeyBytes = 1024
 
-// maxParams is the most parameters that the query of a request may have. In memory a short parameter takes a hundred
-// times its bytes, so their number is bounded. A presigned URL may have a parameter for each signed header.
+// maxParams is the largest number of parameters in the query of a request. A short parameter takes a hundred times its
+// bytes in memory, so the number is limited. A presigned URL may have a parameter for each signed header.
 const maxParams = sigv4.MaxSignedHeaders
 
-// target says what a request is about: a bucket and perhaps a key, and the query parameters. Without a key it is the
-// bucket, without a bucket the service itself.
+// target says what a request is about: a bucket and perhaps a key, and the query parameters. Without a key the request
+// is about the bucket, and without a bucket about the whole service.
 type target struct {
 	bucket string
 	key    string
 	query  url.Values
 }
 
-// parseTarget reads the bucket, the key and the query from the URL of a request. Paths are not cleaned: "//", ".", ".."
-// and escaped slashes are parts of keys. If the host is a bucket's name and one of suffixes, the whole path is the key.
+// parseTarget returns the bucket, the key and the query from the URL of the request r. Paths are not cleaned: "//",
+// ".", ".." and escaped slashes are parts of keys. If the host consists of a bucket's name and one of suffixes, e.g.
+// photos.s3.example.com, the whole path is the key.
 func parseTarget(r *http.Request, suffixes []string) (target, *Error) {
 	path, rawQuery := splitTarget(r)
 	if strings.Count(rawQuery, "&") >= maxParams {
@@ -67,9 +68,8 @@ func parseTarget(r *http.Request, suffixes []string) (target, *Error) {
 	return t, nil
 }
 
-// bucketOfHost returns the bucket that a host name contains: the part in front of one of the suffixes, of which the
-// longest counts. In virtual-host style, photos.s3.example.com names the bucket photos. It returns "" if no suffix
-// matches.
+// bucketOfHost returns the bucket that a host name contains: the text before the longest matching suffix. For example,
+// photos.s3.example.com names the bucket photos if s3.example.com is a suffix. It returns "" if no suffix matches.
 func bucketOfHost(host string, suffixes []string) string {
 	host = strings.ToLower(host)
 	if name, _, err := net.SplitHostPort(host); err == nil {
@@ -90,8 +90,8 @@ func bucketOfHost(host string, suffixes []string) string {
 	return bucket
 }
 
-// splitTarget returns the path and the query of a request as they were sent, both undecoded. Behind a proxy the request
-// line may contain the whole URL.
+// splitTarget returns the path and the query of a request as the client sent them, both undecoded. Behind a proxy the
+// request line may contain the whole URL, of which splitTarget also takes only the path and the query.
 func splitTarget(r *http.Request) (path, query string) {
 	raw := r.RequestURI
 	if raw == "" {
@@ -110,9 +110,9 @@ func splitTarget(r *http.Request) (path, query string) {
 	return path, query
 }
 
-// checkNewKey returns an error if a new key is not UTF-8. Such a key is accepted if the request has the header for it,
-// and the access key has the right. S3 refuses these keys, because a plain listing fails for everybody when it reaches
-// one. Reads and deletes accept any bytes, because the library stores any.
+// checkNewKey returns an error if the new key in a request is not UTF-8, except if the request has the header for it
+// and the access key has the right to store such keys. S3 refuses these keys, because a plain listing fails for
+// everybody when it reaches one. Reads and deletes accept any bytes, because package listing stores any bytes.
 func (x *exchange) checkNewKey() *Error {
 	switch {
 	case utf8.ValidString(x.key):
@@ -134,7 +134,7 @@ func checkBucketName(name string) *Error {
 	return nil
 }
 
-// badBucketName returns the rule of S3 that a bucket name breaks, as text, or "" for a good name.
+// badBucketName returns the rule of S3 that a bucket name breaks, as a text, or "" for a good name.
 // https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html
 func badBucketName(name string) string {
 	if len(name) < 3 || len(name) > 63 {

@@ -7,19 +7,19 @@ import (
 	"hash/fnv"
 )
 
-// tokenSum is the length in bytes of the checksum with which each continuation token of a listing begins.
+// tokenSum is the length in bytes of the checksum at the beginning of each continuation token of a listing.
 const tokenSum = 8
 
-// sealToken returns a continuation token, by which a client continues a listing at place. The token is text that is
-// safe in URLs. of describes the listing: its bucket, its query and the like. A checksum in the token covers the place
-// and this description.
+// sealToken returns a continuation token, by which a client continues a listing at the position place. The token is
+// text that is safe in URLs. of are texts that identify the listing, e.g. its bucket and its prefix. A checksum in the
+// token covers the position and these texts.
 func sealToken(place []byte, of ...[]byte) string {
 	return base64.RawURLEncoding.EncodeToString(append(sumToken(place, of), place...))
 }
 
-// openToken returns the place at which a listing continues, from a continuation token. of describes the listing: its
-// bucket, its query and the like. ok is false if the token was cut or altered, or was made for another listing. With
-// such a token keys would be lost or repeated unnoticed.
+// openToken returns the position at which a listing continues, from a continuation token. of are texts that identify
+// the listing, e.g. its bucket and its prefix. The result ok is false if the token was cut or altered, or was made for
+// another listing. If the server accepted such a token, the client would miss keys or get keys twice.
 func openToken(token string, of ...[]byte) (place []byte, ok bool) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(token)
 	if err != nil || len(b) < tokenSum {

@@ -7,8 +7,8 @@ import (
 	"github.com/evenkeel/evenkeel/objects"
 )
 
-// statusNames maps the status of a bucket, whether it keeps old versions of objects, to the name that S3 has for it. In
-// S3 a bucket that never kept versions has no status.
+// statusNames maps the status of a bucket (whether the bucket keeps old versions of objects) to S3's name of the
+// status. In S3 a bucket that never kept versions has no status.
 var statusNames = map[objects.Status]string{objects.Enabled: "Enabled", objects.Suspended: "Suspended"}
 
 func (h *Handler) getBucketVersioning(x *exchange) error {
@@ -23,8 +23,8 @@ func (h *Handler) getBucketVersioning(x *exchange) error {
 	})
 }
 
-// putBucketVersioning changes whether a bucket keeps old versions of its objects. The answer comes when all servers act
-// on the new setting.
+// putBucketVersioning serves a request that changes whether a bucket keeps old versions of its objects. It answers only
+// when all servers act on the new setting.
 func (h *Handler) putBucketVersioning(x *exchange) error {
 	doc, err := h.configuration(x)
 	if err != nil {

@@ -16,16 +16,16 @@ import (
 	"github.com/evenkeel/evenkeel/objects"
 )
 
-// versioned is a bucket of objects, whose objects have versions and bodies of any size. It has the bucket's settings as
-// they were when the request began.
+// versioned is a bucket of objects with versions and bodies of any size, together with the bucket's settings as they
+// were when the request began.
 type versioned struct {
 	*objects.Bucket
 	status objects.Status
 	rules  objects.Lifecycle
 }
 
-// objectsOf opens the bucket of objects with the given name. For a bucket with plain entries it returns nil and no
-// error.
+// objectsOf opens the bucket of objects with the given name. For a plain bucket, whose entries are keys with metadata
+// and small bodies, it returns nil and no error.
 func (h *Handler) objectsOf(ctx context.Context, bucket string) (*versioned, error) {
 	if _, bounded := ctx.Deadline(); !bounded { // the request's work has not begun
 		var cancel context.CancelFunc
@@ -48,8 +48,8 @@ func (h *Handler) objectsOf(ctx context.Context, bucket string) (*versioned, err
 	return &versioned{b, s.Status, s.Lifecycle}, nil
 }
 
-// configuration returns the document of a request that changes a setting of a bucket of objects, such as its lifecycle.
-// For a bucket with plain entries it returns an error.
+// configuration returns the XML document of a request that changes a setting of a bucket of objects, e.g. its lifecycle
+// rules. For a plain bucket, which has no such settings, it returns an error.
 func (h *Handler) configuration(x *exchange) ([]byte, error) {
 	in, err := h.objectsOf(x.ctx(), x.bucket)
 	if err != nil {
@@ -71,8 +71,8 @@ const (
 	headerMarker  = "X-Amz-Delete-Marker"
 )
 
-// versionText returns the id of a version as clients see it: "null" for the null version, which a bucket writes while
-// it keeps no versions, and else the id in the store.
+// versionText returns the ID of a version as clients see it. This is "null" for the null version, which was written
+// while the bucket kept no versions, and otherwise the version's ID in the store.
 func versionText(i *objects.Info) string {
 	if i.Null {
 		return nullVersion
@@ -80,8 +80,8 @@ func versionText(i *objects.Info) string {
 	return i.ID.String()
 }
 
-// tell sets the headers of the answer that name a version, and say whether it is a delete marker. It sets none if the
-// bucket never kept versions.
+// tell sets those headers of the answer that name a version, and say whether the version is a delete marker. It sets no
+// header if the bucket never kept versions.
 func (v *versioned) tell(x *exchange, i *objects.Info) {
 	if v.status == objects.Never {
 		return
@@ -92,16 +92,16 @@ func (v *versioned) tell(x *exchange, i *objects.Info) {
 	}
 }
 
-// tellNew sets the headers of the answer that name the version which the request has written. Like S3, it sets none
-// unless the bucket keeps versions now.
+// tellNew sets those headers of the answer that name the version which the request has written. As in S3, it sets them
+// only if the bucket keeps versions now.
 func (v *versioned) tellNew(x *exchange, i *objects.Info) {
 	if v.status == objects.Enabled {
 		v.tell(x, i)
 	}
 }
 
-// named returns the id of the version that the query of a request names, or objects.Latest if it names none. If the
-// query names the version "null" and the key has none, the error is listing.ErrNotFound.
+// named returns the ID of the version that the query q of a request names, or objects.Latest if it names no version. If
+// the query names the version "null" and the key has no such version, the error is listing.ErrNotFound.
 func (v *versioned) named(ctx context.Context, key string, q url.Values) (objects.ID, error) {
 	if !q.Has("versionId") {
 		return objects.Latest, nil
@@ -120,8 +120,8 @@ func (v *versioned) parse(ctx context.Context, key, text string) (objects.ID, er
 	return id, nil
 }
 
-// parseVersion parses the id of a version as a client sends it. For "null" it returns objects.Latest: the version
-// called "null" has a different id in each key, and is the latest one in a bucket that never kept versions.
+// parseVersion parses the ID of a version as a client sends it. For "null" it returns objects.Latest, because the
+// version called "null" has a different ID in each key, and is the latest version in a bucket that never kept versions.
 func parseVersion(text string) (objects.ID, *Error) {
 	switch text {
 	case "":
@@ -136,8 +136,8 @@ func parseVersion(text string) (objects.ID, *Error) {
 	return id, nil
 }
 
-// null returns the id of a key's version that clients call "null". It fails with listing.ErrNotFound if the key has
-// none.
+// null returns the ID of that version of a key which clients call "null". It fails with listing.ErrNotFound if the key
+// has no such version.
 func (v *versioned) null(ctx context.Context, key string) (objects.ID, error) {
 	q := objects.Query{Prefix: []byte(key), Limit: 2}
 	for {
@@ -160,12 +160,12 @@ func (v *versioned) null(ctx context.Context, key string) (objects.ID, error) {
 	}
 }
 
-// answersTo reports whether clients may name the version i by text. A version written before the bucket kept versions
-// has an id in the store, but "null" is its only name.
+// answersTo reports whether text is the name by which clients know the version i. A version that was written before the
+// bucket kept versions has an ID in the store, but its only name is "null".
 func answersTo(i *objects.Info, text string) bool { return versionText(i) == text }
 
-// head returns the metadata of the version id of a key. text is the name that the request has for the version. The
-// errors are those of S3. For a delete marker, head also sets the headers that S3 sends with the error.
+// head returns the metadata of the version id of a key. text is the version's name in the request. The errors are those
+// of S3. If the version is a delete marker, head also sets the headers that S3 sends with the error.
 func (v *versioned) head(x *exchange, key string, id objects.ID, text string) (objects.Info, error) {
 	i, err := v.Head(x.ctx(), []byte(key), id)
 	switch {
@@ -188,8 +188,8 @@ func noSuchVersion() *Error {
 	return refuse(http.StatusNotFound, "NoSuchVersion", "The specified version does not exist.")
 }
 
-// asObject returns the metadata of a version in the form Object, from which the headers of answers are made. The result
-// has no body.
+// asObject returns the metadata of a version as an Object without a body. The headers of answers are made from an
+// Object.
 func asObject(i *objects.Info) *Object {
 	o := &Object{Modified: i.Modified(), Size: i.Size, ETag: i.ETag(), ContentType: i.ContentType}
 	for _, p := range i.Headers() {
@@ -206,10 +206,10 @@ func (o *Object) meta() objects.Meta {
 	return m
 }
 
-// streamBytes is the memory in bytes that a request takes while a body of any size passes through it.
+// streamBytes is the memory in bytes that a request takes while it transfers a body of any size.
 const streamBytes = 64 << 10
 
-// putVersion serves a put of an object, of any size, in a bucket of objects.
+// putVersion serves a PutObject of any size in the bucket of objects in. c is the condition in the request's headers.
 func (h *Handler) putVersion(x *exchange, in *versioned, c writeCondition) error {
 	o, refusal := h.describeNew(x.r)
 	if refusal != nil {
@@ -243,10 +243,10 @@ func (h *Handler) putVersion(x *exchange, in *versioned, c writeCondition) error
 	return nil
 }
 
-// intake returns a reader of a request's body of any size. m describes the body: its length in bytes, -1 if unknown,
-// its MD5 if a header has one, and its checksums. Their values are complete only when the whole body was read. If
-// algorithm is not empty, a checksum by it is computed, and the client may send no other. A body of at most streamBytes
-// is read before the work begins.
+// intake returns a reader of a request's body of any size, and the metadata m of the body: its length in bytes (-1 if
+// unknown), its MD5 if a header has the MD5, and its checksums. The values of the checksums are complete only when the
+// whole body was read. If algorithm is not empty, a checksum by this algorithm is computed, and the client may send no
+// other. A body of at most streamBytes is read before the work begins.
 func (h *Handler) intake(x *exchange, algorithm string) (from io.Reader, m objects.Meta, refusal *Error) {
 	b, refusal := h.open(x, maxObjectBytes, func(n int64) int64 { return min(n, streamBytes) })
 	if refusal != nil {
@@ -272,20 +272,21 @@ func (h *Handler) intake(x *exchange, algorithm string) (from io.Reader, m objec
 	return bytes.NewReader(data), m, nil
 }
 
-// maxObjectBytes is the largest object that S3 allows in one PutObject, in bytes.
+// maxObjectBytes is the largest size in bytes of an object that S3 allows in one PutObject.
 const maxObjectBytes = 5 << 30
 
 // streamTime is the longest time that the transfer of one body, of any size, may take.
 const streamTime = time.Hour
 
-// beginStream begins the transfer of a body of any size. Such a request takes no slot (the right to be worked on), as
-// the server mostly waits for the client. The number of transfers is bounded by the memory that each one takes.
+// beginStream begins the transfer of a body of any size. The request takes no slot (the permit to be worked on), as the
+// server mostly waits for the client. The number of transfers is bounded by the memory that each transfer takes.
 func (h *Handler) beginStream(x *exchange) {
 	x.end = func() {}
 	h.extend(x)
 }
 
-// extend gives a request a new deadline, streamTime from now, in place of the one by RequestTimeout.
+// extend gives a request a new deadline, streamTime (1 hour) from now, in place of the deadline by
+// Options.RequestTimeout.
 func (h *Handler) extend(x *exchange) {
 	ended := x.end
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx()), streamTime)
@@ -297,7 +298,7 @@ func (h *Handler) extend(x *exchange) {
 }
 
 // sums returns the checksums that come with a request's body, as pairs of algorithm and value. The values are still
-// empty, as a checksum may come after the body: fill sets them when the body has arrived.
+// empty, as a checksum may come after the body. The method fill sets them when the body has arrived.
 func (b *body) sums() (sums []objects.Pair) {
 	for _, d := range b.digests {
 		if name, ok := strings.CutPrefix(d.name, checksumPrefix); ok {
@@ -307,7 +308,7 @@ func (b *body) sums() (sums []objects.Pair) {
 	return sums
 }
 
-// md5 returns the MD5 that the header Content-MD5 of a request has for its body, or nil without this header.
+// md5 returns the MD5 of the body that the request's header Content-MD5 has, or nil if the header is missing.
 func (b *body) md5() []byte {
 	for _, d := range b.digests {
 		if d.name == "Content-Md5" {
@@ -317,7 +318,8 @@ func (b *body) md5() []byte {
 	return nil
 }
 
-// fill sets the values of the checksums that body.sums has returned. It is called when the whole body has arrived.
+// fill sets the values in sums, the checksums that the method sums has returned. It is called when the whole body has
+// arrived.
 func (b *body) fill(sums []objects.Pair) {
 	n := 0
 	for _, d := range b.digests {
@@ -328,13 +330,14 @@ func (b *body) fill(sums []objects.Pair) {
 	}
 }
 
-// wantsSums reports whether a read asks for the checksums of the object, by the header x-amz-checksum-mode.
+// wantsSums reports whether a read asks for the checksums of the object in the answer, by the header
+// x-amz-checksum-mode.
 func (x *exchange) wantsSums() bool {
 	return strings.EqualFold(x.r.Header.Get("X-Amz-Checksum-Mode"), "ENABLED")
 }
 
-// tellSums sets the headers of the answer with the checksums sums, those of an object or of one of its parts. of has
-// the checksums of the whole object; they determine the header with the type.
+// tellSums sets the headers of the answer that have the checksums sums of an object or of one of its parts. of are the
+// checksums of the whole object, from which the header with the type of the checksums is made.
 func (x *exchange) tellSums(sums, of []objects.Pair) {
 	for _, s := range sums {
 		x.w.Header().Set(checksumPrefix+s.Name, s.Value)
@@ -344,12 +347,12 @@ func (x *exchange) tellSums(sums, of []objects.Pair) {
 	}
 }
 
-// paceBytes is the number of bytes after which a transfer gets its next deadline: so a slow client is noticed long
+// paceBytes is the number of bytes after which a transfer gets a new deadline. So the server notices a slow client long
 // before the end of a large body.
 const paceBytes = 256 << 10
 
-// arriving is a body of any size that a client is sending. Every paceBytes of the body must arrive before a deadline of
-// their own.
+// arriving is a reader of a body of any size that a client is sending. Each paceBytes (256 KiB) of the body must arrive
+// before a deadline of their own.
 type arriving struct {
 	*body
 	x    *exchange
@@ -373,8 +376,8 @@ func (a *arriving) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// pace gives the client a new deadline for the next paceBytes of a transfer. set sets the deadline of a read or of a
-// write.
+// pace gives the client a new deadline for the next paceBytes (256 KiB) of a transfer. set is the function that sets
+// the deadline, of reads or of writes.
 func (h *Handler) pace(x *exchange, set func(*http.ResponseController, time.Time) error) {
 	if h.o.MinRate > 0 {
 		_ = set(http.NewResponseController(x.w), time.Now().Add(h.timeFor(paceBytes)))
@@ -385,8 +388,8 @@ func (h *Handler) pace(x *exchange, set func(*http.ResponseController, time.Time
 	}
 }
 
-// getVersion answers a read of an object in a bucket of objects: with all bytes of a version, a range of them, or for
-// HEAD with the headers only. If the conditions of the request do not hold, it answers 304 or 412.
+// getVersion answers a read of an object in the bucket of objects in: with all bytes of a version or a range of them,
+// or for HEAD with the headers only. If the conditions of the request do not hold, the answer is 304 or 412.
 func (h *Handler) getVersion(x *exchange, in *versioned) error {
 	withBody := x.r.Method == http.MethodGet
 	id, err := in.named(x.ctx(), x.key, x.query)
@@ -476,7 +479,8 @@ func (h *Handler) getVersion(x *exchange, in *versioned) error {
 	return x.send(got.Body, length)
 }
 
-// noVersion translates listing.ErrNotFound to S3's error NoSuchVersion. It returns any other error, and nil, unchanged.
+// noVersion returns S3's error NoSuchVersion if err is listing.ErrNotFound. It returns any other error, and nil,
+// unchanged.
 func (x *exchange) noVersion(err error) error {
 	if errors.Is(err, listing.ErrNotFound) {
 		return noSuchVersion()
@@ -484,8 +488,8 @@ func (x *exchange) noVersion(err error) error {
 	return err
 }
 
-// send copies n bytes of an object's body from the reader to the client, in small pieces with a deadline for every
-// paceBytes.
+// send copies n bytes of an object's body from the reader from to the client. It copies small pieces, with a new
+// deadline for every paceBytes (256 KiB).
 func (x *exchange) send(from io.Reader, n int64) error {
 	buf := make([]byte, min(n, streamBytes))
 	for due := int64(freeBytes); n > 0; {
@@ -505,15 +509,15 @@ func (x *exchange) send(from io.Reader, n int64) error {
 	return nil
 }
 
-// removed is the outcome of a delete in a bucket of objects, as the answer reports it.
+// removed is the outcome of a delete in a bucket of objects, from which the answer is made.
 type removed struct {
 	version string // id of the deleted version, or of the new delete marker; "": not reported
 	marker  bool   // the version is a delete marker
 	made    bool   // the delete marker is new
 }
 
-// remove deletes an object under the condition c. If version is not nil, it deletes that version of the object
-// permanently instead. An object or version that does not exist is no error.
+// remove deletes the object key under the condition c. If version is not nil, it permanently deletes the version of the
+// object that version names. It is no error if the object or the version does not exist.
 func (h *Handler) remove(x *exchange, in *versioned, key string, c writeCondition, version *string) (removed, error) {
 	if version != nil {
 		id, refusal := parseVersion(*version)

@@ -14,8 +14,8 @@ const (
 	xmlNamespace = "http://s3.amazonaws.com/doc/2006-03-01/"
 )
 
-// xmlBuffer is an XML document that is built by appending text. A page of a listing has thousands of small elements;
-// encoding/xml would take longer for them than the store takes to read them.
+// xmlBuffer is an XML document that is built by appending text. It is for speed: a page of a listing has thousands of
+// small elements, and encoding/xml would take longer for them than the store takes to read them.
 type xmlBuffer struct {
 	b   []byte
 	err error // set at the first key that the document cannot hold
@@ -23,8 +23,8 @@ type xmlBuffer struct {
 
 var xmlBuffers = sync.Pool{New: func() any { return &xmlBuffer{b: make([]byte, 64<<10)} }}
 
-// keepBuffer bounds the buffers that are kept for later documents, in bytes of capacity. Larger ones are left to the
-// garbage collector.
+// keepBuffer is the largest capacity, in bytes, of a buffer that is kept for later documents. Larger buffers are left
+// to the garbage collector.
 const keepBuffer = 2 << 20
 
 func newXML() *xmlBuffer {
@@ -33,43 +33,43 @@ func newXML() *xmlBuffer {
 	return x
 }
 
-// free gives the buffer back for other documents. Neither x nor its bytes may be used afterwards.
+// free gives the buffer back for use by other documents. Neither x nor its bytes may be used afterwards.
 func (x *xmlBuffer) free() {
 	if cap(x.b) <= keepBuffer {
 		xmlBuffers.Put(x)
 	}
 }
 
-// raw appends s, which is XML already, without escapes.
+// raw appends s, which is XML already, without escaping.
 func (x *xmlBuffer) raw(s string) { x.b = append(x.b, s...) }
 
-// close appends the end tag of the element called name.
+// close appends the end tag of the element with the given name.
 func (x *xmlBuffer) close(name string) {
 	x.b = append(append(append(x.b, '<', '/'), name...), '>')
 }
 
-// root appends the start tag of the document's root element, called name, in the XML namespace of S3.
+// root appends the start tag of the document's root element, with the given name and the XML namespace of S3.
 func (x *xmlBuffer) root(name string) {
 	x.b = append(append(append(x.b, '<'), name...), ` xmlns="`+xmlNamespace+`">`...)
 }
 
-// text appends an element called name that contains the text, with escapes.
+// text appends an element with the given name that contains text, which is escaped as XML needs.
 func (x *xmlBuffer) text(name, text string) {
 	x.b = append(append(append(x.b, '<'), name...), '>')
 	x.b = appendXMLText(x.b, text)
 	x.close(name)
 }
 
-// time appends an element called name that contains the time t.
+// time appends an element with the given name that contains the time t in S3's form.
 func (x *xmlBuffer) time(name string, t time.Time) {
 	x.b = append(append(append(x.b, '<'), name...), '>')
 	x.b = appendXMLTime(x.b, t)
 	x.close(name)
 }
 
-// appendXMLText appends text to dst with the escapes of XML. Characters that XML 1.0 does not allow become character
+// appendXMLText appends text to dst, escaped for XML. Characters that XML 1.0 does not allow become character
 // references, as in S3: lenient parsers read them, and clients can request encoding-type=url instead. Bytes that are
-// not UTF-8 become U+FFFD, so a caller must check for them before.
+// not UTF-8 become U+FFFD, so a caller must check the text for them first.
 func appendXMLText[T string | []byte](dst []byte, text T) []byte {
 	plain, i := 0, 0 // text[plain:i] needs no escapes
 	for i < len(text) && xmlPlain[text[i]] {
@@ -97,7 +97,7 @@ func appendXMLText[T string | []byte](dst []byte, text T) []byte {
 	return append(dst, text[plain:]...)
 }
 
-// appendXMLEscape appends the XML escape of the character r to dst: & becomes &amp;.
+// appendXMLEscape appends the XML escape of the character r to dst, e.g. &amp; for &.
 func appendXMLEscape(dst []byte, r rune) []byte {
 	switch r {
 	case '&':
@@ -116,7 +116,7 @@ func appendXMLEscape(dst []byte, r rune) []byte {
 	return fmt.Appendf(dst, "&#x%X;", r)
 }
 
-// xmlPlain has true for each byte that is an ASCII character which XML text holds without an escape.
+// xmlPlain is a table over all bytes: true for an ASCII character that needs no escape in XML text.
 var xmlPlain = func() (plain [math.MaxUint8 + 1]bool) {
 	for c := ' '; c < utf8.RuneSelf; c++ {
 		plain[c] = !strings.ContainsRune(`&<>"'`, c)
@@ -168,7 +168,7 @@ func appendXMLTime(dst []byte, t time.Time) []byte {
 	return dst
 }
 
-// two writes the number n, from 0 to 99, as two digits into the first two bytes of at.
+// two writes the number n, from 0 to 99, as two decimal digits into the first two bytes of at.
 func two(at []byte, n int) {
 	at[0], at[1] = byte('0'+n/10), byte('0'+n%10)
 }

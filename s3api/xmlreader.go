@@ -9,14 +9,15 @@ import (
 	"strings"
 )
 
-// maxXMLToken bounds one token of an XML document that a client sends, which is a tag or a text, in bytes.
+// maxXMLToken is the largest size in bytes of a token, which is a tag or a text, in an XML document that a client
+// sends.
 const maxXMLToken = 64 << 10
 
-// xmlReader reads an XML document of a request token by token. So the caller can stop at the first unexpected element,
+// xmlReader reads the XML document of a request token by token. So the caller can stop at the first unexpected element,
 // and unknown parts of the document take no memory.
 type xmlReader struct {
 	d *xml.Decoder
-	// rest has the bytes that were not read. left is how many bytes the present token may still have.
+	// rest has the bytes that were not read yet. left is how many bytes the token being read may still have.
 	rest *bytes.Reader
 	left int
 }
@@ -29,8 +30,8 @@ func newXMLReader(doc []byte) *xmlReader {
 
 var errLongToken = errors.New("a tag or a text in it is too long")
 
-// ReadByte returns the next byte of the document to the XML decoder. It fails if the present tag or text is longer than
-// maxXMLToken.
+// ReadByte returns the next byte of the document to the XML decoder. It fails if the tag or text being read is longer
+// than maxXMLToken (64 KiB).
 func (x *xmlReader) ReadByte() (byte, error) {
 	if x.left--; x.left < 0 {
 		return 0, errLongToken
@@ -59,8 +60,8 @@ func (x *xmlReader) root() (string, error) {
 	}
 }
 
-// children calls f with the name of each child of the element whose start tag was read last. f must read the child to
-// its end.
+// children calls f with the name of each child of the element whose start tag was read last. f must read the child up
+// to its end tag.
 func (x *xmlReader) children(f func(name string) error) error {
 	for {
 		t, err := x.token()
@@ -78,7 +79,8 @@ func (x *xmlReader) children(f func(name string) error) error {
 	}
 }
 
-// text reads the rest of an element that contains only text, and returns the text. A child element is an error.
+// text reads the rest of an element that contains only text, and returns the text. It returns an error if the element
+// has a child element.
 func (x *xmlReader) text() (string, error) {
 	var text []byte
 	for {
@@ -100,7 +102,8 @@ func (x *xmlReader) text() (string, error) {
 	}
 }
 
-// bool reads the rest of an element that contains true or false, and returns the value. An empty element is false.
+// bool reads the rest of an element that contains the text true or false, and returns the value. An empty element is
+// false.
 func (x *xmlReader) bool() (bool, error) {
 	text, err := x.text()
 	if text = strings.TrimSpace(text); err != nil || text == "" {
