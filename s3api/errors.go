@@ -16,7 +16,8 @@ type Error struct {
 	Code    string
 	Message string
 	Status  int
-	// Details are further elements of the XML answer, e.g. the name of the bucket.
+	// Details are further elements of the XML answer, e.g. Condition with the name of the header whose condition did
+	// not hold.
 	Details []Header
 	// RetryAfter, if positive, is the value of the Retry-After header of the answer, in seconds.
 	RetryAfter int

@@ -19,26 +19,29 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Compared are the numbers of what one or more audits have compared, and of the faults that they have found.
+// Compared counts what one or more audits have compared, such as rows and blobs, and the problems that the audits have
+// found. An audit compares the versions of objects with the stored bodies (blobs).
 type Compared struct {
 	Buckets  int64 `json:"buckets"`
 	Rows     int64 `json:"rows"`
 	Blobs    int64 `json:"blobs"`
 	Problems int64 `json:"problems"`
-	// Condemned are the problems that were solved: the body without a version was deleted, or cleaners will delete it.
+	// Condemned is the number of problems that were solved: a body without a version was deleted, or cleaners will
+	// delete it.
 	Condemned int64 `json:"condemned"`
-	// InUse blobs belong to uploads, Waiting to versions that were deleted, Young to puts that may be under way.
-	// Unjudged are the blobs whose version an audit can't look up.
+	// InUse is the number of bodies that belong to uploads. Waiting bodies belong to deleted versions, and Young bodies
+	// may belong to puts that are under way. Unjudged bodies are those whose version an audit can't look up.
 	InUse    int64 `json:"in_use"`
 	Waiting  int64 `json:"waiting"`
 	Young    int64 `json:"young"`
 	Unjudged int64 `json:"unjudged"`
-	// Checked bodies were compared with a checksum; for Unchecked bodies no checksum is known.
+	// Checked is the number of bodies that were compared with a checksum, and Unchecked the number of bodies without a
+	// known checksum.
 	Checked   int64 `json:"checked,omitempty"`
 	Unchecked int64 `json:"unchecked,omitempty"`
 }
 
-// Take adds to c the numbers of what one part of an audit has compared and found.
+// Take adds the numbers of part, which is the result of one section of an audit, to c.
 func (c *Compared) Take(part *objects.Audited) {
 	c.add(&Compared{
 		Rows: part.Rows, Blobs: part.Blobs, Problems: int64(len(part.Findings)),
@@ -54,18 +57,18 @@ func (c *Compared) add(more *Compared) {
 	c.Unjudged, c.Checked, c.Unchecked = c.Unjudged+more.Unjudged, c.Checked+more.Checked, c.Unchecked+more.Unchecked
 }
 
-// Guilty is a set of bodies in one bucket to be deleted: an audit has found that they belong to no version. It also
-// records whether bodies of versions are missing in this bucket. The zero value is an empty set.
+// Guilty is a set of bodies in one bucket that are to be deleted, because an audit has found that they belong to no
+// version. It also records whether bodies of versions are missing in this bucket. The zero value is an empty set.
 type Guilty struct {
 	found []objects.Finding
 	lost  bool
 }
 
 // mostGuilty is the largest number of bodies without a version that one audit of a bucket keeps in memory, to delete
-// them. The next audit finds the others.
+// them. The next audit finds the rest.
 const mostGuilty = 100_000
 
-// Take adds to the set g the bodies without a version that one part of an audit has found.
+// Take adds the bodies without a version in part, which is the result of one section of an audit, to the set g.
 func (g *Guilty) Take(part *objects.Audited) {
 	for _, f := range part.Findings {
 		g.lost = g.lost || f.Fault == objects.LostBody
@@ -81,10 +84,10 @@ var ErrBodiesLost = store.Errorf(store.InvalidArgument, "nothing is condemned: b
 	"these may be the bodies of another keyspace; if they are the right ones, bring back what is lost, or delete its "+
 	"versions")
 
-// Condemn deletes the bodies in the set g, which belong to no version, or has cleaners delete them later. It returns
+// Condemn deletes the bodies in the set g, which belong to no version, or makes cleaners delete them later. It returns
 // their number. It is called once an audit has read the whole bucket b. Bodies that are too young, or whose rows are
 // damaged, are left to the next audit. Condemn fails with ErrBodiesLost, or like objects.Cleaner.Condemn, which it
-// calls for each body. A second call goes on where a failed one has stopped.
+// calls for each body at the speed that p allows. A second call goes on where a failed call has stopped.
 func (g *Guilty) Condemn(
 	ctx context.Context, b *objects.Bucket, wide *objects.Objects, p *wait.Pacer,
 ) (n int64, err error) {
@@ -99,9 +102,10 @@ func (g *Guilty) Condemn(
 	return g.each(ctx, p, cleaner.Condemn)
 }
 
-// CondemnUnnamed deletes the bodies in the set g, which were found below a name that no bucket has, and returns their
-// number. Bodies that are too young are left to the next audit. It fails like objects.Objects.CondemnUnnamed, which it
-// calls for each body. A second call goes on where a failed one has stopped.
+// CondemnUnnamed deletes the bodies in the set g, which belong to a bucket that does not exist, and returns their
+// number. name is the name of the bucket. Bodies that are too young are left to the next audit. CondemnUnnamed fails
+// like objects.Objects.CondemnUnnamed, which it calls for each body at the speed that p allows. A second call goes on
+// where a failed call has stopped.
 func (g *Guilty) CondemnUnnamed(
 	ctx context.Context, name string, wide *objects.Objects, p *wait.Pacer,
 ) (n int64, err error) {
@@ -127,26 +131,27 @@ func (g *Guilty) each(
 	return n, nil
 }
 
-// Audit is the result of one audit: a comparison of all versions in all buckets of a store with all bodies.
+// Audit is the result of one audit, which compares all versions in all buckets of a store with all stored bodies.
 type Audit struct {
 	Began time.Time `json:"began"`
 	// Ended is zero while the audit is under way.
 	Ended time.Time `json:"ended,omitzero"`
 	Compared
 	Faults Counts `json:"faults"`
-	// Found are some of the buckets with findings. Those with lost or damaged versions come first.
+	// Found has at most ten of the buckets with faults. Buckets with lost or damaged versions come first.
 	Found []Found `json:"found,omitempty"`
-	// Error is the error that interrupted the audit last. The audit goes on where it was interrupted.
+	// Error is the last error that interrupted the audit. The audit later continues where it was interrupted.
 	Error string `json:"error,omitempty"`
 }
 
-// Found are the numbers of faults that an audit has found in one bucket.
+// Found is the name of a bucket and the numbers of faults that an audit has found in the bucket.
 type Found struct {
 	Bucket string `json:"bucket"`
 	Faults Counts `json:"faults"`
 }
 
-// Counts are the numbers of faults that an audit has found, by the kind of the fault.
+// Counts are the numbers of faults that an audit has found, e.g. two lost bodies. The index of the map is the kind of
+// the fault.
 type Counts map[objects.Fault]int64
 
 // String returns the numbers of faults as a text for people, such as "lost body: 2, orphan: 1".
@@ -160,8 +165,8 @@ func (c Counts) String() string {
 	return cmp.Or(strings.Join(parts, ", "), "none")
 }
 
-// harm returns the number of faults that are damage, such as a lost body. Bodies without a version, which only take
-// space, are not counted.
+// harm returns the number of faults that are damage, such as a lost body. It does not count bodies without a version,
+// which only take space.
 func (c Counts) harm() (n int64) {
 	for fault, found := range c {
 		if !fault.Condemnable() {
@@ -171,7 +176,7 @@ func (c Counts) harm() (n int64) {
 	return n
 }
 
-// level returns the level of a log line about these faults: Warn if there is damage, else Info.
+// level returns the level of a log line about these faults: Warn if some of them are damage, and otherwise Info.
 func (c Counts) level() slog.Level {
 	if c.harm() > 0 {
 		return slog.LevelWarn
@@ -180,16 +185,16 @@ func (c Counts) level() slog.Level {
 }
 
 const (
-	// firstAudit is the shortest time from the start of the process to an audit. So a person who has restored something
-	// can look at it before an audit deletes bodies.
+	// firstAudit is the shortest time from the start of the process to its first audit. So after a restore from a
+	// backup an operator has time to check the result before an audit deletes bodies.
 	firstAudit = time.Hour
-	// mostFound is the largest length of Audit.Found. mostNamed is the most findings of each fault in a bucket that the
-	// log names.
+	// mostFound is the largest length of Audit.Found. mostNamed is the largest number of faults of one kind in a bucket
+	// that the log describes one by one.
 	mostFound = 10
 	mostNamed = 3
 )
 
-// auditing is an audit of all buckets that is under way.
+// auditing is the state of an audit of all buckets that is under way.
 type auditing struct {
 	Audit                                 // of the buckets that are done
 	done  map[store.BucketID]bool         // buckets that are done
@@ -197,7 +202,7 @@ type auditing struct {
 	names map[string]bool                 // names without a bucket that are done
 }
 
-// bucketAudit is the audit of one bucket, which may be interrupted and continued.
+// bucketAudit is the state of the audit of one bucket, which may be interrupted and continued.
 type bucketAudit struct {
 	next     string // the position from which to go on
 	whole    bool   // the bucket was compared to its end
@@ -211,7 +216,8 @@ func newBucketAudit() *bucketAudit {
 	return &bucketAudit{faults: Counts{}, named: map[objects.Fault][]string{}}
 }
 
-// audit returns the result of an audit so far, with the numbers of buckets that are not yet compared to their end.
+// audit returns the result of an audit so far. The result includes the numbers of buckets that are not yet compared to
+// their end.
 func (a *auditing) audit() *Audit {
 	all := a.Audit
 	all.Faults = maps.Clone(a.Faults)
@@ -224,7 +230,7 @@ func (a *auditing) audit() *Audit {
 	return &all
 }
 
-// end ends the audit of one bucket, b: it adds the result x of that bucket to the result of the whole audit.
+// end ends the audit of one bucket, b: it adds the result x of the bucket to the result of the whole audit.
 func (a *auditing) end(b *bucket, x *bucketAudit) {
 	a.Compared.add(&x.compared)
 	for fault, n := range x.faults {
@@ -239,9 +245,9 @@ func (a *auditing) end(b *bucket, x *bucketAudit) {
 	a.done[b.id] = true
 }
 
-// series is a sequence of audits, one after the other. There is one series of audits that compare the names and sizes
-// of bodies, and one of scrubs. A scrub reads all bodies and compares their checksums, which may take weeks, while
-// other audits go on beside it. A scrub counts only damaged bodies, because an audit finds all other faults sooner.
+// series is a sequence of audits, one after the other. A Cleaning has two: audits, which compare the names and sizes of
+// bodies, and scrubs. A scrub reads all bodies and compares their checksums, which may take weeks, while audits go on
+// beside the scrub. A scrub counts only damaged bodies, because an audit finds all other faults sooner.
 type series struct {
 	key  string                             // of the register that keeps the last audit
 	pace func(context.Context, int64) error // called before bodies are read; nil: these are audits, which read none
@@ -250,7 +256,8 @@ type series struct {
 	now  *auditing // the audit under way, or nil
 }
 
-// audits makes one audit after the other until ctx ends, each after a pause. s says of which kind they are.
+// audits runs one audit after the other until ctx ends, each after a pause. s is the sequence to which the audits
+// belong: audits of names and sizes, or scrubs, which read the bodies.
 func (c *Cleaning) audits(ctx context.Context, s *series) {
 	for pause := c.untilAudit(ctx, s); wait.Sleep(ctx, pause) == nil; {
 		if pause = c.o.Every; c.audit(ctx, s) {
@@ -259,9 +266,9 @@ func (c *Cleaning) audits(ctx context.Context, s *series) {
 	}
 }
 
-// untilAudit returns the pause before the first audit of this process. The next audit is due when Options.AuditEvery
-// has passed since the last one ended, perhaps one of another process. The pause is at least an hour, or AuditEvery if
-// that is shorter.
+// untilAudit returns the pause before the first audit of this process in the sequence s. The next audit is due when
+// Options.AuditEvery has passed since the last audit ended, perhaps in another process. The pause is at least an hour,
+// or AuditEvery if AuditEvery is shorter.
 func (c *Cleaning) untilAudit(ctx context.Context, s *series) time.Duration {
 	recalled := c.recall(ctx, s)
 	c.mu.Lock()
@@ -280,8 +287,9 @@ func (c *Cleaning) untilAudit(ctx context.Context, s *series) time.Duration {
 	return max(least, min(c.o.AuditEvery, time.Until(s.last.Ended.Add(c.o.AuditEvery))))
 }
 
-// audit compares the buckets that the audit under way has not yet done; if there is no audit under way, it begins one.
-// It returns true if the audit is done now. false: a part is left, because of an error or a pause.
+// audit continues the audit under way in the sequence s, or begins an audit if there is none. It compares all buckets
+// that are not yet done. It returns true if the audit is done now, and false if buckets are left because of an error or
+// a pause.
 func (c *Cleaning) audit(ctx context.Context, s *series) bool {
 	c.mu.Lock()
 	if s.now == nil {
@@ -322,8 +330,8 @@ func (c *Cleaning) audit(ctx context.Context, s *series) bool {
 	return false
 }
 
-// ended ends the audit a, and returns its result. If the audit was interrupted by a pause or by err, ended returns nil,
-// and the audit goes on later.
+// ended ends the audit a, and returns its result. If the audit was interrupted by err, or because an operator has
+// paused moves, ended returns nil, and the audit goes on later.
 func (c *Cleaning) ended(s *series, a *auditing, paused bool, err error) *Audit {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -342,8 +350,8 @@ func (c *Cleaning) ended(s *series, a *auditing, paused bool, err error) *Audit 
 	return &last
 }
 
-// findings returns the number of faults of the kind f that are known. It is the number from the last whole audit, or
-// from the one under way if that is higher.
+// findings returns the number of known faults of the kind f. It is the number from the last whole audit or, if higher,
+// from the audit under way.
 func (s *series) findings(f objects.Fault) (n int64) {
 	if s.last != nil {
 		n = s.last.Faults[f]
@@ -354,8 +362,8 @@ func (s *series) findings(f objects.Fault) (n int64) {
 	return n
 }
 
-// auditBucket audits one bucket, from the position where the audit of this bucket was interrupted. If Options.Condemn
-// is set, it then deletes the bodies that belong to no version.
+// auditBucket audits the bucket b as a step of the audit a. It begins at the position where the audit of the bucket was
+// interrupted. If Options.Condemn is set, auditBucket then deletes the bodies that belong to no version.
 func (c *Cleaning) auditBucket(ctx context.Context, s *series, a *auditing, b *bucket) error {
 	x := a.begun[b.id]
 	if x == nil {
@@ -390,8 +398,8 @@ func (c *Cleaning) auditBucket(ctx context.Context, s *series, a *auditing, b *b
 	return nil
 }
 
-// name writes the faults that an audit has found in a bucket to the log: one line for each kind of fault, with their
-// number and the first few of them.
+// name writes the faults that an audit has found in a bucket to the log. There is one line for each kind of fault, with
+// the number of faults and the first few of them. what is the message of the line.
 func (c *Cleaning) name(ctx context.Context, what, bucket string, x *bucketAudit) {
 	for _, fault := range objects.Faults() {
 		if n := x.faults[fault]; n > 0 {
@@ -401,8 +409,8 @@ func (c *Cleaning) name(ctx context.Context, what, bucket string, x *bucketAudit
 	}
 }
 
-// auditUnnamed audits the bodies below names that no bucket has; most of these are names of deleted buckets. If it is
-// interrupted while it looks at a name, that name is done again from its beginning.
+// auditUnnamed audits the bodies of buckets that do not exist, most of which were deleted. If the audit of such a
+// bucket is interrupted, it begins anew.
 func (c *Cleaning) auditUnnamed(ctx context.Context, s *series, a *auditing) error {
 	for name, err := range c.wide.Unnamed(ctx) {
 		if err != nil {
@@ -431,8 +439,8 @@ func (c *Cleaning) auditUnnamed(ctx context.Context, s *series, a *auditing) err
 	return ctx.Err()
 }
 
-// compared adds the result of one part of an audit to the result x of the bucket b, and sets the position from which
-// the audit of b goes on.
+// compared adds part, which is the result of one section of an audit, to the result x of the bucket b, and sets the
+// position from which the audit of b continues.
 func (c *Cleaning) compared(s *series, a *auditing, b *bucket, x *bucketAudit, part *objects.Audited) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -460,9 +468,9 @@ func (c *Cleaning) compared(s *series, a *auditing, b *bucket, x *bucketAudit, p
 	x.next, x.whole = part.Next, part.Next == ""
 }
 
-// The last audit is stored in a register of store.Process, a small value in the store, for the next process that makes
-// audits. It may be lost: then the next audit only begins sooner. auditKey and scrubKey are keys of such registers.
-// auditForm is the version of the format, and keepTime the longest time of a write.
+// Keys of registers, which are small values in the store: auditKey and scrubKey are for the last audit and the last
+// scrub, which are stored for the next process that makes audits. If the values are lost, the next audit only begins
+// sooner. auditForm is the version of their format, and keepTime the longest time of a write.
 const (
 	auditKey  = "audit"
 	scrubKey  = "scrub"
@@ -470,8 +478,8 @@ const (
 	keepTime  = 5 * time.Second
 )
 
-// recall returns the last whole audit of this store, perhaps one of another process, as it was stored for this process.
-// It returns nil if none is known.
+// recall returns the stored result of the last whole audit in the sequence s, perhaps of another process. It returns
+// nil if no audit is known.
 func (c *Cleaning) recall(ctx context.Context, s *series) *Audit {
 	a := &Audit{}
 	known, err := c.read(ctx, s.key, auditForm, a)
@@ -491,8 +499,8 @@ func (c *Cleaning) remember(ctx context.Context, s *series, a *Audit) {
 	}
 }
 
-// write stores a value as JSON in a register, a small value of the store that is changed atomically. key names the
-// register, and form is the version of the format.
+// write stores value as JSON in a register, which is a small value in the store that is changed atomically. key names
+// the register, and form is the version of the format.
 func (c *Cleaning) write(ctx context.Context, key string, form byte, value any) error {
 	ctx, cancel := context.WithTimeout(ctx, keepTime)
 	defer cancel()
@@ -507,8 +515,8 @@ func (c *Cleaning) write(ctx context.Context, key string, form byte, value any) 
 	return c.o.Registers.Swap(ctx, store.Process, []byte(key), old, record.Seal(form, record.Next(old), payload))
 }
 
-// read decodes a value that was stored in a register, a small value of the store, and puts it into value. key names the
-// register, and form is the version of the format. It returns false if the register is empty.
+// read decodes the JSON in a register, which is a small value in the store, into value. key names the register, and
+// form is the version of the format. read returns false if the register is empty.
 func (c *Cleaning) read(ctx context.Context, key string, form byte, value any) (bool, error) {
 	payload, _, err := record.Read(ctx, c.o.Registers, store.Process, key, store.Local, form)
 	if err != nil || payload == nil {

@@ -1,10 +1,10 @@
-// Package cleaning deletes, in the background, what no reader of a bucket of objects sees any more, and audits the
-// bodies of objects.
+// Package cleaning deletes, in the background, the versions and bodies of objects that no reader sees any more, and
+// audits the bodies of objects.
 //
 // The processes that share a store divide its buckets by shards (internal/rebalance/shard). At any time one process
 // cleans the buckets of a shard, and the process with shard 0 audits all buckets. The division only saves work: safety
-// depends on the rules of docs/objects.md alone, which hold for any number of cleaners. Pauses of moves hold for
-// cleaners, too.
+// depends on the rules of docs/objects.md alone, which hold for any number of cleaners. When an operator pauses the
+// moves of ranges of keys, cleaners pause, too.
 package cleaning
 
 import (
@@ -30,87 +30,93 @@ type Options struct {
 	Buckets   *listing.Client
 	Objects   *objects.Objects
 	Registers store.Registers
-	// Every is the pause between the end of a round and the beginning of the next one.
+	// Every is the pause between the end of a round of cleaning and the beginning of the next round.
 	Every time.Duration
-	// Hints, if not nil, are the hints that lead to the objects with something to clean. They are relied on only while
-	// all processes that may write objects write hints. Noting returns whether all do; a nil Noting means that all do.
-	// As long as hints are relied on, a round looks at all rows only once in AllEvery; else each round does.
+	// Hints, if not nil, stores hints, which are keys of objects that may have something to delete. Cleaners rely on
+	// hints only while all processes that may write objects also write hints. Noting returns whether all processes do
+	// so, and a nil Noting means that they do. While hints are relied on, a round reads all rows only once in AllEvery.
+	// Otherwise each round reads all rows.
 	Hints    *hints.Journal
 	Noting   func(context.Context) (bool, error)
 	AllEvery time.Duration
-	// RowsPerSecond is the most rows and bodies per second that this process looks at; 0: no limit.
+	// RowsPerSecond is the largest number of rows and bodies per second that this process looks at. Zero means no
+	// limit.
 	RowsPerSecond int
-	// AuditEvery is the pause between the end of an audit and the beginning of the next one; 0: no audits.
+	// AuditEvery is the pause between the end of an audit and the beginning of the next audit. Zero means no audits.
 	AuditEvery time.Duration
-	// ScrubMiBPerSecond is the most MiB per second that scrubs read of the bodies, to compare these with their
-	// checksums; 0: no scrubs.
+	// ScrubMiBPerSecond is the largest amount of bodies, in MiB per second, that scrubs read to compare the bodies with
+	// their checksums. Zero means no scrubs.
 	ScrubMiBPerSecond int
-	// Condemn makes audits delete the bodies that they find without a version.
+	// Condemn makes audits delete the bodies that belong to no version.
 	Condemn bool
-	// Claim fails if the bodies may belong to another store; then nothing is cleaned or audited. nil: there are no
-	// bodies.
+	// Claim returns an error if the bodies may belong to another store. Then nothing is cleaned or audited. A nil Claim
+	// means that there is no store of bodies.
 	Claim func(context.Context) error
-	// Leader has the options by which the processes of a shared store elect one of them for each shard. The lease is a
-	// minute by default. nil: no other process uses the store.
+	// Leader has the options by which the processes of a shared store elect one process for each shard, which is a
+	// group of buckets. The lease is a minute by default. A nil Leader means that no other process uses the store.
 	Leader *leader.Options
-	// Live returns the number of processes that clean, this one included. It decides how many shards a process leads.
-	// nil: the number is not known, so a process keeps all shards that it leads.
+	// Live returns the number of processes that clean, this process included. The number decides how many shards a
+	// process leads. If Live is nil, the number is not known, and a process keeps all shards that it leads.
 	Live func(context.Context) (int, error)
-	// Log is the logger for work that begins, ends or fails.
+	// Log is the logger for the beginning, the end and failures of work.
 	Log *slog.Logger
 }
 
-// Round is the result of one round of cleaning: one look at each bucket of objects, mostly of one shard (the buckets
-// are divided into shards, which different processes clean). It includes what was done since the previous round because
-// of hints, which lead to single objects. Only objects that were looked at are counted.
+// Round is the result of one round of cleaning, which looks once at each bucket of objects. A round is mostly for one
+// shard (the buckets are divided into shards, which different processes clean). The result includes what was done since
+// the previous round because of hints, which lead to single objects. Only objects that a cleaner has looked at are
+// counted.
 type Round struct {
 	Began time.Time `json:"began,omitzero"`
 	// Ended is zero while the round is under way.
 	Ended   time.Time `json:"ended,omitzero"`
 	Buckets int64     `json:"buckets"`
 	Rows    int64     `json:"rows"`
-	// Burned versions have been made invisible by this round. Deleted versions are gone with their bodies, which had
-	// Bytes bytes together.
+	// Burned is the number of versions that this round has made invisible to readers. Deleted is the number of versions
+	// whose bodies, too, were deleted. Bytes is the length of these bodies together.
 	Burned  int64 `json:"burned"`
 	Deleted int64 `json:"deleted"`
 	Bytes   int64 `json:"bytes"`
-	// Waiting versions were deleted before, and keep their bodies until the grace is over.
+	// Waiting is the number of deleted versions that keep their bodies until the time of grace for readers is over.
 	Waiting int64 `json:"waiting"`
-	// Remembered are the deleted versions and the ended uploads that keep their bodies for the grace. Their rows tell
-	// since when, so another process can go on.
+	// Remembered is the number of deleted versions and ended uploads that keep their bodies until the time of grace for
+	// readers is over. Their rows tell when that time began, so another process can go on.
 	Remembered int64 `json:"remembered"`
-	// Failed steps are due again in the next round. Error is the error of one of them.
+	// Failed is the number of steps, such as deletions, that failed and that the next round tries again. Error is the
+	// error of one of them.
 	Failed int64  `json:"failed"`
 	Error  string `json:"error,omitempty"`
 }
 
 // Status says what cleaners and audits are doing at present, as far as this process knows.
 type Status struct {
-	// Leading is true while this process cleans the buckets of Shards. Leader is the process that cleans those of shard
-	// 0, or nil if that is not known.
+	// Leading is true while this process cleans buckets, which are those of the shards in Shards. Leader is the process
+	// that cleans the buckets of shard 0, or nil if it is not known.
 	Leading bool           `json:"leading"`
 	Leader  *leader.Holder `json:"leader,omitempty"`
 	Shards  []int          `json:"shards,omitempty"`
-	// Paused is true if the last round left buckets out because moves are paused.
+	// Paused is true if the last round left buckets out because an operator has paused moves of ranges of keys.
 	Paused bool `json:"paused"`
-	// Since is when this process began to clean.
+	// Since is the time when this process began to clean.
 	Since time.Time `json:"since,omitzero"`
-	// Last is the last whole round of this process, and Now is the round under way. As each shard has its own rounds,
-	// these are sums over the shards. Last is nil until each shard has had a whole round.
+	// Last is the result of this process's last whole round of cleaning, and Now that of the round under way. As each
+	// shard has its own rounds, the results are sums over the shards. Last is nil until each shard has had a whole
+	// round.
 	Last *Round `json:"last,omitempty"`
 	Now  *Round `json:"now,omitempty"`
-	// LastAudit is the last whole audit, which may be one of another process, and Audit is the audit under way. Only
-	// the process with shard 0 knows them.
+	// LastAudit is the last whole audit, perhaps of another process, and Audit is the audit under way. Only the process
+	// with shard 0 knows the two.
 	LastAudit *Audit `json:"last_audit,omitempty"`
 	Audit     *Audit `json:"audit,omitempty"`
-	// LastScrub and Scrub are the last whole scrub and the scrub under way. Scrubs find only damaged bodies.
+	// LastScrub is the last whole scrub, and Scrub is the scrub under way. A scrub reads all bodies, and finds only
+	// damaged bodies.
 	LastScrub *Audit `json:"last_scrub,omitempty"`
 	Scrub     *Audit `json:"scrub,omitempty"`
 }
 
-// Cleaning cleans the buckets of objects of a store: it deletes what no reader can see any more. In a store with
-// several processes, each cleans only the shards, which are groups of buckets, that it leads. Run is for one goroutine;
-// the other methods are safe for concurrent use.
+// Cleaning cleans the buckets of objects of a store: it deletes the versions and bodies that no reader can see any
+// more. In a store with several processes, each process cleans only the shards, which are groups of buckets, that it
+// leads. Run is for one goroutine. The other methods are safe for concurrent use.
 type Cleaning struct {
 	o         Options
 	wide      *objects.Objects
@@ -124,7 +130,7 @@ type Cleaning struct {
 	scrubbed series
 }
 
-// sums are the numbers of what this process has done since it began, for metrics.
+// sums are counts of what this process has done since it began, for metrics.
 type sums struct {
 	steps       map[string]int64
 	failures    map[string]int64 // by the kind of the error
@@ -137,28 +143,28 @@ type sums struct {
 	scrubbed                    int64 // versions whose bodies had the right checksum
 }
 
-// errPaused is the error that ends the work on a bucket because an operator has paused moves of the bucket: cleaning
-// and audits pause, too, then.
+// errPaused is the error that ends the work on a bucket because an operator has paused moves of the bucket's ranges of
+// keys. Cleaning and audits pause at the same time as moves.
 var errPaused = errors.New("moves are paused")
 
 const (
-	// firstRound is the longest pause from the start of the process to the first round.
+	// firstRound is the longest pause from the start of the process to the first round of cleaning.
 	firstRound = time.Minute
-	// lookEvery is the pause between two looks whether moves are paused. Work on a bucket ends if the looks have failed
-	// for blindFor.
+	// lookEvery is the interval at which a process checks whether an operator has paused moves. Work on a bucket ends
+	// if the checks have failed for blindFor.
 	lookEvery = time.Second
 	blindFor  = time.Minute
-	// mostFailures is the largest number of buckets that one error names as not cleaned.
+	// mostFailures is the largest number of buckets with failures that one error names.
 	mostFailures = 10
-	// skew is the time by which pauses of moves end later for cleaners, since clocks differ.
+	// skew is the time by which cleaners prolong a pause of moves, since the clocks of processes differ.
 	skew = time.Second
-	// lease is how long the buckets of a shard are not cleaned after the process that cleaned them has died. It is long
-	// because each renewal is a lightweight transaction, on which all data centres vote: a process that leads all
+	// lease is how long the buckets of a shard are not cleaned after the death of the process that cleaned them. It is
+	// long because each renewal is a lightweight transaction, on which all data centres vote: a process that leads all
 	// shards makes 40 renewals a minute.
 	lease = time.Minute
 )
 
-// New returns a Cleaning, which cleans buckets of objects once Run is called. It does no I/O.
+// New returns a Cleaning with the options o. It cleans buckets of objects once Run is called. New does no I/O.
 func New(o Options) *Cleaning {
 	c := &Cleaning{
 		o: o, wide: o.Objects, pacer: wait.NewPacer(o.RowsPerSecond),
@@ -187,7 +193,7 @@ func New(o Options) *Cleaning {
 	return c
 }
 
-// Run cleans, until ctx ends, the buckets of all shards that this process leads; a shard is one of the groups into
+// Run cleans, until ctx ends, the buckets of all shards that this process leads. A shard is one of the groups into
 // which the buckets are divided. While the process leads shard 0, Run also makes audits.
 func (c *Cleaning) Run(ctx context.Context) {
 	if c.candidate == nil {
@@ -226,17 +232,17 @@ func (c *Cleaning) work(ctx context.Context, n int) {
 	auditing.Wait()
 }
 
-// bucket is a handle of a bucket of objects, with the bucket's id and name.
+// bucket is a handle of a bucket of objects, with the bucket's ID and name.
 type bucket struct {
 	*objects.Bucket
 	id   store.BucketID
 	name string
 }
 
-// each calls do for each bucket of objects that wanted selects. While moves of a bucket are paused, or if that can't be
-// known, each does not call do, or ends the context of the call. paused is true if a bucket was left out for that
-// reason. listed is true if all buckets were listed. A bucket that is deleted meanwhile is not a failure. what names
-// the work in errors, such as "clean".
+// each calls do for each bucket of objects that wanted selects. While an operator has paused moves of a bucket, or if
+// the pause can't be read, each does not call do, or ends the context of the call. The result paused is true if a
+// bucket was left out because of a pause, and listed is true if all buckets were listed. A bucket that is deleted
+// meanwhile is not a failure. what names the work in errors, e.g. "clean".
 func (c *Cleaning) each(
 	ctx context.Context, what string, wanted func(listing.BucketInfo) bool, do func(context.Context, *bucket) error,
 ) (paused, listed bool, err error) {
@@ -282,8 +288,9 @@ func (c *Cleaning) unlessPaused(
 	})
 }
 
-// beforePause calls do unless moves of the bucket id are paused, and ends the context of do once they are. In both
-// cases it fails with errPaused. If id is zero, which no bucket has, only a pause of all moves counts.
+// beforePause calls do if an operator has not paused moves of the bucket id, and ends the context of do once the
+// operator pauses them. In case of a pause it fails with errPaused. If id is zero, which no bucket has, only a pause of
+// all moves counts.
 func (c *Cleaning) beforePause(ctx context.Context, id store.BucketID, do func(context.Context) error) error {
 	if paused, err := c.paused(ctx, id); err != nil || paused {
 		if paused {
@@ -303,8 +310,8 @@ func (c *Cleaning) beforePause(ctx context.Context, id store.BucketID, do func(c
 	return err
 }
 
-// failed adds n failed steps to the result r of a round of cleaning. reasons are their numbers by the kind of the
-// error, and err is one of the errors.
+// failed adds n failed steps, such as deletions, to the result r of a round of cleaning. reasons has their numbers by
+// the kind of the error, and err is one of the errors.
 func (c *Cleaning) failed(r *Round, n int64, reasons map[store.Kind]int64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -316,8 +323,8 @@ func (c *Cleaning) failed(r *Round, n int64, reasons map[store.Kind]int64, err e
 	}
 }
 
-// count adds to the result r of a round of cleaning what was done in a bucket since the last call. before and now are
-// the bucket's counts at the last call and at this one.
+// count adds what was done in a bucket since the previous call of count to the result r of a round of cleaning. before
+// and now are the bucket's counts at the previous call and at this call.
 func (c *Cleaning) count(r *Round, before, now objects.Cleaned) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -339,7 +346,8 @@ func (c *Cleaning) count(r *Round, before, now objects.Cleaned) {
 	r.Remembered += now.Remembered - before.Remembered
 }
 
-// paused reports whether an operator has paused the moves of a bucket. Cleaning pauses, too, then.
+// paused reports whether an operator has paused moves of the ranges of keys of a bucket. Cleaning pauses at the same
+// time.
 func (c *Cleaning) paused(ctx context.Context, id store.BucketID) (bool, error) {
 	s, err := pause.Read(ctx, c.o.Registers, store.Local)
 	if err != nil {
@@ -349,9 +357,9 @@ func (c *Cleaning) paused(ctx context.Context, id store.BucketID) (bool, error) 
 	return paused, nil
 }
 
-// look asks every second whether moves of the bucket id are paused, while other work on the bucket goes on. Once they
-// are, it calls stop, which ends that work. It also does so if the question has had no answer for a minute (blindFor).
-// look returns when ctx ends.
+// look checks every second whether an operator has paused moves of the bucket id, while other work on the bucket goes
+// on. In case of a pause, look calls stop, which ends the other work. It also calls stop if the checks have failed for
+// a minute (blindFor). look returns when ctx ends.
 func (c *Cleaning) look(ctx context.Context, id store.BucketID, stop context.CancelCauseFunc) {
 	known := time.Now()
 	for wait.Sleep(ctx, lookEvery) == nil {
@@ -378,9 +386,9 @@ func (c *Cleaning) led() shard.Set {
 	return c.candidate.Led()
 }
 
-// Leaders returns which process cleans which buckets: for each shard, one of the groups into which buckets are divided,
-// its process. An element is nil if no process cleans the shard, or if that is not known. Leaders returns nil if no
-// other process uses the store.
+// Leaders returns the process that cleans the buckets of each shard. Shards are groups of buckets, and the index in the
+// result is the shard's number. An element is nil if no process cleans the shard, or if the process is not known.
+// Leaders returns nil if no other process uses the store.
 func (c *Cleaning) Leaders(ctx context.Context) []*leader.Holder {
 	if c.candidate == nil {
 		return nil

@@ -12,22 +12,22 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// mode says what a round of cleaning looks at, which is a look at each bucket: at all rows, or only at uploads.
+// mode says what a round of cleaning reads of each bucket: all rows, or only the rows of multipart uploads.
 type mode struct {
-	// all means that the round looks at all rows. Without it the round looks at uploads, and at all rows only in
-	// buckets with rules by age.
+	// all means that the round reads all rows. Without all, the round reads all rows only in buckets with lifecycle
+	// rules that delete by age, and otherwise only uploads.
 	all bool
-	// handsOver means that the round writes a hint for each object in which a step will be due later. So after the
-	// round hints lead to all these objects.
+	// handsOver means that the round writes a hint, which is a key for a cleaner to look at later, for each object that
+	// may have something to delete later. So after the round hints lead to all these objects.
 	handsOver bool
-	// byHints means that hints should have led to all steps that were due before the round. So a step that the round
-	// finds to be overdue had no hint.
+	// byHints means that hints should have led cleaners to everything that was due before the round. So if the round
+	// finds something that was due for hours, a hint was lost.
 	byHints bool
 }
 
-// nextMode returns what the next round of cleaning looks at: all rows, or little besides uploads. The round may leave
+// nextMode returns what the next round of cleaning reads: all rows, or little more than uploads. The round may leave
 // rows out only if hints lead to every object with something to delete. So three things must be certain: all processes
-// write hints, they have done so since a round over all rows began, and the hints are followed in time.
+// write hints, they have done so since a round over all rows began, and cleaners follow the hints in time.
 func (s *rounds) nextMode(ctx context.Context) mode {
 	c := s.c
 	if c.o.Hints == nil {
@@ -59,15 +59,16 @@ func (s *rounds) nextMode(ctx context.Context) mode {
 	return mode{all: due, handsOver: due, byHints: !s.lastAll.IsZero()}
 }
 
-// These are keys of registers, which are small values in the store, and limits of following hints. In the registers the
-// next process finds when the last round over all rows began, and up to which position hints were followed.
+// Keys of registers, which are small values in the store, and limits of following hints. From the registers the next
+// process learns when the last round over all rows began, and up to which position hints were followed.
 const (
 	allKey       = "cleaner's round over all rows"
 	positionKey  = "cleaner's hints"
 	hintForm     = 1
 	mostHinted   = 20_000    // the most keys in memory at a time
 	tryBucketsIn = time.Hour // until a hint is followed again in a bucket whose moves are paused, or that can't be read
-	// late is the longest delay of following hints. With a longer one rounds look at all rows instead.
+	// late is the longest delay with which cleaners may follow hints. If the delay is longer, rounds of cleaning read
+	// all rows instead.
 	late = 24 * time.Hour
 )
 
@@ -96,8 +97,8 @@ func (s *rounds) recallAll(ctx context.Context) time.Time {
 	return last.Began
 }
 
-// followHints has a cleaner look at the objects to which hints lead, again after each pause of Options.Every, until ctx
-// ends. A hint is the key of an object with perhaps something to delete.
+// followHints runs a cleaner on the objects to which hints lead, again after each pause of Options.Every, until ctx
+// ends. A hint is the key of an object that may have something to delete.
 func (s *rounds) followHints(ctx context.Context) {
 	c := s.c
 	at := s.recallPosition(ctx)
@@ -130,16 +131,17 @@ func (s *rounds) recallPosition(ctx context.Context) (at hints.Position) {
 	return at
 }
 
-// unfollowed reports whether nobody has followed hints, which lead to objects with something to delete, for an hour
-// more than Options.Every. true: perhaps an older program has written and cleaned meanwhile, which knows no hints. So
-// hints may be missing.
+// unfollowed reports whether no process has followed hints for longer than Options.Every and an hour. A hint is the key
+// of an object that may have something to delete. If no process has followed hints, perhaps an older program without
+// hints has written objects meanwhile. So hints may be missing, and the caller plans a round over all rows.
 func (s *rounds) unfollowed(ctx context.Context) bool {
 	at := s.recallPosition(ctx)
 	return at.Slot > 0 && time.Since(at.Time()) > s.c.o.Every+time.Hour
 }
 
-// follow has a cleaner look at the objects to which all hints lead that are due and lie behind the position from. It
-// returns the position behind these hints. While all moves are paused it does nothing, and returns from.
+// follow runs cleaners on the objects to which hints lead, for all hints that are due and lie behind the position from.
+// It returns the position behind these hints. While an operator has paused all moves, follow does nothing and returns
+// from.
 func (s *rounds) follow(ctx context.Context, from hints.Position) (end hints.Position, err error) {
 	if paused, err := s.c.paused(ctx, hints.Bucket); err != nil || paused {
 		return from, err
@@ -164,9 +166,9 @@ func (s *rounds) follow(ctx context.Context, from hints.Position) (end hints.Pos
 	return end, nil
 }
 
-// followRows follows hints, which are keys of objects with perhaps something to delete. It has cleaners look at the
-// objects whose keys are in the given rows, and then deletes the rows. For objects that must be looked at again it
-// first writes new hints.
+// followRows runs cleaners on the objects whose keys are in the given rows of hints, and then deletes the rows. A hint
+// is the key of an object that may have something to delete. For objects in buckets that can't be cleaned now,
+// followRows first writes new hints.
 func (s *rounds) followRows(ctx context.Context, rows []hints.Row) error {
 	c := s.c
 	keys := map[store.BucketID][]string{}
@@ -216,8 +218,8 @@ func (s *rounds) followRows(ctx context.Context, rows []hints.Row) error {
 	return nil
 }
 
-// note returns a func that stores a hint: that a cleaner may find something to delete in the object key of the bucket
-// id, once the time after has passed. It returns nil if no hints are used.
+// note returns a func that stores a hint: once the time after has passed, a cleaner may find something to delete in the
+// object key of the bucket id. It returns nil if no hints are used.
 func (c *Cleaning) note(id store.BucketID) func(key []byte, after time.Duration) {
 	if c.o.Hints == nil {
 		return nil
@@ -225,17 +227,17 @@ func (c *Cleaning) note(id store.BucketID) func(key []byte, after time.Duration)
 	return func(key []byte, after time.Duration) { c.o.Hints.Note(id, key, after) }
 }
 
-// aging records that a bucket has lifecycle rules that delete objects by age. Hints, which lead to single objects, are
-// ignored for such a bucket. Each round of cleaning looks at all its rows instead.
+// aging records that the bucket id has lifecycle rules that delete objects by age. Hints, which lead to single objects,
+// are ignored for this bucket. Each round of cleaning reads all its rows instead.
 func (s *rounds) aging(id store.BucketID) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	s.aged[id]++
 }
 
-// passOver has a cleaner look at some objects of a bucket: those with the given keys, to which hints lead. It does
-// nothing if the bucket has lifecycle rules that delete by age. Each round of cleaning looks at all rows of such a
-// bucket anyway, and once more after its last such rule was removed.
+// passOver runs a cleaner on the objects of the bucket b with the given keys, to which hints lead. It does nothing if
+// the bucket has lifecycle rules that delete by age. Each round of cleaning reads all rows of such a bucket anyway, and
+// once more after the last such rule was removed.
 func (s *rounds) passOver(ctx context.Context, b *bucket, keys []string) error {
 	c := s.c
 	settings, err := b.Settings(ctx)

@@ -60,7 +60,7 @@ var (
 		"Bodies, and parts of them, that audits have compared with versions.", nil, nil)
 )
 
-// Describe implements prometheus.Collector.
+// Describe sends the descriptions of all metrics of cleaning to the channel. It implements prometheus.Collector.
 func (*Cleaning) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		leadingDesc, shardsDesc, pausedDesc, ageDesc, roundsDesc, rowsDesc, bytesDesc, stepsDesc, failuresDesc,
@@ -71,7 +71,7 @@ func (*Cleaning) Describe(to chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector.
+// Collect sends the present values of all metrics of cleaning to the channel. It implements prometheus.Collector.
 func (c *Cleaning) Collect(to chan<- prometheus.Metric) {
 	send := func(d *prometheus.Desc, kind prometheus.ValueType, v float64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(d, kind, v, labels...)
@@ -128,11 +128,11 @@ func (c *Cleaning) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// oldestRound returns the time up to which the cleaning of some shards, led, is complete; a shard is a group of
-// buckets. For each shard this is the end of its last whole round over its buckets, or the time when this process began
-// to clean it. With hints, it is the time when all hints were last followed, if that is earlier or a round over all
-// rows is under way. oldestRound returns the earliest time of these shards, or zero if this process cleans none.
-// Cleaning.mu is held.
+// oldestRound returns the time up to which cleaning is complete in the shards led, which are groups of buckets that
+// this process cleans. For each shard this is the end of its last whole round over its buckets, or the time when this
+// process began to clean the shard. With hints, it is the time when all hints were last followed, if that is earlier or
+// a round over all rows is under way. oldestRound returns the earliest time of these shards, or zero if this process
+// cleans none. The caller holds Cleaning.mu.
 func (c *Cleaning) oldestRound(led shard.Set) (oldest time.Time) {
 	for _, s := range c.rounds {
 		if s.of&led == 0 || s.since.IsZero() {

@@ -7,14 +7,15 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// place is the position of a round of cleaning in the list of buckets. It is stored for the next process, which goes on
-// from there. So all buckets have their turn, even if each process ends before its round does. If the position is lost,
-// a round begins at the first bucket.
+// place is the position of a round of cleaning in the list of buckets. It is stored, so that the next process continues
+// from the position. So all buckets are cleaned, even if each process ends before its round ends. If the position is
+// lost, a round begins at the first bucket.
 type place struct {
 	Bucket string         `json:"bucket"`
 	ID     store.BucketID `json:"id"`
 	Next   string         `json:"next"`
-	// All is true of a round over all rows that writes hints for all steps that will be due later.
+	// All is true for a round that reads all rows and writes hints for all objects that may have something to delete
+	// later.
 	All bool `json:"all,omitempty"`
 
 	kept time.Time // when a place of this round was stored last, or the round began
@@ -23,14 +24,14 @@ type place struct {
 const (
 	placeKey  = "cleaner's place"
 	placeForm = 1
-	// keepEvery is the shortest time between two places that are stored during a round. A shorter round stores only its
-	// end.
+	// keepEvery is the shortest time between two positions that are stored during a round of cleaning. A round that is
+	// shorter stores only its end.
 	keepEvery = time.Minute
 )
 
-// movePlace sets the position of a round of cleaning, which is a bucket and a key; an empty position means that the
-// round has ended. The position is also stored for the next process, at most once a minute (keepEvery) and at the end
-// of the round.
+// movePlace sets the position of a round of cleaning to now, which is a bucket and a key. An empty position means that
+// the round has ended. movePlace also stores the position for the next process, at most once a minute (keepEvery) and
+// at the end of the round.
 func (s *rounds) movePlace(ctx context.Context, now place) {
 	was := s.place
 	s.place = now
@@ -49,8 +50,8 @@ func (s *rounds) movePlace(ctx context.Context, now place) {
 	}
 }
 
-// recallPlace returns the position at which the last process has left its round of cleaning. It is empty if the round
-// had ended, or if the position is not known.
+// recallPlace returns the stored position at which the last process has left its round of cleaning. The position is
+// empty if the round had ended, or if no position is known.
 func (s *rounds) recallPlace(ctx context.Context) (p place) {
 	if _, err := s.c.read(ctx, s.key(), placeForm, &p); err != nil {
 		if ctx.Err() == nil {

@@ -15,26 +15,30 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// rounds make one round of cleaning after the other over the buckets of some shards, which are groups of buckets. If
-// several processes share a store, each shard has its own rounds. So a process that gains a shard soon begins with its
-// buckets, even while another shard has a bucket that takes a day. An embedded store has rounds over all shards.
+// rounds runs one round of cleaning after the other over the buckets of some shards, which are groups of buckets. A
+// round looks once at each bucket. If several processes share a store, each shard has its own rounds. So a process that
+// gains a shard soon begins with its buckets, even while another shard has a bucket that takes a day. An embedded store
+// has rounds over all shards.
 //
-// A round that one process has begun can be continued by another one. For that only the position of the round is
-// stored, one for each shard.
+// A round that one process has begun can be continued by another process. For this purpose the position of the round is
+// stored for each shard.
 type rounds struct {
 	c  *Cleaning
 	of shard.Set
-	// cleaners are kept from round to round, since a cleaner remembers since when it knows the settings of its bucket.
+	// cleaners has the cleaners of all buckets. They are kept from round to round, since a cleaner remembers since when
+	// it knows the settings of its bucket.
 	cleaners map[store.BucketID]*bucketCleaner
 	place    place // the position of the round
 	mode     mode  // what the present round looks at
-	// lastAll is the beginning of the last round over all rows that has written hints for all steps that will be due
-	// later. It is zero if there was no such round, or if a process may have written without hints since then.
+	// lastAll is the beginning of the last round that read all rows and wrote hints for all objects that may have
+	// something to delete later. It is zero if there was no such round, or if a process may have written objects
+	// without hints since then.
 	lastAll time.Time
 	hinted  map[store.BucketID]*objects.Cleaner // cleaners that follow hints
 
-	// aged counts how often each bucket was seen with rules by age, which no hints follow. The count is dropped after a
-	// pass over all rows of the bucket that has written hints for everything that waits.
+	// aged counts how often each bucket was seen with lifecycle rules that delete by age, which hints do not cover. The
+	// count is removed after a pass over all rows of the bucket that has written hints for everything that is due
+	// later.
 	aged      map[store.BucketID]int
 	since     time.Time // when this process began with these shards; zero: it does not clean them
 	last, now *Round
@@ -51,7 +55,7 @@ type bucketCleaner struct {
 	later  func(key []byte, after time.Duration)
 }
 
-// run makes one round of cleaning after the other, each after a pause of Options.Every, until ctx ends.
+// run runs one round of cleaning after the other, each after a pause of Options.Every, until ctx ends.
 func (s *rounds) run(ctx context.Context) {
 	s.begin(time.Now().UTC())
 	defer s.begin(time.Time{})
@@ -70,7 +74,7 @@ func (s *rounds) begin(since time.Time) {
 	s.since = since
 }
 
-// round makes one round of cleaning: it looks once at each bucket of its shards, the groups of buckets for which s is.
+// round runs one round of cleaning, which looks once at each bucket of the shards of s. Shards are groups of buckets.
 func (s *rounds) round(ctx context.Context) {
 	c, r := s.c, &Round{Began: time.Now().UTC()}
 	m := s.nextMode(ctx)
@@ -112,9 +116,9 @@ func (s *rounds) round(ctx context.Context) {
 		"waiting", r.Waiting, "failed", r.Failed, "took", r.Ended.Sub(r.Began).Round(time.Millisecond))
 }
 
-// buckets cleans the buckets of some shards, which are groups of buckets. It begins at the position where the present
-// round stopped, and goes by the names of the buckets. paused is true if a bucket was left out because its moves are
-// paused. The numbers of what was done are added to r.
+// buckets cleans the buckets of the shards of s, in the order of their names, and adds the numbers of what was done to
+// r. It begins at the position where the current round was interrupted. The result paused is true if a bucket was left
+// out because an operator has paused its moves.
 func (s *rounds) buckets(ctx context.Context, r *Round) (paused bool, err error) {
 	there := map[store.BucketID]bool{}
 	from := s.place // perhaps of another process
@@ -152,7 +156,7 @@ func (s *rounds) buckets(ctx context.Context, r *Round) (paused bool, err error)
 	return paused, err
 }
 
-// pass cleans one bucket once, as a part of a round of cleaning, and adds what it has done to r.
+// pass cleans one bucket once, as a step of a round of cleaning, and adds the numbers of what it has done to r.
 func (s *rounds) pass(ctx context.Context, b *bucket, r *Round) error {
 	c := s.c
 	settings, err := b.Settings(ctx)
@@ -225,9 +229,9 @@ func (s *rounds) pass(ctx context.Context, b *bucket, r *Round) error {
 	return err
 }
 
-// sum returns the state of cleaning in the shards led, which are groups of buckets, as if they were one. Status.Now is
-// the sum of their rounds under way. Status.Last is the sum of their last whole rounds, or nil if a shard has had none.
-// Cleaning.mu is held.
+// sum returns the state of cleaning in the shards led, which are groups of buckets, as if they were one shard.
+// Status.Now is the sum of their rounds under way. Status.Last is the sum of their last whole rounds, or nil if a shard
+// has had no whole round. The caller holds Cleaning.mu.
 func (c *Cleaning) sum(led shard.Set) (sum Status) {
 	whole := true
 	for _, s := range c.rounds {
@@ -247,12 +251,12 @@ func (c *Cleaning) sum(led shard.Set) (sum Status) {
 	return sum
 }
 
-// anyPaused reports whether a bucket was left out of the last round of cleaning because its moves are paused.
-// Cleaning.mu is held.
+// anyPaused reports whether the last round of cleaning left out a bucket because an operator has paused its moves. The
+// caller holds Cleaning.mu.
 func (c *Cleaning) anyPaused() bool { return c.sum(shard.All).Paused }
 
-// and returns the sum of the results of two rounds over different buckets. Its times are the earlier ones of the two.
-// Either round may be nil, and the sum of two nil rounds is nil.
+// and returns the sum of the results of two rounds over different buckets. The times of the sum are the earlier times
+// of the two. Either round may be nil, and the sum of two nil rounds is nil.
 func (r *Round) and(more *Round) *Round {
 	if more == nil {
 		return r
@@ -274,13 +278,13 @@ func (r *Round) and(more *Round) *Round {
 	return &sum
 }
 
-// key returns the key of the register, a small value in the store, that has the position of the present round of
-// cleaning.
+// key returns the key of the register, a small value in the store, in which the position of the current round of
+// cleaning is stored.
 func (s *rounds) key() string { return s.keyOf(placeKey) }
 
 // keyOf returns the key of a register, a small value in the store, that belongs to these rounds. Each shard (group of
-// buckets) has its own register, and the key is name with the shard's number. For shard 0, and in an embedded store, it
-// is name alone. This is the key that older programs use, in which one process cleans all buckets.
+// buckets) has its own register. The key is name and the shard's number. For shard 0, and in an embedded store, the key
+// is only name, which is also the key in older programs, where one process cleans all buckets.
 func (s *rounds) keyOf(name string) string {
 	if n := s.of.List()[0]; n > 0 {
 		return fmt.Sprintf("%s-%d", name, n)

@@ -18,44 +18,44 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Bucket is the id under which hints (keys of objects that a cleaner should look at) are stored, in place of a bucket's
-// id. Each partition has the hints that are due in the same 15 minutes, for one group of buckets. No real bucket has
-// this id, and there is no map for it.
+// Bucket is the bucket ID under which hints are stored. A hint is the key of an object that a cleaner should look at.
+// Each partition has the hints that are due in the same 15 minutes, for one group of buckets. No real bucket has this
+// ID.
 var Bucket = store.BucketID{'e', 'v', 'e', 'n', 'k', 'e', 'e', 'l', ' ', 'h', 'i', 'n', 't', 's', ' ', ' '}
 
-// slot is the length of a slot of time: hints (keys of objects for a cleaner to look at) that are due in the same slot
-// are stored together. They are read once the slot is over.
+// slot is the length of the intervals of time into which hints are sorted. Hints (keys of objects for a cleaner to look
+// at) that are due in the same interval are stored together, and are read once the interval is over.
 const slot = 15 * time.Minute
 
 const (
-	// writeEvery is how long hints are only in memory before they are written together. They are written earlier once
+	// writeEvery is how long hints stay in memory before they are written together. Hints are written earlier once
 	// their number reaches soon.
 	writeEvery = 5 * time.Second
 	soon       = 4096
-	// mostKeys and mostKeyBytes limit the hints in memory, by number and by bytes of their keys. Further hints are
-	// dropped.
+	// mostKeys and mostKeyBytes are the largest number of hints in memory, and the largest length of their keys in
+	// bytes. Further hints are dropped.
 	mostKeys     = 1 << 17
 	mostKeyBytes = 16 << 20
-	// mostRowBytes is the size, in bytes, from which a row takes no further keys. mostBatchRows is the most groups of
-	// hints that are written in one call.
+	// mostRowBytes is the size in bytes at which a row takes no further keys. mostBatchRows is the largest number of
+	// groups of hints that are written in one call.
 	mostRowBytes  = 32 << 10
 	mostBatchRows = 64
-	// mostWriting is the longest time of a Flush. It is less than the constant late, since a Flush chooses the slots at
-	// its beginning. lastWrite is the longest time of the last Flush of a process.
+	// mostWriting is the longest time of a Flush. It is shorter than late, since a Flush chooses the intervals of time
+	// for its hints at its beginning. lastWrite is the longest time of the last Flush of a process.
 	mostWriting = time.Minute
 	lastWrite   = 5 * time.Second
 
 	form = 1
 )
 
-// group identifies hints (keys of objects that a cleaner should look at) that may be stored in one row. They are for
-// objects of one bucket, and are due in one slot of time (15 minutes).
+// group identifies hints that may be stored in one row: they are for objects of one bucket, and are due in the same 15
+// minutes. A hint is the key of an object that a cleaner should look at.
 type group struct {
 	bucket store.BucketID
 	slot   int64
 }
 
-// Journal stores hints, which are keys of objects in which a cleaner may find something to delete. It collects them in
+// Journal stores hints, which are keys of objects in which a cleaner may find something to delete. It collects hints in
 // memory, and writes them to the store some seconds later. It is safe for concurrent use.
 type Journal struct {
 	rows store.Rows
@@ -73,12 +73,12 @@ type Journal struct {
 	counts      Counts
 }
 
-// Counts are numbers of hints, which are keys of objects that a cleaner should look at, since the process began.
-// Written hints are in the store. Dropped hints are lost, because too many were in memory.
+// Counts are the numbers of hints since the process began. A hint is the key of an object that a cleaner should look
+// at. Written hints are in the store. Dropped hints are lost, because too many hints were in memory.
 type Counts struct{ Written, Dropped int64 }
 
-// New returns a journal. It writes hints, which are keys of objects that a cleaner should look at, into the given rows
-// of a store, until Close is called.
+// New returns a Journal, which writes hints into the given rows of a store until Close is called. A hint is the key of
+// an object that a cleaner should look at. log gets a line if hints can't be written.
 func New(rows store.Rows, log *slog.Logger) *Journal {
 	ctx, stop := context.WithCancel(context.Background())
 	j := &Journal{
@@ -90,7 +90,7 @@ func New(rows store.Rows, log *slog.Logger) *Journal {
 }
 
 // Note adds a hint: once the time after has passed, a cleaner may find something to delete in the object key of the
-// bucket. Note does no I/O, and keeps no reference to key. It drops the hint if too many are in memory.
+// bucket. Note does no I/O, and keeps no reference to key. It drops the hint if too many hints are in memory.
 func (j *Journal) Note(bucket store.BucketID, key []byte, after time.Duration) {
 	g := group{bucket, slotOf(time.Now().Add(after))}
 	j.mu.Lock()
@@ -141,7 +141,7 @@ func (j *Journal) run(ctx context.Context) {
 	}
 }
 
-// Close ends the journal. First it tries for some seconds to write the hints that are still in memory.
+// Close ends the journal. It first tries for some seconds to write the hints that are still in memory.
 func (j *Journal) Close() {
 	j.stop()
 	j.work.Wait()
@@ -152,8 +152,8 @@ func (j *Journal) Close() {
 	}
 }
 
-// Flush writes all hints that were noted before the call, and returns once they are stored. If it fails, the hints that
-// were not written stay in memory.
+// Flush writes all hints that were added by Note before the call, and returns once the hints are stored. If Flush
+// fails, the hints that were not written stay in memory.
 func (j *Journal) Flush(ctx context.Context) error {
 	j.writing.Lock()
 	defer j.writing.Unlock()
@@ -183,8 +183,8 @@ func (j *Journal) Flush(ctx context.Context) error {
 	return first
 }
 
-// write writes hints (keys of objects for a cleaner to look at) into a partition, as rows. pending has the keys of each
-// of the groups, and now is the time of the write.
+// write writes the hints of the given groups into the partition p, as rows. pending has the hints of each group, which
+// are keys of objects for a cleaner to look at. now is the time of the write.
 func (j *Journal) write(
 	ctx context.Context, p store.Partition, groups []group, pending map[group][]string, now time.Time,
 ) error {
@@ -216,9 +216,9 @@ func (j *Journal) write(
 	return put()
 }
 
-// written records whether some groups of hints, which are keys of objects, were written to the store. ok is true: it
-// counts the hints, and frees their place in memory. ok is false: it puts them back to be written later. pending has
-// the keys of each group.
+// written records whether the hints of the given groups were written to the store. If ok is true, written counts the
+// hints, and frees their room in memory. If ok is false, it puts the hints back to be written later. pending has the
+// hints of each group, which are keys of objects.
 func (j *Journal) written(groups []group, pending map[group][]string, ok bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -238,8 +238,9 @@ func (j *Journal) written(groups []group, pending map[group][]string, ok bool) {
 
 func slotOf(at time.Time) int64 { return at.UnixMicro() / slot.Microseconds() }
 
-// partition returns the partition with the hints (keys of objects for a cleaner to look at) that are due in a slot of
-// time. They are for the buckets of shard n, one of the groups into which buckets are divided.
+// partition returns the partition with the hints that are due in the given slot, which is the number of an interval of
+// 15 minutes. A hint is the key of an object that a cleaner should look at. n is the shard of the objects' buckets,
+// which is one of the groups into which buckets are divided.
 func partition(n int, slot int64) store.Partition {
 	p := store.Partition{Bucket: Bucket}
 	p.ID[0] = byte(n)
@@ -247,10 +248,10 @@ func partition(n int, slot int64) store.Partition {
 	return p
 }
 
-// encode returns the value of a row of hints for some objects of a bucket. keys are the keys of the objects, in
-// ascending order. rest are those for which the row has no more room. The value has a version of the format, the
-// bucket, and the keys. For each key it has only the number of first bytes that are the same as in the previous key,
-// and the other bytes.
+// encode returns the value of a row of hints for objects of one bucket. keys are the keys of the objects, in ascending
+// order. rest are the keys for which the row has no more room. The value has a version of the format, the bucket, and
+// the keys. For each key it has only the number of first bytes that are the same as in the previous key, and the other
+// bytes.
 func encode(bucket store.BucketID, keys []string) (value []byte, rest []string) {
 	value = append(store.EntryCell([]byte{form}), bucket[:]...)
 	last := ""
@@ -268,8 +269,8 @@ func encode(bucket store.BucketID, keys []string) (value []byte, rest []string) 
 	return value, nil
 }
 
-// decode returns the bucket and the keys of the objects in a row of hints. ok is false if the row has another form than
-// the one that encode writes, perhaps because a newer program has written it.
+// decode returns the bucket and the keys of the objects in a row of hints. The result ok is false if encode has not
+// written the row, but perhaps a newer program.
 func decode(cell []byte) (bucket store.BucketID, keys []string, ok bool) {
 	value, _, err := store.EntryValue(cell)
 	if err != nil || len(value) <= len(bucket) || value[0] != form {
@@ -289,7 +290,8 @@ func decode(cell []byte) (bucket store.BucketID, keys []string, ok bool) {
 	return bucket, keys, true
 }
 
-// Row is a row of hints that Due has read: the keys of objects in one bucket that a cleaner should look at.
+// Row is a row of hints that Due has read: a bucket, and the keys of objects in the bucket that a cleaner should look
+// at.
 type Row struct {
 	Bucket store.BucketID
 	Keys   []string // ascending
@@ -299,29 +301,29 @@ type Row struct {
 	at  store.Timestamp
 }
 
-// Position says how far a reader has read the hints of a shard, one of the groups into which buckets are divided. The
-// zero Position is before the first hint.
+// Position says how far a reader has read the hints for one shard, which is one of the groups into which buckets are
+// divided. The zero Position is before the first hint.
 type Position struct {
 	Slot  int64  `json:"slot"`
 	after []byte // the last key of a row that was read in the slot
 }
 
-// Time returns the time up to which all hints have been read by a reader at this position.
+// Time returns the time up to which a reader at this position has read all hints.
 func (p Position) Time() time.Time { return time.UnixMicro(p.Slot * slot.Microseconds()) }
 
 const (
-	// oldest is how long before now a reader begins if it does not know how far the last reader was. It is longer than
-	// the time from noting a hint until it is due.
+	// oldest is how long before now a reader of hints begins if the position of the last reader is not known. It is
+	// longer than the time from adding a hint until the hint is due.
 	oldest = 20 * 24 * time.Hour
-	// late is how long after the end of a slot hints may still be written into it. It is longer than a Flush takes, and
-	// longer than the difference between the clocks of processes.
+	// late is how long after the end of an interval of time hints may still be written for this interval. It is longer
+	// than a Flush takes, and longer than the difference between the clocks of processes.
 	late = 5 * time.Minute
 )
 
 // Due returns rows of hints that are due and lie behind the position from, and the position behind these rows. n is the
-// number of the shard (group of buckets). The rows have about most keys, or mostKeyBytes bytes of keys; if there are no
-// rows, no more hints are due. Rows in a form that this program does not know are skipped. If from is in the future, a
-// wrong clock was the reason, and Due begins at the oldest slot of time again.
+// number of the shard, which is a group of buckets. The rows have about most keys, or mostKeyBytes bytes of keys. If
+// Due returns no rows, no more hints are due. Due skips rows in a form that this program does not know. If from is in
+// the future, a clock was wrong, and Due begins again at the oldest hints.
 //
 // Due reads through a quorum of each data centre, and fails like Rows.Slice while a data centre is away.
 func (j *Journal) Due(ctx context.Context, n int, from Position, most int) (rows []Row, _ Position, err error) {
@@ -357,8 +359,8 @@ func (j *Journal) Due(ctx context.Context, n int, from Position, most int) (rows
 	return rows, from, nil
 }
 
-// Forget deletes a row of hints (keys of objects) that Due has returned, once a cleaner has looked at these objects. It
-// deletes no other row.
+// Forget deletes a row of hints that Due has returned, once a cleaner has looked at the objects whose keys are in the
+// row. It deletes no other row.
 func (j *Journal) Forget(ctx context.Context, r *Row) error {
 	return store.Wrap("delete a hint for the cleaner",
 		store.Everywhere(j.rows).Delete(store.MakingRoom(ctx), r.in, r.key, r.at))

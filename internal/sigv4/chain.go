@@ -17,14 +17,14 @@ type Chain struct {
 	last  string
 }
 
-// Chunk returns an error unless signature is the right one for the next chunk of the body. sum is the SHA-256 of the
-// chunk's data. Any error is an *Error.
+// Chunk returns an error if signature is not the right signature for the next chunk of the body. sum is the SHA-256 of
+// the chunk's data. Any error is an *Error.
 func (c *Chain) Chunk(sum [sha256.Size]byte, signature string) error {
 	return c.next(signature, Algorithm+"-PAYLOAD", hexSum("")+"\n"+hex.EncodeToString(sum[:]))
 }
 
-// Trailer returns an error unless signature is the right one for the trailers, the header lines after a chunked body.
-// lines has one line for each trailer: name:value and a line feed. Any error is an *Error.
+// Trailer returns an error if signature is not the right signature for the trailers, which are the header lines after a
+// chunked body. lines has one line for each trailer: name:value and a line feed. Any error is an *Error.
 func (c *Chain) Trailer(lines, signature string) error {
 	return c.next(signature, Algorithm+"-TRAILER", hexSum(lines))
 }

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// The query parameters in which a presigned URL has its signature, and the header with the value that stands for the
-// body.
+// Names of the query parameters in which a presigned URL has its signature, and of the header with the text that stands
+// for the body.
 const (
 	paramAlgorithm  = "X-Amz-Algorithm"
 	paramCredential = "X-Amz-Credential"
@@ -34,18 +34,19 @@ func refuse(code, format string, args ...any) *Error {
 	return &Error{code, fmt.Sprintf(format, args...)}
 }
 
-// Claim is what a request says about its own signature: the access key, the scope (date and region), the time and the
-// signed headers. Nothing of a Claim is proven until Verify has succeeded.
+// Claim is what a request states about its own signature: the access key, the scope (date and region), the time and the
+// signed headers. The statements may be false until Verify has succeeded.
 type Claim struct {
 	KeyID string
 	Scope Scope
 	// Time is the time at which the request was signed.
 	Time time.Time
-	// Presigned is true for a presigned URL, whose query has the claim. The URL is valid for Expires, from Time on.
+	// Presigned is true if the request uses a presigned URL, whose query has the signature. The URL is valid from Time
+	// on, for the duration Expires.
 	Presigned bool
 	Expires   time.Duration
-	// Payload is the value that stands for the body: one of the constants of this package, or the SHA-256 of the body
-	// in hexadecimal digits.
+	// Payload is the text that stands for the body in the signature: one of the constants of this package, or the
+	// SHA-256 of the body in hexadecimal digits.
 	Payload string
 
 	signed    string // names of the signed headers, separated by semicolons
@@ -53,8 +54,8 @@ type Claim struct {
 	malformed string // the error code for a claim that is malformed
 }
 
-// Parse reads what a request says about its signature, from its headers or its query. For a request without a signature
-// it returns nil and no error. It does not verify the signature. Any error is an *Error.
+// Parse returns what a request states about its signature, in its headers or its query. For a request without a
+// signature it returns nil and no error. It does not verify the signature. Any error is an *Error.
 func Parse(r *Request) (*Claim, error) {
 	query, err := url.ParseQuery(r.Query)
 	if err != nil {
@@ -165,7 +166,8 @@ func parseQuery(r *Request, query url.Values) (*Claim, error) {
 	return c, c.finish(r, query.Get(paramSigned), query.Get(paramSignature))
 }
 
-// bad returns the error for a request whose information about its signature is malformed. format and args say why.
+// bad returns the error for a request whose statements about its signature are malformed. format and args, as for
+// fmt.Sprintf, say what is wrong.
 func (c *Claim) bad(format string, args ...any) *Error {
 	if c.Presigned {
 		return refuse(c.malformed, "Error parsing the X-Amz-Credential parameter; "+format, args...)
@@ -173,8 +175,9 @@ func (c *Claim) bad(format string, args ...any) *Error {
 	return refuse(c.malformed, "The authorization header is malformed; "+format, args...)
 }
 
-// credential parses the text that names the access key and the scope of a signature:
-// KEY-ID/DATE/REGION/s3/aws4_request. It sets the fields of the claim. The key's id may contain slashes.
+// credential parses value, which names the access key and the scope of a signature, in the form
+// KEY-ID/DATE/REGION/s3/aws4_request. It sets the fields KeyID and Scope of the claim. The key's ID may contain
+// slashes.
 func (c *Claim) credential(value string) error {
 	var parts [4]string // the last ones
 	for i := len(parts) - 1; i >= 0; i-- {
@@ -197,8 +200,8 @@ func (c *Claim) credential(value string) error {
 	return nil
 }
 
-// finish stores the list of signed headers and the signature in the claim. It returns an error if a header that must be
-// signed is not in the list, or if the date or the value for the body is wrong.
+// finish stores signed, the list of the names of signed headers, and the signature in the claim. It returns an error if
+// a header of r that must be signed is not in the list, or if the date or the text for the body is wrong.
 func (c *Claim) finish(r *Request, signed, signature string) error {
 	c.signature, c.signed = signature, signed
 	if what := badNames(signed); what != "" {
@@ -231,8 +234,9 @@ func (c *Claim) finish(r *Request, signed, signature string) error {
 	return nil
 }
 
-// badNames returns the fault in a list of names of signed headers, or "". The names must ascend, each once: a header is
-// hashed each time that it is named, so repeated names of a long header would cost much.
+// badNames returns what is wrong with signed, a list of names of signed headers, or "" for a good list. The names must
+// be in ascending order without duplicates. A header is hashed each time that it is named, so repeated names of a long
+// header would cost much.
 func badNames(signed string) string {
 	if strings.Count(signed, ";") >= MaxSignedHeaders {
 		return fmt.Sprintf("more than %d names", MaxSignedHeaders)
@@ -247,7 +251,7 @@ func badNames(signed string) string {
 	return ""
 }
 
-// Signs reports whether the signature covers the header with this name. The name must be in lower case.
+// Signs reports whether the signature covers the header with the given name, which must be in lower case.
 func (c *Claim) Signs(name string) bool {
 	for signed := range strings.SplitSeq(c.signed, ";") {
 		if signed == name {
@@ -257,8 +261,8 @@ func (c *Claim) Signs(name string) bool {
 	return false
 }
 
-// mustBeSigned reports whether a signature must cover the header called name, which is in lower case. All headers that
-// change the meaning of a request must be signed, so that only the signer can add them. The exception is
+// mustBeSigned reports whether a signature must cover the header with the given name, which is in lower case. All
+// headers that change the meaning of a request must be signed, so that only the signer can add them. The exception is
 // x-amz-content-sha256, whose value is part of every signature.
 func mustBeSigned(name string) bool {
 	return (strings.HasPrefix(name, "x-amz-") || strings.HasPrefix(name, "x-evenkeel-")) && name != "x-amz-content-sha256"
@@ -269,8 +273,8 @@ func validPayload(p string) bool {
 		IsDigest(p)
 }
 
-// IsDigest reports whether p has the form of a SHA-256: 64 lower-case hexadecimal digits. A Claim.Payload without this
-// form is a constant of this package, such as UnsignedPayload.
+// IsDigest reports whether p has the form of a SHA-256, which is 64 lower-case hexadecimal digits. A Claim.Payload
+// without this form is a constant of this package, such as UnsignedPayload.
 func IsDigest(p string) bool {
 	return len(p) == 64 && strings.Trim(p, "0123456789abcdef") == ""
 }
@@ -294,9 +298,9 @@ func (c *Claim) CheckTime(now time.Time) error {
 	return nil
 }
 
-// Verify returns an error unless the claimed signature is the one that the secret of the access key makes for the
-// request. It compares in constant time. The returned Chain verifies the chunks of the body, if they are signed. Any
-// error is an *Error.
+// Verify returns an error if the signature in the claim is not the signature that the secret of the access key makes
+// for the request. It compares in constant time. The returned Chain verifies the chunks of the body, if they are
+// signed. Any error is an *Error.
 func (c *Claim) Verify(r *Request, secret string) (*Chain, error) {
 	canonical, err := r.canonicalSum(c.signed, c.Payload)
 	if err != nil {

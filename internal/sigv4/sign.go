@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
-// Sign signs a request, with all headers in r.Header. It sets the headers Authorization, X-Amz-Date and
-// X-Amz-Content-Sha256. payload is the value that stands for the body: a constant of this package, such as
-// UnsignedPayload, or the result of PayloadOf.
+// Sign signs the request r with all headers in r.Header, and sets the headers Authorization, X-Amz-Date and
+// X-Amz-Content-Sha256. keyID and secret are the access key, and now is the time of the signature. payload is the text
+// that stands for the body in the signature: a constant of this package, such as UnsignedPayload, or the result of
+// PayloadOf.
 func Sign(r *Request, keyID, secret, region, payload string, now time.Time) error {
 	now = now.UTC()
 	r.Header.Set("X-Amz-Date", now.Format(timeFormat))
@@ -32,5 +33,6 @@ func Sign(r *Request, keyID, secret, region, payload string, now time.Time) erro
 	return nil
 }
 
-// PayloadOf returns the SHA-256 of a body in hexadecimal digits. A signature that covers the body contains this value.
+// PayloadOf returns the SHA-256 of a body in hexadecimal digits, for the argument payload of Sign. A signature that
+// contains this text covers the body.
 func PayloadOf(body []byte) string { return hexSum(string(body)) }

@@ -22,12 +22,12 @@ import (
 const (
 	// Algorithm is the only signature algorithm that this package supports.
 	Algorithm = "AWS4-HMAC-SHA256"
-	// MaxSkew is the largest accepted difference between the time of a request and the time of the server.
+	// MaxSkew is the largest accepted difference between the time of a request and the server's time.
 	MaxSkew = 15 * time.Minute
 	// MaxExpires is the longest validity of a presigned URL.
 	MaxExpires = 7 * 24 * time.Hour
-	// MaxSignedHeaders is the most headers that a signature may cover. A request with headers of 8 KiB, the most that
-	// AWS accepts, has fewer.
+	// MaxSignedHeaders is the largest number of headers that a signature may cover. A request with headers of 8 KiB,
+	// which is the largest size that AWS accepts, has fewer.
 	MaxSignedHeaders = 512
 
 	service    = "s3"
@@ -36,32 +36,34 @@ const (
 	dateFormat = "20060102"
 )
 
-// The values that a signature can contain in place of the body's SHA-256. They say how the body is signed, if at all.
+// Texts that a signature can contain in place of the body's SHA-256. They say how the body is signed, if at all.
 const (
 	// UnsignedPayload says that the signature does not cover the body.
 	UnsignedPayload = "UNSIGNED-PAYLOAD"
-	// SignedChunks says that the body is aws-chunked, and that each chunk is signed.
+	// SignedChunks says that the body is in S3's encoding aws-chunked, and that each chunk is signed.
 	SignedChunks = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"
-	// SignedChunksTrailer says that each chunk is signed, and the trailers are signed, too.
+	// SignedChunksTrailer says that the body is in S3's encoding aws-chunked, and that each chunk and the trailers are
+	// signed. Trailers are header lines after the last chunk.
 	SignedChunksTrailer = SignedChunks + "-TRAILER"
-	// UnsignedChunksTrailer says that the body is aws-chunked with trailers, and that neither is signed.
+	// UnsignedChunksTrailer says that the body is in S3's encoding aws-chunked with trailers, which are header lines
+	// after the last chunk, and that neither chunks nor trailers are signed.
 	UnsignedChunksTrailer = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
 )
 
-// Request has the parts of an HTTP request that a signature covers, except for the body.
+// Request has those parts of an HTTP request that a signature covers, except for the body.
 type Request struct {
 	Method string
-	// Path and Query are percent-encoded, as they are sent. Path begins with a slash, and Query lacks the question
-	// mark.
+	// Path and Query are percent-encoded, as the client sent them. Path begins with a slash, and Query does not contain
+	// the question mark.
 	Path, Query string
 	Host        string
 	Header      http.Header
-	// Length is the length of the body in bytes; -1 means unknown.
+	// Length is the length of the body in bytes, or -1 if it is unknown.
 	Length int64
 }
 
-// Scope limits a signature to one day and one region. A key derived for one scope makes no valid signatures for
-// another.
+// Scope limits a signature to one day and one region. A signing key that is derived for one scope makes no valid
+// signatures for another scope.
 type Scope struct {
 	Date   string // YYYYMMDD
 	Region string
@@ -92,16 +94,17 @@ func hexSum(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// sign returns the signature of a request in hexadecimal digits. at is the time of the request, s its date and region.
-// canonical is the digest of the request's canonical form, which canonicalSum returns.
+// sign returns the signature of a request in hexadecimal digits. key is the signing key, at is the time of the request,
+// and s has its date and region. canonical is the digest of the request's canonical form, which canonicalSum returns.
 func sign(key []byte, at time.Time, s Scope, canonical string) string {
 	text := Algorithm + "\n" + at.UTC().Format(timeFormat) + "\n" + s.String() + "\n" + canonical
 	return hex.EncodeToString(mac(key, text))
 }
 
-// canonicalSum returns the SHA-256 of the request in canonical form, in hexadecimal digits. signed has the names of the
-// signed headers, separated by semicolons, each once (see badNames). payload stands for the body. Clients without an
-// access key can cause this work. So the form is hashed piece by piece, at a cost in proportion to the request's bytes.
+// canonicalSum returns the SHA-256 of the request's canonical form, in hexadecimal digits. signed has the names of the
+// signed headers, separated by semicolons and without duplicates (see badNames). payload is the text that stands for
+// the body. As clients without an access key can cause this work, the form is hashed piece by piece, at a cost in
+// proportion to the request's bytes.
 func (r *Request) canonicalSum(signed, payload string) (string, error) {
 	path, err := url.PathUnescape(r.Path)
 	if err != nil {
@@ -159,11 +162,11 @@ func (r *Request) writeHeader(w *bufio.Writer, name string) {
 	}
 }
 
-// param is one query parameter. Its name and value are percent-encoded in the one way that signatures prescribe.
+// param is one query parameter. Its name and value are percent-encoded in the form that signatures prescribe.
 type param struct{ name, value string }
 
-// parseParams returns the parameters of the query raw without the signature, sorted. Names and values are
-// percent-encoded in the one way that signatures prescribe.
+// parseParams returns the sorted parameters of the encoded query raw, except for the parameter with the signature.
+// Names and values are percent-encoded in the form that signatures prescribe.
 func parseParams(raw string) ([]param, error) {
 	var params []param
 	for part := range strings.SplitSeq(raw, "&") {
@@ -188,14 +191,15 @@ func parseParams(raw string) ([]param, error) {
 	return params, nil
 }
 
-// EscapePath percent-encodes all bytes of a path except slashes and the unreserved characters: letters, digits, - _ .
-// ~.
+// EscapePath returns path with all bytes percent-encoded except slashes and the unreserved characters: letters, digits,
+// - _ . ~.
 func EscapePath(path string) string { return strings.ReplaceAll(escape(path), "%2F", "/") }
 
-// escape percent-encodes all bytes of s except the unreserved characters: letters, digits, - _ . ~.
+// escape returns s with all bytes percent-encoded except the unreserved characters: letters, digits, - _ . ~.
 func escape(s string) string { return strings.ReplaceAll(url.QueryEscape(s), "+", "%20") }
 
-// squeeze writes the value v of a header to w, without spaces at its ends. Several spaces in a row become one.
+// squeeze writes the header value v to w without spaces at its ends, and with each sequence of spaces replaced by one
+// space.
 func squeeze(w *bufio.Writer, v string) {
 	v = strings.Trim(v, " ")
 	for {
