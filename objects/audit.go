@@ -55,9 +55,9 @@ func (b *Bucket) Audit(ctx context.Context, wide *Objects, from string, each fun
 	return b.AuditBodies(ctx, wide, from, nil, each)
 }
 
-// AuditBodies compares all versions of a bucket with all its blobs, as Audit does, and also reads the blobs. It
-// compares each body with its checksum; bodies that are stored in rows are left out. Before each read it calls pace
-// with the number of bytes that it is going to read. pace may wait, and an error of pace ends the audit.
+// AuditBodies compares all versions of a bucket with all its blobs, as Audit does, and also reads the blobs to compare
+// each body with its checksum. It leaves out bodies that are stored in rows. Before each read it calls pace with the
+// number of bytes that it is going to read. pace may wait, to limit the speed, and an error of pace ends the audit.
 func (b *Bucket) AuditBodies(
 	ctx context.Context, wide *Objects, from string, pace func(ctx context.Context, bytes int64) error,
 	each func(Audited) error,

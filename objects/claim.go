@@ -19,8 +19,8 @@ var ErrOthersBodies = errors.New("the bodies there belong to another store")
 
 // Claim marks a store of blobs as belonging to one store of rows, which the text owner identifies by letters and
 // digits. If the blobs already have the mark of another owner, Claim fails with ErrOthersBodies, an InvalidArgument.
-// Two stores of rows with the same blobs would each delete the other's blobs as orphans. If two owners claim new blobs
-// at the same moment, both may succeed; then the next Claim of one of them fails.
+// The mark is needed because two stores of rows with the same blobs would each delete the other's blobs as useless. If
+// two owners claim new blobs at the same moment, both may succeed. Then the next Claim of one of them fails.
 func Claim(ctx context.Context, blobs Blobs, owner string) error {
 	there, err := Owner(ctx, blobs)
 	if err == nil && there == "" {

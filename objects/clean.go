@@ -46,8 +46,8 @@ const settled = 11 * 24 * time.Hour
 
 // Deed is one step that a cleaner is about to take with a version or an upload, for example the deletion of a version.
 type Deed struct {
-	// Do is the kind of the step: "supersede", "prove", "finish", "unmark", "expire", "lapse", "settle", "condemn" or
-	// "free".
+	// Do is the name of the kind of step, e.g. "expire" or "finish": see the constants of type tidy.Do. Possible are
+	// "supersede", "prove", "finish", "unmark", "expire", "lapse", "settle", "condemn" and "free".
 	Do  string
 	Key []byte
 	// ID is the ID of the version or, for a step with an upload, of the version that the upload becomes.
@@ -164,8 +164,8 @@ func (d *Cleaned) add(more *Cleaned) {
 	}
 }
 
-// SoonGrace is the time for which a deleted version keeps its blob if CleanOptions.Now is set: two minutes. It is
-// longer than the time that may pass between reading a row and sending a write that follows from what was read.
+// SoonGrace is the time for which a deleted version keeps its body if CleanOptions.Now is set: two minutes. It is
+// longer than the time that may pass between a read of a row and a write that depends on what was read.
 const SoonGrace = 2 * writeTimeout
 
 // mostOfGroup is the largest number of versions of one object that a cleaner looks at together. If an object has more
@@ -338,7 +338,7 @@ func decodeProof(value []byte) (at store.Timestamp, ok bool) {
 }
 
 // prove writes a new timestamp into the given row, as a proof that an earlier write was acknowledged before this time.
-// It writes the row only while still returns true.
+// The func still reports whether there is time left: once it returns false, prove writes nothing more.
 func (c *Cleaner) prove(ctx context.Context, row []byte, still func() bool) error {
 	stamp, err := c.b.o.c.Stamps(ctx, 1)
 	if err != nil {
@@ -349,7 +349,8 @@ func (c *Cleaner) prove(ctx context.Context, row []byte, still func() bool) erro
 
 // tidy takes the steps that are due for one object, such as deletions of versions, and adds them to the counts in done.
 // group has the object's versions, or a section of them. behind is true if newer versions of the object were handled
-// before, and more is true if older versions follow. tidy writes only while still returns true.
+// before, and more is true if older versions follow. The func still reports whether there is time left: once it returns
+// false, tidy writes nothing more.
 func (c *Cleaner) tidy(
 	ctx context.Context, key []byte, group []member, behind, more bool, still func() bool, done *Cleaned,
 ) {
@@ -386,7 +387,8 @@ func (c *Cleaner) tidy(
 
 // take carries out the given steps, such as deletions, on the versions of one object, and returns the number of steps
 // that were done. It changes the elements of versions to the state after the steps. For example, a version that was
-// deleted gets the state burned, which means deleted.
+// deleted gets the state burned, which means deleted. The func still reports whether there is time left: once it
+// returns false, take writes nothing more.
 func (c *Cleaner) take(
 	ctx context.Context, key []byte, group []member, versions []tidy.Version, steps []tidy.Step, still func() bool,
 	done *Cleaned,

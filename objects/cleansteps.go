@@ -13,8 +13,8 @@ import (
 )
 
 // do carries out one step of cleaning, s, on a version of the object key, e.g. a deletion. group has the object's
-// versions. do returns false without an error if the step turns out not to be due any more. It writes only while still
-// returns true.
+// versions. do returns false without an error if the step turns out not to be due any more. The func still reports
+// whether there is time left: once it returns false, do writes nothing more.
 func (c *Cleaner) do(ctx context.Context, key []byte, group []member, s tidy.Step, still func() bool) (bool, error) {
 	v := &group[s.Version]
 	switch s.Do {
@@ -88,7 +88,8 @@ func (c *Cleaner) expire(ctx context.Context, key []byte, v *member, still func(
 
 // relyOn prepares the deletion of a version that may be deleted only because another version, by, stays. It writes the
 // row of by again, with the state kept, so that other cleaners do not delete by. It returns false if by is deleted, or
-// if another cleaner has noted that by seems to be missing. Then the caller must not delete the first version.
+// if another cleaner has noted that by seems to be missing. Then the caller must not delete the first version. The func
+// still reports whether there is time left: once it returns false, relyOn writes nothing more.
 func (c *Cleaner) relyOn(ctx context.Context, key []byte, by *member, still func() bool) (bool, error) {
 	if !by.kept {
 		ok, err := c.keep(ctx, key, by.id, still)
@@ -102,7 +103,8 @@ func (c *Cleaner) relyOn(ctx context.Context, key []byte, by *member, still func
 }
 
 // keep writes the row of a version again with the state kept, so that other cleaners do not delete the version: the
-// deletion of another version relies on it. keep returns false if the version is deleted.
+// deletion of another version relies on it. keep returns false if the version is deleted. The func still reports
+// whether there is time left: once it returns false, keep writes nothing more.
 func (c *Cleaner) keep(ctx context.Context, key []byte, id ID, still func() bool) (bool, error) {
 	r, err := c.b.version(ctx, key, id)
 	if errors.Is(err, ErrNotFound) {
@@ -127,7 +129,8 @@ func (c *Cleaner) noted(ctx context.Context, key []byte, id ID) (bool, error) {
 
 // burn deletes the version v for readers, who never see the version again. Its blobs stay until CleanOptions.Grace is
 // over. burn first writes the version's row with the state burned, which means deleted. Then it writes a second row
-// with the time at which the first write was known to be acknowledged. It writes only while still returns true.
+// with the time at which the first write was known to be acknowledged. The func still reports whether there is time
+// left: once it returns false, burn writes nothing more.
 func (c *Cleaner) burn(ctx context.Context, key []byte, v *member, still func() bool) error {
 	if err := c.b.write(ctx, key, v.id, v.ash, still); err != nil {
 		return err
@@ -136,8 +139,8 @@ func (c *Cleaner) burn(ctx context.Context, key []byte, v *member, still func() 
 }
 
 // finish removes all that is left of a deleted version: first its blobs, and then its rows. It returns false if
-// something else has to happen before, e.g. the end of the upload to which the blobs belong. It writes only while still
-// returns true.
+// something else has to happen before, e.g. the end of the upload to which the blobs belong. The func still reports
+// whether there is time left: once it returns false, finish writes nothing more.
 func (c *Cleaner) finish(ctx context.Context, key []byte, v *member, still func() bool) (bool, error) {
 	switch v.ash.where {
 	case inBlob:
@@ -156,7 +159,8 @@ func (c *Cleaner) finish(ctx context.Context, key []byte, v *member, still func(
 	return true, c.remove(ctx, key, v, still)
 }
 
-// remove deletes the row of the version v, and then its row of tags and the cleaner's note about v, if they exist.
+// remove deletes the row of the version v, and then its row of tags and the cleaner's note about v, if they exist. The
+// func still reports whether there is time left: once it returns false, remove writes nothing more.
 func (c *Cleaner) remove(ctx context.Context, key []byte, v *member, still func() bool) error {
 	row := rowKey(key, v.id)
 	if err := c.b.rows.DeleteAt(ctx, row, listing.Given{At: v.id.at(gone), Still: still}); err != nil {

@@ -117,7 +117,8 @@ func sumUp(e listing.Entry) listing.Sifted {
 func age(now, of store.Timestamp) time.Duration { return time.Duration(now-of) * time.Microsecond }
 
 // upload takes the step that is due for the upload u, if any, such as its end or the removal of its rows. It adds the
-// step to the counts in done. It writes only while still returns true.
+// step to the counts in done. The func still reports whether there is time left: once it returns false, upload writes
+// nothing more.
 func (c *Cleaner) upload(ctx context.Context, u *uploadMember, still func() bool, done *Cleaned) {
 	step, err := c.doUpload(ctx, u, still)
 	if err != nil {
@@ -293,7 +294,8 @@ func hashOf(upload ID, seen []stored) (sum claim) {
 
 // settle ends the upload u, so that no client can begin to complete the upload any more. Then settle writes the
 // versions that the upload has become again, with the state kept, so that no cleaner deletes them as missing. At last
-// it writes a row with the time at which the end was known to be acknowledged. It writes only while still returns true.
+// it writes a row with the time at which the end was known to be acknowledged. The func still reports whether there is
+// time left: once it returns false, settle writes nothing more.
 func (c *Cleaner) settle(ctx context.Context, u *uploadMember, still func() bool) error {
 	if err := c.b.writeUpload(ctx, u.key, u.id, &record{rank: burned, null: u.null}, still); err != nil {
 		return err
@@ -313,7 +315,8 @@ func (c *Cleaner) settle(ctx context.Context, u *uploadMember, still func() bool
 
 // condemn deletes in advance the version v, which an upload could have become but has not. So v can't appear later,
 // when its blobs are gone (docs/objects.md, rule 7). First condemn writes a note, which tells other cleaners that v
-// seems to be missing. If v has appeared meanwhile, condemn does not delete v. It writes only while still returns true.
+// seems to be missing. If v has appeared meanwhile, condemn does not delete v. The func still reports whether there is
+// time left: once it returns false, condemn writes nothing more.
 func (c *Cleaner) condemn(ctx context.Context, key []byte, v *member, still func() bool) error {
 	note := append(rowKey(key, v.id), noteSuffix)
 	stamp, err := c.b.o.c.Stamps(ctx, 1)
@@ -463,8 +466,8 @@ func (c *Cleaner) onlyBecame(ctx context.Context, key []byte, upload UploadID, v
 	}
 }
 
-// freeRows deletes the rows of the upload u. The row that says whether the upload is open is deleted last. freeRows
-// writes only while still returns true.
+// freeRows deletes the rows of the upload u. The row that says whether the upload is open is deleted last. The func
+// still reports whether there is time left: once it returns false, freeRows writes nothing more.
 func (c *Cleaner) freeRows(ctx context.Context, u *uploadMember, still func() bool) error {
 	own := uploadKey(u.key, u.id)
 	q := listing.Query{Prefix: own, After: own, KeysOnly: true}

@@ -57,8 +57,8 @@ func (r *record) digest(fast bool) (hash.Hash, []byte) {
 	return md5.New(), r.md5
 }
 
-// verified is a reader of a whole body that compares the body with a checksum. If the checksum is not want, the reader
-// returns ErrBodyDamaged in place of the last bytes.
+// verified is a reader of a whole body that compares the body with a checksum, whose right value is want. If the
+// checksum is wrong, the reader returns ErrBodyDamaged in place of the last bytes.
 type verified struct {
 	io.ReadCloser
 	sum  hash.Hash

@@ -34,8 +34,8 @@ func Faults() []Fault { return []Fault{LostBody, DamagedBody, Orphan, Unlisted, 
 // Cleaner.Condemn deletes such a body.
 func (f Fault) Condemnable() bool { return f == Orphan || f == Unlisted }
 
-// Finding is one fault that an audit has found, such as a missing body. The audit has checked it a second time, since
-// rows and blobs may change while an audit reads them.
+// Finding is one fault that an audit has found, such as a missing body. The audit has checked the fault a second time,
+// since rows and blobs may change while an audit reads them.
 type Finding struct {
 	Fault Fault
 	// Key is the key of the object, and ID the ID of the version. Key is nil if the name of the blob does not tell the

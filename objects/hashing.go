@@ -67,7 +67,8 @@ func (h *hashing) write(p []byte) {
 // before returns the block that was filled just before the block that is being filled now. The blocks form a ring.
 func (h *hashing) before() *block { return &h.blocks[(h.at+len(h.blocks)-1)%len(h.blocks)] }
 
-// end returns the MD5 of all bytes that were written, and frees the memory. It is called once, after the last write.
+// end returns the MD5 of all bytes that were written, and frees the memory of the hashing. It is called once, after the
+// last write.
 func (h *hashing) end() []byte {
 	if h.sum == nil {
 		h.sum = md5.New()

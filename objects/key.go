@@ -36,11 +36,11 @@ func newID(stamp store.Timestamp) ID {
 // IsZero reports whether the ID is the zero ID, which no version has.
 func (id ID) IsZero() bool { return id == ID{} }
 
-// time returns the stamp of the ID, which counts microseconds, as a time in UTC.
+// time returns the Stamp of the ID, which counts microseconds since 1970, as a time in UTC.
 func (id ID) time() time.Time { return time.UnixMicro(int64(id.Stamp)).UTC() }
 
-// append appends the ID to dst, encoded in 14 bytes. The time in the ID is inverted, so that in bytewise order the
-// newest ID comes first.
+// append appends the ID to dst, encoded in 14 bytes. The Stamp is inverted, so that in bytewise order the newest ID
+// comes first.
 func (id ID) append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint64(dst, ^uint64(id.Stamp))
 	return append(dst, id.Salt[:]...)
@@ -54,7 +54,7 @@ func parseID(b []byte) (id ID, ok bool) {
 	return id, id.Stamp > 0
 }
 
-// String returns the ID as 28 hexadecimal digits. In the order of these texts the newest version comes first.
+// String returns the ID as 28 hexadecimal digits. When these texts are sorted, the newest version comes first.
 func (id ID) String() string { return hex.EncodeToString(id.append(nil)) }
 
 // ParseID returns the ID that the text stands for; it is the inverse of ID.String. It fails with InvalidArgument if
@@ -69,7 +69,7 @@ func ParseID(text string) (ID, error) {
 		"%.64q is not the id of a version: %d hexadecimal digits", text, 2*idBytes)
 }
 
-// The key of a version's row has four parts:
+// Suffixes and escapes in the key of a version's row, which has four parts:
 //
 //	key of the object, 00 as 00 FF | 00 01 | ID: stamp inverted, salt | nothing, or one byte
 //
@@ -77,8 +77,8 @@ func ParseID(text string) (ID, error) {
 // objects' keys. The rows of one object are a group, and no group begins with the bytes with which another group
 // begins.
 //
-// Two rows may stand beside a version's row: its tags and its note. Their keys have one byte more, so the tags come
-// right behind the row of the version, and then the note.
+// Two more rows may belong to a version: its tags and a cleaner's note. Their keys have one byte more, so the row of
+// tags comes right behind the row of the version, and then the note.
 const (
 	zero       = 0x00
 	escapedBy  = 0xFF
@@ -106,7 +106,7 @@ func groupOf(key []byte) []byte {
 	return append(escape(make([]byte, 0, len(key)+2+idBytes), key), zero, endsKey)
 }
 
-// rowKey returns the key of the row that contains the version id of the object with this key.
+// rowKey returns the key of the row that contains the version id of the object key.
 func rowKey(key []byte, id ID) []byte { return id.append(groupOf(key)) }
 
 // row is the decoded key of a row: the object's key, the version's ID, and whether the row contains the version itself,
@@ -168,8 +168,9 @@ func plainGroup(b []byte) int {
 // the encoded ID are the inverted timestamp.
 func stampAt(b []byte) store.Timestamp { return store.Timestamp(^binary.BigEndian.Uint64(b)) }
 
-// parseRow decodes the key b of a row: the object's key, the version's ID, and whether the row has the version's tags
-// or a note about it. It fails with Corrupt if b is not the key of such a row.
+// parseRow decodes the key b of a row: the object's key, the version's ID, and whether the row contains the version
+// itself, the version's tags, or a cleaner's note about the version. It fails with Corrupt if b does not have the form
+// of such a key.
 func parseRow(b []byte) (r row, err error) {
 	if n := plainGroup(b); n > 0 {
 		r.key, r.group = b[:n-2:n-2], b[:n:n]

@@ -92,7 +92,8 @@ func (r *record) version(id ID, now store.Timestamp) tidy.Version {
 
 // burnLapsed deletes those versions of an object that are older than the version id and have expired by a lifecycle
 // rule. It is called before the version id is deleted (docs/objects.md, rule 4). Otherwise an expired version could
-// become visible again by that deletion, and disappear later. It writes only while still returns true.
+// become visible again by that deletion, and disappear later. The func still reports whether there is time left: once
+// it returns false, burnLapsed writes nothing more.
 func (b *Bucket) burnLapsed(ctx context.Context, key []byte, id ID, still func() bool) error {
 	settings, err := b.rows.Settings(ctx)
 	if err != nil {

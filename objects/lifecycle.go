@@ -21,7 +21,7 @@ type Lifecycle []Rule
 // Rule is one rule of a bucket's Lifecycle: it says what is hidden or deleted after which time, e.g. objects below
 // logs/ after 30 days. It applies to objects whose keys begin with Prefix. A field with the zero value has no effect.
 type Rule struct {
-	// ID is the name of the rule, unique in its Lifecycle.
+	// ID is the name of the rule, which is unique among the rules of the bucket.
 	ID       string
 	Disabled bool
 	Prefix   string
@@ -43,19 +43,19 @@ type Rule struct {
 	// the newest any more. Newer is the number of noncurrent versions, counted from the newest, that stay whatever
 	// their age.
 	NoncurrentDays, Newer int
-	// AbandonDays is the age, in days, at which an upload that was not completed is aborted.
+	// AbandonDays is the age in days at which a multipart upload that was not completed is aborted. Zero means never.
 	AbandonDays int
 }
 
-// Limits of a Lifecycle, the list of the lifecycle rules of a bucket.
+// Limits of a Lifecycle, which is the list of the lifecycle rules of a bucket.
 const (
 	MaxRules       = 100
 	MaxRuleIDBytes = 255
 	MaxNewer       = tidy.MostNewer
-	// MaxRuleTags is the largest number of tags of a rule.
+	// MaxRuleTags is the largest number of tags in the field Rule.Tags.
 	MaxRuleTags = 10
-	// MaxLifecycleBytes is the largest length of the encoding. Each rule takes its ID, prefix and tags, and 10 to 30
-	// bytes.
+	// MaxLifecycleBytes is the largest length of the encoded rules of a bucket, in bytes. Each rule takes its ID,
+	// prefix and tags, and 10 to 30 bytes.
 	MaxLifecycleBytes = 15 << 10
 	// mostDays is the largest number of days that a rule counts with, so that durations do not overflow. Higher numbers
 	// act like mostDays, since no object is older.
@@ -79,7 +79,7 @@ func (l Lifecycle) ByAge() bool {
 	})
 }
 
-// byTags reports whether any rule of l is only for objects with certain tags.
+// byTags reports whether any rule of l applies only to objects with certain tags (Rule.Tags).
 func (l Lifecycle) byTags() bool {
 	return slices.ContainsFunc(l, func(r Rule) bool { return len(r.Tags) > 0 })
 }

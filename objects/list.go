@@ -218,10 +218,10 @@ func (q *Query) rows(latest bool) listing.Query {
 	return rows
 }
 
-// stretch returns how many rows a listing can skip after the row rowKey, as a length of a prefix of rowKey: all rows
-// whose keys begin with the same bytes are skipped. The result is 0 if no row can be skipped. The prefix is a common
-// prefix of keys or, if only the latest versions are listed, the bytes that all rows of one object share. rowKey may be
-// cut off at any byte.
+// stretch returns the length of a prefix of rowKey: after the row rowKey, a listing skips all rows whose keys begin
+// with this prefix. The result is 0 if no row can be skipped. The prefix is a common prefix that is shown as one item
+// or, if only the latest versions are listed, the bytes that all rows of one object share. rowKey may be cut off at any
+// byte.
 func (q *Query) stretch(rowKey []byte, latest bool) int {
 	key, group := rowKey, 0
 	if i := bytes.Index(rowKey, []byte{zero, endsKey}); i >= 0 {

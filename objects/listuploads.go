@@ -11,7 +11,8 @@ import (
 // UploadQuery selects the open multipart uploads that a listing returns: by a prefix of the key, and by a start
 // position.
 type UploadQuery struct {
-	// Prefix, Delimiter, After, Limit and Token are as in Query.
+	// Prefix, Delimiter, After, Limit and Token are as in Query: e.g. Prefix selects the uploads whose keys begin with
+	// Prefix.
 	Prefix, Delimiter, After []byte
 	// AfterID also selects those uploads of the key After that were created later than the upload AfterID. It has no
 	// effect without After.

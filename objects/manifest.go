@@ -18,7 +18,7 @@ import (
 // MaxParts is the largest number of parts of an upload, and the highest number that a part may have.
 const MaxParts = 10_000
 
-// maxSumBytes is the length of the longest checksum of a part, that of SHA-256.
+// maxSumBytes is the length in bytes of the longest checksum of a part, which is that of SHA-256.
 const maxSumBytes = 32
 
 // piece is one part of a version that was uploaded in parts, as the version's manifest describes the part. The manifest
@@ -50,8 +50,9 @@ func encodeManifest(pieces []piece) []byte {
 	return b
 }
 
-// decodeManifest returns the parts that the encoded manifest b lists. It fails with Corrupt if b is not a manifest, or
-// if the sizes of the parts do not add up to size bytes.
+// decodeManifest returns the parts in the encoded manifest b, which is the list of the parts of a version. It fails
+// with Corrupt if b is not a manifest, or if the sizes of the parts do not add up to size, the length of the body in
+// bytes.
 func decodeManifest(b []byte, size int64) ([]piece, error) {
 	d := decoder{wire.Shortest{Of: b}}
 	n := d.Uint()

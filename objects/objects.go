@@ -90,20 +90,20 @@ func New(c *listing.Client, blobs Blobs, o Options) (*Objects, error) {
 }
 
 // Everywhere returns a client for the same objects that reads and writes through a quorum of each data centre
-// (listing.Client.Everywhere). Cleaners and audits need such a client, because a wrong answer could make them delete a
-// body that is in use.
+// (listing.Client.Everywhere). Cleaners and audits need such a client, since a body that they delete must not be in use
+// in any data centre.
 func (o *Objects) Everywhere() *Objects {
 	wide := *o
 	wide.c = o.c.Everywhere()
 	return &wide
 }
 
-// mostInline is the length, in bytes, of the longest body that may be stored in its row: the highest value of
-// Options.InlineBytes. Even with all metadata that is allowed, the record of such a version is shorter than
-// maxRecordBytes (48 KiB).
+// mostInline is the length, in bytes, of the longest body that may be stored in the row of its version. It is the
+// highest value of Options.InlineBytes. Even with all metadata that is allowed, the row is shorter than maxRecordBytes
+// (48 KiB).
 const mostInline = 8 << 10
 
-// Versioning says whether a put or a delete keeps the older versions of the object: Versioned or Unversioned.
+// Versioning says whether a put or a delete keeps the older versions of the object (Versioned) or not (Unversioned).
 type Versioning bool
 
 const (
@@ -175,7 +175,8 @@ type Meta struct {
 	// MD5 is the MD5 of the body in 16 bytes, or empty. It is stored without a check, so the reader of the body must
 	// fail at its end if the body has another MD5.
 	MD5 []byte
-	// Tags are the tags of the object, with names and values of at most 16 KiB together. SetTags changes them later.
+	// Tags are the tags of the object, with names and values of at most 16 KiB together. Bucket.SetTags changes the
+	// tags later.
 	Tags []Pair
 }
 
@@ -287,9 +288,10 @@ func (r *record) infoInto(i *Info, key []byte, id ID, tags []Pair) {
 var (
 	// ErrNotFound means that the bucket has no such object, or that the object has no such version.
 	ErrNotFound = listing.ErrNotFound
-	// ErrDeleted means that the newest version of the object is a delete marker.
+	// ErrDeleted means that the newest version of the object is a delete marker, so that readers see no object.
 	ErrDeleted = store.Errorf(store.NotFound, "the object is deleted: its newest version is a delete marker")
-	// ErrWrongSize means that a body is shorter or longer than its Meta.Size, or longer than Options.MaxBytes.
+	// ErrWrongSize means that a body is shorter or longer than the client has said (Meta.Size), or longer than
+	// Options.MaxBytes.
 	ErrWrongSize = store.Errorf(store.InvalidArgument, "the body is not as long as it was said to be, or too long")
 	// ErrBodyLost means that the body of a version is missing in the store of blobs, or has another size there,
 	// although the version was not deleted.

@@ -128,9 +128,9 @@ func (b *Bucket) dropBlob(ctx context.Context, name string) {
 const comesBy = 4 * time.Hour
 
 // write writes the row of the version id of an object, with the content r. The state in r, e.g. burned (deleted),
-// decides the timestamp of the write, so that a later state of the version wins. The row is sent only while still
-// returns true. If the write may leave something for a cleaner to delete, write also passes the key to Options.Hints,
-// even if the write fails.
+// decides the timestamp of the write, so that a later state of the version wins. The func still reports whether there
+// is time left: once it returns false, the row is not sent any more. If the write may leave something for a cleaner to
+// delete, write also passes the key to Options.Hints, even if the write fails.
 func (b *Bucket) write(ctx context.Context, key []byte, id ID, r *record, still func() bool) error {
 	err := b.rows.PutAt(ctx, rowKey(key, id), r.encode(), listing.Given{At: id.at(r.rank), Still: still})
 	if b.o.o.Hints != nil && (r.rank == burned || r.rank == live && r.null) { // whatever the outcome
@@ -193,8 +193,8 @@ func (b *Bucket) DeleteVersion(ctx context.Context, key []byte, id ID) (Info, er
 }
 
 // burnOlder deletes the null versions of an object that are older than the version id, the oldest first. Null versions
-// are written while a bucket keeps no versions, and only the newest of them counts. Cleaners delete the older ones, but
-// later. So without burnOlder, an older one would become visible once the version id is deleted.
+// are written while a bucket keeps no versions, and only the newest of them counts. Cleaners delete the older ones only
+// later. So without burnOlder, an older null version would become visible once the version id is deleted.
 func (b *Bucket) burnOlder(ctx context.Context, key []byte, id ID) error {
 	group := groupOf(key)
 	q := listing.Query{
@@ -324,7 +324,7 @@ func bucketPart(name string) string {
 	return text
 }
 
-// hexOf returns a checksum of at most 32 bytes in hexadecimal digits.
+// hexOf returns b, a checksum of at most 32 bytes, in hexadecimal digits.
 func hexOf(b []byte) string {
 	var text [64]byte
 	return string(hex.AppendEncode(text[:0], b))

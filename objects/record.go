@@ -44,7 +44,7 @@ type record struct {
 	body   []byte // an inline body; of a version in parts the manifest, or where it is
 }
 
-// where says where the body of a version is stored: in its row, in a blob, or in parts.
+// where says where the body of a version is stored: in its row, in one blob, or in parts, each of which is a blob.
 type where byte
 
 const (
@@ -68,7 +68,7 @@ const (
 	maxPairs     = 256
 	maxMetaBytes = 8 << 10 // of all names and values together: of meta, and again of sums
 	maxTagBytes  = 16 << 10
-	// maxRecordBytes is the length of the longest record.
+	// maxRecordBytes is the length in bytes of the longest encoded record.
 	maxRecordBytes = 48 << 10
 )
 
@@ -217,8 +217,8 @@ func bytesToList(b []byte) int {
 	return len(b) - int(size) //nolint:gosec // bounded
 }
 
-// decode returns the record that the bytes b encode. The fields md5 and body of the record share the memory of b. It
-// fails with Corrupt.
+// decode returns the record that the bytes b encode, which are the content of a version's row. The fields md5 and body
+// of the record share the memory of b. decode fails with Corrupt if b is not a record.
 func decode(b []byte) (*record, error) {
 	r := new(record)
 	if err := r.decode(b, whole); err != nil {

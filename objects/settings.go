@@ -16,7 +16,7 @@ import (
 type Status byte
 
 const (
-	// Never means that the bucket has never kept versions.
+	// Never means that the bucket has never kept versions, as every bucket begins.
 	Never Status = iota
 	// Enabled means that puts and deletes keep the older versions of objects.
 	Enabled
@@ -40,8 +40,8 @@ type Settings struct {
 }
 
 // The settings of a bucket are stored as three bytes: kindObjects, the version of the format, and the Status. In
-// version 2 the rules of the Lifecycle follow; in version 3 these rules have tags, too. A program that does not know
-// the version refuses to use the bucket.
+// version 2 the lifecycle rules follow. In version 3 these rules may have tags, too. A program that does not know the
+// version refuses to use the bucket.
 const (
 	kindObjects     = 'o'
 	settingsVersion = 1

@@ -31,7 +31,8 @@ func (r *record) upload(key []byte, id UploadID) Upload {
 	}
 }
 
-// Part describes one part of an upload, or of a version that was uploaded in parts.
+// Part describes one part of a multipart upload, or of a version that was uploaded in parts: e.g. its number, size and
+// checksums.
 type Part struct {
 	// Number is the part's number, from 1 to MaxParts (10,000), by which parts are sorted.
 	Number int
@@ -49,7 +50,7 @@ type NamedPart struct {
 	ETag   string
 }
 
-// Errors that the operations on uploads in parts return.
+// Errors that the operations on multipart uploads return, e.g. Complete.
 var (
 	// ErrNoSuchUpload means that the upload does not exist, or that it was completed or aborted.
 	ErrNoSuchUpload = store.Errorf(store.NotFound, "there is no such upload: it was completed or aborted, or never begun")
@@ -92,7 +93,8 @@ func (b *Bucket) CreateUpload(ctx context.Context, key []byte, m Meta) (Upload, 
 }
 
 // writeUpload writes the row that says whether the upload id is open. The state in the record r is live while the
-// upload is open, and burned once the upload was completed or aborted. The row is sent only while still returns true.
+// upload is open, and burned once the upload was completed or aborted. The func still reports whether there is time
+// left: once it returns false, the row is not sent any more.
 func (b *Bucket) writeUpload(ctx context.Context, key []byte, id UploadID, r *record, still func() bool) error {
 	return b.rows.PutAt(ctx, uploadKey(key, id), r.encode(), listing.Given{At: ID(id).at(r.rank), Still: still})
 }

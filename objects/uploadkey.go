@@ -27,7 +27,7 @@ func (id UploadID) append(dst []byte) []byte {
 	return append(dst, id.Salt[:]...)
 }
 
-// String returns the ID as 28 hexadecimal digits. In the order of these texts the oldest upload comes first.
+// String returns the ID as 28 hexadecimal digits. When these texts are sorted, the oldest upload comes first.
 func (id UploadID) String() string { return hex.EncodeToString(id.append(nil)) }
 
 func uploadIDOf(b []byte) (id UploadID, ok bool) {
@@ -69,8 +69,7 @@ const (
 	claimSuffix = 0x02 // then what is claimed, 16 bytes, and an ID of this claim (older programs left the ID out)
 )
 
-// uploadGroup returns the bytes with which the keys of the rows of all uploads of one object begin. key is the object's
-// key.
+// uploadGroup returns the bytes with which the keys of the rows of all uploads for the object key begin.
 func uploadGroup(key []byte) []byte {
 	return append(escape(append(make([]byte, 0, len(key)+idBytes+24), uploadsBegin...), key), zero, endsKey)
 }

@@ -105,8 +105,9 @@ func openBody(r *http.Request, p payload, limit int64) (*body, *Error) {
 	return b, b.takeDigests()
 }
 
-// takeDigests finds the digests to compute over the body: one for each request header with a digest, and one for each
-// trailer that the request announces. It returns an error for a digest that this server does not know.
+// takeDigests finds the digests to compute over the body, from the request's headers: one for each header with a
+// digest, and one for each trailer that the request announces. It returns an error for a digest that this server does
+// not know.
 func (b *body) takeDigests() *Error {
 	for name := range b.request.Header {
 		if err := checkDigestName(name); err != nil {
@@ -142,9 +143,9 @@ func (b *body) takeDigests() *Error {
 	return nil
 }
 
-// announced returns the names of the trailers that the request announces in the header x-amz-trailer, in canonical
-// form. Some clients announce a trailer although their form of body has none, and send it as a header. Such a name is
-// left out.
+// announced returns the canonical names of the trailers that the request announces in the header x-amz-trailer. A
+// trailer is a header line behind the body. Some clients announce a trailer although their form of body has none, and
+// send it as a header. announced leaves out these names.
 func (b *body) announced() []string {
 	names := elements(b.request.Header.Get("X-Amz-Trailer"))
 	for i := range names {
@@ -155,8 +156,8 @@ func (b *body) announced() []string {
 	})
 }
 
-// checkDigestName returns an error if name is the header of a checksum that this server cannot compute. It accepts all
-// other headers.
+// checkDigestName returns an error if name is the name of a header with a checksum that this server can't compute. It
+// accepts all other headers.
 func checkDigestName(name string) *Error {
 	if digests[name] == nil && strings.HasPrefix(name, checksumPrefix) && name != "X-Amz-Checksum-Algorithm" &&
 		name != "X-Amz-Checksum-Type" && name != "X-Amz-Checksum-Mode" {
@@ -165,8 +166,8 @@ func checkDigestName(name string) *Error {
 	return nil
 }
 
-// parse decodes the value of a header that contains the digest d. It returns an error if the value is not base64, or if
-// its length is wrong for this digest.
+// parse decodes value, the value of a header with the digest d, from base64. It returns an error if value is not
+// base64, or if its length is wrong for this digest.
 func (d *digest) parse(value string) ([]byte, *Error) {
 	want, err := base64.StdEncoding.DecodeString(value)
 	switch {
@@ -312,7 +313,7 @@ var crc64NVME = crc64.MakeTable(crc64NVMEPolynomial)
 
 const crc64NVMEPolynomial = 0x9a6c9329ac4bc9b5
 
-// checksumPrefix begins the names of all headers about checksums, such as X-Amz-Checksum-Sha256.
+// checksumPrefix is the beginning of the names of all headers with checksums, such as X-Amz-Checksum-Sha256.
 const checksumPrefix = "X-Amz-Checksum-"
 
 // digests maps the name of each header or trailer that has a digest of a request's body to a function, which returns a

@@ -21,21 +21,23 @@ const (
 	maxTrailerBytes = 8 << 10
 )
 
-// trailerSignature is the name of the trailer (a header line after a chunked body) that signs all other trailers.
+// trailerSignature is the name of the trailer that has the signature of all other trailers. Trailers are header lines
+// after a chunked body.
 const trailerSignature = "x-amz-trailer-signature"
 
 var errFraming = errors.New("the body is not in aws-chunked framing")
 
-// chunkedReader decodes an aws-chunked body: chunks, then trailers (header lines), then an empty line. Each chunk is
-// "hex-size[;extensions]" CRLF, data, CRLF; the last chunk has size 0. Each trailer is one line. For example:
+// chunkedReader is a reader that decodes a body in S3's encoding aws-chunked: chunks, then trailers (header lines),
+// then an empty line. Each chunk is "hex-size[;extensions]" CRLF, data, CRLF. The last chunk has size 0. Each trailer
+// is one line. For example:
 //
 //	5;chunk-signature=…
 //	hello
 //	0;chunk-signature=…
 //	x-amz-checksum-crc32:…
 //
-// The field chain verifies the signatures of chunks and trailers; if it is nil, signatures are ignored. Data from Read
-// is verified only at io.EOF. https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-streaming.html
+// The field chain verifies the signatures of chunks and trailers. If chain is nil, signatures are ignored. Data from
+// Read is verified only at io.EOF. https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-streaming.html
 //
 // Read fails with io.ErrUnexpectedEOF if the body ends early, with errFraming if it is malformed and with a
 // *sigv4.Error if a signature is wrong. Trailer is complete after io.EOF.

@@ -201,7 +201,8 @@ func (h *Handler) readSource(x *exchange, from target) (*source, error) {
 	return s, nil
 }
 
-// copyInto writes a copy of the object src into the bucket of objects in, if the condition c holds.
+// copyInto writes a copy of the object src, with its tags, into the bucket of objects in, if the condition c of the
+// request holds.
 func (h *Handler) copyInto(x *exchange, in *versioned, src *source, c writeCondition) error {
 	m := src.meta()
 	m.Size, m.Sums, m.Tags, m.MD5 = src.Size, src.sums, src.tags, src.md5

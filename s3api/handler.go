@@ -107,8 +107,8 @@ type Handler struct {
 	hostID   string
 }
 
-// New returns a Handler that serves the buckets of b, which Over makes from a listing client. It returns an error for a
-// negative option, and for MemoryBytes below 16 MiB.
+// New returns a Handler with the options o that serves the buckets of b. Over makes b from a listing client. New
+// returns an error for a negative option, and for an Options.MemoryBytes below 16 MiB.
 func New(b Buckets, o Options) (*Handler, error) {
 	o.Region = cmp.Or(o.Region, oldestRegion)
 	o.MaxBodyBytes = cmp.Or(o.MaxBodyBytes, 4<<10)
@@ -212,8 +212,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.finish(x, started, answer)
 }
 
-// expectsContinue reports whether the client sends the body only after the answer "100 Continue", as the header Expect
-// says.
+// expectsContinue reports whether the request's header Expect says that the client sends the body only after the answer
+// "100 Continue".
 func expectsContinue(h http.Header) bool {
 	continues := func(e string) bool { return strings.EqualFold(e, "100-continue") }
 	return slices.ContainsFunc(elements(h.Get("Expect")), continues)

@@ -127,7 +127,7 @@ func (k *keyEntry) badScope() string {
 	return ""
 }
 
-// ParseKeys reads a file of access keys:
+// ParseKeys parses a YAML file of access keys, e.g.
 //
 //	keys:
 //	  - id: LISTINGS-ADMIN
@@ -198,8 +198,8 @@ func ParseKeys(data []byte) (KeySet, error) {
 	return set, nil
 }
 
-// decodeKeys decodes the YAML document of a file of access keys. The YAML parser panics at some malformed documents;
-// decodeKeys then returns an error.
+// decodeKeys decodes the YAML document of a file of access keys. The YAML parser panics at some malformed documents. In
+// this case decodeKeys returns an error.
 func decodeKeys(data []byte) (doc keysDocument, err error) {
 	defer func() {
 		if recover() != nil {

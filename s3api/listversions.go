@@ -149,8 +149,8 @@ func (p *listPage) cut(kind byte, bucket string, at []byte) error {
 	return nil
 }
 
-// addObject appends an item of a listing of objects to the page's XML document: a version, a delete marker or a common
-// prefix.
+// addObject appends an item of a listing of objects to the page's XML document. The item is a version, a delete marker
+// or a common prefix.
 func (p *listPage) addObject(item *objects.Item) {
 	p.n++
 	p.last = listing.Item{Entry: listing.Entry{Key: item.Key}, CommonPrefix: item.CommonPrefix}

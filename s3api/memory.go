@@ -13,10 +13,11 @@ import (
 	"github.com/evenkeel/evenkeel/internal/webguard"
 )
 
-// All requests share one budget of bytes. A request takes its bytes before it allocates them, all at once. It returns
-// them when the last byte of its answer has been sent. So memory is bounded, whatever clients request and however
-// slowly they read. A request takes bytes only once, so it never waits for bytes while it holds bytes. While it waits,
-// memoryWait at most, it holds no slot, except for copies and reads of versions, whose size is known late.
+// Limits of the memory for requests. All requests share one budget of bytes. A request takes all its bytes at once,
+// before it allocates them. It returns them when the last byte of its answer has been sent. So memory is bounded,
+// whatever clients request and however slowly they read. A request takes bytes only once, so it never waits for bytes
+// while it holds bytes. While it waits, for at most memoryWait, it holds no slot (permit to be worked on), except for
+// copies and reads of versions, whose size is known late.
 //
 // The budget has three parts:
 //
@@ -200,8 +201,8 @@ func (m *held) take(ctx context.Context, n int64) *Error {
 	return nil
 }
 
-// smalls, streams and larges return the budgets from which a request takes bytes. That of its asker comes first: while
-// a request waits for it, the request holds nothing of the budget that all askers share.
+// smalls, streams and larges return the budgets from which a request takes bytes. The budget of the request's client
+// comes first: while the request waits for it, the request holds nothing of the budget that all clients share.
 
 func (m *held) smalls() []*semaphore.Weighted {
 	return []*semaphore.Weighted{m.mine.smalls, m.of.smalls}

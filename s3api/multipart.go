@@ -51,8 +51,8 @@ func noSuchUpload() *Error {
 		"or the upload may have been aborted or completed.")
 }
 
-// uploadErrors maps the errors of package objects about multipart uploads to functions that return the error answers of
-// S3.
+// uploadErrors is a list of the errors of package objects about multipart uploads, each with a function that returns
+// S3's error answer for the error.
 var uploadErrors = []struct {
 	is     error
 	answer func() *Error

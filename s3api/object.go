@@ -191,7 +191,7 @@ func openRecord(value []byte) (wire.Shortest, summary, error) {
 	return d, s, nil
 }
 
-// appendETag appends the ETag of an object, without quotes, to dst.
+// appendETag appends the object's ETag to dst, without quotes.
 func (s *summary) appendETag(dst []byte) []byte {
 	if s.external {
 		return append(dst, s.etag...)

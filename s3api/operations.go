@@ -64,7 +64,8 @@ var (
 	}
 )
 
-// The operations that are implemented: on the service itself, on buckets and on objects. docs/s3.md describes them.
+// The operations that are implemented, by HTTP method and sub-resource: operations on the service itself, on buckets
+// and on objects. docs/s3.md describes them.
 var (
 	serviceOperations = map[asked]operation{
 		{"GET", ""}: {
@@ -352,7 +353,7 @@ func firstOf(found, name string) string { return min(cmp.Or(found, name), name) 
 // request with one of these headers, because ignoring the header would do something other than the client meant. Each
 // header is mapped to its harmless values, which are accepted.
 var refusedHeaders = map[string][]string{
-	// These are refused in writes only, as a read either handles or may ignore them.
+	// The conditions and Range are refused in writes only, as a read either handles them or may ignore them.
 	"If-Match": nil, "If-None-Match": nil, "If-Modified-Since": nil, "If-Unmodified-Since": nil, "Range": nil,
 
 	"X-Amz-Copy-Source-Range":                                     nil,

@@ -25,8 +25,8 @@ func invalidTag(format string, args ...any) *Error {
 	return refuse(http.StatusBadRequest, "InvalidTag", format, args...)
 }
 
-// checkTags returns the tags sorted by their keys. It returns an error if there are too many tags, or if S3 would
-// refuse one.
+// checkTags returns the tags of an object sorted by their keys. It returns an error if there are more than 10 tags, or
+// if S3 would refuse a tag.
 func checkTags(tags []objects.Pair) ([]objects.Pair, *Error) {
 	if len(tags) > maxTags {
 		return nil, invalidTag("Object tags cannot be greater than %d.", maxTags)

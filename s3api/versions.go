@@ -275,7 +275,7 @@ func (h *Handler) intake(x *exchange, algorithm string) (from io.Reader, m objec
 // maxObjectBytes is the largest size in bytes of an object that S3 allows in one PutObject.
 const maxObjectBytes = 5 << 30
 
-// streamTime is the longest time that the transfer of one body, of any size, may take.
+// streamTime is the longest time that the transfer of one body may take, whatever its size.
 const streamTime = time.Hour
 
 // beginStream begins the transfer of a body of any size. The request takes no slot (the permit to be worked on), as the

@@ -134,7 +134,7 @@ func (g *Guilty) each(
 // Audit is the result of one audit, which compares all versions in all buckets of a store with all stored bodies.
 type Audit struct {
 	Began time.Time `json:"began"`
-	// Ended is zero while the audit is under way.
+	// Ended is the end of the audit, or zero while the audit is under way.
 	Ended time.Time `json:"ended,omitzero"`
 	Compared
 	Faults Counts `json:"faults"`
@@ -251,7 +251,7 @@ func (a *auditing) end(b *bucket, x *bucketAudit) {
 type series struct {
 	key  string                             // of the register that keeps the last audit
 	pace func(context.Context, int64) error // called before bodies are read; nil: these are audits, which read none
-	// Of the Cleaning's mutex:
+	// last and now are protected by Cleaning.mu.
 	last *Audit    // the last whole audit, perhaps of another process
 	now  *auditing // the audit under way, or nil
 }
@@ -492,7 +492,8 @@ func (c *Cleaning) recall(ctx context.Context, s *series) *Audit {
 	return a
 }
 
-// remember stores the result of a whole audit in a register, a small value in the store, for the next process.
+// remember stores the result of a whole audit in a register, which is a small value in the store, so that the next
+// process knows when the next audit is due.
 func (c *Cleaning) remember(ctx context.Context, s *series, a *Audit) {
 	if err := c.write(ctx, s.key, auditForm, a); err != nil {
 		c.o.Log.Warn("when bodies of objects were audited could not be noted: the next process audits anew", "error", err)

@@ -68,7 +68,7 @@ type Options struct {
 // counted.
 type Round struct {
 	Began time.Time `json:"began,omitzero"`
-	// Ended is zero while the round is under way.
+	// Ended is the end of the round, or zero while the round is under way.
 	Ended   time.Time `json:"ended,omitzero"`
 	Buckets int64     `json:"buckets"`
 	Rows    int64     `json:"rows"`
@@ -138,7 +138,7 @@ type sums struct {
 	hinted      int64   // objects that were looked at because of hints
 	overdue     int64   // steps that a round over all rows found although hints should have led to them
 	rounds      float64 // a round over one shard counts as a part of one
-	// of audits
+	// The following counts are those of audits.
 	comparedRows, comparedBlobs int64
 	scrubbed                    int64 // versions whose bodies had the right checksum
 }
@@ -214,9 +214,9 @@ func (c *Cleaning) Run(ctx context.Context) {
 	})
 }
 
-// work cleans the buckets of shard n, one of the groups into which buckets are divided, until ctx ends. In an embedded
-// store it cleans all buckets. With shard 0 it also makes audits, which compare the bodies of all buckets with the
-// rows.
+// work cleans the buckets of shard n until ctx ends. A shard is one of the groups into which the buckets are divided.
+// In an embedded store work cleans all buckets. With shard 0 it also makes audits, which compare the stored bodies of
+// all buckets with the versions of objects.
 func (c *Cleaning) work(ctx context.Context, n int) {
 	var auditing sync.WaitGroup
 	if c.o.Hints != nil { // a round over all rows may take days
@@ -397,7 +397,8 @@ func (c *Cleaning) Leaders(ctx context.Context) []*leader.Holder {
 	return all[:]
 }
 
-// Status returns what cleaners and audits are doing at present, as far as this process knows.
+// Status returns what cleaners and audits are doing at present, e.g. the round of cleaning under way, as far as this
+// process knows.
 func (c *Cleaning) Status(ctx context.Context) Status {
 	led := c.led()
 	var holder *leader.Holder

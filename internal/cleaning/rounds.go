@@ -50,7 +50,7 @@ type rounds struct {
 
 type bucketCleaner struct {
 	*objects.Cleaner
-	// of the present pass
+	// report and later are the callbacks of the pass under way: see objects.CleanOptions.Report and Later.
 	report func(objects.Cleaned)
 	later  func(key []byte, after time.Duration)
 }

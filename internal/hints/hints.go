@@ -1,6 +1,7 @@
-// Package hints stores the keys of objects in which a cleaner may find something to delete. So the cleaner need not
-// read all rows of a bucket to find such objects. A hint proves nothing: the cleaner reads the object itself. If a hint
-// is lost, the object is found later, by a round over all rows. A hint too many costs one read.
+// Package hints stores hints, which are keys of objects in which a cleaner may find something to delete. With hints the
+// cleaner need not read all rows of a bucket to find these objects. A hint proves nothing: the cleaner reads the object
+// itself. If a hint is lost, the object is found later, when a cleaner reads all rows. An unnecessary hint costs one
+// read.
 package hints
 
 import (

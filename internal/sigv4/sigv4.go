@@ -141,8 +141,8 @@ func (r *Request) canonicalSum(signed, payload string) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// writeHeader writes the value of the named header to w, in the canonical form that is signed. Host and Content-Length
-// come from fields of r, as net/http removes them from http.Header.
+// writeHeader writes the value of the named header to w, in the canonical form that is signed. The values of Host and
+// Content-Length are taken from fields of r, as net/http removes these headers from http.Header.
 func (r *Request) writeHeader(w *bufio.Writer, name string) {
 	switch name {
 	case "host":

@@ -1,4 +1,4 @@
-// Package blobtest checks that a store of blobs keeps what objects.Blobs promises. Only tests import it.
+// Package blobtest tests whether a store of blobs does what objects.Blobs promises. Only tests import it.
 package blobtest
 
 import (

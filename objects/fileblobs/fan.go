@@ -15,19 +15,19 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// The blobs of a bucket fan out over 4096 folders, by a hash of their key:
+// The blobs of a bucket are distributed over 4096 directories by a hash of their key:
 //
-//	blob  b/KEY-/ID         flat place     b/KEY-/ID
-//	                        fanned out     b/+HHH/KEY-/ID      HHH: the first hexadecimal digits of the hash
+//	blob  b/KEY-/ID         old path       b/KEY-/ID
+//	                        new path       b/+HHH/KEY-/ID      HHH: the first hexadecimal digits of the hash
 //
-// The reason is that a folder of ext4 is full at some two million names; 10^9 keys are 244,000 names in each of the
-// folders. No name of a blob contains a plus, so no file is taken for that of another blob. All blobs of a key are in
-// one folder, so that the blobs of one upload are listed without reading the other folders.
+// The reason is that a directory of ext4 is full at some two million names. With 10^9 keys, each of the directories has
+// 244,000 names. No name of a blob contains a plus, so no file is taken for the file of another blob. All blobs of a
+// key are in one directory, so that the blobs of one upload are listed without reading the other directories.
 //
-// Older programs know only the flat place. Where they may still be running, blobs are written to the flat place: blobs
-// fan out only in a directory that has the mark, which is a file. The mark has the name of the folder in which older
-// programs write unfinished files, so they can't open a directory with the mark. Blobs are read from both places, with
-// the mark and without.
+// Older programs know only the old paths. Where they may still be running, blobs are written to the old paths: the new
+// paths are used only in a directory that has the marker file. The marker file has the name of the directory in which
+// older programs write unfinished files, so they can't open a directory that has it. Blobs are read from both paths,
+// with the marker file and without.
 const (
 	mark       = unfinished
 	markText   = "form 2\nThe bodies here are in folders by a hash of their keys. Older servers can't read them.\n"

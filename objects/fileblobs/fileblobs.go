@@ -1,4 +1,4 @@
-// Package fileblobs stores the bodies of objects as files in a directory.
+// Package fileblobs stores the bodies of objects (blobs) as files in a directory.
 package fileblobs
 
 import (
@@ -79,8 +79,8 @@ func Open(dir string) (*Store, error) {
 	return s, nil
 }
 
-// sweep removes files that a process was writing when it died, once they are a day old. It does nothing if the last
-// sweep was less than an hour ago. If a file can't be removed, the next sweep tries again.
+// sweep removes unfinished files that are a day old, since the processes that were writing them have died. It does
+// nothing if the last sweep was less than an hour before now. If a file can't be removed, the next sweep tries again.
 func (s *Store) sweep(now time.Time) {
 	last := s.swept.Load()
 	if now.Sub(time.Unix(last, 0)).Abs() < sweepEvery || !s.swept.CompareAndSwap(last, now.Unix()) {
@@ -260,7 +260,7 @@ var writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, writeB
 
 const writeBytes = 128 << 10
 
-// write copies a body to a file, in large blocks. It does not sync the file.
+// write copies body to the file f in large blocks. It does not sync the file.
 func write(f *os.File, body io.Reader) error {
 	w := writers.Get().(*bufio.Writer)
 	defer writers.Put(w)

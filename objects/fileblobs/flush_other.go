@@ -4,6 +4,6 @@ package fileblobs
 
 import "os"
 
-// beginFlush does nothing here, because only Linux has a call to begin moving a part of a file to the disk. The sync at
-// the end moves the whole file.
+// beginFlush does nothing on this operating system, because only Linux has a system call to begin writing a range of a
+// file to the disk. The sync after the last byte writes the whole file.
 func beginFlush(*os.File, int64, int64) {}

@@ -219,8 +219,8 @@ func (l *lister) entries(ctx context.Context, dir string, each func(name string)
 	}
 }
 
-// wants reports whether the listing selects the blob with the name full. If full is the name of a folder, wants reports
-// whether the listing may select blobs below it.
+// wants reports whether the listing selects the blob with the name full. If full is the name of a directory, wants
+// reports whether the listing may select blobs below the directory.
 func (l *lister) wants(full string) bool {
 	if strings.HasSuffix(full, "/") {
 		return (full > l.after || strings.HasPrefix(l.after, full)) &&

@@ -15,17 +15,17 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A migration moves blobs from the flat place into the folders of their hashes, while other processes read, write, list
-// and delete:
+// A migration moves blobs from their old paths into the directories of their hashes, while other processes read, write,
+// list and delete:
 //
 //	b/KEY-        →  b/+HHH/KEY-       one rename, with all blobs of the key
-//	b/KEY-/ID     →  b/+HHH/KEY-/ID    one rename for each blob, if the folder has blobs of the key already
+//	b/KEY-/ID     →  b/+HHH/KEY-/ID    one rename for each blob, if the directory has blobs of the key already
 //
-// Each step is a rename, so at any moment a blob is in one of the two places, whichever process dies. A blob never
-// comes back to the flat place. So a process that looks first into the flat place and then into the folder finds the
-// blob (files). For the same reason List and Delete visit the flat place first.
+// Each step is a rename, so at any moment a blob is at one of the two paths, whichever process dies. A blob never comes
+// back to the old path. So a process that looks first at the old path and then at the new path finds the blob (files).
+// For the same reason List and Delete visit the old paths first.
 //
-// No record says how far a migration has come: the blobs in the flat place are those that are not moved yet. Several
+// No record says how far a migration has come: the blobs at old paths are those that are not moved yet. Several
 // processes may migrate the same directory.
 
 // Migrate changes the layout of the directory of blobs: it moves the files of all blobs into subdirectories chosen by a

@@ -1,4 +1,4 @@
-// Package s3blobs stores the bodies of objects in a bucket of another S3 store.
+// Package s3blobs stores the bodies of objects (blobs) in a bucket of another S3 store, e.g. AWS.
 package s3blobs
 
 import (

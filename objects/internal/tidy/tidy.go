@@ -198,7 +198,7 @@ func (d Do) String() string {
 	return [...]string{"none", "supersede", "prove", "finish", "unmark", "expire", "lapse", "settle", "condemn", "free"}[d]
 }
 
-// Why returns the reason for a step of the kind d, as a sentence for people.
+// Why returns the reason for a step of the kind d, as a sentence for people in logs.
 func (d Do) Why() string {
 	return [...]string{
 		"nothing is due", "a newer version has taken its place", "it was deleted, perhaps not everywhere yet",
