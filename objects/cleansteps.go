@@ -59,7 +59,8 @@ func (c *Cleaner) alone(ctx context.Context, key []byte, id ID) (bool, error) {
 
 // expire hides an object whose newest version, v, is older than a lifecycle rule allows. It writes a delete marker that
 // sorts right behind v: with the same timestamp, and a salt that is one less. So the marker hides neither newer
-// versions nor versions that are still being written. expire returns false if nothing was done.
+// versions nor versions that are still being written. expire returns false if nothing was done. The func still reports
+// whether there is time left: once it returns false, expire writes nothing more.
 //
 // In a bucket that never kept versions nobody expects to get a version back, so expire deletes v instead. Where
 // versioning is suspended the marker is a null version, which takes the place of another null version (S3, "Expiring

@@ -354,10 +354,10 @@ func (b *Bucket) deleteParts(ctx context.Context, key []byte, id ID, listed map[
 	return cmp.Or(first, err)
 }
 
-// allThere fails with Corrupt if a blob is missing that a version needs, and the version's list of parts is a blob
-// itself. listed has the names of the needed blobs, with the value true for such a list. The store of bodies does not
-// check its blobs, so the list may be damaged, and may name a wrong blob. After the error, the caller must delete no
-// blob of the version.
+// allThere fails with Corrupt if a blob is missing that the version id needs, and the list of parts that names this
+// blob is a blob itself. listed has the names of the needed blobs, with the value true if the list that names the blob
+// is a blob. The store of bodies does not check its blobs, so the list may be damaged, and may name a wrong blob. After
+// the error, the caller must delete no blob of the version.
 func (b *Bucket) allThere(ctx context.Context, key []byte, id ID, listed map[string]bool) error {
 	want, there := 0, 0
 	for _, inBlob := range listed {
@@ -383,7 +383,7 @@ func (b *Bucket) allThere(ctx context.Context, key []byte, id ID, listed map[str
 
 // listed adds to names the names of all blobs that the version v needs, if v was uploaded in parts. These are the blobs
 // of the parts, and the blob with the list of the parts if that list is not in the row of v. The value of a name is
-// true if the list is a blob.
+// true if the list is a blob, and false if the list is in a row.
 func (c *Cleaner) listed(ctx context.Context, key []byte, v *stored, names map[string]bool) error {
 	if v.r.parts() == 0 {
 		return nil

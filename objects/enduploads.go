@@ -247,7 +247,7 @@ func (b *Bucket) completed(ctx context.Context, key []byte, id UploadID, named [
 	return Info{}, ErrNoSuchUpload
 }
 
-// stored is a version of an object as its row contains it: its ID and its decoded record.
+// stored is a version of an object together with its decoded row: the version's ID and its record.
 type stored struct {
 	id ID
 	r  *record
@@ -304,7 +304,9 @@ func mayHaveHome(e listing.Entry, home ID) bool {
 
 // claim announces, by writing a row, how a client wants to end an upload: with a version of certain parts, or without a
 // version. It fails with ErrUploadEnds if another client has announced another end. If two clients announce different
-// ends at the same time, at most one of the calls succeeds (docs/objects.md, rule 12).
+// ends at the same time, at most one of the calls succeeds (docs/objects.md, rule 12). c is a hash of the parts, and
+// version is the ID of the version. The func still reports whether there is time left: once it returns false, the row
+// is not sent any more.
 //
 // The caller calls withdraw to delete the row if the caller does not end the upload after all. If the outcome of a
 // later write of the caller is unknown, the row must stay for good.

@@ -16,7 +16,7 @@ var Latest = ID{}
 // Object is a version of an object, with its metadata and its body or a range of the body.
 type Object struct {
 	Info
-	// Range is the range of the whole body that Body returns.
+	// Range is the range of the whole body that the reader Body returns.
 	Range Range
 	// Body is a reader of the bytes of Range, which the caller closes. Body fails with ErrBodyLost if the store of
 	// blobs loses the body while it is read. A whole body whose CRC32 or CRC32C is known fails with ErrBodyDamaged, in
@@ -103,8 +103,9 @@ func (e *exactly) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// find returns the record of a version, and the version's ID. If id is Latest, find looks for the newest version that
-// readers can see. If that version is a delete marker, find returns the marker together with ErrDeleted.
+// find returns the record (the content of the row) of a version, and the version's ID. If id is Latest, find looks for
+// the newest version that readers can see. If that version is a delete marker, find returns the marker together with
+// ErrDeleted.
 func (b *Bucket) find(ctx context.Context, key []byte, id ID) (*record, ID, error) {
 	if id != Latest {
 		r, err := b.taggedVersion(ctx, key, id)

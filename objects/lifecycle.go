@@ -146,8 +146,8 @@ func decodeLifecycle(b []byte, byTags bool) (l Lifecycle, ok bool) {
 	return l, !d.Bad && len(d.Rest()) == 0 && n > 0 && n == uint64(len(l)) && l.byTags() == byTags
 }
 
-// check fails with InvalidArgument if a rule of l is invalid, or if there are more than 100 rules or more than 15 KiB
-// of them.
+// check fails with InvalidArgument if a rule of l is invalid, if l has more than 100 rules, or if the rules take more
+// than 15 KiB in encoded form.
 func (l Lifecycle) check() error {
 	if len(l) > MaxRules {
 		return store.Errorf(store.InvalidArgument, "a lifecycle of %d rules: at most %d", len(l), MaxRules)

@@ -33,7 +33,7 @@ type Query struct {
 	Token listing.Token
 }
 
-// Item is an entry in a page of a listing: an object, a version of an object, or a common prefix of several keys.
+// Item is an entry in a page of a listing: an object, a version of an object, or a common prefix of keys.
 type Item struct {
 	// Info is the metadata of the version. For a common prefix, only Info.Key is set, to the prefix.
 	Info
@@ -46,7 +46,7 @@ type Item struct {
 type Page struct {
 	Items []Item
 	// Next is the token by which the next page is requested (Query.Token). Next is empty after the last page. A page
-	// with a token may have fewer items than the limit, or none.
+	// that is not the last one may have fewer items than Query.Limit, or none.
 	Next listing.Token
 }
 

@@ -21,7 +21,7 @@ type UploadQuery struct {
 	Token   listing.Token
 }
 
-// UploadItem is an entry in a page of a listing of uploads: an upload, or a common prefix of several keys.
+// UploadItem is an entry in a page of a listing of uploads: an upload, or a common prefix of keys.
 type UploadItem struct {
 	// Upload describes the upload. For a common prefix, only Upload.Key is set, to the prefix.
 	Upload

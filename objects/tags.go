@@ -10,8 +10,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// tagsVersion is the first byte of the value of a row of tags. The row belongs to a version, and has the tags that were
-// set after the put. The tags follow, encoded as in the version's own row.
+// tagsVersion is the first byte of the value of a row of tags. This row belongs to a version, and has the tags that
+// were set after the put. Behind the first byte are the tags, encoded as in the version's own row.
 const tagsVersion = 1
 
 // SetTags replaces all tags of a version by tags. If tags is empty, SetTags deletes all tags. After several calls the

@@ -167,8 +167,8 @@ func (s *rounds) follow(ctx context.Context, from hints.Position) (end hints.Pos
 }
 
 // followRows runs cleaners on the objects whose keys are in the given rows of hints, and then deletes the rows. A hint
-// is the key of an object that may have something to delete. For objects in buckets that can't be cleaned now,
-// followRows first writes new hints.
+// is the key of an object that may have something to delete. For objects that must be looked at again, e.g. in a bucket
+// whose moves are paused, followRows first writes new hints.
 func (s *rounds) followRows(ctx context.Context, rows []hints.Row) error {
 	c := s.c
 	keys := map[store.BucketID][]string{}
