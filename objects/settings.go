@@ -110,9 +110,9 @@ func ParseSettings(b []byte) (s Settings, err error) {
 		"the bucket has settings %.64x that this program does not know: a newer one made them", b)
 }
 
-// CreateBucket creates a bucket of objects, which keeps no versions at first (the status Never). cuts are keys at which
-// the bucket is divided into partitions from the start; without cuts the bucket begins as one partition. CreateBucket
-// fails like listing.Client.CreateBucket.
+// CreateBucket creates a bucket of objects, which keeps no versions at first (the status Never). cuts are keys, in any
+// order, at which the bucket is divided into ranges from the start. Without cuts the bucket begins as one range.
+// CreateBucket fails like listing.Client.CreateBucket.
 func (o *Objects) CreateBucket(ctx context.Context, name string, cuts ...[]byte) error {
 	rows := make([][]byte, len(cuts))
 	for i, cut := range cuts {

@@ -32,7 +32,7 @@ const (
 	mark       = unfinished
 	markText   = "form 2\nThe bodies here are in folders by a hash of their keys. Older servers can't read them.\n"
 	fanDigits  = 3
-	writingFan = ".writing" // the folder of unfinished files in a directory with the mark
+	writingFan = ".writing" // the directory of unfinished files, if there is a marker file
 	beginning  = ".mark-"   // the beginning of the names of marks that are being written
 )
 

@@ -28,7 +28,7 @@ import (
 type Store struct {
 	root  *os.Root
 	looks bool         // opened by Look: only what a caller asks for is changed
-	fans  atomic.Bool  // the directory has the mark: new blobs fan out (fan.go)
+	fans  atomic.Bool  // the directory has the marker file (fan.go)
 	swept atomic.Int64 // when sweep last looked for abandoned files, in Unix seconds
 }
 
@@ -158,7 +158,7 @@ func (s *Store) Create(ctx context.Context, name string, body io.Reader, _ int64
 		if err == nil {
 			break
 		}
-		// Another process has removed the folder, which was empty. Or the directory has got the mark, and its
+		// Another process has removed the folder, which was empty. Or the marker file has been made, and its
 		// unfinished files have moved.
 		again, ferr := s.again(tries, err)
 		if ferr != nil || !again {
@@ -248,7 +248,7 @@ func (s *Store) unfinished() (f *os.File, t temporary, err error) {
 			return nil, t, cmp.Or(ferr, err)
 		}
 		if tries > mostTries/2 && !s.fans.Load() {
-			_ = s.root.Mkdir(unfinished, 0o700) // a migration has died before it made the mark (turn)
+			_ = s.root.Mkdir(unfinished, 0o700) // a migration has died before it made the marker file (turn)
 		}
 	}
 }

@@ -122,7 +122,7 @@ func (s *Store) pass(name string, each func(name string, size int64) error) erro
 type lister struct {
 	s             *Store
 	prefix, after string
-	home, fan     string // fan: the folder of names that begin with home; both are empty in the flat place
+	home, fan     string // fan: the directory of names that begin with home; both are empty for old paths
 	each          func(name string) error
 }
 
@@ -275,7 +275,7 @@ func (s *Store) scratch() (*os.File, error) {
 		if f, err := s.root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err == nil {
 			return f, s.root.Remove(name)
 		}
-		if err := s.form(); err != nil { // the place may have got the mark
+		if err := s.form(); err != nil { // the marker file may have been made
 			return nil, err
 		}
 	}

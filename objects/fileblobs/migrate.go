@@ -67,18 +67,18 @@ func (s *Store) turn() error {
 		}
 		ferr := s.form() // another migration may have been the first
 		if ferr != nil || !s.fans.Load() && (tries == mostTries || !occupied(err)) {
-			_ = s.root.Mkdir(unfinished, 0o700) // so that other servers can go on without the mark
+			_ = s.root.Mkdir(unfinished, 0o700) // so that other servers can go on without the marker file
 			return cmp.Or(ferr, err)
 		}
 	}
-	return s.sync(".") // for the mark of another process, too, which may have died
+	return s.sync(".") // for the marker file of another process, too, which may have died
 }
 
 // mark replaces the directory of unfinished files by a file of the same name, the marker file, which tells the new
 // layout. The contents of the marker file are on the disk already, in the file temporary. So the exchange is quick, and
 // no process can begin to write a blob in the middle of it.
 func (s *Store) mark(temporary string) error {
-	// Root.Remove would also remove a file, and so the mark that another migration has just made. Rmdir does not.
+	// Root.Remove would also remove a file, and so the marker file of another migration. Rmdir does not.
 	err := syscall.Rmdir(filepath.Join(s.root.Name(), unfinished))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -109,7 +109,7 @@ type migration struct {
 	ctx           context.Context
 	each          func(keys int64) error
 	keys          int64           // keys that were moved and are not yet told to each
-	touched, left map[string]bool // folders that have got, or lost, entries since the last sync
+	touched, left map[string]bool // directories that have got, or lost, entries since the last sync
 }
 
 // mostMoved is the number of keys whose files a migration moves before it syncs the changed directories. It is also the
