@@ -245,9 +245,9 @@ func (x *xmlBuffer) checksum(u *objects.Upload) {
 	}
 }
 
-// copiedChecksum returns the algorithm of the checksum to compute for the copy of an object. It returns "" if the copy
-// keeps the checksums of its source, which are of. A composite checksum, which is made from the checksums of parts, is
-// computed anew, as a copy has no parts.
+// copiedChecksum returns the algorithm of the checksum to compute for the copy of an object, from the headers of the
+// copy request. of are the checksums of the source. The result is "" if the copy keeps these checksums. A composite
+// checksum, which is made from the checksums of parts, is computed anew, as a copy has no parts.
 func copiedChecksum(header http.Header, of []objects.Pair) (string, *Error) {
 	name, refusal := algorithmOf(header)
 	if name == "" && checksumType(of) == composite {

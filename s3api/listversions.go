@@ -91,8 +91,8 @@ func (h *Handler) objectQuery(x *exchange, in *versioned, l *listQuery) (q objec
 	return q, nil
 }
 
-// fillObjects reads objects of the bucket in into the page p of a listing, until the page is full, the listing has
-// ended or the time for the page is over.
+// fillObjects fills the page p of a listing with objects of the bucket in. It reads until the page is full, the listing
+// has ended or the time for the page is over.
 func (h *Handler) fillObjects(x *exchange, in *versioned, p *listPage) error {
 	q, err := h.objectQuery(x, in, p.l)
 	if err != nil {

@@ -346,9 +346,9 @@ func (h *Handler) sends(x *exchange, n int) {
 	}
 }
 
-// answering sets the deadline until which the client must have read the answer, which begins now. The deadline of the
-// http.Server, WriteTimeout, counts from the request's header, so a slow body or long work would leave no time for the
-// answer.
+// answering sets the deadline until which the client must have read the answer. It is called when the answer begins,
+// because the deadline of the http.Server, WriteTimeout, counts from the request's header. A slow body or long work
+// would leave no time for the answer.
 func (x *exchange) answering() {
 	after := x.sending
 	if after == 0 {

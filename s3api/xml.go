@@ -33,7 +33,7 @@ func newXML() *xmlBuffer {
 	return x
 }
 
-// free gives the buffer back for use by other documents. Neither x nor its bytes may be used afterwards.
+// free gives the memory of the document back for other documents. Neither x nor its bytes may be used afterwards.
 func (x *xmlBuffer) free() {
 	if cap(x.b) <= keepBuffer {
 		xmlBuffers.Put(x)
