@@ -23,27 +23,31 @@ import (
 )
 
 const (
-	// sampleEvery is the pause between two samples.
+	// sampleEvery is the pause between two samples of the sizes and requests of ranges.
 	sampleEvery = heat.Finest * time.Second
-	// saveEvery is the pause between two writes of the file. A killed process loses at most the history of this time.
+	// saveEvery is the pause between two writes of the history's file. A killed process loses at most the history of
+	// this time.
 	saveEvery = 5 * time.Minute
-	// historyBytes bounds the memory of the samples, in bytes. The events of moves have a bound of their own.
+	// historyBytes bounds the memory of the samples, in bytes. The list of moves has a bound of its own.
 	historyBytes = 64 << 20
-	// mostActive bounds the number of buckets in a sample, and mostOmitted the number of buckets that wait for the next
-	// sample. carriedPartitions bounds the number of partitions whose rows are remembered while they take no requests.
+	// mostActive bounds the number of buckets in a sample. mostOmitted bounds the number of buckets for which a sample
+	// had no room, and which wait for the next sample. carriedPartitions bounds the number of partitions whose rows are
+	// remembered while they take no requests.
 	mostActive        = 512
 	mostOmitted       = 1 << 16
 	carriedPartitions = 1 << 18
-	// noticesKept bounds the number of notices in memory, which followers of the history can still read.
+	// noticesKept bounds the number of notices (news for browsers that follow the history) in memory. A follower that
+	// is further behind misses some.
 	noticesKept = 512
 )
 
-// History is a record, by time, of the ranges of all buckets: how many rows each had, how many requests it took, and
-// how it was moved. It covers the time in which this process led. Its methods are safe for concurrent use.
+// History is a record, by time, of the ranges of all buckets: how many rows each range had, how many requests it took,
+// and how it was moved. The record covers the time in which this process led the moves. The methods of History are safe
+// for concurrent use.
 type History struct {
 	file string
 	log  *slog.Logger
-	// loaded says that the file was read. Only the goroutine of the process's main loop uses it.
+	// loaded is true once the method load has read the file. Only the goroutine that runs the history uses it.
 	loaded bool
 
 	drawing sync.Mutex // guards book; may be held for long; locked before mu
@@ -62,44 +66,46 @@ type History struct {
 	failure error // of the last save
 }
 
-// Gap is a span of time for which the history of a bucket has no figures, with the reason.
+// Gap is an interval of time for which the history of a bucket has no figures, and the reason (Why), e.g. an error of
+// the store.
 type Gap struct {
 	From time.Time `json:"from"`
 	To   time.Time `json:"to"`
 	Why  string    `json:"why"`
 }
 
-// underway identifies a move that is running: by the id of its job, and by the bounds of the range that moves.
+// underway identifies a move that is running: by the id of its job, and by the first key and the end of the range that
+// moves.
 type underway struct {
 	job        string
 	start, end string
 }
 
 // carried is what the history remembers of a range from its last sample: its size, and how many requests its partition
-// had taken by then. A range without requests is not asked about again, so its size is carried over to the next
-// samples.
+// had taken by then. The next sample does not ask the counters about a range without requests, but carries this size
+// over.
 type carried struct {
 	rows, bytes float32
 	taken       counter.Taken
 	at          int64 // Unix milliseconds
-	// guessed is the number of consecutive samples in which rows and bytes were a guess, because no recount was of
-	// exactly this range.
+	// guessed is the number of consecutive samples in which rows and bytes were a guess, because the counters had no
+	// exact count of this range.
 	guessed uint8
 }
 
-// guesses is the number of samples in which the size of a range may be a guess before the history stops asking for a
-// better one. It asks again when the range takes requests.
+// guesses is the number of consecutive samples in which the size of a range may be a guess. After that the history
+// stops asking the counters for a better size until the range takes requests.
 const guesses = 30
 
 func counted(s *counter.Stats, at time.Time) carried {
 	return carried{rows: float32(s.Rows), bytes: float32(s.Bytes), taken: s.Taken(), at: at.UnixMilli()}
 }
 
-// since returns the writes and reads per second that a partition took in the time of one sample, which ends at the time
-// `at`. c is what was remembered from an earlier sample, and s the present estimates.
+// since returns the writes and reads per second that a partition took in the time of one sample. The sample ends at the
+// time `at`; c is what an earlier sample has left, and s has the present counts of the partition.
 //
-// If `known` is true, the bucket was sampled before, and the rates are computed from the requests since then. Otherwise
-// the result is the present rates in s.
+// If `known` is true, the bucket was sampled before, and the rates are computed from the requests since then. If
+// `known` is false, the results are the present rates in s.
 func (c *carried) since(known bool, s *counter.Stats, at time.Time) (writes, reads float32) {
 	if !known {
 		return float32(s.PutsPerS + s.DeletesPerS), float32(s.ReadsPerS)
@@ -115,8 +121,8 @@ func (c *carried) since(known bool, s *counter.Stats, at time.Time) (writes, rea
 	return float32(w / over.Seconds()), float32(r / over.Seconds())
 }
 
-// Notice is a piece of news about the history, for those who follow it: either that some buckets were sampled, or that
-// a move has begun or ended.
+// Notice is a piece of news for browsers that follow the history: either some buckets were sampled (Buckets), or a move
+// has begun or ended (Move).
 type Notice struct {
 	// ID is the number of the notice. It grows by one with each notice.
 	ID      int64
@@ -133,8 +139,8 @@ func newHistory(file string, log *slog.Logger) *History {
 	}
 }
 
-// load reads the file of the history, if there is one, before anything is recorded. Only the first call does anything.
-// A file that can't be read is renamed, and the history begins anew.
+// load reads the file of the history, if there is one, before anything is recorded. Calls after the first one do
+// nothing. A file that can't be read is renamed to *.damaged, and the history begins anew.
 func (h *History) load() {
 	if h.file == "" || h.loaded {
 		return
@@ -164,7 +170,8 @@ func (h *History) load() {
 	}
 }
 
-// changed tells the history that the given partitions took requests, so that the next sample asks for their counts.
+// changed tells the history that the given partitions took requests, so that the next sample asks the counters about
+// them.
 func (h *History) changed(all []store.Partition) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -174,8 +181,8 @@ func (h *History) changed(all []store.Partition) {
 }
 
 // touch adds the bucket id to the next sample of the history. It returns the set of the bucket's partitions that took
-// requests, which the caller fills. If the next sample has no room for another bucket, the returned set has no effect.
-// History.mu must be held.
+// requests, to which the caller adds partitions. If the next sample has no room for another bucket, additions to the
+// set have no effect. The caller must hold History.mu.
 func (h *History) touch(id store.BucketID) map[store.PartitionID]bool {
 	t := h.touched[id]
 	if t == nil {
@@ -190,8 +197,8 @@ func (h *History) touch(id store.BucketID) map[store.PartitionID]bool {
 	return t
 }
 
-// moved records that a move has begun or ended. j is the job of the move. g is the wanted change of a bucket's ranges,
-// with the stage that the move has reached.
+// moved records that a move has begun or ended. j is the job that the move belongs to. g describes the move: the range
+// that changes, its new cuts, and the stage that the move has reached.
 func (h *History) moved(j *scheduler.Job, g *scheduler.GoalState) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -235,8 +242,8 @@ func (h *History) moved(j *scheduler.Job, g *scheduler.GoalState) {
 	h.notice(Notice{At: now, Move: &e})
 }
 
-// notice adds the notice n, which is news for the followers of the history. It drops the oldest notices beyond
-// noticesKept. History.mu must be held.
+// notice adds n to the notices, which are the news for browsers that follow the history. It drops the oldest notices
+// beyond noticesKept. The caller must hold History.mu.
 func (h *History) notice(n Notice) {
 	h.noted++
 	n.ID = h.noted
@@ -246,16 +253,17 @@ func (h *History) notice(n Notice) {
 	}
 }
 
-// Noted returns the id of the last notice, which is a piece of news for those who follow the history. It is 0 if there
-// was no notice.
+// Noted returns the id of the last notice, which is a piece of news for browsers that follow the history, or 0 if there
+// was no notice. A follower passes the id to Notices to get only later news.
 func (h *History) Noted() int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.noted
 }
 
-// Notices returns the notices (news for followers of the history) with an id above `after`, as far as they are still in
-// memory. If `after` is higher than all ids so far, it comes from an earlier process: then Notices returns all notices.
+// Notices returns the notices (news for browsers that follow the history) with an id above `after`, as far as they are
+// still in memory. If `after` is higher than all ids so far, an earlier process gave this id out; then Notices returns
+// all notices.
 func (h *History) Notices(after int64) []Notice {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -266,16 +274,17 @@ func (h *History) Notices(after int64) []Notice {
 	return slices.Clone(h.notices[i:])
 }
 
-// Moves calls f with the recorded moves, the newest first, until f returns false. It begins with the newest move whose
-// id is lower than `before`, or with the newest of all if `before` is 0. f must not call the History.
+// Moves calls f with each recorded move, the newest first, until f returns false. It begins with the newest move whose
+// id is lower than `before`, or with the newest of all if `before` is 0. f must not call a method of the History.
 func (h *History) Moves(before int64, f func(*heat.Event) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.moves.Before(before, f)
 }
 
-// Draw returns a picture of a window of the history, which is a part of one bucket's keys and a span of time. The
-// window w must be valid (see its Check). If nothing is known of the bucket, Draw has it sampled soon.
+// Draw returns the figures of a picture for the console: the loads of one bucket's ranges, for the interval of keys and
+// the interval of time in w. The window w must be valid (see its method Check). If nothing is known of the bucket, Draw
+// puts the bucket into the next sample.
 func (h *History) Draw(w heat.Window) heat.Picture {
 	h.mu.Lock()
 	if h.carried[w.Bucket] == nil {
@@ -287,8 +296,8 @@ func (h *History) Draw(w heat.Window) heat.Picture {
 	return h.book.Draw(w)
 }
 
-// Gap returns the last span of time for which the history of the bucket id has no figures, since the bucket could not
-// be read. The bool is false if this has not happened while this process led.
+// Gap returns the last interval of time for which the history of the bucket id has no figures, since the bucket could
+// not be read. The result there is false if the bucket could always be read while this process led.
 func (h *History) Gap(id store.BucketID) (g Gap, there bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -296,16 +305,16 @@ func (h *History) Gap(id store.BucketID) (g Gap, there bool) {
 	return g, there
 }
 
-// Omitted returns the number of buckets that are missing in the last sample, although they took requests, because the
-// sample had no room for them.
+// Omitted returns the number of buckets that took requests but are missing in the last sample, because the sample had
+// no room for them.
 func (h *History) Omitted() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.without
 }
 
-// Usage returns how much history is kept, the name of its file, and the error of the last write to the file. file is
-// empty if the history is in memory only. failure is nil if the last write succeeded.
+// Usage returns how much memory the history takes, the name of its file, and the error of the last write to the file.
+// The result file is empty if the history is in memory only. The result failure is nil if the last write succeeded.
 func (h *History) Usage() (u heat.Usage, file string, failure error) {
 	h.drawing.Lock()
 	u = h.book.Usage()
@@ -315,8 +324,8 @@ func (h *History) Usage() (u heat.Usage, file string, failure error) {
 	return u, h.file, h.failure
 }
 
-// run adds a sample of the buckets to the history every sampleEvery, until ctx ends. It saves the history every
-// saveEvery, and at the end.
+// run adds a sample of the buckets to the history every sampleEvery, until ctx ends. It writes the history to its file
+// every saveEvery, and at the end. b reads the sizes of ranges.
 func (h *History) run(ctx context.Context, b *balancer.Balancer) {
 	last, saved := time.Now(), time.Now()
 	for wait.Sleep(ctx, sampleEvery-time.Duration(time.Now().UnixNano())%sampleEvery) == nil {
@@ -331,8 +340,9 @@ func (h *History) run(ctx context.Context, b *balancer.Balancer) {
 	h.save()
 }
 
-// due returns the buckets to be sampled now, each with its partitions that took requests, and empties the list. omitted
-// is true if further buckets took requests but had no room in this sample; they come first in the next one.
+// due returns the buckets to be sampled now, each with its partitions that took requests, and empties this list. The
+// result omitted is true if more buckets took requests than one sample has room for; these come first in the next
+// sample.
 func (h *History) due() (touched map[store.BucketID]map[store.PartitionID]bool, omitted bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -349,8 +359,8 @@ func (h *History) due() (touched map[store.BucketID]map[store.PartitionID]bool, 
 	return touched, h.without > 0
 }
 
-// sample adds to the history the figures of all buckets that took requests between the times `from` and `to`. If a
-// bucket can't be read, its history has a gap there.
+// sample adds to the history the figures of all buckets that took requests between the times `from` and `to`. b reads
+// the figures. If a bucket can't be read, its history has a gap for this time.
 func (h *History) sample(ctx context.Context, b *balancer.Balancer, from, to time.Time) {
 	touched, omitted := h.due()
 	var samples []heat.Sample
@@ -382,7 +392,7 @@ func (h *History) sample(ctx context.Context, b *balancer.Balancer, from, to tim
 }
 
 // missed records that the bucket id could not be read between the times `from` and `to`, because of err. It puts the
-// bucket into the next sample, with `parts`, its partitions that took requests.
+// bucket into the next sample, together with `parts`, the bucket's partitions that took requests.
 func (h *History) missed(id store.BucketID, parts map[store.PartitionID]bool, from, to time.Time, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -399,8 +409,9 @@ func (h *History) missed(id store.BucketID, parts map[store.PartitionID]bool, fr
 	h.gaps[id] = g
 }
 
-// spans returns the ranges of the bucket id with their sizes and loads at the time `at`. It asks the counters only
-// about ranges that took requests or are moving, and about ranges whose size is unknown or a guess.
+// spans returns the ranges of the bucket id with their sizes and requests at the time `at`. It asks the counters only
+// about ranges that took requests (the partitions in touched) or are moving, and about ranges whose size is unknown or
+// a guess.
 func (h *History) spans(
 	ctx context.Context, b *balancer.Balancer, id store.BucketID, touched map[store.PartitionID]bool, at time.Time,
 ) ([]heat.Span, error) {
@@ -461,7 +472,7 @@ func (h *History) spans(
 }
 
 // ranged is a range of a bucket with the counts of its partitions. A range that does not move has one partition. A
-// moving range has two: the one that takes its writes, and the one that it leaves.
+// moving range has two: the partition that takes its writes, and the partition that it leaves.
 type ranged struct {
 	start         string
 	from, to      store.PartitionID
@@ -469,15 +480,17 @@ type ranged struct {
 	known         bool // had was known before
 	leaves        carried
 	writes, reads float32
-	// writesThere and readsThere are requests per second of the partition that the range leaves.
+	// writesThere and readsThere are the requests per second of the partition that the range leaves.
 	writesThere, readsThere float32
 }
 
 // sharedOut divides the counts of partitions among neighbouring ranges that share these partitions, as happens while
-// ranges move. It returns the figures of each range. Each range gets an equal share of the requests of its partitions.
-// If its own rows are not known, it also gets an equal share of the rows of the partition that the ranges leave.
+// ranges move, and returns the figures of each range. Each range gets an equal share of the requests of its partitions.
+// If the range's own rows are not known, it also gets an equal share of the rows of the partition that the ranges
+// leave.
 //
-// `before` has the sizes of the partitions as of the last sample. sharedOut stores the new ones in `after`.
+// The map `before` has the sizes of the partitions as of the last sample. sharedOut stores the new sizes in the map
+// `after`.
 func sharedOut(group []ranged, before, after map[store.PartitionID]carried) []heat.Span {
 	if len(group) == 1 && group[0].from == group[0].to { // most ranges do not move
 		x := &group[0]
@@ -520,12 +533,12 @@ func sharedOut(group []ranged, before, after map[store.PartitionID]carried) []he
 	return spans
 }
 
-// present returns the size of the range rg, by the counts s of its partition at the time `at`. `was` is the size in the
+// present returns the size of the range rg at the time `at`, by the counts s of its partition. `was` is the size in the
 // last sample, if `known` is true.
 //
-// After a split the counts do not fit the range. A partition that stays has counts of more than the range, until a
-// recount. A new partition has only counts of the puts since the split. In both cases the result is a guess from the
-// earlier size.
+// After a split the counts do not fit the range. A partition that stays has counts of more than the range, until its
+// rows are counted again. A new partition has only counts of the puts since the split. In both cases the result is a
+// guess from the earlier size.
 func present(was carried, known bool, rg *partmap.Range, s *counter.Stats, at time.Time) carried {
 	now := counted(s, at)
 	if s.Known && s.Covers(rg.Start, rg.End) {
@@ -542,7 +555,8 @@ func present(was carried, known bool, rg *partmap.Range, s *counter.Stats, at ti
 	return now
 }
 
-// save writes the history to its file.
+// save writes the history to its file, if it has one. A failure is logged once, and Usage reports it until a later
+// write succeeds.
 func (h *History) save() {
 	if h.file == "" {
 		return
@@ -564,7 +578,7 @@ func (h *History) save() {
 }
 
 // replaceFile replaces the content of the named file by data in one step: a reader finds either all of the new data or
-// all of the old.
+// all of the old data, even after a crash.
 func replaceFile(name string, data []byte) error {
 	next := name + ".new"
 	f, err := os.OpenFile(next, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)

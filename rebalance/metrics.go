@@ -10,14 +10,15 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 )
 
-// Metrics is a prometheus.Collector for the metrics of a Rebalancer and of a counter.Recorder. With the zero value only
-// Describe may be called.
+// Metrics is a prometheus.Collector for the metrics of a Rebalancer and of a counter.Recorder. The field Rebalancer
+// must be set before Collect is called; Describe works with the zero value, too.
 type Metrics struct {
 	Rebalancer *Rebalancer
 	Recorder   *counter.Recorder // nil: this process records nothing
 }
 
-// descs lists the descriptions of all metrics, as made by desc. The method Describe sends them to Prometheus.
+// descs lists the descriptions of all metrics, in the order in which desc made them. The method Describe sends the list
+// to Prometheus.
 var descs []*prometheus.Desc
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -142,7 +143,8 @@ func (m Metrics) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// moves sends the metrics about moves, from the status of the scheduler, by calling send.
+// moves computes the metrics about moves from the status of the scheduler, such as the number of moves by state. It
+// calls send for each metric, with the description d, the value n and the values of the labels.
 func (m Metrics) moves(send func(d *prometheus.Desc, n float64, labels ...string)) {
 	s := m.Rebalancer.scheduler.Status()
 	stages := map[scheduler.Stage]int{scheduler.Waiting: 0, scheduler.Begun: 0, scheduler.Met: 0, scheduler.Refused: 0, scheduler.Dropped: 0}
@@ -175,8 +177,8 @@ func (m Metrics) moves(send func(d *prometheus.Desc, n float64, labels ...string
 	send(rateDesc, float64(s.Rate))
 }
 
-// histogram returns a Prometheus histogram of the numbers of rows of partitions. The bounds of its buckets are fixed
-// multiples of maxRows, the maximum number of rows of a partition.
+// histogram returns a Prometheus histogram of the numbers of rows of partitions. The upper bounds of the histogram are
+// fixed multiples of maxRows, the maximum number of rows of a partition.
 func histogram(s *balancer.Sizes, maxRows int64) prometheus.Metric {
 	below := map[float64]uint64{}
 	n := uint64(0)

@@ -30,17 +30,17 @@ func newNames(c *listing.Client) *Names {
 const (
 	// mostNames bounds the number of names in memory.
 	mostNames = 100_000
-	// mostListed bounds the number of names that one read of the list of buckets looks at.
+	// mostListed bounds the number of buckets that one read of the list of buckets goes through.
 	mostListed = 10_000
-	// mostMissing bounds the number of buckets in the queue of missing names.
+	// mostMissing bounds the queue of the ids of buckets whose names are to be looked up.
 	mostMissing = 128
-	// firstNames bounds the time for reading names before the work begins.
+	// firstNames bounds the time that a process spends on reading names before it begins to move ranges.
 	firstNames = time.Second
-	// namesEvery is the shortest pause between two reads of missing names.
+	// namesEvery is the shortest pause between two reads of the list of buckets that look up names.
 	namesEvery = 10 * time.Second
 )
 
-// Remember stores the name of the bucket id in the cache. A full cache is emptied before.
+// Remember stores the name of the bucket id in the cache. If the cache is full (100,000 names), it is emptied first.
 func (n *Names) Remember(id store.BucketID, name string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -50,15 +50,15 @@ func (n *Names) Remember(id store.BucketID, name string) {
 	n.known[id] = name
 }
 
-// Of returns the name of the bucket id, or "" if the cache does not have it.
+// Of returns the name of the bucket id, or "" if the cache does not have the name. Of never reads the store.
 func (n *Names) Of(id store.BucketID) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.known[id]
 }
 
-// Learn looks up the names of the given buckets that the cache lacks, in the list of buckets. It reads only the first
-// ten thousand buckets of this list, so some names may stay unknown.
+// Learn looks up the names of the given buckets that the cache lacks, in the stored list of buckets, and adds them to
+// the cache. Learn reads only the first ten thousand buckets of the list, so some names may stay unknown.
 func (n *Names) Learn(ctx context.Context, ids []store.BucketID) {
 	missing := map[store.BucketID]bool{}
 	for _, id := range ids {
@@ -89,7 +89,8 @@ func (n *Names) learnAll(ctx context.Context) {
 	})
 }
 
-// read calls visit with each bucket in the list of buckets, until visit returns false or mostListed buckets were read.
+// read calls visit with each bucket in the list of buckets, in the order of names. It stops when visit returns false,
+// when mostListed buckets were read, or at the first error.
 func (n *Names) read(ctx context.Context, visit func(info listing.BucketInfo) (more bool)) {
 	read := 0
 	for info, err := range n.buckets.Buckets(ctx, "", "") {
@@ -102,7 +103,8 @@ func (n *Names) read(ctx context.Context, visit func(info listing.BucketInfo) (m
 	}
 }
 
-// run looks up, until ctx ends, the names of buckets that appeared in log lines only by their ids.
+// run looks up, until ctx ends, the names of buckets that appeared in log lines by their ids only. The results serve
+// the log lines that follow.
 func (n *Names) run(ctx context.Context) {
 	for {
 		select {
@@ -127,8 +129,8 @@ type namedLog struct {
 	names *Names
 }
 
-// Handle adds the name of the bucket to the log record r, if the name is known. It never reads the store, as callers
-// may hold locks. An unknown name is looked up later, for the lines that follow.
+// Handle adds the name of the bucket to the log record r, if the name is known, and passes the record on. Handle never
+// reads the store, as callers may hold locks. A name that is not known is looked up later, for the lines that follow.
 func (l *namedLog) Handle(ctx context.Context, r slog.Record) error {
 	name := ""
 	r.Attrs(func(a slog.Attr) bool {

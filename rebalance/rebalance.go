@@ -48,23 +48,26 @@ import (
 
 // The types of plans and their moves.
 type (
-	// Request describes moves of one bucket that an operator wants.
+	// Request describes the moves of one bucket that an operator wants, e.g. a split of a range at given keys.
 	Request = scheduler.Ask
-	// Append describes a future load of appends, for a Request.
+	// Append describes rows that clients will append to a bucket, in a Request: the rate, the time, and keys like those
+	// of the new rows. The plan for the Request cuts ranges ahead of these keys.
 	Append = scheduler.Append
-	// Plan is a list of moves of one bucket, computed for the map of one epoch.
+	// Plan is a list of moves of one bucket with their costs. It is computed for one epoch, which is the version of the
+	// bucket's map of ranges.
 	Plan = scheduler.Plan
-	// Job is a group of moves of one bucket that were submitted together.
+	// Job is a group of moves of one bucket that were submitted together, with the state of each move.
 	Job = scheduler.Job
 	// Status reports which buckets move, how far their jobs are, and what failed.
 	Status = scheduler.Status
-	// Candidate describes a process that may lead: its name, and the address at which it takes commands.
+	// Candidate describes a process that may be elected to lead the moves: its name, and the address at which it takes
+	// commands.
 	Candidate = leader.Options
-	// Holder describes the process that leads.
+	// Holder describes the process that leads the moves: its name, its admin address and its lease.
 	Holder = leader.Holder
 )
 
-// The kinds of requests.
+// The kinds of requests that an operator may make: the values of Request.Kind.
 const (
 	Split    = scheduler.Split    // cuts ranges in front of keys
 	Merge    = scheduler.Merge    // joins neighbouring ranges
@@ -75,35 +78,40 @@ const (
 // Options are the options of a Rebalancer. Store and Buckets are required.
 type Options struct {
 	Store store.Store
-	// Buckets is the client of this process. With an embedded store all operations of the process must use this client.
+	// Buckets is the client through which this process reads and writes buckets. With an embedded store all operations
+	// of the process must use this client, since moves wait only for its requests.
 	Buckets *listing.Client
 	// MaxRows is the maximum number of rows of a partition, 100,000 by default.
 	MaxRows int64
 	// MoveRate is the maximum number of rows copied and compared per second; 0 means no limit.
 	MoveRate int
-	// Wait is the longest duration of one wait of a move, EmbeddedWait by default.
+	// Wait is the longest time that a move waits after each change of a map, until no client uses the old map any more;
+	// EmbeddedWait by default.
 	Wait time.Duration
-	// Balance replaces the policy that follows from MaxRows, MoveRate and Wait. If its Every is 0, sizes are not
-	// watched, and only requested moves are done.
+	// Balance replaces the policy (when ranges are split and merged) that otherwise follows from MaxRows, MoveRate and
+	// Wait. If Balance.Every is 0, sizes are not watched, and only requested moves are done.
 	Balance *balancer.Options
-	// Counts is the backend that estimates sizes. If it is nil, each check of the sizes counts every row.
+	// Counts is the backend that estimates the rows of partitions. If Counts is nil, each check of the sizes counts
+	// every row.
 	Counts counter.Backend
-	// Counting says how sizes are known, as agreed among the processes of a shared store.
+	// Counting says how the processes of a shared store know the sizes of partitions, e.g. whether the sizes are
+	// counted at all. All processes agree on one value.
 	Counting mapclient.Counting
-	// Leader makes this process take part in the elections among the processes of a shared store, which divide the
-	// work. nil means that no other process uses the store.
+	// Leader describes this process as a candidate in the elections among the processes of a shared store. The elected
+	// leaders divide the moves among them. Leader is nil if no other process uses the store.
 	Leader *Candidate
 	// Presence is this process's entry in the list of processes that share the store; nil if it has no entry. New adds
 	// the admin address of Leader to the entry.
 	Presence *processes.Presence
-	// Version and Commit say from which source the program was built, for people.
+	// Version and Commit say from which source the program was built. They are only shown to people.
 	Version, Commit string
-	// HistoryFile is the file that keeps the history over a restart. If it is empty, the history is in memory only.
+	// HistoryFile is the name of the file that keeps the history (sizes and requests of ranges by time) over a restart.
+	// If HistoryFile is empty, the history is in memory only.
 	HistoryFile string
-	// Aside means that this process never leads, and does not watch sizes.
+	// Aside makes this process leave moves to other processes: the process never leads, and does not watch sizes.
 	Aside bool
-	// Cleaning cleans buckets of objects in this process. It is here only for the status; nil if this process does not
-	// clean.
+	// Cleaning is what deletes old versions in buckets of objects in this process, or nil if this process does not do
+	// that. The Rebalancer only reports its status.
 	Cleaning *cleaning.Cleaning
 	// Retention holds the rules by which old entries are dropped. The rules must be valid (retention.Check) and are
 	// applied every RetentionEvery, an hour by default.
@@ -114,24 +122,26 @@ type Options struct {
 }
 
 const (
-	// EmbeddedWait is the longest wait of a move if no other process uses the store. The move waits for writes in
-	// flight.
+	// EmbeddedWait is the longest time that a move waits after a change of a map, if no other process uses the store.
+	// The move waits for writes of this process that still use the old map.
 	EmbeddedWait = time.Second
 
 	defaultMaxRows = 100_000
-	// lookEvery is the default pause between two checks of the sizes.
+	// lookEvery is the default pause between two checks of the sizes of partitions.
 	lookEvery = 10 * time.Second
-	// ledWithin bounds how long a request that needs the leader waits while there is none. It is longer than the random
-	// delays of candidates before they take a lease, and shorter than the patience of clients.
+	// ledWithin bounds how long a request that only a leader can serve waits while no process leads. The time is longer
+	// than the random delays of candidates before they take a lease, and shorter than the patience of clients.
 	ledWithin = 4 * time.Second
 )
 
-// Wait returns the longest time that a move has to wait after it has changed a map, until no process uses the old map
-// any more. lease is the length of the leases of maps in the store.
+// Wait returns the longest time that a move has to wait after a change of a bucket's map, until no process uses the old
+// map any more: the lease and a tenth more. lease is the time for which a process may use a map without reading the map
+// again.
 func Wait(lease time.Duration) time.Duration { return lease + lease/10 }
 
-// A Rebalancer keeps the partitions of all buckets within the limits of their size, by splitting and merging ranges.
-// Its methods are safe for concurrent use, except that only one goroutine at a time may call Run or Lead.
+// A Rebalancer keeps the partitions of all buckets within the limits of their size, by splitting and merging ranges of
+// keys. The methods of a Rebalancer are safe for concurrent use, except that only one goroutine at a time may call Run
+// or Lead.
 type Rebalancer struct {
 	o         Options
 	scheduler *scheduler.Scheduler
@@ -143,12 +153,12 @@ type Rebalancer struct {
 	retention *Retention
 }
 
-// sizeSteps is the number of times that the size of a partition is written beside its rows while the partition grows to
-// its maximum. These copies replace counts that the counters lose.
+// sizeSteps is the number of times that the size of a partition is stored beside the partition's rows while the
+// partition grows to its maximum. The stored sizes replace counts that the counters (e.g. Redis) lose.
 const sizeSteps = 16
 
-// told returns a function that logs that the sizes of partitions could not be stored beside the rows, with the reason.
-// It logs at most once an hour.
+// told returns a function that logs that the sizes of partitions could not be stored beside the rows. The argument of
+// the function is the reason. The function logs at most once an hour, and ignores further calls.
 func told(log *slog.Logger) func(error) {
 	var next atomic.Int64 // Unix seconds
 	return func(err error) {
@@ -160,7 +170,7 @@ func told(log *slog.Logger) func(error) {
 	}
 }
 
-// New returns a Rebalancer with the options o. It neither reads nor writes the store: Run does.
+// New returns a Rebalancer with the options o. New neither reads nor writes the store; the work begins with Run.
 func New(o Options) *Rebalancer {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -208,27 +218,28 @@ func New(o Options) *Rebalancer {
 	return r
 }
 
-// Options returns the options of the Rebalancer. Balance and Log are set in them, even if they were nil for New.
+// Options returns the options of the Rebalancer, with the defaults filled in: Balance and Log are set, even if they
+// were nil for New.
 func (r *Rebalancer) Options() Options { return r.o }
 
-// Scheduler returns the part of the Rebalancer that runs the moves. Balancer, below, returns the part that watches
-// sizes, or nil if sizes are not watched.
+// Scheduler returns the component of the Rebalancer that runs the moves. Balancer, the next method, returns the
+// component that watches sizes, or nil if sizes are not watched.
 func (r *Rebalancer) Scheduler() *scheduler.Scheduler { return r.scheduler }
 func (r *Rebalancer) Balancer() *balancer.Balancer    { return r.balancer }
 
-// History returns the record of the sizes and loads of ranges over time, as far as this process led. It is nil if sizes
-// are not watched.
+// History returns the record of the sizes and requests of ranges over time. The record covers the time in which this
+// process led. The result is nil if sizes are not watched.
 func (r *Rebalancer) History() *History { return r.history }
 
-// Retention returns the part that drops old entries by the rules of retention. It is never nil, even if there are no
-// rules.
+// Retention returns the component that deletes old entries by the rules in Options.Retention. The result is never nil,
+// even if there are no rules.
 func (r *Rebalancer) Retention() *Retention { return r.retention }
 
-// Names returns the known names of buckets.
+// Names returns the cache that has the names of buckets by their ids, for reports to people.
 func (r *Rebalancer) Names() *Names { return r.names }
 
-// candidates returns a function that counts the live processes that may lead. It returns nil if there is no list of
-// processes.
+// candidates returns a function that counts the live processes that may lead moves. The result is nil if this process
+// has no entry in the list of processes (Options.Presence).
 func (r *Rebalancer) candidates() func(ctx context.Context) (int, error) {
 	if r.o.Presence == nil {
 		return nil
@@ -236,14 +247,16 @@ func (r *Rebalancer) candidates() func(ctx context.Context) (int, error) {
 	return func(ctx context.Context) (int, error) { return processes.Movers(ctx, r.o.Store) }
 }
 
-// Shards is the number of groups, called shards, into which the buckets of a shared store are divided. For each shard
-// one process, its leader, does the moves.
+// Shards is the number of shards, which are the groups into which the buckets of a shared store are divided. For each
+// shard one elected process, its leader, does the moves.
 const Shards = shard.Count
 
-// Leading reports whether this process leads any shard (a sixteenth of the buckets) at present.
+// Leading reports whether this process leads at least one shard (one of the 16 groups of buckets) at present, and so
+// does the moves of these buckets.
 func (r *Rebalancer) Leading() bool { return len(r.Led()) > 0 }
 
-// Led returns the numbers of the shards (groups of buckets) that this process leads at present, in ascending order.
+// Led returns the numbers of the shards (the 16 groups of buckets) whose moves this process leads at present, in
+// ascending order. Without Options.Leader these are all shards.
 func (r *Rebalancer) Led() []int {
 	if r.candidate == nil {
 		return shard.All.List()
@@ -251,9 +264,9 @@ func (r *Rebalancer) Led() []int {
 	return r.candidate.Led().List()
 }
 
-// Leader returns the process that leads shard 0, one of the groups of buckets. This process also does the work that is
-// done once for all buckets. known is true if h is set. mine is true if this process is the leader. Without
-// Options.Leader, known is false and mine is true.
+// Leader returns the process that leads shard 0, the first of the 16 groups of buckets. The leader of shard 0 also does
+// the work that is done once for all buckets. The result known is true if h is set. The result mine is true if this
+// process is the leader. Without Options.Leader, known is false and mine is true.
 func (r *Rebalancer) Leader(ctx context.Context) (h Holder, known, mine bool) {
 	return r.leader(ctx, 0)
 }
@@ -265,8 +278,8 @@ func (r *Rebalancer) leader(ctx context.Context, n int) (h Holder, known, mine b
 	return r.candidate.Leader(ctx, n)
 }
 
-// Leaders returns, for each shard (a group of buckets), the process that leads it. An element is nil if no process
-// leads the shard, or if its leader is not known. Without Options.Leader all elements are nil.
+// Leaders returns, for each shard (one of the 16 groups of buckets), the process that leads the shard. An element is
+// nil if no process leads the shard, or if the leader is not known. Without Options.Leader all elements are nil.
 func (r *Rebalancer) Leaders(ctx context.Context) (all [Shards]*Holder) {
 	if r.candidate != nil {
 		all = r.candidate.Leaders(ctx)
@@ -274,8 +287,8 @@ func (r *Rebalancer) Leaders(ctx context.Context) (all [Shards]*Holder) {
 	return all
 }
 
-// Unattended returns a text for people that says why partitions are not split or merged by their sizes. The text is
-// empty if the sizes are watched, as far as this process knows.
+// Unattended returns a text for people that says why partitions are not split or merged by their sizes, e.g. since the
+// counters do not answer. The text is empty if, as far as this process knows, the sizes are watched.
 func (r *Rebalancer) Unattended() string {
 	if r.o.Counting == mapclient.NotCounted || r.candidate == nil && r.balancer == nil && !r.o.Aside {
 		return "nothing is split, merged or cut ahead automatically: sizes are neither counted nor looked at; " +
@@ -291,9 +304,9 @@ func (r *Rebalancer) Unattended() string {
 	return ""
 }
 
-// announce writes this process's limits of the sizes of partitions into the store, for the other processes. If their
-// limits differ, it logs a warning. It returns false if the store could not be written. The process goes on all the
-// same, since safety does not need equal limits.
+// announce writes this process's limits of the sizes of partitions (rows and bytes) into the store, for the other
+// processes, and logs a warning if their limits differ. The result is false if the store could not be written. The
+// caller goes on all the same, since safety does not need equal limits.
 func (r *Rebalancer) announce(ctx context.Context) bool {
 	before, err := mapclient.AnnounceLimits(ctx, r.o.Store, r.limits())
 	if err != nil && ctx.Err() == nil {
@@ -312,8 +325,9 @@ func (r *Rebalancer) limits() mapclient.Limits {
 	return mapclient.Limits{MaxRows: p.MaxRows, MinRows: p.MinRows, MaxBytes: p.MaxBytes}
 }
 
-// OtherLimits returns the limits of the sizes of partitions of this process (mine), and of the process that was started
-// last (other). differ is true if both are known and are not equal.
+// OtherLimits returns the limits of the sizes of partitions that this process has (mine), and those of the process that
+// was started last (other). The result differ is true if both are known and are not equal; then an operator should give
+// all processes the same flags.
 func (r *Rebalancer) OtherLimits(ctx context.Context) (mine, other mapclient.Limits, differ bool) {
 	if r.candidate == nil || r.balancer == nil {
 		return mine, other, false
@@ -323,8 +337,8 @@ func (r *Rebalancer) OtherLimits(ctx context.Context) (mine, other mapclient.Lim
 	return mine, other, err == nil && other != (mapclient.Limits{}) && other != mine
 }
 
-// work does the moves in the shards `of`, which are groups of buckets, until ctx ends. If shard 0 is among them, work
-// also applies the rules of retention, which delete old entries.
+// work does the moves of the buckets in the shards (groups of buckets) that the set `of` has, until ctx ends. If shard
+// 0 is in the set, work also applies the rules of retention, which delete old entries.
 func (r *Rebalancer) work(ctx context.Context, of shard.Set) (err error) {
 	r.beside.During(ctx, r.begin, func() {
 		var once sync.WaitGroup
@@ -337,8 +351,9 @@ func (r *Rebalancer) work(ctx context.Context, of shard.Set) (err error) {
 	return err
 }
 
-// begin prepares the work that goes on beside the moves, once for all shards that this process leads: watching sizes,
-// sampling the history and learning names of buckets. It returns a function that does this work until ctx ends.
+// begin prepares the work that goes on beside the moves: watching sizes, sampling the history and learning the names of
+// buckets. All shards (groups of buckets) that this process leads share this work. begin returns a function that does
+// the work until ctx ends.
 func (r *Rebalancer) begin(ctx context.Context) (work func()) {
 	if r.candidate != nil {
 		r.o.Log.Info("this process leads the moves now")
@@ -359,7 +374,7 @@ func (r *Rebalancer) begin(ctx context.Context) (work func()) {
 }
 
 // Run takes part in the election of leaders, and does the moves of all shards (groups of buckets) that this process
-// leads, until ctx ends. It returns when no move is running and the leases are given up.
+// leads, until ctx ends. Run returns when no move is running and the leases are given up.
 //
 // Errors of the election, such as a damaged record of a leader, are logged, and the election goes on. Run returns an
 // error only if the work of a shard fails with Corrupt.
@@ -404,8 +419,9 @@ func (r *Rebalancer) Run(ctx context.Context) error {
 	return nil
 }
 
-// Lead makes this process the leader of all shards (groups of buckets) while f runs, and does their moves. It fails
-// with *leader.HeldError if another process leads a shard, else with f's error. Options.Leader must be set.
+// Lead makes this process the leader of all shards (groups of buckets) while f runs, and does their moves. A command
+// that needs to move ranges itself calls Lead. The error is a *leader.HeldError if another process leads a shard, else
+// the error of f. Options.Leader must be set.
 func (r *Rebalancer) Lead(ctx context.Context, f func(ctx context.Context) error) error {
 	return r.candidate.Try(ctx, func(ctx context.Context) error {
 		ctx, stop := context.WithCancel(ctx)
@@ -417,14 +433,15 @@ func (r *Rebalancer) Lead(ctx context.Context, f func(ctx context.Context) error
 	})
 }
 
-// Status reports which buckets move, how far their jobs are, and what failed.
+// Status returns a report of the moves: which buckets move, how far their jobs are, and what failed.
 func (r *Rebalancer) Status() Status { return r.scheduler.Status() }
 
-// Plan returns the plan of moves that fulfils the request q for the bucket id. It changes nothing. To find cuts it may
-// count rows, at the pace of moves.
+// Plan returns the moves that fulfil the operator's request q for the bucket id, without starting them. To find keys at
+// which to cut, Plan may count rows, at the pace of moves. Apply starts the moves of the plan.
 //
-// The error is NotFound if there is no such bucket, and InvalidArgument if the request does not fit the bucket's map or
-// rows. It is Conflict if ranges of the request are moving already, and Unavailable while the bucket is being deleted.
+// The error is NotFound if there is no such bucket, and InvalidArgument if the request does not fit the bucket's ranges
+// or rows. It is Conflict if ranges of the request are moving already, and Unavailable while the bucket is being
+// deleted.
 func (r *Rebalancer) Plan(ctx context.Context, id store.BucketID, q Request) (*Plan, error) {
 	most := r.o.Balance.Policy.MaxRows
 	q.MaxRows = most
@@ -437,7 +454,8 @@ func (r *Rebalancer) Plan(ctx context.Context, id store.BucketID, q Request) (*P
 }
 
 // Ready returns nil if moves of the bucket id can begin in this process. It returns *NotLeading if another process
-// leads the bucket's shard, Unavailable if no process leads it, and an error of kind Conflict if moves are paused.
+// leads the shard (group of buckets) that has the bucket, Unavailable if no process leads the shard, and an error of
+// kind Conflict if moves are paused.
 func (r *Rebalancer) Ready(ctx context.Context, id store.BucketID) error {
 	if err := r.LeadsShardOf(ctx, id); err != nil {
 		return err
@@ -455,12 +473,13 @@ func (r *Rebalancer) Ready(ctx context.Context, id store.BucketID) error {
 // Leads returns nil if this process leads any shard (a group of buckets), and *NotLeading if another process leads
 // shard 0. If no process leads shard 0, Leads waits for at most ledWithin (4 s), and then returns Unavailable.
 //
-// There is no leader for some seconds when processes start, or after a leader has resigned: each candidate waits a
-// random delay before it takes the lease.
+// No process leads for some seconds when processes start, or after a leader has resigned: each candidate waits a random
+// delay before it takes the lease.
 func (r *Rebalancer) Leads(ctx context.Context) error { return r.leads(ctx, 0, r.Leading) }
 
-// LeadsShardOf returns nil if this process leads the shard of the bucket id, and *NotLeading if another process does.
-// If no process leads the shard, it waits for at most ledWithin (4 s), and then returns Unavailable.
+// LeadsShardOf returns nil if this process leads the shard (group of buckets) that has the bucket id, and *NotLeading
+// if another process leads the shard. If no process leads the shard, LeadsShardOf waits for at most ledWithin (4 s),
+// and then returns Unavailable.
 func (r *Rebalancer) LeadsShardOf(ctx context.Context, id store.BucketID) error {
 	return r.leads(ctx, shard.Of(id), func() bool { return false })
 }
@@ -483,8 +502,8 @@ func (r *Rebalancer) leads(ctx context.Context, n int, enough func() bool) error
 	}
 }
 
-// NotLeading is the error of a request to a process that does not lead, if only the leader can do what was requested.
-// Leader is the process that leads.
+// NotLeading is the error of a request that only the leader of the moves can serve, such as a split, if another process
+// leads. Leader is the process that leads; the client should send the request to Leader.Admin.
 type NotLeading struct{ Leader Holder }
 
 func (e *NotLeading) Error() string {
@@ -494,9 +513,9 @@ func (e *NotLeading) Error() string {
 	return fmt.Sprintf("this process does not lead: %s does, at %s", &e.Leader, e.Leader.Admin)
 }
 
-// Apply submits the moves of the plan p, and returns the job that makes them. `what` names the moves in the status, for
-// example "split". Apply fails like Ready if moves can't begin in this process. A move is refused later if the bucket
-// changes before the move begins.
+// Apply starts the moves of the plan p, and returns the job that makes them. The text `what` names the moves in the
+// status, for example "split". The errors are those of Ready, if moves can't begin in this process. If the bucket's
+// ranges change before a move begins, this move is refused later, which the job reports.
 func (r *Rebalancer) Apply(ctx context.Context, what string, p *Plan) (Job, error) {
 	if err := r.Ready(ctx, p.Bucket); err != nil {
 		return Job{}, err
@@ -504,12 +523,12 @@ func (r *Rebalancer) Apply(ctx context.Context, what string, p *Plan) (Job, erro
 	return r.scheduler.Submit(p.Bucket, what, p), nil
 }
 
-// Job returns the job with the given id; the bool is false if it is not found. Jobs are kept in memory, so old jobs and
-// those of other processes are not found.
+// Job returns the job with the given id, as Apply returned it. The bool is false if the job is not found. Jobs are kept
+// in memory, so old jobs and those of other processes are not found.
 func (r *Rebalancer) Job(id string) (Job, bool) { return r.scheduler.Job(id) }
 
-// Name returns a name of this process for people. It consists of the given name of the program, the host and the
-// process id.
+// Name returns a name of this process for people: the name of the program, the host and the process id, e.g. "listd on
+// host1, process 4711".
 func Name(program string) string {
 	host, err := os.Hostname()
 	if err != nil {

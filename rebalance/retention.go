@@ -19,32 +19,35 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Drop describes the old keys of one bucket that a rule of retention would delete or has deleted.
+// Drop describes the old keys of one bucket that a rule of retention, e.g. "keep 30 days", would delete or has deleted.
 type Drop struct {
 	Bucket string `json:"bucket"`
 	Rule   string `json:"rule"`
-	// Began is when the rule was checked. Ended is when all old keys were dropped; it is zero before, and after a
+	// Began is when the rule was checked. Ended is when all old keys were deleted; Ended is zero before, and after a
 	// failure.
 	Began time.Time `json:"began"`
 	Ended time.Time `json:"ended,omitzero"`
-	// From and To are the bounds of the old keys: To is not included, and an empty key is no bound. First and Last are
-	// the first and the last existing key between them.
+	// From and To are the bounds of the old keys: From is included, To is not, and an empty key is no bound. First and
+	// Last are the first and the last existing key between the bounds.
 	From  keytext.Key `json:"from"`
 	To    keytext.Key `json:"to"`
 	First keytext.Key `json:"first,omitempty"`
 	Last  keytext.Key `json:"last,omitempty"`
-	// Whole is the number of ranges of the map that lie within the bounds and may have rows. Rows is about the number
-	// of their rows, by the counters. Unknown is the number of ranges of which the counters know nothing.
+	// Whole is the number of ranges of the bucket that lie within the bounds and may have rows. Rows is about the
+	// number of rows in these ranges, by the counters. Unknown is the number of ranges of which the counters know
+	// nothing.
 	Whole   int64 `json:"whole_ranges"`
 	Rows    int64 `json:"rows"`
 	Unknown int64 `json:"ranges_of_unknown_size"`
-	// Parts is the number of ranges that lie only partly within the bounds. They have about PartRows rows.
+	// Parts is the number of ranges that lie only partly within the bounds. PartRows is about the number of rows in
+	// these ranges.
 	Parts    int64 `json:"parts_of_ranges"`
 	PartRows int64 `json:"rows_of_these_ranges"`
-	// PutBefore is set for rules by the time of the put: entries that were put before it are dropped. Then Rows is an
-	// exact count, and Whole is the number of all ranges with such entries.
+	// PutBefore is set for rules by the time of the put: entries that were put before PutBefore are deleted. Then Rows
+	// is an exact count, and Whole is the number of all ranges with such entries.
 	PutBefore time.Time `json:"put_before,omitzero"`
-	// Error is the reason why nothing, or not everything, is dropped.
+	// Error is the reason why not all old keys were deleted, or why the rule can't be applied; empty if there was no
+	// error.
 	Error string `json:"error,omitempty"`
 }
 
@@ -53,31 +56,31 @@ type RetentionRun struct {
 	Began time.Time `json:"began"`
 	// Ended is zero while the run goes on.
 	Ended time.Time `json:"ended,omitzero"`
-	// Buckets is the number of buckets with a rule, Whole the number of ranges that were dropped, with about Rows rows.
-	// Failed is the number of failures.
+	// Buckets is the number of buckets with a rule. Whole is the number of ranges that were deleted as a whole, and
+	// Rows is about the number of their rows. Failed is the number of failures.
 	Buckets int64 `json:"buckets"`
 	Whole   int64 `json:"whole_ranges"`
 	Rows    int64 `json:"rows"`
 	Failed  int64 `json:"failed"`
 }
 
-// RetentionStatus describes what the rules of retention, which delete old entries, have done and will do in this
-// process.
+// RetentionStatus describes what the rules of retention, which delete old entries, have deleted in this process, and
+// when they are applied next.
 type RetentionStatus struct {
 	Rules []string `json:"rules"`
 	Every string   `json:"every"`
-	// Paused means that the last run passed over buckets because moves are paused.
+	// Paused is true if the last run left out buckets because moves are paused.
 	Paused bool `json:"paused"`
-	// Next is when the next run begins. It is zero while a run goes on, and if this process does not lead.
+	// Next is when the next run begins. It is zero while a run goes on, and if this process does not apply the rules.
 	Next time.Time     `json:"next,omitzero"`
 	Last *RetentionRun `json:"last,omitempty"`
 	Now  *RetentionRun `json:"now,omitempty"`
-	// Drops are the last drops of this process that were completed or failed, the newest first.
+	// Drops are the last deletions by this process that were completed or failed, the newest first, at most 100.
 	Drops []Drop `json:"drops"`
 }
 
-// Retention deletes the old entries of buckets by the rules of retention, while the Rebalancer that it belongs to
-// leads.
+// Retention deletes the old entries of buckets by the rules in Options.Retention, at regular times, while this process
+// leads the first group of buckets (shard 0).
 type Retention struct {
 	o   *Options
 	log *slog.Logger
@@ -91,18 +94,20 @@ type Retention struct {
 }
 
 const (
-	// RetentionEvery is the default pause from the end of a run to the beginning of the next one.
+	// RetentionEvery is the default pause from the end of one run of the rules of retention to the beginning of the
+	// next run.
 	RetentionEvery = time.Hour
-	// dropsKept is the number of drops in the status.
+	// dropsKept is the number of deletions that RetentionStatus.Drops has at most.
 	dropsKept = 100
-	// dropsFor is the longest time between two checks for a pause of moves.
+	// dropsFor is the longest time for which a deletion of old entries goes on before it checks again whether moves are
+	// paused.
 	dropsFor = 30 * time.Second
-	// rereads bounds how often a rule by the time of the put reads all entries: at most this number of times in the
-	// time for which the rule keeps entries.
+	// rereads bounds how often a rule by the time of the put reads all entries: at most this number of times within the
+	// time for which the rule keeps entries. A rule that keeps entries for a day reads them about once an hour.
 	rereads = 24
 )
 
-// errRetentionPaused is the error with which the deletion of a bucket's old entries stops while moves are paused.
+// errRetentionPaused is the error with which the deletion of a bucket's old entries stops when it finds moves paused.
 var errRetentionPaused = errors.New("moves are paused")
 
 func newRetention(o *Options) *Retention {
@@ -114,7 +119,7 @@ func newRetention(o *Options) *Retention {
 	return t
 }
 
-// Status returns the last deletions by rules, the last run of the rules, and the time of the next run.
+// Status returns the last deletions by the rules of retention, the last run of the rules, and the time of the next run.
 func (t *Retention) Status() RetentionStatus {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -127,8 +132,9 @@ func (t *Retention) Status() RetentionStatus {
 	return s
 }
 
-// Run deletes old entries by the rules of retention, at regular times, until ctx ends. A Rebalancer calls it while it
-// leads shard 0. Only one goroutine at a time may call Run.
+// Run deletes old entries by the rules of retention, at regular times, until ctx ends. The first run begins after at
+// most a minute. A Rebalancer calls Run while the process leads shard 0 (the first group of buckets), so that only one
+// process applies the rules. Only one goroutine at a time may call Run.
 func (t *Retention) Run(ctx context.Context) {
 	const first = time.Minute // pause before the first run
 	t.change(func(s *RetentionStatus) { t.since = time.Now() })
@@ -149,7 +155,7 @@ func (t *Retention) change(f func(*RetentionStatus)) {
 }
 
 // due returns the rules that a run at the time `now` applies. A rule by the time of the put has to read all entries of
-// its buckets. So it is left out if it was applied lately (see rereads). All other rules are applied in each run.
+// its buckets, so it is left out if it was applied lately (see rereads). All other rules are applied in each run.
 func (t *Retention) due(now time.Time) (rules []retention.Rule) {
 	for i, r := range t.o.Retention {
 		if r.Time == retention.Written {
@@ -163,7 +169,8 @@ func (t *Retention) due(now time.Time) (rules []retention.Rule) {
 	return rules
 }
 
-// once applies the rules of retention, which delete old entries, to all buckets.
+// once applies the rules of retention, which delete old entries, to all buckets once, and records the run in the
+// status.
 func (t *Retention) once(ctx context.Context) {
 	r := &RetentionRun{Began: time.Now().UTC()}
 	t.change(func(s *RetentionStatus) { s.Now, s.Next = r, time.Time{} })
@@ -213,8 +220,8 @@ func (t *Retention) once(ctx context.Context) {
 	})
 }
 
-// dropped records that the deletion d of old keys has succeeded, or failed with err: in the log, in the figures of the
-// run r, and in the status.
+// dropped records how the deletion d of old keys has ended: with success if err is nil, or else with err. The record
+// goes into the log, into the figures of the run r, and into the status.
 func (t *Retention) dropped(r *RetentionRun, d *Drop, err error) {
 	if err != nil {
 		d.Error = err.Error()
@@ -237,7 +244,7 @@ func (t *Retention) dropped(r *RetentionRun, d *Drop, err error) {
 	})
 }
 
-// drop deletes the old entries that d describes from the bucket id. If moves are paused meanwhile, it stops with
+// drop deletes the old entries that d describes from the bucket id. If moves are paused meanwhile, drop stops with
 // errRetentionPaused.
 func (t *Retention) drop(ctx context.Context, id store.BucketID, d *Drop) error {
 	b, from := t.o.Buckets.BucketOf(listing.BucketInfo{Name: d.Bucket, ID: id}), []byte(d.From)
@@ -261,9 +268,9 @@ func (t *Retention) drop(ctx context.Context, id store.BucketID, d *Drop) error 
 	}
 }
 
-// Look calls f with a Drop for all old keys that the rules would delete now: in the named bucket, or in all buckets if
-// the name is empty. Look itself changes nothing. If a rule can't be applied, Drop.Error says why. The function `each`,
-// if not nil, is called for each bucket that has a rule.
+// Look finds the old keys that the rules would delete now, and calls f with a Drop for each bucket and rule that has
+// some. It looks in the named bucket, or in all buckets if the name is empty. Look itself deletes nothing. If a rule
+// can't be applied, Drop.Error says why. The function `each`, if not nil, is called for each bucket that has a rule.
 //
 // The present time is the common time of the store, so that a wrong clock of this process deletes nothing. Look fails
 // with f's error, or if the list of buckets can't be read.
@@ -309,13 +316,13 @@ func (t *Retention) Look(
 	return nil
 }
 
-// errOtherLayer is the error of a rule of retention for a bucket of objects. Such rules are only for buckets of entries
-// without objects; buckets of objects have lifecycle rules.
+// errOtherLayer is the error of a rule of retention for a bucket of objects. The rules are only for buckets of plain
+// entries; buckets of objects have lifecycle rules instead.
 var errOtherLayer = store.Errorf(store.InvalidArgument,
 	"the bucket has objects: rules of retention are for plain entries; give it a lifecycle rule")
 
-// look finds the keys of a bucket that are old by the rule r, and describes them in d. It returns true if there are
-// any.
+// look finds the keys of one bucket that are old by the rule r, and describes them in d. The bool is true if the bucket
+// has old keys.
 func (t *Retention) look(ctx context.Context, info *listing.BucketInfo, r *retention.Rule, d *Drop) (bool, error) {
 	b := t.o.Buckets.BucketOf(*info)
 	settings, err := b.Settings(ctx)
@@ -364,8 +371,8 @@ func (t *Retention) look(ctx context.Context, info *listing.BucketInfo, r *reten
 	return true, t.measure(ctx, info.ID, d)
 }
 
-// measure counts the ranges with keys that would be deleted, and adds up their rows by the estimates of the counters.
-// It stores the sums in d.
+// measure counts the ranges of the bucket id that have keys from d.First to d.Last, and adds up their rows by the
+// estimates of the counters. It stores the sums in d.
 func (t *Retention) measure(ctx context.Context, id store.BucketID, d *Drop) error {
 	maps := t.o.Buckets.Maps()
 	root, err := maps.Load(ctx, id)

@@ -17,41 +17,42 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Options are the options of Open.
+// Options are the options of Open: whether other processes use the store, and how the sizes of partitions are counted.
 type Options struct {
 	// Shared holds the options for the maps of a store that other processes use, too. nil means that only this process
-	// uses the store. A lease or a clock skew in it must be the same as the store's (see mapclient.Join). A store whose
-	// servers have wall clocks is always shared.
+	// uses the store. A lease or a clock skew in Shared must be the same as the store's (see mapclient.Join). A store
+	// whose servers have wall clocks (Cassandra) is always shared.
 	Shared *mapclient.Options
-	// ChangeTerms makes the terms in Shared and Counting those of the store, if they differ (see mapclient.Join). This
-	// is refused while the list of processes has another process that may live, since it would go on with the old
-	// terms.
+	// ChangeTerms replaces the store's settings that all processes share (lease, clock skew, counting) by those in
+	// Shared and Counting, if they differ (see mapclient.Join). Open refuses the change while another process in the
+	// list of processes may be alive, since that process would go on with the old settings.
 	ChangeTerms bool
-	// Damaged takes terms that can't be read from Shared (see mapclient.JoinDamaged).
+	// Damaged makes Open take the settings that all processes share from Shared, if those in the store can't be read
+	// (see mapclient.JoinDamaged). It is for repairs.
 	Damaged bool
-	// MapCacheBytes bounds the cache of maps, in bytes, of a store that is not shared.
+	// MapCacheBytes bounds the cache of maps, in bytes, if the store is not shared.
 	MapCacheBytes int64
-	// Counting says how sizes are known. The processes of a shared store must agree on it. 0 means that this process
-	// accepts the present agreement, since it neither writes nor leads.
+	// Counting says how the sizes of partitions are known. The processes of a shared store must agree on one value. 0
+	// means that this process accepts the present value, since it neither writes nor leads.
 	Counting mapclient.Counting
 	// OpenCounter opens the backend that counts sizes. If OpenCounter is nil or returns a nil Backend, sizes are not
 	// counted.
 	OpenCounter func() (counter.Backend, error)
-	// Self describes this process in the list of processes of a shared store. The list itself fills in the id, the
-	// start time and the schemas.
+	// Self describes this process in the list of processes of a shared store. Open fills in the id, the start time and
+	// the versions of the schema.
 	Self processes.Process
 	// Log receives warnings; nil discards them.
 	Log *slog.Logger
 }
 
-// DB is an open store, with a client for it and the parts that count and balance it. Its methods are safe for
-// concurrent use.
+// DB is an open store, with a client that reads and writes its buckets, and with the components that count and balance
+// the store. The methods of a DB are safe for concurrent use.
 type DB struct {
 	*listing.Client
 	Store    store.Store
 	Counts   counter.Backend   // nil if sizes are not counted
 	Recorder *counter.Recorder // nil if Counts is nil
-	// Counting is the agreement about how sizes are known; 0 if the store is not shared.
+	// Counting says how the processes have agreed to know the sizes of partitions; 0 if the store is not shared.
 	Counting mapclient.Counting
 	// Presence is this process's entry in the list of processes; nil if the store is not shared.
 	Presence *processes.Presence
@@ -63,11 +64,11 @@ type DB struct {
 }
 
 // lastCounts is the longest time that Close waits until the last counts of writes are stored. Losing them does little
-// harm: counts are estimates, which recounts correct.
+// harm, since counts are estimates, which later counts of all rows correct.
 const lastCounts = 3 * time.Second
 
 // Open returns a DB for the store s. From then on the store belongs to the DB: closing the DB closes the store. If Open
-// fails, it closes the store itself.
+// fails, Open closes the store.
 func Open(ctx context.Context, s store.Store, o Options) (*DB, error) {
 	db := &DB{Store: s}
 	err := db.open(ctx, o)
@@ -125,8 +126,8 @@ func (db *DB) open(ctx context.Context, o Options) (err error) {
 	return err
 }
 
-// join makes this process follow the terms of the store, which are the settings that all processes of the store share.
-// If change is true, the store gets the terms of this process instead.
+// join makes this process follow the settings that all processes of the store share, such as the length of leases. If
+// change is true, join writes the settings of this process into the store instead.
 func (db *DB) join(ctx context.Context, o Options, change bool) (maps *mapclient.Client, err error) {
 	if o.Damaged {
 		maps, err = mapclient.JoinDamaged(ctx, db.Store, *o.Shared)
@@ -146,8 +147,9 @@ func (db *DB) join(ctx context.Context, o Options, change bool) (maps *mapclient
 	return maps, err
 }
 
-// alone returns an error if another process of the store may be alive, because it would not learn that the terms of the
-// store change. `why` is the reason for the change, and a part of the error's text.
+// alone returns an error if another process of the store may be alive. Shared settings of the store may only change
+// while no other process runs, since that process would not learn of the change. `why` is the reason for the change,
+// and a part of the error's text.
 func (db *DB) alone(ctx context.Context, why error) error {
 	all, err := processes.List(ctx, db.Store)
 	if err != nil {
@@ -164,8 +166,8 @@ func (db *DB) alone(ctx context.Context, why error) error {
 	return nil
 }
 
-// Wait returns the longest time that a move of this process waits after it has changed a map. The time follows from the
-// length of the leases of maps in the store.
+// Wait returns the longest time that a move of this process waits after a change of a map, until no process uses the
+// old map any more. The time follows from the length of the leases of maps in the store.
 func (db *DB) Wait() time.Duration {
 	if lease := db.Maps().Leases().Length; lease != 0 {
 		return rebalance.Wait(lease)
@@ -173,8 +175,9 @@ func (db *DB) Wait() time.Duration {
 	return rebalance.EmbeddedWait
 }
 
-// Balance starts a Rebalancer, which splits and merges partitions by their sizes, and returns it. It works until ctx
-// ends or Close is called. Balance sets Store, Buckets, Counts, Counting and Presence in the options o.
+// Balance starts a Rebalancer, which splits and merges partitions by their sizes, and returns it. The Rebalancer works
+// until ctx ends or Close is called. Balance overwrites Store, Buckets, Counts, Counting and Presence in the options o
+// with those of the DB.
 func (db *DB) Balance(ctx context.Context, o rebalance.Options) *rebalance.Rebalancer {
 	o.Store, o.Buckets, o.Counts, o.Counting, o.Presence = db.Store, db.Client, db.Counts, db.Counting, db.Presence
 	k := rebalance.New(o)
