@@ -14,23 +14,25 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// DefaultLease is how long a process leads without renewing its lease, if Options.Lease is zero.
+// DefaultLease is the time for which a process stays the leader without renewing its lease, if Options.Lease is zero.
 const DefaultLease = 15 * time.Second
 
-// ErrLost is the error of a process that led but has lost its lease. The context of the work that the process did as
-// the leader ends with this error as its cause.
+// ErrLost is the error of a process that led but has lost its lease. The context of the leader's work ends with ErrLost
+// as its cause; the work must stop then, since another process may lead.
 var ErrLost = store.Errorf(store.Conflict, "the lease of the leader is over: another process may lead now")
 
-// Options are the options of a candidate. Zero values stand for the defaults.
+// Options are the settings of a process that wants to be elected leader: its name, and the length of its lease. Zero
+// values stand for the defaults.
 type Options struct {
-	// Work is the kind of work that the leader does; Moves by default.
+	// Work is the kind of work that the leader does: Moves (of ranges of keys), which is the default, or Cleaning.
 	Work Work
-	// Name is the name of this process for people. Admin is the URL of the admin API of this process.
+	// Name is the name of this process for people. Admin is the URL of this process's admin API, to which other
+	// processes refer their users.
 	Name, Admin string
-	// Version is the version of the program, for people.
+	// Version is the version of the program; it is only shown to people.
 	Version string
-	// Lease is how long a leader leads without a renewal, DefaultLease if zero. The leader renews after two fifths of a
-	// lease. Other candidates read the record about each third of a lease.
+	// Lease is the time for which a leader leads without a renewal, DefaultLease if zero. The leader renews after two
+	// fifths of this time. Other candidates read the leader's record about each third of this time.
 	Lease time.Duration
 	// Skew is the bound on the differences between the wall clocks of candidates, 1 s if zero. If the clocks differ by
 	// more, two candidates may lead at the same time for a while.
@@ -40,8 +42,9 @@ type Options struct {
 	Monotonic func() time.Duration
 }
 
-// A Candidate takes part, for this process, in the election of a leader of one kind of work, or of one shard of the
-// work. Run and Try must be called from one goroutine. The other methods are safe for concurrent use.
+// A Candidate takes part, for this process, in the election of a leader. The leader does one kind of work, for all
+// buckets or for one shard (a group of buckets). Run and Try must be called from one goroutine. The other methods are
+// safe for concurrent use.
 type Candidate struct {
 	regs store.Registers
 	o    Options
@@ -60,17 +63,18 @@ type Candidate struct {
 	known sight
 }
 
-// sight is the newest leader's record that a candidate has seen, and the instant since which this record has not
-// changed.
+// sight is the newest leader's record that a candidate has read, and the instant since which this record has not
+// changed. From both the candidate computes whether the leader's lease is over.
 type sight struct {
 	holder  Holder
 	version store.Version
 	since   wait.Instant
-	// refuted means that there is a newer record, since a swap of this one met a Conflict.
+	// refuted is true if the stored record must be newer, since a compare-and-swap of the record seen met a Conflict.
 	refuted bool
 }
 
-// New returns a candidate that is not the leader yet. It neither reads nor writes the store: Run and Try do.
+// New returns a candidate for the election, which is not the leader yet. New neither reads nor writes the store; Run
+// and Try take part in the election.
 func New(regs store.Registers, o Options) *Candidate {
 	if o.Work == "" {
 		o.Work = Moves
@@ -92,8 +96,8 @@ func (c *Candidate) Leading() (Holder, bool) {
 	return c.holder, c.leading && !c.over(c.now())
 }
 
-// left returns the time until this candidate's lease ends, at the instant `now`. Of the two clocks of the machine, the
-// one by which more time has passed counts. The result is 0 or negative if the lease is over.
+// left returns the time until this candidate's lease ends, at the instant `now`. The machine has two clocks (wall and
+// monotonic), and the clock by which more time has passed decides. The result is 0 or negative if the lease is over.
 func (c *Candidate) left(now wait.Instant) time.Duration {
 	_, most := now.Since(c.since)
 	return c.o.Lease - most
@@ -103,13 +107,13 @@ func (c *Candidate) over(now wait.Instant) bool { return c.left(now) <= 0 }
 
 // Run waits until this candidate leads and then calls work, each time that the candidate becomes the leader. When the
 // lease is lost, the context of work ends with ErrLost; work must return then. If work returns while the lease holds,
-// Run gives up the lease and returns the result of work. When ctx ends, Run returns Timeout. observe, if not nil, gets
-// each new error: a HeldError for each other leader, or a failure.
+// Run gives up the lease and returns the result of work. When ctx ends, Run returns Timeout. The function observe, if
+// not nil, gets each new error: a HeldError for each other leader, or a failure.
 //
-// While another candidate leads, Run reads the record at Local only, about each third of a lease. Operations at Serial
-// of many candidates would hinder each other, and the leader's renewals. When the lease looks free or over, all
-// candidates see this at about the same time. So each one waits a random delay, and reads the record again before it
-// takes the lease.
+// While another candidate leads, Run reads the leader's record from the nearest data centre only (Local), about each
+// third of a lease. Serial operations of many candidates would hinder each other, and the leader's renewals. When the
+// lease looks free or over, all candidates notice it at about the same time. So each candidate waits a random delay,
+// and reads the record again before it takes the lease.
 func (c *Candidate) Run(ctx context.Context, work func(ctx context.Context) error, observe func(error)) error {
 	if observe == nil {
 		observe = func(error) {}
@@ -162,9 +166,9 @@ func (c *Candidate) Run(ctx context.Context, work func(ctx context.Context) erro
 }
 
 // untilNextLook returns how long this candidate waits until it reads the leader's record again, while another candidate
-// leads. Usually this is about a third of a lease, and turn is false.
+// leads. Usually pause is about a third of a lease, and turn is false.
 //
-// If the other candidate's lease ends earlier, pause lasts until this end plus a random delay. Then turn is true: after
+// If the other candidate's lease ends earlier, pause lasts until this end plus a random delay, and turn is true: after
 // the pause this candidate may take the lease at once.
 func (c *Candidate) untilNextLook() (pause time.Duration, turn bool) {
 	const least, spread = 0.75, 0.5
@@ -175,8 +179,8 @@ func (c *Candidate) untilNextLook() (pause time.Duration, turn bool) {
 	return pause, false
 }
 
-// Try makes this candidate the leader and runs work, if no other process leads. Otherwise it fails with a *HeldError,
-// of kind Conflict. If the lease is lost meanwhile, Try returns ErrLost.
+// Try makes this candidate the leader and runs work, if no other process leads; it does not wait. If another process
+// leads, Try fails with a *HeldError, of kind Conflict. If the lease is lost while work runs, Try returns ErrLost.
 func (c *Candidate) Try(ctx context.Context, work func(ctx context.Context) error) error {
 	if err := c.take(ctx); err != nil {
 		return err
@@ -184,8 +188,8 @@ func (c *Candidate) Try(ctx context.Context, work func(ctx context.Context) erro
 	return c.lead(ctx, work)
 }
 
-// take makes this candidate the leader, or fails with a HeldError if another one leads. It first reads the newest
-// record, by a quorum of all data centres (Serial).
+// take makes this candidate the leader, or fails with a HeldError if another candidate leads. It first reads the newest
+// leader's record, by a quorum of all data centres (Serial).
 func (c *Candidate) take(ctx context.Context) error {
 	const tries = 4 // bounds the swaps of unknown outcome
 	var err error
@@ -203,9 +207,9 @@ func (c *Candidate) take(ctx context.Context) error {
 	return err
 }
 
-// act makes this candidate the leader, after a read of the nearest data centre (Local) has shown that the lease is free
-// or over. err is the error of this read. If err is not nil, or if the last swap met a Conflict, act first reads the
-// newest record (Serial).
+// act makes this candidate the leader, after a read from the nearest data centre (Local) has shown that the lease is
+// free or over. The argument err is the error of this read. If err is not nil, or if the last swap met a Conflict, act
+// first reads the newest record (Serial).
 func (c *Candidate) act(ctx context.Context, err error) error {
 	if err != nil || c.known.refuted { // this data centre does not have the newest record
 		if err = c.look(ctx, store.Serial); err != nil {
@@ -218,8 +222,8 @@ func (c *Candidate) act(ctx context.Context, err error) error {
 	return c.swap(ctx)
 }
 
-// look reads the leader's record at the consistency level l, and stores it in c.known if it is newer than the record
-// there. A record that is read at Local may be out of date.
+// look reads the leader's record at the consistency level l. It stores the record in c.known if the record is newer
+// than the one in c.known. A record that is read at Local may be out of date.
 func (c *Candidate) look(ctx context.Context, l store.Level) error {
 	h, v, err := read(ctx, c.regs, c.o.Work, l)
 	newer := l == store.Serial || v.Epoch > c.known.version.Epoch
@@ -229,10 +233,10 @@ func (c *Candidate) look(ctx context.Context, l store.Level) error {
 	return err
 }
 
-// held reports whether another candidate holds the lease, by the newest record that this candidate has seen.
+// held reports whether another candidate holds the lease, by the newest leader's record that this candidate has read.
 //
-// A record with this candidate's own name comes from a swap of unknown outcome. Then held returns false, and the
-// candidate swaps again, since it does not know when that lease began.
+// A record with this candidate's own id comes from a swap of unknown outcome. Then held returns false, and the
+// candidate swaps again, since it does not know when the lease of this record began.
 func (c *Candidate) held() bool {
 	h := &c.known.holder
 	return !h.free() && h.ID != c.id && c.leftOfKnown() >= 0
@@ -241,11 +245,11 @@ func (c *Candidate) held() bool {
 func (c *Candidate) heldError() error { return held(c.o.Work, c.known.holder) }
 
 // leftOfKnown returns the time until the lease of the other leader ends, by the newest record that this candidate has
-// seen. The lease ends at the time in the record. It also ends when the record has not changed for longer than the
+// read. The lease ends at the time in the record. It also ends when the record has not changed for longer than the
 // lease; this rule does not need wall clocks that agree. A negative result means that the lease is over.
 //
 // A record from a data centre that is behind does no harm, since a candidate that takes the lease swaps exactly this
-// record. Versions only grow. So if the swap succeeds, the record was the newest all the time since it was first seen,
+// record. Versions only grow. So if the swap succeeds, the record was the newest all the time since it was first read,
 // and the leader has not renewed in between.
 func (c *Candidate) leftOfKnown() time.Duration {
 	now, h := c.now(), &c.known.holder
@@ -254,8 +258,8 @@ func (c *Candidate) leftOfKnown() time.Duration {
 	return min(h.Until.Add(c.o.Skew).Sub(now.Wall), patience-least)
 }
 
-// swap makes this candidate the leader, by replacing the record that it has seen last. It fails with Conflict if the
-// stored record has changed since.
+// swap makes this candidate the leader, by a compare-and-swap of the leader's record that this candidate has read last.
+// The error is Conflict if the stored record has changed since.
 func (c *Candidate) swap(ctx context.Context) error {
 	sent := c.now()
 	mine := Holder{ID: c.id, Name: c.o.Name, Admin: c.o.Admin, Version: c.o.Version, Since: sent.Wall, Lease: c.o.Lease,
@@ -265,8 +269,8 @@ func (c *Candidate) swap(ctx context.Context) error {
 	return store.Wrap("take the leader's lease", err)
 }
 
-// write replaces the leader's record of version old by a record with h, by compare-and-swap. If it succeeds, this
-// candidate leads, and its lease counts from the instant `sent`, which is before the write.
+// write replaces the leader's record, whose version is old, by a record with h, by compare-and-swap. If the swap
+// succeeds, this candidate leads, and its lease counts from the instant `sent`, which is before the write.
 func (c *Candidate) write(ctx context.Context, old store.Version, h Holder, sent wait.Instant) error {
 	h.Until = sent.Wall.Add(c.o.Lease)
 	next := record.Next(old)
@@ -288,8 +292,8 @@ func (c *Candidate) hold(h Holder, v store.Version, since wait.Instant) {
 	c.leading, c.holder, c.version, c.since = true, h, v, since
 }
 
-// lead runs work as the leader: it renews the lease meanwhile, and ends the context of work if the lease is lost. After
-// work has returned, lead gives up the lease. It returns ErrLost if the lease was lost, else the result of work.
+// lead runs work as the leader. It renews the lease meanwhile, and ends the context of work if the lease is lost. After
+// work has returned, lead gives up the lease. The result is ErrLost if the lease was lost, else the result of work.
 func (c *Candidate) lead(ctx context.Context, work func(ctx context.Context) error) error {
 	wctx, stop := context.WithCancelCause(ctx)
 	var renewing sync.WaitGroup
@@ -306,8 +310,8 @@ func (c *Candidate) lead(ctx context.Context, work func(ctx context.Context) err
 	return err
 }
 
-// watch ends the leader's work, by calling stop with ErrLost, when the lease is over by one of the machine's two
-// clocks. It returns when ctx ends.
+// watch checks the time, and ends the leader's work by calling stop with ErrLost when the lease is over by one of the
+// machine's two clocks. It returns when ctx ends.
 func (c *Candidate) watch(ctx context.Context, stop context.CancelCauseFunc) {
 	const looks = 20 // per lease: a machine that was suspended notices it soon
 	for {
@@ -324,8 +328,8 @@ func (c *Candidate) watch(ctx context.Context, stop context.CancelCauseFunc) {
 	}
 }
 
-// keep renews the leader's lease after two fifths of its length, and sooner after a failure. If another candidate holds
-// the lease, keep ends the leader's work by calling stop with ErrLost.
+// keep renews the leader's lease again and again, until ctx ends: after two fifths of the lease, and sooner after a
+// failure. If another candidate holds the lease, keep ends the leader's work by calling stop with ErrLost.
 //
 // A renewal is a lightweight transaction, on which all data centres vote. With the default lease there are ten a
 // minute. A renewal that fails by the store's time limit can be repeated in the rest of the lease.
@@ -369,8 +373,8 @@ func (c *Candidate) renew(ctx context.Context) error {
 	return err
 }
 
-// resign gives up this candidate's lease, so that other candidates need not wait for its end. It does nothing to the
-// stored record if the lease is over.
+// resign gives up this candidate's lease, so that another candidate can lead at once. If the lease is over, resign does
+// not write the stored record, which may be another leader's by now.
 func (c *Candidate) resign(ctx context.Context) {
 	c.mu.Lock()
 	h, v, over := c.holder, c.version, c.over(c.now())
@@ -395,8 +399,8 @@ func (c *Candidate) resign(ctx context.Context) {
 	}
 }
 
-// Leader returns the process that leads. known is true if h is set, and mine is true if this candidate leads. The
-// record of another leader is read from the nearest data centre (Local), so it may be out of date.
+// Leader returns the process that leads. The result known is true if h is set, and mine is true if this candidate
+// leads. The record of another leader is read from the nearest data centre (Local), so it may be out of date.
 func (c *Candidate) Leader(ctx context.Context) (h Holder, known, mine bool) {
 	if h, mine := c.Leading(); mine {
 		return h, true, true

@@ -12,8 +12,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A Holder describes a process that leads: its name, its address and its lease. It is the content of the leader's
-// record in the store.
+// A Holder describes a process that leads: its name, its admin address and its lease. It is stored as JSON in the
+// leader's record.
 type Holder struct {
 	// ID is the random id of the candidate that leads; zero means that no candidate leads.
 	ID uuid.UUID `json:"id"`
@@ -21,22 +21,24 @@ type Holder struct {
 	Name string `json:"name,omitempty"`
 	// Admin is the URL of the leader's admin API, or empty.
 	Admin string `json:"admin,omitempty"`
-	// Version is the version of the leader's program, for people.
+	// Version is the version of the leader's program; it is only shown to people.
 	Version string `json:"version,omitempty"`
-	// Since is when the holder began to lead. Until is the end of its lease, unless it renews. Both are by the holder's
-	// wall clock.
+	// Since is when the holder began to lead. Until is the time at which its lease ends if the holder does not renew
+	// the lease. Both are by the holder's wall clock.
 	Since time.Time `json:"since"`
 	Until time.Time `json:"until"`
 	// Lease is the length of the lease. In a record it is never 0.
 	Lease time.Duration `json:"lease_ns,omitzero"`
-	// Shards is the number of shards into which the work is divided: shard.Count, if the record is about one shard. 0
-	// means that the holder does all of the work, like movers and cleaners from before there were shards.
+	// Shards is the number of shards (groups of buckets) into which the work is divided: shard.Count, if the record is
+	// about one shard. 0 means that the holder does the work for all buckets, as programs from before there were shards
+	// do.
 	Shards int `json:"shards,omitempty"`
-	// Epoch is the epoch of the register. It grows with each change, so a later leader has a higher epoch.
+	// Epoch is the epoch of the leader's record, which grows with each change of the record. So a later leader has a
+	// higher epoch.
 	Epoch uint64 `json:"-"`
 }
 
-// free reports whether no candidate holds the lease.
+// free reports whether the record names no leader, so that any candidate may take the lease.
 func (h *Holder) free() bool { return h.ID == uuid.Nil }
 
 func (h *Holder) String() string {
@@ -46,10 +48,12 @@ func (h *Holder) String() string {
 	return fmt.Sprintf("%s (%s)", h.Name, h.ID)
 }
 
-// Work names a kind of work that one process does for all processes. Each kind of work has its own leader.
+// Work names a kind of work that one process, the leader, does for all processes, such as moving ranges. Each kind of
+// work has its own leader.
 type Work string
 
-// These are the kinds of work. Their values are the keys of their records in store.Process.
+// These are the kinds of work that have a leader. The values are the keys of the leaders' records in the table
+// store.Process.
 const (
 	Moves    Work = "leader"
 	Cleaning Work = "cleaner"
@@ -57,9 +61,9 @@ const (
 
 func (w Work) key() []byte { return []byte(w) }
 
-// shard returns the work w restricted to the shard n, which is one group of the buckets. Shard 0 has the same name, and
-// so the same leader's record, as the whole work. So an old program without shards does not begin while another process
-// leads shard 0.
+// shard returns the name of the work w for shard n, which is one group of the buckets; the name is also the key of the
+// shard leader's record. Shard 0 has the same name as the whole work. So a program from before there were shards does
+// not begin while another process leads shard 0.
 func (w Work) shard(n int) Work {
 	if n == 0 {
 		return w
@@ -67,8 +71,8 @@ func (w Work) shard(n int) Work {
 	return Work(fmt.Sprintf("%s-%d", w, n))
 }
 
-// leader returns the word for a process that leads the work, for error messages: "cleaner" or "rebalancer". lead,
-// below, returns what this process does.
+// leader returns the word for a process that leads the work, for error messages: "cleaner" or "rebalancer". The method
+// lead returns the verb phrase, such as "lead the cleaning".
 func (w Work) leader() string {
 	if w == Cleaning {
 		return "cleaner"
@@ -83,7 +87,8 @@ func (w Work) lead() string {
 	return "lead the rebalancing"
 }
 
-// HeldError is the error of a process that wants to lead while another process, the Holder, leads.
+// HeldError is the error of a process that wants to lead while another process (the Holder) leads. The text of the
+// error tells people to which process they should give their commands.
 type HeldError struct {
 	Holder Holder
 	Work   Work // Moves if empty
@@ -102,7 +107,7 @@ func held(w Work, h Holder) error {
 	return &store.Error{Kind: store.Conflict, Op: w.lead(), Err: &HeldError{h, w}}
 }
 
-// form is the version of the format of the leader's record, which has a Holder as JSON.
+// form is the version of the format of the leader's record. In version 1 the record has a Holder as JSON.
 const form = 1
 
 func seal(v store.Version, h *Holder) (store.Record, error) {
@@ -113,8 +118,8 @@ func seal(v store.Version, h *Holder) (store.Record, error) {
 	return record.Seal(form, v, payload), nil
 }
 
-// read returns the leader's record of the work w and the version of the record. Both are zero if there is no record. l
-// is the consistency level of the read.
+// read returns the leader's record of the work w, and the version of the record, which a swap of the record needs. Both
+// are zero if there is no record. The argument l is the consistency level of the read.
 func read(ctx context.Context, regs store.Registers, w Work, l store.Level) (h Holder, v store.Version, err error) {
 	payload, v, err := record.Read(ctx, regs, store.Process, string(w), l, form)
 	if err == nil && payload != nil {
@@ -129,9 +134,9 @@ func read(ctx context.Context, regs store.Registers, w Work, l store.Level) (h H
 	return h, v, nil
 }
 
-// Current returns the process that leads the work w, by the leader's record; this process may have died since. The
-// error is NotFound if no process leads. Current reads from the nearest data centre (Local), so it may miss a process
-// that has begun to lead just now.
+// Current returns the process that leads the work w, by the leader's record in the store. This process may have died
+// since. The error is NotFound if no process leads. Current reads from the nearest data centre (Local), so it may miss
+// a process that has begun to lead just now.
 func Current(ctx context.Context, regs store.Registers, w Work) (Holder, error) {
 	h, _, err := read(ctx, regs, w, store.Local)
 	if err == nil && h.free() {

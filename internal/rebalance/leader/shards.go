@@ -27,8 +27,9 @@ import (
 // (spread). Shard 0 uses the record of older programs that know no shards. If such a program holds this record, it
 // leads all shards.
 
-// Shards takes part, for this process, in the elections of the leaders of all 16 shards (groups of buckets) of a kind
-// of work. Run and Try must be called from one goroutine. The other methods are safe for concurrent use.
+// Shards takes part, for this process, in the elections of leaders for one kind of work. Each of the 16 shards (groups
+// of buckets) elects a leader of its own. Run and Try must be called from one goroutine. The other methods are safe for
+// concurrent use.
 type Shards struct {
 	o    Options
 	live func(ctx context.Context) (int, error)
@@ -53,8 +54,8 @@ type Shards struct {
 }
 
 // NewShards returns a candidate for the lead of all shards (groups of buckets) of the work o.Work. It neither reads nor
-// writes the store. live returns the number of processes that are candidates, including this one. If live is nil, only
-// the processes that lead shards are counted as candidates.
+// writes the store. The function live returns the number of processes that are candidates, including this one; from it
+// follows a fair share of shards. If live is nil, only the processes that lead shards are counted.
 func NewShards(regs store.Registers, o Options, live func(ctx context.Context) (int, error)) *Shards {
 	s := &Shards{live: live, r: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))}
 	id := uuid.New()
@@ -71,7 +72,7 @@ func NewShards(regs store.Registers, o Options, live func(ctx context.Context) (
 	return s
 }
 
-// Led returns the set of shards (groups of buckets) that this process leads now.
+// Led returns the set of shards (groups of buckets) whose work this process leads now, with leases that are not over.
 func (s *Shards) Led() (led shard.Set) {
 	for n, c := range s.of {
 		if _, leading := c.Leading(); leading {
@@ -81,10 +82,11 @@ func (s *Shards) Led() (led shard.Set) {
 	return led
 }
 
-// Leader returns the process that leads shard n. known is true if h is set, and mine is true if this process leads the
-// shard. A lease of this process that is over, or of which the work has not begun, does not count.
+// Leader returns the process that leads shard n (one group of buckets). The result known is true if h is set, and mine
+// is true if this process leads the shard. A lease of this process that is over, or for which the work has not begun,
+// does not count.
 //
-// An old program without shards leads all shards if it has the record of shard 0.
+// A program from before there were shards leads all shards if it holds the record of shard 0.
 func (s *Shards) Leader(ctx context.Context, n int) (h Holder, known, mine bool) {
 	if h, known, mine = s.of[n].Leader(ctx); known || n == 0 {
 		return h, known && (mine || h.ID != s.of[n].id), mine
@@ -93,8 +95,8 @@ func (s *Shards) Leader(ctx context.Context, n int) (h Holder, known, mine bool)
 	return h, known && h.Shards != shard.Count, mine && h.Shards != shard.Count
 }
 
-// Leaders returns, for each shard (a group of buckets), the process that leads it. An element is nil if no process
-// leads the shard, or if its leader is not known.
+// Leaders returns, for each shard (a group of buckets), the process that leads the shard. An element is nil if no
+// process leads the shard, or if the record of its leader can't be read.
 func (s *Shards) Leaders(ctx context.Context) (all [shard.Count]*Holder) {
 	var reads sync.WaitGroup
 	for n := range s.of {
@@ -108,14 +110,15 @@ func (s *Shards) Leaders(ctx context.Context) (all [shard.Count]*Holder) {
 	return all
 }
 
-// Run leads an equal share of the shards until ctx ends, or all shards while there is no other candidate. It calls work
-// for each shard that this process leads, for all of them concurrently. The context of a call ends with the cause
-// ErrLost when the lease of its shard is lost; work must return then. If work returns while its lease holds, Run ends
-// the other calls and returns this result. When ctx ends Run returns Timeout. observe, if not nil, gets each new
-// failure, and a HeldError for each other leader of shard 0.
+// Run leads an equal share of the shards (groups of buckets) until ctx ends, or all shards while there is no other
+// candidate. It calls work for each shard n that this process leads; the calls run concurrently. The context of a call
+// ends with the cause ErrLost when the lease of its shard is lost; work must return then. If work returns while its
+// lease holds, Run ends the other calls and returns this result. When ctx ends, Run returns Timeout. The function
+// observe, if not nil, gets each new failure, and a HeldError for each other leader of shard 0.
 //
-// The records are read at Local only, about each third of a lease. If there are many candidates, each one reads only
-// some of the records. A shard that looks free is taken after a random delay, and its record is read again before.
+// The leaders' records are read from the nearest data centre only (Local), about each third of a lease. If there are
+// many candidates, each candidate reads only some of the records. A shard that looks free is taken after a random
+// delay, and its record is read again before.
 func (s *Shards) Run(ctx context.Context, work func(ctx context.Context, n int) error, observe func(error)) error {
 	if observe == nil {
 		observe = func(error) {}
@@ -162,8 +165,8 @@ func (s *Shards) Run(ctx context.Context, work func(ctx context.Context, n int) 
 	return result
 }
 
-// end stops this process's work on all shards that it leads. cause is the cause with which the contexts of this work
-// end.
+// end stops this process's work on all shards (groups of buckets) that it leads. cause is the cause with which the
+// contexts of this work end.
 func (s *Shards) end(cause error) {
 	for _, stop := range s.terms {
 		if stop != nil {
@@ -172,8 +175,9 @@ func (s *Shards) end(cause error) {
 	}
 }
 
-// round reads which processes lead the shards. Then this process takes shards, or gives one up, so that all processes
-// lead about the same number. It returns the shards that were taken. Errors are passed to observe.
+// round reads which processes lead the shards (groups of buckets). Then this process takes shards that are free, or
+// gives one up, so that all processes lead about the same number. It returns the shards that were taken, whose work the
+// caller starts. Errors are passed to observe.
 func (s *Shards) round(ctx context.Context, observe func(error)) (taken []int) {
 	s.watching = s.watched()
 	errs := s.look(ctx, s.watching)
@@ -224,13 +228,14 @@ func (s *Shards) round(ctx context.Context, observe func(error)) (taken []int) {
 	return taken
 }
 
-// unwanted is a time in leases. When this process has given up a shard that no other process took, it gives up no shard
-// for this time. The reason may be a dead process that is still listed as a candidate.
+// unwanted is a number of leases. When this process has given up a shard (a group of buckets) and no other process took
+// it, this process gives up no shard for the time of 20 leases. The reason may be a dead process that is still listed
+// as a candidate.
 const unwanted = 20
 
-// watched returns the shards whose leaders' records are read next, in random order. Usually these are all shards that
-// this process does not lead. If there are more candidates than shards, a candidate that leads at most one shard reads
-// only a few records. Then each record is still read by two candidates on average.
+// watched returns the shards (groups of buckets) whose leaders' records are read next, in random order. Usually these
+// are all shards that this process does not lead. If there are more candidates than shards, a candidate that leads at
+// most one shard reads only a few records. Then each record is still read by two candidates on average.
 func (s *Shards) watched() (which []int) {
 	led := 0
 	for _, n := range s.r.Perm(shard.Count) {
@@ -246,8 +251,8 @@ func (s *Shards) watched() (which []int) {
 	return which
 }
 
-// look reads the leaders' records of the shards in `which`, except of those that this process leads. Element n of the
-// result is the error of the read for shard n, or nil.
+// look reads the leaders' records of the shards (groups of buckets) in `which`, except of those that this process
+// leads. Element n of the result is the error of the read for shard n, or nil.
 func (s *Shards) look(ctx context.Context, which []int) (errs [shard.Count]error) {
 	var looks sync.WaitGroup
 	for n := range s.of {
@@ -262,15 +267,15 @@ func (s *Shards) look(ctx context.Context, which []int) (errs [shard.Count]error
 	return errs
 }
 
-// oldLeads reports whether an old program leads, one from before the buckets were divided into shards. Such a program
-// leads all shards at once.
+// oldLeads reports whether a program from before there were shards (groups of buckets) leads. Such a program leads all
+// shards at once, so this process must lead none.
 func (s *Shards) oldLeads() bool {
 	c := s.of[0]
 	return s.terms[0] == nil && c.held() && c.known.holder.Shards != shard.Count
 }
 
-// seen returns for each shard which process leads it, or for how long no process has led it, as far as this process
-// knows at the time `now`.
+// seen returns for each shard (group of buckets) which process leads it, or for how long no process has led it, as far
+// as this process knows at the time `now`.
 func (s *Shards) seen(now time.Time) *[shard.Count]sighting {
 	var seen [shard.Count]sighting
 	for n, c := range s.of {
@@ -291,9 +296,10 @@ func (s *Shards) seen(now time.Time) *[shard.Count]sighting {
 	return &seen
 }
 
-// candidates returns the number of live processes that may lead. The number is read anew every 30 s. A process with at
-// most one shard reads it only every ten minutes, since there may be many such processes. `seen` has what is known
-// about the leader of each shard: if one has no leader, a process that leads reads the number sooner.
+// candidates returns the number of live processes that may lead, from which the fair share of shards (groups of
+// buckets) follows. The number is read anew every 30 s. A process with at most one shard reads the number only every
+// ten minutes, since there may be many such processes. The argument `seen` has what is known about the leader of each
+// shard: if a shard has no leader, a process that leads other shards reads the number sooner.
 func (s *Shards) candidates(ctx context.Context, now time.Time, seen *[shard.Count]sighting) int {
 	const often, seldom = 30 * time.Second, 10 * time.Minute
 	every := often
@@ -312,8 +318,9 @@ func (s *Shards) candidates(ctx context.Context, now time.Time, seen *[shard.Cou
 	return s.count
 }
 
-// cheapest returns the shard that this process gives up first: the one with the highest number. It avoids shard 0,
-// since its leader also does the work that is done once for all shards.
+// cheapest returns the shard (group of buckets) that this process gives up first: of those that it leads, the shard
+// with the highest number. It returns shard 0 only as the last one, since the leader of shard 0 also does the work that
+// is done once for all shards.
 func (s *Shards) cheapest() int {
 	for n := shard.Count - 1; n > 0; n-- {
 		if s.terms[n] != nil {
@@ -324,7 +331,7 @@ func (s *Shards) cheapest() int {
 }
 
 // tell calls observe if there is news: with the first error in errs that is not a Conflict, or with a HeldError when
-// another process has begun to lead shard 0.
+// another process has begun to lead shard 0 (the first group of buckets). It does not repeat the same news.
 func (s *Shards) tell(errs [shard.Count]error, observe func(error)) {
 	for _, err := range errs {
 		if err != nil && !errors.Is(err, store.Conflict) {
@@ -342,8 +349,8 @@ func (s *Shards) tell(errs [shard.Count]error, observe func(error)) {
 	}
 }
 
-// pause returns the time until this process reads the leaders' records again. This is about a third of a lease, or less
-// if the lease of another process ends sooner.
+// pause returns the time until this process reads the leaders' records again: about a third of a lease, or less if the
+// lease of another process ends sooner.
 func (s *Shards) pause() time.Duration {
 	const least, spread = 0.75, 0.5
 	pause := time.Duration(float64(s.o.Lease/3) * (least + spread*rand.Float64()))
@@ -355,9 +362,9 @@ func (s *Shards) pause() time.Duration {
 	return pause
 }
 
-// Try makes this process the leader of all shards (groups of buckets) and runs work. If another process leads a shard,
-// Try fails with a *HeldError, of kind Conflict. If a lease is lost, the context of work ends with ErrLost, and Try
-// returns ErrLost.
+// Try makes this process the leader of all shards (groups of buckets) and runs work; it does not wait. If another
+// process leads a shard, Try fails with a *HeldError, of kind Conflict. If a lease is lost, the context of work ends
+// with ErrLost, and Try returns ErrLost.
 func (s *Shards) Try(ctx context.Context, work func(ctx context.Context) error) error {
 	var errs [shard.Count]error
 	var taking sync.WaitGroup

@@ -10,16 +10,17 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/shard"
 )
 
-// sighting is what a process knows about the leader of one shard (a group of buckets).
+// sighting is what a process knows about the leader of one shard (a group of buckets): who leads, or for how long no
+// process has led.
 type sighting struct {
-	// holder is the id of the leader. If it is zero, no process leads the shard, and free is how long the shard has
-	// been free.
+	// holder is the id of the leader. If the id is zero, no process leads the shard, and free is how long the shard has
+	// been without a leader.
 	holder uuid.UUID
 	free   time.Duration
 }
 
-// spread decides which shards a candidate takes, and whether it gives one up. seen describes all shards, me is the
-// candidate's id, and live is the number of live candidates, including this one.
+// spread decides which shards (groups of buckets) a candidate takes, and whether it gives up a shard. The argument seen
+// describes all shards, me is the candidate's id, and live is the number of live candidates, including this one.
 //
 // A candidate takes free shards at once, up to an equal share. It takes further shards only after they have been free
 // for the time `patience`, since a candidate with fewer shards would have taken them by then. A candidate gives up a
@@ -63,5 +64,5 @@ func spread(
 	return nil, most == me && held[me] >= least+2
 }
 
-// upwards returns n divided by `by`, rounded up.
+// upwards returns the quotient of n and `by`, rounded up to a whole number.
 func upwards(n, by int) int { return (n + by - 1) / by }

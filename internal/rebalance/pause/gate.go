@@ -11,26 +11,27 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Error is the error of a move that can't begin because moves are paused. Pause is the pause in force. The kind of the
-// error is Conflict.
+// Error is the error of a move that can't begin because moves are paused. The field Pause says who paused the moves,
+// and until when. The kind of the error is Conflict.
 type Error struct{ Pause Pause }
 
 func (e *Error) Error() string {
 	return "moves are paused " + e.Pause.String() + ": rebalancer resume ends that"
 }
 
-// Unwrap returns store.Conflict, the kind of the error.
+// Unwrap returns store.Conflict, which is the kind of the error for errors.Is.
 func (e *Error) Unwrap() error { return store.Conflict }
 
-// Maps is the part of a mapclient.Client that this package uses, to read and replace the roots of maps.
+// Maps is the part of a mapclient.Client that this package uses, to read and replace the roots of maps. A root is the
+// record in the store from which a bucket's map (its ranges and partitions) is found.
 type Maps interface {
 	Load(ctx context.Context, id store.BucketID) (*partmap.Root, error)
 	Swap(ctx context.Context, change partmap.Change) error
 	Stamp() partmap.Stamp
 }
 
-// A Gate keeps moves of this process from beginning while moves are paused: Begin must be called before each batch of
-// moves. A Gate is safe for concurrent use.
+// A Gate keeps moves of this process from beginning while moves are paused: a mover calls Begin before each batch of
+// moves (a group of moves that begin together), and makes no batch after an error. A Gate is safe for concurrent use.
 type Gate struct {
 	regs store.Registers
 	maps Maps
@@ -43,30 +44,30 @@ type Gate struct {
 	over []begin // void notes in the register
 }
 
-// NewGate returns a gate, which stops moves from beginning during a pause. skew is the largest difference that is
-// allowed between the clocks of processes. The gate takes each pause to end later by skew, so that no pause ends early.
-// The function `now` returns the wall clock.
+// NewGate returns a gate, which keeps moves from beginning during a pause. The argument skew is the largest difference
+// that is allowed between the clocks of processes. The gate takes each pause to end later by skew, so that no pause
+// ends early. The function `now` returns the wall clock.
 func NewGate(regs store.Registers, m Maps, skew time.Duration, now func() time.Time) *Gate {
 	return &Gate{regs: regs, maps: m, skew: skew, now: now}
 }
 
-// time returns the time that is compared with the end of a pause: the present time less the allowed difference of
-// clocks.
+// time returns the time that is compared with the end of a pause: the present time less the allowed difference between
+// clocks, so that no pause ends early.
 func (g *Gate) time() time.Time { return g.now().Add(-g.skew) }
 
-// Look returns which moves are paused. It reads from the nearest data centre (Local), so the result may be out of date.
-// Only Begin reads the newest state.
+// Look returns the state of all pauses, from the nearest data centre (Local), so the result may be out of date. It
+// serves to plan moves; only Begin reads the newest state.
 func (g *Gate) Look(ctx context.Context) (State, error) { return Read(ctx, g.regs, store.Local) }
 
-// Paused returns the pause that is in force for the bucket id, by the state s, which Look returned. The bool is false
-// if there is none.
+// Paused returns the pause that is in force for the bucket id, by the state s that Look returned. The bool is false if
+// moves of the bucket are not paused.
 func (g *Gate) Paused(s *State, id store.BucketID) (Pause, bool) { return s.Of(id, g.time()) }
 
-// Begin must be called before a batch of moves begins, which happens by a swap of the bucket's root. id is the bucket,
-// and epoch is the epoch of the root that the swap replaces. Begin stores a note with both, so that whoever pauses
-// moves knows of the swap.
+// Begin must be called before a batch of moves begins, which happens by a compare-and-swap of the bucket's root (the
+// record from which its map is found). id is the bucket, and epoch is the version of the root that the swap replaces.
+// Begin stores both in a register, so that a process that pauses moves knows of the swap.
 //
-// Begin returns an *Error if moves are paused. After any error the swap must not be made. When the root has left the
+// Begin returns an *Error if moves are paused. After any error the swap must not be made. When the root has a later
 // epoch, the caller must call End. Concurrent calls of Begin share one write.
 func (g *Gate) Begin(ctx context.Context, id store.BucketID, epoch uint64) error {
 	n := &noting{begin: begin{id, epoch}}
@@ -76,15 +77,16 @@ func (g *Gate) Begin(ctx context.Context, id store.BucketID, epoch uint64) error
 	return n.err
 }
 
-// noting is a note that a call of Begin wants to write. A note says that a batch of moves is about to begin.
+// noting is a note that a call of Begin wants to write into the register of pauses. The note says that a batch of moves
+// is about to begin in a bucket.
 type noting struct {
 	begin
 	err error // why the note was not written; nil if it was
 }
 
-// note writes notes into the store; each says that a batch of moves is about to begin. It also removes notes of batches
-// that have begun. A note that can't be written, since moves are paused or there are too many notes, gets an error of
-// its own. The returned error is of the write as a whole.
+// note writes notes into the register of pauses. Each note says that a batch of moves is about to begin in a bucket.
+// note also removes the notes of batches that have begun. A note that can't be written, since moves are paused or there
+// are too many notes, gets an error of its own (n.err). The result is the error of the write as a whole.
 func (g *Gate) note(ctx context.Context, notes []*noting) error {
 	g.mu.Lock()
 	over := slices.Clone(g.over)
@@ -135,8 +137,9 @@ func (g *Gate) note(ctx context.Context, notes []*noting) error {
 
 var errFull = store.Errorf(store.Unavailable, "too many moves begin at once (%d)", maxBegins)
 
-// End tells the gate that the root of the bucket id has left the given epoch, for which Begin was called. So the note
-// of Begin is not needed any more. End does no I/O: a later call of Begin removes the note from the store.
+// End tells the gate that the root of the bucket id no longer has the given epoch, for which Begin was called. So the
+// announcement that Begin stored is not needed any more. End does no I/O: a later call of Begin removes the
+// announcement from the store.
 func (g *Gate) End(id store.BucketID, epoch uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -14,30 +14,32 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Progress tells what a call of Quiet, which waits until no ranges move, has found so far.
+// Progress reports what a call of Quiet has found so far. Quiet waits, during a pause, until no ranges move.
 type Progress struct {
-	// Roots is the number of roots that were checked. Scanned means that all roots were checked.
+	// Roots is the number of buckets whose maps were checked. Scanned is true once all maps were checked.
 	Roots   int
 	Scanned bool
-	// Moving lists the known buckets with batches in flight, ordered by id.
+	// Moving lists the buckets in which ranges were found to move, ordered by id.
 	Moving []Moving
 }
 
-// Moving is a bucket in which ranges move now: it has batches (groups of moves) that have begun and not ended.
+// Moving describes a bucket in which ranges move now: its id, and its batches (groups of moves) that have begun and not
+// ended.
 type Moving struct {
 	Bucket  store.BucketID
 	Batches []partmap.Batch
 }
 
 const (
-	// lookEvery is the pause between two checks of the buckets with batches in flight.
+	// lookEvery is the pause between two checks of the buckets in which ranges move.
 	lookEvery = time.Second
-	// looksAtOnce is the number of roots that are read concurrently.
+	// looksAtOnce is the number of roots of maps that are read concurrently.
 	looksAtOnce = 16
 )
 
 // Quiet waits, during a pause, until no ranges move in the bucket id, and none can begin to move before the pause ends.
-// A nil id stands for all buckets. report, if not nil, is called with the progress.
+// A backup needs this before it takes a snapshot. A nil id stands for all buckets. The function report, if not nil, is
+// called with the progress.
 //
 // Quiet fails with Conflict if there is no pause, or if the pause ends meanwhile. It fails with Timeout when ctx ends.
 // It never ends the pause.
@@ -86,8 +88,8 @@ func (q *quiet) wait(ctx context.Context) error {
 	return q.still(ctx, p)
 }
 
-// paused returns the stored state of all pauses, and the pause of the buckets that Quiet waits for. It fails with
-// Conflict if these buckets are not paused.
+// paused returns the stored state of all pauses, and the pause that holds for the buckets of the call of Quiet. It
+// fails with Conflict if moves of these buckets are not paused.
 func (q *quiet) paused(ctx context.Context) (State, Pause, error) {
 	s, err := Read(ctx, q.regs, store.Serial)
 	if err != nil {
@@ -101,7 +103,7 @@ func (q *quiet) paused(ctx context.Context) (State, Pause, error) {
 }
 
 // still returns nil if the pause p, which was in force when the wait began, is still in force. It returns an error of
-// kind Conflict if it has ended, even if there is a new pause.
+// kind Conflict if p has ended, even if there is a new pause: moves may have begun between the two.
 func (q *quiet) still(ctx context.Context, p Pause) error {
 	_, now, err := q.paused(ctx)
 	if err == nil && !now.Since.Equal(p.Since) {
@@ -110,9 +112,9 @@ func (q *quiet) still(ctx context.Context, p Pause) error {
 	return err
 }
 
-// fence makes sure that no announced batch of moves begins any more. `begins` holds the notes by which processes have
-// announced that they are about to begin a batch, by a swap of a bucket's root. fence changes these roots, so that the
-// swaps fail. Then it removes the notes.
+// fence makes sure that no announced batch of moves begins any more. The argument `begins` has the notes by which
+// processes have announced that they are about to begin a batch, by a swap of a bucket's root. fence changes these
+// roots, so that the swaps fail. Then it removes the notes.
 func (q *quiet) fence(ctx context.Context, begins []begin) error {
 	var over []begin
 	for _, b := range begins {
@@ -130,8 +132,9 @@ func (q *quiet) fence(ctx context.Context, begins []begin) error {
 	return change(ctx, q.regs, func(s *State) (bool, error) { return s.strike(over), nil })
 }
 
-// pass makes sure that a swap announced by the note b fails if it still comes. The swap expects the root of the bucket
-// at b.Epoch. So pass swaps the root for the same map at the next epoch, unless it has a higher epoch already.
+// pass makes sure that a swap of a bucket's root, announced by the note b, fails if it still comes. The swap expects
+// the root at b.Epoch. So pass swaps the root for the same map at the next epoch. If the root has a higher epoch
+// already, pass does nothing.
 func (q *quiet) pass(ctx context.Context, b begin) error {
 	const tries = 20
 	var err error
@@ -152,7 +155,8 @@ func (q *quiet) pass(ctx context.Context, b begin) error {
 	return store.Wrap("shut out moves that were about to begin", err)
 }
 
-// scan reads the roots of all buckets that Quiet waits for, and returns the buckets in which ranges move now.
+// scan reads the roots of the maps of all buckets that Quiet waits for, and returns the buckets in which ranges move
+// now.
 func (q *quiet) scan(ctx context.Context) (moving []Moving, err error) {
 	if q.id != nil {
 		moving, err = q.look(ctx, []Moving{{Bucket: *q.id}})
@@ -178,7 +182,8 @@ func (q *quiet) scan(ctx context.Context) (moving []Moving, err error) {
 	return moving, nil
 }
 
-// look reads the roots of the given buckets again, and returns the buckets in which ranges still move, ordered by id.
+// look reads the roots of the maps of the given buckets again, and returns the buckets in which ranges still move,
+// ordered by id.
 func (q *quiet) look(ctx context.Context, buckets []Moving) (moving []Moving, err error) {
 	work, ctx := errgroup.WithContext(ctx)
 	work.SetLimit(looksAtOnce)

@@ -13,8 +13,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A Pause is a time in which no move begins, in all buckets or in one bucket: who paused the moves, why, and until
-// when.
+// A Pause is a time in which no move begins, in all buckets or in one bucket. It says who paused the moves, why, and
+// until when.
 type Pause struct {
 	// By is the name of the person or program that paused the moves, and Why is the reason; both are for people.
 	By  string `json:"by,omitempty"`
@@ -25,7 +25,7 @@ type Pause struct {
 	Until time.Time `json:"until,omitzero"`
 }
 
-// String describes the pause for people: since when, by whom, why, and until when moves are paused.
+// String describes the pause for people, e.g. "since 2026-01-02T03:04:05Z by ann (backup), until 2026-01-02T04:00:00Z".
 func (p Pause) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "since %s", p.Since.UTC().Format(time.RFC3339))
@@ -43,32 +43,33 @@ func (p Pause) String() string {
 
 func (p Pause) over(now time.Time) bool { return !p.Until.IsZero() && now.After(p.Until) }
 
-// State holds all pauses of moves, and the notes of batches of moves that are about to begin. It is stored as JSON in
-// one register of the store.
+// State holds all pauses of moves, and the announcements of batches of moves that are about to begin. It is stored as
+// JSON in one register of the store, so that pausing and beginning exclude each other.
 type State struct {
 	// All is the pause of all moves, or nil.
 	All *Pause `json:"all,omitempty"`
-	// Buckets are the pauses of single buckets.
+	// Buckets are the pauses of single buckets, at most 80.
 	Buckets []BucketPause `json:"buckets,omitempty"`
-	// Begins are the notes of moves that begin (see the package's comment).
+	// Begins are the notes by which processes announce that they are about to begin moves in a bucket, at most 200 (see
+	// the package's comment).
 	Begins []begin `json:"begins,omitempty"`
 }
 
-// BucketPause is the pause of the moves of a single bucket.
+// BucketPause is a pause of the moves of a single bucket, with the id of the bucket.
 type BucketPause struct {
 	Bucket store.BucketID `json:"bucket"`
 	Pause
 }
 
 // begin is a note by which a process announces that it is about to begin a batch (a group) of moves in a bucket. The
-// batch begins by a swap of the bucket's root, which may come at any time after the note.
+// batch begins by a compare-and-swap of the bucket's root, which may come at any time after the note.
 type begin struct {
 	Bucket store.BucketID `json:"bucket"`
 	Epoch  uint64         `json:"epoch"` // the epoch that the swap replaces
 }
 
 // Of returns the pause that is in force for the bucket id at the time `now`: the pause of all moves, or else the
-// bucket's own. The bool is false if there is none.
+// bucket's own pause. The bool is false if moves of the bucket are not paused.
 func (s *State) Of(id store.BucketID, now time.Time) (Pause, bool) {
 	if s.All != nil && !s.All.over(now) {
 		return *s.All, true
@@ -80,8 +81,8 @@ func (s *State) Of(id store.BucketID, now time.Time) (Pause, bool) {
 	return *p, true
 }
 
-// find returns the pause of the bucket id alone, even if this pause has ended. It returns nil if there is none. The
-// result points into s.
+// find returns the bucket's own pause, even if this pause has ended, or nil if the bucket has none. The pause of all
+// moves does not count. The result points into s, so that the caller may change the pause.
 func (s *State) find(id store.BucketID) *Pause {
 	i := slices.IndexFunc(s.Buckets, func(b BucketPause) bool { return b.Bucket == id })
 	if i < 0 {
@@ -91,7 +92,7 @@ func (s *State) find(id store.BucketID) *Pause {
 }
 
 // of returns the pause that is in force for the bucket id at the time `now`. If id is nil, only a pause of all moves
-// counts. The bool is false if there is none.
+// counts. The bool is false if no such pause is in force.
 func (s *State) of(id *store.BucketID, now time.Time) (Pause, bool) {
 	switch {
 	case id != nil:
@@ -112,11 +113,11 @@ const (
 // registerKey is the key of the register, in the table store.Process, that has the pauses.
 const registerKey = "pause"
 
-// form is the version of the format of the stored pauses, a State as JSON.
+// form is the version of the format of the stored pauses. In version 1 the register has a State as JSON.
 const form = 1
 
-// Read returns which moves are paused, as stored. l is the consistency level of the read: at Local the result may be
-// out of date.
+// Read returns the state of all pauses of moves, as stored. The argument l is the consistency level of the read: at
+// Local the result may be out of date.
 func Read(ctx context.Context, regs store.Registers, l store.Level) (State, error) {
 	s, _, err := read(ctx, regs, l)
 	return s, err
@@ -135,9 +136,9 @@ func read(ctx context.Context, regs store.Registers, l store.Level) (s State, v 
 	return s, v, nil
 }
 
-// change lets f change the stored pauses, and writes the result by compare-and-swap. f returns whether it has changed
-// the state; if not, nothing is written. After a conflict, or a write of unknown outcome, change reads the state anew
-// and calls f again. So a change may be applied twice.
+// change lets f change the stored state of the pauses, and writes the result by compare-and-swap. f returns whether it
+// has changed the state; if not, nothing is written. After a conflict, or a write of unknown outcome, change reads the
+// state anew and calls f again. So a change may be applied twice.
 func change(ctx context.Context, regs store.Registers, f func(*State) (bool, error)) error {
 	const tries = 20
 	var err error
@@ -163,11 +164,11 @@ func change(ctx context.Context, regs store.Registers, f func(*State) (bool, err
 	return store.Wrap("note whether moves are paused", err)
 }
 
-// Set pauses the moves of the bucket id, or all moves if id is nil. If there is a pause already, it stays, and only its
-// end is moved to the end of p if that is later.
+// Set pauses the moves of the bucket id, or all moves if id is nil. If moves are paused already, the old pause stays,
+// and its end is moved to the end of p if that is later.
 //
-// holds is the pause that is in force afterwards, and fresh is true if there was none before. By and Why are cut to 200
-// bytes. Set fails with InvalidArgument if too many buckets have pauses of their own.
+// The result holds is the pause that is in force afterwards, and fresh is true if there was no pause before. The texts
+// By and Why are cut to 200 bytes. Set fails with InvalidArgument if too many buckets (80) have pauses of their own.
 func Set(
 	ctx context.Context, regs store.Registers, id *store.BucketID, p Pause, now time.Time,
 ) (holds Pause, fresh bool, err error) {
@@ -205,7 +206,8 @@ func Set(
 	return holds, fresh, err
 }
 
-// Lift ends the pause of the bucket id, or all pauses if id is nil. lifted is false if there was no pause to end.
+// Lift ends the pause of the bucket id, or all pauses if id is nil. The result lifted is false if there was no pause to
+// end.
 func Lift(ctx context.Context, regs store.Registers, id *store.BucketID) (lifted bool, err error) {
 	return lifted, change(ctx, regs, func(s *State) (bool, error) {
 		was := len(s.Buckets)
@@ -219,7 +221,7 @@ func Lift(ctx context.Context, regs store.Registers, id *store.BucketID) (lifted
 	})
 }
 
-// forget removes the pauses that have ended at the time `now`.
+// forget removes from the state the pauses that have ended at the time `now`.
 func (s *State) forget(now time.Time) {
 	if s.All != nil && s.All.over(now) {
 		s.All = nil
@@ -227,8 +229,9 @@ func (s *State) forget(now time.Time) {
 	s.Buckets = slices.DeleteFunc(s.Buckets, func(b BucketPause) bool { return b.over(now) })
 }
 
-// strike removes the notes in `over`, each of which says that a batch of moves is about to begin. It returns true if
-// any of them was there.
+// strike removes the given notes from the state. Each note says that a batch of moves is about to begin, and is not
+// needed once that has happened or can't happen any more. The result is true if the state had at least one of the
+// notes.
 func (s *State) strike(over []begin) (struck bool) {
 	n := len(s.Begins)
 	s.Begins = slices.DeleteFunc(s.Begins, func(b begin) bool { return slices.Contains(over, b) })

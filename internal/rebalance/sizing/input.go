@@ -14,40 +14,43 @@ import (
 // Input describes a planned keyspace: its servers and nodes, its buckets and keys, its requests, and the values of the
 // servers' flags.
 type Input struct {
-	// Servers is the number of processes, Nodes that of Cassandra's nodes, both over all DataCentres together.
-	// RoundTrip is the time between two data centres.
+	// Servers is the number of server processes, and Nodes is the number of Cassandra nodes. Both are totals over all
+	// DataCentres. RoundTrip is the network time between two data centres, there and back.
 	Servers, Nodes, DataCentres int
 	RoundTrip                   time.Duration
 	Paxos                       Paxos
-	// Keys keys of KeyBytes bytes each lie in Buckets buckets, with values of ValueBytes bytes. BusyBuckets of the
-	// buckets are written to. Objects: the keys are versions of objects, which have a cleaner.
+	// Keys is the total number of keys, each of KeyBytes bytes and with a value of ValueBytes bytes. The keys lie in
+	// Buckets buckets, of which BusyBuckets are written to. Objects is true if the keys are versions of objects, which
+	// need a cleaner.
 	Buckets, BusyBuckets, Keys, KeyBytes, ValueBytes int64
 	Objects                                          bool
-	// Requests per second of all servers together. Inserts are puts of keys at random places, Appends puts of keys
-	// above all others of their bucket, and Requests are gets and pages.
+	// Inserts, Appends and Requests are operations per second of all servers together. Inserts are puts of keys at
+	// random places, Appends are puts of keys above all others of their bucket, and Requests are gets and pages of
+	// listings.
 	Inserts, Appends, Requests float64
 
-	// The values of the servers' flags.
+	// MaxRows, MoveRate, CleanRate, Lease and MapCacheMiB are the values of the servers' flags of these names.
 	MaxRows             int64
 	MoveRate, CleanRate int
 	Lease               time.Duration
 	MapCacheMiB         int64
-	// The capacity: requests per second and GiB that one node can take, and the GiB of memory that Redis has.
+	// NodeRequests and NodeGiB are the capacity of one Cassandra node: requests per second, and GiB of disk. RedisGiB
+	// is the memory of Redis in GiB.
 	NodeRequests      float64
 	NodeGiB, RedisGiB int64
 }
 
-// Paxos is a value of Cassandra's setting paxos_variant. It decides how many round trips a conditional write takes.
+// Paxos is a value of Cassandra's setting paxos_variant, which decides how many round trips a conditional write takes.
 type Paxos string
 
-// The values of paxos_variant.
+// These are the values of Cassandra's setting paxos_variant. V2 needs fewer round trips.
 const (
 	V1 Paxos = "v1"
 	V2 Paxos = "v2"
 )
 
-// Check returns an error for the first value of the input that is out of its bounds, or nil. The error names the flag
-// of `rebalancer sizing` that sets the value.
+// Check returns an error for the first value of the input that is out of its bounds, or nil. The text of the error
+// names the flag of `rebalancer sizing` that sets the value.
 func (in *Input) Check() error {
 	const many = 1_000_000_000_000_000
 	for _, c := range []struct {
@@ -100,8 +103,8 @@ func (in *Input) Check() error {
 	return nil
 }
 
-// rounds returns the time that a number of round trips between data centres takes: v1 round trips if Cassandra's
-// setting paxos_variant is v1, and else v2 round trips.
+// rounds returns the time that one operation takes for its round trips between data centres. The operation takes v1
+// round trips if Cassandra's setting paxos_variant is v1, and else v2 round trips.
 func (in *Input) rounds(v1, v2 float64) time.Duration {
 	if in.Paxos == V1 {
 		v2 = v1

@@ -16,10 +16,10 @@ import (
 	"github.com/evenkeel/evenkeel/partmap/mapclient"
 )
 
-// Unit is the unit of a computed figure, as it is printed after the number.
+// Unit is the unit of a computed figure, as it is printed after the number, e.g. "/s".
 type Unit string
 
-// The units.
+// These are the units of the computed figures.
 const (
 	Count     Unit = ""
 	PerSecond Unit = "/s"
@@ -28,21 +28,22 @@ const (
 	Seconds   Unit = "s"
 )
 
-// Line is one computed figure of a planned keyspace, with its unit, its limit and the flag or cause that changes it.
+// Line is one computed figure of a planned keyspace, such as the requests at a node, with its unit, its limit, and the
+// flag or cause that changes it.
 type Line struct {
 	What   string  `json:"what"`
 	Figure float64 `json:"figure"`
 	Unit   Unit    `json:"unit,omitempty"`
-	// Limit is the largest figure allowed, and Share the figure as a share of the limit. Both are 0 if there is no
-	// limit.
+	// Limit is the largest figure that the keyspace can bear, and Share is the figure divided by the limit. Both are 0
+	// if there is no limit.
 	Limit float64 `json:"limit,omitempty"`
 	Share float64 `json:"share,omitempty"`
-	// MovedBy names the flag, or another cause, that changes the figure or the limit.
+	// MovedBy names the flag, or another cause, that changes the figure or the limit, e.g. "--lease; more nodes".
 	MovedBy string `json:"moved_by,omitempty"`
 }
 
-// Of computes the figures of a planned keyspace, such as the requests at a node. They are sorted by their share of
-// their limit, the largest share first. Figures without a limit come last.
+// Of computes the figures of the planned keyspace `in`, such as the requests at a node. The figures are sorted by their
+// share of their limit, the largest share first. Figures without a limit come last.
 func Of(in *Input) []Line {
 	lines := slices.Concat(in.store(), in.moves(), in.sizes(), in.looks())
 	for i := range lines {
@@ -54,8 +55,8 @@ func Of(in *Input) []Line {
 	return lines
 }
 
-// Wall returns a sentence about the limit that the keyspace meets first, and how to move this limit. lines must have
-// the order in which Of returns them, and must not be empty.
+// Wall returns a sentence about the limit that the keyspace meets first, and how to move this limit. The argument lines
+// must have the order in which Of returns them, and must not be empty.
 func Wall(lines []Line) string {
 	l, text := lines[0], "The first wall"
 	if l.Share < 1 {
@@ -64,7 +65,7 @@ func Wall(lines []Line) string {
 	return fmt.Sprintf("%s: %s, at %s of the limit. What moves it: %s.", text, l.What, Percent(l.Share), l.MovedBy)
 }
 
-// Percent returns a share as text: 0.25 as "25 %". Shares below a tenth have two significant digits.
+// Percent returns the number share as a percentage: 0.25 as "25 %". Shares below a tenth have two significant digits.
 func Percent(share float64) string {
 	if share < 0.1 {
 		return fmt.Sprintf("%.2g %%", 100*share)
@@ -72,8 +73,8 @@ func Percent(share float64) string {
 	return fmt.Sprintf("%.0f %%", 100*share)
 }
 
-// ranges returns the number of ranges that hold all keys. Each bucket has at least one range. The rows of a range are
-// those that the rebalancer's policy aims at.
+// ranges returns the number of ranges that hold all keys of the keyspace. Each bucket has at least one range. A range
+// has as many rows as the rebalancer's policy aims at.
 func (in *Input) ranges() float64 {
 	p := policy.Default(in.MaxRows)
 	rows := float64(p.TargetRows)
@@ -83,8 +84,8 @@ func (in *Input) ranges() float64 {
 	return max(float64(in.Buckets), math.Ceil(float64(in.Keys)/rows))
 }
 
-// full returns the number of rows at which a range is full, so that it is split. Large rows reach the limit of bytes
-// first.
+// full returns the number of rows at which a range is full, so that the rebalancer splits it. If rows are large, a
+// range reaches the limit of bytes before the limit of rows.
 func (in *Input) full() float64 {
 	p := policy.Default(in.MaxRows)
 	return max(2, min(float64(p.MaxRows), float64(p.MaxBytes)/float64(in.KeyBytes+in.ValueBytes)))
@@ -121,8 +122,8 @@ func (in *Input) polls() float64 {
 	return float64(in.Servers) * clocks / mapclient.PollPause(in.Lease, 0.5).Seconds()
 }
 
-// questions returns how often per second servers ask one node for its time. It is the worst case, in which each put
-// needs a new answer before it can have a timestamp.
+// questions returns how often per second servers ask one Cassandra node for its time. It is the worst case, in which
+// each put needs a new answer before it can have a timestamp.
 func (in *Input) questions() float64 {
 	near := float64(in.Servers) / float64(in.DataCentres)
 	puts := (in.Inserts + in.Appends) / float64(in.DataCentres)
@@ -135,13 +136,14 @@ func (in *Input) questions() float64 {
 }
 
 // movers returns the number of processes that share the rebalancing of the given number of buckets. Buckets are divided
-// into shards, and one process works on each shard. So there are at most as many processes as shards, servers or
+// into 16 shards, and one process works on each shard. So there are at most as many processes as shards, servers or
 // buckets.
 func (in *Input) movers(buckets int64) float64 {
 	return max(1, min(float64(in.Servers), shard.Count, float64(buckets)))
 }
 
-// moves returns the figures of splits, and of the cuts made ahead of keys that are appended at the end of a bucket.
+// moves returns the figures of splits of ranges, and of the cuts made ahead of keys that are appended at the end of a
+// bucket.
 func (in *Input) moves() []Line {
 	rate, what := in.movesPerS()
 	movers := in.movers(in.BusyBuckets)
@@ -169,8 +171,8 @@ func (in *Input) moves() []Line {
 	}
 }
 
-// movesPerS returns the largest number of rows that one process can move between partitions per second. what names the
-// flag or the other cause that limits this number.
+// movesPerS returns the largest number of rows that one process can move between partitions per second. The result what
+// names the flag or the other cause that limits this number.
 func (in *Input) movesPerS() (rate float64, what string) {
 	rate, what = unlimitedRows, "fewer keys at random places"
 	if paced := balancer.For(in.MaxRows, in.MoveRate, time.Minute, 0).Policy.MovedPerS; paced > 0 && paced < rate {
@@ -189,13 +191,13 @@ func (in *Input) moved(rows float64) time.Duration {
 	return rangeTakes + times(2*rows/rowsARound, in.RoundTrip+atNode)
 }
 
-// batch returns the duration of a batch of moves, in which each range moves the given number of rows: the waits for
-// leases, the changes of the map, and the work on rows.
+// batch returns the duration of a batch of moves, in which several ranges move at the same time. Each range has the
+// given number of rows. The duration includes the waits for leases, the changes of the map, and the work on rows.
 func (in *Input) batch(rows float64) time.Duration {
 	return moveWaits*mapclient.WaitFor(in.Lease) + in.rounds(moveRoundsV1, moveRounds) + in.moved(rows)
 }
 
-// perMinute returns how often per minute something happens that takes the time d each time.
+// perMinute returns how often per minute a repeated step happens that takes the time d each time.
 func perMinute(d time.Duration) float64 { return time.Minute.Seconds() / d.Seconds() }
 
 // sizes returns the figures of the counters in Redis, which know how many rows each range has, and of the servers'
@@ -229,8 +231,8 @@ func (in *Input) sizes() []Line {
 	}
 }
 
-// looks returns the times that background work needs to go once through all buckets, all ranges or all rows. For
-// buckets of objects it includes the cleaners.
+// looks returns the times that background work needs to go once through all buckets, all ranges or all rows of the
+// keyspace. For buckets of objects the result includes the work of the cleaners.
 func (in *Input) looks() []Line {
 	ranges, buckets, keys := in.ranges(), float64(in.Buckets), float64(in.Keys)
 	options := balancer.For(in.MaxRows, in.MoveRate, time.Minute, 0)
@@ -264,6 +266,6 @@ func (in *Input) looks() []Line {
 	return lines
 }
 
-// rootsPerSecond returns the number of roots of maps that a process reads per second. It reads atOnce roots at the same
-// time, and one read takes the time each.
+// rootsPerSecond returns the number of roots of maps that a process reads per second, if it reads atOnce roots at the
+// same time and one read takes the time `each`.
 func rootsPerSecond(atOnce float64, each time.Duration) float64 { return atOnce / each.Seconds() }
