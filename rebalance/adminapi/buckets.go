@@ -17,7 +17,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Limits are the limits that automatic moves keep for the size of a range, in rows and bytes.
+// Limits are the limits that automatic moves keep for the size of a range. MaxRows, MinRows and TargetRows are in rows,
+// MaxBytes is in bytes.
 type Limits struct {
 	MaxRows    int64 `json:"max_rows"`
 	MinRows    int64 `json:"min_rows"`
@@ -30,44 +31,47 @@ func (h *handler) limits() Limits {
 	return Limits{p.MaxRows, p.MinRows, p.TargetRows, p.MaxBytes}
 }
 
-// Buckets is one page of the list of buckets, ordered by name, with the sizes of each bucket.
+// Buckets is the answer to GET /v1/buckets: one page of the list of buckets, ordered by name, with the sizes of each
+// bucket.
 type Buckets struct {
 	Buckets []Figures `json:"buckets"`
-	// Next is the name after which the next page begins. It is absent on the last page.
+	// Next is the name of the last bucket on this page; a request for the next page gives it as the parameter after. It
+	// is absent on the last page.
 	Next   string `json:"next,omitempty"`
 	Keeper Keeper `json:"keeper"`
 	Limits Limits `json:"limits"`
 }
 
-// Keeper describes the process that watches the sizes of the ranges and moves them, as far as the answering process
-// knows.
+// Keeper describes the process that watches the sizes of ranges and moves them, as far as the answering process knows.
 type Keeper struct {
 	Name    string `json:"name"`
 	Leading bool   `json:"leading"`
-	// Unattended says which sizes nobody watches, and why. It is empty if all sizes are watched.
+	// Unattended says which sizes no process watches, and why. It is empty if all sizes are watched.
 	Unattended string `json:"unattended,omitempty"`
 }
 
-// Figures are the estimated sizes and the load of one bucket. They may be ten seconds old. If reading them takes long,
-// they may be older: at most about two percent of the time is spent on reading them.
+// Figures are the estimated sizes and the load of one bucket, as of the time At. Figures are usually at most ten
+// seconds old. If reading them takes long, they may be older: at most about two percent of the time is spent on
+// reading.
 type Figures struct {
 	Bucket string `json:"bucket"`
 	ID     string `json:"id"`
 	Epoch  uint64 `json:"epoch"`
 	State  string `json:"state"`
 	Paused bool   `json:"paused"`
-	// Known means that the sizes of all ranges are based on exact counts.
+	// Known is true if the sizes of all ranges are based on exact counts.
 	Known bool `json:"known"`
 	// Largest is the number of rows of the largest range.
 	Largest int64   `json:"largest_rows"`
 	Growth  float64 `json:"growth_rows_per_s"`
 	Total
 	At time.Time `json:"at"`
-	// Error is the reason why the figures are not known.
+	// Error is the reason why the figures are not known; empty if they are known.
 	Error string `json:"error,omitempty"`
 }
 
-// Total holds the sums of the sizes and loads of several ranges.
+// Total holds the sums of the sizes and loads of several ranges of one bucket. Moving and Unknown are the numbers of
+// ranges that move, and of ranges of unknown size.
 type Total struct {
 	Ranges  int     `json:"ranges"`
 	Moving  int     `json:"moving_ranges"`
@@ -77,8 +81,8 @@ type Total struct {
 	Dead    int64   `json:"dead"`
 	Writes  float64 `json:"writes_per_s"`
 	Reads   float64 `json:"reads_per_s"`
-	// Over and Under are the numbers of ranges above and below the limits. Waiting is the number of ranges that should
-	// be changed, but about which nothing is done now.
+	// Over and Under are the numbers of ranges above the maximum and below the minimum number of rows. Waiting is the
+	// number of ranges that should be split, merged or moved, but about which nothing is done now.
 	Over    int `json:"over_max"`
 	Under   int `json:"under_min"`
 	Waiting int `json:"waiting"`
@@ -102,8 +106,8 @@ func (t *Total) add(x *balancer.Seen, max, min int64) {
 	}
 }
 
-// waits reports whether the range x waits for a change: true if it is outside the limits, or should be moved for
-// another reason, but nothing is done about it now.
+// waits reports whether the range x waits for a change: the range is outside the limits of sizes, or should be moved
+// for another reason, but nothing is done about it now.
 func waits(x *balancer.Seen) bool {
 	return x.Verdict.Kind == policy.None && x.Verdict.Why != policy.Within && x.Verdict.Why != policy.Moving
 }
@@ -111,8 +115,8 @@ func waits(x *balancer.Seen) bool {
 const (
 	bucketsShown = 50
 	mostBuckets  = 200
-	// figuresFor is the shortest time for which figures are reused. They are also reused for figuresShare times the
-	// duration of reading them.
+	// figuresFor is the shortest time for which the figures of a bucket are reused. They are also reused for
+	// figuresShare times the duration of reading them.
 	figuresFor   = 10 * time.Second
 	figuresShare = 50
 	// mostFigures bounds the number of buckets whose figures are remembered.
@@ -121,8 +125,9 @@ const (
 	pageTime = 10 * time.Second
 )
 
-// leads returns nil if this process watches sizes and leads the shard (the group of buckets) of the named bucket. If
-// bucket is empty, it is enough that the process leads any shard. Otherwise leads returns an error for the client.
+// leads returns nil if this process watches sizes and leads the moves of the named bucket. If bucket is empty, leading
+// the moves of any group of buckets (shard) is enough. If this process can't answer, leads returns an error for the
+// client.
 func (h *handler) leads(ctx context.Context, bucket string) error {
 	var id store.BucketID
 	var err error
@@ -172,14 +177,14 @@ func (h *handler) keeper(ctx context.Context) Keeper {
 	return k
 }
 
-// kept holds the sizes and load of a bucket, as they were read, and the time until which they are used again.
+// kept holds the sizes and the load of a bucket, as they were read, and the time until which they are used again.
 type kept struct {
 	Figures
 	until time.Time
 }
 
-// figures returns the sizes and the load of the bucket id. They are read only if the remembered ones are too old. After
-// an error Figures.Error is set.
+// figures returns the sizes and the load of the bucket id. They are read only if the remembered ones are too old. If
+// the read fails, the field Error of the result says why.
 func (h *handler) figures(ctx context.Context, id store.BucketID) Figures {
 	h.looking.Lock() // one request reads, and others wait for its result
 	defer h.looking.Unlock()
@@ -206,7 +211,8 @@ func (h *handler) figures(ctx context.Context, id store.BucketID) Figures {
 	return f
 }
 
-// Shape is a bucket as a bar chart along its keys. Each bar sums up the sizes of some neighbouring ranges.
+// Shape is a bar chart of a bucket along its keys, for the console. Each bar sums up the sizes of some neighbouring
+// ranges.
 type Shape struct {
 	Bucket string `json:"bucket"`
 	Epoch  uint64 `json:"epoch"`
@@ -215,7 +221,8 @@ type Shape struct {
 	Bars   []Bar  `json:"bars"`
 }
 
-// Bar is one bar of a chart of a bucket: some neighbouring ranges, with the sums of their sizes and loads.
+// Bar is one bar of a chart of a bucket: it stands for some neighbouring ranges, and has the sums of their sizes and
+// loads.
 type Bar struct {
 	Span
 	Total
@@ -249,9 +256,9 @@ func (h *handler) shape(r *http.Request) (any, error) {
 	return out, err
 }
 
-// bars collects ranges into bars of a chart, at most `most` bars with the same number of ranges each. The number of
-// ranges is not known before. When there are too many bars, each two neighbours become one, so that every bar has twice
-// as many ranges.
+// bars builds a chart of a bucket, by grouping neighbouring ranges into at most `most` bars with the same number of
+// ranges each. The number of ranges is not known before. When there are too many bars, each two neighbours become one,
+// so that every bar has twice as many ranges.
 type bars struct {
 	most     int
 	each     int // ranges of a bar
@@ -306,7 +313,7 @@ func (t *Total) join(o *Total) {
 	}
 }
 
-// Ranges is one page of the list of the ranges of a bucket, in the order of their keys.
+// Ranges is the answer to GET /v1/ranges: one page of the list of the ranges of a bucket, in the order of their keys.
 type Ranges struct {
 	Bucket string  `json:"bucket"`
 	Epoch  uint64  `json:"epoch"`
@@ -316,14 +323,15 @@ type Ranges struct {
 	Next *Key `json:"next,omitempty"`
 }
 
-// Range describes a range of a bucket: its size, its move if it moves, and what the rebalancer would do about it now.
+// Range describes a range of a bucket: its size, its move if it moves, and whether the rebalancer would split, merge or
+// move it now.
 type Range struct {
 	Size
 	Phase string `json:"phase"`
-	// To is the id of the partition to which the range moves.
+	// To is the id of the partition to which the range moves, or empty.
 	To           string `json:"to,omitempty"`
 	SweepPending bool   `json:"sweep_pending,omitempty"`
-	// Until is the time at which the reason for the decision ends if nothing changes.
+	// Until is the time at which the reason for the rebalancer's decision ends if nothing changes.
 	Until time.Time `json:"until,omitzero"`
 	// Job is the id of the job that moves the range.
 	Job string `json:"job,omitempty"`
@@ -374,8 +382,8 @@ func (h *handler) ranges(r *http.Request) (any, error) {
 	return out, err
 }
 
-// Buckets returns the page of the list of buckets that begins behind the name `after`. limit is the maximum number of
-// buckets in the page; 0 stands for the server's default.
+// Buckets returns one page of the list of buckets, which begins behind the name `after`. The argument limit is the
+// maximum number of buckets on the page; 0 stands for the server's default of 50.
 func (c *Client) Buckets(ctx context.Context, after string, limit int) (b Buckets, err error) {
 	q := url.Values{"after": {after}, "limit": {strconv.Itoa(limit)}}
 	return b, c.do(ctx, http.MethodGet, "/v1/buckets?"+q.Encode(), nil, &b)

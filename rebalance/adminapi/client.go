@@ -19,7 +19,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// A Client sends requests to the admin API of a server. It is safe for concurrent use.
+// A Client sends requests to the admin API of a server, by which operators split, merge and inspect buckets. It is safe
+// for concurrent use.
 type Client struct {
 	token   string
 	servers []string // the only servers that get the token
@@ -29,11 +30,11 @@ type Client struct {
 	base string // the given address, or the leader's once it is known
 }
 
-// NewClient returns a client of the admin API at the address `base`, such as http://127.0.0.1:9001. token is the bearer
-// token of this address, or empty.
+// NewClient returns a client of the admin API at the address `base`, such as http://127.0.0.1:9001. The argument token
+// is the bearer token that the server asks for, or empty.
 //
-// If only the leader of the store can answer a request, the client repeats it at the leader's address. But the client
-// sends the token only to the server at `base`: if there is a token, requests to another server fail.
+// If only the leader of the store can answer a request, the client repeats the request at the leader's address. But the
+// client sends the token only to the server at `base`: if there is a token, requests to another server fail.
 func NewClient(base, token string) (*Client, error) {
 	server, err := serverOf(base)
 	if err != nil {
@@ -44,8 +45,8 @@ func NewClient(base, token string) (*Client, error) {
 	return &Client{base: server, servers: []string{server}, token: token, http: h}, nil
 }
 
-// serverOf returns the normal form of an address of a server, so that addresses can be compared: in lower case, with
-// the port. It fails with InvalidArgument if the address is not like http://127.0.0.1:9001.
+// serverOf returns the normal form of the address of a server, in lower case and with the port, so that addresses can
+// be compared. It fails with InvalidArgument if the address is not like http://127.0.0.1:9001.
 func serverOf(address string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" ||
@@ -62,8 +63,9 @@ func serverOf(address string) (string, error) {
 	return u.String(), nil
 }
 
-// named returns the normal form of the leader's address, which came from another process. holder is the leader's name,
-// for errors. named fails if the address is wrong, or if the client's token must not be sent there.
+// named returns the normal form of the leader's address, which another process has named. The argument holder is the
+// leader's name, for errors. named fails if the address is wrong, or if the client's token must not be sent to this
+// address.
 func (c *Client) named(holder, address string) (string, error) {
 	server, err := serverOf(address)
 	if err != nil {
@@ -77,8 +79,8 @@ func (c *Client) named(holder, address string) (string, error) {
 	return server, nil
 }
 
-// Within returns a client that sends its requests to the handler h in the same process, without a network. end closes
-// the connections and waits until they are served.
+// Within returns a client that sends its requests to the handler h in the same process, without a network. The function
+// end closes the client's connections and waits until h has served them; the caller must call it once.
 func Within(h http.Handler) (c *Client, end func()) {
 	l := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
 	server := &http.Server{Handler: h}
@@ -92,7 +94,7 @@ func Within(h http.Handler) (c *Client, end func()) {
 	}
 }
 
-// pipes is a net.Listener that accepts connections from the same process only. The connections are in memory.
+// pipes is a net.Listener for connections from the same process. The connections are pipes in memory, which dial makes.
 type pipes struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -127,7 +129,7 @@ func (p *pipes) Close() error {
 
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "within", Net: "pipe"} }
 
-// Status returns the status of the process.
+// Status returns what the server does at present: its moves, its checks of sizes, and its cleaning.
 func (c *Client) Status(ctx context.Context) (s Status, err error) {
 	return s, c.do(ctx, http.MethodGet, "/v1/status", nil, &s)
 }
@@ -138,8 +140,8 @@ func (c *Client) Cluster(ctx context.Context) (s Cluster, err error) {
 	return s, c.do(ctx, http.MethodGet, "/v1/cluster", nil, &s)
 }
 
-// Map returns the map of a bucket, as a stream of JSON, which the caller must close. epoch is the version of the map; 0
-// stands for the newest.
+// Map returns the map of a bucket, which lists its ranges and partitions, as a stream of JSON. The caller must close
+// the stream. The argument epoch is the version of the map; 0 stands for the newest.
 func (c *Client) Map(ctx context.Context, bucket string, epoch uint64) (io.ReadCloser, error) {
 	q := url.Values{"bucket": {bucket}}
 	if epoch > 0 {
@@ -148,8 +150,8 @@ func (c *Client) Map(ctx context.Context, bucket string, epoch uint64) (io.ReadC
 	return c.open(ctx, http.MethodGet, "/v1/map?"+q.Encode(), nil)
 }
 
-// History returns the last versions (epochs) of a bucket's map, the newest first. limit is the maximum number of
-// versions; 0 stands for all that are known.
+// History returns the last versions (epochs) of a bucket's map, the newest first. The argument limit is the maximum
+// number of versions; 0 stands for all that are known.
 func (c *Client) History(ctx context.Context, bucket string, limit int) (h History, err error) {
 	q := url.Values{"bucket": {bucket}}
 	if limit > 0 {
@@ -158,25 +160,26 @@ func (c *Client) History(ctx context.Context, bucket string, limit int) (h Histo
 	return h, c.do(ctx, http.MethodGet, "/v1/history?"+q.Encode(), nil, &h)
 }
 
-// Moves asks the server to split, merge or move ranges of a bucket, as m says. The answer has the planned moves and,
-// unless m is a dry run, the job that makes them.
+// Moves asks the server to split, merge or refresh ranges of a bucket, as the request m says. The answer has the
+// planned moves and, unless m is a dry run, the job that makes them.
 func (c *Client) Moves(ctx context.Context, m Moves) (a Answer, err error) {
 	return a, c.do(ctx, http.MethodPost, "/v1/moves", m, &a)
 }
 
-// Apply asks the server to make the moves of the plan in p. The answer has the moves and, unless p is a dry run, the
-// job that makes them.
+// Apply asks the server to make the moves of the plan in p, which was computed before. The answer has the moves and,
+// unless p is a dry run, the job that makes them.
 func (c *Client) Apply(ctx context.Context, p Apply) (a Answer, err error) {
 	return a, c.do(ctx, http.MethodPost, "/v1/apply", p, &a)
 }
 
-// Job returns the state of the job with the given id. A job is a set of requested moves of one bucket.
+// Job returns the state of the job with the given id, which is in the answer to a request for moves. A job is a set of
+// requested moves of one bucket.
 func (c *Client) Job(ctx context.Context, id string) (j scheduler.Job, err error) {
 	return j, c.do(ctx, http.MethodGet, "/v1/jobs/"+url.PathEscape(id), nil, &j)
 }
 
 // Abort cancels the requested moves of a bucket that have not begun. Moves that have begun go on. If `which` names no
-// bucket, the moves of all buckets are cancelled.
+// bucket, the moves of all buckets are cancelled. Done.Dropped is the number of cancelled moves.
 func (c *Client) Abort(ctx context.Context, which Which) (d Done, err error) {
 	return d, c.do(ctx, http.MethodPost, "/v1/abort", which, &d)
 }
@@ -193,9 +196,9 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) error
 	return nil
 }
 
-// open sends a request and returns the body of the answer. `in` is the request's content, sent as JSON; nil means none.
-// A request that only the leader of the store answers is sent again to the leader. If the HTTP status is not OK, open
-// returns an error.
+// open sends a request and returns the body of the answer, which the caller must close. The argument `in` is the
+// request's content, sent as JSON; nil means none. A request that only the leader of the store can answer is sent again
+// to the leader. If the HTTP status is not OK, open returns an error.
 func (c *Client) open(ctx context.Context, method, path string, in any) (io.ReadCloser, error) {
 	var payload []byte
 	if in != nil {
@@ -249,7 +252,7 @@ func (c *Client) open(ctx context.Context, method, path string, in any) (io.Read
 }
 
 // problem returns the error that an answer with an HTTP status other than OK describes. It also returns the Problem in
-// the body of the answer, or nil if the body has none.
+// the body of the answer, or nil if the body has none. It closes the body.
 func problem(resp *http.Response) (*Problem, error) {
 	defer resp.Body.Close()
 	const most = 1 << 20
@@ -276,10 +279,10 @@ func problem(resp *http.Response) (*Problem, error) {
 	return nil, store.Errorf(store.Unavailable, "the answer is %s: %s", resp.Status, strings.TrimSpace(string(body)))
 }
 
-// err returns the problem, which a server has answered, as a Go error with the same kind and text.
+// err returns the problem, with which a server has answered a request, as a Go error with the same kind and text.
 func (p *Problem) err() error { return &remoteError{kindOf(p.Kind), p.Error} }
 
-// remoteError is an error that a server has answered, with its kind and its text.
+// remoteError is an error with which a server has answered a request: the kind and the text of the server's error.
 type remoteError struct {
 	kind store.Kind
 	text string
@@ -288,8 +291,8 @@ type remoteError struct {
 func (e *remoteError) Error() string { return e.text }
 func (e *remoteError) Unwrap() error { return e.kind }
 
-// kindOf returns the kind of error with the given name. It returns store.Other if no kind has this name, as when the
-// server is newer.
+// kindOf returns the kind of error with the given name, e.g. store.NotFound. It returns store.Other if no kind has this
+// name, as when the server is newer.
 func kindOf(name string) store.Kind {
 	for k := store.Other; k <= store.TooMuchDeadData; k++ {
 		if k.String() == name {

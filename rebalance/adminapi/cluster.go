@@ -19,14 +19,15 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Cluster describes everything that works on one store: the known processes, and the health of the store, the counters
-// and the clocks.
+// Cluster is the answer to GET /v1/cluster: the known processes that share the store, and the health of the store, the
+// counters and the clocks.
 type Cluster struct {
 	Process   Process           `json:"process"`
 	Leading   bool              `json:"leading"`
 	Leader    *rebalance.Holder `json:"leader,omitempty"`
 	Processes []Peer            `json:"processes"`
-	// ProcessesError is the reason why processes of other data centres may be missing.
+	// ProcessesError is the reason why Processes may lack processes of other data centres; absent if the list is
+	// complete.
 	ProcessesError string  `json:"processes_error,omitempty"`
 	Store          Health  `json:"store"`
 	Counters       Health  `json:"counters"`
@@ -38,7 +39,7 @@ type Cluster struct {
 	Unattended     string  `json:"unattended,omitempty"`
 }
 
-// Process describes the process that answers.
+// Process describes the process that answers a request: its program, its start, and its use of memory.
 type Process struct {
 	Name       string    `json:"name"`
 	Version    string    `json:"version"`
@@ -49,8 +50,8 @@ type Process struct {
 	Memory     uint64    `json:"memory_bytes"`
 }
 
-// Peer is one of the processes that share a store. In a list the process that answers comes first, then the one that
-// leads, then the others by name.
+// Peer describes one of the processes that share a store. In a list the process that answers comes first, then the one
+// that leads, then the others by name.
 //
 // An old program that does not enter itself into the list of processes is a Peer only while it leads. Then its schemas
 // are absent.
@@ -58,10 +59,11 @@ type Peer struct {
 	Name  string `json:"name"`
 	Here  bool   `json:"here"`
 	Leads bool   `json:"leads"`
-	// Shards are the shards of the buckets whose moves the process leads. Absent: none, or the embedded form.
+	// Shards are the numbers of the shards (groups of buckets) whose moves the process leads. Absent if there are none,
+	// or if only one process uses the store.
 	Shards []int `json:"shards,omitempty"`
-	// CleaningShards are the shards of the buckets of objects that the process cleans. Absent: none, or the embedded
-	// form.
+	// CleaningShards are the numbers of the shards (groups of buckets) whose objects the process cleans. Absent if
+	// there are none, or if only one process uses the store.
 	CleaningShards []int `json:"cleaning_shards,omitempty"`
 
 	Admin      string    `json:"admin,omitempty"`
@@ -69,48 +71,52 @@ type Peer struct {
 	Commit     string    `json:"commit,omitempty"`
 	DataCentre string    `json:"data_centre,omitempty"`
 	Since      time.Time `json:"since,omitzero"`
-	// Seen is when the process last reported that it runs, by its own clock. Silent means that this was some minutes
-	// ago, so the process may have died.
+	// Seen is when the process last reported that it runs, by its own clock. Silent is true if the report is some
+	// minutes old, so that the process may have died.
 	Seen   time.Time `json:"seen,omitzero"`
 	Silent bool      `json:"silent,omitempty"`
-	// Schemas are the oldest and the newest version of the keyspace's schema that the process knows.
+	// Schemas are the oldest and the newest version of the store's schema that the process knows.
 	Schemas []int64 `json:"schemas,omitempty"`
 }
 
-// Terms are the settings that all processes of a keyspace have agreed on. Only the limits of sizes (MaxRows, MinRows
-// and MaxBytes) may differ: here they are those of the process that was started last.
+// Terms are the settings that all processes of a store have agreed on, such as the length of leases. Only the limits of
+// sizes (MaxRows, MinRows and MaxBytes) may differ among processes: Terms has those of the process that was started
+// last.
 type Terms struct {
 	LeaseS        float64 `json:"lease_s"`
 	MaxClockSkewS float64 `json:"max_clock_skew_s"`
 	Sizes         string  `json:"sizes"`
-	// Schema is the version of the keyspace's schema. 0 means that the schema is older than these versions.
+	// Schema is the version of the store's schema. 0 means that the store was made before schemas had versions.
 	Schema   int64 `json:"schema"`
 	MaxRows  int64 `json:"max_rows,omitempty"`
 	MinRows  int64 `json:"min_rows,omitempty"`
 	MaxBytes int64 `json:"max_bytes,omitempty"`
-	// Error is the reason why the terms could not be read.
+	// Error is the reason why the settings could not be read, or absent.
 	Error string `json:"error,omitempty"`
 }
 
-// Health says whether the store, or the backend of the counters, answers at present, and how fast.
+// Health says whether the store, or the backend of the counters, answers at present, and how fast: LatencyMs is the
+// time of one request in milliseconds.
 type Health struct {
 	Kind      string    `json:"kind"`
 	OK        bool      `json:"ok"`
 	LatencyMs float64   `json:"latency_ms"`
 	Error     string    `json:"error,omitempty"`
 	AwaySince time.Time `json:"away_since,omitzero"`
-	// DiskBytes and DiskFreeBytes are the size and the free space of the disk of the data directory, if they are known.
+	// DiskBytes and DiskFreeBytes are the size and the free space, in bytes, of the disk that has the data directory,
+	// if they are known.
 	DiskBytes     uint64 `json:"disk_bytes,omitempty"`
 	DiskFreeBytes uint64 `json:"disk_free_bytes,omitempty"`
 }
 
-// Leases describes how long this process may use maps without reading them again. Kind is "counted" if it is the only
-// process of the store (embedded), else "timed".
+// Leases describes for how long this process may use maps of buckets without reading them again. Kind is "counted" if
+// this is the only process of the store (embedded), else "timed".
 type Leases struct {
 	Kind string `json:"kind"`
 	// LengthS, LeftS and MapClocks are for timed leases only. LengthS is the length of a lease. LeftS is the time until
-	// the first lease of this process ends unless it is renewed. MapClocks is the number of map clocks with such
-	// leases. LeaderLeftS is the rest of the leader's lease. All times are in seconds.
+	// the first lease of this process ends if it is not renewed. MapClocks is the number of map clocks (counters that
+	// tell clients of changed maps) with such leases. LeaderLeftS is the rest of the leader's lease. All times are in
+	// seconds.
 	LengthS      float64 `json:"length_s,omitempty"`
 	LeftS        float64 `json:"left_s,omitempty"`
 	MapClocks    int     `json:"map_clocks,omitempty"`
@@ -121,12 +127,13 @@ type Leases struct {
 	PollFailures int64   `json:"poll_failures"`
 }
 
-// Clocks compares the clocks of the store's servers with each other and with the clock of this machine. Times are in
-// seconds.
+// Clocks compares the clocks of the store's servers with each other and with the clock of this machine. All times are
+// in seconds.
 type Clocks struct {
 	Known bool `json:"known"`
-	// Bound is the width of the interval in which the common time lies. Apart is the smallest possible difference
-	// between the two servers that differ most. Ahead is how far this machine's clock is ahead of the common time.
+	// Bound is the width of the interval in which the common time of the servers lies. Apart is the smallest possible
+	// difference between the two servers that differ most. Ahead is how far this machine's clock is ahead of the common
+	// time.
 	Bound   float64 `json:"bound_s"`
 	Apart   float64 `json:"apart_s"`
 	Ahead   float64 `json:"ahead_s"`
@@ -135,14 +142,15 @@ type Clocks struct {
 }
 
 // Clock compares the clock of one server of the store with the clock of this machine. Ahead is the number of seconds by
-// which the server's clock is ahead; it is wrong by at most Bound seconds.
+// which the server's clock is ahead of this machine's clock; Ahead is wrong by at most Bound seconds.
 type Clock struct {
 	Server string  `json:"server"`
 	Ahead  float64 `json:"ahead_s"`
 	Bound  float64 `json:"bound_s"`
 }
 
-// Kept says how much is remembered of the sizes, loads and moves of ranges over time, in memory and in a file.
+// Kept says how much of the history (sizes, requests and moves of ranges over time) is remembered, in memory and in a
+// file.
 type Kept struct {
 	Columns int       `json:"columns"`
 	Since   time.Time `json:"since,omitzero"`
@@ -150,18 +158,19 @@ type Kept struct {
 	Limit   int64     `json:"limit_bytes"`
 	File    string    `json:"file,omitempty"`
 	Error   string    `json:"error,omitempty"`
-	// Omitted is the number of buckets that took requests and for which the last sample had no room.
+	// Omitted is the number of buckets that took requests but for which the last sample of the history had no room.
 	Omitted int `json:"omitted_buckets,omitempty"`
 }
 
-// probeTime is the longest time to wait for the answer to one request that tests the store or the counters.
+// probeTime is the longest time to wait for the answer to one request that tests whether the store or the counters
+// answer.
 const probeTime = 2 * time.Second
 
 // started is the time at which this process was started, except for the milliseconds before the package was
 // initialized.
 var started = time.Now()
 
-// self returns the name of this process.
+// self returns the name of this process for people, such as "listd on host1, process 4711".
 func (h *handler) self() string {
 	if h.o.Leader != nil {
 		return h.o.Leader.Name
@@ -276,10 +285,10 @@ func (h *handler) cluster(r *http.Request) (any, error) {
 }
 
 // peerOf returns the process, among those in `all`, that leads the shards (groups of buckets) in `share`. It returns
-// nil if this process is not among them.
+// nil if no element of `all` is this process.
 //
 // A process is recognized by its name and its address. A process that was killed and started anew in the same container
-// has the same ones. Then peerOf returns the one that was started last.
+// has the same name and address as before. Then peerOf returns the process that was started last.
 func peerOf(all []Peer, share *Share) (of *Peer) {
 	for i := range all {
 		p := &all[i]
@@ -291,17 +300,17 @@ func peerOf(all []Peer, share *Share) (of *Peer) {
 	return of
 }
 
-// joined returns the numbers of two lists of shards in one sorted list. A process that was started anew may lead shards
-// under two ids, its present and its previous one, and so have two lists.
+// joined returns the numbers of two lists of shards (groups of buckets) in one sorted list. A process that was started
+// anew may lead shards under two ids, its present and its previous one, and so have two lists.
 func joined(a, b []int) []int {
 	all := slices.Concat(a, b)
 	slices.Sort(all)
 	return all
 }
 
-// peers returns all known processes of the store, in the order in which they are shown. It joins three sources: `here`
-// is this process, `leads` is the leader if it is another process (else nil), and listed is the stored list of
-// processes. self is the entry of this process in the stored list.
+// peers returns all known processes of the store, in the order in which they are shown. It merges three sources: `here`
+// is this process, `leads` is the leader if another process leads (else nil), and listed is the stored list of
+// processes. The argument self is the entry of this process in the stored list, and now is the present time.
 func peers(here Peer, leads *Peer, self processes.Process, listed []processes.Process, now time.Time) []Peer {
 	add := func(to *Peer, p *processes.Process) {
 		to.Name, to.Admin = p.Name, cmp.Or(p.Admin, to.Admin)
@@ -356,8 +365,8 @@ type listing struct {
 	err error
 }
 
-// get returns the list of processes that share the store, at most ten seconds old. The error may come with a list: then
-// processes of other data centres may be missing in it.
+// get returns the list of the processes that share the store, at most ten seconds old. If the error comes with a list,
+// processes of other data centres may be missing in the list.
 func (l *listing) get(ctx context.Context, s store.Rows) ([]processes.Process, error) {
 	const kept = 10 * time.Second
 	l.mu.Lock()
@@ -410,8 +419,8 @@ func (h *handler) clocks() *Clocks {
 	return out
 }
 
-// probe tests a service by calling ask, which sends one request. It returns whether the service has answered, and after
-// what time.
+// probe tests a service by calling ask, which sends one request to the service. The result says whether the service has
+// answered, and how long the answer took.
 func probe(ctx context.Context, ask func(ctx context.Context) error) Health {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()

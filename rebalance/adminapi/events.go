@@ -12,7 +12,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Sampled is an event that tells a client which buckets have new figures in the history of sizes and loads.
+// Sampled is an event that tells a browser that the history has new figures (sizes and loads) of the named buckets, as
+// of the time At.
 type Sampled struct {
 	At      time.Time `json:"at"`
 	Buckets []string  `json:"buckets"`
@@ -21,17 +22,18 @@ type Sampled struct {
 const (
 	// mostStreams bounds the number of open streams of events. An admin address serves at most 32 connections.
 	mostStreams = 16
-	// streamFor is the length of a stream. A stream must end, since the session of its client may have ended; browsers
-	// connect again by themselves.
+	// streamFor is the time after which a stream of events ends. A stream must end, since the session of its client may
+	// have ended; browsers connect again by themselves.
 	streamFor = 15 * time.Minute
-	// noticeEvery is the pause between two checks for notices. statusEvery is the pause between two checks of the
-	// status. aliveEvery is the pause between two signs of life.
+	// noticeEvery is the pause between two checks for news of the history. statusEvery is the pause between two checks
+	// of the status. aliveEvery is the pause between two empty messages, which show that the connection is alive.
 	noticeEvery = 500 * time.Millisecond
 	statusEvery = 2 * time.Second
 	aliveEvery  = 15 * time.Second
 )
 
-// streams counts the open streams of server-sent events, and ends them when the server shuts down.
+// streams counts the open streams of server-sent events, so that there are not too many, and ends the streams when the
+// server shuts down.
 type streams struct {
 	open  atomic.Int32
 	once  sync.Once
@@ -39,7 +41,7 @@ type streams struct {
 }
 
 // events answers a request with a stream of server-sent events. The events tell about moves, new figures in the
-// history, and changes of the status. If too many streams are open, the request fails with Unavailable.
+// history, and changes of the status. If too many streams (16) are open, the request fails with Unavailable.
 func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 	if err := h.leads(r.Context(), ""); err != nil {
 		fail(w, err)
@@ -63,8 +65,8 @@ func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 	s.send("end", 0, struct{}{})
 }
 
-// stream sends events to one client. It returns when the client goes, the server shuts down, the stream is streamFor
-// old, or this process no longer leads.
+// stream sends events to one client. It returns when the client disconnects, the server shuts down, the stream is
+// streamFor (15 minutes) old, or this process no longer leads.
 func (h *handler) stream(r *http.Request, s *stream) {
 	last, err := strconv.ParseInt(r.Header.Get("Last-Event-ID"), 10, 64)
 	if err != nil || last < 0 {
@@ -116,16 +118,17 @@ func (h *handler) stream(r *http.Request, s *stream) {
 	}
 }
 
-// stream writes server-sent events to one client. err is the first error of a write, or nil; after an error nothing
-// more is written.
+// stream writes server-sent events to one client. The field err is the first error of a write, or nil; after an error
+// nothing more is written.
 type stream struct {
 	w   http.ResponseWriter
 	c   *http.ResponseController
 	err error
 }
 
-// send sends one server-sent event, with the value v as JSON. event is the name of the event. id is the number by which
-// a client that connects again says what it has seen; 0 means that the event has none.
+// send sends one server-sent event, with the value v as JSON. The argument event is the name of the event. The argument
+// id is the number by which a client that connects again says which events it has received; 0 means that the event has
+// no id.
 func (s *stream) send(event string, id int64, v any) {
 	data, err := marshal(v)
 	if err != nil {

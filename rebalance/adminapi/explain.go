@@ -9,14 +9,15 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Explanation holds the last decisions of the rebalancer about the ranges of a bucket, with the figures on which they
-// are based. Keys in it are in base64.
+// Explanation holds the last decisions of the rebalancer about the ranges of a bucket (to split, to merge or to leave
+// them), with the figures on which the decisions are based. Keys in it are in base64.
 type Explanation struct {
 	Bucket string               `json:"bucket"`
 	Looks  []balancer.Explained `json:"looks"`
 }
 
-// Explain returns the last decisions of the rebalancer about the ranges of the named bucket.
+// Explain returns the last decisions of the rebalancer about the ranges of the named bucket. The error is NotFound if
+// there were none lately.
 func (c *Client) Explain(ctx context.Context, bucket string) (e Explanation, err error) {
 	return e, c.do(ctx, http.MethodGet, "/v1/explain?"+url.Values{"bucket": {bucket}}.Encode(), nil, &e)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/reload"
 )
 
-// Flags are the command-line flags with which a command finds the admin API of a server, and with which it identifies
-// itself. The struct tags are for the package kong. A command embeds the struct in its own.
+// Flags are the command-line flags that name the admin API of a server, and the token or certificate with which a
+// command identifies itself. The struct tags are for the package kong. A command embeds Flags in its own struct.
 type Flags struct {
 	Admin         []string `default:"http://127.0.0.1:9001" env:"EVENKEEL_ADMIN_URL" sep:"," placeholder:"URL" help:"${admin_admin=}"`
 	AdminToken    string   `env:"EVENKEEL_ADMIN_TOKEN" placeholder:"TOKEN" help:"${admin_admin_token=}"`
@@ -19,8 +19,8 @@ type Flags struct {
 	AdminKeyFile  string   `name:"admin-key-file" env:"EVENKEEL_ADMIN_KEY_FILE" placeholder:"FILE" help:"${admin_admin_key_file=}"`
 }
 
-// Client returns a client of the first address that the flag --admin names. The token may also be sent to the other
-// addresses there. Errors name the wrong flag.
+// Client returns a client of the first address that the flag --admin names. If the client is sent on to another server,
+// it may send its token to the other addresses in --admin, but to no more. Errors name the wrong flag.
 func (f *Flags) Client() (*Client, error) {
 	if len(f.Admin) == 0 {
 		return nil, errors.New("--admin is empty: name the admin address of listd")
@@ -46,9 +46,9 @@ func (f *Flags) Client() (*Client, error) {
 	return c, nil
 }
 
-// At returns a client of an address that came from another process or from the store, such as the leader's address.
-// holder is the name of the process at this address. If the flags have a token, At fails unless the flag --admin names
-// the address, too.
+// At returns a client of an address that came from another process or from the store, such as the leader's address. The
+// argument holder is the name of the process at this address, for errors. If the flags have a token, At fails unless
+// the flag --admin names the address, too.
 func (f *Flags) At(holder, address string) (*Client, error) {
 	c, err := f.Client()
 	if err != nil {
@@ -60,8 +60,8 @@ func (f *Flags) At(holder, address string) (*Client, error) {
 	return c, nil
 }
 
-// CheckURL returns nil if address is the address of one server, like http://127.0.0.1:9001, or empty. Otherwise it
-// returns an error that names the flag.
+// CheckURL returns nil if address is the address of one server, like http://127.0.0.1:9001, or empty. For any other
+// address it returns an error that names the flag.
 func CheckURL(flag, address string) error {
 	if address == "" {
 		return nil
@@ -72,8 +72,8 @@ func CheckURL(flag, address string) error {
 	return nil
 }
 
-// list returns the addresses in `servers`, and the address `more`, as one text with commas between them, as the flag
-// --admin takes it.
+// list returns the addresses in `servers`, and the address `more` behind them, as one text with commas between them.
+// This is the form that the flag --admin takes.
 func list(servers []string, more string) string {
 	return strings.Join(append(servers[:len(servers):len(servers)], more), ",")
 }

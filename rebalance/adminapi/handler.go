@@ -19,10 +19,10 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// maxBody bounds the body of a request, in bytes: enough for a million cuts of 64 bytes.
+// maxBody bounds the body of a request, in bytes. 64 MiB are enough for a million keys of 64 bytes at which to cut.
 const maxBody = 64 << 20
 
-// New returns the HTTP handler of the admin API of the Rebalancer r: all paths below /v1/.
+// New returns the HTTP handler of the admin API of the Rebalancer r. It serves all paths below /v1/.
 func New(r *rebalance.Rebalancer) http.Handler {
 	o := r.Options()
 	h := &handler{
@@ -76,7 +76,7 @@ type handler struct {
 }
 
 // fail answers an HTTP request with the error err, as a Problem in JSON. The HTTP status follows from the kind of the
-// error. If another process leads, the answer names it.
+// error. If the request is for another process, which leads, the answer names this process.
 func fail(w http.ResponseWriter, err error) {
 	p := problemOf(err)
 	code := http.StatusInternalServerError
@@ -121,8 +121,8 @@ func (h *handler) serve(f func(r *http.Request) (any, error)) http.HandlerFunc {
 }
 
 // watched returns a handler that first checks whether this process can answer, and then calls f. The process must watch
-// sizes, and must lead the shard (the group of buckets) of the bucket in the request. If the request names no bucket,
-// it is enough that the process leads any shard.
+// the sizes of ranges, and must lead the moves of the bucket in the request. If the request names no bucket, leading
+// the moves of any group of buckets (shard) is enough.
 func (h *handler) watched(f func(r *http.Request) (any, error)) func(r *http.Request) (any, error) {
 	return func(r *http.Request) (any, error) {
 		if err := h.leads(r.Context(), r.URL.Query().Get("bucket")); err != nil {
@@ -132,7 +132,7 @@ func (h *handler) watched(f func(r *http.Request) (any, error)) func(r *http.Req
 	}
 }
 
-// decoded returns a handler that decodes the body of a request from JSON, and calls f with the result.
+// decoded returns a handler that decodes the body of a request from JSON, and calls f with the decoded value.
 func decoded[T any](f func(r *http.Request, body T) (any, error)) func(r *http.Request) (any, error) {
 	return func(r *http.Request) (any, error) {
 		var body T
@@ -144,7 +144,7 @@ func decoded[T any](f func(r *http.Request, body T) (any, error)) func(r *http.R
 }
 
 // decode decodes the body of a request from JSON into v. If the body is empty, v stays as it is. An unknown field is an
-// error, of kind InvalidArgument.
+// error of kind InvalidArgument.
 func decode(r *http.Request, v any) error {
 	d := json.NewDecoder(io.LimitReader(r.Body, maxBody))
 	d.DisallowUnknownFields()
@@ -158,8 +158,8 @@ func decode(r *http.Request, v any) error {
 	return nil
 }
 
-// bucket returns the id of the bucket with the given name. If no bucket has this name, but it has the form of an id, it
-// is taken as the id itself.
+// bucket returns the id of the bucket with the given name. If no bucket has this name, but the name has the form of an
+// id, bucket returns it as the id, so that operators can reach buckets without a name.
 func (h *handler) bucket(ctx context.Context, name string) (store.BucketID, error) {
 	if name == "" {
 		return store.BucketID{}, store.Errorf(store.InvalidArgument, "name a bucket")
@@ -178,7 +178,7 @@ func (h *handler) bucket(ctx context.Context, name string) (store.BucketID, erro
 }
 
 // asked returns the name and the id of the bucket that the HTTP request names. It fails if there is no such bucket, or
-// if another parameter of the request, which was read before, is wrong.
+// if another parameter in q, which was read before, is wrong.
 func (h *handler) asked(r *http.Request, q *params) (name string, id store.BucketID, err error) {
 	name = q.Get("bucket")
 	if err = q.err; err == nil {
@@ -190,7 +190,8 @@ func (h *handler) asked(r *http.Request, q *params) (name string, id store.Bucke
 // nameOf returns the name of the bucket id, or the id as a text if the name is not known.
 func (h *handler) nameOf(id store.BucketID) string { return cmp.Or(h.Names().Of(id), id.String()) }
 
-// params are the parameters of an HTTP request. err is the error about the first wrong parameter that was read, or nil.
+// params are the query parameters of an HTTP request. The field err is the error about the first wrong parameter that
+// was read, or nil.
 type params struct {
 	url.Values
 	err error
@@ -214,13 +215,13 @@ func (p *params) number(name string) uint64 {
 }
 
 // limit returns the named parameter of a request, which bounds the number of elements in the answer. A value above
-// `most` is lowered to `most`. If the parameter is 0 or absent, limit returns usual.
+// `most` is lowered to `most`. If the parameter is 0 or absent, the result is usual.
 func (p *params) limit(name string, usual, most int) int {
 	return int(min(cmp.Or(p.number(name), uint64(usual)), uint64(most)))
 }
 
 // time returns the named parameter of a request, which must be a time, in RFC 3339 or Unix seconds. If the request does
-// not have the parameter, time returns usual.
+// not have the parameter, the result is usual.
 func (p *params) time(name string, usual time.Time) time.Time {
 	s := p.Get(name)
 	if s == "" {

@@ -13,38 +13,40 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Heat is a picture of how the sizes and loads of a bucket developed: its columns are times, and its rows are parts of
-// the bucket's keys.
+// Heat is a picture (a heat map) of how the sizes and loads of a bucket developed. Its columns are times, and its rows
+// are intervals of the bucket's keys.
 type Heat struct {
 	Bucket string    `json:"bucket"`
 	From   time.Time `json:"from"`
 	To     time.Time `json:"to"`
 	StepS  int64     `json:"step_s"`
-	// Times are the edges of the columns, in Unix seconds. Keys are the edges of the rows. The last one of each is the
-	// end of the picture.
+	// Times are the times at which columns begin, in Unix seconds, and Keys are the keys at which rows begin. The last
+	// element of each list is the end of the picture.
 	Times []int64 `json:"times"`
 	Keys  []Key   `json:"keys"`
-	// Spans holds, for each row of the picture, the number of spans of keys that were recorded separately at some time.
+	// Spans holds, for each row of the picture, the number of intervals of keys (ranges) that were recorded separately
+	// at some time.
 	Spans   []int            `json:"spans"`
 	Metrics map[string]Cells `json:"metrics"`
 	Events  []heat.Event     `json:"events"`
-	// MinutesBefore and HoursBefore are times at which the recording gets coarser: before MinutesBefore it has one
-	// value per minute, and before HoursBefore one per hour. Later it has one per ten seconds.
+	// MinutesBefore and HoursBefore are times at which the recording gets coarser. Before HoursBefore it has one value
+	// per hour, from then until MinutesBefore one per minute, and later one per ten seconds.
 	MinutesBefore time.Time `json:"minutes_before"`
 	HoursBefore   time.Time `json:"hours_before"`
-	// Gap is the last time in which the bucket could not be sampled. It is absent if it lies outside the picture.
+	// Gap is the last interval of time in which the bucket could not be sampled. It is absent if it lies outside the
+	// picture.
 	Gap *rebalance.Gap `json:"gap,omitempty"`
-	// Omitted is the number of buckets that took requests and for which the last sample had no room. Unless it is 0,
-	// nothing is known of a bucket without a sample.
+	// Omitted is the number of buckets that took requests and for which the last sample had no room. If it is above 0,
+	// a bucket without a sample may have had requests.
 	Omitted int `json:"omitted_buckets,omitempty"`
 }
 
-// Cells holds the values of one metric, such as writes per second, for all cells of a picture whose columns are times
-// and whose rows are keys.
+// Cells holds the values of one metric, such as writes per second, for all cells of a picture. The columns of the
+// picture are times, and its rows are intervals of keys.
 type Cells struct {
 	Unit string  `json:"unit"`
 	Max  float64 `json:"max"`
-	// Cells are the values, column by column, with four digits. -1 means that nothing is known of the time.
+	// Cells are the values, column by column, with four digits. -1 means that nothing is known of this time.
 	Cells []float64 `json:"cells"`
 }
 
@@ -112,8 +114,8 @@ func (h *handler) heat(r *http.Request) (any, error) {
 	return out, nil
 }
 
-// within reports whether the move e overlaps the window w of the history, which is a span of time and a span of keys:
-// true if both overlap.
+// within reports whether the move e belongs in the picture of the window w: whether the time of the move overlaps the
+// window's time, and the moved keys overlap the window's keys.
 func within(e *heat.Event, w *heat.Window) bool {
 	began, ended := e.Began, e.Ended
 	if began.IsZero() {
@@ -123,14 +125,14 @@ func within(e *heat.Event, w *heat.Window) bool {
 		(w.End == "" || string(e.Start) < w.End) && (len(e.End) == 0 || string(e.End) > w.Start)
 }
 
-// named returns a copy of the event e, which is about a move, with the name of its bucket filled in.
+// named returns a copy of the event e, which describes a move, with the name of its bucket filled in.
 func (h *handler) named(e *heat.Event) heat.Event {
 	out := *e
 	out.Name = h.nameOf(e.Bucket)
 	return out
 }
 
-// digits returns v rounded to four significant digits.
+// digits returns v rounded to four significant digits, so that the JSON is short: 12345.6 becomes 12350.
 func digits(v float64) float64 {
 	if v == 0 || v == heat.Unknown {
 		return v
@@ -154,10 +156,11 @@ func metricsOf(names []string) (out []heat.Metric, err error) {
 	return out, nil
 }
 
-// Moved is one page of the list of moves that the leader remembers, the newest first.
+// Moved is the answer to GET /v1/moves: one page of the list of moves that the leader remembers, the newest first.
 type Moved struct {
 	Moves []heat.Event `json:"moves"`
-	// Next is the id before which the next page begins. It is absent on the last page.
+	// Next is the id of the last move on this page; a request for the next page gives it as the parameter before. It is
+	// absent on the last page.
 	Next int64 `json:"next,omitempty"`
 }
 
@@ -191,8 +194,8 @@ func (h *handler) moved(r *http.Request) (any, error) {
 	return out, nil
 }
 
-// Heat returns a picture of the sizes and loads of a bucket by time and key. q holds the parameters of the HTTP
-// request, such as bucket; the server has defaults for the others.
+// Heat returns a picture of the sizes and loads of a bucket by time and key. The argument q holds the parameters of the
+// HTTP request: bucket is required, and the server has defaults for the others.
 func (c *Client) Heat(ctx context.Context, q url.Values) (p Heat, err error) {
 	return p, c.do(ctx, http.MethodGet, "/v1/heat?"+q.Encode(), nil, &p)
 }

@@ -22,8 +22,8 @@ func (h *handler) moves(r *http.Request, m Moves) (any, error) {
 	return h.answer(r, m.Bucket, string(m.Kind), p, m.DryRun)
 }
 
-// apply makes the moves of the plan in the request, unless it is a dry run. It fails if the plan does not fit the
-// present map of the bucket, or if ranges move already.
+// apply makes the moves of the plan in the request, unless the request is a dry run. It fails if the plan does not fit
+// the present ranges of the bucket, or if ranges of the bucket move already.
 func (h *handler) apply(r *http.Request, a Apply) (any, error) {
 	id, err := h.ready(r, a.Bucket, a.DryRun)
 	if err != nil {
@@ -56,8 +56,8 @@ func (h *handler) apply(r *http.Request, a Apply) (any, error) {
 	return h.answer(r, a.Bucket, "apply", p, a.DryRun)
 }
 
-// ready returns the id of the named bucket. It returns an error if moves of the bucket can't begin in this process.
-// With dry this is not checked, since a dry run, which moves nothing, is possible in any process.
+// ready returns the id of the named bucket, and an error if moves of the bucket can't begin in this process. If dry is
+// true, this is not checked, since a dry run, which moves nothing, is possible in any process.
 func (h *handler) ready(r *http.Request, bucket string, dry bool) (id store.BucketID, err error) {
 	if id, err = h.bucket(r.Context(), bucket); err != nil || dry {
 		return id, err
@@ -65,8 +65,8 @@ func (h *handler) ready(r *http.Request, bucket string, dry bool) (id store.Buck
 	return id, h.Ready(r.Context(), id)
 }
 
-// answer submits the moves of the plan p as a job, and returns the Answer for the client. With dry nothing is
-// submitted. `what` names the moves in the status, for example "split".
+// answer submits the moves of the plan p as a job, and returns the Answer for the client. If dry is true, nothing is
+// submitted. The text `what` names the moves in the status, for example "split".
 func (h *handler) answer(r *http.Request, bucket, what string, p *scheduler.Plan, dry bool) (any, error) {
 	out := Answer{Bucket: bucket, Plan: *p}
 	if !dry {
@@ -91,7 +91,7 @@ func (h *handler) job(r *http.Request) (any, error) {
 }
 
 // abort cancels requested moves that have not begun: those of one bucket, or those of all buckets that this process
-// leads. It fails if another process leads the bucket. A dry run cancels nothing.
+// leads. It fails if another process leads the moves of the bucket. A dry run cancels nothing.
 func (h *handler) abort(r *http.Request, which Which) (any, error) {
 	id, err := h.one(r.Context(), which.Bucket)
 	switch {

@@ -11,7 +11,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// one returns the id of the named bucket. For an empty name, which stands for all buckets, it returns nil.
+// one returns the id of the named bucket. For an empty name, which stands for all buckets, the result is nil.
 func (h *handler) one(ctx context.Context, name string) (*store.BucketID, error) {
 	if name == "" {
 		return nil, nil
@@ -20,8 +20,8 @@ func (h *handler) one(ctx context.Context, name string) (*store.BucketID, error)
 	return &id, err
 }
 
-// pause pauses the moves of one bucket or of all buckets, as the request says. Any process can do this, since pauses
-// are kept in the store.
+// pause pauses the moves of one bucket or of all buckets, as the request a says, and answers with the pause in force.
+// Any process can do this, since pauses are kept in the store.
 func (h *handler) pause(r *http.Request, a PauseAsk) (any, error) {
 	if !(a.ForS >= 0 && a.ForS <= 1e9) {
 		return nil, store.Errorf(store.InvalidArgument, "for_s is a number of seconds, not %v", a.ForS)
@@ -46,7 +46,7 @@ func (h *handler) pause(r *http.Request, a PauseAsk) (any, error) {
 	return Paused{Bucket: a.Bucket, Pause: holds, Already: !fresh}, nil
 }
 
-// resume ends the pause of the moves of one bucket, or all pauses.
+// resume ends the pause of the moves of the bucket that `which` names, or all pauses if it names none.
 func (h *handler) resume(r *http.Request, which Which) (any, error) {
 	id, err := h.one(r.Context(), which.Bucket)
 	if err != nil || which.DryRun {
@@ -60,8 +60,8 @@ func (h *handler) resume(r *http.Request, which Which) (any, error) {
 	return Done{Lifted: lifted}, nil
 }
 
-// quiet waits until no ranges move. Meanwhile it sends lines about the progress to the client. The wait ends early if
-// the client disconnects.
+// quiet answers a request to wait until no ranges move, as before a backup. Meanwhile it sends lines about the progress
+// to the client. The wait ends early if the client disconnects.
 func (h *handler) quiet(w http.ResponseWriter, r *http.Request) {
 	var which Which
 	err := decode(r, &which)
@@ -98,7 +98,8 @@ func (h *handler) quietOf(ctx context.Context, p pause.Progress) Quiet {
 	return out
 }
 
-// pauses returns all pauses of moves that are stored, with the names of their buckets.
+// pauses returns all pauses of moves that are stored, of all buckets and of single buckets, with the names of the
+// buckets.
 func (h *handler) pauses(ctx context.Context) ([]Paused, error) {
 	s, err := pause.Read(ctx, h.o.Store, store.Local)
 	out := []Paused{}
@@ -120,22 +121,24 @@ func (h *handler) pauses(ctx context.Context) ([]Paused, error) {
 }
 
 // Pause pauses the moves of one bucket, or of all buckets, as the request a says. It returns the pause that is in force
-// afterwards. If moves were paused before, this is the older pause, with Already set.
+// afterwards. If moves were paused before, the result is the older pause, with Already set.
 func (c *Client) Pause(ctx context.Context, a PauseAsk) (p Paused, err error) {
 	return p, c.do(ctx, http.MethodPost, "/v1/pause", a, &p)
 }
 
-// Resume ends the pause of the bucket that `which` names, or all pauses if it names none. Done.Lifted is true if there
-// was a pause to end.
+// Resume ends the pause of the bucket that `which` names, or all pauses if `which` names no bucket. The field Lifted of
+// the result is true if there was a pause to end.
 func (c *Client) Resume(ctx context.Context, which Which) (d Done, err error) {
 	return d, c.do(ctx, http.MethodPost, "/v1/resume", which, &d)
 }
 
 // Quiet waits, during a pause, until no ranges move and none can begin to move: in the bucket that `which` names, or in
-// all buckets if it names none. It calls progress about once a second. After an error it returns the last progress.
+// all buckets if `which` names none. It calls progress about once a second. If the wait fails, the result is the last
+// progress.
 func (c *Client) Quiet(ctx context.Context, which Which, progress func(Quiet)) (q Quiet, err error) {
 	return followed(ctx, c, "/v1/quiet", which, progress)
 }
 
-// String returns the name of the bucket, followed by the phases of its batches (groups of moves) in brackets.
+// String returns the name of the bucket, followed by the phases of its batches (groups of moves) in brackets, e.g.
+// "photos (copying, draining)".
 func (b QuietBucket) String() string { return b.Bucket + " (" + strings.Join(b.Phases, ", ") + ")" }

@@ -13,17 +13,17 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// PlanAsk is a request for a plan that improves the sizes of a bucket's partitions. Objective is "rows" or "full";
-// empty stands for plan.DefaultKind. Planner is the name of an algorithm, one of planner.Names; empty stands for
-// "auto".
+// PlanAsk is a request for a plan that improves the sizes of a bucket's partitions. Objective is what the plan should
+// optimize, "rows" or "full"; empty stands for plan.DefaultKind. Planner is the name of an algorithm, one of
+// planner.Names; empty stands for "auto".
 type PlanAsk struct {
 	Bucket    string `json:"bucket"`
 	Objective string `json:"objective,omitempty"`
 	Planner   string `json:"planner,omitempty"`
 }
 
-// Planned is a plan of moves for a bucket, with the ranges of the bucket before it, and how well their sizes fit the
-// limits before and after it.
+// Planned is a plan of moves for a bucket, with the ranges of the bucket before the plan (Before). Was and Will say how
+// well the sizes fit the limits before and after the plan.
 type Planned struct {
 	Bucket    string       `json:"bucket"`
 	Limits    Limits       `json:"limits"`
@@ -42,11 +42,11 @@ type State struct {
 }
 
 const (
-	// planTime bounds the search for a plan. layoutTime bounds the reading of the layout, with the recounts of ranges
-	// whose sizes are not known.
+	// planTime bounds the search for a plan. layoutTime bounds the time for reading the present partitions, including
+	// exact counts of partitions whose sizes are not known.
 	planTime   = 2 * time.Second
 	layoutTime = time.Minute
-	// mostPlanned bounds the number of partitions in the layout that is planned.
+	// mostPlanned bounds the number of partitions of a bucket that is planned here.
 	mostPlanned = 20_000
 	generations = 1 << 30 // time ends the search
 )
@@ -105,9 +105,9 @@ func (h *handler) plan(r *http.Request, q PlanAsk) (any, error) {
 	return planned(&l, limits, p, h.limits()), nil
 }
 
-// planned returns the plan p in the form for clients, with figures of the bucket before and after the plan. l is the
-// present layout of the bucket: its partitions with their sizes. `limits` and `shown` are the same limits of sizes, as
-// planners and as clients take them.
+// planned returns the plan p in the form for clients, with figures of the bucket before and after the plan. The layout
+// l has the present partitions of the bucket with their sizes. The arguments `limits` and `shown` are the same limits
+// of sizes, in the types of planners and of clients.
 func planned(l *plan.Layout, limits plan.Limits, p *plan.Plan, shown Limits) Planned {
 	grid := plan.NewGrid(l, limits)
 	today := grid.Score(grid.Today(), plan.Objective{Kind: plan.Rows})

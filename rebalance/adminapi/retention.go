@@ -9,11 +9,13 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// OldAsk is a request for a list of the old keys that rules of retention would delete now.
+// OldAsk is a request for a list of the old keys that rules of retention would delete now. It serves to try rules
+// before they are applied.
 type OldAsk struct {
-	// Bucket is the bucket to check; empty means all buckets.
+	// Bucket is the name of the bucket to check; empty means all buckets.
 	Bucket string `json:"bucket,omitempty"`
-	// Rules is a text that retention.Parse reads. If it is empty, the rules of the process that leads are checked.
+	// Rules is a text in YAML that retention.Parse reads. If it is empty, the rules of the process that leads are
+	// checked.
 	Rules string `json:"rules,omitempty"`
 }
 
@@ -22,14 +24,15 @@ type Old struct {
 	// Rules are the rules that were checked.
 	Rules []string         `json:"rules"`
 	Drops []rebalance.Drop `json:"drops"`
-	// Omitted is the number of drops that are left out of Drops.
+	// Omitted is the number of elements that are left out of Drops, which has at most 1,000.
 	Omitted int `json:"omitted,omitempty"`
 }
 
-// mostOld is the maximum number of elements in a list of old keys; each is about one bucket and one rule.
+// mostOld is the maximum number of elements in a list of old keys. Each element is about one bucket and one rule of
+// retention.
 const mostOld = 1000
 
-// oldKeys answers which old keys the rules of retention would delete now. It deletes nothing.
+// oldKeys answers a request with the old keys that the rules of retention would delete now. It deletes nothing.
 func (h *handler) oldKeys(r *http.Request, q OldAsk) (any, error) {
 	if err := h.Leads(r.Context()); err != nil {
 		return nil, err

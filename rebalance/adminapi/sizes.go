@@ -13,11 +13,12 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Size holds the estimated size and load of a range of a bucket, and what the rebalancer would do about the range now.
+// Size holds the estimated size and load of a range of a bucket, and what the rebalancer would do about the range now,
+// e.g. split it.
 type Size struct {
 	Span
 	Partition string `json:"partition"`
-	// Known means that Rows is based on an exact count. Otherwise Rows is a lower bound.
+	// Known is true if Rows is based on an exact count. If Known is false, Rows is a lower bound.
 	Known     bool      `json:"known"`
 	Rows      int64     `json:"rows"`
 	Bytes     int64     `json:"bytes"`
@@ -30,22 +31,22 @@ type Size struct {
 	Growth    float64   `json:"growth_rows_per_s"`
 	Appends   float64   `json:"append_share"`
 	Pinned    time.Time `json:"pinned_until,omitzero"`
-	// Verdict is the decision that would be made now, like "split" or "none". Why is the reason in one word, and Text
-	// the reason in a sentence.
+	// Verdict is the decision that the rebalancer would make now, like "split" or "none". Why is the reason in one
+	// word, and Text is the reason in a sentence.
 	Verdict string `json:"verdict"`
 	Why     string `json:"why"`
 	Text    string `json:"text,omitempty"`
 }
 
-// Recount is a request for exact counts of the ranges of a bucket that have keys in Spans. If Spans is empty, all
-// ranges are counted.
+// Recount is a request for exact counts of the rows of ranges: of all ranges of the bucket that have keys in the
+// intervals Spans. If Spans is empty, all ranges of the bucket are counted.
 type Recount struct {
 	Bucket string `json:"bucket"`
 	Spans  []Span `json:"ranges,omitempty"`
 }
 
-// Line is one line of an answer that lists the ranges of a bucket. One of its fields is set. The last line has End or
-// Problem.
+// Line is one line of an answer that lists the ranges of a bucket. Exactly one of its fields is set. The last line has
+// End or Problem.
 type Line struct {
 	Size      *Size               `json:"size,omitempty"`
 	Recounted *balancer.Recounted `json:"recounted,omitempty"`
@@ -54,8 +55,8 @@ type Line struct {
 	Problem   *Problem            `json:"problem,omitempty"`
 }
 
-// End is in the last line of an answer that lists the ranges of a bucket. It has the epoch of the map that was read,
-// and the limits of sizes.
+// End is the last line of an answer that lists the ranges of a bucket. It has the epoch (version) of the bucket's map
+// that was read, and the limits of sizes.
 type End struct {
 	Epoch uint64 `json:"epoch"`
 	plan.Limits
@@ -64,9 +65,9 @@ type End struct {
 var errNoBalancer = store.Errorf(store.NotFound,
 	"nobody looks after sizes here: the process was started with neither --counter nor --rebalance-interval")
 
-// looks answers a request about the ranges of a bucket with a stream of lines. f finds the ranges, sends a line about
-// each of them, and returns the epoch of the map. If this process does not watch the sizes of the bucket, looks answers
-// with an error instead.
+// looks answers a request about the ranges of a bucket with a stream of lines. The function f finds the ranges, calls
+// line for each of them, and returns the epoch (version) of the bucket's map. If this process does not watch the sizes
+// of the bucket, looks answers with an error instead.
 func (h *handler) looks(
 	w http.ResponseWriter, r *http.Request, bucket string, f func(id store.BucketID, line func(Line) error) (uint64, error),
 ) {
@@ -152,6 +153,7 @@ func (h *handler) layout(w http.ResponseWriter, r *http.Request) {
 }
 
 // Sizes calls f with the size of each range of the named bucket, in the order of the keys. An error of f ends the call.
+// The result has the version of the bucket's map and the limits of sizes.
 func (c *Client) Sizes(ctx context.Context, bucket string, f func(Size) error) (End, error) {
 	return c.ranges(ctx, "/v1/sizes?"+url.Values{"bucket": {bucket}}.Encode(), nil, func(l *Line) error {
 		if l.Size == nil {
@@ -161,8 +163,8 @@ func (c *Client) Sizes(ctx context.Context, bucket string, f func(Size) error) (
 	})
 }
 
-// Recount lets the server count the rows of ranges exactly, as r says, and calls f with the result of each range. An
-// error of f ends the call.
+// Recount lets the server count the rows of ranges exactly, as the request r says, and calls f with the result of each
+// range. An error of f ends the call.
 func (c *Client) Recount(ctx context.Context, r Recount, f func(balancer.Recounted) error) (End, error) {
 	return c.ranges(ctx, "/v1/recount", r, func(l *Line) error {
 		if l.Recounted == nil {
@@ -172,8 +174,8 @@ func (c *Client) Recount(ctx context.Context, r Recount, f func(balancer.Recount
 	})
 }
 
-// Layout calls f with each partition of a bucket, with the distribution of its rows, as a planner of moves needs it. If
-// exact is true, the server first counts every row.
+// Layout calls f with each partition of a bucket and the distribution of the partition's rows over its keys, as a
+// planner of moves needs it. If exact is true, the server first counts every row.
 func (c *Client) Layout(ctx context.Context, bucket string, exact bool, f func(plan.Partition) error) (End, error) {
 	q := url.Values{"bucket": {bucket}}
 	if exact {

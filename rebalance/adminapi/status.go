@@ -83,8 +83,8 @@ func (h *handler) status(r *http.Request) (any, error) {
 	return out, nil
 }
 
-// otherLimits returns a text for people if the processes of the store have different limits for the sizes of
-// partitions. It returns "" if the limits are the same or not known.
+// otherLimits returns a warning for people if the processes of the store have different limits for the sizes of
+// partitions. The text is empty if the limits are the same or not known.
 func (h *handler) otherLimits(ctx context.Context) string {
 	mine, other, differ := h.OtherLimits(ctx)
 	if !differ {
@@ -94,7 +94,7 @@ func (h *handler) otherLimits(ctx context.Context) string {
 		"give all the same --max-rows, --min-rows and --max-bytes", mine, other)
 }
 
-// round returns the answer for clients about the last check of the sizes of all ranges, which s describes.
+// round returns the last check of the sizes of all ranges, which s describes, in the form for clients.
 func (h *handler) round(s *balancer.Status) Round {
 	r := &s.Round
 	out := Round{
@@ -125,15 +125,15 @@ func (h *handler) round(s *balancer.Status) Round {
 	return out
 }
 
-// leaderOf returns the leader h as it is shown to clients: the fields about its lease and its shards are left out.
+// leaderOf returns the leader h in the form for clients: the fields about its lease and its shards are left out.
 func leaderOf(h rebalance.Holder) *rebalance.Holder {
 	h.Lease, h.Shards = 0, 0
 	return &h
 }
 
-// shares returns which process leads which shards (groups of buckets), with one element per process, ordered by the
-// first shard of each. leaders holds the leader of each shard, or nil; shards without a leader share one element
-// without a name. led lists the shards of this process.
+// shares returns which process leads which shards (groups of buckets). The result has one element per process, ordered
+// by the first shard of each. The argument leaders holds the leader of each shard, or nil; shards without a leader
+// share one element without a name. The argument led lists the shards of this process.
 func shares(leaders []*rebalance.Holder, led []int) (all []Share) {
 	at := map[uuid.UUID]int{}
 	for n, holder := range leaders {

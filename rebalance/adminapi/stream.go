@@ -13,8 +13,8 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Progress is one line of the answer to a request that takes long. Most lines have only the progress so far. The last
-// line has either the result (Done) or an error (Problem).
+// Progress is one line of the answer to a request that takes long, such as a backup. Most lines have only the progress
+// so far. The last line has either the result (Done) or an error (Problem).
 type Progress[T any] struct {
 	Progress *T       `json:"progress,omitempty"`
 	Done     *T       `json:"done,omitempty"`
@@ -24,8 +24,8 @@ type Progress[T any] struct {
 // progressEvery is the pause between two lines that tell a client the progress of a long request.
 const progressEvery = time.Second
 
-// lines begins an answer that consists of lines, each a JSON value. It returns a function that sends one line. The
-// answer may take any time.
+// lines begins an answer that consists of lines, each a JSON value, and returns a function that sends one line. It
+// removes the time limit for the request, so that the answer may take any time.
 func lines[Line any](w http.ResponseWriter) func(Line) error {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	c := http.NewResponseController(w)
@@ -44,7 +44,7 @@ func lines[Line any](w http.ResponseWriter) func(Line) error {
 	}
 }
 
-// follow answers a request that takes long: it runs work, and meanwhile sends a line with the progress each second.
+// follow answers a request that takes long: it runs work, and sends a line with the progress each second. The function
 // work calls report when it has made progress, and show converts the reported value for the client. The last line has
 // the final value, or the error of work.
 //
@@ -64,8 +64,8 @@ func follow[P, T any](w http.ResponseWriter, show func(P) T, work func(report fu
 	_ = line(Progress[T]{Done: now()})
 }
 
-// backup copies the store into a new directory on this machine. Meanwhile it sends lines about the progress to the
-// client.
+// backup answers a request to copy the store into a new directory on this machine. Meanwhile it sends lines about the
+// progress to the client. Only an embedded store can be copied.
 func (h *handler) backup(w http.ResponseWriter, r *http.Request) {
 	var b Backup
 	err := decode(r, &b)
@@ -89,15 +89,15 @@ func (h *handler) backup(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// Backup lets the server copy its store into a new directory on the server's machine. dir is the absolute path of the
-// directory. Backup calls progress about once a second. If ctx ends, the server stops. The result is the size of the
-// copy.
+// Backup lets the server copy its store into a new directory on the server's machine. The argument dir is the absolute
+// path of the directory. Backup calls progress about once a second. If ctx ends, the server stops. The result is the
+// size of the copy.
 func (c *Client) Backup(ctx context.Context, dir string, progress func(store.Size)) (store.Size, error) {
 	return followed(ctx, c, "/v1/backup", Backup{Dir: dir}, progress)
 }
 
-// followed sends a request that takes long, and calls progress with each progress that the server sends. It returns the
-// result of the request, or after an error the last progress. `in` is the request's content.
+// followed sends a request that takes long, and calls progress with each progress that the server sends. The argument
+// `in` is the request's content. The result is that of the request or, after an error, the last progress.
 func followed[T any](ctx context.Context, c *Client, path string, in any, progress func(T)) (last T, err error) {
 	return last, eachLine(ctx, c, path, in, func(l *Progress[T]) (bool, error) {
 		switch {
@@ -115,7 +115,7 @@ func followed[T any](ctx context.Context, c *Client, path string, in any, progre
 }
 
 // eachLine sends a request whose answer consists of lines, each a JSON value, and calls f with each line. It stops when
-// f returns true, which means that the line was the last one, or an error.
+// f returns true, which means that the line was the last one, or when f returns an error.
 func eachLine[Line any](
 	ctx context.Context, c *Client, path string, in any, f func(*Line) (last bool, err error),
 ) error {

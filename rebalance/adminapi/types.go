@@ -55,14 +55,14 @@ type Key = keytext.Key
 // Span is an interval of keys, from its start up to, but not including, its end. An empty end is plus infinity.
 type Span = partmap.Span
 
-// Map is the map of a bucket at one epoch: the list of its ranges with their partitions.
+// Map is the map of a bucket at one epoch (version): the list of its ranges with their partitions.
 type Map struct {
 	Bucket     string      `json:"bucket"`
 	Epoch      uint64      `json:"epoch"`
 	Partitions []Partition `json:"partitions"`
 }
 
-// Partition is one range in the map of a bucket, with the id of the partition that has its rows and the state of its
+// Partition describes one range in the map of a bucket: the id of the partition that has its rows, and the state of its
 // move.
 type Partition struct {
 	ID string `json:"id"`
@@ -70,9 +70,10 @@ type Partition struct {
 	Phase string `json:"phase"`
 	// To is the id of the partition to which the range moves. It is empty if the range does not move.
 	To string `json:"to"`
-	// SweepPending means that the markers of the last move have not been removed yet.
+	// SweepPending is true if deletion markers that the last move needed have not been removed yet.
 	SweepPending bool `json:"sweep_pending,omitempty"`
-	// PinnedUntil is the time until which the start of the range must stay a cut.
+	// PinnedUntil is the time until which the range must not be merged with the range before it. Absent if the range
+	// may be merged.
 	PinnedUntil time.Time `json:"pinned_until,omitzero"`
 }
 
@@ -82,7 +83,7 @@ type History struct {
 	Epochs []Epoch `json:"epochs"`
 }
 
-// Epoch describes one version of a bucket's map.
+// Epoch describes one version of a bucket's map: when it was made, and which ranges moved then.
 type Epoch struct {
 	Epoch   uint64    `json:"epoch"`
 	Changed time.Time `json:"changed"`
@@ -91,42 +92,43 @@ type Epoch struct {
 	Batches []Batch   `json:"batches"`
 }
 
-// Batch is a group of moves of a bucket that go through the phases of a move together. So they share the changes of the
-// bucket's map and the waits after them.
+// Batch is a group of moves of a bucket that go through the phases of a move together, so that they share the changes
+// of the bucket's map and the waits after them.
 type Batch struct {
 	ID     uint64 `json:"id"`
 	Phase  string `json:"phase"` // "settled": to be swept
 	Ranges uint64 `json:"ranges"`
-	// Copied, Verified and Mended are numbers of rows so far, of a batch in flight. Verified rows were compared with
-	// their copies. Mended rows are repaired copies.
+	// Copied, Verified and Mended are numbers of rows so far, of a batch that has not ended. Verified rows were
+	// compared with their copies. Mended rows were missing in the copy, and were copied again.
 	Copied   int64 `json:"copied,omitempty"`
 	Verified int64 `json:"verified,omitempty"`
 	Mended   int64 `json:"mended,omitempty"`
-	// Searched is the number of rows that the sweep has searched for markers. Swept is the number of markers that it
-	// removed.
+	// Searched is the number of rows that were searched for deletion markers after the moves. Swept is the number of
+	// markers that were found and removed.
 	Searched int64 `json:"searched,omitempty"`
 	Swept    int64 `json:"swept,omitempty"`
 }
 
-// Moves is a request to split, merge or move ranges of one bucket.
+// Moves is a request to split, merge or refresh ranges of one bucket. The embedded Ask has the kind of the moves and
+// the keys.
 type Moves struct {
 	Bucket string `json:"bucket"`
 	scheduler.Ask
-	// DryRun means that the moves are only reported, not made.
+	// DryRun is true if the moves are only planned and reported, not made.
 	DryRun bool `json:"dry_run,omitempty"`
 }
 
-// Apply is a request to make the moves of a plan, which was computed before.
+// Apply is a request to make the moves of a plan that was computed before, e.g. by `rebalancer plan`.
 type Apply struct {
 	Bucket     string       `json:"bucket"`
 	Partitions []plan.Range `json:"partitions"`
 	Moves      []plan.Move  `json:"moves"`
-	// DryRun means that the moves are only reported, not made.
+	// DryRun is true if the moves are only checked and reported, not made.
 	DryRun bool `json:"dry_run,omitempty"`
 }
 
 // Answer is the answer to a request for moves: the moves that were planned, and the job that makes them. After a dry
-// run there is no job.
+// run Job is nil.
 type Answer struct {
 	Bucket string `json:"bucket"`
 	scheduler.Plan
@@ -134,44 +136,47 @@ type Answer struct {
 	Job *scheduler.Job `json:"job,omitempty"`
 }
 
-// Status describes what the answering process does: its moves, its checks of sizes, and its cleaning. It also has the
-// pauses and the leaders of the whole store.
+// Status is the answer to GET /v1/status. It describes what the answering process does: its moves, its checks of sizes,
+// and its cleaning. It also has the pauses and the leaders of the whole store.
 type Status struct {
-	// Leader leads shard 0. It is absent in the embedded form, where the only process leads.
+	// Leader leads shard 0, the first group of buckets. It is absent if only one process uses the store.
 	Leader *rebalance.Holder `json:"leader,omitempty"`
-	// Leading means that this process moves ranges.
+	// Leading is true if this process moves ranges at present.
 	Leading bool `json:"leading"`
-	// Shards lists the processes that lead shards of the buckets. It is absent in the embedded form.
+	// Shards lists the processes that lead the moves of shards, which are groups of buckets. It is absent if only one
+	// process uses the store.
 	Shards []Share `json:"shards,omitempty"`
 	// Pauses are the pauses of all moves and of single buckets, as kept in the store.
 	Pauses []Paused `json:"pauses"`
 	// PausesError is the reason why the pauses can't be read, or empty.
 	PausesError string `json:"pauses_error,omitempty"`
-	// Counting says how sizes are known, as agreed among the processes of a shared store. Unattended says which sizes
-	// nobody watches, and why; it is absent if all sizes are watched.
+	// Counting says how the processes of a shared store know the sizes of partitions. Unattended says which sizes no
+	// process watches, and why; it is absent if all sizes are watched.
 	Counting   string `json:"counting,omitempty"`
 	Unattended string `json:"unattended,omitempty"`
-	// OtherLimits says that the processes of a shared store have different limits of partitions. It is absent if their
-	// limits are the same.
+	// OtherLimits is a warning that the processes of a shared store have different limits of partitions. It is absent
+	// if their limits are the same.
 	OtherLimits string `json:"other_limits,omitempty"`
-	// Rate is the present limit of rows per second, and MostRate the maximum of this limit; 0 means no limit.
+	// Rate is the present limit of rows that are moved per second, and MostRate is the maximum of this limit; 0 means
+	// no limit.
 	Rate     int             `json:"rate"`
 	MostRate int             `json:"max_rate"`
 	Buckets  []Bucket        `json:"buckets"`
 	Jobs     []scheduler.Job `json:"jobs"`
 	Scan     scheduler.Scan  `json:"scan"`
 	Round    Round           `json:"balance"`
-	// Cleaning is absent if this process is no candidate for cleaning buckets of objects.
+	// Cleaning describes the deletion of old versions in buckets of objects. It is absent if this process never does
+	// that.
 	Cleaning *cleaning.Status `json:"cleaning,omitempty"`
-	// CleaningShards lists the processes that clean the buckets of objects of shards. It is absent in the embedded
-	// form.
+	// CleaningShards lists the processes that clean the buckets of objects, each with its shards (groups of buckets).
+	// It is absent if only one process uses the store.
 	CleaningShards []Share `json:"cleaning_shards,omitempty"`
 	// Retention is absent if this process has no rules of retention.
 	Retention *rebalance.RetentionStatus `json:"retention,omitempty"`
 }
 
-// Share lists the shards that one process leads, for moves or for cleaning. The buckets are divided into 16 shards: the
-// shard of a bucket is the second hexadecimal digit of its id.
+// Share lists the shards that one process leads, for moves or for cleaning. Shards are the 16 groups into which the
+// buckets are divided: the shard of a bucket is the second hexadecimal digit of its id.
 type Share struct {
 	Name   string `json:"name"` // empty: no process leads these shards
 	Admin  string `json:"admin,omitempty"`
@@ -179,7 +184,7 @@ type Share struct {
 	Shards []int  `json:"shards"`
 }
 
-// Bucket describes, in the status, a bucket with moves that are wanted, running or have just failed.
+// Bucket describes, in a Status, a bucket with moves that are wanted, running or have just failed.
 type Bucket struct {
 	// Name is absent if the name is not known.
 	Name    string  `json:"bucket,omitempty"`
@@ -188,43 +193,43 @@ type Bucket struct {
 	State   string  `json:"state"`
 	Ranges  uint64  `json:"ranges"`
 	Batches []Batch `json:"batches"`
-	// Goals is the number of requested moves that have not ended.
+	// Goals is the number of wanted moves that have not ended.
 	Goals   int  `json:"goals"`
 	Running bool `json:"running"`
 	Paused  bool `json:"paused"`
-	// Failures are the failures of steps that are tried again, the newest first.
+	// Failures are the failed steps of moves that are tried again, the newest first.
 	Failures []scheduler.Failure `json:"failures"`
 }
 
-// Round describes the last check of the sizes of all partitions. It also has totals of decisions and recounts since the
-// process began.
+// Round describes the last check of the sizes of all partitions. It also has totals of decisions and of exact counts
+// since the process began.
 type Round struct {
 	Every string    `json:"every"` // pause between two checks; 0s: no checks
 	Began time.Time `json:"began,omitzero"`
 	Ended time.Time `json:"ended,omitzero"`
-	// Everything means that all ranges were checked, not only those with writes since the check before.
+	// Everything is true if all ranges were checked, not only those with writes since the check before.
 	Everything bool `json:"everything"`
 	Buckets    int  `json:"buckets"`
 	Ranges     int  `json:"ranges"`
-	// Waiting is the number of recounts that wait. Counted is the number of recounts that were made, and Rows the
-	// number of rows that they read.
+	// Waiting is the number of partitions that wait to be counted exactly. Counted is the number of exact counts that
+	// were made, and Rows is the number of rows that they read.
 	Waiting int   `json:"recounts_waiting"`
 	Counted int64 `json:"recounts"`
 	Rows    int64 `json:"counted_rows"`
-	// Decided counts decisions by kind and reason, like "split: rows". Moved counts the rows that moves copied, by the
-	// kind of decision.
+	// Decided counts the rebalancer's decisions by kind and reason, like "split: rows". Moved counts the rows that
+	// moves copied, by the kind of decision.
 	Decided map[string]int64 `json:"decided"`
 	Moved   map[string]int64 `json:"moved_rows"`
-	// Late is the time for which the bucket that waits longest has been due for a check.
+	// Late is for how long the bucket that waits longest has been due for a check; absent if no bucket waits.
 	Late string `json:"late,omitempty"`
 	// CountersAwaySince is when the counters stopped answering. It is absent while they answer.
 	CountersAwaySince time.Time `json:"counters_away_since,omitzero"`
-	// Why holds reasons why nothing is done about some ranges that are outside the limits.
+	// Why holds reasons why nothing is done about some ranges that are outside the limits of sizes.
 	Why   []Reason `json:"why"`
 	Error string   `json:"error,omitempty"`
 }
 
-// Reason says, for one range that is outside the limits of sizes, why nothing is done about it now.
+// Reason says, for one range that is outside the limits of sizes, why it is neither split nor merged now.
 type Reason struct {
 	Bucket string `json:"bucket,omitempty"`
 	ID     string `json:"id"`
@@ -232,8 +237,8 @@ type Reason struct {
 	Text string `json:"why"`
 }
 
-// Which is the bucket that a request is about. The request is for a pause, the end of a pause, a wait until nothing
-// moves, or an abort of moves. An empty name stands for all buckets.
+// Which names the bucket that a request is about; an empty name stands for all buckets. The request is for a pause, the
+// end of a pause, a wait until nothing moves, or an abort of moves.
 type Which struct {
 	Bucket string `json:"bucket,omitempty"`
 	DryRun bool   `json:"dry_run,omitempty"`
@@ -241,9 +246,9 @@ type Which struct {
 
 // Done is the answer to a request to resume moves after a pause, or to abort requested moves.
 type Done struct {
-	// Dropped is the number of moves that an abort has dropped.
+	// Dropped is the number of requested moves that were aborted before they began.
 	Dropped int `json:"dropped"`
-	// Lifted means that a resumption has ended a pause.
+	// Lifted is true if a request to resume moves has ended a pause.
 	Lifted bool `json:"lifted,omitempty"`
 }
 
@@ -256,32 +261,32 @@ type PauseAsk struct {
 	ForS float64 `json:"for_s,omitempty"`
 }
 
-// Paused describes a pause, during which no moves begin.
+// Paused describes a pause, during which no moves begin in a bucket or in all buckets.
 type Paused struct {
 	// Bucket is the name of the paused bucket, or its id if the name is not known. It is absent if all moves are
 	// paused.
 	Bucket string `json:"bucket,omitempty"`
 	pause.Pause
-	// Already means that the moves were paused before the request.
+	// Already is true if the moves were paused before the request.
 	Already bool `json:"already,omitempty"`
 }
 
 // Quiet is the progress of a wait until no ranges move: how many buckets were checked, and in which of them ranges
 // still move.
 type Quiet struct {
-	// Roots is the number of buckets that were checked. Scanned means that all buckets were checked.
+	// Roots is the number of buckets that were checked. Scanned is true once all buckets were checked.
 	Roots   int  `json:"roots"`
 	Scanned bool `json:"scanned"`
-	// Moving lists the buckets with batches in flight, but at most the first thousand. MovingBuckets is the number of
-	// all such buckets.
+	// Moving lists the buckets in which ranges still move, but at most the first thousand. MovingBuckets is the number
+	// of all buckets in which ranges move.
 	Moving        []QuietBucket `json:"moving"`
 	MovingBuckets int           `json:"moving_buckets"`
 }
 
-// QuietBucket is a bucket in which ranges still move: it has batches (groups of moves) in flight.
+// QuietBucket is a bucket in which ranges still move: it has batches (groups of moves) that have not ended.
 type QuietBucket struct {
 	Bucket string `json:"bucket"`
-	// Phases are the phases of the batches.
+	// Phases are the phases of the batches, e.g. "copying".
 	Phases []string `json:"phases"`
 }
 
@@ -290,11 +295,11 @@ type Backup struct {
 	Dir string `json:"dir"`
 }
 
-// Problem is the JSON form of an error, as the server answers it.
+// Problem is the JSON form of an error with which the server answers a request.
 type Problem struct {
 	Error string `json:"error"`
-	// Kind is the name of the error's store.Kind.
+	// Kind is the name of the error's store.Kind, e.g. that of store.NotFound.
 	Kind string `json:"kind"`
-	// Leader is the process that can do the request, if another process leads.
+	// Leader is the process that can serve the request, if another process leads; else nil.
 	Leader *rebalance.Holder `json:"leader,omitempty"`
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Usage tells how the rows and the load of a bucket are distributed over prefixes of its keys. It has one level of
+// Usage says how the rows and the load of a bucket are distributed over prefixes of its keys. It has one level of
 // prefixes, like one directory of a file system. All figures are estimates.
 type Usage struct {
 	Bucket    string  `json:"bucket"`
@@ -22,23 +22,25 @@ type Usage struct {
 	Bytes     float64 `json:"bytes"`
 	Writes    float64 `json:"writes_per_s"`
 	Reads     float64 `json:"reads_per_s"`
-	// Sampled is the number of ranges that were divided among prefixes by a sample of their keys. Unsampled is the
-	// number of ranges that should have been divided but were not: each counts for the prefix of its start.
+	// Sampled is the number of ranges that have keys of several prefixes, and were divided among them by a sample of
+	// their keys. Unsampled is the number of ranges that should have been divided but were not: each counts for the
+	// prefix of its start.
 	Sampled   int      `json:"sampled"`
 	Unsampled int      `json:"unsampled"`
 	Prefixes  []Prefix `json:"prefixes"`
-	// Others sums up the prefixes with the fewest rows. It is absent if all prefixes are shown.
+	// Others sums up the prefixes that Prefixes leaves out because they have the fewest rows. It is absent if all
+	// prefixes are listed.
 	Others *OtherPrefixes `json:"others,omitempty"`
 }
 
-// Prefix holds the estimated number of rows, size and load of all keys that begin with a prefix.
+// Prefix holds the estimated number of rows, size in bytes and load of all keys that begin with a prefix, e.g. photos/.
 type Prefix struct {
 	Prefix Key     `json:"prefix"`
 	Rows   float64 `json:"rows"`
 	Bytes  float64 `json:"bytes"`
 	Writes float64 `json:"writes_per_s"`
 	Reads  float64 `json:"reads_per_s"`
-	// More means that the prefix ends with the delimiter, so there may be a level below.
+	// More is true if the prefix ends with the delimiter, so that it can be opened like a directory.
 	More bool `json:"more"`
 }
 
@@ -51,8 +53,8 @@ type OtherPrefixes struct {
 
 const (
 	prefixesShown = 200
-	// mostSampled bounds the number of ranges whose samples are read. mostPrefixes bounds the number of prefixes in
-	// memory.
+	// mostSampled bounds the number of ranges whose samples of keys are read for one answer. mostPrefixes bounds the
+	// number of prefixes in memory.
 	mostSampled  = 500
 	mostPrefixes = 10_000
 )
@@ -120,16 +122,18 @@ func (h *handler) usage(r *http.Request) (any, error) {
 	return out, nil
 }
 
-// levels adds up the rows and the load of the keys that begin with a prefix. The keys are grouped by their beginning up
-// to the next delimiter behind the prefix, as in a listing of a directory.
+// levels adds up the rows and the load of the keys that begin with a prefix, by group. A group is the keys that are
+// equal up to the next delimiter behind the prefix, as in a listing of a directory: photos/a/ and photos/b/ for the
+// prefix photos/.
 type levels struct {
 	prefix, end, delimiter string
 	all                    map[string]*Prefix
 	dropped                int
 }
 
-// of returns the name of the group that a key belongs to. This is the key up to the next delimiter behind the prefix,
-// or the whole key if there is none. For a key without the prefix, of returns the prefix itself.
+// of returns the name of the group that a key belongs to. The name is the key up to and including the next delimiter
+// behind the prefix, or the whole key if it has no such delimiter. For a key without the prefix the result is the
+// prefix itself.
 func (u *levels) of(key []byte) string {
 	k := string(key)
 	if !strings.HasPrefix(k, u.prefix) {
@@ -141,8 +145,8 @@ func (u *levels) of(key []byte) string {
 	return k
 }
 
-// alone reports whether the whole range from start to end belongs to one group, which is a prefix that ends with the
-// delimiter. Then the range need not be divided.
+// alone reports whether all keys from start to end begin with the same prefix that ends with the delimiter. Then the
+// range need not be divided among several prefixes.
 func (u *levels) alone(start, end []byte) bool {
 	p := u.of(start)
 	if !strings.HasSuffix(p, u.delimiter) || len(p) == len(u.prefix) {
@@ -152,8 +156,8 @@ func (u *levels) alone(start, end []byte) bool {
 	return above == nil || len(end) > 0 && bytes.Compare(end, above) <= 0
 }
 
-// add adds a part of the rows and the load of the range x to the group of keys with the given prefix. share is the size
-// of the part, 0 to 1.
+// add adds a share of the rows and the load of the range x to the group of keys with the given prefix. The argument
+// share is a fraction, from 0 to 1.
 func (u *levels) add(prefix string, x *balancer.Seen, share float64) {
 	p := u.all[prefix]
 	if p == nil {
@@ -174,8 +178,8 @@ func (u *levels) add(prefix string, x *balancer.Seen, share float64) {
 	p.Writes, p.Reads = p.Writes+share*(s.PutsPerS+s.DeletesPerS), p.Reads+share*s.ReadsPerS
 }
 
-// share divides the rows and the load of the range x among groups of keys, where a group is the keys with the same next
-// part of the prefix. quanta is a sample of the keys of the range, each with the number of rows for which it stands.
+// share divides the rows and the load of the range x among groups of keys that begin with the same prefix. The argument
+// quanta is a sample of the keys of the range, each with the number of rows for which it stands.
 func (u *levels) share(x *balancer.Seen, quanta []counter.Quantum) {
 	rows, of := 0.0, map[string]float64{}
 	for i, q := range quanta {

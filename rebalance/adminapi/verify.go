@@ -10,16 +10,16 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Verify is a request to check whether the content of the store is consistent.
+// Verify is a request to check whether the content of the store is consistent, and to report each fault.
 type Verify struct {
-	// Bucket is the bucket to check; empty means all buckets.
+	// Bucket is the name of the bucket to check; empty means all buckets.
 	Bucket string `json:"bucket,omitempty"`
 	repair.Options
 	StuckAfterMs int64 `json:"stuck_after_ms,omitempty"`
 }
 
 // VerifyLine is one line of the answer to a request to check the store: either a fault that was found (Finding), or the
-// progress. The last line has the summary, and also a problem if the check could not go on.
+// progress. The last line has the summary, and also a Problem if the check could not go on.
 type VerifyLine struct {
 	Finding  *repair.Finding `json:"finding,omitempty"`
 	Progress *repair.Summary `json:"progress,omitempty"`
@@ -27,8 +27,8 @@ type VerifyLine struct {
 	Problem  *Problem        `json:"problem,omitempty"`
 }
 
-// verify checks the content of the store. Meanwhile it sends lines to the client, about each fault that it finds and
-// about the progress.
+// verify answers a request to check the content of the store. Meanwhile it sends lines to the client, about each fault
+// that it finds and about the progress.
 func (h *handler) verify(w http.ResponseWriter, r *http.Request) {
 	var v Verify
 	err := decode(r, &v)
@@ -56,7 +56,7 @@ func (h *handler) verify(w http.ResponseWriter, r *http.Request) {
 }
 
 // Verify lets the server check its store, and returns the summary. It calls finding with each fault that is found, and
-// progress about once a second. If ctx ends, the check stops.
+// progress about once a second. If ctx ends, the check stops. The argument v says what to check.
 func (c *Client) Verify(
 	ctx context.Context, v Verify, finding func(repair.Finding), progress func(repair.Summary),
 ) (s repair.Summary, err error) {
