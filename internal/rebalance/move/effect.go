@@ -7,39 +7,40 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Effect is one step of a move that is due now: a Wait, a Swap, a Task or a Collect. An executor carries the step out.
-// Effects that Next returns together may run in any order and at the same time. An effect that fails, or whose outcome
-// is unknown, is due again.
+// Effect is one step of a move that is due now: a Wait, a Swap (a change of the map), a Task (work on rows) or a
+// Collect. An executor carries the step out. Effects that Next returns together may run in any order and at the same
+// time. An effect that fails, or whose outcome is unknown, is due again.
 type Effect interface {
-	// Key identifies the effect. Only one effect with the same key may run at a time.
+	// Key returns a text that identifies the effect. Only one effect with the same key may run at a time.
 	Key() string
-	// String describes the effect in a few words.
+	// String returns a description of the effect in a few words, for logs.
 	String() string
 }
 
-// Wait is the step of waiting until no process acts on an epoch of the map below Epoch. After the wait the executor
-// calls Seen.Waited.
+// Wait is the step of waiting until no process uses a version of the bucket's map below Epoch. After the wait the
+// executor calls Seen.Waited.
 type Wait struct{ Epoch uint64 }
 
-// Swap is the step of replacing the bucket's map by its next epoch. All fields of a Swap go into this one change, which
-// succeeds or fails as a whole.
+// Swap is the step of replacing the bucket's map by its next version, in which moves begin, enter their next phases, or
+// end. All fields of a Swap go into this one change, which succeeds or fails as a whole.
 type Swap struct {
-	// Epoch is the next epoch, and the id of the batch that begins with it.
+	// Epoch is the next version of the map, and also the id of the batch (group of moves) that begins with it.
 	Epoch uint64
 	// Advance are the batches that enter their next phase.
 	Advance []Step
-	// Settle are the draining batches whose work is done.
+	// Settle are the batches in the phase Draining whose old rows have been removed, so that their moves end.
 	Settle []Settlement
-	// Swept are the ids of batches whose markers have all been swept.
+	// Swept are the ids of batches whose deletion markers have all been deleted.
 	Swept []uint64
-	// Begin are the moves of a new batch, Goals the goals of these moves.
+	// Begin are the moves of a new batch, and Goals are the goals (wanted changes of ranges) that these moves fulfil.
 	Begin []partmap.Move
 	Goals []Goal
-	// Reopen opens a bucket that was left closing.
+	// Reopen opens a bucket again whose deletion was begun and then given up.
 	Reopen bool
 }
 
-// Spans returns the intervals of keys that the new batch of moves covers. There are none if the swap begins no batch.
+// Spans returns the intervals of keys that the new batch of moves covers. The result is empty if the swap begins no
+// batch.
 func (e *Swap) Spans() (out []partmap.Span) {
 	for _, m := range e.Begin {
 		out = append(out, partmap.Span{Start: m.Start, End: m.End})
@@ -47,43 +48,45 @@ func (e *Swap) Spans() (out []partmap.Span) {
 	return out
 }
 
-// Step names a batch of moves, and the phase that the batch enters next.
+// Step names a batch (a group of moves) by its id, and the phase that the batch enters next.
 type Step struct {
 	Batch uint64
 	To    partmap.Phase
 }
 
-// Settlement ends the moves of one batch: all rows are in their new partitions, and removed from the old ones. Spans
-// are the intervals of keys that the batch's ranges cover.
+// Settlement says that the moves of one batch end: all rows are in their new partitions, and removed from the old ones.
+// Spans are the intervals of keys that the batch's ranges cover.
 type Settlement struct {
 	Batch uint64
 	Spans []partmap.Span
 }
 
-// Task is work on the rows of one range. When it is done, the executor calls Seen.Did. The phase of the range says what
-// the work is:
+// Task is work on the rows of one range, as a step of a move. When the work is done, the executor calls Seen.Did. The
+// phase of the range says what the work is:
 //
-//   - Copying: copy all rows of the source partition to the destination, with their timestamps, markers included.
+//   - Copying: copy all rows of the source partition to the destination, with their timestamps, deletion markers
+//     included.
 //   - Verifying: compare source and destination. Copy rows that the destination lacks, and delete copies that the
 //     source lacks.
-//   - Draining: first leave notes (small rows that record the removal) in the source partition of Ranges. Then remove
-//     these ranges from it, above the timestamps of all of their rows, but below the notes.
+//   - Draining: first leave notes (small rows that say where the rows are) in the source partition of Ranges. Then
+//     remove these ranges from it, above the timestamps of all of their rows, but below the notes.
 //   - Settled: sweep the range's partition, which means: read its deletion markers, check that the map still says that
 //     this sweep is pending, and delete exactly those markers.
 type Task struct {
 	Batch uint64
 	Phase partmap.Phase
-	// Range is the range to work on; of a removal, the first of Ranges.
+	// Range is the range to work on. If rows are to be removed, Range is the first of Ranges.
 	Range partmap.Range
-	// Ranges are the ranges that a removal removes. Whole says that the source has no other range.
+	// Ranges are the ranges whose rows are to be removed from the source. Whole is true if the source has no other
+	// range.
 	Ranges []partmap.Range
 	Whole  bool
 }
 
-// Collect is the step of deleting stored nodes of the bucket's map that no epoch of the map needs any more.
+// Collect is the step of deleting stored nodes of the bucket's map that no version of the map needs any more.
 type Collect struct{ Nodes []store.NodeID }
 
-// Name returns one word for the work of the task: "copy", "compare", "remove" (rows that have moved) or "sweep"
+// Name returns one word for the work of the task: "copy", "compare", "remove" (old rows that have moved) or "sweep"
 // (deletion markers that are no longer needed).
 func (e Task) Name() string {
 	switch e.Phase {

@@ -11,28 +11,32 @@ import (
 )
 
 // Goal is the wanted layout of one interval of keys: at which keys it is to be cut into ranges. A goal describes the
-// end and not the steps, so it can be given again after a crash. A goal that is met needs no work.
+// end and not the steps, so that it can be given again after a crash. A goal that is met needs no work.
 type Goal struct {
-	// Start and End are cuts of the map (an empty End is plus infinity).
+	// Start and End are the first key and the end of the interval. Both must be cuts (bounds of ranges) of the map. An
+	// empty End is plus infinity.
 	Start keytext.Key `json:"start"`
 	End   keytext.Key `json:"end"`
-	// Cuts are all cuts wanted inside the span, ascending; without cuts the span is to be one range. A goal that only
-	// splits is also met if the span has more cuts: another goal may have cut it further before the split is judged.
+	// Cuts are all cuts that are wanted inside the interval, in ascending order. Without cuts the interval is to be one
+	// range. A goal that only splits is also met if the interval has more cuts: another goal may have cut it further
+	// before the split is judged.
 	Cuts keytext.Keys `json:"cuts"`
-	// Stay is the part, counted from 0, that stays in its partition where a single range is split; negative: no part
-	// stays. Parts that are ranges already always stay.
+	// Stay is the number, counted from 0, of the wanted range that stays in its partition where a single range is
+	// split. If it is negative, all wanted ranges move. Wanted ranges that exist already always stay.
 	Stay int `json:"-"`
-	// Keep are the parts, counted from 0, that stay in their partitions where several
-	// ranges are recut together: each part within one range, no two in the same one.
+	// Keep are the numbers, counted from 0, of the wanted ranges that stay in their partitions where several ranges are
+	// recut together. Each of them must lie within one present range, and no two in the same one.
 	Keep []int `json:"-"`
-	// Leave is a partition that the span must leave, even if it is cut as wanted; zero: there is none.
+	// Leave is a partition that the rows must leave, even if the interval is cut as wanted. If it is zero, no partition
+	// must be left.
 	Leave store.PartitionID `json:"-"`
-	// PinUntil is the Unix time in seconds until which the cuts are pinned; 0: they are not pinned.
+	// PinUntil is the Unix time in seconds until which ranges must not be merged across the cuts; 0 means that they may
+	// be merged at any time.
 	PinUntil int64 `json:"-"`
 
-	// Rows is about the number of rows in the span, Copies about the number of rows that the move copies. Kind is the
-	// kind of move, Cause the reason in one word, and Why the reason in a sentence for people. These fields are only
-	// reported: Equal and Judge ignore them.
+	// Rows is about the number of rows in the interval, and Copies about the number of rows that the move copies. Kind
+	// is the kind of move, Cause is the reason in one word, and Why is the reason in a sentence for people. These
+	// fields are only reported: Equal and Judge ignore them.
 	Rows   int64  `json:"rows"`
 	Copies int64  `json:"rows_copied"`
 	Kind   string `json:"-"`
@@ -40,39 +44,39 @@ type Goal struct {
 	Why    string `json:"-"`
 }
 
-// Split returns the goal (the wanted layout) of cutting the range from start to end at the keys in cuts. The part with
-// number stay, counted from 0, stays in the range's partition. The other parts move to fresh partitions.
+// Split returns the goal of cutting the range from start to end at the keys in cuts. Of the new ranges, the one with
+// number stay, counted from 0, stays in the range's partition. The others move to fresh partitions.
 func Split(start, end []byte, stay int, cuts ...[]byte) Goal {
 	return Goal{Start: start, End: end, Cuts: cuts, Stay: stay}
 }
 
-// Merge returns the goal (the wanted layout) of joining all ranges from start to end into one, in a fresh partition.
+// Merge returns the goal of joining all ranges from start to end into one range, in a fresh partition.
 func Merge(start, end []byte) Goal { return Goal{Start: start, End: end, Stay: -1} }
 
-// Refresh returns the goal (the wanted layout) of rewriting the range rg into a fresh partition. Its cuts do not
-// change. The tombstones of its present partition are left behind.
+// Refresh returns the goal of rewriting the range rg into a fresh partition. The bounds of the range do not change. The
+// tombstones of its present partition, which slow down reads, are left behind.
 func Refresh(rg *partmap.Range) Goal {
 	return Goal{Start: rg.Start, End: rg.End, Stay: -1, Leave: rg.Partition}
 }
 
-// Verdict is the state of a goal, which is a wanted layout of ranges: met already, ready to begin, blocked or
-// impossible.
+// Verdict is the state of a goal (a wanted layout of ranges) on the present map: met already, ready to begin, blocked
+// by other moves, or impossible.
 type Verdict uint8
 
 const (
-	// Met: the map is as the goal wants it.
+	// Met means that the map is as the goal wants it.
 	Met Verdict = iota
-	// Ready: the goal's move can begin.
+	// Ready means that the goal's move can begin.
 	Ready
-	// Blocked: moves in flight have to end first, possibly the goal's own.
+	// Blocked means that moves in flight have to end first, possibly the goal's own.
 	Blocked
-	// Impossible: the goal does not fit the map.
+	// Impossible means that the goal does not fit the map, e.g. because its start is not a cut of the map.
 	Impossible
 )
 
-// Judge returns the state of a goal, which is a wanted layout of ranges, at the time now. v has the ranges of the
-// bucket's map. For Ready it also returns the move that begins the work, and for Impossible the reason as an error.
-// fresh draws the ids of new partitions.
+// Judge returns the state of the goal g (a wanted layout of ranges) at the time `now`, by the ranges of the bucket's
+// map in v. If the verdict is Ready, the second result is the move that begins the work. If it is Impossible, the error
+// says why. The function fresh returns ids for new partitions.
 func (g *Goal) Judge(v *View, now time.Time, fresh func() store.PartitionID) (Verdict, partmap.Move, error) {
 	if err := g.check(); err != nil {
 		return Impossible, partmap.Move{}, err
@@ -121,7 +125,7 @@ func (g *Goal) check() error {
 	return nil
 }
 
-// starts returns the first key of each range that the goal wants, in order.
+// starts returns the first key of each range that the goal wants, in ascending order.
 func (g *Goal) starts() [][]byte { return append([][]byte{g.Start}, g.Cuts...) }
 
 func (g *Goal) met(ranges []partmap.Range) bool {
@@ -145,8 +149,8 @@ func (g *Goal) met(ranges []partmap.Range) bool {
 	return true
 }
 
-// split reports whether the goal only cuts a range, and lets one part stay in the range's partition. The goals of
-// merging, of refreshing and of recutting several ranges are not splits.
+// split reports whether the goal only cuts a range, and lets one of the new ranges stay in the range's partition. The
+// goals of merging, of refreshing and of recutting several ranges are not splits.
 func (g *Goal) split() bool {
 	return g.Stay >= 0 && len(g.Cuts) > 0 && len(g.Keep) == 0 && g.Leave.IsZero()
 }
@@ -171,9 +175,9 @@ func (g *Goal) move(ranges []partmap.Range, fresh func() store.PartitionID) part
 	return m
 }
 
-// stays reports whether part i of a goal, the keys from start to end, keeps its present partition. ranges are the
-// present ranges of all parts. A part never stays in a partition that several of these ranges share: none of them may
-// stay in the partition while others leave it.
+// stays reports whether the wanted range with number i, which has the keys from start to end, keeps its present
+// partition. The argument ranges has the present ranges of the whole interval. A range never stays in a partition that
+// several of these ranges share: none of them may stay in the partition while others leave it.
 func (g *Goal) stays(ranges []partmap.Range, i int, start, end []byte) bool {
 	if !g.Leave.IsZero() {
 		return false
@@ -192,7 +196,7 @@ func (g *Goal) stays(ranges []partmap.Range, i int, start, end []byte) bool {
 	})
 }
 
-// alone reports whether exactly one of the given ranges is in the partition id.
+// alone reports whether exactly one of the given ranges has its rows in the partition id.
 func alone(ranges []partmap.Range, id store.PartitionID) bool {
 	n := 0
 	for i := range ranges {
@@ -204,7 +208,7 @@ func alone(ranges []partmap.Range, id store.PartitionID) bool {
 }
 
 // Equal reports whether two goals want the same layout of the same interval of keys. Fields that are only for reports,
-// such as Rows and Why, do not count.
+// such as Rows and Why, are not compared.
 func (g *Goal) Equal(o *Goal) bool {
 	return string(g.Start) == string(o.Start) && string(g.End) == string(o.End) &&
 		g.Stay == o.Stay && slices.Equal(g.Keep, o.Keep) && g.Leave == o.Leave &&

@@ -8,29 +8,28 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Input has the arguments of Next that do not come from the bucket's map: the wanted layouts (goals), a pause, and the
-// time.
+// Input has the arguments of Next that do not come from the bucket's map: the goals (wanted layouts of ranges), whether
+// moves are paused, and the time.
 type Input struct {
-	// Goals are the goals that are still wanted, the most urgent first.
+	// Goals are the layouts of ranges that are still wanted, the most urgent first.
 	Goals []Goal
-	// Hold means that no move may begin; moves in flight go on.
+	// Hold is true if no move may begin; moves in flight go on.
 	Hold bool
 	Now  time.Time
-	// Fresh draws ids of new partitions.
+	// Fresh returns a new id for a partition.
 	Fresh func() store.PartitionID
 }
 
 // ReopenAfter is the time for which a bucket may be in the state Closing, in which a bucket to be deleted is checked to
-// be empty. Next opens a bucket again that has been Closing for longer: the process that was deleting it has given up
-// or died.
+// be empty. After this time Next opens the bucket again: the process that was deleting it has given up or died.
 const ReopenAfter = time.Minute
 
-// Next returns the effects (steps of moves) that are due now. If there is none, all moves have ended and no new one can
-// begin. Next returns the same effects again until s (what this process has seen done) or v (the map) changes.
+// Next returns the effects (steps of moves) that are due now. If the result is empty, all moves have ended and no new
+// one can begin. Next returns the same effects again until s (what this process has seen done) or v (the map) changes.
 //
 // The phases are those of docs/protocol.md. Work in a phase begins only after a wait that began when the phase was in
-// the map. A batch of moves enters its next phase when the work on all of its ranges is done. All batches that are
-// ready share one change of the map. The change comes when no wait is due.
+// the map. A batch (group of moves) enters its next phase when the work on all of its ranges is done. All batches that
+// are ready share one change of the map. The change comes when no wait is due.
 func Next(v *View, s *Seen, in Input) []Effect {
 	if v.Root.State == partmap.Deleted {
 		return nil
@@ -75,8 +74,8 @@ func (e *Swap) empty() bool {
 	return len(e.Advance) == 0 && len(e.Settle) == 0 && len(e.Swept) == 0 && len(e.Begin) == 0 && !e.Reopen
 }
 
-// tasks returns the work on rows that the batch b needs in its present phase, and a function. After all of this work
-// the caller calls over, which adds the batch's next step to a change of the map.
+// tasks returns the work on rows that the batch b (a group of moves) needs in its present phase. It also returns a
+// function for the time after this work: over adds the batch's next step to a change of the map.
 func (v *View) tasks(b partmap.Batch) (tasks []Task, over func(*Swap)) {
 	ranges := v.of(b.ID)
 	switch b.Phase {
@@ -99,8 +98,8 @@ func (v *View) tasks(b partmap.Batch) (tasks []Task, over func(*Swap)) {
 	}
 }
 
-// removals returns the tasks that remove moved rows from their old partitions. There is one task for each old
-// partition. ranges are the ranges of the batch b, which is in the phase Draining.
+// removals returns the tasks that remove moved rows from their old partitions, one task for each old partition. The
+// argument ranges has the ranges of the batch b (a group of moves), which is in the phase Draining.
 func (v *View) removals(b partmap.Batch, ranges []partmap.Range) (tasks []Task) {
 	of := map[store.PartitionID]int{} // index of the source's task
 	for _, rg := range ranges {
@@ -115,16 +114,16 @@ func (v *View) removals(b partmap.Batch, ranges []partmap.Range) (tasks []Task) 
 	return tasks
 }
 
-// whole reports whether a batch of moves leaves the partition source empty. All ranges in the partition then move away
-// in this batch, and no range moves to it. The view must have all ranges of the partition.
+// whole reports whether a batch (a group of moves) leaves the partition source empty. Then all ranges in the partition
+// move away in this batch, and no range moves to it. The view must have all ranges of the partition.
 func (v *View) whole(batch uint64, source store.PartitionID) bool {
 	return !slices.ContainsFunc(v.Ranges, func(rg partmap.Range) bool {
 		return rg.To == source || rg.Partition == source && (rg.Batch != batch || !moving(&rg))
 	})
 }
 
-// spans returns the intervals of keys that the ranges cover. Neighbouring ranges make one interval. The ranges must be
-// in order.
+// spans returns the intervals of keys that the given ranges cover. Neighbouring ranges make one interval. The ranges
+// must be in ascending order.
 func spans(ranges []partmap.Range) (out []partmap.Span) {
 	for _, rg := range ranges {
 		if n := len(out); n > 0 && string(out[n-1].End) == string(rg.Start) {
@@ -136,8 +135,8 @@ func spans(ranges []partmap.Range) (out []partmap.Span) {
 	return out
 }
 
-// begin adds a new batch to a change of the map: the moves of all goals (wanted layouts) that can begin now. A goal
-// waits if it shares a partition with a more urgent one of these goals.
+// begin adds a new batch to a change of the map: the moves of all goals (wanted layouts of ranges) that can begin now.
+// A goal waits if it shares a partition with a more urgent goal of the batch.
 func (v *View) begin(swap *Swap, in Input) {
 	if len(v.Root.Batches) >= partmap.MaxBatches {
 		return

@@ -9,16 +9,16 @@ import (
 	"github.com/evenkeel/evenkeel/partmap"
 )
 
-// View is the part of a bucket's map, at one epoch, that matters for moves: the ranges that move now, and the ranges
-// whose layout is to change. A View is never changed once it is made.
+// View is the part of a bucket's map, at one epoch (version), that matters for moves: the ranges that move now, and the
+// ranges whose layout is to change. A View is never changed once it is made.
 type View struct {
 	Root *partmap.Root
-	// Ranges are, in order, the ranges of batches in flight, those that overlap a goal's span, and all others of the
-	// same partitions.
+	// Ranges are, in order of their keys, the ranges that move, the ranges that overlap a goal's interval, and all
+	// other ranges in the same partitions.
 	Ranges []partmap.Range
 }
 
-// Maps reads the ranges of a bucket's map. mapclient.Client implements it.
+// Maps reads the ranges of a bucket's map, forwards and backwards. mapclient.Client implements it.
 type Maps interface {
 	Ranges(ctx context.Context, r *partmap.Root, from []byte) iter.Seq2[partmap.Range, error]
 	RangeBefore(ctx context.Context, r *partmap.Root, cut []byte) (partmap.Range, bool, error)
@@ -26,8 +26,8 @@ type Maps interface {
 }
 
 // Look reads the part of a bucket's map that Next needs: the ranges that move, and those that the goals (wanted
-// layouts) concern. s has what this process knows about the batches of moves in flight. If s does not know where one
-// is, Look searches the map for it. Look fails with the first error of m.
+// layouts) concern. The argument s has what this process knows about the batches (groups of moves) in flight. If s does
+// not know where a batch is, Look searches the map for the batch. Look fails with the first error of m.
 func Look(ctx context.Context, root *partmap.Root, m Maps, s *Seen, goals []Goal) (*View, error) {
 	s.look(root)
 	wanted := make([]partmap.Span, len(goals))
@@ -58,8 +58,8 @@ func Look(ctx context.Context, root *partmap.Root, m Maps, s *Seen, goals []Goal
 // Spans returns the intervals of keys that the view's ranges cover. Neighbouring ranges make one interval.
 func (v *View) Spans() []partmap.Span { return spans(v.Ranges) }
 
-// complete reports whether the view has all ranges of all batches of moves in flight. A root says how many ranges each
-// batch has.
+// complete reports whether the view has all ranges of all batches (groups of moves) in flight. A root says how many
+// ranges each batch has.
 func (v *View) complete() bool {
 	count := map[uint64]uint64{}
 	for i := range v.Ranges {
@@ -68,9 +68,9 @@ func (v *View) complete() bool {
 	return !slices.ContainsFunc(v.Root.Batches, func(b partmap.Batch) bool { return count[b.ID] != b.Ranges })
 }
 
-// look reads the given intervals of a map. It returns a view with the ranges in them that move or that a goal (a wanted
-// layout) concerns, and all other ranges in the same partitions. It reads beyond an interval only to complete a
-// partition.
+// look reads the given intervals of keys of a map. It returns a view with the ranges in them that move or that a goal
+// (a wanted layout) concerns, and with all other ranges in the same partitions. It reads beyond an interval only to
+// complete a partition.
 func look(ctx context.Context, root *partmap.Root, m Maps, spans []partmap.Span, goals []Goal) (*View, error) {
 	v := &View{Root: root}
 	// The ranges of one partition are neighbours: a run of them is kept or dropped as a
@@ -115,8 +115,8 @@ func look(ctx context.Context, root *partmap.Root, m Maps, spans []partmap.Span,
 	return v, nil
 }
 
-// before finds the ranges that are in the same partition as rg and lie before it, and calls take for each, in order. It
-// leaves out ranges below the key next, which have been taken already. A nil next is the lowest key.
+// before finds the ranges that lie below rg and are in the same partition, and calls take for each, in ascending order.
+// It leaves out ranges below the key `next`, which have been taken already. A nil next is the lowest key.
 func before(
 	ctx context.Context, root *partmap.Root, m Maps, rg *partmap.Range, next []byte, take func(partmap.Range),
 ) error {
@@ -145,8 +145,8 @@ func later(a, b []byte) []byte {
 	return a
 }
 
-// joined returns the same intervals of keys in ascending order. Intervals that overlap or touch become one. It sorts
-// its argument in place.
+// joined returns the same intervals of keys in ascending order. Intervals that overlap or touch become one. joined
+// sorts its argument in place.
 func joined(spans []partmap.Span) (out []partmap.Span) {
 	slices.SortFunc(spans, func(a, b partmap.Span) int { return bytes.Compare(a.Start, b.Start) })
 	for _, s := range spans {
@@ -176,7 +176,7 @@ func overlap(a, b, c, d []byte) bool {
 
 func moving(rg *partmap.Range) bool { return !rg.To.IsZero() }
 
-// of returns the ranges that belong to a batch of moves, in order.
+// of returns the view's ranges that belong to the batch (group of moves) with the given id, in order.
 func (v *View) of(batch uint64) (out []partmap.Range) {
 	for _, rg := range v.Ranges {
 		if rg.Batch == batch {
@@ -186,8 +186,8 @@ func (v *View) of(batch uint64) (out []partmap.Range) {
 	return out
 }
 
-// within returns the view's ranges that overlap the keys from start to end. tiled is true if these ranges begin exactly
-// at start, end exactly at end, and leave no gap.
+// within returns the view's ranges that overlap the keys from start to end. The result tiled is true if these ranges
+// begin exactly at start, end exactly at end, and leave no gap.
 func (v *View) within(start, end []byte) (out []partmap.Range, tiled bool) {
 	for _, rg := range v.Ranges {
 		if overlap(start, end, rg.Start, rg.End) {
