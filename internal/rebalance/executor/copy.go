@@ -11,10 +11,10 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// These limits bound one write of copied rows. Larger writes are hardly faster on Cassandra, and the bytes must stay
-// well below half of a commit-log segment. Large batches cost a node the least time per row, but other requests wait
-// longer behind each batch. So large batches (maxBatchRows) are used only without a throttle, with fewer concurrent
-// writers (hastyWriters).
+// These limits bound one write of copied rows, in rows and bytes, and the number of concurrent writes. Larger writes
+// are hardly faster on Cassandra, and the bytes must stay well below half of a commit-log segment. Large batches cost a
+// node the least time per row, but other requests wait longer behind each batch. So large batches (maxBatchRows) are
+// used only without a throttle, with fewer concurrent writers (hastyWriters).
 const (
 	batchRows     = 200
 	maxBatchRows  = 500
@@ -27,14 +27,14 @@ const (
 type batch struct {
 	rows []store.Row
 	read time.Time // the time before these rows were read
-	// tied is true if the destination has rows of clients with the same timestamps. Copies would lose against such
-	// rows, so the rows of this batch are written as entries.
+	// tied is true if the destination has rows of clients with the same keys and timestamps. A copy would lose against
+	// such a row, so the rows of this batch are written as ordinary entries.
 	tied bool
 }
 
-// cells returns the rows of the batch as they are written to the destination of a move. Each keeps its timestamp. A row
-// is marked as a copy, but if the batch is tied it is written as an ordinary entry: a copy would lose against a
-// client's row with the same timestamp.
+// cells returns the rows of the batch in the form in which a move writes them to its destination, with the same
+// timestamps. Usually each row is marked as a copy. If the batch is tied, the rows are ordinary entries, since a copy
+// would lose against a client's row with the same timestamp.
 func (b *batch) cells() []store.Row {
 	out := make([]store.Row, len(b.rows))
 	for i, row := range b.rows {
@@ -48,7 +48,7 @@ func (b *batch) cells() []store.Row {
 }
 
 // copy writes all rows of a moving range from its source to its destination. The new rows are marked as copies and keep
-// their timestamps. Markers of deletes are copied, too. One reader runs ahead of several writers.
+// their timestamps. Deletion markers are copied, too. One reader runs ahead of several writers.
 func (x *Executor) copy(ctx context.Context, t *move.Task) error {
 	src, dst := x.partition(t.Range.Partition), x.partition(t.Range.To)
 	g, gctx := errgroup.WithContext(ctx)
@@ -83,10 +83,10 @@ func (x *Executor) copy(ctx context.Context, t *move.Task) error {
 	return g.Wait()
 }
 
-// hasty reports whether rows are copied as fast as possible, without a limit on their rate.
+// hasty reports whether rows are copied as fast as possible, because Options.Pace has no limit of rows per second.
 func (x *Executor) hasty() bool { return x.o.Pace.Rate() <= 0 }
 
-// writers returns how many writes of copied rows of one range may go on at the same time.
+// writers returns how many writes of copied rows of one range may run at the same time.
 func (x *Executor) writers() int {
 	switch {
 	case x.o.Writers > 0:
@@ -97,7 +97,7 @@ func (x *Executor) writers() int {
 	return writers
 }
 
-// send sends the value b to the channel to. It fails if ctx ends before b can be sent.
+// send sends the value b to the channel `to`. If ctx ends before b can be sent, send returns the cause.
 func send[T any](ctx context.Context, to chan<- T, b T) error {
 	select {
 	case to <- b:
@@ -107,7 +107,8 @@ func send[T any](ctx context.Context, to chan<- T, b T) error {
 	}
 }
 
-// fits returns how many of the rows, from the first on, one write may have.
+// fits returns how many of the given rows, from the first one on, fit into one write. The limits are a number of rows
+// and a number of bytes; the result is at least 1 if there are rows.
 func (x *Executor) fits(rows []store.Row) int {
 	most := x.o.BatchRows
 	if most <= 0 {
@@ -127,7 +128,8 @@ func (x *Executor) fits(rows []store.Row) int {
 }
 
 // write writes the rows of b from the source src of a move to the destination dst, with retries. Rows that were read
-// more than WriteTimeout ago are read again first: such a row may have been deleted since, and its tombstone collected.
+// more than WriteTimeout ago are read again first, since a row may have been deleted meanwhile, and its tombstone
+// collected.
 func (x *Executor) write(ctx context.Context, t *move.Task, src, dst store.Partition, b batch) error {
 	return x.retry(ctx, func() error {
 		if x.o.Now().Sub(b.read) > x.o.WriteTimeout {
@@ -144,9 +146,9 @@ func (x *Executor) write(ctx context.Context, t *move.Task, src, dst store.Parti
 	})
 }
 
-// sent records the copies of which nobody knows whether they were written, because the store call ended with the error
-// err. Such a copy may arrive after the range was compared, and would then bring back a row that the source has lost. A
-// later write of the row that succeeds removes the record.
+// sent records the copies for which it is unknown whether they were written, because the store call ended with the
+// error err. Such a copy may arrive after the range was compared, and would then bring back a row that the source has
+// lost. If err is nil, sent removes earlier records for the same rows.
 func (x *Executor) sent(t *move.Task, rows []store.Row, err error) {
 	unknown := store.OutcomeUnknown(err)
 	if err != nil && !unknown {
@@ -168,7 +170,8 @@ func (x *Executor) sent(t *move.Task, rows []store.Row, err error) {
 	}
 }
 
-// again reads rows that were read before once more, by their keys. It returns those that the source src still has.
+// again reads the rows in `old` once more from the source src of a move, by their keys. It returns the rows that src
+// still has, as they are now.
 func (x *Executor) again(ctx context.Context, src store.Partition, old []store.Row) ([]store.Row, error) {
 	var rows []store.Row
 	for i := range old {
@@ -183,8 +186,8 @@ func (x *Executor) again(ctx context.Context, src store.Partition, old []store.R
 	return rows, nil
 }
 
-// scan reads the rows of partition p within the bounds b, with timestamps, page by page. pace limits its rate. It calls
-// f with each page that has rows, and with the time before the read of that page.
+// scan reads the rows of partition p within the bounds b, with timestamps, page by page. It calls f with each page that
+// has rows, and with the time before the read of that page. pace limits the rows read per second.
 func (x *Executor) scan(
 	ctx context.Context, pace *wait.Pacer, p store.Partition, b store.Bounds,
 	f func(read time.Time, rows []store.Row) error,
@@ -216,8 +219,8 @@ func (x *Executor) scan(
 	}
 }
 
-// retry repeats the store call f a few times after a timeout or while the store is unavailable. f must be idempotent.
-// Without retries one lost answer would make a copy of a million rows start over.
+// retry repeats the store call f up to four times after a timeout or while the store is unavailable. f must be
+// idempotent. Without retries one lost answer would make a copy of a million rows start over.
 func (x *Executor) retry(ctx context.Context, f func() error) error {
 	const tries = 4
 	for failures := 1; ; failures++ {
@@ -231,7 +234,7 @@ func (x *Executor) retry(ctx context.Context, f func() error) error {
 	}
 }
 
-// bounds returns the start and the end of the range of keys that the task t works on.
+// bounds returns the interval of keys of the range that the task t works on.
 func bounds(t *move.Task) store.Bounds {
 	return store.Bounds{Start: t.Range.Start, End: t.Range.End}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// do carries out one effect, which is one step of a move such as a change of the map, and reports its result. A
-// failpoint, at which tests may stop the executor, comes before the effect and another one after it.
+// do carries out the effect e, which is one step of a move such as a change of the map, and reports its result to
+// Options.Observe. A failpoint, at which tests may stop the executor, comes before the effect and another one after it.
 func (x *Executor) do(ctx context.Context, v *move.View, e move.Effect) error {
 	name := pointOf(e)
 	if err := x.failpoint(ctx, "before "+name, e.Key()); err != nil {
@@ -24,7 +24,8 @@ func (x *Executor) do(ctx context.Context, v *move.View, e move.Effect) error {
 	return x.failpoint(ctx, "after "+name, e.Key())
 }
 
-// effect carries out the effect e, which is one step of a move, without failpoints.
+// effect carries out the effect e, which is one step of a move: a wait, a change of the map, work on rows, or the
+// deletion of old map nodes.
 func (x *Executor) effect(ctx context.Context, v *move.View, e move.Effect) error {
 	switch e := e.(type) {
 	case move.Wait:
@@ -39,8 +40,8 @@ func (x *Executor) effect(ctx context.Context, v *move.View, e move.Effect) erro
 	return store.Errorf(store.InvalidArgument, "unknown effect %T", e)
 }
 
-// task carries out the work t on one range: copying, comparing, removing, or deleting leftover markers. It waits until
-// fewer ranges are worked on, in this bucket and in all buckets (Options.Room).
+// task carries out the work t on the rows of one range: copying, comparing, removing, or deleting leftover deletion
+// markers. It begins only when few enough ranges are worked on, in this bucket and in all buckets (Options.Room).
 func (x *Executor) task(ctx context.Context, t *move.Task) error {
 	slots, work := x.slots, x.copy
 	switch t.Phase {
@@ -65,9 +66,9 @@ func (x *Executor) task(ctx context.Context, t *move.Task) error {
 	}
 }
 
-// swap changes the bucket's map: it replaces the root by a new one. If the outcome is unknown, it reads the root again.
-// If the root is the new one, the change has succeeded. Otherwise the change may still happen later; then the next swap
-// fails with a Conflict.
+// swap changes the bucket's map as the step e says: it replaces the root (the record that names the map's nodes) by a
+// new one. If the outcome is unknown, swap reads the root again. If the root is the new one, the change has succeeded.
+// If not, the change may still happen later; then the next swap fails with a Conflict.
 func (x *Executor) swap(ctx context.Context, v *move.View, e *move.Swap) error {
 	change, err := x.change(ctx, v, e)
 	if err != nil {
@@ -100,7 +101,8 @@ func (x *Executor) swap(ctx context.Context, v *move.View, e *move.Swap) error {
 	return err
 }
 
-// change returns the change of the bucket's map that the step e of a move asks for.
+// change computes the change of the bucket's map that the step e of a move asks for, from the map in v. It writes
+// nothing.
 func (x *Executor) change(ctx context.Context, v *move.View, e *move.Swap) (partmap.Change, error) {
 	old := v.Root
 	if e.Reopen {
@@ -125,13 +127,13 @@ func (x *Executor) change(ctx context.Context, v *move.View, e *move.Swap) (part
 	return edit.Change()
 }
 
-// partition returns the full name of a partition: the bucket, and the id within it.
+// partition returns the full name of a partition of the executor's bucket: the bucket and the partition's id.
 func (x *Executor) partition(id store.PartitionID) store.Partition {
 	return store.Partition{Bucket: x.bucket, ID: id}
 }
 
-// failpoint calls Options.Failpoint, by which tests stop the executor at a point. Its error ends the executor without
-// retries.
+// failpoint calls Options.Failpoint with the name of a point in the executor's work. A test may return an error there,
+// which ends the executor without retries, as if the process had been killed.
 func (x *Executor) failpoint(ctx context.Context, point, detail string) error {
 	if err := x.o.Failpoint(ctx, point, detail); err != nil {
 		return killed{fmt.Errorf("failpoint %q: %w", point, err)}
@@ -139,8 +141,8 @@ func (x *Executor) failpoint(ctx context.Context, point, detail string) error {
 	return nil
 }
 
-// pointOf returns the name of the failpoints before and after the effect e, which is one step of a move. The name of a
-// change of the map contains the next phase.
+// pointOf returns the name of the failpoints before and after the effect e, which is one step of a move: e.g. "copy" or
+// "wait". The name of a change of the map contains the phase that moves enter by it, as in "swap draining".
 func pointOf(e move.Effect) string {
 	switch e := e.(type) {
 	case move.Wait:

@@ -16,23 +16,26 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Maps is the part of a client of bucket maps that an executor uses. In the embedded form it must be the client that
-// the whole process uses, since the executor waits for the leases of this client only.
+// Maps is the part of a client of bucket maps that an executor uses, to read and change which partition has which keys.
+// In the embedded form it must be the client that the whole process uses, since the executor waits for the leases of
+// this client only.
 type Maps interface {
 	Load(ctx context.Context, id store.BucketID) (*partmap.Root, error)
-	// Look returns the root that this data centre or this process knows; it may not be the newest one.
+	// Look returns a root that this data centre or this process knows, which may not be the newest one. Load returns
+	// the newest.
 	Look(ctx context.Context, id store.BucketID) (*partmap.Root, error)
 	Swap(ctx context.Context, change partmap.Change) error
 	Wait(ctx context.Context, id store.BucketID) error
 	Stamp() partmap.Stamp
-	// LeavesNotes reports whether all movers of the store know notes (see note), so that notes may be written.
+	// LeavesNotes reports whether all programs that move ranges of the store know notes, which are rows that say where
+	// moved rows are. Only then notes may be written.
 	LeavesNotes() bool
 	move.Maps
 	Above(ctx context.Context) (store.Timestamp, error)
 }
 
-// Store is the part of a store that an executor uses, apart from the maps of buckets. The executor reads and writes
-// rows at the widest consistency of the store (see store.Everywhere).
+// Store is the part of a store that an executor uses: rows, and the nodes of maps. The executor reads and writes rows
+// at the widest consistency of the store (see store.Everywhere).
 type Store interface {
 	store.Rows
 	store.Nodes
@@ -40,39 +43,42 @@ type Store interface {
 
 // Options are the settings of an executor. Zero values are the defaults.
 type Options struct {
-	// Pace limits the rows copied and compared per second, SweepPace the rows that sweeps read. Executors may share
-	// them. nil: no limit, and for SweepPace the same as Pace.
+	// Pace limits the rows copied and compared per second. SweepPace limits the rows that are read in the search for
+	// deletion markers (sweeps). Executors may share them. If Pace is nil, there is no limit. If SweepPace is nil, it
+	// is the same as Pace.
 	Pace, SweepPace *wait.Pacer
-	// Parallel is the maximum number of ranges that are worked on at once, default 4. The same number may be swept at
-	// once.
+	// Parallel is the maximum number of ranges that are copied, compared or removed at once, 4 by default. The same
+	// number of ranges may be swept (searched for deletion markers) at once.
 	Parallel int
-	// Room is called before work on a range begins, and returns when it may begin. The executor calls end when the work
-	// has ended. Sweeps have room of their own. Room fails if ctx ends. nil: work begins at once.
+	// Room is called before work on a range begins, and returns when the work may begin, so that a process can limit
+	// the work of all its executors. The executor calls end when the work has ended. The argument sweep is true for a
+	// search for deletion markers, which has a limit of its own. Room fails if ctx ends. If Room is nil, work begins at
+	// once.
 	Room func(ctx context.Context, sweep bool) (end func(), err error)
-	// Writers is the number of batches of one range that are written at once; default 4, and 2 while Pace has no limit.
+	// Writers is the number of writes of one range that run at once. The default is 4, and 2 while Pace has no limit.
 	Writers int
-	// PageRows is the number of rows of one read, default 1,000, at most store.MaxPageRows.
+	// PageRows is the number of rows of one read. The default is 1,000, the maximum store.MaxPageRows.
 	PageRows int
-	// BatchRows is the number of rows of one write, at most 500; default 200, and 500 while
-	// Pace has no limit.
+	// BatchRows is the number of rows of one write, at most 500. The default is 200, and 500 while Pace has no limit.
 	BatchRows int
 	// WriteTimeout is the maximum time from the read of a row to its write. A row that is not written in that time is
-	// read again. Default 10 s.
+	// read again. The default is 10 s.
 	WriteTimeout time.Duration
-	// CollectAfter is the time for which map nodes stay after no root names them, for readers of older maps. Default 1
-	// h.
+	// CollectAfter is the time for which map nodes stay stored after no root names them, for readers of older maps. The
+	// default is 1 h.
 	CollectAfter time.Duration
 	// Now is the wall clock, time.Now if nil.
 	Now func() time.Time
-	// Gate is asked before moves begin, and may forbid it; nil: moves are never paused.
+	// Gate is asked before moves begin, and forbids them while moves are paused. If Gate is nil, moves are never
+	// paused.
 	Gate *pause.Gate
-	// NewID returns a new random partition id; nil: uuid.New.
+	// NewID returns a new random id for a partition. If NewID is nil, uuid.New is used.
 	NewID func() uuid.UUID
-	// Observe is called with each event, from several goroutines. It must not block.
+	// Observe is called with each event, such as the end of a step, from several goroutines. It must not block.
 	Observe func(Event)
-	// Failpoint is for tests. It is called at each named point. detail distinguishes effects that run concurrently, on
-	// goroutines of their own. An error ends the executor as if it had been killed at that point: Run returns the error
-	// and leaves everything as it is.
+	// Failpoint is for tests. It is called at each named point. The argument detail distinguishes steps that run
+	// concurrently. An error ends the executor as if it had been killed at that point: Run returns the error and leaves
+	// everything as it is.
 	Failpoint func(ctx context.Context, point, detail string) error
 }
 
@@ -102,8 +108,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Executor carries out the moves of the ranges of one bucket. Its methods are safe for concurrent use, but Run is for
-// one goroutine at a time.
+// Executor carries out the moves of the ranges of one bucket: it copies rows to new partitions, and changes the
+// bucket's map. The methods are safe for concurrent use, but only one goroutine at a time may call Run.
 type Executor struct {
 	store  Store
 	rows   store.Rows // rows everywhere, without notes
@@ -128,7 +134,7 @@ type Executor struct {
 	total   Progress
 }
 
-// New returns an executor for one bucket. It does nothing before Run is called.
+// New returns an executor for the moves of one bucket. The executor does nothing before Run is called.
 func New(s Store, m Maps, bucket store.BucketID, o Options) *Executor {
 	o = o.withDefaults()
 	return &Executor{
@@ -146,8 +152,8 @@ func New(s Store, m Maps, bucket store.BucketID, o Options) *Executor {
 	}
 }
 
-// Add adds goals. A goal is one wanted change of the bucket's ranges. If a goal is met already, or can't be met on the
-// bucket's map, the executor only reports its end as an event.
+// Add adds goals for Run to fulfil. A goal is one wanted change of the bucket's ranges, such as a split. If a goal is
+// met already, or can't be met on the bucket's map, the executor only reports the goal's end as an event.
 func (x *Executor) Add(goals ...move.Goal) {
 	x.mu.Lock()
 	x.goals = append(x.goals, goals...)
@@ -155,8 +161,8 @@ func (x *Executor) Add(goals ...move.Goal) {
 	wait.Signal(x.news)
 }
 
-// Abort drops and returns all goals whose moves have not begun. A goal is one wanted change of the bucket's ranges.
-// Moves in flight go on.
+// Abort drops and returns all goals whose moves have not begun. A goal is one wanted change of the bucket's ranges,
+// such as a split. Moves that have begun go on.
 func (x *Executor) Abort() []move.Goal {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -165,8 +171,8 @@ func (x *Executor) Abort() []move.Goal {
 	return dropped
 }
 
-// Hold pauses the moves of the bucket, or ends the pause if p is nil. During a pause no move begins, but moves in
-// flight go on.
+// Hold pauses the moves of the bucket for the pause p, or ends the pause if p is nil. During a pause no move begins,
+// but moves that have begun go on.
 func (x *Executor) Hold(p *pause.Pause) {
 	x.mu.Lock()
 	changed := (x.held == nil) != (p == nil)
@@ -177,9 +183,9 @@ func (x *Executor) Hold(p *pause.Pause) {
 	}
 }
 
-// Yield says whether other buckets wait for Run to end. While they wait, a Run that has begun a batch of moves begins
-// no other batch, and returns when nothing is in flight. Moves that are left wait for the next Run. A Run that has
-// begun nothing yet begins one batch all the same, so every Run makes progress.
+// Yield tells the executor whether other buckets wait for the end of Run. While they wait, a Run that has begun a batch
+// (a group) of moves begins no other batch, and returns when its moves have ended. Moves that are left wait for the
+// next Run. A Run that has begun nothing yet begins one batch all the same, so every Run makes progress.
 func (x *Executor) Yield(on bool) {
 	x.mu.Lock()
 	changed := x.yields != on
@@ -190,15 +196,15 @@ func (x *Executor) Yield(on bool) {
 	}
 }
 
-// wanted returns what callers have asked for: the goals (wanted changes of ranges), the pause (nil: none), and whether
-// Run should yield to other buckets.
+// wanted returns what callers have asked for: the goals (wanted changes of ranges), the pause in `held` (nil if moves
+// are not paused), and whether Run should end soon because other buckets wait.
 func (x *Executor) wanted() (goals []move.Goal, held *pause.Pause, yields bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return slices.Clone(x.goals), x.held, x.yields
 }
 
-// drop removes the goals for which ended returns true. A goal is one wanted change of the bucket's ranges.
+// drop removes the goals for which the function ended returns true. A goal is one wanted change of the bucket's ranges.
 func (x *Executor) drop(ended func(g *move.Goal) bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -9,23 +9,26 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// EventKind says what an Event reports.
+// EventKind says what an Event of an executor reports, e.g. that a step of a move has ended.
 type EventKind uint8
 
 const (
-	// Did: an effect has ended, with Err if it failed.
+	// Did reports that an effect (a step of a move) has ended, with Err if it failed.
 	Did EventKind = iota
-	// GoalBegun: the move of a goal is in the map, in Batch.
+	// GoalBegun reports that the move of a goal (a wanted change of ranges) is in the map, in the batch with the id
+	// Batch.
 	GoalBegun
-	// GoalMet: the map has the ranges that the goal asks for.
+	// GoalMet reports that the map has the ranges that the goal asks for.
 	GoalMet
-	// GoalRefused: a goal does not fit the map; Err says why.
+	// GoalRefused reports that a goal does not fit the map, and is given up. Err says why.
 	GoalRefused
-	// Looked: the map could not be read, so nothing goes on; Err says why. Without Err: the map can be read again.
+	// Looked reports that the map could not be read, so nothing goes on; Err says why. If Err is nil, the map can be
+	// read again.
 	Looked
 )
 
-// Event is something that an executor has done or found out. Options.Observe is called with it.
+// Event is something that an executor has done or found out, e.g. that rows were copied or that a goal is met. The
+// executor passes each event to Options.Observe.
 type Event struct {
 	Kind   EventKind
 	Effect move.Effect // for Did
@@ -35,31 +38,32 @@ type Event struct {
 	Err    error
 }
 
-// Progress counts the rows that moves have worked on, by kind of work. Work that is repeated after a failure counts
+// Progress counts the rows that moves have worked on, by kind of work. Work that is repeated after a failure is counted
 // again.
 type Progress struct {
-	// Copied and Compared are rows of sources. Mended are rows that the comparison found missing and copied. Searched
-	// are rows that sweeps read, Swept the markers among them.
+	// Copied and Compared are numbers of rows of sources. Mended is the number of rows that the comparison found
+	// missing and copied. Searched is the number of rows that were read in search of deletion markers, and Swept is the
+	// number of markers found.
 	Copied, Compared, Mended, Searched, Swept int64
 }
 
-// Progress returns how many rows all moves together have worked on since the executor was made.
+// Progress returns how many rows all moves of the bucket together have worked on since the executor was made.
 func (x *Executor) Progress() Progress {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.total
 }
 
-// begun is a goal, which is one wanted change of ranges, whose move has begun, with the rows that the move has worked
-// on.
+// begun is a goal (one wanted change of ranges) whose move has begun, with the id of the move's batch and the numbers
+// of rows that the move has worked on.
 type begun struct {
 	goal  move.Goal
 	batch uint64
 	rows  Progress
 }
 
-// count changes numbers of rows by the function f, after the task t has worked on rows. The numbers are those of the
-// batch of moves that the task belongs to, those of the goal (one wanted change of ranges) that the move fulfils, and
+// count updates numbers of rows by the function f, after the task t has worked on rows. f is applied to the numbers of
+// the task's batch (a group of moves), to those of the goal (one wanted change of ranges) that the move fulfils, and to
 // the totals.
 func (x *Executor) count(t *move.Task, f func(*Progress)) {
 	x.mu.Lock()
@@ -75,28 +79,29 @@ func (x *Executor) count(t *move.Task, f func(*Progress)) {
 	f(&x.total)
 }
 
-// Status is the state of a bucket and its moves, when the executor last looked at the bucket's map.
+// Status is the state of a bucket and its moves, as of the executor's last read of the bucket's map.
 type Status struct {
-	// Epoch is the epoch of the map; zero before the first look.
+	// Epoch is the epoch (version) of the map. It is zero before the first read.
 	Epoch   uint64
 	State   partmap.State
 	Ranges  uint64
 	Batches []BatchStatus
-	// Goals is the number of goals that have not ended.
+	// Goals is the number of goals (wanted changes of ranges) that have not ended.
 	Goals int
-	// Held is true during a pause: no move may begin.
+	// Held is true during a pause, in which no move may begin.
 	Held bool
 }
 
-// BatchStatus is the state of a batch, which is a group of moves that go through their phases together.
+// BatchStatus is the state of a batch, which is a group of moves that go through their phases together: its phase, and
+// the rows worked on.
 type BatchStatus struct {
 	partmap.Batch
-	// Progress is the number of rows that the batch has worked on since this executor first saw the batch in the map.
+	// Progress has the numbers of rows that the batch has worked on since this executor first saw the batch in the map.
 	Progress Progress
 }
 
-// Status returns the state of the bucket and its moves, as of the executor's last look at the bucket's map. The numbers
-// of rows are the present ones.
+// Status returns the state of the bucket and its moves, as of the executor's last read of the bucket's map. Only the
+// numbers of rows are up to date.
 func (x *Executor) Status() Status {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -111,7 +116,8 @@ func (x *Executor) Status() Status {
 	return s
 }
 
-// note records the state of the bucket, as the root of its map has it, for Status.
+// note records the state of the bucket from the given root of its map, for the method Status. It forgets the batches of
+// moves that have ended.
 func (x *Executor) note(root *partmap.Root) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -12,10 +12,10 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// carry copies rows of the source of a move that the destination dst lacks, shortly before the source is emptied.
-// Deletes leave markers in the destination, so a row without a marker there was never deleted. read is the time before
-// the rows were read. If that was too long ago, carry fails with Timeout: the rows may have changed, and are read again
-// later.
+// carry copies rows of the source of a move that the destination dst lacks, shortly before the source is emptied. A
+// delete at this stage leaves a marker in the destination, so a row without a marker was never deleted. The argument
+// read is the time before the rows were read. If that was too long ago, carry fails with Timeout: the rows may have
+// changed, and are read again later.
 func (x *Executor) carry(ctx context.Context, dst store.Partition, read time.Time, rows []store.Row) error {
 	within := upTo(store.Bounds{Start: rows[0].Key}, rows[len(rows)-1].Key)
 	d, err := x.differ(ctx, dst, page{rows: rows, bounds: within})
@@ -39,10 +39,12 @@ func (x *Executor) carry(ctx context.Context, dst store.Partition, read time.Tim
 	return nil
 }
 
-// note returns the row that a move leaves in the source when it has emptied the range rg. The row says where the rows
-// of the range are. It is a proof for a reader whose map is older than the rows: without it the range might as well
-// have been deleted. The note lies at the lowest key within the range, where nobody reads the source any more. ok is
-// false for a range that has no key, as it ends at the lowest key.
+// note returns the note about the range rg, which is a row that a move leaves in the source when it has emptied the
+// range. It says in which partition the rows are now. A reader whose map is older than the rows needs this proof, as
+// the range might as well have been deleted.
+//
+// The note has the timestamp ts, and lies at the lowest key of the range, where no client reads the source any more.
+// The result ok is false if the range has no key, since it ends at the lowest possible key.
 func note(rg *partmap.Range, ts store.Timestamp) (row store.Row, ok bool) {
 	key := rg.Start
 	if len(key) == 0 {
@@ -52,9 +54,10 @@ func note(rg *partmap.Range, ts store.Timestamp) (row store.Row, ok bool) {
 	return row, store.Within(key, store.Bounds{Start: rg.Start, End: rg.End})
 }
 
-// leave writes a note for each range that is about to be removed from the source src of a move. A note is a row that
-// says where the rows of the range are. The notes come before the removal. Otherwise a copy of the store could have the
-// removal but no note, and would show neither the rows nor where they are.
+// leave writes a note for each of the ranges that are about to be removed from the source src of a move. A note is a
+// row, here with the timestamp ts, that says in which partition the rows of the range are now. The notes come before
+// the removal. Otherwise a backup could have the removal but no note, and would show neither the rows nor where they
+// are.
 func (x *Executor) leave(ctx context.Context, src store.Partition, ranges []partmap.Range, ts store.Timestamp) error {
 	if !x.maps.LeavesNotes() {
 		return nil
@@ -76,7 +79,7 @@ func (x *Executor) leave(ctx context.Context, src store.Partition, ranges []part
 }
 
 // HasLeft reports whether the range rg has moved out of the partition source. It looks for the note, a small row that
-// the move leaves there. The reads of rows must not leave out notes.
+// the move leaves in this partition. The argument rows must not leave out notes, as those of WithoutNotes do.
 func HasLeft(ctx context.Context, rows store.Rows, source store.Partition, rg *partmap.Range) (bool, error) {
 	left, ok := note(rg, 1)
 	if !ok {
@@ -87,14 +90,15 @@ func HasLeft(ctx context.Context, rows store.Rows, source store.Partition, rg *p
 	return noted && to == rg.To, err
 }
 
-// WithoutNotes returns the given rows of a store, but reads leave out notes, which are small rows that moves leave in
-// emptied ranges.
+// WithoutNotes returns a view of the given rows of a store whose reads leave out notes. Notes are small rows that moves
+// leave in emptied ranges, and that only movers need.
 func WithoutNotes(rows store.Rows) store.Rows { return withoutNotes{rows} }
 
-// withoutNotes reads the rows of a store without notes, which are the small rows that moves leave in emptied ranges.
+// withoutNotes is a store.Rows whose reads leave out notes, which are the small rows that moves leave in emptied
+// ranges.
 type withoutNotes struct{ store.Rows }
 
-// Get implements store.Rows.
+// Get returns the row of partition p with the given key, as store.Rows says. A note counts as no row.
 func (w withoutNotes) Get(ctx context.Context, p store.Partition, key []byte) (store.Row, bool, error) {
 	row, found, err := w.Rows.Get(ctx, p, key)
 	if found && store.IsNote(row.Value) {
@@ -103,7 +107,8 @@ func (w withoutNotes) Get(ctx context.Context, p store.Partition, key []byte) (s
 	return row, found, err
 }
 
-// Slice implements store.Rows.
+// Slice returns a page of rows of partition p, as store.Rows says, without notes. It reads further pages until a page
+// has other rows.
 func (w withoutNotes) Slice(
 	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
 ) (store.Page, error) {
@@ -125,10 +130,10 @@ func (w withoutNotes) Slice(
 	}
 }
 
-// Removed reports whether the keys right above key were removed together, with a timestamp of ts or later. The removal
-// may be that of a move, or of a deletion of a range of keys. To find out, Removed writes a marker, which no listing
-// shows, to a random key that was never used: so a delete of one key is not mistaken for a removal. It fails with
-// InvalidArgument if there is no unused key between key and the end of within.
+// Removed reports whether the keys right above key were removed from partition p together, with a timestamp of ts or
+// later, e.g. by a move or by a deletion of a range of keys. To find out, Removed writes a deletion marker, which no
+// listing shows, to a random key that was never used. So a delete of one key is not mistaken for a removal. Removed
+// fails with InvalidArgument if there is no unused key between key and the end of `within`.
 func Removed(
 	ctx context.Context, rows store.Rows, p store.Partition, within store.Bounds, key []byte, ts store.Timestamp,
 ) (bool, error) {

@@ -18,24 +18,25 @@ import (
 // repaired.
 var ErrBrokenMap = errors.New("the map is broken: repair it before anything is moved")
 
-// killed is the error of an executor that a test has stopped at a failpoint.
+// killed is the error of an executor that a test has stopped at a failpoint. It is never retried.
 type killed struct{ error }
 
 func (k killed) Unwrap() error { return k.error }
 
-// result is an effect, which is one step of a move, that has ended. err is nil if it succeeded.
+// result is the end of an effect, which is one step of a move. The field err is nil if the step succeeded.
 type result struct {
 	effect move.Effect
 	err    error
 }
 
-// Run carries out the moves of the bucket, and returns nil when all moves in flight and all goals (wanted changes of
-// ranges) are complete. Goals may be left if other buckets wait (see Yield). Run retries after failures of the store
-// until ctx ends. It fails with Timeout when ctx ends; with Corrupt if the map is broken (ErrBrokenMap) or rows are
-// damaged; with Unavailable if goals must wait because the bucket is being deleted; and with a *pause.Error if nothing
-// is in flight and goals must wait because moves are paused.
+// Run carries out the moves of the bucket, and returns nil when all moves in flight have ended and all goals (wanted
+// changes of ranges) are fulfilled. Goals may be left if other buckets wait (see Yield).
 //
-// Run decides nothing: move.Next returns the effects that are due.
+// Run retries after failures of the store until ctx ends; then it fails with Timeout. It fails with Corrupt if the map
+// is broken (ErrBrokenMap) or rows are damaged, with Unavailable if goals must wait because the bucket is being
+// deleted, and with a *pause.Error if nothing is in flight and goals must wait because moves are paused.
+//
+// Run decides nothing: move.Next returns the steps that are due.
 func (x *Executor) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	loop := &loop{x: x, results: make(chan result), running: map[string]bool{}, tasks: map[uint64]int{},
@@ -51,12 +52,12 @@ func (x *Executor) Run(ctx context.Context) error {
 }
 
 // loop is the state of one call of Run. The loop reads the map of the bucket, starts the steps of moves that are due,
-// and processes their results.
+// and processes their results, again and again.
 type loop struct {
 	x       *Executor
 	seen    move.Seen
 	checked bool // the map was validated
-	// lax is true if the next look at the map need not be at Serial. Since the last look only swaps and tasks have
+	// lax is true if the next read of the map need not be at Serial. Since the last read only swaps and tasks have
 	// ended, and all of them have succeeded. What follows is a wait, which reads the newest root; or a swap, which
 	// succeeds only on the newest root; or the end of Run, after a swap that was made on the newest root.
 	lax      bool
@@ -68,8 +69,8 @@ type loop struct {
 	failures map[string]int // number of failures in a row, by effect
 }
 
-// run looks at the bucket's map and starts what is due, again and again. It ends when nothing is due and nothing runs,
-// or with an error that no retry can help.
+// run reads the bucket's map and starts the steps of moves that are due, again and again. It ends when nothing is due
+// and nothing runs, or with an error that no retry can help.
 func (l *loop) run(ctx context.Context) error {
 	for {
 		if over, err := l.step(ctx); over || err != nil {
@@ -93,7 +94,8 @@ func (l *loop) run(ctx context.Context) error {
 	}
 }
 
-// step reads the map of the bucket and starts the steps of moves that are due. over: nothing is due, and nothing runs.
+// step reads the map of the bucket and starts the steps of moves that are due. The result over is true if nothing is
+// due and nothing runs, so that Run can end.
 func (l *loop) step(ctx context.Context) (over bool, err error) {
 	for {
 		goals, hold, yields := l.x.wanted()
@@ -143,8 +145,9 @@ func (l *loop) step(ctx context.Context) (over bool, err error) {
 	}
 }
 
-// start carries out the effect e, which is one step of a move, in a goroutine, unless it runs already. After a failure
-// the result is delivered with a delay, since the step may be started again as soon as the result is there.
+// start carries out the effect e, which is one step of a move, in a goroutine. It does nothing if the same effect runs
+// already. After a failure the result is delivered with a delay, since the step may be started again as soon as the
+// result arrives.
 func (l *loop) start(ctx context.Context, v *move.View, e move.Effect) {
 	key := e.Key()
 	if l.running[key] {
@@ -164,8 +167,8 @@ func (l *loop) start(ctx context.Context, v *move.View, e move.Effect) {
 	}()
 }
 
-// took processes the result r of an effect, which is one step of a move. It returns an error only if the executor must
-// end.
+// took processes the result r of an effect, which is one step of a move: it records what was done, or the failure. It
+// returns an error only if the executor must end.
 func (l *loop) took(ctx context.Context, r result) error {
 	key := r.effect.Key()
 	delete(l.running, key)
@@ -213,19 +216,19 @@ func (l *loop) took(ctx context.Context, r result) error {
 	return nil
 }
 
-// final reports whether the error err ends the executor. It does if a test stopped the executor at a failpoint, if ctx
-// has ended, or if a retry can't help.
+// final reports whether the error err ends the executor. The result is true if a test stopped the executor at a
+// failpoint, if ctx has ended, or if a retry can't help.
 func final(ctx context.Context, err error) bool {
 	var k killed
 	return errors.As(err, &k) || ctx.Err() != nil || store.KindOf(err) == store.Corrupt ||
 		errors.Is(err, partmap.ErrNewerVersion)
 }
 
-// pauses are the delays before retries of a failed store call, from 5 ms to 5 s.
+// pauses are the delays before retries of a failed store call. They grow from 5 ms to 5 s.
 var pauses = wait.Backoff{First: 5 * time.Millisecond, Most: 5 * time.Second}
 
-// apart returns the delays before retries of an effect, which is one step of a move. Each effect has other delays,
-// computed from its key. So effects that fail at the same moment are not tried again at the same moment, and a
+// apart returns the delays before retries of the effect (a step of a move) with the given key. Each effect has other
+// delays, computed from its key. So effects that fail at the same moment are not tried again at the same moment, and a
 // simulation can be repeated.
 func apart(key string) *wait.Backoff {
 	p := pauses
@@ -237,8 +240,8 @@ func apart(key string) *wait.Backoff {
 	return &p
 }
 
-// look reads the map of the bucket. It returns the root, with the parts of the map that concern moves and goals (wanted
-// changes of ranges), by which move.Next decides. The epoch of the map is never lower than in the look before.
+// look reads the map of the bucket, as far as it concerns moves and the given goals (wanted changes of ranges). By the
+// result move.Next decides what to do. The epoch (version) of the map is never lower than that of an earlier look.
 func (l *loop) look(ctx context.Context, goals []move.Goal) (*move.View, error) {
 	read := l.x.maps.Load
 	if l.lax {
@@ -256,7 +259,7 @@ func (l *loop) look(ctx context.Context, goals []move.Goal) (*move.View, error) 
 	return move.Look(ctx, root, l.x.maps, &l.seen, goals)
 }
 
-// reader returns a function that reads a node of the bucket's map from the store.
+// reader returns a function that reads a node of the bucket's map from the store, by the id of the node.
 func (x *Executor) reader(ctx context.Context) partmap.Reader {
 	return func(id store.NodeID) ([]byte, error) { return x.store.Node(ctx, x.bucket, id) }
 }
@@ -265,9 +268,9 @@ func (x *Executor) reader(ctx context.Context) partmap.Reader {
 // check reads all nodes of the map. Larger maps are checked as a whole by `rebalancer verify` only.
 const validatedWhole = 10_000
 
-// validate fails with ErrBrokenMap if the map in v is broken. In a large map it checks only the parts that move or will
-// move. A node that can't be read because the store is unreachable does not make a map broken; the store's error is
-// returned.
+// validate fails with ErrBrokenMap if the map in v is not valid. In a map of more than validatedWhole ranges it checks
+// only the ranges that move or will move. If a node can't be read because the store is unreachable, validate returns
+// the store's error instead.
 func (x *Executor) validate(ctx context.Context, v *move.View) error {
 	root := v.Root
 	var unreachable error
@@ -293,8 +296,8 @@ func (x *Executor) validate(ctx context.Context, v *move.View) error {
 	return nil
 }
 
-// judge ends the goals that the bucket's map shows to be met or impossible, and returns the others. A goal is one
-// wanted change of the bucket's ranges.
+// judge ends the goals that the bucket's map shows to be met or impossible, and returns the goals that are left. A goal
+// is one wanted change of the bucket's ranges.
 func (x *Executor) judge(v *move.View, goals []move.Goal) (open []move.Goal) {
 	none := func() store.PartitionID { return store.PartitionID{} }
 	for _, g := range goals {
@@ -311,23 +314,23 @@ func (x *Executor) judge(v *move.View, goals []move.Goal) (open []move.Goal) {
 	return open
 }
 
-// refuse ends goals, which are wanted changes of ranges, because of the error err.
+// refuse ends the given goals (wanted changes of ranges) as impossible, with the error err as the reason.
 func (x *Executor) refuse(goals []move.Goal, err error) {
 	for i := range goals {
 		x.end(&goals[i], Event{Kind: GoalRefused, Goal: &goals[i], Err: err})
 	}
 }
 
-// begin records that the move of the goal g, which is one wanted change of ranges, has begun in the given batch of
-// moves.
+// begin records that the move of the goal g (one wanted change of ranges) has begun in the batch of moves with the
+// given id, so that its rows can be counted.
 func (x *Executor) begin(g move.Goal, batch uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.begun = append(x.begun, begun{goal: g, batch: batch})
 }
 
-// end removes the goal g, which is one wanted change of ranges, and reports its end as the event e. The event gets the
-// numbers of rows of the goal's move.
+// end removes the goal g, which is one wanted change of ranges, and reports its end as the event e. It adds to the
+// event the numbers of rows that the goal's move has worked on.
 func (x *Executor) end(g *move.Goal, e Event) {
 	x.drop(g.Equal)
 	x.mu.Lock()

@@ -11,10 +11,10 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// sweep deletes the markers of deletes that a move left in the new partition of a range. No more such markers arrive
-// when it begins. The order makes the deletions safe: sweep reads markers, and then checks that the bucket's map still
-// says that the markers of this move are to be deleted. If so, no other move has begun, and the markers are those of
-// this move. sweep deletes exactly these markers, each at its own timestamp, so newer rows stay.
+// sweep deletes the deletion markers that clients left in the new partition of a range while it moved. No more markers
+// of this move arrive when sweep begins. The order makes the deletions safe: sweep reads markers, and then checks that
+// the bucket's map still says that the markers of this move are to be deleted. If so, no other move has begun, and the
+// markers are those of this move. sweep deletes exactly these markers, each at its own timestamp, so newer rows stay.
 func (x *Executor) sweep(ctx context.Context, t *move.Task) error {
 	home := x.partition(t.Range.Partition)
 	return x.scanPresent(ctx, x.o.SweepPace, home, bounds(t), func(rows []store.Row) error {
@@ -43,7 +43,7 @@ func (x *Executor) sweep(ctx context.Context, t *move.Task) error {
 	})
 }
 
-// matching returns those of the rows for whose cells the function match returns true.
+// matching returns those of the given rows for whose values (cells) the function match returns true.
 func matching(rows []store.Row, match func(cell []byte) bool) (out []store.Row) {
 	for i := range rows {
 		if match(rows[i].Value) {
@@ -54,8 +54,8 @@ func matching(rows []store.Row, match func(cell []byte) bool) (out []store.Row) 
 }
 
 // scanPresent reads the rows that partition p has within the bounds b, page by page, and calls f with each page. It
-// ends at the row that was the highest one when it began. Otherwise it would never end where clients append rows as
-// fast as it reads.
+// ends at the row that was the highest one when the call began, since it would never end where clients append rows as
+// fast as it reads. pace limits the rows read per second.
 func (x *Executor) scanPresent(
 	ctx context.Context, pace *wait.Pacer, p store.Partition, b store.Bounds, f func(rows []store.Row) error,
 ) error {
@@ -71,8 +71,8 @@ func (x *Executor) scanPresent(
 	return x.scan(ctx, pace, p, b, func(_ time.Time, rows []store.Row) error { return f(rows) })
 }
 
-// upTo returns the bounds b with another end: right after the key last, which they include. If last has the maximum
-// length, no key that could be a bound follows right after it. Then the end stays as it is.
+// upTo returns the bounds b with another end, right after the key `last`, so that last is included. If last has the
+// maximum length, no key that could be a bound follows right after it. Then the end stays as it is.
 func upTo(b store.Bounds, last []byte) store.Bounds {
 	if len(last) < store.MaxKeyBytes {
 		b.End = append(bytes.Clone(last), 0) // its successor
