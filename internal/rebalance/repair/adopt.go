@@ -36,10 +36,11 @@ import (
 // note). A row that a removal without a note hides was deleted with a range of keys, or moved away by a program that is
 // older than notes: it stays where it is.
 
-// errGone is the error for a bucket that was deleted during the check.
+// errGone is the error for a bucket that was deleted while it was checked. The check then leaves out the bucket.
 var errGone = errors.New("the bucket is gone")
 
-// lack is a row that readers do not find, since it is not where the map of its bucket says. rg is the range of its key.
+// lack is a row that readers do not find, since it is not in the partition where the map of its bucket says. The field
+// rg is the range of the row's key.
 type lack struct {
 	bucket store.BucketID
 	row    store.Row
@@ -47,8 +48,8 @@ type lack struct {
 	to     store.PartitionID // the partition to which the row is copied: see places
 }
 
-// survey is what was found about a partition that has rows but no range: how many of its rows readers do not find
-// elsewhere.
+// survey is what was found about a partition that has rows but no range in the bucket's map: how many rows it has, and
+// how many of them readers do not find in another partition.
 type survey struct {
 	p             store.Partition
 	rows, missing int64
@@ -58,11 +59,12 @@ type survey struct {
 	lacks         []lack // some of the missing rows: the first of each range
 }
 
-// mostLacks is the maximum number of missing rows of one partition that are remembered. They help to prove when the
-// partition was made. A missing row is one that readers do not find where the bucket's map says.
+// mostLacks is the maximum number of missing rows of one partition that are remembered. A missing row is one that
+// readers do not find where the bucket's map says. Such rows help to prove when the partition was made.
 const mostLacks = 64
 
-// survey compares the rows of a partition that has no range with the partitions in which readers look for these rows.
+// survey compares the rows of p, a partition that has no range in the bucket's map, with the partitions in which
+// readers look for these rows. It counts the rows that readers do not find.
 func (c *Checker) survey(ctx context.Context, p store.Partition) (*survey, error) {
 	o := &survey{p: p}
 	err := c.pages(ctx, p, func(rows []store.Row) error {
@@ -89,9 +91,9 @@ func (c *Checker) survey(ctx context.Context, p store.Partition) (*survey, error
 	return o, err
 }
 
-// missing returns those of the given rows of a bucket that readers do not find. Such a row is not where the bucket's
-// map says, and no newer row with its key is there. rows are in ascending order. The root of the map is returned as
-// well; it was still the newest after the reads. missing fails with errGone if the bucket is deleted.
+// missing returns those of the given rows of the bucket id that readers do not find: the row is not where the bucket's
+// map says, and no newer row with its key is there. The rows must be in ascending order of keys. The second result is
+// the root of the map, which was still the newest after the reads. The error is errGone if the bucket is deleted.
 func (c *Checker) missing(ctx context.Context, id store.BucketID, rows []store.Row) ([]lack, *partmap.Root, error) {
 	for {
 		root, err := c.root(ctx, id)
@@ -145,7 +147,8 @@ func (c *Checker) lacking(ctx context.Context, root *partmap.Root, rows []store.
 	return out, nil
 }
 
-// shown returns the partitions that readers of the range rg read. No step of a move loses rows there.
+// shown returns the ids of the partitions in which readers look for rows of the range rg: one, or two during some
+// phases of a move. No step of a move loses rows in these partitions.
 func shown(rg *partmap.Range) (ids []store.PartitionID) {
 	rules := rg.Phase.Rules()
 	if rules.ReadSource {
@@ -157,8 +160,8 @@ func shown(rg *partmap.Range) (ids []store.PartitionID) {
 	return ids
 }
 
-// find looks for rows in the partition p. It sets found[i] if p has row i, or a newer row with the same key. rows are
-// in ascending order.
+// find looks for rows in the partition p. It sets found[i] to true if p has row i, or a newer row with the same key.
+// The rows must be in ascending order of keys.
 func (c *Checker) find(ctx context.Context, p store.Partition, rows []store.Row, found []bool) error {
 	return c.match(ctx, p, rows, func(i int, theirs *store.Row) error {
 		found[i] = found[i] || !store.Newer(&rows[i], theirs)
@@ -166,7 +169,8 @@ func (c *Checker) find(ctx context.Context, p store.Partition, rows []store.Row,
 	})
 }
 
-// match calls f for each of the given rows whose key is also in the partition p. rows are in ascending order.
+// match calls f for each of the given rows whose key is also in the partition p. The arguments of f are the index of
+// the row, and the row with the same key in p. The given rows must be in ascending order of keys.
 func (c *Checker) match(
 	ctx context.Context, p store.Partition, rows []store.Row, f func(i int, theirs *store.Row) error,
 ) error {
@@ -204,21 +208,22 @@ func (c *Checker) match(
 	})
 }
 
-// origin says what is proven about a partition that has rows but no range: whether it was made before or after the
-// bucket's map. The proof comes from the map and its history.
+// origin says what is proven about a partition that has rows but no range in the bucket's map: whether the partition
+// was made before or after the map. The proof comes from the map and its older versions.
 type origin uint8
 
 const (
-	// unproven: nothing is proven.
+	// unproven means that neither is proven.
 	unproven origin = iota
-	// madeBefore: an older map named the partition, so it is the old source of a move. Either its rows are older than
-	// the map, or deleted rows came back.
+	// madeBefore means that an older map named the partition, so the partition is the old source of a move. Either its
+	// rows are older than the map, or deleted rows came back.
 	madeBefore
-	// madeLater: the partition was made after the map, which is older than the rows.
+	// madeLater means that the partition was made after the map, so the map is older than the rows.
 	madeLater
 )
 
-// todo returns advice for an operator about a partition that has rows but no range. o says when the partition was made.
+// todo returns advice for an operator about a partition that has rows but no range. The advice depends on o, which says
+// when the partition was made.
 func (o origin) todo() string {
 	const all = "--adopt-all copies them to where the map says. If nothing was restored they are deleted rows that" +
 		" came back" +
@@ -233,8 +238,9 @@ func (o origin) todo() string {
 		" map is older, or without proof " + all
 }
 
-// origin finds out whether a partition that has rows but no range was made before or after the present map. o is what
-// was found in the partition. The text is the reason, in a sentence.
+// origin finds out whether a partition that has rows but no range was made before or after the present map of the
+// bucket. The argument o is what was found in the partition. The text is the reason for the result, in a sentence for
+// people.
 func (c *Checker) origin(ctx context.Context, o *survey) (origin, string, error) {
 	const later = "The map is older than this partition: "
 	id, key := o.p.Bucket, o.lacks[0].row.Key
@@ -284,7 +290,8 @@ func (c *Checker) origin(ctx context.Context, o *survey) (origin, string, error)
 
 func inText(micros int64) string { return time.UnixMicro(micros).UTC().Format(time.RFC3339) }
 
-// orphan is a partition that no map names, with rows that readers find nowhere else.
+// orphan is a partition that no map names, with rows that readers find in no other partition. Such partitions appear
+// when a store was restored from copies of different moments.
 type orphan struct {
 	finding Finding
 	*survey
@@ -294,8 +301,8 @@ type orphan struct {
 
 // adoptBucket copies the rows of all orphans of one bucket to where its map says, and then removes the orphans. Orphans
 // are partitions that have rows but no range. No orphan is removed before the rows of all orphans are copied. The
-// reason: ranges may get fresh partitions meanwhile, and markers that came from the first orphans are deleted there.
-// But these markers must still hide rows of the other orphans.
+// reason: ranges may get fresh partitions meanwhile, and deletion markers that came from the first orphans are deleted
+// there. But these markers must still hide rows of the other orphans.
 func (c *Checker) adoptBucket(ctx context.Context, id store.BucketID, orphans []orphan) {
 	c.prove(orphans)
 	var err error
@@ -337,20 +344,20 @@ func (c *Checker) adoptBucket(ctx context.Context, id store.BucketID, orphans []
 	}
 }
 
-// mostRounds bounds how often the ranges of one bucket get fresh partitions because a removal hides rows that are put
-// back. Normally this happens once for the partitions of the ranges, and once more for moves in flight.
+// mostRounds bounds how often the ranges of one bucket get fresh partitions because a removal hides rows that the check
+// puts back. Normally this happens once for the partitions of the ranges, and once more for moves in flight.
 const mostRounds = 8
 
-// keptTodo is advice for an operator about rows that can't be put back, since the rows there were removed and the
-// removal would hide them. A move leaves a note, a row that says where the rows went. No note was found, so nobody
-// knows whether a move or a deletion removed them.
+// keptTodo is advice for an operator about rows that can't be copied to where the bucket's map says, since a removal of
+// these keys would hide them. A move would have left a note, a row that says where the rows went. No note was found, so
+// it is unknown whether a move or a deletion removed the keys.
 const keptTodo = "was the bucket purged, or does a rule of retention apply to it? Then --discard PARTITION removes" +
 	" them: they are deleted. If the copy was made under a version that leaves no notes where it has moved ranges, and" +
 	" a listing lacks these rows, restore it with that version"
 
-// prove marks those orphans (partitions with rows but no range) whose rows are proven to be newer than the bucket's
-// map. The proof is a chain of moves that the map does not know. Each move has left a note, a row that says where the
-// rows of a range went. The chain leads from a partition that the map names to the orphan.
+// prove sets the field proven of those orphans (partitions with rows but no range) whose rows are newer than the
+// bucket's map. The proof is a chain of moves that the map does not know. Each move has left a note, a row that says to
+// which partition the rows of a range went. The chain leads from a partition that the map names to the orphan.
 func (c *Checker) prove(orphans []orphan) {
 	for i := range orphans {
 		o := &orphans[i]
@@ -361,7 +368,8 @@ func (c *Checker) prove(orphans []orphan) {
 }
 
 // adoptRound copies the rows of the proven orphans of a bucket once to where the bucket's map says. An orphan is a
-// partition with rows but no range. renewed: some ranges got fresh partitions meanwhile, so another round is needed.
+// partition with rows but no range. The result renewed is true if some ranges got fresh partitions meanwhile. Then the
+// caller must call adoptRound again.
 func (c *Checker) adoptRound(ctx context.Context, id store.BucketID, orphans []orphan) (renewed bool, err error) {
 	for i := range orphans {
 		o := &orphans[i]
@@ -382,11 +390,12 @@ func (c *Checker) adoptRound(ctx context.Context, id store.BucketID, orphans []o
 	return renewed, nil
 }
 
-// adopt puts the given rows of a bucket to where its map says. rows are in ascending order. A row is not put if the row
-// there is as new or newer, or if the row is deleted there.
+// adopt copies the given rows of the bucket id to the partitions where the bucket's map says. The rows must be in
+// ascending order of keys. A row is not copied if the row with its key in that partition is as new or newer, or if the
+// row is deleted there.
 //
-// renewed: some ranges got fresh partitions. kept is the number of rows that must stay where they are: a removal would
-// hide them, and it is unknown whether it was a deletion.
+// The result renewed is true if some ranges got fresh partitions. The result kept is the number of rows that must stay
+// where they are: a removal would hide them, and it is unknown whether the removal was a deletion.
 func (c *Checker) adopt(
 	ctx context.Context, id store.BucketID, rows []store.Row,
 ) (renewed bool, kept int, err error) {
@@ -458,12 +467,14 @@ func (c *Checker) adopt(
 	}
 }
 
-// errKept is the error for a row that can't be put to where the bucket's map says, since a removal would hide it there.
+// errKept is the error for a row that can't be copied to where the bucket's map says, since a removal of keys would
+// hide the row there.
 var errKept = store.Errorf(store.InvalidArgument, "a removal hides the row where the map says: it was deleted with a "+
 	"range of keys, or moved by a program that left no note of it, and which of both can't be told; "+
 	"--discard PARTITION removes it")
 
-// adoptOne puts one row of a bucket to where its map says. It returns errKept if the row must stay where it is.
+// adoptOne copies one row of the bucket id to the partition where the bucket's map says. It returns errKept if the row
+// must stay where it is.
 func (c *Checker) adoptOne(ctx context.Context, id store.BucketID, row *store.Row) error {
 	_, kept, err := c.adopt(ctx, id, []store.Row{*row})
 	if err == nil && kept > 0 {
@@ -472,13 +483,13 @@ func (c *Checker) adoptOne(ctx context.Context, id store.BucketID, row *store.Ro
 	return err
 }
 
-// places chooses the partition to which each missing row is copied. If the range of the row does not move, it is the
-// partition of the range. In a move it is the source, from which the row is copied on. Once readers read only the
-// destination, it is the destination.
+// places chooses the partition to which each missing row is copied, and stores it in the field `to`. If the range of
+// the row does not move, this is the partition of the range. In a move it is the source, from which the row is copied
+// on. Once readers read only the destination, it is the destination.
 //
-// behind: the source of a move is empty though the map says that it is being copied. Then the moves in flight have to
-// end first. Otherwise a row put into the source might be visible, and its copy hidden if the destination was emptied
-// later.
+// The result behind is true if the source of a move is empty though the map says that the source is being copied. Then
+// the moves in flight have to end first. Otherwise a row put into the source might be visible, and its copy hidden if
+// the destination was emptied later.
 func (c *Checker) places(lacks []lack) (behind bool) {
 	for i := range lacks {
 		l := &lacks[i]
@@ -494,7 +505,8 @@ func (c *Checker) places(lacks []lack) (behind bool) {
 	return behind
 }
 
-// bring writes the missing rows in lacks to the partitions that were chosen for them by the method places.
+// bring writes the missing rows in lacks to the partitions that the method places has chosen for them, in batches of
+// limited size.
 func (c *Checker) bring(ctx context.Context, id store.BucketID, lacks []lack) error {
 	const most, mostBytes = 200, 1 << 20
 	for len(lacks) > 0 {
@@ -526,8 +538,8 @@ func (c *Checker) bring(ctx context.Context, id store.BucketID, lacks []lack) er
 	return nil
 }
 
-// renew ends the moves of a bucket that are in flight. If there are none, it copies the given ranges to fresh
-// partitions instead.
+// renew ends the moves of a bucket that are in flight. If no move is in flight, renew moves the given ranges to fresh
+// partitions instead, in which no removal hides rows.
 func (c *Checker) renew(ctx context.Context, root *partmap.Root, ranges []partmap.Range) error {
 	if c.keeps(root.Bucket)&misplaced != 0 {
 		return store.Errorf(store.InvalidArgument,

@@ -18,13 +18,15 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// mostProblems is the maximum number of problems of one bucket's map that are reported one by one.
+// mostProblems is the maximum number of problems of one bucket's map that are reported one by one. The rest is only
+// counted.
 const mostProblems = 20
 
 const restoreTodo = "nothing of the bucket moves until it is mended; `rebalancer map history` may have an older" +
 	" root that is whole"
 
-// bucket checks one bucket: its root, its map, the nodes of the map, and its rows.
+// bucket checks one bucket: the root of its map, the map (which partition has which keys), the stored nodes of the map,
+// and all rows. Problems are reported; an error means that the check can't go on.
 func (c *Checker) bucket(ctx context.Context, b bucket) error {
 	c.count(&c.sum.Buckets, 1)
 	for {
@@ -47,8 +49,9 @@ func (c *Checker) finding(b bucket, k Kind, format string, args ...any) Finding 
 		Text: fmt.Sprintf(format, args...)}
 }
 
-// mapOf checks the map of a bucket, with its root and its nodes. root is nil if there is no valid map by which rows can
-// be checked. again: the map changed meanwhile and must be checked again.
+// mapOf checks the map of a bucket (which partition has which keys), with its root and its nodes. The result root is
+// nil if there is no valid map by which rows can be checked. The result again is true if the map changed meanwhile, so
+// that the caller must check it again.
 func (c *Checker) mapOf(ctx context.Context, b bucket) (root *partmap.Root, again bool, err error) {
 	// First the nodes are read, then the root. So a node that the root does not name was never named, or is not named
 	// any more.
@@ -100,8 +103,8 @@ func (c *Checker) mapOf(ctx context.Context, b bucket) (root *partmap.Root, agai
 	return root, false, c.state(ctx, b, root)
 }
 
-// validate checks the map with the given root. It returns the problems of the map, and the nodes that the map names. It
-// fails if the store can't read a node at present.
+// validate checks the map with the given root. The result problems has the faults of the map, and named has the ids of
+// the nodes that the map names. The error is not nil if the store can't read a node at present.
 func (c *Checker) validate(
 	ctx context.Context, root *partmap.Root,
 ) (problems []partmap.Problem, named map[store.NodeID]bool, err error) {
@@ -118,9 +121,9 @@ func (c *Checker) validate(
 	return problems, named, err
 }
 
-// brokenMap reports the problems of a bucket's map. Under AdoptAll it also replaces the map by its newest valid
-// version. Rows that have moved since then are copied to where that version says later in the check. back: the map was
-// replaced.
+// brokenMap reports the given problems of a bucket's map. With Options.Adopt = AdoptAll it also replaces the map, whose
+// root is now, by its newest valid version. Rows that have moved since that version are copied back later in the check.
+// The result back is true if the map was replaced.
 func (c *Checker) brokenMap(ctx context.Context, b bucket, now, root *partmap.Root,
 	problems []partmap.Problem) (back bool, err error) {
 	older, err := c.wholeBefore(ctx, now)
@@ -155,8 +158,8 @@ func (c *Checker) brokenMap(ctx context.Context, b bucket, now, root *partmap.Ro
 	return back, nil
 }
 
-// history iterates over the old, replaced roots of a bucket, from newer to older ones. It begins with the newest root
-// below the epoch before.
+// history iterates over the old, replaced roots of a bucket's map, from newer to older ones. It begins with the newest
+// root whose epoch (version) is below `before`.
 func (c *Checker) history(ctx context.Context, id store.BucketID, before uint64) iter.Seq2[store.Record, error] {
 	return func(yield func(store.Record, error) bool) {
 		for {
@@ -177,7 +180,8 @@ func (c *Checker) history(ctx context.Context, id store.BucketID, before uint64)
 	}
 }
 
-// wholeBefore returns the newest valid map of a bucket among those older than root. nil: none of them is valid.
+// wholeBefore returns the newest valid map of a bucket among the versions older than root. It returns nil if none of
+// them is valid.
 func (c *Checker) wholeBefore(ctx context.Context, root *partmap.Root) (*partmap.Root, error) {
 	for rec, err := range c.history(ctx, root.Bucket, root.Epoch) {
 		if err != nil {
@@ -195,9 +199,9 @@ func (c *Checker) wholeBefore(ctx context.Context, root *partmap.Root) (*partmap
 	return nil, nil
 }
 
-// takeBack makes an older map of a bucket the present one, at a new epoch. now is the present root. Only the map is
-// taken back: the bucket keeps its present state and settings, such as whether it keeps versions. Batches of moves keep
-// their ids, and no later batch gets the same id.
+// takeBack makes `older`, an older map of a bucket, the present one, under a new epoch (version). The argument now is
+// the present root. Only the map is taken back: the bucket keeps its present state and settings, such as whether it
+// keeps versions. Batches of moves keep their ids, and no later batch gets the same id.
 func (c *Checker) takeBack(ctx context.Context, now, older *partmap.Root) error {
 	stamp := c.maps.Stamp()
 	next := *older
@@ -207,8 +211,9 @@ func (c *Checker) takeBack(ctx context.Context, now, older *partmap.Root) error 
 	return c.maps.Swap(ctx, partmap.Change{Old: now.Version(), Next: &next})
 }
 
-// state checks three things in the root of a bucket: the map clock that it names, whether the bucket's deletion was
-// begun but not finished, and the moves in flight.
+// state checks three things in the root of a bucket's map: whether the map clock that it names exists (the counter that
+// tells clients of changes), whether a deletion of the bucket was left unfinished, and whether moves have been in one
+// phase for too long.
 func (c *Checker) state(ctx context.Context, b bucket, root *partmap.Root) error {
 	age := c.o.Now().Sub(time.UnixMicro(root.ChangedAt))
 	if root.State == partmap.Deleted {
@@ -256,7 +261,8 @@ func (c *Checker) state(ctx context.Context, b bucket, root *partmap.Root) error
 	return nil
 }
 
-// reopen opens a bucket again whose deletion was begun but not finished.
+// reopen opens a bucket again whose deletion was begun but not finished. It does nothing if the bucket is in another
+// state by now.
 func (c *Checker) reopen(ctx context.Context, id store.BucketID) error {
 	root, err := c.maps.Load(ctx, id)
 	if err != nil || root.State != partmap.Closing {
@@ -269,7 +275,8 @@ func (c *Checker) reopen(ctx context.Context, id store.BucketID) error {
 	return c.maps.Swap(ctx, change)
 }
 
-// nodes returns the ids of all stored map nodes of a bucket. They take 16 bytes of memory each.
+// nodes returns the ids of all stored nodes of a bucket's map, whether the map names them or not. The ids take 16 bytes
+// of memory each.
 func (c *Checker) nodes(ctx context.Context, id store.BucketID) (all []store.NodeID, err error) {
 	var after store.NodeID
 	for {
@@ -282,7 +289,8 @@ func (c *Checker) nodes(ctx context.Context, id store.BucketID) (all []store.Nod
 	}
 }
 
-// deleteNodes deletes map nodes of a bucket. The text says what was done, for the report of the check.
+// deleteNodes deletes the given stored nodes of a bucket's map. The text says for the report what was done, e.g. "12
+// deleted".
 func (c *Checker) deleteNodes(ctx context.Context, id store.BucketID, nodes []store.NodeID) (string, error) {
 	for _, n := range nodes {
 		if err := c.retry(ctx, func() error { return c.s.DeleteNode(ctx, id, n) }); err != nil {
@@ -292,7 +300,8 @@ func (c *Checker) deleteNodes(ctx context.Context, id store.BucketID, nodes []st
 	return fmt.Sprintf("%d deleted", len(nodes)), nil
 }
 
-// unnamed checks the stored map nodes of a bucket that its valid map does not name. named has the nodes that the map
+// unnamed checks the stored nodes of a bucket's map that the valid map with the given root does not name, and reports
+// or deletes them. The argument nodes has the ids of all stored nodes, and named has the ids of the nodes that the map
 // names.
 func (c *Checker) unnamed(ctx context.Context, b bucket, root *partmap.Root, nodes []store.NodeID,
 	named map[store.NodeID]bool) error {
@@ -349,15 +358,16 @@ func (c *Checker) unnamed(ctx context.Context, b bucket, root *partmap.Root, nod
 	return nil
 }
 
-// abandoned are map nodes of a bucket that were written for epochs which its root cannot have reached: epochs after the
-// next one. So the root is older than the nodes.
+// abandoned are nodes of a bucket's map that were written for epochs (versions) which the map's root cannot have
+// reached: epochs after the next one. So the root was restored from an older copy than the nodes.
 type abandoned struct {
 	bucket bucket
 	nodes  []move.Node
 }
 
-// wentBack records map nodes that were written for epochs which the bucket's root cannot have reached, unless the root
-// has caught up since. They are handled after all rows have been checked.
+// wentBack records map nodes that were written for epochs (versions) which the bucket's root cannot have reached. Nodes
+// up to the epoch after the newest root are left out, since the root has caught up with them. The recorded nodes are
+// handled after all rows have been checked.
 func (c *Checker) wentBack(ctx context.Context, root *partmap.Root, a abandoned) error {
 	if len(a.nodes) == 0 {
 		return nil
@@ -375,9 +385,9 @@ func (c *Checker) wentBack(ctx context.Context, root *partmap.Root, a abandoned)
 	return nil
 }
 
-// finish does the work that must wait until all rows were checked. First it puts back rows of partitions without a
-// range, then it ends moves. At last it removes the old notes that moves have left, map nodes of lost epochs, and
-// markers of deletes. All of these may be needed while there are rows outside ranges.
+// finish does the work that must wait until all rows were checked. First it copies back rows of partitions without a
+// range, then it ends moves. At last it removes old notes (rows that say where moved rows are), map nodes of lost
+// versions, and deletion markers. All of these may be needed while there are rows outside ranges.
 func (c *Checker) finish(ctx context.Context) error {
 	for id, orphans := range c.orphaned {
 		c.adoptBucket(ctx, id, orphans)
@@ -396,10 +406,12 @@ func (c *Checker) finish(ctx context.Context) error {
 	return c.sweeps(ctx)
 }
 
-// endMoves ends the moves in flight under AdoptAll, when partitions of the store may come from copies of different
-// moments. Until a move ends, a source of an earlier moment than its destination shows rows that were deleted in
-// between. Buckets with rows left outside ranges are skipped, as their markers may still have to hide these rows; their
-// moves go on with the servers.
+// endMoves ends the moves in flight if Options.Adopt is AdoptAll, when partitions of the store may come from copies of
+// different moments. Until a move ends, a source of an earlier moment than its destination shows rows that were deleted
+// in between.
+//
+// Buckets with rows left outside ranges are skipped, as their deletion markers may still have to hide these rows. Their
+// moves go on when servers run.
 func (c *Checker) endMoves(ctx context.Context) error {
 	if c.o.Adopt != AdoptAll {
 		return nil

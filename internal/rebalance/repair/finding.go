@@ -8,117 +8,120 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// Severity says how serious a finding of the check is.
+// Severity says how serious a finding of the check is: a problem, something unchecked, or only information.
 type Severity string
 
 const (
-	// Problem: something in the store is wrong.
+	// Problem is the severity of findings that say that something in the store is wrong.
 	Problem Severity = "problem"
-	// Unchecked: something could not be checked.
+	// Unchecked is the severity of findings that say that something could not be checked.
 	Unchecked Severity = "unchecked"
-	// Info: nothing is wrong.
+	// Info is the severity of findings that say nothing wrong, e.g. that ranges move.
 	Info Severity = "info"
 )
 
-// Kind says what a check has found, such as a broken map.
+// Kind says what a check has found, such as a broken map, in a few words.
 type Kind string
 
-// The kinds of problems.
+// The kinds of problems. Each value is the text that people see.
 const (
-	// BrokenName: a directory record can't be read.
+	// BrokenName means that the record of a bucket's name can't be read.
 	BrokenName Kind = "broken name"
-	// NoRoot: a name leads to a bucket that has no root.
+	// NoRoot means that a name leads to a bucket whose map has no root, so that its rows can't be found.
 	NoRoot Kind = "no root"
-	// SharedBucket: several names lead to one bucket.
+	// SharedBucket means that several names lead to one bucket.
 	SharedBucket Kind = "shared bucket"
-	// NamelessBucket: a bucket that is not deleted has no name.
+	// NamelessBucket means that a bucket that is not deleted has no name.
 	NamelessBucket Kind = "nameless bucket"
-	// DeletedName: a name leads to a deleted bucket; the deletion was not finished.
+	// DeletedName means that a name leads to a deleted bucket; the deletion was not finished.
 	DeletedName Kind = "deleted name"
-	// BrokenList: the list of buckets can't be read.
+	// BrokenList means that the list of buckets can't be read.
 	BrokenList Kind = "broken list"
-	// Unlisted: a bucket is not on the list of buckets.
+	// Unlisted means that a bucket with a name is missing in the list of buckets.
 	Unlisted Kind = "unlisted bucket"
-	// StaleListing: the list of buckets has a name that leads elsewhere or nowhere.
+	// StaleListing means that the list of buckets has a name that leads elsewhere or nowhere.
 	StaleListing Kind = "stale listing"
 
-	// BrokenRoot: a root can't be read.
+	// BrokenRoot means that the root of a bucket's map can't be read.
 	BrokenRoot Kind = "broken root"
-	// BrokenMap: a map is not valid (partmap.Validate).
+	// BrokenMap means that a bucket's map is not valid (partmap.Validate), e.g. it has a gap between ranges.
 	BrokenMap Kind = "broken map"
-	// RootWentBack: map nodes are of later epochs than the root can have reached.
+	// RootWentBack means that nodes of a bucket's map are of later versions than its root can have reached.
 	RootWentBack Kind = "root went back"
-	// NoClock: a bucket's map clock is missing or can't be read.
+	// NoClock means that a bucket's map clock, the counter by which clients learn of changes, is missing or can't be
+	// read.
 	NoClock Kind = "no map clock"
-	// LeftClosing: the deletion of a bucket was not finished.
+	// LeftClosing means that the deletion of a bucket was not finished.
 	LeftClosing Kind = "left closing"
-	// StuckMove: a batch has been in its phase for a long time.
+	// StuckMove means that a batch (a group of moves) has been in one phase for longer than Options.StuckAfter.
 	StuckMove Kind = "stuck move"
-	// OutrunMove: a batch is not draining yet, by the map, but one of its sources is empty.
+	// OutrunMove means that by the map, a batch of moves has not come to the removal of rows, but one of its sources is
+	// empty.
 	OutrunMove Kind = "outrun move"
-	// OrphanNode: map nodes that no root has named for a long time still exist.
+	// OrphanNode means that nodes of maps are still stored, though no root has named them for a long time.
 	OrphanNode Kind = "orphan node"
-	// BrokenNode: a map node that no root names can't be read.
+	// BrokenNode means that a stored node of a map, which no root names, can't be read.
 	BrokenNode Kind = "broken node"
 
-	// Misplaced: rows are outside the ranges of their partition, and not where the map says.
+	// Misplaced means that rows are outside the ranges of their partition, and missing where the map says.
 	Misplaced Kind = "misplaced rows"
-	// Duplicate: rows are outside the ranges of their partition, but also where the map says.
+	// Duplicate means that rows are outside the ranges of their partition, but are also where the map says.
 	Duplicate Kind = "duplicate rows"
-	// Uncopied: rows of a draining range are not in its destination.
+	// Uncopied means that rows of a range that is being removed from its old partition are not in its new one.
 	Uncopied Kind = "uncopied rows"
-	// OutrunCopy: the source of copies has older rows than the copies.
+	// OutrunCopy means that copies that a move has made are newer than the rows of its source.
 	OutrunCopy Kind = "outrun copies"
-	// LeftMarker: markers are left in a range that is settled and swept.
+	// LeftMarker means that deletion markers are left in a range whose move has ended.
 	LeftMarker Kind = "left markers"
-	// UnknownCell: rows are neither entries nor markers.
+	// UnknownCell means that the values of rows are neither entries nor deletion markers.
 	UnknownCell Kind = "unknown cells"
-	// FutureRow: rows have timestamps far in the future.
+	// FutureRow means that rows have timestamps more than a minute in the future.
 	FutureRow Kind = "future rows"
-	// BrokenRows: rows cannot be read.
+	// BrokenRows means that rows cannot be read.
 	BrokenRows Kind = "broken rows"
-	// Orphan: a partition has rows but no range.
+	// Orphan means that a partition has rows but no range in the bucket's map.
 	Orphan Kind = "orphan partition"
-	// LeftRows: a partition of a deleted bucket has rows.
+	// LeftRows means that a partition of a deleted bucket has rows.
 	LeftRows Kind = "left rows"
-	// LostBucket: a partition has rows of a bucket that has no root.
+	// LostBucket means that a partition has rows of a bucket whose map has no root.
 	LostBucket Kind = "lost bucket"
 )
 
-// The kinds of findings that are no problems.
+// The kinds of findings that are no problems. Each value is the text that people see.
 const (
-	// Moving: a batch of moves is in flight.
+	// Moving means that a batch (a group of moves) has begun and not ended.
 	Moving Kind = "moving"
-	// SweepPending: only the sweep of markers is left of a batch.
+	// SweepPending means that the moves of a batch have ended, but their deletion markers are not removed yet.
 	SweepPending Kind = "sweep pending"
-	// Uncollected: map nodes that no root names will be collected soon, or belong to a pending swap.
+	// Uncollected means that nodes of maps that no root names will be deleted soon, or belong to a pending change.
 	Uncollected Kind = "uncollected nodes"
-	// Young: a bucket is being created or deleted.
+	// Young means that a bucket is being created or deleted.
 	Young Kind = "young bucket"
-	// NoLister: the store cannot list its partitions, so orphans are not found.
+	// NoLister means that the store cannot list its partitions, so partitions without a range are not found.
 	NoLister Kind = "no list of partitions"
-	// NewerVersion: a map was written by a newer version of evenkeel.
+	// NewerVersion means that a map was written by a newer version of evenkeel.
 	NewerVersion Kind = "newer version"
 )
 
-// Finding is one thing that a check has found. Fields that do not apply are zero.
+// Finding is one thing that a check of a store has found, e.g. rows outside the ranges of their partition. Fields that
+// do not apply are zero.
 type Finding struct {
 	Severity Severity `json:"severity"`
 	Kind     Kind     `json:"kind"`
-	// Bucket is the bucket's name, empty if it has none.
+	// Bucket is the bucket's name, empty if it has none. ID, Partition and Node are the ids of the bucket, the
+	// partition and the map node that the finding is about.
 	Bucket    keytext.Key       `json:"bucket,omitempty"`
 	ID        store.BucketID    `json:"bucket_id,omitzero"`
 	Partition store.PartitionID `json:"partition,omitzero"`
 	Node      store.NodeID      `json:"node,omitzero"`
-	// Key is the first key concerned.
+	// Key is the first key that the finding is about.
 	Key keytext.Key `json:"key,omitzero"`
-	// Count is the number of rows, nodes or ranges concerned.
+	// Count is the number of rows, map nodes or ranges that the finding is about.
 	Count int64 `json:"count,omitempty"`
-	// Missing is the number of rows of an orphan partition that are not where the map says,
-	// or are older there.
+	// Missing is the number of rows of a partition without a range that are not where the map says, or are older there.
 	Missing int64 `json:"missing,omitempty"`
-	// Text describes the finding, Mended what was done about it, and Todo what an operator
-	// can do.
+	// Text describes the finding. Mended says how it was repaired, and is empty if it was not. Todo says what an
+	// operator can do.
 	Text   string `json:"text"`
 	Mended string `json:"mended,omitempty"`
 	Todo   string `json:"todo,omitempty"`

@@ -14,14 +14,15 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// mostNames is the maximum number of bucket names that wait for their second check.
+// mostNames is the maximum number of suspicious bucket names that wait for their second check.
 const mostNames = 10_000
 
 const lostTodo = "its map is lost: restore its root from a copy of the roots' table, or, if the maps were restored" +
 	" from an older copy than the rows," +
 	" end all servers, and --adopt-all makes a map for it; delete nothing, its rows are still there"
 
-// eachKey calls f for each key of the table t. Several calls run at the same time.
+// eachKey calls f for each key of the table t, e.g. for each name in the directory of buckets. Up to Options.Parallel
+// calls run at the same time. The first error ends the iteration.
 func (c *Checker) eachKey(ctx context.Context, t store.Table, f func(ctx context.Context, key []byte) error) error {
 	failures := 0
 	for keys, err := range store.KeyPages(ctx, c.s, t) {
@@ -43,7 +44,7 @@ func (c *Checker) eachKey(ctx context.Context, t store.Table, f func(ctx context
 	return nil
 }
 
-// directory checks all bucket names in the directory, and the buckets to which they lead.
+// directory checks all bucket names in the directory (the table of names), and the buckets to which the names lead.
 func (c *Checker) directory(ctx context.Context) error {
 	err := c.eachKey(ctx, store.Directory, func(ctx context.Context, key []byte) error {
 		name := string(key)
@@ -75,8 +76,8 @@ func (c *Checker) directory(ctx context.Context) error {
 
 func compareIDs(a, b store.BucketID) int { return bytes.Compare(a[:], b[:]) }
 
-// owner returns the bucket to which a name in the directory leads. If the record of the name cannot be read, that is
-// reported, and owner is empty.
+// owner returns the bucket to which a name in the directory leads. If the record of the name cannot be read, owner
+// reports this, and the result is empty.
 func (c *Checker) owner(ctx context.Context, name string) (owner listing.BucketInfo, err error) {
 	owner, err = retried(ctx, c, func() (listing.BucketInfo, error) { return c.c.Owner(ctx, name) })
 	if err != nil && store.KindOf(err) == store.Corrupt {
@@ -88,8 +89,8 @@ func (c *Checker) owner(ctx context.Context, name string) (owner listing.BucketI
 	return owner, err
 }
 
-// listOfBuckets checks each name on the list of buckets. That list is stored like a bucket itself. It is skipped if its
-// map is broken.
+// listOfBuckets checks each name on the list of buckets, by which names are listed in order. The list is stored like a
+// bucket itself. It is skipped if its map is broken.
 func (c *Checker) listOfBuckets(ctx context.Context) error {
 	list := bucket{id: listing.ListOfBuckets()}
 	if c.suspected(list.id) {
@@ -112,8 +113,8 @@ func (c *Checker) listOfBuckets(ctx context.Context) error {
 	return nil
 }
 
-// namesAnew repeats the first check of all bucket names if rows of the list of buckets may have been put back since.
-// Such rows add names to the list, or hide some.
+// namesAnew repeats the first check of all bucket names if the check may have copied back rows of the list of buckets.
+// Such rows add names to the list, or hide names.
 func (c *Checker) namesAnew(ctx context.Context) error {
 	if c.o.Adopt == AdoptNone {
 		return nil
@@ -126,15 +127,16 @@ func (c *Checker) namesAnew(ctx context.Context) error {
 	return c.listOfBuckets(ctx)
 }
 
-// suspectName is a bucket name that looked wrong at the first check. It is checked again, since it may have been read
-// in the middle of a change.
+// suspectName is a bucket name that looked wrong at the first check. It is checked again later, since it may have been
+// read in the middle of a change.
 type suspectName struct {
 	name string
-	// the bucket to which the name leads, and the one that the list says
+	// owner is the bucket to which the name leads by the directory, and listed is the one by the list of buckets.
 	owner, listed store.BucketID
 }
 
-// name checks a bucket name for the first time. If it looks wrong, it is remembered for a second check.
+// name checks a bucket name for the first time. If the name looks wrong, it is remembered for a second check
+// (secondLook).
 func (c *Checker) name(ctx context.Context, name string) error {
 	s, wrong, err := c.lookAt(ctx, name)
 	if err != nil || wrong == nil {
@@ -150,8 +152,9 @@ func (c *Checker) name(ctx context.Context, name string) error {
 	return nil
 }
 
-// lookAt returns what is wrong with a bucket name at present. wrong is nil if nothing is. It is also nil if the name,
-// or the list of buckets, cannot be read: that is reported elsewhere.
+// lookAt returns what is wrong with a bucket name at present, by comparing the directory with the list of buckets. The
+// result wrong is nil if both agree. It is also nil if the name, or the list of buckets, cannot be read, which other
+// checks report. The result s says to which buckets the name leads.
 func (c *Checker) lookAt(ctx context.Context, name string) (s suspectName, wrong *Finding, err error) {
 	if c.suspected(listing.ListOfBuckets()) {
 		return s, nil, nil
@@ -220,8 +223,8 @@ func (c *Checker) lookAt(ctx context.Context, name string) (s suspectName, wrong
 	return s, wrong, nil
 }
 
-// stateOf returns the state of a bucket, such as Open. It returns 0 if the bucket has no root, and Open if its root
-// cannot be read, which is reported elsewhere.
+// stateOf returns the state of a bucket, such as partmap.Open. It returns 0 if the bucket's map has no root, and Open
+// if the root cannot be read, which other checks report.
 func (c *Checker) stateOf(ctx context.Context, id store.BucketID) (partmap.State, error) {
 	if id == (store.BucketID{}) {
 		return 0, nil
@@ -239,7 +242,8 @@ func (c *Checker) stateOf(ctx context.Context, id store.BucketID) (partmap.State
 	return root.State, nil
 }
 
-// secondLook checks the suspicious bucket names again. It reports the names that are wrong in the same way both times.
+// secondLook waits for Options.Patience and checks the suspicious bucket names again. It reports, and repairs if asked
+// to, the names that are wrong in the same way both times.
 func (c *Checker) secondLook(ctx context.Context) error {
 	c.mu.Lock()
 	names := c.again
@@ -283,7 +287,8 @@ func (c *Checker) secondLook(ctx context.Context) error {
 	return nil
 }
 
-// roots checks the buckets that have a root, but to which no name leads.
+// roots checks the buckets that have a map but no name that leads to them. Such a bucket may be in creation, or may
+// have lost its name.
 func (c *Checker) roots(ctx context.Context) error {
 	return c.eachKey(ctx, store.Roots, func(ctx context.Context, key []byte) error {
 		id := store.BucketID(key)
@@ -303,8 +308,8 @@ func (c *Checker) roots(ctx context.Context) error {
 	})
 }
 
-// reportNameless reports the buckets that have no name even now, at the end of the check. Buckets that were being
-// created have got a name by now.
+// reportNameless reports the buckets that still have no name at the end of the check. Buckets that were being created
+// have got a name by now.
 func (c *Checker) reportNameless(ctx context.Context) error {
 	if len(c.nameless) == 0 {
 		return nil

@@ -14,12 +14,12 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// orphans looks for partitions that have rows but that no map names. If b is not nil, it looks only for those of bucket
-// b.
+// orphans looks for partitions that have rows but that no map names, and handles them. If b is not nil, orphans looks
+// only for partitions of the bucket b.
 //
-// It lists the partitions first and reads the root after that. A partition with rows was named before they were
-// written, and no id is used twice. So a partition that was listed, and that a later root does not name, has lost its
-// last range, after the rows of this range were removed. If the partition still has rows, they are garbage; or the
+// It lists the partitions first and reads the root of the map after that. A partition with rows was named before they
+// were written, and no id is used twice. So a partition that was listed, and that a later root does not name, has lost
+// its last range, after the rows of this range were removed. If the partition still has rows, they are garbage; or the
 // store was restored, and the map and the rows are not of one moment: see adopt.
 func (c *Checker) orphans(ctx context.Context, b *bucket) error {
 	if c.o.SkipOrphans {
@@ -57,7 +57,8 @@ func (c *Checker) orphans(ctx context.Context, b *bucket) error {
 	}
 }
 
-// strays finds out which of the listed partitions of one bucket have rows but no range, and handles them.
+// strays finds out which of the listed partitions of one bucket have rows but no range in the bucket's map, and handles
+// them. The argument parts has the ids of the partitions.
 func (c *Checker) strays(ctx context.Context, b bucket, parts []store.PartitionID) error {
 	for {
 		root, err := c.root(ctx, b.id)
@@ -93,8 +94,8 @@ func (c *Checker) strays(ctx context.Context, b bucket, parts []store.PartitionI
 	}
 }
 
-// revive makes a map with one range for a bucket that has lost its root, and reports the bucket. True: the bucket has a
-// root now.
+// revive makes a map with one range for a bucket whose map has lost its root, and reports the bucket. The argument
+// parts has partitions with rows of the bucket. The result is true if the bucket has a root now.
 func (c *Checker) revive(ctx context.Context, b bucket, parts []store.PartitionID) (revived bool) {
 	f := c.finding(b, LostBucket, "%d or more partitions have rows of a bucket that has no root", len(parts))
 	f.Partition, f.Count = parts[0], int64(len(parts))
@@ -122,8 +123,8 @@ func (c *Checker) revive(ctx context.Context, b bucket, parts []store.PartitionI
 	return revived
 }
 
-// lostSettings returns the settings of a bucket whose root is lost. They are deduced from the first rows of its
-// partitions, which are the only evidence, as the settings were in the root. Without its settings, a bucket of objects
+// lostSettings returns the settings of a bucket that lost them together with the root of its map. It deduces them from
+// the first rows of the bucket's partitions, which are the only evidence. Without its settings, a bucket of objects
 // would become a plain one, and anybody might purge its objects.
 func (c *Checker) lostSettings(ctx context.Context, b bucket, parts []store.PartitionID) ([]byte, error) {
 	const rows = 100 // rows read of a partition; damaged rows and markers say nothing
@@ -142,9 +143,9 @@ func (c *Checker) lostSettings(ctx context.Context, b bucket, parts []store.Part
 	return nil, nil
 }
 
-// unnamedOf returns those of some partitions that the map with the given root does not name. In a large map it first
-// looks only for the range of each partition's first row, which clears nearly all partitions. For the rest it reads the
-// whole map.
+// unnamedOf returns those of the given partitions that the map with the given root does not name. In a large map it
+// first looks only for the range of each partition's first row, which clears nearly all partitions. For the rest it
+// reads the whole map.
 func (c *Checker) unnamedOf(ctx context.Context, root *partmap.Root,
 	parts []store.PartitionID) ([]store.PartitionID, error) {
 	left := map[store.PartitionID]bool{}
@@ -181,7 +182,8 @@ func (c *Checker) first(ctx context.Context, p store.Partition, limit int) (stor
 	return c.slice(ctx, p, store.Bounds{}, store.SliceOptions{Limit: limit})
 }
 
-// nobodys reports the partitions that still have rows although their bucket is lost or deleted.
+// nobodys reports the given partitions if they still have rows although their bucket is lost or deleted. The kind k
+// says which of both. Rows of a deleted bucket are removed if the check repairs.
 func (c *Checker) nobodys(ctx context.Context, b bucket, k Kind, parts []store.PartitionID) error {
 	for _, id := range parts {
 		p := store.Partition{Bucket: b.id, ID: id}
@@ -210,7 +212,8 @@ func (c *Checker) nobodys(ctx context.Context, b bucket, k Kind, parts []store.P
 	return nil
 }
 
-// count returns the number of rows of a partition in words. Only the first page of the partition was read.
+// count returns the number of rows of a partition as a text, e.g. "12" or "1000 or more". The argument page is the
+// first page of the partition.
 func count(page store.Page) string {
 	if page.More {
 		return fmt.Sprintf("%d or more", len(page.Rows))
@@ -218,7 +221,8 @@ func count(page store.Page) string {
 	return fmt.Sprint(len(page.Rows))
 }
 
-// unranged checks the rows of partitions that the map of their bucket does not name.
+// unranged checks the rows of the given partitions, which the map of the bucket b does not name. If the map is broken,
+// the partitions are only reported.
 func (c *Checker) unranged(ctx context.Context, b bucket, root *partmap.Root, parts []store.PartitionID) error {
 	var whole, looked bool
 	for _, id := range parts {
@@ -257,8 +261,8 @@ func (c *Checker) unranged(ctx context.Context, b bucket, root *partmap.Root, pa
 }
 
 // unrangedOne checks one partition that has rows but no range. If readers find all of its rows where the bucket's map
-// says, the partition is removed. Otherwise its rows are put there later, if Options.Adopt allows it for a partition of
-// its age.
+// says, the partition is removed. If not, its rows are copied there later, provided that Options.Adopt allows this for
+// a partition of its age.
 func (c *Checker) unrangedOne(ctx context.Context, b bucket, p store.Partition) error {
 	o, err := c.survey(ctx, p)
 	if errors.Is(err, errGone) {
@@ -304,8 +308,8 @@ func (c *Checker) unrangedOne(ctx context.Context, b bucket, p store.Partition) 
 	return nil
 }
 
-// remove deletes a whole partition. The deletion has a timestamp above those of all its rows, and of all rows that may
-// still arrive.
+// remove deletes all rows of a partition by one removal. The removal has a timestamp above those of all its rows, and
+// of all rows that may still arrive.
 func (c *Checker) remove(ctx context.Context, p store.Partition) error {
 	highest, err := c.maps.Above(ctx)
 	if err != nil {

@@ -18,39 +18,40 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Options are the settings of a check. With zero Options the check changes nothing. The fields with JSON names are
-// those of the admin API.
+// Options are the settings of a check of a store. With zero Options the check changes nothing. The fields with JSON
+// names are those of the admin API.
 type Options struct {
-	// Repair says that problems are mended if that is safe.
+	// Repair makes the check repair problems if that is safe.
 	Repair bool `json:"repair,omitempty"`
-	// Adopt selects the rows outside all ranges that are copied to where the map says. Any value but AdoptNone implies
-	// Repair. Adopt is for restored stores, before servers run.
+	// Adopt selects the rows outside all ranges that are copied to where the bucket's map says. Any value but AdoptNone
+	// implies Repair. Adopt is for restored stores, before servers run.
 	Adopt Adopt `json:"-"`
-	// Discard are partitions whose rows outside all ranges are deleted, even if they are nowhere else. A partition that
-	// no map names is removed altogether; of another one, only the misplaced rows are deleted. Discard needs Repair.
+	// Discard lists partitions whose rows outside all ranges are deleted, even if they are in no other partition. A
+	// partition that no map names is removed altogether; of a partition that a map names, only the misplaced rows are
+	// deleted. Discard needs Repair.
 	Discard []store.PartitionID `json:"discard,omitempty"`
-	// LostSettings returns the settings of a bucket whose root is lost, deduced from some of its rows; a nil result is
-	// that of a plain bucket, which has none. If LostSettings is nil, every bucket that AdoptAll revives is a plain
-	// one.
+	// LostSettings returns the settings of a bucket that has lost the root of its map, deduced from some of its rows. A
+	// nil result stands for a plain bucket, which has no settings. If LostSettings is nil, every bucket that gets a new
+	// map becomes a plain one.
 	LostSettings func([]store.Row) []byte `json:"-"`
-	// SkipOrphans says that partitions which no map names are not looked for. Looking for them lists all partitions of
+	// SkipOrphans makes the check not look for partitions that no map names. Looking for them lists all partitions of
 	// the store, even if only one bucket is checked.
 	SkipOrphans bool `json:"skip_orphans,omitempty"`
-	// RowsPerSecond limits the rows read; 0: no limit.
+	// RowsPerSecond limits the rows that the check reads per second; 0 means no limit.
 	RowsPerSecond int `json:"rows_per_second,omitempty"`
-	// Parallel is the number of buckets, and of partitions, that are checked at the same time; default 4.
+	// Parallel is the number of buckets, and of partitions, that are checked at the same time. The default is 4.
 	Parallel int `json:"parallel,omitempty"`
-	// PageRows is the number of rows of one read, default 1,000.
+	// PageRows is the number of rows of one read. The default is 1,000.
 	PageRows int `json:"-"`
-	// Patience is the pause before suspicious names are checked again, default 10 s.
+	// Patience is the pause before suspicious names of buckets are checked again. The default is 10 s.
 	Patience time.Duration `json:"-"`
-	// StuckAfter is the time that a batch may stay in one phase, default 1 h.
+	// StuckAfter is the time that a batch of moves may stay in one phase before it is reported. The default is 1 h.
 	StuckAfter time.Duration `json:"-"`
-	// Skew is the largest difference between clients' wall clocks. By default it is that of the store
+	// Skew is the largest difference between clients' wall clocks. The default is the value of the store
 	// (mapclient.Client.MaxClockSkew), but at least 1 s.
 	Skew time.Duration `json:"-"`
-	// Now is the wall clock, time.Now if nil. Sleep is the pause before a repeated check or
-	// call, wait.Sleep if nil; tests replace it to interleave other work.
+	// Now returns the wall clock; time.Now if nil. Sleep waits before a repeated check or call; wait.Sleep if nil.
+	// Tests replace Sleep to do other work meanwhile.
 	Now   func() time.Time                                 `json:"-"`
 	Sleep func(ctx context.Context, d time.Duration) error `json:"-"`
 	// Report is called with each finding, one call at a time.
@@ -58,27 +59,28 @@ type Options struct {
 }
 
 const (
-	// youngFor is the time that the creation or deletion of a bucket may take.
+	// youngFor is the time that the creation or deletion of a bucket may take before a bucket that is neither complete
+	// nor gone is a problem.
 	youngFor = 10 * time.Minute
-	// collectAfter is the time for which map nodes that no root names stay, as in the executor. They are reported after
-	// twice this time.
+	// collectAfter is the time for which map nodes that no root names stay stored, as in the executor. They are
+	// reported after twice this time.
 	collectAfter = time.Hour
-	// future is the time by which a row's timestamp may be ahead of the wall clock.
+	// future is the time by which a row's timestamp may be ahead of the wall clock without being a problem.
 	future = time.Minute
 )
 
-// Adopt selects which rows of partitions without a range are copied to where the bucket's map says. Each row keeps its
-// timestamp, so nothing newer is hidden.
+// Adopt selects which rows of partitions without a range are copied to where the bucket's map says, in a restored
+// store. Each row keeps its timestamp, so nothing newer is hidden.
 type Adopt uint8
 
 const (
-	// AdoptNone copies nothing.
+	// AdoptNone means that no rows are copied.
 	AdoptNone Adopt = iota
-	// AdoptNewer adopts partitions that were provably made after the map: the map was restored from an older copy than
-	// the rows. No deleted row comes back.
+	// AdoptNewer means that the rows of partitions are copied that were provably made after the map: then the map was
+	// restored from an older copy than the rows. No deleted row comes back.
 	AdoptNewer
-	// AdoptAll adopts all rows outside ranges, also those in old sources of moves. It is right after a restore, and
-	// wrong if deleted rows came back.
+	// AdoptAll means that all rows outside ranges are copied, also those in old sources of moves. It is right after a
+	// restore, and wrong if deleted rows came back for another reason.
 	AdoptAll
 )
 
@@ -100,24 +102,27 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Store is the store to check. Rows are read and written at the widest consistency of the store (see store.Everywhere).
+// Store is the store to check: its rows, its small records and the nodes of its maps. Rows are read and written at the
+// widest consistency of the store (see store.Everywhere).
 type Store interface {
 	store.Rows
 	store.Registers
 	store.Nodes
 }
 
-// Summary has the numbers of things that a check has checked, and the numbers of its findings.
+// Summary has the numbers of buckets, partitions and rows that a check of a store has checked so far, and the numbers
+// of its findings.
 type Summary struct {
-	// Buckets, Partitions and Rows are the numbers of those checked. Listed is the number of partitions listed.
+	// Buckets, Partitions and Rows are the numbers of buckets, partitions and rows that were checked. Listed is the
+	// number of partitions that the store has listed.
 	Buckets    int64 `json:"buckets"`
 	Partitions int64 `json:"partitions"`
 	Rows       int64 `json:"rows"`
 	Listed     int64 `json:"listed"`
-	// Adopted is the number of rows copied to where the map says.
+	// Adopted is the number of rows that were copied to where the bucket's map says.
 	Adopted int64 `json:"adopted"`
-	// Problems is the number of problems left, Mended that of problems mended. Unchecked and Infos are the numbers of
-	// other findings.
+	// Problems is the number of problems that are not repaired, and Mended is the number of problems that are.
+	// Unchecked and Infos are the numbers of findings of these severities.
 	Problems  int64 `json:"problems"`
 	Mended    int64 `json:"mended"`
 	Unchecked int64 `json:"unchecked"`
@@ -143,29 +148,30 @@ type Checker struct {
 	mu       sync.Mutex
 	sum      Summary
 	distrust map[store.BucketID]bool // buckets with a broken map
-	// left are the buckets with rows outside ranges that may be wanted, and where these rows are.
+	// left has the buckets with rows outside their ranges that may be wanted, and in which kind of partition these rows
+	// are.
 	left map[store.BucketID]whose
-	// orphaned are the partitions to adopt, by bucket.
+	// orphaned has, by bucket, the partitions without a range whose rows are to be copied to where the map says.
 	orphaned map[store.BucketID][]orphan
-	// moving are the buckets with moves in flight.
+	// moving has the buckets with moves in flight.
 	moving map[store.BucketID]bool
-	// marked are the partitions with markers to sweep, with the names of their buckets.
+	// marked has the partitions with deletion markers to delete, with the names of their buckets.
 	marked map[store.Partition]string
-	// notes are the notes in all partitions that were read, if anything may be adopted.
+	// notes has the notes (rows that say where moved rows are) of all partitions read, if Options.Adopt may copy rows.
 	notes map[store.Partition][]note
-	// emptied are partitions without a range that have nothing but old notes.
+	// emptied has partitions without a range that have nothing but old notes.
 	emptied []store.Partition
-	// ahead are map nodes of epochs that the root of their bucket has not reached.
+	// ahead has map nodes of versions that the root of their bucket has not reached.
 	ahead   map[store.BucketID]abandoned
 	again   []suspectName
 	hasName map[store.BucketID]bool // nameless buckets that were reported by name
-	// named are the ids of the buckets with names, sorted; nameless the roots of the others.
+	// named has the ids of the buckets with names, sorted. nameless has the roots of the buckets without names.
 	named    []store.BucketID
 	nameless []*partmap.Root
 }
 
-// New returns a checker of the store s. c is a client of that store. In the embedded form c must be the process's only
-// client of the store.
+// New returns a checker of the store s, for one check. The argument c is a client of that store. In the embedded form c
+// must be the process's only client of the store.
 func New(s Store, c *listing.Client, o Options) *Checker {
 	o = o.withDefaults()
 	o.Skew = cmp.Or(o.Skew, max(time.Second, c.Maps().MaxClockSkew()))
@@ -181,13 +187,14 @@ func New(s Store, c *listing.Client, o Options) *Checker {
 	}
 }
 
-// bucket is the id and the name of a bucket that is being checked.
+// bucket is the id and the name of a bucket that is being checked; the name is for reports.
 type bucket struct {
 	id   store.BucketID
 	name string // empty: it has none
 }
 
-// Run checks the bucket with the given name, or the whole store if name is empty. See Bucket and All.
+// Run checks the bucket with the given name, or the whole store if name is empty, and returns the numbers of things
+// checked and found. See Bucket and All.
 func (c *Checker) Run(ctx context.Context, name string) (Summary, error) {
 	if name == "" {
 		return c.All(ctx)
@@ -195,8 +202,8 @@ func (c *Checker) Run(ctx context.Context, name string) (Summary, error) {
 	return c.Bucket(ctx, name)
 }
 
-// All checks the whole store. If the check cannot go on, All fails with the store's error, and the summary counts what
-// was checked before.
+// All checks the whole store: all names, maps and rows. If the check cannot go on, All fails with the store's error,
+// and the summary counts what was checked before.
 func (c *Checker) All(ctx context.Context) (Summary, error) {
 	c.all = true
 	list := func(ctx context.Context) error { return c.bucket(ctx, bucket{id: listing.ListOfBuckets()}) }
@@ -206,7 +213,8 @@ func (c *Checker) All(ctx context.Context) (Summary, error) {
 		c.reportNameless)
 }
 
-// Bucket checks the bucket with the given name. It fails with listing.ErrNoSuchBucket if there is no such bucket.
+// Bucket checks the bucket with the given name: its name, its map and its rows. It fails with listing.ErrNoSuchBucket
+// if there is no such bucket.
 func (c *Checker) Bucket(ctx context.Context, name string) (Summary, error) {
 	var b bucket
 	find := func(ctx context.Context) error {
@@ -238,7 +246,8 @@ func (c *Checker) Bucket(ctx context.Context, name string) (Summary, error) {
 
 type step func(ctx context.Context) error
 
-// run carries out the steps of a check in order, until one fails or ctx ends. It returns the summary up to then.
+// run carries out the given steps of a check in order, until one fails or ctx ends. It returns the numbers of things
+// checked and found up to then.
 func (c *Checker) run(ctx context.Context, steps ...step) (Summary, error) {
 	for _, do := range steps {
 		if err := do(ctx); err != nil {
@@ -266,14 +275,14 @@ func (c *Checker) begin(ctx context.Context) error {
 	})
 }
 
-// Progress returns what the check has counted so far. It is safe for concurrent use.
+// Progress returns the numbers of things that the check has checked and found so far. It is safe for concurrent use.
 func (c *Checker) Progress() Summary {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.sum
 }
 
-// count adds n to a number of the summary. of points to that number.
+// count adds n to the number in the summary to which `of` points, under the lock of the checker.
 func (c *Checker) count(of *int64, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -296,8 +305,8 @@ func (c *Checker) report(f Finding) {
 	c.o.Report(f)
 }
 
-// problem reports the problem f. If Options.Repair is set and mend is not nil, it first calls mend, which repairs the
-// problem and returns a sentence about what it did. If ctx ended meanwhile, nothing is reported.
+// problem reports the problem f. If Options.Repair is set and mend is not nil, problem first calls mend, which repairs
+// the fault and returns a sentence about what it did. If ctx ended meanwhile, nothing is reported.
 func (c *Checker) problem(ctx context.Context, f Finding, mend func() (string, error)) {
 	f.Severity = Problem
 	if mend != nil && f.Todo == "" {
@@ -317,14 +326,16 @@ func (c *Checker) problem(ctx context.Context, f Finding, mend func() (string, e
 	c.report(f)
 }
 
-// suspect records that the map of a bucket is broken. The check then leaves the rows of the bucket alone.
+// suspect records that the map of the bucket id is broken. The check then neither checks nor changes the rows of the
+// bucket.
 func (c *Checker) suspect(id store.BucketID) {
 	c.mu.Lock()
 	c.distrust[id] = true
 	c.mu.Unlock()
 }
 
-// whose says where a bucket has rows outside its ranges. It is a set of two kinds of partitions.
+// whose says in which kinds of partitions a bucket has rows outside its ranges. It is a set of two bits: partitions
+// without a range, and partitions with other ranges.
 type whose uint8
 
 const (
@@ -332,8 +343,9 @@ const (
 	misplaced                   // in partitions that have other ranges
 )
 
-// keep records that a bucket has rows outside its ranges that may be wanted. w says in which kind of partition these
-// rows are. The check then keeps the markers and notes of the bucket.
+// keep records that the bucket id has rows outside its ranges that may be wanted. The argument w says in which kind of
+// partition these rows are. The check then keeps the deletion markers and notes of the bucket, which these rows may
+// need.
 func (c *Checker) keep(id store.BucketID, w whose) {
 	c.mu.Lock()
 	c.left[id] |= w
@@ -352,13 +364,13 @@ func (c *Checker) suspected(id store.BucketID) bool {
 	return c.distrust[id]
 }
 
-// errDamaged is the error for a root that stays unreadable however often it is read.
+// errDamaged is the error for a root of a map that stays unreadable however often it is read.
 type errDamaged struct{ error }
 
 func (e errDamaged) Unwrap() error { return e.error }
 
-// root returns the root of a bucket, read at Serial. It fails with NotFound if there is none, with errDamaged, with
-// partmap.ErrNewerVersion, or with the store's error.
+// root returns the newest root of a bucket's map (read at Serial). It fails with NotFound if there is no root, with
+// errDamaged if the root can't be decoded, with partmap.ErrNewerVersion, or with the store's error.
 func (c *Checker) root(ctx context.Context, id store.BucketID) (*partmap.Root, error) {
 	const tries = 4 // of reading a torn record
 	for try := 1; ; try++ {
@@ -384,8 +396,8 @@ func (c *Checker) root(ctx context.Context, id store.BucketID) (*partmap.Root, e
 	}
 }
 
-// retried calls f until it succeeds, and returns its result. Timeouts and an unavailable store are retried a few times.
-// Other errors are returned at once.
+// retried calls f until it succeeds, and returns its result. After a timeout, or while the store is unavailable, f is
+// called again, at most five times in all. Other errors are returned at once.
 func retried[T any](ctx context.Context, c *Checker, f func() (T, error)) (v T, err error) {
 	err = c.retry(ctx, func() (err error) {
 		v, err = f()
@@ -394,8 +406,8 @@ func retried[T any](ctx context.Context, c *Checker, f func() (T, error)) (v T, 
 	return v, err
 }
 
-// retry calls f, which must be idempotent, until it succeeds. Timeouts and an unavailable store are retried a few
-// times. Other errors are returned at once.
+// retry calls f, which must be idempotent, until it succeeds. After a timeout, or while the store is unavailable, f is
+// called again, at most five times in all. Other errors are returned at once.
 func (c *Checker) retry(ctx context.Context, f func() error) error {
 	for failures := 1; ; failures++ {
 		if err := f(); err == nil || !c.worthAnotherTry(ctx, err, failures) {
@@ -404,8 +416,8 @@ func (c *Checker) retry(ctx context.Context, f func() error) error {
 	}
 }
 
-// worthAnotherTry reports whether a failed store call should be repeated. err is its error, failures the number of
-// failures in a row. Before it returns true, it sleeps for a while.
+// worthAnotherTry reports whether a failed store call should be repeated. The argument err is the call's error, and
+// failures is the number of failures in a row. Before it returns true, it sleeps for a while.
 func (c *Checker) worthAnotherTry(ctx context.Context, err error, failures int) bool {
 	const tries = 5
 	pauses := wait.Backoff{First: 50 * time.Millisecond, Most: time.Second}
@@ -414,7 +426,8 @@ func (c *Checker) worthAnotherTry(ctx context.Context, err error, failures int) 
 		failures < tries && c.o.Sleep(ctx, pauses.Pause(failures)) == nil
 }
 
-// group returns a group of checks that run at the same time, at most Options.Parallel. The first error ends them.
+// group returns a group of goroutines for checks that run at the same time, at most Options.Parallel. The first error
+// ends the group's context.
 func (c *Checker) group(ctx context.Context) (*errgroup.Group, context.Context) {
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(c.o.Parallel)

@@ -14,26 +14,27 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// place is a partition with the keys that the map of its bucket gives it. For each of its ranges it is the only
-// partition, the source of a move, or the destination.
+// place is a partition with the intervals of keys that the map of its bucket gives it. Each interval is a range whose
+// only partition, move source or move destination this partition is.
 type place struct {
 	id    store.PartitionID
 	spans []span // ascending
 	extra []span // spans found later, under a newer root
 }
 
-// span is the keys of one range, in one of its partitions. An empty end means that the keys have no upper end.
+// span is the interval of keys of one range in one of its partitions, and which rows the partition may have there. An
+// empty end means that the keys have no upper end.
 type span struct {
 	store.Bounds
 	markers bool // the span may have markers
 	leaving bool // the partition is the source, and readers look at the destination only
 	// source is the partition from which rows are copied to this one, while a copy counts only as long as the source
-	// has its row. It is zero for other spans.
+	// has its row. It is zero if no rows are copied.
 	source store.PartitionID
 }
 
-// spanOf returns the keys of the range rg, and what may lie there in the partition id, such as markers. id is one of
-// the partitions of rg.
+// spanOf returns the interval of keys of the range rg, and which rows may lie in this interval in the partition id,
+// such as deletion markers. The argument id is one of the partitions of rg.
 func spanOf(rg *partmap.Range, id store.PartitionID) span {
 	rules := rg.Phase.Rules()
 	s := span{
@@ -46,8 +47,8 @@ func spanOf(rg *partmap.Range, id store.PartitionID) span {
 	return s
 }
 
-// find returns the keys of the range in which a key lies, if it is a range of the partition. nil: it is not. The keys
-// of successive calls must ascend.
+// find returns the interval of the partition's ranges that has the key, or nil if the key lies in no range of the
+// partition. The keys of successive calls must ascend.
 func (p *place) find(key []byte) *span {
 	for len(p.spans) > 0 && len(p.spans[0].End) > 0 && string(key) >= string(p.spans[0].End) {
 		p.spans = p.spans[1:]
@@ -135,7 +136,7 @@ func (c *Checker) reader(ctx context.Context, id store.BucketID) partmap.Reader 
 	}
 }
 
-// tally counts the rows of one partition that have the same problem.
+// tally counts the rows of one partition that have the same kind of problem, and how many of them were repaired.
 type tally struct {
 	kind   Kind
 	n      int64
@@ -153,7 +154,8 @@ func (t *tally) add(row *store.Row) {
 	t.ts = max(t.ts, row.Timestamp)
 }
 
-// mend counts one row as repaired, or keeps the error err of a repair that failed.
+// mend counts one row as repaired if err is nil. If not, it keeps err, which says why the repair failed, for the
+// report.
 func (t *tally) mend(err error) {
 	if err != nil {
 		t.err = err
@@ -162,7 +164,7 @@ func (t *tally) mend(err error) {
 	t.mended++
 }
 
-// scan is a check of the rows of one partition that is under way.
+// scan is the check of the rows of one partition, while it goes on. It counts the rows with problems.
 type scan struct {
 	c      *Checker
 	b      bucket
@@ -179,7 +181,7 @@ func (x *scan) tally(k Kind) *tally {
 	return x.tallys[k]
 }
 
-// partition checks all rows of the partition p, including rows outside its ranges.
+// partition checks all rows of the partition p of the bucket b, including rows outside the partition's ranges.
 func (c *Checker) partition(ctx context.Context, b bucket, p *place) error {
 	select {
 	case c.scans <- struct{}{}:
@@ -216,15 +218,16 @@ func (x *scan) run(ctx context.Context) error {
 	return nil
 }
 
-// mark records that a partition has markers of deletes. They are deleted at the end of the check.
+// mark records that the partition p has deletion markers, which are deleted at the end of the check. The argument
+// bucket is the name of its bucket, or empty if the name is not known.
 func (c *Checker) mark(p store.Partition, bucket string) {
 	c.mu.Lock()
 	c.marked[p] = cmp.Or(bucket, c.marked[p])
 	c.mu.Unlock()
 }
 
-// sweeps deletes the markers that the check has found. In buckets with rows outside ranges they are kept: there they
-// may have to hide rows that are put back later.
+// sweeps deletes the deletion markers that the check has found and that no move needs. In buckets with rows outside
+// ranges the markers are kept: they may have to hide rows that are copied back later.
 func (c *Checker) sweeps(ctx context.Context) error {
 	names := map[store.BucketID]string{}
 	for p, name := range c.marked {
@@ -252,7 +255,7 @@ func (c *Checker) sweeps(ctx context.Context) error {
 }
 
 // pages calls f with all rows of a partition, page by page, with timestamps. It leaves out notes, which are rows that
-// moves leave behind.
+// moves leave in their sources.
 func (c *Checker) pages(ctx context.Context, p store.Partition, f func(rows []store.Row) error) error {
 	return c.pagesWithin(ctx, p, store.Bounds{}, f)
 }
@@ -289,7 +292,8 @@ func (c *Checker) pagesWithin(ctx context.Context, p store.Partition, b store.Bo
 	}
 }
 
-// page checks the rows of one page of the partition. Rows that look wrong are checked again, under a newer root.
+// page checks the rows of one page of the partition. Rows that look wrong are checked again, under a newer version of
+// the bucket's map.
 func (x *scan) page(ctx context.Context, rows []store.Row) error {
 	latest := store.Timestamp(x.c.o.Now().Add(future).UnixMicro())
 	var suspects, leaving []store.Row
@@ -359,8 +363,8 @@ func (x *scan) outrun(ctx context.Context, source store.PartitionID, copies []st
 	})
 }
 
-// uncopied checks rows of ranges that are moving out of the partition and are in the phase draining. The rows were
-// compared before, so each is in its destination, unless the rows are older than the bucket's map. In that phase
+// uncopied checks rows of ranges that are moving out of the partition and whose move is in the phase draining. The rows
+// were compared before, so each is in its destination, unless the rows are older than the bucket's map. In that phase
 // deletes leave markers in the destination. So a row that is missing there was never deleted, and is copied.
 func (x *scan) uncopied(ctx context.Context, rows []store.Row) error {
 	missing, _, err := x.c.missing(ctx, x.b.id, rows)
@@ -385,8 +389,8 @@ func (x *scan) uncopied(ctx context.Context, rows []store.Row) error {
 	return err
 }
 
-// confirm checks rows again that looked wrong, under a root that is read after the rows. left are the rows that could
-// not be checked, since that root has become too old meanwhile.
+// confirm checks again rows that looked wrong, by a map of the bucket that is read after the rows, and counts those
+// that are wrong. The result left has the rows that could not be checked, since that map has become too old meanwhile.
 func (x *scan) confirm(ctx context.Context, rows []store.Row) (left []store.Row, err error) {
 	root, err := x.c.root(ctx, x.b.id)
 	if err != nil {
@@ -447,8 +451,8 @@ func (x *scan) confirm(ctx context.Context, rows []store.Row) (left []store.Row,
 	return nil, nil
 }
 
-// found counts a row that has a problem of kind k. A useless row is deleted at its own timestamp, so that newer rows
-// stay.
+// found counts a row that has a problem of kind k. If useless is true and the check repairs, it also deletes the row,
+// at the row's own timestamp, so that newer rows stay.
 func (x *scan) found(ctx context.Context, k Kind, row *store.Row, useless bool) {
 	t := x.tally(k)
 	t.add(row)
@@ -457,9 +461,9 @@ func (x *scan) found(ctx context.Context, k Kind, row *store.Row, useless bool) 
 	}
 }
 
-// misplaced counts a row that lies outside the ranges of its partition, and that readers find nowhere else. The
-// partition still has other ranges, so it was the source when the row's range moved. Only AdoptAll copies the row to
-// where the bucket's map says. Discard deletes the row.
+// misplaced counts a row that lies outside the ranges of its partition, and that readers find in no other partition.
+// The partition still has other ranges, so it was the source when the row's range moved. With AdoptAll the row is
+// copied to where the bucket's map says. If the operator discards the partition, the row is deleted.
 func (x *scan) misplaced(ctx context.Context, row *store.Row) {
 	t := x.tally(Misplaced)
 	t.add(row)
@@ -484,7 +488,8 @@ func (x *scan) misplaced(ctx context.Context, row *store.Row) {
 // discards reports whether the operator has asked to delete the rows of the partition that are outside its ranges.
 func (x *scan) discards() bool { return x.c.o.Repair && slices.Contains(x.c.o.Discard, x.p.ID) }
 
-// still reports whether the partition still has the row, unchanged.
+// still reports whether the partition still has the given row, unchanged, so that it was not just being written or
+// moved when it was read.
 func (x *scan) still(ctx context.Context, row *store.Row) (bool, error) {
 	now, found, err := x.c.get(ctx, x.p, row.Key)
 	return found && now.Timestamp == row.Timestamp && bytes.Equal(now.Value, row.Value), err
@@ -498,7 +503,8 @@ func (c *Checker) get(ctx context.Context, p store.Partition, key []byte) (row s
 	return row, found, err
 }
 
-// rangeOf returns the range that contains a key. It fails with mapclient.ErrStale if the root is too old to be read.
+// rangeOf returns the range of the bucket's map that contains a key. It fails with mapclient.ErrStale if the given root
+// of the map is too old to be read.
 func (c *Checker) rangeOf(ctx context.Context, root *partmap.Root, key []byte) (partmap.Range, error) {
 	return firstRange(root, c.maps.Ranges(ctx, root, key))
 }
@@ -510,8 +516,8 @@ func firstRange(root *partmap.Root, ranges iter.Seq2[partmap.Range, error]) (par
 	return partmap.Range{}, store.Errorf(store.Corrupt, "the map of bucket %s has no range for a key", root.Bucket)
 }
 
-// rowProblems are the kinds of problems that rows may have, in the order in which they are reported. text and done have
-// a place for the number of rows. A problem without done is not repaired.
+// rowProblems are the kinds of problems that rows may have, with their texts, in the order in which they are reported.
+// The texts `text` and `done` have a place for the number of rows. A problem whose text done is empty is not repaired.
 var rowProblems = []struct {
 	kind             Kind
 	text, todo, done string
@@ -535,7 +541,7 @@ var rowProblems = []struct {
 		"nothing replaces or deletes them before that time; look at the clocks of the clients", ""},
 }
 
-// reportRows reports the problems that were found in the rows of the partition.
+// reportRows reports the problems that were found in the rows of the partition, one finding for each kind.
 func (x *scan) reportRows(ctx context.Context) {
 	for _, pr := range rowProblems {
 		t := x.tallys[pr.kind]
