@@ -7,9 +7,9 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// Goals returns how the present ranges of a map, today, have to change to become the ranges of the plan. A goal is one
-// such change: it replaces neighbouring ranges by other ranges. The goals are in the order of their keys. Goals fails
-// with Conflict if the plan was made for another layout, and with InvalidArgument if the plan contradicts itself.
+// Goals returns the changes that turn today's ranges of a bucket into the ranges of the plan. Each goal is one change:
+// it replaces neighbouring ranges by other ranges. The goals are in the order of their keys. Goals fails with Conflict
+// if the plan was made for other ranges than today's, and with InvalidArgument if the plan contradicts itself.
 func (p *Plan) Goals(today []partmap.Range) (goals []move.Goal, err error) {
 	before, err := p.before()
 	if err != nil {
@@ -54,8 +54,9 @@ func (p *Plan) Goals(today []partmap.Range) (goals []move.Goal, err error) {
 	return goals, nil
 }
 
-// next returns the lowest ranges that can be changed on their own: old are today's ranges, parts are the ranges of the
-// plan that replace them. Both end at the first cut that today's map and the plan have in common.
+// next returns the lowest ranges that can be changed on their own. The result old has ranges of today, and parts has
+// the ranges of the plan that replace them. Both end at the first bound of ranges that today's map and the plan have in
+// common.
 func next(today []partmap.Range, ranges []Range) (old []partmap.Range, parts []Range) {
 	i, j := 1, 1
 	for i < len(today) || j < len(ranges) {
@@ -70,15 +71,15 @@ func next(today []partmap.Range, ranges []Range) (old []partmap.Range, parts []R
 	return today[:i], ranges[:j]
 }
 
-// piece is an interval of keys that lay in one partition, id, when the plan was made. It begins at start, and ends
-// where the next piece starts.
+// piece is an interval of keys that lay in one partition, with the id `id`, when the plan was made. It begins at the
+// key start, and ends where the next piece starts.
 type piece struct {
 	start Key
 	id    string
 }
 
-// before returns the layout for which the plan was made, as pieces (intervals of keys that lay in one partition). It
-// computes them from the plan: keys that the plan moves lay in Move.From, and the other keys lie where the plan leaves
+// before returns the layout for which the plan was made, as intervals of keys that lay in one partition. It computes
+// the intervals from the plan: keys that the plan moves lay in Move.From, and the other keys lie where the plan leaves
 // them. It fails with InvalidArgument if the plan contradicts itself.
 func (p *Plan) before() (out []piece, err error) {
 	bad := func(format string, args ...any) ([]piece, error) {
@@ -121,8 +122,8 @@ func (p *Plan) before() (out []piece, err error) {
 
 func quoted(k Key) string { return `"` + keytext.Format([]byte(k)) + `"` }
 
-// fits returns nil if a plan was made for today's ranges of the map, else Conflict. pieces is the layout for which the
-// plan was made.
+// fits returns nil if a plan was made for today's ranges of the bucket, else an error of kind Conflict. The argument
+// pieces has the intervals of keys, with their partitions, for which the plan was made.
 func fits(pieces []piece, today []partmap.Range) error {
 	k := 0
 	for i := range today {

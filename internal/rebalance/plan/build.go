@@ -10,9 +10,9 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// Plan returns the plan that a draft stands for. A draft has only the cuts, and which ranges keep their ids. The plan
-// adds the ids of all ranges, the moves with the reason of each, the score under the objective o, and notes for people.
-// The caller fills in the planner's name and Optimality.
+// Plan returns the complete plan that the draft d stands for. A draft has only the bounds of the new ranges, and which
+// of them keep the ids of old partitions. The plan adds the ids of all ranges, the moves with the reason of each, the
+// score under the objective o, and notes for people. The caller fills in the planner's name and Optimality.
 func (g *Grid) Plan(d Draft, o Objective) *Plan {
 	taken := make(map[string]bool, len(g.Layout.Partitions))
 	for i := range g.Layout.Partitions {
@@ -55,8 +55,8 @@ func (g *Grid) Plan(d Draft, o Objective) *Plan {
 	return p
 }
 
-// reason returns why a plan moves rows out of the old partition with the index `from`. The rows are those that go to
-// range i of the draft d, which is the plan as positions of the grid.
+// reason returns why a plan moves rows out of an old partition, for people. The argument `from` is the index of the old
+// partition. The rows go to range number i of the draft d, which is the plan in the form that planners use.
 func (g *Grid) reason(d Draft, i int, from int32) Reason {
 	lim := &g.Limits
 	first, last := g.Owner[d[i].Start], g.Owner[d.End(g, i)-1]
@@ -89,12 +89,12 @@ func (g *Grid) reason(d Draft, i int, from int32) Reason {
 		commas(g.RowsIn(max(d[i].Start, g.First[from]), min(d.End(g, i), g.First[from+1]))), commas(lim.TargetRows))}
 }
 
-// noted is the number of ranges that a note of a plan lists by name. A note is a sentence for people on a limit that
-// the plan cannot meet. It only counts the further ranges.
+// noted is the number of ranges that a note of a plan lists by name. A note is a sentence for people about a limit that
+// the plan cannot meet. Ranges beyond this number are only counted.
 const noted = 5
 
-// note adds notes to the plan p. A note is a sentence for people on a limit that the plan cannot meet, and why. d is
-// the draft of the plan: its ranges as positions of the grid.
+// note adds notes to the plan p, which are sentences for people about limits that the plan cannot meet. The draft d is
+// the same plan in the form that planners use.
 func (g *Grid) note(d Draft, p *Plan) {
 	say := func(format string, args ...any) { p.Notes = append(p.Notes, fmt.Sprintf(format, args...)) }
 	lim, asked := &g.Limits, g.askedMin
@@ -131,7 +131,7 @@ func (g *Grid) note(d Draft, p *Plan) {
 	}
 }
 
-// text returns a name or a key in printable form, even if its bytes are not printable.
+// text returns a name or a key in printable form, in which bytes that are not printable are escaped, such as \x00.
 func text(s string) string { return keytext.Format([]byte(s)) }
 
 func commas(n int64) string { return humanize.Comma(n) }

@@ -5,9 +5,9 @@ import (
 	"sort"
 )
 
-// Check returns all faults of the plan p, given the layout and the limits for which it was made; nil if it has none. A
-// fault is a broken rule of this package, such as two ranges with the same start. Every plan of a planner is checked.
-// So Check uses only the keys of the layout, and none of the code with which planners compute.
+// Check returns all faults of the plan p, given the layout and the limits for which it was made, or nil if it has none.
+// A fault is a broken rule of this package, such as two ranges with the same start. Every plan of a planner is checked.
+// So that a bug does not hide itself, Check uses none of the code with which planners compute.
 func Check(l *Layout, limits Limits, p *Plan) Problems {
 	c := checker{l: l, p: p, partition: map[string]int{}, kept: map[string]int{}}
 	for i := range l.Partitions {
@@ -57,15 +57,15 @@ func (c *checker) flatten() {
 	}
 }
 
-// find returns the index of the key k in the sorted list of keys at which cuts may lie, and true. If k is not in the
-// list, it returns the index of the next higher key, and false.
+// find returns the index of the key k in the sorted list of keys at which ranges may begin, and true. If k is not in
+// the list, find returns the index of the next higher key, and false.
 func (c *checker) find(k Key) (int, bool) {
 	i := sort.Search(len(c.keys), func(i int) bool { return c.keys[i] >= k })
 	return i, i < len(c.keys) && c.keys[i] == k
 }
 
-// tiling checks that the ranges of the plan cover all keys without gap or overlap, and begin only at keys at which cuts
-// may lie. It returns true if they do, else it records the faults.
+// tiling checks that the ranges of the plan cover all keys without gap or overlap, and begin only at keys at which
+// ranges may begin. The result is true if they do. If not, tiling records the faults.
 func (c *checker) tiling() bool {
 	before := len(c.problems)
 	if c.p.Bucket != c.l.Bucket {
@@ -109,8 +109,8 @@ func (c *checker) end(i int) Key {
 	return ""
 }
 
-// bounds returns which atoms range i of the plan has: those from the index `from` to below the index `to`. An atom is a
-// part of the layout between two neighbouring keys at which cuts may lie.
+// bounds returns which atoms range number i of the plan has: those from the index `from` to below the index `to`. An
+// atom is an interval of keys that no plan can cut, between two neighbouring keys at which ranges may begin.
 func (c *checker) bounds(i int) (from, to int) {
 	from, _ = c.find(c.p.Ranges[i].Start)
 	to = len(c.keys)
@@ -152,7 +152,7 @@ func (c *checker) ranges(limits Limits) {
 	}
 }
 
-// atMost reports whether the end a of a range is at most the end b of another. An empty end is plus infinity.
+// atMost reports whether a, the end of a range, is at most b, the end of another range. An empty end is plus infinity.
 func atMost(a, b Key) bool { return b == "" || (a != "" && a <= b) }
 
 func (c *checker) old(i int) (start, end Key) {
@@ -162,7 +162,7 @@ func (c *checker) old(i int) (start, end Key) {
 	return c.l.Partitions[i].Start, end
 }
 
-// moves checks the moves of the plan. There must be a move for each part of today's ranges that goes to another
+// moves checks the moves of the plan. The plan must have a move for each piece of today's ranges that goes to another
 // partition, and no other move.
 func (c *checker) moves() {
 	var want []Move

@@ -5,16 +5,19 @@ import (
 	"fmt"
 )
 
-// A Bounder computes a lower bound: the fewest rows that any plan for a layout must move.
+// A Bounder computes a lower bound: the fewest rows that any plan for a layout (a bucket's partitions) must move. It
+// shows how far a plan is from the best one.
 type Bounder interface {
-	// LowerBound returns the fewest rows that a plan moves if it leaves nothing over the maximum that can be divided,
-	// and the fewest ranges under the minimum. under is this fewest number of ranges.
+	// LowerBound returns the fewest rows that a plan moves if all its ranges that can be divided are within the
+	// maximum, and as few ranges as possible are under the minimum. The result under is this number of ranges.
 	LowerBound(ctx context.Context, l *Layout, limits Limits) (rows int64, under int, err error)
 }
 
-// Checked returns a planner that makes plans with p, and checks each with Check. It also fills in how far the plan is
-// above b's lower bound for the rows moved. A plan with faults becomes an error that wraps Problems: p has a bug. p and
-// b must be comparable values. If they are equal, p's plans under the rows objective must meet the bound.
+// Checked returns a planner that makes plans with p, and finds their faults with Check. A plan with faults becomes an
+// error that wraps Problems: p has a bug. The planner also fills in how far each plan is above b's lower bound for the
+// rows moved.
+//
+// p and b must be comparable values. If they are equal, p's plans under the rows objective must meet the bound.
 func Checked(p Planner, b Bounder) Planner { return checked{p, b} }
 
 type checked struct {

@@ -21,10 +21,10 @@ type layoutFile struct {
 	Partitions []Partition `json:"partitions" layout:"required"`
 }
 
-// DecodeLayout reads a layout with its limits from JSON (docs/planners.md has the format). If it fails, the error is a
-// Problems, which lists everything wrong, with its place. That includes unknown, missing and repeated fields, values of
-// the wrong kind, and the faults that Validate finds. If the text is not JSON, or not UTF-8, that is the only problem
-// listed.
+// DecodeLayout reads a layout (a bucket's partitions with their sizes) and its limits from JSON; docs/planners.md has
+// the format. If it fails, the error is a Problems, which lists everything wrong, with the place of each fault. Faults
+// are unknown, missing and repeated fields, values of the wrong kind, and those that Validate finds. If the text is not
+// JSON, or not UTF-8, this is the only problem listed.
 func DecodeLayout(data []byte) (Layout, Limits, error) {
 	d := decoder{dec: jsontext.NewDecoder(bytes.NewReader(data), jsontext.AllowDuplicateNames(true))}
 	f := layoutFile{Limits: Limits{HorizonS: DefaultHorizonS}}
@@ -55,8 +55,8 @@ func DecodeLayout(data []byte) (Layout, Limits, error) {
 	return l, f.Limits, nil
 }
 
-// within reports whether a problem was reported at this path of a JSON value, or at the path of a value that contains
-// it.
+// within reports whether `reported` has the path of a JSON value, or the path of a value that contains it, e.g. limits
+// for limits.max_rows. Then further faults at this path are only consequences.
 func within(path string, reported map[string]bool) bool {
 	for path != "" {
 		if reported[path] {
@@ -91,7 +91,7 @@ func place(data []byte, offset int) string {
 	return fmt.Sprintf("line %d, byte %d", 1+bytes.Count(before, []byte("\n")), len(before)-bytes.LastIndexByte(before, '\n'))
 }
 
-// dotted returns a JSON pointer like /partitions/3/id in the form that messages use: partitions[3].id.
+// dotted returns the JSON pointer p, such as /partitions/3/id, in the form that messages use: partitions[3].id.
 func dotted(p jsontext.Pointer) string {
 	var b strings.Builder
 	for t := range p.Tokens() {
@@ -111,14 +111,15 @@ func dotted(p jsontext.Pointer) string {
 }
 
 // decoder reads a JSON value into a struct, and collects all problems of the value. It reads token by token, because
-// Unmarshal stops at the first value of the wrong kind. Its methods return an error only if the text is not JSON.
+// json.Unmarshal stops at the first value of the wrong kind. Its methods return an error only if the text is not JSON.
 type decoder struct {
 	dec         *jsontext.Decoder
 	problems    Problems
 	targetGiven bool
 }
 
-// add records a problem with the JSON value, or the field name, that was read last. format and args make the text.
+// add records a problem with the JSON value, or the field name, that was read last. The arguments format and args make
+// the text, as for fmt.Sprintf.
 func (d *decoder) add(format string, args ...any) {
 	d.problems = append(d.problems, Problem{dotted(d.dec.StackPointer()), fmt.Sprintf(format, args...)})
 }
@@ -129,7 +130,7 @@ var kinds = map[jsontext.Kind]string{
 	'n': "null",
 }
 
-// value reads one JSON value into v.
+// value reads one JSON value into v. A value of the wrong kind is skipped and recorded as a problem.
 func (d *decoder) value(v reflect.Value) error {
 	got := d.dec.PeekKind()
 	is := func(want ...jsontext.Kind) bool { return slices.Contains(want, got) }
@@ -176,7 +177,7 @@ func (d *decoder) value(v reflect.Value) error {
 	return err
 }
 
-// scalar reads a JSON value that is neither a list nor an object, and passes its text to the function set.
+// scalar reads a JSON value that is neither a list nor an object, such as a number, and calls set with its text.
 func (d *decoder) scalar(set func(string)) error {
 	t, err := d.dec.ReadToken()
 	if err == nil {
@@ -198,7 +199,8 @@ func (d *decoder) list(v reflect.Value) error {
 	return err
 }
 
-// object reads a JSON object into the struct v, field by field, and records problems.
+// object reads a JSON object into the struct v, field by field. It records unknown, repeated and missing fields as
+// problems.
 func (d *decoder) object(v reflect.Value) error {
 	_, err := d.dec.ReadToken()
 	var seen uint64 // a bit for each field
@@ -264,7 +266,7 @@ func (d *decoder) rate(n string, to *float64) {
 	*to = v
 }
 
-// key reads a key in the form {"b64":"..."}.
+// key reads a key in the form {"b64":"..."}, which is for keys that are not UTF-8, and stores it in to.
 func (d *decoder) key(to *Key) error {
 	var k struct {
 		B64 string `json:"b64" layout:"required"`

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 )
 
-// EncodeLayout returns a layout with its limits as JSON, one partition to a line. DecodeLayout reads this form.
-// EncodeLayout fails if a rate is NaN or infinite, which no valid layout has.
+// EncodeLayout returns the layout l (a bucket's partitions with their sizes) and the limits as JSON, one partition to a
+// line. DecodeLayout reads this form. EncodeLayout fails if a rate is NaN or infinite, which no valid layout has.
 func EncodeLayout(l *Layout, limits Limits) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

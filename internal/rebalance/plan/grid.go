@@ -13,19 +13,20 @@ package plan
 // A grid does not change once made, and refers to its layout.
 type Grid struct {
 	Layout *Layout
-	// Limits are the limits in force. They have no minimum if the whole bucket has fewer rows than the minimum.
+	// Limits are the limits of sizes that plans must keep. They have no minimum if the whole bucket has fewer rows than
+	// the minimum.
 	Limits Limits
-	// N is the number of atoms.
+	// N is the number of atoms, which are the intervals of keys that no plan can cut.
 	N int
-	// Keys are the keys of the positions 0 to N-1.
+	// Keys has the keys of the positions 0 to N-1, in ascending order.
 	Keys []Key
 	// Rows[i] is the number of rows below position i.
 	Rows []int64
 	// Owner[i] is the index of the partition in which atom i lies.
 	Owner []int32
-	// First[p] is the position of partition p's start; one more entry holds N.
+	// First[p] is the position at which partition p starts. One more entry has N.
 	First []int32
-	// Fewest is a lower bound for the number of ranges of any plan within the maximum.
+	// Fewest is a lower bound for the number of ranges of any plan whose ranges are within the maximum.
 	Fewest int64
 
 	// writes and growth are prefix sums of rates per second. filled[i] is the number of atoms below position i that
@@ -35,8 +36,8 @@ type Grid struct {
 	askedMin       int64 // the minimum in the limits as given
 }
 
-// NewGrid returns the grid of a valid layout: the form in which planners compute with it. A layout is measured in
-// quanta, runs of keys that no cut divides. Time and memory are linear in their number.
+// NewGrid returns the grid of a valid layout, which is the form of the layout that planners compute with. Time and
+// memory are linear in the number of quanta, the measured intervals of keys in the layout.
 func NewGrid(l *Layout, limits Limits) *Grid {
 	n := len(l.Partitions)
 	for i := range l.Partitions {
@@ -72,10 +73,12 @@ func NewGrid(l *Layout, limits Limits) *Grid {
 	return g
 }
 
-// atom appends one atom to the grid: a part of the layout that no cut divides, from the given key on. owner is the
-// index of its partition p, rows the number of its rows, and all that of the whole partition. last marks the last atom
-// of the partition. The writes and the growth of the partition are shared out in proportion to rows. Without rows they
-// go to its last atom, since an empty partition is most likely filled by appends.
+// atom appends one atom to the grid: an interval of keys that no plan can cut, from the given key on. The argument
+// owner is the index of the partition p that has the atom, rows is the number of the atom's rows, and all is the number
+// of rows of the partition. last is true for the last atom of the partition.
+//
+// The writes and the growth of the partition are divided in proportion to rows. Without rows they go to the last atom,
+// since an empty partition is most likely filled by appends.
 func (g *Grid) atom(owner int32, key Key, rows int64, p *Partition, all int64, last bool) {
 	share := 0.0
 	if all > 0 {
@@ -96,40 +99,40 @@ func (g *Grid) atom(owner int32, key Key, rows int64, p *Partition, all int64, l
 	g.filled = append(g.filled, filled)
 }
 
-// RowsIn returns the number of rows from position start to position end. A position is the index of a key at which a
-// cut may lie.
+// RowsIn returns the number of rows between two keys, given as positions of the grid: from start to below end. A
+// position is the index of a key at which ranges may begin.
 func (g *Grid) RowsIn(start, end int32) int64 { return g.Rows[end] - g.Rows[start] }
 
-// WritesIn returns the writes per second to the keys from position start to position end. A position is the index of a
-// key at which a cut may lie.
+// WritesIn returns the writes per second to the keys between two positions of the grid: from start to below end. A
+// position is the index of a key at which ranges may begin.
 func (g *Grid) WritesIn(start, end int32) float64 { return g.writes[end] - g.writes[start] }
 
-// GrowthIn returns how many rows per second the keys from position start to position end gain. A position is the index
-// of a key at which a cut may lie.
+// GrowthIn returns how many rows per second are gained between two positions of the grid: from start to below end. A
+// position is the index of a key at which ranges may begin.
 func (g *Grid) GrowthIn(start, end int32) float64 { return g.growth[end] - g.growth[start] }
 
-// Divisible reports whether a cut can divide the rows from position start to position end: whether some cut leaves rows
-// on both sides. A position is the index of a key at which a cut may lie. A range that cannot be divided may have more
-// rows than the maximum.
+// Divisible reports whether a range from position start to position end of the grid can be cut so that both halves have
+// rows. A position is the index of a key at which ranges may begin. A range that cannot be divided may have more rows
+// than the maximum.
 func (g *Grid) Divisible(start, end int32) bool { return g.filled[end]-g.filled[start] > 1 }
 
-// Pinned reports whether every plan must keep a cut at the start of the partition with this index.
+// Pinned reports whether in every plan a range must begin at the start of the partition with the given index.
 func (g *Grid) Pinned(partition int32) bool { return g.Layout.Partitions[partition].Pinned }
 
-// A Draft is a plan in the form in which planners compute: its ranges in the order of their keys, as positions of a
-// grid. The first range starts at position 0.
+// A Draft is a plan in the short form in which planners compute: only its ranges, in the order of their keys. The
+// bounds are positions of a Grid, which stand for keys. The first range starts at position 0.
 type Draft []Piece
 
 // A Piece is one range of a draft, which is a plan in the making. It reaches from Start, a position of the grid, to the
 // start of the next piece.
 type Piece struct {
 	Start int32
-	// Keep says that the piece keeps the id of the old partition around it. The piece must lie within this one
-	// partition, and no other piece may keep the id.
+	// Keep is true if the range keeps the id of the old partition around it, so that its rows do not move. The range
+	// must lie within this one partition, and no other range may keep the id.
 	Keep bool
 }
 
-// End returns the position of the grid at which range i of the draft (a plan in the making) ends.
+// End returns the position of the grid g at which range number i of the draft (a plan in the making) ends.
 func (d Draft) End(g *Grid, i int) int32 {
 	if i+1 < len(d) {
 		return d[i+1].Start
@@ -137,15 +140,15 @@ func (d Draft) End(g *Grid, i int) int32 {
 	return int32(g.N)
 }
 
-// Within returns the index of the old partition that contains the whole of range i of the draft (a plan in the making).
-// ok is false if the range has keys of several old partitions.
+// Within returns the index of the old partition that contains the whole of range number i of the draft (a plan in the
+// making). The result ok is false if the range has keys of several old partitions.
 func (d Draft) Within(g *Grid, i int) (partition int32, ok bool) {
 	p := g.Owner[d[i].Start]
 	return p, d.End(g, i) <= g.First[p+1]
 }
 
 // Today returns the plan that changes nothing, as a draft (ranges as positions of the grid): every partition stays as
-// it is.
+// it is. Planners compare their plans with it.
 func (g *Grid) Today() Draft {
 	d := make(Draft, len(g.Layout.Partitions))
 	for p := range d {
@@ -156,7 +159,7 @@ func (g *Grid) Today() Draft {
 
 // KeepLargest decides which ranges of the draft, a plan in the making, keep the id of an old partition, so that their
 // rows need not move. Of the ranges that lie within one old partition, the one with the most rows keeps the id. With
-// the same cuts, no other choice moves fewer rows.
+// the same ranges, no other choice moves fewer rows.
 func (d Draft) KeepLargest(g *Grid) {
 	best := -1
 	for i := range d {

@@ -2,20 +2,20 @@ package plan
 
 import "fmt"
 
-// A Bin of a histogram counts the ranges whose numbers of rows lie in one interval: the ranges before a plan, and those
-// after it.
+// A Bin is one bar of a histogram: it counts the ranges whose numbers of rows lie in one interval, such as "1,000 -
+// 2,000". Before counts the ranges before a plan, and After those after it.
 type Bin struct {
 	Label  string `json:"label"`
 	Before int    `json:"before"`
 	After  int    `json:"after"`
 }
 
-// steps is the number of bins of a histogram between the minimum and the maximum number of rows of a range.
+// steps is the number of bars of a histogram between the minimum and the maximum number of rows of a range.
 const steps = 5
 
-// Histogram returns how many ranges have how many rows, before the plan p and after it. There are bins for empty
-// ranges, ranges under the minimum, five steps within the limits, ranges over the maximum, and over twice the maximum.
-// Without a minimum the second bin is left out.
+// Histogram returns how many ranges have how many rows, before the plan p and after it. The result has bars for empty
+// ranges, ranges under the minimum, five steps within the limits, ranges over the maximum, and ranges over twice the
+// maximum. Without a minimum the second bar is left out.
 func Histogram(l *Layout, limits Limits, p *Plan) []Bin {
 	type edge struct {
 		most  int64 // the highest number of rows in the bin

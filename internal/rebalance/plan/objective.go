@@ -5,16 +5,17 @@ import (
 	"fmt"
 )
 
-// A Kind is one of two ways to compare plans: by the rows that they move (Rows), or by a weighted sum of several costs
-// (Full).
+// A Kind is one of two ways to compare plans: first of all by the rows that they move (Rows), or by a weighted sum of
+// several costs (Full).
 type Kind string
 
 const (
-	// Rows compares plans by these counts, in this order: ranges over the maximum that can be divided, ranges under the
-	// minimum, rows moved, partitions, squared deviation from the target. The exact planner finds its optimum.
+	// Rows compares plans by these numbers, in this order: ranges over the maximum that can be divided, ranges under
+	// the minimum, rows moved, partitions, squared deviation from the target. The exact planner finds the best plan by
+	// this order.
 	Rows Kind = "rows"
-	// Full compares plans by these counts, in this order: ranges over the maximum that can be divided, ranges under the
-	// minimum, and the weighted sum of the terms that Weights names.
+	// Full compares plans by these numbers, in this order: ranges over the maximum that can be divided, ranges under
+	// the minimum, and the weighted sum of the costs that Weights names.
 	Full Kind = "full"
 )
 
@@ -23,29 +24,32 @@ const (
 // to have fewer ranges, or because of a forecast.
 const DefaultKind = Rows
 
-// An Objective says how to compare two plans: which of them is the better.
+// An Objective says how to compare two plans: by the way Kind and, if Kind is Full, by the weights of the costs.
 type Objective struct {
 	Kind Kind
-	// Weights are the weights of the Full objective; Rows has none.
+	// Weights are the weights of the costs. They are used only if Kind is Full.
 	Weights Weights
 }
 
-// Weights say how much each kind of cost of a plan counts under the full objective, the weighted sum. Each weight times
+// Weights say how much each kind of cost of a plan counts under the full objective, a weighted sum. Each weight times
 // its cost is in rows: a product of 1,000 is as bad as moving 1,000 rows. Costs returns the weights that are used in
 // practice, for live decisions and for whole plans.
 type Weights struct {
 	// RowsMoved is the weight of each row that changes its partition.
 	RowsMoved float64
-	// Moves is the weight of each move: the cost of its swaps, its waits and its share of a batch.
+	// Moves is the weight of each move: what its changes of the map and its waits cost, whatever the number of its
+	// rows.
 	Moves float64
-	// Ranges is the weight of each range beyond the fewest that can hold the rows: the lasting cost of a range.
+	// Ranges is the weight of each range beyond the fewest that can hold the rows. It stands for the lasting cost of a
+	// range.
 	Ranges float64
-	// Spread is the weight of the sum over ranges of (rows - target)^2 / target.
+	// Spread is the weight of unequal sizes: of the sum over ranges of (rows - target)^2 / target.
 	Spread float64
-	// Forecast is the weight of the rows above the maximum at the horizon, if ranges grow as they do now.
+	// Forecast is the weight of the rows by which ranges will be over the maximum at the horizon (Limits.HorizonS), if
+	// they grow as they do now.
 	Forecast float64
-	// Load is the weight of writes over the limit. The term is, for each range, the target rows times the excess of its
-	// writes as a share of the limit (1 is twice the limit).
+	// Load is the weight of writes over the limit. The cost of a range is the target rows times the excess of its
+	// writes as a share of the limit (1 for twice the limit).
 	Load float64
 }
 
@@ -60,14 +64,14 @@ func Costs(maxRows int64) Objective {
 }
 
 const (
-	// overhead is the cost of a move's swaps and waits, and rent the cost of a range beyond the fewest. Both are shares
-	// of the maximum.
+	// overhead is the cost of a move apart from its rows, and rent is the cost of a range beyond the fewest possible.
+	// Both are shares of the maximum number of rows.
 	overhead = 0.01
 	rent     = 0.5
 )
 
-// Set changes one weight. term is its name as in a score: rows_moved, moves, ranges, spread, forecast or load. Set
-// fails if there is no weight of this name, or if the new weight is not from 0 to 1e12.
+// Set changes one weight. The argument term is the name of the cost as in a score: rows_moved, moves, ranges, spread,
+// forecast or load. Set fails if there is no weight of this name, or if the new weight is not from 0 to 1e12.
 func (w *Weights) Set(term string, weight float64) error {
 	if !(weight >= 0 && weight <= maxRate) {
 		return fmt.Errorf("the weight of %s must be between 0 and %g, is %g", term, maxRate, weight)
@@ -84,29 +88,30 @@ func (w *Weights) Set(term string, weight float64) error {
 	return nil
 }
 
-// A Score says how good a plan is under an objective, the way to compare plans. In every field, less is better.
+// A Score says how good a plan is, by the counts and costs that an Objective compares. In every field, less is better.
 type Score struct {
 	Kind Kind `json:"kind"`
-	// OverMax is the number of ranges over the maximum that could be divided, Undividable of those that could not.
+	// OverMax is the number of ranges over the maximum that could be divided. Undividable is the number of ranges over
+	// the maximum that could not.
 	OverMax     int `json:"over_max"`
 	Undividable int `json:"undividable"`
 	// UnderMin is the number of ranges under the minimum that no rule exempts.
 	UnderMin int `json:"under_min"`
-	// RowsMoved and Moves are the numbers of rows moved and of moves. Partitions is the number of partitions after the
-	// plan.
+	// RowsMoved is the number of rows that the plan moves, Moves is the number of its moves, and Partitions is the
+	// number of partitions after the plan.
 	RowsMoved  int64 `json:"rows_moved"`
 	Moves      int   `json:"moves"`
 	Partitions int   `json:"partitions"`
 	// Squares is the sum over ranges of (rows - target)^2.
 	Squares Uint128 `json:"squared_deviation"`
-	// Cost is the weighted sum of the Full objective, in rows; 0 for Rows.
+	// Cost is the weighted sum of costs under the Full objective, in rows; 0 under the Rows objective.
 	Cost float64 `json:"cost"`
-	// Terms are the terms of which Cost is the sum, with their weights.
+	// Terms are the costs of which Cost is the sum, with their weights.
 	Terms Terms `json:"terms,omitzero"`
 }
 
-// A Term is one part of the cost of a plan under the full objective, the weighted sum. Its cost, in rows, is Weight
-// times Value.
+// A Term is one kind of cost of a plan, such as rows_moved, under the full objective, the weighted sum. The field Cost,
+// in rows, is Weight times Value.
 type Term struct {
 	Name   string  `json:"-"`
 	Value  float64 `json:"value"`
@@ -114,11 +119,11 @@ type Term struct {
 	Cost   float64 `json:"cost"`
 }
 
-// Terms are the parts of which the cost of a plan is the sum. In JSON they are an object, with the names of the terms
-// as field names.
+// Terms are the kinds of cost of which the cost of a plan is the sum. In JSON they are an object, with the names of the
+// terms as field names.
 type Terms []Term
 
-// MarshalJSON writes the terms as a JSON object, with the names of the terms as field names.
+// MarshalJSON returns the terms as a JSON object, with the names of the terms as field names.
 func (t Terms) MarshalJSON() ([]byte, error) {
 	named := make(map[string]Term, len(t))
 	for _, term := range t {
@@ -127,8 +132,8 @@ func (t Terms) MarshalJSON() ([]byte, error) {
 	return json.Marshal(named)
 }
 
-// MarshalJSON writes the score as a JSON object. Only under the Full objective, the weighted sum, does the object have
-// a cost.
+// MarshalJSON returns the score as a JSON object. The field cost is left out unless the plan was scored under the Full
+// objective.
 func (s Score) MarshalJSON() ([]byte, error) {
 	type plain Score
 	out := struct {
@@ -141,7 +146,7 @@ func (s Score) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// Better reports whether the plan with the score s is strictly better than the one with the score t. Both scores must
+// Better reports whether the plan with the score s is strictly better than the plan with the score t. Both scores must
 // be of the same Kind.
 func (s *Score) Better(t *Score) bool {
 	switch {
@@ -160,7 +165,8 @@ func (s *Score) Better(t *Score) bool {
 }
 
 // A Tally adds up the score of a plan, range by range, in any order. A planner that leaves most of a bucket as it is
-// adds that part once, and copies the tally for each variant of the rest. The zero value is useless: see NewTally.
+// adds the unchanged ranges once, and copies the Tally for each variant of the rest. The zero value is useless: see
+// NewTally.
 type Tally struct {
 	grid                     *Grid
 	over, undividable, under int
@@ -170,10 +176,11 @@ type Tally struct {
 	spread, forecast, load   float64
 }
 
-// NewTally returns a tally without ranges, which adds up the score of a plan. g is the grid of the layout.
+// NewTally returns a Tally without ranges, to which the ranges of a plan are added for its score. The argument g is the
+// grid of the layout, to which the positions of ranges refer.
 func NewTally(g *Grid) Tally { return Tally{grid: g} }
 
-// Add adds one range of a plan to the score: the range from position start to position end of the grid. keep means that
+// Add adds one range of a plan to the score: the range from position start to position end of the grid. keep is true if
 // the range keeps the id of an old partition, so that its rows do not move.
 func (t *Tally) Add(start, end int32, keep bool) {
 	g, lim := t.grid, &t.grid.Limits
@@ -181,17 +188,17 @@ func (t *Tally) Add(start, end int32, keep bool) {
 	t.count(start, end, keep, 1)
 }
 
-// Remove takes one range of a plan out of the score again. The arguments are those with which the range was added.
-// Rounding errors may remain in sums of fractions.
+// Remove takes one range of a plan out of the score again, so that variants of a plan can be tried. The arguments are
+// those with which the range was added. Rounding errors may remain in sums of fractions.
 func (t *Tally) Remove(start, end int32, keep bool) {
 	g, lim := t.grid, &t.grid.Limits
 	t.squares = t.squares.Sub(Square(g.RowsIn(start, end) - lim.TargetRows))
 	t.count(start, end, keep, -1)
 }
 
-// count adds one range of a plan to the score (times is 1), or takes it out again (times is -1). The range reaches from
-// position start to position end of the grid. keep means that it keeps the id of an old partition. The squared distance
-// from the target is not counted here.
+// count adds one range of a plan to the score if times is 1, and takes it out again if times is -1. The range reaches
+// from position start to position end of the grid. keep is true if the range keeps the id of an old partition. The
+// squared distance from the target is not counted here.
 func (t *Tally) count(start, end int32, keep bool, times int) {
 	g, lim := t.grid, &t.grid.Limits
 	rows := g.RowsIn(start, end)
@@ -221,15 +228,15 @@ func (t *Tally) count(start, end int32, keep bool, times int) {
 	}
 }
 
-// Counts returns the three numbers by which plans are compared under the full objective. A smaller over wins, then a
-// smaller under, then a smaller cost. over is the number of ranges over the maximum that a cut could divide. under is
-// the number of ranges under the minimum. cost is the weighted sum of the costs, in rows.
+// Counts returns the three numbers by which plans are compared under the full objective: a smaller over wins, then a
+// smaller under, then a smaller cost. The result over is the number of ranges over the maximum that a cut could divide,
+// under is the number of ranges under the minimum, and cost is the weighted sum of the costs, in rows.
 func (t *Tally) Counts(w Weights) (over, under int, cost float64) {
 	return t.over, t.under, t.cost(w, t.tooMany())
 }
 
-// tooMany returns by how many ranges the plan has more than the fewest possible within the maximum. It returns 0 if the
-// plan has fewer, as it may with ranges over the maximum.
+// tooMany returns by how many ranges the plan exceeds the fewest possible within the maximum, for the cost of ranges.
+// It returns 0 if the plan has fewer, as it may with ranges over the maximum.
 func (t *Tally) tooMany() float64 { return max(0, float64(t.ranges)-float64(t.grid.Fewest)) }
 
 func (t *Tally) cost(w Weights, tooMany float64) float64 {
@@ -237,17 +244,19 @@ func (t *Tally) cost(w Weights, tooMany float64) float64 {
 		w.Forecast*t.forecast + w.Load*t.load
 }
 
-// Cost returns what one range adds to a plan: cost, in rows, under the full objective, and under, which is 1 if the
-// range is under the minimum, else 0. The range reaches from position start to position end of the grid; with keep it
-// keeps the id of an old partition. The cost counts each range as one too many. So the cost of a plan is the sum over
-// its ranges, less the weight of a range for each of the fewest possible ranges.
+// Cost returns what one range adds to the score of a plan. The result cost is in rows, under the full objective, and
+// under is 1 if the range is under the minimum, else 0. The range reaches from position start to position end of the
+// grid; keep is true if it keeps the id of an old partition.
+//
+// The cost counts each range as one too many. So the cost of a plan is the sum over its ranges, less the weight of a
+// range for each of the fewest possible ranges.
 func (g *Grid) Cost(start, end int32, keep bool, w Weights) (under int, cost float64) {
 	t := Tally{grid: g}
 	t.count(start, end, keep, 1)
 	return t.under, t.cost(w, 1)
 }
 
-// Score returns the score that the ranges added so far have together, under the objective o.
+// Score returns the score, under the objective o, of the ranges that were added so far, taken as a whole plan.
 func (t *Tally) Score(o Objective) Score {
 	s := Score{
 		Kind: o.Kind, OverMax: t.over, Undividable: t.undividable, UnderMin: t.under,
@@ -272,7 +281,7 @@ func (t *Tally) Score(o Objective) Score {
 	return s
 }
 
-// Score returns the score of the draft d, a plan in the making, under the objective o.
+// Score returns the score, under the objective o, of the draft d, which is a plan in the making.
 func (g *Grid) Score(d Draft, o Objective) Score {
 	t := NewTally(g)
 	for i, p := range d {

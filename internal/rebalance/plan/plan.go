@@ -20,34 +20,34 @@ type Plan struct {
 	Bucket string `json:"bucket"`
 	// Planner is the name of the planner that made the plan.
 	Planner string `json:"planner"`
-	// Seed and Generations make a random planner repeat the plan; nil for the other planners.
+	// Seed and Generations make a planner that uses random numbers repeat the plan; they are nil for other planners.
 	Seed        *int64 `json:"seed,omitempty"`
 	Generations *int   `json:"generations,omitempty"`
-	// Ranges tile all keys, in their order.
+	// Ranges are the new ranges of the bucket, in the order of their keys. They cover all keys.
 	Ranges []Range `json:"partitions"`
-	// Moves are in the order of their keys: one for each part of a range of today
-	// that goes to another partition.
+	// Moves are in the order of their keys. There is one for each piece of today's ranges that goes to another
+	// partition.
 	Moves      []Move     `json:"moves"`
 	RowsMoved  int64      `json:"rows_moved"`
 	Optimality Optimality `json:"optimality"`
 	Score      Score      `json:"objective"`
-	// Notes say what the plan could not achieve, and why.
+	// Notes are sentences for people that say which limits the plan does not meet, and why.
 	Notes []string `json:"notes"`
 }
 
-// A Range is one range of a plan, from Start up to the start of the next range.
+// A Range is one range of keys after a plan, from Start up to the start of the next range.
 type Range struct {
-	// ID is the id of an old partition if the range keeps it. Otherwise ID is a placeholder like new-1, for which a
-	// fresh id is drawn when the plan is applied.
+	// ID is the id of an old partition if the range keeps it. If not, ID is a placeholder like new-1, for which a
+	// random id is drawn when the plan is applied.
 	ID    string `json:"id"`
 	Start Key    `json:"start"`
 	Rows  int64  `json:"rows"`
-	// Pinned says that the start is pinned: it must stay a cut.
+	// Pinned is true if every plan must have a range that begins at this Start.
 	Pinned bool `json:"pinned,omitempty"`
 }
 
-// A Move takes the rows of an interval of keys from one partition to another. The interval begins at Start and ends
-// below End; an empty End is plus infinity.
+// A Move takes the rows of an interval of keys from one partition (From) to another (To). The interval begins at Start
+// and ends below End; an empty End is plus infinity. From and To are ids of partitions.
 type Move struct {
 	From   string `json:"from"`
 	To     string `json:"to"`
@@ -69,7 +69,7 @@ const (
 	Even     Cause = "even"     // the move brings ranges nearer to the target
 )
 
-// A Reason says why a plan moves rows: by one word, the cause, and by a text for people.
+// A Reason says why a plan moves rows: by one word (Cause), and by a sentence for people (Text).
 type Reason struct {
 	Cause Cause
 	Text  string
@@ -77,10 +77,11 @@ type Reason struct {
 
 func (r Reason) String() string { return string(r.Cause) + ": " + r.Text }
 
-// MarshalText returns the reason for a move as one string, "cause: text", for JSON.
+// MarshalText returns the reason for a move as one string for JSON, e.g. "split: p7 has 120,000 rows, over max_rows
+// 100,000".
 func (r Reason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// UnmarshalText reads the string that MarshalText writes.
+// UnmarshalText sets the reason from the string that MarshalText returns. It never fails.
 func (r *Reason) UnmarshalText(text []byte) error {
 	cause, why, _ := strings.Cut(string(text), ": ")
 	*r = Reason{Cause(cause), why}

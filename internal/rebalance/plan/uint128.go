@@ -12,7 +12,7 @@ import (
 // their operands: row counts are at most 2^53, so that 2^20 squares fit.
 type Uint128 struct{ Hi, Lo uint64 }
 
-// Square returns v*v.
+// Square returns v*v, which is exact for every v.
 func Square(v int64) Uint128 {
 	u := uint64(v)
 	if v < 0 {
@@ -22,14 +22,14 @@ func Square(v int64) Uint128 {
 	return Uint128{hi, lo}
 }
 
-// Add returns a+b.
+// Add returns a+b, modulo 2^128.
 func (a Uint128) Add(b Uint128) Uint128 {
 	lo, carry := bits.Add64(a.Lo, b.Lo, 0)
 	hi, _ := bits.Add64(a.Hi, b.Hi, carry)
 	return Uint128{hi, lo}
 }
 
-// Sub returns the difference a-b; a must be at least b.
+// Sub returns the difference a-b. The caller must make sure that a is at least b.
 func (a Uint128) Sub(b Uint128) Uint128 {
 	lo, borrow := bits.Sub64(a.Lo, b.Lo, 0)
 	hi, _ := bits.Sub64(a.Hi, b.Hi, borrow)
@@ -48,5 +48,5 @@ func (a Uint128) Big() *big.Int {
 	return v.Or(v, new(big.Int).SetUint64(a.Lo))
 }
 
-// MarshalJSON writes a as a JSON number.
+// MarshalJSON returns a as a JSON number, in decimal digits.
 func (a Uint128) MarshalJSON() ([]byte, error) { return json.Marshal(a.Big()) }

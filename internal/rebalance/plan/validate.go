@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// A Problem is one fault of a layout or a plan. Path says where the fault is, as a path in the JSON form, like
-// partitions[3].quanta[0].rows.
+// A Problem is one fault of a layout or a plan. Path says where the fault is in the JSON form, like
+// partitions[3].quanta[0].rows. Text says what is wrong.
 type Problem struct {
 	Path, Text string
 }
@@ -19,7 +19,7 @@ func (p Problem) String() string {
 	return p.Path + ": " + p.Text
 }
 
-// Problems is an error that lists all faults of a layout or a plan.
+// Problems is an error that lists all faults of a layout or a plan, one to a line.
 type Problems []Problem
 
 func (p Problems) Error() string {
@@ -30,12 +30,12 @@ func (p Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// maxRate is the largest allowed rate, load and horizon in a layout and its limits. With this bound every sum or
-// product of such numbers is small enough for a float to be exact to a row.
+// maxRate is the largest rate per second, load or horizon that a layout and its limits may have. With this bound every
+// sum or product of such numbers is small enough for a float64 to be exact to a row.
 const maxRate = 1e12
 
-// Validate returns all faults of a layout and its limits, in the order of the layout file. It returns nil if there are
-// none.
+// Validate returns all faults of a layout (a bucket's partitions with their sizes) and its limits, in the order of the
+// layout file, or nil if there are none. Planners need a valid layout.
 func Validate(l *Layout, limits Limits) Problems {
 	v := validator{seen: map[string]int{}}
 	v.limits(limits)
@@ -50,7 +50,7 @@ func Validate(l *Layout, limits Limits) Problems {
 
 type validator struct {
 	problems Problems
-	seen     map[string]int // partition maps the id of a partition to its index
+	seen     map[string]int // the index of each partition by its id
 	total    int64
 	tooMany  bool
 }
@@ -59,8 +59,8 @@ func (v *validator) add(path, format string, args ...any) {
 	v.problems = append(v.problems, Problem{path, fmt.Sprintf(format, args...)})
 }
 
-// rate records a fault if a rate is below `least` or above maxRate. path returns the place of the rate in the JSON
-// form. It is a function, because nearly every rate is fine and a layout has a hundred thousand of them.
+// rate records a fault if a rate is below `least` or above maxRate. The function path returns the place of the rate in
+// the JSON form. It is a function, because nearly every rate is fine and a layout has a hundred thousand of them.
 func (v *validator) rate(path func() string, rate, least float64) {
 	switch {
 	case math.IsNaN(rate) || math.Abs(rate) > maxRate:
