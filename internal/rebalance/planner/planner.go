@@ -13,12 +13,14 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner/greedy"
 )
 
-// Names are the names of planners that New knows. A planner computes better ranges for a bucket.
+// Names are the names of planners that New knows. A planner computes better ranges for a bucket, by an algorithm of its
+// own.
 var Names = []string{"exact", "greedy", "genetic", "auto"}
 
 // New returns the planner with the given name, or an error if the name is unknown. The planner "auto" is the exact
-// planner, or the genetic one where exact.Few says that the exact planner would take too long. All its plans are
-// checked (plan.Check), and have their Optimality. o are the options of the genetic planner.
+// planner, or the genetic one where exact.Few says that the exact planner would take too long. The plans of the
+// returned planner are checked (plan.Check), and have their Optimality. The argument o has the options of the genetic
+// planner.
 func New(name string, o genetic.Options) (plan.Planner, error) {
 	switch name {
 	case "auto":
@@ -34,10 +36,10 @@ func New(name string, o genetic.Options) (plan.Planner, error) {
 }
 
 // auto is the planner that chooses between two planners for each layout. Where the exact planner finds the best plan
-// quickly, auto uses that one; elsewhere it uses the genetic planner.
+// quickly, auto uses the exact planner, and elsewhere the genetic one.
 type auto struct{ otherwise *genetic.Planner }
 
-// Plan implements plan.Planner.
+// Plan returns a plan for the layout l by the exact planner if that is quick, and else by the genetic planner.
 func (a auto) Plan(ctx context.Context, l *plan.Layout, limits plan.Limits, o plan.Objective) (*plan.Plan, error) {
 	if o.Kind == plan.Full && !exact.Few(plan.NewGrid(l, limits)) {
 		return a.otherwise.Plan(ctx, l, limits, o)

@@ -7,11 +7,12 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 )
 
-// few is how many ranges Cheapest may try at most: it tries that many in less than a second.
+// few is how many ranges Cheapest may try at most. It tries that many in less than a second.
 const few = 1 << 24
 
-// Few reports whether Cheapest finds the best plan for a layout quickly. Cheapest tries every possible range that is
-// within the maximum, and Few counts these ranges. g is the grid, which has the keys at which cuts may lie.
+// Few reports whether Cheapest finds the best plan for a layout in less than a second. Cheapest tries every possible
+// range that is within the maximum, and Few counts these ranges. The grid g is the layout, with the keys at which
+// ranges may begin.
 func Few(g *plan.Grid) bool {
 	n, low := 0, int32(0)
 	for d := int32(1); int(d) <= g.N; d++ {
@@ -23,10 +24,12 @@ func Few(g *plan.Grid) bool {
 	return n <= few
 }
 
-// Cheapest returns the best plan under the full objective, which compares plans by a weighted sum of costs. It is the
-// plan of least cost among those with the fewest ranges under the minimum, in the form of a draft (ranges as positions
-// of the grid). Every part of the cost is a sum over ranges. So at each key at which a cut may lie, Cheapest tries each
-// range that may end there, in the two variants that package exact explains. It fails only when ctx ends.
+// Cheapest returns the best plan under the full objective, which compares plans by a weighted sum of costs with the
+// weights w. Of the plans with the fewest ranges under the minimum, it is the plan of least cost. The plan has the form
+// of a draft, with ranges as positions of the grid g.
+//
+// Every kind of cost is a sum over ranges. So at each key at which a range may end, Cheapest tries each range that may
+// end there, in the two variants that package exact explains. It fails only when ctx ends.
 func Cheapest(ctx context.Context, g *plan.Grid, w plan.Weights) (plan.Draft, error) {
 	best := make([][2]cheap, g.N+1) // [1]: the partition that the position divides has already kept its id
 	for i := range best {
@@ -85,8 +88,8 @@ func Cheapest(ctx context.Context, g *plan.Grid, w plan.Weights) (plan.Draft, er
 	return d, nil
 }
 
-// cheap is the cheapest plan for all keys below a position; a position is a place at which a cut may lie. It has the
-// cost of the plan and its last range, and says where the rest of the plan is found.
+// cheap is the cheapest plan for all keys below a position of the grid, at which a range may begin. It has the cost of
+// the plan and its last range, and says where the rest of the plan is found.
 type cheap struct {
 	cost   float64
 	under  int32
@@ -96,8 +99,8 @@ type cheap struct {
 }
 
 // improve replaces the plan s by another plan if the other is better. The other plan is the plan `below` with one more
-// range above it. under and cost are what this range adds: under is 1 if it is under the minimum, else 0. next holds
-// the other fields of the new plan.
+// range above it. The argument under is 1 if this range is under the minimum, else 0, and cost is the cost that the
+// range adds. The argument next has the other fields of the new plan.
 func (s *cheap) improve(below *cheap, under int, cost float64, next cheap) {
 	if below.under == math.MaxInt32 {
 		return

@@ -20,11 +20,12 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 )
 
-// Planner is the exact planner, which finds the best plan. There is one exception: under the full objective, if there
-// are too many ranges to try (see Few), it returns the plan that moves the fewest rows.
+// Planner is the exact planner, which finds the best plan by dynamic programming. There is one exception: under the
+// full objective, if there are too many ranges to try (see Few), it returns the plan that moves the fewest rows.
 type Planner struct{}
 
-// Plan implements plan.Planner.
+// Plan returns the best plan for the layout l under the objective o, as plan.Planner says. If there were too many
+// ranges to try, a note of the plan says so.
 func (Planner) Plan(ctx context.Context, l *plan.Layout, limits plan.Limits, o plan.Objective) (*plan.Plan, error) {
 	g := plan.NewGrid(l, limits)
 	whole := o.Kind == plan.Rows || Few(g)
@@ -46,7 +47,8 @@ func (Planner) Plan(ctx context.Context, l *plan.Layout, limits plan.Limits, o p
 	return p, nil
 }
 
-// LowerBound implements plan.Bounder.
+// LowerBound returns the fewest rows that any plan within the limits must move, as plan.Bounder says. The result under
+// is the fewest ranges under the minimum.
 func (Planner) LowerBound(ctx context.Context, l *plan.Layout, limits plan.Limits) (rows int64, under int, err error) {
 	g := plan.NewGrid(l, limits)
 	dp := newProgramme(g)

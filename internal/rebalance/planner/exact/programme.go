@@ -6,8 +6,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 )
 
-// A state is the best plan for all keys below a position; a position is a place at which a cut may lie. It holds only
-// the numbers on which the choice of later ranges depends, and its last range.
+// A state is the best plan for all keys below a position of the grid, at which a range may begin. It holds only the
+// numbers on which the choice of later ranges depends, and the plan's last range.
 type state struct {
 	under, ranges int32
 	kept          int64 // rows that stay in their partition
@@ -31,22 +31,24 @@ func (s *state) better(t *state) bool {
 }
 
 // programme is one run of the dynamic program that finds the best plan for a grid. It holds, for each position d at
-// which a cut may lie, the best plan of the keys below d in two variants. In none[d], no range has kept the id of the
-// partition that d divides. In some[d], a range has kept it. At the starts of partitions only none has a meaning.
+// which a range may begin, the best plan of the keys below d in two variants. In none[d], no range has kept the id of
+// the partition in whose middle d lies. In some[d], a range has kept it. At the starts of partitions only none has a
+// meaning.
 type programme struct {
 	g          *plan.Grid
 	none, some []state
-	// useSome[c] says whether some[c] is better than none[c] once no later range can keep the id of the partition that
-	// c divides.
+	// useSome[c] is true if some[c] is better than none[c] once no later range can keep the id of the partition in
+	// which c lies.
 	useSome []bool
 
 	// A range that ends at d is under the minimum if it starts at underLow[d] or later, and not over the maximum if it
 	// starts at fitLow[d] or later. If the last atom below d with rows has more than the maximum by itself, alone[d] is
-	// this atom, and a range may start from loneLow[d] up to it. Otherwise alone[d] is -1.
+	// this atom, and a range may start from loneLow[d] up to the atom. If not, alone[d] is -1. (An atom is an interval
+	// of keys that no plan can cut.)
 	underLow, fitLow, loneLow, alone []int32
 
-	// The windows of candidates for the start of the last range. The last range may be new and start in an earlier
-	// partition (far). It may be new and start in the partition that d divides, of which none or some was kept
+	// These windows hold the possible starts of the last range. The last range may be new and start in an earlier
+	// partition (far). It may be new and start in the partition in which d lies, of which none or some was kept
 	// (newNone, newSome). Or it may keep the id of that partition (kept).
 	far, newNone, newSome, kept [kinds]window
 	farBase, base               int32 // the first candidates of far, and of the other windows
@@ -54,7 +56,7 @@ type programme struct {
 }
 
 // under, fit and lone say how many rows the last range of a plan has, compared with the limits. For each of the three
-// the dynamic program keeps a window, which is a set of possible starts of the last range.
+// cases the dynamic program keeps a window, which is a set of possible starts of the last range.
 const (
 	under = iota // below the minimum
 	fit          // within the limits
@@ -91,9 +93,9 @@ func newProgramme(g *plan.Grid) *programme {
 	return dp
 }
 
-// limits computes, for each position d, how far below d a range may start that ends at d. There are three answers: for
-// a range under the minimum (underLow), for one within the limits (fitLow), and for one over the maximum that no cut
-// can divide (loneLow, with alone).
+// limits computes, for each position d of the grid, how far below d a range may start that ends at d. It stores three
+// answers: for a range under the minimum (underLow), for one within the limits (fitLow), and for one over the maximum
+// that no cut can divide (loneLow, with alone).
 func (dp *programme) limits() {
 	rows, lim := dp.g.Rows, dp.g.Limits
 	var u, f, l int32
@@ -173,8 +175,8 @@ func (dp *programme) run(ctx context.Context) error {
 }
 
 // relax looks for a better plan than best for the keys below position d, and stores it in best. The windows of the
-// group propose positions, up to `high`, at which the last range of the plan may start. last is the highest position
-// for which this group will be asked. exempt means that the minimum does not apply to the last range.
+// group propose positions, up to `high`, at which the last range of the plan may start. The argument last is the
+// highest position for which this group will be asked. exempt is true if the minimum does not apply to the last range.
 func (dp *programme) relax(best *state, group []window, d, high, last int32, exempt bool) {
 	try := func(k int, high int32) {
 		w := &group[k]
@@ -208,8 +210,8 @@ func (dp *programme) relax(best *state, group []window, d, high, last int32, exe
 	}
 }
 
-// draft returns the best plan, once the dynamic program has run to the end, as a draft: its ranges as positions of the
-// grid. It collects the ranges from the last to the first.
+// draft returns the best plan as a draft (ranges as positions of the grid), once the dynamic program has run to the
+// end. It collects the ranges from the last to the first.
 func (dp *programme) draft() plan.Draft {
 	s := &dp.none[dp.g.N]
 	d := make(plan.Draft, s.ranges)

@@ -2,8 +2,8 @@ package exact
 
 import "github.com/evenkeel/evenkeel/internal/rebalance/plan"
 
-// tidy changes a plan, the draft d, where that saves moves and costs nothing that the objective counts. A cut amid keys
-// without rows is moved to a start of today's ranges, and a partition without rows keeps its id. The dynamic program is
+// tidy changes the plan d where that saves moves and costs nothing that the objective counts. A cut amid keys without
+// rows is moved to a start of today's ranges, and a partition without rows keeps its id. The dynamic program is
 // indifferent to such choices.
 func tidy(g *plan.Grid, d plan.Draft) {
 	keepEmpty(g, d)
@@ -13,8 +13,8 @@ func tidy(g *plan.Grid, d plan.Draft) {
 	keepEmpty(g, d)
 }
 
-// keepEmpty lets each range of a plan that has no rows keep the id of its old partition, unless another range keeps it.
-// The plan is the draft d.
+// keepEmpty lets each range of the plan d that has no rows keep the id of its old partition, if no other range keeps
+// the id. Then the empty range does not need a move.
 func keepEmpty(g *plan.Grid, d plan.Draft) {
 	kept := make([]bool, len(g.Layout.Partitions))
 	for i := range d {
@@ -29,7 +29,7 @@ func keepEmpty(g *plan.Grid, d plan.Draft) {
 	}
 }
 
-// snap moves one cut of a plan, the start of range i of the draft d, so that the two ranges beside it need the fewest
+// snap moves one cut of the plan d, the start of range number i, so that the two ranges beside the cut need the fewest
 // moves. It tries only places that leave the number of rows of both ranges as it is.
 func snap(g *plan.Grid, d plan.Draft, i int) {
 	at, low, high := d[i].Start, d[i-1].Start, d.End(g, i)

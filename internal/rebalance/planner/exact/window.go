@@ -25,12 +25,12 @@ import (
 // programming" (1988); the two stacks are those of a queue made of two.
 type window struct {
 	dp *programme
-	// value returns the state of a candidate.
+	// value returns the best plan of the keys below a candidate, which is a possible start c of the last range.
 	value func(c int32) *state
-	// keep says that the last range keeps its id. A candidate then ranks by the rows kept before it, less the rows
-	// below it, since the rows from there up to d are kept as well.
+	// keep is true if the last range keeps the id of its partition. A candidate then ranks by the rows kept before it,
+	// less the rows below it, since the rows from the candidate up to d are kept as well.
 	keep bool
-	// low returns the first candidate of a target.
+	// low returns the first candidate, which is the lowest possible start, of a range that ends at d.
 	low func(d int32) int32
 
 	checkpoint int32 // the last candidate of the left part; -1 if there is none
@@ -40,16 +40,16 @@ type window struct {
 	added      int32 // candidates below this one are in the right envelope or left of it
 }
 
-// reset removes all candidates from the window. A candidate is a possible start of the last range; the next one is
-// position base.
+// reset removes all candidates from the window. A candidate is a possible start of the last range of a plan; the next
+// candidate is the position base.
 func (w *window) reset(base int32) {
 	w.checkpoint, w.leftUntil, w.added = base-1, -1, base
 	w.right.reset(w, 1)
 }
 
-// best returns where the last range of a plan should start if it ends at the target, position d. It returns the best of
-// the candidates low(d) to high, or -1 if there is none. From call to call d and high may not decrease. last is the
-// highest target that may be asked for before the next reset.
+// best returns the position at which the last range of a plan should start if it ends at position d. It chooses among
+// the positions from low(d) to high, and returns -1 if there is none. From call to call d and high may not decrease.
+// The argument last is the highest d that may be asked for before the next reset.
 func (w *window) best(d, high, last int32) int32 {
 	low := w.low(d)
 	if low > high {
@@ -74,9 +74,9 @@ func (w *window) best(d, high, last int32) int32 {
 	return found
 }
 
-// back computes the best start among the candidates up to the checkpoint, for each target from d on. It stops at the
-// last target that has such candidates, or at the target last. A target is the position at which a range ends. back
-// goes from high targets to low ones, so that candidates only come in.
+// back computes, for each possible end of a range from d on, the best start among the candidates up to the checkpoint,
+// and stores it in left. It stops at the last end that has such candidates, or at `last`. It goes from high ends to low
+// ones, so that candidates are only added.
 func (w *window) back(d, last int32) {
 	end := d
 	for end < last && w.low(end+1) <= w.checkpoint {
@@ -96,8 +96,8 @@ func (w *window) back(d, last int32) {
 	w.dp.scratch = e.lines
 }
 
-// rank compares two possible starts of the last range, the candidates a and b, by the first three criteria. It returns
-// -1 if a is better, 1 if b is better, and 0 if they are equal.
+// rank compares two possible starts a and b of the last range by the first three criteria: ranges under the minimum,
+// rows kept, and ranges. It returns -1 if a is better, 1 if b is better, and 0 if they are equal.
 func (w *window) rank(a, b int32) int {
 	x, y := w.value(a), w.value(b)
 	kx, ky := x.kept, y.kept
@@ -123,7 +123,7 @@ func sign(better bool) int {
 	return 1
 }
 
-// less reports whether the last range, which ends at position d, should start at a rather than at b.
+// less reports whether the last range of a plan, which ends at position d, should start at position a rather than at b.
 func (w *window) less(a, b, d int32) bool {
 	if r := w.rank(a, b); r != 0 {
 		return r < 0
@@ -132,8 +132,8 @@ func (w *window) less(a, b, d int32) bool {
 }
 
 // An envelope holds those possible starts of a range (candidates) that are the best for some end of the range (target).
-// All have the same rank: they are equal in the first criteria. Candidates must be pushed, and targets asked for, in
-// one direction: upwards (direction 1) or downwards (-1).
+// All candidates are equal in the first three criteria. Candidates must be added, and targets asked for, in one
+// direction: upwards (direction 1) or downwards (-1).
 type envelope struct {
 	w         *window
 	direction int64
@@ -141,9 +141,9 @@ type envelope struct {
 	front     int
 }
 
-// A line is one candidate c of an envelope, a possible start of a range. It is better than the candidate before it for
-// all ends of the range from some place on. The place is given by from: twice its number of rows below it, less the
-// target number of rows, times the direction of the envelope.
+// A line is one candidate c of an envelope, which is a possible start of a range. It is better than the candidate
+// before it for all ends of the range from some place on. The field from gives this place: twice the number of rows
+// below it, less the target number of rows, times the direction of the envelope.
 type line struct {
 	c    int32
 	from int64
@@ -175,9 +175,9 @@ func (e *envelope) push(c int32) {
 	e.lines = append(e.lines, line{c, from})
 }
 
-// crossing returns the place from which candidate b is at least as good as candidate a. The result is twice the axis
-// value of this place, times the direction. The axis value of a position is the number of rows below it, less the
-// target number of rows. b must have been pushed after a.
+// crossing returns the place from which candidate b, a possible start of a range, is at least as good as candidate a.
+// The result is twice the axis value of this place, times the direction. The axis value of a position is the number of
+// rows below it, less the target number of rows. b must have been added after a.
 //
 // With x the rows below a candidate and X the axis value, b is as good as a where s(b) + (X-x(b))^2 <= s(a) +
 // (X-x(a))^2; for x(b) > x(a) that is 2X >= x(a) + x(b) + (s(b)-s(a)) / (x(b)-x(a)). Downwards all signs of rows and of
@@ -194,8 +194,8 @@ func (e *envelope) crossing(a, b int32) int64 {
 	return xa + xb + ceilDiv(sb, sa, xb-xa)
 }
 
-// query returns the best start for a range with a given end, or -1 if the envelope has no candidates. axis stands for
-// the end: it is the number of rows below the end, less the target number of rows.
+// query returns the best start for a range with a given end, or -1 if the envelope has no candidates. The argument axis
+// stands for the end: it is the number of rows below the end, less the target number of rows.
 func (e *envelope) query(axis int64) int32 {
 	if len(e.lines) == 0 {
 		return -1

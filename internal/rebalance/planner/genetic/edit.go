@@ -6,8 +6,8 @@ import (
 	"sort"
 )
 
-// An editor changes a candidate plan at random, in a copy of its genes (a gene is one range of the plan). It prefers
-// ranges that break a limit, since fully random changes nearly always make a plan worse.
+// An editor changes a candidate plan at random, in a copy of its ranges (genes). It prefers ranges that break a limit,
+// since fully random changes nearly always make a plan worse.
 type editor struct {
 	*search
 	rng   *rand.Rand
@@ -16,15 +16,15 @@ type editor struct {
 	bad []int32 // starts of ranges that break a limit
 }
 
-// done ends the changes of the genes (a gene is one range of a candidate plan). It decides which ranges keep the id of
-// an old partition, and returns the genes. The editor must not be used afterwards.
+// done ends the changes of a candidate plan. It decides which ranges keep the id of an old partition, and returns the
+// ranges (genes) of the changed plan. The editor must not be used afterwards.
 func (e *editor) done() []gene {
 	e.settle(e.genes)
 	return e.genes
 }
 
 // look finds the ranges of the candidate plan that break a limit, now or at the horizon of the forecast, and stores
-// their starts in e.bad. It also stores the sums of all ranges, from which scores are computed, in e.tally.
+// their starts in e.bad. It also stores in e.tally the sums of all ranges, from which scores are computed.
 func (e *editor) look() {
 	lim := &e.g.Limits
 	e.tally = e.count(e.genes)
@@ -42,7 +42,8 @@ func (e *editor) look() {
 	}
 }
 
-// wander makes one or a few random changes to a candidate plan, whether they make it better or worse.
+// wander makes one or a few random changes to a candidate plan, whether they make the plan better or worse. Without
+// such changes the search would stop at the first local optimum.
 func (e *editor) wander() {
 	for {
 		if i := e.pick(); i >= 0 {
@@ -55,9 +56,9 @@ func (e *editor) wander() {
 	}
 }
 
-// climb tries a number of random changes of a candidate plan, and keeps those that make it better. Whether a change
-// does is computed from the ranges around it alone. So thousands of changes cost no more than one evaluation of the
-// whole plan. Without climb, a large plan would need about one generation for each of its ranges.
+// climb tries a number of random changes of a candidate plan, and keeps those that make the plan better. It computes
+// the gain of a change from the ranges around the change alone. So thousands of changes cost no more than one
+// evaluation of the whole plan. Without climb, a large plan would need about one generation for each of its ranges.
 func (e *editor) climb(tries int) {
 	part := editor{search: e.search, rng: e.rng}
 	for range tries {
@@ -92,9 +93,9 @@ func (e *editor) climb(tries int) {
 	}
 }
 
-// around returns the genes that a change of gene i can affect: those from the index low to below the index high. A gene
-// is one range of a candidate plan. Ranges that start in the same old partition depend on each other, since only one of
-// them keeps its id. So the result has all that start in the partitions in which i and its neighbours start.
+// around returns the ranges of a candidate plan that a change of range number i can affect: those from the index low to
+// below the index high. Ranges that start in the same old partition depend on each other, since only one of them keeps
+// its id. So the result has all ranges that start in the partitions in which range i and its neighbours start.
 func (e *editor) around(i int) (low, high int) {
 	low, high = i, i+1
 	if low > 0 && !e.genes[low-1].wall {
@@ -113,7 +114,8 @@ func (e *editor) around(i int) (low, high int) {
 	return low, high
 }
 
-// edit makes one random change to gene i, which is one range of a candidate plan, or to the cuts beside the range.
+// edit makes one random change to range number i of the candidate plan, or to the cuts beside the range: it moves,
+// removes or adds a cut, or changes whether the range may keep an id.
 func (e *editor) edit(i int) {
 	switch e.rng.Intn(7) {
 	case 0, 1:
@@ -149,7 +151,7 @@ func (e *editor) pick() int {
 	return -1
 }
 
-// loose reports whether the cut at the start of gene i, one range of a candidate plan, may be moved or removed.
+// loose reports whether the cut at the start of range number i of the candidate plan may be moved or removed.
 func (e *editor) loose(i int) bool {
 	if i == 0 || e.genes[i].wall || e.genes[i-1].wall {
 		return false
@@ -158,8 +160,8 @@ func (e *editor) loose(i int) bool {
 	return !e.g.Pinned(p) || e.g.First[p] != e.genes[i].start
 }
 
-// shift moves the cut at the start of gene i, one range of a candidate plan, to a random place. Mostly the place is
-// near; sometimes it is anywhere between the cuts before and after.
+// shift moves the cut at the start of range number i of the candidate plan to a random place. Mostly the place is near;
+// sometimes it is anywhere between the cuts before and after.
 func (e *editor) shift(i int) {
 	if !e.loose(i) {
 		return
@@ -175,14 +177,15 @@ func (e *editor) shift(i int) {
 	}
 }
 
-// join merges gene i, one range of a candidate plan, with the next range: it removes the cut between the two.
+// join merges range number i of the candidate plan with the next range: it removes the cut between the two, if the cut
+// may be removed.
 func (e *editor) join(i int) {
 	if e.loose(i + 1) {
 		e.genes = append(e.genes[:i+1], e.genes[i+2:]...)
 	}
 }
 
-// anywhere returns a random place for a new cut within gene i, one range of a candidate plan. If no cut may lie within
+// anywhere returns a random place for a new cut within range number i of the candidate plan. If no cut may lie within
 // the range, it returns the start of the range.
 func (e *editor) anywhere(i int) int32 {
 	start, end := e.genes[i].start, e.genes[i+1].start
@@ -192,8 +195,8 @@ func (e *editor) anywhere(i int) int32 {
 	return start + 1 + e.rng.Int31n(end-start-1)
 }
 
-// divide cuts gene i, one range of a candidate plan, into two to four parts with about the same number of rows. Single
-// cuts can't always make three parts, one after the other: after a cut into halves, the minimum may forbid to cut
+// divide cuts range number i of the candidate plan into two to four ranges with about the same number of rows. Single
+// cuts can't always make three ranges, one after the other: after a cut into halves, the minimum may forbid to cut
 // either half again.
 func (e *editor) divide(i int) {
 	start, end := e.genes[i].start, e.genes[i+1].start
@@ -208,8 +211,8 @@ func (e *editor) divide(i int) {
 	}
 }
 
-// cut divides gene i, one range of a candidate plan, at a position within it. If the position is not above the start of
-// the range, nothing changes.
+// cut divides range number i of the candidate plan at the position `at` within it. If the position is not above the
+// start of the range, nothing changes.
 func (e *editor) cut(i int, at int32) {
 	if at <= e.genes[i].start {
 		return
@@ -219,8 +222,8 @@ func (e *editor) cut(i int, at int32) {
 	e.genes = slices.Insert(e.genes, i+1, second)
 }
 
-// fraction returns the position between start and end, both exclusive, below which about the share a/b of the rows
-// between them lie.
+// fraction returns the position between start and end, both exclusive, that divides the rows between them so that about
+// the share a/b lies below it. A position is the index of a key at which ranges may begin.
 func (e *editor) fraction(start, end int32, a, b int64) int32 {
 	rows := e.g.RowsIn(start, end)
 	want := rows/b*a + rows%b*a/b
@@ -228,7 +231,7 @@ func (e *editor) fraction(start, end int32, a, b int64) int32 {
 	return min(max(start+int32(n), start+1), end-1)
 }
 
-// even moves the cut between gene i and the gene before it, two ranges of a candidate plan, so that both have about the
+// even moves the cut between range number i of the candidate plan and the range before it, so that both have about the
 // same number of rows.
 func (e *editor) even(i int) {
 	if !e.loose(i) {

@@ -26,12 +26,13 @@ import (
 )
 
 // Options are the settings of the genetic planner's search. With the same options, layout, limits and objective the
-// search gives the same plan, unless Stop ends it. Even such a plan can be made again: give the value of
+// search gives the same plan, if Stop does not end it. A plan that Stop ended can be made again, too: give the value of
 // Plan.Generations as the option Generations.
 type Options struct {
 	// Seed is the seed of the random numbers.
 	Seed int64
-	// Generations is the largest number of generations. With 0 the plan is the best of the seeds and a few variations.
+	// Generations is the largest number of generations. With 0 the plan is the best of the plans with which the search
+	// begins and of a few variations.
 	Generations int
 	// Stop, if not nil, is called before each generation, and ends the search by returning true. It can implement a
 	// time limit: this package reads no clock.
@@ -55,10 +56,12 @@ const (
 	climbMost  = 4000
 )
 
-// Planner is the genetic planner. It improves candidate plans at random, from generation to generation.
+// Planner is the genetic planner. It changes candidate plans at random, from generation to generation, and keeps the
+// best.
 type Planner struct{ Options Options }
 
-// Plan implements plan.Planner.
+// Plan returns the best plan that the search has found for the layout l under the objective o, as plan.Planner says.
+// The plan has the seed and the number of generations, so that it can be made again.
 func (p Planner) Plan(ctx context.Context, l *plan.Layout, limits plan.Limits, o plan.Objective) (*plan.Plan, error) {
 	g := plan.NewGrid(l, limits)
 	s, err := newSearch(ctx, g, o, p.Options)
@@ -78,7 +81,7 @@ func (p Planner) Plan(ctx context.Context, l *plan.Layout, limits plan.Limits, o
 }
 
 // search is one run of the genetic planner, which improves candidate plans from generation to generation. The library
-// eaopt drives it, and calls its methods from one goroutine at a time.
+// eaopt drives the run, and calls the methods of search from one goroutine at a time.
 type search struct {
 	g       *plan.Grid
 	o       plan.Objective
@@ -120,8 +123,8 @@ func newSearch(ctx context.Context, g *plan.Grid, o plan.Objective, options Opti
 	return s, nil
 }
 
-// run improves the first candidate plans, the seeds, from generation to generation. It returns the number of
-// generations.
+// run improves the candidate plans with which the search begins, from generation to generation. It returns the number
+// of generations.
 func (s *search) run(ctx context.Context) (generations int, err error) {
 	// The last seed is the optimum of the rows objective.
 	if len(s.genes[0]) == 0 || s.o.Kind == plan.Rows {
@@ -177,8 +180,8 @@ func (s *search) run(ctx context.Context) (generations int, err error) {
 	return generations, ctx.Err()
 }
 
-// draft returns the best plan of the search. It is the best that the generations brought forth, or one of the plans
-// with which the search began (the seeds) if none is better.
+// draft returns the best plan of the search, as a draft (ranges as positions of the grid). It is the best plan of all
+// generations, or one of the plans with which the search began if none is better.
 func (s *search) draft() plan.Draft {
 	best := s.seeds[0]
 	score := s.g.Score(best, s.o)
@@ -196,8 +199,8 @@ func (s *search) draft() plan.Draft {
 	return best
 }
 
-// count returns the sums over all ranges of a plan from which its score is computed. genes are the ranges that the
-// search may change (a gene is one range). The ranges that it does not change are added.
+// count returns the sums over all ranges of a plan from which the plan's score is computed. The argument genes has the
+// ranges that the search may change. The ranges that the search does not change are added.
 func (s *search) count(genes []gene) plan.Tally {
 	t := s.base
 	for i := range genes {
@@ -208,13 +211,13 @@ func (s *search) count(genes []gene) plan.Tally {
 	return t
 }
 
-// overMax is what one range over the maximum adds to the fitness of a plan; a lower fitness is better. It is more than
-// any number of ranges under the minimum add.
+// overMax is what one range over the maximum adds to the fitness of a plan, where a lower fitness is better. It is more
+// than any number of ranges under the minimum add.
 const overMax = 1e7
 
-// fitness returns one number by which candidate plans are compared; lower is better. genes are the ranges of the plan
-// (a gene is one range). Ranges over the maximum count most, then ranges under the minimum, then the cost. The cost is
-// squeezed into [0, 1), so that it weighs less than one range under the minimum.
+// fitness returns one number by which candidate plans are compared; lower is better. The argument genes has the ranges
+// of the plan. Ranges over the maximum count most, then ranges under the minimum, then the cost. The cost is squeezed
+// into [0, 1), so that it weighs less than one range under the minimum.
 func (s *search) fitness(genes []gene) float64 {
 	t := s.count(genes)
 	over, under, cost := t.Counts(s.o.Weights)

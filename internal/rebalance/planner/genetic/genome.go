@@ -7,9 +7,8 @@ import (
 	"github.com/MaxHalford/eaopt"
 )
 
-// genome is one candidate plan that the library eaopt evolves, as a list of genes (a gene is one range of the plan). It
-// shares its genes with its clones. Every change makes a new list of genes. So a clone costs nothing, and a crossover
-// cannot change the other parent.
+// genome is one candidate plan that the library eaopt evolves, as a list of ranges (genes). It shares the list with its
+// clones. Every change makes a new list. So a clone costs nothing, and a crossover cannot change the other parent.
 type genome struct {
 	s     *search
 	genes []gene
@@ -17,12 +16,12 @@ type genome struct {
 
 var _ eaopt.Genome = (*genome)(nil)
 
-// Clone implements eaopt.Genome.
+// Clone returns a copy of the candidate plan, which shares the list of ranges. It implements eaopt.Genome.
 func (g *genome) Clone() eaopt.Genome { return &genome{g.s, g.genes} }
 
-// Evaluate returns the fitness of the candidate plan; lower is better. It implements eaopt.Genome. eaopt runs it in
-// another goroutine, where a panic would end the process. So Evaluate recovers from a panic, and such a plan has an
-// infinitely bad fitness.
+// Evaluate returns the fitness of the candidate plan; lower is better. It implements eaopt.Genome. The library eaopt
+// calls Evaluate in another goroutine, where a panic would end the process. So Evaluate recovers from a panic, and
+// gives the plan an infinitely bad fitness.
 func (g *genome) Evaluate() (fitness float64, err error) {
 	defer g.s.contain(func() { fitness = math.Inf(1) })
 	if fitness = g.s.fitness(g.genes); math.IsNaN(fitness) {
@@ -31,7 +30,8 @@ func (g *genome) Evaluate() (fitness float64, err error) {
 	return fitness, nil
 }
 
-// Mutate implements eaopt.Genome.
+// Mutate changes the candidate plan at random: by a few changes of any effect, or by many of which it keeps only the
+// good ones. It implements eaopt.Genome.
 func (g *genome) Mutate(rng *rand.Rand) {
 	before := g.genes
 	defer g.s.contain(func() { g.genes = before })
@@ -81,8 +81,8 @@ func (g *genome) Crossover(mate eaopt.Genome, rng *rand.Rand) {
 	g.genes = e.done()
 }
 
-// contain recovers from a panic in one step of the search; it must be called by defer. It remembers the first panic for
-// the notes of the plan. It then calls undo, which takes the step back.
+// contain recovers from a panic in one step of the search; it must be called by defer. After a panic it calls undo,
+// which takes the step back. It remembers the first panic for the notes of the plan.
 func (s *search) contain(undo func()) {
 	if p := recover(); p != nil {
 		if s.failures == 0 {

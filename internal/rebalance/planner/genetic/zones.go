@@ -2,21 +2,23 @@ package genetic
 
 import "github.com/evenkeel/evenkeel/internal/rebalance/plan"
 
-// A gene is one range of a candidate plan. It ends at the start of the next gene. Genes do not change once they are
-// part of a genome (a whole candidate plan), so that several genomes can share them.
+// A gene is one range of a candidate plan, from the position start to the start of the next gene. Genes do not change
+// once they are part of a genome (a whole candidate plan), so that several genomes can share them.
 type gene struct {
 	start int32
 	fresh bool // the range never keeps an id
 	keep  bool // the range keeps an id; computed by settle from the other fields
-	// wall says that the gene is not a range but a part of the bucket that does not evolve, from start up to the next
-	// gene. The last gene is a wall.
+	// wall is true if the gene is not a range but an interval of keys that the search leaves as it is, from start up to
+	// the next gene. The last gene is a wall.
 	wall bool
 }
 
-// freeze decides which partitions the search may change: the zones. A zone is a run of partitions that break a limit,
-// now or at the horizon, or that one of the first candidate plans (the seeds) changes. It includes one neighbour on
-// each side, to exchange rows with. The other partitions stay as they are. So a bucket of 100,000 partitions with a few
-// bad ones is a small problem. In exchange the search may miss the best plan, even in principle.
+// freeze decides which partitions the search may change, and which stay as they are. It may change partitions that
+// break a limit, now or at the horizon of the forecast, or that one of the first candidate plans changes. It may also
+// change one neighbour on each side, to exchange rows with.
+//
+// So a bucket of 100,000 partitions with a few bad ones is a small problem. In exchange the search may miss the best
+// plan, even in principle.
 func (s *search) freeze() {
 	g, lim := s.g, &s.g.Limits
 	n := len(g.Layout.Partitions)
@@ -49,7 +51,7 @@ func (s *search) freeze() {
 	}
 }
 
-// encode returns those ranges of a plan, the draft d, that the search may change, as genes (a gene is one range of a
+// encode returns those ranges of the plan d that the search may change, in the form of genes (a gene is one range of a
 // candidate plan). The result is nil if the search may change nothing.
 func (s *search) encode(d plan.Draft) []gene {
 	var genes []gene
@@ -76,8 +78,8 @@ func (s *search) encode(d plan.Draft) []gene {
 	return genes
 }
 
-// sameOwner returns the end of a run of genes that start in the same old partition as gene i: the index after the last
-// of them. A gene is one range of a candidate plan.
+// sameOwner returns the end of a run of ranges of a candidate plan (genes) that start in the same old partition as
+// range number i: the index after the last of them.
 func (s *search) sameOwner(genes []gene, i int) int {
 	owner := s.g.Owner[genes[i].start]
 	for i++; i < len(genes)-1 && s.g.Owner[genes[i].start] == owner; i++ {
@@ -85,14 +87,14 @@ func (s *search) sameOwner(genes []gene, i int) int {
 	return i
 }
 
-// inside reports whether gene i, one range of a candidate plan, lies within one old partition, so that it may keep the
-// id of that partition.
+// inside reports whether range number i of a candidate plan lies within one old partition, so that it may keep the id
+// of that partition. The argument genes has the ranges of the plan.
 func (s *search) inside(genes []gene, i int) bool {
 	return genes[i+1].start <= s.g.First[s.g.Owner[genes[i].start]+1]
 }
 
-// settle decides which ranges of a candidate plan keep the id of an old partition. For each partition it is the largest
-// of the ranges that may keep the id, and the first of equally large ones.
+// settle decides which ranges of a candidate plan keep the id of an old partition, and sets their field keep. For each
+// partition it is the largest of the ranges that may keep the id, and the first of equally large ones.
 func (s *search) settle(genes []gene) {
 	for i := 0; i < len(genes)-1; {
 		end := s.sameOwner(genes, i)
@@ -113,8 +115,8 @@ func (s *search) settle(genes []gene) {
 	}
 }
 
-// decode returns a plan for the whole bucket, as a draft. genes are the ranges that the search may change (a gene is
-// one range of a candidate plan). All other partitions stay as they are today.
+// decode returns a plan for the whole bucket, as a draft (ranges as positions of the grid). The argument genes has the
+// ranges that the search may change. All other partitions stay as they are today.
 func (s *search) decode(genes []gene) plan.Draft {
 	var d plan.Draft
 	for i := range genes {

@@ -16,7 +16,7 @@ import (
 // same plan for every objective.
 type Planner struct{}
 
-// Plan implements plan.Planner.
+// Plan returns the greedy plan for the layout l, as plan.Planner says. The objective o only gives the plan its score.
 func (Planner) Plan(ctx context.Context, l *plan.Layout, limits plan.Limits, o plan.Objective) (*plan.Plan, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -27,8 +27,8 @@ func (Planner) Plan(ctx context.Context, l *plan.Layout, limits plan.Limits, o p
 	return p, nil
 }
 
-// Solve returns the plan of the greedy planner, as a draft: its ranges as positions of the grid g. The time is linear
-// in the number of keys at which cuts may lie.
+// Solve returns the plan of the greedy planner, as a draft (ranges as positions of the grid g). The time is linear in
+// the number of keys at which ranges may begin.
 func Solve(g *plan.Grid) plan.Draft {
 	var d plan.Draft
 	for p := range int32(len(g.First) - 1) {
@@ -40,7 +40,8 @@ func Solve(g *plan.Grid) plan.Draft {
 }
 
 // split divides the keys from position start to position end of the grid into ranges, and appends them to the plan d.
-// Each range is filled up to the maximum, unless too few rows for the minimum would be left for the last range.
+// Each range is filled up to the maximum. The last two share their rows differently if too few rows for the minimum
+// would be left for the last one.
 func split(g *plan.Grid, d plan.Draft, start, end int32) plan.Draft {
 	lim := &g.Limits
 	for {
@@ -67,8 +68,8 @@ func split(g *plan.Grid, d plan.Draft, start, end int32) plan.Draft {
 }
 
 // merge joins each range of the plan d that is under the minimum with the range before it, or else with the range after
-// it. It does so only if the joined range is within the maximum, or can't be divided, and if the cut between them is
-// not pinned (it must stay).
+// it, and returns the changed plan. It joins two ranges only if the joined range is within the maximum, or can't be
+// divided, and if the cut between them is not pinned (a pinned cut must stay).
 func merge(g *plan.Grid, d plan.Draft) plan.Draft {
 	lim := &g.Limits
 	small := func(start, end int32) bool {
