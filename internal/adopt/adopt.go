@@ -16,33 +16,35 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Options are the settings of an Adoption, which copies rows of a source into a bucket or compares the two.
+// Options are the settings of an Adoption, which copies rows of another store (the source) into a bucket or compares
+// the two.
 type Options struct {
 	Source Source
 	Bucket *listing.Bucket
 	// Pace limits the rows per second read from the source.
 	Pace *wait.Pacer
-	// Parallel is the number of streams that are read at the same time.
+	// Parallel is the number of streams of rows that are read at the same time.
 	Parallel int
-	// Memory is the largest number of bytes that Compare and Back hold in rows of the source; 0: DefaultMemory. If it
-	// is too small for one row of each part, they fail with ErrMemory.
+	// Memory is the largest number of bytes that Compare and Back hold in rows of the source; 0 stands for
+	// DefaultMemory. If Memory is too small for one row of each part of the source, they fail with ErrMemory.
 	Memory int64
-	// Spans are intervals of keys that together hold all keys. They are read at the same time.
+	// Spans are intervals of keys that together have all keys. The intervals are read at the same time.
 	Spans []Span
-	// Report is called with each row that is not adopted, and with each result of Compare. One goroutine at a time
-	// calls it.
+	// Report is called with each row that cannot be copied, and with each difference that Compare finds. One goroutine
+	// at a time calls it.
 	Report func(Finding)
 }
 
-// Finding is a report about one key: its row cannot be copied into the bucket, or the source of the copy and the bucket
-// have different rows for the key.
+// Finding is a report about one key: its row cannot be copied into the bucket, or the source and the bucket have
+// different rows for the key.
 type Finding struct {
 	Key []byte
-	// Fault is the text of a Refusal or of a Difference.
+	// Fault says in words what is wrong. It is the text of a Refusal (the row cannot be copied) or of a Difference.
 	Fault string
 }
 
-// Difference describes, as a text for people, how the source of a copy and the bucket differ in one key.
+// Difference says, as a text for people, how the source and the bucket differ in one key, e.g. "it is not in the
+// bucket".
 type Difference string
 
 // The ways in which a source and a bucket can differ in one key.
@@ -62,27 +64,28 @@ type Adoption struct {
 	mu     sync.Mutex // guards calls of Report
 }
 
-// Counts are the numbers of rows that a run, which copies or compares rows, has handled so far.
+// Counts are the numbers of rows that a run of copying or comparing has handled so far.
 type Counts struct {
-	// Read is the number of rows read from the source; on the way back it includes those of the bucket. Refused is the
-	// number of rows that are not adopted.
+	// Read is the number of rows read from the source; when the bucket is written back, it includes the bucket's rows.
+	// Refused is the number of rows that cannot be copied.
 	Read, Refused atomic.Int64
-	// Put and Deleted are the numbers of rows written to the bucket, or to the target on the way back.
+	// Put and Deleted are the numbers of rows written to the bucket or, when the bucket is written back, to the target.
 	Put, Deleted atomic.Int64
-	// Different is the number of keys that differ. A run that mends writes the source's rows for them.
+	// Different is the number of keys in which the source and the bucket differ. A run that repairs differences writes
+	// the source's rows for these keys.
 	Different atomic.Int64
 	// Again is the number of pages that were read again because the bucket's map had changed.
 	Again atomic.Int64
 }
 
-// New returns an Adoption with the given options. It has not copied or compared any rows yet.
+// New returns an Adoption with the options o. It has not copied or compared any rows yet; its methods do so.
 func New(o Options) *Adoption {
 	o.Memory = cmp.Or(o.Memory, DefaultMemory)
 	return &Adoption{o: o}
 }
 
-// Counts returns the numbers of rows that the run has handled so far. They may be read at any time, also while the run
-// goes on.
+// Counts returns the numbers of rows that the run has handled so far. The numbers may be read at any time, also while
+// the run goes on.
 func (a *Adoption) Counts() *Counts { return &a.counts }
 
 const (
@@ -90,8 +93,8 @@ const (
 	pageBytes = 2 << 20
 )
 
-// size is the number of rows to request for the next page. It is adapted to the measured size of rows, for a page of
-// about pageBytes bytes.
+// size is the number of rows to request for the next page of a source. It is adapted to the measured size of rows, so
+// that a page has about pageBytes bytes.
 type size int
 
 func (s *size) learn(rows []Row) {
@@ -103,15 +106,15 @@ func (s *size) learn(rows []Row) {
 }
 
 // early is a source, such as a file, whose rows were read before the copy into the bucket began. All its rows count as
-// written at the time AsOf.
+// written at the time that AsOf returns.
 type early interface{ AsOf() store.Timestamp }
 
-// ErrForgotten is the error if rows that were read before the copy began, as from a file, cannot be copied safely. The
-// bucket may have forgotten that such rows were deleted since they were read, so a copy could bring them back.
+// ErrForgotten is the error if rows of a source that was read earlier, such as a file, cannot be copied safely. The
+// bucket may have forgotten deletions that came after the rows were read, so a copy could bring deleted rows back.
 var ErrForgotten = store.Errorf(store.Conflict, "the bucket's map has changed since the time of the rows (--as-of), "+
 	"or that is more than a day ago: what was deleted since could come back")
 
-// mark returns a new mark of the bucket. A mark is a moment: rows that are read from the source after it may be written
+// mark returns a new mark of the bucket, which is a moment: rows that are read from the source after it may be written
 // to the bucket. It fails with ErrForgotten if the rows were read earlier, as from a file, and the bucket does not
 // remember all deletions since.
 func (a *Adoption) mark(ctx context.Context) (listing.Mark, error) {
@@ -122,7 +125,7 @@ func (a *Adoption) mark(ctx context.Context) (listing.Mark, error) {
 	return m, err
 }
 
-// Ready reports whether Copy can begin, and copies nothing. It returns ErrForgotten if Copy would fail with this error.
+// Ready returns nil if Copy can begin, and ErrForgotten if Copy would fail with this error. It copies nothing.
 func (a *Adoption) Ready(ctx context.Context) error {
 	_, err := a.mark(ctx)
 	return err
@@ -130,7 +133,7 @@ func (a *Adoption) Ready(ctx context.Context) error {
 
 // Copy copies all rows of the source into the bucket, each with its own write time. A row is skipped if the bucket has
 // a newer row, or a newer deletion, of the same key. Copy goes on from the progress in done, and records its own
-// progress there. So Copy may be repeated after a failure.
+// progress in done. So Copy may be repeated after a failure.
 func (a *Adoption) Copy(ctx context.Context, done *Done) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(a.o.Parallel)
@@ -184,8 +187,8 @@ func (a *Adoption) copy(ctx context.Context, done *Done, part, i int) error {
 	return nil
 }
 
-// brought returns the rows of a page that can be copied, in the form in which Bucket.Bring writes them to the bucket.
-// Refused rows are left out.
+// brought returns the rows of a page of the source that can be copied, in the form in which Bucket.Bring writes them to
+// the bucket. Rows that cannot be copied (Row.Refused) are left out.
 func brought(page []Row) []store.Row {
 	out := make([]store.Row, 0, len(page))
 	for i := range page {
@@ -196,8 +199,8 @@ func brought(page []Row) []store.Row {
 	return out
 }
 
-// entry returns a row to put, with the given key, value and time. A nil value becomes an empty one, as a row with a nil
-// value would be a deletion.
+// entry returns a row to put into the bucket, with the given key, value and time. A nil value becomes an empty one, as
+// a row with a nil value would be a deletion.
 func entry(key, value []byte, at store.Timestamp) store.Row {
 	if value == nil {
 		value = []byte{}
@@ -205,8 +208,9 @@ func entry(key, value []byte, at store.Timestamp) store.Row {
 	return store.Row{Key: key, Value: value, Timestamp: at}
 }
 
-// patiently calls f, and repeats it after errors that may pass. Such an error says that the map of the bucket has
-// changed, or that a cluster is slow or unavailable.
+// patiently calls f, and repeats it, after pauses, up to eight times in all while its errors may pass: the store is
+// slow or unavailable. While ranges of the bucket move (listing.ErrMoved), it repeats f without a limit. Other errors
+// are returned at once.
 func (a *Adoption) patiently(ctx context.Context, f func() error) error {
 	const attempts = 8
 	pauses := wait.Backoff{First: 20 * time.Millisecond, Most: 10 * time.Second, Jitter: 0.5}

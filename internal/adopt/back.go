@@ -13,14 +13,17 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Target is a source of rows, such as a Cassandra table, to which the bucket's rows can also be written back.
+// Target is a source of rows, such as a Cassandra table, to which the bucket's rows can also be written back. It serves
+// applications that must be able to return to their old store.
 type Target interface {
 	Source
-	// Home returns the part in which the row of a new entry is to be put, or the reason why no part can be chosen.
+	// Home returns the number of the part (e.g. a partition of a table) in which the row of a new entry is to be put.
+	// If no part can be chosen, why is the reason.
 	Home(key []byte) (part int, why Refusal)
-	// Takes returns the reason why an entry cannot be a row of the target, or "".
+	// Takes returns the reason why an entry cannot be a row of the target, or "" if it can.
 	Takes(key, value []byte) Refusal
-	// Write writes rows of a part at their timestamps. A row without a value (nil) is deleted. Write is not atomic.
+	// Write writes rows to a part of the target at their timestamps. A row without a value (nil) is deleted. Write is
+	// not atomic.
 	Write(ctx context.Context, part int, rows []store.Row) error
 }
 
@@ -36,15 +39,16 @@ const (
 // that was read earlier and is written back.
 const clockSlack = time.Second
 
-// Back makes the target, which is the source of the options, like the bucket. With dry it writes nothing.
+// Back makes the target, which is also the source of the options, like the bucket. If dry is true, it writes nothing
+// and only counts.
 //
-// Only the application's clocks order its writes to the target. So each page of the bucket begins with a mark, and rows
-// are written at a time X, somewhat before the mark. Every change that the application makes after the page was read is
-// newer than X in the target.
+// Only the application's clocks order its writes to the target. So each page of the bucket begins with a mark (a
+// moment), and rows are written at a time X, somewhat before the mark. Every change that the application makes after
+// the page was read is newer than X in the target.
 //
 // A row of the target that is newer than X may have come meanwhile, or from a clock that is ahead. In this case both
 // sides are read again, the target first. The application writes to the bucket first, so a row that still differs is
-// older in the target. It is written or deleted at the first time that wins over the time seen there.
+// older in the target. It is written or deleted at the first time that wins over the time seen in the target.
 func (a *Adoption) Back(ctx context.Context, target Target, dry bool) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(a.merges())
@@ -55,8 +59,8 @@ func (a *Adoption) Back(ctx context.Context, target Target, dry bool) error {
 	return g.Wait()
 }
 
-// BackCuts returns at most n-1 keys at about equal distances, which divide the bucket into intervals that Back handles
-// at the same time. Each key is the key of an entry of the bucket, and a row of the table may have it.
+// BackCuts returns at most n-1 keys at about equal distances, which divide the bucket b into intervals that Back
+// handles at the same time. Each key is the key of an entry of the bucket, and a row of the target may have it.
 func BackCuts(ctx context.Context, b *listing.Bucket, target Target, n int) (cuts [][]byte, err error) {
 	points, err := b.SplitPoints(ctx, listing.Query{}, n)
 	if err != nil {
@@ -76,7 +80,8 @@ func BackCuts(ctx context.Context, b *listing.Bucket, target Target, n int) (cut
 	return cuts, nil
 }
 
-// back is the progress of writing the entries in one interval of keys from the bucket back to a table.
+// back is the state of writing the entries in one interval of keys from the bucket back to a table: the changes that
+// are not written yet, and the keys to read again.
 type back struct {
 	*Adoption
 	target  Target
@@ -140,7 +145,7 @@ func (b *back) refuse(key []byte, why Refusal) {
 }
 
 // missing handles an entry of the bucket that the table lacks. It writes a row to the table, or reports why the table
-// cannot have one.
+// cannot have the row.
 func (b *back) missing(ctx context.Context, item paged) error {
 	part, why := b.target.Home(item.Key)
 	if why == "" {
@@ -153,8 +158,8 @@ func (b *back) missing(ctx context.Context, item paged) error {
 	return b.change(ctx, part, entry(item.Key, item.Value, item.at))
 }
 
-// extra handles a row of the table whose key the bucket does not have: it deletes the row from the table. A refused
-// row, which was never copied into the bucket, is left alone.
+// extra handles a row of the table whose key the bucket does not have: it deletes the row from the table if the row is
+// older than the time `at`. A row that could not be copied into the bucket is left alone.
 func (b *back) extra(ctx context.Context, row placed, at store.Timestamp) error {
 	if row.Refused != "" {
 		b.refuse(row.Key, row.Refused)
@@ -163,8 +168,9 @@ func (b *back) extra(ctx context.Context, row placed, at store.Timestamp) error 
 	return b.differs(ctx, row, row.Key, nil, at)
 }
 
-// differs makes a row of the table like the bucket, which has another value for the key. A nil value means that the
-// bucket has no entry: the row is deleted. A row that is not older than the time `at` is read again later instead.
+// differs makes a row of the table like the bucket, which has another value for the key, at the time `at`. A nil value
+// means that the bucket has no entry, so that the row is deleted. If the row is not older than `at`, the key is read
+// again later instead.
 func (b *back) differs(ctx context.Context, row placed, key, value []byte, at store.Timestamp) error {
 	if value != nil {
 		if why := b.target.Takes(key, value); why != "" {
@@ -182,8 +188,8 @@ func (b *back) differs(ctx context.Context, row placed, key, value []byte, at st
 	return b.settleBack(ctx)
 }
 
-// change records a row to write to a partition of the table; a row with a nil value is to be deleted there. part is the
-// number of the partition. Changes are written in batches. A dry run only counts them.
+// change records a row to write to the table; a row with a nil value is to be deleted. The argument part is the number
+// of the table's partition. Changes are written in batches. A dry run only counts them.
 func (b *back) change(ctx context.Context, part int, row store.Row) error {
 	b.counts.Different.Add(1)
 	if row.Value == nil {
@@ -202,8 +208,8 @@ func (b *back) change(ctx context.Context, part int, row store.Row) error {
 	return b.flush(ctx)
 }
 
-// backRows and backBytes are the limits of a batch of changes that is written to a table: the rows of one partition,
-// and about the bytes of keys and values for all partitions.
+// backRows and backBytes are the limits of a batch of changes that is written to a table: the number of rows of one
+// partition, and about the number of bytes of keys and values for all partitions.
 const (
 	backRows  = 200
 	backBytes = 32 << 10
@@ -220,8 +226,8 @@ func (b *back) flush(ctx context.Context) error {
 	return nil
 }
 
-// write writes rows to the partition of the table with the number part. If the table refuses the batch, write halves
-// the batch until it has found the refused rows, and reports them.
+// write writes rows to the partition of the table with the number part. If the table refuses the batch as invalid,
+// write halves the batch until it has found the rows that are refused, and reports them.
 func (b *back) write(ctx context.Context, part int, rows []store.Row) error {
 	err := b.patiently(ctx, func() error { return b.target.Write(ctx, part, rows) })
 	if store.KindOf(err) != store.InvalidArgument {

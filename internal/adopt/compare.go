@@ -16,9 +16,9 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Compare reads the source and the bucket as sorted streams, and compares them. With mend, the bucket's entry is made
-// like the source's row where they differ. Otherwise the differences are reported: such keys are first read again
-// several times, with pauses, as a writer may have written to one of the two only so far.
+// Compare reads the source and the bucket in the order of keys, and compares them. If mend is true, the bucket's entry
+// is made like the source's row where they differ. If mend is false, the differences are reported. Before that, such
+// keys are read again several times, with pauses, as an application may so far have written to only one of the two.
 func (a *Adoption) Compare(ctx context.Context, mend bool) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(a.merges())
@@ -28,7 +28,8 @@ func (a *Adoption) Compare(ctx context.Context, mend bool) error {
 	return g.Wait()
 }
 
-// suspect is a key in which the source of the copy and the bucket seem to differ, until both are read again.
+// suspect is a key in which the source and the bucket seem to differ. The key is read again before a difference is
+// reported, since one side may just have been written.
 type suspect struct {
 	key  []byte
 	part int // the part of the source that has the key; -1: none
@@ -99,16 +100,16 @@ func (a *Adoption) compare(ctx context.Context, s Span, mend bool) error {
 	return settle()
 }
 
-// paged is one entry of the bucket's listing. The time at is the timestamp for rows that are written from this entry
+// paged is one entry of the bucket's listing. The field at is the timestamp for rows that are written from this entry
 // back to the source. A nil Item marks the end of the listing.
 type paged struct {
 	*listing.Item
 	at store.Timestamp
 }
 
-// items yields the entries of an interval of the bucket's keys, and then the end. If back is true, entries are to be
-// written back to the source. Then a mark, which is a moment of the bucket, is taken before each page is read, and the
-// page's entries get a time somewhat before the mark.
+// items yields the entries in the interval s of the bucket's keys, in order, and then an element with a nil Item. If
+// back is true, entries are to be written back to the source. Then a mark, which is a moment of the bucket, is taken
+// before each page is read, and the page's entries get a time somewhat before the mark.
 func (a *Adoption) items(ctx context.Context, s Span, back bool) iter.Seq2[paged, error] {
 	return func(yield func(paged, error) bool) {
 		q := listing.Query{From: s.From, To: s.To, Limit: pageRows, Bytes: pageBytes}
@@ -156,7 +157,7 @@ const (
 	readers = 16
 )
 
-// settle reads again the keys in which the source and the bucket seemed to differ. The keys must ascend. Where they
+// settle reads again the keys in which the source and the bucket seemed to differ. The keys must ascend. Where both
 // still differ, settle makes the bucket like the source if mend is true, and otherwise reports the difference.
 func (a *Adoption) settle(ctx context.Context, found []suspect, mend bool) error {
 	if mend {
@@ -227,8 +228,8 @@ func (a *Adoption) mend(ctx context.Context, found []suspect) error {
 	})
 }
 
-// both has the rows of one key in the two places that are compared: here in the bucket, there in the source of the
-// copy.
+// both has the rows of one key in the two places that are compared: `here` in the bucket, and `there` in the source.
+// isHere and isThere are true if the place has such a row.
 type both struct {
 	here, there     Row
 	isHere, isThere bool
@@ -247,14 +248,15 @@ func (a *Adoption) difference(b *both) Difference {
 	return ""
 }
 
-// order says which place is read first when a key is compared: the bucket, or the source of the copy.
+// order says which place is read first when a key is compared: the bucket (here), or the source (there). The place to
+// which the application writes second must be read first.
 type order bool
 
 const (
-	// hereFirst is the order for an application that writes to the source first. An entry that is seen here, and was
-	// not deleted, is there by then.
+	// hereFirst is the order for an application that writes to the source first and then to the bucket. An entry that
+	// was seen in the bucket is in the source by then, unless the application has deleted the entry.
 	hereFirst order = false
-	// thereFirst is the order for an application that writes to the bucket first.
+	// thereFirst is the order for an application that writes to the bucket first and then to the source.
 	thereFirst order = true
 )
 
@@ -290,10 +292,12 @@ func (a *Adoption) readHere(ctx context.Context, found []suspect, out []both) er
 	return g.Wait()
 }
 
-// readThere reads the rows of the given keys from the source into out. The source has parts, such as partitions of a
-// table. If the part of a key is known, only it is read first. If the row has gone from there, all parts are asked, as
-// the application may have moved it. Keys of unknown part are read one by one in all parts. If that is more work, all
-// rows from the first to the last of these keys are read instead.
+// readThere reads the rows of the given keys from the source into out. A source has parts, such as partitions of a
+// table. If the part of a key is known, only this part is read first. If the row is not in this part any more, all
+// parts are asked, as the application may have moved the row.
+//
+// Keys of unknown part are read one by one in all parts. If that is more work than a scan, all rows from the first to
+// the last of these keys are read instead.
 func (a *Adoption) readThere(all context.Context, found []suspect, out []both) error {
 	g, ctx := errgroup.WithContext(all)
 	g.SetLimit(readers)
@@ -368,12 +372,12 @@ func (a *Adoption) readThere(all context.Context, found []suspect, out []both) e
 	return elsewhere.Wait()
 }
 
-// rowsPerGet is about the number of rows that a read of a whole page returns in the time that the read of a single key
-// takes.
+// rowsPerGet is about the number of rows that the read of a whole page returns in the time that the read of a single
+// key takes.
 const rowsPerGet = 20
 
-// sweep calls the function each with every row of one part of the source, such as a partition of a table. The rows are
-// those from the key first up to and including the key last. A nil first stands for the beginning.
+// sweep calls the function each with every row of one part of the source, such as a partition of a table, from the key
+// first up to and including the key last. A nil first stands for the lowest key. It reads `limit` rows at a time.
 func (a *Adoption) sweep(ctx context.Context, part, limit int, first, last []byte, each func(Row)) error {
 	for s := (Span{From: first}); ; s.After = true {
 		page, err := a.o.Source.Page(ctx, part, s, limit, true)

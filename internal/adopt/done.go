@@ -15,7 +15,8 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// Done is the progress of a copy from a source into a bucket. It can be saved to a file. It is safe for concurrent use.
+// Done is the progress of a copy from a source into a bucket: for each stream of rows, up to which key it is copied. It
+// can be saved to a file, so that the copy can go on after a restart. It is safe for concurrent use.
 type Done struct {
 	mu    sync.Mutex
 	state state
@@ -23,27 +24,29 @@ type Done struct {
 	spent time.Duration // time spent by earlier processes
 }
 
-// state is the content, as JSON, of the file with the progress of a copy.
+// state is the content, as JSON, of the file with the progress of a copy into a bucket.
 type state struct {
 	Version int `json:"version"`
 	// Task names the source and the bucket of the copy.
 	Task string `json:"task"`
-	// Cuts are the keys that divide all keys into spans.
+	// Cuts are the keys that divide all keys into intervals, in ascending order.
 	Cuts keytext.Keys `json:"cuts"`
 	// Rows is about the number of rows of the source.
 	Rows int64 `json:"rows"`
-	// Streams are the states of all spans of the first part, then of the second, and so on.
+	// Streams are the states of all intervals of the first part of the source, then of the second part, and so on.
 	Streams []stream `json:"streams"`
-	// Read is the number of rows read so far, and Refused that of rows refused. Refusals are the first refused rows.
+	// Read is the number of rows read so far, and Refused is the number of those that could not be copied. Refusals are
+	// the first of these rows.
 	Read     int64     `json:"read"`
 	Refused  int64     `json:"refused"`
 	Refusals []refusal `json:"refusals,omitempty"`
-	// Seconds is the time spent by all runs up to the time Saved.
+	// Seconds is the time that all runs of the copy have taken up to the time Saved.
 	Seconds float64   `json:"seconds"`
 	Saved   time.Time `json:"saved"`
 }
 
-// refusal is a row that could not be copied into the bucket, with the reason. A long key is cut short.
+// refusal is a row that could not be copied into the bucket, with the reason (Fault). A key of more than 256 bytes is
+// cut short.
 type refusal struct {
 	Key   keytext.Key `json:"key"`
 	Fault string      `json:"fault"`
@@ -57,7 +60,8 @@ const (
 )
 
 // stream is the progress of copying one interval of keys from one part of the source, such as a partition of a table.
-// The rows up to and including the key Last are copied. If Last is nil, no row is copied yet.
+// The rows up to and including the key Last are copied. If Last is nil, no row is copied yet. Ended is true if all rows
+// are copied.
 type stream struct {
 	Last  *keytext.Key `json:"last,omitempty"`
 	Ended bool         `json:"ended,omitempty"`
@@ -65,16 +69,18 @@ type stream struct {
 
 const doneVersion = 1
 
-// NewDone returns the progress of a copy that has not begun. The text task names the copy. The source has the given
-// number of parts and about the given number of rows. The cuts divide the keys into intervals.
+// NewDone returns the progress of a copy that has not begun. The text task names the source and the bucket of the copy.
+// The source has the given number of parts, and about the number of rows in `rows`. The cuts divide the keys into
+// intervals.
 func NewDone(task string, parts int, cuts [][]byte, rows int64) *Done {
 	return &Done{began: time.Now(), state: state{
 		Version: doneVersion, Task: task, Cuts: cuts, Rows: rows, Streams: make([]stream, parts*(len(cuts)+1)),
 	}}
 }
 
-// LoadDone reads the progress of a copy from a file that Save wrote. It returns nil and no error if there is no file.
-// It fails if the file is of another copy: one with another text task, or another number of parts.
+// LoadDone reads the progress of a copy from a file that Save wrote, for a copy that goes on. It returns nil and no
+// error if there is no such file. It fails if the file is of another copy: one with another text task, or another
+// number of parts of the source.
 func LoadDone(file, task string, parts int) (*Done, error) {
 	d, err := ReadDone(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -95,7 +101,8 @@ func LoadDone(file, task string, parts int) (*Done, error) {
 	return d, nil
 }
 
-// ReadDone reads the progress of a copy from a file that Save wrote, whatever the source and the bucket of the copy.
+// ReadDone reads the progress of a copy from a file that Save wrote, whatever the source and the bucket of the copy. It
+// serves to show the progress.
 func ReadDone(file string) (*Done, error) {
 	d := &Done{began: time.Now()}
 	text, err := os.ReadFile(file)
@@ -112,13 +119,15 @@ func ReadDone(file string) (*Done, error) {
 	return d, nil
 }
 
-// Status is a summary of how far a copy from a source into a bucket has come. It can be printed as JSON.
+// Status is a summary of how far a copy from a source into a bucket has come, e.g. how many rows were read. It can be
+// printed as JSON.
 type Status struct {
 	// Task names the source and the bucket of the copy.
 	Task string `json:"task"`
-	// Phase is "copied" if all streams have ended, else "copying", whether a process runs or not.
+	// Phase is "copied" if all streams of rows have ended, else "copying", whether a process runs or not.
 	Phase string `json:"phase"`
-	// Read is the number of rows read so far, of about Rows.
+	// Read is the number of rows read so far, and Rows is about the number of all rows. Streams is the number of
+	// streams of rows, of which StreamsEnded have ended.
 	Read          int64     `json:"read"`
 	Rows          int64     `json:"rows"`
 	Streams       int       `json:"streams"`
@@ -126,7 +135,7 @@ type Status struct {
 	Seconds       float64   `json:"seconds"`
 	RowsPerSecond float64   `json:"rows_per_second"`
 	Saved         time.Time `json:"saved"`
-	// Refused is the number of rows that were not adopted. Refusals are the first of them.
+	// Refused is the number of rows that could not be copied. Refusals are the first of these rows.
 	Refused  int64     `json:"refused"`
 	Refusals []refusal `json:"refusals"`
 }
@@ -151,8 +160,8 @@ func (d *Done) Status() Status {
 	return out
 }
 
-// Save writes the progress of the copy to a file, which it replaces as a whole. After a crash, the file is the old one
-// or the new one, never a mixture.
+// Save writes the progress of the copy to a file, which it replaces as a whole. After a crash, the file has the old
+// content or the new one, never a mixture.
 func (d *Done) Save(file string) error {
 	d.mu.Lock()
 	d.state.Saved = time.Now().UTC()
@@ -190,7 +199,8 @@ func (d *Done) Refused() int64 {
 	return d.state.Refused
 }
 
-// Spans returns the intervals into which the given cuts divide all keys: one more than there are cuts.
+// Spans returns the intervals into which the given cuts divide all keys. The result has one interval more than there
+// are cuts: for the cuts f and m these are the keys below f, from f to below m, and from m on.
 func Spans(cuts [][]byte) []Span {
 	out := make([]Span, len(cuts)+1)
 	for i, cut := range cuts {
@@ -199,8 +209,8 @@ func Spans(cuts [][]byte) []Span {
 	return out
 }
 
-// Within limits intervals of keys to the keys that begin with a prefix. It changes the spans in place and returns them.
-// All cuts between the spans must begin with the prefix.
+// Within limits the given intervals of keys to the keys that begin with a prefix. It changes the intervals in place and
+// returns them. All bounds between the intervals must begin with the prefix.
 func Within(spans []Span, prefix []byte) []Span {
 	end := store.PrefixEnd(prefix)
 	for i := range spans {
@@ -225,9 +235,9 @@ func (d *Done) left(part, span int, s Span) (Span, bool) {
 	return s, at.Ended
 }
 
-// set records that one page of rows was copied, in the interval with the number span of the given part. refused are the
-// rows of the page that could not be copied. If ended is true, the interval has no more rows. Otherwise the copy goes
-// on after the last row of the page.
+// set records that one page of rows was copied, in the interval with the number span of the given part of the source.
+// The argument refused has the rows of the page that could not be copied. If ended is true, the interval has no more
+// rows. If it is false, the copy goes on after the last row of the page.
 func (d *Done) set(part, span int, page, refused []Row, ended bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -6,12 +6,13 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// joined presents several targets, such as a table for each month, as one. It has the partitions of the first table,
-// then those of the second, and so on.
+// joined presents several targets, such as a table for each month, as one. It has the parts (partitions) of the first
+// table, then those of the second, and so on.
 type joined struct{ all []Target }
 
-// Join returns one target that has the parts of all given targets, such as the partitions of a table for each month.
-// All targets must have keys and values of the same form.
+// Join returns one target that has the rows of all given targets, such as a table for each month. Its parts are the
+// parts of the first target, then those of the second, and so on. All targets must have keys and values of the same
+// form.
 func Join(all ...Target) Target { return joined{all} }
 
 func (j joined) Parts() (n int) {
@@ -21,8 +22,8 @@ func (j joined) Parts() (n int) {
 	return n
 }
 
-// of finds a part, such as a partition of a table, by its number in all targets together. It returns the target that
-// has the part, and the number of the part in that target.
+// of returns the target that has the part with the given number, and the number of the part in that target. A part is,
+// for example, a partition of a table; parts are numbered over all targets together.
 func (j joined) of(part int) (Target, int) {
 	for _, t := range j.all {
 		if part < t.Parts() {

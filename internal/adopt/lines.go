@@ -20,17 +20,18 @@ type Form string
 const (
 	Plain Form = "plain" // a key
 	TSV   Form = "tsv"   // a key, a tab, and the value without any escapes
-	// an object with "key", and perhaps "value": a JSON string stands for its text, other JSON for itself
+	// an object such as {"key":"a","value":"b"}; the value may be absent. A JSON string stands for its text, other JSON
+	// for itself.
 	JSONL Form = "jsonl"
 )
 
 // longestLine is the largest accepted length of a line in bytes. It suffices for the longest key and the longest value,
-// with each of their bytes escaped, such as \xNN.
+// with each byte escaped, as in \x00.
 const longestLine = 6 * (store.MaxKeyBytes + store.MaxValueBytes)
 
-// AddLines adds the rows in the lines of a file to the spool, and returns the number of lines read. It stops at the
-// first line that cannot be read; the error names the line. It calls report for each row that is refused, and for each
-// key that an earlier line has, too.
+// AddLines adds the rows in the lines of a file to the spool, and returns the number of lines read. It calls report for
+// each row that cannot be copied into a bucket, and for each key that an earlier line has, too. It stops at the first
+// line that cannot be read; the error names the line.
 func (s *Spool) AddLines(ctx context.Context, in io.Reader, form Form, report func(Finding)) (lines int64, err error) {
 	scan := bufio.NewScanner(in)
 	scan.Buffer(make([]byte, 64<<10), longestLine)
@@ -56,7 +57,7 @@ func (s *Spool) AddLines(ctx context.Context, in io.Reader, form Form, report fu
 }
 
 // splitLines is a bufio.SplitFunc that returns lines without their line feeds. Unlike bufio.ScanLines it keeps carriage
-// returns, as they are part of a value.
+// returns at the ends of lines, as they are part of a value.
 func splitLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
 	if i := bytes.IndexByte(data, '\n'); i >= 0 {
 		return i + 1, data[:i], nil
@@ -67,7 +68,8 @@ func splitLines(data []byte, atEOF bool) (advance int, token []byte, err error) 
 	return 0, nil, nil
 }
 
-// row returns the key and the value of the row in a line of the form f. They share no memory with the line.
+// row returns the key and the value of the row in a line that has the form f. The results share no memory with the
+// line. row fails if the line does not have this form, or if the key is empty.
 func (f Form) row(line []byte) (key, value []byte, err error) {
 	text := string(line)
 	switch f {

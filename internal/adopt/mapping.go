@@ -21,11 +21,11 @@ import (
 
 // Mapping turns the rows of a Cassandra table into entries of a bucket, and back. It makes the key of an entry from
 // columns of the row's primary key, and the value from other columns. The keys have the order in which Cassandra keeps
-// the rows of a partition. So both sides can be read, and compared, as sorted streams.
+// the rows of a partition. So both sides can be read in the same order, and compared.
 type Mapping struct {
 	partition, clustering []cassandrastore.TableColumn
 	key                   []part // first partition columns, then all clustering columns
-	// plain: the key is the bytes of the one column; otherwise it is a tuple of package keys.
+	// plain is true if the key is the bytes of its only column. If it is false, the key is a tuple of package keys.
 	plain           bool
 	desc, tableDesc bool
 	values          []string
@@ -33,7 +33,7 @@ type Mapping struct {
 	json            bool
 }
 
-// part is one element of the key of an entry. It is made from one column of a Cassandra table.
+// part is one element of the key of an entry, with the column of the Cassandra table from which the element is made.
 type part struct {
 	cassandrastore.TableColumn
 	partition int // index of the partition column that the element is made from, or -1
@@ -45,13 +45,13 @@ type Columns struct {
 	Partition, Clustering, Others []cassandrastore.TableColumn
 }
 
-// NewMapping returns a mapping from the rows of a table to entries. key names the columns of the entry's key. A "-"
-// before a name reverses the order of the column. Without names, the key is made of the clustering columns in the
-// table's own order.
+// NewMapping returns a mapping from the rows of the table with the columns t to entries. The argument key names the
+// columns of the entry's key; a "-" before a name reverses the order of the column. Without names, the key is made of
+// the clustering columns in the table's own order.
 //
-// values names the columns of the value. A single column of text or blob is taken unchanged. Other columns become one
-// JSON object. Without columns the value is empty. NewMapping fails if the keys would not have the order of the rows,
-// or if two rows could have the same key.
+// The argument values names the columns of the value. A single column of text or blob is taken unchanged. Other columns
+// become one JSON object. Without columns the value is empty. NewMapping fails if the keys would not have the order of
+// the rows, or if two rows could have the same key.
 func NewMapping(t Columns, key, values []string) (*Mapping, error) {
 	m := &Mapping{partition: t.Partition, clustering: t.Clustering, values: values}
 	if len(t.Clustering) == 0 {
@@ -111,8 +111,8 @@ func NewMapping(t Columns, key, values []string) (*Mapping, error) {
 	return m, m.checkValues(t.Others)
 }
 
-// Fits reports whether two mappings, of different tables, make keys and values of the same form. If not, it returns an
-// error: the rows of the two tables cannot be sorted, or compared, together.
+// Fits returns nil if the mapping and `other`, the mapping of another table, make keys and values of the same form. If
+// they do not, it returns an error: the rows of the two tables cannot be sorted, or compared, together.
 func (m *Mapping) Fits(other *Mapping) error {
 	same := m.plain == other.plain && m.json == other.json && len(m.key) == len(other.key)
 	for i := 0; same && i < len(m.key); i++ {
@@ -156,8 +156,8 @@ func (m *Mapping) checkValues(others []cassandrastore.TableColumn) error {
 	return nil
 }
 
-// sortable are the types of table columns that may be part of a key. The bytes of a key can have the order in which
-// Cassandra sorts these types.
+// sortable lists the types of table columns from which keys can be made, such as text and bigint. Keys of these types
+// can have the order in which Cassandra sorts the columns.
 var sortable = []string{
 	"text", "ascii", "blob", "tinyint", "smallint", "int", "bigint", "timestamp", "date", "boolean",
 }
@@ -179,8 +179,8 @@ func fromInteger(v int64, length int) ([]byte, bool) {
 	return wire, integer(wire) == v
 }
 
-// element converts a column's value, in the bytes that Cassandra sends, into an element of a key. It fails for a null
-// (nil) and for a wrong number of bytes.
+// element converts a column's value, in the bytes that Cassandra sends, into an element of a key. It fails if the value
+// is null (nil), or has a wrong number of bytes for the column's type.
 func (p *part) element(wire []byte) (e keys.Element, err error) {
 	n, whole := integers[p.Type]
 	switch {
@@ -209,8 +209,8 @@ func (p *part) element(wire []byte) (e keys.Element, err error) {
 
 const dateZero = 1 << 31 // 1970 in a date's unsigned days
 
-// wire reads the next element of a key, and converts it into a column's value in the bytes that Cassandra sends. ok is
-// false if no value of the column's type makes this element.
+// wire reads the next element of a key from r, and converts it into a column's value in the bytes that Cassandra sends.
+// The result ok is false if no value of the column's type makes this element.
 func (p *part) wire(r *keys.Reader) (wire []byte, ok bool) {
 	switch n, whole := integers[p.Type]; {
 	case p.Type == "timestamp":
@@ -234,8 +234,8 @@ func (p *part) wire(r *keys.Reader) (wire []byte, ok bool) {
 	return wire, p.holds(wire)
 }
 
-// holds reports whether a text is a valid value of the column: ASCII for the type ascii, any bytes for blob, otherwise
-// UTF-8.
+// holds reports whether a text is a valid value of the column: ASCII for the type ascii, any bytes for blob, and UTF-8
+// for other types.
 func (p *part) holds(text []byte) bool {
 	if p.Type == "ascii" {
 		return !slices.ContainsFunc(text, func(c byte) bool { return c >= utf8.RuneSelf })
@@ -243,8 +243,8 @@ func (p *part) holds(text []byte) bool {
 	return p.Type == "blob" || utf8.Valid(text)
 }
 
-// Key returns the key of the entry for a table row, given the row's partition and clustering columns in the bytes that
-// Cassandra sends. It fails if a column is null or has a wrong length.
+// Key returns the key of the entry for a table row, given the values of the row's partition and clustering columns in
+// the bytes that Cassandra sends. It fails if a column is null or has a wrong length.
 func (m *Mapping) Key(partition, clustering [][]byte) ([]byte, error) {
 	if m.plain {
 		return clustering[0], nil
@@ -268,8 +268,8 @@ func (m *Mapping) Key(partition, clustering [][]byte) ([]byte, error) {
 	return keys.Of(elements...), nil
 }
 
-// prefix returns the bytes with which the keys of all rows of a table's partition begin. They are empty if no partition
-// column is part of the key.
+// prefix returns the bytes with which the keys of all rows of a table's partition begin. The argument has the values of
+// the partition columns. The result is empty if no partition column is part of the key.
 func (m *Mapping) prefix(partition [][]byte) ([]byte, error) {
 	var elements []keys.Element
 	for i := range m.key {
@@ -284,8 +284,8 @@ func (m *Mapping) prefix(partition [][]byte) ([]byte, error) {
 	return keys.Of(elements...), nil
 }
 
-// Clustering returns the clustering columns of the table row that has the given key and lies in the given partition of
-// the table. It returns false if no row of the partition can have the key.
+// Clustering returns the values of the clustering columns of the table row that has the given key and lies in the given
+// partition of the table. The bool is false if no row of the partition can have the key.
 func (m *Mapping) Clustering(partition [][]byte, key []byte) ([][]byte, bool) {
 	if m.plain {
 		return [][]byte{append([]byte{}, key...)}, m.key[0].holds(key)
@@ -309,8 +309,8 @@ func (m *Mapping) Clustering(partition [][]byte, key []byte) ([][]byte, bool) {
 	return out, err == nil && bytes.Equal(again, key)
 }
 
-// Value returns the value of the entry for a table row. values are the columns of the value: the bytes of a single
-// column of text or blob, otherwise the JSON of each column. A nil column is null.
+// Value returns the value of the entry for a table row. The argument values has the columns of the value: the bytes of
+// a single column of text or blob, or else the JSON of each column. A nil column is null.
 func (m *Mapping) Value(values [][]byte) []byte {
 	if !m.json {
 		if len(values) == 0 || values[0] == nil {
@@ -334,7 +334,7 @@ func (m *Mapping) Value(values [][]byte) []byte {
 }
 
 // columnsOf splits the value of an entry into the columns of a table row; it is the inverse of Value. A null column is
-// nil. It fails if the value does not fit the columns.
+// nil. It fails if the value does not fit the columns, e.g. if a member of the JSON object is missing.
 func (m *Mapping) columnsOf(value []byte) ([][]byte, error) {
 	switch {
 	case m.json:
@@ -388,9 +388,9 @@ func decoded(text []byte) (v any, err error) {
 	return v, err
 }
 
-// Partitions returns the partitions of the table that the given texts name, in their order. A text such as
-// "room=7,shard=0..15" has a value for each partition column. A range of integers or dates, such as 0..15, stands for
-// each value in the range, so the text names several partitions.
+// Partitions returns the partitions of the table that the given texts name, each as the values of its partition
+// columns. A text such as "room=7,shard=0..15" has a value for each partition column. A range of integers or dates,
+// such as 0..15, stands for each value in the range, so that the text names several partitions.
 func (m *Mapping) Partitions(texts ...string) (out [][][]byte, err error) {
 	for _, text := range texts {
 		given := map[string]string{}
@@ -432,8 +432,8 @@ func (m *Mapping) Partitions(texts ...string) (out [][][]byte, err error) {
 
 const mostPartitions = 100_000
 
-// rangeOf returns each value of the range "first..last", or the one value that the text names. read parses a value, and
-// wire converts a value into the bytes that Cassandra expects.
+// rangeOf returns each value of the range "first..last", or the one value that the text names. The function read parses
+// a value, and wire converts a value into the bytes that Cassandra expects.
 func rangeOf(text string, read func(string) (int64, error), wire func(int64) []byte) (out [][]byte, err error) {
 	low, high, found := strings.Cut(text, "..")
 	first, err := read(low)
@@ -454,8 +454,8 @@ func rangeOf(text string, read func(string) (int64, error), wire func(int64) []b
 	}
 }
 
-// wiresOf returns the values of a partition column that a text names, in the bytes that Cassandra expects. The text is
-// one value, or a range of integers or dates such as 0..15.
+// wiresOf returns the values of the partition column c that a text names, in the bytes that Cassandra expects. The text
+// is one value, or a range of integers or dates such as 0..15.
 func wiresOf(c cassandrastore.TableColumn, text string) ([][]byte, error) {
 	bad := func(err error) error { return fmt.Errorf("%q is no value of %s, a %s: %w", text, c.Name, c.Type, err) }
 	n, whole := integers[c.Type]

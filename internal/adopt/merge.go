@@ -13,10 +13,11 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// DefaultMemory is the default of Options.Memory, the limit of memory for a comparison, in bytes.
+// DefaultMemory is the default of Options.Memory, which limits the memory of a comparison: 256 MiB.
 const DefaultMemory = 256 << 20
 
-// ErrMemory is the error if a comparison must hold more rows in memory at the same time than Options.Memory allows.
+// ErrMemory is the error if a comparison must hold more rows in memory at the same time than Options.Memory allows. The
+// user has to give more memory, or to compare fewer partitions.
 var ErrMemory = errors.New("too little memory")
 
 // A merge reads the parts of a source as one sorted stream, and holds one page of rows of each part in memory. So its
@@ -34,22 +35,22 @@ const (
 )
 
 // merging counts the memory that all merges of an Adoption take together. A merge reads the parts of the source, such
-// as partitions of a table, as one sorted stream.
+// as partitions of a table, at the same time, as one sorted stream of rows.
 type merging struct {
 	parts, bytes        atomic.Int64 // number of parts that have not ended, and bytes of pages and parts
 	rowsRead, bytesRead atomic.Int64 // rows and bytes of all pages read
 	lastRow             atomic.Int64 // mean bytes of a row of the last page
 }
 
-// merges returns the number of intervals of keys that may be read at the same time, so that their pages fit into
-// memory. It is from 1 to Options.Parallel.
+// merges returns the number of intervals of keys that may be compared at the same time, so that their pages of rows fit
+// into memory. The result is from 1 to Options.Parallel.
 func (a *Adoption) merges() int {
 	one := int64(a.o.Source.Parts()) * (partBytes + leastPage*usualRow)
 	return int(min(max(a.o.Memory/2/max(one, 1), 1), int64(a.o.Parallel)))
 }
 
 // pageSize returns the number of rows to request for the next page of a part of the source, such as a partition of a
-// table. It is 1 if pages take more than half of the memory already.
+// table. The result is 1 if pages take more than half of the memory already.
 func (a *Adoption) pageSize() int {
 	m := &a.merge
 	if m.bytes.Load() > a.o.Memory/2 {
@@ -59,8 +60,8 @@ func (a *Adoption) pageSize() int {
 	return a.rowsIn(min(a.o.Memory/2/max(m.parts.Load(), 1), pageBytes), most)
 }
 
-// rowsIn returns an estimate of the number of rows that fit into the given number of bytes, from 1 to most. It takes
-// for the size of a row the mean of all rows so far, or the mean of the last page if that is larger.
+// rowsIn returns an estimate of the number of rows that fit into the given number of bytes, from 1 to most. As the size
+// of a row it takes the mean of all rows so far, or the mean of the last page if that is larger.
 func (a *Adoption) rowsIn(bytes int64, most int) int {
 	row := int64(usualRow)
 	if n := a.merge.rowsRead.Load(); n > 0 {
@@ -69,8 +70,8 @@ func (a *Adoption) rowsIn(bytes int64, most int) int {
 	return int(min(max(bytes/row, 1), int64(most)))
 }
 
-// hold adds a number of bytes, negative when memory is freed, to the count of bytes that rows take in memory. It
-// returns ErrMemory if bytes is positive and the count then exceeds the limit.
+// hold adds a number of bytes to the count of bytes that rows take in memory. The number is negative when memory is
+// freed. hold returns ErrMemory if bytes is positive and the count then exceeds Options.Memory.
 func (a *Adoption) hold(bytes int64) error {
 	if held := a.merge.bytes.Add(bytes); bytes > 0 && held > a.o.Memory {
 		return fmt.Errorf("%w: a comparison holds rows of all partitions at once, and those of %d partitions take more than "+
@@ -85,7 +86,7 @@ type placed struct {
 	part int
 }
 
-// head is the point up to which a merge has read one partition of a table, or another part of the source: the rows of
+// head is the point up to which a merge has read one part of the source, such as a partition of a table: the rows of
 // the present page that are not yet used, and the interval of keys after the page.
 type head struct {
 	part  int
@@ -95,8 +96,8 @@ type head struct {
 	ended bool // there is no further page
 }
 
-// turn reads the next page of rows if all rows of the present page are used up. If there are no rows after turn, the
-// end of this part of the source is reached.
+// turn reads the next page of rows if all rows of the present page are used up. If h.rows is empty after turn, the end
+// of this part of the source is reached.
 func (h *head) turn(ctx context.Context, a *Adoption) error {
 	if len(h.rows) > 0 || h.ended {
 		return nil
@@ -151,9 +152,9 @@ func (h *heads) Pop() any {
 	return last
 }
 
-// merged yields the rows of all parts of the source, such as partitions of a table, in the order of their keys. Only
-// keys of the interval s are read. If several parts have a row with the same key, it reports a Collision and yields
-// only the newest row.
+// merged yields the rows of all parts of the source, such as partitions of a table, in the order of their keys. It
+// reads only keys of the interval s. If several parts have a row with the same key, merged reports a Collision and
+// yields only the newest row.
 func (a *Adoption) merged(ctx context.Context, s Span) iter.Seq2[placed, error] {
 	return func(yield func(placed, error) bool) {
 		var all heads

@@ -24,31 +24,34 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// S3 is the address of a bucket of another object store, and says which of its objects are copied, and what of each
-// object.
+// S3 describes a bucket of another object store as a source of rows: its address and access keys, which of its objects
+// are copied, and what of each object.
 type S3 struct {
-	// Endpoint is http://HOST:PORT or https://HOST:PORT.
+	// Endpoint is the address of the store, as http://HOST:PORT or https://HOST:PORT. Bucket is the name of the bucket.
 	Endpoint, Bucket string
-	// Prefix is the prefix of the keys that are listed.
+	// Prefix selects the objects that are copied: those whose keys begin with Prefix.
 	Prefix string
-	// Region is the region of the bucket. If it is empty, AWS_REGION counts, or the server is asked.
+	// Region is the region of the bucket. If it is empty, the environment variable AWS_REGION has the region, or the
+	// server is asked.
 	Region string
 	// AccessKey and SecretKey sign the requests. If they are empty, the keys in the environment or in the files of AWS
 	// are used; without any keys the requests are not signed.
 	AccessKey, SecretKey string
-	// Metadata says that the user metadata and the content type of objects are read, by one request for each object.
+	// Metadata is true if the user metadata and the content type of objects are copied, too. That takes one request for
+	// each object.
 	Metadata bool
 }
 
-// object describes an object of another object store. As JSON it becomes the value of an entry in the bucket.
+// object describes an object of another object store. Its JSON form becomes the value of an entry in the bucket, under
+// the object's key. The body of the object is not copied.
 type object struct {
 	Size int64 `json:"size"`
-	// ETag has no quotation marks.
+	// ETag is the object's ETag without quotation marks.
 	ETag     string    `json:"etag"`
 	Modified time.Time `json:"modified"`
-	// StorageClass is empty if the server names no class.
+	// StorageClass is empty if the server names no storage class.
 	StorageClass string `json:"storage_class,omitempty"`
-	// ContentType and Metadata are set only with S3.Metadata. The names of Metadata are in lower case.
+	// ContentType and Metadata are set only if S3.Metadata is true. The names of Metadata are in lower case.
 	ContentType string            `json:"content_type,omitempty"`
 	Metadata    map[string]string `json:"metadata,omitempty"`
 }
@@ -58,27 +61,29 @@ const LongKey Refusal = "its key has more than the 1,024 bytes of S3"
 
 const (
 	longestS3Key = 1024
-	// s3Page is the largest number of keys in one answer of a listing.
+	// s3Page is the largest number of keys in one answer to a request for a listing.
 	s3Page = 1000
-	// answerTime bounds the time for a page of the listing, with its metadata.
+	// answerTime bounds the time for a page of rows: a listing with the metadata of its objects.
 	answerTime = 2 * time.Minute
-	// emptyPages is the number of answers in a row without a key that are accepted, if they say that there are more.
+	// emptyPages is the number of answers in a row that may have no key and still say that more keys follow. After that
+	// the listing fails.
 	emptyPages = 100
 	// s3Heads is the number of requests for metadata that run at the same time.
 	s3Heads = 64
-	// s3Attempts is the number of times that the client sends a request. After that the whole page is repeated.
+	// s3Attempts is the number of times that the S3 client sends a request. After that the whole page of rows is
+	// repeated.
 	s3Attempts = 3
 )
 
-// objectsOf is the listing of a bucket of another object store, in the form of a Source of rows.
+// objectsOf is the listing of a bucket of another object store, as a Source whose rows describe the objects.
 type objectsOf struct {
 	c     *minio.Client
 	at    S3
 	heads chan struct{}
 }
 
-// FromS3 returns the objects of a bucket of another object store as a source of rows, which has one part. FromS3 sends
-// no request; it only reads credentials.
+// FromS3 returns a source whose rows describe the objects of a bucket of another object store. The source has one part.
+// FromS3 sends no request; it only reads credentials. It fails if the endpoint is not a valid address.
 func FromS3(at S3) (Source, error) {
 	u, err := url.Parse(at.Endpoint)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil ||
@@ -107,8 +112,8 @@ func FromS3(at S3) (Source, error) {
 }
 
 // listings is an HTTP transport that refuses two kinds of answers to requests for a listing. One kind is a page that is
-// no S3 listing, which the S3 client would take for an empty one. The other kind are answers without keys that promise
-// more, again and again, so that the listing never ends.
+// no S3 listing, which the S3 client would take for an empty one. The other kind are answers without keys that say
+// again and again that more keys follow, so that the listing never ends.
 type listings struct{ next http.RoundTripper }
 
 type emptyAnswers struct{} // the key of the counter of answers in a context
@@ -139,14 +144,15 @@ func (l listings) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// Parts returns 1.
+// Parts returns 1, since the listing is one sorted stream.
 func (s *objectsOf) Parts() int { return 1 }
 
-// Same reports whether two values of the source are equal, byte for byte.
+// Same reports whether two values, which are JSON descriptions of objects, are equal byte for byte.
 func (s *objectsOf) Same(a, b []byte) bool { return bytes.Equal(a, b) }
 
-// Page implements Source. It requests the objects after a key, and never uses a continuation token of an earlier
-// answer. So any page can be read at any time, in any order.
+// Page returns at most limit rows for the objects in the given interval of keys, as Source says. It requests the
+// objects after a key, and never uses a continuation token of an earlier answer. So any page can be read at any time,
+// in any order.
 func (s *objectsOf) Page(ctx context.Context, _ int, span Span, limit int, values bool) (rows []Row, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -177,8 +183,8 @@ func (s *objectsOf) Page(ctx context.Context, _ int, span Span, limit int, value
 	return rows, nil
 }
 
-// list returns at most limit objects whose keys begin with prefix, are greater than after, and are less than to. An
-// empty to is no bound. more is true if there may be more objects.
+// list returns at most limit objects whose keys begin with prefix, are greater than after, and are less than `to`. An
+// empty `to` is no bound. The result more is true if there may be more objects.
 func (s *objectsOf) list(
 	ctx context.Context, prefix, after, to string, limit int,
 ) (listed []minio.ObjectInfo, more bool, err error) {
@@ -208,8 +214,8 @@ func (s *objectsOf) list(
 	return listed, false, s.fault(context.Cause(ctx)) // the listing does not report the end of the context
 }
 
-// rows returns a row for each of the listed objects. With values and S3.Metadata it requests the metadata of each
-// object. Objects that were deleted since they were listed are left out.
+// rows returns a row for each of the listed objects. If values and S3.Metadata are true, it requests the metadata of
+// each object, and leaves out objects that were deleted since they were listed.
 func (s *objectsOf) rows(ctx context.Context, listed []minio.ObjectInfo, values bool) ([]Row, error) {
 	rows, gone := make([]Row, len(listed)), make([]bool, len(listed))
 	g, ctx := errgroup.WithContext(ctx)
@@ -237,9 +243,9 @@ func (s *objectsOf) rows(ctx context.Context, listed []minio.ObjectInfo, values 
 	return kept, err
 }
 
-// described requests the metadata of a listed object and returns the object's row with them. It returns false if the
-// object was deleted since. All other fields come from the listing, as its times are more precise. If the object was
-// replaced since, it is listed again.
+// described requests the metadata of the listed object o, and returns the object's row with the metadata. The bool is
+// false if the object was deleted since. All other fields come from the listing, as its times are more precise. If the
+// object was replaced since, it is listed again.
 func (s *objectsOf) described(ctx context.Context, o minio.ObjectInfo) (Row, bool, error) {
 	const tries = 5
 	for range tries {
@@ -290,15 +296,16 @@ func (s *objectsOf) row(o *minio.ObjectInfo, values bool) Row {
 	return row
 }
 
-// Get implements Source.
+// Get returns the row for the object with the given key, as Source says.
 func (s *objectsOf) Get(ctx context.Context, _ int, key []byte) (Row, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	return s.get(ctx, string(key), true)
 }
 
-// get returns the row of the object with the given key, or false if there is no such object. It lists the keys that
-// begin with this key: the first of them is the key itself, if it exists. So the row is the same as that of a listing.
+// get returns the row for the object with the given key. The bool is false if there is no such object. get lists the
+// keys that begin with this key: the first of them is the key itself, if it exists. So the row is the same as that of a
+// listing.
 func (s *objectsOf) get(ctx context.Context, key string, values bool) (Row, bool, error) {
 	if key == "" || len(key) > longestS3Key || !utf8.ValidString(key) || !strings.HasPrefix(key, s.at.Prefix) {
 		return Row{}, false, nil
@@ -315,7 +322,8 @@ func (s *objectsOf) get(ctx context.Context, key string, values bool) (Row, bool
 }
 
 // fault turns an error of the other object store into an error with a kind. The kind is InvalidArgument if the same
-// request would fail again; the text then has a hint for the user. Otherwise the kind is Unavailable or Timeout.
+// request would fail again; then the text has a hint for the user. For errors that may pass it is Unavailable or
+// Timeout.
 func (s *objectsOf) fault(err error) error {
 	var known *store.Error
 	switch {

@@ -12,29 +12,30 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Sample is a sample of the keys of a source. It estimates the number of rows, and where cuts divide them evenly.
+// Sample is a sample of the keys of a source. From the sample follow the number of rows, and keys that divide the rows
+// evenly.
 type Sample struct {
-	// Keys are the sampled keys, ascending. Each of them stands for Every rows.
+	// Keys are the sampled keys, in ascending order. Each of them stands for Every rows.
 	Keys  [][]byte
 	Every float64
-	// RowBytes is the mean size of a key and its value, from a few rows.
+	// RowBytes is the mean size of a key with its value, in bytes, measured on a few rows.
 	RowBytes int
 }
 
-// Rows returns an estimate of the number of rows of the source.
+// Rows returns an estimate of the number of rows of the source: the number of sampled keys times Every.
 func (s *Sample) Rows() int64 { return int64(float64(len(s.Keys)) * s.Every) }
 
 const (
-	// sampledParts is the number of parts that are read first, with all their keys. If parts are chosen by a hash of
-	// the key, each part is a sample of the others.
+	// sampledParts is the number of parts of the source, such as partitions of a table, that are read first, with all
+	// their keys. If parts are chosen by a hash of the key, each part is a sample of the others.
 	sampledParts = 16
 	mostKeys     = 1 << 16
 	sampleRows   = 5000
 )
 
-// TakeSample reads keys of some parts of the source, and returns a sample of all keys. If these parts do not show where
-// the keys of the other parts lie, as when each part is a day, it reads all parts. parallel is the number of parts that
-// are read at the same time. pace limits the keys per second.
+// TakeSample reads all keys of 16 parts of the source, such as partitions of a table, and returns a sample of all keys.
+// If these parts do not show where the keys of the other parts lie, as when each part is a day, it reads all parts. The
+// argument parallel is the number of parts that are read at the same time, and pace limits the keys read per second.
 func TakeSample(ctx context.Context, s Source, parallel int, pace *wait.Pacer) (*Sample, error) {
 	var mu sync.Mutex
 	var seen sparse
@@ -126,7 +127,8 @@ func TakeSample(ctx context.Context, s Source, parallel int, pace *wait.Pacer) (
 	return out, nil
 }
 
-// sparse keeps every n-th key of a stream of keys. n starts at 1, and doubles each time that too many keys are kept.
+// sparse keeps every n-th key of a stream of keys, so that a sample has a bounded size. n starts at 1, and doubles each
+// time that too many keys are kept.
 type sparse struct {
 	keys  [][]byte
 	every int // n; 0: no key was added yet
@@ -154,8 +156,8 @@ func (s *sparse) thin() {
 	s.keys = kept
 }
 
-// Cuts returns cuts that divide all keys into ranges. By the estimate of the sample, a range has at most rows rows, and
-// at most size bytes if all rows are as large as the sampled ones.
+// Cuts returns keys that divide all keys into ranges for the bucket. By the estimate of the sample, a range has at most
+// the number of rows in `rows`, and at most size bytes if all rows are as large as the sampled ones.
 func (s *Sample) Cuts(rows, size int64) [][]byte {
 	if s.RowBytes > 0 {
 		rows = max(min(rows, size/int64(s.RowBytes)), 1)
@@ -163,7 +165,8 @@ func (s *Sample) Cuts(rows, size int64) [][]byte {
 	return s.Streams(int(float64(s.Rows()+rows-1) / float64(rows)))
 }
 
-// Streams returns at most n-1 keys that divide all keys into n intervals with about the same number of rows.
+// Streams returns at most n-1 keys that divide all keys into n intervals with about the same number of rows. The
+// intervals can be copied at the same time.
 func (s *Sample) Streams(n int) (cuts [][]byte) {
 	for i := 1; i < n && len(s.Keys) > 0; i++ {
 		cut := s.Keys[i*len(s.Keys)/n]

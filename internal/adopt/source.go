@@ -9,29 +9,31 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// Source is a set of rows to copy into a bucket. It has one or more parts, such as the partitions of a table. Each part
-// is a stream of rows, sorted by key. Several goroutines may use a Source at the same time.
+// Source is a set of rows of another store, to be copied into a bucket. It has one or more parts, such as the
+// partitions of a table. Each part is a stream of rows, sorted by key. Several goroutines may use a Source at the same
+// time.
 type Source interface {
 	Parts() int
-	// Page returns at most limit rows of a part within a span, in ascending order of keys. Fewer rows than limit are
-	// the last ones. Without values only the keys are set.
+	// Page returns at most limit rows of a part within the interval s, in ascending order of keys. If it returns fewer
+	// rows than limit, these are the last ones. If values is false, only the keys are set.
 	Page(ctx context.Context, part int, s Span, limit int, values bool) ([]Row, error)
-	// Get returns the row of a key in a part; false: the part has no such row.
+	// Get returns the row of a part with the given key. The bool is false if the part has no such row.
 	Get(ctx context.Context, part int, key []byte) (Row, bool, error)
-	// Same reports whether two values mean the same to the source.
+	// Same reports whether two values mean the same to the source, e.g. equal JSON with other spaces.
 	Same(a, b []byte) bool
 }
 
-// Row is one row of a source, as it is to be copied into a bucket.
+// Row is one row of another store, in the form in which it is to be copied into a bucket.
 type Row struct {
 	Key, Value []byte
-	// Time is the time of the write in the source; 0: unknown.
+	// Time is the time at which the row was written in the source; 0 if the time is unknown.
 	Time store.Timestamp
-	// Refused is the reason why the row cannot be adopted; empty: it can.
+	// Refused is the reason why the row cannot be copied; empty if it can.
 	Refused Refusal
 }
 
-// Refusal is the reason, as a text for people, why a row of another store cannot be copied into a bucket.
+// Refusal is the reason, as a text for people, why a row of another store cannot be copied into a bucket, or an entry
+// not back into that store. An empty Refusal means that it can.
 type Refusal string
 
 // The reasons why a row of a source cannot be copied into a bucket.
@@ -41,15 +43,15 @@ const (
 	BadValue Refusal = "its value is too long"
 )
 
-// Span is an interval of keys: From <= key < To, or From < key < To if After is set. A nil From or To is no bound. A
+// Span is an interval of keys: From <= key < To, or From < key < To if After is true. A nil From or To is no bound. A
 // bound that is not nil must be a key that a row can have.
 type Span struct {
 	From, To []byte
 	After    bool
 }
 
-// table is some partitions of a Cassandra table as a Target: rows can be read from it and written back to it. Each
-// partition is one part of it.
+// table is a Target made of some partitions of a Cassandra table: rows can be read from it and written back to it. Each
+// partition is one part of the Target.
 type table struct {
 	m          *Mapping
 	partitions [][][]byte
@@ -58,8 +60,9 @@ type table struct {
 	mostValue  int
 }
 
-// FromTable returns a target made of the given partitions of a Cassandra table: rows can be read from it and written
-// back to it. m converts between table rows and entries. A row with a value of more than mostValue bytes is refused.
+// FromTable returns a Target made of the given partitions of a Cassandra table, from which rows are read and to which
+// they are written back. The mapping m converts between table rows and entries. A row with a value of more than
+// mostValue bytes is refused, so it is not copied.
 func FromTable(t *cassandrastore.Table, m *Mapping, partitions [][][]byte, mostValue int) (Target, error) {
 	s := &table{m: m, partitions: partitions, t: t, mostValue: mostValue}
 	for _, p := range partitions {

@@ -7,8 +7,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Spool is a source of rows that were added to it once, in any order, such as the lines of a file. It keeps the rows
-// sorted in a store of its own. One goroutine adds all rows; after that the spool may be read as a Source.
+// Spool is a source whose rows were added to it in any order, such as the lines of a file. It keeps the rows sorted in
+// a store of its own. One goroutine adds all rows; after that the spool may be read as a Source.
 type Spool struct {
 	rows      store.Rows
 	mostValue int
@@ -20,15 +20,15 @@ type Spool struct {
 
 var spooled store.Partition // the one partition of the spool's store
 
-// NewSpool returns an empty spool. It keeps its rows in the store rows, which must be empty. All rows count as written
-// at the time at. A value of more than mostValue bytes is refused.
+// NewSpool returns an empty spool, which keeps its rows in the store `rows`; this store must be empty. All rows of the
+// spool count as written at the time `at`. A row with a value of more than mostValue bytes is refused.
 func NewSpool(rows store.Rows, mostValue int, at store.Timestamp) *Spool {
 	return &Spool{rows: rows, mostValue: mostValue, at: at, in: map[string]bool{}}
 }
 
-// add adds a row to the spool, which owns the slices key and value from then on. line is the number of the row's line,
-// higher in each call. fault is empty, or the reason why the row is refused. It is Collision if an earlier line has the
-// same key: then the later row replaces the earlier one.
+// add adds a row to the spool, which owns the slices key and value from then on. The argument line is the number of the
+// row's line, which must be higher in each call. The result fault is empty, or the reason why the row is refused. It is
+// Collision if an earlier line has the same key: then the later row replaces the earlier one.
 func (s *Spool) add(ctx context.Context, key, value []byte, line int64) (fault string, err error) {
 	switch {
 	case store.CheckKey(key) != nil:
@@ -59,16 +59,16 @@ func (s *Spool) flush(ctx context.Context) error {
 	return err
 }
 
-// AsOf returns the time at which all rows of the spool count as written.
+// AsOf returns the time at which all rows of the spool count as written, such as the time at which a file was made.
 func (s *Spool) AsOf() store.Timestamp { return s.at }
 
-// Parts returns 1.
+// Parts returns 1, since the spool is one sorted stream.
 func (s *Spool) Parts() int { return 1 }
 
-// Same reports whether two values of the source are equal, byte for byte.
+// Same reports whether two values of rows are equal, byte for byte.
 func (s *Spool) Same(a, b []byte) bool { return bytes.Equal(a, b) }
 
-// Page implements Source.
+// Page returns at most limit rows in the given interval of keys, as Source says, always with their values.
 func (s *Spool) Page(ctx context.Context, _ int, span Span, limit int, _ bool) (out []Row, err error) {
 	bounds := store.Bounds{Start: span.From, StartExclusive: span.After, End: span.To}
 	for more := true; more && len(out) < limit; {
@@ -88,7 +88,7 @@ func (s *Spool) Page(ctx context.Context, _ int, span Span, limit int, _ bool) (
 
 func (s *Spool) row(r *store.Row) Row { return Row{Key: r.Key, Value: r.Value[1:], Time: s.at} }
 
-// Get implements Source.
+// Get returns the row with the given key, as Source says.
 func (s *Spool) Get(ctx context.Context, _ int, key []byte) (Row, bool, error) {
 	r, found, err := s.rows.Get(ctx, spooled, key)
 	if err != nil || !found {
