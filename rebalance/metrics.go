@@ -74,14 +74,14 @@ var (
 	pendingDesc = desc("counter_waiting_partitions", "Partitions with counts that are not sent yet.")
 )
 
-// Describe implements prometheus.Collector.
+// Describe sends the descriptions of all metrics to the channel `to`, as prometheus.Collector says.
 func (m Metrics) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range descs {
 		to <- d
 	}
 }
 
-// Collect implements prometheus.Collector.
+// Collect sends the present values of all metrics to the channel `to`, as prometheus.Collector says.
 func (m Metrics) Collect(to chan<- prometheus.Metric) {
 	send := func(d *prometheus.Desc, kind prometheus.ValueType, v float64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(d, kind, v, labels...)

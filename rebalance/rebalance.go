@@ -46,7 +46,8 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// The types of plans and their moves.
+// These types describe the requests, plans and jobs of moves, and the processes that lead. They are defined in internal
+// packages.
 type (
 	// Request describes the moves of one bucket that an operator wants, e.g. a split of a range at given keys.
 	Request = scheduler.Ask
@@ -75,7 +76,8 @@ const (
 	Presplit = scheduler.Presplit // cuts exactly at keys, and may pin the cuts
 )
 
-// Options are the options of a Rebalancer. Store and Buckets are required.
+// Options are the settings of a Rebalancer: the store, the limits of partitions, and how processes share the work.
+// Store and Buckets are required.
 type Options struct {
 	Store store.Store
 	// Buckets is the client through which this process reads and writes buckets. With an embedded store all operations
@@ -113,7 +115,7 @@ type Options struct {
 	// Cleaning is what deletes old versions in buckets of objects in this process, or nil if this process does not do
 	// that. The Rebalancer only reports its status.
 	Cleaning *cleaning.Cleaning
-	// Retention holds the rules by which old entries are dropped. The rules must be valid (retention.Check) and are
+	// Retention holds the rules by which old entries are deleted. The rules must be valid (retention.Check) and are
 	// applied every RetentionEvery, an hour by default.
 	Retention      []retention.Rule
 	RetentionEvery time.Duration

@@ -51,10 +51,11 @@ type Drop struct {
 	Error string `json:"error,omitempty"`
 }
 
-// RetentionRun describes one run of all rules of retention, which delete old entries, over all buckets.
+// RetentionRun describes one run of all rules of retention, which delete old entries, over all buckets: its times and
+// what was deleted.
 type RetentionRun struct {
 	Began time.Time `json:"began"`
-	// Ended is zero while the run goes on.
+	// Ended is when the run ended; zero while the run goes on.
 	Ended time.Time `json:"ended,omitzero"`
 	// Buckets is the number of buckets with a rule. Whole is the number of ranges that were deleted as a whole, and
 	// Rows is about the number of their rows. Failed is the number of failures.

@@ -333,7 +333,7 @@ type Range struct {
 	SweepPending bool   `json:"sweep_pending,omitempty"`
 	// Until is the time at which the reason for the rebalancer's decision ends if nothing changes.
 	Until time.Time `json:"until,omitzero"`
-	// Job is the id of the job that moves the range.
+	// Job is the id of the job that moves the range, or empty if no job does.
 	Job string `json:"job,omitempty"`
 }
 

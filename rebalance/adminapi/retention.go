@@ -21,7 +21,7 @@ type OldAsk struct {
 
 // Old lists the old keys, by bucket and rule, that rules of retention would delete now.
 type Old struct {
-	// Rules are the rules that were checked.
+	// Rules are the rules of retention that were checked, as text.
 	Rules []string         `json:"rules"`
 	Drops []rebalance.Drop `json:"drops"`
 	// Omitted is the number of elements that are left out of Drops, which has at most 1,000.

@@ -132,7 +132,7 @@ type Apply struct {
 type Answer struct {
 	Bucket string `json:"bucket"`
 	scheduler.Plan
-	// Job is absent after a dry run.
+	// Job is the job that makes the moves; nil after a dry run, in which no move is made.
 	Job *scheduler.Job `json:"job,omitempty"`
 }
 
@@ -146,7 +146,7 @@ type Status struct {
 	// Shards lists the processes that lead the moves of shards, which are groups of buckets. It is absent if only one
 	// process uses the store.
 	Shards []Share `json:"shards,omitempty"`
-	// Pauses are the pauses of all moves and of single buckets, as kept in the store.
+	// Pauses are the pauses of all moves and of the moves of single buckets, as kept in the store.
 	Pauses []Paused `json:"pauses"`
 	// PausesError is the reason why the pauses can't be read, or empty.
 	PausesError string `json:"pauses_error,omitempty"`
@@ -171,7 +171,7 @@ type Status struct {
 	// CleaningShards lists the processes that clean the buckets of objects, each with its shards (groups of buckets).
 	// It is absent if only one process uses the store.
 	CleaningShards []Share `json:"cleaning_shards,omitempty"`
-	// Retention is absent if this process has no rules of retention.
+	// Retention describes the deletion of old entries by rules. It is absent if this process has no rules of retention.
 	Retention *rebalance.RetentionStatus `json:"retention,omitempty"`
 }
 
@@ -186,7 +186,7 @@ type Share struct {
 
 // Bucket describes, in a Status, a bucket with moves that are wanted, running or have just failed.
 type Bucket struct {
-	// Name is absent if the name is not known.
+	// Name is the bucket's name; absent if the name is not known.
 	Name    string  `json:"bucket,omitempty"`
 	ID      string  `json:"id"`
 	Epoch   uint64  `json:"epoch"`
@@ -222,7 +222,7 @@ type Round struct {
 	Moved   map[string]int64 `json:"moved_rows"`
 	// Late is for how long the bucket that waits longest has been due for a check; absent if no bucket waits.
 	Late string `json:"late,omitempty"`
-	// CountersAwaySince is when the counters stopped answering. It is absent while they answer.
+	// CountersAwaySince is when the counters of rows stopped answering. It is absent while they answer.
 	CountersAwaySince time.Time `json:"counters_away_since,omitzero"`
 	// Why holds reasons why nothing is done about some ranges that are outside the limits of sizes.
 	Why   []Reason `json:"why"`
@@ -257,7 +257,7 @@ type PauseAsk struct {
 	Which
 	By  string `json:"by,omitempty"`
 	Why string `json:"why,omitempty"`
-	// ForS is the number of seconds after which the pause ends automatically; 0 means never.
+	// ForS is the number of seconds after which the pause ends by itself; 0 means never.
 	ForS float64 `json:"for_s,omitempty"`
 }
 

@@ -44,7 +44,7 @@ type Prefix struct {
 	More bool `json:"more"`
 }
 
-// OtherPrefixes holds the sums over the prefixes that a list leaves out because they have the fewest rows.
+// OtherPrefixes holds the number and the sums of the prefixes that a list leaves out because they have the fewest rows.
 type OtherPrefixes struct {
 	Prefixes int     `json:"prefixes"`
 	Rows     float64 `json:"rows"`

@@ -35,13 +35,13 @@ type Options struct {
 	// Counting says how the sizes of partitions are known. The processes of a shared store must agree on one value. 0
 	// means that this process accepts the present value, since it neither writes nor leads.
 	Counting mapclient.Counting
-	// OpenCounter opens the backend that counts sizes. If OpenCounter is nil or returns a nil Backend, sizes are not
-	// counted.
+	// OpenCounter opens the backend that counts the rows of partitions, such as Redis. If OpenCounter is nil or returns
+	// a nil Backend, sizes are not counted.
 	OpenCounter func() (counter.Backend, error)
 	// Self describes this process in the list of processes of a shared store. Open fills in the id, the start time and
 	// the versions of the schema.
 	Self processes.Process
-	// Log receives warnings; nil discards them.
+	// Log receives warnings. If Log is nil, warnings are discarded.
 	Log *slog.Logger
 }
 
