@@ -23,7 +23,7 @@ const (
 	hastyWriters  = 2
 )
 
-// batch is a group of rows that are copied from one partition to another in one store call.
+// batch is a group of rows that are copied from the source of a move to its destination in one store call.
 type batch struct {
 	rows []store.Row
 	read time.Time // the time before these rows were read

@@ -41,7 +41,8 @@ type Store interface {
 	store.Nodes
 }
 
-// Options are the settings of an executor. Zero values are the defaults.
+// Options are the settings of an executor, which moves ranges of keys to other partitions: rates, concurrency and batch
+// sizes. Zero values stand for the defaults.
 type Options struct {
 	// Pace limits the rows copied and compared per second. SweepPace limits the rows that are read in the search for
 	// deletion markers (sweeps). Executors may share them. If Pace is nil, there is no limit. If SweepPace is nil, it
@@ -67,7 +68,7 @@ type Options struct {
 	// CollectAfter is the time for which map nodes stay stored after no root names them, for readers of older maps. The
 	// default is 1 h.
 	CollectAfter time.Duration
-	// Now is the wall clock, time.Now if nil.
+	// Now returns the wall clock; time.Now if nil.
 	Now func() time.Time
 	// Gate is asked before moves begin, and forbids them while moves are paused. If Gate is nil, moves are never
 	// paused.
