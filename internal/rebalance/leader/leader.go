@@ -50,7 +50,8 @@ type Candidate struct {
 	o    Options
 	now  func() wait.Instant
 	id   uuid.UUID
-	// shards is the value of Holder.Shards in the records of this candidate.
+	// shards is the number of shards (groups of buckets) into which the work is divided, or 0. It is stored in the
+	// records of this candidate (Holder.Shards).
 	shards int
 
 	// The fields from leading to since describe the lease, while this candidate holds it. mu guards them.

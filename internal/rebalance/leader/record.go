@@ -15,9 +15,9 @@ import (
 // A Holder describes a process that leads: its name, its admin address and its lease. It is stored as JSON in the
 // leader's record.
 type Holder struct {
-	// ID is the random id of the candidate that leads; zero means that no candidate leads.
+	// ID is the random id of the candidate that leads. Zero means that no candidate leads.
 	ID uuid.UUID `json:"id"`
-	// Name is a name for people: program, host and process.
+	// Name is the name of the leader for people: program, host and process.
 	Name string `json:"name,omitempty"`
 	// Admin is the URL of the leader's admin API, or empty.
 	Admin string `json:"admin,omitempty"`
@@ -27,7 +27,7 @@ type Holder struct {
 	// the lease. Both are by the holder's wall clock.
 	Since time.Time `json:"since"`
 	Until time.Time `json:"until"`
-	// Lease is the length of the lease. In a record it is never 0.
+	// Lease is the time for which the holder leads without a renewal. In a stored record it is never 0.
 	Lease time.Duration `json:"lease_ns,omitzero"`
 	// Shards is the number of shards (groups of buckets) into which the work is divided: shard.Count, if the record is
 	// about one shard. 0 means that the holder does the work for all buckets, as programs from before there were shards
