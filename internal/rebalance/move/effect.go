@@ -26,7 +26,7 @@ type Wait struct{ Epoch uint64 }
 type Swap struct {
 	// Epoch is the next version of the map, and also the id of the batch (group of moves) that begins with it.
 	Epoch uint64
-	// Advance are the batches that enter their next phase.
+	// Advance are the batches (groups of moves) that enter their next phase.
 	Advance []Step
 	// Settle are the batches in the phase Draining whose old rows have been removed, so that their moves end.
 	Settle []Settlement
@@ -100,16 +100,16 @@ func (e Task) Name() string {
 	return "sweep"
 }
 
-// Key implements Effect.
+// Key returns "wait": only one wait runs at a time.
 func (e Wait) Key() string { return "wait" }
 
-// Key implements Effect.
+// Key returns "swap": only one change of the map runs at a time.
 func (e Swap) Key() string { return "swap" }
 
-// Key implements Effect.
+// Key returns a text that names the kind of work, the batch of moves and the first key of the range.
 func (e Task) Key() string { return fmt.Sprintf("%s %d %q", e.Name(), e.Batch, e.Range.Start) }
 
-// Key implements Effect.
+// Key returns "collect": only one deletion of old map nodes runs at a time.
 func (e Collect) Key() string { return "collect" }
 
 func (e Wait) String() string { return fmt.Sprintf("wait for epoch %d", e.Epoch) }

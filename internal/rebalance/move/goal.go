@@ -111,8 +111,8 @@ func (g *Goal) Judge(v *View, now time.Time, fresh func() store.PartitionID) (Ve
 	return Ready, g.move(ranges, fresh), nil
 }
 
-// check returns an error if the cuts of a goal do not ascend, or do not lie inside its interval of keys. No map can
-// meet such a goal.
+// check returns an error if the wanted cuts do not ascend, or do not lie inside the goal's interval of keys. No map can
+// have such ranges.
 func (g *Goal) check() error {
 	last := g.Start
 	for i, c := range g.Cuts {

@@ -55,7 +55,7 @@ func Look(ctx context.Context, root *partmap.Root, m Maps, s *Seen, goals []Goal
 	return look(ctx, root, m, slices.Concat(wanted, s.spans()), goals)
 }
 
-// Spans returns the intervals of keys that the view's ranges cover. Neighbouring ranges make one interval.
+// Spans returns the intervals of keys that the ranges of the view cover. Neighbouring ranges make one interval.
 func (v *View) Spans() []partmap.Span { return spans(v.Ranges) }
 
 // complete reports whether the view has all ranges of all batches (groups of moves) in flight. A root says how many
