@@ -46,7 +46,7 @@ func (p Pause) over(now time.Time) bool { return !p.Until.IsZero() && now.After(
 // State holds all pauses of moves, and the announcements of batches of moves that are about to begin. It is stored as
 // JSON in one register of the store, so that pausing and beginning exclude each other.
 type State struct {
-	// All is the pause of all moves, or nil.
+	// All is the pause of the moves of all buckets, or nil.
 	All *Pause `json:"all,omitempty"`
 	// Buckets are the pauses of single buckets, at most 80.
 	Buckets []BucketPause `json:"buckets,omitempty"`
@@ -103,14 +103,14 @@ func (s *State) of(id *store.BucketID, now time.Time) (Pause, bool) {
 	return Pause{}, false
 }
 
-// These limits keep the record smaller than store.MaxRecordBytes.
+// These limits keep the stored pauses smaller than store.MaxRecordBytes, the largest record of a store.
 const (
 	maxText    = 200 // bytes of Pause.By and of Pause.Why
 	maxBuckets = 80  // number of buckets with pauses of their own
 	maxBegins  = 200 // number of notes
 )
 
-// registerKey is the key of the register, in the table store.Process, that has the pauses.
+// registerKey is the key under which the pauses are stored, in the table store.Process.
 const registerKey = "pause"
 
 // form is the version of the format of the stored pauses. In version 1 the register has a State as JSON.
