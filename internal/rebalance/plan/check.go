@@ -101,7 +101,7 @@ func (c *checker) pins() {
 	}
 }
 
-// end returns the key at which range i of the plan ends; an empty key is plus infinity.
+// end returns the key at which range number i of the plan ends. An empty key is plus infinity.
 func (c *checker) end(i int) Key {
 	if i+1 < len(c.p.Ranges) {
 		return c.p.Ranges[i+1].Start

@@ -1,7 +1,8 @@
 package plan
 
-// A Grid is a layout cut into its smallest parts, the atoms, on which planners compute. Positions 0 to N-1 are the keys
-// at which a cut may lie, in order; position N is plus infinity. Atom i lies between the positions i and i+1:
+// A Grid is a layout (a bucket's partitions with their sizes) in the form in which planners compute. The keys at which
+// a range may begin have the positions 0 to N-1, in order; position N is plus infinity. Atom i is the interval of keys
+// between the positions i and i+1, which no plan can cut:
 //
 //	position  0     1     2     3
 //	key       ""    "f"   "m"   infinity    N = 3
@@ -20,7 +21,7 @@ type Grid struct {
 	N int
 	// Keys has the keys of the positions 0 to N-1, in ascending order.
 	Keys []Key
-	// Rows[i] is the number of rows below position i.
+	// Rows[i] is the number of rows whose keys are below position i.
 	Rows []int64
 	// Owner[i] is the index of the partition in which atom i lies.
 	Owner []int32
@@ -29,8 +30,8 @@ type Grid struct {
 	// Fewest is a lower bound for the number of ranges of any plan whose ranges are within the maximum.
 	Fewest int64
 
-	// writes and growth are prefix sums of rates per second. filled[i] is the number of atoms below position i that
-	// have rows.
+	// writes and growth are prefix sums of writes per second and of rows gained per second. filled[i] is the number of
+	// atoms below position i that have rows.
 	writes, growth []float64
 	filled         []int32
 	askedMin       int64 // the minimum in the limits as given

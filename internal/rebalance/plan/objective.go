@@ -95,14 +95,14 @@ type Score struct {
 	// the maximum that could not.
 	OverMax     int `json:"over_max"`
 	Undividable int `json:"undividable"`
-	// UnderMin is the number of ranges under the minimum that no rule exempts.
+	// UnderMin is the number of ranges under the minimum, without those that are exempt from the minimum.
 	UnderMin int `json:"under_min"`
 	// RowsMoved is the number of rows that the plan moves, Moves is the number of its moves, and Partitions is the
 	// number of partitions after the plan.
 	RowsMoved  int64 `json:"rows_moved"`
 	Moves      int   `json:"moves"`
 	Partitions int   `json:"partitions"`
-	// Squares is the sum over ranges of (rows - target)^2.
+	// Squares is the sum over all ranges of (rows - target)^2, which measures how uneven the ranges are.
 	Squares Uint128 `json:"squared_deviation"`
 	// Cost is the weighted sum of costs under the Full objective, in rows; 0 under the Rows objective.
 	Cost float64 `json:"cost"`

@@ -18,7 +18,7 @@ type Planner interface {
 // A Plan says how the ranges of a bucket should change: it has the new ranges, and the moves that lead to them.
 type Plan struct {
 	Bucket string `json:"bucket"`
-	// Planner is the name of the planner that made the plan.
+	// Planner is the name of the planner that made the plan, e.g. "exact".
 	Planner string `json:"planner"`
 	// Seed and Generations make a planner that uses random numbers repeat the plan; they are nil for other planners.
 	Seed        *int64 `json:"seed,omitempty"`
@@ -57,10 +57,10 @@ type Move struct {
 	Reason Reason `json:"reason"`
 }
 
-// A Cause is one word that says why a plan moves rows.
+// A Cause is one word that says why a plan moves rows, e.g. "split".
 type Cause string
 
-// The causes of moves, each with what is wrong with the range that moves.
+// These are the causes of moves, each with what is wrong with the range that moves.
 const (
 	Split    Cause = "split"    // the range has more rows than the maximum
 	Merge    Cause = "merge"    // the range has fewer rows than the minimum, or lies next to such a range
@@ -88,7 +88,7 @@ func (r *Reason) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Optimality compares the number of rows that a plan moves with the fewest that any plan must move.
+// Optimality compares the number of rows that a plan moves with the fewest rows that any plan must move.
 type Optimality struct {
 	// LowerBound is the number of rows that every plan must move if it has the fewest possible ranges over the maximum
 	// and under the minimum. If the plan itself leaves more ranges under the minimum than it must, the bound is that of
