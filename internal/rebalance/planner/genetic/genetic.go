@@ -34,8 +34,8 @@ type Options struct {
 	// Generations is the largest number of generations. With 0 the plan is the best of the plans with which the search
 	// begins and of a few variations.
 	Generations int
-	// Stop, if not nil, is called before each generation, and ends the search by returning true. It can implement a
-	// time limit: this package reads no clock.
+	// Stop, if not nil, is called before each generation, and ends the search by returning true, e.g. after a time
+	// limit. The package itself reads no clock.
 	Stop func() bool
 	// Patience is the number of generations without an improvement after which the search ends; 0 means 400, about as
 	// long as the last improvements take to come.
