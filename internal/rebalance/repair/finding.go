@@ -130,7 +130,7 @@ type Finding struct {
 // Open reports whether the finding is a problem that the check has not repaired.
 func (f *Finding) Open() bool { return f.Severity == Problem && f.Mended == "" }
 
-// String returns the finding as one line of text for people.
+// String returns the finding as one line of text for people, with its place and with what was done or can be done.
 func (f Finding) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s", f.Severity, f.Kind)

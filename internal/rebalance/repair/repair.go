@@ -54,7 +54,7 @@ type Options struct {
 	// Tests replace Sleep to do other work meanwhile.
 	Now   func() time.Time                                 `json:"-"`
 	Sleep func(ctx context.Context, d time.Duration) error `json:"-"`
-	// Report is called with each finding, one call at a time.
+	// Report is called with each finding, such as a problem. Only one call runs at a time.
 	Report func(Finding) `json:"-"`
 }
 
