@@ -21,7 +21,7 @@ import (
 type Options struct {
 	Source Source
 	Bucket *listing.Bucket
-	// Pace limits the rows per second read from the source.
+	// Pace limits the number of rows per second that are read from the source.
 	Pace *wait.Pacer
 	// Parallel is the number of streams of rows that are read at the same time.
 	Parallel int
@@ -47,7 +47,7 @@ type Finding struct {
 // bucket".
 type Difference string
 
-// The ways in which a source and a bucket can differ in one key.
+// These are the differences that a comparison can find for one key.
 const (
 	Missing   Difference = "it is not in the bucket"
 	Differing Difference = "its value in the bucket is another one"
@@ -55,8 +55,8 @@ const (
 	Collision Difference = "several rows of the source have this key"
 )
 
-// Adoption is one run that copies the rows of another store into a bucket, or compares the two. Only one of its methods
-// may run at a time, except for Counts.
+// Adoption is one run that copies the rows of another store into a bucket (Copy), compares the two (Compare), or writes
+// the bucket's entries back (Back). Only one of its methods may run at a time, except for Counts.
 type Adoption struct {
 	o      Options
 	counts Counts
@@ -74,7 +74,8 @@ type Counts struct {
 	// Different is the number of keys in which the source and the bucket differ. A run that repairs differences writes
 	// the source's rows for these keys.
 	Different atomic.Int64
-	// Again is the number of pages that were read again because the bucket's map had changed.
+	// Again is the number of pages of rows that were read again because the bucket's map (its ranges and partitions)
+	// had changed during the read.
 	Again atomic.Int64
 }
 

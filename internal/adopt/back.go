@@ -27,7 +27,7 @@ type Target interface {
 	Write(ctx context.Context, part int, rows []store.Row) error
 }
 
-// The reasons why an entry of the bucket cannot be written back to the target.
+// These are the reasons why an entry of the bucket cannot be written back to the store that it came from.
 const (
 	NoRow    Refusal = "no row of the given partitions can have this key"
 	NoHome   Refusal = "it is new, and only the application knows which of the partitions has its row"

@@ -33,8 +33,9 @@ func (a *Adoption) Compare(ctx context.Context, mend bool) error {
 type suspect struct {
 	key  []byte
 	part int // the part of the source that has the key; -1: none
-	// rows is the number of rows of the source that were read before this key. before is the key of the last of them,
-	// or the start of the span. The suspect's own key may be one that the source cannot have, so reads begin at before.
+	// rows is the number of rows of the source that were read before this key. before is the key of the last of these
+	// rows, or the start of the interval. The source may be unable to have the suspect's own key, so reads begin at
+	// before.
 	rows   int64
 	before []byte
 }
@@ -149,7 +150,7 @@ func (a *Adoption) items(ctx context.Context, s Span, back bool) iter.Seq2[paged
 }
 
 // looks is the number of times that a key is read before a difference is reported. lookPause is the base of the growing
-// pauses between these reads. In a pause, a program that writes to both sides can finish its second write.
+// pauses between these reads. In a pause, an application that writes to both sides can finish its second write.
 const (
 	looks     = 4
 	lookPause = 250 * time.Millisecond
@@ -190,9 +191,10 @@ func (a *Adoption) settle(ctx context.Context, found []suspect, mend bool) error
 	return nil
 }
 
-// mend makes the bucket like the source for the given keys. It takes a mark, which is a moment of the bucket, reads the
-// source after the mark, and writes what it reads with the time of the mark. The source's own write times would not do:
-// the bucket may have an entry or a deletion with the same time or a higher one, which would hide the row.
+// mend writes to the bucket what the source has for the given keys, or deletes what the source does not have. It takes
+// a mark, which is a moment of the bucket, reads the source after the mark, and writes with the time of the mark. The
+// source's own write times would not do: the bucket may have an entry or a deletion with the same time or a higher one,
+// which would hide the row.
 func (a *Adoption) mend(ctx context.Context, found []suspect) error {
 	if len(found) == 0 {
 		return nil

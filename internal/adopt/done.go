@@ -52,8 +52,8 @@ type refusal struct {
 	Fault string      `json:"fault"`
 }
 
-// mostRefusals is the largest number of refused rows that a progress file lists. refusalKeySize is the largest number
-// of bytes of each listed key; the rest of the key is cut off.
+// mostRefusals is the largest number of rows that a progress file lists as not copied. refusalKeySize is the largest
+// number of bytes of each listed key; the rest of the key is cut off.
 const (
 	mostRefusals   = 20
 	refusalKeySize = 256
@@ -140,7 +140,7 @@ type Status struct {
 	Refusals []refusal `json:"refusals"`
 }
 
-// Status returns how far the copy has come. Its times are as of the last call of Save.
+// Status returns how far the copy has come, e.g. how many rows were read. Its times are as of the last call of Save.
 func (d *Done) Status() Status {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -189,7 +189,8 @@ func (d *Done) Save(file string) error {
 // Rows returns an estimate of the number of rows of the whole source.
 func (d *Done) Rows() int64 { return d.state.Rows }
 
-// Cuts returns the keys that divide all keys into intervals, each of which is copied on its own.
+// Cuts returns the keys that divide all keys into intervals. Each interval is copied on its own, at the same time as
+// others.
 func (d *Done) Cuts() [][]byte { return d.state.Cuts }
 
 // Refused returns the number of rows that could not be copied, in this run and in earlier runs of the same copy.

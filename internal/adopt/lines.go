@@ -16,7 +16,7 @@ import (
 // Form says how a line of a file holds a row: as a key alone, as a key and a value with a tab between them, or as JSON.
 type Form string
 
-// The forms of lines. A key in a line is UTF-8, with \xNN for any other byte, as package keytext defines.
+// These are the forms of lines. A key in a line is UTF-8, with \xNN for any other byte, as package keytext defines.
 const (
 	Plain Form = "plain" // a key
 	TSV   Form = "tsv"   // a key, a tab, and the value without any escapes

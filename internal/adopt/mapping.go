@@ -40,7 +40,8 @@ type part struct {
 	desc      bool
 }
 
-// Columns are the columns of a Cassandra table: those of the primary key, and all others.
+// Columns are the columns of a Cassandra table: those of the partition key, the clustering columns, and all other
+// columns.
 type Columns struct {
 	Partition, Clustering, Others []cassandrastore.TableColumn
 }

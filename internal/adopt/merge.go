@@ -24,11 +24,11 @@ var ErrMemory = errors.New("too little memory")
 // pages are the smaller, the more parts there are and the larger the rows are, down to one row. Pages of the usual size
 // may take half of the memory. The other half is for rows that are larger than earlier ones.
 const (
-	// rowBytes is the memory of a row besides its key and its value. partBytes is the memory of a part of a merge
-	// besides its rows.
+	// rowBytes is the memory of a row besides its key and its value. partBytes is the memory of a part of the source
+	// (such as a partition of a table) besides its rows.
 	rowBytes, partBytes = 160, 200
-	// leastPage is the number of rows of a page for which the number of merges is chosen, and usualRow the bytes of a
-	// row whose size is not known yet.
+	// leastPage is the number of rows of a page for which the number of merges at a time is chosen. usualRow is the
+	// number of bytes of a row whose size is not known yet.
 	leastPage, usualRow = 2, rowBytes + 100
 	// partPage is the largest page of one of many parts, in rows. Larger pages save little.
 	partPage = 50

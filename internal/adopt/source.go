@@ -36,7 +36,7 @@ type Row struct {
 // not back into that store. An empty Refusal means that it can.
 type Refusal string
 
-// The reasons why a row of a source cannot be copied into a bucket.
+// These are the reasons why a row of another store cannot be copied into a bucket.
 const (
 	Expires  Refusal = "it has a TTL, and entries do not expire"
 	BadKey   Refusal = "its key is empty or too long"
