@@ -87,8 +87,8 @@ type Options struct {
 	MaxRows int64
 	// MoveRate is the maximum number of rows copied and compared per second; 0 means no limit.
 	MoveRate int
-	// Wait is the longest time that a move waits after each change of a map, until no client uses the old map any more;
-	// EmbeddedWait by default.
+	// Wait is the longest time that a move waits after each change of a partition map, until no client uses the old map
+	// any more; EmbeddedWait by default.
 	Wait time.Duration
 	// Balance replaces the policy (when ranges are split and merged) that otherwise follows from MaxRows, MoveRate and
 	// Wait. If Balance.Every is 0, sizes are not watched, and only requested moves are done.
@@ -136,9 +136,9 @@ const (
 	ledWithin = 4 * time.Second
 )
 
-// Wait returns the longest time that a move has to wait after a change of a bucket's map, until no process uses the old
-// map any more: the lease and a tenth more. lease is the time for which a process may use a map without reading the map
-// again.
+// Wait returns the longest time that a move has to wait after a change of a bucket's partition map, until no process
+// uses the old map any more: the lease and a tenth more. lease is the time for which a process may use a map without
+// reading the map again.
 func Wait(lease time.Duration) time.Duration { return lease + lease/10 }
 
 // A Rebalancer keeps the partitions of all buckets within the limits of their size, by splitting and merging ranges of

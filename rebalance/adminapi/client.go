@@ -140,8 +140,8 @@ func (c *Client) Cluster(ctx context.Context) (s Cluster, err error) {
 	return s, c.do(ctx, http.MethodGet, "/v1/cluster", nil, &s)
 }
 
-// Map returns the map of a bucket, which lists its ranges and partitions, as a stream of JSON. The caller must close
-// the stream. The argument epoch is the version of the map; 0 stands for the newest.
+// Map returns the partition map of a bucket, which lists its ranges and partitions, as a stream of JSON. The caller
+// must close the stream. The argument epoch is the version of the map; 0 stands for the newest.
 func (c *Client) Map(ctx context.Context, bucket string, epoch uint64) (io.ReadCloser, error) {
 	q := url.Values{"bucket": {bucket}}
 	if epoch > 0 {
@@ -150,8 +150,8 @@ func (c *Client) Map(ctx context.Context, bucket string, epoch uint64) (io.ReadC
 	return c.open(ctx, http.MethodGet, "/v1/map?"+q.Encode(), nil)
 }
 
-// History returns the last versions (epochs) of a bucket's map, the newest first. The argument limit is the maximum
-// number of versions; 0 stands for all that are known.
+// History returns the last versions (epochs) of a bucket's partition map, the newest first. The argument limit is the
+// maximum number of versions; 0 stands for all that are known.
 func (c *Client) History(ctx context.Context, bucket string, limit int) (h History, err error) {
 	q := url.Values{"bucket": {bucket}}
 	if limit > 0 {

@@ -109,14 +109,14 @@ type Health struct {
 	DiskFreeBytes uint64 `json:"disk_free_bytes,omitempty"`
 }
 
-// Leases describes for how long this process may use maps of buckets without reading them again. Kind is "counted" if
-// this is the only process of the store (embedded), else "timed".
+// Leases describes for how long this process may use partition maps of buckets without reading them again. Kind is
+// "counted" if this is the only process of the store (embedded), else "timed".
 type Leases struct {
 	Kind string `json:"kind"`
 	// LengthS, LeftS and MapClocks are for timed leases only. LengthS is the length of a lease. LeftS is the time until
 	// the first lease of this process ends if it is not renewed. MapClocks is the number of map clocks (counters that
-	// tell clients of changed maps) with such leases. LeaderLeftS is the rest of the leader's lease. All times are in
-	// seconds.
+	// tell clients of changed partition maps) with such leases. LeaderLeftS is the rest of the leader's lease. All
+	// times are in seconds.
 	LengthS      float64 `json:"length_s,omitempty"`
 	LeftS        float64 `json:"left_s,omitempty"`
 	MapClocks    int     `json:"map_clocks,omitempty"`

@@ -11,9 +11,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// rootAt returns the root of the map of the bucket id, which is the record that names all ranges, as of the given epoch
-// (version); 0 stands for the newest. The error is NotFound if this version is not kept any more, or does not exist
-// yet.
+// rootAt returns the root of the partition map of the bucket id, which is the record that names all ranges, as of the
+// given epoch (version); 0 stands for the newest. The error is NotFound if this version is not kept any more, or does
+// not exist yet.
 func (h *handler) rootAt(ctx context.Context, id store.BucketID, epoch uint64) (*partmap.Root, error) {
 	root, err := h.maps.Load(ctx, id)
 	if err != nil || epoch == 0 || root.Epoch == epoch {
@@ -32,8 +32,8 @@ func (h *handler) rootAt(ctx context.Context, id store.BucketID, epoch uint64) (
 	return partmap.DecodeRoot(id, old[0])
 }
 
-// showMap answers a request with the map of a bucket (its ranges and partitions) as JSON. It writes each range as soon
-// as the range is read, so that a map of any size takes little memory.
+// showMap answers a request with the partition map of a bucket (its ranges and partitions) as JSON. It writes each
+// range as soon as the range is read, so that a map of any size takes little memory.
 func (h *handler) showMap(w http.ResponseWriter, r *http.Request) {
 	q := paramsOf(r)
 	epoch := q.number("epoch")

@@ -55,8 +55,8 @@ type Line struct {
 	Problem   *Problem            `json:"problem,omitempty"`
 }
 
-// End is the last line of an answer that lists the ranges of a bucket. It has the epoch (version) of the bucket's map
-// that was read, and the limits of sizes.
+// End is the last line of an answer that lists the ranges of a bucket. It has the epoch (version) of the bucket's
+// partition map that was read, and the limits of sizes.
 type End struct {
 	Epoch uint64 `json:"epoch"`
 	plan.Limits
@@ -153,7 +153,7 @@ func (h *handler) layout(w http.ResponseWriter, r *http.Request) {
 }
 
 // Sizes calls f with the size of each range of the named bucket, in the order of the keys. An error of f ends the call.
-// The result has the version of the bucket's map and the limits of sizes.
+// The result has the version of the bucket's partition map and the limits of sizes.
 func (c *Client) Sizes(ctx context.Context, bucket string, f func(Size) error) (End, error) {
 	return c.ranges(ctx, "/v1/sizes?"+url.Values{"bucket": {bucket}}.Encode(), nil, func(l *Line) error {
 		if l.Size == nil {

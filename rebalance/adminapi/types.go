@@ -55,15 +55,15 @@ type Key = keytext.Key
 // Span is an interval of keys, from its start up to, but not including, its end. An empty end is plus infinity.
 type Span = partmap.Span
 
-// Map is the map of a bucket at one epoch (version): the list of its ranges with their partitions.
+// Map is the partition map of a bucket at one epoch (version): the list of its ranges with their partitions.
 type Map struct {
 	Bucket     string      `json:"bucket"`
 	Epoch      uint64      `json:"epoch"`
 	Partitions []Partition `json:"partitions"`
 }
 
-// Partition describes one range in the map of a bucket: the id of the partition that has its rows, and the state of its
-// move.
+// Partition describes one range in the partition map of a bucket: the id of the partition that has its rows, and the
+// state of its move.
 type Partition struct {
 	ID string `json:"id"`
 	Span
@@ -77,13 +77,13 @@ type Partition struct {
 	PinnedUntil time.Time `json:"pinned_until,omitzero"`
 }
 
-// History lists the versions (epochs) of a bucket's map that are still known, the newest first.
+// History lists the versions (epochs) of a bucket's partition map that are still known, the newest first.
 type History struct {
 	Bucket string  `json:"bucket"`
 	Epochs []Epoch `json:"epochs"`
 }
 
-// Epoch describes one version of a bucket's map: when it was made, and which ranges moved then.
+// Epoch describes one version of a bucket's partition map: when it was made, and which ranges moved then.
 type Epoch struct {
 	Epoch   uint64    `json:"epoch"`
 	Changed time.Time `json:"changed"`
@@ -93,7 +93,7 @@ type Epoch struct {
 }
 
 // Batch is a group of moves of a bucket that go through the phases of a move together, so that they share the changes
-// of the bucket's map and the waits after them.
+// of the bucket's partition map and the waits after them.
 type Batch struct {
 	ID     uint64 `json:"id"`
 	Phase  string `json:"phase"` // "settled": to be swept

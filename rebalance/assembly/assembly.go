@@ -19,9 +19,9 @@ import (
 
 // Options are the options of Open: whether other processes use the store, and how the sizes of partitions are counted.
 type Options struct {
-	// Shared holds the options for the maps of a store that other processes use, too. nil means that only this process
-	// uses the store. A lease or a clock skew in Shared must be the same as the store's (see mapclient.Join). A store
-	// whose servers have wall clocks (Cassandra) is always shared.
+	// Shared holds the options for the partition maps of a store that other processes use, too. nil means that only
+	// this process uses the store. A lease or a clock skew in Shared must be the same as the store's (see
+	// mapclient.Join). A store whose servers have wall clocks (Cassandra) is always shared.
 	Shared *mapclient.Options
 	// ChangeTerms replaces the store's settings that all processes share (lease, clock skew, counting) by those in
 	// Shared and Counting, if they differ (see mapclient.Join). Open refuses the change while another process in the
@@ -30,7 +30,7 @@ type Options struct {
 	// Damaged makes Open take the settings that all processes share from Shared, if those in the store can't be read
 	// (see mapclient.JoinDamaged). It is for repairs.
 	Damaged bool
-	// MapCacheBytes bounds the cache of maps, in bytes, if the store is not shared.
+	// MapCacheBytes bounds the cache of partition maps, in bytes, if the store is not shared.
 	MapCacheBytes int64
 	// Counting says how the sizes of partitions are known. The processes of a shared store must agree on one value. 0
 	// means that this process accepts the present value, since it neither writes nor leads.
@@ -166,8 +166,8 @@ func (db *DB) alone(ctx context.Context, why error) error {
 	return nil
 }
 
-// Wait returns the longest time that a move of this process waits after a change of a map, until no process uses the
-// old map any more. The time follows from the length of the leases of maps in the store.
+// Wait returns the longest time that a move of this process waits after a change of a partition map, until no process
+// uses the old map any more. The time follows from the length of the leases of maps in the store.
 func (db *DB) Wait() time.Duration {
 	if lease := db.Maps().Leases().Length; lease != 0 {
 		return rebalance.Wait(lease)
