@@ -39,8 +39,8 @@ import (
 // errGone is the error for a bucket that was deleted while it was checked. The check then leaves out the bucket.
 var errGone = errors.New("the bucket is gone")
 
-// lack is a row that readers do not find, since it is not in the partition where the map of its bucket says. The field
-// rg is the range of the row's key.
+// lack is a row that readers do not find, since it is not in the partition where the partition map of its bucket says.
+// The field rg is the range of the row's key.
 type lack struct {
 	bucket store.BucketID
 	row    store.Row
@@ -48,8 +48,8 @@ type lack struct {
 	to     store.PartitionID // the partition to which the row is copied: see places
 }
 
-// survey is what was found about a partition that has rows but no range in the bucket's map: how many rows it has, and
-// how many of them readers do not find in another partition.
+// survey is what was found about a partition that has rows but no range in the bucket's partition map: how many rows it
+// has, and how many of them readers do not find in another partition.
 type survey struct {
 	p             store.Partition
 	rows, missing int64
@@ -60,11 +60,11 @@ type survey struct {
 }
 
 // mostLacks is the maximum number of missing rows of one partition that are remembered. A missing row is one that
-// readers do not find where the bucket's map says. Such rows help to prove when the partition was made.
+// readers do not find where the bucket's partition map says. Such rows help to prove when the partition was made.
 const mostLacks = 64
 
-// survey compares the rows of p, a partition that has no range in the bucket's map, with the partitions in which
-// readers look for these rows. It counts the rows that readers do not find.
+// survey compares the rows of p, a partition that has no range in the bucket's partition map, with the partitions in
+// which readers look for these rows. It counts the rows that readers do not find.
 func (c *Checker) survey(ctx context.Context, p store.Partition) (*survey, error) {
 	o := &survey{p: p}
 	err := c.pages(ctx, p, func(rows []store.Row) error {
@@ -92,8 +92,9 @@ func (c *Checker) survey(ctx context.Context, p store.Partition) (*survey, error
 }
 
 // missing returns those of the given rows of the bucket id that readers do not find: the row is not where the bucket's
-// map says, and no newer row with its key is there. The rows must be in ascending order of keys. The second result is
-// the root of the map, which was still the newest after the reads. The error is errGone if the bucket is deleted.
+// partition map says, and no newer row with its key is there. The rows must be in ascending order of keys. The second
+// result is the root of the map, which was still the newest after the reads. The error is errGone if the bucket is
+// deleted.
 func (c *Checker) missing(ctx context.Context, id store.BucketID, rows []store.Row) ([]lack, *partmap.Root, error) {
 	for {
 		root, err := c.root(ctx, id)
@@ -208,17 +209,17 @@ func (c *Checker) match(
 	})
 }
 
-// origin says what is proven about a partition that has rows but no range in the bucket's map: whether the partition
-// was made before or after the map. The proof comes from the map and its older versions.
+// origin says what is proven about a partition that has rows but no range in the bucket's partition map: whether the
+// partition was made before or after the map. The proof comes from the map and its older versions.
 type origin uint8
 
 const (
 	// unproven means that neither is proven.
 	unproven origin = iota
-	// madeBefore means that an older map named the partition, so the partition is the old source of a move. Either its
-	// rows are older than the map, or deleted rows came back.
+	// madeBefore means that an older partition map named the partition, so the partition is the old source of a move.
+	// Either its rows are older than the map, or deleted rows came back.
 	madeBefore
-	// madeLater means that the partition was made after the map, so the map is older than the rows.
+	// madeLater means that the partition was made after the partition map, so the map is older than the rows.
 	madeLater
 )
 
@@ -238,9 +239,9 @@ func (o origin) todo() string {
 		" map is older, or without proof " + all
 }
 
-// origin finds out whether a partition that has rows but no range was made before or after the present map of the
-// bucket. The argument o is what was found in the partition. The text is the reason for the result, in a sentence for
-// people.
+// origin finds out whether a partition that has rows but no range was made before or after the present partition map of
+// the bucket. The argument o is what was found in the partition. The text is the reason for the result, in a sentence
+// for people.
 func (c *Checker) origin(ctx context.Context, o *survey) (origin, string, error) {
 	const later = "The map is older than this partition: "
 	id, key := o.p.Bucket, o.lacks[0].row.Key
@@ -290,8 +291,8 @@ func (c *Checker) origin(ctx context.Context, o *survey) (origin, string, error)
 
 func inText(micros int64) string { return time.UnixMicro(micros).UTC().Format(time.RFC3339) }
 
-// orphan is a partition that no map names, with rows that readers find in no other partition. Such partitions appear
-// when a store was restored from copies of different moments.
+// orphan is a partition that no partition map names, with rows that readers find in no other partition. Such partitions
+// appear when a store was restored from copies of different moments.
 type orphan struct {
 	finding Finding
 	*survey
@@ -299,10 +300,10 @@ type orphan struct {
 	kept   int  // number of rows that stay in the orphan, because it is unknown whether they were deleted
 }
 
-// adoptBucket copies the rows of all orphans of one bucket to where its map says, and then removes the orphans. Orphans
-// are partitions that have rows but no range. No orphan is removed before the rows of all orphans are copied. The
-// reason: ranges may get fresh partitions meanwhile, and deletion markers that came from the first orphans are deleted
-// there. But these markers must still hide rows of the other orphans.
+// adoptBucket copies the rows of all orphans of one bucket to where its partition map says, and then removes the
+// orphans. Orphans are partitions that have rows but no range. No orphan is removed before the rows of all orphans are
+// copied. The reason: ranges may get fresh partitions meanwhile, and deletion markers that came from the first orphans
+// are deleted there. But these markers must still hide rows of the other orphans.
 func (c *Checker) adoptBucket(ctx context.Context, id store.BucketID, orphans []orphan) {
 	c.prove(orphans)
 	var err error
@@ -348,16 +349,17 @@ func (c *Checker) adoptBucket(ctx context.Context, id store.BucketID, orphans []
 // puts back. Normally this happens once for the partitions of the ranges, and once more for moves in flight.
 const mostRounds = 8
 
-// keptTodo is advice for an operator about rows that can't be copied to where the bucket's map says, since a removal of
-// these keys would hide them. A move would have left a note, a row that says where the rows went. No note was found, so
-// it is unknown whether a move or a deletion removed the keys.
+// keptTodo is advice for an operator about rows that can't be copied to where the bucket's partition map says, since a
+// removal of these keys would hide them. A move would have left a note, a row that says where the rows went. No note
+// was found, so it is unknown whether a move or a deletion removed the keys.
 const keptTodo = "was the bucket purged, or does a rule of retention apply to it? Then --discard PARTITION removes" +
 	" them: they are deleted. If the copy was made under a version that leaves no notes where it has moved ranges, and" +
 	" a listing lacks these rows, restore it with that version"
 
 // prove sets the field proven of those orphans (partitions with rows but no range) whose rows are newer than the
-// bucket's map. The proof is a chain of moves that the map does not know. Each move has left a note, a row that says to
-// which partition the rows of a range went. The chain leads from a partition that the map names to the orphan.
+// bucket's map. The proof is a chain of moves that the partition map does not know. Each move has left a note, a row
+// that says to which partition the rows of a range went. The chain leads from a partition that the map names to the
+// orphan.
 func (c *Checker) prove(orphans []orphan) {
 	for i := range orphans {
 		o := &orphans[i]
@@ -367,9 +369,9 @@ func (c *Checker) prove(orphans []orphan) {
 	}
 }
 
-// adoptRound copies the rows of the proven orphans of a bucket once to where the bucket's map says. An orphan is a
-// partition with rows but no range. The result renewed is true if some ranges got fresh partitions meanwhile. Then the
-// caller must call adoptRound again.
+// adoptRound copies the rows of the proven orphans of a bucket once to where the bucket's partition map says. An orphan
+// is a partition with rows but no range. The result renewed is true if some ranges got fresh partitions meanwhile. Then
+// the caller must call adoptRound again.
 func (c *Checker) adoptRound(ctx context.Context, id store.BucketID, orphans []orphan) (renewed bool, err error) {
 	for i := range orphans {
 		o := &orphans[i]
@@ -390,9 +392,9 @@ func (c *Checker) adoptRound(ctx context.Context, id store.BucketID, orphans []o
 	return renewed, nil
 }
 
-// adopt copies the given rows of the bucket id to the partitions where the bucket's map says. The rows must be in
-// ascending order of keys. A row is not copied if the row with its key in that partition is as new or newer, or if the
-// row is deleted there.
+// adopt copies the given rows of the bucket id to the partitions where the bucket's partition map says. The rows must
+// be in ascending order of keys. A row is not copied if the row with its key in that partition is as new or newer, or
+// if the row is deleted there.
 //
 // The result renewed is true if some ranges got fresh partitions. The result kept is the number of rows that must stay
 // where they are: a removal would hide them, and it is unknown whether the removal was a deletion.
@@ -467,14 +469,14 @@ func (c *Checker) adopt(
 	}
 }
 
-// errKept is the error for a row that can't be copied to where the bucket's map says, since a removal of keys would
-// hide the row there.
+// errKept is the error for a row that can't be copied to where the bucket's partition map says, since a removal of keys
+// would hide the row there.
 var errKept = store.Errorf(store.InvalidArgument, "a removal hides the row where the map says: it was deleted with a "+
 	"range of keys, or moved by a program that left no note of it, and which of both can't be told; "+
 	"--discard PARTITION removes it")
 
-// adoptOne copies one row of the bucket id to the partition where the bucket's map says. It returns errKept if the row
-// must stay where it is.
+// adoptOne copies one row of the bucket id to the partition where the bucket's partition map says. It returns errKept
+// if the row must stay where it is.
 func (c *Checker) adoptOne(ctx context.Context, id store.BucketID, row *store.Row) error {
 	_, kept, err := c.adopt(ctx, id, []store.Row{*row})
 	if err == nil && kept > 0 {
@@ -487,9 +489,9 @@ func (c *Checker) adoptOne(ctx context.Context, id store.BucketID, row *store.Ro
 // the row does not move, this is the partition of the range. In a move it is the source, from which the row is copied
 // on. Once readers read only the destination, it is the destination.
 //
-// The result behind is true if the source of a move is empty though the map says that the source is being copied. Then
-// the moves in flight have to end first. Otherwise a row put into the source might be visible, and its copy hidden if
-// the destination was emptied later.
+// The result behind is true if the source of a move is empty though the partition map says that the source is being
+// copied. Then the moves in flight have to end first. Otherwise a row put into the source might be visible, and its
+// copy hidden if the destination was emptied later.
 func (c *Checker) places(lacks []lack) (behind bool) {
 	for i := range lacks {
 		l := &lacks[i]

@@ -18,15 +18,15 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// mostProblems is the maximum number of problems of one bucket's map that are reported one by one. The rest is only
-// counted.
+// mostProblems is the maximum number of problems of one bucket's partition map that are reported one by one. The rest
+// is only counted.
 const mostProblems = 20
 
 const restoreTodo = "nothing of the bucket moves until it is mended; `rebalancer map history` may have an older" +
 	" root that is whole"
 
-// bucket checks one bucket: the root of its map, the map (which partition has which keys), the stored nodes of the map,
-// and all rows. Problems are reported; an error means that the check can't go on.
+// bucket checks one bucket: the root of its partition map, the map (which partition has which keys), the stored nodes
+// of the map, and all rows. Problems are reported; an error means that the check can't go on.
 func (c *Checker) bucket(ctx context.Context, b bucket) error {
 	c.count(&c.sum.Buckets, 1)
 	for {
@@ -49,9 +49,9 @@ func (c *Checker) finding(b bucket, k Kind, format string, args ...any) Finding 
 		Text: fmt.Sprintf(format, args...)}
 }
 
-// mapOf checks the map of a bucket (which partition has which keys), with its root and its nodes. The result root is
-// nil if there is no valid map by which rows can be checked. The result again is true if the map changed meanwhile, so
-// that the caller must check it again.
+// mapOf checks the partition map of a bucket (which partition has which keys), with its root and its nodes. The result
+// root is nil if there is no valid map by which rows can be checked. The result again is true if the map changed
+// meanwhile, so that the caller must check it again.
 func (c *Checker) mapOf(ctx context.Context, b bucket) (root *partmap.Root, again bool, err error) {
 	// First the nodes are read, then the root. So a node that the root does not name was never named, or is not named
 	// any more.
@@ -103,8 +103,8 @@ func (c *Checker) mapOf(ctx context.Context, b bucket) (root *partmap.Root, agai
 	return root, false, c.state(ctx, b, root)
 }
 
-// validate checks the map with the given root. The result problems has the faults of the map, and named has the ids of
-// the nodes that the map names. The error is not nil if the store can't read a node at present.
+// validate checks the partition map with the given root. The result problems has the faults of the map, and named has
+// the ids of the nodes that the map names. The error is not nil if the store can't read a node at present.
 func (c *Checker) validate(
 	ctx context.Context, root *partmap.Root,
 ) (problems []partmap.Problem, named map[store.NodeID]bool, err error) {
@@ -121,9 +121,9 @@ func (c *Checker) validate(
 	return problems, named, err
 }
 
-// brokenMap reports the given problems of a bucket's map. With Options.Adopt = AdoptAll it also replaces the map, whose
-// root is now, by its newest valid version. Rows that have moved since that version are copied back later in the check.
-// The result back is true if the map was replaced.
+// brokenMap reports the given problems of a bucket's map. With Options.Adopt = AdoptAll it also replaces the partition
+// map, whose root is now, by its newest valid version. Rows that have moved since that version are copied back later in
+// the check. The result back is true if the map was replaced.
 func (c *Checker) brokenMap(ctx context.Context, b bucket, now, root *partmap.Root,
 	problems []partmap.Problem) (back bool, err error) {
 	older, err := c.wholeBefore(ctx, now)
@@ -158,8 +158,8 @@ func (c *Checker) brokenMap(ctx context.Context, b bucket, now, root *partmap.Ro
 	return back, nil
 }
 
-// history iterates over the old, replaced roots of a bucket's map, from newer to older ones. It begins with the newest
-// root whose epoch (version) is below `before`.
+// history iterates over the old, replaced roots of a bucket's partition map, from newer to older ones. It begins with
+// the newest root whose epoch (version) is below `before`.
 func (c *Checker) history(ctx context.Context, id store.BucketID, before uint64) iter.Seq2[store.Record, error] {
 	return func(yield func(store.Record, error) bool) {
 		for {
@@ -180,8 +180,8 @@ func (c *Checker) history(ctx context.Context, id store.BucketID, before uint64)
 	}
 }
 
-// wholeBefore returns the newest valid map of a bucket among the versions older than root. It returns nil if none of
-// them is valid.
+// wholeBefore returns the newest valid partition map of a bucket among the versions older than root. It returns nil if
+// none of them is valid.
 func (c *Checker) wholeBefore(ctx context.Context, root *partmap.Root) (*partmap.Root, error) {
 	for rec, err := range c.history(ctx, root.Bucket, root.Epoch) {
 		if err != nil {
@@ -199,9 +199,9 @@ func (c *Checker) wholeBefore(ctx context.Context, root *partmap.Root) (*partmap
 	return nil, nil
 }
 
-// takeBack makes `older`, an older map of a bucket, the present one, under a new epoch (version). The argument now is
-// the present root. Only the map is taken back: the bucket keeps its present state and settings, such as whether it
-// keeps versions. Batches of moves keep their ids, and no later batch gets the same id.
+// takeBack makes `older`, an older partition map of a bucket, the present one, under a new epoch (version). The
+// argument now is the present root. Only the map is taken back: the bucket keeps its present state and settings, such
+// as whether it keeps versions. Batches of moves keep their ids, and no later batch gets the same id.
 func (c *Checker) takeBack(ctx context.Context, now, older *partmap.Root) error {
 	stamp := c.maps.Stamp()
 	next := *older
@@ -211,9 +211,9 @@ func (c *Checker) takeBack(ctx context.Context, now, older *partmap.Root) error 
 	return c.maps.Swap(ctx, partmap.Change{Old: now.Version(), Next: &next})
 }
 
-// state checks three things in the root of a bucket's map: whether the map clock that it names exists (the counter that
-// tells clients of changes), whether a deletion of the bucket was left unfinished, and whether moves have been in one
-// phase for too long.
+// state checks three things in the root of a bucket's partition map: whether the map clock that it names exists (the
+// counter that tells clients of changes), whether a deletion of the bucket was left unfinished, and whether moves have
+// been in one phase for too long.
 func (c *Checker) state(ctx context.Context, b bucket, root *partmap.Root) error {
 	age := c.o.Now().Sub(time.UnixMicro(root.ChangedAt))
 	if root.State == partmap.Deleted {
@@ -275,8 +275,8 @@ func (c *Checker) reopen(ctx context.Context, id store.BucketID) error {
 	return c.maps.Swap(ctx, change)
 }
 
-// nodes returns the ids of all stored nodes of a bucket's map, whether the map names them or not. The ids take 16 bytes
-// of memory each.
+// nodes returns the ids of all stored nodes of a bucket's partition map, whether the map names them or not. The ids
+// take 16 bytes of memory each.
 func (c *Checker) nodes(ctx context.Context, id store.BucketID) (all []store.NodeID, err error) {
 	var after store.NodeID
 	for {
@@ -300,9 +300,9 @@ func (c *Checker) deleteNodes(ctx context.Context, id store.BucketID, nodes []st
 	return fmt.Sprintf("%d deleted", len(nodes)), nil
 }
 
-// unnamed checks the stored nodes of a bucket's map that the valid map with the given root does not name, and reports
-// or deletes them. The argument nodes has the ids of all stored nodes, and named has the ids of the nodes that the map
-// names.
+// unnamed checks the stored nodes of a bucket's partition map that the valid map with the given root does not name, and
+// reports or deletes them. The argument nodes has the ids of all stored nodes, and named has the ids of the nodes that
+// the map names.
 func (c *Checker) unnamed(ctx context.Context, b bucket, root *partmap.Root, nodes []store.NodeID,
 	named map[store.NodeID]bool) error {
 	var orphans []store.NodeID
@@ -358,8 +358,8 @@ func (c *Checker) unnamed(ctx context.Context, b bucket, root *partmap.Root, nod
 	return nil
 }
 
-// abandoned are nodes of a bucket's map that were written for epochs (versions) which the map's root cannot have
-// reached: epochs after the next one. So the root was restored from an older copy than the nodes.
+// abandoned are nodes of a bucket's partition map that were written for epochs (versions) which the map's root cannot
+// have reached: epochs after the next one. So the root was restored from an older copy than the nodes.
 type abandoned struct {
 	bucket bucket
 	nodes  []move.Node

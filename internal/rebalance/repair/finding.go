@@ -20,14 +20,14 @@ const (
 	Info Severity = "info"
 )
 
-// Kind says what a check has found, such as a broken map, in a few words.
+// Kind says what a check has found, such as a broken partition map, in a few words.
 type Kind string
 
 // The kinds of problems. Each value is the text that people see.
 const (
 	// BrokenName means that the record of a bucket's name can't be read.
 	BrokenName Kind = "broken name"
-	// NoRoot means that a name leads to a bucket whose map has no root, so that its rows can't be found.
+	// NoRoot means that a name leads to a bucket whose partition map has no root, so that its rows can't be found.
 	NoRoot Kind = "no root"
 	// SharedBucket means that several names lead to one bucket.
 	SharedBucket Kind = "shared bucket"
@@ -42,11 +42,11 @@ const (
 	// StaleListing means that the list of buckets has a name that leads elsewhere or nowhere.
 	StaleListing Kind = "stale listing"
 
-	// BrokenRoot means that the root of a bucket's map can't be read.
+	// BrokenRoot means that the root of a bucket's partition map can't be read.
 	BrokenRoot Kind = "broken root"
-	// BrokenMap means that a bucket's map is not valid (partmap.Validate), e.g. it has a gap between ranges.
+	// BrokenMap means that a bucket's partition map is not valid (partmap.Validate), e.g. it has a gap between ranges.
 	BrokenMap Kind = "broken map"
-	// RootWentBack means that nodes of a bucket's map are of later versions than its root can have reached.
+	// RootWentBack means that nodes of a bucket's partition map are of later versions than its root can have reached.
 	RootWentBack Kind = "root went back"
 	// NoClock means that a bucket's map clock, the counter by which clients learn of changes, is missing or can't be
 	// read.
@@ -55,17 +55,17 @@ const (
 	LeftClosing Kind = "left closing"
 	// StuckMove means that a batch (a group of moves) has been in one phase for longer than Options.StuckAfter.
 	StuckMove Kind = "stuck move"
-	// OutrunMove means that by the map, a batch of moves has not come to the removal of rows, but one of its sources is
-	// empty.
+	// OutrunMove means that by the partition map, a batch of moves has not come to the removal of rows, but one of its
+	// sources is empty.
 	OutrunMove Kind = "outrun move"
-	// OrphanNode means that nodes of maps are still stored, though no root has named them for a long time.
+	// OrphanNode means that nodes of partition maps are still stored, though no root has named them for a long time.
 	OrphanNode Kind = "orphan node"
-	// BrokenNode means that a stored node of a map, which no root names, can't be read.
+	// BrokenNode means that a stored node of a partition map, which no root names, can't be read.
 	BrokenNode Kind = "broken node"
 
-	// Misplaced means that rows are outside the ranges of their partition, and missing where the map says.
+	// Misplaced means that rows are outside the ranges of their partition, and missing where the partition map says.
 	Misplaced Kind = "misplaced rows"
-	// Duplicate means that rows are outside the ranges of their partition, but are also where the map says.
+	// Duplicate means that rows are outside the ranges of their partition, but are also where the partition map says.
 	Duplicate Kind = "duplicate rows"
 	// Uncopied means that rows of a range that is being removed from its old partition are not in its new one.
 	Uncopied Kind = "uncopied rows"
@@ -83,7 +83,7 @@ const (
 	Orphan Kind = "orphan partition"
 	// LeftRows means that a partition of a deleted bucket has rows.
 	LeftRows Kind = "left rows"
-	// LostBucket means that a partition has rows of a bucket whose map has no root.
+	// LostBucket means that a partition has rows of a bucket whose partition map has no root.
 	LostBucket Kind = "lost bucket"
 )
 
@@ -93,13 +93,14 @@ const (
 	Moving Kind = "moving"
 	// SweepPending means that the moves of a batch have ended, but their deletion markers are not removed yet.
 	SweepPending Kind = "sweep pending"
-	// Uncollected means that nodes of maps that no root names will be deleted soon, or belong to a pending change.
+	// Uncollected means that nodes of partition maps that no root names will be deleted soon, or belong to a pending
+	// change.
 	Uncollected Kind = "uncollected nodes"
 	// Young means that a bucket is being created or deleted.
 	Young Kind = "young bucket"
 	// NoLister means that the store cannot list its partitions, so partitions without a range are not found.
 	NoLister Kind = "no list of partitions"
-	// NewerVersion means that a map was written by a newer version of evenkeel.
+	// NewerVersion means that a partition map was written by a newer version of evenkeel.
 	NewerVersion Kind = "newer version"
 )
 
@@ -118,7 +119,8 @@ type Finding struct {
 	Key keytext.Key `json:"key,omitzero"`
 	// Count is the number of rows, map nodes or ranges that the finding is about.
 	Count int64 `json:"count,omitempty"`
-	// Missing is the number of rows of a partition without a range that are not where the map says, or are older there.
+	// Missing is the number of rows of a partition without a range that are not where the partition map says, or are
+	// older there.
 	Missing int64 `json:"missing,omitempty"`
 	// Text describes the finding. Mended says how it was repaired, and is empty if it was not. Todo says what an
 	// operator can do.

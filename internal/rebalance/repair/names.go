@@ -90,7 +90,7 @@ func (c *Checker) owner(ctx context.Context, name string) (owner listing.BucketI
 }
 
 // listOfBuckets checks each name on the list of buckets, by which names are listed in order. The list is stored like a
-// bucket itself. It is skipped if its map is broken.
+// bucket itself. It is skipped if its partition map is broken.
 func (c *Checker) listOfBuckets(ctx context.Context) error {
 	list := bucket{id: listing.ListOfBuckets()}
 	if c.suspected(list.id) {
@@ -223,8 +223,8 @@ func (c *Checker) lookAt(ctx context.Context, name string) (s suspectName, wrong
 	return s, wrong, nil
 }
 
-// stateOf returns the state of a bucket, such as partmap.Open. It returns 0 if the bucket's map has no root, and Open
-// if the root cannot be read, which other checks report.
+// stateOf returns the state of a bucket, such as partmap.Open. It returns 0 if the bucket's partition map has no root,
+// and Open if the root cannot be read, which other checks report.
 func (c *Checker) stateOf(ctx context.Context, id store.BucketID) (partmap.State, error) {
 	if id == (store.BucketID{}) {
 		return 0, nil
@@ -287,8 +287,8 @@ func (c *Checker) secondLook(ctx context.Context) error {
 	return nil
 }
 
-// roots checks the buckets that have a map but no name that leads to them. Such a bucket may be in creation, or may
-// have lost its name.
+// roots checks the buckets that have a partition map but no name that leads to them. Such a bucket may be in creation,
+// or may have lost its name.
 func (c *Checker) roots(ctx context.Context) error {
 	return c.eachKey(ctx, store.Roots, func(ctx context.Context, key []byte) error {
 		id := store.BucketID(key)

@@ -67,9 +67,9 @@ func (c *Checker) movedTo(p store.Partition, key []byte) (to store.PartitionID, 
 	return to, found
 }
 
-// leads reports whether moves that the bucket's map does not know may have brought the missing row l to the partition
-// with the id `to`. Each move leaves a note, a row that says where the rows of a range went. The result is true if the
-// notes lead, step by step, from a partition where the map has the row to the partition `to`.
+// leads reports whether moves that the bucket's partition map does not know may have brought the missing row l to the
+// partition with the id `to`. Each move leaves a note, a row that says where the rows of a range went. The result is
+// true if the notes lead, step by step, from a partition where the map has the row to the partition `to`.
 func (c *Checker) leads(l *lack, to store.PartitionID) bool {
 	for _, id := range []store.PartitionID{l.rg.Partition, l.rg.To} {
 		met := map[store.PartitionID]bool{}
@@ -116,9 +116,9 @@ func (c *Checker) leftover(ctx context.Context, p store.Partition) error {
 }
 
 // collectNotes removes old notes. A note is a row that a move leaves in its source to say where the rows of a range
-// went. Only partitions that the bucket's map does not name are cleared, since the map never names them again. A
-// partition that the map names is skipped, even if it has only notes: those of ranges that have left it. If a bucket
-// has rows outside its ranges, all its notes are kept, however old: they may say where these rows belong.
+// went. Only partitions that the bucket's partition map does not name are cleared, since the map never names them
+// again. A partition that the map names is skipped, even if it has only notes: those of ranges that have left it. If a
+// bucket has rows outside its ranges, all its notes are kept, however old: they may say where these rows belong.
 func (c *Checker) collectNotes(ctx context.Context) error {
 	of := map[store.BucketID]map[store.PartitionID]bool{}
 	for _, p := range c.emptied {
@@ -153,8 +153,8 @@ func (c *Checker) collectNotes(ctx context.Context) error {
 	return nil
 }
 
-// unname removes from the set left all partitions that the bucket's map, with the given root, names. What stays in the
-// set are partitions without a range.
+// unname removes from the set left all partitions that the bucket's partition map, with the given root, names. What
+// stays in the set are partitions without a range.
 func (c *Checker) unname(ctx context.Context, root *partmap.Root, left map[store.PartitionID]bool) error {
 	for rg, err := range partmap.Ranges(root, c.reader(ctx, root.Bucket), nil, nil) {
 		if err != nil {

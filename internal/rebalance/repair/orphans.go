@@ -14,8 +14,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// orphans looks for partitions that have rows but that no map names, and handles them. If b is not nil, orphans looks
-// only for partitions of the bucket b.
+// orphans looks for partitions that have rows but that no partition map names, and handles them. If b is not nil,
+// orphans looks only for partitions of the bucket b.
 //
 // It lists the partitions first and reads the root of the map after that. A partition with rows was named before they
 // were written, and no id is used twice. So a partition that was listed, and that a later root does not name, has lost
@@ -57,8 +57,8 @@ func (c *Checker) orphans(ctx context.Context, b *bucket) error {
 	}
 }
 
-// strays finds out which of the listed partitions of one bucket have rows but no range in the bucket's map, and handles
-// them. The argument parts has the ids of the partitions.
+// strays finds out which of the listed partitions of one bucket have rows but no range in the bucket's partition map,
+// and handles them. The argument parts has the ids of the partitions.
 func (c *Checker) strays(ctx context.Context, b bucket, parts []store.PartitionID) error {
 	for {
 		root, err := c.root(ctx, b.id)
@@ -94,8 +94,8 @@ func (c *Checker) strays(ctx context.Context, b bucket, parts []store.PartitionI
 	}
 }
 
-// revive makes a map with one range for a bucket whose map has lost its root, and reports the bucket. The argument
-// parts has partitions with rows of the bucket. The result is true if the bucket has a root now.
+// revive makes a partition map with one range for a bucket whose map has lost its root, and reports the bucket. The
+// argument parts has partitions with rows of the bucket. The result is true if the bucket has a root now.
 func (c *Checker) revive(ctx context.Context, b bucket, parts []store.PartitionID) (revived bool) {
 	f := c.finding(b, LostBucket, "%d or more partitions have rows of a bucket that has no root", len(parts))
 	f.Partition, f.Count = parts[0], int64(len(parts))
@@ -143,9 +143,9 @@ func (c *Checker) lostSettings(ctx context.Context, b bucket, parts []store.Part
 	return nil, nil
 }
 
-// unnamedOf returns those of the given partitions that the map with the given root does not name. In a large map it
-// first looks only for the range of each partition's first row, which clears nearly all partitions. For the rest it
-// reads the whole map.
+// unnamedOf returns those of the given partitions that the partition map with the given root does not name. In a large
+// map it first looks only for the range of each partition's first row, which clears nearly all partitions. For the rest
+// it reads the whole map.
 func (c *Checker) unnamedOf(ctx context.Context, root *partmap.Root,
 	parts []store.PartitionID) ([]store.PartitionID, error) {
 	left := map[store.PartitionID]bool{}
@@ -221,8 +221,8 @@ func count(page store.Page) string {
 	return fmt.Sprint(len(page.Rows))
 }
 
-// unranged checks the rows of the given partitions, which the map of the bucket b does not name. If the map is broken,
-// the partitions are only reported.
+// unranged checks the rows of the given partitions, which the partition map of the bucket b does not name. If the map
+// is broken, the partitions are only reported.
 func (c *Checker) unranged(ctx context.Context, b bucket, root *partmap.Root, parts []store.PartitionID) error {
 	var whole, looked bool
 	for _, id := range parts {
@@ -260,9 +260,9 @@ func (c *Checker) unranged(ctx context.Context, b bucket, root *partmap.Root, pa
 	return nil
 }
 
-// unrangedOne checks one partition that has rows but no range. If readers find all of its rows where the bucket's map
-// says, the partition is removed. If not, its rows are copied there later, provided that Options.Adopt allows this for
-// a partition of its age.
+// unrangedOne checks one partition that has rows but no range. If readers find all of its rows where the bucket's
+// partition map says, the partition is removed. If not, its rows are copied there later, provided that Options.Adopt
+// allows this for a partition of its age.
 func (c *Checker) unrangedOne(ctx context.Context, b bucket, p store.Partition) error {
 	o, err := c.survey(ctx, p)
 	if errors.Is(err, errGone) {

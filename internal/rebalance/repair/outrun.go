@@ -9,9 +9,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// outrun looks for moves that are further on than the bucket's map says, since the map was restored from an older copy.
-// Such a map says that sources are being copied or compared that are empty already. A reader, or the process that
-// moves, would conclude that all rows were deleted.
+// outrun looks for moves that are further on than the bucket's partition map says, since the map was restored from an
+// older copy. Such a map says that sources are being copied or compared that are empty already. A reader, or the
+// process that moves, would conclude that all rows were deleted.
 //
 // A source is emptied only in the phase draining, after all ranges of the batch (group of moves) were compared. So
 // outrun advances the batch to draining, and the map fits the rows again. The result advanced is true if the map was
@@ -113,7 +113,7 @@ func (c *Checker) hasLeft(ctx context.Context, root *partmap.Root, rg *partmap.R
 }
 
 // toDraining advances the given batches (groups of moves) of a bucket to the phase draining, in which old rows are
-// removed. Each change of the map advances the batches by one phase.
+// removed. Each change of the partition map advances the batches by one phase.
 func (c *Checker) toDraining(ctx context.Context, root *partmap.Root, batches map[uint64]partmap.Range) error {
 	for {
 		var ids []uint64

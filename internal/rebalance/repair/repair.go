@@ -23,19 +23,19 @@ import (
 type Options struct {
 	// Repair makes the check repair problems if that is safe.
 	Repair bool `json:"repair,omitempty"`
-	// Adopt selects the rows outside all ranges that are copied to where the bucket's map says. Any value but AdoptNone
-	// implies Repair. Adopt is for restored stores, before servers run.
+	// Adopt selects the rows outside all ranges that are copied to where the bucket's partition map says. Any value but
+	// AdoptNone implies Repair. Adopt is for restored stores, before servers run.
 	Adopt Adopt `json:"-"`
 	// Discard lists partitions whose rows outside all ranges are deleted, even if they are in no other partition. A
-	// partition that no map names is removed altogether; of a partition that a map names, only the misplaced rows are
-	// deleted. Discard needs Repair.
+	// partition that no partition map names is removed altogether; of a partition that a map names, only the misplaced
+	// rows are deleted. Discard needs Repair.
 	Discard []store.PartitionID `json:"discard,omitempty"`
-	// LostSettings returns the settings of a bucket that has lost the root of its map, deduced from some of its rows. A
-	// nil result stands for a plain bucket, which has no settings. If LostSettings is nil, every bucket that gets a new
-	// map becomes a plain one.
+	// LostSettings returns the settings of a bucket that has lost the root of its partition map, deduced from some of
+	// its rows. A nil result stands for a plain bucket, which has no settings. If LostSettings is nil, every bucket
+	// that gets a new map becomes a plain one.
 	LostSettings func([]store.Row) []byte `json:"-"`
-	// SkipOrphans makes the check not look for partitions that no map names. Looking for them lists all partitions of
-	// the store, even if only one bucket is checked.
+	// SkipOrphans makes the check not look for partitions that no partition map names. Looking for them lists all
+	// partitions of the store, even if only one bucket is checked.
 	SkipOrphans bool `json:"skip_orphans,omitempty"`
 	// RowsPerSecond limits the rows that the check reads per second; 0 means no limit.
 	RowsPerSecond int `json:"rows_per_second,omitempty"`
@@ -69,15 +69,15 @@ const (
 	future = time.Minute
 )
 
-// Adopt selects which rows of partitions without a range are copied to where the bucket's map says, in a restored
-// store. Each row keeps its timestamp, so nothing newer is hidden.
+// Adopt selects which rows of partitions without a range are copied to where the bucket's partition map says, in a
+// restored store. Each row keeps its timestamp, so nothing newer is hidden.
 type Adopt uint8
 
 const (
 	// AdoptNone means that no rows are copied.
 	AdoptNone Adopt = iota
-	// AdoptNewer means that the rows of partitions are copied that were provably made after the map: then the map was
-	// restored from an older copy than the rows. No deleted row comes back.
+	// AdoptNewer means that the rows of partitions are copied that were provably made after the partition map: then the
+	// map was restored from an older copy than the rows. No deleted row comes back.
 	AdoptNewer
 	// AdoptAll means that all rows outside ranges are copied, also those in old sources of moves. It is right after a
 	// restore, and wrong if deleted rows came back for another reason.
@@ -119,7 +119,7 @@ type Summary struct {
 	Partitions int64 `json:"partitions"`
 	Rows       int64 `json:"rows"`
 	Listed     int64 `json:"listed"`
-	// Adopted is the number of rows that were copied to where the bucket's map says.
+	// Adopted is the number of rows that were copied to where the bucket's partition map says.
 	Adopted int64 `json:"adopted"`
 	// Problems is the number of problems that are not repaired, and Mended is the number of problems that are.
 	// Unchecked and Infos are the numbers of findings of these severities.
@@ -151,7 +151,8 @@ type Checker struct {
 	// left has the buckets with rows outside their ranges that may be wanted, and in which kind of partition these rows
 	// are.
 	left map[store.BucketID]whose
-	// orphaned has, by bucket, the partitions without a range whose rows are to be copied to where the map says.
+	// orphaned has, by bucket, the partitions without a range whose rows are to be copied to where the partition map
+	// says.
 	orphaned map[store.BucketID][]orphan
 	// moving has the buckets with moves in flight.
 	moving map[store.BucketID]bool
@@ -202,8 +203,8 @@ func (c *Checker) Run(ctx context.Context, name string) (Summary, error) {
 	return c.Bucket(ctx, name)
 }
 
-// All checks the whole store: all names, maps and rows. If the check cannot go on, All fails with the store's error,
-// and the summary counts what was checked before.
+// All checks the whole store: all names, partition maps and rows. If the check cannot go on, All fails with the store's
+// error, and the summary counts what was checked before.
 func (c *Checker) All(ctx context.Context) (Summary, error) {
 	c.all = true
 	list := func(ctx context.Context) error { return c.bucket(ctx, bucket{id: listing.ListOfBuckets()}) }
@@ -213,8 +214,8 @@ func (c *Checker) All(ctx context.Context) (Summary, error) {
 		c.reportNameless)
 }
 
-// Bucket checks the bucket with the given name: its name, its map and its rows. It fails with listing.ErrNoSuchBucket
-// if there is no such bucket.
+// Bucket checks the bucket with the given name: its name, its partition map and its rows. It fails with
+// listing.ErrNoSuchBucket if there is no such bucket.
 func (c *Checker) Bucket(ctx context.Context, name string) (Summary, error) {
 	var b bucket
 	find := func(ctx context.Context) error {
@@ -326,8 +327,8 @@ func (c *Checker) problem(ctx context.Context, f Finding, mend func() (string, e
 	c.report(f)
 }
 
-// suspect records that the map of the bucket id is broken. The check then neither checks nor changes the rows of the
-// bucket.
+// suspect records that the partition map of the bucket id is broken. The check then neither checks nor changes the rows
+// of the bucket.
 func (c *Checker) suspect(id store.BucketID) {
 	c.mu.Lock()
 	c.distrust[id] = true
@@ -364,13 +365,13 @@ func (c *Checker) suspected(id store.BucketID) bool {
 	return c.distrust[id]
 }
 
-// errDamaged is the error for a root of a map that stays unreadable however often it is read.
+// errDamaged is the error for a root of a partition map that stays unreadable however often it is read.
 type errDamaged struct{ error }
 
 func (e errDamaged) Unwrap() error { return e.error }
 
-// root returns the newest root of a bucket's map (read at Serial). It fails with NotFound if there is no root, with
-// errDamaged if the root can't be decoded, with partmap.ErrNewerVersion, or with the store's error.
+// root returns the newest root of a bucket's partition map (read at Serial). It fails with NotFound if there is no
+// root, with errDamaged if the root can't be decoded, with partmap.ErrNewerVersion, or with the store's error.
 func (c *Checker) root(ctx context.Context, id store.BucketID) (*partmap.Root, error) {
 	const tries = 4 // of reading a torn record
 	for try := 1; ; try++ {

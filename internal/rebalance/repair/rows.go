@@ -14,8 +14,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// place is a partition with the intervals of keys that the map of its bucket gives it. Each interval is a range whose
-// only partition, move source or move destination this partition is.
+// place is a partition with the intervals of keys that the partition map of its bucket gives it. Each interval is a
+// range whose only partition, move source or move destination this partition is.
 type place struct {
 	id    store.PartitionID
 	spans []span // ascending
@@ -64,9 +64,9 @@ func (p *place) find(key []byte) *span {
 	return nil
 }
 
-// each calls f for every partition that the map of a bucket names. Several calls run at the same time. An older root of
-// the map is good enough: partitions only lose ranges, and rows that look wrong are checked again under the newest
-// root.
+// each calls f for every partition that the partition map of a bucket names. Several calls run at the same time. An
+// older root of the map is good enough: partitions only lose ranges, and rows that look wrong are checked again under
+// the newest root.
 func (c *Checker) each(ctx context.Context, b bucket, root *partmap.Root,
 	f func(context.Context, bucket, *place) error) error {
 	g, gctx := c.group(ctx)
@@ -389,8 +389,9 @@ func (x *scan) uncopied(ctx context.Context, rows []store.Row) error {
 	return err
 }
 
-// confirm checks again rows that looked wrong, by a map of the bucket that is read after the rows, and counts those
-// that are wrong. The result left has the rows that could not be checked, since that map has become too old meanwhile.
+// confirm checks again rows that looked wrong, by a partition map of the bucket that is read after the rows, and counts
+// those that are wrong. The result left has the rows that could not be checked, since that map has become too old
+// meanwhile.
 func (x *scan) confirm(ctx context.Context, rows []store.Row) (left []store.Row, err error) {
 	root, err := x.c.root(ctx, x.b.id)
 	if err != nil {
@@ -463,7 +464,7 @@ func (x *scan) found(ctx context.Context, k Kind, row *store.Row, useless bool) 
 
 // misplaced counts a row that lies outside the ranges of its partition, and that readers find in no other partition.
 // The partition still has other ranges, so it was the source when the row's range moved. With AdoptAll the row is
-// copied to where the bucket's map says. If the operator discards the partition, the row is deleted.
+// copied to where the bucket's partition map says. If the operator discards the partition, the row is deleted.
 func (x *scan) misplaced(ctx context.Context, row *store.Row) {
 	t := x.tally(Misplaced)
 	t.add(row)
@@ -503,8 +504,8 @@ func (c *Checker) get(ctx context.Context, p store.Partition, key []byte) (row s
 	return row, found, err
 }
 
-// rangeOf returns the range of the bucket's map that contains a key. It fails with mapclient.ErrStale if the given root
-// of the map is too old to be read.
+// rangeOf returns the range of the bucket's partition map that contains a key. It fails with mapclient.ErrStale if the
+// given root of the map is too old to be read.
 func (c *Checker) rangeOf(ctx context.Context, root *partmap.Root, key []byte) (partmap.Range, error) {
 	return firstRange(root, c.maps.Ranges(ctx, root, key))
 }
