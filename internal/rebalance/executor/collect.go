@@ -10,9 +10,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Collect deletes the stored nodes of the bucket's map that no map names or can name any more. A node is deleted once
-// it has been known to be unnamed for Options.CollectAfter, so Collect must be called from time to time. The result
-// gone is the number of deleted nodes, and waiting is the number of unnamed nodes that must be kept for now.
+// Collect deletes the stored nodes of the bucket's partition map that no map names or can name any more. A node is
+// deleted once it has been known to be unnamed for Options.CollectAfter, so Collect must be called from time to time.
+// The result gone is the number of deleted nodes, and waiting is the number of unnamed nodes that must be kept for now.
 //
 // What Collect knows about nodes is in memory only: a restart delays the deletion. Collect may be called while Run
 // runs. It reads the map's index nodes, and the nodes that the map does not name.
@@ -48,7 +48,7 @@ func (x *Executor) Collect(ctx context.Context) (gone, waiting int, err error) {
 	return len(due), waiting, x.do(ctx, nil, move.Collect{Nodes: due})
 }
 
-// nodes returns the ids of all stored nodes of the bucket's map, whether the present map names them or not.
+// nodes returns the ids of all stored nodes of the bucket's partition map, whether the present map names them or not.
 func (x *Executor) nodes(ctx context.Context) (all []store.NodeID, err error) {
 	var after store.NodeID
 	for {
@@ -61,8 +61,8 @@ func (x *Executor) nodes(ctx context.Context) (all []store.NodeID, err error) {
 	}
 }
 
-// epochs returns the map nodes with the given ids, each with the epoch (version of the map) for which the node was
-// written. Nodes that are no longer stored are left out.
+// epochs returns the map nodes with the given ids, each with the epoch (version of the partition map) for which the
+// node was written. Nodes that are no longer stored are left out.
 func (x *Executor) epochs(ctx context.Context, ids []store.NodeID) (all []move.Node, err error) {
 	for _, id := range ids {
 		blob, err := x.store.Node(ctx, x.bucket, id)

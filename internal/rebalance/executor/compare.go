@@ -221,8 +221,8 @@ func (x *Executor) uncopy(ctx context.Context, t *move.Task, src, dst store.Part
 }
 
 // deleteLost deletes the given copies from the destination dst of a move, since the source has lost their rows. It
-// fails with Conflict if the map of the bucket no longer says that the range is being compared (phase Verifying): then
-// another process has compared it.
+// fails with Conflict if the partition map of the bucket no longer says that the range is being compared (phase
+// Verifying): then another process has compared it.
 func (x *Executor) deleteLost(ctx context.Context, t *move.Task, dst store.Partition, lost []store.Row) error {
 	if len(lost) == 0 {
 		return nil

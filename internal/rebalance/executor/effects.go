@@ -9,8 +9,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// do carries out the effect e, which is one step of a move such as a change of the map, and reports its result to
-// Options.Observe. A failpoint, at which tests may stop the executor, comes before the effect and another one after it.
+// do carries out the effect e, which is one step of a move such as a change of the partition map, and reports its
+// result to Options.Observe. A failpoint, at which tests may stop the executor, comes before the effect and another one
+// after it.
 func (x *Executor) do(ctx context.Context, v *move.View, e move.Effect) error {
 	name := pointOf(e)
 	if err := x.failpoint(ctx, "before "+name, e.Key()); err != nil {
@@ -24,8 +25,8 @@ func (x *Executor) do(ctx context.Context, v *move.View, e move.Effect) error {
 	return x.failpoint(ctx, "after "+name, e.Key())
 }
 
-// effect carries out the effect e, which is one step of a move: a wait, a change of the map, work on rows, or the
-// deletion of old map nodes.
+// effect carries out the effect e, which is one step of a move: a wait, a change of the partition map, work on rows, or
+// the deletion of old map nodes.
 func (x *Executor) effect(ctx context.Context, v *move.View, e move.Effect) error {
 	switch e := e.(type) {
 	case move.Wait:
@@ -66,9 +67,9 @@ func (x *Executor) task(ctx context.Context, t *move.Task) error {
 	}
 }
 
-// swap changes the bucket's map as the step e says: it replaces the root (the record that names the map's nodes) by a
-// new one. If the outcome is unknown, swap reads the root again. If the root is the new one, the change has succeeded.
-// If not, the change may still happen later; then the next swap fails with a Conflict.
+// swap changes the bucket's partition map as the step e says: it replaces the root (the record that names the map's
+// nodes) by a new one. If the outcome is unknown, swap reads the root again. If the root is the new one, the change has
+// succeeded. If not, the change may still happen later; then the next swap fails with a Conflict.
 func (x *Executor) swap(ctx context.Context, v *move.View, e *move.Swap) error {
 	change, err := x.change(ctx, v, e)
 	if err != nil {
@@ -101,8 +102,8 @@ func (x *Executor) swap(ctx context.Context, v *move.View, e *move.Swap) error {
 	return err
 }
 
-// change computes the change of the bucket's map that the step e of a move asks for, from the map in v. It writes
-// nothing.
+// change computes the change of the bucket's partition map that the step e of a move asks for, from the map in v. It
+// writes nothing.
 func (x *Executor) change(ctx context.Context, v *move.View, e *move.Swap) (partmap.Change, error) {
 	old := v.Root
 	if e.Reopen {
@@ -142,7 +143,7 @@ func (x *Executor) failpoint(ctx context.Context, point, detail string) error {
 }
 
 // pointOf returns the name of the failpoints before and after the effect e, which is one step of a move: e.g. "copy" or
-// "wait". The name of a change of the map contains the phase that moves enter by it, as in "swap draining".
+// "wait". The name of a change of the partition map contains the phase that moves enter by it, as in "swap draining".
 func pointOf(e move.Effect) string {
 	switch e := e.(type) {
 	case move.Wait:

@@ -16,9 +16,9 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// Maps is the part of a client of bucket maps that an executor uses, to read and change which partition has which keys.
-// In the embedded form it must be the client that the whole process uses, since the executor waits for the leases of
-// this client only.
+// Maps is the part of a client of bucket partition maps that an executor uses, to read and change which partition has
+// which keys. In the embedded form it must be the client that the whole process uses, since the executor waits for the
+// leases of this client only.
 type Maps interface {
 	Load(ctx context.Context, id store.BucketID) (*partmap.Root, error)
 	// Look returns a root that this data centre or this process knows, which may not be the newest one. Load returns
@@ -154,7 +154,7 @@ func New(s Store, m Maps, bucket store.BucketID, o Options) *Executor {
 }
 
 // Add adds goals for Run to fulfil. A goal is one wanted change of the bucket's ranges, such as a split. If a goal is
-// met already, or can't be met on the bucket's map, the executor only reports the goal's end as an event.
+// met already, or can't be met on the bucket's partition map, the executor only reports the goal's end as an event.
 func (x *Executor) Add(goals ...move.Goal) {
 	x.mu.Lock()
 	x.goals = append(x.goals, goals...)

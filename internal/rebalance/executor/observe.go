@@ -15,15 +15,15 @@ type EventKind uint8
 const (
 	// Did reports that an effect (a step of a move) has ended, with Err if it failed.
 	Did EventKind = iota
-	// GoalBegun reports that the move of a goal (a wanted change of ranges) is in the map, in the batch with the id
-	// Batch.
+	// GoalBegun reports that the move of a goal (a wanted change of ranges) is in the partition map, in the batch with
+	// the id Batch.
 	GoalBegun
-	// GoalMet reports that the map has the ranges that the goal asks for.
+	// GoalMet reports that the partition map has the ranges that the goal asks for.
 	GoalMet
-	// GoalRefused reports that a goal does not fit the map, and is given up. Err says why.
+	// GoalRefused reports that a goal does not fit the partition map, and is given up. Err says why.
 	GoalRefused
-	// Looked reports that the map could not be read, so nothing goes on; Err says why. If Err is nil, the map can be
-	// read again.
+	// Looked reports that the partition map could not be read, so nothing goes on; Err says why. If Err is nil, the map
+	// can be read again.
 	Looked
 )
 
@@ -116,8 +116,8 @@ func (x *Executor) Status() Status {
 	return s
 }
 
-// note records the state of the bucket from the given root of its map, for the method Status. It forgets the batches of
-// moves that have ended.
+// note records the state of the bucket from the given root of its partition map, for the method Status. It forgets the
+// batches of moves that have ended.
 func (x *Executor) note(root *partmap.Root) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

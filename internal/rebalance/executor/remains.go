@@ -40,8 +40,8 @@ func (x *Executor) carry(ctx context.Context, dst store.Partition, read time.Tim
 }
 
 // note returns the note about the range rg, which is a row that a move leaves in the source when it has emptied the
-// range. It says in which partition the rows are now. A reader whose map is older than the rows needs this proof, as
-// the range might as well have been deleted.
+// range. It says in which partition the rows are now. A reader whose partition map is older than the rows needs this
+// proof, as the range might as well have been deleted.
 //
 // The note has the timestamp ts, and lies at the lowest key of the range, where no client reads the source any more.
 // The result ok is false if the range has no key, since it ends at the lowest possible key.

@@ -14,8 +14,8 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// ErrBrokenMap is the error of moves in a bucket whose map is not valid. Nothing moves in the bucket until its map is
-// repaired.
+// ErrBrokenMap is the error of moves in a bucket whose partition map is not valid. Nothing moves in the bucket until
+// its map is repaired.
 var ErrBrokenMap = errors.New("the map is broken: repair it before anything is moved")
 
 // killed is the error of an executor that a test has stopped at a failpoint. It is never retried.
@@ -32,9 +32,9 @@ type result struct {
 // Run carries out the moves of the bucket, and returns nil when all moves in flight have ended and all goals (wanted
 // changes of ranges) are fulfilled. Goals may be left if other buckets wait (see Yield).
 //
-// Run retries after failures of the store until ctx ends; then it fails with Timeout. It fails with Corrupt if the map
-// is broken (ErrBrokenMap) or rows are damaged, with Unavailable if goals must wait because the bucket is being
-// deleted, and with a *pause.Error if nothing is in flight and goals must wait because moves are paused.
+// Run retries after failures of the store until ctx ends; then it fails with Timeout. It fails with Corrupt if the
+// partition map is broken (ErrBrokenMap) or rows are damaged, with Unavailable if goals must wait because the bucket is
+// being deleted, and with a *pause.Error if nothing is in flight and goals must wait because moves are paused.
 //
 // Run decides nothing: move.Next returns the steps that are due.
 func (x *Executor) Run(ctx context.Context) error {
@@ -51,14 +51,14 @@ func (x *Executor) Run(ctx context.Context) error {
 	return loop.run(ctx)
 }
 
-// loop is the state of one call of Run. The loop reads the map of the bucket, starts the steps of moves that are due,
-// and processes their results, again and again.
+// loop is the state of one call of Run. The loop reads the partition map of the bucket, starts the steps of moves that
+// are due, and processes their results, again and again.
 type loop struct {
 	x       *Executor
 	seen    move.Seen
 	checked bool // the map was validated
-	// lax is true if the next read of the map need not be at Serial. Since the last read only swaps and tasks have
-	// ended, and all of them have succeeded. What follows is a wait, which reads the newest root; or a swap, which
+	// lax is true if the next read of the partition map need not be at Serial. Since the last read only swaps and tasks
+	// have ended, and all of them have succeeded. What follows is a wait, which reads the newest root; or a swap, which
 	// succeeds only on the newest root; or the end of Run, after a swap that was made on the newest root.
 	lax      bool
 	epoch    uint64 // the highest epoch known: a look never goes back
@@ -69,8 +69,8 @@ type loop struct {
 	failures map[string]int // number of failures in a row, by effect
 }
 
-// run reads the bucket's map and starts the steps of moves that are due, again and again. It ends when nothing is due
-// and nothing runs, or with an error that no retry can help.
+// run reads the bucket's partition map and starts the steps of moves that are due, again and again. It ends when
+// nothing is due and nothing runs, or with an error that no retry can help.
 func (l *loop) run(ctx context.Context) error {
 	for {
 		if over, err := l.step(ctx); over || err != nil {
@@ -94,8 +94,8 @@ func (l *loop) run(ctx context.Context) error {
 	}
 }
 
-// step reads the map of the bucket and starts the steps of moves that are due. The result over is true if nothing is
-// due and nothing runs, so that Run can end.
+// step reads the partition map of the bucket and starts the steps of moves that are due. The result over is true if
+// nothing is due and nothing runs, so that Run can end.
 func (l *loop) step(ctx context.Context) (over bool, err error) {
 	for {
 		goals, hold, yields := l.x.wanted()
@@ -240,8 +240,9 @@ func apart(key string) *wait.Backoff {
 	return &p
 }
 
-// look reads the map of the bucket, as far as it concerns moves and the given goals (wanted changes of ranges). By the
-// result move.Next decides what to do. The epoch (version) of the map is never lower than that of an earlier look.
+// look reads the partition map of the bucket, as far as it concerns moves and the given goals (wanted changes of
+// ranges). By the result move.Next decides what to do. The epoch (version) of the map is never lower than that of an
+// earlier look.
 func (l *loop) look(ctx context.Context, goals []move.Goal) (*move.View, error) {
 	read := l.x.maps.Load
 	if l.lax {
@@ -259,18 +260,18 @@ func (l *loop) look(ctx context.Context, goals []move.Goal) (*move.View, error) 
 	return move.Look(ctx, root, l.x.maps, &l.seen, goals)
 }
 
-// reader returns a function that reads a node of the bucket's map from the store, by the id of the node.
+// reader returns a function that reads a node of the bucket's partition map from the store, by the id of the node.
 func (x *Executor) reader(ctx context.Context) partmap.Reader {
 	return func(id store.NodeID) ([]byte, error) { return x.store.Node(ctx, x.bucket, id) }
 }
 
-// validatedWhole is the number of ranges up to which a bucket's map is checked as a whole each time moves begin. The
-// check reads all nodes of the map. Larger maps are checked as a whole by `rebalancer verify` only.
+// validatedWhole is the number of ranges up to which a bucket's partition map is checked as a whole each time moves
+// begin. The check reads all nodes of the map. Larger maps are checked as a whole by `rebalancer verify` only.
 const validatedWhole = 10_000
 
-// validate fails with ErrBrokenMap if the map in v is not valid. In a map of more than validatedWhole ranges it checks
-// only the ranges that move or will move. If a node can't be read because the store is unreachable, validate returns
-// the store's error instead.
+// validate fails with ErrBrokenMap if the partition map in v is not valid. In a map of more than validatedWhole ranges
+// it checks only the ranges that move or will move. If a node can't be read because the store is unreachable, validate
+// returns the store's error instead.
 func (x *Executor) validate(ctx context.Context, v *move.View) error {
 	root := v.Root
 	var unreachable error
@@ -296,8 +297,8 @@ func (x *Executor) validate(ctx context.Context, v *move.View) error {
 	return nil
 }
 
-// judge ends the goals that the bucket's map shows to be met or impossible, and returns the goals that are left. A goal
-// is one wanted change of the bucket's ranges.
+// judge ends the goals that the bucket's partition map shows to be met or impossible, and returns the goals that are
+// left. A goal is one wanted change of the bucket's ranges.
 func (x *Executor) judge(v *move.View, goals []move.Goal) (open []move.Goal) {
 	none := func() store.PartitionID { return store.PartitionID{} }
 	for _, g := range goals {

@@ -13,8 +13,9 @@ import (
 
 // sweep deletes the deletion markers that clients left in the new partition of a range while it moved. No more markers
 // of this move arrive when sweep begins. The order makes the deletions safe: sweep reads markers, and then checks that
-// the bucket's map still says that the markers of this move are to be deleted. If so, no other move has begun, and the
-// markers are those of this move. sweep deletes exactly these markers, each at its own timestamp, so newer rows stay.
+// the bucket's partition map still says that the markers of this move are to be deleted. If so, no other move has
+// begun, and the markers are those of this move. sweep deletes exactly these markers, each at its own timestamp, so
+// newer rows stay.
 func (x *Executor) sweep(ctx context.Context, t *move.Task) error {
 	home := x.partition(t.Range.Partition)
 	return x.scanPresent(ctx, x.o.SweepPace, home, bounds(t), func(rows []store.Row) error {
