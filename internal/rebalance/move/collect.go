@@ -6,21 +6,22 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Node names one stored node of a bucket's map: its id, and the epoch (version of the map) for which it was written.
-// The collector of unused nodes needs no more of the node.
+// Node names one stored node of a bucket's partition map: its id, and the epoch (version of the map) for which it was
+// written. The collector of unused nodes needs no more of the node.
 type Node struct {
 	ID store.NodeID
-	// Epoch is the version of the map for which the node was written.
+	// Epoch is the version of the partition map for which the node was written.
 	Epoch uint64
 }
 
-// Unnamed remembers the stored nodes of a bucket's map that the map's root does not name, and when each was first found
-// unnamed. These nodes are candidates for deletion. The zero value is ready. An Unnamed is for one goroutine.
+// Unnamed remembers the stored nodes of a bucket's partition map that the map's root does not name, and when each was
+// first found unnamed. These nodes are candidates for deletion. The zero value is ready. An Unnamed is for one
+// goroutine.
 type Unnamed struct{ since map[store.NodeID]time.Time }
 
-// Due returns the nodes of a bucket's map to delete: those that the map's root has not named for at least the duration
-// `after`. The caller first lists all stored nodes, and then reads the root at the consistency SERIAL. epoch is the
-// epoch (version) of this root, and named has the nodes that it names.
+// Due returns the nodes of a bucket's partition map to delete: those that the map's root has not named for at least the
+// duration `after`. The caller first lists all stored nodes, and then reads the root at the consistency SERIAL. epoch
+// is the epoch (version) of this root, and named has the nodes that it names.
 //
 // A node of a later epoch may belong to a pending change of the map, and stays. A node of this epoch or an older one
 // that the root does not name will never be named again: no change to its epoch can succeed any more. It stays for a

@@ -7,9 +7,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Effect is one step of a move that is due now: a Wait, a Swap (a change of the map), a Task (work on rows) or a
-// Collect. An executor carries the step out. Effects that Next returns together may run in any order and at the same
-// time. An effect that fails, or whose outcome is unknown, is due again.
+// Effect is one step of a move that is due now: a Wait, a Swap (a change of the partition map), a Task (work on rows)
+// or a Collect. An executor carries the step out. Effects that Next returns together may run in any order and at the
+// same time. An effect that fails, or whose outcome is unknown, is due again.
 type Effect interface {
 	// Key returns a text that identifies the effect. Only one effect with the same key may run at a time.
 	Key() string
@@ -17,14 +17,15 @@ type Effect interface {
 	String() string
 }
 
-// Wait is the step of waiting until no process uses a version of the bucket's map below Epoch. After the wait the
-// executor calls Seen.Waited.
+// Wait is the step of waiting until no process uses a version of the bucket's partition map below Epoch. After the wait
+// the executor calls Seen.Waited.
 type Wait struct{ Epoch uint64 }
 
-// Swap is the step of replacing the bucket's map by its next version, in which moves begin, enter their next phases, or
-// end. All fields of a Swap go into this one change, which succeeds or fails as a whole.
+// Swap is the step of replacing the bucket's partition map by its next version, in which moves begin, enter their next
+// phases, or end. All fields of a Swap go into this one change, which succeeds or fails as a whole.
 type Swap struct {
-	// Epoch is the next version of the map, and also the id of the batch (group of moves) that begins with it.
+	// Epoch is the next version of the partition map, and also the id of the batch (group of moves) that begins with
+	// it.
 	Epoch uint64
 	// Advance are the batches (groups of moves) that enter their next phase.
 	Advance []Step
@@ -70,8 +71,8 @@ type Settlement struct {
 //     source lacks.
 //   - Draining: first leave notes (small rows that say where the rows are) in the source partition of Ranges. Then
 //     remove these ranges from it, above the timestamps of all of their rows, but below the notes.
-//   - Settled: sweep the range's partition, which means: read its deletion markers, check that the map still says that
-//     this sweep is pending, and delete exactly those markers.
+//   - Settled: sweep the range's partition, which means: read its deletion markers, check that the partition map still
+//     says that this sweep is pending, and delete exactly those markers.
 type Task struct {
 	Batch uint64
 	Phase partmap.Phase
@@ -83,7 +84,7 @@ type Task struct {
 	Whole  bool
 }
 
-// Collect is the step of deleting stored nodes of the bucket's map that no version of the map needs any more.
+// Collect is the step of deleting stored nodes of the bucket's partition map that no version of the map needs any more.
 type Collect struct{ Nodes []store.NodeID }
 
 // Name returns one word for the work of the task: "copy", "compare", "remove" (old rows that have moved) or "sweep"
@@ -103,7 +104,7 @@ func (e Task) Name() string {
 // Key returns "wait": only one wait runs at a time.
 func (e Wait) Key() string { return "wait" }
 
-// Key returns "swap": only one change of the map runs at a time.
+// Key returns "swap": only one change of the partition map runs at a time.
 func (e Swap) Key() string { return "swap" }
 
 // Key returns a text that names the kind of work, the batch of moves and the first key of the range.

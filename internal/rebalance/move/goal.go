@@ -59,8 +59,8 @@ func Refresh(rg *partmap.Range) Goal {
 	return Goal{Start: rg.Start, End: rg.End, Stay: -1, Leave: rg.Partition}
 }
 
-// Verdict is the state of a goal (a wanted layout of ranges) on the present map: met already, ready to begin, blocked
-// by other moves, or impossible.
+// Verdict is the state of a goal (a wanted layout of ranges) on the present partition map: met already, ready to begin,
+// blocked by other moves, or impossible.
 type Verdict uint8
 
 const (
@@ -70,13 +70,13 @@ const (
 	Ready
 	// Blocked means that moves in flight have to end first, possibly the goal's own.
 	Blocked
-	// Impossible means that the goal does not fit the map, e.g. because its start is not a cut of the map.
+	// Impossible means that the goal does not fit the partition map, e.g. because its start is not a cut of the map.
 	Impossible
 )
 
 // Judge returns the state of the goal g (a wanted layout of ranges) at the time `now`, by the ranges of the bucket's
-// map in v. If the verdict is Ready, the second result is the move that begins the work. If it is Impossible, the error
-// says why. The function fresh returns ids for new partitions.
+// partition map in v. If the verdict is Ready, the second result is the move that begins the work. If it is Impossible,
+// the error says why. The function fresh returns ids for new partitions.
 func (g *Goal) Judge(v *View, now time.Time, fresh func() store.PartitionID) (Verdict, partmap.Move, error) {
 	if err := g.check(); err != nil {
 		return Impossible, partmap.Move{}, err
@@ -111,8 +111,8 @@ func (g *Goal) Judge(v *View, now time.Time, fresh func() store.PartitionID) (Ve
 	return Ready, g.move(ranges, fresh), nil
 }
 
-// check returns an error if the wanted cuts do not ascend, or do not lie inside the goal's interval of keys. No map can
-// have such ranges.
+// check returns an error if the wanted cuts do not ascend, or do not lie inside the goal's interval of keys. No
+// partition map can have such ranges.
 func (g *Goal) check() error {
 	last := g.Start
 	for i, c := range g.Cuts {

@@ -8,8 +8,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Input has the arguments of Next that do not come from the bucket's map: the goals (wanted layouts of ranges), whether
-// moves are paused, and the time.
+// Input has the arguments of Next that do not come from the bucket's partition map: the goals (wanted layouts of
+// ranges), whether moves are paused, and the time.
 type Input struct {
 	// Goals are the layouts of ranges that are still wanted, the most urgent first.
 	Goals []Goal
@@ -25,7 +25,8 @@ type Input struct {
 const ReopenAfter = time.Minute
 
 // Next returns the effects (steps of moves) that are due now. If the result is empty, all moves have ended and no new
-// one can begin. Next returns the same effects again until s (what this process has seen done) or v (the map) changes.
+// one can begin. Next returns the same effects again until s (what this process has seen done) or v (the partition map)
+// changes.
 //
 // The phases are those of docs/protocol.md. Work in a phase begins only after a wait that began when the phase was in
 // the map. A batch (group of moves) enters its next phase when the work on all of its ranges is done. All batches that
@@ -135,8 +136,8 @@ func spans(ranges []partmap.Range) (out []partmap.Span) {
 	return out
 }
 
-// begin adds a new batch to a change of the map: the moves of all goals (wanted layouts of ranges) that can begin now.
-// A goal waits if it shares a partition with a more urgent goal of the batch.
+// begin adds a new batch to a change of the partition map: the moves of all goals (wanted layouts of ranges) that can
+// begin now. A goal waits if it shares a partition with a more urgent goal of the batch.
 func (v *View) begin(swap *Swap, in Input) {
 	if len(v.Root.Batches) >= partmap.MaxBatches {
 		return

@@ -2,9 +2,9 @@ package move
 
 import "github.com/evenkeel/evenkeel/partmap"
 
-// Seen records what one process that moves ranges has observed: the version of the map that it has waited for, the
-// batches (groups of moves) in flight, and the work that is done. The zero value is that of a process that has just
-// started. A Seen is for one goroutine.
+// Seen records what one process that moves ranges has observed: the version of the partition map that it has waited
+// for, the batches (groups of moves) in flight, and the work that is done. The zero value is that of a process that has
+// just started. A Seen is for one goroutine.
 type Seen struct {
 	waited  uint64
 	batches map[uint64]*progress
@@ -15,15 +15,15 @@ type Seen struct {
 // progress is what one process knows about a batch (a group of moves): its phase, and which work of this phase is done.
 type progress struct {
 	phase partmap.Phase
-	// entered is an epoch (version of the map) at which the batch was surely in the phase. The phase's work begins when
-	// no lease on an older epoch is alive. A process that finds a batch does not know when its phase began, and takes
-	// the epoch at which it reads the map.
+	// entered is an epoch (version of the partition map) at which the batch was surely in the phase. The phase's work
+	// begins when no lease on an older epoch is alive. A process that finds a batch does not know when its phase began,
+	// and takes the epoch at which it reads the map.
 	entered uint64
 	done    map[string]bool // starts of ranges whose task is done
 }
 
-// look records the batches (groups of moves) that the given root of a map lists, and the phase of each. It forgets
-// batches that have ended.
+// look records the batches (groups of moves) that the given root of a partition map lists, and the phase of each. It
+// forgets batches that have ended.
 func (s *Seen) look(root *partmap.Root) {
 	if s.batches == nil {
 		s.batches = map[uint64]*progress{}
@@ -44,7 +44,7 @@ func (s *Seen) look(root *partmap.Root) {
 }
 
 // Began records the intervals of keys that a batch (a group of moves) covers, so that the function Look need not search
-// the map for them. Began may be called before the batch is seen in the map, and more than once.
+// the partition map for them. Began may be called before the batch is seen in the map, and more than once.
 func (s *Seen) Began(batch uint64, where []partmap.Span) {
 	if s.where == nil {
 		s.where = map[uint64][]partmap.Span{}
@@ -60,8 +60,8 @@ func (s *Seen) spans() (out []partmap.Span) {
 	return out
 }
 
-// Waited records that no process uses a version of the map below the given epoch any more. The work that depends on
-// this wait is due then.
+// Waited records that no process uses a version of the partition map below the given epoch any more. The work that
+// depends on this wait is due then.
 func (s *Seen) Waited(epoch uint64) { s.waited = max(s.waited, epoch) }
 
 // Did records that the task t, which is work on the rows of one range, is done. The record is dropped when the task's

@@ -9,8 +9,8 @@ import (
 	"github.com/evenkeel/evenkeel/partmap"
 )
 
-// View is the part of a bucket's map, at one epoch (version), that matters for moves: the ranges that move now, and the
-// ranges whose layout is to change. A View is never changed once it is made.
+// View is the part of a bucket's partition map, at one epoch (version), that matters for moves: the ranges that move
+// now, and the ranges whose layout is to change. A View is never changed once it is made.
 type View struct {
 	Root *partmap.Root
 	// Ranges are, in order of their keys, the ranges that move, the ranges that overlap a goal's interval, and all
@@ -18,16 +18,16 @@ type View struct {
 	Ranges []partmap.Range
 }
 
-// Maps reads the ranges of a bucket's map, forwards and backwards. mapclient.Client implements it.
+// Maps reads the ranges of a bucket's partition map, forwards and backwards. mapclient.Client implements it.
 type Maps interface {
 	Ranges(ctx context.Context, r *partmap.Root, from []byte) iter.Seq2[partmap.Range, error]
 	RangeBefore(ctx context.Context, r *partmap.Root, cut []byte) (partmap.Range, bool, error)
 	RangesSince(ctx context.Context, r *partmap.Root, epoch uint64) iter.Seq2[partmap.Range, error]
 }
 
-// Look reads the part of a bucket's map that Next needs: the ranges that move, and those that the goals (wanted
-// layouts) concern. The argument s has what this process knows about the batches (groups of moves) in flight. If s does
-// not know where a batch is, Look searches the map for the batch. Look fails with the first error of m.
+// Look reads the part of a bucket's partition map that Next needs: the ranges that move, and those that the goals
+// (wanted layouts) concern. The argument s has what this process knows about the batches (groups of moves) in flight.
+// If s does not know where a batch is, Look searches the map for the batch. Look fails with the first error of m.
 func Look(ctx context.Context, root *partmap.Root, m Maps, s *Seen, goals []Goal) (*View, error) {
 	s.look(root)
 	wanted := make([]partmap.Span, len(goals))
