@@ -23,7 +23,7 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return store.Conflict }
 
 // Maps is the part of a mapclient.Client that this package uses, to read and replace the roots of maps. A root is the
-// record in the store from which a bucket's map (its ranges and partitions) is found.
+// record in the store from which a bucket's partition map (its ranges and partitions) is found.
 type Maps interface {
 	Load(ctx context.Context, id store.BucketID) (*partmap.Root, error)
 	Swap(ctx context.Context, change partmap.Change) error
@@ -64,8 +64,8 @@ func (g *Gate) Look(ctx context.Context) (State, error) { return Read(ctx, g.reg
 func (g *Gate) Paused(s *State, id store.BucketID) (Pause, bool) { return s.Of(id, g.time()) }
 
 // Begin must be called before a batch of moves begins, which happens by a compare-and-swap of the bucket's root (the
-// record from which its map is found). id is the bucket, and epoch is the version of the root that the swap replaces.
-// Begin stores both in a register, so that a process that pauses moves knows of the swap.
+// record from which its partition map is found). id is the bucket, and epoch is the version of the root that the swap
+// replaces. Begin stores both in a register, so that a process that pauses moves knows of the swap.
 //
 // Begin returns an *Error if moves are paused. After any error the swap must not be made. When the root has a later
 // epoch, the caller must call End. Concurrent calls of Begin share one write.

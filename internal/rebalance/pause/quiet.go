@@ -16,7 +16,7 @@ import (
 
 // Progress reports what a call of Quiet has found so far. Quiet waits, during a pause, until no ranges move.
 type Progress struct {
-	// Roots is the number of buckets whose maps were checked. Scanned is true once all maps were checked.
+	// Roots is the number of buckets whose partition maps were checked. Scanned is true once all maps were checked.
 	Roots   int
 	Scanned bool
 	// Moving lists the buckets in which ranges were found to move, ordered by id.
@@ -133,8 +133,8 @@ func (q *quiet) fence(ctx context.Context, begins []begin) error {
 }
 
 // pass makes sure that a swap of a bucket's root, announced by the note b, fails if it still comes. The swap expects
-// the root at b.Epoch. So pass swaps the root for the same map at the next epoch. If the root has a higher epoch
-// already, pass does nothing.
+// the root at b.Epoch. So pass swaps the root for the same partition map at the next epoch. If the root has a higher
+// epoch already, pass does nothing.
 func (q *quiet) pass(ctx context.Context, b begin) error {
 	const tries = 20
 	var err error
@@ -155,8 +155,8 @@ func (q *quiet) pass(ctx context.Context, b begin) error {
 	return store.Wrap("shut out moves that were about to begin", err)
 }
 
-// scan reads the roots of the maps of all buckets that Quiet waits for, and returns the buckets in which ranges move
-// now.
+// scan reads the roots of the partition maps of all buckets that Quiet waits for, and returns the buckets in which
+// ranges move now.
 func (q *quiet) scan(ctx context.Context) (moving []Moving, err error) {
 	if q.id != nil {
 		moving, err = q.look(ctx, []Moving{{Bucket: *q.id}})
@@ -182,8 +182,8 @@ func (q *quiet) scan(ctx context.Context) (moving []Moving, err error) {
 	return moving, nil
 }
 
-// look reads the roots of the maps of the given buckets again, and returns the buckets in which ranges still move,
-// ordered by id.
+// look reads the roots of the partition maps of the given buckets again, and returns the buckets in which ranges still
+// move, ordered by id.
 func (q *quiet) look(ctx context.Context, buckets []Moving) (moving []Moving, err error) {
 	work, ctx := errgroup.WithContext(ctx)
 	work.SetLimit(looksAtOnce)
