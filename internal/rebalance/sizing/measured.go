@@ -50,10 +50,10 @@ const (
 	// (bench/results/apart.md, "A split": 2,500 rows in 0.8 s, 80 ms apart).
 	rowsARound = 250
 	rangeTakes = 800 * time.Millisecond
-	// moveWaits is the number of waits for leases in a move. moveSwaps is the number of its swaps of the map's root,
-	// each with an increment of a map clock (a counter that tells clients of changes). moveRounds (moveRoundsV1 with
-	// paxos_variant v1) is the number of round trips of its phases, apart from copying, comparing and waiting
-	// (bench/results/apart.md).
+	// moveWaits is the number of waits for leases in a move. moveSwaps is the number of its swaps of the partition
+	// map's root, each with an increment of a map clock (a counter that tells clients of changes). moveRounds
+	// (moveRoundsV1 with paxos_variant v1) is the number of round trips of its phases, apart from copying, comparing
+	// and waiting (bench/results/apart.md).
 	moveWaits, moveSwaps     = 5, 6
 	moveRoundsV1, moveRounds = 165, 95
 	// swapRounds (swapRoundsV1 with paxos_variant v1) is the number of round trips of a compare-and-swap. An increment

@@ -192,7 +192,8 @@ func (in *Input) moved(rows float64) time.Duration {
 }
 
 // batch returns the duration of a batch of moves, in which several ranges move at the same time. Each range has the
-// given number of rows. The duration includes the waits for leases, the changes of the map, and the work on rows.
+// given number of rows. The duration includes the waits for leases, the changes of the partition map, and the work on
+// rows.
 func (in *Input) batch(rows float64) time.Duration {
 	return moveWaits*mapclient.WaitFor(in.Lease) + in.rounds(moveRoundsV1, moveRounds) + in.moved(rows)
 }
@@ -266,6 +267,6 @@ func (in *Input) looks() []Line {
 	return lines
 }
 
-// rootsPerSecond returns the number of roots of maps that a process reads per second, if it reads atOnce roots at the
-// same time and one read takes the time `each`.
+// rootsPerSecond returns the number of roots of partition maps that a process reads per second, if it reads atOnce
+// roots at the same time and one read takes the time `each`.
 func rootsPerSecond(atOnce float64, each time.Duration) float64 { return atOnce / each.Seconds() }
