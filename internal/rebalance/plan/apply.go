@@ -55,8 +55,8 @@ func (p *Plan) Goals(today []partmap.Range) (goals []move.Goal, err error) {
 }
 
 // next returns the lowest ranges that can be changed on their own. The result old has ranges of today, and parts has
-// the ranges of the plan that replace them. Both end at the first bound of ranges that today's map and the plan have in
-// common.
+// the ranges of the plan that replace them. Both end at the first bound of ranges that today's partition map and the
+// plan have in common.
 func next(today []partmap.Range, ranges []Range) (old []partmap.Range, parts []Range) {
 	i, j := 1, 1
 	for i < len(today) || j < len(ranges) {

@@ -26,8 +26,8 @@ type checker struct {
 	l         *Layout
 	p         *Plan
 	problems  Problems
-	partition map[string]int // partition maps the id of a partition to its index in the layout
-	kept      map[string]int // kept maps a partition's id to the index of the plan's range that keeps it
+	partition map[string]int // the index of each partition in the layout, by its id
+	kept      map[string]int // the index of the plan's range that keeps an old id, by this id
 
 	keys  []Key   // keys at which cuts may lie, in order
 	sums  []int64 // number of rows below each key, and of all rows at the end

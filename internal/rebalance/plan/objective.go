@@ -37,8 +37,8 @@ type Objective struct {
 type Weights struct {
 	// RowsMoved is the weight of each row that changes its partition.
 	RowsMoved float64
-	// Moves is the weight of each move: what its changes of the map and its waits cost, whatever the number of its
-	// rows.
+	// Moves is the weight of each move: what its changes of the partition map and its waits cost, whatever the number
+	// of its rows.
 	Moves float64
 	// Ranges is the weight of each range beyond the fewest that can hold the rows. It stands for the lasting cost of a
 	// range.
