@@ -74,8 +74,8 @@ type Counts struct {
 	// Different is the number of keys in which the source and the bucket differ. A run that repairs differences writes
 	// the source's rows for these keys.
 	Different atomic.Int64
-	// Again is the number of pages of rows that were read again because the bucket's map (its ranges and partitions)
-	// had changed during the read.
+	// Again is the number of pages of rows that were read again because the bucket's partition map (its ranges and
+	// partitions) had changed during the read.
 	Again atomic.Int64
 }
 
