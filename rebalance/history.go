@@ -489,8 +489,7 @@ type ranged struct {
 // If the range's own rows are not known, it also gets an equal share of the rows of the partition that the ranges
 // leave.
 //
-// The map `before` has the sizes of the partitions as of the last sample. sharedOut stores the new sizes in
-// the map `after`.
+// The Go map `before` has the sizes of the partitions as of the last sample. sharedOut stores the new sizes in `after`.
 func sharedOut(group []ranged, before, after map[store.PartitionID]carried) []heat.Span {
 	if len(group) == 1 && group[0].from == group[0].to { // most ranges do not move
 		x := &group[0]

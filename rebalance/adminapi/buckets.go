@@ -183,8 +183,8 @@ type kept struct {
 	until time.Time
 }
 
-// figures returns the sizes and the load of the bucket id. They are read only if the remembered ones are too old. If
-// the read fails, the field Error of the result says why.
+// figures returns the sizes and the load of the bucket id for the list of buckets. It reads them only if the remembered
+// ones are too old. If the read fails, the field Error of the result says why.
 func (h *handler) figures(ctx context.Context, id store.BucketID) Figures {
 	h.looking.Lock() // one request reads, and others wait for its result
 	defer h.looking.Unlock()

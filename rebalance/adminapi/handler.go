@@ -76,7 +76,7 @@ type handler struct {
 }
 
 // fail answers an HTTP request with the error err, as a Problem in JSON. The HTTP status follows from the kind of the
-// error. If the request is for another process, which leads, the answer names this process.
+// error. If only another process, which leads, can serve the request, the answer names this process.
 func fail(w http.ResponseWriter, err error) {
 	p := problemOf(err)
 	code := http.StatusInternalServerError

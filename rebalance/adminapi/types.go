@@ -83,7 +83,8 @@ type History struct {
 	Epochs []Epoch `json:"epochs"`
 }
 
-// Epoch describes one version of a bucket's partition map: when it was made, and which ranges moved then.
+// Epoch describes one version of a bucket's partition map: when it was written, how many ranges it has, and which
+// groups of moves were under way.
 type Epoch struct {
 	Epoch   uint64    `json:"epoch"`
 	Changed time.Time `json:"changed"`
@@ -137,7 +138,7 @@ type Answer struct {
 }
 
 // Status is the answer to GET /v1/status. It describes what the answering process does: its moves, its checks of sizes,
-// and its cleaning. It also has the pauses and the leaders of the whole store.
+// and its deletion of old data. It also has the pauses and the leaders of the whole store.
 type Status struct {
 	// Leader leads shard 0, the first group of buckets. It is absent if only one process uses the store.
 	Leader *rebalance.Holder `json:"leader,omitempty"`

@@ -40,7 +40,8 @@ type Prefix struct {
 	Bytes  float64 `json:"bytes"`
 	Writes float64 `json:"writes_per_s"`
 	Reads  float64 `json:"reads_per_s"`
-	// More is true if the prefix ends with the delimiter, so that it can be opened like a directory.
+	// More is true if the prefix ends with the delimiter, so that a request for the prefix shows the level below, as a
+	// directory does.
 	More bool `json:"more"`
 }
 
