@@ -12,9 +12,10 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// compare makes the destination of a moving range agree with the source, after the copy. It copies rows that the
-// destination lacks, from writes that arrived late. It deletes copies whose rows the source has lost, after deletes
-// that arrived late. Afterwards the destination has each row of the source, or a newer row with the same key.
+// compare makes the destination of a moving range (the new partition) agree with the source (the old one), after the
+// copy. It copies rows that the destination lacks, from writes that arrived late. It deletes copies whose rows the
+// source has lost, after deletes that arrived late. Afterwards the destination has each row of the source, or a newer
+// row with the same key.
 //
 // One reader of the source runs ahead of several readers of the destination. Each page is read in the source first.
 func (x *Executor) compare(ctx context.Context, t *move.Task) error {
@@ -63,16 +64,16 @@ func (x *Executor) compare(ctx context.Context, t *move.Task) error {
 // and the one that reads keep two processors busy. Each holds up to two pages in memory.
 const comparers = 2
 
-// page is a page of rows that was read from the source of a move. Its bounds are the keys above the previous page, up
-// to and including the last row.
+// page is a page of rows that was read from the old partition of a moving range. Its bounds are the keys above the
+// previous page, up to and including the last row.
 type page struct {
 	rows   []store.Row
 	read   time.Time // before the read began
 	bounds store.Bounds
 }
 
-// comparePage makes the destination dst of a move agree with p, a page of rows of the source src. It copies rows that
-// the destination lacks, and deletes copies in the destination whose rows the source no longer has.
+// comparePage makes dst, the new partition of a moving range, agree with the page p of rows of src, the old partition.
+// It copies rows that dst lacks, and deletes copies in dst whose rows src no longer has.
 func (x *Executor) comparePage(ctx context.Context, t *move.Task, src, dst store.Partition, p page) error {
 	d, err := x.differ(ctx, dst, p)
 	if err != nil {
@@ -88,8 +89,8 @@ func (x *Executor) comparePage(ctx context.Context, t *move.Task, src, dst store
 	return x.uncopy(ctx, t, src, dst, append(d.orphans, d.missing...))
 }
 
-// mend copies the rows of b, which the destination dst of a move lacks, from the source src to dst. It writes them in
-// store calls of limited size.
+// mend copies the rows of b, which dst lacks, from src to dst: from the old partition of a moving range to the new one.
+// It writes them in store calls of limited size.
 func (x *Executor) mend(ctx context.Context, t *move.Task, src, dst store.Partition, b batch) error {
 	x.count(t, func(c *Progress) { c.Mended += int64(len(b.rows)) })
 	for len(b.rows) > 0 {
@@ -105,9 +106,9 @@ func (x *Executor) mend(ctx context.Context, t *move.Task, src, dst store.Partit
 	return nil
 }
 
-// compareRest ends the comparison of a moving range. It deletes copies in the destination within `rest`, which are the
-// keys above the highest row of the source. It also deletes copies of unknown outcome, which may still arrive. No other
-// copy is under way at that time.
+// compareRest ends the comparison of the two partitions of a moving range. It deletes copies in dst, the new partition,
+// within `rest`, which are the keys above the highest row of src, the old partition. It also deletes copies of unknown
+// outcome, which may still arrive. No other copy is under way at that time.
 func (x *Executor) compareRest(ctx context.Context, t *move.Task, src, dst store.Partition, rest store.Bounds) error {
 	err := x.scanPresent(ctx, x.o.Pace, dst, rest, func(rows []store.Row) error {
 		return x.uncopy(ctx, t, src, dst, matching(rows, store.IsCopied))
@@ -124,17 +125,19 @@ func (x *Executor) compareRest(ctx context.Context, t *move.Task, src, dst store
 	return x.uncopy(ctx, t, src, dst, unsure)
 }
 
-// difference is what differs between one page of rows of the source of a move and the rows of the destination.
+// difference is what differs between one page of rows of the old partition of a moving range and the rows of the new
+// one.
 type difference struct {
-	// missing are rows that the destination lacks: it has neither the row nor a newer one. tied are rows that the
-	// destination lacks as well, but for whose keys a client wrote a smaller value at the same timestamp.
+	// missing are rows that the new partition lacks: it has neither the row nor a newer one. tied are rows that it
+	// lacks as well, but for whose keys a client wrote a smaller value at the same timestamp.
 	missing, tied []store.Row
-	// orphans are copies in the destination for which the page of the source has neither the same row nor a newer one.
+	// orphans are copies in the new partition for which the page of the old one has neither the same row nor a newer
+	// one.
 	orphans []store.Row
 }
 
-// differ compares the page p, which has rows of the source of a move, with the destination dst. It reads the rows of
-// dst between the same keys, and returns what differs; it changes nothing.
+// differ compares the page p, which has rows of the old partition of a moving range, with dst, the new partition. It
+// reads the rows of dst between the same keys, and returns what differs. It changes nothing.
 func (x *Executor) differ(ctx context.Context, dst store.Partition, p page) (d difference, err error) {
 	b, rows := p.bounds, p.rows
 	last := rows[len(rows)-1].Key
@@ -184,13 +187,12 @@ func (x *Executor) differ(ctx context.Context, dst store.Partition, p page) (d d
 	}
 }
 
-// uncopy deletes copies in the destination of a move whose rows the source has lost. Each copy is deleted at its own
-// timestamp. So newer rows stay, and a copy that arrives later stays hidden. If the source has a newer row by now, the
-// newer row is copied instead.
+// uncopy deletes copies in dst, the new partition of a moving range, whose rows src, the old partition, has lost. Each
+// copy is deleted at its own timestamp. So newer rows stay, and a copy that arrives later stays hidden. If src has a
+// newer row by now, the newer row is copied instead.
 //
-// The order makes the deletions safe. First uncopy reads the source again, since a row may have arrived and been copied
-// since. Then it checks that the range is still being compared (phase Verifying), since later the source may have been
-// emptied.
+// The order makes the deletions safe. First uncopy reads src again, since a row may have arrived and been copied since.
+// Then it checks that the range is still being compared (phase Verifying), since later src may have been emptied.
 func (x *Executor) uncopy(ctx context.Context, t *move.Task, src, dst store.Partition, copies []store.Row) error {
 	for len(copies) > 0 {
 		read, now := x.o.Now(), make([]store.Row, len(copies))
@@ -220,9 +222,9 @@ func (x *Executor) uncopy(ctx context.Context, t *move.Task, src, dst store.Part
 	return nil
 }
 
-// deleteLost deletes the given copies from the destination dst of a move, since the source has lost their rows. It
-// fails with Conflict if the partition map of the bucket no longer says that the range is being compared (phase
-// Verifying): then another process has compared it.
+// deleteLost deletes the given copies from dst, the new partition of a moving range, since the old partition has lost
+// their rows. It fails with Conflict if the bucket's partition map no longer says that the range is being compared
+// (phase Verifying): then another process has compared it.
 func (x *Executor) deleteLost(ctx context.Context, t *move.Task, dst store.Partition, lost []store.Row) error {
 	if len(lost) == 0 {
 		return nil
@@ -259,13 +261,13 @@ func rangeKey(t *move.Task) string {
 	return t.Range.Partition.String() + string(t.Range.Start)
 }
 
-// remove removes moved ranges from their source. The removal has a timestamp above those of all rows in the source and
-// of all rows that may still arrive, so late writes stay hidden. Only notes stay: small rows that say where the moved
-// rows are. So only the keys of the ranges are removed, never the whole partition, which has the notes of earlier
-// moves.
+// remove removes moved ranges from the partition that they have left. The removal has a timestamp above those of all
+// rows in this partition and of all rows that may still arrive, so late writes stay hidden. Only notes stay: small rows
+// that say where the moved rows are. So only the keys of the ranges are removed, never the whole partition, which has
+// the notes of earlier moves.
 //
-// If this executor has not compared the ranges itself, it first copies rows that the destination lacks, since in a
-// restored store the rows may be older than the bucket's map.
+// If this executor has not compared the ranges itself, it first copies rows that the new partitions lack, since in a
+// restored store the rows may be older than the bucket's partition map.
 func (x *Executor) remove(ctx context.Context, e *move.Task) error {
 	src := x.partition(e.Range.Partition)
 	// The time is read first: nothing is removed without it.

@@ -23,16 +23,16 @@ const (
 	hastyWriters  = 2
 )
 
-// batch is a group of rows that are copied from the source of a move to its destination in one store call.
+// batch is a group of rows that are copied from the old partition of a moving range to the new one in one store call.
 type batch struct {
 	rows []store.Row
 	read time.Time // the time before these rows were read
-	// tied is true if the destination has rows of clients with the same keys and timestamps. A copy would lose against
-	// such a row, so the rows of this batch are written as ordinary entries.
+	// tied is true if the new partition has rows of clients with the same keys and timestamps. A copy would lose
+	// against such a row, so the rows of this batch are written as ordinary entries.
 	tied bool
 }
 
-// cells returns the rows of the batch in the form in which a move writes them to its destination, with the same
+// cells returns the rows of the batch in the form in which a move writes them to the new partition, with the same
 // timestamps. Usually each row is marked as a copy. If the batch is tied, the rows are ordinary entries, since a copy
 // would lose against a client's row with the same timestamp.
 func (b *batch) cells() []store.Row {
@@ -47,8 +47,9 @@ func (b *batch) cells() []store.Row {
 	return out
 }
 
-// copy writes all rows of a moving range from its source to its destination. The new rows are marked as copies and keep
-// their timestamps. Deletion markers are copied, too. One reader runs ahead of several writers.
+// copy writes all rows of a moving range from its source, the old partition, to its destination, the new one. The new
+// rows are marked as copies and keep their timestamps. Deletion markers are copied, too. One reader runs ahead of
+// several writers.
 func (x *Executor) copy(ctx context.Context, t *move.Task) error {
 	src, dst := x.partition(t.Range.Partition), x.partition(t.Range.To)
 	g, gctx := errgroup.WithContext(ctx)
@@ -127,9 +128,9 @@ func (x *Executor) fits(rows []store.Row) int {
 	return n
 }
 
-// write writes the rows of b from the source src of a move to the destination dst, with retries. Rows that were read
-// more than WriteTimeout ago are read again first, since a row may have been deleted meanwhile, and its tombstone
-// collected.
+// write writes the rows of b from src, the old partition of a moving range, to dst, the new one, with retries. Rows
+// that were read more than WriteTimeout ago are read again first, since a row may have been deleted meanwhile, and its
+// tombstone collected.
 func (x *Executor) write(ctx context.Context, t *move.Task, src, dst store.Partition, b batch) error {
 	return x.retry(ctx, func() error {
 		if x.o.Now().Sub(b.read) > x.o.WriteTimeout {
@@ -170,8 +171,8 @@ func (x *Executor) sent(t *move.Task, rows []store.Row, err error) {
 	}
 }
 
-// again reads the rows in `old` once more from the source src of a move, by their keys. It returns the rows that src
-// still has, as they are now.
+// again reads the rows in `old` once more, by their keys, from src, the old partition of a moving range. It returns the
+// rows that src still has, as they are now.
 func (x *Executor) again(ctx context.Context, src store.Partition, old []store.Row) ([]store.Row, error) {
 	var rows []store.Row
 	for i := range old {

@@ -41,9 +41,9 @@ type Event struct {
 // Progress counts the rows that moves have worked on, by kind of work. Work that is repeated after a failure is counted
 // again.
 type Progress struct {
-	// Copied and Compared are numbers of rows of sources. Mended is the number of rows that the comparison found
-	// missing and copied. Searched is the number of rows that were read in search of deletion markers, and Swept is the
-	// number of markers found.
+	// Copied and Compared are numbers of rows of old partitions. Mended is the number of rows that the comparison found
+	// missing in the new partition and copied. Searched is the number of rows that were read in search of deletion
+	// markers, and Swept is the number of markers found.
 	Copied, Compared, Mended, Searched, Swept int64
 }
 

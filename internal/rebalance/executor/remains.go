@@ -12,10 +12,10 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// carry copies rows of the source of a move that the destination dst lacks, shortly before the source is emptied. A
-// delete at this stage leaves a marker in the destination, so a row without a marker was never deleted. The argument
-// read is the time before the rows were read. If that was too long ago, carry fails with Timeout: the rows may have
-// changed, and are read again later.
+// carry copies rows of the old partition of a moving range that dst, the new partition, lacks, shortly before the old
+// one is emptied. A delete at this stage leaves a marker in dst, so a row without a marker was never deleted. The
+// argument read is the time before the rows were read. If that was too long ago, carry fails with Timeout: the rows may
+// have changed, and are read again later.
 func (x *Executor) carry(ctx context.Context, dst store.Partition, read time.Time, rows []store.Row) error {
 	within := upTo(store.Bounds{Start: rows[0].Key}, rows[len(rows)-1].Key)
 	d, err := x.differ(ctx, dst, page{rows: rows, bounds: within})
@@ -39,12 +39,12 @@ func (x *Executor) carry(ctx context.Context, dst store.Partition, read time.Tim
 	return nil
 }
 
-// note returns the note about the range rg, which is a row that a move leaves in the source when it has emptied the
-// range. It says in which partition the rows are now. A reader whose partition map is older than the rows needs this
-// proof, as the range might as well have been deleted.
+// note returns the note about the range rg, which is a row that a move leaves in the old partition when it has emptied
+// the range. The note says in which partition the rows are now. A reader whose partition map is older than the rows
+// needs this proof, as the range might as well have been deleted.
 //
-// The note has the timestamp ts, and lies at the lowest key of the range, where no client reads the source any more.
-// The result ok is false if the range has no key, since it ends at the lowest possible key.
+// The note has the timestamp ts, and lies at the lowest key of the range, where no client reads the old partition any
+// more. The result ok is false if the range has no key, since it ends at the lowest possible key.
 func note(rg *partmap.Range, ts store.Timestamp) (row store.Row, ok bool) {
 	key := rg.Start
 	if len(key) == 0 {
@@ -54,10 +54,10 @@ func note(rg *partmap.Range, ts store.Timestamp) (row store.Row, ok bool) {
 	return row, store.Within(key, store.Bounds{Start: rg.Start, End: rg.End})
 }
 
-// leave writes a note for each of the ranges that are about to be removed from the source src of a move. A note is a
-// row, here with the timestamp ts, that says in which partition the rows of the range are now. The notes come before
-// the removal. Otherwise a backup could have the removal but no note, and would show neither the rows nor where they
-// are.
+// leave writes a note for each of the ranges that are about to be removed from src, the partition that they have left.
+// A note is a row, here with the timestamp ts, that says in which partition the rows of the range are now. The notes
+// come before the removal. Otherwise a backup could have the removal but no note, and would show neither the rows nor
+// where they are.
 func (x *Executor) leave(ctx context.Context, src store.Partition, ranges []partmap.Range, ts store.Timestamp) error {
 	if !x.maps.LeavesNotes() {
 		return nil
