@@ -121,11 +121,12 @@ func (g *Grid) Divisible(start, end int32) bool { return g.filled[end]-g.filled[
 func (g *Grid) Pinned(partition int32) bool { return g.Layout.Partitions[partition].Pinned }
 
 // A Draft is a plan in the short form in which planners compute: only its ranges, in the order of their keys. The
-// bounds are positions of a Grid, which stand for keys. The first range starts at position 0.
+// bounds of the ranges are positions of a Grid: a position is the index of a key at which ranges may begin. The first
+// range starts at position 0.
 type Draft []Piece
 
-// A Piece is one range of a draft, which is a plan in the making. It reaches from Start, a position of the grid, to the
-// start of the next piece.
+// A Piece is one range of a Draft, which is a plan in the making. It reaches from Start, a position of the grid (the
+// index of a key at which ranges may begin), to the start of the next piece.
 type Piece struct {
 	Start int32
 	// Keep is true if the range keeps the id of the old partition around it, so that its rows do not move. The range
@@ -133,7 +134,8 @@ type Piece struct {
 	Keep bool
 }
 
-// End returns the position of the grid g at which range number i of the draft (a plan in the making) ends.
+// End returns the position at which range number i of the draft (a plan in the making) ends. A position is the index,
+// in the grid g, of a key at which ranges may begin.
 func (d Draft) End(g *Grid, i int) int32 {
 	if i+1 < len(d) {
 		return d[i+1].Start
@@ -148,8 +150,8 @@ func (d Draft) Within(g *Grid, i int) (partition int32, ok bool) {
 	return p, d.End(g, i) <= g.First[p+1]
 }
 
-// Today returns the plan that changes nothing, as a draft (ranges as positions of the grid): every partition stays as
-// it is. Planners compare their plans with it.
+// Today returns the plan that changes nothing, as a draft (the short form of a plan): every partition stays as it is.
+// Planners compare their plans with it.
 func (g *Grid) Today() Draft {
 	d := make(Draft, len(g.Layout.Partitions))
 	for p := range d {

@@ -180,8 +180,9 @@ type Tally struct {
 // grid of the layout, to which the positions of ranges refer.
 func NewTally(g *Grid) Tally { return Tally{grid: g} }
 
-// Add adds one range of a plan to the score: the range from position start to position end of the grid. keep is true if
-// the range keeps the id of an old partition, so that its rows do not move.
+// Add adds one range of a plan to the score: the range from position start to position end. A position is the index, in
+// the grid, of a key at which ranges may begin. keep is true if the range keeps the id of an old partition, so that its
+// rows do not move.
 func (t *Tally) Add(start, end int32, keep bool) {
 	g, lim := t.grid, &t.grid.Limits
 	t.squares = t.squares.Add(Square(g.RowsIn(start, end) - lim.TargetRows))
@@ -244,9 +245,9 @@ func (t *Tally) cost(w Weights, tooMany float64) float64 {
 		w.Forecast*t.forecast + w.Load*t.load
 }
 
-// Cost returns what one range adds to the score of a plan. The result cost is in rows, under the full objective, and
-// under is 1 if the range is under the minimum, else 0. The range reaches from position start to position end of the
-// grid; keep is true if it keeps the id of an old partition.
+// Cost returns what one range adds to the score of a plan: the range from position start to position end, which are
+// indexes of keys in the grid. keep is true if the range keeps the id of an old partition. The result cost is in rows,
+// under the full objective, and under is 1 if the range is under the minimum, else 0.
 //
 // The cost counts each range as one too many. So the cost of a plan is the sum over its ranges, less the weight of a
 // range for each of the fewest possible ranges.
