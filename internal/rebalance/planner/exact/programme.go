@@ -174,9 +174,10 @@ func (dp *programme) run(ctx context.Context) error {
 	return nil
 }
 
-// relax looks for a better plan than best for the keys below position d, and stores it in best. The windows of the
-// group propose positions, up to `high`, at which the last range of the plan may start. The argument last is the
-// highest position for which this group will be asked. exempt is true if the minimum does not apply to the last range.
+// relax looks for a better plan than best for the keys below position d (the index of a key at which ranges may begin),
+// and stores it in best. The windows of the group propose positions, up to `high`, at which the last range of the plan
+// may start. The argument last is the highest position for which this group will be asked. exempt is true if the
+// minimum does not apply to the last range.
 func (dp *programme) relax(best *state, group []window, d, high, last int32, exempt bool) {
 	try := func(k int, high int32) {
 		w := &group[k]
@@ -210,8 +211,8 @@ func (dp *programme) relax(best *state, group []window, d, high, last int32, exe
 	}
 }
 
-// draft returns the best plan as a draft (ranges as positions of the grid), once the dynamic program has run to the
-// end. It collects the ranges from the last to the first.
+// draft returns the best plan in the short form of planners, once the dynamic program has run to the end. It collects
+// the ranges from the last to the first.
 func (dp *programme) draft() plan.Draft {
 	s := &dp.none[dp.g.N]
 	d := make(plan.Draft, s.ranges)

@@ -47,9 +47,10 @@ func (w *window) reset(base int32) {
 	w.right.reset(w, 1)
 }
 
-// best returns the position at which the last range of a plan should start if it ends at position d. It chooses among
-// the positions from low(d) to high, and returns -1 if there is none. From call to call d and high may not decrease.
-// The argument last is the highest d that may be asked for before the next reset.
+// best returns the position at which the last range of a plan should start if it ends at position d. A position is the
+// index of a key at which ranges may begin. best chooses among the positions from low(d) to high, and returns -1 if
+// there is none. From call to call d and high may not decrease. The argument last is the highest d that may be asked
+// for before the next reset.
 func (w *window) best(d, high, last int32) int32 {
 	low := w.low(d)
 	if low > high {
@@ -96,8 +97,9 @@ func (w *window) back(d, last int32) {
 	w.dp.scratch = e.lines
 }
 
-// rank compares two possible starts a and b of the last range by the first three criteria: ranges under the minimum,
-// rows kept, and ranges. It returns -1 if a is better, 1 if b is better, and 0 if they are equal.
+// rank compares two positions a and b at which the last range of a plan may start. It compares the first three
+// criteria: ranges under the minimum, rows kept, and number of ranges. It returns -1 if a is better, 1 if b is better,
+// and 0 if they are equal.
 func (w *window) rank(a, b int32) int {
 	x, y := w.value(a), w.value(b)
 	kx, ky := x.kept, y.kept
@@ -124,6 +126,7 @@ func sign(better bool) int {
 }
 
 // less reports whether the last range of a plan, which ends at position d, should start at position a rather than at b.
+// A position is the index of a key at which ranges may begin.
 func (w *window) less(a, b, d int32) bool {
 	if r := w.rank(a, b); r != 0 {
 		return r < 0

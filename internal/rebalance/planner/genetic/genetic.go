@@ -180,8 +180,8 @@ func (s *search) run(ctx context.Context) (generations int, err error) {
 	return generations, ctx.Err()
 }
 
-// draft returns the best plan of the search, as a draft (ranges as positions of the grid). It is the best plan of all
-// generations, or one of the plans with which the search began if none is better.
+// draft returns the best plan of the search, in the short form of planners. It is the best plan of all generations, or
+// one of the plans with which the search began if none is better.
 func (s *search) draft() plan.Draft {
 	best := s.seeds[0]
 	score := s.g.Score(best, s.o)

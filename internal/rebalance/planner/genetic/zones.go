@@ -2,8 +2,9 @@ package genetic
 
 import "github.com/evenkeel/evenkeel/internal/rebalance/plan"
 
-// A gene is one range of a candidate plan, from the position start to the start of the next gene. Genes do not change
-// once they are part of a genome (a whole candidate plan), so that several genomes can share them.
+// A gene is one range of a candidate plan. It reaches from start, which is the index of a key at which ranges may
+// begin, to the start of the next gene. Genes do not change once they are part of a genome (a whole candidate plan), so
+// that several genomes can share them.
 type gene struct {
 	start int32
 	fresh bool // the range never keeps an id
@@ -115,8 +116,8 @@ func (s *search) settle(genes []gene) {
 	}
 }
 
-// decode returns a plan for the whole bucket, as a draft (ranges as positions of the grid). The argument genes has the
-// ranges that the search may change. All other partitions stay as they are today.
+// decode returns a plan for the whole bucket, in the short form of planners. The argument genes has the ranges that the
+// search may change. All other partitions stay as they are today.
 func (s *search) decode(genes []gene) plan.Draft {
 	var d plan.Draft
 	for i := range genes {

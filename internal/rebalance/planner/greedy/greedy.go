@@ -27,8 +27,8 @@ func (Planner) Plan(ctx context.Context, l *plan.Layout, limits plan.Limits, o p
 	return p, nil
 }
 
-// Solve returns the plan of the greedy planner, as a draft (ranges as positions of the grid g). The time is linear in
-// the number of keys at which ranges may begin.
+// Solve returns the plan of the greedy planner in the short form of planners: as a list of ranges, whose bounds are
+// indexes of keys in the grid g. The time is linear in the number of keys at which ranges may begin.
 func Solve(g *plan.Grid) plan.Draft {
 	var d plan.Draft
 	for p := range int32(len(g.First) - 1) {
@@ -39,9 +39,9 @@ func Solve(g *plan.Grid) plan.Draft {
 	return d
 }
 
-// split divides the keys from position start to position end of the grid into ranges, and appends them to the plan d.
-// Each range is filled up to the maximum. The last two share their rows differently if too few rows for the minimum
-// would be left for the last one.
+// split divides the keys from position start to position end into ranges, and appends them to the plan d. A position is
+// the index, in the grid g, of a key at which ranges may begin. Each range is filled up to the maximum. The last two
+// share their rows differently if too few rows for the minimum would be left for the last one.
 func split(g *plan.Grid, d plan.Draft, start, end int32) plan.Draft {
 	lim := &g.Limits
 	for {
