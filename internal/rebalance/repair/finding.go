@@ -39,7 +39,7 @@ const (
 	BrokenList Kind = "broken list"
 	// Unlisted means that a bucket with a name is missing in the list of buckets.
 	Unlisted Kind = "unlisted bucket"
-	// StaleListing means that the list of buckets has a name that leads elsewhere or nowhere.
+	// StaleListing means that the list of buckets has a name that is free, or that leads to another bucket.
 	StaleListing Kind = "stale listing"
 
 	// BrokenRoot means that the root of a bucket's partition map can't be read.
@@ -69,7 +69,8 @@ const (
 	Duplicate Kind = "duplicate rows"
 	// Uncopied means that rows of a range that is being removed from its old partition are not in its new one.
 	Uncopied Kind = "uncopied rows"
-	// OutrunCopy means that copies that a move has made are newer than the rows of its source.
+	// OutrunCopy means that a move has made copies in a new partition, but the old partition has older rows with the
+	// same keys.
 	OutrunCopy Kind = "outrun copies"
 	// LeftMarker means that deletion markers are left in a range whose move has ended.
 	LeftMarker Kind = "left markers"

@@ -28,8 +28,8 @@ type span struct {
 	store.Bounds
 	markers bool // the span may have markers
 	leaving bool // the partition is the source, and readers look at the destination only
-	// source is the partition from which rows are copied to this one, while a copy counts only as long as the source
-	// has its row. It is zero if no rows are copied.
+	// source is the old partition of a moving range, if rows of this interval are copies that count only as long as the
+	// old partition has the same row. It is zero for other intervals.
 	source store.PartitionID
 }
 
@@ -64,9 +64,9 @@ func (p *place) find(key []byte) *span {
 	return nil
 }
 
-// each calls f for every partition that the partition map of a bucket names. Several calls run at the same time. An
-// older root of the map is good enough: partitions only lose ranges, and rows that look wrong are checked again under
-// the newest root.
+// each calls f for every partition that the partition map of the bucket b names, with the intervals of keys that it
+// has. Several calls run at the same time. An older root of the map is good enough: partitions only lose ranges, and
+// rows that look wrong are checked again under the newest root.
 func (c *Checker) each(ctx context.Context, b bucket, root *partmap.Root,
 	f func(context.Context, bucket, *place) error) error {
 	g, gctx := c.group(ctx)
@@ -342,10 +342,10 @@ func (x *scan) page(ctx context.Context, rows []store.Row) error {
 	return nil
 }
 
-// outrun checks copies that count only while the source of their move has the row. If a source has an older row, it
-// never had the row that was copied: the source was restored from an earlier moment. The move would take the copy for
-// deleted, and its deletion would hide the older row as well. So the copy is turned into an ordinary entry, which
-// counts.
+// outrun checks rows that a move has copied to this partition and that count only while the old partition has the same
+// row. If the old partition has an older row, it never had the row that was copied: it was restored from an earlier
+// moment. The move would take the copy for deleted, and its deletion would hide the older row as well. So the copy is
+// turned into an ordinary entry, which counts.
 func (x *scan) outrun(ctx context.Context, source store.PartitionID, copies []store.Row) error {
 	p := store.Partition{Bucket: x.p.Bucket, ID: source}
 	return x.c.match(ctx, p, copies, func(i int, theirs *store.Row) error {
@@ -363,9 +363,10 @@ func (x *scan) outrun(ctx context.Context, source store.PartitionID, copies []st
 	})
 }
 
-// uncopied checks rows of ranges that are moving out of the partition and whose move is in the phase draining. The rows
-// were compared before, so each is in its destination, unless the rows are older than the bucket's map. In that phase
-// deletes leave markers in the destination. So a row that is missing there was never deleted, and is copied.
+// uncopied checks rows of ranges that are leaving the partition and whose move is in the phase draining, in which old
+// rows are removed. The rows were compared before, so each is in the new partition, unless the rows are older than the
+// bucket's partition map. In that phase deletes leave markers in the new partition. So a row that is missing there was
+// never deleted, and is copied.
 func (x *scan) uncopied(ctx context.Context, rows []store.Row) error {
 	missing, _, err := x.c.missing(ctx, x.b.id, rows)
 	if errors.Is(err, errGone) {
