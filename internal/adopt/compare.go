@@ -101,8 +101,8 @@ func (a *Adoption) compare(ctx context.Context, s Span, mend bool) error {
 	return settle()
 }
 
-// paged is one entry of the bucket's listing. The field at is the timestamp for rows that are written from this entry
-// back to the source. A nil Item marks the end of the listing.
+// paged is one entry of the bucket's listing, with a time: `at` is the timestamp for a row that is written from this
+// entry back to the source. A nil Item marks the end of the listing.
 type paged struct {
 	*listing.Item
 	at store.Timestamp
@@ -258,7 +258,8 @@ const (
 	// hereFirst is the order for an application that writes to the source first and then to the bucket. An entry that
 	// was seen in the bucket is in the source by then, unless the application has deleted the entry.
 	hereFirst order = false
-	// thereFirst is the order for an application that writes to the bucket first and then to the source.
+	// thereFirst is the order for an application that writes to the bucket first and then to the source. A row that was
+	// seen in the source is in the bucket by then, unless the application has deleted the row.
 	thereFirst order = true
 )
 

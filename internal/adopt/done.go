@@ -33,10 +33,11 @@ type state struct {
 	Cuts keytext.Keys `json:"cuts"`
 	// Rows is about the number of rows of the source.
 	Rows int64 `json:"rows"`
-	// Streams are the states of all intervals of the first part of the source, then of the second part, and so on.
+	// Streams say how far each interval of keys is copied: first all intervals of the first part of the source (e.g. a
+	// partition of a table), then those of the second part, and so on.
 	Streams []stream `json:"streams"`
-	// Read is the number of rows read so far, and Refused is the number of those that could not be copied. Refusals are
-	// the first of these rows.
+	// Read is the number of rows that were read so far, and Refused is the number of these rows that could not be
+	// copied. Refusals lists the first ones, with reasons.
 	Read     int64     `json:"read"`
 	Refused  int64     `json:"refused"`
 	Refusals []refusal `json:"refusals,omitempty"`
