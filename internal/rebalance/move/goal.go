@@ -64,7 +64,7 @@ func Refresh(rg *partmap.Range) Goal {
 type Verdict uint8
 
 const (
-	// Met means that the map is as the goal wants it.
+	// Met means that the partition map has the ranges that the goal wants.
 	Met Verdict = iota
 	// Ready means that the goal's move can begin.
 	Ready
