@@ -9,7 +9,8 @@ import (
 // shows how far a plan is from the best one.
 type Bounder interface {
 	// LowerBound returns the fewest rows that a plan moves if all its ranges that can be divided are within the
-	// maximum, and as few ranges as possible are under the minimum. The result under is this number of ranges.
+	// maximum, and as few ranges as possible are under the minimum number of rows. The result under is this number of
+	// ranges.
 	LowerBound(ctx context.Context, l *Layout, limits Limits) (rows int64, under int, err error)
 }
 

@@ -27,7 +27,7 @@ type Grid struct {
 	Owner []int32
 	// First[p] is the position at which partition p starts. One more entry has N.
 	First []int32
-	// Fewest is a lower bound for the number of ranges of any plan whose ranges are within the maximum.
+	// Fewest is a lower bound for the number of ranges of any plan whose ranges are within the maximum number of rows.
 	Fewest int64
 
 	// writes and growth are prefix sums of writes per second and of rows gained per second. filled[i] is the number of
@@ -114,7 +114,7 @@ func (g *Grid) GrowthIn(start, end int32) float64 { return g.growth[end] - g.gro
 
 // Divisible reports whether a range from position start to position end of the grid can be cut so that both halves have
 // rows. A position is the index of a key at which ranges may begin. A range that cannot be divided may have more rows
-// than the maximum.
+// than the maximum number of rows.
 func (g *Grid) Divisible(start, end int32) bool { return g.filled[end]-g.filled[start] > 1 }
 
 // Pinned reports whether in every plan a range must begin at the start of the partition with the given index.

@@ -14,8 +14,8 @@ type Bin struct {
 const steps = 5
 
 // Histogram returns how many ranges have how many rows, before the plan p and after it. The result has bars for empty
-// ranges, ranges under the minimum, five steps within the limits, ranges over the maximum, and ranges over twice the
-// maximum. Without a minimum the second bar is left out.
+// ranges, ranges under the minimum number of rows, five steps within the limits, ranges over the maximum, and ranges
+// over twice the maximum. Without a minimum the second bar is left out.
 func Histogram(l *Layout, limits Limits, p *Plan) []Bin {
 	type edge struct {
 		most  int64 // the highest number of rows in the bin

@@ -10,12 +10,12 @@ import (
 type Kind string
 
 const (
-	// Rows compares plans by these numbers, in this order: ranges over the maximum that can be divided, ranges under
-	// the minimum, rows moved, partitions, squared deviation from the target. The exact planner finds the best plan by
-	// this order.
+	// Rows compares plans by these numbers, in this order: ranges over the maximum number of rows that can be divided,
+	// ranges under the minimum, rows moved, partitions, squared deviation from the target. The exact planner finds the
+	// best plan by this order.
 	Rows Kind = "rows"
-	// Full compares plans by these numbers, in this order: ranges over the maximum that can be divided, ranges under
-	// the minimum, and the weighted sum of the costs that Weights names.
+	// Full compares plans by these numbers, in this order: ranges over the maximum number of rows that can be divided,
+	// ranges under the minimum, and the weighted sum of the costs that Weights names.
 	Full Kind = "full"
 )
 
@@ -45,8 +45,8 @@ type Weights struct {
 	Ranges float64
 	// Spread is the weight of unequal sizes: of the sum over ranges of (rows - target)^2 / target.
 	Spread float64
-	// Forecast is the weight of the rows by which ranges will be over the maximum at the horizon (Limits.HorizonS), if
-	// they grow as they do now.
+	// Forecast is the weight of the rows by which ranges will be over the maximum number of rows at the horizon
+	// (Limits.HorizonS), if they grow as they do now.
 	Forecast float64
 	// Load is the weight of writes over the limit. The cost of a range is the target rows times the excess of its
 	// writes as a share of the limit (1 for twice the limit).
@@ -54,9 +54,10 @@ type Weights struct {
 }
 
 // Costs returns the full objective, which compares plans by a weighted sum, for ranges of at most maxRows rows. A row
-// copied costs 1, a move a hundredth of the maximum, and each range beyond the fewest possible half of the maximum.
-// Rows by which ranges are, or will be, over the maximum cost 2 each. The weight of load is such that a range with 1.7
-// times the allowed writes is cut. Unequal sizes cost nothing: they do not tell how many rows a range will take in.
+// copied costs 1, a move a hundredth of the maximum number of rows, and each range beyond the fewest possible half of
+// the maximum. Rows by which ranges are, or will be, over the maximum cost 2 each. The weight of load is such that a
+// range with 1.7 times the allowed writes is cut. Unequal sizes cost nothing: they do not tell how many rows a range
+// will take in.
 func Costs(maxRows int64) Objective {
 	return Objective{Kind: Full, Weights: Weights{
 		RowsMoved: 1, Moves: overhead * float64(maxRows), Ranges: rent * float64(maxRows), Forecast: 2, Load: 2,
@@ -91,11 +92,12 @@ func (w *Weights) Set(term string, weight float64) error {
 // A Score says how good a plan is, by the counts and costs that an Objective compares. In every field, less is better.
 type Score struct {
 	Kind Kind `json:"kind"`
-	// OverMax is the number of ranges over the maximum that could be divided. Undividable is the number of ranges over
-	// the maximum that could not.
+	// OverMax is the number of ranges over the maximum number of rows that could be divided. Undividable is the number
+	// of ranges over the maximum that could not.
 	OverMax     int `json:"over_max"`
 	Undividable int `json:"undividable"`
-	// UnderMin is the number of ranges under the minimum, without those that are exempt from the minimum.
+	// UnderMin is the number of ranges under the minimum number of rows, without those that are exempt from the
+	// minimum.
 	UnderMin int `json:"under_min"`
 	// RowsMoved is the number of rows that the plan moves, Moves is the number of its moves, and Partitions is the
 	// number of partitions after the plan.
@@ -230,14 +232,15 @@ func (t *Tally) count(start, end int32, keep bool, times int) {
 }
 
 // Counts returns the three numbers by which plans are compared under the full objective: a smaller over wins, then a
-// smaller under, then a smaller cost. The result over is the number of ranges over the maximum that a cut could divide,
-// under is the number of ranges under the minimum, and cost is the weighted sum of the costs, in rows.
+// smaller under, then a smaller cost. The result over is the number of ranges over the maximum number of rows that a
+// cut could divide, under is the number of ranges under the minimum, and cost is the weighted sum of the costs, in
+// rows.
 func (t *Tally) Counts(w Weights) (over, under int, cost float64) {
 	return t.over, t.under, t.cost(w, t.tooMany())
 }
 
-// tooMany returns by how many ranges the plan exceeds the fewest possible within the maximum, for the cost of ranges.
-// It returns 0 if the plan has fewer, as it may with ranges over the maximum.
+// tooMany returns by how many ranges the plan exceeds the fewest possible within the maximum number of rows, for the
+// cost of ranges. It returns 0 if the plan has fewer, as it may with ranges over the maximum.
 func (t *Tally) tooMany() float64 { return max(0, float64(t.ranges)-float64(t.grid.Fewest)) }
 
 func (t *Tally) cost(w Weights, tooMany float64) float64 {
@@ -247,7 +250,7 @@ func (t *Tally) cost(w Weights, tooMany float64) float64 {
 
 // Cost returns what one range adds to the score of a plan: the range from position start to position end, which are
 // indexes of keys in the grid. keep is true if the range keeps the id of an old partition. The result cost is in rows,
-// under the full objective, and under is 1 if the range is under the minimum, else 0.
+// under the full objective, and under is 1 if the range is under the minimum number of rows, else 0.
 //
 // The cost counts each range as one too many. So the cost of a plan is the sum over its ranges, less the weight of a
 // range for each of the fewest possible ranges.

@@ -91,8 +91,8 @@ func (r *Reason) UnmarshalText(text []byte) error {
 // Optimality compares the number of rows that a plan moves with the fewest rows that any plan must move.
 type Optimality struct {
 	// LowerBound is the number of rows that every plan must move if it has the fewest possible ranges over the maximum
-	// and under the minimum. If the plan itself leaves more ranges under the minimum than it must, the bound is that of
-	// plans that ignore the minimum.
+	// number of rows and under the minimum. If the plan itself leaves more ranges under the minimum than it must, the
+	// bound is that of plans that ignore the minimum.
 	LowerBound int64 `json:"rows_moved_lower_bound"`
 	// Gap is (rows moved - bound) / bound: 0.01 is one percent above the bound. A bound of 0 counts as 1.
 	Gap float64 `json:"gap"`
