@@ -11,8 +11,8 @@ import (
 const few = 1 << 24
 
 // Few reports whether Cheapest finds the best plan for a layout in less than a second. Cheapest tries every possible
-// range that is within the maximum, and Few counts these ranges. The grid g is the layout, with the keys at which
-// ranges may begin.
+// range that is within the maximum number of rows, and Few counts these ranges. The grid g is the layout, with the keys
+// at which ranges may begin.
 func Few(g *plan.Grid) bool {
 	n, low := 0, int32(0)
 	for d := int32(1); int(d) <= g.N; d++ {
@@ -25,8 +25,8 @@ func Few(g *plan.Grid) bool {
 }
 
 // Cheapest returns the best plan under the full objective, which compares plans by a weighted sum of costs with the
-// weights w. Of the plans with the fewest ranges under the minimum, it is the plan of least cost. The plan has the form
-// of a draft, with ranges as positions of the grid g.
+// weights w. Of the plans with the fewest ranges under the minimum number of rows, it is the plan of least cost. The
+// plan has the form of a draft, with ranges as positions of the grid g.
 //
 // Every kind of cost is a sum over ranges. So at each key at which a range may end, Cheapest tries each range that may
 // end there, in the two variants that package exact explains. It fails only when ctx ends.
@@ -99,8 +99,8 @@ type cheap struct {
 }
 
 // improve replaces the plan s by another plan if the other is better. The other plan is the plan `below` with one more
-// range above it. The argument under is 1 if this range is under the minimum, else 0, and cost is the cost that the
-// range adds. The argument next has the other fields of the new plan.
+// range above it. The argument under is 1 if this range is under the minimum number of rows, else 0, and cost is the
+// cost that the range adds. The argument next has the other fields of the new plan.
 func (s *cheap) improve(below *cheap, under int, cost float64, next cheap) {
 	if below.under == math.MaxInt32 {
 		return

@@ -48,7 +48,7 @@ func (Planner) Plan(ctx context.Context, l *plan.Layout, limits plan.Limits, o p
 }
 
 // LowerBound returns the fewest rows that any plan within the limits must move, as plan.Bounder says. The result under
-// is the fewest ranges under the minimum.
+// is the fewest ranges under the minimum number of rows.
 func (Planner) LowerBound(ctx context.Context, l *plan.Layout, limits plan.Limits) (rows int64, under int, err error) {
 	g := plan.NewGrid(l, limits)
 	dp := newProgramme(g)

@@ -41,10 +41,10 @@ type programme struct {
 	// which c lies.
 	useSome []bool
 
-	// A range that ends at d is under the minimum if it starts at underLow[d] or later, and not over the maximum if it
-	// starts at fitLow[d] or later. If the last atom below d with rows has more than the maximum by itself, alone[d] is
-	// this atom, and a range may start from loneLow[d] up to the atom. If not, alone[d] is -1. (An atom is an interval
-	// of keys that no plan can cut.)
+	// A range that ends at d is under the minimum number of rows if it starts at underLow[d] or later, and not over the
+	// maximum if it starts at fitLow[d] or later. If the last atom below d with rows has more than the maximum by
+	// itself, alone[d] is this atom, and a range may start from loneLow[d] up to the atom. If not, alone[d] is -1. (An
+	// atom is an interval of keys that no plan can cut.)
 	underLow, fitLow, loneLow, alone []int32
 
 	// These windows hold the possible starts of the last range. The last range may be new and start in an earlier
@@ -94,8 +94,8 @@ func newProgramme(g *plan.Grid) *programme {
 }
 
 // limits computes, for each position d of the grid, how far below d a range may start that ends at d. It stores three
-// answers: for a range under the minimum (underLow), for one within the limits (fitLow), and for one over the maximum
-// that no cut can divide (loneLow, with alone).
+// answers: for a range under the minimum number of rows (underLow), for one within the limits (fitLow), and for one
+// over the maximum that no cut can divide (loneLow, with alone).
 func (dp *programme) limits() {
 	rows, lim := dp.g.Rows, dp.g.Limits
 	var u, f, l int32

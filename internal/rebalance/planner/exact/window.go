@@ -98,8 +98,8 @@ func (w *window) back(d, last int32) {
 }
 
 // rank compares two positions a and b at which the last range of a plan may start. It compares the first three
-// criteria: ranges under the minimum, rows kept, and number of ranges. It returns -1 if a is better, 1 if b is better,
-// and 0 if they are equal.
+// criteria: ranges under the minimum number of rows, rows kept, and number of ranges. It returns -1 if a is better, 1
+// if b is better, and 0 if they are equal.
 func (w *window) rank(a, b int32) int {
 	x, y := w.value(a), w.value(b)
 	kx, ky := x.kept, y.kept

@@ -211,13 +211,13 @@ func (s *search) count(genes []gene) plan.Tally {
 	return t
 }
 
-// overMax is what one range over the maximum adds to the fitness of a plan, where a lower fitness is better. It is more
-// than any number of ranges under the minimum add.
+// overMax is what one range over the maximum number of rows adds to the fitness of a plan, where a lower fitness is
+// better. It is more than any number of ranges under the minimum add.
 const overMax = 1e7
 
 // fitness returns one number by which candidate plans are compared; lower is better. The argument genes has the ranges
-// of the plan. Ranges over the maximum count most, then ranges under the minimum, then the cost. The cost is squeezed
-// into [0, 1), so that it weighs less than one range under the minimum.
+// of the plan. Ranges over the maximum number of rows count most, then ranges under the minimum, then the cost. The
+// cost is squeezed into [0, 1), so that it weighs less than one range under the minimum.
 func (s *search) fitness(genes []gene) float64 {
 	t := s.count(genes)
 	over, under, cost := t.Counts(s.o.Weights)

@@ -12,8 +12,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 )
 
-// Planner is the greedy planner: it splits ranges over the maximum, then merges ranges under the minimum. It makes the
-// same plan for every objective.
+// Planner is the greedy planner: it splits ranges over the maximum number of rows, then merges ranges under the
+// minimum. It makes the same plan for every objective.
 type Planner struct{}
 
 // Plan returns the greedy plan for the layout l, as plan.Planner says. The objective o only gives the plan its score.
@@ -40,8 +40,8 @@ func Solve(g *plan.Grid) plan.Draft {
 }
 
 // split divides the keys from position start to position end into ranges, and appends them to the plan d. A position is
-// the index, in the grid g, of a key at which ranges may begin. Each range is filled up to the maximum. The last two
-// share their rows differently if too few rows for the minimum would be left for the last one.
+// the index, in the grid g, of a key at which ranges may begin. Each range is filled up to the maximum number of rows.
+// The last two share their rows differently if too few rows for the minimum would be left for the last one.
 func split(g *plan.Grid, d plan.Draft, start, end int32) plan.Draft {
 	lim := &g.Limits
 	for {
@@ -67,9 +67,9 @@ func split(g *plan.Grid, d plan.Draft, start, end int32) plan.Draft {
 	}
 }
 
-// merge joins each range of the plan d that is under the minimum with the range before it, or else with the range after
-// it, and returns the changed plan. It joins two ranges only if the joined range is within the maximum, or can't be
-// divided, and if the cut between them is not pinned (a pinned cut must stay).
+// merge joins each range of the plan d that is under the minimum number of rows with the range before it, or else with
+// the range after it, and returns the changed plan. It joins two ranges only if the joined range is within the maximum,
+// or can't be divided, and if the cut between them is not pinned (a pinned cut must stay).
 func merge(g *plan.Grid, d plan.Draft) plan.Draft {
 	lim := &g.Limits
 	small := func(start, end int32) bool {
