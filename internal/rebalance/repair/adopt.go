@@ -216,8 +216,8 @@ type origin uint8
 const (
 	// unproven means that neither is proven.
 	unproven origin = iota
-	// madeBefore means that an older partition map named the partition, so the partition is the old source of a move.
-	// Either its rows are older than the map, or deleted rows came back.
+	// madeBefore means that an older partition map named the partition, so the partition is the old partition of a
+	// move. Either its rows are older than the map, or deleted rows came back.
 	madeBefore
 	// madeLater means that the partition was made after the partition map, so the map is older than the rows.
 	madeLater
@@ -486,12 +486,12 @@ func (c *Checker) adoptOne(ctx context.Context, id store.BucketID, row *store.Ro
 }
 
 // places chooses the partition to which each missing row is copied, and stores it in the field `to`. If the range of
-// the row does not move, this is the partition of the range. In a move it is the source, from which the row is copied
-// on. Once readers read only the destination, it is the destination.
+// the row does not move, this is the partition of the range. If it moves, this is the old partition, from which the
+// move copies the row on; but once readers read only the new partition, it is the new one.
 //
-// The result behind is true if the source of a move is empty though the partition map says that the source is being
-// copied. Then the moves in flight have to end first. Otherwise a row put into the source might be visible, and its
-// copy hidden if the destination was emptied later.
+// The result behind is true if the old partition of a move is empty though the partition map says that it is being
+// copied. Then the moves in flight have to end first. Otherwise a row put into the old partition might be visible, and
+// its copy hidden if the new partition was emptied later.
 func (c *Checker) places(lacks []lack) (behind bool) {
 	for i := range lacks {
 		l := &lacks[i]

@@ -407,8 +407,8 @@ func (c *Checker) finish(ctx context.Context) error {
 }
 
 // endMoves ends the moves in flight if Options.Adopt is AdoptAll, when partitions of the store may come from copies of
-// different moments. Until a move ends, a source of an earlier moment than its destination shows rows that were deleted
-// in between.
+// different moments. Until a move ends, an old partition of an earlier moment than the new one shows rows that were
+// deleted in between.
 //
 // Buckets with rows left outside ranges are skipped, as their deletion markers may still have to hide these rows. Their
 // moves go on when servers run.

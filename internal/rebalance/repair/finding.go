@@ -55,8 +55,8 @@ const (
 	LeftClosing Kind = "left closing"
 	// StuckMove means that a batch (a group of moves) has been in one phase for longer than Options.StuckAfter.
 	StuckMove Kind = "stuck move"
-	// OutrunMove means that by the partition map, a batch of moves has not come to the removal of rows, but one of its
-	// sources is empty.
+	// OutrunMove means that the partition map is behind a move: by the map, rows are still to be copied from an old
+	// partition that is empty already.
 	OutrunMove Kind = "outrun move"
 	// OrphanNode means that nodes of partition maps are still stored, though no root has named them for a long time.
 	OrphanNode Kind = "orphan node"
@@ -67,7 +67,7 @@ const (
 	Misplaced Kind = "misplaced rows"
 	// Duplicate means that rows are outside the ranges of their partition, but are also where the partition map says.
 	Duplicate Kind = "duplicate rows"
-	// Uncopied means that rows of a range that is being removed from its old partition are not in its new one.
+	// Uncopied means that the new partition of a moving range lacks rows that are about to be removed from the old one.
 	Uncopied Kind = "uncopied rows"
 	// OutrunCopy means that a move has made copies in a new partition, but the old partition has older rows with the
 	// same keys.

@@ -29,14 +29,14 @@ type note struct {
 	ts store.Timestamp
 }
 
-// notesKept is the least age at which a note may be removed. A note is a row that a move leaves in its source to say
-// where the rows of a range went. A restore may bring back copies up to this age, some from before a move and some from
-// after it.
+// notesKept is the least age at which a note may be removed. A note is a row that a move leaves in the old partition to
+// say where the rows of a range went. A restore may bring back copies up to this age, some from before a move and some
+// from after it.
 const notesKept = 10 * 24 * time.Hour
 
 // takeNotes returns the given rows of partition p without the notes among them. A note is a row that a move leaves in
-// its source to say where the rows of a range went. If the check may copy rows back (Options.Adopt), the notes are
-// remembered.
+// the old partition to say where the rows of a range went. If the check may copy rows back (Options.Adopt), the notes
+// are remembered.
 func (c *Checker) takeNotes(p store.Partition, rows []store.Row) []store.Row {
 	return slices.DeleteFunc(rows, func(row store.Row) bool {
 		to, end, ok := store.Note(row.Value)
@@ -115,8 +115,8 @@ func (c *Checker) leftover(ctx context.Context, p store.Partition) error {
 	return nil
 }
 
-// collectNotes removes old notes. A note is a row that a move leaves in its source to say where the rows of a range
-// went. Only partitions that the bucket's partition map does not name are cleared, since the map never names them
+// collectNotes removes old notes. A note is a row that a move leaves in the old partition to say where the rows of a
+// range went. Only partitions that the bucket's partition map does not name are cleared, since the map never names them
 // again. A partition that the map names is skipped, even if it has only notes: those of ranges that have left it. If a
 // bucket has rows outside its ranges, all its notes are kept, however old: they may say where these rows belong.
 func (c *Checker) collectNotes(ctx context.Context) error {

@@ -10,11 +10,11 @@ import (
 )
 
 // outrun looks for moves that are further on than the bucket's partition map says, since the map was restored from an
-// older copy. Such a map says that sources are being copied or compared that are empty already. A reader, or the
-// process that moves, would conclude that all rows were deleted.
+// older copy. Such a map says that rows of old partitions are being copied or compared, but these partitions are empty
+// already. A reader, or the process that moves, would conclude that all rows were deleted.
 //
-// A source is emptied only in the phase draining, after all ranges of the batch (group of moves) were compared. So
-// outrun advances the batch to draining, and the map fits the rows again. The result advanced is true if the map was
+// An old partition is emptied only in the phase draining, after all ranges of the batch (group of moves) were compared.
+// So outrun advances the batch to draining, and the map fits the rows again. The result advanced is true if the map was
 // changed.
 func (c *Checker) outrun(ctx context.Context, b bucket, root *partmap.Root) (advanced bool, err error) {
 	since, suspects := uint64(0), map[uint64]bool{}
@@ -81,9 +81,9 @@ func (c *Checker) outrun(ctx context.Context, b bucket, root *partmap.Root) (adv
 	return advanced, nil
 }
 
-// hasLeft reports whether the rows of the range rg have already left the source of its move. Then the source has a note
-// of this very move, which is a row that says where the rows are. Older programs left no note. So without a note
-// hasLeft reports whether the source has no row of the range while the destination has copies.
+// hasLeft reports whether the rows of the moving range rg have already left the old partition. Then this partition has
+// a note of this very move, which is a row that says where the rows are. Older programs left no note. So without a note
+// hasLeft reports whether the old partition has no row of the range while the new one has copies.
 func (c *Checker) hasLeft(ctx context.Context, root *partmap.Root, rg *partmap.Range) (bool, error) {
 	within := store.Bounds{Start: rg.Start, End: rg.End}
 	source := store.Partition{Bucket: root.Bucket, ID: rg.Partition}

@@ -79,8 +79,8 @@ const (
 	// AdoptNewer means that the rows of partitions are copied that were provably made after the partition map: then the
 	// map was restored from an older copy than the rows. No deleted row comes back.
 	AdoptNewer
-	// AdoptAll means that all rows outside ranges are copied, also those in old sources of moves. It is right after a
-	// restore, and wrong if deleted rows came back for another reason.
+	// AdoptAll means that all rows outside ranges are copied, also those in the old partitions of moves. It is right
+	// after a restore, and wrong if deleted rows came back for another reason.
 	AdoptAll
 )
 

@@ -15,7 +15,7 @@ import (
 )
 
 // place is a partition with the intervals of keys that the partition map of its bucket gives it. Each interval is a
-// range whose only partition, move source or move destination this partition is.
+// range whose only partition this is or, while the range moves, whose old or new partition.
 type place struct {
 	id    store.PartitionID
 	spans []span // ascending
@@ -255,7 +255,7 @@ func (c *Checker) sweeps(ctx context.Context) error {
 }
 
 // pages calls f with all rows of a partition, page by page, with timestamps. It leaves out notes, which are rows that
-// moves leave in their sources.
+// moves leave in old partitions.
 func (c *Checker) pages(ctx context.Context, p store.Partition, f func(rows []store.Row) error) error {
 	return c.pagesWithin(ctx, p, store.Bounds{}, f)
 }
@@ -464,8 +464,8 @@ func (x *scan) found(ctx context.Context, k Kind, row *store.Row, useless bool) 
 }
 
 // misplaced counts a row that lies outside the ranges of its partition, and that readers find in no other partition.
-// The partition still has other ranges, so it was the source when the row's range moved. With AdoptAll the row is
-// copied to where the bucket's partition map says. If the operator discards the partition, the row is deleted.
+// The partition still has other ranges, so the row's range has moved away from it. With AdoptAll the row is copied to
+// where the bucket's partition map says. If the operator discards the partition, the row is deleted.
 func (x *scan) misplaced(ctx context.Context, row *store.Row) {
 	t := x.tally(Misplaced)
 	t.add(row)
