@@ -8,9 +8,8 @@ import (
 // A Bounder computes a lower bound: the fewest rows that any plan for a layout (a bucket's partitions) must move. It
 // shows how far a plan is from the best one.
 type Bounder interface {
-	// LowerBound returns the fewest rows that a plan moves if all its ranges that can be divided are within the
-	// maximum, and as few ranges as possible are under the minimum number of rows. The result under is this number of
-	// ranges.
+	// LowerBound returns the fewest rows that a plan moves if all its ranges that can be divided are within the maximum
+	// number of rows, and as few ranges as possible are under the minimum. The result under is this number of ranges.
 	LowerBound(ctx context.Context, l *Layout, limits Limits) (rows int64, under int, err error)
 }
 
