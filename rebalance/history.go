@@ -282,9 +282,9 @@ func (h *History) Moves(before int64, f func(*heat.Event) bool) {
 	h.moves.Before(before, f)
 }
 
-// Draw returns the figures of a picture for the console: the loads of one bucket's ranges, for the interval of keys and
-// the interval of time in w. The window w must be valid (see its method Check). If nothing is known of the bucket, Draw
-// puts the bucket into the next sample.
+// Draw returns the figures of a picture for the console: the sizes and loads of one bucket's ranges, for the interval
+// of keys and the interval of time in w. The window w must be valid (see its method Check). If nothing is known of the
+// bucket, Draw puts the bucket into the next sample.
 func (h *History) Draw(w heat.Window) heat.Picture {
 	h.mu.Lock()
 	if h.carried[w.Bucket] == nil {

@@ -220,8 +220,9 @@ func (x *Executor) scan(
 	}
 }
 
-// retry repeats the store call f up to four times after a timeout or while the store is unavailable. f must be
-// idempotent. Without retries one lost answer would make a copy of a million rows start over.
+// retry calls f, which makes a store call, and calls it again after a timeout or while the store is unavailable, up to
+// four times in all. f must be idempotent. Without retries one lost answer would make a copy of a million rows start
+// over.
 func (x *Executor) retry(ctx context.Context, f func() error) error {
 	const tries = 4
 	for failures := 1; ; failures++ {

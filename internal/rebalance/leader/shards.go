@@ -96,7 +96,7 @@ func (s *Shards) Leader(ctx context.Context, n int) (h Holder, known, mine bool)
 }
 
 // Leaders returns, for each shard (a group of buckets), the process that leads the shard. An element is nil if no
-// process leads the shard, or if the record of its leader can't be read.
+// process leads the shard, or if the leader is not known, e.g. because its record can't be read.
 func (s *Shards) Leaders(ctx context.Context) (all [shard.Count]*Holder) {
 	var reads sync.WaitGroup
 	for n := range s.of {
