@@ -110,7 +110,7 @@ func (o Options) withDefaults() Options {
 }
 
 // Executor carries out the moves of the ranges of one bucket: it copies rows to new partitions, and changes the
-// bucket's map. The methods are safe for concurrent use, but only one goroutine at a time may call Run.
+// bucket's partition map. The methods are safe for concurrent use, but only one goroutine at a time may call Run.
 type Executor struct {
 	store  Store
 	rows   store.Rows // rows everywhere, without notes

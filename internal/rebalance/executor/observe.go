@@ -100,8 +100,8 @@ type BatchStatus struct {
 	Progress Progress
 }
 
-// Status returns the state of the bucket and its moves, as of the executor's last read of the bucket's map. Only the
-// numbers of rows are up to date.
+// Status returns the state of the bucket and its moves, as of the executor's last read of the bucket's partition map.
+// Only the numbers of rows are up to date.
 func (x *Executor) Status() Status {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -68,7 +68,7 @@ const (
 	Met Verdict = iota
 	// Ready means that the goal's move can begin.
 	Ready
-	// Blocked means that moves in flight have to end first, possibly the goal's own.
+	// Blocked means that other moves, or the goal's own, have to end first.
 	Blocked
 	// Impossible means that the goal does not fit the partition map, e.g. because its start is not a cut of the map.
 	Impossible

@@ -68,9 +68,9 @@ func (v *View) complete() bool {
 	return !slices.ContainsFunc(v.Root.Batches, func(b partmap.Batch) bool { return count[b.ID] != b.Ranges })
 }
 
-// look reads the given intervals of keys of a map. It returns a view with the ranges in them that move or that a goal
-// (a wanted layout) concerns, and with all other ranges in the same partitions. It reads beyond an interval only to
-// complete a partition.
+// look reads the given intervals of keys of a bucket's partition map. It returns a view with the ranges in them that
+// move or that a goal (a wanted layout) concerns, and with all other ranges in the same partitions. It reads beyond an
+// interval only to complete a partition.
 func look(ctx context.Context, root *partmap.Root, m Maps, spans []partmap.Span, goals []Goal) (*View, error) {
 	v := &View{Root: root}
 	// The ranges of one partition are neighbours: a run of them is kept or dropped as a

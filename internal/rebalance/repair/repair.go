@@ -154,7 +154,7 @@ type Checker struct {
 	// orphaned has, by bucket, the partitions without a range whose rows are to be copied to where the partition map
 	// says.
 	orphaned map[store.BucketID][]orphan
-	// moving has the buckets with moves in flight.
+	// moving has the buckets in which ranges move.
 	moving map[store.BucketID]bool
 	// marked has the partitions with deletion markers to delete, with the names of their buckets.
 	marked map[store.Partition]string
