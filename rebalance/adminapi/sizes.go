@@ -66,8 +66,8 @@ var errNoBalancer = store.Errorf(store.NotFound,
 	"nobody looks after sizes here: the process was started with neither --counter nor --rebalance-interval")
 
 // looks answers a request about the ranges of a bucket with a stream of lines. The function f finds the ranges, calls
-// line for each of them, and returns the epoch (version) of the bucket's map. If this process does not watch the sizes
-// of the bucket, looks answers with an error instead.
+// line for each of them, and returns the epoch (version) of the bucket's partition map. If this process does not watch
+// the sizes of the bucket, looks answers with an error instead.
 func (h *handler) looks(
 	w http.ResponseWriter, r *http.Request, bucket string, f func(id store.BucketID, line func(Line) error) (uint64, error),
 ) {

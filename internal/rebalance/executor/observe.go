@@ -79,9 +79,9 @@ func (x *Executor) count(t *move.Task, f func(*Progress)) {
 	f(&x.total)
 }
 
-// Status is the state of a bucket and its moves, as of the executor's last read of the bucket's map.
+// Status is the state of a bucket and its moves, as of the executor's last read of the bucket's partition map.
 type Status struct {
-	// Epoch is the epoch (version) of the map. It is zero before the first read.
+	// Epoch is the epoch (version) of the partition map. It is zero before the first read.
 	Epoch   uint64
 	State   partmap.State
 	Ranges  uint64
@@ -96,7 +96,8 @@ type Status struct {
 // the rows worked on.
 type BatchStatus struct {
 	partmap.Batch
-	// Progress has the numbers of rows that the batch has worked on since this executor first saw the batch in the map.
+	// Progress has the numbers of rows that the batch has worked on since this executor first saw the batch in the
+	// partition map.
 	Progress Progress
 }
 

@@ -13,8 +13,8 @@ import (
 // Goal is the wanted layout of one interval of keys: at which keys it is to be cut into ranges. A goal describes the
 // end and not the steps, so that it can be given again after a crash. A goal that is met needs no work.
 type Goal struct {
-	// Start and End are the first key and the end of the interval. Both must be cuts (bounds of ranges) of the map. An
-	// empty End is plus infinity.
+	// Start and End are the first key and the end of the interval. Both must be cuts (bounds of ranges) of the
+	// partition map. An empty End is plus infinity.
 	Start keytext.Key `json:"start"`
 	End   keytext.Key `json:"end"`
 	// Cuts are all cuts that are wanted inside the interval, in ascending order. Without cuts the interval is to be one

@@ -76,7 +76,7 @@ func (e *Swap) empty() bool {
 }
 
 // tasks returns the work on rows that the batch b (a group of moves) needs in its present phase. It also returns a
-// function for the time after this work: over adds the batch's next step to a change of the map.
+// function for the time after this work: over adds the batch's next step to a change of the partition map.
 func (v *View) tasks(b partmap.Batch) (tasks []Task, over func(*Swap)) {
 	ranges := v.of(b.ID)
 	switch b.Phase {

@@ -121,9 +121,9 @@ func (c *Checker) validate(
 	return problems, named, err
 }
 
-// brokenMap reports the given problems of a bucket's map. With Options.Adopt = AdoptAll it also replaces the partition
-// map, whose root is now, by its newest valid version. Rows that have moved since that version are copied back later in
-// the check. The result back is true if the map was replaced.
+// brokenMap reports the given problems of a bucket's partition map. With Options.Adopt = AdoptAll it also replaces the
+// partition map, whose root is now, by its newest valid version. Rows that have moved since that version are copied
+// back later in the check. The result back is true if the map was replaced.
 func (c *Checker) brokenMap(ctx context.Context, b bucket, now, root *partmap.Root,
 	problems []partmap.Problem) (back bool, err error) {
 	older, err := c.wholeBefore(ctx, now)
@@ -289,8 +289,8 @@ func (c *Checker) nodes(ctx context.Context, id store.BucketID) (all []store.Nod
 	}
 }
 
-// deleteNodes deletes the given stored nodes of a bucket's map. The text says for the report what was done, e.g. "12
-// deleted".
+// deleteNodes deletes the given stored nodes of a bucket's partition map. The text says for the report what was done,
+// e.g. "12 deleted".
 func (c *Checker) deleteNodes(ctx context.Context, id store.BucketID, nodes []store.NodeID) (string, error) {
 	for _, n := range nodes {
 		if err := c.retry(ctx, func() error { return c.s.DeleteNode(ctx, id, n) }); err != nil {

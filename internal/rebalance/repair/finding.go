@@ -80,7 +80,7 @@ const (
 	FutureRow Kind = "future rows"
 	// BrokenRows means that rows cannot be read.
 	BrokenRows Kind = "broken rows"
-	// Orphan means that a partition has rows but no range in the bucket's map.
+	// Orphan means that a partition has rows but no range in the bucket's partition map.
 	Orphan Kind = "orphan partition"
 	// LeftRows means that a partition of a deleted bucket has rows.
 	LeftRows Kind = "left rows"

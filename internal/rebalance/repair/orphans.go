@@ -123,9 +123,9 @@ func (c *Checker) revive(ctx context.Context, b bucket, parts []store.PartitionI
 	return revived
 }
 
-// lostSettings returns the settings of a bucket that lost them together with the root of its map. It deduces them from
-// the first rows of the bucket's partitions, which are the only evidence. Without its settings, a bucket of objects
-// would become a plain one, and anybody might purge its objects.
+// lostSettings returns the settings of a bucket that lost them together with the root of its partition map. It deduces
+// them from the first rows of the bucket's partitions, which are the only evidence. Without its settings, a bucket of
+// objects would become a plain one, and anybody might purge its objects.
 func (c *Checker) lostSettings(ctx context.Context, b bucket, parts []store.PartitionID) ([]byte, error) {
 	const rows = 100 // rows read of a partition; damaged rows and markers say nothing
 	if c.o.LostSettings == nil {

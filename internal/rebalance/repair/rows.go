@@ -293,7 +293,7 @@ func (c *Checker) pagesWithin(ctx context.Context, p store.Partition, b store.Bo
 }
 
 // page checks the rows of one page of the partition. Rows that look wrong are checked again, under a newer version of
-// the bucket's map.
+// the bucket's partition map.
 func (x *scan) page(ctx context.Context, rows []store.Row) error {
 	latest := store.Timestamp(x.c.o.Now().Add(future).UnixMicro())
 	var suspects, leaving []store.Row
