@@ -13,13 +13,14 @@ import (
 	"github.com/evenkeel/evenkeel/internal/webguard"
 )
 
-// ConnLimit is a listener that limits the connections of a server as a whole, and of each client. A client may open
-// another connection while its connections are fewer than three times the free ones (see webguard.MayTake).
+// ConnLimit is a listener that limits the number of open connections, of a server as a whole and of each client. A
+// client may open another connection while the client has fewer connections than three times the free ones (see
+// webguard.MayTake).
 //
-// If a client at its limit opens a connection, it replaces one of the client's other connections: the one that has been
-// idle longest. If none is idle, it replaces the one that has waited longest, for SlowTime at least, for the client to
-// send a body or to read an answer. If there is no such connection either, the new one is closed. A client without
-// connections may replace one of any client.
+// If a client at its limit opens a connection, the new connection replaces the client's connection that has been idle
+// longest. If no connection of the client is idle, the new connection replaces the one that has waited longest, at
+// least SlowTime, for the client to send a body or to read an answer. If none has waited that long, the new connection
+// is closed. A client without connections may replace a connection of any client.
 type ConnLimit struct {
 	net.Listener
 	most         int
@@ -32,8 +33,9 @@ type ConnLimit struct {
 }
 
 // LimitConns returns a listener for the server s that accepts at most `most` connections at once. The caller then runs
-// s on it. A connection is not closed while the server works for it. If handlerTells is true, the server's handler says
-// by Busy when that is. Otherwise it is from the first byte of a request to the last byte of the answer.
+// s on the returned listener. While the server works for a connection, no new connection replaces the connection. If
+// handlerTells is true, the server's handler tells by Busy when the server works for a connection. If handlerTells is
+// false, the server works for a connection from the first byte of a request to the last byte of the answer.
 func LimitConns(l net.Listener, most int, s *http.Server, handlerTells bool) *ConnLimit {
 	c := &ConnLimit{
 		Listener: l, most: most, handlerTells: handlerTells,
@@ -45,8 +47,8 @@ func LimitConns(l net.Listener, most int, s *http.Server, handlerTells bool) *Co
 	return c
 }
 
-// queues are the connections that wait for their client, in two queues: the idle ones, and the slow ones, in the middle
-// of a request or an answer. The connection that has waited longest is first in its queue.
+// queues are two queues of connections that wait for their client: idle connections, and slow connections, which are in
+// the middle of a request or an answer. The connection that has waited longest is first in its queue.
 type queues [2]list.List // the elements are *place
 
 const (
@@ -54,12 +56,12 @@ const (
 	slow        // waits for a body, or for the client to read the answer
 )
 
-// SlowTime is how long a connection may at least wait for its client to send a body or to read an answer, before a new
-// connection can replace it.
+// SlowTime is the least time that a connection waits for its client to send a body or to read an answer, before a new
+// connection can replace the waiting one.
 const SlowTime = 500 * time.Millisecond
 
-// first returns the connection that a new one replaces: the longest idle one, or else the longest waiting slow one. It
-// returns nil if none may be replaced.
+// first returns the old connection that a new connection replaces: the one that has been idle longest, or if none is
+// idle the slow connection that has waited longest. The result is nil if no connection may be replaced.
 func (q *queues) first() *place {
 	if front := q[idle].Front(); front != nil {
 		return front.Value.(*place)
@@ -70,15 +72,15 @@ func (q *queues) first() *place {
 	return nil
 }
 
-// peer is one client of a server, with its connections.
+// peer is one client of a server, given by its address, with the connections of the client that a ConnLimit counts.
 type peer struct {
 	addr    netip.Prefix
 	n       int // number of connections
 	waiting queues
 }
 
-// place is one connection that counts in a ConnLimit, which limits connections, and the queue in which it waits, if
-// any.
+// place is one open connection that a ConnLimit counts, and the connection's position in the queues of waiting
+// connections, if the connection waits for its client.
 type place struct {
 	net.Conn
 	of      *peer
@@ -87,7 +89,8 @@ type place struct {
 	since   time.Time     // the connection waits since then
 }
 
-// Accept returns the next new connection that the limit admits. New connections beyond the limit are closed.
+// Accept returns the next new connection that the limit admits. Accept closes new connections beyond the limit, and old
+// connections that a new one replaces.
 func (l *ConnLimit) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
@@ -105,8 +108,8 @@ func (l *ConnLimit) Accept() (net.Conn, error) {
 	}
 }
 
-// admit reports whether the limit admits the new connection c. replaced is an old connection, which the caller closes
-// to make room, or nil.
+// admit reports whether the limit admits the new connection c. The result replaced is an old connection that the caller
+// closes to make room for c, or nil if room is free.
 func (l *ConnLimit) admit(c net.Conn) (replaced net.Conn, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -135,13 +138,15 @@ func closeConn(c net.Conn) {
 	_ = c.Close()
 }
 
-// wait puts a connection, which waits for its client from now on, into one of the two queues: in is idle or slow.
+// wait puts the connection p, which waits for its client from now on, into one of the two queues. in is the index of
+// the queue: idle or slow.
 func (l *ConnLimit) wait(p *place, in int) {
 	l.work(p)
 	p.since, p.in, p.all, p.at = time.Now(), in, l.waiting[in].PushBack(p), p.of.waiting[in].PushBack(p)
 }
 
-// work takes a connection out of its queue while the server works for it, so that no new connection replaces it.
+// work takes the connection p out of its queue while the server works for the connection, so that no new connection
+// replaces p.
 func (l *ConnLimit) work(p *place) {
 	if p.at != nil {
 		l.waiting[p.in].Remove(p.all)
@@ -150,7 +155,7 @@ func (l *ConnLimit) work(p *place) {
 	}
 }
 
-// leave removes a connection from the limit's count and queues, so that another one may take its place.
+// leave removes the connection p from the count and the queues of the limit, so that a new connection can be admitted.
 func (l *ConnLimit) leave(p *place) {
 	l.work(p)
 	delete(l.conns, p.Conn)
@@ -159,7 +164,8 @@ func (l *ConnLimit) leave(p *place) {
 	}
 }
 
-// state handles a change of a connection's state. The server calls it as its http.Server.ConnState.
+// state is the hook http.Server.ConnState of the server. It moves the connection c between the queues when the state of
+// c changes, and counts new and closed connections.
 func (l *ConnLimit) state(c net.Conn, s http.ConnState) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -191,8 +197,9 @@ func (l *ConnLimit) state(c net.Conn, s http.ConnState) {
 // connKey is the key of the context value that holds a request's connection.
 type connKey struct{}
 
-// Busy tells the limit of connections that the server begins to work for a request (busy is true), or has ended that
-// work (busy is false). ctx is the context of the request, or derived from it.
+// Busy tells the limit of connections that the server begins to work for a request (busy is true), or has ended the
+// work (busy is false). During the work no new connection replaces the request's connection. ctx is the context of the
+// request, or derived from that context.
 func (l *ConnLimit) Busy(ctx context.Context, busy bool) {
 	c, _ := ctx.Value(connKey{}).(net.Conn)
 	l.mu.Lock()

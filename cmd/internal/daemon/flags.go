@@ -15,7 +15,7 @@ import (
 // json.
 type JSON bool
 
-// AfterApply sets the flag --format to json. The parser kong calls it if --json is given.
+// AfterApply sets the flag --format to json. The command-line parser kong calls AfterApply if --json is given.
 func (JSON) AfterApply(ctx *kong.Context) error {
 	for _, f := range ctx.Flags() {
 		if f.Name == "format" {
@@ -25,11 +25,12 @@ func (JSON) AfterApply(ctx *kong.Context) error {
 	return nil
 }
 
-// JSONVersion is the version number in the JSON that commands print. It grows when a field is removed or gets another
-// meaning. A new field may appear without a new version.
+// JSONVersion is the version number in the JSON that commands print. The number grows when a field is removed or gets
+// another meaning. A new field may appear without a new version.
 const JSONVersion = 1
 
-// PrintJSON prints v as JSON. A JSON object gets the field "version" with JSONVersion in front; a list gets none.
+// PrintJSON prints v to w as indented JSON. If v is a JSON object, PrintJSON puts the field "version" with JSONVersion
+// in front. A list gets no version.
 func PrintJSON(w io.Writer, v any) error {
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
@@ -64,8 +65,8 @@ func Changed(flags any) (names []string) {
 	return names
 }
 
-// Input opens the file at path. For the path "-" it returns the given standard input, whose Close does nothing. The
-// name is for error messages.
+// Input opens the file at path for reading. If path is "-", the result in reads stdin, and closing in does nothing.
+// name is the name of the input for error messages: path or "standard input".
 func Input(path string, stdin io.Reader) (in io.ReadCloser, name string, err error) {
 	if path == "-" {
 		return io.NopCloser(stdin), "standard input", nil

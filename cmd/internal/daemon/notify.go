@@ -6,15 +6,16 @@ import (
 	"os"
 )
 
-// The states of a process, in the form in which systemd expects them.
+// The states of a process for Notify, in the format that systemd expects.
 const (
 	Ready    = "READY=1"
 	Stopping = "STOPPING=1"
 )
 
-// Notify tells systemd, the service manager, that the process is Ready or Stopping. So services that need this one
-// start when it is ready. systemd asks for the message by Type=notify, and gives the socket in NOTIFY_SOCKET. A failure
-// is only logged, as the process can still serve.
+// Notify tells systemd, the service manager, that the process is Ready or Stopping. systemd then starts the services
+// that wait for this process. systemd asks for the message by Type=notify, and gives the socket in the environment
+// variable NOTIFY_SOCKET. Without the variable Notify does nothing. Notify only logs a failure, as the process can
+// still serve.
 func Notify(log *slog.Logger, state string) {
 	name := os.Getenv("NOTIFY_SOCKET")
 	if name == "" {

@@ -1,5 +1,6 @@
-// Package daemon has the code that both programs, listd and rebalancer, share: the frame of a command line, and the
-// limit of a server's connections. The packages below it have their common flags, log and admin address.
+// Package daemon has the code that the two programs, listd and rebalancer, share: how a command line is parsed and run,
+// how progress is shown, and how many connections a server accepts. The packages below daemon have the programs' common
+// flags, log and admin address.
 package daemon
 
 import (
@@ -21,7 +22,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/internal/daemon/version"
 )
 
-// The exit codes of all commands that fail; after success the code is 0. --help documents them.
+// The exit codes of commands that fail. After success the exit code is 0. The help texts document the codes for users.
 const (
 	ExitFailed   = 1 // the message says why
 	ExitUsage    = 2 // flags, configuration or arguments are bad
@@ -29,7 +30,7 @@ const (
 	ExitRefused  = 4 // does not fit the present state, and nothing changed; or bad lines were left out
 )
 
-// ExitError is an error with an exit code. If a command returns it, the program ends with the exit code Code.
+// ExitError is an error with an exit code. If a command returns an ExitError, the program ends with the exit code Code.
 type ExitError struct {
 	Code int
 	Err  error
@@ -41,8 +42,8 @@ func (e *ExitError) Unwrap() error { return e.Err }
 // Exit returns an error with the text of err that ends the program with the given exit code.
 func Exit(code int, err error) error { return &ExitError{code, err} }
 
-// UsageError returns an error about wrong flags, configuration or arguments. It ends the program with the exit code
-// ExitUsage.
+// UsageError returns an error about wrong flags, configuration or arguments, with the text that fmt.Errorf formats. The
+// error ends the program with the exit code ExitUsage.
 func UsageError(format string, args ...any) error {
 	return &ExitError{ExitUsage, fmt.Errorf(format, args...)}
 }
@@ -52,15 +53,16 @@ func UsageError(format string, args ...any) error {
 type Program struct {
 	Name, Description string
 	Vars              kong.Vars // in addition to those that all programs have
-	// Texts maps names to help texts; see HelpTexts.
+	// Texts maps the keys of help texts to the texts, as HelpTexts returns them.
 	Texts map[string]string
-	// Brief describes groups of flags that most commands have, by the group's key. Their help leaves out the flags
-	// with the tag rare, and the description says where these are explained.
+	// Brief describes groups of flags that most commands have, by the key of the group. The help of a command leaves
+	// out the flags of such a group that have the tag rare, and prints the description, which says where the rare flags
+	// are explained.
 	Brief    map[string]string
 	Out, Err io.Writer
 }
 
-// help prints the help of a command. Flags with the tag rare are left out if they are in a group that Brief names.
+// help prints the help of a command. Flags with the tag rare are left out if their group is one that Brief describes.
 func (p *Program) help(o kong.HelpOptions, ctx *kong.Context) error {
 	for n := ctx.Selected(); n != nil; n = n.Parent {
 		for _, f := range n.Flags {
@@ -73,9 +75,9 @@ func (p *Program) help(o kong.HelpOptions, ctx *kong.Context) error {
 	return kong.DefaultHelpPrinter(o, ctx)
 }
 
-// HelpTexts joins maps of help texts into one. The tag of a flag names the key of its text, as in
-// help:"${serve_listen=}". The parser kong takes this for a variable that is empty by default, so the help is empty
-// until Program puts the text in.
+// HelpTexts joins maps of help texts, by their keys, into one map. The tag of a flag names the key of its text, as in
+// help:"${serve_listen=}". The command-line parser kong takes the key for a variable that is empty by default, so the
+// help is empty until Program puts the text in.
 func HelpTexts(texts ...map[string]string) map[string]string {
 	all := map[string]string{}
 	for _, t := range texts {
@@ -84,21 +86,22 @@ func HelpTexts(texts ...map[string]string) map[string]string {
 	return all
 }
 
-// EnvPrefix is the first part of the names of environment variables that set flags: EVENKEEL_DATA sets --data.
+// EnvPrefix is the beginning of the names of environment variables that set flags, e.g. EVENKEEL_DATA sets --data.
 const EnvPrefix = "EVENKEEL"
 
-// Flags are the command-line flags that every program has, in the form that the parser kong reads.
+// Flags are the command-line flags that every program has: --config and --version. The command-line parser kong fills
+// the fields.
 type Flags struct {
 	Config  settings.File    `placeholder:"FILE" env:"EVENKEEL_CONFIG" help:"Read settings from this YAML file."`
 	Version kong.VersionFlag `help:"Print the version." env:"-"`
 }
 
-// exited is the panic value by which a program ends while kong, the parser, still works: after --help and --version. It
-// is the exit code.
+// exited is the exit code of a program that ends while the command-line parser kong still works, e.g. after --help or
+// --version. The parser panics with an exited value, and Run recovers the value.
 type exited int
 
-// Parser returns the parser of the program's command line. The parameter grammar is a pointer to a struct that has the
-// commands and flags as fields.
+// Parser returns the parser of the program's command line. grammar is a pointer to a struct that has the commands and
+// flags as fields.
 func (p *Program) Parser(grammar any) (*kong.Kong, error) {
 	return kong.New(grammar,
 		kong.Name(p.Name),
@@ -116,10 +119,11 @@ func (p *Program) Parser(grammar any) (*kong.Kong, error) {
 	)
 }
 
-// textOf matches a help tag that is only a name of a help text, like ${serve_listen=}. The name is its submatch.
+// textOf matches a help tag that consists only of the key of a help text, like ${serve_listen=}. The submatch is the
+// key.
 var textOf = regexp.MustCompile(`^\$\{(\w+)=\}$`)
 
-// texts puts the help texts into the command n and all commands below it, in place of the names that refer to them.
+// texts replaces the keys of help texts by the texts, in the command n and all commands below n.
 func (p *Program) texts(n *kong.Node) {
 	expand := func(help *string) {
 		if m := textOf.FindStringSubmatch(*help); m != nil {
@@ -138,8 +142,8 @@ func (p *Program) texts(n *kong.Node) {
 	}
 }
 
-// helpOf returns the help text of a flag. The names of its environment variables are added, unless there is only the
-// one that follows from the flag's name.
+// helpOf returns the help text of a flag. The text ends with the names of the flag's environment variables, but a flag
+// whose only variable follows from the flag's name, e.g. EVENKEEL_DATA for --data, names none.
 func helpOf(v *kong.Value) string {
 	usual := EnvPrefix + "_" + strings.ToUpper(strings.ReplaceAll(v.Name, "-", "_"))
 	if slices.Equal(v.Tag.Envs, []string{usual}) {
@@ -148,8 +152,8 @@ func helpOf(v *kong.Value) string {
 	return kong.DefaultHelpValueFormatter(v)
 }
 
-// negative joins a long flag and a negative number after it into one argument, as in --flag=-1. Otherwise the parser
-// would take the number for a flag, and the command could not say which numbers it accepts.
+// negative joins a long flag and a negative number behind the flag into one argument, as in --flag=-1. Without negative
+// the parser would take the number for a flag, and the command could not say which numbers the command accepts.
 func negative(args []string) (out []string) {
 	for i, arg := range args {
 		if arg == "--" {
@@ -169,8 +173,9 @@ var (
 	longFlag       = regexp.MustCompile(`^--[a-z-]+$`)
 )
 
-// Run parses the arguments, runs the command that they name, prints its error if it fails, and returns the exit code of
-// the program. The Run method of a command may have parameters: a context.Context, and the types of the values in bind.
+// Run parses the arguments args, runs the command that they name, and returns the exit code of the program. If the
+// command fails, Run prints the error. grammar is a pointer to the struct of commands and flags. The Run method of a
+// command may have parameters: a context.Context, and the types of the values in bind.
 func (p *Program) Run(ctx context.Context, grammar any, args []string, bind ...any) (code int) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -218,8 +223,8 @@ func (p *Program) Run(ctx context.Context, grammar any, args []string, bind ...a
 	return ExitFailed
 }
 
-// Signals returns a context that ends at the first SIGTERM or SIGINT. After that, a second signal kills the process as
-// usual.
+// Signals returns a context that ends at the first SIGTERM or SIGINT, so that the program can end in order. A second
+// signal kills the process as usual.
 func Signals(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	signals := make(chan os.Signal, 1)

@@ -11,14 +11,15 @@ import (
 	"golang.org/x/term"
 )
 
-// Progress shows how far a command is, as a bar on a terminal or as lines of text.
+// Progress describes how to show, while a command runs, how far the command is: as a bar on a terminal or as lines of
+// text.
 type Progress struct {
-	// Unit is the noun for the counts, such as rows.
+	// Unit is the noun for what the counts count, e.g. rows.
 	Unit string
-	// Now returns a description of the present work, the count of work done, and the total count (0: unknown). It is
-	// called from another goroutine.
+	// Now returns a description of the current work, the count of work done, and the total count (0: unknown), for the
+	// bar. Another goroutine than the command's calls Now.
 	Now func() (what string, done, total int64)
-	// Line returns the progress as a line of text, given the time since the start. An empty line is not printed.
+	// Line returns the progress as a line of text. took is the time since the start. An empty line is not printed.
 	Line func(took time.Duration) string
 }
 
@@ -28,8 +29,8 @@ const (
 	barEvery  = 100 * time.Millisecond
 )
 
-// Show shows the progress until end is called. kind is "bar", "plain" for lines of text, or "auto" for a bar on a
-// terminal and lines elsewhere. With any other kind, nothing is shown.
+// Show shows the progress on w until the caller calls end. kind is "bar", "plain" for lines of text, or "auto" for a
+// bar on a terminal and lines elsewhere. With any other kind Show shows nothing.
 func (p *Progress) Show(kind string, w io.Writer) (end func()) {
 	if kind == "auto" {
 		kind = "plain"
@@ -74,8 +75,8 @@ func (p *Progress) bar(w io.Writer) (end func()) {
 	}
 }
 
-// Left returns the time that is left for the work, as a text like ", 5s left" for the end of a line. rate is the work
-// done per second. The text is empty if nothing is done yet, or nothing is left.
+// Left returns the remaining time of some work as a text like ", 5s left", for the end of a line. done and total count
+// the work, and rate is the work done per second. The text is empty if nothing is done yet, or nothing is left.
 func Left(done, total int64, rate float64) string {
 	if done <= 0 || done >= total {
 		return ""
@@ -84,8 +85,8 @@ func Left(done, total int64, rate float64) string {
 	return fmt.Sprintf(", %v left", left.Round(time.Second))
 }
 
-// PrintEvery calls line at intervals of d, and prints the text that it returns, until stop is called. An empty text is
-// not printed.
+// PrintEvery calls line at intervals of d, and prints the text that line returns to w, until the caller calls stop. An
+// empty text is not printed.
 func PrintEvery(d time.Duration, w io.Writer, line func() string) (stop func()) {
 	return wait.Every(d, func() {
 		if text := line(); text != "" {
@@ -94,7 +95,7 @@ func PrintEvery(d time.Duration, w io.Writer, line func() string) (stop func()) 
 	})
 }
 
-// Terminal reports whether file is an *os.File that is a terminal. For any other type it returns false.
+// Terminal reports whether file is an *os.File that is a terminal. For a file of any other type the result is false.
 func Terminal(file any) bool {
 	f, ok := file.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))

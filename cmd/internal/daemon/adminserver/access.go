@@ -16,8 +16,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/webguard"
 )
 
-// Flags are the command-line flags that say who may use the admin address of a process, in the form that the parser
-// kong reads.
+// Flags are the command-line flags that say who may use the admin address of a process, e.g. --admin-token and
+// --allow-host. The command-line parser kong fills the fields. Flags.Open then checks them.
 type Flags struct {
 	AdminToken         string   `env:"EVENKEEL_ADMIN_TOKEN" placeholder:"TOKEN" help:"${adminserver_admin_token=}"`
 	AdminHTTPSCertFile string   `name:"admin-https-cert-file" placeholder:"FILE" help:"${adminserver_admin_https_cert_file=}"`
@@ -26,10 +26,12 @@ type Flags struct {
 	AllowHost          []string `sep:"," placeholder:"NAME" help:"${adminserver_allow_host=}"`
 }
 
-// leastToken is the least number of characters that an admin token must have. A shorter token could be guessed.
+// leastToken is the least number of characters that an admin token must have. A shorter token could be guessed, so
+// Flags.Open refuses a shorter token.
 const leastToken = 16
 
-// Access decides which clients may use an admin address, by a token, by client certificates, or by the host they name.
+// Access decides which clients may use the admin address of a process. A client proves itself by the admin token or by
+// a client certificate. If the flags ask for neither, the request only has to name this host.
 type Access struct {
 	token    string
 	cert     *reload.Certificate // nil: no TLS
@@ -37,8 +39,9 @@ type Access struct {
 	guard    *webguard.Guard
 }
 
-// Open checks the flags, and reads the certificate files that they name. An error names the flag, and says what to do.
-// Warnings go to log.
+// Open checks the flags, reads the certificate files that the flags name, and returns the resulting rules of access. An
+// error names the wrong flag, and says what to do. Open writes warnings to log, e.g. about a key file that other users
+// can read.
 func (f *Flags) Open(log *slog.Logger) (a *Access, err error) {
 	switch {
 	case f.AdminToken != "" && len(f.AdminToken) < leastToken:
@@ -69,9 +72,9 @@ func (f *Flags) Open(log *slog.Logger) (a *Access, err error) {
 // authenticates reports whether a client must show the admin token or a client certificate.
 func (a *Access) authenticates() bool { return a.token != "" || a.byClient }
 
-// Resolve parses the address on which the admin server is to listen. If clients need neither a token nor a certificate,
-// the address must be a loopback address. Resolve warns if the token would go over the network without TLS. flag is the
-// name of the flag with the address, for errors.
+// Resolve parses address, on which the admin server is to listen, such as localhost:9001. The address must be a
+// loopback address if clients need neither a token nor a certificate. Resolve logs a warning if the token would cross
+// the network without TLS. flag is the name of the flag with the address, for errors.
 func (a *Access) Resolve(flag, address string, log *slog.Logger) (*net.TCPAddr, error) {
 	const hint = "set --admin-token (EVENKEEL_ADMIN_TOKEN) or --admin-client-ca-file to allow it"
 	to, err := Resolve(flag, address, a.authenticates(), hint)
@@ -82,8 +85,9 @@ func (a *Access) Resolve(flag, address string, log *slog.Logger) (*net.TCPAddr, 
 	return to, err
 }
 
-// Resolve parses the address on which a server is to listen. Unless open is true, the address must be a loopback
-// address. An error names the flag, and ends with hint, which says how to allow other addresses.
+// Resolve parses address, on which a server is to listen, such as localhost:9000. If open is false, only a loopback
+// address is allowed. An error names flag, which is the flag with the address. The error for a forbidden address ends
+// with hint, which tells the user how to allow other addresses.
 func Resolve(flag, address string, open bool, hint string) (*net.TCPAddr, error) {
 	a, err := net.ResolveTCPAddr("tcp", address)
 	if err != nil {
@@ -95,7 +99,8 @@ func Resolve(flag, address string, open bool, hint string) (*net.TCPAddr, error)
 	return a, nil
 }
 
-// listener returns a listener that speaks TLS over l, or l itself if the admin address has no certificate.
+// listener returns a listener that speaks TLS over l. If the admin address has no certificate, listener returns l
+// itself.
 func (a *Access) listener(l net.Listener) net.Listener {
 	if a.cert == nil {
 		return l
@@ -103,9 +108,9 @@ func (a *Access) listener(l net.Listener) net.Listener {
 	return tls.NewListener(l, a.cert.Config())
 }
 
-// known returns a handler that passes requests on to h if the client may see the console. If clients need a
-// certificate, the client must have one. If clients need neither certificate nor token, the request must name this
-// host.
+// known returns a handler that passes a request on to h if the client may see the console. If clients need a
+// certificate, the client must have one. If clients need neither certificate nor token, the Host header must name this
+// host, against DNS rebinding. The handler refuses other requests, those without a certificate with the delay of slow.
 func (a *Access) known(h http.Handler, slow *slowdown) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !a.authenticates() {
@@ -122,8 +127,9 @@ func (a *Access) known(h http.Handler, slow *slowdown) http.Handler {
 	})
 }
 
-// protect returns a handler that passes requests on to h if they may command this process. If there is an admin token,
-// a request must have it, or the cookie of a session that began with the token.
+// protect returns a handler that passes a request on to h if the request may command this process. If the process has
+// an admin token, the request must carry the token, or the cookie of a session in s that began with the token. The
+// handler refuses other requests with status 401, after the delay of slow.
 func (a *Access) protect(h http.Handler, slow *slowdown, s *sessions) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a.token != "" && !s.holds(r) {
@@ -137,8 +143,9 @@ func (a *Access) protect(h http.Handler, slow *slowdown, s *sessions) http.Handl
 	})
 }
 
-// costly returns a handler that refuses requests which a web page of another origin makes, whatever the method. It
-// protects requests that take much work: any page can make a browser GET an address, such as by an image.
+// costly returns a handler that passes requests on to h, but refuses requests which a web page of another origin makes,
+// whatever the method. Requests that take much work need costly, because any web page can make a browser GET an
+// address, e.g. by an image.
 func (a *Access) costly(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := a.guard.CheckAnyOrigin(r); err != nil {
@@ -150,15 +157,17 @@ func (a *Access) costly(h http.Handler) http.Handler {
 }
 
 const (
-	// failureDelay is the time after which a failed attempt to get access is answered.
+	// failureDelay is the time that passes before a failed attempt to get access is answered. The delay makes guessing
+	// slow.
 	failureDelay = time.Second
-	// mostDelayed is the most answers that are delayed at once, so that many attempts occupy few connections. Further
-	// attempts are answered 429 at once, and their connections are closed. A 429 reveals as much as a 401: only the
-	// length of the token protects against guessing. But clients with the right token are served while others guess.
+	// mostDelayed is the largest number of refusals that wait for their delay at once, so that many attempts occupy few
+	// connections. Further attempts get status 429 at once, and their connections are closed. Status 429 reveals as
+	// much as status 401, so only the length of the token protects against guessing. But clients with the right token
+	// are still served while other clients guess.
 	mostDelayed = 8
 )
 
-// slowdown refuses requests without access only after a delay, so that guessing a token takes long.
+// slowdown refuses requests without access, each after a delay of one second, so that guessing a token takes long.
 type slowdown struct {
 	places chan struct{}
 	log    *slog.Logger
@@ -169,8 +178,9 @@ func (s *slowdown) refuse(w http.ResponseWriter, r *http.Request, why string) {
 	s.refuseBy(w, r, why, func(w http.ResponseWriter, code int, text string) { http.Error(w, text, code) })
 }
 
-// refuseBy refuses a request after a delay. The function answer writes the refusal. why is the reason, for the client
-// and the log. If too many refusals wait already, it answers at once with status 429.
+// refuseBy refuses a request with status 401 after a delay. why is the reason, for the client and the log. The function
+// answer writes the refusal, in the format that the client expects. If 8 refusals wait for their delay already,
+// refuseBy answers at once with status 429.
 func (s *slowdown) refuseBy(
 	w http.ResponseWriter, r *http.Request, why string, answer func(w http.ResponseWriter, code int, text string),
 ) {

@@ -1,5 +1,5 @@
-// Package adminserver is the admin address of a process: probes, metrics, profiles, and the
-// commands of rebalancer.
+// Package adminserver serves the admin address of a process: probes, metrics, profiles, and the commands of the program
+// rebalancer.
 package adminserver
 
 import (
@@ -25,7 +25,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Options are what an admin Server needs of its process. All fields except Console are required.
+// Options are the parts of a process that its admin Server serves, such as the metrics and the store. All fields except
+// Console are required.
 type Options struct {
 	Access   *Access
 	Address  *net.TCPAddr // from Access.Resolve
@@ -33,12 +34,13 @@ type Options struct {
 	Store    store.Store
 	Buckets  *listing.Client
 	Log      *slog.Logger
-	// Console answers all requests below /console/. They need no token, as the console has nothing secret.
+	// Console answers all requests below /console/. Requests for the console need no token, as its pages hold nothing
+	// secret. If Console is nil, the server has no console.
 	Console http.Handler
 }
 
-// Server serves the admin address of a process: probes, metrics, profiles and commands. Its methods are safe for
-// concurrent use.
+// Server serves the admin address of a process: probes, metrics, profiles and commands. The methods of a Server are
+// safe for concurrent use.
 type Server struct {
 	http     http.Server
 	listener net.Listener
@@ -47,14 +49,14 @@ type Server struct {
 }
 
 const (
-	// MostConnections is the most connections that are open at once on an admin address.
+	// MostConnections is the largest number of connections that are open at once on an admin address.
 	MostConnections = 32
-	// readyTimeout bounds the time in which /readyz checks the store.
+	// readyTimeout is the time limit for the check of the store by the probe /readyz.
 	readyTimeout = 2 * time.Second
 )
 
-// Listen opens the admin address, and registers metrics of the Go runtime and the process. Clients can connect from
-// then on, but are not answered before Serve is called.
+// Listen opens the admin address o.Address, and registers metrics of the Go runtime and the process in o.Registry.
+// Clients can connect as soon as Listen returns, but get answers only once Serve is called.
 func Listen(o Options) (*Server, error) {
 	o.Registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -73,7 +75,8 @@ func Listen(o Options) (*Server, error) {
 	return s, nil
 }
 
-// URL returns the URL of the admin address, with the port on which it really listens.
+// URL returns the URL of the admin address, e.g. http://127.0.0.1:9001, with the port on which the server really
+// listens.
 func (s *Server) URL() string {
 	scheme := "http"
 	if s.o.Access.cert != nil {
@@ -82,8 +85,8 @@ func (s *Server) URL() string {
 	return scheme + "://" + s.listener.Addr().String()
 }
 
-// Serve answers requests until Shutdown or Close is called. Then it returns http.ErrServerClosed. The handler commands
-// gets the requests below /v1/.
+// Serve answers requests until Shutdown or Close is called, and then returns http.ErrServerClosed. The handler commands
+// gets the requests below /v1/, except those of /v1/session.
 func (s *Server) Serve(commands http.Handler) error {
 	s.http.Handler = s.handler(commands)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -94,25 +97,26 @@ func (s *Server) Serve(commands http.Handler) error {
 	return s.http.Serve(s.listener)
 }
 
-// Drain makes the probe /readyz fail from now on, as the process is about to end.
+// Drain makes the probe /readyz fail from now on. A process that is about to end calls Drain, so that load balancers
+// stop sending requests.
 func (s *Server) Drain() { s.draining.Store(true) }
 
-// Shutdown ends the server after the requests under way have ended. If ctx ends before, the remaining requests are cut
-// off, and Shutdown returns an error.
+// Shutdown ends the server after the requests under way have ended. If ctx ends earlier, Shutdown cuts off the
+// remaining requests and returns an error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	err := s.http.Shutdown(ctx)
 	s.Close()
 	return err
 }
 
-// Close ends the server at once.
+// Close ends the server at once, and cuts off the requests under way.
 func (s *Server) Close() {
 	_ = s.http.Close()
 	_ = s.listener.Close() // http.Server knows the listener only while it serves
 }
 
-// ready returns nil if the process can serve. It returns an error if the process is ending, or if its store does not
-// answer, or cannot be written at present.
+// ready returns nil if the process can serve, for the probe /readyz. It returns an error if the process is ending, if
+// the store does not answer within 2 s, or if the store refuses writes at present.
 func (s *Server) ready(ctx context.Context) error {
 	if s.draining.Load() {
 		return errors.New("the server is ending")
@@ -130,8 +134,8 @@ func (s *Server) ready(ctx context.Context) error {
 	return nil
 }
 
-// handler returns the handler of all requests to the admin address. Every client may use the probes, which reveal
-// nothing. All other requests need access.
+// handler returns the handler of all requests to the admin address. Every client may use the probes /healthz and
+// /readyz, which reveal nothing. All other requests need access. commands answers the requests below /v1/.
 func (s *Server) handler(commands http.Handler) http.Handler {
 	access := s.o.Access
 	slow := &slowdown{places: make(chan struct{}, mostDelayed), log: s.o.Log}

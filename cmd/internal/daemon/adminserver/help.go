@@ -2,7 +2,8 @@ package adminserver
 
 import "github.com/alecthomas/kong"
 
-// Help has the help texts that are too long for the tags of the flags. A tag refers to a text by its key in this map.
+// Help holds the help texts of the flags that are too long for a struct tag. A tag refers to a text by the key of the
+// text in Help.
 var Help = kong.Vars{
 	"adminserver_admin_token": "" +
 		"Bearer token that requests other than /healthz and /readyz must have, of at least 16 characters. " +

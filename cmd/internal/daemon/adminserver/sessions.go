@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	// mostSessions is the most sessions at once. A further one ends the oldest session.
+	// mostSessions is the largest number of sessions at once. One more sign-in ends the oldest session.
 	mostSessions = 64
-	// sessionFor is how long a session lasts, whether or not it is used.
+	// sessionFor is the time after which a session ends, whether or not the session is used.
 	sessionFor = 12 * time.Hour
-	// mostSignIn bounds the body of a sign-in request, in bytes.
+	// mostSignIn is the largest size of the body of a sign-in request, in bytes.
 	mostSignIn = 4 << 10
 )
 
-// sessions are the sessions of people who have signed in with the admin token, by a browser. Of the ids of sessions
-// only hashes are kept, so that who can read the process's memory cannot use a session.
+// sessions are the sessions of people who have signed in by a browser, with the admin token. Only hashes of the session
+// ids are kept, so that someone who can read the memory of the process cannot use a session.
 type sessions struct {
 	token  [sha256.Size]byte
 	cookie http.Cookie // without its value
@@ -33,8 +33,9 @@ type sessions struct {
 	ends map[[sha256.Size]byte]time.Time // the time at which each session ends, by the hash of its id
 }
 
-// newSessions returns the sessions of an admin address, none so far. sealed is true if the address has TLS. The port
-// becomes a part of the cookie's name, because a browser sends the cookies of a host to all its ports.
+// newSessions returns an empty set of sessions for an admin address. token is the admin token, and sealed is true if
+// the address has TLS. The port of address becomes a part of the cookie's name, because a browser sends the cookies of
+// a host to all ports of the host.
 func newSessions(token string, address net.Addr, sealed bool) *sessions {
 	s := &sessions{token: sha256.Sum256([]byte(token)), ends: map[[sha256.Size]byte]time.Time{}}
 	_, port, _ := net.SplitHostPort(address.String())
@@ -47,14 +48,14 @@ func newSessions(token string, address net.Addr, sealed bool) *sessions {
 	return s
 }
 
-// allows reports whether the given token is the admin token. It compares hashes of equal length, so the time that it
-// takes reveals nothing about the token.
+// allows reports whether token is the admin token. The comparison is of hashes of equal length, so the time that the
+// comparison takes reveals nothing about the token.
 func (s *sessions) allows(token string) bool {
 	got := sha256.Sum256([]byte(token))
 	return subtle.ConstantTimeCompare(got[:], s.token[:]) == 1
 }
 
-// holds reports whether a request has the cookie of a session that has not ended.
+// holds reports whether the request r has the cookie of a session that has not ended.
 func (s *sessions) holds(r *http.Request) bool {
 	c, err := r.Cookie(s.cookie.Name)
 	if err != nil {
@@ -66,7 +67,8 @@ func (s *sessions) holds(r *http.Request) bool {
 	return there && time.Now().Before(end)
 }
 
-// begin begins a session: it sets the session's cookie in the answer w, and returns the time at which the session ends.
+// begin begins a session for a person who has just signed in. It sets the session's cookie in the answer w, and returns
+// the time at which the session ends.
 func (s *sessions) begin(w http.ResponseWriter) (end time.Time) {
 	id := make([]byte, 32)
 	_, _ = rand.Read(id) // it never fails
@@ -94,7 +96,7 @@ func (s *sessions) begin(w http.ResponseWriter) (end time.Time) {
 	return end
 }
 
-// end ends the session whose cookie the request has, if any, and deletes the cookie in the browser.
+// end ends the session whose cookie the request r has, if any. The answer w deletes the cookie in the browser.
 func (s *sessions) end(w http.ResponseWriter, r *http.Request) {
 	if c, err := r.Cookie(s.cookie.Name); err == nil {
 		s.mu.Lock()
@@ -106,7 +108,7 @@ func (s *sessions) end(w http.ResponseWriter, r *http.Request) {
 	http.SetCookie(w, &c)
 }
 
-// session is the JSON answer of /v1/session.
+// session is the JSON answer of /v1/session, which tells the console whether a person has to sign in.
 type session struct {
 	// Required is true if requests need the admin token.
 	Required bool      `json:"required"`
@@ -115,7 +117,8 @@ type session struct {
 }
 
 // signIn returns the handler of /v1/session, by which people sign in to the console. POST with the admin token begins a
-// session, DELETE ends it, and GET answers whether there is one.
+// session, DELETE ends the session, and GET answers whether a session exists. The handler answers a wrong token with
+// the delay of slow.
 func (a *Access) signIn(slow *slowdown, s *sessions) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := a.guard.CheckAnyOrigin(r); err != nil {
@@ -145,8 +148,8 @@ func (a *Access) signIn(slow *slowdown, s *sessions) http.HandlerFunc {
 	}
 }
 
-// tokenOf returns the token in the body of a request to sign in. The body must be JSON, because a form on another web
-// page cannot send JSON without asking this server first (a preflight request).
+// tokenOf returns the token in the body of a request to sign in. A body that is not JSON is an error, because a form on
+// another web page cannot send JSON without asking this server first (a preflight request).
 func tokenOf(w http.ResponseWriter, r *http.Request) (string, error) {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != "application/json" {
@@ -159,7 +162,7 @@ func tokenOf(w http.ResponseWriter, r *http.Request) (string, error) {
 	return in.Token, err
 }
 
-// problem answers with a status code and an error as JSON, in the form in which commands get errors.
+// problem writes an answer with a status code and an error text as JSON, in the form in which commands get errors.
 func problem(w http.ResponseWriter, code int, text string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)

@@ -1,4 +1,5 @@
-// Package bodies opens the place that the flag --bodies names, where the bodies of objects are kept.
+// Package bodies opens the store of object bodies that the flag --bodies names: a directory, or a bucket of another S3
+// store.
 package bodies
 
 import (
@@ -16,21 +17,22 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Store is an open place, such as a directory, in which the bodies of objects are kept. The caller closes it.
+// Store is an open store of object bodies: a directory of files, or a bucket of another S3 store. The caller closes the
+// Store.
 type Store interface {
 	objects.Blobs
 	io.Closer
 }
 
-// Place says where the bodies of objects are kept: in the Bucket of another S3 store, or if Bucket is nil in the
-// directory Dir.
+// Place is a parsed value of the flag --bodies, which says where object bodies are kept. A Place is a bucket of another
+// S3 store if Bucket is set. If Bucket is nil, it is the directory Dir.
 type Place struct {
 	Dir    string
 	Bucket *s3blobs.Place
 }
 
-// Parse returns the place for the bodies of objects that a value of --bodies names. An error does not repeat the value,
-// as it may contain a secret.
+// Parse returns the directory or bucket that text names, which is a value of the flag --bodies such as
+// file:///var/lib/bodies. An error does not repeat text, as text may contain a secret key.
 func Parse(text string) (Place, error) {
 	if strings.HasPrefix(text, "s3:") {
 		p, err := s3blobs.Parse(text)
@@ -43,11 +45,12 @@ func Parse(text string) (Place, error) {
 	return Place{Dir: dir}, nil
 }
 
-// checkTime is the time limit for the check whether the bucket with the bodies can be reached.
+// checkTime is the time limit for the check whether the bucket with the object bodies can be reached.
 const checkTime = 15 * time.Second
 
-// Look opens the place with the bodies of objects, for reading. A directory must exist already, and nothing is created
-// in it. A bucket of another S3 store must exist, too; if it only cannot be reached, Look logs a warning and succeeds.
+// Look opens the directory or bucket with the object bodies, for a command that only reads. A directory must exist
+// already, and Look creates nothing in it. A bucket must exist, too. If the bucket exists but cannot be reached, Look
+// logs a warning and succeeds.
 func (p Place) Look(ctx context.Context, log *slog.Logger) (Store, error) {
 	if p.Bucket != nil {
 		return p.Open(ctx, log)
@@ -56,8 +59,9 @@ func (p Place) Look(ctx context.Context, log *slog.Logger) (Store, error) {
 	return b, store.Wrap("--bodies", err)
 }
 
-// Open opens the place with the bodies of objects. A bucket that does not exist, or that the access key may not use, is
-// an error. If the bucket only cannot be reached, Open logs a warning and succeeds, as it may be reached later.
+// Open opens the directory or bucket with the object bodies, for reading and writing. A bucket that does not exist, or
+// that the access key may not use, is an error. If the bucket only cannot be reached, Open logs a warning and succeeds,
+// as the bucket may be reachable later.
 func (p Place) Open(ctx context.Context, log *slog.Logger) (Store, error) {
 	if p.Bucket == nil {
 		secrecy.WarnOfDirectory(log, "--bodies", p.Dir)

@@ -8,24 +8,25 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// The key and the form of a small record in the store of rows. It says that the servers have put a mark into the place
-// where they keep bodies. Then a place without the mark is another one, such as the directory below a file system that
-// is not mounted. Files alone prove nothing, as they may lie below the mount point. The record does not name the place,
-// as each server may reach it by another path.
+// The key and the format number of a small record in the store of rows. The record says that the servers have put a
+// marker file into the directory or bucket of object bodies. So a directory without the marker is the wrong directory,
+// e.g. an empty mount point whose file system is not mounted. Files alone prove nothing, as they may lie below the
+// mount point. The record does not name the directory, as each server may reach the directory by another path.
 const (
 	claimedKey  = "bodies"
 	claimedForm = 1
 )
 
-// Claimed reports whether the store of rows has a record, made by Note, that its servers have put their mark into a
-// place of bodies. It changes nothing.
+// Claimed reports whether the store of rows has the record that Note makes. The record says that the servers have put
+// their marker into a directory or bucket of object bodies. Claimed changes nothing.
 func Claimed(ctx context.Context, rows store.Registers) (bool, error) {
 	claimed, _, err := readClaim(ctx, rows)
 	return claimed, store.Wrap("look whether the rows have a place of bodies", err)
 }
 
-// Note records in the store of rows that its servers have put their mark into the place where bodies are kept. The mark
-// must be durable before.
+// Note writes a record into the store of rows: the servers have put their marker into the directory or bucket of object
+// bodies. The marker must be durable before the caller calls Note. A server that starts later checks that the marker is
+// present.
 func Note(ctx context.Context, rows store.Registers) error {
 	claimed, old, err := readClaim(ctx, rows)
 	if err == nil && !claimed {
@@ -38,9 +39,10 @@ func Note(ctx context.Context, rows store.Registers) error {
 	return store.Wrap("note the claim of the bodies", err)
 }
 
-// readClaim reads the record that the servers have marked their place of bodies, and returns its version, for a swap.
-// claimed is true if there is a record. A record is never removed, so one that was read is enough. If there is none, it
-// may just have been written in another data centre, so the read is repeated at level Serial.
+// readClaim reads the record that says whether the servers have marked their directory of object bodies. The result
+// claimed is true if the record exists. v is the record's version, for a compare-and-swap. The record is never removed,
+// so one read that finds it is enough. If the first read finds none, the record may just have been written in another
+// data centre, so readClaim reads again at level Serial.
 func readClaim(ctx context.Context, rows store.Registers) (claimed bool, v store.Version, err error) {
 	for _, level := range []store.Level{store.Local, store.Serial} {
 		var note []byte

@@ -18,13 +18,14 @@ import (
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
 
-// KeyspaceFlag is the flag --keyspace, the name of the keyspace in Cassandra. It is apart from Flags for commands that
-// only need the name, and no cluster.
+// KeyspaceFlag is the flag --keyspace, the name of the keyspace in Cassandra. Commands embed KeyspaceFlag alone if they
+// need only the name, and no connection to a cluster.
 type KeyspaceFlag struct {
 	Keyspace string `default:"evenkeel" help:"Keyspace that holds evenkeel's tables."`
 }
 
-// Flags are the command-line flags by which a program reaches a Cassandra cluster, for the parser kong.
+// Flags are the command-line flags by which a program reaches a Cassandra cluster, e.g. --cassandra and --user. The
+// command-line parser kong fills the fields.
 type Flags struct {
 	Cassandra  []string `placeholder:"HOST" sep:"," help:"${cassandra_cassandra=}"`
 	AddressMap []string `rare:"" placeholder:"FROM=TO" sep:"," help:"${cassandra_address_map=}"`
@@ -42,7 +43,8 @@ type Flags struct {
 	AllowSingleReplica bool        `rare:"" negatable:"" help:"Accept a keyspace with one replica: for trials."`
 }
 
-// Consistency has a flag for each kind of operation: the consistency level of Cassandra that the operation uses.
+// Consistency holds the flags --consistency-…: for each kind of operation, such as reads of rows, the consistency level
+// of Cassandra, e.g. LOCAL_QUORUM.
 type Consistency struct {
 	ReadRows  string `rare:"" default:"LOCAL_QUORUM" enum:"LOCAL_QUORUM,QUORUM,EACH_QUORUM,LOCAL_ONE" help:"${consistency_read_rows=}"`
 	WriteRows string `rare:"" default:"LOCAL_QUORUM" enum:"LOCAL_QUORUM,QUORUM,EACH_QUORUM,LOCAL_ONE" help:"${consistency_write_rows=}"`
@@ -51,12 +53,13 @@ type Consistency struct {
 	Swaps     string `rare:"" default:"LOCAL_QUORUM" enum:"LOCAL_QUORUM,QUORUM,EACH_QUORUM" help:"${consistency_swaps=}"`
 }
 
-// Changed returns the names of the flags about Cassandra whose values differ from their defaults. A command reports
-// them as mistakes if no cluster is named.
+// Changed returns the names of the flags about Cassandra whose values differ from their defaults, such as "--user". If
+// no cluster is named, a command reports the flags as mistakes.
 func (f *Flags) Changed() []string { return daemon.Changed(f) }
 
 // Options checks the flags, reads the TLS files, and returns the options for opening the store in Cassandra. An error
-// says what the user should do. Warnings go to log; if log is nil they are left out.
+// says what the user should do. Options writes warnings to log, e.g. about a password that goes over the network
+// without TLS. If log is nil, Options leaves the warnings out.
 func (f *Flags) Options(log *slog.Logger) (cassandrastore.Options, error) {
 	if len(f.Cassandra) == 0 {
 		return cassandrastore.Options{}, errors.New("--cassandra is missing: name one or more nodes of the cluster")
@@ -106,8 +109,8 @@ func (f *Flags) Options(log *slog.Logger) (cassandrastore.Options, error) {
 	}, nil
 }
 
-// addresses parses pairs FROM=TO of the flag --address-map. FROM is the address by which the cluster names a node, and
-// TO the address by which this program reaches it. Each is HOST:PORT.
+// addresses parses the pairs FROM=TO of the flag --address-map into a map from FROM to TO. FROM is the address by which
+// the cluster names a node, and TO the address at which this program reaches the node. Both have the form HOST:PORT.
 func addresses(pairs []string) (map[string]string, error) {
 	all := map[string]string{}
 	for _, pair := range pairs {

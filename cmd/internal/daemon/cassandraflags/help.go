@@ -2,7 +2,8 @@ package cassandraflags
 
 import "github.com/alecthomas/kong"
 
-// Help has the help texts that are too long for the tags of the flags. A tag refers to a text by its key in this map.
+// Help holds the help texts of the flags that are too long for a struct tag. A tag refers to a text by the key of the
+// text in Help.
 var Help = kong.Vars{
 	"cassandra_cassandra": "" +
 		"Use this Cassandra cluster: contact points, host or host:port, separated by commas. The other nodes " +

@@ -1,5 +1,5 @@
-// Package logging protects a program's log from clients: long fields are cut, and log lines with the same message are
-// limited per second. Lines beyond the limit are counted.
+// Package logging protects a program's log from clients: long fields are cut, and the number of log lines per second
+// with the same message is limited. The package counts the lines that it drops.
 package logging
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Flags are the command-line flags about the log, in the form that the parser kong reads.
+// Flags are the command-line flags about the log, e.g. --log-level. The command-line parser kong fills the fields.
 type Flags struct {
 	LogLevel  Level  `default:"info" help:"Least important log lines to print: debug, info, warn or error."`
 	LogFormat string `default:"text" enum:"text,json" help:"Form of log lines: text or json."`
@@ -45,8 +45,8 @@ func (f *Flags) Validate() error {
 	return nil
 }
 
-// Logger returns a log that prints to w in the form that the flags say. The returned Limit drops lines if too many have
-// the same message in a second, and counts the dropped ones.
+// Logger returns a log that prints to w in the format of the flag --log-format. The returned Limit drops log lines if
+// more than --log-rate lines have the same message in a second, and counts the dropped lines.
 func (f *Flags) Logger(w io.Writer) (*slog.Logger, *Limit) {
 	o := &slog.HandlerOptions{Level: slog.Level(f.LogLevel), ReplaceAttr: cutAttr}
 	var h slog.Handler = slog.NewTextHandler(w, o)
@@ -57,8 +57,8 @@ func (f *Flags) Logger(w io.Writer) (*slog.Logger, *Limit) {
 	return slog.New(&handler{h, l}), l
 }
 
-// Unlimited returns a log that prints to the same place as the given log, but drops no lines. It is for lines that
-// operators cause, and that clients cannot cause.
+// Unlimited returns a log that prints to the same output as log, but drops no lines. Unlimited is for log lines that
+// operators cause and clients cannot cause.
 func Unlimited(log *slog.Logger) *slog.Logger {
 	if h, ok := log.Handler().(*handler); ok {
 		return slog.New(h.Handler)
@@ -67,13 +67,15 @@ func Unlimited(log *slog.Logger) *slog.Logger {
 }
 
 const (
-	// maxField bounds the length of a field as it is printed, in bytes.
+	// maxField is the largest length of a field of a log line as printed, in bytes.
 	maxField = 1 << 10
-	// maxKinds bounds the messages that are counted separately, as some libraries make messages from data.
+	// maxKinds is the largest number of different messages that are counted separately, as some libraries make messages
+	// from data. All further messages share one count.
 	maxKinds = 256
 )
 
-// Limit limits how many log lines with the same message are printed in a second. It counts the lines that it drops.
+// Limit limits how many log lines with the same message are printed in a second, and counts the lines that it drops. So
+// clients cannot fill the disk by causing log lines.
 type Limit struct {
 	perSecond int // 0: no limit
 	to        slog.Handler
@@ -84,15 +86,16 @@ type Limit struct {
 	report  *time.Timer // for the next report; nil: none is due
 }
 
-// kind counts the log lines with one message, those printed in the present second and those dropped.
+// kind counts the log lines with one message: those printed in the current second, and those dropped since the last
+// report.
 type kind struct {
 	second  int64 // the Unix time in which lines were printed
 	lines   int
 	dropped int // lines not printed since the last report
 }
 
-// take counts a log line with the given message. It returns true if the line may be printed, and false if it is
-// dropped.
+// take counts a log line with the given message. The result is true if the line may be printed, and false if the line
+// is dropped.
 func (l *Limit) take(message string) bool {
 	if l.perSecond == 0 {
 		return true
@@ -125,8 +128,8 @@ func (l *Limit) take(message string) bool {
 	return false
 }
 
-// Report logs how many log lines were dropped since the last report. It is called by a timer, within a second after a
-// line is dropped. A program should call it before it ends.
+// Report logs how many log lines were dropped since the last report, by message. A timer calls Report within a second
+// after a line is dropped. A program should call Report before the program ends.
 func (l *Limit) Report() {
 	l.mu.Lock()
 	if l.report != nil {
@@ -162,7 +165,7 @@ func (l *Limit) Metric() prometheus.Collector {
 	}, func() float64 { return float64(l.Dropped()) })
 }
 
-// handler is a slog.Handler that passes log lines on to another handler, except for those that a Limit drops.
+// handler is a slog.Handler that passes log lines on to the embedded Handler, except for the lines that limit drops.
 type handler struct {
 	slog.Handler
 	limit *Limit
@@ -183,7 +186,8 @@ func (h *handler) WithGroup(name string) slog.Handler {
 	return &handler{h.Handler.WithGroup(name), h.limit}
 }
 
-// cutAttr shortens a field or message of a log line if it is too long. It is a slog.HandlerOptions.ReplaceAttr.
+// cutAttr shortens a too long field or message of a log line, and prints durations as text such as 1.5s. It is a
+// slog.HandlerOptions.ReplaceAttr.
 func cutAttr(_ []string, a slog.Attr) slog.Attr {
 	switch a.Value.Kind() {
 	case slog.KindDuration: // as JSON it would be a number of nanoseconds
@@ -203,8 +207,9 @@ func cutAttr(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// Cut returns the text of a log line's field, shortened if it would take more than maxField bytes when printed.
-// Characters that are printed as escapes count with the length of the escape.
+// Cut returns text, a field of a log line, shortened if the printed field would take more than 1 KiB. A shortened text
+// says at its end how many bytes are left out. A character that is printed as an escape counts with the length of the
+// escape.
 func Cut(text string) string {
 	if len(text) <= maxField/longestEscape {
 		return text
@@ -228,8 +233,8 @@ func cost(text string) (size int) {
 // longestEscape is the length in bytes of the longest escape in a quoted text, such as \U0010ffff.
 const longestEscape = 10
 
-// width returns the most bytes that the rune r takes when it is printed in a quoted text, with escapes. text is the
-// rest of the text, which begins with r.
+// width returns the largest number of bytes that the rune r takes when r is printed in a quoted text, with escapes.
+// text is the rest of the text, which begins with r.
 func width(r rune, text string) int {
 	if r == '"' || r == '\\' || r == utf8.RuneError || r == '<' || r == '>' || r == '&' || !strconv.IsPrint(r) {
 		return longestEscape
@@ -238,9 +243,9 @@ func width(r rune, text string) int {
 	return n
 }
 
-// ErrorLog returns a log for http.Server.ErrorLog. All its lines have the same message, and the server's text as a
-// field. The text contains parts of clients' requests: as messages, the lines would all differ, and so escape the limit
-// of lines with one message.
+// ErrorLog returns a log for http.Server.ErrorLog, which writes to the log `to` at level debug. All its lines have
+// the same message, with the server's text as a field. The server's text contains parts of clients' requests. As
+// messages, the texts would all differ, and would so escape the limit of lines with one message.
 func ErrorLog(to *slog.Logger) *log.Logger { return log.New(lines{to}, "", 0) }
 
 type lines struct{ to *slog.Logger }

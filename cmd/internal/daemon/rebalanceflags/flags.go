@@ -1,5 +1,5 @@
-// Package rebalanceflags has the command-line flags of balancing: how large partitions may be, when their sizes are
-// checked, and where the sizes are counted.
+// Package rebalanceflags has the command-line flags of balancing, which splits and merges partitions: how large
+// partitions may be, when their sizes are checked, and where the sizes are counted.
 package rebalanceflags
 
 import (
@@ -24,8 +24,8 @@ import (
 	"github.com/evenkeel/evenkeel/retention"
 )
 
-// Flags are the command-line flags about balancing: how large partitions may be, and how their sizes are known. They
-// are for the parser kong.
+// Flags are the command-line flags about balancing: how large partitions may be, and how their sizes are known, e.g.
+// --max-rows. The command-line parser kong fills the fields.
 type Flags struct {
 	MaxRows           int64          `default:"100000" help:"Most rows of a partition: larger ones are split."`
 	MinRows           *int64         `placeholder:"N" help:"${rebalance_min_rows=}"`
@@ -47,10 +47,10 @@ type Flags struct {
 	rules []retention.Rule // set by Validate from the file of --retention
 }
 
-// defaultInterval is the default pause between two checks of the sizes of ranges, if the sizes are counted.
+// defaultInterval is the default pause between two checks of the sizes of partitions, if the sizes are counted.
 const defaultInterval = 10 * time.Second
 
-// Validate returns an error if a flag has an invalid value. It also reads the rules in the file of --retention.
+// Validate returns an error if a flag has an invalid value. Validate also reads the rules in the file of --retention.
 func (f *Flags) Validate() error {
 	switch {
 	case f.MaxRows < 2:
@@ -101,8 +101,8 @@ func (f *Flags) readRules() (err error) {
 	return err
 }
 
-// ReadRules returns the rules of retention in a file, and the text of the file. name is the path, and flag is the flag
-// that names the file, for errors.
+// ReadRules returns the rules of retention in a file, which say which keys are old enough to delete, and the text of
+// the file. name is the path of the file. flag is the flag that names the file, for errors.
 func ReadRules(flag, name string) (rules []retention.Rule, text []byte, err error) {
 	if text, err = os.ReadFile(kong.ExpandPath(name)); err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", flag, err)
@@ -113,11 +113,11 @@ func ReadRules(flag, name string) (rules []retention.Rule, text []byte, err erro
 	return rules, text, nil
 }
 
-// Rules returns the rules of retention in the file of --retention. Validate must have been called before, as it reads
-// them.
+// Rules returns the rules of retention in the file of --retention, which say which keys are old enough to delete. The
+// caller must have called Validate before, as Validate reads the file.
 func (f *Flags) Rules() []retention.Rule { return f.rules }
 
-// schedule returns the times of --schedule at which sizes are checked, or nil if the flag is not set.
+// schedule returns the times of --schedule at which the sizes of partitions are checked, or nil if the flag is not set.
 func (f *Flags) schedule() (cron.Schedule, error) {
 	if f.Schedule == "" {
 		return nil, nil
@@ -139,12 +139,12 @@ func (f *Flags) schedule() (cron.Schedule, error) {
 	return s, nil
 }
 
-// scheduleFrom is the time from which the pauses of a --schedule are measured. It is in UTC, in which a schedule
-// without a time zone is understood.
+// scheduleFrom is the time from which the pauses of --schedule are measured. Its time zone is UTC, as the times of a
+// schedule without a time zone are in UTC.
 var scheduleFrom = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// longestGap returns the longest pause between two successive times of a schedule. It looks at the times within one
-// year, but at most at 2000 of them.
+// longestGap returns the longest pause between two successive times of the schedule s. longestGap goes through the
+// times within one year, and at most 2000 times.
 func longestGap(s cron.Schedule) (gap time.Duration) {
 	const looks = 2000
 	at := s.Next(scheduleFrom)
@@ -158,8 +158,9 @@ func longestGap(s cron.Schedule) (gap time.Duration) {
 	return gap
 }
 
-// Interval returns the pause between two checks of the sizes of ranges. For --schedule it is the longest pause. counted
-// says whether the sizes are counted. 0 means that sizes are not checked.
+// Interval returns the pause between two checks of the sizes of partitions. If --schedule is set, the pause is the
+// longest one of the schedule. counted says whether the process counts the sizes as rows come and go. The result 0
+// means that sizes are not checked.
 func (f *Flags) Interval(counted bool) time.Duration {
 	s, _ := f.schedule() // it was validated
 	switch {
@@ -175,7 +176,7 @@ func (f *Flags) Interval(counted bool) time.Duration {
 
 // Counting returns how this process knows the sizes of partitions on Cassandra: by counts in Redis, by reading all
 // rows, or not at all. All processes of a keyspace must agree. elsewhere is true for a process that never carries out
-// moves.
+// splits and merges.
 func (f *Flags) Counting(elsewhere bool) mapclient.Counting {
 	switch {
 	case f.Counter != "" && (elsewhere || f.Interval(true) > 0):
@@ -188,8 +189,8 @@ func (f *Flags) Counting(elsewhere bool) mapclient.Counting {
 	return mapclient.NotCounted
 }
 
-// OpenCounter opens the counters of the sizes of partitions. They are in the Redis of --counter, or without the flag in
-// the directory dir. If dir is empty, too, it returns nil: sizes are not counted.
+// OpenCounter opens the counters of the sizes of partitions. The counters are in the Redis of --counter, or without the
+// flag in the directory dir. If dir is empty, too, the result is nil, and sizes are not counted.
 func (f *Flags) OpenCounter(dir string, log *slog.Logger) (counter.Backend, error) {
 	if f.Counter == "" && dir == "" {
 		return nil, nil
@@ -208,8 +209,9 @@ func (f *Flags) OpenCounter(dir string, log *slog.Logger) (counter.Backend, erro
 	return rediscounter.Open(o)
 }
 
-// Options returns the options for the splits and merges of ranges. counted says whether sizes are counted. wait is the
-// longest single wait within a move; a new range accepts writes after two of them.
+// Options returns the options for the splits and merges of partitions. counted says whether the process counts the
+// sizes of partitions. wait is the longest single wait within a split or merge, of which each has two before a new
+// partition accepts writes.
 func (f *Flags) Options(counted bool, wait time.Duration) balancer.Options {
 	o := balancer.For(f.MaxRows, f.MoveRate, f.Interval(counted), wait)
 	if f.MinRows != nil {
@@ -229,7 +231,7 @@ func (f *Flags) Options(counted bool, wait time.Duration) balancer.Options {
 	return o
 }
 
-// hours parses the times of day in --move-hours.
+// hours parses the flag --move-hours, the times of day such as 22:00-06:00 at which partitions may be split and merged.
 func (f *Flags) hours() (out []policy.Hours, err error) {
 	for _, s := range f.MoveHours {
 		from, to, ok := strings.Cut(s, "-")

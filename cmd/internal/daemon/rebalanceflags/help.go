@@ -2,7 +2,8 @@ package rebalanceflags
 
 import "github.com/alecthomas/kong"
 
-// Help has the help texts that are too long for the tags of the flags. A tag refers to a text by its key in this map.
+// Help holds the help texts of the flags that are too long for a struct tag. A tag refers to a text by the key of the
+// text in Help.
 var Help = kong.Vars{
 	"rebalance_min_rows": "" +
 		"Fewest rows of a partition: smaller ones are merged with their neighbours, unless the cut is pinned. " +

@@ -13,12 +13,12 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Umask sets the umask of the process, so that only its user can access new files and directories. This includes those
-// that libraries create.
+// Umask sets the umask of the process, so that only the user of the process can access new files and directories, also
+// those that libraries create.
 func Umask() { syscall.Umask(0o077) }
 
-// WarnOfFile logs a warning if a file with a secret can be read by every user of this host. name is the path of the
-// file, and flag the flag that names it. A missing file is ignored.
+// WarnOfFile logs a warning if every user of this host can read a file with a secret. name is the path of the file, and
+// flag the command-line flag that names the file. A missing file causes no warning.
 func WarnOfFile(log *slog.Logger, flag, name string) {
 	if name == "" || log == nil {
 		return
@@ -29,8 +29,8 @@ func WarnOfFile(log *slog.Logger, flag, name string) {
 	}
 }
 
-// WarnOfDirectory logs a warning if users other than the owner can use a data directory. name is its path, and flag the
-// flag that names it. A missing directory is ignored.
+// WarnOfDirectory logs a warning if users other than the owner can use a data directory. name is the path of the
+// directory, and flag the command-line flag that names the directory. A missing directory causes no warning.
 func WarnOfDirectory(log *slog.Logger, flag, name string) {
 	if info, err := os.Stat(name); err == nil && info.IsDir() && info.Mode().Perm()&0o077 != 0 {
 		log.Warn("the data directory is open to others on this host: chmod 700",
@@ -43,8 +43,8 @@ func mode(info fs.FileInfo) string { return fmt.Sprintf("%04o", info.Mode().Perm
 // Hidden is the text that is printed in place of a secret value.
 const Hidden = "(set)"
 
-// URL returns a URL for printing, with its user and password replaced by Hidden. The whole URL is replaced if it cannot
-// be parsed, or has parameters that are not known to be harmless.
+// URL returns text, a URL, in a form that is safe to print: Hidden replaces the user and the password. Hidden replaces
+// the whole URL if text cannot be parsed, or has parameters that are not known to be harmless.
 func URL(text string) string {
 	if text == "" {
 		return ""
@@ -66,16 +66,16 @@ func URL(text string) string {
 	return u.String()
 }
 
-// Flags lists the flags whose values may be secret, by their names without dashes. The function of a flag returns the
-// text to print in place of the value.
+// Flags maps the flags whose values may be secret, by their names without dashes, to functions. The function of a flag
+// takes the value, and returns the text to print in place of the value.
 var Flags = map[string]func(string) string{
 	"admin-token": func(string) string { return Hidden },
 	"secret-key":  func(string) string { return Hidden },
 	"counter":     URL,
 }
 
-// WarnOfSettings logs a warning if a settings file has secrets and can be read by every user of this host. A file
-// without secrets is ignored, and so is an empty name.
+// WarnOfSettings logs a warning if a settings file has secrets and every user of this host can read the file. A file
+// without secrets causes no warning. file is the path, and may be empty.
 func WarnOfSettings(log *slog.Logger, file string) {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package settings reads the settings file, which both programs have in common.
+// Package settings reads the settings file, a YAML file with values of flags for the programs listd and rebalancer.
 package settings
 
 import (
@@ -14,14 +14,14 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// File is the path of a settings file, a YAML file with values of flags. An environment variable overrides a value in
-// the file. An unknown setting is an error.
+// File is the path of a settings file, which is a YAML file with values of flags. An environment variable overrides a
+// value in the file. A setting that belongs to no flag is an error.
 type File string
 
 // maxBytes is the largest size of a settings file, in bytes.
 const maxBytes = 1 << 20
 
-// BeforeResolve reads the settings file. The parser kong calls it before it sets the flags.
+// BeforeResolve reads the settings file. The command-line parser kong calls BeforeResolve before it sets the flags.
 func (f File) BeforeResolve(ctx *kong.Context, trace *kong.Path) error {
 	name := string(ctx.FlagValue(trace.Flag).(File))
 	s, err := read(kong.ExpandPath(name))
@@ -36,7 +36,8 @@ func (f File) BeforeResolve(ctx *kong.Context, trace *kong.Path) error {
 	return nil
 }
 
-// file is the content of a settings file. As a kong.Resolver it gives the parser kong the values of flags.
+// file is the content of a settings file. It is a kong.Resolver, by which the command-line parser kong gets the values
+// of flags.
 type file struct {
 	name   string
 	values map[string]any
@@ -64,9 +65,9 @@ func read(name string) (*file, error) {
 	return f, nil
 }
 
-// Resolve returns the value of a flag in the settings file, or nil if the file has none. The section of the flag's
-// command comes first, then what is outside of sections. A flag without an environment variable, such as --yes, cannot
-// be set by a file either.
+// Resolve returns the value of a flag in the settings file, or nil if the file has no value for the flag. A value in
+// the section of the flag's command comes before one outside of sections. A flag that no environment variable sets,
+// such as --yes, cannot be set in the file either. If an environment variable sets the flag, the result is nil.
 func (f *file) Resolve(_ *kong.Context, parent *kong.Path, flag *kong.Flag) (any, error) {
 	if len(flag.Envs) == 0 {
 		return nil, nil
@@ -93,8 +94,9 @@ func (f *file) Resolve(_ *kong.Context, parent *kong.Path, flag *kong.Flag) (any
 	}
 }
 
-// find returns the value at a path of names in nested sections of a settings file, or nil. Sections may be joined by
-// hyphens: the path a b c is found as a: {b: {c: …}}, a-b: {c: …}, a: {b-c: …} or a-b-c: ….
+// find returns the value at a path of names in nested sections of a settings file, or nil if the path has no value. A
+// name may join several names of the path by hyphens. For example, find finds the path a b c as a: {b: {c: …}}, a-b:
+// {c: …}, a: {b-c: …} or a-b-c: ….
 func find(section map[string]any, path []string) any {
 	for i := 1; i < len(path); i++ {
 		if below, ok := section[strings.Join(path[:i], "-")].(map[string]any); ok {
@@ -107,7 +109,7 @@ func find(section map[string]any, path []string) any {
 }
 
 // check returns an error if v, the value of a flag in the settings file, is not valid for the flag. The error names the
-// file.
+// settings file.
 func (f *file) check(flag *kong.Flag, v any) error {
 	target := reflect.New(flag.Target.Type()).Elem()
 	err := flag.Parse(kong.Scan().PushTyped(v, kong.FlagValueToken), target)
@@ -123,8 +125,8 @@ func (f *file) check(flag *kong.Flag, v any) error {
 	return nil
 }
 
-// The names of all settings of the programs listd and rebalancer. Each line has the command and the name of one flag.
-// Tests of the programs write these files.
+// The names of all settings of the programs listd and rebalancer, as the text of two embedded files. Each line has the
+// name of a command and the name of one flag. Tests of the programs write these files.
 var (
 	//go:embed listd.txt
 	listd string
@@ -132,8 +134,8 @@ var (
 	rebalancer string
 )
 
-// known returns the names of all valid settings, and of all valid sections, of a settings file. The name of a setting
-// may begin with the names of its sections, joined by hyphens. Whatever comes before a hyphen is a valid name of a
+// known returns two sets of names that a settings file may have: names of sections and names of settings. The name of a
+// setting may begin with the names of its sections, joined by hyphens. Every text before a hyphen is a valid name of a
 // section.
 func known() (sections, settings map[string]bool) {
 	sections, settings = map[string]bool{}, map[string]bool{}
@@ -150,7 +152,7 @@ func known() (sections, settings map[string]bool) {
 	return sections, settings
 }
 
-// Validate implements kong.Resolver. It does nothing, as BeforeResolve has already checked the names of all settings.
+// Validate implements kong.Resolver, and does nothing, as BeforeResolve has already checked the names of all settings.
 func (*file) Validate(*kong.Application) error { return nil }
 
 // checkNames returns an error if the settings file has a setting that no flag of listd or rebalancer has.

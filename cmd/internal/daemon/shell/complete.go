@@ -9,7 +9,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Commands are the commands that every program has for shells: completion and man, for the parser kong.
+// Commands are the commands for shells that every program has: completion and man. The command-line parser kong fills
+// the fields.
 type Commands struct {
 	Completion completionCmd `cmd:"" help:"Print the completions for a shell."`
 	Man        manCmd        `cmd:"" help:"Print the manual page."`
@@ -31,8 +32,9 @@ Examples:
   listd completion fish > ~/.config/fish/completions/listd.fish`
 }
 
-// scripts has a completion script for each shell. PROGRAM in a script stands for the name of the program. The script
-// calls the program with the words up to the cursor, and the program prints what may come next.
+// scripts maps each shell, e.g. bash, to the completion script for the shell. PROGRAM in a script stands for the name
+// of the program. The script calls the program with the words up to the cursor, and the program prints what may come
+// next.
 var scripts = map[string]string{
 	"bash": `_PROGRAM() {
 	mapfile -t COMPREPLY < <("${COMP_WORDS[0]}" complete -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null | cut -f1)
@@ -51,7 +53,7 @@ if [[ "${funcstack[1]}" == _PROGRAM ]]; then _PROGRAM "$@"; else compdef _PROGRA
 `,
 }
 
-// Run prints the completion script for a shell.
+// Run prints the completion script for the shell that the user names.
 func (c *completionCmd) Run(k *kong.Context) error {
 	_, err := fmt.Fprint(k.Stdout, strings.ReplaceAll(scripts[c.Shell], "PROGRAM", k.Model.Name))
 	return err
@@ -61,8 +63,8 @@ type completeCmd struct {
 	Words []string `arg:"" optional:"" passthrough:"" help:"The words behind the program's name, up to the cursor."`
 }
 
-// Run prints the possible completions of the last word on a command line. Each is a line with the word, a TAB and its
-// meaning. If it prints nothing, the shell completes names of files.
+// Run prints the possible completions of the last word on a command line, for the shell's completion script. Each line
+// has a completion, a TAB and the completion's meaning. If Run prints nothing, the shell completes names of files.
 func (c *completeCmd) Run(k *kong.Context) error {
 	words := c.Words
 	if len(words) > 0 && words[0] == "--" {
@@ -78,8 +80,8 @@ func (c *completeCmd) Run(k *kong.Context) error {
 
 type candidate struct{ word, help string }
 
-// complete returns the possible completions of the last of the given words: commands, flags, or values of a flag. The
-// words before it are read from the command at on downwards.
+// complete returns the possible completions of the last of words: commands, flags, or values of a flag. The words
+// before the last word name commands and flags below the command at.
 func complete(at *kong.Node, words []string) (out []candidate) {
 	if len(words) == 0 {
 		return nil
@@ -142,8 +144,8 @@ func complete(at *kong.Node, words []string) (out []candidate) {
 	return out
 }
 
-// flagOf returns the flag with the name `word`, such as --help or -h, of the command at or a command above it. It
-// returns nil if there is none.
+// flagOf returns the flag with the name `word`, such as --help or -h, of the command at or of a command above at. The
+// result is nil if no such flag exists.
 func flagOf(at *kong.Node, word string) *kong.Flag {
 	for n := at; n != nil; n = n.Parent {
 		i := slices.IndexFunc(n.Flags, func(f *kong.Flag) bool {

@@ -98,7 +98,7 @@ func (p *page) flags(title string, flags []*kong.Flag) {
 	}
 }
 
-// escape returns the text with escapes for roff, the language of manual pages. Otherwise roff would take a backslash,
+// escape returns text with escapes for roff, the language of manual pages. Without escapes roff would take a backslash,
 // or a line that begins with a dot or an apostrophe, for an instruction.
 func escape(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text)

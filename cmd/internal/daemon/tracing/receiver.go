@@ -22,9 +22,9 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// receiver sends the spans of traces to an OpenTelemetry receiver, by OTLP over HTTP. It obeys the environment
-// variables of the OpenTelemetry standard, and implements otlptrace.Client. The standard's own client would add gRPC to
-// every program.
+// receiver sends the spans of traces to an OpenTelemetry collector, by OTLP over HTTP. The environment variables of the
+// OpenTelemetry standard configure the receiver, e.g. OTEL_EXPORTER_OTLP_ENDPOINT. It implements otlptrace.Client. The
+// standard's own client would add gRPC to every program.
 type receiver struct {
 	url     string
 	header  http.Header
@@ -33,8 +33,9 @@ type receiver struct {
 	http    *http.Client
 }
 
-// setting returns the name and value of an environment variable of the OpenTelemetry exporter. The variable for traces
-// comes first, then the one for traces, metrics and logs. The value is "" if neither is set.
+// setting returns the name and the value of an environment variable of the OpenTelemetry exporter. The parameter name
+// is the end of the variable's name, e.g. ENDPOINT. The variable OTEL_EXPORTER_OTLP_TRACES_… comes before
+// OTEL_EXPORTER_OTLP_…, which also holds for metrics and logs. The value is "" if neither variable is set.
 func setting(name string) (variable, value string) {
 	for _, variable := range []string{"OTEL_EXPORTER_OTLP_TRACES_" + name, "OTEL_EXPORTER_OTLP_" + name} {
 		if value := os.Getenv(variable); value != "" {
@@ -44,8 +45,8 @@ func setting(name string) (variable, value string) {
 	return "OTEL_EXPORTER_OTLP_" + name, ""
 }
 
-// openReceiver returns a receiver of traces as the OpenTelemetry environment variables describe it, or nil if they name
-// no endpoint. It reads certificates, and sends nothing.
+// openReceiver returns the client of the OpenTelemetry collector that the environment variables describe, or nil if
+// they name no endpoint. openReceiver reads certificates, and sends nothing.
 func openReceiver() (*receiver, error) {
 	variable, endpoint := setting("ENDPOINT")
 	if endpoint == "" {
@@ -108,7 +109,7 @@ func (r *receiver) Stop(context.Context) error {
 	return nil
 }
 
-// UploadTraces sends spans to the receiver of traces. A request that may succeed later, by the rules of OTLP, is
+// UploadTraces sends spans to the OpenTelemetry collector. A request that may succeed later, by the rules of OTLP, is
 // repeated until the timeout.
 func (r *receiver) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error {
 	var body []byte
@@ -137,7 +138,8 @@ func (r *receiver) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSp
 	}
 }
 
-// send sends one request with spans. again is true if it failed, but another attempt may succeed.
+// send sends one request to the OpenTelemetry collector, with the encoded spans in body. The result again is true if
+// the request failed, but another attempt may succeed.
 func (r *receiver) send(ctx context.Context, body []byte) (again bool, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url, bytes.NewReader(body))
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/evenkeel/evenkeel/store/pebblestore"
 )
 
-// Pebble returns a store that passes all calls on to s, and records a span for each call of a traced request. It
-// returns s itself if nothing is traced (t is nil).
+// Pebble returns a store that passes all calls on to s, and records a trace span for each call of a traced request. If
+// nothing is traced (t is nil), Pebble returns s itself.
 func (t *Tracing) Pebble(s *pebblestore.Store) store.Store {
 	if t == nil {
 		return s
@@ -22,8 +22,9 @@ func (t *Tracing) Pebble(s *pebblestore.Store) store.Store {
 	return embedded{calls{s, attribute.String("db.system.name", "pebble")}, belowEmbedded{s}}
 }
 
-// Cassandra returns a store that passes all calls on to s, and records a span for each call of a traced request. Reads
-// and writes of rows by moves are not traced. It returns s itself if nothing is traced (t is nil).
+// Cassandra returns a store that passes all calls on to s, and records a trace span for each call of a traced request.
+// Reads and writes of rows by splits and merges of partitions are not traced. If nothing is traced (t is nil),
+// Cassandra returns s itself.
 func (t *Tracing) Cassandra(s *cassandrastore.Store) store.Store {
 	if t == nil {
 		return s
@@ -31,9 +32,9 @@ func (t *Tracing) Cassandra(s *cassandrastore.Store) store.Store {
 	return cluster{calls{s, attribute.String("db.system.name", "cassandra")}, belowCluster{s}}
 }
 
-// The stores embedded and cluster record a span for each call of a method that all stores have. Those methods come from
-// calls. Further methods, which only some stores have, come from the real store. It is one level of embedding deeper,
-// so that the methods of calls hide its own.
+// The stores embedded and cluster record a trace span for each call of a method that all stores have. Those methods
+// come from calls. Methods that only some stores have come from the real store, without a span. The real store is
+// embedded one level deeper, so that the methods of calls hide the real store's methods of the same names.
 type (
 	embedded struct {
 		calls
@@ -47,13 +48,14 @@ type (
 	belowCluster  struct{ *cassandrastore.Store }
 )
 
-// PutThen calls PutThen of the embedded store, and records a span of the call.
+// PutThen writes rows by PutThen of the embedded store, and records a trace span of the call. ended is passed on to the
+// embedded store.
 func (e embedded) PutThen(ctx context.Context, p store.Partition, ended func(), rows ...store.Row) error {
 	put := func(ctx context.Context) error { return e.belowEmbedded.PutThen(ctx, p, ended, rows...) }
 	return e.do(ctx, "put", put, attribute.Int("evenkeel.rows", len(rows)))
 }
 
-// calls is a store.Store that records a span for each call, and passes the call on to the store s.
+// calls is a store.Store that passes each call on to the store s, and records a trace span for each call.
 type calls struct {
 	s      store.Store
 	system attribute.KeyValue
@@ -63,7 +65,7 @@ func (c calls) begin(ctx context.Context, what string, attrs ...attribute.KeyVal
 	return tracing.Start(ctx, "store "+what, append(attrs, c.system)...)
 }
 
-// do runs call, an operation of the store, and records a span of it with the name what.
+// do runs call, which is an operation of the store, and records a trace span of the operation with the name what.
 func (c calls) do(
 	ctx context.Context, what string, call func(context.Context) error, attrs ...attribute.KeyValue,
 ) error {
@@ -73,7 +75,8 @@ func (c calls) do(
 	return err
 }
 
-// get runs call, an operation of the store that returns a value, and records a span of it with the name what.
+// get runs call, which is an operation of the store that returns a value, and records a trace span of the operation
+// with the name what.
 func get[T any](ctx context.Context, c calls, what string, call func(context.Context) (T, error)) (v T, err error) {
 	err = c.do(ctx, what, func(ctx context.Context) (err error) {
 		v, err = call(ctx)
@@ -82,7 +85,8 @@ func get[T any](ctx context.Context, c calls, what string, call func(context.Con
 	return v, err
 }
 
-// end ends the span of a store operation, and records its error. That a row or record is not found is no error.
+// end ends the trace span of a store operation, and records err, the operation's error, in the span. store.NotFound
+// does not count as an error, as a missing row or record is a usual answer.
 func end(span trace.Span, err error) {
 	if errors.Is(err, store.NotFound) {
 		err = nil

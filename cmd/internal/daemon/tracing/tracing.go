@@ -1,4 +1,5 @@
-// Package tracing exports OpenTelemetry traces of requests, if the environment names a receiver.
+// Package tracing exports OpenTelemetry traces of requests, if environment variables name a collector to send traces
+// to.
 package tracing
 
 import (
@@ -23,18 +24,20 @@ import (
 	"github.com/evenkeel/evenkeel/internal/tracing"
 )
 
-// Tracing sends spans of requests to an OpenTelemetry receiver. A nil *Tracing is valid, and sends none.
+// Tracing records traces of requests and sends them to an OpenTelemetry collector. A nil *Tracing is valid, and records
+// nothing.
 type Tracing struct {
 	provider *sdktrace.TracerProvider
 	context  propagation.TraceContext
 }
 
-// maxAttribute is the default of the most characters that an attribute of a span may have; an environment variable can
-// set another limit. There must be one, as clients choose the values of some attributes.
+// maxAttribute is the default limit of the length of a span attribute, in characters. An environment variable can set
+// another limit. A limit is necessary, as clients choose the values of some attributes.
 const maxAttribute = 256
 
-// Open returns the tracing of requests as the OpenTelemetry environment variables describe it, or nil if they name no
-// endpoint. An error names the variable that is wrong. Later failures to send spans are logged.
+// Open returns the tracing that the OpenTelemetry environment variables describe, or nil if they name no endpoint.
+// program is the service name in the traces. An error names the variable that is wrong. Later failures to send traces
+// are logged.
 func Open(ctx context.Context, program string, log *slog.Logger) (*Tracing, error) {
 	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
 		return nil, nil
@@ -68,8 +71,9 @@ func Open(ctx context.Context, program string, log *slog.Logger) (*Tracing, erro
 	)}, nil
 }
 
-// Requests returns a handler that passes requests on to h, and records a span for each. If a request has the header
-// traceparent, its span becomes a part of the client's trace. If h is a mux, the pattern that matches names the span.
+// Requests returns a handler that passes requests on to h, and records a trace span for each request. If a request has
+// the header traceparent, the span becomes a part of the client's trace. If h is an http.ServeMux, the pattern that
+// matches the request names the span.
 func (t *Tracing) Requests(h http.Handler) http.Handler {
 	if t == nil {
 		return h
@@ -88,10 +92,10 @@ func (t *Tracing) Requests(h http.Handler) http.Handler {
 	})
 }
 
-// lastSpans is the time limit for sending the last spans when the program ends.
+// lastSpans is the time limit for sending the last trace spans when the program ends.
 const lastSpans = 3 * time.Second
 
-// End sends the remaining spans to the receiver of traces, and stops the tracing.
+// End sends the remaining trace spans to the OpenTelemetry collector, and stops the tracing. End takes at most 3 s.
 func (t *Tracing) End() {
 	if t == nil {
 		return

@@ -11,7 +11,7 @@ import (
 )
 
 // number and commit are the version and the commit of the program, for builds outside of a git checkout, where go build
-// does not know them. Such a build sets them:
+// does not know them. The command that builds the program sets the two variables:
 //
 //	-ldflags "-X github.com/evenkeel/evenkeel/cmd/internal/daemon/version.number=v1.2.3
 //	          -X github.com/evenkeel/evenkeel/cmd/internal/daemon/version.commit=0123abcd…"
@@ -30,8 +30,8 @@ var Current = sync.OnceValue(func() Build {
 	return of(info, number, commit)
 })
 
-// of returns the description of a build. number and commit come first, if a build has set them; otherwise the version
-// and commit in info count, which go build has recorded. info may be nil.
+// of returns the description of a build. The values number and commit, which a build can set, come first. Where they
+// are empty, of takes the version and commit in info, which go build has recorded. info may be nil.
 func of(info *debug.BuildInfo, number, commit string) Build {
 	b := Build{Version: number, Commit: commit, Go: runtime.Version()}
 	if info != nil {
@@ -53,7 +53,8 @@ func (b Build) String() string {
 	return b.Version + " (commit " + b.Commit + ", " + b.Go + ")"
 }
 
-// Attrs returns the version, the commit and the Go version as attributes of a log line, for the start of a program.
+// Attrs returns the version, the commit and the Go version as attributes of the log line that a program writes at its
+// start.
 func (b Build) Attrs() []any {
 	return []any{"version", b.Version, "commit", b.Commit, "go", b.Go}
 }
