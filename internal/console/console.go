@@ -1,6 +1,6 @@
 // Package console is the web console of the admin address: pages, styles and scripts that run in the operator's browser
-// and show the answers of the JSON API in rebalance/adminapi. All its files are embedded in the program, and nothing is
-// loaded from another server.
+// and show the answers of the JSON API in rebalance/adminapi. All files of the console are embedded in the program, and
+// nothing is loaded from another server.
 package console
 
 import (
@@ -16,13 +16,14 @@ import (
 //go:embed assets
 var embedded embed.FS
 
-// policy is the Content-Security-Policy header of the console's web pages. They may load only files that this handler
-// serves, and may not have scripts or styles in their text. So if a key or an error message gets into a page as markup,
-// the browser runs none of it.
+// policy is the Content-Security-Policy header of the console's web pages. The pages may load only files that this
+// server serves, and may not have scripts or styles inside the HTML. So if a key or an error message gets into a page
+// as markup, the browser runs no script in the markup.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// types maps the endings of file names to content types. The console serves only files with one of these endings.
+// types maps the endings of file names, e.g. .css, to content types. The console serves only files with an ending in
+// types.
 var types = map[string]string{
 	".html": "text/html; charset=utf-8",
 	".css":  "text/css; charset=utf-8",
@@ -35,8 +36,9 @@ type asset struct {
 	data      []byte
 }
 
-// Handler returns an HTTP handler for the console's web pages, scripts and styles below /console/. These files contain
-// no data of the store. The pages read data from the API, which checks the access.
+// Handler returns an HTTP handler for the console's web pages, scripts and styles below /console/. The files contain no
+// data of the store, so the handler needs no authentication. The pages read data from the JSON API, which checks the
+// access.
 func Handler() http.Handler {
 	assets := map[string]asset{}
 	files, err := fs.Sub(embedded, "assets")

@@ -13,16 +13,17 @@ import (
 	"sync/atomic"
 )
 
-// Certificate is a server's TLS certificate with its private key, read from files. It may also have the certificate
-// authorities that sign the certificates of clients. Run reads the files again when they change.
+// Certificate is a server's TLS certificate with its private key, read from files. A Certificate may also have the
+// certificate authorities that sign the certificates of clients. Run reads the files again when they change.
 type Certificate struct {
 	Files
 	now atomic.Pointer[tls.Config]
 }
 
-// OpenCertificate reads a server's certificate, its key, and the authorities that sign clients' certificates. If
-// clientCAFile is empty, clients need no certificate. Files that do not match each other are an error here. When the
-// files change later, a mismatch is only logged: perhaps not all of them have been replaced yet.
+// OpenCertificate reads a server's certificate, its private key, and the authorities that sign clients' certificates.
+// If clientCAFile is empty, clients need no certificate. OpenCertificate returns an error if the files do not match
+// each other. A mismatch after a later change of the files is only logged, as perhaps not all files have been replaced
+// yet.
 func OpenCertificate(certFile, keyFile, clientCAFile string) (*Certificate, error) {
 	c := &Certificate{}
 	c.What, c.Names = "the certificate and its key", []string{certFile, keyFile}
@@ -52,7 +53,8 @@ func OpenCertificate(certFile, keyFile, clientCAFile string) (*Certificate, erro
 	return c, c.Load()
 }
 
-// parsePool reads certificates of authorities from a PEM file's content. It returns an error if there is none.
+// parsePool returns the certificate authorities in pem, the content of a PEM file. A file without a certificate is an
+// error.
 func parsePool(pem []byte) (*x509.CertPool, error) {
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
@@ -67,8 +69,8 @@ func (c *Certificate) Config() *tls.Config {
 }
 
 // ClientTLS returns the TLS configuration of a client. The client trusts the authorities in caFile, or those of the
-// system if caFile is empty. It shows the server the certificate in certFile, unless certFile is empty. flags is the
-// beginning of the names of the flags for these files, so that errors can name them: flags + "-ca-file", "-cert-file"
+// system if caFile is empty. The client shows the server the certificate in certFile, or none if certFile is empty.
+// flags is the common beginning of the names of three flags for the files, for errors: flags + "-ca-file", "-cert-file"
 // and "-key-file".
 func ClientTLS(flags, caFile, certFile, keyFile string) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
@@ -94,9 +96,9 @@ func ClientTLS(flags, caFile, certFile, keyFile string) (*tls.Config, error) {
 	return c, nil
 }
 
-// ClientError explains the error err of a client that could not reach address, if TLS is the cause. It returns an error
-// with the cause and a remedy, or nil for any other cause. flags is the flag that gives the address, and with
-// "-ca-file" the flag for the authorities.
+// ClientError explains err, the error of a client that could not reach address, if TLS is the cause. The result is an
+// error with the cause and a remedy, or nil for any other cause. flags is the flag that gives the address. flags +
+// "-ca-file" is the flag for the authorities.
 func ClientError(flags string, address *url.URL, err error) error {
 	var authority x509.UnknownAuthorityError
 	var name x509.HostnameError
@@ -115,14 +117,14 @@ func ClientError(flags string, address *url.URL, err error) error {
 	return nil
 }
 
-// SpeaksTLS returns the error for a client that spoke plain HTTP to a server that expects TLS. flags is the flag that
-// gives the address.
+// SpeaksTLS returns the error for a client that spoke plain HTTP to a server that expects TLS. The error tells the user
+// to give an https address. flags is the flag that gives the address.
 func SpeaksTLS(flags string, address *url.URL) error {
 	return fmt.Errorf("%s speaks TLS: give %s https://%[1]s", address.Host, flags)
 }
 
-// AsksForTLS reports whether an HTTP answer, with this status and body, says that the port expects TLS. It recognises
-// the answer of Go's servers.
+// AsksForTLS reports whether an HTTP answer with the given status and body says that the port expects TLS. AsksForTLS
+// recognises only the answer of Go's servers.
 func AsksForTLS(status int, body []byte) bool {
 	return status == http.StatusBadRequest && bytes.Contains(body, []byte("HTTP request to an HTTPS server"))
 }

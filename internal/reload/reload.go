@@ -12,36 +12,37 @@ import (
 )
 
 const (
-	// lookEvery is the pause between two reads of the files. The reads compare contents, as a comparison of dates and
+	// lookEvery is the pause between two reads of the files. Each read compares contents, as a comparison of dates and
 	// sizes would miss changes.
 	lookEvery = time.Second
-	// maxWatchedBytes bounds the size of one file.
+	// maxWatchedBytes is the largest size of one file, in bytes.
 	maxWatchedBytes = 16 << 20
 )
 
-// Files is a set of files that a running server reads again when they change. If the new contents are invalid, the
-// contents that were read before stay in force.
+// Files is a set of files, e.g. a certificate and its key, that a running server reads again when the files change. If
+// the new contents are invalid, the contents that were read before stay in force.
 type Files struct {
 	What  string // names the files in the log
 	Names []string
-	// Take puts the new contents of the files into force, or returns the reason why they are invalid.
+	// Take puts the new contents of the files, in the order of Names, into force. An error says why the contents are
+	// invalid.
 	Take func(contents [][]byte) error
-	// Tell logs the contents that are in force. It may be nil.
+	// Tell logs the contents that are in force. Tell may be nil.
 	Tell func(*slog.Logger)
 
 	seen     [sha256.Size]byte
 	complain string // the last error, so that each error is logged once
 }
 
-// Load reads the files for the first time. It returns an error if a file cannot be read, or if the contents are
+// Load reads the files for the first time. Load returns an error if a file cannot be read, or if the contents are
 // invalid.
 func (w *Files) Load() error {
 	_, err := w.look()
 	return err
 }
 
-// look reads the files, and puts their contents into force by Take if they have changed. changed is true if Take has
-// accepted new contents.
+// look reads the files, and calls Take if their contents have changed. The result changed is true if Take has accepted
+// new contents.
 func (w *Files) look() (changed bool, err error) {
 	contents := make([][]byte, len(w.Names))
 	sum := sha256.New()
@@ -76,7 +77,8 @@ func readBounded(name string) ([]byte, error) {
 	return data, err
 }
 
-// Run reads the files every second until ctx ends. It logs each change, and each error once.
+// Run reads the files every second until ctx ends, and puts changed contents into force. Run logs each change, and each
+// error once.
 func (w *Files) Run(ctx context.Context, log *slog.Logger) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()

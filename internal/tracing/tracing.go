@@ -1,4 +1,5 @@
-// Package tracing begins OpenTelemetry spans below the spans that the calling program records.
+// Package tracing records parts of the library's work as OpenTelemetry spans, below the spans that the calling program
+// records.
 package tracing
 
 import (
@@ -13,9 +14,9 @@ import (
 // Name is the name under which this library's spans appear in traces (OpenTelemetry's instrumentation scope).
 const Name = "github.com/evenkeel/evenkeel"
 
-// Start begins a trace span, as a child of the span in ctx. If ctx has no span that is recorded, Start begins none, and
-// costs only a look into ctx. So background work makes no spans, while a program that traces its own requests gets
-// child spans.
+// Start begins a trace span as a child of the span in ctx, and returns a context with the new span. If ctx has no
+// recorded span, Start begins none, and costs only a read of ctx. So background work makes no spans, while a program
+// that traces its own requests gets child spans.
 func Start(ctx context.Context, name string, attrs ...attribute.KeyValue) (context.Context, trace.Span) {
 	above := trace.SpanFromContext(ctx)
 	if !above.IsRecording() {
@@ -24,8 +25,8 @@ func Start(ctx context.Context, name string, attrs ...attribute.KeyValue) (conte
 	return above.TracerProvider().Tracer(Name).Start(ctx, name, trace.WithAttributes(attrs...))
 }
 
-// End ends a trace span. If err is not nil, it marks the span as failed, but leaves out the text of err: the text may
-// contain keys of objects.
+// End ends the trace span s. If err is not nil, End marks the span as failed, but leaves out the text of err, as the
+// text may contain keys of objects.
 func End(s trace.Span, err error) {
 	if err != nil {
 		s.SetStatus(codes.Error, "")

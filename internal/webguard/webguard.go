@@ -1,5 +1,6 @@
-// Package webguard protects servers from their clients: a server without authentication from web pages, which can reach
-// every address that the browser's machine can reach, and all servers from one client that takes every place.
+// Package webguard protects servers from their clients. A Guard protects a server without authentication from web
+// pages, which can reach every address that the browser's machine can reach. MayTake protects a server from one client
+// that takes all connections.
 package webguard
 
 import (
@@ -11,8 +12,8 @@ import (
 	"strings"
 )
 
-// Guard refuses requests that a web page makes a browser send to this server. It checks the host in a request, and the
-// origin (the web site) that the request comes from. It is safe for concurrent use.
+// Guard refuses requests that a web page makes a browser send to this server. A Guard checks the host in a request, and
+// the origin (the web site) from which the request comes. The methods of a Guard are safe for concurrent use.
 type Guard struct {
 	any      bool
 	hosts    map[string]bool
@@ -20,11 +21,11 @@ type Guard struct {
 	cross    *http.CrossOriginProtection
 }
 
-// anyHost is the name that, when given to New, allows requests for every host.
+// anyHost is the host name by which the function New allows requests for every host.
 const anyHost = "*"
 
 // New returns a Guard that accepts requests for loopback names, for hosts, and for domains with all names below them. A
-// host is a name or an address; "*" is any host.
+// host is a name or an address. The host "*" allows every host.
 func New(hosts, domains []string) (*Guard, error) {
 	g := &Guard{hosts: map[string]bool{}, cross: http.NewCrossOriginProtection()}
 	for _, h := range hosts {
@@ -44,9 +45,10 @@ func New(hosts, domains []string) (*Guard, error) {
 	return g, nil
 }
 
-// CheckHost returns an error if the Host header of a request is not a name of this server. A web page can make the name
-// of its own site resolve to this machine (DNS rebinding). Then the browser lets the page read this server's answers.
-// But it sends the name of the page's site as Host, so the request can be refused.
+// CheckHost returns an error if the Host header of a request is not a name of this server. The check protects against
+// DNS rebinding, in which a web page makes the name of its own site resolve to this machine, and the browser then lets
+// the page read this server's answers. The browser sends the name of the page's site as Host, so CheckHost can refuse
+// the request.
 func (g *Guard) CheckHost(r *http.Request) error {
 	name := hostOf(r.Host)
 	below := func(suffix string) bool { return strings.HasSuffix(name, suffix) }
@@ -58,8 +60,8 @@ func (g *Guard) CheckHost(r *http.Request) error {
 		"may use no other, as a web page can make up names: allow this one with --allow-host", most, name)
 }
 
-// CheckOrigin returns an error if a request comes from a web page of another site and has a method that changes data,
-// such as PUT. Requests with GET, HEAD or OPTIONS pass.
+// CheckOrigin returns an error if a web page of another site makes the request and the method changes data, e.g. PUT.
+// Requests with GET, HEAD or OPTIONS pass.
 func (g *Guard) CheckOrigin(r *http.Request) error {
 	if err := g.cross.Check(r); err != nil {
 		return fmt.Errorf("the request comes from a web page of another origin: %w", err)
@@ -67,8 +69,8 @@ func (g *Guard) CheckOrigin(r *http.Request) error {
 	return nil
 }
 
-// CheckAnyOrigin returns an error if a request comes from a web page of another site, whatever its method. It guards
-// requests that only read, but cost much.
+// CheckAnyOrigin returns an error if a web page of another site makes the request, whatever the method. CheckAnyOrigin
+// is for requests that only read, but cost much.
 func (g *Guard) CheckAnyOrigin(r *http.Request) error {
 	changing := *r
 	changing.Method = http.MethodPost
