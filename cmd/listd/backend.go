@@ -25,14 +25,15 @@ import (
 	"github.com/evenkeel/evenkeel/store/pebblestore"
 )
 
-// storeFlags are the command-line flags of serve for the embedded store, which is a data directory of this process.
+// storeFlags are the command-line flags of the command serve for the embedded store, which keeps all rows in a data
+// directory of this process.
 type storeFlags struct {
 	Data           string        `default:"./evenkeel-data" help:"${store_data=}"`
 	CacheMiB       int64         `name:"cache-mib" default:"128" help:"Memory for blocks of the embedded store."`
 	TombstoneGrace time.Duration `default:"1h" help:"How long the embedded store remembers deletions, against delayed writes."`
 }
 
-// clusterFlags are the command-line flags of serve for a store that several servers share: Cassandra.
+// clusterFlags are the command-line flags of the command serve for Cassandra, the store that several servers share.
 type clusterFlags struct {
 	cassandraflags.Flags
 	Lease        time.Duration `default:"3s" help:"${cluster_lease=}"`
@@ -41,12 +42,14 @@ type clusterFlags struct {
 	MaxClockSkew time.Duration `default:"500ms" help:"${cluster_max_clock_skew=}"`
 }
 
-// openTimeout is the time limit for opening a store in Cassandra when the server starts. In this time the schema is
-// checked, and the map clocks are created if there are none.
+// openTimeout is the time limit for opening a store in Cassandra when the server starts. In this time the server checks
+// the schema, and creates the map clocks if none exist. A map clock is a record in the store that tells servers when
+// maps of buckets change.
 const openTimeout = time.Minute
 
-// open opens the store that the flags choose, Cassandra or a data directory. tables is the most table files that a data
-// directory keeps open at once. where names the store, as attributes of a log line.
+// open opens the store that the flags choose: Cassandra or a data directory. tables is the largest number of table
+// files that a data directory keeps open at once. traces records the calls of the store, and may be nil. The result
+// where names the store, as attributes of a log line.
 func (s *serveCmd) open(
 	ctx context.Context, tables int, traces *tracing.Tracing, log *slog.Logger,
 ) (db *assembly.DB, where []any, err error) {
@@ -100,8 +103,8 @@ func (s *serveCmd) open(
 	return db, where, nil
 }
 
-// validateStore returns an error if the flags do not fit the kind of store. Flags of the embedded store must not be
-// given together with --cassandra, and flags of Cassandra not without it. It also checks the values of the flags.
+// validateStore returns an error if a flag has an invalid value or does not fit the kind of store. Flags of the
+// embedded store must not be given together with --cassandra, and flags of Cassandra not without --cassandra.
 func (s *serveCmd) validateStore() error {
 	if len(s.Cassandra) == 0 {
 		if unused := daemon.Changed(&s.clusterFlags); len(unused) > 0 {

@@ -113,7 +113,8 @@ serve it:  listd serve --data %s
 	return err
 }
 
-// countBuckets opens a data directory, returns the number of its buckets, and closes the directory.
+// countBuckets opens the data directory dir with the options o, returns the number of buckets in dir, and closes dir.
+// It checks that a restored directory can be read.
 func countBuckets(ctx context.Context, dir string, o pebblestore.Options) (n int, err error) {
 	s, err := pebblestore.Open(dir, o)
 	if err != nil {
@@ -141,7 +142,8 @@ func sizeText(s store.Size) string {
 	return fmt.Sprintf("%d files, %d MiB", s.Files, s.Bytes/mib)
 }
 
-// bytesBelow returns the total size in bytes of the files below a directory. Files that cannot be read are left out.
+// bytesBelow returns the total size in bytes of the files below the directory dir. Files that cannot be read are left
+// out.
 func bytesBelow(dir string) (total int64) {
 	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
@@ -155,8 +157,9 @@ func bytesBelow(dir string) (total int64) {
 	return total
 }
 
-// showSizes shows how much of a backup or restore is copied, in the way that --progress names, until end is called. The
-// caller reports the present size by now. total is the expected size in bytes, or 0 if it is unknown.
+// showSizes shows on w how much of a backup or restore is copied, until the caller calls end. kind is the value of
+// --progress: plain, auto or none. what is a verb such as "restored". total is the expected size in bytes, or 0 if
+// unknown. The caller reports the size copied so far by calling now.
 func showSizes(kind string, w io.Writer, what string, total int64) (now func(store.Size), end func()) {
 	if kind == "none" || kind == "auto" && !daemon.Terminal(w) {
 		return func(store.Size) {}, func() {}
@@ -171,8 +174,8 @@ func showSizes(kind string, w io.Writer, what string, total int64) (now func(sto
 	})
 }
 
-// sizeLine returns a line of text with the size copied so far, the rate, and the time left. total is in bytes, 0 if
-// unknown.
+// sizeLine returns a line of text for progress, with the size copied so far, the rate, and the time left. total is the
+// expected size in bytes, or 0 if unknown. took is the time since the start.
 func sizeLine(s store.Size, total int64, took time.Duration) string {
 	const mib = 1 << 20
 	rate := float64(s.Bytes) / max(took.Seconds(), 1e-3)

@@ -17,8 +17,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// bodiesPlace returns the place, a directory or a bucket of another S3 store, where the bodies of objects are kept.
-// none is true if this server keeps no bodies.
+// bodiesPlace returns the directory, or the bucket of another S3 store, in which this server keeps object bodies. The
+// result none is true if this server keeps no bodies, which is the default with Cassandra.
 func (s *serveCmd) bodiesPlace() (at bodies.Place, none bool, err error) {
 	switch {
 	case s.Bodies == "" && len(s.Cassandra) > 0:
@@ -30,8 +30,8 @@ func (s *serveCmd) bodiesPlace() (at bodies.Place, none bool, err error) {
 	return at, false, err
 }
 
-// openBodies opens the place where the bodies of objects are kept, and claims it: the place gets a mark that says to
-// which store of rows its bodies belong.
+// openBodies opens the directory or bucket of object bodies, and marks it: a small object named _owner says to which
+// store of rows the bodies belong. A directory with the mark of another store of rows is an error.
 func (s *serveCmd) openBodies(ctx context.Context, db *assembly.DB, log *slog.Logger) (bodies.Store, error) {
 	at, none, err := s.bodiesPlace()
 	if err != nil {
@@ -56,20 +56,20 @@ func (s *serveCmd) openBodies(ctx context.Context, db *assembly.DB, log *slog.Lo
 	return blobs, nil
 }
 
-// claimTime is the time limit, while the server starts, for opening the place where bodies are kept and marking it as
-// this store's.
+// claimTime is the time limit, while the server starts, for opening the directory or bucket of object bodies and
+// marking it as this store's.
 const claimTime = 15 * time.Second
 
-// errNoMark is the error if the place where bodies are kept has no mark of the store to which they belong. Perhaps the
-// right file system is not mounted.
+// errNoMark is the error for a directory or bucket of object bodies without the mark _owner, which says to which store
+// the bodies belong. Perhaps the right file system is not mounted.
 var errNoMark = errors.New("the place of bodies has no mark _owner")
 
-// claim marks the place where the bodies of objects are kept as belonging to this server's store of rows. It also
-// records in the store that its place has the mark. Unless fresh is true, it first checks a place without a mark, which
-// may be the wrong one.
+// claim marks the directory or bucket of object bodies as belonging to this server's store of rows, and records in the
+// store that the mark exists. If fresh is false, claim first checks a directory without a mark, as it may be the wrong
+// directory.
 //
-// The default place, in the data directory, is not recorded in the store. So a backup of a store without objects can be
-// restored without its place of bodies.
+// The default directory of bodies, inside the data directory, is not recorded in the store. So a backup of a store
+// without objects can be restored without a directory of bodies.
 func (s *serveCmd) claim(ctx context.Context, db *assembly.DB, blobs objects.Blobs, fresh bool) error {
 	id, err := mapclient.Identify(ctx, db.Store)
 	if err == nil && !fresh {
@@ -84,8 +84,9 @@ func (s *serveCmd) claim(ctx context.Context, db *assembly.DB, blobs objects.Blo
 	return store.Wrap("--bodies", err)
 }
 
-// mayBeTaken returns nil if the place where bodies are kept has a mark, or may be a new place. Otherwise it fails with
-// errNoMark: the store has marked another place, or seems to have bodies elsewhere.
+// mayBeTaken returns nil if the directory or bucket of object bodies has a mark, which says to which store the bodies
+// belong, or may be a new directory. The error is errNoMark if the store has marked another directory, or seems to have
+// bodies elsewhere.
 func mayBeTaken(ctx context.Context, db *assembly.DB, blobs objects.Blobs) error {
 	owner, err := objects.Owner(ctx, blobs)
 	if err != nil || owner != "" {
@@ -106,11 +107,13 @@ func mayBeTaken(ctx context.Context, db *assembly.DB, blobs objects.Blobs) error
 	return err
 }
 
-// seenBefore decides whether this store may use a place for bodies that has no mark, if the store's rows do not say
-// either that a place was marked. They do not if no server had the flag --bodies, or if the last server was an older
-// version. It fails with errNoMark if the store has buckets of objects and the place has no body: a file system that is
-// not mounted leaves an empty directory. A store without such buckets may get a new place. A place with bodies, but no
-// mark, was used by an older listd.
+// seenBefore decides whether this store may use a directory or bucket without a mark for object bodies, if the store's
+// rows do not record a mark either. The rows record none if no server had the flag --bodies, or if the last server was
+// an older version.
+//
+// The error is errNoMark if the store has buckets of objects, but the directory has no body, as a file system that is
+// not mounted leaves an empty directory. A store without buckets of objects may get a new directory. A directory with
+// bodies, but without a mark, was used by an older listd, and is accepted.
 func seenBefore(ctx context.Context, c *listing.Client, blobs objects.Blobs) error {
 	seen := errors.New("a body")
 	err := blobs.List(ctx, "", "", func(string, int64) error { return seen })
@@ -138,8 +141,8 @@ func seenBefore(ctx context.Context, c *listing.Client, blobs objects.Blobs) err
 	return nil
 }
 
-// noBodies stands for the place of bodies in a server without --bodies, which keeps none. The objects of such a server
-// can only be as long as a row may be.
+// noBodies is the store of object bodies in a server without --bodies, which keeps no bodies. The objects of the server
+// can only be as long as the value of a row may be.
 type noBodies struct{}
 
 func (noBodies) Create(context.Context, string, io.Reader, int64) error {

@@ -51,7 +51,8 @@ func (b *bucketCreateCmd) Run(ctx context.Context) error {
 	return r.createBucket(ctx, b.Name, b.Plain, cuts)
 }
 
-// readCuts returns the content of a file of cuts, after checking it. It returns nil if the name file is empty.
+// readCuts returns the content of a file of cuts, after checking the content. Cuts are the keys at which the ranges of
+// a new bucket begin. If the name file is empty, the result is nil.
 func readCuts(file string) ([]byte, error) {
 	if file == "" {
 		return nil, nil

@@ -15,7 +15,7 @@ import (
 )
 
 // cleaning returns the options of the cleaner, the background work that deletes what the buckets of objects no longer
-// need.
+// need, e.g. the bodies of deleted objects. adminURL is the URL of this server's admin address, or "".
 func (s *serveCmd) cleaning(
 	db *assembly.DB, o *objects.Objects, blobs objects.Blobs, journal *hints.Journal, log *slog.Logger, adminURL string,
 ) cleaning.Options {

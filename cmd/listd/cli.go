@@ -10,8 +10,8 @@ import (
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 )
 
-// cli is the whole command line of listd. Every flag can also be set in the settings file and by an environment
-// variable.
+// cli is the whole command line of listd: its commands and flags, for the command-line parser kong. Every flag can also
+// be set in the settings file and by an environment variable.
 type cli struct {
 	daemon.Flags
 	Log logging.Flags `embed:"" group:"Log:"`
@@ -48,12 +48,12 @@ Exit codes: 0 done; 1 failed; 2 bad flags or configuration; 3 the data directory
 can't be used (held by another process, foreign, damaged, no access) or the Cassandra
 keyspace can't (no node answers, login refused, schema missing or wrong); 4 done, but some lines were bad or refused.`
 
-// helpTexts returns the help texts of all flags. A key is the name by which the tag of a flag refers to its text.
+// helpTexts returns the help texts of all flags, by their keys. The tag of a flag refers to a text by the text's key.
 func helpTexts() map[string]string {
 	return daemon.HelpTexts(help, adminapi.Help, adminserver.Help, cassandraflags.Help, logging.Help, rebalanceflags.Help)
 }
 
-// program returns a description of the command line of listd: its name, its help texts, and where it prints.
+// program returns the description of the command line of listd: its name, its help texts, and where it prints.
 func program(std stdio) *daemon.Program {
 	return &daemon.Program{Name: "listd", Description: description, Texts: helpTexts(), Out: std.out, Err: std.err}
 }

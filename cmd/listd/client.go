@@ -22,21 +22,22 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// remote is a client of a listd server: it sends requests, and repeats them after failures. It is safe for concurrent
-// use.
+// remote is a client of a listd server. It sends requests over S3, and repeats requests after failures. The methods of
+// a remote are safe for concurrent use.
 type remote struct {
 	base *url.URL
 	http *http.Client
-	// patience bounds the time for which a request is repeated while the server is unavailable.
+	// patience is the longest time for which a request is repeated while the server is unavailable.
 	patience time.Duration
-	// keyID and secret sign requests for the region. If they are empty, requests are not signed.
+	// keyID, secret and region sign requests: the access key, its secret, and the server's region. If keyID is empty,
+	// requests are not signed.
 	keyID, secret, region string
-	// met is true when the server has answered once. Its address is then right, and a server that refuses connections
-	// may be restarting.
+	// met is true once the server has answered. The address of the server is then right, and a server that later
+	// refuses connections may be restarting, so requests are repeated.
 	met atomic.Bool
 }
 
-// serverFlags are the command-line flags of those commands that send requests to a listd server.
+// serverFlags are the command-line flags of the commands that send requests to a listd server, e.g. --server.
 type serverFlags struct {
 	Server       string        `default:"http://127.0.0.1:9000" help:"S3 address of the server, http or https."`
 	ServerCAFile string        `name:"server-ca-file" placeholder:"FILE" help:"${server_server_ca_file=}"`
@@ -46,7 +47,8 @@ type serverFlags struct {
 	SignRegion   string        `default:"us-east-1" help:"Region of the server, for the signature."`
 }
 
-// connect returns a client of the server that the flags name, for at most concurrency requests at once. It does no I/O.
+// connect returns a client of the server that the flags name. concurrency is the largest number of requests that the
+// caller sends at once. connect sends nothing yet.
 func (f *serverFlags) connect(concurrency int) (*remote, error) {
 	base, err := url.Parse(f.Server)
 	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" ||
@@ -76,8 +78,8 @@ func (f *serverFlags) connect(concurrency int) (*remote, error) {
 
 func noRedirects(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// serverError is an error answer of the server. It has the content of the XML document of S3, the HTTP status, and in
-// wait the time of the header Retry-After, 0 if there is none.
+// serverError is an error answer of the server: the content of S3's XML document, and the HTTP status. The field wait
+// is the time of the header Retry-After, or 0 if the answer has no such header.
 type serverError struct {
 	XMLName   xml.Name `xml:"Error"`
 	Code      string
@@ -94,11 +96,12 @@ func (e *serverError) Error() string {
 	return fmt.Sprintf("%s: %s (request %s)", e.Code, e.Message, e.RequestID)
 }
 
-// lasting is an error that would occur again if the request was repeated, so the request is not repeated.
+// lasting is an error that would occur again if the client repeated the request, e.g. a certificate that is not
+// trusted. So the client does not repeat the request.
 type lasting struct{ error }
 
-// code returns S3's error code, such as NoSuchBucket, if err is an error answer of the server with a code, and
-// otherwise "".
+// code returns the error code of S3, such as NoSuchBucket, if err is an error answer of the server with a code. For any
+// other err the result is "".
 func code(err error) string {
 	if e, ok := errors.AsType[*serverError](err); ok {
 		return e.Code
@@ -106,7 +109,8 @@ func code(err error) string {
 	return ""
 }
 
-// call is one request to the server: its parts, from which an HTTP request is made for each attempt to send it.
+// call is one request to the server, in parts. Each attempt to send the request makes a new HTTP request from the
+// parts.
 type call struct {
 	method, bucket string
 	key            []byte
@@ -115,7 +119,7 @@ type call struct {
 	body           []byte
 }
 
-// url returns the URL of a request. The key is put into the path as it is: no "//" or ".." is removed.
+// url returns the URL of the request c. The path has the key unchanged, so url removes no "//" or "..".
 func (r *remote) url(c *call) *url.URL {
 	u := *r.base
 	u.Path, u.RawPath = "/", "/"
@@ -132,16 +136,17 @@ func (r *remote) url(c *call) *url.URL {
 }
 
 const (
-	// maxAnswer bounds an answer in memory, in bytes. A page of a thousand entries is far smaller.
+	// maxAnswer is the largest size of an answer that is read into memory, in bytes. A page of a thousand entries is
+	// far smaller.
 	maxAnswer = 64 << 20
-	// firstPause and maxPause are the first and the longest pause between two attempts.
+	// firstPause and maxPause are the first and the longest pause between two attempts to send a request.
 	firstPause = 100 * time.Millisecond
 	maxPause   = 30 * time.Second
 )
 
-// do sends a request and returns the body of the answer. If the server fails or cannot be reached, do repeats the
-// request until the time limit patience has passed. Any request of this program may be repeated without harm. A full
-// disk is not retried, as it stays full.
+// do sends the request c and returns the body of the answer. If the server fails or cannot be reached, do repeats the
+// request until the time limit patience has passed. All requests of this program may be repeated without harm. If the
+// server's disk is full, do does not repeat the request.
 func (r *remote) do(ctx context.Context, c *call) ([]byte, error) {
 	answer, err := r.body(ctx, c)
 	if err != nil {
@@ -155,8 +160,8 @@ func (r *remote) do(ctx context.Context, c *call) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// body sends a request and returns the body of the answer for the caller to read and close. If the server fails or
-// cannot be reached, it repeats the request until the time limit patience has passed.
+// body sends the request c and returns the body of the answer as a stream, which the caller reads and closes. If the
+// server fails or cannot be reached, body repeats the request until the time limit patience has passed.
 func (r *remote) body(ctx context.Context, c *call) (io.ReadCloser, error) {
 	u := r.url(c)
 	until := time.Now().Add(r.patience)
@@ -239,9 +244,9 @@ func (r *remote) once(ctx context.Context, u *url.URL, c *call) (io.ReadCloser, 
 	return nil, e
 }
 
-// createBucket asks the server to create a bucket: a plain bucket, whose entries have small values, if plain is true,
-// otherwise a bucket of objects. cuts is the content of a file of cuts, which divide the new bucket into ranges, or nil
-// for none.
+// createBucket asks the server to create a bucket. If plain is true, the bucket is a plain bucket, whose entries have
+// small values. If plain is false, the bucket is one of objects. cuts is the content of a file of cuts, the keys at
+// which the ranges of the new bucket begin, or nil for one range.
 func (r *remote) createBucket(ctx context.Context, name string, plain bool, cuts []byte) error {
 	c := &call{method: http.MethodPut, bucket: name}
 	if plain {

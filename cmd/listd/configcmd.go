@@ -84,8 +84,7 @@ func scalar(s string) *yaml.Node {
 	return n
 }
 
-// settingValue returns the value of a flag in the form that the settings file has. A secret is replaced by a
-// placeholder.
+// settingValue returns the value of a flag in the format of the settings file. A placeholder replaces a secret value.
 func settingValue(f *kong.Flag) (*yaml.Node, error) {
 	if hide := secrecy.Flags[f.Name]; hide != nil && f.Target.String() != "" {
 		return scalar(hide(f.Target.String())), nil

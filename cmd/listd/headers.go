@@ -10,20 +10,21 @@ import (
 )
 
 // The headers of all requests together have a budget of memory, because a parsed header with many short lines takes
-// many times its bytes until the answer is sent. What a header takes beyond a common one is counted against the budget
-// while the header arrives. If the budget is used up, the connection is closed.
+// many times its bytes until the answer is sent. While a header arrives, the memory beyond that of a common header
+// counts against the budget. If the budget is used up, the server closes the connection.
 const (
-	// byteCost and lineCost are the bytes of memory for each byte and for each line of a parsed header.
+	// byteCost and lineCost are the estimated bytes of memory for each byte and for each line of a parsed header.
 	byteCost, lineCost = 2, 160
-	// freeCost is the memory of a header that is not counted. The headers of S3 clients take less.
+	// freeCost is the memory of a header, in bytes, that does not count against the budget. The headers of S3 clients
+	// take less.
 	freeCost = 12 << 10
-	// sealedCost is the most memory for each byte of an encrypted header. sealedFree is the memory of an encrypted
-	// connection that is not counted: enough for a handshake and a common header.
+	// sealedCost is the largest memory, in bytes, for each byte of an encrypted header. sealedFree is the memory of an
+	// encrypted connection that does not count against the budget: enough for a handshake and a common header.
 	sealedCost, sealedFree = 16, 96 << 10
 )
 
-// headerLimit is a listener that limits the memory of the request headers of all its connections together. It lies
-// below the TLS listener, as net/http must see a tls.Conn, and so it counts the encrypted bytes.
+// headerLimit is a listener that limits the memory of the request headers of all its connections together. The TLS
+// listener wraps the headerLimit, as net/http must see a tls.Conn. So with TLS the headerLimit counts encrypted bytes.
 type headerLimit struct {
 	net.Listener
 	sealed bool  // the connections use TLS
@@ -31,7 +32,7 @@ type headerLimit struct {
 	used   atomic.Int64
 }
 
-// Accept implements net.Listener.
+// Accept returns the next new connection, wrapped so that the memory of its request headers is counted.
 func (l *headerLimit) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
@@ -40,8 +41,8 @@ func (l *headerLimit) Accept() (net.Conn, error) {
 	return &headerConn{Conn: c, limit: l}, nil
 }
 
-// headerConn is a connection that counts the bytes of request headers: the bytes that arrive while no request is being
-// served.
+// headerConn is a connection that counts the bytes of request headers, which are the bytes that arrive while the server
+// serves no request of the connection.
 type headerConn struct {
 	net.Conn
 	limit   *headerLimit
@@ -51,7 +52,7 @@ type headerConn struct {
 
 var errHeaders = errors.New("the headers of all requests together take too much memory")
 
-// Read implements net.Conn.
+// Read reads from the connection. It returns errHeaders if a request header would exceed the memory for all headers.
 func (c *headerConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n > 0 && !c.serving.Load() && !c.count(p[:n]) {
@@ -60,8 +61,8 @@ func (c *headerConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// count adds the memory for a part of a request header to the memory used by all headers. It returns false, and counts
-// nothing, if that would exceed the budget.
+// count adds the memory for part, the next bytes of a request header, to the memory used by all headers. If the sum
+// would exceed the budget, count adds nothing and returns false.
 func (c *headerConn) count(part []byte) bool {
 	cost, free := int64(len(part)*byteCost+bytes.Count(part, []byte{'\n'})*lineCost), int64(freeCost)
 	if c.limit.sealed {
@@ -77,7 +78,8 @@ func (c *headerConn) count(part []byte) bool {
 	return false
 }
 
-// done gives the memory of the connection's request header back to the budget that all headers share.
+// done gives the memory of the connection's request header back to the budget that all headers share. It is called when
+// the request has ended.
 func (c *headerConn) done() {
 	free := int64(freeCost)
 	if c.limit.sealed {
@@ -88,8 +90,8 @@ func (c *headerConn) done() {
 	}
 }
 
-// countHeader notes that a connection begins or stops serving a request, and frees the memory of the request's header
-// at the end. It is called as http.Server.ConnState.
+// countHeader marks that the connection c begins or stops serving a request, and frees the memory of the request's
+// header at the end of the request. It is called as http.Server.ConnState.
 func countHeader(c net.Conn, s http.ConnState) {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()

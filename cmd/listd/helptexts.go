@@ -2,7 +2,8 @@ package main
 
 import "github.com/alecthomas/kong"
 
-// help has the help texts that are too long for the tags of the flags. A tag refers to a text by its key in this map.
+// help holds the help texts of the flags that are too long for a struct tag. A tag refers to a text by the key of the
+// text in help.
 var help = kong.Vars{
 	"store_data": "Directory of the embedded store; it is created if it does not exist.",
 	"cluster_lease": "" +

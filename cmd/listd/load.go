@@ -46,7 +46,8 @@ Exit codes: 0 every line is loaded; 1 failed; 2 bad flags; 4 some lines were not
 loaded, all others were.`
 }
 
-// maxComplaints is the largest number of bad lines that load reports one by one. Further bad lines are only counted.
+// maxComplaints is the largest number of bad lines that the command load reports one by one. Further bad lines are only
+// counted.
 const maxComplaints = 100
 
 func (l *loadCmd) Run(ctx context.Context, std stdio) error {
@@ -93,7 +94,8 @@ func (l *loadCmd) Run(ctx context.Context, std stdio) error {
 	return nil
 }
 
-// open opens the input of load. For a regular file it also returns the number of lines, otherwise 0.
+// open opens the input of the command load, and returns the input and its number of lines, for the progress. The number
+// is 0 for an input that is not a regular file.
 func (l *loadCmd) open(std stdio) (io.ReadCloser, int, error) {
 	if l.File == "-" {
 		return io.NopCloser(std.in), 0, nil
@@ -119,9 +121,9 @@ func (l *loadCmd) open(std stdio) (io.ReadCloser, int, error) {
 	return f, total, nil
 }
 
-// prepare creates the bucket if --create is given, and otherwise checks that the bucket exists. It is called before any
-// line of the input is read. cuts divide a new bucket into ranges. A bucket that exists already keeps its own cuts;
-// then a message goes to w.
+// prepare creates the bucket if --create is given, and otherwise checks that the bucket exists, before load reads any
+// line. cuts are the keys at which the ranges of a new bucket begin. A bucket that exists already keeps its own cuts,
+// and prepare writes a message about that to w.
 func (l *loadCmd) prepare(ctx context.Context, r *remote, cuts []byte, w io.Writer) error {
 	if l.Create {
 		err := r.createBucket(ctx, l.Bucket, true, cuts)
@@ -140,8 +142,9 @@ func (l *loadCmd) prepare(ctx context.Context, r *remote, cuts []byte, w io.Writ
 	return err
 }
 
-// load puts all records of the input into the bucket, and counts them in t. A refused key does not stop it. It fails
-// only if the input cannot be read, if the server stays unavailable, or if the server refuses the whole bucket.
+// load puts all records that rs reads into the bucket, and counts the records in t. A refused key does not stop load.
+// The error says that the input cannot be read, that the server stays unavailable, or that the server refuses the whole
+// bucket.
 func (l *loadCmd) load(ctx context.Context, r *remote, rs *records, t *tally) error {
 	g, ctx := errgroup.WithContext(ctx)
 	queue := make(chan record, 2*l.Concurrency)
@@ -189,16 +192,17 @@ func (l *loadCmd) put(ctx context.Context, r *remote, rec record) error {
 	return err
 }
 
-// refusedOne reports whether the server refused only the key of this request. If false, the error concerns other keys,
-// too: the bucket is missing, access is denied, or the server has failed.
+// refusedOne reports whether err says that the server refused only the key of this request, e.g. as too long. If the
+// result is false, the error concerns other keys, too: the bucket is missing, access is denied, or the server has
+// failed.
 func refusedOne(err error) bool {
 	var e *serverError
 	return errors.As(err, &e) && e.status >= 400 && e.status < 500 &&
 		e.status != http.StatusNotFound && e.status != http.StatusForbidden && e.status != http.StatusUnauthorized
 }
 
-// tally counts the lines of the input that were put into the bucket and the bad lines. It reports the first bad lines
-// to w.
+// tally counts the lines of the input that were put into the bucket, and the bad lines. A tally reports the first 100
+// bad lines to w.
 type tally struct {
 	w    io.Writer
 	done atomic.Int64

@@ -46,8 +46,9 @@ Examples:
   listd ls files --parallel 8 --format null | tr '\0' '\n' | wc -l`
 }
 
-// The limits of a parallel listing. maxParallel is the most readers that --parallel allows. The listing is divided into
-// piecesPerReader pieces for each reader. Of each piece, at most pagesAhead pages are read before they are printed.
+// The limits of a listing by several readers at once. maxParallel is the largest number of readers that --parallel
+// allows. The listing is divided into piecesPerReader pieces for each reader. Of each piece, at most pagesAhead pages
+// wait in memory until they are printed.
 const (
 	maxParallel     = 256
 	piecesPerReader = 8
@@ -76,7 +77,7 @@ func (l *lsCmd) Run(ctx context.Context, std stdio) error {
 	return cmp.Or(err, out.Flush())
 }
 
-// query returns the parameters of the URL that the requests for all pages of the listing have in common.
+// query returns the parameters of the URL that all requests of the listing share, e.g. the prefix and the delimiter.
 func (l *lsCmd) query() url.Values {
 	q := url.Values{"list-type": {"2"}, "encoding-type": {"url"}}
 	for name, key := range map[string]keytext.Key{"prefix": l.Prefix, "delimiter": l.Delimiter, "start-after": l.After} {
@@ -90,8 +91,8 @@ func (l *lsCmd) query() url.Values {
 	return q
 }
 
-// pieces divides the listing into pieces, which several readers read at the same time. It returns the URL parameters of
-// each piece, in the order of the listing.
+// pieces divides the listing into intervals of keys, which several readers read at the same time. The result has the
+// URL parameters of each interval, in the order of the listing.
 func (l *lsCmd) pieces(ctx context.Context, r *remote) ([]url.Values, error) {
 	if l.Parallel == 1 {
 		return []url.Values{l.query()}, nil
@@ -126,8 +127,8 @@ func (l *lsCmd) pieces(ctx context.Context, r *remote) ([]url.Values, error) {
 	return pieces, nil
 }
 
-// urlText is a text in an answer of the server, which encodes it as a part of a URL (encoding-type=url). Its value is
-// decoded.
+// urlText is a text that the server sends URL-encoded, because the client asks for encoding-type=url. A urlText holds
+// the decoded text.
 type urlText string
 
 func (u *urlText) UnmarshalText(text []byte) error {
@@ -136,7 +137,7 @@ func (u *urlText) UnmarshalText(text []byte) error {
 	return err
 }
 
-// listed is one page of a listing, in the form of the XML answer of the server.
+// listed is one page of a listing, as the server's XML answer has it.
 type listed struct {
 	Contents              []line
 	CommonPrefixes        []struct{ Prefix urlText }
@@ -149,8 +150,9 @@ type result struct {
 	err  error
 }
 
-// read starts to read all pieces of the listing, --parallel of them at the same time, and returns a channel of pages
-// for each piece. Reading ends when ctx ends.
+// read starts to read all pieces of the listing, which are intervals of keys, given by URL parameters. At most
+// --parallel pieces are read at the same time. The result has a channel of pages for each piece. Reading ends when ctx
+// ends.
 func (l *lsCmd) read(ctx context.Context, r *remote, pieces []url.Values) []chan result {
 	slots := make(chan struct{}, l.Parallel)
 	pages := make([]chan result, len(pieces))
@@ -173,8 +175,8 @@ func (l *lsCmd) read(ctx context.Context, r *remote, pieces []url.Values) []chan
 	return pages
 }
 
-// readPiece reads one piece of the listing, whose URL parameters are q. It sends each page to out, and closes out at
-// the end. After an error no page follows.
+// readPiece reads one piece of the listing, which is an interval of keys with the URL parameters q. It sends each page
+// to out, and closes out at the end. After an error no further page follows.
 func (l *lsCmd) readPiece(ctx context.Context, r *remote, q url.Values, out chan<- result) {
 	defer close(out)
 	if l.Limit > 0 && l.Limit < 1000 {
@@ -201,8 +203,8 @@ func (l *lsCmd) readPiece(ctx context.Context, r *remote, q url.Values, out chan
 	}
 }
 
-// line is one line of the output of ls: a key with its fields, or a common prefix. If Prefix is true, Key is the common
-// prefix and the other fields are unset.
+// line is one line of the output of the command ls: a key with its fields, or a common prefix. If Prefix is true, Key
+// is the common prefix, and the other fields are unset.
 type line struct {
 	Prefix       bool `xml:"-"`
 	Key          urlText
@@ -227,7 +229,8 @@ func (p *listed) lines(reverse bool) []line {
 	return all
 }
 
-// print writes the lines of all pieces to out, piece after piece, until --limit lines are written.
+// print writes the lines of all pieces to out, piece after piece, until --limit lines are written. pages has a channel
+// with the pages of each piece.
 func (l *lsCmd) print(pages []chan result, out *bufio.Writer) error {
 	n := 0
 	last := line{}
@@ -258,7 +261,7 @@ func (l *lsCmd) print(pages []chan result, out *bufio.Writer) error {
 	return nil
 }
 
-// writer returns a function that writes one line to out, in the form that the flag --format names.
+// writer returns a function that writes one line to out in the format of the flag --format: text, json or null.
 func (l *lsCmd) writer(out *bufio.Writer) func(line) error {
 	switch l.Format {
 	case "null":

@@ -12,7 +12,7 @@ func main() {
 	os.Exit(run(context.Background(), os.Args[1:], stdio{os.Stdin, os.Stdout, os.Stderr}))
 }
 
-// stdio has the streams that a command uses as standard input, output and error. Tests replace them.
+// stdio holds the streams that a command uses as standard input, output and error. Tests replace the streams.
 type stdio struct {
 	in       io.Reader
 	out, err io.Writer

@@ -11,19 +11,20 @@ import (
 
 const (
 	mib = 1 << 20
-	// leastRequests and mostRequests bound the default of --request-memory-mib, in MiB.
+	// leastRequests and mostRequests are the smallest and the largest default of --request-memory-mib, in MiB.
 	leastRequests, mostRequests = 32, 128
-	// memTablesMiB is the memory for memtables of the embedded store, otherMiB that for connections and Go's runtime.
+	// memTablesMiB is the memory, in MiB, for memtables of the embedded store. otherMiB is the memory for connections
+	// and Go's runtime.
 	memTablesMiB = 192
 	otherMiB     = 152
-	// mapEighths/8 times --map-cache-mib is the memory of the caches of maps: 8/8 for nodes, 4/8 for roots, and less
-	// than 1/8 for names of buckets.
+	// mapEighths is the memory of the caches of maps, in eighths of --map-cache-mib: 8 for nodes, 4 for roots, and less
+	// than 1 for names of buckets.
 	mapEighths = 13
 )
 
-// requestMemory returns the memory, in bytes, that all requests together may take. It is --request-memory-mib, or if
-// that is not set an eighth of the machine's memory, but at least 32 and at most 128 MiB. machine is the machine's
-// memory in bytes.
+// requestMemory returns the memory, in bytes, that all requests together may take. The result is --request-memory-mib
+// if the flag is set, or else an eighth of the machine's memory, but at least 32 and at most 128 MiB. machine is the
+// machine's memory in bytes.
 func (s *serveCmd) requestMemory(machine int64) int64 {
 	if s.RequestMemoryMiB > 0 {
 		return s.RequestMemoryMiB * mib
@@ -31,17 +32,17 @@ func (s *serveCmd) requestMemory(machine int64) int64 {
 	return min(max(machine/8, leastRequests*mib), mostRequests*mib)
 }
 
-// limitMemory sets the memory limit of the Go runtime, unless the environment variable GOMEMLIMIT is set. Without a
-// limit the heap may grow to twice the memory in use. requests is the memory for requests in bytes; that for caches and
-// the store is added.
+// limitMemory sets the memory limit of the Go runtime, as without a limit the heap may grow to twice the memory in use.
+// If the environment variable GOMEMLIMIT is set, limitMemory does nothing. requests is the memory for requests in
+// bytes, to which limitMemory adds the memory for caches and the store.
 func (s *serveCmd) limitMemory(requests int64) {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit((s.CacheMiB+s.MapCacheMiB*mapEighths/8+memTablesMiB+otherMiB)*mib + requests)
 	}
 }
 
-// machineMemory returns the memory of the machine in bytes, or the limit of the process's control group if that is
-// lower. If both are unknown it returns a very large number. root is "/", or another directory in tests.
+// machineMemory returns the memory of the machine in bytes, or the limit of the process's control group if the limit is
+// lower. If both are unknown, the result is 1 PiB. root is "/", or another directory in tests.
 func machineMemory(root string) int64 {
 	most := int64(1) << 50
 	if f, err := os.Open(path.Join(root, "proc/meminfo")); err == nil {

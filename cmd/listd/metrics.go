@@ -13,12 +13,13 @@ import (
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
 
-// mapMetrics collects the metrics about maps of buckets and about the common time, which is computed from the clocks of
-// the store's servers. With an embedded store the counts of map clocks are zero, and the metrics of the common time are
-// missing.
+// mapMetrics collects the Prometheus metrics about maps of buckets, and about the common time, which is computed from
+// the clocks of Cassandra's nodes. With an embedded store the counts of map clocks are zero, and the metrics of the
+// common time are missing.
 type mapMetrics struct{ client *listing.Client }
 
-// metric is one metric for Prometheus, with its value. It is a counter if its name ends with _total, otherwise a gauge.
+// metric is one metric for Prometheus, with its value. The metric is a counter if its name ends with _total, and a
+// gauge otherwise.
 type metric struct {
 	name, help string
 	value      float64
@@ -43,8 +44,8 @@ func metricsOfMaps(c mapclient.Counts, u mapclient.Usage) []metric {
 	}
 }
 
-// metricsOfCache returns the metrics of one of the caches for maps of buckets. The caller adds a label with the kind of
-// the cache: for names of buckets, for roots of maps, or for nodes of large maps.
+// metricsOfCache returns the metrics of one cache for maps of buckets. The caller adds a label with the kind of the
+// cache: names of buckets, roots of maps, or nodes of large maps.
 func metricsOfCache(c mapclient.CacheCounts) []metric {
 	return []metric{
 		{"map_cache_hits_total", "Names of buckets, roots of maps and nodes of large maps that were in memory when they " +
@@ -75,8 +76,8 @@ func metricsOfClock(c commontime.Counts, now commontime.Status) []metric {
 	}
 }
 
-// metricsOfTime returns the metrics about the common time, which is computed from the clocks of Cassandra's servers.
-// They are only exported while that time is known.
+// metricsOfTime returns the metrics about the common time, which is computed from the clocks of Cassandra's nodes. The
+// caller exports the metrics only while the common time is known.
 func metricsOfTime(now commontime.Status) []metric {
 	return []metric{
 		{"common_time_width_seconds", "How well the common time of the store's servers is known: latest less earliest " +
@@ -87,7 +88,7 @@ func metricsOfTime(now commontime.Status) []metric {
 }
 
 // metricsOfDataCentre returns the metrics about the clocks of another data centre. The caller adds a label with the
-// name of that data centre.
+// name of the data centre.
 func metricsOfDataCentre(other commontime.DataCentreClocks) []metric {
 	refused := 0.0
 	if other.Refused {
@@ -101,8 +102,8 @@ func metricsOfDataCentre(other commontime.DataCentreClocks) []metric {
 	}
 }
 
-// metricOfServer returns the metric about the clock of one server of the Cassandra cluster. The caller adds a label
-// with the server's address.
+// metricOfServer returns the metric about the clock of one node of the Cassandra cluster. The caller adds a label with
+// the address of the node.
 func metricOfServer(server commontime.ServerClock) metric {
 	return metric{"wall_clock_ahead_of_server_seconds", "By how much this machine's wall clock is ahead of one server's. " +
 		"A server that differs from the others has a wrong clock.", -server.Ahead.Seconds()}
@@ -128,7 +129,7 @@ func metricOfWrites(refused error) metric {
 	return m
 }
 
-// Describe implements prometheus.Collector.
+// Describe sends the descriptions of the store's metrics to the channel `to`, for Prometheus.
 func (storeMetrics) Describe(to chan<- *prometheus.Desc) {
 	for _, one := range append(metricsOfDisk(store.DiskUsage{}), metricOfWrites(nil)) {
 		to <- one.desc()
@@ -136,7 +137,7 @@ func (storeMetrics) Describe(to chan<- *prometheus.Desc) {
 	cassandrastore.Metrics().Describe(to)
 }
 
-// Collect implements prometheus.Collector.
+// Collect sends the current values of the store's metrics to the channel `to`, for Prometheus.
 func (m storeMetrics) Collect(to chan<- prometheus.Metric) {
 	if cluster, ok := m.store.(interface{ Metrics() prometheus.Collector }); ok {
 		cluster.Metrics().Collect(to)
@@ -168,7 +169,7 @@ func (m metric) desc(labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("evenkeel_"+m.name, m.help, labels, nil)
 }
 
-// Describe implements prometheus.Collector.
+// Describe sends the descriptions of the metrics about maps to the channel `to`, for Prometheus.
 func (mapMetrics) Describe(to chan<- *prometheus.Desc) {
 	for _, one := range slices.Concat(metricsOfMaps(mapclient.Counts{}, mapclient.Usage{}),
 		metricsOfClock(commontime.Counts{}, commontime.Status{}), metricsOfTime(commontime.Status{})) {
@@ -183,7 +184,7 @@ func (mapMetrics) Describe(to chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector.
+// Collect sends the current values of the metrics about maps to the channel `to`, for Prometheus.
 func (m mapMetrics) Collect(to chan<- prometheus.Metric) {
 	maps := m.client.Maps()
 	u := maps.Usage()

@@ -37,8 +37,8 @@ func (f *purgeFlags) check() error {
 
 var terminal = daemon.Terminal // a variable so that tests can replace it
 
-// ask asks the user a question before keys are deleted. It returns an error unless the answer is yes, or unless --yes
-// or --dry-run is given. The question goes to standard error, as standard output is for results.
+// ask asks the user a question before keys are deleted, and returns an error if the answer is not yes. With --yes or
+// --dry-run, ask asks nothing and returns nil. The question goes to standard error, as standard output is for results.
 func (f *purgeFlags) ask(std stdio, question string) error {
 	if f.Yes || f.DryRun {
 		return nil
@@ -54,13 +54,13 @@ func (f *purgeFlags) ask(std stdio, question string) error {
 	return nil
 }
 
-// purged is the printed result of a command that deletes many keys: rm with prefixes, or bucket delete with all keys.
+// purged is the printed result of a command that deletes many keys: rm, or bucket delete with all keys.
 type purged struct {
 	Bucket keytext.Key `json:"bucket"`
 	// Prefixes are the prefixes whose keys were deleted. An empty prefix stands for all keys.
 	Prefixes []keytext.Key `json:"prefixes"`
-	// Keys is the number of keys that were deleted; for bucket delete of a bucket of objects, of versions. nil: whole
-	// ranges were deleted, whose keys are not counted.
+	// Keys is the number of deleted keys. For the command bucket delete on a bucket of objects, Keys is the number of
+	// deleted versions. Keys is nil if whole ranges of keys were deleted, whose keys are not counted.
 	Keys   *int64 `json:"keys,omitempty"`
 	DryRun bool   `json:"dry_run"`
 	// Complete is true if everything was deleted, or counted with --dry-run.
@@ -85,8 +85,8 @@ func (p *purged) print(std stdio, format string) error {
 	return nil
 }
 
-// of returns the words about the prefixes at the end of a message, such as ` that begin with "a/"`, or "" if all keys
-// were deleted.
+// of returns the words about the prefixes at the end of a message, such as ` that begin with "a/"`. The result is "" if
+// all keys were deleted.
 func (p *purged) of() string {
 	var names []string
 	for _, prefix := range p.Prefixes {
@@ -116,7 +116,7 @@ func (f *purgeFlags) purge(bucket string, server *serverFlags) (*purge, error) {
 	return &purge{purgeFlags: f, r: r, bucket: bucket}, err
 }
 
-// show shows how many keys are deleted or counted, until end is called.
+// show shows how many keys are deleted or counted, until the caller calls end.
 func (p *purge) show(std stdio) (end func()) {
 	began := time.Now()
 	what := func() string {
@@ -141,8 +141,8 @@ func (p *purge) show(std stdio) (end func()) {
 	return shown.Show(p.Progress, std.err)
 }
 
-// keys returns the number of keys that were deleted or counted. It returns nil if the number is unknown, as whole
-// ranges were deleted.
+// keys returns the number of keys that were deleted or counted. The result is nil if the number is unknown, as whole
+// ranges of keys were deleted.
 func (p *purge) keys() *int64 {
 	if !p.single.Load() && !p.DryRun {
 		return nil
@@ -150,9 +150,9 @@ func (p *purge) keys() *int64 {
 	return new(p.n.Load())
 }
 
-// prefix deletes all keys that begin with a prefix, or only counts them with --dry-run. The keys are deleted in whole
-// ranges. If the server refuses to delete ranges, because the bucket has objects or the server is older, they are
-// deleted one by one.
+// prefix deletes all keys that begin with prefix, or only counts the keys with --dry-run. Each request deletes a whole
+// range of keys. If the server refuses to delete ranges, because the bucket has objects or the server is older, each
+// request deletes one key.
 func (p *purge) prefix(ctx context.Context, prefix keytext.Key) error {
 	if p.DryRun {
 		return p.count(ctx, prefix)
@@ -165,9 +165,9 @@ func (p *purge) prefix(ctx context.Context, prefix keytext.Key) error {
 	return err
 }
 
-// ranges deletes the keys that begin with a prefix. It repeats a request that deletes many keys at once, each time from
-// where the last one ended. If the server does not support this request, ranges fails with NotImplemented, and nothing
-// is deleted.
+// ranges deletes the keys that begin with prefix. It repeats a request that deletes many keys at once, each time from
+// the key at which the last request ended. If the server does not support the request, the error is NotImplemented, and
+// nothing is deleted.
 func (p *purge) ranges(ctx context.Context, prefix keytext.Key) error {
 	q := url.Values{"evenkeel-delete-range": {""}, "encoding-type": {"url"}, "prefix": {string(prefix)}}
 	for {
@@ -191,8 +191,8 @@ func (p *purge) ranges(ctx context.Context, prefix keytext.Key) error {
 	}
 }
 
-// each deletes the keys that begin with a prefix one by one. It lists them page by page, and sends one request for each
-// key.
+// each deletes the keys that begin with prefix one by one. It lists the keys page by page, and sends one request for
+// each key.
 func (p *purge) each(ctx context.Context, prefix keytext.Key) error {
 	q := (&lsCmd{Prefix: prefix}).query()
 	return p.pages(ctx, q, func(ctx context.Context, page *listedVersions) error {
@@ -202,7 +202,7 @@ func (p *purge) each(ctx context.Context, prefix keytext.Key) error {
 	})
 }
 
-// versions deletes all versions of objects and all delete markers of a bucket, or only counts them with --dry-run.
+// versions deletes all versions of objects and all delete markers of the bucket, or only counts them with --dry-run.
 func (p *purge) versions(ctx context.Context) error {
 	q := url.Values{"versions": {""}, "encoding-type": {"url"}}
 	return p.pages(ctx, q, func(ctx context.Context, page *listedVersions) error {
@@ -217,7 +217,8 @@ func (p *purge) versions(ctx context.Context) error {
 	})
 }
 
-// count counts the keys that begin with a prefix. Several readers list parts of the bucket at the same time.
+// count counts the keys that begin with prefix, for --dry-run. Several readers list parts of the bucket at the same
+// time.
 func (p *purge) count(ctx context.Context, prefix keytext.Key) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -238,8 +239,8 @@ func (p *purge) count(ctx context.Context, prefix keytext.Key) error {
 	return nil
 }
 
-// listedVersions is one page of a listing of keys, or of a listing of versions of objects, in the form of the XML
-// answer of the server.
+// listedVersions is one page of a listing of keys, or of a listing of versions of objects, as the server's XML answer
+// has it.
 type listedVersions struct {
 	listed
 	Version, DeleteMarker []struct {
@@ -250,7 +251,7 @@ type listedVersions struct {
 	NextVersionIdMarker string
 }
 
-// pages reads a listing page by page, and calls do for each page. q has the URL parameters of the first page. If do
+// pages reads a listing page by page, and calls do for each page. q holds the URL parameters of the first page. If do
 // fails, pages stops and returns the error.
 func (p *purge) pages(ctx context.Context, q url.Values, do func(context.Context, *listedVersions) error) error {
 	for {
@@ -297,12 +298,12 @@ func (p *purge) delete(ctx context.Context, key []byte, q url.Values) error {
 	return err
 }
 
-// mostRounds is the number of times that a command deletes all keys of a bucket before it gives up. Further rounds are
-// needed if other clients put keys into the bucket meanwhile.
+// mostRounds is the number of times that a command deletes all keys of a bucket before the command gives up. Further
+// rounds are needed if other clients put keys into the bucket meanwhile.
 const mostRounds = 5
 
-// bucketWithKeys deletes a bucket with all keys in it. If other clients put keys into the bucket meanwhile, it deletes
-// those, too, but gives up after mostRounds attempts.
+// bucketWithKeys deletes the bucket with all its keys. If other clients put keys into the bucket meanwhile,
+// bucketWithKeys deletes those keys, too, but gives up after 5 rounds.
 func (p *purge) bucketWithKeys(ctx context.Context) error {
 	for round := 1; ; round++ {
 		err := p.ranges(ctx, nil)

@@ -13,7 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/rebalance/assembly"
 )
 
-// rebalanceFlags are the command-line flags about splits, merges and moves of ranges.
+// rebalanceFlags are the command-line flags about splits, merges and moves of partitions, e.g. --rebalance.
 type rebalanceFlags struct {
 	rebalanceflags.Flags
 	Rebalance string `default:"here" enum:"here,elsewhere" help:"${rebalance_rebalance=}"`
@@ -21,7 +21,7 @@ type rebalanceFlags struct {
 }
 
 // validate returns an error if a flag about balancing has an invalid value. cassandra is true if the store is
-// Cassandra, false if it is embedded.
+// Cassandra, and false if the store is embedded.
 func (f *rebalanceFlags) validate(cassandra bool) error {
 	if f.Rebalance == "elsewhere" && !cassandra {
 		return errors.New("--rebalance elsewhere: only with --cassandra; nobody else can open the data directory")
@@ -36,8 +36,8 @@ func (f *rebalanceFlags) validate(cassandra bool) error {
 	return f.Flags.Validate()
 }
 
-// balancing returns the options for the splits, merges and moves of ranges by this server. adminURL is the URL of its
-// own admin address, or "" if it has none.
+// balancing returns the options for the splits, merges and moves of partitions by this server. adminURL is the URL of
+// the server's own admin address, or "" if the server has none.
 func (s *serveCmd) balancing(db *assembly.DB, log *slog.Logger, adminURL string) rebalance.Options {
 	f := &s.rebalanceFlags.Flags
 	balance := f.Options(db.Counts != nil, db.Wait())

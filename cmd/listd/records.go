@@ -7,16 +7,16 @@ import (
 	"io"
 )
 
-// record is one line of the input of load: a key and its value.
+// record is one line of the input of the command load: a key and its value.
 type record struct {
 	line       int // counted from 1
 	key, value []byte
-	// bad is the reason why the line cannot be loaded, or nil.
+	// bad is the reason why the line cannot be loaded, or nil if the line is good.
 	bad error
 }
 
-// The largest sizes, in bytes, of a line's key and value. For a key it is the limit of S3, for a value the most that a
-// server can be configured to accept.
+// The largest sizes, in bytes, of the key and the value of a line. The limit of keys is that of S3. The limit of values
+// is the largest that a server can be configured to accept.
 const (
 	maxKeyBytes   = 1024
 	maxValueBytes = 64 << 10
@@ -29,8 +29,8 @@ var (
 	errNoTab    = errors.New("there is no TAB between key and value")
 )
 
-// records reads the input of load line by line. A line is a key without any escapes, or with tsv a key, a TAB and a
-// value.
+// records reads the input of the command load line by line. A line is a key without any escapes. If tsv is true, a line
+// is a key, a TAB and a value.
 type records struct {
 	r    *bufio.Reader
 	end  byte // ends a line: '\n' or 0
@@ -46,8 +46,8 @@ func newRecords(r io.Reader, nul, tsv bool) *records {
 	return rs
 }
 
-// next returns the record of the next line, or io.EOF after the last line. The last line may lack its line end. A bad
-// line is returned as a record with the field bad set.
+// next returns the record of the next line, or io.EOF after the last line. The last line may lack its line end. For a
+// bad line, next returns a record with the field bad set, and no error.
 func (rs *records) next() (record, error) {
 	data, err := rs.r.ReadSlice(rs.end)
 	long := errors.Is(err, bufio.ErrBufferFull)

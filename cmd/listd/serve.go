@@ -131,7 +131,8 @@ off); 2 bad flags or configuration; 3 the data directory or the keyspace can't b
 // mostBodyMiB is the largest size, in MiB, of a body that a client can put by one request: 5 GiB.
 const mostBodyMiB = 5 << 10
 
-// md5Bytes returns the flag --md5-mib in the form of objects.Options.MD5Bytes: in bytes, and -1 if the flag is 0.
+// md5Bytes returns the flag --md5-mib in bytes, in the form of objects.Options.MD5Bytes. The result is -1 if the flag
+// is 0.
 func (s *serveCmd) md5Bytes() int64 {
 	if s.MD5MiB == 0 {
 		return -1
@@ -139,7 +140,8 @@ func (s *serveCmd) md5Bytes() int64 {
 	return s.MD5MiB << 20
 }
 
-// Validate returns an error if a flag of serve has an invalid value. It is called before any file or store is opened.
+// Validate returns an error if a flag of the command serve has an invalid value. The command-line parser kong calls
+// Validate before any file or store is opened.
 func (s *serveCmd) Validate() error {
 	for name, v := range map[string]int64{
 		"max-body-bytes": s.MaxBodyBytes, "max-requests": int64(s.MaxRequests), "max-connections": int64(s.MaxConnections),
@@ -192,8 +194,8 @@ func (s *serveCmd) Validate() error {
 	return s.validateStore()
 }
 
-// opened has everything that serve needs, already checked and opened: the stores, certificates, keys, and addresses to
-// listen on.
+// opened holds everything that the server needs, checked and opened: the stores, certificates, access keys, and the
+// addresses to listen on.
 type opened struct {
 	db            *assembly.DB
 	bodies        bodies.Store
@@ -274,8 +276,8 @@ func (s *serveCmd) Run(ctx context.Context, c *cli, std stdio) (err error) {
 	return cmp.Or(s.serve(ctx, std, log, o), o.db.Close(), o.bodies.Close())
 }
 
-// serve answers requests and does the background work until ctx ends. Then it waits until the requests under way have
-// ended, but at most for --shutdown-timeout.
+// serve answers requests and does the background work until ctx ends. Then serve waits until the requests under way
+// have ended, but at most for --shutdown-timeout.
 func (s *serveCmd) serve(ctx context.Context, std stdio, log *slog.Logger, o opened) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(o.lines.Metric(), mapMetrics{o.db.Client}, storeMetrics{o.db.Store})

@@ -28,8 +28,8 @@ func openKeys(file string) (*keysFile, error) {
 	return k, k.Load()
 }
 
-// logScopes logs what each access key of the file may do: read or write, and which keys and buckets. It logs no
-// secrets.
+// logScopes logs what each access key of the file may do: whether the key may write, and on which keys and buckets. The
+// log lines hold no secrets.
 func (k *keysFile) logScopes(log *slog.Logger) {
 	set := *k.set.Load()
 	log = logging.Unlimited(log)
@@ -45,6 +45,6 @@ func (k *keysFile) logScopes(log *slog.Logger) {
 	}
 }
 
-// Key returns the access key with the given id from the file of access keys, or nil if there is none. It implements
-// s3api.Keys.
+// Key returns the access key with the given id from the file of access keys, or nil if the file has no such key. It
+// implements s3api.Keys, by which the server checks signatures.
 func (k *keysFile) Key(id string) *s3api.Key { return k.set.Load().Key(id) }
