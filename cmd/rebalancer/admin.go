@@ -23,8 +23,9 @@ import (
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
 
-// adminFlags are the flags of commands that need the leader, the process that carries out moves of ranges. A command
-// sends requests to the leader, or with --cassandra can be the leader itself.
+// adminFlags are the command-line flags of commands that need the leader, the process that carries out splits, merges
+// and moves of ranges. A command sends requests to the leader. With --cassandra the command's own process can be the
+// leader.
 type adminFlags struct {
 	Servers adminapi.Flags `embed:"" group:"Without --cassandra:"`
 	Format  string         `default:"table" enum:"table,json" help:"Output format: table or json."`
@@ -36,16 +37,18 @@ type adminFlags struct {
 	MoveRate int `default:"20000" group:"With --cassandra:" help:"${admin_move_rate=}"`
 }
 
-// wayIn is the client by which a command sends its requests: to another process, or to a handler in this process.
+// wayIn is the client by which a command sends its requests, either to another process or to a handler in this process.
 type wayIn struct {
 	*adminapi.Client
-	// direct says that this process moves the ranges, so it must wait for the end of the moves.
+	// direct is true if this process carries out the moves of ranges itself, so that the command must wait for their
+	// end.
 	direct bool
 }
 
-// asks runs a command that needs the leader, the process that carries out moves of ranges. Without --cassandra the
-// command's requests are sent to that process. With --cassandra this process becomes the leader if there is no other
-// one; otherwise the requests are forwarded to the other one.
+// asks runs a command that needs the leader, the process that carries out moves of ranges. The parameter in of command
+// is a client. Without --cassandra the client sends requests to the server of --admin. With --cassandra this process
+// becomes the leader if the keyspace has none. If another process is the leader, the client sends the requests to that
+// process.
 func (f *adminFlags) asks(ctx context.Context, std stdio, command func(ctx context.Context, in wayIn) error) error {
 	if len(f.Cassandra) == 0 {
 		c, err := f.remote()
@@ -57,8 +60,8 @@ func (f *adminFlags) asks(ctx context.Context, std stdio, command func(ctx conte
 	return refusal(f.directly(ctx, std, true, command))
 }
 
-// reads runs a command that only reads maps of buckets, so it needs no process that carries out moves. With --cassandra
-// it reads the keyspace itself.
+// reads runs a command that only reads maps of buckets, and so needs no leader to carry out moves. With --cassandra
+// this process reads the keyspace itself. Without --cassandra the command's requests go to the server of --admin.
 func (f *adminFlags) reads(ctx context.Context, std stdio, command func(ctx context.Context, in wayIn) error) error {
 	if len(f.Cassandra) == 0 {
 		return f.asks(ctx, std, command)
@@ -77,7 +80,8 @@ func (f *adminFlags) remote() (*adminapi.Client, error) {
 	return c, nil
 }
 
-// print prints an answer in the form that --format names: as JSON, or as the text that the given function writes.
+// print prints the answer to a command in the format of --format: as JSON, or as the text that the function text
+// writes.
 func (f *adminFlags) print(std stdio, answer any, text func(w *failing)) error {
 	if f.Format == "json" {
 		return daemon.PrintJSON(std.out, answer)
@@ -87,8 +91,8 @@ func (f *adminFlags) print(std stdio, answer any, text func(w *failing)) error {
 	return w.err
 }
 
-// refusal gives an error about an invalid request (a bad argument, a missing thing or a conflict) the exit code
-// ExitRefused. Other errors, and errors with an exit code, are returned unchanged.
+// refusal returns err with the exit code ExitRefused if err is about an invalid request: a bad argument, a missing
+// thing or a conflict. Other errors, and errors with an exit code, are returned unchanged.
 func refusal(err error) error {
 	var exit *daemon.ExitError
 	if err == nil || errors.As(err, &exit) {
@@ -101,9 +105,9 @@ func refusal(err error) error {
 	return err
 }
 
-// directly opens the keyspace of --cassandra, and runs a command whose requests are handled in this process. If leads
-// is true, this process becomes the leader, which carries out moves of ranges. If another process is the leader, the
-// requests are forwarded to it.
+// directly opens the keyspace of --cassandra, and runs a command whose requests this process handles. If leads is true,
+// this process becomes the leader, which carries out moves of ranges. If another process is the leader, the command's
+// requests go to that process instead.
 func (f *adminFlags) directly(ctx context.Context, std stdio, leads bool, command func(ctx context.Context, in wayIn) error) error {
 	log := slog.New(slog.NewTextHandler(std.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	if f.MoveRate < 0 {
@@ -135,21 +139,22 @@ func (f *adminFlags) directly(ctx context.Context, std stdio, leads bool, comman
 	return err
 }
 
-// terms are what a command assumes about the settings that all processes of a keyspace must share, such as the length
-// of leases.
+// terms are a command's own values of the settings that all processes of a keyspace must share, such as the length of
+// leases. A zero value stands for the keyspace's value. A value that differs from the keyspace's is an error.
 type terms struct {
 	lease, skew time.Duration // 0: the value of the keyspace
 	dataCentre  string        // data centre of this process, for the list of processes
-	// sizes is the way in which this process knows sizes, if it is to lead for long; 0: the way that the keyspace has.
+	// sizes is the way in which this process knows sizes of partitions, for the daemon of the command run. The zero
+	// value is the keyspace's way.
 	sizes mapclient.Counting
-	// used says that a keyspace on which no server was ever started is refused.
+	// used is true if a keyspace on which no server was ever started is an error.
 	used bool
-	// damaged says that terms which cannot be read from the keyspace are taken from here.
+	// damaged is true if the settings here replace settings of the keyspace that cannot be read.
 	damaged bool
 }
 
-// checkLease returns an error if the given length of leases is outside the limits for any keyspace. 0 is valid: it
-// stands for the keyspace's own value.
+// checkLease returns an error if lease, a length of leases, is outside the limits for all keyspaces. The length 0 is
+// valid, and stands for the keyspace's own length.
 func checkLease(lease time.Duration) error {
 	if lease != 0 && (lease < mapclient.MinLease || lease > mapclient.MaxLease) {
 		return fmt.Errorf("--lease is from %v to %v", mapclient.MinLease, mapclient.MaxLease)
@@ -157,8 +162,8 @@ func checkLease(lease time.Duration) error {
 	return nil
 }
 
-// openKeyspace opens evenkeel's keyspace in Cassandra. The terms t are the settings that the command assumes all its
-// processes share.
+// openKeyspace opens evenkeel's keyspace in Cassandra. The terms t are the command's values of settings that all
+// processes of the keyspace must share. traces records the calls of the store, and may be nil. Errors have exit codes.
 func openKeyspace(
 	ctx context.Context, f *cassandraflags.Flags, t terms, traces *tracing.Tracing, log *slog.Logger,
 ) (*assembly.DB, error) {
@@ -184,10 +189,10 @@ func openKeyspace(
 	return db, nil
 }
 
-// openShared opens a store that servers use, and takes over the settings that all its processes share; t may state some
-// of them, which must then agree. Other settings would do damage. With a longer lease, this process would acknowledge
-// rows that have moved away. With a shorter lease, or a smaller limit for the skew of clocks, it would remove rows that
-// are still in use.
+// openShared opens a store that several processes use, and takes over the settings that all the processes share. t may
+// give some of the settings, which must then equal the keyspace's. Different settings would do damage. With a longer
+// lease, this process would acknowledge writes of rows that have moved away. With a shorter lease, or a smaller limit
+// for the skew of clocks, this process would remove rows that are still in use.
 func openShared(ctx context.Context, s store.Store, t terms, log *slog.Logger) (*assembly.DB, error) {
 	clocks, err := countClocks(ctx, s)
 	if err == nil && clocks == 0 && t.used {
@@ -211,8 +216,9 @@ func openShared(ctx context.Context, s store.Store, t terms, log *slog.Logger) (
 	return db, err
 }
 
-// countClocks returns the number of map clocks in a keyspace. It is the number that the servers were given by --clocks;
-// 0 if no server was ever started.
+// countClocks returns the number of map clocks in a keyspace. A map clock is a record that tells processes when maps of
+// buckets change. The number is that of --clocks when the first server started. The result is 0 if no server was ever
+// started.
 func countClocks(ctx context.Context, s store.Registers) (n int, err error) {
 	for keys, err := range store.KeyPages(ctx, s, store.Clocks) {
 		if err != nil {

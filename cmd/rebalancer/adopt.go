@@ -19,7 +19,8 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// adoptCmd is the group of commands that copy the rows of another store into a bucket.
+// adoptCmd is the group of commands that copy the rows of another store into a bucket: adopt cql, adopt s3 and adopt
+// file.
 type adoptCmd struct {
 	CQL  adoptCQLCmd  `cmd:"" name:"cql" help:"${adopt_cql=}"`
 	S3   adoptS3Cmd   `cmd:"" name:"s3" help:"Bring the names and metadata of another S3 store's objects into a bucket."`
@@ -28,7 +29,8 @@ type adoptCmd struct {
 	Status adoptStatusCmd `cmd:"" help:"Print how far a copy has come, by the file of --checkpoint."`
 }
 
-// adoptFlags are the flags of all commands that copy rows into a bucket, whether from tables, from S3 or from a file.
+// adoptFlags are the command-line flags of all commands that copy rows into a bucket, whether from Cassandra tables,
+// from S3 or from a file.
 type adoptFlags struct {
 	Bucket string `arg:"" help:"Name of the bucket; made if it is not there."`
 
@@ -62,7 +64,7 @@ type adoptCQLCmd struct {
 	MemoryMiB int64    `name:"memory-mib" default:"256" help:"${adopt_memory_mib=}"`
 }
 
-// Help is shown by adopt cql --help.
+// Help returns the help text of the command adopt cql.
 func (adoptCQLCmd) Help() string {
 	return `It reads partitions of a table in order, and puts each row into the bucket with the write time that it has
 in the table. The application may go on, and may write to both meanwhile: to the table first, and to the
@@ -93,7 +95,7 @@ Exit codes: 0 done, or both sides are equal; 1 rows were refused, or differ; 2 b
 4 the table, or the mapping, can't be adopted, and nothing changed.`
 }
 
-// Validate checks the flags.
+// Validate returns an error if a flag of adopt cql has an invalid value.
 func (c *adoptCQLCmd) Validate() error {
 	switch {
 	case slices.ContainsFunc(c.Table, func(name string) bool { return strings.Count(name, ".") != 1 }):
@@ -106,7 +108,7 @@ func (c *adoptCQLCmd) Validate() error {
 	return c.adoptFlags.Validate()
 }
 
-// Validate checks the flags.
+// Validate returns an error if one of the flags that all adopt commands share has an invalid value.
 func (c *adoptFlags) Validate() error {
 	switch {
 	case len(c.Cassandra) == 0:
@@ -123,13 +125,14 @@ func (c *adoptFlags) Validate() error {
 	return checkLease(c.Lease)
 }
 
-// task returns a text that identifies the source of the copy. A file of --checkpoint is only valid for the same source.
+// task returns a text that identifies the source of the copy: the tables and how their columns become keys and values.
+// A file of --checkpoint is only valid for the same text.
 func (c *adoptCQLCmd) task() string {
 	return fmt.Sprintf("%s partition=%q key=%q value=%q", strings.Join(c.Table, ","), c.Partition, c.Key, c.Value)
 }
 
-// Run copies rows of Cassandra tables into a bucket, compares the two, or with --back writes the bucket's rows back to
-// the tables.
+// Run copies rows of Cassandra tables into a bucket, or compares the tables with the bucket. With --back, Run writes
+// the bucket's rows back to the tables.
 func (c *adoptCQLCmd) Run(ctx context.Context, std stdio) error {
 	o, err := c.Options(nil)
 	if err != nil {
@@ -174,8 +177,8 @@ func (c *adoptCQLCmd) Run(ctx context.Context, std stdio) error {
 	return c.adopt(ctx, std, source, c.task())
 }
 
-// adopt opens the keyspace, and copies the rows of a source into the bucket, or compares the two. task is a text that
-// identifies the source in a checkpoint.
+// adopt opens the keyspace, and copies the rows of source into the bucket, or compares source with the bucket. task is
+// a text that identifies the source in the file of --checkpoint.
 func (c *adoptFlags) adopt(ctx context.Context, std stdio, source adopt.Source, task string) error {
 	db, err := openStore(ctx, "", false, &c.Flags, terms{lease: c.Lease})
 	if err != nil {
@@ -305,8 +308,8 @@ func (c *adoptFlags) run(
 	return out.err
 }
 
-// work copies the rows of the source, or compares them with the bucket. It shows the progress. While it copies, it
-// saves done, the progress of the copy, to the file of --checkpoint.
+// work copies the rows of the source into the bucket, or compares the source with the bucket, and shows the progress.
+// done is the progress of the copy so far. While work copies, it saves done to the file of --checkpoint every second.
 func (c *adoptFlags) work(ctx context.Context, std stdio, a *adopt.Adoption, done *adopt.Done) (err error) {
 	n := a.Counts()
 	began := time.Now()
@@ -369,7 +372,8 @@ func (c *adoptFlags) finding(out *failing, f adopt.Finding) {
 	out.printf("%s: %s\n", shownKey(f.Key), f.Fault)
 }
 
-// shownKey returns a key as text for people, with escapes. It is cut after 256 bytes, as a key may have 64 KiB.
+// shownKey returns a key as text for people, with escapes such as \xff. The text is cut after 256 bytes of the key, as
+// a key may have 64 KiB.
 func shownKey(key []byte) string {
 	const shown = 256
 	if len(key) <= shown {

@@ -23,7 +23,7 @@ type adoptFileCmd struct {
 	Temp string    `env:"-" placeholder:"DIR" help:"${adopt_temp=}"`
 }
 
-// Help is shown by adopt file --help.
+// Help returns the help text of the command adopt file.
 func (adoptFileCmd) Help() string {
 	return `It reads the file once, in any order of lines, and keeps the rows sorted in a temporary store, which takes
 about as much space as the file. Nothing is changed if a line can't be read. Then a bucket that is not there is made,
@@ -48,7 +48,7 @@ Exit codes: 0 done, or both sides are equal; 1 rows were refused, or differ; 2 b
 4 the file can't be read, or does not fit the bucket, and nothing changed.`
 }
 
-// Validate checks the flags.
+// Validate returns an error if a flag of adopt file has an invalid value.
 func (c *adoptFileCmd) Validate() error {
 	if c.File == "-" && c.Checkpoint != "" {
 		return errors.New("--checkpoint needs a file that can be read again, not standard input")
@@ -56,7 +56,7 @@ func (c *adoptFileCmd) Validate() error {
 	return c.adoptFlags.Validate()
 }
 
-// Run copies the rows in the lines of a file into a bucket, or compares the two.
+// Run copies the rows in the lines of a file into a bucket, or compares the file with the bucket.
 func (c *adoptFileCmd) Run(ctx context.Context, std stdio) (err error) {
 	in, name, err := daemon.Input(c.File, std.in)
 	if err != nil {

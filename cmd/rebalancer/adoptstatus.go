@@ -13,7 +13,7 @@ type adoptStatusCmd struct {
 	JSON   daemon.JSON `name:"json" env:"-" help:"Short for --format json."`
 }
 
-// Help is shown by adopt status --help.
+// Help returns the help text of the command adopt status.
 func (adoptStatusCmd) Help() string {
 	return `It reads the file alone: what is copied to where, whether all of it is copied, how many rows were read of about
 how many, the rate over all runs, and the rows that were refused, with the first twenty. The file is written about every
@@ -27,7 +27,7 @@ Examples:
 Exit codes: 0 shown; 2 bad flags; 4 there is no such file, or it is none of a copy.`
 }
 
-// Run prints how far a copy has come, by the file of its --checkpoint.
+// Run prints how far a copy into a bucket is, according to the file of the copy's --checkpoint.
 func (c *adoptStatusCmd) Run(std stdio) error {
 	done, err := adopt.ReadDone(c.File)
 	if err != nil {

@@ -38,7 +38,8 @@ Examples:
 
 var terminal = daemon.Terminal // tests replace it
 
-// Run carries out the moves of a plan. The plan is in a file, or is made for the bucket first.
+// Run carries out the splits and merges of a plan. The plan is in the file of --plan, or Run makes a plan for the
+// bucket first.
 func (c *applyCmd) Run(ctx context.Context, std stdio) error {
 	switch {
 	case c.Bucket != "" && c.Plan != "":
@@ -81,7 +82,7 @@ func (c *applyCmd) Run(ctx context.Context, std stdio) error {
 	})
 }
 
-// confirm asks a question on the terminal. It returns an error unless the answer is yes.
+// confirm asks the user a question on the terminal, and returns an error if the answer is not yes.
 func confirm(std stdio, question string) error {
 	fmt.Fprintf(std.out, "%s [y/N] ", question)
 	line, _ := bufio.NewReader(std.in).ReadString('\n') // without an answer: no
@@ -91,8 +92,8 @@ func confirm(std stdio, question string) error {
 	return nil
 }
 
-// plan returns the plan in the file of --plan. Without the flag it makes a plan for the bucket, and prints the plan if
-// --format is table.
+// plan returns the plan in the file of --plan. Without the flag, plan makes a plan for the bucket, and prints the new
+// plan if --format is table.
 func (c *applyCmd) plan(ctx context.Context, std stdio) (*adminapi.Apply, error) {
 	if c.Plan != "" {
 		return readPlan(c.Plan)
@@ -111,7 +112,8 @@ func (c *applyCmd) plan(ctx context.Context, std stdio) (*adminapi.Apply, error)
 	return &adminapi.Apply{Bucket: plan.Bucket, Partitions: plan.Ranges, Moves: plan.Moves}, nil
 }
 
-// readPlan returns the ranges and moves of the plan in a file, which plan --format json has printed.
+// readPlan returns the ranges and moves of the plan in the file at path. The command plan --format json makes such
+// files.
 func readPlan(path string) (*adminapi.Apply, error) {
 	f, err := os.Open(path)
 	if err != nil {

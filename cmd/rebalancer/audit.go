@@ -26,7 +26,8 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// objectsFlags are the flags that say where the rows of a store are, and where the bodies of its objects are.
+// objectsFlags are the command-line flags that say where the rows of a store are, and where the bodies of the store's
+// objects are.
 type objectsFlags struct {
 	Bucket               string `arg:"" optional:"" help:"${audit_bucket=}"`
 	Data                 string `placeholder:"DIR" help:"${audit_data=}"`
@@ -48,7 +49,7 @@ type auditCmd struct {
 	Progress  string `default:"auto" enum:"auto,plain,none" help:"${verify_progress=}"`
 }
 
-// Help is shown by audit --help.
+// Help returns the help text of the command audit.
 func (auditCmd) Help() string {
 	return `It reads the versions of objects and the names of bodies once, in the same order, and looks twice at what
 does not fit. Servers may serve meanwhile, over Cassandra. They make audits, too (listd serve --audit-every), and log
@@ -85,7 +86,7 @@ not to its end: then it prints the token for --continue; 4 something could not b
 bucket.`
 }
 
-// Validate checks the flags.
+// Validate returns an error if a flag of the command audit has an invalid value.
 func (a *auditCmd) Validate() error {
 	if err := a.objectsFlags.validate(); err != nil {
 		return err
@@ -131,7 +132,8 @@ func (a *objectsFlags) bodiesPlace() (bodies.Place, error) {
 	return bodies.Parse(a.Bodies)
 }
 
-// sumText returns one line of text with the counts of an audit, which compares versions of objects with their bodies.
+// sumText returns one line of text with the counts of an audit, which is a comparison of versions of objects with their
+// bodies.
 func sumText(s *cleaning.Compared) string {
 	text := fmt.Sprintf("%s buckets, %s rows, %s bodies (%s of uploads, %s of deleted versions, %s of puts under way); "+
 		"%s problems, %s condemned, %s unjudged", commas(s.Buckets), commas(s.Rows), commas(s.Blobs), commas(s.InUse),
@@ -142,7 +144,7 @@ func sumText(s *cleaning.Compared) string {
 	return text
 }
 
-// auditing is one run of an audit, which compares versions of objects with their bodies.
+// auditing is one run of the command audit, which compares versions of objects with their bodies.
 type auditing struct {
 	*auditCmd
 	out   *failing
@@ -155,8 +157,8 @@ type auditing struct {
 	at  string // token by which an audit goes on after what was compared
 }
 
-// Run compares the versions of objects with their bodies, and prints what does not fit. It returns an error if
-// something is wrong.
+// Run compares the versions of objects with their bodies, and prints what does not fit, e.g. a version without a body.
+// Run returns an error if something does not fit.
 func (a *auditCmd) Run(ctx context.Context, std stdio) error {
 	x := &auditing{auditCmd: a, out: &failing{w: std.out}, pacer: wait.NewPacer(a.Rate), at: a.Continue,
 		bytes: wait.NewPacer(a.BodyRate << 10)}
@@ -203,7 +205,7 @@ func (x *auditing) summary(err error) {
 	}
 }
 
-// printLine prints a value as one line of JSON.
+// printLine prints the value v as one line of JSON to w.
 func printLine(w *failing, v any) {
 	b, err := json.Marshal(v)
 	if err == nil {
@@ -213,8 +215,8 @@ func printLine(w *failing, v any) {
 	}
 }
 
-// open opens the store of rows and the place of the bodies, and calls work with both. Objects are read through a quorum
-// of each data centre. If readOnly is true, the files of a data directory are not changed.
+// open opens the store of rows and the store of object bodies, calls work with both, and closes both. Reads of objects
+// go through a quorum of each data centre. If readOnly is true, the files of a data directory are not changed.
 func (a *objectsFlags) open(
 	ctx context.Context, readOnly bool, work func(o *objects.Objects, c *listing.Client) error,
 ) (err error) {
@@ -249,8 +251,9 @@ func (a *objectsFlags) open(
 	return work(o.Everywhere(), db.Client)
 }
 
-// checkOwner returns an error if the place of the bodies has the mark of another store of rows, or if it lacks the mark
-// although servers have made one. It makes no mark itself: only servers do.
+// checkOwner returns an error if the bodies in blobs do not belong to the rows. The mark _owner among the bodies names
+// the store of rows to which the bodies belong. A missing mark is an error if the rows record that servers have made a
+// mark. checkOwner itself makes no mark, as only servers do.
 func checkOwner(ctx context.Context, rows store.Registers, blobs objects.Blobs) error {
 	owner, err := objects.Owner(ctx, blobs)
 	if err != nil {
@@ -294,8 +297,8 @@ func (x *auditing) run(ctx context.Context, o *objects.Objects, c *listing.Clien
 	return x.buckets(ctx, c)
 }
 
-// buckets audits the bucket that the command names, or otherwise all buckets. It goes on from the position of
-// --continue, if given.
+// buckets audits the bucket that the command names, or all buckets if the command names none. With --continue the audit
+// begins at the position of that token.
 func (x *auditing) buckets(ctx context.Context, c *listing.Client) error {
 	from, inside, _ := strings.Cut(x.Continue, ":")
 	if x.Bucket != "" {
@@ -341,8 +344,8 @@ func (x *auditing) buckets(ctx context.Context, c *listing.Client) error {
 	return ctx.Err()
 }
 
-// unnamed audits the bodies below a bucket name that no bucket has, such as the name of a deleted bucket. found is true
-// if there are such bodies.
+// unnamed audits the bodies below name, which is the name of no present bucket, e.g. of a deleted one. The result found
+// is true if bodies exist below name.
 func (x *auditing) unnamed(ctx context.Context, name string) (found bool, err error) {
 	var guilty cleaning.Guilty
 	err = x.wide.AuditUnnamed(ctx, name, func(part objects.Audited) error {
@@ -359,8 +362,8 @@ func (x *auditing) unnamed(ctx context.Context, name string) (found bool, err er
 	return found, store.Wrap("audit the bodies of bucket "+name+", which is not there", err)
 }
 
-// take handles the result of one part of an audit. It prints and counts the findings, and remembers in guilty which
-// bodies --condemn is to delete. Then it waits as long as --rate demands.
+// take handles one part of an audit's result. It prints and counts the findings in part, and remembers in guilty which
+// bodies --condemn is to delete. Then take waits as long as --rate demands.
 func (x *auditing) take(ctx context.Context, bucket string, part *objects.Audited, guilty *cleaning.Guilty) error {
 	for i := range part.Findings {
 		x.finding(bucket, &part.Findings[i])
@@ -407,7 +410,7 @@ func (x *auditing) bucket(ctx context.Context, name, from string) error {
 	return store.Wrap("bucket "+name, err)
 }
 
-// finding prints one finding of the audit.
+// finding prints f, one finding of the audit in bucket, as text or JSON.
 func (x *auditing) finding(bucket string, f *objects.Finding) {
 	if x.Format == "json" {
 		id := ""

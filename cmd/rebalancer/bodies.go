@@ -19,8 +19,8 @@ type bodiesCmd struct {
 	Migrate bodiesMigrateCmd `cmd:"" help:"Move the bodies of an old directory into folders by a hash of their keys."`
 }
 
-// bodiesMigrateCmd is the command that moves the bodies in an old directory into folders that are named by a hash of
-// their keys.
+// bodiesMigrateCmd is the command that moves the object bodies of an old directory, which has one folder for each
+// bucket, into folders that are named by a hash of the objects' keys.
 type bodiesMigrateCmd struct {
 	Dir            string      `arg:"" help:"${migrate_dir=}"`
 	NoOlderServers bool        `env:"-" help:"${migrate_no_older=}"`
@@ -30,7 +30,7 @@ type bodiesMigrateCmd struct {
 	Progress       string      `default:"auto" enum:"auto,plain,none" help:"${verify_progress=}"`
 }
 
-// Help is shown by bodies migrate --help.
+// Help returns the help text of the command bodies migrate.
 func (bodiesMigrateCmd) Help() string {
 	return `For directories of bodies that were first used by a listd that kept one folder for each bucket: ext4 refuses a
 bucket's next key at some two million. Now the keys of a bucket are in 4096 folders, by a hash.
@@ -51,7 +51,7 @@ Exit codes: 0 all bodies are in the folders of their hashes; 2 bad flags; 3 the 
 were moved: run it again; 4 refused, and nothing changed.`
 }
 
-// Validate checks the flags.
+// Validate returns an error if --rate is negative.
 func (m *bodiesMigrateCmd) Validate() error {
 	if m.Rate < 0 {
 		return errors.New("--rate is not negative")
@@ -59,7 +59,7 @@ func (m *bodiesMigrateCmd) Validate() error {
 	return nil
 }
 
-// Run moves the bodies in an old directory into folders that are named by a hash of their keys.
+// Run moves the object bodies of an old directory into folders that are named by a hash of the objects' keys.
 func (m *bodiesMigrateCmd) Run(ctx context.Context, std stdio) error {
 	s, err := m.open(ctx)
 	if err != nil {
@@ -109,8 +109,9 @@ func (m *bodiesMigrateCmd) Run(ctx context.Context, std stdio) error {
 	return out.err
 }
 
-// open opens the directory of bodies. It refuses a directory without a server's mark, a directory of another user, and
-// one that older programs may still use, unless --no-older-servers is given.
+// open opens the directory of object bodies. It refuses a directory of another user, and one without the file _owner,
+// which servers put into their directory. Without --no-older-servers, open also refuses a directory that older programs
+// may still use.
 func (m *bodiesMigrateCmd) open(ctx context.Context) (s *fileblobs.Store, err error) {
 	info, err := os.Stat(m.Dir)
 	if err != nil {

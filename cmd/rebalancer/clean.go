@@ -16,14 +16,14 @@ import (
 )
 
 // cleanCmd is the command that shows what the servers' cleaner would do next, or cleans a bucket at once. The cleaner
-// deletes what buckets of objects no longer need.
+// is the background work that deletes what buckets of objects no longer need.
 type cleanCmd struct {
 	objectsFlags
 	DryRun bool `env:"-" help:"${clean_dry_run=}"`
 	Now    bool `env:"-" help:"${clean_now=}"`
 }
 
-// Help is shown by clean --help.
+// Help returns the help text of the command clean.
 func (cleanCmd) Help() string {
 	return `Prints a line for each step that the cleaner of listd would take now, with its reason, and changes nothing:
 
@@ -50,7 +50,7 @@ Examples:
 Exit codes: 0 done; 1 some steps failed; 2 bad flags; 3 the store can't be used; 4 there is no such bucket.`
 }
 
-// Validate checks the flags.
+// Validate returns an error if a flag of the command clean has an invalid value.
 func (c *cleanCmd) Validate() error {
 	switch {
 	case c.DryRun == c.Now:
@@ -62,7 +62,7 @@ func (c *cleanCmd) Validate() error {
 	return c.validate()
 }
 
-// Run prints the steps that the servers' cleaner would take now, or with --now takes these steps in one bucket.
+// Run prints the steps that the servers' cleaner would take now, or takes these steps in one bucket if --now is given.
 func (c *cleanCmd) Run(ctx context.Context, std stdio) error {
 	w, pacer, steps := &failing{w: std.out}, wait.NewPacer(c.Rate), map[string]int64{}
 	err := c.open(ctx, c.DryRun, func(o *objects.Objects, all *listing.Client) error {
@@ -131,8 +131,8 @@ func (c *cleanCmd) bucket(
 	return store.Wrap("bucket "+name, err)
 }
 
-// now deletes what the bucket no longer needs. A version can only be deleted after all data centres have acknowledged
-// that it is gone; if some were acknowledged just now, it waits and cleans the bucket again.
+// now deletes what the bucket no longer needs. A version can only be deleted two minutes after all data centres have
+// acknowledged that the version is gone. If some acknowledgements are that new, now waits and cleans the bucket again.
 func (c *cleanCmd) now(ctx context.Context, w *failing, o *objects.Objects, pacer *wait.Pacer) error {
 	b, _, err := o.Open(ctx, c.Bucket)
 	if err != nil {

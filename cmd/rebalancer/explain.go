@@ -34,7 +34,8 @@ Examples:
     rebalancer explain photos --format json`
 }
 
-// Run prints the last decisions to split, merge or leave ranges of a bucket, and what each decision was based on.
+// Run prints the last decisions to split, to merge or to leave ranges of a bucket, and the figures behind each
+// decision.
 func (c *explainCmd) Run(ctx context.Context, std stdio) error {
 	return c.asksLeader(ctx, std, func(ctx context.Context, in wayIn) error {
 		e, err := in.Explain(ctx, c.Bucket)
@@ -49,7 +50,8 @@ func (c *explainCmd) Run(ctx context.Context, std stdio) error {
 	})
 }
 
-// explainLook prints, as text, what one check of a bucket's sizes decided about its ranges.
+// explainLook prints, as text, what one check of a bucket's sizes has decided about the bucket's ranges. l is the
+// check, and now the current time, from which ages are printed.
 func explainLook(w *failing, now time.Time, l *balancer.Explained) {
 	in, p := l.Input, &l.Input.Policy
 	first, last := in.Ranges[0].Start, in.Ranges[len(in.Ranges)-1].End
@@ -95,7 +97,8 @@ func explainLook(w *failing, now time.Time, l *balancer.Explained) {
 	}
 }
 
-// priced returns a text with the sizes of the partitions that a decision would make, and with its costs, both in rows.
+// priced returns a text with the sizes of the partitions that the decision d would make, and with the costs p of the
+// decision, both in rows.
 func priced(d *policy.Decision, p *policy.Price) string {
 	parts := make([]string, len(p.Parts))
 	for i, n := range p.Parts {
@@ -114,8 +117,8 @@ func priced(d *policy.Decision, p *policy.Price) string {
 
 var directions = map[int]string{-1: "descending", 0: "in no order", 1: "ascending"}
 
-// knownOf returns a text with what was known about a range at a decision: its size, rates of puts and growth, and
-// tombstones.
+// knownOf returns a text with what was known about a range when a decision was made: the range's size, rates of puts
+// and growth, and tombstones.
 func knownOf(now time.Time, r *policy.Range) string {
 	s := &r.Stats
 	rows := "size unknown"

@@ -12,7 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 )
 
-// heatFlags are the flags of `map show --heat`.
+// heatFlags are the command-line flags of `map show --heat`, which draws the history of a bucket's ranges.
 type heatFlags struct {
 	Heat   bool          `help:"Draw what the ranges had or took by time instead."`
 	Metric string        `default:"writes" enum:"writes,reads,rows,bytes" help:"With --heat: writes, reads, rows or bytes."`
@@ -22,14 +22,14 @@ type heatFlags struct {
 
 const (
 	heatWidth, heatHeight = 60, 40
-	// heatKey is the number of characters of a key that are shown.
+	// heatKey is the number of characters of a key that the picture shows.
 	heatKey = 24
-	// shades are characters of growing darkness. The first one stands for nothing.
+	// shades are characters of growing darkness for growing figures. The first character stands for 0.
 	shades = " .:-=+*#%@"
 )
 
-// heat draws how a figure of a bucket's ranges, such as their rows or puts, has changed. The picture is made of
-// characters: keys downwards, time to the right.
+// heat draws how a figure of a bucket's ranges, such as their rows or puts, has changed over time. The picture is made
+// of characters, with keys downwards and time to the right.
 func (c *mapShowCmd) heat(ctx context.Context, std stdio) error {
 	if c.Epoch != 0 {
 		return usageError("--heat and --epoch: give one of them")
@@ -54,8 +54,9 @@ func (c *mapShowCmd) heat(ctx context.Context, std stdio) error {
 	})
 }
 
-// drawHeat draws how a figure of a bucket's ranges, such as their rows, has changed. The picture is made of characters:
-// keys downwards, time to the right. At the end of each line is the last known figure.
+// drawHeat draws to w how a figure of a bucket's ranges has changed over time. metric is the name of the figure, e.g.
+// "rows". The picture is made of characters, with keys downwards and time to the right. The last known figure ends each
+// line.
 func drawHeat(w *failing, p *adminapi.Heat, metric string) {
 	m := p.Metrics[metric]
 	rows, columns := len(p.Keys)-1, len(p.Times)-1
@@ -90,7 +91,7 @@ func drawHeat(w *failing, p *adminapi.Heat, metric string) {
 	}
 }
 
-// heatMoves is the largest number of moves that are listed below the picture of a bucket's history.
+// heatMoves is the largest number of moves of ranges that are listed below the picture of a bucket's history.
 const heatMoves = 10
 
 func shade(v, most float64) byte {
@@ -104,7 +105,7 @@ func shade(v, most float64) byte {
 	}
 }
 
-// padded returns a key in exactly heatKey characters.
+// padded returns key in exactly 24 characters: a short key with blanks at its end, and a long key cut off.
 func padded(key string) string {
 	if n := utf8.RuneCountInString(key); n > heatKey {
 		return string([]rune(key)[:heatKey-1]) + "…"

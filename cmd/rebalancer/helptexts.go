@@ -2,7 +2,8 @@ package main
 
 import "github.com/alecthomas/kong"
 
-// help has the help texts that are too long for the tags of the flags. A tag refers to a text by its key in this map.
+// help holds the help texts of the flags that are too long for a struct tag. A tag refers to a text by the key of the
+// text in help.
 var help = kong.Vars{
 	"admin_move_rate": "With --cassandra: most rows copied, compared and counted per second; 0: as many as possible.",
 	"cli_simulate":    "Simulate months of many buckets in memory and report what the policy costs. Changes nothing.",

@@ -28,14 +28,14 @@ func main() {
 	os.Exit(code)
 }
 
-// stdio has the input, the outputs and the clock that a command uses. Tests replace them.
+// stdio holds the input, the outputs and the clock that a command uses. Tests replace them.
 type stdio struct {
 	in       io.Reader
 	out, err io.Writer
 	now      func() time.Time
 }
 
-// cli is the whole command line of the program: all its commands and flags.
+// cli is the whole command line of rebalancer: all its commands and flags, for the command-line parser kong.
 type cli struct {
 	daemon.Flags
 
@@ -104,15 +104,15 @@ changed; or verify or audit could not check all; 5 (pause) something still moves
 
 func usageError(format string, args ...any) error { return daemon.UsageError(format, args...) }
 
-// withCassandra is the title, in the help, of the group of flags by which a command reaches a Cassandra cluster.
+// withCassandra is the title, in the help texts, of the group of flags by which a command reaches a Cassandra cluster.
 const withCassandra = "With --cassandra:"
 
-// helpTexts returns the help texts of all flags. A key is the name by which the tag of a flag refers to its text.
+// helpTexts returns the help texts of all flags, by their keys. The tag of a flag refers to a text by the text's key.
 func helpTexts() map[string]string {
 	return daemon.HelpTexts(help, adminapi.Help, adminserver.Help, cassandraflags.Help, logging.Help, rebalanceflags.Help)
 }
 
-// program returns a description of the command line of rebalancer: its name, its help texts, and where it prints.
+// program returns the description of the command line of rebalancer: its name, its help texts, and where it prints.
 func program(std stdio) *daemon.Program {
 	return &daemon.Program{
 		Name: "rebalancer", Description: description, Out: std.out, Err: std.err,

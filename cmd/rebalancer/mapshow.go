@@ -39,7 +39,8 @@ With --heat it draws what the ranges had or took instead: keys downwards, time t
 a darker sign for more. With --format json that is an answer of /v1/heat.`
 }
 
-// Run prints the map of a bucket. With --heat it prints a picture of the history of the bucket's ranges instead.
+// Run prints the map of a bucket, which lists the bucket's ranges and their partitions. With --heat, Run draws the
+// history of the ranges instead.
 func (c *mapShowCmd) Run(ctx context.Context, std stdio) error {
 	if c.Heat {
 		return c.heat(ctx, std)
@@ -96,7 +97,8 @@ type mapHistoryCmd struct {
 	adminFlags
 }
 
-// Run prints the last epochs of a bucket's map, each with the moves that were under way.
+// Run prints the last epochs of a bucket's map, which are the numbered versions of the map, each with the moves that
+// were under way.
 func (c *mapHistoryCmd) Run(ctx context.Context, std stdio) error {
 	if c.Limit < 1 {
 		return usageError("--limit is at least 1, not %d", c.Limit)
@@ -135,7 +137,7 @@ that only the newer one has. Of large maps only what the last hour's epochs were
 kept.`
 }
 
-// Run prints which ranges of a bucket differ between two epochs of its map.
+// Run prints which ranges of a bucket differ between two epochs, which are numbered versions of the bucket's map.
 func (c *mapDiffCmd) Run(ctx context.Context, std stdio) error {
 	return c.reads(ctx, std, func(ctx context.Context, in wayIn) error {
 		newer, err := wholeMap(ctx, in, c.Bucket, c.To)
@@ -191,7 +193,7 @@ func wholeMap(ctx context.Context, in wayIn, bucket string, epoch uint64) (m adm
 	return m, nil
 }
 
-// without returns the partitions of the list a that are not in the list b with the same range and state.
+// without returns the partitions of the list a that the list b lacks, or has with another range or state.
 func without(a, b []adminapi.Partition) []adminapi.Partition {
 	key := func(p *adminapi.Partition) string {
 		return fmt.Sprintf("%q %q %s %s %s %v", p.Start, p.End, p.ID, p.Phase, p.To, p.SweepPending)

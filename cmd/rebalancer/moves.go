@@ -22,7 +22,7 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// moveFlags are the flags of every command that has ranges moved, such as split and merge.
+// moveFlags are the command-line flags of every command that moves ranges, such as split and merge.
 type moveFlags struct {
 	adminFlags
 	DryRun   bool   `help:"Only show what would be done."`
@@ -49,7 +49,7 @@ Examples:
     rebalancer split photos --at 2024/ --dry-run --format json`
 }
 
-// Run requests the split of the bucket's ranges at the given keys.
+// Run requests that the leader split ranges of the bucket at the keys of --at.
 func (c *splitCmd) Run(ctx context.Context, std stdio) error {
 	return c.move(ctx, std, c.Bucket, scheduler.Ask{Kind: scheduler.Split, Keys: keysOf(c.At)})
 }
@@ -76,7 +76,7 @@ Examples:
     rebalancer merge photos --range ..2019/      # everything below 2019/`
 }
 
-// Run requests the merge of the given ranges.
+// Run requests that the leader merge the ranges of --range.
 func (c *mergeCmd) Run(ctx context.Context, std stdio) error {
 	spans, err := parseSpans(c.Range)
 	if err != nil {
@@ -102,7 +102,7 @@ Examples:
     rebalancer refresh photos --range 2024/01..2024/02`
 }
 
-// Run requests that ranges of the bucket be rewritten into fresh partitions, without tombstones.
+// Run requests that the leader rewrite ranges of the bucket into new partitions without tombstones.
 func (c *refreshCmd) Run(ctx context.Context, std stdio) error {
 	spans, err := parseSpans(c.Range)
 	if err != nil {
@@ -140,14 +140,14 @@ Examples:
     rebalancer presplit new-orders --append --rate 6M/h --for 24h --like sample-keys.txt`
 }
 
-// pinned is the time for which the cuts of presplit are protected from merges by default. Cuts for keys that will be
-// appended are protected for pinnedAfter after the end of the appends.
+// pinned is the default time for which merges do not remove the cuts of the command presplit. pinnedAfter is that time
+// for cuts ahead of appended keys, counted from the end of the appends.
 const (
 	pinned      = 72 * time.Hour
 	pinnedAfter = time.Hour
 )
 
-// Run requests cuts that divide the bucket into ranges before keys come.
+// Run requests cuts that divide the bucket into ranges before the keys come.
 func (c *presplitCmd) Run(ctx context.Context, std stdio) error {
 	ask := scheduler.Ask{Kind: scheduler.Presplit}
 	pin := pinned
@@ -173,7 +173,7 @@ func (c *presplitCmd) Run(ctx context.Context, std stdio) error {
 	return c.move(ctx, std, c.Bucket, ask)
 }
 
-// rate is a number of rows per second. On the command line it is written with a unit of time, like 100000/min.
+// rate is a number of rows per second. On the command line a rate has a unit of time, e.g. 100000/min.
 type rate float64
 
 var (
@@ -183,7 +183,7 @@ var (
 	rateTimes = map[string]float64{"": 1, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}
 )
 
-// UnmarshalText reads a rate like 100000/min, 1500/s or 6M/h.
+// UnmarshalText parses a rate such as 100000/min, 1500/s or 6M/h.
 func (r *rate) UnmarshalText(text []byte) error {
 	number, unit, found := strings.Cut(strings.TrimSpace(string(text)), "/")
 	if !found {
@@ -204,8 +204,8 @@ func (r *rate) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// appends returns the expected load that the flags --rate, --for, --max-rows and --like describe. It is for cuts ahead
-// of appended keys.
+// appends returns the appends that the flags --rate, --for, --max-rows and --like describe: how many rows will be added
+// behind the highest key, and for how long. The leader makes cuts ahead of these rows.
 func (c *presplitCmd) appends(std stdio) (*scheduler.Append, error) {
 	switch {
 	case c.Rate == 0:
@@ -238,8 +238,8 @@ func (c *presplitCmd) samples(std stdio) (keytext.Keys, error) {
 	return slices.CompactFunc(keys, bytes.Equal), err
 }
 
-// cuts returns the keys at which the bucket is to be cut: those in the file of --at-file, or --count - 1 cuts that
-// divide the keys of --like evenly.
+// cuts returns the keys at which the bucket is to be cut. They are the keys in the file of --at-file, or --count - 1
+// cuts that divide the keys of --like evenly.
 func (c *presplitCmd) cuts(std stdio) (keytext.Keys, error) {
 	switch {
 	case c.Rate != 0 || c.For != 0 || c.MaxRows != 0:
@@ -291,7 +291,8 @@ func refused(format string, args ...any) error {
 	return daemon.Exit(daemon.ExitRefused, fmt.Errorf(format, args...))
 }
 
-// readKeys returns the keys in a file, one per line; the path "-" is stdin. An empty line is an error.
+// readKeys returns the keys in the file at path, one per line. The path "-" stands for stdin. An empty line is an
+// error.
 func readKeys(path string, stdin io.Reader) (keys keytext.Keys, err error) {
 	in, name, err := daemon.Input(path, stdin)
 	if err != nil {
@@ -324,8 +325,8 @@ func keysOf(keys []keytext.Key) (out keytext.Keys) {
 	return out
 }
 
-// parseSpans parses texts of the form START..END, and returns the interval of keys of each. An empty START or END is no
-// bound.
+// parseSpans parses texts of the form START..END into intervals of keys. An empty START or END leaves the interval
+// without a bound on that side.
 func parseSpans(texts []string) (spans []adminapi.Span, err error) {
 	for _, t := range texts {
 		start, end, found := strings.Cut(t, "..")
@@ -347,8 +348,8 @@ func parseSpans(texts []string) (spans []adminapi.Span, err error) {
 	return spans, nil
 }
 
-// move sends a request for moves of ranges, prints the moves, and waits until they have ended, unless --no-wait is
-// given.
+// move sends a request for moves of ranges, prints the moves, and waits until the moves have ended. With --no-wait,
+// move does not wait.
 func (f *moveFlags) move(ctx context.Context, std stdio, bucket string, request scheduler.Ask) error {
 	if f.NoWait && len(f.Cassandra) > 0 {
 		return usageError("--no-wait leaves the work to another process: not with --cassandra")
@@ -365,8 +366,8 @@ func (f *moveFlags) move(ctx context.Context, std stdio, bucket string, request 
 	})
 }
 
-// way runs a command that moves ranges. With --dry-run the command only reads maps of buckets; otherwise it needs the
-// leader, the process that carries out moves.
+// way runs a command that moves ranges. With --dry-run the command only reads maps of buckets. Without --dry-run the
+// command needs the leader, the process that carries out moves.
 func (f *moveFlags) way(ctx context.Context, std stdio, command func(ctx context.Context, in wayIn) error) error {
 	if f.DryRun {
 		return f.reads(ctx, std, command)
@@ -374,8 +375,8 @@ func (f *moveFlags) way(ctx context.Context, std stdio, command func(ctx context
 	return f.asks(ctx, std, command)
 }
 
-// end waits until the job in the answer, which is a request for moves, has ended, and prints the result. It does not
-// wait if there is no job, or with --no-wait.
+// end waits until the job in the answer a has ended, and prints the result. A job is a request for moves that the
+// leader has accepted. Without a job, or with --no-wait, end does not wait.
 func (f *moveFlags) end(ctx context.Context, std stdio, in wayIn, a *adminapi.Answer) error {
 	if a.Job != nil && !f.NoWait {
 		j, err := f.follow(ctx, std, in.Client, *a.Job)
@@ -405,11 +406,11 @@ func (f *moveFlags) end(ctx context.Context, std stdio, in wayIn, a *adminapi.An
 	return err
 }
 
-// followEvery is the pause between two requests for the state of a job, while a command waits for its end.
+// followEvery is the pause between two requests for the state of a job, while a command waits for the end of the job.
 const followEvery = 200 * time.Millisecond
 
-// follow shows the progress of a job, which is a request for moves, until the job ends. It returns the last state of
-// the job.
+// follow shows the progress of the job j, which is an accepted request for moves, until j ends. The result is the last
+// known state of the job.
 func (f *moveFlags) follow(ctx context.Context, std stdio, c *adminapi.Client, j scheduler.Job) (scheduler.Job, error) {
 	if !j.Ended.IsZero() {
 		return j, nil
@@ -447,7 +448,7 @@ func (f *moveFlags) follow(ctx context.Context, std stdio, c *adminapi.Client, j
 	return j, nil
 }
 
-// printMoves prints, as a table, the moves that were requested. dry is true if they are not carried out.
+// printMoves prints, as a table, the requested moves of ranges. dry is true if the moves will not be carried out.
 func printMoves(out io.Writer, a *adminapi.Answer, dry bool) {
 	for _, n := range a.Notes {
 		fmt.Fprintln(out, n)

@@ -14,7 +14,8 @@ import (
 	"github.com/evenkeel/evenkeel/rebalance/adminapi"
 )
 
-// exitMoving is the exit code of pause --wait if the moves are paused, but some that had begun have not ended in time.
+// exitMoving is the exit code of pause --wait if moves are paused, but some moves that had begun have not ended within
+// --timeout.
 const exitMoving = 5
 
 type pauseCmd struct {
@@ -45,7 +46,7 @@ Exit codes: 0 paused (with --wait: and nothing moves); 5 paused, but after --tim
 still moves; else as always.`
 }
 
-// Validate checks the flags.
+// Validate returns an error if --timeout or --for has an invalid value.
 func (c *pauseCmd) Validate() error {
 	if c.Timeout <= 0 || c.For < 0 {
 		return errors.New("--timeout and --for are above zero")
@@ -53,7 +54,7 @@ func (c *pauseCmd) Validate() error {
 	return nil
 }
 
-// Run pauses the moves of ranges. With --wait it returns when the moves that had begun have ended.
+// Run pauses the moves of ranges. With --wait, Run returns when the moves that had begun have ended.
 func (c *pauseCmd) Run(ctx context.Context, std stdio) error {
 	return c.reads(ctx, std, func(ctx context.Context, in wayIn) error {
 		p, err := in.Pause(ctx, adminapi.PauseAsk{
@@ -105,7 +106,7 @@ func ofBucket(name string) string {
 	return text(name)
 }
 
-// wait waits until no range moves any more. After --timeout it returns an error with the exit code exitMoving.
+// wait waits until no range moves any more. After --timeout, wait returns an error with the exit code 5.
 func (c *pauseCmd) wait(ctx context.Context, std stdio, in wayIn) (*adminapi.Quiet, error) {
 	limited, stop := context.WithTimeout(ctx, c.Timeout)
 	defer stop()
@@ -135,8 +136,8 @@ func (c *pauseCmd) wait(ctx context.Context, std stdio, in wayIn) (*adminapi.Qui
 		c.Timeout, movingText(&q), led))
 }
 
-// movingText returns a text that lists the buckets whose ranges still move, or says how many maps of buckets were
-// looked at so far.
+// movingText returns a text that lists the buckets whose ranges still move. If no such bucket is known yet, the text
+// says how many maps of buckets were checked so far.
 func movingText(q *adminapi.Quiet) string {
 	if !q.Scanned && q.MovingBuckets == 0 {
 		return fmt.Sprintf("%s maps looked at so far, none of them moves", commas(int64(q.Roots)))
@@ -166,7 +167,7 @@ Example:
     rebalancer resume`
 }
 
-// Run ends a pause of moves.
+// Run ends the pause of one bucket, or all pauses if the command names no bucket.
 func (c *resumeCmd) Run(ctx context.Context, std stdio) error {
 	return c.reads(ctx, std, func(ctx context.Context, in wayIn) error {
 		d, err := in.Resume(ctx, adminapi.Which{Bucket: c.Bucket, DryRun: c.DryRun})
@@ -187,7 +188,8 @@ func (c *resumeCmd) Run(ctx context.Context, std stdio) error {
 	})
 }
 
-// printPauses prints a line for each pause of moves: of which bucket, by whom and until when.
+// printPauses prints a line for each pause of moves: of which bucket, by whom and until when. A pause whose time is
+// over at now is printed as over.
 func printPauses(out io.Writer, pauses []adminapi.Paused, now time.Time) {
 	for _, p := range pauses {
 		over := ""

@@ -15,7 +15,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/planner/genetic"
 )
 
-// planCmd is the command that plans splits and merges of ranges, for a live bucket or for the layout in a file.
+// planCmd is the command that plans splits and merges of ranges, for a live bucket or for the sizes in a file.
 type planCmd struct {
 	Bucket      string             `arg:"" optional:"" help:"Name of a bucket to plan for."`
 	Layout      string             `placeholder:"FILE" help:"${plan_layout=}"`
@@ -30,7 +30,7 @@ type planCmd struct {
 	adminFlags
 }
 
-// Help is shown by plan --help.
+// Help returns the help text of the command plan.
 func (planCmd) Help() string {
 	return `A layout has the sizes of a bucket's partitions, and the keys where they can be cut:
 
@@ -51,20 +51,23 @@ Every plan has the number of rows it moves, the fewest that any plan must move (
 bound), and the gap between the two. If no plan can meet the limits, its notes say so.`
 }
 
-// Limits of a search for a plan, in time and in generations of plans, and of the size of a layout file.
+// Limits of a search for a plan, in time and in generations, and of the size of a layout file. A layout has the
+// partitions of a bucket and their sizes. A generation is one step of the genetic planner.
 const (
 	defaultTimeLimit = 2 * time.Second
-	// largeTimeLimit is the default time limit for layouts of more than largeQuanta quanta, which take long to read.
+	// largeTimeLimit is the default time limit for layouts with more than largeQuanta quanta, which take long to read.
+	// A quantum is a small interval of keys with its number of rows.
 	largeTimeLimit = 8 * time.Second
 	largeQuanta    = 150_000
-	// noGenerations is a number of generations that is never reached: time or patience ends the search.
+	// noGenerations is a number of generations that is never reached, so that only time ends the search.
 	noGenerations = 1 << 30
-	// maxLayoutBytes is the largest size of a layout file. It bounds the memory for the layout, about ten times the
-	// file. It is enough for 100,000 partitions of 50 quanta.
+	// maxLayoutBytes is the largest size of a layout file. The memory for a layout is about ten times the size of the
+	// file. The size is enough for 100,000 partitions of 50 quanta, which are small intervals of keys with their
+	// numbers of rows.
 	maxLayoutBytes = 256 << 20
 )
 
-// Run makes a plan and prints it.
+// Run makes a plan of splits and merges, and prints the plan.
 func (c *planCmd) Run(ctx context.Context, std stdio) error {
 	l, limits, p, err := c.make(ctx, std)
 	if err != nil {
@@ -83,8 +86,8 @@ func (c *planCmd) Run(ctx context.Context, std stdio) error {
 	return errors.Join(err, w.Flush())
 }
 
-// make makes a plan of moves. It returns the plan, with the layout (the partitions and sizes) and the limits of sizes
-// for which it was made.
+// make makes a plan of splits and merges. The other results are the layout (the partitions and their sizes) and the
+// limits of sizes for which the plan was made.
 func (c *planCmd) make(ctx context.Context, std stdio) (*plan.Layout, plan.Limits, *plan.Plan, error) {
 	bad := func(err error) (*plan.Layout, plan.Limits, *plan.Plan, error) {
 		return nil, plan.Limits{}, nil, err
@@ -125,14 +128,14 @@ func (c *planCmd) make(ctx context.Context, std stdio) (*plan.Layout, plan.Limit
 	return &l, limits, p, nil
 }
 
-// Validate checks the flags.
+// Validate returns an error if --weight names an unknown term or has a bad value.
 func (c *planCmd) Validate() error {
 	_, err := c.objective(1)
 	return err
 }
 
-// objective returns what a plan is judged by: only the moved rows, or also other costs, with the weights of --weight.
-// maxRows is the most rows of a partition.
+// objective returns the objective by which plans are compared: only the number of moved rows, or also other costs, with
+// the weights of --weight. maxRows is the largest number of rows of a partition.
 func (c *planCmd) objective(maxRows int64) (plan.Objective, error) {
 	o := plan.Costs(maxRows)
 	o.Kind = plan.Kind(c.Objective)
@@ -147,8 +150,8 @@ func (c *planCmd) objective(maxRows int64) (plan.Objective, error) {
 	return o, nil
 }
 
-// layout returns the partitions and sizes for which to plan, and the limits of sizes. They are read from the file of
-// --layout, or requested for a bucket from the leader, the process that carries out moves.
+// layout returns the partitions and their sizes, for which the command plans, and the limits of sizes. They come from
+// the file of --layout. If the command names a bucket, they come from the leader, the process that carries out moves.
 func (c *planCmd) layout(ctx context.Context, std stdio) (l plan.Layout, limits plan.Limits, err error) {
 	switch {
 	case c.Bucket != "" && c.Layout != "":
@@ -167,9 +170,9 @@ func (c *planCmd) layout(ctx context.Context, std stdio) (l plan.Layout, limits 
 	return l, limits, err
 }
 
-// timer ends the search for a plan before a time limit, by two assumptions. The work after the search (such as checks
-// and output) takes as long as the work before it. The next generation of plans takes as long as the longest one so
-// far.
+// timer ends the search for a plan in time for the whole command to meet its time limit. It assumes that the work after
+// the search, such as checks and output, takes as long as the work before the search, and that the next generation of
+// plans takes as long as the longest generation so far.
 type timer struct {
 	now     func() time.Time
 	began   time.Time
@@ -179,7 +182,7 @@ type timer struct {
 	longest time.Duration
 }
 
-// over reports whether the search for a plan has to end now, to meet the time limit. It is called before each
+// over reports whether the search for a plan has to end now, to meet the time limit. The planner calls over before each
 // generation of plans.
 func (t *timer) over() bool {
 	now := t.now()
@@ -199,7 +202,7 @@ func quanta(l *plan.Layout) (n int) {
 	return n
 }
 
-// search returns the options of the genetic planner, and the time limit of its search for a plan. A limit of 0 means
+// search returns the options of the genetic planner, and the time limit of the planner's search. A limit of 0 means
 // that only the number of generations ends the search.
 func (c *planCmd) search() (o genetic.Options, limit time.Duration, err error) {
 	o = genetic.Options{Seed: c.Seed, Generations: noGenerations}
@@ -221,8 +224,8 @@ func (c *planCmd) search() (o genetic.Options, limit time.Duration, err error) {
 // problemsShown is the largest number of problems that are printed if a layout file is invalid.
 const problemsShown = 1000
 
-// readLayout reads a layout file, which has the partitions of a bucket, their sizes and the limits of sizes. The path
-// "-" is stdin. A file of more than `most` bytes is refused.
+// readLayout reads a layout file, which has the partitions of a bucket, their sizes, and the limits of sizes. The path
+// "-" stands for stdin. A file of more than `most` bytes is refused.
 func readLayout(path string, stdin io.Reader, most int64) (l plan.Layout, limits plan.Limits, err error) {
 	in, name, err := daemon.Input(path, stdin)
 	if err != nil {

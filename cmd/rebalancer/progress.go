@@ -10,8 +10,9 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/scheduler"
 )
 
-// showJob shows the progress of a job, which is a request for moves, until end is called. kind is the value of
-// --progress. A move reads each row three times, to copy, compare and sweep it, so each row counts three times.
+// showJob shows the progress of a job, which is an accepted request for moves of ranges, until the caller calls end.
+// kind is the value of --progress, and what names the job. A move reads each row three times, to copy, compare and
+// sweep the row, so each row counts three times.
 func showJob(kind string, w io.Writer, what string, job *atomic.Pointer[scheduler.Job]) (end func()) {
 	p := daemon.Progress{
 		Unit: "rows",
@@ -24,16 +25,17 @@ func showJob(kind string, w io.Writer, what string, job *atomic.Pointer[schedule
 	return p.Show(kind, w)
 }
 
-// passes is the number of times that a move reads each row: to copy it, to compare it, and to sweep the old partition.
+// passes is the number of times that a move of a range reads each row: to copy the row, to compare the copy, and to
+// sweep the old partition.
 const passes = 3
 
-// done returns how many rows a job of moves has copied, compared and swept, added up. Each of the three is at most the
-// number of rows counted at the start: rows written later, or copied again, do not count.
+// done returns how many rows the job j of moves has copied, compared and swept, added up. Each of the three numbers is
+// at most the number of rows counted at the start. Rows written later, or copied again, do not count.
 func done(j *scheduler.Job) int64 {
 	return min(j.Copied, j.Rows) + min(j.Verified, j.Rows) + min(j.Searched, j.Rows)
 }
 
-// withPhase returns the text `what`, the name of a job of moves, followed by the job's present phase if it has one.
+// withPhase returns the text `what`, the name of the job j of moves, followed by the job's current phase if j has one.
 func withPhase(what string, j *scheduler.Job) string {
 	if j.Phase == "" {
 		return what
@@ -41,8 +43,8 @@ func withPhase(what string, j *scheduler.Job) string {
 	return what + ", " + j.Phase
 }
 
-// progressLine returns a line of text with the rows that a job of moves has done, the rate, and the time left. took is
-// the time since the start.
+// progressLine returns a line of text for progress: the rows that the job j of moves has done, the rate, and the time
+// left. what names the job. took is the time since the start.
 func progressLine(what string, j *scheduler.Job, took time.Duration) string {
 	n := done(j)
 	s := fmt.Sprintf("%s: of %s rows %s copied, %s compared, %s swept over", withPhase(what, j), commas(j.Rows),

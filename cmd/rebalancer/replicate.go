@@ -17,7 +17,7 @@ import (
 	"github.com/evenkeel/evenkeel/store/cassandrastore"
 )
 
-// schemaReplicateCmd is the command that changes how many copies of the rows a data centre has.
+// schemaReplicateCmd is the command that changes how many copies of the rows each data centre has.
 type schemaReplicateCmd struct {
 	cassandraflags.Flags `group:"Cassandra:"`
 	replicationFlag
@@ -25,7 +25,7 @@ type schemaReplicateCmd struct {
 	Yes  bool   `short:"y" env:"-" help:"Do not ask."`
 }
 
-// Help is shown by schema replicate --help.
+// Help returns the help text of the command schema replicate.
 func (schemaReplicateCmd) Help() string {
 	return `Changes the copies of a keyspace: adds a data centre, removes one, or changes the copies in one of them by
 one. A plain ALTER KEYSPACE may take maps and names back to older ones: a quorum of the new replicas need not know
@@ -44,8 +44,8 @@ Examples:
     rebalancer schema replicate --cassandra 10.0.0.1 --local-dc dc1 --replication dc1=3 --lost dc2`
 }
 
-// quietWait is the time limit of the check that no range moves, before copies are changed. It can be short, as an
-// operator pauses moves with --wait before.
+// quietWait is the time limit of the check that no range moves, before the number of copies changes. The limit can be
+// short, as the operator has run pause --wait before.
 const quietWait = 30 * time.Second
 
 // Run changes how many copies of the rows each data centre has, and prints the next steps for the operator.
@@ -78,8 +78,8 @@ func (c *schemaReplicateCmd) Run(ctx context.Context, std stdio) error {
 	})
 }
 
-// quiet returns nil if copies may be changed: moves are paused, no range moves, and no process runs in a data centre
-// that is removed. now is the present number of copies.
+// quiet returns nil if the numbers of copies may change: moves are paused, no range moves, and no process runs in a
+// data centre that is removed. now is the current number of copies in each data centre.
 func (c *schemaReplicateCmd) quiet(
 	ctx context.Context, std stdio, db *assembly.DB, now cassandrastore.Replication,
 ) error {
@@ -106,8 +106,8 @@ func (c *schemaReplicateCmd) quiet(
 	return nil
 }
 
-// tell prints that the copies are changed, and the next steps for the operator. now has the numbers of copies before,
-// and registers is the number of records, such as maps of buckets, that were brought to all copies.
+// tell prints that the numbers of copies have changed, and the next steps for the operator. now has the numbers before
+// the change. registers is the number of records, such as maps of buckets, that were brought to all copies.
 func (c *schemaReplicateCmd) tell(std stdio, now cassandrastore.Replication, registers int) error {
 	w := &failing{w: std.out}
 	w.printf("%s has %s copies; every one of them knows all %s names and maps\n", c.Keyspace, copies(c.Replication),
@@ -152,14 +152,14 @@ func onCassandra(
 	return do(db, s)
 }
 
-// schemaFilledCmd is the command by which an operator says that a new data centre has all its copies. Then servers may
-// start there.
+// schemaFilledCmd is the command by which an operator says that a new data centre has all its copies of the rows. From
+// then on servers may start in the new data centre.
 type schemaFilledCmd struct {
 	cassandraflags.Flags `group:"Cassandra:"`
 	Filled               string `arg:"" name:"dc" help:"Data centre that has been added, and whose nodes have been rebuilt."`
 }
 
-// Help is shown by schema filled --help.
+// Help returns the help text of the command schema filled.
 func (schemaFilledCmd) Help() string {
 	return `Says that a data centre has its copies: that nodetool rebuild has succeeded on each of its nodes. Only
 you can know: a node can't be asked for rows that it lacks. Servers may start there from then on.
@@ -169,7 +169,8 @@ Example:
     rebalancer schema filled dc2 --cassandra 10.0.0.1 --local-dc dc1`
 }
 
-// Run records that a new data centre has all its copies: it removes the mark that keeps servers from starting there.
+// Run records that a new data centre has all its copies of the rows. It removes the mark "filling" of the data centre,
+// which keeps servers from starting in the data centre.
 func (c *schemaFilledCmd) Run(ctx context.Context, std stdio) error {
 	return onCassandra(ctx, &c.Flags, func(_ *assembly.DB, s *cassandrastore.Store) error {
 		marked, err := s.Filled(ctx, c.Filled)

@@ -17,8 +17,8 @@ type retentionCmd struct {
 	adminFlags
 }
 
-// errRule is the error if a rule of retention, which deletes old keys, cannot be applied to a bucket. The cause is in
-// the field Drop.Error.
+// errRule is the error if a rule of retention, which deletes old keys, cannot be applied to a bucket. The field
+// Drop.Error of the rule's result holds the cause.
 var errRule = errors.New("a rule can't be applied to a bucket")
 
 func (retentionCmd) Help() string {
@@ -44,7 +44,8 @@ Exit codes: 0 done; 1 a rule can't be applied to a bucket, which is said; 2 bad 
 4 there is no such bucket, or the leader has no rules.`
 }
 
-// Run prints the keys that the rules of retention would delete now. It fails if a rule cannot be applied to a bucket.
+// Run prints the keys that the rules of retention would delete now. Run returns an error if a rule cannot be applied to
+// a bucket.
 func (c *retentionCmd) Run(ctx context.Context, std stdio) error {
 	ask := adminapi.OldAsk{Bucket: c.Bucket}
 	if c.Rules != "" {
@@ -84,8 +85,7 @@ func printOld(w *failing, old *adminapi.Old) {
 	}
 }
 
-// printDrop prints which keys a rule of retention deletes from a bucket. The parameter what is "deleted" or "would
-// delete".
+// printDrop prints which keys a rule of retention deletes from a bucket. what is the verb: "deleted" or "would delete".
 func printDrop(w *failing, d *rebalance.Drop, what string) {
 	w.printf("%s (%s)\n", text(d.Bucket), d.Rule)
 	if d.Error != "" {
@@ -111,7 +111,7 @@ func printDrop(w *failing, d *rebalance.Drop, what string) {
 }
 
 // printRetention prints what the rules of retention, which delete old keys, did in their last run, and when they run
-// next. It prints nothing if leading is false, as another process applies the rules then.
+// next. If leading is false, another process applies the rules, and printRetention prints nothing.
 func printRetention(w *failing, s *rebalance.RetentionStatus, leading bool, now time.Time) {
 	if s == nil || !leading {
 		return

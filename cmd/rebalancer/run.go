@@ -45,7 +45,7 @@ type runCmd struct {
 	Log logging.Flags `embed:"" group:"Log:"`
 }
 
-// Help is shown by run --help.
+// Help returns the help text of the command run.
 func (*runCmd) Help() string {
 	return `Checks the sizes of partitions at an interval or at times of the day, splits large ones,
 merges small ones, cuts ahead of appends, and carries out requests of other commands while
@@ -67,7 +67,8 @@ Exit codes: 0 ended by a signal; 1 failed (the address is taken); 2 bad flags; 3
 can't be used.`
 }
 
-// Validate checks the flags before anything is opened.
+// Validate returns an error if a flag of the command run has an invalid value. The command-line parser kong calls
+// Validate before anything is opened.
 func (c *runCmd) Validate() error {
 	if len(c.Cluster.Cassandra) == 0 {
 		return errors.New("--cassandra is missing: name nodes of the cluster. The embedded store is kept in shape by the listd that has it open")
@@ -82,11 +83,11 @@ func (c *runCmd) Validate() error {
 	return c.Sizes.Validate()
 }
 
-// openTimeout is the time limit for opening a keyspace when the program starts. This includes a check of the schema.
+// openTimeout is the time limit for opening a keyspace when the program starts, which includes a check of the schema.
 const openTimeout = time.Minute
 
-// Run runs the daemon until a signal comes. The daemon becomes the leader, which moves ranges, when no other process
-// is.
+// Run runs the daemon until a signal comes. The daemon becomes the leader, which moves ranges, whenever no other
+// process is the leader.
 func (c *runCmd) Run(ctx context.Context, outer *cli, std stdio) error {
 	log, lines := c.Log.Logger(std.err)
 	defer lines.Report()
@@ -126,7 +127,8 @@ func (c *runCmd) Run(ctx context.Context, outer *cli, std stdio) error {
 	return d.run(ctx, c, address)
 }
 
-// runner is the daemon of the command run, with the store that it has opened. It moves ranges while it is the leader.
+// runner is the daemon of the command run, with the store that the daemon has opened. A runner moves ranges while its
+// process is the leader.
 type runner struct {
 	store    store.Store
 	names    *listing.Client
@@ -142,12 +144,12 @@ type runner struct {
 	out      stdio
 }
 
-// endTimeout is the time that requests to the admin address may still take when the program ends. Then they are cut
-// off.
+// endTimeout is the time that requests to the admin address may still take when the program ends. After endTimeout the
+// remaining requests are cut off.
 const endTimeout = 5 * time.Second
 
-// run serves the admin address until ctx ends, and moves ranges whenever this process is the leader. It returns after
-// all moves here have stopped.
+// run serves the admin address until ctx ends, and moves ranges whenever this process is the leader. run returns after
+// all moves in this process have stopped. address is the admin address to listen on.
 func (d *runner) run(ctx context.Context, c *runCmd, address *net.TCPAddr) error {
 	registry := prometheus.NewRegistry()
 	admin, err := adminserver.Listen(adminserver.Options{

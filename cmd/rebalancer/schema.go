@@ -31,7 +31,7 @@ type schemaCmd struct {
 	Filled    schemaFilledCmd    `cmd:"" help:"Let servers work in a data centre that was added, once it has its copies."`
 }
 
-// Help is shown by schema --help.
+// Help returns the help text of the command group schema.
 func (schemaCmd) Help() string {
 	return `Replication is given per data centre: --replication dc1=3,dc2=3. Data centres are named as ` + "`nodetool status`" + ` names them.
 
@@ -65,7 +65,7 @@ type schemaPrintCmd struct {
 	replicationFlag
 }
 
-// Run prints the schema as CQL.
+// Run prints the CQL statements that create the keyspace and its tables.
 func (c *schemaPrintCmd) Run(std stdio) error {
 	text, err := cassandrastore.PrintSchema(c.Keyspace, c.Replication)
 	if err != nil {
@@ -95,8 +95,8 @@ type schemaApplyCmd struct {
 	replicationFlag
 }
 
-// Run creates the keyspace and its tables where they are missing, and then compares the whole schema with the required
-// one.
+// Run creates the keyspace and its tables where they are missing, and then prints how the whole schema differs from the
+// required schema.
 func (c *schemaApplyCmd) Run(ctx context.Context, std stdio) error {
 	admin, err := openAdmin(ctx, &c.Flags)
 	if err != nil {
@@ -130,7 +130,7 @@ func (c *schemaApplyCmd) Run(ctx context.Context, std stdio) error {
 }
 
 // version writes the version of the schema into a new keyspace. It connects through the data centre of --local-dc, or
-// through the first one that has copies.
+// through the first data centre that has copies.
 func (c *schemaApplyCmd) version(ctx context.Context) error {
 	const patience = 10 * time.Second // such as while too few nodes are up
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -169,8 +169,8 @@ Exit codes: 0 the keyspace has the newest version; 4 a program is too old for it
 was no; 3 the keyspace can't be used, as by a program that is too old; else as always.`
 }
 
-// Run upgrades the keyspace to the newest version of the schema that this program knows. It asks the user first, unless
-// --yes is given.
+// Run upgrades the keyspace to the newest version of the schema that this program knows. Without --yes, Run asks the
+// user first.
 func (c *schemaUpgradeCmd) Run(ctx context.Context, std stdio) error {
 	if !c.Yes && !c.DryRun && !terminal(std.in) {
 		return usageError("nobody can be asked here: --yes upgrades the keyspace all the same, " +
@@ -191,8 +191,8 @@ func (c *schemaUpgradeCmd) Run(ctx context.Context, std stdio) error {
 	return upgradeSchema(ctx, std, s, c.Keyspace, c.DryRun, c.Yes)
 }
 
-// upgradeSchema upgrades a keyspace to the newest version of the schema. Unless yes is true, it asks the user first. If
-// dryRun is true, it only prints what it would do.
+// upgradeSchema upgrades a keyspace to the newest version of the schema. If yes is false, upgradeSchema asks the user
+// first. If dryRun is true, it only prints what it would do.
 func upgradeSchema(ctx context.Context, std stdio, s store.Store, keyspace string, dryRun, yes bool) error {
 	t, err := mapclient.Agreed(ctx, s)
 	if err != nil {
@@ -237,8 +237,8 @@ func upgradeSchema(ctx context.Context, std stdio, s store.Store, keyspace strin
 	return nil
 }
 
-// tooOld returns an error that names the processes which do not know the schema's version v. A killed process counts
-// until it has been silent for processes.Gone.
+// tooOld returns an error that names the processes which do not know the schema's version v. If all processes know v,
+// the result is nil. A killed process counts until processes.Gone has passed since the process was last seen.
 func tooOld(ctx context.Context, s store.Rows, v mapclient.Schema) error {
 	all, err := processes.List(ctx, s)
 	if err != nil {
@@ -264,8 +264,8 @@ type schemaCheckCmd struct {
 	JSON                 daemon.JSON `name:"json" env:"-" help:"Short for --format json."`
 }
 
-// Run compares the schema of the keyspace with the required one, and prints the differences. It also warns of missing
-// repairs.
+// Run compares the schema of the keyspace with the required schema, and prints the differences. Run also warns if
+// repairs of the cluster's tables are late or missing.
 func (c *schemaCheckCmd) Run(ctx context.Context, std stdio) error {
 	admin, err := openAdmin(ctx, &c.Flags)
 	if err != nil {
@@ -279,8 +279,8 @@ func (c *schemaCheckCmd) Run(ctx context.Context, std stdio) error {
 	return report(ctx, admin, std, c.Format, repairs...)
 }
 
-// report prints how the schema differs from the required one, and the problems in more. It returns an error if one of
-// them keeps a server from starting.
+// report prints how the schema of a keyspace differs from the required schema, followed by the problems in more. The
+// error says that some of the problems keep servers from starting. format is table or json.
 func report(
 	ctx context.Context, admin *cassandrastore.Admin, std stdio, format string, more ...cassandrastore.Problem,
 ) error {

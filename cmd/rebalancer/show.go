@@ -33,7 +33,8 @@ Examples:
     rebalancer status photos --format json`
 }
 
-// Run prints the moves under way and all processes, or with a bucket the sizes of its ranges.
+// Run prints the moves under way and all processes. If the command names a bucket, Run prints the sizes of the bucket's
+// ranges instead.
 func (c *statusCmd) Run(ctx context.Context, std stdio) error {
 	return c.asksLeader(ctx, std, func(ctx context.Context, in wayIn) error {
 		if c.Bucket != "" {
@@ -60,7 +61,7 @@ func (c *statusCmd) Run(ctx context.Context, std stdio) error {
 }
 
 // printProcesses prints a table of the processes that use a shared store. For an embedded store, which has only one
-// process, it prints nothing.
+// process, printProcesses prints nothing.
 func printProcesses(w *failing, c *adminapi.Cluster, now time.Time) {
 	if c.Terms == nil {
 		if c.ProcessesError != "" {
@@ -104,7 +105,7 @@ func printProcesses(w *failing, c *adminapi.Cluster, now time.Time) {
 }
 
 // asksLeader runs a command with a client of the leader, the process that carries out moves of ranges. If no process is
-// the leader, it fails: this process never becomes the leader here.
+// the leader, asksLeader returns an error. Unlike asks, asksLeader never makes this process the leader.
 func (f *adminFlags) asksLeader(ctx context.Context, std stdio, command func(ctx context.Context, in wayIn) error) error {
 	if len(f.Cassandra) == 0 {
 		return f.asks(ctx, std, command)
@@ -128,7 +129,8 @@ func (f *adminFlags) asksLeader(ctx context.Context, std stdio, command func(ctx
 	})
 }
 
-// printCleaning prints which processes clean the buckets of objects, and how far they are.
+// printCleaning prints which processes clean the buckets of objects, which means to delete what the buckets no longer
+// need, and how far the cleaning is. If c is nil, nothing is printed.
 func printCleaning(w *failing, c *cleaning.Status, now time.Time) {
 	switch {
 	case c == nil:
@@ -169,7 +171,7 @@ func printCleaning(w *failing, c *cleaning.Status, now time.Time) {
 }
 
 // printAudit prints the counts and the findings of an audit, which compares versions of objects with their bodies.
-// which names the audit, such as "last audit". If a is nil it prints nothing.
+// which names the audit, e.g. "last audit". If a is nil, printAudit prints nothing.
 func printAudit(w *failing, which string, a *cleaning.Audit, now time.Time) {
 	if a == nil {
 		return
@@ -187,8 +189,8 @@ func printAudit(w *failing, which string, a *cleaning.Audit, now time.Time) {
 	}
 }
 
-// numbers returns numbers of shards as text, with blanks between them. A shard is a group of buckets, whose moves one
-// process carries out.
+// numbers returns the numbers of shards as text, with blanks between them, e.g. "0 3 5". A shard is a group of buckets
+// whose moves one process carries out.
 func numbers(shards []int) string { return strings.Trim(fmt.Sprint(shards), "[]") }
 
 func printShares(w *failing, all []adminapi.Share) {
@@ -335,8 +337,8 @@ func printBucket(w *failing, b *adminapi.Bucket, jobs []scheduler.Job, now time.
 	}
 }
 
-// batchBar returns the progress of a batch, which is a group of ranges that move together, as a bar of text. If rows,
-// the number of rows to move, is 0, it returns only the counts.
+// batchBar returns the progress of a batch, which is a group of ranges that move together, as a bar of text. rows is
+// the number of rows to move. If rows is 0, the result has only the counts of rows done.
 func batchBar(b *adminapi.Batch, rows int64) string {
 	counts := fmt.Sprintf("%s copied, %s compared, %s swept over", commas(b.Copied), commas(b.Verified), commas(b.Searched))
 	if rows <= 0 {
@@ -346,8 +348,8 @@ func batchBar(b *adminapi.Batch, rows int64) string {
 	return fmt.Sprintf("[%s%s] %s of %s", strings.Repeat("#", n), strings.Repeat(".", barWidth-n), counts, commas(rows))
 }
 
-// phaseOf returns the name of the phase in which a batch is, a group of ranges that move together. If the batch is
-// settled but still listed, its old partitions are being swept.
+// phaseOf returns the name of the current phase of a batch, which is a group of ranges that move together. A settled
+// batch that is still listed is "sweeping", as its old partitions are being deleted.
 func phaseOf(b *adminapi.Batch) string {
 	if b.Phase == "settled" {
 		return "sweeping"
@@ -359,7 +361,7 @@ func ago(now, then time.Time) string {
 	return now.Sub(then).Round(time.Second).String() + " ago"
 }
 
-// holdFlags are the flags of the commands that hold up or drop moves: pause, resume and abort.
+// holdFlags are the command-line flags of the commands that pause, resume or drop moves: pause, resume and abort.
 type holdFlags struct {
 	Bucket string `arg:"" optional:"" help:"Name of the bucket; without it, all buckets."`
 	DryRun bool   `help:"Only check whether it is possible."`
@@ -372,7 +374,7 @@ func (abortCmd) Help() string {
 	return `Drops requested moves that have not begun. Those that have begun continue to their end.`
 }
 
-// Run drops requested moves that have not begun.
+// Run drops the requested moves that have not begun, of one bucket or of all buckets.
 func (c *abortCmd) Run(ctx context.Context, std stdio) error {
 	return c.asksLeader(ctx, std, func(ctx context.Context, in wayIn) error {
 		d, err := in.Abort(ctx, adminapi.Which{Bucket: c.Bucket, DryRun: c.DryRun})
@@ -390,8 +392,9 @@ func (c *abortCmd) Run(ctx context.Context, std stdio) error {
 	})
 }
 
-// tally returns a text with the title and how many decisions of each kind were made, such as splits. Decisions to do
-// nothing, or to recount, are left out. The text is empty if nothing is left.
+// tally returns a text that begins with title and says how many decisions of each kind were made, e.g. splits. m has
+// the number of decisions by kind. Decisions to do nothing, or to recount, are left out. The text is empty if no other
+// decision was made.
 func tally(title string, m map[string]int64) string {
 	var parts []string
 	for _, k := range slices.Sorted(maps.Keys(m)) {

@@ -16,7 +16,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/policysim"
 )
 
-// simulateCmd is the command that simulates how ranges are split and merged in a scenario.
+// simulateCmd is the command that simulates how ranges are split and merged in a scenario, such as days of appended
+// keys.
 type simulateCmd struct {
 	Scenario string      `arg:"" optional:"" help:"${simulate_scenario=}"`
 	All      bool        `help:"${simulate_all=}"`
@@ -30,11 +31,11 @@ type simulateCmd struct {
 	Progress string      `default:"auto" enum:"auto,plain,none" help:"${simulate_progress=}"`
 }
 
-// defaultSeeds is the default of --seeds with --all: how many times each scenario is simulated, each time with another
-// random seed.
+// defaultSeeds is the default of --seeds together with --all. It is the number of times that each scenario is
+// simulated, each time with another random seed.
 const defaultSeeds = 5
 
-// Help is shown by simulate --help.
+// Help returns the help text of the command simulate.
 func (simulateCmd) Help() string {
 	return `Simulates days or months of many buckets in memory, with the real balancer, counters, forecasts,
 planners, maps and state machine of moves, and reports the cost: rows copied per row written and
@@ -49,7 +50,7 @@ docs/simulations.md explains scenarios, bench/results/policy.md shows results.
   rebalancer simulate --all                               # the table of bench/results/policy.md`
 }
 
-// Validate checks the flags.
+// Validate returns an error if a flag of the command simulate has an invalid value.
 func (c *simulateCmd) Validate() error {
 	n := 0
 	for _, given := range []bool{c.Scenario != "", c.All, c.List} {
@@ -97,8 +98,8 @@ func (c *simulateCmd) Run(ctx context.Context, std stdio) error {
 	return err
 }
 
-// read returns a scenario for the simulation: the built-in one with the given name, or the one in the file of this
-// name. The flags --seed and --planner change it.
+// read returns a scenario for the simulation. name is the name of a built-in scenario, or the path of a file with a
+// scenario. The flags --seed and --planner replace the scenario's values.
 func (c *simulateCmd) read(name string) (*policysim.Scenario, error) {
 	s, known, err := policysim.Builtin(name)
 	if !known {
@@ -135,7 +136,7 @@ func listScenarios(w io.Writer) error {
 	return nil
 }
 
-// all simulates all built-in scenarios that have targets, which are limits for their figures.
+// all simulates all built-in scenarios that have targets. A target is a limit for a figure of the report.
 func (c *simulateCmd) all(ctx context.Context, std stdio) error {
 	var all []*policysim.Scenario
 	for _, name := range policysim.Names() {
@@ -156,8 +157,8 @@ func (c *simulateCmd) all(ctx context.Context, std stdio) error {
 	return c.judge(ctx, std, all)
 }
 
-// judge simulates the given scenarios, each with --seeds different random seeds, several at the same time. It prints
-// the worst figures of each scenario.
+// judge simulates the scenarios in all, each with --seeds different random seeds, several at the same time. judge
+// prints the worst figures of each scenario.
 func (c *simulateCmd) judge(ctx context.Context, std stdio, all []*policysim.Scenario) error {
 	verdicts := make([]*policysim.Verdict, len(all))
 	var mu sync.Mutex

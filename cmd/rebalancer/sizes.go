@@ -16,7 +16,7 @@ import (
 )
 
 // printSizes prints the size of each range of a bucket, and what will be done with the range next: a split, a merge or
-// nothing.
+// nothing. format is table or json.
 func printSizes(ctx context.Context, std stdio, in wayIn, bucket, format string) error {
 	if format == "json" {
 		return printArray(std.out, bucket, "ranges", func(put func(v any) error) (adminapi.End, error) {
@@ -64,8 +64,8 @@ func printSizes(ctx context.Context, std stdio, in wayIn, bucket, format string)
 	return err
 }
 
-// printArray prints the JSON {"bucket":…,"NAME":[…],"epoch":…}, where NAME is the given name. The values of the array
-// are those that the function each puts; they are printed while they come.
+// printArray prints the JSON {"version":…,"bucket":…,"NAME":[…],"epoch":…}, where NAME is the parameter name. The
+// function each calls put with each value of the array. Each value is printed at once, so the array can be large.
 func printArray(out io.Writer, bucket, name string, each func(put func(v any) error) (adminapi.End, error)) error {
 	w := &failing{w: out}
 	encode := func(v any) error {
@@ -124,7 +124,7 @@ Examples:
 }
 
 // Run asks the leader, the process that carries out moves, to count the rows of the bucket's ranges and to correct the
-// counters of sizes. It prints the results.
+// counters of sizes. Run prints the result for each range.
 func (c *recountCmd) Run(ctx context.Context, std stdio) error {
 	spans, err := parseSpans(c.Range)
 	if err != nil {
@@ -190,7 +190,8 @@ Examples:
     rebalancer layout export photos --exact | rebalancer plan --layout -`
 }
 
-// Run prints the layout of a bucket as JSON: its partitions, and where their rows lie. It is the input of planners.
+// Run prints the layout of a bucket as JSON: the bucket's partitions, and where their rows lie. The layout is the input
+// of planners, which plan splits and merges.
 func (c *layoutExportCmd) Run(ctx context.Context, std stdio) error {
 	return c.asksLeader(ctx, std, func(ctx context.Context, in wayIn) error {
 		l, limits, err := fetchLayout(ctx, in, c.Bucket, c.Exact)
@@ -206,8 +207,8 @@ func (c *layoutExportCmd) Run(ctx context.Context, std stdio) error {
 	})
 }
 
-// fetchLayout requests the layout of a bucket (its partitions and their sizes) and the limits of sizes from the leader,
-// the process that carries out moves. If exact is true, all rows are counted first.
+// fetchLayout requests the layout of a bucket, which has its partitions and their sizes, and the limits of sizes. The
+// request goes to the leader, the process that carries out moves. If exact is true, the leader counts all rows first.
 func fetchLayout(ctx context.Context, in wayIn, bucket string, exact bool) (l plan.Layout, limits plan.Limits, err error) {
 	l.Bucket = bucket
 	end, err := in.Layout(ctx, bucket, exact, func(p plan.Partition) error {

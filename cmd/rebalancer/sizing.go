@@ -45,7 +45,7 @@ type sizingCmd struct {
 	JSON   daemon.JSON `name:"json" env:"-" help:"Short for --format json."`
 }
 
-// Help is shown by sizing --help.
+// Help returns the help text of the command sizing.
 func (sizingCmd) Help() string {
 	return `Computes what a keyspace on Cassandra would take, and which limit it would meet first: no server
 is asked. Each line has a figure, its limit if it has one, how much of it that is, and what moves it.
@@ -56,8 +56,8 @@ What can wait, as the time of verify, has no limit. docs/sizing.md has examples,
       --buckets 10000 --appends 10000 --requests 50000 --json`
 }
 
-// input returns a description of the planned keyspace, made of the values of the flags. 0 busy buckets stand for all
-// buckets.
+// input returns the description of the planned keyspace that the flags give. If --busy-buckets is 0, all buckets are
+// busy.
 func (c *sizingCmd) input() *sizing.Input {
 	busy := c.BusyBuckets
 	if busy == 0 {
@@ -72,7 +72,7 @@ func (c *sizingCmd) input() *sizing.Input {
 	}
 }
 
-// Validate checks the flags.
+// Validate returns an error if a flag of the command sizing has an invalid value.
 func (c *sizingCmd) Validate() error {
 	if !(c.Keys >= 0 && c.Keys <= 1e15) {
 		return errors.New("--keys is a number from 0 to 1e15")
@@ -80,7 +80,7 @@ func (c *sizingCmd) Validate() error {
 	return c.input().Check()
 }
 
-// Run prints the figures of the planned keyspace.
+// Run prints the figures of the planned keyspace, such as its memory and requests, and which limit comes first.
 func (c *sizingCmd) Run(_ context.Context, std stdio) error {
 	lines := sizing.Of(c.input())
 	if c.Format == "json" {
@@ -104,7 +104,8 @@ func (c *sizingCmd) Run(_ context.Context, std stdio) error {
 	return w.err
 }
 
-// figure returns the number f with its unit u as text for people. Bytes and seconds are shown in larger units if large.
+// figure returns the number f with its unit u as text for people, e.g. "2.0 GiB" or "3.5 h". Large numbers of bytes and
+// seconds get larger units.
 func figure(f float64, u sizing.Unit) string {
 	switch {
 	case u == sizing.Bytes:

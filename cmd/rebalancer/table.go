@@ -13,7 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/store/keytext"
 )
 
-// movesShown is the largest number of moves that a table lists, unless the flag --all is given.
+// movesShown is the largest number of moves that a table lists without the flag --all.
 const movesShown = 40
 
 // barWidth is the length of the longest bar in a drawing of bars, in characters.
@@ -27,7 +27,9 @@ func many(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// printPlan prints a plan as text.
+// printPlan prints the plan p of splits and merges as text: figures before and after, a histogram of sizes, and the
+// first moves. l is the layout for which p was made, limits are the limits of sizes, and shown is the largest number of
+// moves to print.
 func printPlan(out io.Writer, l *plan.Layout, limits plan.Limits, p *plan.Plan, shown int) error {
 	w := &failing{w: out}
 	before := plan.NewGrid(l, limits)
@@ -72,7 +74,7 @@ func printPlan(out io.Writer, l *plan.Layout, limits plan.Limits, p *plan.Plan, 
 	return w.err
 }
 
-// cost returns, as text, the cost of a plan in rows, and the terms that add up to it.
+// cost returns, as text, the cost of a plan in rows, and the terms that add up to the cost: "9 = rows_moved 5 + moves 4".
 func cost(s *plan.Score) string {
 	var terms []string
 	for _, term := range s.Terms {
@@ -83,7 +85,7 @@ func cost(s *plan.Score) string {
 	return commas(int64(s.Cost)) + " = " + strings.Join(append(terms, "0")[:max(1, len(terms))], " + ")
 }
 
-// histogram draws bars of text that show how many partitions are of which size, before and after a plan.
+// histogram draws, as bars of text, how many partitions have which size, before and after a plan.
 func histogram(w *failing, bins []plan.Bin) {
 	longest := 1
 	for _, b := range bins {
@@ -123,8 +125,8 @@ func moves(w *failing, p *plan.Plan, shown int) {
 	}
 }
 
-// failing is a writer that remembers its first error, and ignores all writes after it. So a function can print several
-// times, and check for an error once.
+// failing is a writer that remembers its first error, and drops all writes after the error. So a function can print
+// several times, and check for an error once.
 type failing struct {
 	w   io.Writer
 	err error
@@ -139,7 +141,7 @@ func (f *failing) Write(b []byte) (int, error) {
 
 func (f *failing) printf(format string, args ...any) { fmt.Fprintf(f, format, args...) }
 
-// text returns a name or a key with escapes, so that it can be printed on a terminal safely.
+// text returns s, a name or a key, with escapes, so that s can be printed on a terminal safely.
 func text(s string) string { return keytext.Format([]byte(s)) }
 
 func percent(part, whole int64) string {

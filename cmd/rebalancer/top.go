@@ -37,7 +37,7 @@ Examples:
 }
 
 const (
-	// topBuckets is the largest number of buckets that one refresh reads.
+	// topBuckets is the largest number of buckets that one refresh of the screen reads.
 	topBuckets = 1000
 	topPage    = 200
 	leastEvery = time.Second
@@ -45,18 +45,19 @@ const (
 	clearScreen = "\x1b[H\x1b[2J"
 )
 
-// top is what the command top shows at one time: the busiest buckets, the moves under way, and the pauses.
+// top holds what the command top shows at one time: the busiest buckets, the moves under way, and the pauses of moves.
 type top struct {
 	At      time.Time          `json:"at"`
 	Keeper  adminapi.Keeper    `json:"keeper"`
 	Buckets []adminapi.Figures `json:"buckets"`
-	// More says that some buckets were not read.
+	// More is true if the store has further buckets that the command did not read.
 	More   bool              `json:"more,omitempty"`
 	Jobs   []scheduler.Job   `json:"jobs"`
 	Pauses []adminapi.Paused `json:"pauses"`
 }
 
-// Run shows the busiest buckets, and refreshes the screen every --every until ctx ends. With --once it shows them once.
+// Run shows the busiest buckets, and refreshes the screen every --every until ctx ends. With --once, Run shows the
+// buckets once.
 func (c *topCmd) Run(ctx context.Context, std stdio) error {
 	if c.Every < leastEvery {
 		return usageError("--every is at least %v, not %v", leastEvery, c.Every)

@@ -28,7 +28,7 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// verifyCmd is the command that checks the maps and rows of a store for damage, and can repair some of it.
+// verifyCmd is the command that checks the maps and rows of a store for damage, and can repair some of the damage.
 type verifyCmd struct {
 	Bucket               string         `arg:"" optional:"" help:"${verify_bucket=}"`
 	Servers              adminapi.Flags `embed:"" group:"Without --cassandra:"`
@@ -49,7 +49,7 @@ type verifyCmd struct {
 	Progress             string              `default:"auto" enum:"auto,plain,none" help:"${verify_progress=}"`
 }
 
-// Help is shown by verify --help.
+// Help returns the help text of the command verify.
 func (verifyCmd) Help() string {
 	return `It reads the names, the maps and all rows, and reports problems, their meaning and what to do. It may run while clients
 write and ranges move: moves under way and pending sweeps are reported, but are no problems.
@@ -76,7 +76,7 @@ Exit codes: 0 clean (or all problems are mended); 1 there are problems; 2 bad fl
 or not to its end; 4 something could not be checked, or there is no such bucket.`
 }
 
-// Validate checks the flags.
+// Validate returns an error if a flag of the command verify has an invalid value.
 func (v *verifyCmd) Validate() error {
 	switch {
 	case v.Data != "" && len(v.Cassandra) > 0:
@@ -99,7 +99,7 @@ func (v *verifyCmd) Validate() error {
 	return checkLease(v.Lease)
 }
 
-// options returns the options of the check.
+// options returns the options of the check that the flags give.
 func (v *verifyCmd) options() repair.Options {
 	o := repair.Options{
 		Repair: v.Repair, Discard: v.Discard, SkipOrphans: v.SkipOrphans, RowsPerSecond: v.RowsPerSecond,
@@ -114,7 +114,7 @@ func (v *verifyCmd) options() repair.Options {
 	return o
 }
 
-// Run checks the store and prints what is wrong. It returns an error if there are problems.
+// Run checks the store and prints the problems. Run returns an error if the store has problems.
 func (v *verifyCmd) Run(ctx context.Context, std stdio) error {
 	out := &findings{w: &failing{w: std.out}, json: v.Format == "json", describe: v.describe}
 	check := v.here
@@ -140,7 +140,8 @@ func (v *verifyCmd) Run(ctx context.Context, std stdio) error {
 	return out.w.err
 }
 
-// remote asks a listd server to check the store that the server has open, and prints the findings as they come.
+// remote asks a listd server to check the store that the server has open, and prints each finding at once. sum has the
+// counts of the check.
 func (v *verifyCmd) remote(ctx context.Context, std stdio, out *findings) (sum repair.Summary, err error) {
 	c, err := v.Servers.Client()
 	if err != nil {
@@ -154,7 +155,7 @@ func (v *verifyCmd) remote(ctx context.Context, std stdio, out *findings) (sum r
 	return c.Verify(ctx, ask, out.finding, func(s repair.Summary) { now.Store(&s) })
 }
 
-// here opens the store and checks it in this process, without any server.
+// here opens the store and checks the store in this process, without any server. sum has the counts of the check.
 func (v *verifyCmd) here(ctx context.Context, std stdio, out *findings) (sum repair.Summary, err error) {
 	o := v.options()
 	said := terms{lease: v.Lease, skew: v.MaxClockSkew, damaged: v.Lease != 0 && v.MaxClockSkew != 0}
@@ -182,8 +183,8 @@ func (v *verifyCmd) here(ctx context.Context, std stdio, out *findings) (sum rep
 	return sum, err
 }
 
-// alone runs work while this process holds all leases to move ranges, so that no other process moves any meanwhile. It
-// fails if another process holds one.
+// alone runs work while this process holds all leases to move ranges, so that no other process moves ranges meanwhile.
+// If another process holds one of the leases, alone returns an error, and does not run work.
 func (v *verifyCmd) alone(ctx context.Context, regs store.Registers, work func(ctx context.Context) error) error {
 	err := leader.NewShards(regs, leader.Options{Name: rebalance.Name("rebalancer")}, nil).Try(ctx, work)
 	if _, ok := errors.AsType[*leader.HeldError](err); ok {
@@ -192,9 +193,9 @@ func (v *verifyCmd) alone(ctx context.Context, regs store.Registers, work func(c
 	return err
 }
 
-// openStore opens the store of a command: the data directory with the path data, or, if data is empty, a keyspace in
-// Cassandra that servers use. The counters of sizes do not count the command's writes. If readOnly is true, the files
-// of a data directory are not changed.
+// openStore opens the store of a command. The store is the data directory with the path data. If data is empty, the
+// store is a keyspace in Cassandra that servers use, with the settings t. The counters of sizes do not count the
+// command's writes. If readOnly is true, the files of a data directory are not changed.
 func openStore(
 	ctx context.Context, data string, readOnly bool, f *cassandraflags.Flags, t terms,
 ) (*assembly.DB, error) {
@@ -251,8 +252,8 @@ func (f *findings) summary(s repair.Summary, err error) {
 	}
 }
 
-// describe returns the summary of a check as one line of text. The list of buckets, which is stored as a bucket, does
-// not count as a bucket there.
+// describe returns the summary s of a check as one line of text. The list of buckets is stored as a bucket, too, but
+// does not count as one in the line.
 func (v *verifyCmd) describe(s repair.Summary) string {
 	buckets := commas(s.Buckets) + " buckets"
 	if v.Bucket == "" && s.Buckets > 0 {
@@ -266,7 +267,8 @@ func (v *verifyCmd) describe(s repair.Summary) string {
 		buckets, commas(s.Partitions), commas(s.Rows), s.Problems, s.Mended, adopted, s.Unchecked)
 }
 
-// showProgress shows the progress of a check until stop is called. now returns the counts so far.
+// showProgress shows the progress of a check on w until the caller calls stop. The function now returns the counts so
+// far.
 func (v *verifyCmd) showProgress(w io.Writer, now func() repair.Summary) (stop func()) {
 	began := time.Now()
 	describe := func() string {

@@ -37,7 +37,7 @@ func (*manCmd) Run(k *kong.Context) error {
 	return p.err
 }
 
-// page writes a manual page in the language roff to w. err is the first error of writing.
+// page writes a manual page in roff, the language of manual pages, to w. The field err is the first error of writing.
 type page struct {
 	w   io.Writer
 	err error
@@ -49,7 +49,7 @@ func (p *page) line(format string, args ...any) {
 	}
 }
 
-// text writes a text to the manual page line by line, as it is. Without it, roff would join the lines.
+// text writes a text to the manual page with its line breaks. Without text, roff would join the lines of a paragraph.
 func (p *page) text(text string) {
 	p.line(".nf")
 	for line := range strings.SplitSeq(strings.Trim(text, "\n"), "\n") {
