@@ -9,12 +9,12 @@ import (
 	"github.com/evenkeel/evenkeel/bench/layouts"
 )
 
-// layoutsCmd prints what is compared.
+// layoutsCmd is the command that prints the compared layouts: for each its primary key, its purpose and its limits.
 type layoutsCmd struct {
 	Format string `default:"table" enum:"table,json" help:"How to print: table or json."`
 }
 
-// Run prints the layouts.
+// Run prints the layouts as a table or as JSON.
 func (c *layoutsCmd) Run(out io.Writer) error {
 	kinds := layouts.Kinds()
 	if c.Format == "json" {

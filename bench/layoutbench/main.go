@@ -15,7 +15,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Exit codes. They are documented in --help.
+// The exit codes of layoutbench for failed commands. After success the exit code is 0. The flag --help documents the
+// codes.
 const (
 	exitFailed = 1 // something went wrong: the message says what
 	exitUsage  = 2 // bad flags or arguments
@@ -28,16 +29,15 @@ func main() {
 	os.Exit(code)
 }
 
-// cli is the whole command line. A command's Run may ask for the context
-// (context.Context) and for where results go (io.Writer); what is said of its
-// progress goes to progress.
+// cli is the whole command line of layoutbench. The Run method of a command may have parameters: a context.Context, an
+// io.Writer for results, and a progress for messages about the progress.
 type cli struct {
 	Measure  runCmd      `cmd:"" name:"run" help:"Load keys into each layout, and measure pages, scans and puts, in turns."`
 	Layouts  layoutsCmd  `cmd:"" help:"Print what is compared: each layout's primary key, and what it cannot do."`
 	Sharding shardingCmd `cmd:"" help:"Measure what moves when a shard is added, by hashing and by ranges."`
 }
 
-// progress is where a command says what it is at: standard error.
+// progress is the writer for messages about the progress of a command: standard error.
 type progress struct{ io.Writer }
 
 const description = `layoutbench measures the layouts that people use today for sorted listings beside evenkeel,
@@ -52,15 +52,18 @@ Begin like this:
 
 Exit codes: 0 done; 1 failed; 2 bad flags.`
 
-// usageError is a failure of whoever wrote the command line.
+// usageError is an error in the command line, such as an unknown flag. It ends the program with the exit code
+// exitUsage.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// exited carries the exit code that kong asks for after --help.
+// exited is the panic value by which the command-line parser kong ends the program after --help. The value is the exit
+// code.
 type exited int
 
-// run is the whole program; it returns its exit code.
+// run runs the command that args name, and returns the exit code of the program. Results go to out, and errors and
+// progress to errs.
 func run(ctx context.Context, args []string, out, errs io.Writer) (code int) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -98,7 +101,7 @@ func run(ctx context.Context, args []string, out, errs io.Writer) (code int) {
 	return 0
 }
 
-// complain prints an error and returns its exit code.
+// complain prints an error to w, and returns the exit code for the error.
 func complain(w io.Writer, err error) int {
 	fmt.Fprintf(w, "layoutbench: %v\n", err)
 	var parse *kong.ParseError

@@ -15,7 +15,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/test/cassandratest"
 )
 
-// runCmd measures.
+// runCmd is the command that measures layouts: it loads keys into each layout, and times pages, scans and puts.
 type runCmd struct {
 	Store     string        `default:"both" enum:"pebble,cassandra,both" help:"Where the layouts lie: pebble (embedded), cassandra, or both."`
 	Keys      int           `default:"200000" help:"Keys of the main set; the others have a share of it."`
@@ -29,7 +29,7 @@ type runCmd struct {
 	JSON      string        `placeholder:"FILE" help:"Write the figures as JSON to this file, too."`
 }
 
-// Help is shown by run --help.
+// Help returns the help text of the command run.
 func (runCmd) Help() string {
 	return `Loads sets of keys into each layout, and measures puts, pages (first, deep, under a prefix, folded by a delimiter, newest first), scans, what they read, and the sizes of partitions. Layouts take turns, so that a busy machine is busy for all of them; each figure stands beside its ratio to evenkeel's, round by round, with those of the lowest and the highest tenth of the run. On Pebble each layout has an engine of its own, as has the bare engine beside them. Then the map is measured: lookups, its memory, and on Cassandra swaps of its root. All that is read is compared with a sorted slice; the first row that is wrong ends the run with an error.
 
@@ -40,7 +40,8 @@ A quick look:
 Everything but two minutes' worth of starting servers, watching buckets grow and measuring the map is in proportion to --keys and --pages. It needs some 1.5 GiB of memory by default, besides 1.5 GiB for a Cassandra node and 0.5 GiB for PostgreSQL: each engine on Pebble may take 128 MiB for its cache and as much again for what is not in files yet, and seven of them are open at once; keys and values are kept in memory, too, to compare with.`
 }
 
-// Run measures and prints.
+// Run measures the layouts that the flags choose, and prints the figures as a table or as JSON. The messages about the
+// progress go to p.
 func (c *runCmd) Run(ctx context.Context, out io.Writer, p progress) error {
 	o := bench.Options{
 		Stores: []string{c.Store}, Keys: c.Keys, Sets: c.Sets, Layouts: c.Layouts, Pages: c.Pages, Time: c.Time,
@@ -95,7 +96,8 @@ func (c *runCmd) Run(ctx context.Context, out io.Writer, p progress) error {
 	return r.Print(out)
 }
 
-// runVariables are what the help of run names.
+// runVariables returns the values of the variables in the help texts of the command run, e.g. the names of all sets of
+// keys.
 func runVariables() map[string]string {
 	return map[string]string{"sets": strings.Join(bench.SetNames(), ", "),
 		"cassandra_variable": cassandratest.AddressVariable}

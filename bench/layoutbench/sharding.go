@@ -11,7 +11,7 @@ import (
 	"github.com/evenkeel/evenkeel/bench/sharding"
 )
 
-// shardingCmd compares ways to assign items to shards.
+// shardingCmd is the command that compares ways to assign items to shards, by hashing and by ranges of keys.
 type shardingCmd struct {
 	Items     int    `default:"1000000" help:"How many items."`
 	Shards    int    `default:"20" help:"How many shards at first (at most 60); then one is added."`
@@ -20,7 +20,7 @@ type shardingCmd struct {
 	Format    string `default:"table" enum:"table,json" help:"How to print: table or json."`
 }
 
-// Help says what the columns are.
+// Help returns the help text of the command sharding, which explains the columns of the table.
 func (*shardingCmd) Help() string {
 	return `Measures how many items keep their shard when one is added, how even the shards are then, what one
 assignment takes, and whether neighbouring items stay together, for schemes that hash and for ranges.
@@ -31,7 +31,7 @@ assignment takes, and whether neighbouring items stay together, for schemes that
   order  yes: a page of sorted items reads one shard or two; no: all of them`
 }
 
-// Run measures and prints.
+// Run measures how many items change their shard when a shard is added, and prints a row for each way of sharding.
 func (c *shardingCmd) Run(ctx context.Context, out io.Writer, p progress) error {
 	o := sharding.Options{
 		Items: c.Items, Shards: c.Shards, Seeds: c.Seeds, LongSeeds: c.LongSeeds, Workers: runtime.GOMAXPROCS(0),

@@ -13,7 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// hashID is the partition that bytes name.
+// hashID returns the id of a partition, computed as the hash of b. So equal bytes name the same partition.
 func hashID(b []byte) store.PartitionID {
 	var id uuid.UUID
 	h1, h2 := murmur3.Sum128(b)
@@ -22,25 +22,26 @@ func hashID(b []byte) store.PartitionID {
 	return store.PartitionID(id)
 }
 
-// days is PRIMARY KEY ((account, day, n), id) WITH CLUSTERING ORDER BY (id DESC):
-// a feed by Snowflake ids, newest first. The contract's rows ascend, so a row's key
-// is the id's complement, which is what DESC does.
+// days is a layout for feeds whose keys are Snowflake ids, listed newest first: PRIMARY KEY ((account, day, n), id)
+// WITH CLUSTERING ORDER BY (id DESC). Rows of a store are always in ascending order. So the key of a row is the bitwise
+// complement of the id, which has the same effect as DESC.
 type days struct {
 	*catalogue
 	n int
 }
 
-// NewDays lays a feed out in a partition per day, with the days that exist in an
-// auxiliary table, the latest first.
+// NewDays returns a layout for a feed with one partition per day. An auxiliary table lists the days that have entries,
+// the latest first, so that a page does not read empty days.
 func NewDays(rows store.Rows, bucket store.BucketID) Layout { return NewDaysN(rows, bucket, 1) }
 
-// NewDaysN lays it out in n partitions per day, by the id's hash. Who writes a lot
-// needs more of them than who does not: n belongs to the account.
+// NewDaysN returns a layout for a feed with n partitions per day. The hash of an id says in which of the n partitions
+// the entry lies. An account that writes much needs a larger n than one that writes little.
 func NewDaysN(rows store.Rows, bucket store.BucketID, n int) Layout {
 	return &days{newCatalogue(newTable(rows, bucket)), max(n, 1)}
 }
 
-// complement turns keys around: of bytes and back.
+// complement returns key with all bits inverted, which reverses the order of keys. complement of the result is key
+// again.
 func complement(key []byte) []byte {
 	out := make([]byte, len(key))
 	for i := range key {
@@ -49,13 +50,14 @@ func complement(key []byte) []byte {
 	return out
 }
 
-// day is the name of an id's day in the catalogue: its number, complemented.
+// day returns the name of an id's day in the auxiliary table of days: the number of the day, with all bits inverted, so
+// that the latest day comes first.
 func (d *days) day(id Snowflake) []byte {
 	number := uint32(id.Time().Unix() / int64((24 * time.Hour).Seconds()))
 	return binary.BigEndian.AppendUint32(nil, ^number)
 }
 
-// shard is the number of an id among the partitions of its day.
+// shard returns the number, from 0 to n-1, of the partition of its day in which a key lies.
 func (d *days) shard(key []byte) uint32 {
 	if d.n == 1 {
 		return 0
@@ -125,8 +127,8 @@ func (d *days) Partition(_ context.Context, key []byte) (string, error) {
 	return fmt.Sprintf("%s/%d", id.Time().Format(time.DateOnly), d.shard(key)), nil
 }
 
-// List reads newest first, and nothing else: the day of After first, if it is
-// given, then the days before it that the auxiliary table knows.
+// List returns a page of entries, the newest first. It reads the day of q.After first, if q.After is given, and then
+// earlier days that the auxiliary table lists. Queries in ascending order, or with a prefix, fail with ErrCannot.
 func (d *days) List(ctx context.Context, q Query) ([]Item, error) {
 	if err := q.check(); err != nil {
 		return nil, err
@@ -162,7 +164,8 @@ func (d *days) List(ctx context.Context, q Query) ([]Item, error) {
 	return items, err
 }
 
-// Scan reads day by day, the newest first.
+// Scan reads all entries day by day, the newest day first, and calls `each` with every page. readers is the number of
+// partitions that are read at the same time.
 func (d *days) Scan(ctx context.Context, readers int, each func([]Entry) error) error {
 	turned := func(entries []Entry) error {
 		for i := range entries {

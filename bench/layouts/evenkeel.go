@@ -12,13 +12,13 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// even is evenkeel itself.
+// even is the layout of evenkeel itself: a bucket that a map cuts into ranges of keys, one partition each.
 type even struct {
 	client *listing.Client
 	bucket *listing.Bucket
 }
 
-// NewEvenkeel is a bucket of evenkeel, which exists.
+// NewEvenkeel returns the layout of evenkeel. bucket is the name of an existing bucket of the client c.
 func NewEvenkeel(c *listing.Client, bucket string) Layout {
 	return &even{c, c.Bucket(bucket)}
 }
@@ -60,7 +60,8 @@ func (e *even) List(ctx context.Context, q Query) ([]Item, error) {
 	return items, err
 }
 
-// Scan reads by SplitPoints with more readers than one.
+// Scan reads all entries of the bucket, and calls `each` with every page. Several readers each read a part of the keys,
+// which Bucket.SplitPoints divides.
 func (e *even) Scan(ctx context.Context, readers int, each func([]Entry) error) error {
 	points, err := e.bucket.SplitPoints(ctx, listing.Query{}, max(readers, 1))
 	if err != nil {
@@ -102,7 +103,7 @@ func (e *even) through(ctx context.Context, q listing.Query, each func([]Entry) 
 	}
 }
 
-// Partition asks the map, which is a request or two.
+// Partition returns the id of the partition in which a key lies. The lookup in the map costs one or two requests.
 func (e *even) Partition(ctx context.Context, key []byte) (name string, err error) {
 	err = e.ranges(ctx, key, func(rg partmap.Range) bool {
 		name = rg.Partition.String()
@@ -111,7 +112,7 @@ func (e *even) Partition(ctx context.Context, key []byte) (name string, err erro
 	return name, err
 }
 
-// Cuts lists the cuts of the map.
+// Cuts returns the keys at which the map cuts the bucket into ranges, in ascending order.
 func (e *even) Cuts(ctx context.Context) (cuts [][]byte, err error) {
 	err = e.ranges(ctx, nil, func(rg partmap.Range) bool {
 		if len(rg.Start) > 0 {
@@ -122,7 +123,7 @@ func (e *even) Cuts(ctx context.Context) (cuts [][]byte, err error) {
 	return cuts, err
 }
 
-// ranges goes through the map from the range of a key on, as long as f wants.
+// ranges calls f for each range of the bucket's map, beginning with the range of the key from, until f returns false.
 func (e *even) ranges(ctx context.Context, from []byte, f func(partmap.Range) bool) error {
 	id, err := e.client.BucketID(ctx, e.bucket.Name())
 	if err != nil {
@@ -143,8 +144,8 @@ func (e *even) ranges(ctx context.Context, from []byte, f func(partmap.Range) bo
 	return nil
 }
 
-// EvenCuts are cuts that part sorted keys into so many ranges of the same size:
-// what a balancer would have made of them.
+// EvenCuts returns cuts that divide the sorted keys into ranges with the same number of keys, as a balancer would.
+// ranges is the number of ranges. Equal cuts occur once in the result.
 func EvenCuts(sorted [][]byte, ranges int) (cuts [][]byte) {
 	for i := 1; i < ranges; i++ {
 		if cut := sorted[i*len(sorted)/ranges]; len(cuts) == 0 || bytes.Compare(cut, cuts[len(cuts)-1]) > 0 {

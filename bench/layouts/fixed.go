@@ -10,16 +10,15 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// FixedRows is how many rows a bucket of fixed size holds.
+// FixedRows is the default number of rows of a partition in the layout "fixed".
 const FixedRows = 100_000
 
-// fixed is PRIMARY KEY ((bucket, n), seq): rows in order of arrival, n = seq /
-// size. The sequence is the counter that decides. It is this process's own and
-// begins anew behind the last row; a counter that several processes share costs
-// another write per put.
+// fixed is a layout that keeps rows in the order of arrival, in partitions of a fixed size: PRIMARY KEY ((bucket, n),
+// seq), where n = seq / size. seq is a counter of this process, and continues behind the last row when the process
+// starts. A counter that several processes share would cost another write per put.
 //
-// A key's place cannot be computed, so nothing is found by its key, and a key that
-// is put twice is there twice.
+// The position of a key cannot be computed. So no entry can be found by its key, and a key that is put twice is stored
+// twice.
 type fixed struct {
 	table
 	size uint64
@@ -29,7 +28,8 @@ type fixed struct {
 	open bool // next is known
 }
 
-// NewFixed lays keys out in partitions of size rows each, FixedRows if zero.
+// NewFixed returns a layout that keeps rows in the order of arrival, in partitions of size rows each. If size is zero,
+// partitions have FixedRows rows.
 func NewFixed(rows store.Rows, bucket store.BucketID, size int) *Fixed {
 	if size <= 0 {
 		size = FixedRows
@@ -37,10 +37,10 @@ func NewFixed(rows store.Rows, bucket store.BucketID, size int) *Fixed {
 	return &Fixed{fixed{table: newTable(rows, bucket), size: uint64(size)}}
 }
 
-// Fixed is a layout in order of arrival, which Arrivals pages through.
+// Fixed is a layout that keeps rows in the order of arrival. The method Arrivals reads the rows page by page.
 type Fixed struct{ fixed }
 
-// take reserves n places and returns the first.
+// take reserves n successive positions for new rows, and returns the first position.
 func (f *fixed) take(ctx context.Context, n int) (uint64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -56,8 +56,8 @@ func (f *fixed) take(ctx context.Context, n int) (uint64, error) {
 	return first, nil
 }
 
-// end finds the place behind the last row: the first partition that has none,
-// found by doubling and halving, has the last one before it.
+// end returns the position behind the last row. It searches the first partition without rows, first by doubling the
+// partition number and then by halving the interval. The partition before has the last row.
 func (f *fixed) end(ctx context.Context) (uint64, error) {
 	last := func(n uint64) (uint64, bool, error) {
 		page, err := f.slice(ctx, numbered(n), store.Bounds{}, 1, true)
@@ -91,7 +91,8 @@ func (f *fixed) end(ctx context.Context) (uint64, error) {
 	return seq + 1, err
 }
 
-// row is an entry as it is stored: its place, then the key and the value.
+// row returns the row for the entry e at the position seq. The row's key is the position. The row's value holds the key
+// and the value of the entry.
 func (f *fixed) row(seq uint64, e Entry, ts store.Timestamp) store.Row {
 	value := binary.AppendUvarint(make([]byte, 0, 3+len(e.Key)+len(e.Value)), uint64(len(e.Key)))
 	value = append(append(value, e.Key...), e.Value...)
@@ -107,12 +108,12 @@ func entryOfFixed(r store.Row) (Entry, error) {
 	return Entry{Key: r.Value[at:end:end], Value: r.Value[end:]}, nil
 }
 
-// Put appends an entry.
+// Put appends an entry behind the last row.
 func (f *fixed) Put(ctx context.Context, key, value []byte) error {
 	return f.Load(ctx, []Entry{{Key: key, Value: value}})
 }
 
-// Load appends entries.
+// Load appends entries behind the last row.
 func (f *fixed) Load(ctx context.Context, entries []Entry) error {
 	seq, err := f.take(ctx, len(entries))
 	if err != nil {
@@ -138,24 +139,23 @@ func (f *fixed) Load(ctx context.Context, entries []Entry) error {
 	return g.Wait()
 }
 
-// Get fails: it would have to search.
+// Get always fails with ErrCannot, as a key could only be found by reading all rows.
 func (f *fixed) Get(context.Context, []byte) ([]byte, bool, error) {
 	return nil, false, cannot("find a key: its place is not computed from it")
 }
 
-// List fails: the order is that of arrival.
+// List always fails with ErrCannot, as the rows are in the order of arrival and not in the order of keys.
 func (f *fixed) List(context.Context, Query) ([]Item, error) {
 	return nil, cannot("list keys in order: Arrivals has them as they came")
 }
 
-// Partition fails: only a search would tell.
+// Partition always fails with ErrCannot, as the partition of a key could only be found by reading all rows.
 func (f *fixed) Partition(context.Context, []byte) (string, error) {
 	return "", cannot("tell where a key is")
 }
 
-// Arrivals reads up to limit entries in order of arrival from place seq on (0: the
-// first), and returns the place of the next page. Fewer than limit come at the
-// end.
+// Arrivals returns up to limit entries in the order of arrival, from the position seq on (0 is the first). next is the
+// position at which the next page begins. Fewer than limit entries mean that the page is the last one.
 func (f *fixed) Arrivals(ctx context.Context, seq uint64, limit int) (entries []Entry, next uint64, err error) {
 	for len(entries) < limit {
 		n := seq / f.size
@@ -186,13 +186,14 @@ func (f *fixed) Arrivals(ctx context.Context, seq uint64, limit int) (entries []
 	return entries, seq, nil
 }
 
-// partitions is how many there are.
+// partitions returns the number of partitions that have rows.
 func (f *fixed) partitions(ctx context.Context) (uint64, error) {
 	end, err := f.end(ctx)
 	return (end + f.size - 1) / f.size, err
 }
 
-// Scan reads partition by partition.
+// Scan reads all entries partition by partition, and calls `each` with every page. readers is the number of partitions
+// that are read at the same time.
 func (f *fixed) Scan(ctx context.Context, readers int, each func([]Entry) error) error {
 	n, err := f.partitions(ctx)
 	if err != nil {

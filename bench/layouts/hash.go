@@ -16,9 +16,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// JumpHash is jump consistent hashing (Lamping and Veach, 2014), as Guava's
-// consistentHash does it: of n+1 buckets each key lies where it did with n, or in
-// the new one. n is at least 1.
+// JumpHash returns the bucket, from 0 to n-1, for a hashed key, by jump consistent hashing (Lamping and Veach, 2014).
+// The results are the same as those of Guava's consistentHash. When n grows by one, each key stays in its bucket or
+// moves to the new bucket. n must be at least 1.
 func JumpHash(key uint64, n int) int {
 	bucket, next := int64(-1), int64(0)
 	for next < int64(n) {
@@ -29,32 +29,34 @@ func JumpHash(key uint64, n int) int {
 	return int(bucket)
 }
 
-// HashBucket is consistentHash(murmur3_128(key), n) as Guava computes it: of the
-// hash the first eight bytes, little-endian.
+// HashBucket returns the bucket, from 0 to n-1, of a key. The results are the same as those of
+// consistentHash(murmur3_128(key), n) in Guava, which takes the first eight bytes of the hash as a little-endian
+// number.
 func HashBucket(key []byte, n int) int {
 	h, _ := murmur3.Sum128(key)
 	return JumpHash(h, n)
 }
 
-// HashOptions say how hash buckets are read.
+// HashOptions say how many hash buckets a layout has, and how pages are read from them.
 type HashOptions struct {
-	// Buckets is their number, for ever; 256 if zero.
+	// Buckets is the number of hash buckets, which can never change. 0 stands for 256.
 	Buckets int
-	// Parallel is how many buckets a page reads at once; 32 if zero.
+	// Parallel is the number of hash buckets that one page reads at the same time. 0 stands for 32.
 	Parallel int
-	// Naive merges by reading a whole page of every bucket.
+	// Naive is true if a page is merged from a whole page of every hash bucket. If Naive is false, a page reads only a
+	// little of each bucket first.
 	Naive bool
 }
 
-// hashed is PRIMARY KEY ((bucket, hash), key): a key's bucket is computed, the
-// order is lost.
+// hashed is a layout with hash buckets: PRIMARY KEY ((bucket, hash), key). The partition of a key is computed from the
+// key's hash, so neighbouring keys lie in different partitions, and a sorted page has to read all partitions.
 type hashed struct {
 	table
 	o   HashOptions
 	ids []store.PartitionID
 }
 
-// NewHash lays keys out in hash buckets.
+// NewHash returns a layout that spreads the keys of a bucket over hash buckets.
 func NewHash(rows store.Rows, bucket store.BucketID, o HashOptions) Layout {
 	if o.Buckets == 0 {
 		o.Buckets = 256
@@ -69,7 +71,7 @@ func NewHash(rows store.Rows, bucket store.BucketID, o HashOptions) Layout {
 	return h
 }
 
-// numbered is the partition of a number.
+// numbered returns the id of the partition with the number n.
 func numbered(n uint64) store.PartitionID {
 	var id uuid.UUID
 	binary.BigEndian.PutUint64(id[8:], n+1) // zero names no partition
@@ -94,8 +96,8 @@ func (h *hashed) Partition(_ context.Context, key []byte) (string, error) {
 	return fmt.Sprint(HashBucket(key, h.o.Buckets)), nil
 }
 
-// Scan goes bucket by bucket: the next one is not read before the one before is
-// used up.
+// Scan reads all entries, one hash bucket after the other, and calls `each` with every page. readers is the number of
+// hash buckets that are read at the same time.
 func (h *hashed) Scan(ctx context.Context, readers int, each func([]Entry) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(max(readers, 1))
@@ -105,8 +107,8 @@ func (h *hashed) Scan(ctx context.Context, readers int, each func([]Entry) error
 	return g.Wait()
 }
 
-// List merges all buckets. With a delimiter it reads all that lies within the
-// bounds once and folds it: each jump of a skip-scan would cost a merge of all
+// List returns a page of keys in order, merged from all hash buckets. With a delimiter, List reads all keys within the
+// bounds once, and folds them into common prefixes. A skip-scan would be slower, as each skip would cost a merge of all
 // buckets.
 func (h *hashed) List(ctx context.Context, q Query) ([]Item, error) {
 	if err := q.check(); err != nil {
@@ -129,7 +131,8 @@ func (h *hashed) List(ctx context.Context, q Query) ([]Item, error) {
 	return itemsOf(rows), err
 }
 
-// fold reads the buckets in parallel and keeps the first items of the listing.
+// fold reads all keys within b from all hash buckets at the same time, folds them into common prefixes, and returns the
+// first items of the listing.
 func (h *hashed) fold(ctx context.Context, q *Query, b store.Bounds) ([]Item, error) {
 	var mu sync.Mutex
 	found := map[string]Item{}
@@ -162,8 +165,8 @@ func (h *hashed) fold(ctx context.Context, q *Query, b store.Bounds) ([]Item, er
 	return items, nil
 }
 
-// chunk is how many rows of each of n partitions a merge of limit rows reads at
-// first: so many that hardly one of them has to be asked again.
+// chunk returns the number of rows that a merge of `limit` rows first reads from each of n partitions. The number is a
+// little above the average, so that hardly any partition has to be read again.
 func chunk(limit, n int) int {
 	mean := float64(limit) / float64(n)
 	return min(limit, int(math.Ceil(mean+4*math.Sqrt(mean)))+1)

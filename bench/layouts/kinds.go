@@ -1,19 +1,18 @@
 package layouts
 
-// Kind describes a layout: what a user of it lays down, gets, and gives up.
+// Kind describes a layout for users who compare layouts: its primary key, what the layout is good for, and its limits.
 type Kind struct {
 	Name       string `json:"name"`
 	PrimaryKey string `json:"primary_key"`
-	// Keeps is the order in which it can be paged at the cost of one read, or
-	// what stands in its place.
+	// Keeps is the order in which a page costs only one read, e.g. "keys in order", or what a page costs instead.
 	Keeps  string `json:"keeps"`
 	For    string `json:"for"`
 	Limits string `json:"limits"`
-	// Built is how it is built and tuned here.
+	// Built says how the layout is built and tuned in this package.
 	Built string `json:"built"`
 }
 
-// Names of layouts.
+// Names of the layouts.
 const (
 	NameEvenkeel = "evenkeel"
 	NameWide     = "wide"
@@ -26,7 +25,7 @@ const (
 	NamePostgres = "postgres"
 )
 
-// Kinds lists all layouts, evenkeel first.
+// Kinds returns the descriptions of all layouts, that of evenkeel first.
 func Kinds() []Kind {
 	return []Kind{
 		{NameEvenkeel, "((bucket, range), key), cuts in a map", "keys in order",

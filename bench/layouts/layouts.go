@@ -10,7 +10,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Entry and Item are evenkeel's own, so that no layout pays for a conversion.
+// Entry and Item are the types of evenkeel's package listing, so that no layout has to convert between types.
 type (
 	// Entry is a key with its value.
 	Entry = listing.Entry
@@ -18,60 +18,59 @@ type (
 	Item = listing.Item
 )
 
-// Layout is one bucket laid out in one way. All methods are safe for concurrent
-// use; Put and Load only where the layout says no other.
+// Layout is one bucket whose rows are laid out in one way, e.g. in hash buckets. All methods are safe for concurrent
+// use.
 //
-// Not every layout can do everything: what one can't fails with ErrCannot.
+// Not every layout supports every operation. An unsupported operation fails with ErrCannot.
 type Layout interface {
-	// Put stores one entry, over what its key had before.
+	// Put stores one entry, and replaces the value that the key had before.
 	Put(ctx context.Context, key, value []byte) error
-	// Load stores entries in the fastest way that the layout has; of one key the
-	// last entry wins. An error leaves some of them stored.
+	// Load stores entries in the fastest way that the layout has. Of several entries with the same key the last one
+	// wins. After an error some of the entries may be stored.
 	Load(ctx context.Context, entries []Entry) error
-	// Get reads one entry.
+	// Get reads one entry. The result found is false if the key has no entry.
 	Get(ctx context.Context, key []byte) (value []byte, found bool, err error)
-	// List reads one page: as many items as the limit, fewer only at the end.
+	// List reads one page. The page has as many items as the limit of q, and fewer only at the end of the listing.
 	List(ctx context.Context, q Query) ([]Item, error)
-	// Scan reads everything with so many readers at once, each in pages of
-	// ScanPage, and hands them to each, which is called from several goroutines.
-	// With one reader the order is the layout's own; with more there is none.
+	// Scan reads all entries in pages of ScanPage entries, and calls `each` with every page. readers is the number of
+	// concurrent readers, so `each` is called from several goroutines. With one reader the entries come in the layout's
+	// own order. With several readers the order is not defined.
 	Scan(ctx context.Context, readers int, each func([]Entry) error) error
-	// Partition names the partition in which a key lies; "" where only a search
-	// would tell.
+	// Partition returns the name of the partition in which a key lies. Layouts that would have to search for the key
+	// fail with ErrCannot.
 	Partition(ctx context.Context, key []byte) (string, error)
 }
 
-// ErrCannot says that a layout can't do what it is asked for.
+// ErrCannot is the error of operations that a layout does not support.
 var ErrCannot = fmt.Errorf("this layout can't")
 
 func cannot(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrCannot, fmt.Sprintf(format, args...))
 }
 
-// ScanPage is the number of rows that a scan reads at once.
+// ScanPage is the number of rows that a scan reads by one request.
 const ScanPage = 1000
 
-// Query says what one page lists. The zero Query is all, in order, up to a
-// thousand.
+// Query says which entries one page lists. The zero Query lists the first thousand entries in ascending order.
 type Query struct {
-	// Prefix: only keys that begin with it.
+	// Prefix limits the listing to keys that begin with Prefix.
 	Prefix []byte
-	// Delimiter: keys that have it after the prefix are folded into common
-	// prefixes, as in listing.Query. Forward only.
+	// Delimiter folds keys that contain Delimiter after the prefix into common prefixes, as in listing.Query. A
+	// delimiter cannot be combined with Reverse.
 	Delimiter []byte
-	// After: only what comes after it in the query's direction. A common prefix
-	// passes all that it stands for.
+	// After limits the listing to what comes after the key After in the direction of the query. If After is a common
+	// prefix, the listing skips all keys with that prefix.
 	After []byte
-	// Limit is the most items; 0 is DefaultLimit.
+	// Limit is the largest number of items of the page. 0 stands for DefaultLimit.
 	Limit int
 	// Reverse lists the highest keys first.
 	Reverse bool
 }
 
-// DefaultLimit is the page size of S3.
+// DefaultLimit is the number of items of a page if the query has no limit, as in S3.
 const DefaultLimit = 1000
 
-// String is for messages.
+// String returns the fields of the query as text, for error messages.
 func (q Query) String() string {
 	return fmt.Sprintf("{prefix %q, delimiter %q, after %q, limit %d, reverse %t}", q.Prefix, q.Delimiter, q.After,
 		q.Limit, q.Reverse)
@@ -84,7 +83,7 @@ func (q *Query) limit() int {
 	return q.Limit
 }
 
-// check refuses what no layout takes.
+// check returns an error if no layout supports the query: a bad limit, or a delimiter in reverse.
 func (q *Query) check() error {
 	switch {
 	case q.Limit < 0 || q.Limit > store.MaxPageRows:
@@ -96,7 +95,7 @@ func (q *Query) check() error {
 	return nil
 }
 
-// bounds are the keys that the query has to look at.
+// bounds returns the interval of keys that a layout has to read to answer the query.
 func (q *Query) bounds() store.Bounds {
 	b := store.Bounds{Start: q.Prefix, End: store.PrefixEnd(q.Prefix)}
 	after := q.After
@@ -127,8 +126,8 @@ func maxKey(a, b []byte) []byte {
 	return b
 }
 
-// Bounds is what a layout outside of this package needs to answer the query: the
-// keys that it has to look at, and the most items. It fails where no layout could.
+// Bounds returns the interval of keys that a layout has to read to answer the query, and the largest number of items.
+// It is for layouts outside of this package. Bounds returns an error if no layout supports the query.
 func (q *Query) Bounds() (b store.Bounds, limit int, err error) {
 	if err := q.check(); err != nil {
 		return b, 0, err
@@ -136,8 +135,8 @@ func (q *Query) Bounds() (b store.Bounds, limit int, err error) {
 	return q.bounds(), q.limit(), nil
 }
 
-// CommonPrefix is what stands for a key in the listing, if something does. It shares
-// the memory of key.
+// CommonPrefix returns the common prefix into which the query's delimiter folds key. The result is false if the listing
+// shows the key itself. The prefix shares the memory of key.
 func (q *Query) CommonPrefix(key []byte) ([]byte, bool) { return q.commonPrefix(key) }
 
 // Empty reports whether no key lies within bounds.
@@ -148,8 +147,8 @@ func empty(b store.Bounds) bool {
 	return len(b.End) > 0 && bytes.Compare(b.Start, b.End) >= 0
 }
 
-// commonPrefix is what stands for a key in the listing, if something does. It
-// shares the memory of key.
+// commonPrefix returns the common prefix into which the query's delimiter folds key. The result is false if the listing
+// shows the key itself. The prefix shares the memory of key.
 func (q *Query) commonPrefix(key []byte) ([]byte, bool) {
 	if len(q.Delimiter) == 0 || len(key) < len(q.Prefix) {
 		return nil, false
@@ -162,8 +161,7 @@ func (q *Query) commonPrefix(key []byte) ([]byte, bool) {
 	return key[:end:end], true
 }
 
-// All lists everything that a query asks for, page by page; its limit is the
-// page size.
+// All returns all items that the query q asks for, page by page. The limit of q is the size of a page.
 func All(ctx context.Context, l Layout, q Query) iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) {
 		for {

@@ -11,7 +11,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// stream is what is known of one partition of a merge.
+// stream is one partition that takes part in a merge, with the rows that were read and not yet used.
 type stream struct {
 	id   store.PartitionID
 	rows []store.Row  // read and not yet taken
@@ -19,9 +19,9 @@ type stream struct {
 	more bool         // there may be something in left
 }
 
-// mergeLazily reads one page out of partitions that each are in order and
-// together are not: a little of each at first, at so many at once, and more of
-// those that are used up.
+// mergeLazily returns one sorted page from several partitions, each of which is sorted in itself. It first reads a
+// little of each partition, and then more of those partitions whose rows are used up. parallel is the number of
+// partitions that are read at the same time. limit is the largest number of rows.
 func (t *table) mergeLazily(
 	ctx context.Context, ids []store.PartitionID, b store.Bounds, limit int, reverse bool, parallel int,
 ) ([]store.Row, error) {
@@ -75,7 +75,7 @@ func (t *table) refill(ctx context.Context, s *stream, size int, reverse bool) e
 	return nil
 }
 
-// merge is a heap of streams by their next row.
+// merge is a heap of partitions, ordered by the next row of each partition.
 type merge struct {
 	streams []*stream
 	reverse bool
@@ -96,8 +96,8 @@ func (m *merge) Pop() any {
 	return last
 }
 
-// mergeAll reads a whole page of every partition, sorts all of it, and keeps the
-// first.
+// mergeAll returns one sorted page from several partitions in the naive way. It reads a whole page of every partition,
+// sorts all rows, and returns the first `limit` rows.
 func (t *table) mergeAll(
 	ctx context.Context, ids []store.PartitionID, b store.Bounds, limit int, reverse bool, parallel int,
 ) ([]store.Row, error) {

@@ -7,37 +7,37 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Work is what was asked of a store: requests, and rows and bytes (of keys and
-// values) that came back.
+// Work is how much a store was read: the number of requests, and the number of rows and of bytes (keys and values) in
+// the answers.
 type Work struct {
 	Requests, Rows, Bytes int64
 }
 
-// Meter counts work. It is safe for concurrent use.
+// Meter counts the work of a store: requests, rows and bytes. The methods are safe for concurrent use.
 type Meter struct{ requests, rows, bytes atomic.Int64 }
 
-// Add counts one request.
+// Add counts one request, with the rows and the bytes of its answer.
 func (m *Meter) Add(rows, bytes int) {
 	m.requests.Add(1)
 	m.rows.Add(int64(rows))
 	m.bytes.Add(int64(bytes))
 }
 
-// Work returns what was counted.
+// Work returns the work that was counted so far.
 func (m *Meter) Work() Work { return Work{m.requests.Load(), m.rows.Load(), m.bytes.Load()} }
 
-// Since is the work beyond an earlier count.
+// Since returns the work that was added since the earlier count `before`.
 func (w Work) Since(before Work) Work {
 	return Work{w.Requests - before.Requests, w.Rows - before.Rows, w.Bytes - before.Bytes}
 }
 
-// Metered is a store that counts its reads, those of maps included.
+// Metered is a store that counts its reads, including reads of maps.
 type Metered struct {
 	store.Store
 	Meter
 }
 
-// Slice counts and reads.
+// Slice reads rows by the embedded store, and counts the request.
 func (m *Metered) Slice(
 	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
 ) (store.Page, error) {
@@ -50,7 +50,7 @@ func (m *Metered) Slice(
 	return page, err
 }
 
-// Get counts and reads.
+// Get reads a row by the embedded store, and counts the request.
 func (m *Metered) Get(ctx context.Context, p store.Partition, key []byte) (store.Row, bool, error) {
 	row, found, err := m.Store.Get(ctx, p, key)
 	rows := 0
@@ -61,14 +61,14 @@ func (m *Metered) Get(ctx context.Context, p store.Partition, key []byte) (store
 	return row, found, err
 }
 
-// Read counts and reads.
+// Read reads a record, such as the root of a map, by the embedded store, and counts the request.
 func (m *Metered) Read(ctx context.Context, t store.Table, key []byte, l store.Level) (store.Record, error) {
 	r, err := m.Store.Read(ctx, t, key, l)
 	m.Add(1, len(r.Blob))
 	return r, err
 }
 
-// Node counts and reads.
+// Node reads a node of a map by the embedded store, and counts the request.
 func (m *Metered) Node(ctx context.Context, b store.BucketID, id store.NodeID) ([]byte, error) {
 	blob, err := m.Store.Node(ctx, b, id)
 	m.Add(1, len(blob))

@@ -8,12 +8,11 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Snowflake is an id that holds its time: 1 bit of sign, 41 bits of milliseconds
-// since Epoch, 10 bits of generator (5 of its data centre, 5 of its machine), 12
-// bits of sequence. Ids are ordered by time.
+// Snowflake is an id that contains the time of its creation: 1 sign bit, 41 bits of milliseconds since Epoch, 10 bits
+// for the generator (5 for its data centre, 5 for its machine), and a sequence number of 12 bits. Ids sort by time.
 type Snowflake int64
 
-// Epoch is where the milliseconds of ids begin: 41 bits last until 2093.
+// Epoch is the time from which the milliseconds of ids count. 41 bits of milliseconds last until 2093.
 var Epoch = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 
 const (
@@ -22,15 +21,15 @@ const (
 	milliBits     = 41
 )
 
-// Time is when the id was made.
+// Time returns the time at which the id was made, to the millisecond.
 func (s Snowflake) Time() time.Time {
 	return Epoch.Add(time.Duration(s>>(sequenceBits+generatorBits)) * time.Millisecond)
 }
 
-// Key is the id as a key whose order is the ids': eight bytes, big-endian.
+// Key returns the id as a key of eight bytes, big-endian, so that keys sort like ids.
 func (s Snowflake) Key() []byte { return binary.BigEndian.AppendUint64(nil, uint64(s)) }
 
-// SnowflakeOf is the id of a key.
+// SnowflakeOf returns the id that a key of eight bytes contains. Other keys are an error.
 func SnowflakeOf(key []byte) (Snowflake, error) {
 	if len(key) != 8 || key[0] >= 1<<7 {
 		return 0, store.Errorf(store.InvalidArgument,
@@ -39,8 +38,8 @@ func SnowflakeOf(key []byte) (Snowflake, error) {
 	return Snowflake(binary.BigEndian.Uint64(key)), nil
 }
 
-// Generator makes ids; each machine has its own number. It is safe for concurrent
-// use.
+// Generator makes Snowflake ids. Each machine has a number of its own, so that ids of different machines differ.
+// Generators are safe for concurrent use.
 type Generator struct {
 	number int64
 	mu     sync.Mutex
@@ -48,7 +47,7 @@ type Generator struct {
 	seq    int64
 }
 
-// NewGenerator takes a data centre and a machine, 0 to 31 each.
+// NewGenerator returns a generator of ids for a data centre and a machine. Both numbers are from 0 to 31.
 func NewGenerator(dataCentre, machine int) (*Generator, error) {
 	if dataCentre < 0 || dataCentre > 31 || machine < 0 || machine > 31 {
 		return nil, store.Errorf(store.InvalidArgument, "data centre %d, machine %d: each is from 0 to 31", dataCentre,
@@ -57,9 +56,9 @@ func NewGenerator(dataCentre, machine int) (*Generator, error) {
 	return &Generator{number: int64(dataCentre<<5 | machine), milli: -1}, nil
 }
 
-// Next makes the id of a moment. Ids ascend also where the clock does not: then,
-// and when a millisecond's 4,096 are used up, the next millisecond is taken ahead
-// of its time. Moments before Epoch or after its 69 years are refused.
+// Next returns a new id for the moment now. Ids always ascend. If the clock goes back, or if the 4,096 ids of a
+// millisecond are used up, Next takes the next millisecond ahead of its time. Moments before Epoch, or more than 69
+// years after, are an error.
 func (g *Generator) Next(now time.Time) (Snowflake, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -11,8 +11,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// table is the rows of one bucket in a store: what all layouts over the contract
-// begin with.
+// table is the rows of one bucket in a store. All layouts on the store interface of evenkeel embed a table.
 type table struct {
 	rows   store.Rows
 	bucket store.BucketID
@@ -40,7 +39,7 @@ func (t *table) get(ctx context.Context, p store.PartitionID, key []byte) ([]byt
 	return row.Value, found, err
 }
 
-// notNil: a row's value is never nil.
+// notNil returns value, or an empty slice if value is nil, as the value of a row must not be nil.
 func notNil(value []byte) []byte {
 	if value == nil {
 		return []byte{}
@@ -48,15 +47,15 @@ func notNil(value []byte) []byte {
 	return value
 }
 
-// Batches of one partition: so many rows and bytes are what Cassandra takes
-// fastest, so many at once.
+// The limits of a batch, which is for one partition, in rows and bytes, and the number of batches that are sent at
+// once. These values are the fastest ones for Cassandra.
 const (
 	batchRows   = 200
 	batchBytes  = 1 << 20
 	batchesOnce = 4
 )
 
-// load stores entries in batches of one partition each.
+// load stores entries in batches of one partition each. The function place returns the partition of a key.
 func (t *table) load(ctx context.Context, entries []Entry, place func(key []byte) store.PartitionID) error {
 	first, err := t.stamps.Next(ctx, max(len(entries), 1))
 	if err != nil {
@@ -86,8 +85,8 @@ func (t *table) load(ctx context.Context, entries []Entry, place func(key []byte
 	return g.Wait()
 }
 
-// slice reads up to limit rows of one partition, over as many requests as their
-// bytes need. More says that there may be rows beyond them.
+// slice reads up to limit rows of one partition, by as many requests as the size of the rows needs. The field More of
+// the result is true if the partition may have further rows within b.
 func (t *table) slice(
 	ctx context.Context, p store.PartitionID, b store.Bounds, limit int, reverse bool,
 ) (page store.Page, err error) {
@@ -110,7 +109,7 @@ func (t *table) slice(
 	return page, nil
 }
 
-// beyond is what is left of b after key.
+// beyond returns the rest of the interval b after a reader has read up to key.
 func beyond(b store.Bounds, key []byte, reverse bool) store.Bounds {
 	if reverse {
 		b.End = key
@@ -120,7 +119,7 @@ func beyond(b store.Bounds, key []byte, reverse bool) store.Bounds {
 	return b
 }
 
-// through reads all of one partition, in pages.
+// through reads all rows of one partition within b, and calls `each` with every page.
 func (t *table) through(ctx context.Context, p store.PartitionID, b store.Bounds, each func([]Entry) error) error {
 	for !empty(b) {
 		page, err := t.rows.Slice(ctx, t.at(p), b, store.SliceOptions{Limit: ScanPage})
@@ -156,10 +155,12 @@ func itemsOf(rows []store.Row) []Item {
 	return items
 }
 
-// sliceFunc reads up to limit rows within bounds, in order.
+// sliceFunc is a function that returns up to limit rows with keys within b, in order, or in descending order if reverse
+// is true.
 type sliceFunc func(ctx context.Context, b store.Bounds, limit int, reverse bool) ([]store.Row, error)
 
-// list answers a query over rows in order: straight, or by a skip-scan.
+// list returns the answer to a query over rows that slice returns in order. With a delimiter, list skips the keys below
+// each common prefix.
 func list(ctx context.Context, q *Query, slice sliceFunc) ([]Item, error) {
 	if err := q.check(); err != nil {
 		return nil, err
@@ -175,15 +176,16 @@ func list(ctx context.Context, q *Query, slice sliceFunc) ([]Item, error) {
 	return skipScan(ctx, q, b, slice)
 }
 
-// The smallest slice of a skip-scan, and the one that it begins with.
+// minSkip is the smallest number of rows that a skip-scan reads at once, and firstSkip is the number of rows of its
+// first read.
 const (
 	minSkip   = 2
 	firstSkip = 64
 )
 
-// skipScan jumps over the keys of a common prefix as soon as it meets one. Slices
-// grow where keys stand for themselves, and shrink where most of one was of no
-// use.
+// skipScan returns the items of a listing with a delimiter. As soon as skipScan has found a common prefix, it skips the
+// other keys with that prefix. Its reads get larger where most rows become items, and smaller where most rows were read
+// in vain.
 func skipScan(ctx context.Context, q *Query, b store.Bounds, slice sliceFunc) (items []Item, err error) {
 	size := firstSkip
 	for !empty(b) && len(items) < q.limit() {

@@ -10,10 +10,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// catalogue remembers which partitions a layout has: a row for each, by a name
-// whose order is that of the partitions, in a small partition of its own (an
-// auxiliary table, where one writes CQL). A partition is written down before its
-// first row, once by each process.
+// catalogue lists the partitions that a layout has, as an auxiliary table would. Each partition has a row in the
+// catalogue, whose key is the partition's name. The names sort like the partitions. The catalogue itself is a small
+// partition. Each process writes a partition's name once, before the process's first row in the partition.
 type catalogue struct {
 	table
 	id    store.PartitionID
@@ -25,7 +24,7 @@ func newCatalogue(t table) *catalogue {
 	return &catalogue{table: t, id: id}
 }
 
-// add writes names down that are new to this process.
+// add writes the names of partitions into the catalogue, except names that this process has already written.
 func (c *catalogue) add(ctx context.Context, names ...[]byte) error {
 	for _, name := range names {
 		if _, known := c.known.Load(string(name)); known {
@@ -39,7 +38,7 @@ func (c *catalogue) add(ctx context.Context, names ...[]byte) error {
 	return nil
 }
 
-// names reads up to limit names within bounds.
+// names returns up to limit names of partitions within b. The result more is true if b may have further names.
 func (c *catalogue) names(
 	ctx context.Context, b store.Bounds, limit int, reverse bool,
 ) (names [][]byte, more bool, err error) {
@@ -51,16 +50,16 @@ func (c *catalogue) names(
 }
 
 const (
-	// namesOnce is how many partitions a walk asks the catalogue for at a time,
-	// walkOnce how many it reads at once at most.
+	// namesOnce is the number of names that a walk reads from the catalogue at once. walkOnce is the largest number of
+	// partitions that a walk reads at the same time.
 	namesOnce = 64
 	walkOnce  = 8
 )
 
-// walk reads up to limit rows out of partitions that follow each other: the one
-// named first, without asking the catalogue, if it is not nil; then those that the
-// catalogue has within rest. One by one at first, then more and more at once, so
-// that many small ones cost little.
+// walk returns up to limit rows from successive partitions. It first reads the partition called first, without the
+// catalogue, if first is not nil. Then it reads the partitions that the catalogue lists within rest. The first
+// partitions are read one by one, then more and more at the same time, so that many small partitions cost little. The
+// function read reads one partition.
 func (c *catalogue) walk(ctx context.Context, first []byte, rest store.Bounds, limit int, reverse bool,
 	read func(ctx context.Context, name []byte, limit int) ([]store.Row, error)) (out []store.Row, err error) {
 	if first != nil {
@@ -102,7 +101,7 @@ func (c *catalogue) walk(ctx context.Context, first []byte, rest store.Bounds, l
 	return out, nil
 }
 
-// all lists every name.
+// all returns the names of all partitions in the catalogue.
 func (c *catalogue) all(ctx context.Context) (names [][]byte, err error) {
 	b := store.Bounds{}
 	for {
@@ -115,14 +114,14 @@ func (c *catalogue) all(ctx context.Context) (names [][]byte, err error) {
 	}
 }
 
-// prefixed is PRIMARY KEY ((bucket, first n bytes), key).
+// prefixed is a layout that divides keys by their first n bytes: PRIMARY KEY ((bucket, first n bytes), key).
 type prefixed struct {
 	*catalogue
 	n int
 }
 
-// NewPrefix lays keys out by their first n bytes. Since nobody knows which ones
-// there are, they are written down in a table of their own.
+// NewPrefix returns a layout that divides the keys of a bucket into partitions by their first n bytes. An auxiliary
+// table lists the prefixes that occur, so that a listing knows which partitions to read.
 func NewPrefix(rows store.Rows, bucket store.BucketID, n int) Layout {
 	return &prefixed{newCatalogue(newTable(rows, bucket)), n}
 }
@@ -155,8 +154,8 @@ func (p *prefixed) Partition(_ context.Context, key []byte) (string, error) {
 	return string(p.name(key)), nil
 }
 
-// List goes from partition to partition in the order of their prefixes, which is
-// that of their keys.
+// List returns a page of keys in order. It reads the partitions in the order of their prefixes, which is also the order
+// of their keys.
 func (p *prefixed) List(ctx context.Context, q Query) ([]Item, error) {
 	return list(ctx, &q, func(ctx context.Context, b store.Bounds, limit int, reverse bool) ([]store.Row, error) {
 		// Names of partitions that may hold keys within b.
@@ -181,13 +180,15 @@ func (p *prefixed) List(ctx context.Context, q Query) ([]Item, error) {
 	})
 }
 
-// Scan reads partition by partition.
+// Scan reads all entries partition by partition, and calls `each` with every page. readers is the number of partitions
+// that are read at the same time.
 func (p *prefixed) Scan(ctx context.Context, readers int, each func([]Entry) error) error {
 	return p.scan(ctx, readers, each,
 		func(name []byte) []store.PartitionID { return []store.PartitionID{hashID(name)} })
 }
 
-// scan reads the partitions of every name.
+// scan reads all partitions of all names in the catalogue, and calls `each` with every page. The function `of` returns
+// the partitions of a name.
 func (c *catalogue) scan(
 	ctx context.Context, readers int, each func([]Entry) error, of func(name []byte) []store.PartitionID,
 ) error {

@@ -9,15 +9,16 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// wide is PRIMARY KEY ((bucket), key): a page is one slice.
+// wide is a layout with one partition for each bucket: PRIMARY KEY ((bucket), key). A page is one read of the
+// partition.
 type wide struct {
 	table
 	id   store.PartitionID
 	cuts [][]byte
 }
 
-// NewWide is one wide partition per bucket. Several readers share it by the sorted
-// cuts, which somebody has to know; without any there is one reader.
+// NewWide returns a layout with one wide partition for each bucket. The sorted cuts divide the keys of a scan among
+// several readers. Without cuts a scan has one reader.
 func NewWide(rows store.Rows, bucket store.BucketID, cuts ...[]byte) Layout {
 	return &wide{newTable(rows, bucket), store.PartitionID(uuid.UUID{15: 1}), cuts}
 }

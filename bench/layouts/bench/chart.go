@@ -9,7 +9,7 @@ import (
 	"github.com/evenkeel/evenkeel/bench/layouts"
 )
 
-// Sizes of a chart, in pixels.
+// Sizes of the parts of a chart, in pixels.
 const (
 	barHeight   = 14
 	barStep     = 18
@@ -19,8 +19,8 @@ const (
 	panelMargin = 34
 )
 
-// chart draws the median times of a store: a panel for each measure, bars on one
-// logarithmic scale, evenkeel's marked.
+// chart returns an SVG picture of the median times measured on one store: a panel of bars for each measure, on one
+// logarithmic scale. The bar of evenkeel has a colour of its own.
 func (r *Report) chart(store string) []byte {
 	var groups [][]Line
 	least, most, height := math.Inf(1), 0.0, 40
@@ -79,7 +79,7 @@ func (l *Line) label() string {
 	return text
 }
 
-// power is a power of ten of microseconds.
+// power returns the label for 10 to the power of e microseconds, e.g. "10 ms" for e = 4.
 func power(e float64) string {
 	switch us := math.Pow(10, e); {
 	case us < 1e3:

@@ -24,12 +24,12 @@ import (
 	"github.com/evenkeel/evenkeel/store/pebblestore"
 )
 
-// Growth is what it costs a layout when its set doubles and no partition may become
-// larger than it was.
+// Growth is the number of rows that a layout has to move when its set of keys doubles and no partition may become
+// larger than before.
 type Growth struct {
 	Set    string `json:"set"`
 	Layout string `json:"layout"`
-	// Moved is rows moved per row added; below 0 where moving does not help.
+	// Moved is the number of moved rows per added row. A value below 0 means that moving rows does not help.
 	Moved float64 `json:"rows_moved_per_row_added"`
 	How   string  `json:"how"`
 }
@@ -41,12 +41,13 @@ func (g *Growth) moved() string {
 	return fmt.Sprintf("%.2f", g.Moved)
 }
 
-// growthRows is the most rows that are put into evenkeel by hand, a fifth of the main
-// set's if that is less, but leastGrowthRows; growthLimit is how many a partition may
-// have then.
+// growthRows is the largest number of rows that the measurement of growth puts into evenkeel, and leastGrowthRows the
+// smallest. Between the two limits the number is a fifth of the main set's keys. growthLimit is the largest number of
+// rows that a partition of evenkeel may have.
 const growthRows, leastGrowthRows, growthLimit = 40_000, 10_000, 4_000
 
-// growthSets are those that grow: at random, by keys in order, and by time.
+// growthSets returns the sets of keys for which growth is measured: random keys, keys in ascending order, and keys
+// ordered by time.
 func growthSets() (some []set) {
 	for _, s := range sets() {
 		if s.name == setMD5 || s.name == setAppend || s.feed {
@@ -56,8 +57,9 @@ func growthSets() (some []set) {
 	return some
 }
 
-// growth counts rows that move, of the keys of each set; evenkeel does it for real,
-// embedded, by its own balancer, on the first store alone.
+// growth measures, for some sets of keys, how many rows each layout moves when the set grows. Rows of evenkeel are
+// really moved, by its balancer in an embedded store. For other layouts the moved rows are computed from the keys.
+// growth measures once, on the first store of the run.
 func (x *runner) growth(ctx context.Context) error {
 	if len(x.r.Growth) > 0 {
 		return nil
@@ -102,8 +104,8 @@ func (x *runner) growth(ctx context.Context) error {
 	return nil
 }
 
-// growthCounted counts on a set's entries, in the order in which they come, what moves
-// in layouts other than evenkeel.
+// growthCounted returns how many rows each layout but evenkeel moves when the set s grows, computed from the set's
+// entries in the order in which they are written.
 func growthCounted(ctx context.Context, s set, entries []layouts.Entry) (out []Growth, err error) {
 	add := func(layout string, moved float64, how string) { out = append(out, Growth{s.name, layout, moved, how}) }
 	add(layouts.NameWide, -1, "one partition grows")
@@ -137,8 +139,9 @@ func growthCounted(ctx context.Context, s set, entries []layouts.Entry) (out []G
 	return out, nil
 }
 
-// largestInTime counts the rows of a feed's largest partition when the first half is
-// there, and when all is. Where a row lies is told by its id alone, so none moves.
+// largestInTime returns the number of rows of a feed's largest partition, when half of the entries are written and when
+// all are. layout is the name of a layout by days or months. The id of a row alone determines the row's partition, so
+// no row ever moves.
 func largestInTime(ctx context.Context, layout string, entries []layouts.Entry) (half, all int, err error) {
 	place := func(key []byte) (string, error) {
 		id, err := layouts.SnowflakeOf(key)
@@ -166,7 +169,8 @@ func largestInTime(ctx context.Context, layout string, entries []layouts.Entry) 
 	return half, all, nil
 }
 
-// growthOfHashing counts the rows that lie elsewhere with twice as many buckets.
+// growthOfHashing returns the number of moved rows per added row when the number of hash buckets doubles from n to 2n,
+// and half of the keys are added.
 func growthOfHashing(keys [][]byte, n int) float64 {
 	moved := 0
 	for _, k := range keys {
@@ -177,8 +181,9 @@ func growthOfHashing(keys [][]byte, n int) float64 {
 	return float64(moved) / (float64(len(keys)) / 2)
 }
 
-// growthOfPrefixes: all rows that were there move, half of what there is then, if
-// that makes partitions smaller at all.
+// growthOfPrefixes returns the number of moved rows per added row when partitions are by n+1 instead of n bytes of the
+// key. The result is 1, as all old rows move, and they are half of all rows. The result is -1 if the longer prefixes
+// would not make at least twice as many partitions.
 func growthOfPrefixes(keys [][]byte, n int) float64 {
 	before, after := map[string]bool{}, map[string]bool{}
 	for _, k := range keys {
@@ -190,9 +195,9 @@ func growthOfPrefixes(keys [][]byte, n int) float64 {
 	return 1
 }
 
-// growBalanced puts a set's keys into an embedded bucket that looks after itself, as
-// listd's does, and returns rows copied per row put and the rows of the largest
-// partition, when it has come to rest, or after a while.
+// growBalanced puts total keys of the set s into an embedded bucket that a balancer splits as it grows, as the server
+// listd does. moved is the number of copied rows per put row. largest is the number of rows of the largest partition at
+// the end, which is when no range moves any more, or 40 s after the last put.
 func growBalanced(ctx context.Context, s set, total int) (moved float64, largest int, err error) {
 	dir, err := os.MkdirTemp("", "evenkeel-growth-")
 	if err != nil {

@@ -16,36 +16,38 @@ import (
 
 const rangesOfMain = 20
 
-// prefixBytes is the length of the prefix layout's prefixes: right for md5.
+// prefixBytes is the number of bytes of a key by which the layout "prefix" divides keys into partitions. 2 bytes suit
+// md5 sums.
 const prefixBytes = 2
 
-// daysN is the N of time bucket x N: right for a busy account.
+// daysN is the number of partitions per day in the layout "daysxN". 8 partitions suit a busy account.
 const daysN = 8
 
-// nameBare is the line of the database without a layout.
+// nameBare is the name, in the report, of the database used by hand, without any layout.
 const nameBare = "bare"
 
-// nameMany is evenkeel with the same ranges filled, and many more that are not.
+// nameMany is the name, in the report, of evenkeel with a map of 100,000 ranges, of which only as many have rows as in
+// the usual evenkeel bucket.
 const (
 	nameMany   = "evenkeel, 100000 ranges"
 	manyRanges = 100_000
 )
 
-// cuts are evenkeel's for a set, as a balancer leaves them: the main set lies in
-// twenty ranges, and all ranges are of one size.
+// cuts returns the keys at which evenkeel's bucket for a set is cut into ranges of equal size, as a balancer leaves
+// them. The main set has twenty ranges, and all sets have ranges of the same size.
 func (x *runner) cuts(o *oracle) [][]byte {
 	return layouts.EvenCuts(o.keys, (len(o.keys)*rangesOfMain+x.o.Keys-1)/x.o.Keys)
 }
 
-// arrivals is a layout in order of arrival, of keys that come in order: a page is
-// the one from the place of its key on.
+// arrivals is the layout "fixed", which keeps rows in the order of arrival, filled with keys that arrive in ascending
+// order. So a listing after a key can begin at the key's position.
 type arrivals struct {
 	*layouts.Fixed
 	oracle *oracle
 	size   int
 }
 
-// List reads the entries that came after a key.
+// List returns the entries that arrived after the key q.After, at most q.Limit.
 func (a arrivals) List(ctx context.Context, q layouts.Query) ([]layouts.Item, error) {
 	entries, _, err := a.Arrivals(ctx, uint64(a.oracle.at(q.After)+1), q.Limit)
 	items := make([]layouts.Item, len(entries))
@@ -55,17 +57,17 @@ func (a arrivals) List(ctx context.Context, q layouts.Query) ([]layouts.Item, er
 	return items, err
 }
 
-// Partition is where a key came to lie.
+// Partition returns the number of the partition in which a key is, computed from the key's position in the set.
 func (a arrivals) Partition(_ context.Context, key []byte) (string, error) {
 	return fmt.Sprint(a.oracle.at(key) / a.size), nil
 }
 
-// wanted reports whether a layout was asked for.
+// wanted reports whether the layout called name is measured. If the options name no layouts, all layouts are.
 func (x *runner) wanted(name string) bool {
 	return len(x.o.Layouts) == 0 || slices.Contains(x.o.Layouts, name)
 }
 
-// of lists the layouts that a set is laid out in, evenkeel first.
+// of returns the names of the layouts in which the set s is measured, evenkeel first.
 func (x *runner) of(s set) (names []string) {
 	all := []string{layouts.NameEvenkeel, layouts.NameWide, layouts.NameHash, layouts.NamePrefix}
 	if s.feed {
@@ -91,7 +93,8 @@ func (x *runner) of(s set) (names []string) {
 	return names
 }
 
-// layout makes a layout of a set over a store.
+// layout returns the layout called name for the set s, with its rows in the store rows. If rows counts its reads, the
+// layout counts its reads, too. cuts are the cuts of a layout that several readers can share.
 func (x *runner) layout(s set, name string, rows store.Store, cuts [][]byte) (layouts.Layout, error) {
 	var meter *layouts.Meter
 	if m, counts := rows.(*layouts.Metered); counts {
@@ -138,11 +141,12 @@ func bucketName(set, layout string) string {
 	return "layouts-" + set
 }
 
-// loadChunk is how many entries one layout is loaded with before it is the next one's
-// turn: whenever a server decides to write a file, it has a part of all of them.
+// loadChunk is the number of entries that are loaded into one layout before the next layout's turn. Short turns spread
+// the work that a server does by itself, such as writing files, over all layouts.
 const loadChunk = 20_000
 
-// prepare creates what a layout of a set needs before its first row.
+// prepare creates what the layout called name needs before its first row, such as a bucket or tables, and returns the
+// layout. entries are the set's entries, and cuts divide the bucket of evenkeel into ranges.
 func (x *runner) prepare(
 	ctx context.Context, s set, name string, entries []layouts.Entry, cuts [][]byte,
 ) (layouts.Layout, error) {
@@ -181,7 +185,7 @@ func (x *runner) prepare(
 	return l, nil
 }
 
-// load writes a set in all its layouts, in turns.
+// load writes all entries of the set s into each layout of the set, in turns of loadChunk entries.
 func (x *runner) load(ctx context.Context, s set) error {
 	entries := s.entries(x.o.Keys)
 	l := &loaded{set: s, oracle: newOracle(entries), layouts: x.of(s)}
@@ -221,12 +225,12 @@ func (x *runner) load(ctx context.Context, s set) error {
 	return nil
 }
 
-// overwriters is how many write a set that is overwritten, overwrittenParts in how
-// many parts, each of which becomes files of its own.
+// overwriters is the number of workers that write a set whose keys are overwritten. overwrittenParts is the number of
+// parts in which the set is written. Each part goes to files of its own.
 const overwriters, overwrittenParts = 64, 3
 
-// overwrite writes a set by single puts: each of its entries, in their order as far as
-// they are of one key. What it puts is spilled into files after each part.
+// overwrite writes the set s, whose keys are overwritten many times, by single puts into each layout. Puts of the same
+// key keep their order. After each of the three parts, the written rows are flushed into files.
 func (x *runner) overwrite(ctx context.Context, s set) error {
 	entries := s.entries(x.o.Keys)
 	l := &loaded{set: s, oracle: newOracle(entries), layouts: x.of(s)}
@@ -270,8 +274,8 @@ func (x *runner) overwrite(ctx context.Context, s set) error {
 	return nil
 }
 
-// inOrderOfKeys puts entries by so many workers; those of one key are one worker's, so
-// that the last one wins.
+// inOrderOfKeys calls put for each entry, by several workers at once. One worker puts all entries of the same key, in
+// order, so that the last entry of the key wins.
 func inOrderOfKeys(
 	ctx context.Context, entries []layouts.Entry, workers int, put func(ctx context.Context, key, value []byte) error,
 ) error {
@@ -294,7 +298,7 @@ func inOrderOfKeys(
 	return g.Wait()
 }
 
-// build makes the layouts of a set that is loaded, each twice.
+// build opens the layouts of a loaded set, each twice: for measuring times, and over a store that counts reads.
 func (x *runner) build(_ context.Context, l *loaded) (err error) {
 	l.timed, l.counted, l.meters = map[string]layouts.Layout{}, map[string]layouts.Layout{}, map[string]*layouts.Meter{}
 	cuts := x.cuts(l.oracle)

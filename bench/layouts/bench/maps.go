@@ -14,14 +14,15 @@ import (
 	"github.com/evenkeel/evenkeel/internal/test/mapbench"
 )
 
-// Figure is something measured of the map alone.
+// Figure is one measured value of evenkeel's map of ranges, such as the time of a lookup, with its target.
 type Figure struct {
 	What string `json:"what"`
-	// Value is what was reached, in Unit; with what else there is to say in Note.
+	// Value is the measured value, in the unit Unit. Note has further explanations, e.g. the number of runs.
 	Value float64 `json:"value"`
 	Unit  string  `json:"unit"`
 	Note  string  `json:"note,omitempty"`
-	// Most is the target; nil for a yardstick, which has none.
+	// Most is the largest value that meets the target. Most is nil if the figure has no target and only serves as a
+	// comparison.
 	Most *float64 `json:"most,omitempty"`
 }
 
@@ -35,19 +36,19 @@ func (f *Figure) reached() string {
 
 func atMost(x float64) *float64 { return &x }
 
-// mapSize is how large the map is that is measured, and how.
+// mapSize is the size of the map of ranges that is measured, and the number and length of the measuring runs.
 type mapSize struct {
 	ranges, runs int
 	each         time.Duration // of each run; short ones find caches full of something else
 	bound        int64         // of the cache that is bounded
 }
 
-// theMap is what the targets are about.
+// theMap is the size of the map for which the targets are set: a million ranges.
 var theMap = mapSize{ranges: 1_000_000, runs: 30, each: 40 * time.Millisecond, bound: 64 << 20}
 
-// lookups measures lookups in a map in memory, beside reads of memory: each many times,
-// in turns, of which the least counts. What others do on the machine can only make it
-// more.
+// lookups measures the time of lookups in a map of ranges in memory, beside the time of random reads of memory. Each
+// measurement is repeated in turns, and the shortest time counts, as other work on the machine can only make a run
+// longer. The result also has the allocations of a lookup, and the memory of a client with a bounded cache.
 func lookups(ctx context.Context, size mapSize) (out []Figure, err error) {
 	m, err := mapbench.NewMap(ctx, size.ranges, 1<<30)
 	if err != nil {
@@ -137,8 +138,8 @@ func lookups(ctx context.Context, size mapSize) (out []Figure, err error) {
 	return append(out, bounded), err
 }
 
-// boundedMap reads the whole map by a client of its own with a bounded cache, and
-// tells by how much the heap grew.
+// boundedMap measures how much the heap grows when a new client reads all of the map m. The client's cache is limited
+// to bound bytes.
 func boundedMap(ctx context.Context, m *mapbench.Map, bound int64) (Figure, error) {
 	before := mapbench.Heap()
 	other, err := m.Another(ctx, bound)
@@ -160,11 +161,13 @@ func boundedMap(ctx context.Context, m *mapbench.Map, bound int64) (Figure, erro
 	}, nil
 }
 
-// swapMoves is how many whole moves are timed, of six swaps each; as many before warm
-// up.
+// swapMoves is the number of moves of ranges that are timed, each with six swaps of the map's root. swapWarmUp is the
+// number of moves before the timed ones.
 const swapMoves, swapWarmUp = 50, 10
 
-// swaps measures what a swap of a large map's root takes.
+// swaps measures how long a swap of the root of a large map takes. A swap is one change of the map in the store: new
+// nodes, the compare-and-swap of the root, and the update of the map clock. If less than 30 s are left, swaps measures
+// nothing, and the report says so.
 func (x *runner) swaps(ctx context.Context) error {
 	ranges := 1_000_000
 	if x.o.Keys < fullKeys {
@@ -205,7 +208,8 @@ func (x *runner) swaps(ctx context.Context) error {
 
 const swapTarget = 50 // ms, of the slowest
 
-// swapFigure is about the slowest swap.
+// swapFigure returns the figure of the report for the slowest of the swaps s, in milliseconds. ranges is the size of
+// the map.
 func swapFigure(store string, ranges int, s *mapbench.Swaps) Figure {
 	millis := func(of []time.Duration) (out []float64) {
 		for _, d := range of {

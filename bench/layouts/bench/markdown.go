@@ -11,15 +11,15 @@ import (
 	"github.com/evenkeel/evenkeel/bench/layouts"
 )
 
-// Where a report goes, below the root of the source tree.
+// The files to which a report is written, as paths below the root of the source tree.
 const (
 	pageFile   = "docs/benchmarks.md"
 	resultsDir = "bench/results"
 	tablesFile = resultsDir + "/layouts.md"
 )
 
-// WriteDocs writes what was measured into the source tree at root: the targets into
-// docs/benchmarks.md, all tables and charts into bench/results.
+// WriteDocs writes the report into the source tree at root. The targets go into docs/benchmarks.md, and all tables and
+// charts into bench/results.
 func (r *Report) WriteDocs(root string) error {
 	files := map[string][]byte{pageFile: r.page(), tablesFile: r.tables()}
 	for _, name := range r.stores() {
@@ -48,7 +48,8 @@ func (r *Report) stores() (names []string) {
 	return names
 }
 
-// measured says when, on what, and how the run went.
+// measured returns sentences that say when and on which machine the run was made, with which versions, and how long it
+// took.
 func (r *Report) measured() string {
 	return fmt.Sprintf("Measured on %s: %s;\n%s.\n", r.Date, r.Machine, r.versions()) +
 		fmt.Sprintf("The main set has %d keys. The run took %s and ", r.Keys, r.Took) +
@@ -56,7 +57,7 @@ func (r *Report) measured() string {
 		"Every row that it read was right.\n"
 }
 
-// page is the document of the targets.
+// page returns the Markdown document docs/benchmarks.md, which lists the targets and which of them are met.
 func (r *Report) page() []byte {
 	var b bytes.Buffer
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
@@ -115,7 +116,7 @@ It starts a Cassandra node (Java 17 and Maven) and PostgreSQL; ` + "`make tools`
 3.5 GiB of memory.
 `
 
-// tables is the document of all that was measured but the targets.
+// tables returns the Markdown document with all measured figures except the targets.
 func (r *Report) tables() []byte {
 	var b bytes.Buffer
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
@@ -195,13 +196,14 @@ func (r *Report) tables() []byte {
 
 func title(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
-// target is a promise and what became of it, or a yardstick beside some. It is about a
-// store, or about the map.
+// target is a row of the table of targets: a figure, the measured value, the promised limit, and whether the limit is
+// met. The field about is the store that the figure is about, or "the map". A figure without a limit is a yardstick for
+// other figures.
 type target struct{ about, what, reached, target, verdict string }
 
 const aboutMap = "the map"
 
-// Verdicts.
+// The verdicts about a figure in the table of targets.
 const (
 	met       = "met"
 	missed    = "missed"
@@ -215,12 +217,11 @@ func verdict(kept bool) string {
 	return missed
 }
 
-// fullKeys is the size of the main set from which on targets are about what was
-// measured as they are meant.
+// fullKeys is the smallest number of keys of the main set at which the targets are meaningful.
 const fullKeys = 200_000
 
-// small says what is to be known of targets in a run that is too small for them; "" if
-// it is not.
+// small returns a sentence that warns of targets in a run with too few keys. The result is "" if the run has enough
+// keys.
 func (r *Report) small() string {
 	if r.Keys >= fullKeys {
 		return ""
@@ -238,7 +239,7 @@ func (r *Report) find(store, set, measure, layout string) *Line {
 	return nil
 }
 
-// targets compares what was measured with what was promised.
+// targets compares the measured figures with the promised limits, and returns the rows of the table of targets.
 func (r *Report) targets() (out []target) {
 	for _, c := range []struct {
 		store      string
@@ -284,16 +285,18 @@ func (r *Report) targets() (out []target) {
 	return out
 }
 
-// spread prints a ratio so that it is seen on which side of a limit it is.
+// spread returns the ratio x with its lowest and highest values as text. x is printed with enough digits to show on
+// which side of limit it is.
 func spread(x, least, most, limit float64) string {
 	return fmt.Sprintf("%s (%s to %s)", timesBeside(x, limit), times(least), times(most))
 }
 
-// judgement holds the ratio of a line to a limit.
+// judgement is a function that compares the ratio of a line with a limit. The results are texts: the measured ratio,
+// the limit, and whether the limit is met.
 type judgement func(l *Line, limit float64) (reached, target, is string)
 
-// most, inverse and least: it, or one over it, is to be at most the limit, or it is to be
-// at least that.
+// most is the judgement that the ratio of the line l must be at most limit. inverse is the same for 1 divided by the
+// ratio, and least is the judgement that the ratio must be at least limit.
 func most(l *Line, limit float64) (reached, target, is string) {
 	return spread(l.Ratio, l.Least, l.Most, limit), fmt.Sprintf("at most %g", limit), verdict(l.Ratio <= limit)
 }

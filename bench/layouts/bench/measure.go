@@ -14,10 +14,11 @@ import (
 	"github.com/evenkeel/evenkeel/bench/layouts"
 )
 
-// nameNaive is hash buckets that are merged naively.
+// nameNaive is the name, in the report, of the layout with 256 hash buckets when a page reads a whole page of every
+// bucket.
 const nameNaive = layouts.NameHash + ", naive merge"
 
-// Measures.
+// The names of what is measured, as the report prints them.
 const (
 	firstPage   = "first page of 1000"
 	deepPage    = "deep page of 1000"
@@ -36,7 +37,9 @@ const (
 
 const pageRows = 1000
 
-// turns measures something of a set and adds it to the report.
+// turns measures several ways to do the same work in turns, and adds a line for each way to the report. measure is the
+// name of the work, and `of` the number of rows or puts of one round. rounds is the number of measured rounds, after
+// `warm` rounds that do not count. If little time is left, fewer rounds are made, and the report says so.
 func (x *runner) turns(ctx context.Context, l *loaded, measure string, of int, ways []way, rounds, warm int) error {
 	share := time.Until(x.deadline) / 8 // what comes later must fit in, too
 	if share < time.Second {
@@ -58,7 +61,7 @@ func (x *runner) turns(ctx context.Context, l *loaded, measure string, of int, w
 	return nil
 }
 
-// warmRounds let servers compile what is hot.
+// warmRounds returns the number of rounds before the measured ones, in which a server warms up, e.g. compiles hot code.
 func (x *runner) warmRounds() int {
 	if x.store == Cassandra {
 		return min(100, x.o.Pages)
@@ -119,14 +122,16 @@ func (x *runner) measure(ctx context.Context, l *loaded) error {
 	return x.swaps(ctx)
 }
 
-// deep picks a key from which a whole page follows.
+// deep returns a function that makes queries for a page after a random key. The key is chosen so that a whole page of
+// keys follows.
 func (x *runner) deep(l *loaded) func(r *rand.Rand) layouts.Query {
 	return func(r *rand.Rand) layouts.Query {
 		return layouts.Query{After: l.oracle.keys[r.IntN(max(len(l.oracle.keys)-pageRows, 1))], Limit: pageRows}
 	}
 }
 
-// slow says in how many rounds a layout takes part that takes long for a measure.
+// slow returns the number of rounds in which a layout takes part that is very slow for a measure. The result 0 means
+// all rounds.
 func slow(layout, measure string, rounds int) int {
 	switch {
 	case layout == nameNaive:
@@ -139,7 +144,8 @@ func slow(layout, measure string, rounds int) int {
 	return 0
 }
 
-// pages measures pages of one kind.
+// pages measures how long each layout takes to read pages of one kind. query returns the query of a round, made from
+// random numbers, so that all layouts read the same pages. measure is the name of the kind of page.
 func (x *runner) pages(
 	ctx context.Context, l *loaded, measure string, rounds int, query func(*rand.Rand) layouts.Query,
 ) error {
@@ -188,10 +194,10 @@ func (x *runner) pages(
 	return x.turns(ctx, l, measure, 0, ways, rounds, min(x.warmRounds(), rounds))
 }
 
-// scanRounds is how often everything is read: often enough for a spread.
+// scanRounds is the number of rounds in which all entries are read, enough rounds to tell how much the times vary.
 const scanRounds = 15
 
-// scans measures reading everything, by one reader and by four.
+// scans measures how long each layout takes to read all entries, by one reader and by four readers at once.
 func (x *runner) scans(ctx context.Context, l *loaded) error {
 	const readers = 4
 	for _, n := range []int{1, readers} {
@@ -225,7 +231,8 @@ func (x *runner) scans(ctx context.Context, l *loaded) error {
 	return nil
 }
 
-// bareScan reads slices of the bare partition.
+// bareScan reads all entries of a set from the database without a layout. Several readers read an equal part of the
+// keys each, and call `each` with every page.
 func (x *runner) bareScan(ctx context.Context, l *loaded, readers int, each func([]layouts.Entry) error) error {
 	cuts := layouts.EvenCuts(l.oracle.keys, readers)
 	g, ctx := errgroup.WithContext(ctx)

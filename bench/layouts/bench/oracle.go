@@ -11,12 +11,14 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// oracle is what a bucket holds, as sorted slices.
+// oracle is the expected content of a bucket, as slices of keys and values sorted by key. Pages that a layout returns
+// are compared with it.
 type oracle struct {
 	keys, values [][]byte
 }
 
-// newOracle sorts entries; of one key the last one counts.
+// newOracle returns the expected content of a bucket after all entries are written in order. The last entry of a key
+// counts.
 func newOracle(entries []layouts.Entry) *oracle {
 	sorted := inOrder(entries)
 	o := &oracle{}
@@ -29,12 +31,12 @@ func newOracle(entries []layouts.Entry) *oracle {
 	return o
 }
 
-// at is the place of the first key that is not below key.
+// at returns the index of the first key of the oracle that is not below the parameter key.
 func (o *oracle) at(key []byte) int {
 	return sort.Search(len(o.keys), func(i int) bool { return bytes.Compare(o.keys[i], key) >= 0 })
 }
 
-// list answers a query.
+// list returns the right answer to the query q.
 func (o *oracle) list(q layouts.Query) (items []layouts.Item) {
 	lo, hi := o.at(q.Prefix), len(o.keys)
 	if end := store.PrefixEnd(q.Prefix); end != nil {
@@ -70,7 +72,7 @@ func (o *oracle) list(q layouts.Query) (items []layouts.Item) {
 	return items
 }
 
-// check compares a page with what it should be.
+// check returns an error if got, the page that a layout returned for the query q, is not the right answer.
 func (o *oracle) check(q layouts.Query, got []layouts.Item) error {
 	want := o.list(q)
 	if len(want) != len(got) {
@@ -86,7 +88,8 @@ func (o *oracle) check(q layouts.Query, got []layouts.Item) error {
 	return nil
 }
 
-// complete compares all that a scan found, page by page, in any order.
+// complete returns an error if the pages of a scan, which may come in any order, do not hold exactly the expected
+// entries.
 func (o *oracle) complete(pages [][]layouts.Entry) error {
 	pages = slices.DeleteFunc(pages, func(page []layouts.Entry) bool { return len(page) == 0 })
 	// Pages of most layouts do not overlap: then this is all the sorting there is.
@@ -104,8 +107,8 @@ func (o *oracle) complete(pages [][]layouts.Entry) error {
 	return nil
 }
 
-// pages collects what a scan hands out, as it comes. It keeps the pages themselves:
-// nothing is copied in the time that is measured.
+// pages collects the pages that a scan delivers. A pages value keeps the pages themselves, so nothing is copied during
+// the measured time.
 type pages struct {
 	mu  sync.Mutex
 	all [][]layouts.Entry

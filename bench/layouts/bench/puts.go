@@ -13,10 +13,12 @@ import (
 	"github.com/evenkeel/evenkeel/bench/layouts"
 )
 
-// nameSingly is evenkeel putting one by one what evenkeel beside it puts in a batch.
+// nameSingly is the name, in the report, of evenkeel putting entries one by one, beside evenkeel putting the same
+// number in a batch.
 const nameSingly = layouts.NameEvenkeel + ", one by one"
 
-// putters are the workers that put at once, and rounds of puts.
+// putters is the number of workers that put at the same time. putRounds and batchRounds are the numbers of measured
+// rounds, and batchPuts is the number of entries of a batch.
 const (
 	putters     = 64
 	putRounds   = 40
@@ -24,7 +26,8 @@ const (
 	batchPuts   = 1280
 )
 
-// puts measures puts into buckets of their own, and reads afterwards what was put.
+// puts measures puts into a new bucket of each layout: by 1 worker, by 64 workers, and in batches. After the
+// measurement, puts reads all buckets to check that every entry is present.
 func (x *runner) puts(ctx context.Context, l *loaded) (err error) {
 	if x.store == Pebble { // what is put one by one has to be synced
 		e, opening := openEmbedded(false, x.embedded(l.set))
@@ -99,7 +102,7 @@ func (x *runner) puts(ctx context.Context, l *loaded) (err error) {
 	return nil
 }
 
-// putTarget is what is put into.
+// putTarget is a bucket of one layout, or the database without a layout, into which puts are measured.
 type putTarget struct {
 	name string
 	key  func(i int64) []byte
@@ -108,7 +111,8 @@ type putTarget struct {
 	next atomic.Int64
 }
 
-// singly puts one by one: so many workers, so many puts each.
+// singly returns a function for one round of a measurement: several workers at once put `each` new entries each, one by
+// one.
 func (t *putTarget) singly(workers, each int) func(context.Context, int) (func() error, error) {
 	return func(ctx context.Context, _ int) (func() error, error) {
 		g, ctx := errgroup.WithContext(ctx)
@@ -127,7 +131,7 @@ func (t *putTarget) singly(workers, each int) func(context.Context, int) (func()
 	}
 }
 
-// batch puts so many in the layout's fastest way.
+// batch returns a function for one round of a measurement: it puts n new entries at once, in the layout's fastest way.
 func (t *putTarget) batch(n int) func(context.Context, int) (func() error, error) {
 	return func(ctx context.Context, _ int) (func() error, error) {
 		entries := make([]layouts.Entry, n)
@@ -139,7 +143,7 @@ func (t *putTarget) batch(n int) func(context.Context, int) (func() error, error
 	}
 }
 
-// complete reads what was put.
+// complete returns an error if the bucket does not hold exactly the entries that were put.
 func (t *putTarget) complete(ctx context.Context) error {
 	if t.l == nil {
 		return nil

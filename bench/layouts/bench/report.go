@@ -16,30 +16,30 @@ import (
 	"github.com/evenkeel/evenkeel/internal/test/cassandratest"
 )
 
-// Report is what a run found.
+// Report holds all results of a run, and on which machine and with which versions they were measured.
 type Report struct {
 	Date     string            `json:"date"`
 	Machine  string            `json:"machine"`
 	Versions map[string]string `json:"versions"`
 	Keys     int               `json:"keys"`
 	Took     string            `json:"took"`
-	// MemoryMiB is the most memory that the process took, engines in it included, and
-	// servers not.
+	// MemoryMiB is the most memory that the process took, in MiB. It includes the embedded engines, but not the
+	// servers.
 	MemoryMiB int64 `json:"memory_mib"`
-	// LoadBefore and LoadAfter are the machine's load averages of the last minute, the
-	// run's own work being in the second; 0 where nobody tells.
+	// LoadBefore and LoadAfter are the machine's load averages over one minute, before and after the run. LoadAfter
+	// includes the run's own work. Both are 0 if the system does not report load averages.
 	LoadBefore float64  `json:"load_before"`
 	LoadAfter  float64  `json:"load_after"`
 	Lines      []Line   `json:"lines"`
 	Sizes      []Size   `json:"sizes"`
 	Growth     []Growth `json:"growth,omitempty"`
-	// Map is what was measured of the map alone.
+	// Map has the figures of evenkeel's map of ranges alone, such as the time of a lookup.
 	Map []Figure `json:"map,omitempty"`
-	// LeftOut is what there was no time for.
+	// LeftOut names the measurements for which no time was left, and those that could not be made.
 	LeftOut []string `json:"left_out,omitempty"`
 }
 
-// Size is how a set's rows are spread over the partitions of a layout.
+// Size says how the rows of a set of keys are spread over the partitions of a layout.
 type Size struct {
 	Store      string  `json:"store"`
 	Set        string  `json:"set"`
@@ -73,7 +73,7 @@ func newReport(o Options) *Report {
 	return r
 }
 
-// peakMemory is the most memory that the process ever had, in bytes.
+// peakMemory returns the most memory that the process ever had, in bytes.
 func peakMemory() int64 {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // fails for bad arguments only
@@ -83,7 +83,7 @@ func peakMemory() int64 {
 	return u.Maxrss << 10
 }
 
-// loadAverage is that of the last minute, as Linux tells it.
+// loadAverage returns the machine's load average over the last minute, or 0 on systems without /proc/loadavg.
 func loadAverage() (load float64) {
 	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
 		_, _ = fmt.Sscan(string(text), &load)
@@ -91,13 +91,13 @@ func loadAverage() (load float64) {
 	return load
 }
 
-// load says how busy the machine was.
+// load returns a text that says how busy the machine was before and at the end of the run.
 func (r *Report) load() string {
 	return fmt.Sprintf("a load average of %.1f before it and %.1f at its end, its own work included", r.LoadBefore,
 		r.LoadAfter)
 }
 
-// machine is the processor as the kernel names it.
+// machine returns a description of the machine: the number and name of its processors, and its operating system.
 func machine() string {
 	name := runtime.GOARCH
 	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
@@ -115,13 +115,13 @@ func (r *Report) leftOut(format string, args ...any) {
 	r.LeftOut = append(r.LeftOut, fmt.Sprintf(format, args...))
 }
 
-// cutter is a layout that is cut into ranges of keys.
+// cutter is a layout that cuts a bucket into ranges of keys. Cuts returns the first key of each range but the first
+// range.
 type cutter interface {
 	Cuts(ctx context.Context) ([][]byte, error)
 }
 
-// sizes finds in which partition each key of a set lies. Ranges without any are not
-// counted.
+// sizes adds to the report how many rows each partition of each layout has. Partitions without rows do not count.
 func (x *runner) sizes(ctx context.Context, l *loaded) error {
 	for _, name := range l.layouts {
 		rows := map[string]int{}
@@ -162,7 +162,7 @@ func (x *runner) sizes(ctx context.Context, l *loaded) error {
 	return nil
 }
 
-// groups are the lines of each store, set and measure, in the order measured.
+// groups returns the lines of the report in groups. The lines of a group have the same store, set and measure.
 func (r *Report) groups() (out [][]Line) {
 	for _, l := range r.Lines {
 		if n := len(out); n > 0 && out[n-1][0].Store == l.Store && out[n-1][0].Set == l.Set &&
@@ -175,7 +175,7 @@ func (r *Report) groups() (out [][]Line) {
 	return out
 }
 
-// Print writes the report for people to read.
+// Print writes the report as tables of text to out.
 func (r *Report) Print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "%s, %s, %s\n", r.Date, r.Machine, r.versions())
@@ -228,7 +228,7 @@ func (r *Report) versions() string {
 	return strings.Join(parts, ", ")
 }
 
-// micros prints a time.
+// micros returns a number of microseconds as text, e.g. "12 µs" or "1.20 ms".
 func micros(us float64) string {
 	switch {
 	case us < 1000:
@@ -249,7 +249,7 @@ func (l *Line) ratio() string {
 	return fmt.Sprintf("%s (%s to %s)", times(l.Ratio), times(l.Least), times(l.Most))
 }
 
-// times prints a factor.
+// times returns the factor x as text: with two decimals, or as a whole number from 20 on.
 func times(x float64) string {
 	if x >= 20 {
 		return fmt.Sprintf("%.0f", x)
@@ -257,7 +257,7 @@ func times(x float64) string {
 	return fmt.Sprintf("%.2f", x)
 }
 
-// timesBeside prints a factor so that it is seen on which side of a limit it is.
+// timesBeside returns the factor x as text, with more digits than usual if x would otherwise look equal to limit.
 func timesBeside(x, limit float64) string {
 	if text := times(x); text != times(limit) || x == limit {
 		return text

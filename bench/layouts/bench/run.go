@@ -17,32 +17,32 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Options say what to measure.
+// Options say what a run measures, on which stores, and how long it may take.
 type Options struct {
-	// Stores are "pebble", "cassandra", or both.
+	// Stores lists the stores to measure on: "pebble", "cassandra", or both.
 	Stores []string
-	// Keys is the number of keys of the main set; others have a share of it.
+	// Keys is the number of keys of the main set. The number of keys of each other set is in proportion to Keys.
 	Keys int
-	// Layouts and Sets, by name; empty for all.
+	// Layouts and Sets are the names of the layouts and the sets of keys to measure. An empty list stands for all.
 	Layouts, Sets []string
-	// Pages is how often a page is read; slow layouts read fewer.
+	// Pages is how many times each kind of page is read. Slow layouts read fewer pages.
 	Pages int
-	// Time bounds the whole run, the starts of servers included; what does not fit
-	// in is left out, and the report says so.
+	// Time is the time limit of the whole run, including the starts of servers. Measurements for which no time is left
+	// are not made, and the report names them.
 	Time time.Duration
-	// Cassandra is the address of a node to use; empty: one is started.
+	// Cassandra is the address of the Cassandra node to use. If Cassandra is empty, the run starts a node.
 	Cassandra string
-	// Progress is told what goes on.
+	// Progress gets a line of text for each step of the run. Progress may be nil.
 	Progress io.Writer
 }
 
-// Stores that can be measured.
+// Names of the stores on which layouts can be measured.
 const (
 	Pebble    = "pebble"
 	Cassandra = "cassandra"
 )
 
-// SetNames lists the sets of keys.
+// SetNames returns the names of all sets of keys.
 func SetNames() (names []string) {
 	for _, s := range sets() {
 		names = append(names, s.name)
@@ -50,7 +50,7 @@ func SetNames() (names []string) {
 	return names
 }
 
-// runner is one run over one store.
+// runner measures the layouts on one store, and adds the results to the report r.
 type runner struct {
 	o        Options
 	r        *Report
@@ -62,18 +62,18 @@ type runner struct {
 	loaded   map[string]*loaded // by set
 }
 
-// loaded is a set that lies in the store.
+// loaded is a set of keys that is written into the store, with the layouts in which the set is written.
 type loaded struct {
 	set
 	oracle  *oracle
 	layouts []string
 	timed   map[string]layouts.Layout
-	// counted are the same over a store that counts; meters are its counters.
+	// counted has the same layouts over a store that counts reads. meters are the counters of the reads, by layout.
 	counted map[string]layouts.Layout
 	meters  map[string]*layouts.Meter
 }
 
-// Run measures.
+// Run measures what the options o choose, and returns the report. After an error the report has the results so far.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	begun := time.Now()
 	r := newReport(o)
@@ -99,8 +99,8 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	return r, nil
 }
 
-// startPostgres starts a server, which end ends. Where there is none to start, the
-// report says so.
+// startPostgres starts a PostgreSQL server, and creates the table for the layout "postgres". The caller stops the
+// server by calling end. If PostgreSQL is not installed, the report says so, and no server is started.
 func (x *runner) startPostgres(ctx context.Context) (end func(), err error) {
 	s, err := postgrestest.Start(ctx,
 		postgrestest.Options{Settings: []string{"shared_buffers=256MB", "max_wal_size=4GB", "max_connections=200"}})
@@ -134,7 +134,8 @@ func (x *runner) startPostgres(ctx context.Context) (end func(), err error) {
 	return end, nil
 }
 
-// pool is for as many as put at once, with commits that are synced or not.
+// pool returns a pool of connections to the PostgreSQL server at url, one for each of the 64 workers that put at once.
+// synced is "on" if a commit waits until the data is synced to disk, and "off" if not.
 func pool(ctx context.Context, url, synced string) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -185,12 +186,13 @@ func (x *runner) run(ctx context.Context) error {
 	return x.growth(ctx)
 }
 
-// wantsSet reports whether a set was asked for.
+// wantsSet reports whether the set of keys called name is measured. If the options name no sets, all sets are.
 func (x *runner) wantsSet(name string) bool {
 	return len(x.o.Sets) == 0 || slices.Contains(x.o.Sets, name)
 }
 
-// world loads and measures sets that lie in one world.
+// world opens the store, loads the sets `some`, measures them, and closes the store. If no time is left, the report
+// says that the sets were left out.
 func (x *runner) world(ctx context.Context, some []set) (err error) {
 	if time.Until(x.deadline) < time.Second {
 		for _, s := range some {
@@ -237,8 +239,8 @@ func (x *runner) world(ctx context.Context, some []set) (err error) {
 	return nil
 }
 
-// measureSet measures a set that is loaded, or one that is overwritten, which it
-// writes and leaves uncompacted until it is read.
+// measureSet measures the set s, which is loaded. A set whose keys are overwritten is not loaded before. measureSet
+// writes such a set itself, and turns compaction off until the set has been read.
 func (x *runner) measureSet(ctx context.Context, s set) (err error) {
 	if s.overwritten {
 		if time.Until(x.deadline) < time.Minute {
@@ -260,7 +262,7 @@ func (x *runner) measureSet(ctx context.Context, s set) (err error) {
 	return x.measure(ctx, l)
 }
 
-// embedded lists the layouts of a set that need an engine.
+// embedded returns the layouts of a set that need an embedded engine each: all but PostgreSQL.
 func (x *runner) embedded(s set) []string {
 	return slices.DeleteFunc(x.of(s), func(name string) bool { return name == layouts.NamePostgres })
 }

@@ -14,30 +14,30 @@ import (
 	"github.com/evenkeel/evenkeel/internal/test/realkeys"
 )
 
-// set is a kind of keys.
+// set is a kind of keys to measure with, e.g. paths of files or md5 sums, and how to make such keys.
 type set struct {
 	name, what string
-	// share is how many entries it has of those that were asked for.
+	// share is the number of entries of the set, as a share of the number of keys that the options ask for.
 	share float64
 	make  func(r *rand.Rand, n int) [][]byte // in the order in which they come
 	feed  bool                               // the keys are Snowflake ids
-	// overwritten: it is written by single puts, in parts, and read before any file is
-	// compacted.
+	// overwritten is true if keys occur many times. The set is then written by single puts, in parts, and is read
+	// before any file is compacted.
 	overwritten bool
 }
 
-// Names of sets.
+// Names of the sets of keys.
 const (
 	setReal  = "real"
 	setPaths = "paths"
 	setTenth = "paths-tenth"
 	setMD5   = "md5"
 	setFeed  = "feed"
-	// In the set to append to, keys come in order.
+	// setAppend has keys in ascending order, so each new key is appended behind all others.
 	setAppend = "append"
 )
 
-// topFolders is how many common prefixes the paths have.
+// topFolders is the number of common prefixes up to the first slash that the set of paths has.
 const topFolders = 1000
 
 func paths(r *rand.Rand, n int) [][]byte {
@@ -48,7 +48,7 @@ func paths(r *rand.Rand, n int) [][]byte {
 	return keys
 }
 
-// sets lists all, the one that everything is measured on first.
+// sets returns all sets of keys. The first set is the main set, with which everything is measured.
 func sets() []set {
 	begin := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 	return []set{
@@ -101,7 +101,8 @@ func sets() []set {
 	}
 }
 
-// feedKeys are ids in order.
+// feedKeys returns n Snowflake ids in ascending order, from 60 days. A third of the days have no id, and one day has 40
+// % of all ids.
 func feedKeys(r *rand.Rand, n int) [][]byte {
 	const days, busy = 60, 50
 	at := make([]time.Duration, n)
@@ -131,14 +132,16 @@ func feedKeys(r *rand.Rand, n int) [][]byte {
 	return keys
 }
 
-// valueOf is like the record of an object; it tells keys and writes apart.
+// valueOf returns a value that looks like the metadata of an object. The value depends on the key and on the number of
+// the write, so that a wrong value is noticed.
 func valueOf(key []byte, write int) []byte {
 	sum := crc32.ChecksumIEEE(key)
 	return fmt.Appendf(nil, `{"size":%d,"etag":"9e107d9d372bb6826bd81d35%08x","modified":%d,"type":"image/jpeg"}`,
 		sum%1_000_000, sum, 1_700_000_000+write)
 }
 
-// entries are what is written, in its order.
+// entries returns the entries of the set, in the order in which they are written. keys is the number of keys of the
+// main set.
 func (s *set) entries(keys int) []layouts.Entry {
 	n := max(int(s.share*float64(keys)), 100)
 	made := s.make(rand.New(rand.NewPCG(1, 2)), n)

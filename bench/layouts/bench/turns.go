@@ -12,54 +12,52 @@ import (
 	"github.com/evenkeel/evenkeel/bench/layouts"
 )
 
-// way is one layout's way of doing what is measured.
+// way is how one layout does the work that is measured, e.g. how it reads a page.
 type way struct {
 	layout string
-	// do does it once; the arguments depend on the round alone, so that all ways
-	// do the same. The check that it returns is not in the time.
+	// do does the work once. The work depends only on the round, so that all layouts do the same. The function check
+	// checks the result, outside of the measured time.
 	do func(ctx context.Context, round int) (check func() error, err error)
-	// counted does it over a store that counts; nil where there is none.
+	// counted does the work over a store that counts its reads, and returns the counts. counted is nil if nothing is
+	// counted.
 	counted func(ctx context.Context, round int) (layouts.Work, error)
-	// rounds is in how many rounds it takes part; 0 in all.
+	// rounds is the number of rounds in which the layout takes part. 0 stands for all rounds.
 	rounds int
 }
 
-// Line is one measured figure of one layout.
+// Line is one line of the report: how long one layout took for one kind of work, and how that compares with evenkeel.
 type Line struct {
 	Store   string `json:"store"`
 	Set     string `json:"set"`
 	Measure string `json:"measure"`
 	Layout  string `json:"layout"`
-	// N is how often it was done; P50 and P95 are microseconds.
+	// N is how many times the work was done. P50 and P95 are the median and the 95th percentile of the times, in
+	// microseconds.
 	N   int     `json:"n"`
 	P50 float64 `json:"p50_us"`
 	P95 float64 `json:"p95_us"`
-	// Of is how many rows (or puts) were done each time; 0 where it does not
-	// matter.
+	// Of is the number of rows or puts that were done each time, or 0 if the number does not matter.
 	Of int `json:"of,omitempty"`
-	// Ratio is the median, over the rounds, of the time over evenkeel's in the same
-	// round; Least and Most are the same of the lowest and the highest tenth of the
-	// run.
+	// Ratio is the layout's time divided by evenkeel's time in the same round, as the median over all rounds. Least and
+	// Most are the lowest and the highest of the medians of ten parts of the run.
 	Ratio float64 `json:"x_evenkeel"`
 	Least float64 `json:"x_evenkeel_least"`
 	Most  float64 `json:"x_evenkeel_most"`
-	// Requests, Rows and Bytes were read each time, on average; all 0 where nothing
-	// counted.
+	// Requests, Rows and Bytes are what the layout read each time, on average. All are 0 if nothing was counted.
 	Requests float64 `json:"requests,omitempty"`
 	Rows     float64 `json:"rows,omitempty"`
 	Bytes    float64 `json:"bytes,omitempty"`
 }
 
-// PerSecond is the throughput of something that is done Of times.
+// PerSecond returns the throughput in rows or puts per second, computed from the median time.
 func (l *Line) PerSecond() float64 { return float64(l.Of) / l.P50 * 1e6 }
 
-// most of the rounds that are done to count work.
+// countedRounds is the largest number of rounds in which reads are counted.
 const countedRounds = 10
 
-// turns does what is measured by all ways in turns, in an order that is drawn for each
-// round, so that what one leaves behind (garbage, caches, work of a server) does not
-// always meet the same other one. It ends after so many rounds, or at the end of its
-// time, then with fewer. What is not right ends it with an error.
+// turns does the measured work by all ways in turns. Each round has a random order of the ways, so that what one way
+// leaves behind (garbage, caches, work of a server) does not always hit the same next way. turns ends after `rounds`
+// rounds, or after the time limit with fewer rounds. A wrong result of the work is an error.
 func turns(ctx context.Context, ways []way, rounds, warm int, limit time.Duration) (lines []Line, err error) {
 	took := make([]map[int]float64, len(ways)) // by round
 	for i := range took {
@@ -122,11 +120,10 @@ func turns(ctx context.Context, ways []way, rounds, warm int, limit time.Duratio
 	return lines, nil
 }
 
-// ratios compares two round by round: the same was done by both, one right after
-// the other, so that neither a busy moment nor a dear page counts for one alone. It
-// returns the median of all rounds' ratios, and the least and the most of those of
-// the run's parts, which are tenths, of three rounds at least; of fewer than nine
-// rounds each is a part. The median is never outside of the parts'.
+// ratios compares the times of a layout with those of evenkeel, round by round. Both did the same work in a round, one
+// soon after the other, so neither a busy moment nor an expensive page counts for only one of them. ratio is the median
+// of all rounds. least and most are the lowest and the highest median of the run's parts, which are tenths of at least
+// three rounds. With fewer than nine rounds each round is a part.
 func ratios(ours, base map[int]float64) (ratio, least, most float64) {
 	var rounds []int
 	for round := range ours {
@@ -154,8 +151,8 @@ func ratios(ours, base map[int]float64) (ratio, least, most float64) {
 	return quantile(all, 0.5), least, most
 }
 
-// quantile is the value below which so much lies; the median is the upper one of two
-// in the middle, which makes that of a whole lie among those of its parts.
+// quantile returns the value below which the share q of the values lies. With an even number of values the median is
+// the upper one of the two in the middle, so that the median of all values lies between those of the parts.
 func quantile(of []float64, q float64) float64 {
 	sorted := slices.Sorted(slices.Values(of))
 	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]

@@ -27,27 +27,26 @@ import (
 	"github.com/evenkeel/evenkeel/store/pebblestore"
 )
 
-// world is a store with all that the layouts in it need.
+// world is an open store with everything that the measured layouts need: Pebble in a temporary directory, or a keyspace
+// of Cassandra.
 type world interface {
-	// rows is the store of a layout; it changes when the world settles or spills.
+	// rows returns the store of a layout. The store is another one after settle or spill.
 	rows(layout string) store.Store
-	// client makes a client of evenkeel over a store, which may be one that counts
-	// what goes to rows. The world closes it.
+	// client returns a client of evenkeel over the store s, which is the result of rows, or a store that counts the
+	// reads of that store. The world closes the client.
 	client(s store.Store) (*listing.Client, error)
-	// bare is the database without any layout of ours; its keys lie in one
-	// partition of their own for each set.
+	// bare returns the database without any layout. The keys of each set lie in one partition.
 	bare() bare
-	// settle brings all that was written into files, and waits until nothing is
-	// being compacted: for all layouts alike.
+	// settle brings all written data of all layouts into files, and waits until no file is being compacted.
 	settle(ctx context.Context) error
-	// spill brings what was written since into files of its own.
+	// spill brings the data that was written since the last spill into new files.
 	spill(ctx context.Context) error
-	// compacting turns the compaction of files on and off, where that can be done.
+	// compacting turns the compaction of files on or off, in stores that allow this.
 	compacting(ctx context.Context, on bool) error
 	close() error
 }
 
-// bare is a database as one would use it by hand.
+// bare is a database as a programmer would use it by hand, without a layout: the yardstick for all layouts.
 type bare interface {
 	load(ctx context.Context, set string, entries []layouts.Entry) error
 	put(ctx context.Context, set string, key, value []byte) error
@@ -59,20 +58,19 @@ func bucketOf(set, layout string) store.BucketID {
 	return store.BucketID(uuid.Must(uuid.FromBytes(sum[:16])))
 }
 
-// bareBatch is how many rows the bare database is loaded with at once: as many as
-// the layouts take.
+// bareBatch is the number of rows in a batch when the bare database is loaded. The layouts load batches of the same
+// size.
 const bareBatch = 200
 
-// inOrder sorts entries by their keys; those of one key stay in their order.
+// inOrder returns the entries sorted by key. Entries with the same key stay in their order.
 func inOrder(entries []layouts.Entry) []layouts.Entry {
 	sorted := slices.Clone(entries)
 	slices.SortStableFunc(sorted, func(a, b layouts.Entry) int { return bytes.Compare(a.Key, b.Key) })
 	return sorted
 }
 
-// embedded is Pebble in a folder: an engine for each layout and one without any, all
-// with the same options, so that what one of them holds in its cache, or has not yet
-// compacted, is nothing to the others.
+// embedded is a world of Pebble engines in a temporary directory: one engine for each layout, and one without a layout.
+// All engines have the same options. So the cache and the compactions of one layout do not affect another layout.
 type embedded struct {
 	dir     string
 	noSync  bool
@@ -80,7 +78,7 @@ type embedded struct {
 	engines map[string]*pebblestore.Store // by layout
 	db      *pebble.DB                    // bare
 	maps    []*mapclient.Client
-	// pageBytes is what a page of the bare engine took lately.
+	// pageBytes is the size in bytes of the last full page that was read from the bare engine.
 	pageBytes atomic.Int64
 }
 
@@ -96,11 +94,11 @@ func openEmbedded(noSync bool, layouts []string) (*embedded, error) {
 	return w, nil
 }
 
-// Each engine may take this for its cache, and up to twice the other for what is not
-// yet in files: pebblestore's own bounds.
+// cacheBytes is the size of the cache of each engine. memTableBytes is the size of a memtable, and an engine may have
+// two of them.
 const cacheBytes, memTableBytes = 128 << 20, 64 << 20
 
-// folder is where an engine lies.
+// folder returns the path of the directory of a layout's engine.
 func (w *embedded) folder(layout string) string { return filepath.Join(w.dir, layout) }
 
 func (w *embedded) open() (err error) {
@@ -117,7 +115,7 @@ func (w *embedded) open() (err error) {
 	return err
 }
 
-// openEngine opens a folder of pebblestore's, or another one, without pebblestore.
+// openEngine opens a directory as a Pebble engine, without the package pebblestore but with the same options.
 func openEngine(dir string) (*pebble.DB, error) {
 	o := pebblestore.EngineOptions()
 	o.Cache, o.MemTableSize, o.Logger = pebble.NewCache(cacheBytes), memTableBytes, silent{}
@@ -141,8 +139,7 @@ func (w *embedded) shut() error {
 	return errors.Join(errs...)
 }
 
-// settle compacts each engine into one level while pebblestore does not have it, and
-// opens all anew.
+// settle compacts each engine into one level, and then opens all engines again.
 func (w *embedded) settle(ctx context.Context) error {
 	if err := w.shut(); err != nil {
 		return err
@@ -159,7 +156,7 @@ func (w *embedded) settle(ctx context.Context) error {
 	return w.open()
 }
 
-// spill opens all engines anew, which turns their logs into files.
+// spill closes and opens all engines, which turns their write-ahead logs into files.
 func (w *embedded) spill(context.Context) error {
 	if err := w.shut(); err != nil {
 		return err
@@ -167,7 +164,7 @@ func (w *embedded) spill(context.Context) error {
 	return w.open()
 }
 
-// compacting does nothing: Pebble goes on as it likes, in each engine.
+// compacting does nothing, as each Pebble engine compacts when it likes.
 func (w *embedded) compacting(context.Context, bool) error { return nil }
 
 func (w *embedded) close() error {
@@ -193,7 +190,7 @@ func (w *embedded) sync() *pebble.WriteOptions {
 	return pebble.Sync
 }
 
-// load writes batches of neighbours, as the layouts do.
+// load writes the entries in batches of neighbouring keys, as the layouts do.
 func (w *embedded) load(_ context.Context, set string, entries []layouts.Entry) error {
 	for some := range slices.Chunk(inOrder(entries), bareBatch) {
 		b := w.db.NewBatch()
@@ -213,8 +210,8 @@ func (w *embedded) put(_ context.Context, set string, key, value []byte) error {
 	return w.db.Set(append([]byte(set+"\x00"), key...), value, w.sync())
 }
 
-// page copies keys and values out into memory of the page's own, which is as large as
-// pages were lately, and a little larger.
+// page returns up to limit entries with keys above after and below end. The keys and values are copied into one block
+// of memory, whose size is a little more than that of the last full page.
 func (w *embedded) page(_ context.Context, set string, after, end []byte, limit int) ([]layouts.Entry, error) {
 	prefix := []byte(set + "\x00")
 	o := &pebble.IterOptions{LowerBound: append([]byte(set+"\x00"), after...), UpperBound: []byte(set + "\x01")}
@@ -243,7 +240,7 @@ func (w *embedded) page(_ context.Context, set string, after, end []byte, limit 
 	return rows, it.Close()
 }
 
-// silent keeps Pebble's own messages out of the results.
+// silent is a logger that drops Pebble's own messages, so that they do not appear among the results.
 type silent struct{}
 
 func (silent) Infof(string, ...any)  {}
@@ -252,7 +249,7 @@ func (silent) Fatalf(f string, a ...any) {
 	panic(fmt.Sprintf(f, a...))
 }
 
-// onCassandra is a keyspace of a node.
+// onCassandra is a world in a new keyspace of a Cassandra node.
 type onCassandra struct {
 	cluster *cassandratest.Cluster // nil if the node is somebody else's
 	admin   *cassandrastore.Admin
@@ -262,10 +259,12 @@ type onCassandra struct {
 	maps    []*mapclient.Client
 }
 
-// clocks is the number of map clocks.
+// clocks is the number of map clocks in the keyspace. A map clock is a record that tells clients when maps of buckets
+// change.
 const clocks = 2
 
-// openCassandra uses a node, or starts one of its own if address is empty.
+// openCassandra creates a keyspace on the Cassandra node at address, and opens the keyspace. If address is empty,
+// openCassandra starts a node of its own.
 func openCassandra(ctx context.Context, address string) (w *onCassandra, err error) {
 	const patience = 35 * time.Second // all share a few cores
 	w = &onCassandra{}
@@ -301,7 +300,7 @@ func openCassandra(ctx context.Context, address string) (w *onCassandra, err err
 	return w, err
 }
 
-// session is the bare driver as somebody who knows its traps would set it up.
+// session returns a session of the bare driver gocql, with the settings that an experienced user would choose.
 func session(address, keyspace string) (*gocql.Session, error) {
 	c := gocql.NewCluster(address)
 	c.Keyspace, c.ProtoVersion, c.Consistency = keyspace, 4, gocql.LocalQuorum
@@ -334,7 +333,7 @@ func (w *onCassandra) close() error {
 	return errors.Join(errs...)
 }
 
-// rows is one table for all layouts.
+// rows returns the store of the keyspace, in which all layouts share one table.
 func (w *onCassandra) rows(string) store.Store { return w.s }
 
 func (w *onCassandra) client(s store.Store) (*listing.Client, error) {
@@ -346,8 +345,8 @@ func (w *onCassandra) client(s store.Store) (*listing.Client, error) {
 	return listing.New(s, m, listing.Options{})
 }
 
-// settle flushes, and waits until no file is being compacted. What still is after a
-// minute goes on, which is no error: it disturbs all layouts alike.
+// settle flushes all tables, and waits until no file is being compacted. After a minute, settle waits no longer and
+// succeeds, as the remaining compactions disturb all layouts alike.
 func (w *onCassandra) settle(ctx context.Context) error {
 	if err := w.spill(ctx); err != nil {
 		return err
@@ -369,8 +368,8 @@ func (w *onCassandra) settle(ctx context.Context) error {
 	return nil
 }
 
-// tables are those that hold rows: of the store, and of layouts with tables of their
-// own.
+// tables returns the names of the tables that hold rows: the table of the store, and those of layouts with their own
+// tables.
 func (w *onCassandra) tables(ctx context.Context) (names []string, err error) {
 	iter := w.raw.Query("SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?", w.o.Keyspace).
 		WithContext(ctx).Iter()
@@ -383,7 +382,7 @@ func (w *onCassandra) tables(ctx context.Context) (names []string, err error) {
 	return names, iter.Close()
 }
 
-// alter sets an option of all tables that hold rows.
+// alter sets an option, given as CQL, on all tables that hold rows.
 func (w *onCassandra) alter(ctx context.Context, option string) error {
 	names, err := w.tables(ctx)
 	for _, name := range names {
@@ -392,9 +391,9 @@ func (w *onCassandra) alter(ctx context.Context, option string) error {
 	return err
 }
 
-// spill makes the node flush, by a table option: nodetool would take a minute of a
-// busy processor. The pause is far above the period; what is not flushed by then is
-// read from memory, which is no error.
+// spill makes the node flush its tables, by a table option, as the program nodetool would take a minute of processor
+// time. The pause of 5 s is far above the flush period of 1 s. Rows that are not flushed by then are read from memory,
+// which is no error.
 func (w *onCassandra) spill(ctx context.Context) error {
 	const period, wait = time.Second, 5 * time.Second
 	if err := w.alter(ctx, fmt.Sprintf("memtable_flush_period_in_ms = %d", period.Milliseconds())); err != nil {
@@ -403,14 +402,15 @@ func (w *onCassandra) spill(ctx context.Context) error {
 	return errors.Join(pause(ctx, wait), w.alter(ctx, "memtable_flush_period_in_ms = 0"))
 }
 
-// compacting turns it off for the table that all sets but feeds lie in.
+// compacting turns compaction on or off for the table in which all sets but feeds lie.
 func (w *onCassandra) compacting(ctx context.Context, on bool) error {
 	return w.raw.Query(fmt.Sprintf("ALTER TABLE rows WITH compaction = {'class': 'UnifiedCompactionStrategy', 'scaling_parameters': 'T4', 'enabled': '%t'}", on)).WithContext(ctx).Exec()
 }
 
 func (w *onCassandra) bare() bare { return w }
 
-// The bare driver's partition of a set is of the same table.
+// bareIDs returns the bucket and the partition of a set in the database without a layout. They are in the same table as
+// the layouts.
 func (w *onCassandra) bareIDs(set string) (bucket, partition gocql.UUID) {
 	return gocql.UUID(bucketOf(set, "bare")), gocql.UUID{15: 1}
 }

@@ -1,8 +1,7 @@
-// Package cqltables is a feed in a table per month: PRIMARY KEY ((bucket), id) WITH
-// CLUSTERING ORDER BY (id DESC). A month that nobody reads any more is archived as a
-// file, and its table is dropped: no tombstone is ever written. The price is paid by
-// whoever creates tables ahead of time and drops them later, and a bucket's month is
-// one partition.
+// Package cqltables is a layout for feeds with a table for each month: PRIMARY KEY ((bucket), id) WITH CLUSTERING ORDER
+// BY (id DESC). A month that nobody reads any more is archived as a file, and its table is dropped, so no tombstone is
+// ever written. The price is that someone has to create tables ahead of time and to drop them later, and that a
+// bucket's month is one partition.
 package cqltables
 
 import (
@@ -26,7 +25,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Layout is one bucket's feed. All methods are safe for concurrent use.
+// Layout is the feed of one bucket, with a table for each month. The methods of a Layout are safe for concurrent use.
 type Layout struct {
 	session  *gocql.Session
 	keyspace string
@@ -40,20 +39,20 @@ type Layout struct {
 
 const tablePrefix = "feed_"
 
-// table is the name of a moment's table; names are ordered by time.
+// table returns the name of the table for a moment, e.g. feed_202603 for March 2026. The names sort by time.
 func table(at time.Time) string { return tablePrefix + at.UTC().Format("200601") }
 
-// IsTable tells tables of this layout by their names.
+// IsTable reports whether name is the name of a table of this layout.
 func IsTable(name string) bool { return strings.HasPrefix(name, tablePrefix) }
 
-// Open finds the tables of a keyspace, which the session uses, too. meter, if not
-// nil, counts what is read.
+// Open finds the existing tables of the layout in a keyspace, and returns the feed of a bucket. The session uses the
+// same keyspace. meter counts what is read, and may be nil.
 func Open(ctx context.Context, session *gocql.Session, keyspace, bucket string, meter *layouts.Meter) (*Layout, error) {
 	l := &Layout{session: session, keyspace: keyspace, bucket: bucket, meter: meter, stamps: timestamps.New(nil)}
 	return l, l.refresh(ctx)
 }
 
-// refresh reads which tables there are.
+// refresh reads from Cassandra which tables of the layout exist.
 func (l *Layout) refresh(ctx context.Context) error {
 	iter := l.session.Query("SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?", l.keyspace).
 		WithContext(ctx).Iter()
@@ -75,8 +74,8 @@ func (l *Layout) refresh(ctx context.Context) error {
 	return nil
 }
 
-// Create makes the tables of the months from one moment to another: ahead of time,
-// since a put finds none where nobody has.
+// Create creates the tables of all months between the moments from and to. The tables must exist before the first put
+// of a month, as a put into a month without a table fails.
 func (l *Layout) Create(ctx context.Context, from, to time.Time) error {
 	from = from.UTC()
 	for at := time.Date(from.Year(), from.Month(), 1, 0, 0, 0, 0, time.UTC); !at.After(to); at = at.AddDate(0, 1, 0) {
@@ -89,7 +88,8 @@ func (l *Layout) Create(ctx context.Context, from, to time.Time) error {
 	return l.refresh(ctx)
 }
 
-// newestFirst are the tables that exist, from one on backwards; "" for all.
+// newestFirst returns the names of the existing tables, the newest first, beginning with the table called from. If from
+// is "", the result has all tables.
 func (l *Layout) newestFirst(from string) []string {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -104,7 +104,7 @@ func (l *Layout) newestFirst(from string) []string {
 	return nil
 }
 
-// of is the table of a key, which exists.
+// of returns the name of the table for a key, and the key's id. If the table does not exist, the error is NotFound.
 func (l *Layout) of(key []byte) (string, layouts.Snowflake, error) {
 	id, err := layouts.SnowflakeOf(key)
 	if err != nil {
@@ -122,7 +122,7 @@ func insert(table string) string {
 	return "INSERT INTO " + table + " (bucket, id, v) VALUES (?, ?, ?) USING TIMESTAMP ?"
 }
 
-// Put stores one entry; a month without a table is an error.
+// Put stores one entry. If the month of the key has no table, Put returns an error.
 func (l *Layout) Put(ctx context.Context, key, value []byte) error {
 	name, id, err := l.of(key)
 	if err != nil {
@@ -142,10 +142,11 @@ func notNil(b []byte) []byte {
 	return b
 }
 
-// Batches of one partition, so many at once.
+// batchRows is the largest number of rows of a batch, which is for one partition. batchesOnce is the number of batches
+// that are sent at once.
 const batchRows, batchesOnce = 200, 4
 
-// Load stores entries in batches of one month each.
+// Load stores the entries in batches. All entries of a batch are of one month.
 func (l *Layout) Load(ctx context.Context, entries []layouts.Entry) error {
 	first, err := l.stamps.Next(ctx, max(len(entries), 1))
 	if err != nil {
@@ -176,7 +177,7 @@ func (l *Layout) Load(ctx context.Context, entries []layouts.Entry) error {
 	return g.Wait()
 }
 
-// Get reads one entry. What was dropped is not there.
+// Get reads one entry. The result found is false if the entry, or the table of the entry's month, does not exist.
 func (l *Layout) Get(ctx context.Context, key []byte) (value []byte, found bool, err error) {
 	name, id, err := l.of(key)
 	if errors.Is(err, store.NotFound) {
@@ -205,10 +206,10 @@ func (l *Layout) count(entries []layouts.Entry) {
 	l.meter.Add(len(entries), size)
 }
 
-// newestID is above every id.
+// newestID is an id above all ids, for reading from the newest entry on.
 const newestID = layouts.Snowflake(1<<63 - 1)
 
-// page reads the newest entries of one table that are older than an id.
+// page returns the newest entries of one table whose ids are below `before`, at most limit entries.
 func (l *Layout) page(ctx context.Context, table string, before layouts.Snowflake, limit int) ([]layouts.Entry, error) {
 	iter := l.session.Query("SELECT id, v FROM "+table+" WHERE bucket = ? AND id < ? LIMIT ?", l.bucket, int64(before),
 		limit).WithContext(ctx).Iter()
@@ -225,8 +226,8 @@ func (l *Layout) page(ctx context.Context, table string, before layouts.Snowflak
 	return entries, iter.Close()
 }
 
-// List reads newest first, and nothing else: the table of After, and as many before
-// it as the page takes.
+// List returns a page of entries, the newest first. It reads the table of the month of q.After, and then as many older
+// tables as the page needs. Queries in ascending order, or with a prefix, fail with ErrCannot.
 func (l *Layout) List(ctx context.Context, q layouts.Query) (items []layouts.Item, err error) {
 	_, limit, err := q.Bounds()
 	if err != nil {
@@ -257,7 +258,7 @@ func (l *Layout) List(ctx context.Context, q layouts.Query) (items []layouts.Ite
 	return items, nil
 }
 
-// through reads all of one table, newest first.
+// through reads all entries of one table, the newest first, and calls `each` with every page.
 func (l *Layout) through(ctx context.Context, table string, each func([]layouts.Entry) error) error {
 	for before := newestID; ; {
 		page, err := l.page(ctx, table, before, layouts.ScanPage)
@@ -271,7 +272,8 @@ func (l *Layout) through(ctx context.Context, table string, each func([]layouts.
 	}
 }
 
-// Scan reads table by table.
+// Scan reads all entries of the bucket, several tables at once, and calls `each` with every page. readers is the number
+// of tables that are read at the same time.
 func (l *Layout) Scan(ctx context.Context, readers int, each func([]layouts.Entry) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(max(readers, 1))
@@ -281,20 +283,20 @@ func (l *Layout) Scan(ctx context.Context, readers int, each func([]layouts.Entr
 	return g.Wait()
 }
 
-// Partition is the bucket's in the month's table.
+// Partition returns the name of the table for a key, as each table has one partition for a bucket.
 func (l *Layout) Partition(_ context.Context, key []byte) (string, error) {
 	name, _, err := l.of(key)
 	return name, err
 }
 
-// archived is one line of an archive.
+// archived is one line of an archive file: an entry as JSON.
 type archived struct {
 	ID    layouts.Snowflake `json:"id"`
 	Value []byte            `json:"value"`
 }
 
-// Archive writes a month's entries, newest first, as lines of JSON, compressed by
-// gzip. (Parquet is what many take; what matters here is what reading it all costs.)
+// Archive writes a month's entries to out, the newest first, as lines of JSON compressed by gzip. rows is the number of
+// entries. The format of the file does not matter here, as the cost is that of reading a whole table.
 func (l *Layout) Archive(ctx context.Context, month time.Time, out io.Writer) (rows int, err error) {
 	z := gzip.NewWriter(out)
 	lines := json.NewEncoder(z)
@@ -314,7 +316,7 @@ func (l *Layout) Archive(ctx context.Context, month time.Time, out io.Writer) (r
 	return rows, errors.Join(err, z.Close())
 }
 
-// ReadArchive hands out what Archive wrote.
+// ReadArchive calls `each` with every entry of an archive, as Archive has written it.
 func ReadArchive(in io.Reader, each func(layouts.Entry) error) error {
 	z, err := gzip.NewReader(in)
 	if err != nil {
@@ -335,7 +337,7 @@ func ReadArchive(in io.Reader, each func(layouts.Entry) error) error {
 	}
 }
 
-// Drop drops a month's table, for all buckets.
+// Drop drops the table of a month, for all buckets.
 func (l *Layout) Drop(ctx context.Context, month time.Time) error {
 	if err := l.session.Query("DROP TABLE IF EXISTS " + table(month)).WithContext(ctx).Exec(); err != nil {
 		return err

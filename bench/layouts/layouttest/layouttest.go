@@ -1,4 +1,4 @@
-// Package layouttest holds layouts to a sorted slice.
+// Package layouttest tests layouts of sorted listings: it compares their pages and scans with a sorted slice.
 package layouttest
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/evenkeel/evenkeel/bench/layouts"
 )
 
-// oracle is a sorted slice.
+// oracle is the expected content of a layout, as a sorted slice of keys with their values.
 type oracle struct {
 	keys   []string
 	values map[string]string
@@ -35,7 +35,7 @@ func newOracle(entries []layouts.Entry) *oracle {
 	return o
 }
 
-// list answers a query as its documentation says, with no care for cost.
+// list returns the right answer to a query, as lines of text, in the simplest and slowest way.
 func (o *oracle) list(q layouts.Query) (lines []string) {
 	keys := slices.Clone(o.keys)
 	if q.Reverse {
@@ -92,7 +92,8 @@ func linesOf(items []layouts.Item) (lines []string) {
 
 func value(r *rand.Rand) []byte { return fmt.Appendf(nil, "%x", r.Uint64()) }
 
-// fill puts entries, some of them twice, and some one by one.
+// fill puts an entry for each of keys into the layout l, and some entries twice. Most entries are loaded at once, and
+// some are put one by one. The result is the expected content of l.
 func fill(t *testing.T, r *rand.Rand, l layouts.Layout, keys [][]byte) *oracle {
 	var entries []layouts.Entry
 	for _, i := range r.Perm(len(keys)) {
@@ -109,7 +110,8 @@ func fill(t *testing.T, r *rand.Rand, l layouts.Layout, keys [][]byte) *oracle {
 	return newOracle(entries)
 }
 
-// Scanned reads everything.
+// Scanned returns all entries that a scan of the layout l by several readers finds. The test fails if a key is found
+// twice.
 func Scanned(t *testing.T, l layouts.Layout, readers int) map[string]string {
 	var mu sync.Mutex
 	found := map[string]string{}
@@ -126,8 +128,8 @@ func Scanned(t *testing.T, l layouts.Layout, readers int) map[string]string {
 	return found
 }
 
-// ByKey fills an empty layout with keys, and asks it whatever a layout by key has to
-// answer. bytewise says whether a delimiter may be of any bytes.
+// ByKey tests a layout that keeps keys in order. It fills the empty layout l with keys, and compares the answers to
+// random queries with the right ones. bytewise is true if a delimiter may consist of any bytes.
 func ByKey(t *testing.T, r *rand.Rand, l layouts.Layout, keys [][]byte, bytewise bool) {
 	o := fill(t, r, l, keys)
 	for range 60 {
@@ -192,7 +194,8 @@ func someQuery(r *rand.Rand, o *oracle, bytewise bool) (q layouts.Query) {
 	return q
 }
 
-// FeedKeys makes ids of some weeks: days without any, and one that has half of all.
+// FeedKeys returns n ascending Snowflake ids as keys, from some weeks. Some days have no ids, and one day has half of
+// all ids.
 func FeedKeys(t testing.TB, r *rand.Rand, n int) (keys [][]byte) {
 	g, err := layouts.NewGenerator(3, 7)
 	require.NoError(t, err)
@@ -210,7 +213,8 @@ func FeedKeys(t testing.TB, r *rand.Rand, n int) (keys [][]byte) {
 	return keys
 }
 
-// Feed fills an empty layout with ids, and asks it for the newest first.
+// Feed tests a layout for feeds. It fills the empty layout l with ids, and compares listings of the newest entries with
+// the right ones.
 func Feed(t *testing.T, r *rand.Rand, l layouts.Layout, keys [][]byte) {
 	o := fill(t, r, l, keys)
 	for range 50 {

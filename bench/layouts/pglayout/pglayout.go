@@ -1,5 +1,5 @@
-// Package pglayout is a listing in PostgreSQL: a b-tree on (bucket, key) and keyset
-// paging, which is what many pick while one machine is enough.
+// Package pglayout is the layout of a sorted listing in PostgreSQL: a b-tree on (bucket, key) and keyset paging. Many
+// users choose PostgreSQL while one machine is enough.
 package pglayout
 
 import (
@@ -15,21 +15,22 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// CreateTable lays out the table of all buckets. bytea is ordered bytewise.
+// CreateTable creates the table of all buckets if the table does not exist. The type bytea makes PostgreSQL order keys
+// bytewise.
 func CreateTable(ctx context.Context, pool *pgxpool.Pool) error {
 	_, err := pool.Exec(ctx, `CREATE TABLE IF NOT EXISTS entries (
 		bucket text COLLATE "C", key bytea, value bytea NOT NULL, PRIMARY KEY (bucket, key))`)
 	return err
 }
 
-// Settle is what autovacuum does in its own time: pages that are known to be visible
-// to all, and statistics.
+// Settle vacuums and analyses the table, as autovacuum would do later. Afterwards PostgreSQL knows which pages are
+// visible to all transactions, and has statistics.
 func Settle(ctx context.Context, pool *pgxpool.Pool) error {
 	_, err := pool.Exec(ctx, "VACUUM ANALYZE entries")
 	return err
 }
 
-// Layout is one bucket.
+// Layout is one bucket in the table of PostgreSQL.
 type Layout struct {
 	pool   *pgxpool.Pool
 	bucket string
@@ -37,9 +38,8 @@ type Layout struct {
 	meter  *layouts.Meter
 }
 
-// New is a bucket of the table that CreateTable made. Several readers share it by
-// the sorted cuts; without any there is one reader. meter, if not nil, counts what
-// is read.
+// New returns a bucket of the table that CreateTable has created. The sorted cuts divide the keys of a scan among
+// several readers. Without cuts a scan has one reader. meter counts what is read, and may be nil.
 func New(pool *pgxpool.Pool, bucket string, meter *layouts.Meter, cuts ...[]byte) *Layout {
 	return &Layout{pool, bucket, cuts, meter}
 }
@@ -62,17 +62,17 @@ func notNil(b []byte) []byte {
 	return b
 }
 
-// Put stores one entry.
+// Put stores one entry, and replaces the value that the key had before.
 func (l *Layout) Put(ctx context.Context, key, value []byte) error {
 	_, err := l.pool.Exec(ctx,
 		"INSERT INTO entries (bucket, key, value) VALUES ($1, $2, $3) ON CONFLICT (bucket, key) DO UPDATE SET value = excluded.value", l.bucket, key, notNil(value))
 	return err
 }
 
-// loadRows is how many rows one statement of Load has.
+// loadRows is the largest number of rows that one statement of Load inserts.
 const loadRows = 1000
 
-// Load stores entries a thousand at a time.
+// Load stores entries, a thousand per statement.
 func (l *Layout) Load(ctx context.Context, entries []layouts.Entry) error {
 	for len(entries) > 0 {
 		n := min(loadRows, len(entries))
@@ -96,7 +96,7 @@ func (l *Layout) Load(ctx context.Context, entries []layouts.Entry) error {
 	return nil
 }
 
-// Get reads one entry.
+// Get reads one entry. The result found is false if the key has no entry.
 func (l *Layout) Get(ctx context.Context, key []byte) (value []byte, found bool, err error) {
 	err = l.pool.QueryRow(ctx, "SELECT value FROM entries WHERE bucket = $1 AND key = $2", l.bucket, key).Scan(&value)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -106,7 +106,8 @@ func (l *Layout) Get(ctx context.Context, key []byte) (value []byte, found bool,
 	return value, err == nil, err
 }
 
-// where restricts the key; its arguments follow $1, the bucket.
+// where returns an SQL condition that limits column to the interval of keys b in this bucket. args are the arguments of
+// the condition: the bucket as $1, then the bounds.
 func (l *Layout) where(column string, b store.Bounds) (text string, args []any) {
 	text, args = "bucket = $1", []any{l.bucket}
 	if len(b.Start) > 0 {
@@ -153,8 +154,8 @@ func (l *Layout) page(ctx context.Context, b store.Bounds, limit int, reverse bo
 		order, len(args)), args)
 }
 
-// List reads one page by one statement. With a delimiter that is a loose index scan:
-// each step seeks behind the common prefix of the one before.
+// List reads one page by one statement. With a delimiter the statement is a loose index scan: after each common prefix
+// it seeks the first key behind the prefix.
 func (l *Layout) List(ctx context.Context, q layouts.Query) ([]layouts.Item, error) {
 	b, limit, err := q.Bounds()
 	if err != nil || layouts.Empty(b) {
@@ -205,7 +206,7 @@ func (l *Layout) fold(ctx context.Context, q *layouts.Query, b store.Bounds, lim
 	return l.read(ctx, limit, statement, args)
 }
 
-// Scan reads pages between the cuts.
+// Scan reads all entries of the bucket, and calls `each` with every page. Each reader reads the keys between two cuts.
 func (l *Layout) Scan(ctx context.Context, readers int, each func([]layouts.Entry) error) error {
 	cuts := l.cuts
 	if readers <= 1 {
@@ -237,5 +238,5 @@ func (l *Layout) Scan(ctx context.Context, readers int, each func([]layouts.Entr
 	return g.Wait()
 }
 
-// Partition is the table, for all keys.
+// Partition returns the same name for all keys, as all keys are in one table.
 func (l *Layout) Partition(context.Context, []byte) (string, error) { return "the table", nil }
