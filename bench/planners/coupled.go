@@ -8,25 +8,30 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 )
 
-// A system is what couples windows.
+// A system says what couples the windows of a problem, so that they cannot be planned one by one. A window is a group
+// of neighbouring ranges of keys that are planned together.
 type system struct {
-	// budget is how many of the rows that all windows together want to copy may be copied, in each wave; 0: any.
+	// budget is the number of rows that may be copied in each wave, as a share of the rows that all windows together
+	// want to copy. 0 stands for no limit.
 	budget float64
-	// waves is how many there are; 0 is one. Until its wave a window costs what it costs today.
+	// waves is the number of waves in which the plans are carried out, one wave after the other. 0 stands for one wave.
+	// Before its wave, a window costs what it costs today.
 	waves int
-	// meet: windows that take in the range between them must not move both.
+	// meet is true if two neighbouring windows must not both move the range at their common border.
 	meet bool
-	// nodes is how many carry the load, in a ring, three each row; 0: load is not looked at.
+	// nodes is the number of nodes that carry the load. The nodes form a ring, and each row is on three successive
+	// nodes. 0 means that load does not count.
 	nodes int
-	// heat is the cost of a node with twice the mean load, in times of copying all rows.
+	// heat is the cost of a node with twice the mean load, as a multiple of the cost of copying all rows.
 	heat float64
 }
 
-// copies of each row.
+// copies is the number of nodes that have a copy of each row.
 const copies = 3
 
-// A problem is to choose one option of each item such that all costs and that of the hottest node together are the
-// least, within the budgets, and without moves that meet.
+// A problem is to choose one option for each item so that the costs of all options plus the cost of the hottest node
+// are minimal. The choice must keep to the budgets, and must not move a range by two neighbours. An item is a window,
+// which is a group of neighbouring ranges.
 type problem struct {
 	items   [][]option // the first option of each is to change nothing
 	budgets []float64  // of rows, of each wave
@@ -35,22 +40,24 @@ type problem struct {
 	heat    float64 // cost of a node by how many times its load exceeds the mean
 }
 
-// option is a plan for a window, with the wave in which it is carried out, and the nodes to which its rows go.
+// option is one plan for a window, with the wave in which the plan is carried out, and the load of the nodes that hold
+// the window's rows.
 type option struct {
 	cost, rows float64
 	wave       int
 	loads      []load
-	// left and right: it takes in the first or the last range.
+	// left and right are true if the plan moves rows of the window's first or last range.
 	left, right bool
 }
 
-// load is that of one replica set: it is on the node and the next ones.
+// load is the write load of one replica set, which is a node and the next nodes in the ring.
 type load struct {
 	node   int
 	writes float64
 }
 
-// coupled makes windows with what couples them.
+// coupled returns a function that makes a random problem of coupled windows and solves the problem by all planners.
+// windows is the number of windows, and c says what couples them.
 func coupled(windows int, c system) func(r *rand.Rand, seed uint64) outcome {
 	return func(r *rand.Rand, seed uint64) outcome {
 		p := c.draw(r, windows)
@@ -101,8 +108,9 @@ func (c *system) draw(r *rand.Rand, windows int) *problem {
 	return p
 }
 
-// options are those of a window: plans that cost the least for copies that are dear or cheap, and single ranges that
-// move, are cut in two at a quarter of their keys, or are joined with the next, each in each wave and to each node.
+// options returns the options for a window: the cheapest plans at several prices of copies, and plans that change a
+// single range. A single range is moved, cut at a quarter, half or three quarters of its keys, or joined with the range
+// before. Each plan occurs for each wave and for each node. homes is the node of each range.
 func (c *system) options(g *plan.Grid, w plan.Weights, homes []int) []option {
 	drafts := []plan.Draft{g.Today()}
 	for _, dear := range []float64{1, 1.5, 2, 3, 5, 0.5} {
@@ -195,14 +203,15 @@ func (c *system) options(g *plan.Grid, w plan.Weights, homes []int) []option {
 	return out
 }
 
-// choice is an option of each item.
+// choice is one option for each item of a problem, with the resulting cost.
 type choice struct {
 	*problem
 	chosen []int
 	cost   float64   // of the options
 	used   []float64 // of the budgets
 	at     []float64 // load of each node
-	// smooth: the loads of all nodes count, by a mean of this power, and not that of the hottest alone. 0: that alone.
+	// smooth is the power of a mean of all nodes' loads, which replaces the load of the hottest node in the total cost.
+	// 0 means that only the hottest node counts.
 	smooth float64
 }
 
@@ -232,21 +241,23 @@ func (c *choice) count(i int, sign float64) {
 	}
 }
 
-// set chooses an option.
+// set chooses the option o for the item i, and updates the costs.
 func (c *choice) set(i, o int) {
 	c.count(i, -1)
 	c.chosen[i] = o
 	c.count(i, 1)
 }
 
-// meets reports whether option o of item i meets those of its neighbours.
+// meets reports whether the option o of the item i moves a border range that the chosen option of a neighbour moves,
+// too.
 func (c *choice) meets(i, o int) bool {
 	x := &c.items[i][o]
 	return x.left && i > 0 && c.items[i-1][c.chosen[i-1]].right ||
 		x.right && i+1 < len(c.items) && c.items[i+1][c.chosen[i+1]].left
 }
 
-// fits reports whether option o of item i keeps the budgets and meets nothing.
+// fits reports whether the option o of the item i can be chosen: the budgets are kept, and no range is moved by two
+// neighbours.
 func (c *choice) fits(i, o int) bool {
 	x, was := &c.items[i][o], &c.items[i][c.chosen[i]]
 	used := c.used[x.wave] + x.rows
@@ -256,7 +267,7 @@ func (c *choice) fits(i, o int) bool {
 	return used <= c.budgets[x.wave]+1e-6 && !c.meets(i, o)
 }
 
-// total is what a choice costs.
+// total returns the cost of the choice, in rows: the cost of all options, and that of the load of the nodes.
 func (c *choice) total() float64 {
 	if c.nodes == 0 {
 		return c.cost
@@ -271,7 +282,8 @@ func (c *choice) total() float64 {
 	return c.cost + c.heat*(slices.Max(c.at)/c.mean-1)
 }
 
-// gain is how much less option o of item i costs.
+// gain returns by how much the total cost falls if the option o is chosen for the item i. A negative gain is a higher
+// cost.
 func (c *choice) gain(i, o int) float64 {
 	before, was := c.total(), c.chosen[i]
 	c.set(i, o)
@@ -280,7 +292,8 @@ func (c *choice) gain(i, o int) float64 {
 	return before - after
 }
 
-// allowed checks a choice from the start.
+// allowed reports whether the choice keeps to the budgets, and moves no range by two neighbours. It checks all items
+// anew.
 func (c *choice) allowed() bool {
 	for i := range c.items {
 		if c.meets(i, c.chosen[i]) {

@@ -11,35 +11,36 @@ import (
 	"time"
 )
 
-// A situation is a kind of problem.
+// A situation is a kind of planning problem, from which instances are drawn at random.
 type situation struct {
 	name, text string
-	// play draws an instance, has all planners plan, and returns what came of it.
+	// play draws an instance of the problem from r, lets all planners plan, and returns the results.
 	play func(r *rand.Rand, seed uint64) outcome
 }
 
-// outcome is what came of one instance.
+// outcome has the results of all planners for one instance of a problem, and the figures to compare them with.
 type outcome struct {
-	// asIs is the cost if nothing is done, bound what no plan can be below.
+	// asIs is the cost if nothing is changed. bound is a lower bound of the cost of any plan.
 	asIs, bound float64
 	plans       []result
 }
 
-// result is the plan of one planner.
+// result is the cost of the plan of one planner, and the time that the planner took.
 type result struct {
 	planner string
 	cost    float64
 	took    time.Duration // of processor
 }
 
-// timed has a planner plan.
+// timed returns the result of a planner. It calls plan, which returns the cost of the plan, and measures the processor
+// time.
 func timed(planner string, plan func() float64) result {
 	began := spent()
 	cost := plan()
 	return result{planner, cost, spent() - began}
 }
 
-// spent is the time of processor that this process has used.
+// spent returns the processor time that this process has used so far.
 func spent() time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // fails for bad arguments only
@@ -73,7 +74,8 @@ func main() {
 	}
 }
 
-// run plays situations and writes a table of the means over all seeds.
+// run plays the situations, and writes a table with the means over all seeds to w. seeds is the number of instances of
+// each situation. If only is not "", run plays only the situation with that name.
 func run(w io.Writer, seeds int, only string) error {
 	var names []string
 	played := false

@@ -9,7 +9,7 @@ import (
 	"github.com/MaxHalford/eaopt"
 )
 
-// solve has all planners choose.
+// solve lets all planners solve the problem, and returns the cost and the time of each planner.
 func (p *problem) solve(seed uint64) []result {
 	out := []result{
 		timed("largest gain first", func() float64 { return p.checked(p.largest()) }),
@@ -32,7 +32,7 @@ func (p *problem) solve(seed uint64) []result {
 	return out
 }
 
-// checked returns the cost of a choice, counted anew.
+// checked returns the cost of the choice c, computed anew. It panics if c breaks a budget or moves a range twice.
 func (p *problem) checked(c *choice) float64 {
 	d := newChoice(p)
 	for i, o := range c.chosen {
@@ -44,8 +44,8 @@ func (p *problem) checked(c *choice) float64 {
 	return d.total()
 }
 
-// largest is the least that a planner can do: the windows from which most is gained first, each with its own best plan, as long as
-// the budget lasts.
+// largest is the simplest planner. It goes through the windows by their gain, the largest gain first, and chooses for
+// each window its own best plan, as long as the budgets last.
 func (p *problem) largest() *choice {
 	c := newChoice(p)
 	best := make([]int, len(p.items))
@@ -70,7 +70,9 @@ func (p *problem) largest() *choice {
 	return c
 }
 
-// greedy makes the best change of one item until there is none: the one that gains the most, or the most per row.
+// greedy is a planner that repeats the best change of a single item until no change lowers the cost. If perRow is true,
+// the best change is the one with the largest gain per copied row. If perRow is false, it is the one with the largest
+// gain.
 func (p *problem) greedy(c *choice, perRow bool) *choice {
 	for {
 		best, item, option := 1e-6, -1, -1
@@ -100,9 +102,10 @@ func (p *problem) greedy(c *choice, perRow bool) *choice {
 	}
 }
 
-// again makes single changes, and then again, from the best choice so far with some changes at random. First the loads
-// of all nodes count, and more and more those of the hottest: where several nodes are the hottest, no single change
-// would be for the better.
+// again is a planner that makes single changes until no change lowers the cost, and then starts again from the best
+// choice so far with some random changes. At first the loads of all nodes count, and later more and more only the load
+// of the hottest node. Otherwise no single change would lower the cost where several nodes are the hottest. times is
+// the number of starts.
 func (p *problem) again(seed uint64, times int) *choice {
 	rng := rand.New(rand.NewSource(int64(seed)))
 	best := newChoice(p)
@@ -129,8 +132,9 @@ func (p *problem) again(seed uint64, times int) *choice {
 	return best
 }
 
-// relaxed chooses with prices for rows and for load instead of budgets and the hottest node: then windows are apart,
-// but for moves that meet, and a dynamic programme over neighbours finds the least. It returns what that costs.
+// relaxed solves the problem with prices for rows and for load, instead of the budgets and the hottest node. The
+// windows are then independent, except for border ranges that two neighbours move, and dynamic programming finds the
+// cheapest choice. value is the cost of that choice, which is a lower bound of the cost of the problem.
 func (p *problem) relaxed(rows, loads []float64) (chosen []int, value float64) {
 	n := len(p.items)
 	type state struct {
@@ -188,8 +192,9 @@ func (p *problem) relaxed(rows, loads []float64) (chosen []int, value float64) {
 	return chosen, value - p.heat
 }
 
-// lagrange raises the prices of what is scarce, step by step (the subgradient method). Each step gives a bound, by weak
-// duality, and a choice, which is repaired; the best of them is then improved by single changes.
+// lagrange is a planner that raises the prices of scarce rows and nodes step by step (the subgradient method). By weak
+// duality each step gives a lower bound, and a choice, which is repaired to keep to the budgets. The best choice is
+// then improved by single changes.
 func (p *problem) lagrange(steps int) (best *choice, bound float64) {
 	bound = math.Inf(-1)
 	rows, loads := make([]float64, len(p.budgets)), make([]float64, p.nodes)
@@ -229,7 +234,8 @@ func (p *problem) lagrange(steps int) (best *choice, bound float64) {
 	return p.greedy(best, false), bound
 }
 
-// repair undoes what exceeds the budgets, the least gain per row first, and of moves that meet the upper one.
+// repair makes the choice keep to the budgets, by undoing options, those with the least gain per row first. If two
+// neighbours move the same range, repair undoes the option of one of them.
 func (c *choice) repair() {
 	for i := range c.items {
 		if c.meets(i, c.chosen[i]) {
@@ -251,13 +257,14 @@ func (c *choice) repair() {
 	}
 }
 
-// bound is one below which no choice is.
+// bound returns a lower bound of the cost of any choice.
 func (p *problem) bound() float64 {
 	_, bound := p.lagrange(3000)
 	return bound
 }
 
-// knapsack finds the best choice for one budget, with rows rounded up to a part in 5,000 of it.
+// knapsack is a planner for problems with one budget. It finds the best choice by dynamic programming, with numbers of
+// rows rounded up to multiples of 1/5,000 of the budget.
 func (p *problem) knapsack() *choice {
 	const units = 5000
 	best := make([]float64, units+1)
@@ -286,13 +293,14 @@ func (p *problem) knapsack() *choice {
 	return c
 }
 
-// genome is a choice that evolves.
+// genome is a choice of options that the genetic algorithm changes.
 type genome struct{ *choice }
 
-// Evaluate implements eaopt.Genome.
+// Evaluate returns the total cost of the choice, which the genetic algorithm minimises. The error is always nil.
 func (g *genome) Evaluate() (float64, error) { return g.total(), nil }
 
-// Mutate makes some changes at random, and then climbs: of some more it keeps those for the better.
+// Mutate makes one to three random changes of the choice. Then it tries further random changes, and keeps those that
+// lower the cost.
 func (g *genome) Mutate(rng *rand.Rand) {
 	c := g.choice
 	for range 1 + rng.Intn(3) {
@@ -311,7 +319,7 @@ func (g *genome) Mutate(rng *rand.Rand) {
 	}
 }
 
-// Crossover takes a run of items from the other.
+// Crossover exchanges the options of a random run of successive items with the genome other, and repairs both choices.
 func (g *genome) Crossover(other eaopt.Genome, rng *rand.Rand) {
 	o := other.(*genome)
 	from, to := rng.Intn(len(g.chosen)+1), rng.Intn(len(g.chosen)+1)
@@ -324,11 +332,11 @@ func (g *genome) Crossover(other eaopt.Genome, rng *rand.Rand) {
 	o.repair()
 }
 
-// Clone implements eaopt.Genome.
+// Clone returns a copy of the genome.
 func (g *genome) Clone() eaopt.Genome { return &genome{g.choice.clone()} }
 
-// genetic evolves what the two simplest planners choose, and further choices. The settings are those of the genetic
-// planner.
+// genetic is a planner that improves the choices of the two simplest planners, and the choices in more, by a genetic
+// algorithm. The settings are those of package genetic. generations is the number of steps.
 func (p *problem) genetic(seed uint64, generations int, more ...*choice) *choice {
 	seeds := append([]*choice{p.largest(), p.greedy(newChoice(p), true), newChoice(p)}, more...)
 	next := 0

@@ -14,13 +14,15 @@ import (
 
 const maxRows = 100_000
 
-// limits are those of the policy, with the default horizon of its forecasts.
+// limits are the size limits of evenkeel's policy for partitions, with the default time that forecasts look ahead.
 var limits = plan.Limits{
 	MaxRows: maxRows, MinRows: maxRows / 4, TargetRows: maxRows / 10 * 6, HorizonS: 180, MaxWritesPerS: 1000,
 }
 
-// neighbours draws n ranges as a load leaves them: between a quarter of the maximum and all of it, each factor alike;
-// one in six is over it, one in six too small. A few take most writes (Zipf), and half of those are new rows.
+// neighbours returns n random ranges of a bucket, with sizes as real load leaves them: from a quarter of the maximum to
+// the maximum, evenly on a logarithmic scale. One range in six is too large, and one in six too small. A few ranges
+// take most writes (Zipf), and up to half of the writes are new rows. quanta is the number of places at which each
+// range can be cut.
 func neighbours(r *rand.Rand, n, quanta int) *plan.Layout {
 	l := &plan.Layout{Bucket: "b"}
 	popular := r.Perm(n)
@@ -54,7 +56,8 @@ func neighbours(r *rand.Rand, n, quanta int) *plan.Layout {
 	return l
 }
 
-// oneRange is what is decided live: a range that has just passed its maximum, or was loaded beyond it.
+// oneRange plays the situation of a live decision: one range that has just passed its maximum, or that was loaded with
+// up to five times the maximum.
 func oneRange(r *rand.Rand, seed uint64) outcome {
 	l := neighbours(r, 1, 128)
 	p := &l.Partitions[0]
@@ -72,7 +75,7 @@ func oneRange(r *rand.Rand, seed uint64) outcome {
 
 func window(r *rand.Rand, seed uint64) outcome { return compare(neighbours(r, 9, 64), seed) }
 
-// compare has all planners plan a layout.
+// compare lets all planners plan the layout l, and returns the costs of their plans.
 func compare(l *plan.Layout, seed uint64) outcome {
 	g := plan.NewGrid(l, limits)
 	costs := plan.Costs(maxRows)
@@ -119,8 +122,9 @@ func compare(l *plan.Layout, seed uint64) outcome {
 	return o
 }
 
-// parts cuts each range that is too large, and leaves the others: a share of the maximum leaves, or the target where
-// more has to.
+// parts returns a plan that cuts each range which is too large, and leaves the other ranges. The cuts move share of the
+// rows of the range away, or more if the rest would exceed the maximum. If share is one half, the new ranges have the
+// target size.
 func parts(g *plan.Grid, share float64) plan.Draft {
 	var d plan.Draft
 	for p := range int32(len(g.First) - 1) {
@@ -151,7 +155,7 @@ func parts(g *plan.Grid, share float64) plan.Draft {
 	return d
 }
 
-// cheapest is the optimum.
+// cheapest returns the plan with the lowest cost, by the weights w.
 func cheapest(g *plan.Grid, w plan.Weights) plan.Draft {
 	d, err := exact.Cheapest(context.Background(), g, w)
 	if err != nil {

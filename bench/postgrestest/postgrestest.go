@@ -1,5 +1,5 @@
-// Package postgrestest runs real PostgreSQL servers for tests and measurements: each
-// on a free loopback port, with its data in a temporary folder.
+// Package postgrestest runs real PostgreSQL servers for tests and measurements. Each server listens on a free loopback
+// port, and has its data in a temporary directory.
 package postgrestest
 
 import (
@@ -23,24 +23,23 @@ import (
 	"github.com/evenkeel/evenkeel/internal/test/child"
 )
 
-// ErrMissing says that PostgreSQL is not installed.
+// ErrMissing is the error if PostgreSQL is not installed on this machine.
 var ErrMissing = errors.New("there is no PostgreSQL here: scripts/install-tools installs it")
 
-// Options of a server.
+// Options are settings of a PostgreSQL server.
 type Options struct {
-	// NoSync leaves out every sync to disk: for tests of what it answers, not of
-	// what it costs.
+	// NoSync turns off all syncs to disk. Tests of results set NoSync to be fast. Measurements do not.
 	NoSync bool
-	// Settings are further ones, as name=value.
+	// Settings are further settings of the server, each as name=value.
 	Settings []string
 }
 
-// Server is one PostgreSQL server.
+// Server is one running PostgreSQL server.
 type Server struct {
-	// URL is how to connect, by the name of a database that is empty at first. No
-	// password is asked for.
+	// URL is the address for clients, which includes the name of a database that is empty at first. The server asks for
+	// no password.
 	URL string
-	// Version is that of the server, such as 15.18.
+	// Version is the version of the server, e.g. 15.18.
 	Version string
 
 	dir     string
@@ -48,11 +47,10 @@ type Server struct {
 	exited  <-chan struct{}
 }
 
-// startTimeout is the time that a server gets to come up: a second is usual.
+// startTimeout is the time limit for the start of a server, which usually takes a second.
 const startTimeout = time.Minute
 
-// Start starts a server; Close ends it. It fails with ErrMissing where PostgreSQL
-// is not installed.
+// Start starts a server. The caller stops the server by Close. If PostgreSQL is not installed, the error is ErrMissing.
 func Start(ctx context.Context, o Options) (s *Server, err error) {
 	bin, err := binaries()
 	if err != nil {
@@ -92,8 +90,8 @@ func Start(ctx context.Context, o Options) (s *Server, err error) {
 	return s, err
 }
 
-// run is CombinedOutput on a thread that lives as long as the child, to which its
-// death signal is tied.
+// run runs cmd, and returns the command's output. The calling goroutine keeps its thread until the child process ends,
+// because the kernel kills the child when that thread ends.
 func run(cmd *exec.Cmd) ([]byte, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -129,7 +127,8 @@ func (s *Server) start(ctx context.Context, bin, data string, attr *syscall.SysP
 	return nil
 }
 
-// await waits until the server answers.
+// await waits until the server answers, and reads the server's version. It returns an error if the process or ctx ends
+// first.
 func (s *Server) await(ctx context.Context) error {
 	for {
 		c, err := pgx.Connect(ctx, s.URL)
@@ -147,7 +146,7 @@ func (s *Server) await(ctx context.Context) error {
 	}
 }
 
-// stop ends the server at once: its data is not needed any more.
+// stop ends the server at once, without a clean shutdown, as its data is not needed any more.
 func (s *Server) stop() {
 	if s.process == nil {
 		return
@@ -162,14 +161,14 @@ func (s *Server) stop() {
 	s.process = nil
 }
 
-// Close ends the server and removes its data.
+// Close ends the server, and removes the server's data.
 func (s *Server) Close() error {
 	s.stop()
 	return os.RemoveAll(s.dir)
 }
 
-// New starts a server that ends with the test, which is skipped where PostgreSQL is
-// not installed, unless $EVENKEEL_NEED_POSTGRES is set.
+// New starts a server that ends with the test t. If PostgreSQL is not installed, New skips the test, or fails the test
+// if $EVENKEEL_NEED_POSTGRES is set.
 func New(t testing.TB) *Server {
 	t.Helper()
 	s, err := Start(context.Background(), Options{NoSync: true})
@@ -187,8 +186,8 @@ func New(t testing.TB) *Server {
 	return s
 }
 
-// binaries finds the folder of the server's programs: Debian keeps them out of the
-// path, by version.
+// binaries returns the directory of the server's programs. Debian keeps these programs outside of the search path, in a
+// directory for each version. The newest version wins.
 func binaries() (string, error) {
 	if path, err := exec.LookPath("initdb"); err == nil {
 		return filepath.Dir(path), nil

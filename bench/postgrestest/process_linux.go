@@ -10,10 +10,9 @@ import (
 	"github.com/evenkeel/evenkeel/internal/test/child"
 )
 
-// dieWithParent makes the kernel kill the child when the thread that started it
-// ends; its own children notice and end, too. PostgreSQL refuses to run as root, so
-// root runs it as an account that may do nothing else. uid and gid are those that
-// its files must belong to.
+// dieWithParent returns attributes with which the kernel kills the child process when the thread that started the child
+// ends. The child's own children notice that and end, too. PostgreSQL refuses to run as root, so for root the
+// attributes name the account postgres or nobody. uid and gid are the owner that the server's files must have.
 func dieWithParent() (attr *syscall.SysProcAttr, uid, gid int, err error) {
 	attr = child.Attributes()
 	if os.Getuid() != 0 {

@@ -7,7 +7,8 @@ import (
 	"syscall"
 )
 
-// dieWithParent: only Linux has a death signal. PostgreSQL refuses to run as root.
+// dieWithParent returns no attributes, as only Linux can kill a child process with its parent. uid and gid are those of
+// this process.
 func dieWithParent() (attr *syscall.SysProcAttr, uid, gid int, err error) {
 	return nil, os.Getuid(), os.Getgid(), nil
 }

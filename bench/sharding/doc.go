@@ -1,9 +1,7 @@
-// Package sharding compares ways to assign items to shards: how many items stay
-// where they are when a shard is added, how even shards are, what an assignment
-// takes, and what is lost, order above all. Schemes that hash are compared with
-// ranges of keys, which is what evenkeel does.
+// Package sharding compares ways to assign items to shards. It measures how many items stay on their shard when a shard
+// is added, how even the shards are, how long an assignment takes, and what is lost, above all the order of items. The
+// package compares hashing with ranges of keys, which is evenkeel's way.
 //
-// A scheme is deterministic: a seed draws the items' names and the shards', and
-// with them all that hashing makes of them. Nothing here is for use elsewhere in
-// evenkeel.
+// All ways are deterministic: a seed determines the names of items and shards, and so all results of hashing. No other
+// package of evenkeel uses the code.
 package sharding

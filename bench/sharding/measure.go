@@ -9,40 +9,39 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Options says what is measured.
+// Options are the numbers of items, shards and repetitions of a measurement.
 type Options struct {
-	// Items is how many are assigned, Shards to how many shards at first; then
-	// one is added.
+	// Items is the number of items, and Shards the number of shards at first. The measurement then adds one shard.
 	Items, Shards int
-	// Seeds is how many drawings of names the spread of a scheme is taken over;
-	// LongSeeds the same for consistent hashing with one replica, where a single
-	// drawing says nothing.
+	// Seeds is the number of repetitions with other names, over which the mean and the spread are taken. LongSeeds is
+	// the number of repetitions for consistent hashing with one replica, whose results vary very much.
 	Seeds, LongSeeds int
-	// Workers measure different seeds at once. Times are taken before, alone.
+	// Workers is the number of seeds that are measured at the same time. Times are measured before, by one worker
+	// alone.
 	Workers int
 }
 
-// Row is what a scheme does to the items.
+// Row is the result of measuring one way to assign items to shards.
 type Row struct {
 	Scheme
-	// Seeds is how many drawings the spreads are over.
+	// Seeds is the number of repetitions with other names.
 	Seeds int `json:"seeds"`
-	// StaysPercent is the share of items that keep their shard when one is added.
+	// StaysPercent is the percentage of items that stay on their shard when a shard is added.
 	StaysPercent Spread `json:"stays_percent"`
-	// Std is the standard deviation of items per shard, with the added one.
+	// Std is the standard deviation of the number of items per shard, after a shard was added.
 	Std Spread `json:"std_items_per_shard"`
-	// NanosPerItem is what one assignment takes, the hash of the item included.
+	// NanosPerItem is the time of one assignment in nanoseconds, including the hash of the item.
 	NanosPerItem float64 `json:"ns_per_item"`
 }
 
-// Spread is a figure over several seeds.
+// Spread is a figure over several seeds: its mean, its lowest and its highest value.
 type Spread struct {
 	Mean float64 `json:"mean"`
 	Min  float64 `json:"min"`
 	Max  float64 `json:"max"`
 }
 
-// Check says what is wrong with options.
+// Check returns an error if an option is out of range.
 func (o Options) Check() error {
 	switch {
 	case o.Shards < 1 || o.Shards > 60:
@@ -57,8 +56,8 @@ func (o Options) Check() error {
 	return nil
 }
 
-// Measure measures every scheme; done is told of each row as it is ready. It ends
-// with the context's error when the context does.
+// Measure measures all ways to assign items to shards. Measure calls done with each result as soon as the result is
+// ready. If ctx ends, Measure returns the error of ctx.
 func Measure(ctx context.Context, o Options, done func(Row)) ([]Row, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
@@ -94,7 +93,8 @@ func Measure(ctx context.Context, o Options, done func(Row)) ([]Row, error) {
 	return rows, nil
 }
 
-// move assigns all items before and after a shard is added.
+// move assigns all items before and after a shard is added. staysPercent is the percentage of items that stay on their
+// shard, and std the standard deviation of the numbers of items per shard afterwards.
 func move(s Scheme, items Items, seed uint64, shards int) (staysPercent, std float64, err error) {
 	before, after, err := s.grow(items, seed, shards)
 	if err != nil {
@@ -112,8 +112,8 @@ func move(s Scheme, items Items, seed uint64, shards int) (staysPercent, std flo
 	return 100 * float64(stay) / float64(items.Len()), deviation(per), nil
 }
 
-// timeOf is the least of three rounds over all items, in nanoseconds per item;
-// items are taken in an order that no scheme gains by.
+// timeOf returns the time of one assignment in nanoseconds. It measures three rounds over all items, and takes the
+// fastest. The items come in an order from which no way of sharding profits.
 func timeOf(s Scheme, o Options) (float64, error) {
 	items := NewItems(o.Items, 0)
 	_, assign, err := s.grow(items, 0, o.Shards)
@@ -134,7 +134,7 @@ func timeOf(s Scheme, o Options) (float64, error) {
 	return float64(least.Nanoseconds()) / float64(n), nil
 }
 
-// deviation is the standard deviation of all counts (not of a sample of them).
+// deviation returns the standard deviation of counts, as of a whole population and not of a sample.
 func deviation(counts []int) float64 {
 	sum, squares := 0.0, 0.0
 	for _, c := range counts {

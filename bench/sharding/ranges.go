@@ -8,9 +8,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// The rows of evenkeel: shards are partitions, one range of keys each, looked up
-// in a map of package partmap. They begin even; what moves when one is added is
-// up to who cuts.
+// halves, quarter and roll are evenkeel's way of sharding, in three variants: a shard is a partition with one range of
+// keys, found by a map of package partmap. At first all ranges have the same size. The variants differ in where the new
+// shard is cut off: half of a range, a quarter of a range, or a new range behind all items.
 var (
 	halves = ranges("ranges, one split in halves",
 		"needs a map, and somebody who moves cuts; the two halves stay small until they have grown",
@@ -25,9 +25,9 @@ var (
 
 func insert(cuts []int, at int) []int { return append(cuts[:len(cuts):len(cuts)], at) }
 
-// ranges is a scheme that begins with cuts at equal distances; add says where
-// those of one shard more are, as places among the sorted items. The last range
-// is the one that it cuts, or cuts off from, which loses nothing of generality.
+// ranges returns a way of sharding by ranges of keys, which at first have the same size. The function add returns the
+// cuts after a shard was added, as indexes of the sorted items. Only the last range is ever cut, without loss of
+// generality.
 func ranges(name, loses string, add func(cuts []int, items int) []int) Scheme {
 	return Scheme{
 		Name: name, KeepsOrder: true, Needs: "the map", Loses: loses,
@@ -44,7 +44,7 @@ func ranges(name, loses string, add func(cuts []int, items int) []int) Scheme {
 	}
 }
 
-// lookup finds an item's partition in a map with these cuts.
+// lookup returns a function that finds the shard of an item in a map with the given cuts, which are indexes of items.
 func lookup(items Items, cuts []int) (Assign, error) {
 	entries := make([]partmap.Entry, len(cuts))
 	for i, at := range cuts {

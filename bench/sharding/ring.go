@@ -10,9 +10,9 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// ring is consistent hashing (Karger and others, "Consistent Hashing and Random
-// Trees", 1997): a shard has replicas points on a line, and an item goes to the
-// shard of the first point to its right; past the last, to that of the first.
+// ring returns the way of sharding by consistent hashing (Karger and others, "Consistent Hashing and Random Trees",
+// 1997). Each shard has `replicas` points on a circle of hashes, and an item belongs to the shard of the next point.
+// also is a further disadvantage for the table.
 func ring(replicas int, also string) Scheme {
 	name := fmt.Sprintf("consistent hashing, %d replicas", replicas)
 	if replicas == 1 {
@@ -40,7 +40,7 @@ type point struct {
 	shard int
 }
 
-// ringPoints are sorted.
+// ringPoints returns the points of all shards on the circle of hashes, sorted by hash.
 func ringPoints(seed uint64, shards, replicas int) []point {
 	points := make([]point, 0, shards*replicas)
 	for shard := range shards {
