@@ -22,8 +22,9 @@ import (
 
 var programs = []string{"listd", "rebalancer"}
 
-// build writes the release into a new directory: packages and their bills of materials, the directory of a container
-// image, and SHA256SUMS of all.
+// build builds the release from the source tree at source, and writes it into the directory out, which must be empty or
+// new. The release has packages and their bills of materials, the directory of a container image, and SHA256SUMS of all
+// files.
 func (r release) build(source, out string) error {
 	source, err := filepath.Abs(source)
 	if err != nil {
@@ -49,7 +50,8 @@ func (r release) build(source, out string) error {
 	return r.pack(source, built, out)
 }
 
-// compile builds the programs: static, so that they run on any distribution and without one.
+// compile builds the programs for the architecture arch into the directory `to`. The programs are linked statically, so
+// that they run on every Linux distribution, and in a container without one.
 func (r release) compile(source, to, arch string) error {
 	for _, name := range programs {
 		build := exec.Command("go", "build", "-o", filepath.Join(to, name), "-ldflags", r.ldflags(), "./cmd/"+name)
@@ -64,13 +66,15 @@ func (r release) compile(source, to, arch string) error {
 	return nil
 }
 
-// ldflags leave out what debuggers need, and tell the programs which release they are.
+// ldflags returns the flags of the linker, which leave out the data for debuggers, and set the version and the commit
+// that the programs print.
 func (r release) ldflags() string {
 	const version = "github.com/evenkeel/evenkeel/cmd/internal/daemon/version"
 	return fmt.Sprintf("-s -w -X %[1]s.number=v%[2]s -X %[1]s.commit=%[3]s", version, r.version, r.commit)
 }
 
-// describe writes what goes with the programs: manual pages, completions, licences, bills of materials.
+// describe writes the files that belong to the programs into the directory built: manual pages, shell completions,
+// licences and bills of materials. For another architecture, describe also builds programs that run on this machine.
 func (r release) describe(source, built string) error {
 	runs := built
 	if r.arch != runtime.GOARCH {
@@ -104,7 +108,7 @@ func (r release) describe(source, built string) error {
 	return licences(source, built)
 }
 
-// zip compresses as Debian wants manual pages, without a name or a time.
+// zip compresses text by gzip as Debian requires for manual pages: at the best level, without a name and a time.
 func zip(text []byte) []byte {
 	var out bytes.Buffer
 	w, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
@@ -120,7 +124,8 @@ func zip(text []byte) []byte {
 	return out.Bytes()
 }
 
-// bill writes what a program is made of, beside it, as CycloneDX: what the linker says, and Go's own library.
+// bill writes the bill of materials of a program beside the program, in the format CycloneDX: the modules that the
+// linker has recorded, and Go's standard library.
 func (r release) bill(program string) error {
 	info, err := buildinfo.ReadFile(program)
 	if err != nil {
@@ -153,10 +158,11 @@ func (r release) bill(program string) error {
 	return os.WriteFile(program+".cdx.json", out.Bytes(), 0o644)
 }
 
-// aLicence is a file that has to go with copies of a library.
+// aLicence matches the names of files that must accompany copies of a library, e.g. LICENSE or NOTICE.
 var aLicence = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)`)
 
-// licences writes the licences of everything in the programs into one file.
+// licences writes the licences of all modules in the programs, of Go and of evenkeel into one file. A module without a
+// licence is an error.
 func licences(source, built string) error {
 	dirs := map[string]string{} // by the module and its version
 	for _, name := range programs {

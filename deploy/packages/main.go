@@ -1,5 +1,6 @@
-// Command packages builds what a release has: deb, rpm, the root of a container image, bills of materials, checksums.
-// The same commit gives the same bytes, in whichever directory it is built, with the same release of Go.
+// Command packages builds the files of a release: deb and rpm packages, the root of a container image, bills of
+// materials and checksums. The same commit gives the same bytes, in whichever directory it is built, with the same
+// release of Go.
 //
 //	packages OUT      run in the root of the source tree; GOARCH names another architecture
 package main
@@ -31,7 +32,7 @@ func main() {
 	}
 }
 
-// release is what is built.
+// release is what identifies a release: its version, the commit from which it is built, and the architecture.
 type release struct {
 	version string    // that of packages: one that comes later sorts behind
 	commit  string    // of git, for people
@@ -39,7 +40,8 @@ type release struct {
 	arch    string    // Go's name
 }
 
-// present is the release of the commit that a source tree has checked out.
+// present returns the release of the commit that is checked out in the source tree at source. The architecture is that
+// of GOARCH, or else of this machine.
 func present(source string) (release, error) {
 	r := release{arch: runtime.GOARCH}
 	if other := os.Getenv("GOARCH"); other != "" {
@@ -65,11 +67,13 @@ func present(source string) (release, error) {
 	return r, err
 }
 
-// aTag is one that names a version: v1.2.3, or v1.2.3-rc.1.
+// aTag matches a git tag that names a version: v1.2.3 or v1.2.3-rc.1.
 var aTag = regexp.MustCompile(`^v([0-9]+\.[0-9]+\.[0-9]+)(?:-([0-9A-Za-z.]+))?$`)
 
-// versionOf is the version of packages for a commit: that of its tag, or else the last tag's with the time and the
-// commit behind. Of two such versions the later one sorts behind, for dpkg and for rpm.
+// versionOf returns the version of the packages for a commit. If the commit has a tag, the version is the tag's. If
+// not, it is the version of the last tag, followed by the time and the hash of the commit. Versions of later commits
+// sort behind those of earlier commits, for dpkg and for rpm. changed is true if the source tree has uncommitted
+// changes.
 func versionOf(tag, last, commit string, made time.Time, changed bool) (string, error) {
 	version := "0.0.0"
 	for _, name := range []string{last, tag} {

@@ -18,13 +18,14 @@ import (
 	"github.com/goreleaser/nfpm/v2/rpm"
 )
 
-// packager writes packages of one kind.
+// packager writes packages in one format: deb or rpm.
 type packager interface {
 	Package(*nfpm.Info, io.Writer) error
 	ConventionalFileName(*nfpm.Info) string
 }
 
-// pack writes the files of the release.
+// pack writes the files of the release into the directory out: packages, the directory of a container image, bills of
+// materials and checksums. built is the directory with the compiled programs.
 func (r release) pack(source, built, out string) error {
 	image := filepath.Join(out, "container")
 	if err := os.MkdirAll(image, 0o755); err != nil {
@@ -87,15 +88,16 @@ func (r release) billName(program string) string {
 	return fmt.Sprintf("%s_%s_%s.cdx.json", program, r.version, r.arch)
 }
 
-// imageUser owns the data of containers: a number that no distribution gives to anybody else.
+// imageUser is the number of the user that owns the data in containers. No distribution gives the number to another
+// user.
 const imageUser = 65532
 
-// inImage are the files of a package that an image has, too.
+// inImage lists the files of a package that a container image has, too.
 var inImage = []string{
 	"/usr/bin/listd", "/usr/bin/rebalancer", "/etc/evenkeel/evenkeel.yaml", "/usr/share/doc/evenkeel/copyright",
 }
 
-// entry is a file of an image, or a directory if its name ends with a slash.
+// entry is a file of a container image. An entry whose name ends with a slash is a directory.
 type entry struct {
 	name  string
 	mode  fs.FileMode
@@ -103,7 +105,8 @@ type entry struct {
 	text  []byte
 }
 
-// imageRoot makes the root of a container image: the programs, their settings, and who they run as.
+// imageRoot returns the root of a container image as a tar file: the programs, their settings, and the user as whom
+// they run. contents are the files of a package.
 func (r release) imageRoot(contents files.Contents) ([]byte, error) {
 	all := []entry{
 		{"etc/", 0o755, 0, nil}, {"etc/evenkeel/", 0o755, 0, nil},
@@ -150,7 +153,8 @@ func (r release) imageRoot(contents files.Contents) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// checksums writes SHA256SUMS of all files of a directory, as sha256sum -c takes it.
+// checksums writes the file SHA256SUMS, with the checksums of all files in the directory dir, in the format of
+// sha256sum -c.
 func checksums(dir string) error {
 	var out bytes.Buffer
 	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
