@@ -11,16 +11,16 @@ import (
 	"github.com/evenkeel/evenkeel/listing"
 )
 
-// Feed keeps the posts of all users in one bucket. A post's key is its user and then its id,
-// the newest first. So a page of a feed is one stretch of keys, whether it spans an hour of
-// a celebrity or ten years of somebody else.
+// Feed keeps the posts of all users in one bucket. The key of a post is the user and then the post's id, in descending
+// order of ids. So a page of a feed is one interval of keys, whether the page spans an hour of a celebrity or ten years
+// of a silent user.
 type Feed struct {
 	posts *listing.Bucket
 	ids   *keys.Snowflakes
 }
 
-// NewFeed keeps posts in the bucket "posts", which is made if there is none. Processes that
-// make posts at the same time need different workers, from 0 to keys.MaxWorker.
+// NewFeed returns a feed that keeps posts in the bucket "posts", and creates the bucket if it does not exist. Processes
+// that make posts at the same time need different workers, from 0 to keys.MaxWorker, so that their ids differ.
 func NewFeed(ctx context.Context, c *listing.Client, worker int) (*Feed, error) {
 	ids, err := keys.NewSnowflakes(worker)
 	if err != nil {
@@ -32,8 +32,8 @@ func NewFeed(ctx context.Context, c *listing.Client, worker int) (*Feed, error) 
 	return &Feed{posts: c.Bucket("posts"), ids: ids}, nil
 }
 
-// GoOn makes further ids greater than that of the user's newest post: the clock may have
-// been set back since.
+// GoOn makes all further ids greater than the id of the user's newest post. It guards against a clock that was set back
+// since that post.
 func (f *Feed) GoOn(ctx context.Context, user string) error {
 	newest, err := f.Page(ctx, user, 0, 1)
 	if len(newest) > 0 {
@@ -42,19 +42,20 @@ func (f *Feed) GoOn(ctx context.Context, user string) error {
 	return err
 }
 
-// Post is one post.
+// Post is one post of a user. The id contains the time of the post.
 type Post struct {
 	ID   int64
 	Text string
 }
 
-// Time is when the post was made; the id says it.
+// Time returns the time at which the post was made, which the id contains.
 func (p Post) Time() time.Time { return keys.SnowflakeTime(p.ID) }
 
 // maxText is the greatest length of a post in bytes.
 const maxText = 4096
 
-// Add posts a text and returns the id of the post.
+// Add adds a post with a text to the feed of a user, and returns the post's id. A text of more than 4096 bytes is an
+// error.
 func (f *Feed) Add(ctx context.Context, user, text string) (int64, error) {
 	if len(text) > maxText {
 		return 0, fmt.Errorf("a post has at most %d bytes, this one has %d", maxText, len(text))
@@ -66,8 +67,8 @@ func (f *Feed) Add(ctx context.Context, user, text string) (int64, error) {
 	return id, f.posts.Put(ctx, key(user, id), []byte(text))
 }
 
-// Page returns the newest posts of a user that are older than the one with the id older, or
-// the newest of all if that is 0. The page is full unless there are no more.
+// Page returns the newest posts of a user that are older than the post with the id older. If older is 0, Page returns
+// the newest posts of all. The page has limit posts, and fewer only if the feed has no further posts.
 func (f *Feed) Page(ctx context.Context, user string, older int64, limit int) ([]Post, error) {
 	q := all(user)
 	q.Limit = limit
@@ -84,7 +85,7 @@ func (f *Feed) Page(ctx context.Context, user string, older int64, limit int) ([
 	return page, nil
 }
 
-// Day reads what a user posted within a day, in UTC, the newest post first.
+// Day returns the posts of a user from one day in UTC, the newest post first.
 func (f *Feed) Day(ctx context.Context, user string, day time.Time) iter.Seq2[Post, error] {
 	begin := day.UTC().Truncate(24 * time.Hour)
 	end := begin.Add(24 * time.Hour)
@@ -94,7 +95,7 @@ func (f *Feed) Day(ctx context.Context, user string, day time.Time) iter.Seq2[Po
 	})
 }
 
-// all selects the posts of a user.
+// all returns a query for all posts of a user.
 func all(user string) listing.Query { return listing.Query{Prefix: keys.Of(keys.String(user))} }
 
 func (f *Feed) read(ctx context.Context, q listing.Query) iter.Seq2[Post, error] {

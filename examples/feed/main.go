@@ -136,7 +136,8 @@ func show(out io.Writer, posts iter.Seq2[Post, error]) error {
 	return nil
 }
 
-// demo shows that the time of a page does not depend on who posts how often.
+// demo shows that reading a page takes the same time for a user with many posts as for a user with few. It prints the
+// times to out.
 func demo(ctx context.Context, out io.Writer) error {
 	dir, err := os.MkdirTemp("", "feed")
 	if err != nil {
@@ -181,7 +182,8 @@ func demo(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// fill writes posts of the past, in batches.
+// fill writes n posts of the past for a user, in batches of 1000. newest is the time of the newest post, and `every`
+// the time between two posts.
 func (f *Feed) fill(ctx context.Context, user string, newest time.Time, n int, every time.Duration) error {
 	const batch = 1000
 	entries := make([]listing.Entry, 0, batch)

@@ -14,22 +14,23 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// hashSets is the usual layout, PRIMARY KEY ((set, bucket), member): a set has n partitions,
-// and the hash of a member says in which of them it is. There is no map and no mover, but n
-// is the same for all sets and for ever, and who wants all members asks n partitions. It
-// works on every store of evenkeel, without evenkeel.
+// hashSets keeps sets in the usual layout with hash buckets: PRIMARY KEY ((set, bucket), member). Each set has n
+// partitions, and the hash of a member says in which partition the member is. No map is needed, but n is the same for
+// all sets and can never change, and reading all members of a set reads n partitions. hashSets uses a store of
+// evenkeel, but nothing else of evenkeel.
 type hashSets struct {
 	rows store.Rows
 	last atomic.Int64 // the highest timestamp that was drawn
 	n    int
 }
 
-// newHashSets makes sets with n partitions each.
+// newHashSets returns sets with n partitions each, whose rows are in the given store.
 func newHashSets(rows store.Rows, n int) *hashSets {
 	return &hashSets{rows: rows, n: n}
 }
 
-// next draws a timestamp above all before it: a later write of this process wins, also where the clock is set back.
+// next returns a timestamp that is higher than all timestamps before. So a later write of this process wins, even if
+// the clock was set back.
 func (h *hashSets) next() store.Timestamp {
 	for {
 		last := h.last.Load()
@@ -40,7 +41,7 @@ func (h *hashSets) next() store.Timestamp {
 	}
 }
 
-// parallel is how many partitions of a set are asked at once.
+// parallel is the number of partitions of a set that are read at the same time.
 const parallel = 32
 
 func (h *hashSets) partition(set string, bucket int) store.Partition {
@@ -115,7 +116,7 @@ func (h *hashSets) Count(ctx context.Context, set string) (int, error) {
 	return int(n.Load()), err
 }
 
-// each reads all partitions of a set and calls do with their pages, from several goroutines.
+// each reads all partitions of a set, and calls do with every page of rows, from several goroutines.
 func (h *hashSets) each(ctx context.Context, set string, do func([]store.Row) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(parallel)

@@ -5,20 +5,19 @@ import (
 	"iter"
 )
 
-// Sets are sets of members by name: who likes which post. Adding a member that is there, and
-// removing one that is not, change nothing. Members have names that are not empty. Methods
-// are safe for concurrent use.
+// Sets are named sets of members, e.g. the users who like a post. Adding a member that a set has, or removing a member
+// that a set lacks, changes nothing. The name of a member must not be empty. The methods are safe for concurrent use.
 type Sets interface {
 	Add(ctx context.Context, set, member string) error
 	Remove(ctx context.Context, set, member string) error
 	Has(ctx context.Context, set, member string) (bool, error)
-	// All reads the members, in any order, each once. It ends with the first error.
+	// All returns the members of a set, each once, in any order. The sequence ends with the first error.
 	All(ctx context.Context, set string) iter.Seq2[string, error]
-	// Count reads all members and counts them.
+	// Count returns the number of members of a set, which costs a read of all members.
 	Count(ctx context.Context, set string) (int, error)
 }
 
-// first reads at most n members.
+// first returns at most n members of a set.
 func first(ctx context.Context, s Sets, set string, n int) (members []string, err error) {
 	for member, err := range s.All(ctx, set) {
 		if err != nil {

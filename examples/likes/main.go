@@ -30,17 +30,18 @@ func main() {
 	}
 }
 
-// buckets is the number of partitions of each set in the layout of hash buckets, salts that of the
-// salted listing.
+// buckets is the number of partitions of each set in the layout with hash buckets. salts is the number of parts of each
+// set in the salted listing.
 const buckets, salts = 256, 16
 
-// layout is a layout with its name.
+// layout is one way to keep the sets, with its name for the output.
 type layout struct {
 	name string
 	sets Sets
 }
 
-// demo likes one post n times and others thrice, removes a like, and reads all.
+// demo adds n likes to one post and three likes to another, in each layout. It removes a like, counts the likes, and
+// prints the times to out.
 func demo(ctx context.Context, out io.Writer, n int) error {
 	dir, err := os.MkdirTemp("", "likes")
 	if err != nil {
@@ -80,7 +81,7 @@ func demo(ctx context.Context, out io.Writer, n int) error {
 	return nil
 }
 
-// open makes the layouts in a directory; end closes them.
+// open creates the layouts in the directory dir. The caller calls end to close them.
 func open(ctx context.Context, dir string) (layouts []layout, end func(), err error) {
 	var opened []io.Closer
 	end = func() {
@@ -117,10 +118,10 @@ func open(ctx context.Context, dir string) (layouts []layout, end func(), err er
 	return layouts, end, nil
 }
 
-// member is the name of the i-th user. They do not come in the order of their names.
+// member returns the name of the i-th user. Successive users do not have names in ascending order.
 func member(i int) string { return fmt.Sprintf("user-%06d", i*7919%1_000_003) }
 
-// fill adds n members, many at once.
+// fill adds n members to a set, up to 128 at the same time.
 func fill(ctx context.Context, s Sets, set string, n int) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(128)

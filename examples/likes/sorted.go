@@ -10,17 +10,17 @@ import (
 	"github.com/evenkeel/evenkeel/listing"
 )
 
-// sortedSets keeps all sets in one bucket: a key is the set, then the member. A set is one
-// stretch of keys: small ones share a partition, and evenkeel cuts large ones.
+// sortedSets keeps all sets in one bucket. A key is the name of the set, followed by the member. So a set is one
+// interval of keys: small sets share a partition, and evenkeel cuts large sets into several partitions.
 type sortedSets struct {
 	likes *listing.Bucket
-	// salts, if above 0, is by how many stretches a set is spread.
+	// salts is the number of intervals of keys over which each set is spread, or 0 if a set is one interval.
 	salts int
 }
 
-// newSortedSets keeps sets in the bucket "likes", which is made if there is none. With salts
-// a set that takes very many writes at once takes them in so many ranges from the start, and
-// is read by so many listings. The number can't be changed later.
+// newSortedSets returns sets that are kept in the bucket "likes", and creates the bucket if it does not exist. If salts
+// is above 0, each set is spread over so many ranges of keys. A set then takes very many writes at once from the start,
+// but a read of all members needs as many listings. The number salts cannot change later.
 func newSortedSets(ctx context.Context, c *listing.Client, salts int) (*sortedSets, error) {
 	var cuts [][]byte
 	if salts > 0 {
@@ -40,7 +40,7 @@ func (s *sortedSets) key(set, member string) []byte {
 	return key
 }
 
-// prefixes are those of the stretches of a set.
+// prefixes returns the prefixes of the keys of a set: one prefix, or one for each salt.
 func (s *sortedSets) prefixes(set string) [][]byte {
 	if s.salts == 0 {
 		return [][]byte{keys.Of(keys.String(set))}
@@ -85,7 +85,7 @@ func (s *sortedSets) All(ctx context.Context, set string) iter.Seq2[string, erro
 	}
 }
 
-// member returns the member that a key has.
+// member returns the member that a key contains. A key of another form is an error.
 func (s *sortedSets) member(key []byte) (string, error) {
 	plain := key
 	if s.salts > 0 {

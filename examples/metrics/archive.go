@@ -12,17 +12,18 @@ import (
 	"github.com/parquet-go/parquet-go"
 )
 
-// Archive is a directory of Parquet files, one for each slice, sorted by series and time.
+// Archive is a directory of Parquet files. Each file has the samples of one slice, which is a day, sorted by series and
+// time.
 type Archive struct{ dir string }
 
-// OpenArchive makes the directory if there is none.
+// OpenArchive returns the archive in the directory dir, and creates the directory if it does not exist.
 func OpenArchive(dir string) (Archive, error) { return Archive{dir}, os.MkdirAll(dir, 0o755) }
 
 func (a Archive) file(s Slice) string {
 	return filepath.Join(a.dir, s.Begin().Format(time.DateOnly)+".parquet")
 }
 
-// Has reports whether the archive has a slice. Where it has one, it has all of it.
+// Has reports whether the archive has the slice s, which is a day. A slice in the archive is always complete.
 func (a Archive) Has(s Slice) (bool, error) {
 	_, err := os.Stat(a.file(s))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -31,7 +32,8 @@ func (a Archive) Has(s Slice) (bool, error) {
 	return err == nil, err
 }
 
-// Keep writes a slice. It is on the disk, whole, once Keep has returned nil, else not at all.
+// Keep writes the samples of a slice, which is a day, into the archive. If Keep returns nil, the whole slice is on the
+// disk. If Keep returns an error, the archive does not have the slice.
 func (a Archive) Keep(s Slice, samples iter.Seq2[Sample, error]) (err error) {
 	unfinished := a.file(s) + ".unfinished"
 	f, err := os.Create(unfinished)
@@ -51,8 +53,8 @@ func (a Archive) Keep(s Slice, samples iter.Seq2[Sample, error]) (err error) {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// batch is how many samples are passed to Parquet, or taken from it, at a time; rowGroup is how
-// many it keeps in memory before it writes them.
+// batch is the number of samples that are passed to the Parquet library, or read from it, at once. rowGroup is the
+// number of samples that the library keeps in memory before it writes them.
 const batch, rowGroup = 1000, 100_000
 
 func write(to io.Writer, samples iter.Seq2[Sample, error]) error {
@@ -76,7 +78,7 @@ func write(to io.Writer, samples iter.Seq2[Sample, error]) error {
 	return w.Close()
 }
 
-// Read reads a slice back, in order of series and time.
+// Read returns the samples of a slice in the archive, in the order of series and time.
 func (a Archive) Read(s Slice) iter.Seq2[Sample, error] {
 	return func(yield func(Sample, error) bool) {
 		f, err := os.Open(a.file(s))

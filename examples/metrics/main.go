@@ -29,7 +29,8 @@ func main() {
 	}
 }
 
-// demo simulates sensors that measure every hour, with retention every night.
+// demo simulates 30 days of sensors that measure every hour. Every night it moves days that are older than a week into
+// the directory archive. It prints the results to out.
 func demo(ctx context.Context, out io.Writer, archive string) error {
 	dir, err := os.MkdirTemp("", "metrics")
 	if err != nil {

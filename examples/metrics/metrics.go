@@ -12,37 +12,37 @@ import (
 	"github.com/evenkeel/evenkeel/listing"
 )
 
-// Sample is a value of a series at a time, in whole microseconds, UTC.
+// Sample is the value of a series, e.g. of a sensor, at one time. The time is in UTC, in whole microseconds.
 type Sample struct {
 	Series string    `parquet:"series,dict"`
 	At     time.Time `parquet:"at,timestamp(microsecond)"`
 	Value  float64   `parquet:"value"`
 }
 
-// Slice is a day, by its number since 1970, in UTC: what is exported and dropped as one.
+// Slice is a day in UTC, as the number of days since 1970. All samples of a slice are exported and dropped together.
 type Slice int64
 
-// sliceOf returns the slice of a time.
+// sliceOf returns the slice, which is a day, of the time at.
 func sliceOf(at time.Time) Slice {
 	begin := at.UTC().Truncate(24 * time.Hour) // days since year 1 begin when those since 1970 do
 	return Slice(begin.Unix() / (24 * 3600))
 }
 
-// Begin returns the first moment of a slice; its end is the next one's.
+// Begin returns the first moment of the day s. The day ends with the first moment of the next slice.
 func (s Slice) Begin() time.Time { return time.Unix(int64(s)*24*3600, 0).UTC() }
 
-// late is how long after its end a slice takes samples.
+// late is the time after the end of a day during which samples of the day are still accepted.
 const late = time.Hour
 
-// ErrTooLate means that a sample's slice takes no more samples, as it may be exported.
+// ErrTooLate is the error for a sample whose day ended too long ago. The day may already be exported, so it accepts no
+// more samples.
 var ErrTooLate = errors.New("the sample's day has ended too long ago")
 
-// Metrics keeps samples in one bucket. A sample's key is its slice, its series and its time:
-// so a slice is one stretch of keys, and within it a series is one. Methods are safe for
-// concurrent use.
+// Metrics keeps samples in one bucket. The key of a sample is its slice (a day), its series and its time. So a day is
+// one interval of keys, and a series within a day is one, too. The methods are safe for concurrent use.
 type Metrics struct{ samples *listing.Bucket }
 
-// NewMetrics keeps samples in the bucket "samples", which is made if there is none.
+// NewMetrics returns metrics that are kept in the bucket "samples", and creates the bucket if it does not exist.
 func NewMetrics(ctx context.Context, c *listing.Client) (*Metrics, error) {
 	if err := c.CreateBucket(ctx, "samples"); err != nil && !errors.Is(err, listing.ErrBucketExists) {
 		return nil, err
@@ -50,8 +50,8 @@ func NewMetrics(ctx context.Context, c *listing.Client) (*Metrics, error) {
 	return &Metrics{samples: c.Bucket("samples")}, nil
 }
 
-// Add stores samples, in place of earlier ones of the same series and time. It fails with
-// ErrTooLate, and stores none, where a slice has ended more than an hour before now.
+// Add stores samples, and replaces earlier samples of the same series and time. If the day of a sample ended an hour or
+// more before now, Add stores nothing, and the error is ErrTooLate.
 func (m *Metrics) Add(ctx context.Context, now time.Time, samples ...Sample) error {
 	entries := make([]listing.Entry, len(samples))
 	for i, s := range samples {
@@ -64,8 +64,8 @@ func (m *Metrics) Add(ctx context.Context, now time.Time, samples ...Sample) err
 	return m.samples.PutBatch(ctx, entries)
 }
 
-// Scan reads the samples of a series with from <= time < to, in their order. It costs two
-// reads per slice, or more where there are many samples.
+// Scan returns the samples of a series with from <= time < to, in the order of time. A scan costs two reads per day, or
+// more if a day has many samples.
 func (m *Metrics) Scan(ctx context.Context, series string, from, to time.Time) iter.Seq2[Sample, error] {
 	return func(yield func(Sample, error) bool) {
 		last := sliceOf(to.Add(-time.Microsecond))
@@ -84,10 +84,9 @@ func (m *Metrics) Scan(ctx context.Context, series string, from, to time.Time) i
 	}
 }
 
-// Retain exports slices that ended longer than keep before now to the archive, each with all
-// its series, and drops them. It may be interrupted and repeated: a slice is dropped only
-// once the archive has it. Only one Retain may be under way at a time. It returns how many
-// slices were dropped.
+// Retain exports the slices (days) that ended longer than keep before now to the archive a, and then drops them from
+// the bucket. It may be interrupted and repeated, as a slice is dropped only after the archive has the slice. Only one
+// Retain may run at a time. dropped is the number of dropped slices.
 func (m *Metrics) Retain(ctx context.Context, now time.Time, keep time.Duration, a Archive) (dropped int, err error) {
 	// What was added before the slice was closed has arrived by then, or has failed.
 	if keep < 2*late {
@@ -125,8 +124,8 @@ func (m *Metrics) retire(ctx context.Context, slice Slice, a Archive) error {
 	return m.drop(ctx, slice)
 }
 
-// lacks fails unless the samples of a file include all that are left. Both are in order of
-// series and time.
+// lacks returns an error if a sample in left is missing in file, the samples of an archive file. Both sequences are in
+// the order of series and time. So no sample is dropped that is not archived.
 func lacks(file, left iter.Seq2[Sample, error]) error {
 	next, stop := iter.Pull2(file)
 	defer stop()
@@ -151,12 +150,13 @@ func lacks(file, left iter.Seq2[Sample, error]) error {
 	return nil
 }
 
-// drop deletes a slice: all its keys, and no others, begin with it, and nobody adds to it any more.
+// drop deletes all samples of a slice, which is a day. All keys of the slice, and no other keys, have the same prefix,
+// and nobody adds samples to the slice any more.
 func (m *Metrics) drop(ctx context.Context, slice Slice) error {
 	return m.samples.DeletePrefix(ctx, prefix(slice))
 }
 
-// slices finds the slices from first to last that have samples: from one it jumps to the next.
+// slices returns the slices (days) from first to last that have samples. Each step skips the days without samples.
 func (m *Metrics) slices(ctx context.Context, first, last Slice) iter.Seq2[Slice, error] {
 	return func(yield func(Slice, error) bool) {
 		for next := first; next <= last; {
