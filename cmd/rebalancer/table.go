@@ -74,7 +74,8 @@ func printPlan(out io.Writer, l *plan.Layout, limits plan.Limits, p *plan.Plan, 
 	return w.err
 }
 
-// cost returns, as text, the cost of a plan in rows, and the terms that add up to the cost: "9 = rows_moved 5 + moves 4".
+// cost returns, as text, the cost of a plan in rows, and the terms that add up to the cost, e.g.
+// "9 = rows_moved 5 + moves 4".
 func cost(s *plan.Score) string {
 	var terms []string
 	for _, term := range s.Terms {
