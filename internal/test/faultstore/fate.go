@@ -10,10 +10,10 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Op is a method of a store.
+// Op is a method of a store, such as Put, for which faults can be configured and counted.
 type Op uint8
 
-// The operations, each with Rates and Counts of its own.
+// The operations of a store. Each operation has its own Rates and Counts.
 const (
 	Put Op = iota
 	Delete
@@ -54,14 +54,14 @@ func (o Op) writes() bool {
 	return false
 }
 
-// repeatable: the writes that Cassandra itself may do twice (a hint, a replay)
-// are those whose timestamp makes the second one harmless.
+// repeatable reports whether Cassandra itself may do the write twice (by a hint or a replay), so that faultstore may,
+// too. These are the writes whose timestamp makes the second one harmless.
 func (o Op) repeatable() bool { return o == Put || o == Delete || o == Remove }
 
-// Ending is how a call ends.
+// Ending is how a call of a store ends: with the answer, or with one of several failures.
 type Ending uint8
 
-// The endings, as Rates describes them.
+// The endings of a call. Rates describes what each of them does.
 const (
 	Answered Ending = iota
 	Refused
@@ -69,15 +69,16 @@ const (
 	Late
 )
 
-// Fault is a chosen failure: see Options.Choose.
+// Fault is the failure that the function Options.Choose chooses for one call.
 type Fault struct {
 	Ending Ending
-	// Kind is that of the error; by the contract a call that was Lost or is Late
-	// fails with Timeout or Unavailable.
+	// Kind is the kind of the error. By the contract of a store, a call with the ending Lost or Late fails with Timeout
+	// or Unavailable.
 	Kind store.Kind
 }
 
-// A fate is what happens to one call, drawn when it begins.
+// A fate is everything that will happen to one call: its ending, its delays, and whether it is repeated. The fate is
+// drawn when the call begins.
 type fate struct {
 	op            Op
 	ending        Ending
@@ -93,7 +94,8 @@ func (f fate) err() error {
 	return &store.Error{Kind: f.kind, Op: f.op.String(), Err: ErrInjected}
 }
 
-// A pendingWrite lands as soon as more than due calls have begun.
+// A pendingWrite is a write that will be done later. It is done at the beginning of the first call after call number
+// due.
 type pendingWrite struct {
 	op   Op
 	due  int
@@ -102,9 +104,9 @@ type pendingWrite struct {
 	ctx  context.Context // of the call, without its end
 }
 
-// begin counts a call, draws its fate and lands what is due. It draws the same
-// number of times whatever the rates, so that one rate changed leaves the others'
-// faults where they were.
+// begin counts a call of the operation op, draws the call's fate, and does the pending writes that are due. The number
+// of random draws does not depend on the rates. So if one rate changes, the faults of the other rates stay where they
+// were.
 func (f *Faults) begin(op Op) fate {
 	f.mu.Lock()
 	f.calls++
@@ -164,16 +166,15 @@ func (f *Faults) draw(op Op) fate {
 	return d
 }
 
-// count notes a fault that has happened.
+// count adds a fault that has happened to the counts of the operation op. The function add changes the counts.
 func (f *Faults) count(op Op, add func(*Counts)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	add(&f.counts[op])
 }
 
-// call runs one call through its fate. do is what was asked; it uses no memory
-// of the caller if op writes, because it may run later. node names the node that
-// op writes or deletes, if any.
+// call runs one call with a random fate. The function do does the real call. If op writes, do may run after call has
+// returned, so do must not use memory of the caller. node names the map node that op writes or deletes, or is empty.
 func (f *Faults) call(ctx context.Context, op Op, node string, do func(ctx context.Context) error) (fate, error) {
 	if ctx.Err() != nil {
 		return fate{op: op}, do(ctx)
@@ -221,7 +222,7 @@ func (f *Faults) delay(ctx context.Context, op Op, d time.Duration) error {
 	return store.Wrap(op.String(), f.options.Sleep(ctx, d))
 }
 
-// postpone lets do land later.
+// postpone adds the write do to the pending writes, which are done during later calls. d is the fate of the call.
 func (f *Faults) postpone(ctx context.Context, d fate, node string, do func(ctx context.Context) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -231,8 +232,8 @@ func (f *Faults) postpone(ctx context.Context, d fate, node string, do func(ctx 
 	}
 }
 
-// land does the pending writes that are chosen, in the order in which they are
-// due. It returns the errors of those whose outcome is unknown.
+// land does the pending writes for which the function chosen returns true, in the order in which they are due, by the
+// function do. The result joins the errors of the writes whose outcome is unknown.
 func (f *Faults) land(chosen func(pendingWrite) bool, do func(pendingWrite) error) error {
 	f.mu.Lock()
 	if len(f.pending) == 0 {
@@ -271,9 +272,8 @@ func (f *Faults) land(chosen func(pendingWrite) bool, do func(pendingWrite) erro
 	return errors.Join(unknown...)
 }
 
-// landNode does the pending writes of one node, and waits for those that land at
-// this moment. Nodes carry no timestamp by which an older write could lose, so
-// a node that was deleted would come back.
+// landNode does the pending writes of one map node, and waits for those that other calls are doing at the moment. Nodes
+// have no timestamps by which an older write could lose. Without landNode a deleted node could come back.
 func (f *Faults) landNode(node string) {
 	_ = f.land(func(w pendingWrite) bool { return w.node == node }, pendingWrite.byItself)
 	f.mu.Lock()
@@ -283,7 +283,7 @@ func (f *Faults) landNode(node string) {
 	}
 }
 
-// shorten returns how many of n things a short page keeps: at least one.
+// shorten returns how many of the n items of a page are kept: all, or at least one if the fate d makes the page short.
 func (f *Faults) shorten(d fate, n int) int {
 	if d.short == 0 || n < 2 {
 		return n

@@ -1,10 +1,8 @@
-// Package faultstore wraps a store and does to its callers what a distributed
-// store may do by contract, and nothing else: calls fail before or after they
-// were applied, writes land late or twice, answers are slow, pages are short.
-// It returns nothing stale or torn, and breaks no order that the contract keeps.
+// Package faultstore wraps a store, and injects the faults that a distributed store may show by its contract. Calls
+// fail before or after they were applied, writes are applied late or twice, answers are slow, and pages are short. The
+// wrapped store returns no stale or torn data, and keeps every order that the contract demands.
 //
-// The faults are drawn from a seed, so that the same calls in the same order
-// meet the same faults.
+// The faults are drawn from a seed, so the same calls in the same order meet the same faults.
 package faultstore
 
 import (
@@ -18,53 +16,50 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// ErrInjected is the cause of every error that is not the inner store's own.
+// ErrInjected is the cause of every error that faultstore injects, unlike the errors of the inner store.
 var ErrInjected = errors.New("injected fault")
 
-// Rates are the probabilities, 0 to 1, of the faults of one call. Refuse, Lose
-// and Late exclude each other; their sum is at most 1.
+// Rates are the probabilities, from 0 to 1, of the faults of one call. Refuse, Lose and Late exclude each other, and
+// their sum is at most 1.
 type Rates struct {
-	// Refuse fails with Unavailable; nothing is done.
+	// Refuse is the probability that a call does nothing and fails with Unavailable.
 	Refuse float64
-	// Lose does what was asked but loses the answer: Timeout, or as the contract
-	// allows Unavailable, also instead of a Conflict or NotFound.
+	// Lose is the probability that a call is done but its answer is lost. The call fails with Timeout, or with
+	// Unavailable as the contract allows, even if the answer was Conflict or NotFound.
 	Lose float64
-	// Late fails a write like Lose, but does it only after some further calls:
-	// what was called later is done sooner. It does nothing to reads.
+	// Late is the probability that a write fails as with Lose, and is done only after some further calls. So later
+	// calls are done before the write. Reads are never late.
 	Late float64
-	// Repeat does a put, delete or removal once more, after some further calls.
+	// Repeat is the probability that a put, delete or removal is done a second time, after some further calls.
 	Repeat float64
-	// Delay calls Options.Sleep before or after what was asked is done. A write
-	// whose context ends before is done late, or never.
+	// Delay is the probability that Options.Sleep is called before or after the call is done. A write whose context
+	// ends during a delay before the write is done late or never.
 	Delay float64
-	// Short ends a page of rows, keys or ids before its limit. Histories are
-	// left alone: they have no sign of more.
+	// Short is the probability that a page of rows, keys or ids ends before its limit. Histories are never short, as
+	// they do not say whether further entries exist.
 	Short float64
 }
 
-// Options say which faults there are. The zero Options has none.
+// Options say which faults occur, and how often. The zero Options injects no faults.
 type Options struct {
 	Seed uint64
-	// Rates hold for every operation that PerOp does not name.
+	// Rates are the probabilities of faults for every operation that PerOp does not name.
 	Rates Rates
 	PerOp map[Op]Rates
-	// Choose, if set, takes the place of Rates and Seed: it says how call number nth
-	// of an operation ends, counted from 1 while faults are on. So a test can fail
-	// each call of a run in turn. It is called with a lock held, and late writes land
-	// after MaxLate further calls; a read that is Late is Lost.
+	// Choose, if not nil, replaces Rates and Seed. It returns how call number nth of the operation op ends, counted
+	// from 1 while faults are on. So a test can fail each call of a run in turn. Choose is called with a lock held.
+	// Late writes are done after MaxLate further calls, and a read with the ending Late is Lost.
 	Choose func(op Op, nth int) Fault
-	// MaxLate is the most further calls after which a late or repeated write is
-	// done; 0 means 20.
+	// MaxLate is the largest number of further calls after which a late or repeated write is done. 0 stands for 20.
 	MaxLate int
-	// Sleep waits for a delay, or fails when the context ends: wait.Sleep,
-	// say. nil means no delays.
+	// Sleep waits for a delay, or returns an error if ctx ends, e.g. wait.Sleep. If Sleep is nil, there are no delays.
 	Sleep func(ctx context.Context, d time.Duration) error
-	// MaxDelay is the longest delay; 0 means one second.
+	// MaxDelay is the longest delay. 0 stands for one second.
 	MaxDelay time.Duration
 }
 
-// Faults steers and counts the faults of one wrapped store. It is safe for
-// concurrent use.
+// Faults turns the faults of one wrapped store on and off, and counts the faults. The methods are safe for concurrent
+// use.
 type Faults struct {
 	options Options
 
@@ -80,18 +75,17 @@ type Faults struct {
 	nth     [opCount]int // calls for Options.Choose
 }
 
-// Counts says what was done to calls. Refused, Lost and Late are never the same
-// call.
+// Counts are the numbers of calls and of injected faults. Each call counts as at most one of Refused, Lost and Late.
 type Counts struct {
 	Calls, Refused, Lost, Late, Repeated, Delayed, Short int
-	// Landed are the late and repeated writes done so far.
+	// Landed is the number of late and repeated writes that were done so far.
 	Landed int
 }
 
-// New wraps inner. The store that it returns has exactly those of the optional
-// interfaces EachQuorum and PartitionLister that inner has, and always
-// Acknowledger: over a store without it, with what says as much. Closing it closes
-// inner; writes that have not landed by then never do.
+// New returns a store that passes calls on to inner and injects faults, and the controls of the faults. The returned
+// store has exactly those of the optional interfaces EachQuorum and PartitionLister that inner has. It always has
+// Acknowledger, even if inner has not. Closing the returned store closes inner, and drops the late writes that were not
+// done yet.
 func New(inner store.Store, o Options) (store.Store, *Faults) {
 	if o.MaxLate == 0 {
 		o.MaxLate = 20
@@ -104,17 +98,15 @@ func New(inner store.Store, o Options) (store.Store, *Faults) {
 	return withPowers(&faulty{rows: rows{f, inner}, inner: inner}), f
 }
 
-// Enable turns faults on (as they are at first) or off. What is pending still
-// lands while they are off.
+// Enable turns faults on or off. At first faults are on. Late and repeated writes are still done while faults are off.
 func (f *Faults) Enable(on bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.off = !on
 }
 
-// Flush does every late or repeated write that is pending, and waits for those
-// that land at this moment. It returns the errors of those whose outcome is
-// unknown even so.
+// Flush does all late and repeated writes that are pending, and waits for those that other calls are doing at the
+// moment. The result joins the errors of the writes whose outcome is unknown even then.
 func (f *Faults) Flush(ctx context.Context) error {
 	err := f.land(func(pendingWrite) bool { return true }, func(w pendingWrite) error { return w.do(ctx) })
 	f.mu.Lock()
@@ -125,14 +117,14 @@ func (f *Faults) Flush(ctx context.Context) error {
 	return err
 }
 
-// Pending returns the number of writes that have yet to land.
+// Pending returns the number of late and repeated writes that were not done yet.
 func (f *Faults) Pending() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.pending)
 }
 
-// Counts sums up the faults of some operations, or of all if none is named.
+// Counts returns the sum of the counts of the operations ops, or of all operations if ops is empty.
 func (f *Faults) Counts(ops ...Op) (sum Counts) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -23,9 +23,9 @@ func (l lister) Partitions(ctx context.Context, after store.Partition, limit int
 		func(ctx context.Context) ([]store.Partition, error) { return l.inner.Partitions(ctx, after, limit) })
 }
 
-// withPowers gives s the optional interfaces of its inner store and no other, so
-// that a type assertion tells the truth. A method can't be absent at run time:
-// hence a type for each combination.
+// withPowers returns s with those optional interfaces that its inner store has, so that a type assertion on the result
+// tells what the inner store can do. Methods cannot be removed at run time, so each combination of interfaces has a
+// type.
 func withPowers(s *faulty) store.Store {
 	e, hasE := s.inner.(store.EachQuorum)
 	l, hasL := s.inner.(store.PartitionLister)

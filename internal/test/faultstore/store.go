@@ -7,7 +7,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// rows does faults to one level of a store's rows.
+// rows injects faults into the calls for rows, at one consistency level of the store.
 type rows struct {
 	f     *Faults
 	inner store.Rows
@@ -59,7 +59,7 @@ func (r rows) Slice(ctx context.Context, p store.Partition, b store.Bounds, o st
 	return page, nil
 }
 
-// faulty does faults to a whole store but for its optional powers.
+// faulty injects faults into all calls of a store, except those of optional interfaces.
 type faulty struct {
 	rows
 	inner store.Store
@@ -149,7 +149,8 @@ func (s *faulty) ScanNodes(
 		func(ctx context.Context) ([]store.NodeID, error) { return s.inner.ScanNodes(ctx, b, after, limit) })
 }
 
-// Close drops what is pending: a write may always never land.
+// Close drops the late writes that were not done yet, and closes the inner store. By the contract a late write may
+// never be done.
 func (s *faulty) Close() error {
 	s.f.mu.Lock()
 	s.f.closed, s.f.pending = true, nil
@@ -157,7 +158,7 @@ func (s *faulty) Close() error {
 	return s.inner.Close()
 }
 
-// page reads one page of an enumeration.
+// page reads one page of an enumeration, such as of keys, and makes the page short if the call's fate says so.
 func page[T any](ctx context.Context, f *Faults, op Op, read func(ctx context.Context) ([]T, error)) ([]T, error) {
 	var all []T
 	d, err := f.call(ctx, op, "", func(ctx context.Context) (err error) {

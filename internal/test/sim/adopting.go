@@ -17,9 +17,10 @@ import (
 	"github.com/evenkeel/evenkeel/store/wait"
 )
 
-// RunAdoption simulates the adoption of rows into a bucket in two data centres, while applications write to the source
-// and then to the bucket, ranges move and the link is cut. What an application has written to both stays, whatever is
-// copied; after the catch-up the bucket is as the source. It must be called within a testing/synctest bubble.
+// RunAdoption simulates how the rows of another store (the source) are copied into a bucket in two data centres.
+// Meanwhile applications write to the source and then to the bucket, ranges move, and the link is cut. The run checks
+// that what an application has written to both stays, and that the bucket equals the source after the last catch-up.
+// RunAdoption must be called within a testing/synctest bubble.
 func RunAdoption(c Config) Report {
 	g := newStage(c)
 	g.s.longest = 20 * time.Second // of the five minutes for which a mark is good
@@ -127,7 +128,7 @@ func RunAdoption(c Config) Report {
 
 func adoptedKey(i int) string { return fmt.Sprintf("k%02d", i) }
 
-// adopted checks that both data centres have what the source has.
+// adopted checks that the bucket has the same rows as the source in both data centres.
 func (g *stage) adopted(src *source) {
 	for i, local := range g.centres.local {
 		c, err := listing.New(mixed{g.mem, local}, mapclientOf(g), listing.Options{})
@@ -150,8 +151,8 @@ func (g *stage) adopted(src *source) {
 	}
 }
 
-// source is a table in memory that is read and written at once by all. With the mistake ReadBeforeMark it shows what it
-// had long before the copy.
+// source is the table from which rows are copied into a bucket. It is in memory, and all processes see each write at
+// once. With the mistake ReadBeforeMark the source shows rows as they were long before the copy.
 type source struct {
 	g *stage
 
@@ -160,7 +161,7 @@ type source struct {
 	before map[string]adopt.Row
 }
 
-// remember makes the mistake ReadBeforeMark until the copy has ended.
+// remember makes the mistake ReadBeforeMark until forget is called: the source shows the rows that it has now.
 func (s *source) remember() (forget func()) {
 	if !s.g.c.Mistakes.ReadBeforeMark {
 		return func() {}
@@ -175,10 +176,10 @@ func (s *source) remember() (forget func()) {
 	}
 }
 
-// Parts implements adopt.Source.
+// Parts returns 1, the number of parts of the source that can be read at the same time.
 func (s *source) Parts() int { return 1 }
 
-// Page implements adopt.Source.
+// Page returns up to limit rows of the source with keys within `of`, in order.
 func (s *source) Page(ctx context.Context, _ int, of adopt.Span, limit int, _ bool) (page []adopt.Row, err error) {
 	if !s.g.s.gate(ctx, "read the source") {
 		return nil, store.Errorf(store.Unavailable, "read the source: %w", errStopped)
@@ -198,7 +199,7 @@ func (s *source) Page(ctx context.Context, _ int, of adopt.Span, limit int, _ bo
 	return page, nil
 }
 
-// Get implements adopt.Source.
+// Get returns the row of the source with the given key, and whether the source has the row.
 func (s *source) Get(ctx context.Context, _ int, key []byte) (adopt.Row, bool, error) {
 	if !s.g.s.gate(ctx, "read the source") {
 		return adopt.Row{}, false, store.Errorf(store.Unavailable, "read the source: %w", errStopped)
@@ -209,10 +210,10 @@ func (s *source) Get(ctx context.Context, _ int, key []byte) (adopt.Row, bool, e
 	return row, found, nil
 }
 
-// Same implements adopt.Source.
+// Same reports whether two values of rows are equal.
 func (s *source) Same(a, b []byte) bool { return bytes.Equal(a, b) }
 
-// write writes to the source; an empty value deletes.
+// write writes a row to the source. An empty value deletes the row.
 func (s *source) write(ctx context.Context, key, value string) error {
 	if !s.g.s.gate(ctx, "write to the source") {
 		return store.Errorf(store.Unavailable, "write to the source: %w", errStopped)
@@ -231,10 +232,12 @@ func (s *source) write(ctx context.Context, key, value string) error {
 	return nil
 }
 
-// known is what the bucket may show of a key: what was acknowledged last, or what came since; empty: nothing.
+// known is what the bucket may show for a key: the value that was acknowledged last, or any value that was written
+// since. An empty value stands for no row.
 type known struct{ may []string }
 
-// application writes to the source, and then to the bucket. Only it writes its keys.
+// application is a client that writes to the source and then to the bucket. No other client writes the application's
+// keys.
 type application struct {
 	*stage
 	src  *source

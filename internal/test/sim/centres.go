@@ -12,26 +12,27 @@ import (
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
-// Centres configures a second data centre. Clients and movers are in either, by turns. What a client writes is in its
-// own data centre at once, and comes to the other one later; what a client reads is what its own one has.
+// Centres configures two data centres. Clients and movers are in one or the other by turns. What a client writes is in
+// the client's data centre at once, and arrives in the other one later. A client reads what its own data centre has.
 type Centres struct {
-	// Delay is the longest that a write takes to the other data centre.
+	// Delay is the longest time that a write takes to the other data centre.
 	Delay time.Duration
-	// Lose is the probability that a write does not get there by itself: a repair brings it when the next cut is over, or
-	// when the run ends.
+	// Lose is the probability that a write does not arrive in the other data centre by itself. A repair delivers the
+	// write after the next cut of the link, or at the end of the run.
 	Lose float64
-	// Cut is how many times a second, on average, the link between the two is cut, each time for at most Outage.
+	// Cut is the average number of cuts of the link between the data centres per second. A cut lasts at most Outage.
 	Cut    float64
 	Outage time.Duration
-	// Late is the longest time until a write gets there unless the link is cut just then, whatever was lost and however
-	// often the link was cut; 0: there is no bound.
+	// Late is the longest time until a write arrives, even if it was lost or the link was cut, except while the link is
+	// cut. 0 stands for no bound.
 	Late time.Duration
 }
 
-// centres are the rows of two data centres, as package cassandrastore reads and writes them: at LOCAL_QUORUM, or at
-// EACH_QUORUM for callers of store.Everywhere. Registers and nodes are those of the store, which also has the rows of
-// both, merged: that is what a read at EACH_QUORUM finds, and what a caller sees that is no actor. Such a read also
-// writes what it meets to the data centre that lacks it, as the table's blocking read repair does, tombstones included.
+// centres is a store with the rows of two data centres, as package cassandrastore reads and writes them: at
+// LOCAL_QUORUM, or at EACH_QUORUM for callers of store.Everywhere. The embedded store has the registers and nodes, and
+// also the rows of both data centres, merged. A read at EACH_QUORUM, or by a caller that is no actor, finds the merged
+// rows. A read at EACH_QUORUM also writes the rows that it finds to a data centre that lacks them, tombstones included,
+// like Cassandra's blocking read repair.
 type centres struct {
 	store.Store
 	o Centres
@@ -40,22 +41,22 @@ type centres struct {
 	mu    sync.Mutex
 	r     *rand.Rand
 	local [2]*memstore.Store
-	// journal gets what is done to the rows of each data centre; nil: nobody asks.
+	// journal records all writes to the rows of each data centre. It is nil if nothing is recorded.
 	journal *journal
-	// under are the writes that are on their way from one data centre to the other, the next of them due at the time due;
-	// lost are those that a repair must bring.
+	// under are the writes that are on their way to the other data centre. The next of them arrives at the time due.
+	// lost are the writes that a repair must deliver.
 	under, lost []delivery
 	due         time.Time
-	// until is when the present cut ends, or the last one has ended. cuts counts them.
+	// until is the end of the current or last cut of the link. cuts is the number of cuts.
 	until time.Time
 	cuts  int
-	// looked is when weather was last asked.
+	// looked is the time of the last call of the method weather.
 	looked time.Time
-	// refused counts calls at each quorum that failed, and late the deliveries.
+	// refused is the number of calls at EACH_QUORUM that failed. late is the number of delivered writes.
 	refused, late int
-	// fuse is how many more calls are made before the link is cut for an hour; 0: it is not cut so.
+	// fuse is the number of further calls until the link is cut for an hour. If fuse is 0, no such cut comes.
 	fuse int
-	// minority is the data centre that no quorum of registers is with during a cut.
+	// minority is the data centre that cannot reach a quorum for registers during a cut.
 	minority int
 }
 
@@ -72,17 +73,18 @@ type written struct {
 	in store.Partition
 	of []store.Bounds // the keys that it writes
 	do func(store.Rows) error
-	// purges is the timestamp of a client's removal of a range of keys; 0: the write is something else.
+	// purges is the timestamp if the write is a client's removal of a range of keys, and 0 for other writes.
 	purges store.Timestamp
 }
 
-// place says from which data centre a call comes, and whether it is made at each quorum.
+// place is the data centre from which a call comes, and whether the call is at EACH_QUORUM (wide is true).
 type place struct {
 	centre int
 	wide   bool
 }
 
-// placeOf returns the place of an actor's call; false: no actor calls.
+// placeOf returns the data centre from which the call with the context ctx comes. The result ok is false if no actor
+// makes the call.
 func placeOf(ctx context.Context) (p place, ok bool) {
 	a, _ := ctx.Value(actorKey{}).(*actor)
 	if a == nil {
@@ -94,7 +96,7 @@ func placeOf(ctx context.Context) (p place, ok bool) {
 
 type wideKey struct{}
 
-// wide are rows at each quorum.
+// wide reads and writes rows at EACH_QUORUM.
 type wide struct{ store.Rows }
 
 func widely(ctx context.Context) context.Context { return context.WithValue(ctx, wideKey{}, true) }
@@ -121,13 +123,14 @@ func (w wide) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts 
 	return w.Rows.Remove(widely(ctx), p, b, ts)
 }
 
-// several is a store of several data centres.
+// several is a store of several data centres, which offers reads and writes at EACH_QUORUM.
 type several struct{ store.Store }
 
-// EachQuorum implements store.EachQuorum.
+// EachQuorum returns the rows of the store at EACH_QUORUM.
 func (s several) EachQuorum() store.Rows { return wide{s.Store} }
 
-// nearRows make the mistakes NearConfirm and NearPurge: single rows, or pages, are read in one data centre.
+// nearRows makes the mistakes NearConfirm and NearPurge: it reads single rows, or pages, in one data centre instead of
+// all.
 type nearRows struct {
 	wide
 	m Mistakes
@@ -149,13 +152,13 @@ func (n nearRows) Slice(
 	return n.wide.Slice(ctx, p, b, o)
 }
 
-// nearSighted is a store of several data centres, with the mistakes of nearRows.
+// nearSighted is a store of several data centres that makes the mistakes of nearRows.
 type nearSighted struct {
 	store.Store
 	m Mistakes
 }
 
-// EachQuorum implements store.EachQuorum.
+// EachQuorum returns rows that are read in one data centre, by mistake.
 func (s nearSighted) EachQuorum() store.Rows { return nearRows{wide{s.Store}, s.m} }
 
 func newCentres(inner store.Store, c Config) *centres {
@@ -165,19 +168,20 @@ func newCentres(inner store.Store, c Config) *centres {
 	}
 }
 
-// errAway is the answer of calls that need both data centres during a cut. A write has an unknown outcome.
+// errAway returns the error of a call that needs both data centres while the link is cut. k is Timeout for a write,
+// whose outcome is unknown, or Unavailable.
 func errAway(k store.Kind) error { return store.Errorf(k, "the other data centre does not answer") }
 
 func (c *centres) away() bool { return time.Now().Before(c.until) }
 
-// cut reports whether the link is cut.
+// cut reports whether the link between the data centres is cut now.
 func (c *centres) cut() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.away()
 }
 
-// decides reports whether an actor reaches a quorum of all data centres, which registers need.
+// decides reports whether the caller reaches a quorum of the replicas in all data centres, as registers need.
 func (c *centres) decides(ctx context.Context) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -185,14 +189,14 @@ func (c *centres) decides(ctx context.Context) bool {
 	return !ok || !c.away() || p.centre != c.minority
 }
 
-// everCut reports whether the link was ever cut.
+// everCut reports whether the link between the data centres was cut at any time of the run.
 func (c *centres) everCut() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.cuts > 0
 }
 
-// weather sometimes cuts the link.
+// weather cuts the link between the data centres at random times, and delays the writes that are on their way.
 func (c *centres) weather(trace func(string, ...any)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -220,7 +224,7 @@ func (c *centres) weather(trace func(string, ...any)) {
 
 func (c *centres) delay() time.Duration { return time.Duration(c.r.Int64N(int64(c.o.Delay))) }
 
-// send begins a delivery.
+// send puts a write on its way to the other data centre.
 func (c *centres) send(d delivery) {
 	if len(c.under) == 0 || d.at.Before(c.due) {
 		c.due = d.at
@@ -228,7 +232,7 @@ func (c *centres) send(d delivery) {
 	c.under = append(c.under, d)
 }
 
-// arrive delivers what is due, at the beginning of a call.
+// arrive delivers the writes that are due. It is called at the beginning of each call of the store.
 func (c *centres) arrive() {
 	if c.fuse > 0 {
 		if c.fuse--; c.fuse == 0 {
@@ -251,7 +255,8 @@ func (c *centres) arrive() {
 	clear(all[len(c.under):])
 }
 
-// repair delivers what a read at each quorum has met: writes of keys within bounds, with all that came in one batch.
+// repair delivers the writes that a read at EACH_QUORUM has found: those to the partition p with keys within b, with
+// all other rows of the same batch.
 func (c *centres) repair(p store.Partition, b store.Bounds) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -274,7 +279,7 @@ func (c *centres) deliver(d delivery) {
 	}
 }
 
-// apply does a write in a data centre.
+// apply does the write w in one data centre, and records the write in the journal.
 func (c *centres) apply(centre int, w *written) error {
 	err := w.do(c.local[centre])
 	if err == nil && c.journal != nil {
@@ -283,7 +288,7 @@ func (c *centres) apply(centre int, w *written) error {
 	return err
 }
 
-// heal delivers everything.
+// heal ends a cut of the link, and delivers all writes to the other data centre.
 func (c *centres) heal() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -294,7 +299,8 @@ func (c *centres) heal() {
 	c.under, c.lost = nil, nil
 }
 
-// write applies a write to the data centre of its sender, and to the other one at once, later, or once it is back.
+// write applies the write w in the data centre of the caller. The other data centre gets w at once, after a delay, or
+// after the link is back.
 func (c *centres) write(ctx context.Context, w *written) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -331,7 +337,8 @@ func (c *centres) write(ctx context.Context, w *written) error {
 	return nil
 }
 
-// rows returns what a caller reads; repairs: the read repairs what it meets.
+// rows returns the rows that the caller of ctx reads. The result repairs is true if the read also repairs what it
+// finds.
 func (c *centres) rows(ctx context.Context) (rows store.Rows, repairs bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

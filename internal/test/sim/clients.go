@@ -15,13 +15,13 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// op is a client's running operation.
+// op describes the operation that a client is doing, for the checks of its store calls.
 type op struct {
 	write *write // nil for a read
-	// lease was acquired just before; network form only.
+	// lease is the lease of the map that the client acquired just before the operation, in the network form.
 	lease *mapclient.Lease
-	// unleased: the check that the bucket is empty has no lease. The swap to deleted
-	// fails if the map has changed.
+	// unleased is true for the check that a bucket is empty, which has no lease. If the map has changed meanwhile, the
+	// swap that deletes the bucket fails.
 	unleased bool
 }
 
@@ -34,8 +34,8 @@ func opOf(ctx context.Context) op {
 	return o
 }
 
-// stamps draws timestamps from a counter, or from own. It waits for its turn first: a
-// client may pause between its lease and its write.
+// stamps draws timestamps from a counter, or from the common time of the process own. A client's call waits for its
+// turn before the draw, as a client may pause between its lease and its write.
 type stamps struct {
 	s    *scheduler
 	h    *proof
@@ -67,7 +67,8 @@ func (c *stamps) Next(ctx context.Context, n int) (store.Timestamp, error) {
 	return ts, nil
 }
 
-// Passed implements listing.Timestamps.
+// Passed waits until the timestamp ts is in the past by the common time. Embedded clients, and clients with certain
+// mistakes, do not wait.
 func (c *stamps) Passed(ctx context.Context, ts store.Timestamp) error {
 	if c.own == nil || c.own.m.OwnClock || c.own.m.NoPassing {
 		return nil
@@ -75,14 +76,15 @@ func (c *stamps) Passed(ctx context.Context, ts store.Timestamp) error {
 	return c.own.maps.Time().Passed(ctx, ts)
 }
 
-// Seen implements listing.Timestamps.
+// Seen tells the common time of a timestamp that was read from the store.
 func (c *stamps) Seen(ts store.Timestamp) {
 	if c.own != nil {
 		c.own.maps.Time().Seen(ts)
 	}
 }
 
-// client runs random operations and checks every answer against the proof.
+// client is a simulated client that does random operations, and checks every answer against the proof, which is the
+// record of all writes.
 type client struct {
 	s      *scheduler
 	h      *proof
@@ -109,7 +111,7 @@ type client struct {
 	closes  bool // some client is a deleter
 }
 
-// run runs at least ops operations, and more while moves run.
+// run does at least ops operations, and further ones while the function moving returns true, i.e. while ranges move.
 func (c *client) run(ctx context.Context, ops int, moving func() bool) {
 	for i := 0; i < ops || moving(); i++ {
 		if c.s.failed() || ctx.Err() != nil || c.h.over() {
@@ -138,7 +140,7 @@ func (c *client) run(ctx context.Context, ops int, moving func() bool) {
 	}
 }
 
-// lease checks that the epochs of this client do not decrease (I9).
+// lease acquires a lease of the map, and checks that the epochs of this client's leases never decrease (invariant I9).
 func (c *client) lease(ctx context.Context) {
 	c.leased = nil
 	l, err := c.c.Maps().Acquire(ctx, c.id)
@@ -159,8 +161,8 @@ func (c *client) lease(ctx context.Context) {
 	}
 }
 
-// tolerate fails the run unless faults of the store, or the deletion of the bucket,
-// explain an error. After an error it waits for a turn.
+// tolerate fails the run if neither faults of the store nor the deletion of the bucket explain the error err. what is
+// the operation. After an error tolerate waits for the client's turn.
 func (c *client) tolerate(what string, err error) {
 	if err == nil {
 		return
@@ -180,8 +182,9 @@ func (c *client) tolerate(what string, err error) {
 
 func (c *client) key() string { return c.keys[c.r.IntN(len(c.keys))] }
 
-// patience sometimes gives an operation a short deadline. Pauses before retries take whole milliseconds: one that ended
-// together with the operation would be followed by a retry or not, by chance.
+// patience returns a context that sometimes has a short deadline. The deadline is never a whole number of milliseconds.
+// Pauses before retries are, and a pause that ended together with the operation would be followed by a retry or not, by
+// chance.
 func (c *client) patience(ctx context.Context) (context.Context, context.CancelFunc) {
 	most := 30
 	if c.p != nil {
@@ -220,7 +223,8 @@ func (c *client) change(ctx context.Context, deletes bool) {
 	}
 }
 
-// someRange returns a range of keys: those between two, or from or up to one, or all.
+// someRange returns a random range of keys: the keys in the range, and its bounds. lo or hi is nil if the range has no
+// bound on that side.
 func (c *client) someRange() (keys []string, lo, hi []byte) {
 	from, to := c.ranges.IntN(len(c.keys)), 1+c.ranges.IntN(len(c.keys))
 	if from >= to {
@@ -244,7 +248,8 @@ func (c *client) deleteRange(ctx context.Context) {
 	})
 }
 
-// deleteOlder remembers a time and later deletes what was put up to then, sometimes range by range.
+// deleteOlder remembers the time in one call, and deletes the rows that were put up to that time in the next call.
+// Sometimes it deletes range by range.
 func (c *client) deleteOlder(ctx context.Context) {
 	if c.age == nil {
 		w := &write{aged: true, centre: c.a.centre, begun: c.h.tick()}
@@ -281,7 +286,8 @@ func (c *client) deleteOlder(ctx context.Context) {
 	})
 }
 
-// purge makes the call of a deletion of a range.
+// purge deletes a range of keys by the function call, and records the outcome of the write w. what describes the
+// operation.
 func (c *client) purge(ctx context.Context, what string, w *write, call func(context.Context) error) {
 	ctx, cancel := c.patience(withOp(ctx, op{write: w, lease: c.leased}))
 	defer cancel()
@@ -316,9 +322,9 @@ func (c *client) get(ctx context.Context) {
 	}
 }
 
-// list reads all pages of a listing. A key that lies between two items of a page was
-// absent while that page was read; one before the first item, while that page or the one
-// before it was read.
+// list reads all pages of a listing and checks them. A key that lies between two items of a page must have been absent
+// while that page was read. A key before the first item must have been absent while that page or the page before was
+// read.
 func (c *client) list(ctx context.Context) {
 	q := listing.Query{Limit: 1 + c.r.IntN(5), Reverse: c.r.IntN(3) == 0}
 	if c.r.IntN(4) == 0 {

@@ -9,55 +9,54 @@ import (
 	"github.com/evenkeel/evenkeel/partmap"
 )
 
-// Config is one run. It has no defaults; Random draws one.
+// Config configures one run of a simulation. The fields have no defaults. Random draws a Config from a seed.
 type Config struct {
 	Seed uint64
-	// Clients do Ops operations each, on Keys keys.
+	// Clients is the number of clients. Each client does Ops operations, on Keys keys.
 	Clients, Ops, Keys int
-	// Movers work on the same goals, Rounds times.
+	// Movers is the number of processes that move ranges. All movers work on the same goals, Rounds times.
 	Movers, Rounds int
-	// Writes is the share of writes among the operations, in percent.
+	// Writes is the percentage of writes among the operations.
 	Writes int
-	// Sparse clients spread their operations over the moves, and stop after Ops also if
-	// moves continue.
+	// Sparse makes clients spread their operations over the moves, and stop after Ops operations even if moves
+	// continue.
 	Sparse bool
-	// Pace bounds the steps of clients while movers wait for leases to end, where more operations meet no further phase:
-	// 300, and Pace for each step of a mover. 0: there is no bound.
+	// Pace limits the steps of clients while movers wait for leases to end, as more operations would not meet another
+	// phase. Clients may do 300 steps, and Pace more for each step of a mover. 0 stands for no limit.
 	Pace float64
-	// Loose movers have goals of their own in each round and do not wait for each
-	// other.
+	// Loose gives each mover its own goals in each round, and lets no mover wait for another one.
 	Loose bool
-	// Kill is the probability that a mover dies at a failpoint. KillAt is the number of
-	// the only failpoint of the run at which one dies (0: Kill decides).
+	// Kill is the probability that a mover dies at a failpoint. If KillAt is not 0, a mover dies only at the failpoint
+	// with that number, counted over the run.
 	Kill   float64
 	KillAt int
-	// Faults of the store; late writes land after up to LateCalls calls (0: 20).
+	// Faults are the probabilities of the store's faults. Late writes are done after up to LateCalls calls (0: 20).
 	Faults    faultstore.Rates
 	LateCalls int
-	// Late is the probability that a client's put, or plain delete, is answered with a
-	// timeout and lands long after that.
+	// Late is the probability that a client's put or plain delete is answered with a timeout, and is done a long time
+	// after the answer.
 	Late float64
-	// Deletes: one client sometimes tries to delete the bucket. Once it is deleted the
-	// run ends.
+	// Deletes makes one client try to delete the bucket from time to time. After the deletion the run ends.
 	Deletes bool
-	// LongKeys make maps that do not fit into their root; a process collects old map
-	// nodes (network form only).
+	// LongKeys makes the keys so long that the map does not fit into its root. In the network form a process then
+	// collects old map nodes.
 	LongKeys bool
-	// Ahead: clients list with delimiters, in pages of few rows, and read ahead.
+	// Ahead makes clients list with delimiters, in pages of few rows, and read ahead.
 	Ahead bool
-	// Ranges: clients also delete ranges of keys, or what is older than some time in them, unless the bucket may be
-	// deleted.
+	// Ranges makes clients also delete ranges of keys, or the rows in a range that are older than some time. It has no
+	// effect together with Deletes.
 	Ranges bool
-	// Centres are two data centres, in the network form; nil: there is one.
+	// Centres configures two data centres, in the network form. nil stands for one data centre.
 	Centres *Centres
-	// Net is the network form; nil: the embedded one.
+	// Net configures the network form, in which each client and mover is a process with its own clocks. nil stands for
+	// the embedded form, in which all share a process.
 	Net      *Net
 	Mistakes Mistakes
-	// Trace gets each step.
+	// Trace is called with a line of text for each step. It may be nil.
 	Trace func(string)
 }
 
-// Random draws a config from a seed.
+// Random draws the configuration of a run in the embedded form from a seed.
 func Random(seed uint64) Config {
 	r := rand.New(rand.NewPCG(seed, 1))
 	c := Config{
@@ -87,7 +86,7 @@ func Random(seed uint64) Config {
 	return c
 }
 
-// RandomNet is Random for the network form.
+// RandomNet draws the configuration of a run in the network form from a seed.
 func RandomNet(seed uint64) Config {
 	c := Random(seed)
 	r := rand.New(rand.NewPCG(seed, 6))
@@ -106,7 +105,8 @@ func RandomNet(seed uint64) Config {
 	return c
 }
 
-// RandomCentres is RandomNet for two data centres. All timestamps come from one source, so I12 is assumed.
+// RandomCentres draws the configuration of a run in two data centres from a seed. All timestamps come from one source,
+// so the run assumes invariant I12 instead of testing it.
 func RandomCentres(seed uint64) Config {
 	c := RandomNet(seed)
 	r := rand.New(rand.NewPCG(seed, 13))
@@ -121,39 +121,44 @@ func RandomCentres(seed uint64) Config {
 	return c
 }
 
-// faulty reports whether clients must expect errors.
+// faulty reports whether the store has faults, so that clients must expect errors.
 func (c *Config) faulty() bool { return c.Late > 0 || c.Faults != faultstore.Rates{} }
 
-// Report is what a run did, and its violations.
+// Report has the violations that a run found, and counts of what the run did. Tests check by the counts that a run did
+// enough.
 type Report struct {
-	// Err joins all violations; nil: none.
+	// Err joins all violations of invariants. Err is nil if the run found none.
 	Err error
-	// Steps of the scheduler; Swaps of the root; Kills of movers.
+	// Steps is the number of steps of the scheduler, Swaps of swaps of the map's root, and Kills of killed movers.
 	Steps, Swaps, Kills int
-	// Points is how many failpoints were reached.
+	// Points is the number of failpoints that movers reached.
 	Points int
-	// Acked and Unknown writes; keys Shown and Absent in answers; Pages.
+	// Acked and Unknown are the numbers of writes that were acknowledged, and whose outcome is unknown. Shown and
+	// Absent are the numbers of keys that answers showed or did not show. Pages is the number of pages.
 	Acked, Unknown, Shown, Absent, Pages int
-	// Phases is how many ranges were seen in each phase, over all roots.
+	// Phases is the number of ranges that were seen in each phase of a move, over all versions of the map.
 	Phases map[partmap.Phase]int
-	// Leases checked while they held; Deaths of clients; Collected map nodes.
+	// Leases is the number of checks of leases that held, Deaths of clients that died, and Collected of collected map
+	// nodes.
 	Leases, Deaths, Collected int
-	// Outages of the link between two data centres, writes that came to the other one Later, and calls at each quorum that
-	// were Refused.
+	// Outages is the number of cuts of the link between two data centres. Later is the number of writes that arrived in
+	// the other data centre later, and Refused of calls at EACH_QUORUM that failed.
 	Outages, Later, Refused int
-	// Dropped entries, by retention, or versions that were finished; Uploads that have ended.
+	// Dropped is the number of entries that retention deleted, or of versions of objects that a cleaner deleted.
+	// Uploads is the number of uploads that have ended.
 	Dropped, Uploads int
-	// Restores that were tried.
+	// Restores is the number of restores of snapshots that were tried.
 	Restores int
-	// Deleted: the bucket was deleted.
+	// Deleted is true if the bucket was deleted.
 	Deleted bool
-	// Cuts of the bucket at the end.
+	// Cuts are the keys at which the map cuts the bucket at the end.
 	Cuts []string
-	// History has all calls of clients and their answers; nil if Err is not.
+	// History has all calls of clients with their answers. History is nil if Err is not nil.
 	History *history.History
 }
 
-// Register is the rule that each key of a run's history must follow.
+// Register returns the rule that the history of each key must follow: the write with the highest timestamp wins, or the
+// last write.
 func (c *Config) Register() history.Register {
 	if c.Net != nil && c.Net.Servers > 0 {
 		return history.HighestWins

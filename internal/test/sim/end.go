@@ -13,8 +13,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// settled checks the map and the store after a round of moves (I10): the wanted cuts,
-// and nothing left behind.
+// settled checks the map and the store after a round of moves (invariant I10). The map must have the cuts in want, and
+// no move may have left rows behind.
 func (w *world) settled(want []string) {
 	if w.c.Mistakes.Unwatched || w.h.over() {
 		return
@@ -70,7 +70,7 @@ func (w *world) settled(want []string) {
 	}
 }
 
-// lastListing compares a listing with the proof, after all late writes have landed.
+// lastListing compares a listing at the end of a run with the recorded writes, after all late writes are done.
 func (w *world) lastListing() {
 	w.faults.Enable(false)
 	if err := w.faults.Flush(context.Background()); err != nil {
@@ -110,7 +110,7 @@ func (w *world) lastListing() {
 	w.verify(c)
 }
 
-// alike checks that both data centres have the same rows in the end.
+// alike checks that both data centres have the same rows at the end of a run.
 func (w *world) alike() {
 	ctx := context.Background()
 	parts, err := w.mem.Partitions(ctx, store.Partition{}, 10_000)
@@ -132,9 +132,9 @@ func (w *world) alike() {
 	}
 }
 
-// verify checks the whole store as rebalancer verify does. A write that is late, or of a
-// process that paused past its lease, may leave a marker after the sweep of its range;
-// a repair must remove it.
+// verify checks the whole store at the end of a run, as the command rebalancer verify does. A late write, or a write of
+// a process that paused past its lease, may leave a marker of a delete after its range was swept. A repair must then
+// remove the marker.
 func (w *world) verify(c *listing.Client) {
 	if w.c.Mistakes != (Mistakes{}) {
 		return // the invariants must find them

@@ -8,8 +8,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// gated is a store whose calls wait for their turn before they are executed, and often
-// before they return.
+// gated is a store whose calls wait for their turn in the scheduler before they are executed, and often before they
+// return.
 type gated struct {
 	s        *scheduler
 	inner    store.Store
@@ -24,8 +24,8 @@ type gated struct {
 
 var _ store.Store = (*gated)(nil)
 
-// turn waits, calls f, and sometimes waits again. A dead actor's call may be executed
-// without a return.
+// turn waits for the turn of the call what, runs f, and sometimes waits again before it returns. If the caller has
+// died, f may run although the answer is lost.
 func (g *gated) turn(ctx context.Context, what call, f func(ctx context.Context) error) error {
 	if err := ctx.Err(); err != nil {
 		return store.Wrap(what.op, err)
@@ -44,8 +44,8 @@ func (g *gated) turn(ctx context.Context, what call, f func(ctx context.Context)
 	return err
 }
 
-// inCall is the context of a call that goes on whatever becomes of its caller. It has the values that are asked for
-// several times in each call.
+// inCall is the context of a store call that goes on even if its caller's context ends. It keeps the values that are
+// read several times in each call, so that they are found fast.
 type inCall struct {
 	context.Context
 	actor, op, wide any
@@ -57,7 +57,7 @@ func detached(ctx context.Context) context.Context {
 	}
 }
 
-// Value implements context.Context.
+// Value returns the value of a key in the context.
 func (c *inCall) Value(key any) any {
 	switch key.(type) {
 	case actorKey:
@@ -70,7 +70,7 @@ func (c *inCall) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// sees shows the watch a call, if there is one.
+// sees shows a client's call to the watch, which checks the invariants, if the run has a watch.
 func (g *gated) sees(ctx context.Context, p store.Partition, b store.Bounds, write bool) {
 	if g.watch != nil {
 		g.watch.client(ctx, p, b, write)
@@ -154,7 +154,8 @@ func (g *gated) Swap(ctx context.Context, t store.Table, key []byte, old store.V
 	})
 }
 
-// Acknowledge implements store.Acknowledger.
+// Acknowledge makes the current record of a register visible to all reads, and returns the record. It fails while a
+// data centre does not answer.
 func (g *gated) Acknowledge(ctx context.Context, t store.Table, key []byte) (rec store.Record, err error) {
 	err = g.turn(ctx, call{op: "acknowledge " + t.String()}, func(ctx context.Context) (err error) {
 		if g.chance(g.cut) || g.centres != nil && g.centres.cut() {
@@ -217,8 +218,8 @@ func (g *gated) ScanNodes(
 
 func (g *gated) Close() error { return g.inner.Close() }
 
-// name abbreviates a partition's id for traces.
+// name returns the first four characters of a partition's id, for traces.
 func name(id store.PartitionID) string { return id.String()[:4] }
 
-// next is the key after a key.
+// next returns the key directly after key, in bytewise order.
 func next(key []byte) []byte { return append(append([]byte(nil), key...), 0) }

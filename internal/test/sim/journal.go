@@ -10,21 +10,21 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// journal has what was done to the rows of each data centre, and to the registers and nodes, in order. So the store can
-// be put back to what snapshots have of it, which nodes take at moments of their own. A moment is the number of entries
-// before it.
+// journal records all writes to the rows of each data centre, and all changes of registers and nodes, in order. From a
+// journal the store can be put back to what snapshots have of it, which the nodes of a cluster take at different
+// moments. A moment is the number of entries before it.
 type journal struct {
 	mu  sync.Mutex
 	all []entry
 }
 
-// entry is a write that came to the rows of a data centre, or a change of a register or a node.
+// entry is a write that was applied to the rows of a data centre, or a change of a register or a map node.
 type entry struct {
 	w      *written // nil: of a register or a node
 	centre int
 	do     func(store.Store) error // of a register or a node
 	node   bool
-	// root is the bucket whose root was swapped, and phases are those of its batches since then.
+	// root is the bucket whose map root was swapped. phases are the phases of the bucket's moves after the swap.
 	root   store.BucketID
 	phases []partmap.Phase
 }
@@ -35,14 +35,14 @@ func (j *journal) add(e entry) {
 	j.all = append(j.all, e)
 }
 
-// now returns the present moment: what was acknowledged came before it.
+// now returns the current moment. Everything that was acknowledged so far came before that moment.
 func (j *journal) now() int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return len(j.all)
 }
 
-// recorder is a store whose changes of registers and nodes come into a journal.
+// recorder is a store that records the changes of registers and map nodes in a journal.
 type recorder struct {
 	store.Store
 	j *journal
@@ -77,7 +77,7 @@ func (x recorder) WriteNode(ctx context.Context, b store.BucketID, id store.Node
 	return nil
 }
 
-// phases returns those of a bucket's batches at a moment.
+// phases returns the phases of the moves of a bucket at a moment.
 func (j *journal) phases(id store.BucketID, at int) []partmap.Phase {
 	for _, e := range slices.Backward(j.all[:at]) {
 		if e.root == id {
@@ -87,7 +87,7 @@ func (j *journal) phases(id store.BucketID, at int) []partmap.Phase {
 	return nil
 }
 
-// swaps returns the moments right after the changes of a bucket's root, from one moment on.
+// swaps returns the moments right after the changes of a bucket's map root, from the moment from on.
 func (j *journal) swaps(id store.BucketID, from int) (all []int) {
 	for i := from; i < len(j.all); i++ {
 		if j.all[i].root == id {

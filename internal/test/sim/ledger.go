@@ -10,7 +10,8 @@ import (
 	"github.com/evenkeel/evenkeel/objects"
 )
 
-// try is a version that a client tries to make. Its body names it.
+// try is a version of an object that a client tries to make. The body of the version is unique, so it identifies the
+// version.
 type try struct {
 	key, body string
 	marker    bool
@@ -22,7 +23,8 @@ type try struct {
 	gone      [2]int // in each data centre, ledger.deleted once its deletion is acknowledged; 0: it is not
 }
 
-// ledger is what is known of the versions of a bucket.
+// ledger records all versions of objects in a bucket: which were acknowledged, may exist, or were deleted. Answers to
+// reads are checked against the ledger.
 type ledger struct {
 	mu                     sync.Mutex
 	byKey                  map[string][]*try
@@ -52,8 +54,9 @@ func (l *ledger) end(x *try, id objects.ID, err error) {
 	l.unsure++
 }
 
-// newest returns what the read of the newest version of a key, which is about to begin in a data centre, must see: must
-// or a newer version, or any if must is nil; and none of the versions whose deletions are among the first `deleted`.
+// newest returns what a read of the newest version of a key, which is about to begin in a data centre, has to find. The
+// answer must be the version must or a newer one; must is nil if the reader need not see any version. The answer must
+// not be a version of which gone is at most deleted: its deletion was acknowledged before the read.
 func (l *ledger) newest(key string, centre int) (must *try, deleted int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -65,7 +68,8 @@ func (l *ledger) newest(key string, centre int) (must *try, deleted int) {
 	return must, l.deleted
 }
 
-// read checks the answer to a read of the newest version of a key, by what newest returned before the read began.
+// read checks the answer to a read of the newest version of a key. must and deleted are the results of newest before
+// the read. id and body are the version in the answer, and found is false if the answer was "not found".
 func (l *ledger) read(key string, centre int, must *try, deleted int, id objects.ID, body string, found bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -94,7 +98,7 @@ func (l *ledger) read(key string, centre int, must *try, deleted int, id objects
 	return nil
 }
 
-// still returns a version, unless somebody deletes it by now.
+// still returns the version x, or nil if a client has begun to delete x.
 func (l *ledger) still(x *try) *try {
 	if x == nil || x.deletes {
 		return nil

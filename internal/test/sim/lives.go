@@ -11,7 +11,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// clientLives runs a client. In the network form it is restarted when it died.
+// clientLives runs a client. In the network form a client that has died is restarted. i is the number of the client.
 func (w *world) clientLives(ctx context.Context, i int, moving func() bool) {
 	for life := 1; ; life++ {
 		cl, err := w.client(i, life)

@@ -13,147 +13,148 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Mistakes are violations of the protocol; the zero value makes none. The first groups
-// are the lists in docs/why-not-simpler.md. Wrappers of stores, of map clients and of clocks
-// make them, so the code under test is the product's.
+// Mistakes are violations of the move protocol that a run makes on purpose, so that tests can show that the simulation
+// finds them. The zero value makes no mistake. The first groups follow the lists in docs/why-not-simpler.md. Wrappers
+// of stores, of map clients and of clocks make the mistakes, so the code under test is that of the product.
 type Mistakes struct {
-	// PlainDeletes: deletes write tombstones during a move.
+	// PlainDeletes makes deletes write tombstones, instead of markers, during a move.
 	PlainDeletes bool
-	// DeleteBoth: deletes write tombstones in both partitions.
+	// DeleteBoth makes deletes write tombstones in both partitions of a move.
 	DeleteBoth bool
-	// NoWait between phases.
+	// NoWait makes movers skip the waits between the phases of a move.
 	NoWait bool
-	// NoRewait: a mover waits only after its own swaps.
+	// NoRewait makes a mover wait only after its own swaps of the map, and not after those of a mover before it.
 	NoRewait bool
-	// SkipMarking: moves begin in copying.
+	// SkipMarking makes moves begin with the phase copying, without the phase marking.
 	SkipMarking bool
-	// FreshTimestamps: copies get the time of the copy.
+	// FreshTimestamps gives copied rows the timestamp of the copy instead of the row's own.
 	FreshTimestamps bool
-	// LoseMarkers: markers are not copied.
+	// LoseMarkers makes movers leave out markers, which record deletes, when they copy rows.
 	LoseMarkers bool
-	// SkipDraining: the source is removed while reads still look at it.
+	// SkipDraining makes movers remove the source of a move while clients still read the source.
 	SkipDraining bool
-	// RedoElsewhere: a write of unknown outcome is repeated later, in the partition that
-	// the range has then, and acknowledged.
+	// RedoElsewhere makes a client repeat a write of unknown outcome later, in the partition in which the range then
+	// is, and acknowledge the write.
 	RedoElsewhere bool
-	// LateSweep: markers are swept when the next move copies.
+	// LateSweep makes movers sweep the markers of a move only when the next move copies.
 	LateSweep bool
-	// SweepUnchecked: a sweep does not check the root.
+	// SweepUnchecked makes a sweep of markers not check the root of the map.
 	SweepUnchecked bool
-	// NoWriteThrough: readers in verifying show rows that only the source has, and do not
-	// write them to the destination.
+	// NoWriteThrough makes readers in the phase verifying show rows that only the source has, without writing the rows
+	// to the destination.
 	NoWriteThrough bool
-	// PlainCopies: copies are written as entries, not as copies.
+	// PlainCopies makes movers write copies as ordinary entries, without the mark that says that they are copies.
 	PlainCopies bool
-	// NoUncopy: verifying keeps copies of rows that the source has lost.
+	// NoUncopy makes movers in the phase verifying keep copies of rows that the source has lost since.
 	NoUncopy bool
-	// NoDeleteThrough: readers in verifying do not delete such copies.
+	// NoDeleteThrough makes readers in the phase verifying not delete copies of rows that the source has lost since.
 	NoDeleteThrough bool
-	// DeleteThroughAtOnce: readers delete a copy without reading the source again.
+	// DeleteThroughAtOnce makes readers delete a copy without reading the source a second time.
 	DeleteThroughAtOnce bool
-	// UncopyUnchecked: verifying deletes copies without checking the root.
+	// UncopyUnchecked makes movers in the phase verifying delete copies without checking the root of the map.
 	UncopyUnchecked bool
-	// MixedMerge: the sources of a merge are in different phases.
+	// MixedMerge makes the sources of a merge be in different phases.
 	MixedMerge bool
 
 	// Network form, where leases hold for a time.
 
-	// BumpFirst: the clock is bumped before the root is swapped.
+	// BumpFirst makes a mover bump the map clock before it swaps the root of the map. Bumping the clock tells clients
+	// that the map has changed.
 	BumpFirst bool
-	// RootBeforeClock: clients read the root before the clock.
+	// RootBeforeClock makes clients read the root of the map before the map clock.
 	RootBeforeClock bool
-	// NoLookAfterWrite, NoLookAfterRead: the lease is not checked after the I/O.
+	// NoLookAfterWrite and NoLookAfterRead make clients not check their lease after the I/O of a write or a read.
 	NoLookAfterWrite, NoLookAfterRead bool
-	// ActWhileClosing: clients treat a closing bucket as open.
+	// ActWhileClosing makes clients treat a bucket that is being deleted as open.
 	ActWhileClosing bool
-	// WaitByFirstClock: a wait ends when the first of the two clocks says so; the wall
-	// clock may have been set.
+	// WaitByFirstClock makes a mover end a wait when the first of its two clocks says so, although its wall clock may
+	// have been set.
 	WaitByFirstClock bool
-	// OthersBump: a bump by another process counts, though it came before the
-	// acknowledgement of the own swap.
+	// OthersBump makes a mover accept a bump of the map clock by another process that came before the acknowledgement
+	// of the mover's own swap.
 	OthersBump bool
-	// CollectByAge: map nodes are collected once they are old, though a swap that
-	// names them may be pending.
+	// CollectByAge makes a process delete map nodes once they are old, although a swap of a root that names them may be
+	// pending.
 	CollectByAge bool
-	// TornRoot: clients believe the content of a torn root.
+	// TornRoot makes clients believe the content of a torn root, which has a newer version beside older content.
 	TornRoot bool
 
 	// Others.
 
-	// LeaseByMonotonic: leases are held by the monotonic clock alone, which stops
-	// with the machine.
+	// LeaseByMonotonic makes clients measure leases by the monotonic clock alone, which stops while the machine is
+	// suspended.
 	LeaseByMonotonic bool
-	// RootUnacknowledged, BumpUnacknowledged: waits begin at a root or at a bump that
+	// RootUnacknowledged and BumpUnacknowledged make a mover's wait begin at a root or at a bump of the map clock that
 	// other replicas do not show yet.
 	RootUnacknowledged, BumpUnacknowledged bool
-	// ShortLease: movers believe in a shorter lease than clients.
+	// ShortLease makes movers assume a shorter lease than clients.
 	ShortLease bool
-	// EmptyAtHome: the deleter of a bucket checks the homes of ranges and not their
-	// destinations.
+	// EmptyAtHome makes the deleter of a bucket check only the present partitions of ranges, and not the destinations
+	// of moves.
 	EmptyAtHome bool
-	// OwnClock: timestamps come from the writers' own clocks, up to half a second off.
+	// OwnClock makes writers take timestamps from their own clocks, which are up to half a second wrong.
 	OwnClock bool
-	// NoPassing: writes are acknowledged before their timestamps have passed.
+	// NoPassing makes clients acknowledge writes before the timestamps of the writes have passed.
 	NoPassing bool
 
-	// NoVerify: verifying does not copy missing rows.
+	// NoVerify makes movers in the phase verifying not copy missing rows.
 	NoVerify bool
-	// RemoveWhole: the whole partition is removed, though a part of it stays.
+	// RemoveWhole makes movers remove a whole partition, although some of its rows stay.
 	RemoveWhole bool
-	// RemoveOld: removals have lower timestamps than the rows.
+	// RemoveOld makes removals have lower timestamps than the removed rows.
 	RemoveOld bool
-	// UsedDestination: a destination was used before.
+	// UsedDestination makes movers choose a destination that was used before.
 	UsedDestination bool
-	// SkipSweep: sweeps are reported as done and are not.
+	// SkipSweep makes movers report sweeps of markers as done that they have not done.
 	SkipSweep bool
-	// TornPage: rows are lost from a page of a source, and the scan continues after it.
+	// TornPage loses rows from a page of the source, and continues the scan after the page.
 	TornPage bool
 
-	// PurgeNewer: the deletion of a range hides all that is there when its removal is sent, also what came after the call
-	// had begun.
+	// PurgeNewer makes the deletion of a range of keys hide all rows at the time of the removal, also those that came
+	// after the call had begun.
 	PurgeNewer bool
-	// PurgeUnknown: a removal of unknown outcome counts, and lands later.
+	// PurgeUnknown makes a client count a removal of unknown outcome as done, although the removal is done later.
 	PurgeUnknown bool
-	// PurgeByCall: what is older than a time is deleted with the timestamp of the call.
+	// PurgeByCall makes a deletion of rows older than some time use the timestamp of the call.
 	PurgeByCall bool
 
 	// With two data centres.
 
-	// NearConfirm: a reader in verifying takes what its own data centre has for what all have.
+	// NearConfirm makes a reader in the phase verifying take the rows of its own data centre for those of all.
 	NearConfirm bool
-	// NearPurge: the deletion of a range takes what its own data centre lacks for what all lack.
+	// NearPurge makes the deletion of a range of keys assume that rows which its own data centre lacks are missing in
+	// all.
 	NearPurge bool
-	// NearMover: movers read and write in their own data centre.
+	// NearMover makes movers read and write only in their own data centre.
 	NearMover bool
-	// NoReadRepair: reads at each quorum leave a data centre without what it lacks.
+	// NoReadRepair makes reads at EACH_QUORUM not repair a data centre that lacks a row.
 	NoReadRepair bool
 
-	// NearCleaner: cleaners of objects read and write in their own data centre.
+	// NearCleaner makes cleaners of objects read and write only in their own data centre.
 	NearCleaner bool
-	// ReadBeforeMark: an adoption reads the source before it takes its mark.
+	// ReadBeforeMark makes an adoption read the source before it takes its mark, which is the time of the copy.
 	ReadBeforeMark bool
-	// NearCatchUp: a catch-up takes what its own data centre lacks for what all lack.
+	// NearCatchUp makes a catch-up assume that rows which its own data centre lacks are missing in all.
 	NearCatchUp bool
 
 	// With restores of snapshots.
 
-	// NoNotes: a mover leaves no note in what it empties.
+	// NoNotes makes a mover leave no note in a partition that it empties. A repair after a restore reads the notes.
 	NoNotes bool
-	// PurgeForMove: a repair takes the removal of a purge for that of a move.
+	// PurgeForMove makes a repair take a client's removal of a range of keys for the removal at the end of a move.
 	PurgeForMove bool
-	// NearRepair: a repair reads and writes in one data centre.
+	// NearRepair makes a repair read and write in one data centre only.
 	NearRepair bool
-	// FarSnapshots: nodes take their snapshots of rows at moments that are any time apart, without a pause.
+	// FarSnapshots makes nodes take their snapshots of rows any time apart, without a pause of moves.
 	FarSnapshots bool
-	// LateMaps: snapshots of maps are taken any time after those of rows, which are not of one moment.
+	// LateMaps makes snapshots of maps be taken any time after those of rows, which are not of one moment.
 	LateMaps bool
 
-	// Unwatched turns off the invariants of the inside: only answers to clients can
-	// reveal a mistake.
+	// Unwatched turns off the checks of the store's inside, so that only wrong answers to clients can reveal a mistake.
 	Unwatched bool
 }
 
-// clientStore is the store of one client, with its mistakes.
+// clientStore is the store of one client. It makes the client's mistakes.
 type clientStore struct {
 	store.Store
 	m     Mistakes
@@ -162,7 +163,7 @@ type clientStore struct {
 	late  int
 }
 
-// Slice makes the mistake EmptyAtHome, and short pages for clients that read ahead.
+// Slice reads a page of rows. It makes the mistake EmptyAtHome, and returns short pages to clients that read ahead.
 func (c *clientStore) Slice(
 	ctx context.Context, p store.Partition, b store.Bounds, o store.SliceOptions,
 ) (store.Page, error) {
@@ -177,8 +178,8 @@ func (c *clientStore) Slice(
 	return c.Store.Slice(ctx, p, b, o)
 }
 
-// hasty is the store of a client that makes the mistake DeleteThroughAtOnce: its second
-// read of the source, at each quorum, finds nothing.
+// hasty is the store of a client that makes the mistake DeleteThroughAtOnce. The client's second read of the source, at
+// EACH_QUORUM, finds nothing.
 type hasty struct{ *clientStore }
 
 func (c hasty) EachQuorum() store.Rows { return blind{c} }
@@ -234,7 +235,8 @@ func (c *clientStore) Put(ctx context.Context, p store.Partition, rows ...store.
 	return c.Store.Put(ctx, p, rows...)
 }
 
-// Delete is a plain delete, of the settled phase; or a reader's, of a copy.
+// Delete deletes a row: a client's row outside of moves, or a copy that a reader deletes. It makes the client's
+// mistakes.
 func (c *clientStore) Delete(ctx context.Context, p store.Partition, key []byte, ts store.Timestamp) error {
 	a := actorOf(ctx)
 	ts, err := c.purgesAt(ctx, ts)
@@ -252,7 +254,7 @@ func (c *clientStore) Delete(ctx context.Context, p store.Partition, key []byte,
 	return c.Store.Delete(ctx, p, key, ts)
 }
 
-// Remove is of the deletion of a range.
+// Remove removes the rows of a range of keys that a client deletes. It makes the client's mistakes.
 func (c *clientStore) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {
 	ts, err := c.purgesAt(ctx, ts)
 	if err != nil {
@@ -270,7 +272,7 @@ func (c *clientStore) Remove(ctx context.Context, p store.Partition, b store.Bou
 	return c.Store.Remove(ctx, p, b, ts)
 }
 
-// purgesAt returns the timestamp at which an entry is deleted, with the mistake PurgeByCall.
+// purgesAt returns the timestamp at which an entry is deleted: ts, or that of the call with the mistake PurgeByCall.
 func (c *clientStore) purgesAt(ctx context.Context, ts store.Timestamp) (store.Timestamp, error) {
 	if w := opOf(ctx).write; !c.m.PurgeByCall || w == nil || !w.aged {
 		return ts, nil
@@ -278,7 +280,7 @@ func (c *clientStore) purgesAt(ctx context.Context, ts store.Timestamp) (store.T
 	return c.world.stamps.Next(ctx, 1)
 }
 
-// landLater does a write at some later time. Nobody hears of it.
+// landLater does a write at some later time, and returns a timeout at once. No client learns the outcome of the write.
 func (c *clientStore) landLater(ctx context.Context, p store.Partition, key []byte, write func(context.Context)) error {
 	c.late++
 	a := actorOf(ctx)
@@ -294,7 +296,7 @@ func (c *clientStore) landLater(ctx context.Context, p store.Partition, key []by
 	return store.Errorf(store.Timeout, "no answer")
 }
 
-// redo is the mistake: a put was lost, and is done again when the range has moved.
+// redo makes the mistake RedoElsewhere: it does a lost put again after the range has moved to another partition.
 func (c *clientStore) redo(ctx context.Context, p store.Partition, row store.Row) error {
 	home := p.ID
 	for i := 0; i < 400 && home == p.ID; i++ {
@@ -306,7 +308,7 @@ func (c *clientStore) redo(ctx context.Context, p store.Partition, row store.Row
 	return c.Store.Put(ctx, store.Partition{Bucket: p.Bucket, ID: home}, row)
 }
 
-// ends returns the two ends of the move in which a key takes part.
+// ends returns the source and the destination of the move in which a key takes part.
 func (w *watch) ends(key []byte) (src, dst store.PartitionID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -335,7 +337,8 @@ func (w *watch) closing() bool {
 	return w.root.State == partmap.Closing
 }
 
-// rangeOf returns the range in which a partition is an end.
+// rangeOf returns the range with the key that has the partition id as its partition or as the destination of its move.
+// An empty key stands for any range. The result is false if no such range exists.
 func (w *watch) rangeOf(id store.PartitionID, key []byte) (partmap.Range, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -347,7 +350,7 @@ func (w *watch) rangeOf(id store.PartitionID, key []byte) (partmap.Range, bool) 
 	return partmap.Range{}, false
 }
 
-// moverStore is what movers read and write, with their mistakes.
+// moverStore is the store of a mover. It makes the mover's mistakes.
 type moverStore struct {
 	store.Store
 	m      Mistakes
@@ -380,7 +383,7 @@ func (m *moverStore) Put(ctx context.Context, p store.Partition, rows ...store.R
 	return m.Store.Put(ctx, p, out...)
 }
 
-// originals are rows that do not say that they are copies.
+// originals returns the rows without the mark that says that they are copies.
 func originals(rows []store.Row) []store.Row {
 	rows = slices.Clone(rows)
 	for i := range rows {
@@ -448,7 +451,7 @@ func (m *moverStore) Remove(ctx context.Context, p store.Partition, b store.Boun
 	return m.Store.Remove(ctx, p, b, ts)
 }
 
-// moverMaps is the map client of one life of a mover, with its mistakes.
+// moverMaps is the map client of a mover, from a start of the mover to its death. It makes the mover's mistakes.
 type moverMaps struct {
 	*mapclient.Client
 	m     Mistakes
@@ -542,7 +545,7 @@ func (m *moverMaps) removeSources(ctx context.Context, batch uint64) error {
 	return nil
 }
 
-// mixMerge gives the first source of a merge a batch of its own, one phase ahead.
+// mixMerge makes the mistake MixedMerge: it gives the first source of a merge a batch of its own, one phase ahead.
 func mixMerge(r *partmap.Root) {
 	if len(r.Batches) != 1 || r.Batches[0].Phase != partmap.Marking || r.Batches[0].ID < 2 {
 		return

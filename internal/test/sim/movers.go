@@ -19,8 +19,7 @@ import (
 
 var errKilled = errors.New("killed")
 
-// mover is a process that moves ranges. It is killed at random, and restarted with its
-// goals only.
+// mover is a process that moves ranges. It is killed at random, and restarted. Only its goals outlive a restart.
 type mover struct {
 	w     *world
 	name  string
@@ -31,7 +30,8 @@ type mover struct {
 	r  *rand.Rand
 }
 
-// run restarts the mover until it has reached the goals.
+// run starts the mover again and again until the goals are reached. A goal is a wanted cut of a span of keys into
+// ranges.
 func (m *mover) run(ctx context.Context, goals []move.Goal) {
 	for ctx.Err() == nil && !m.w.s.failed() {
 		if !m.live(ctx, goals) {
@@ -40,7 +40,7 @@ func (m *mover) run(ctx context.Context, goals []move.Goal) {
 	}
 }
 
-// live runs the mover until it ends or is killed. It reports whether to restart it.
+// live runs the mover until it ends or is killed. The result is true if the mover has to be started again.
 func (m *mover) live(ctx context.Context, goals []move.Goal) (again bool) {
 	m.lives++
 	a := &actor{name: fmt.Sprintf("%s.%d", m.name, m.lives), centre: int(m.seed/100) % 2}
@@ -120,10 +120,10 @@ func (m *mover) live(ctx context.Context, goals []move.Goal) (again bool) {
 	}
 }
 
-// collectAfter is for how long map nodes are kept for readers of older epochs.
+// collectAfter returns the time for which old map nodes are kept for readers of older epochs of the map.
 func collectAfter(n *Net) time.Duration { return 2 * n.Lease }
 
-// collect runs a process that collects map nodes while moves run.
+// collect runs a process that deletes old map nodes while the function moving returns true, i.e. while ranges move.
 func (m *mover) collect(ctx context.Context, moving func() bool) {
 	a := &actor{name: m.name}
 	p, err := m.w.newProcess(a, m.seed)
@@ -146,13 +146,13 @@ func (m *mover) collect(ctx context.Context, moving func() bool) {
 	}
 }
 
-// collectorMaps is a collector's map client, with the mistake CollectByAge.
+// collectorMaps is the map client of a process that deletes old map nodes. It makes the mistake CollectByAge.
 type collectorMaps struct {
 	*mapclient.Client
 	m Mistakes
 }
 
-// Load pretends that all epochs are older than they are.
+// Load returns the root of a map. With the mistake CollectByAge, Load pretends that all epochs are older than they are.
 func (c *collectorMaps) Load(ctx context.Context, id store.BucketID) (*partmap.Root, error) {
 	root, err := c.Client.Load(ctx, id)
 	if err == nil && c.m.CollectByAge {

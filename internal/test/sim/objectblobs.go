@@ -13,7 +13,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// stageBlobs are bodies in memory, in one place for both data centres. Calls wait for their turn, and may fail.
+// stageBlobs are the bodies of objects in memory, in one store for both data centres. Calls wait for their turn in the
+// scheduler, and may fail.
 type stageBlobs struct {
 	g    *stage
 	free bool
@@ -30,7 +31,7 @@ func (s *stageBlobs) calm() {
 	s.quiet = true
 }
 
-// call does what f says, or fails before or after it.
+// call runs f for the operation op when it is the caller's turn, or fails before or after f.
 func (s *stageBlobs) call(ctx context.Context, op string, f func() error) error {
 	if s.free {
 		return f()

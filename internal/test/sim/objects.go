@@ -22,9 +22,9 @@ const (
 )
 
 // RunObjects simulates a bucket of objects in two data centres, with a cleaner in each, audits, uploads in parts, moves
-// and cuts of the link; bodies are in one store. A version that was acknowledged has its body until it is deleted or
-// superseded; what was deleted stays so; in the end only bodies of versions are left. It must be called within a
-// testing/synctest bubble.
+// of ranges and cuts of the link. The run checks that an acknowledged version keeps its body until the version is
+// deleted or replaced, that deleted versions stay deleted, and that at the end only bodies of versions are left.
+// RunObjects must be called within a testing/synctest bubble.
 func RunObjects(c Config) Report {
 	c.Centres.Late = 6 * time.Hour
 	g := newStage(c)
@@ -110,7 +110,7 @@ func RunObjects(c Config) Report {
 	return r
 }
 
-// leftOf checks what a data centre has in the end.
+// leftOf checks the versions and bodies that a data centre has at the end of a run.
 func (g *stage) leftOf(
 	l *ledger, blobs *stageBlobs, options objects.Options, versioned objects.Versioning, centre int,
 ) error {
@@ -180,7 +180,7 @@ func bodyOf(ctx context.Context, b *objects.Bucket, key string, id objects.ID) (
 	return string(body), err
 }
 
-// keeper cleans and audits.
+// keeper is a process that cleans a bucket of objects, and audits it.
 type keeper struct {
 	*stage
 	l *ledger
@@ -236,7 +236,7 @@ func (k *keeper) run(ctx context.Context) {
 	}
 }
 
-// putter is a client.
+// putter is a client that puts, reads and deletes objects.
 type putter struct {
 	*stage
 	l         *ledger
@@ -248,7 +248,7 @@ type putter struct {
 	uploads   []*parts
 }
 
-// parts is an upload under way.
+// parts is an upload of an object in parts that a client has begun.
 type parts struct {
 	x       *try
 	id      objects.UploadID
@@ -321,7 +321,7 @@ func (x *putter) read(ctx context.Context, key string) {
 	}
 }
 
-// some returns a version that was acknowledged; nil: there is none.
+// some returns a random acknowledged version of a key, or nil if the key has none.
 func (x *putter) some(key string) *try {
 	x.l.mu.Lock()
 	defer x.l.mu.Unlock()
@@ -379,7 +379,7 @@ func (x *putter) deleteVersion(ctx context.Context, key string) {
 	}
 }
 
-// upload begins an upload, or goes on with one.
+// upload begins an upload in parts, or continues one: it puts parts, and completes or aborts the upload.
 func (x *putter) upload(ctx context.Context, key string) {
 	if len(x.uploads) == 0 || x.r.IntN(4) == 0 {
 		t := x.try(key, false)
@@ -439,7 +439,7 @@ func (x *putter) upload(ctx context.Context, key string) {
 	}
 }
 
-// gone forgets an upload that may have ended.
+// gone drops an upload that may have ended, after the operation what has failed with err.
 func (x *putter) gone(p *parts, what string, err error) {
 	switch {
 	case errors.Is(err, objects.ErrNoSuchUpload) || errors.Is(err, objects.ErrUploadEnds):

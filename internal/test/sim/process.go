@@ -15,33 +15,33 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Net configures the network form, in which each client and each mover is a process with
-// clocks and a map client of its own, and leases hold for a time.
+// Net configures the network form of a simulation, in which each client and each mover is a process with its own clocks
+// and map client, and in which leases hold for a time.
 type Net struct {
 	Lease time.Duration
-	// Lag is for how long reads at Local may return an older record; a root is then read
-	// torn with probability Torn.
+	// Lag is the longest time for which reads at level Local may return an older record. A root is then read torn,
+	// which means with a newer version beside older content, with the probability Torn.
 	Lag  time.Duration
 	Torn float64
-	// Cut is the probability that a data centre does not answer an acknowledgement.
+	// Cut is the probability that a data centre does not answer an acknowledgement of a register.
 	Cut float64
-	// Drift is how much faster or slower than others a process's clocks may run.
+	// Drift is the largest relative error of the speed of a process's clocks.
 	Drift float64
-	// Weather is the probability of a disturbance at each step: a process is paused, its
-	// machine is suspended, its wall clock is set, or it dies.
+	// Weather is the probability of a disturbance at each step: a process is paused, its machine is suspended, its wall
+	// clock is set, or the process dies.
 	Weather float64
-	// Stall is the probability that a process is paused after it has written a map node,
-	// before it swaps in the root that names it.
+	// Stall is the probability that a process is paused after it has written a map node, and before it swaps the root
+	// that names the node.
 	Stall float64
-	// Servers is the number of servers whose clocks, at most Apart from each other, make
-	// the common time of timestamps; clocks of processes then drift within its bound. 0:
-	// all timestamps come from one source.
+	// Servers is the number of servers from whose clocks the common time of timestamps is computed. The clocks differ
+	// by at most Apart, and the clocks of processes drift within the bound of the common time. If Servers is 0, all
+	// timestamps come from one source.
 	Servers int
 	Apart   time.Duration
 }
 
-// process is one machine: its clocks, its map client and its disturbances. Its wall clock
-// may be set to any time: neither leases nor timestamps may depend on it.
+// process is one machine: its clocks, its map client and its disturbances. Its wall clock may be set to any time, as
+// neither leases nor timestamps may depend on the wall clock.
 type process struct {
 	w       *world
 	a       *actor
@@ -68,7 +68,7 @@ type process struct {
 
 type span struct{ from, to time.Time }
 
-// newProcess starts a process for an actor. Equal seeds give equal processes.
+// newProcess starts a process for the actor a. Equal seeds give equal processes.
 func (w *world) newProcess(a *actor, seed uint64) (*process, error) {
 	r := rand.New(rand.NewPCG(w.c.Seed, seed))
 	n := w.c.Net
@@ -108,7 +108,7 @@ func (w *world) newProcess(a *actor, seed uint64) (*process, error) {
 	return p, nil
 }
 
-// end closes the map client after the calls of the process have ended.
+// end closes the map client of the process in the background, after the calls of the process have ended.
 func (p *process) end() {
 	p.w.s.mu.Lock()
 	p.a.gone = true
@@ -116,7 +116,7 @@ func (p *process) end() {
 	p.w.actors.Go(p.maps.Close)
 }
 
-// elapsed returns the time of the two clocks since the process started.
+// elapsed returns the time since the process started, by the monotonic clock and by the wall clock of the process.
 func (p *process) elapsed() (mono, wall time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -149,10 +149,11 @@ func (p *process) elapsed() (mono, wall time.Duration) {
 func (p *process) monotonic() time.Duration { mono, _ := p.elapsed(); return mono }
 func (p *process) now() time.Time           { _, wall := p.elapsed(); return p.started.Add(wall) }
 
-// stampsEach timestamps are drawn to have one that no other process has.
+// stampsEach is the number of successive timestamps that are drawn for one timestamp. Of these, each process uses a
+// different one, so that no two processes have the same timestamp.
 const stampsEach = 256
 
-// stamp draws a timestamp that no other process has.
+// stamp returns a timestamp of the common time that no other process has.
 func (p *process) stamp(ctx context.Context) (store.Timestamp, error) {
 	if p.m.OwnClock {
 		return p.ownStamp(), nil
@@ -161,7 +162,7 @@ func (p *process) stamp(ctx context.Context) (store.Timestamp, error) {
 	return first + (p.index-first%stampsEach+stampsEach)%stampsEach, err
 }
 
-// ownStamp draws a timestamp from the process's wall clock.
+// ownStamp returns a timestamp of the process's wall clock, for the mistake OwnClock.
 func (p *process) ownStamp() store.Timestamp {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -171,16 +172,16 @@ func (p *process) ownStamp() store.Timestamp {
 	return p.last
 }
 
-// timedWire is a wire to servers with clocks.
+// timedWire is the store of a process's map client, with servers that tell the time of their clocks.
 type timedWire struct{ *wire }
 
-// serverClock is that of one server.
+// serverClock is the clock of one server: its offset at the beginning, and its relative error of speed.
 type serverClock struct {
 	offset time.Duration
 	rate   float64
 }
 
-// Servers implements store.WallClock.
+// Servers returns the servers whose clocks can be read.
 func (x *timedWire) Servers(context.Context) (all []store.Server, err error) {
 	for i := range x.p.w.serverClocks {
 		all = append(all, store.Server{Name: strconv.Itoa(i), Near: true})
@@ -188,7 +189,7 @@ func (x *timedWire) Servers(context.Context) (all []store.Server, err error) {
 	return all, nil
 }
 
-// Time implements store.WallClock.
+// Time returns the time of a server's clock, after the time that a request takes.
 func (x *timedWire) Time(_ context.Context, server string) (time.Time, error) {
 	i, err := strconv.Atoi(server)
 	if err != nil {
@@ -202,7 +203,8 @@ func (x *timedWire) Time(_ context.Context, server string) (time.Time, error) {
 	return t.Truncate(store.TimeResolution), nil
 }
 
-// freeze makes a mistake: until thaw the clocks of the process stand still.
+// freeze stops the clocks of the process until thaw is called. This is a mistake: while the clocks stand still, no
+// lease ends.
 func (p *process) freeze() (thaw func()) {
 	if p == nil {
 		return func() {}
@@ -220,7 +222,7 @@ func (p *process) freeze() (thaw func()) {
 	}
 }
 
-// weather sometimes disturbs a process.
+// weather disturbs a process at random times.
 func (w *world) weather(r *rand.Rand) {
 	n := w.c.Net
 	if n == nil || r.Float64() >= n.Weather {
@@ -260,13 +262,13 @@ func (w *world) trace(format string, args ...any) {
 	}
 }
 
-// wire is the store of a process's map client, with its mistakes.
+// wire is the store of a process's map client. It makes the process's mistakes.
 type wire struct {
 	*gated
 	p *process
 }
 
-// own assigns background calls of a map client to the actor of its process.
+// own assigns the background calls of a map client to the actor of its process.
 func (x *wire) own(ctx context.Context) context.Context {
 	if a, _ := ctx.Value(actorKey{}).(*actor); a == nil {
 		return withActor(ctx, x.p.a)
@@ -306,7 +308,7 @@ func (x *wire) Read(ctx context.Context, t store.Table, key []byte, l store.Leve
 	return rec, err
 }
 
-// retold returns a root's record with a change, as a mistaken reader would see it.
+// retold returns the record of a root with a change, as a process that makes a mistake sees the root.
 func retold(id store.BucketID, rec store.Record, change func(r *partmap.Root)) store.Record {
 	r, err := partmap.DecodeRoot(id, rec)
 	if err != nil {
@@ -365,7 +367,7 @@ func (x *wire) Swap(ctx context.Context, t store.Table, key []byte, old store.Ve
 	return x.gated.Swap(ctx, t, key, old, next)
 }
 
-// clock reads the present map clock.
+// clock reads the current map clock, a record that tells clients which maps have changed.
 func (x *wire) clock() mapClock {
 	rec, err := x.p.w.mem.Read(context.Background(), store.Clocks, clockKey, store.Serial)
 	if err != nil {
@@ -374,7 +376,7 @@ func (x *wire) clock() mapClock {
 	return openClock(rec)
 }
 
-// bump bumps and acknowledges the clock too early.
+// bump bumps and acknowledges the map clock too early, for the mistake BumpFirst.
 func (x *wire) bump(ctx context.Context) {
 	for range 5 {
 		rec, err := x.gated.Read(ctx, store.Clocks, clockKey, store.Serial)

@@ -11,21 +11,21 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// proof records every write, and what every answer has proven. Each key is a register
-// that keeps the highest timestamp. A write of unknown outcome may apply at any time or
-// never; once an answer has shown it, it stays until a newer write.
+// proof records every write of clients, and what the answers have proven. Each key is a register that keeps the highest
+// timestamp. A write of unknown outcome may be applied at any time or never. Once an answer has shown the write, the
+// write stays until a newer one.
 type proof struct {
 	mu     sync.Mutex
 	writes map[store.Timestamp]*write
 	keys   map[string]*cell
-	// deleted: the bucket was deleted; no later write may be acknowledged.
+	// deleted is true after the bucket was deleted. No later write may be acknowledged.
 	deleted bool
-	// certain reports whether an answer proves that what it shows stays.
+	// certain reports whether an answer proves that the shown entry stays.
 	certain func() bool
-	// calls is the same for package history, which checks it after the run.
+	// calls are all calls and answers, which package history checks after the run. now is the current instant in calls.
 	now   history.Instant
 	calls history.History
-	// What the run did: tests assert that it was enough.
+	// The counts of what the run did. Tests check by the counts that a run did enough.
 	acked, unknown, shown, absent, pages int
 }
 
@@ -37,14 +37,15 @@ type write struct {
 	acked      bool      // and not of unknown outcome
 	ended      time.Time // when it was acknowledged, on a stage
 	begun      history.Instant
-	// Of the deletion of a range: what was proven when it began, and the deletes of the other keys, at the same timestamp.
+	// before and also belong to the deletion of a range of keys: what was proven when the deletion began, and the
+	// deletes of the range's other keys, at the same timestamp.
 	before view
 	also   []*write
-	// aged: the timestamp is a time before the call: newer entries stay.
+	// aged is true if the timestamp is a time before the call, so that the deletion leaves newer entries.
 	aged bool
 }
 
-// clears makes w the deletion of all these keys.
+// clears makes w the deletion of all the given keys.
 func (w *write) clears(keys []string) {
 	w.key, w.deletes = keys[0], true
 	for _, k := range keys[1:] {
@@ -52,7 +53,7 @@ func (w *write) clears(keys []string) {
 	}
 }
 
-// each calls f for all writes of one call.
+// each calls f for w, and for the deletes of the other keys of the same call.
 func (w *write) each(f func(*write)) {
 	f(w)
 	for _, o := range w.also {
@@ -62,16 +63,16 @@ func (w *write) each(f func(*write)) {
 }
 
 type cell struct {
-	// least, by data centre: the newest write of the key has this timestamp there, or a higher one.
+	// least is, by data centre, the lowest timestamp that the newest write of the key can have there.
 	least   [2]store.Timestamp
 	byValue map[string]*write
 	deletes []*write
 }
 
-// anywhere stands for all data centres.
+// anywhere stands for all data centres, where a parameter is the number of a data centre.
 const anywhere = -1
 
-// proven returns what is proven of a data centre, or of any.
+// proven returns the lowest timestamp that the key's newest write can have in a data centre, or in the best of all.
 func (r *cell) proven(centre int) store.Timestamp {
 	if centre == anywhere {
 		return max(r.least[0], r.least[1])
@@ -79,7 +80,8 @@ func (r *cell) proven(centre int) store.Timestamp {
 	return r.least[centre]
 }
 
-// prove records what is proven of a data centre; of any is of the first one.
+// prove records that the key's newest write in a data centre has at least the timestamp ts. If centre is anywhere, the
+// first data centre counts.
 func (r *cell) prove(centre int, ts store.Timestamp) {
 	at := &r.least[max(centre, 0)]
 	*at = max(*at, ts)
@@ -93,7 +95,7 @@ func newProof(keys []string) *proof {
 	return h
 }
 
-// begin records a write, when its timestamp is drawn.
+// begin records a write at the moment at which its timestamp is drawn.
 func (h *proof) begin(w *write) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -108,7 +110,7 @@ func (h *proof) begin(w *write) {
 	})
 }
 
-// faithful returns how a row differs from the write with its timestamp.
+// faithful returns an error if a row differs from the client's write with the same timestamp.
 func (h *proof) faithful(row store.Row) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -130,7 +132,8 @@ func (h *proof) faithful(row store.Row) error {
 	return nil
 }
 
-// acknowledge records that operations that begin from now on must see a write.
+// acknowledge records that a write was acknowledged, so that operations which begin later must see the write. It
+// returns an error if the bucket was deleted before.
 func (h *proof) acknowledge(w *write) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -149,8 +152,9 @@ func (h *proof) acknowledge(w *write) error {
 	return nil
 }
 
-// cleared records that the range of a key was deleted: an entry that was proven before, and is older, is gone. What was
-// being put then may stay, whatever its timestamp: no tombstone is left where nothing was found.
+// cleared records that a deletion of a range included the key of w. An entry that was proven before the deletion, and
+// is older, is gone. An entry that was being put at the time may stay, whatever its timestamp, as no tombstone is left
+// where the deletion found nothing.
 func (h *proof) cleared(w *write) {
 	if w.aged {
 		h.record(w, history.Unknown) // package history knows no deletion that leaves what is newer
@@ -165,7 +169,7 @@ func (h *proof) cleared(w *write) {
 	}
 }
 
-// doubt records that a write ended without an acknowledgement.
+// doubt records that a write ended without an acknowledgement, so its outcome is unknown.
 func (h *proof) doubt(w *write) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -183,7 +187,7 @@ func (h *proof) record(w *write, o history.Outcome) {
 	})
 }
 
-// tick returns the next instant of the history.
+// tick returns the next instant of the history of calls.
 func (h *proof) tick() history.Instant {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -191,7 +195,7 @@ func (h *proof) tick() history.Instant {
 	return h.now
 }
 
-// get records an answered read.
+// get records a read and its answer in the history of calls.
 func (h *proof) get(key string, begun history.Instant, found bool, value string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -199,7 +203,7 @@ func (h *proof) get(key string, begun history.Instant, found bool, value string)
 	h.calls.Reads = append(h.calls.Reads, history.Read{Key: key, Value: value, Found: found, Begin: begun, End: h.now})
 }
 
-// page records an answered page.
+// page adds a page of an answer to the listing l.
 func (h *proof) page(l *history.Listing, begun history.Instant, page listing.Page) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -212,14 +216,14 @@ func (h *proof) page(l *history.Listing, begun history.Instant, page listing.Pag
 	l.Pages = append(l.Pages, p)
 }
 
-// over reports whether the bucket was deleted.
+// over reports whether the bucket was deleted, which ends the run.
 func (h *proof) over() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.deleted
 }
 
-// list records a listing, complete or not.
+// list records a listing in the history of calls. The listing may be incomplete.
 func (h *proof) list(l *history.Listing) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -240,15 +244,14 @@ func (h *proof) gone() (err error) {
 	return err
 }
 
-// deletes reports whether a delete of the key with this timestamp or a higher one has
-// begun.
+// deletes reports whether a delete of the key with the timestamp ts or a higher one has begun.
 func (h *proof) deletes(key string, ts store.Timestamp) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.ContainsFunc(h.keys[key].deletes, func(d *write) bool { return d.ts >= ts })
 }
 
-// clears reports whether a client deletes a range at this timestamp.
+// clears reports whether a client deletes a range of keys at the timestamp ts.
 func (h *proof) clears(ts store.Timestamp) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -263,14 +266,15 @@ func (h *proof) undone(row store.Row) bool {
 	return row.Timestamp < h.keys[string(row.Key)].proven(anywhere)
 }
 
-// proven reports whether a row, or a newer write of its key, was acknowledged or shown.
+// proven reports whether the row, or a newer write of the row's key, was acknowledged or shown.
 func (h *proof) proven(row store.Row) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return row.Timestamp <= h.keys[string(row.Key)].proven(anywhere)
 }
 
-// view is, by key, the least timestamp that was proven of a data centre when an operation began.
+// view is what was proven of a data centre when an operation began: by key, the lowest timestamp that the key's newest
+// write can have.
 type view map[string]store.Timestamp
 
 func (h *proof) view(centre int) view {
@@ -283,7 +287,7 @@ func (h *proof) view(centre int) view {
 	return v
 }
 
-// mayBe reports whether an operation that began at before may find the key.
+// mayBe reports whether an operation may find the key. before is what was proven when the operation began.
 func (h *proof) mayBe(before view, key string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -295,9 +299,10 @@ func (h *proof) mayBe(before view, key string) bool {
 	return false
 }
 
-// read checks one key of an answer against what was proven when its operation began.
+// read checks one key of an answer against before, which is what was proven when the operation began. shown says
+// whether the answer has the key, and value is the value that the answer shows.
 //
-// After a cut of the link between two data centres an answer proves no write whose outcome is unknown.
+// After a cut of the link between two data centres, an answer does not prove a write whose outcome is unknown.
 func (h *proof) read(centre int, before view, key string, shown bool, value string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

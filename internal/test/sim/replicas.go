@@ -12,10 +12,9 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// replicas is the store in memory as a cluster shows it, as far as registers go:
-// what was swapped in is seen at once by reads at Serial, but by reads at Local
-// only after a while, or once it was acknowledged. Until then a root may be read
-// torn: the newer version beside the older content.
+// replicas is a store in memory that shows registers as a cluster does. Reads at level Serial see each swap at once.
+// Reads at level Local see a swap after a while, or once it was acknowledged. Until then a root may be read torn, which
+// means with the newer version beside the older content.
 type replicas struct {
 	store.Store
 	lag  time.Duration // at most
@@ -26,7 +25,7 @@ type replicas struct {
 	past map[string][]state
 }
 
-// state is one that a register came to.
+// state is one record that a register had, and when reads at level Local began to find the record.
 type state struct {
 	rec     store.Record
 	swapped time.Time
@@ -74,7 +73,8 @@ func (s *replicas) Read(ctx context.Context, t store.Table, key []byte, l store.
 	return rec, nil
 }
 
-// Acknowledge is what a store with replicas offers to map clients.
+// Acknowledge makes the current record of a register visible to reads at level Local, and returns the record. Map
+// clients call Acknowledge where a store has replicas.
 func (s *replicas) Acknowledge(ctx context.Context, t store.Table, key []byte) (store.Record, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,7 +87,7 @@ func (s *replicas) Acknowledge(ctx context.Context, t store.Table, key []byte) (
 	return s.Store.Read(ctx, t, key, store.Serial)
 }
 
-// mend gives a torn record the version that belongs to its content.
+// mend returns a torn record with the version that belongs to its content.
 func (s *replicas) mend(t store.Table, key []byte, torn store.Record) store.Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,8 +99,8 @@ func (s *replicas) mend(t store.Table, key []byte, torn store.Record) store.Reco
 	return torn
 }
 
-// acknowledgedAt is when reads at Local began to find a register at an epoch or a
-// later one; false: they do not yet.
+// acknowledgedAt returns the time at which reads at level Local began to find a register at the given epoch or a later
+// one. The result ok is false if they do not find it yet.
 func (s *replicas) acknowledgedAt(t store.Table, key []byte, epoch uint64) (first time.Time, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,9 +112,9 @@ func (s *replicas) acknowledgedAt(t store.Table, key []byte, epoch uint64) (firs
 	return first, ok
 }
 
-// waitedFor says how a wait that has just ended falls short of I6: it begins at
-// the acknowledged bump of a clock for a bucket, made after the bucket's root was
-// acknowledged at an epoch.
+// waitedFor checks a wait of a mover that has just ended (invariant I6). The wait must have begun at an acknowledged
+// bump of a map clock for the bucket, made after the bucket's root was acknowledged at the given epoch. least is the
+// shortest time that a wait may take.
 func (s *replicas) waitedFor(id store.BucketID, epoch uint64, least time.Duration) error {
 	swap, ok := s.acknowledgedAt(store.Roots, id[:], epoch)
 	if !ok {
@@ -140,11 +140,11 @@ func (s *replicas) waitedFor(id store.BucketID, epoch uint64, least time.Duratio
 	return fmt.Errorf("no bump came after epoch %d was acknowledged", epoch)
 }
 
-// clockKey is that of the one map clock of a simulation.
+// clockKey is the key of the only map clock of a simulation.
 var clockKey = make([]byte, 4)
 
-// mapClock is the content of a map clock's register, as package mapclient writes
-// it: the value, and the buckets of the last bumps, the newest last.
+// mapClock is the content of a map clock's register, as package mapclient writes it: a value, and the buckets of the
+// last bumps, the newest last. A bump tells clients that the map of a bucket has changed.
 type mapClock struct {
 	value uint64
 	ring  [][16]byte
@@ -166,7 +166,7 @@ func openClock(rec store.Record) (c mapClock) {
 	return c
 }
 
-// names reports whether a bump after the clock stood at since was for the bucket.
+// names reports whether a bump after the clock had the value since was for the bucket id.
 func (c mapClock) names(id store.BucketID, since uint64) bool {
 	n := uint64(len(c.ring))
 	for i := range n {
@@ -180,7 +180,7 @@ func (c mapClock) names(id store.BucketID, since uint64) bool {
 	return false
 }
 
-// bumped is the record of a clock after one more bump.
+// bumped returns the record of the clock after one more bump, for the bucket id.
 func (c mapClock) bumped(old store.Version, token store.Token, id store.BucketID) store.Record {
 	payload := make([]byte, 8)
 	for i := range 8 {

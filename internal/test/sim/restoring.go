@@ -14,14 +14,15 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// restoresEach is how many restores of one past are tried. Work goes on after the last one.
+// restoresEach is the number of restores that are tried after one run of clients. Clients work again after the last
+// restore.
 const restoresEach = 10
 
-// RunRestores simulates a store of two data centres that is put back to snapshots, repaired as docs/backup.md says, and
-// used again. While snapshots are taken, of each partition at other moments in each data centre, clients put, delete,
-// and delete ranges of keys and what is old, and ranges move. What was acknowledged before the first snapshot is there
-// after the repair, what was deleted before it is not, and both data centres list the same. RunRestores must be called
-// within a testing/synctest bubble.
+// RunRestores simulates a store in two data centres that is put back to snapshots, repaired as docs/backup.md says, and
+// used again. Each partition is in snapshots of different moments, in each data centre. Meanwhile clients put, delete,
+// and delete ranges of keys and old rows, and ranges move. The run checks that what was acknowledged before the first
+// snapshot exists after the repair, that what was deleted before does not, and that both data centres list the same.
+// RunRestores must be called within a testing/synctest bubble.
 func RunRestores(c Config) Report {
 	c.Keys, c.Rounds = 2+2*c.Keys, c.Rounds+2
 	e := newEra(c)
@@ -58,7 +59,7 @@ func RunRestores(c Config) Report {
 	return rep
 }
 
-// add adds what another run did.
+// add adds the violations and counts of another run to the report.
 func (r *Report) add(o Report) {
 	r.Err = errors.Join(r.Err, o.Err)
 	r.Steps, r.Swaps = r.Steps+o.Steps, r.Swaps+o.Swaps
@@ -77,7 +78,7 @@ type era struct {
 	begun, acked []dated
 }
 
-// dated is a write with the moment at which its timestamp was drawn first, or at which it was acknowledged.
+// dated is a write with a moment of the journal: when its timestamp was drawn first, or when it was acknowledged.
 type dated struct {
 	*write
 	at int
@@ -102,7 +103,8 @@ func newEra(c Config) *era {
 	return e
 }
 
-// live lets clients and a mover work, until they end.
+// live lets clients and a mover work until they end. who is the beginning of the clients' names, and ops the number of
+// operations of each client.
 func (e *era) live(who string, ops int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -132,7 +134,7 @@ func (e *era) report() Report {
 	return r
 }
 
-// user is a client.
+// user is a client that puts, deletes and reads entries.
 type user struct {
 	*era
 	a *actor
@@ -170,7 +172,7 @@ func (x *user) run(ctx context.Context, ops int) {
 	}
 }
 
-// purge deletes all from a key on, or of an age.
+// purge deletes all entries from the key number `from` on, or only those older than age if age is not 0.
 func (x *user) purge(ctx context.Context, from int, age time.Duration) {
 	w := &write{before: x.h.view(anywhere), centre: x.a.centre, aged: age > 0}
 	w.clears(x.keys[from:])
@@ -190,7 +192,7 @@ func (x *user) purge(ctx context.Context, from int, age time.Duration) {
 	})
 }
 
-// change makes a write and records its outcome.
+// change makes the write w by the function do, and records the outcome.
 func (x *user) change(ctx context.Context, w *write, do func(context.Context) error) {
 	if err := do(withOp(ctx, op{write: w})); err != nil {
 		x.h.doubt(w)
@@ -241,7 +243,7 @@ func (x *user) tolerate(what string, err error) {
 	}
 }
 
-// restored returns the era after a restore and a repair.
+// restored returns the store after a restore of the snapshots m and a repair. n is the number of the restore.
 func (e *era) restored(m *moments, r *rand.Rand, n uint64) *era {
 	c := e.c
 	c.Seed += n << 32 // no partition has an ID for the second time
@@ -291,7 +293,7 @@ func (e *era) restored(m *moments, r *rand.Rand, n uint64) *era {
 	return x
 }
 
-// listed returns what both data centres list.
+// listed returns the entries of the bucket. It returns an error if the two data centres list different entries.
 func (e *era) listed() (map[string]string, error) {
 	var all []map[string]string
 	for _, rows := range []store.Rows{e.mem, e.centres.local[0], e.centres.local[1]} {
@@ -320,7 +322,7 @@ func (e *era) listed() (map[string]string, error) {
 	return all[0], nil
 }
 
-// ends checks both data centres when all has arrived.
+// ends checks the entries in both data centres after all writes have arrived in both.
 func (e *era) ends() {
 	if e.s.failed() {
 		return

@@ -23,7 +23,8 @@ const (
 	timeInKey      = "20060102T150405"
 )
 
-// retentionRules: keys below w/ go by the time of their put, those below d/ by the time in the key.
+// retentionRules returns the rules of a run: keys below w/ are old by the time of their put, and keys below d/ by the
+// time in the key.
 func retentionRules() []retention.Rule {
 	return []retention.Rule{
 		{Bucket: "b", Prefix: []byte("w/"), Keep: retentionKeep, Time: retention.Written},
@@ -31,15 +32,17 @@ func retentionRules() []retention.Rule {
 	}
 }
 
-// ages is what is known of the entries of a bucket with rules of retention.
+// ages records the writes to a bucket with rules of retention, and which entries retention has deleted. Answers are
+// checked against ages.
 type ages struct {
 	mu sync.Mutex
 	by map[string][]*write // by key, in order of their beginnings
-	// least is the lowest timestamp that a reader in a data centre may be shown, by key: what was acknowledged there, or
-	// is above what retention has dropped from there.
+	// least is, by data centre and key, the lowest timestamp that a reader may be shown: that of an entry which was
+	// acknowledged in the data centre, or one above the entries that retention has deleted there.
 	least [2]map[string]store.Timestamp
 	drops map[string]bool // that were taken note of
-	// dropped counts entries.
+	// The numbers of acknowledged writes, of writes of unknown outcome, of keys that answers showed or did not show,
+	// and of entries that retention deleted.
 	acked, unknown, shown, absent, dropped int
 }
 
@@ -61,7 +64,8 @@ func (a *ages) view(centre int, rs []*rebalance.Rebalancer) map[string]store.Tim
 	return v
 }
 
-// ripens returns the time until the last put of a key is old.
+// ripens returns the time until the last put of a key is old enough for retention to delete it. The result is 0 if it
+// already is.
 func (a *ages) ripens(key string) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -73,8 +77,8 @@ func (a *ages) ripens(key string) time.Duration {
 	return 0
 }
 
-// drop takes note of what retention says it has dropped: what was acknowledged in any data centre before it began is
-// gone in its own one, also what comes there later.
+// drop records that retention has deleted the entries in d in a data centre. An entry that was acknowledged in any data
+// centre before the deletion began is gone there, even if it arrives later.
 func (a *ages) drop(centre int, d rebalance.Drop) {
 	for key, all := range a.by {
 		if key < string(d.From) || len(d.To) > 0 && key >= string(d.To) {
@@ -92,7 +96,7 @@ func (a *ages) drop(centre int, d rebalance.Drop) {
 	}
 }
 
-// old reports whether retention may have dropped a write.
+// old reports whether the entry of a write is old enough for retention to have deleted the entry.
 func old(w *write) bool {
 	if strings.HasPrefix(w.key, "w/") {
 		return time.Since(time.UnixMicro(int64(w.ts))) >= retentionKeep
@@ -101,7 +105,8 @@ func old(w *write) bool {
 	return err == nil && time.Since(t) >= retentionKeep
 }
 
-// read checks one key of an answer.
+// read checks one key of an answer. before is, by key, the lowest timestamp that could be shown when the operation
+// began. shown says whether the answer has the key, and value is the value that the answer shows.
 func (a *ages) read(before map[string]store.Timestamp, key string, shown bool, value string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -132,10 +137,10 @@ func (a *ages) read(before map[string]store.Timestamp, key string, shown bool, v
 	return fmt.Errorf("key %q is absent, but timestamp %d was acknowledged, and it is not old", key, least)
 }
 
-// RunRetention simulates rules of retention in two data centres, which a process in each applies, while clients put,
-// delete and read, ranges move, and the link is cut. No entry goes before its time; what a process has dropped stays
-// away from its data centre, wherever it was put; in the end all has gone. It must be called within a testing/synctest
-// bubble.
+// RunRetention simulates rules of retention, which delete old entries, in two data centres. A process in each data
+// centre applies the rules, while clients put, delete and read, ranges move, and the link is cut. The run checks that
+// no entry is deleted before its time, that a deleted entry stays away from the data centre, wherever it was put, and
+// that at the end all entries are gone. RunRetention must be called within a testing/synctest bubble.
 func RunRetention(c Config) Report {
 	g := newStage(c)
 	a := &ages{by: map[string][]*write{}, drops: map[string]bool{}}
@@ -198,7 +203,7 @@ func RunRetention(c Config) Report {
 	return r
 }
 
-// create makes a bucket, without faults.
+// create makes a bucket by the function make, without faults.
 func (g *stage) create(ctx context.Context, make func(*listing.Client) error) error {
 	g.faults.Enable(false)
 	defer g.faults.Enable(true)
@@ -230,7 +235,7 @@ func (g *stage) empty() {
 	}
 }
 
-// ageing is a client.
+// ageing is a client that puts, deletes and reads entries which retention deletes when they are old.
 type ageing struct {
 	*stage
 	a     *ages

@@ -10,7 +10,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/move"
 )
 
-// rounds gives the movers goals, Config.Rounds times.
+// rounds gives goals to the movers, Config.Rounds times, and waits until the movers have reached them.
 func (w *world) rounds(ctx context.Context) {
 	r := rand.New(rand.NewPCG(w.c.Seed, 5))
 	var movers []*mover
@@ -49,7 +49,8 @@ func (w *world) rounds(ctx context.Context) {
 	}
 }
 
-// goals draws goals for the present ranges, and returns the cuts to which they lead.
+// goals returns random goals for the current ranges, and the cuts that the bucket has after the goals are reached. A
+// goal says how a span of keys is to be cut into ranges.
 func (w *world) goals(r *rand.Rand) (goals []move.Goal, cuts []string) {
 	w.watch.mu.Lock()
 	ranges := slices.Clone(w.watch.ranges)
@@ -91,7 +92,7 @@ func (w *world) goals(r *rand.Rand) (goals []move.Goal, cuts []string) {
 	return goals, cuts
 }
 
-// dies reports whether a mover dies at this failpoint.
+// dies reports whether the mover m dies at the failpoint that it has reached.
 func (w *world) dies(m *mover, point string) bool {
 	n := w.points.Add(1)
 	if w.c.KillAt > 0 {

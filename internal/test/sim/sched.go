@@ -16,20 +16,20 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// errStopped ends the calls that are under way when a run ends.
+// errStopped is the error of the calls that are under way when a run ends.
 var errStopped = errors.New("the simulation is over")
 
-// actor is one client or one life of a mover. All of its goroutines carry it in
-// their contexts.
+// actor is one client, or one mover from a start to its death. All goroutines of an actor have the actor in their
+// contexts.
 type actor struct {
 	name   string
 	client bool
 	centre int // of two data centres
-	// slow actors are rarely chosen until ripe returns true.
+	// slow is true for an actor that is rarely chosen until the function ripe returns true.
 	slow bool
 	ripe func() bool
 	lazy bool // chosen less often than others
-	// Guarded by scheduler.mu.
+	// The fields below are guarded by scheduler.mu.
 	dead   bool
 	gone   bool      // its process has ended
 	paused time.Time // not chosen before
@@ -51,7 +51,7 @@ func actorOf(ctx context.Context) *actor {
 	return a
 }
 
-// parked is a goroutine that waits for its turn.
+// parked is a goroutine that waits for its turn in the scheduler.
 type parked struct {
 	actor *actor
 	what  call
@@ -59,7 +59,7 @@ type parked struct {
 	turn  chan bool // false: the call is lost with its actor
 }
 
-// call is what a goroutine is about to do. Its text is made for traces only.
+// call describes what a goroutine is about to do. The description is turned into text for traces only.
 type call struct {
 	op     string
 	part   store.PartitionID
@@ -93,12 +93,13 @@ func (c call) String() string {
 	return text
 }
 
-// works reports whether a mover continues its work, which the polls of its map client are not.
+// works reports whether a mover continues its work with the call. Polls of its map client do not count as work.
 func (p *parked) works() bool {
 	return !p.actor.client && !p.actor.slow && p.what.op != "read clocks"
 }
 
-// compare orders the goroutines that wait, so that their order does not depend on the Go scheduler.
+// compare orders waiting goroutines by what they are about to do, so that their order does not depend on the Go
+// scheduler.
 func (p *parked) compare(o *parked) int {
 	a, b := &p.what, &o.what
 	if c := cmp.Or(strings.Compare(p.actor.name, o.actor.name), strings.Compare(a.op, b.op),
@@ -122,13 +123,13 @@ func (p *parked) compare(o *parked) int {
 	return p.seq - o.seq
 }
 
-// scheduler runs one parked goroutine at a time, chosen at random with a seed. Between two
-// steps all others are blocked.
+// scheduler runs one waiting goroutine at a time, chosen at random by a seed. Between two steps all other goroutines
+// are blocked.
 type scheduler struct {
 	r     *rand.Rand
 	trace func(string)
-	// Before each step virtual time advances by up to longest, with probability nap;
-	// weather may disturb a process; always checks the invariants of every moment.
+	// nap is the probability that virtual time advances before a step, by up to longest. The function weather may
+	// disturb a process before each step. The function always checks the invariants of every moment.
 	nap     float64
 	longest time.Duration
 	pace    float64 // see Config.Pace
@@ -148,7 +149,8 @@ type scheduler struct {
 	failures []error
 }
 
-// gate waits for the caller's turn. It returns false if its actor died before.
+// gate waits for the caller's turn. what describes what the caller is about to do. The result is false if the caller's
+// actor died before its turn.
 func (s *scheduler) gate(ctx context.Context, what string) bool {
 	return s.gateCall(ctx, call{op: what})
 }
@@ -177,7 +179,7 @@ func (s *scheduler) gateCall(ctx context.Context, what call) bool {
 	return goes
 }
 
-// fail records a violation and ends the run.
+// fail records a violation of an invariant, which ends the run.
 func (s *scheduler) fail(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -194,7 +196,8 @@ func (s *scheduler) failed() bool {
 	return len(s.failures) > 0
 }
 
-// run schedules until done returns true, a violation, or maxSteps.
+// run schedules goroutines until no goroutine waits and the function done returns true. A violation, a deadlock, or
+// more than maxSteps steps end run earlier.
 func (s *scheduler) run(done func() bool, maxSteps int) {
 	idle := 0
 	s.season = 1
@@ -233,7 +236,7 @@ func (s *scheduler) run(done func() bool, maxSteps int) {
 	}
 }
 
-// ready counts the parked goroutines that can continue.
+// ready returns the number of waiting goroutines that can continue, i.e. whose actors are not paused.
 func (s *scheduler) ready() (n int) {
 	for _, p := range s.parked {
 		if s.weight(p.actor) > 0 {
@@ -243,7 +246,7 @@ func (s *scheduler) ready() (n int) {
 	return n
 }
 
-// pause blocks an actor for a time.
+// pause blocks the actor a for the time d.
 func (s *scheduler) pause(a *actor, d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -252,16 +255,16 @@ func (s *scheduler) pause(a *actor, d time.Duration) {
 	}
 }
 
-// hurried adds to the number of goroutines that wait for a minute or so, for which
-// time advances faster.
+// hurried adds `by` to the number of goroutines that wait for a minute or so. While the number is above 0, time
+// advances faster.
 func (s *scheduler) hurried(by int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.hurry += by
 }
 
-// step runs one parked goroutine. Random weights make some actors slow for a time, so
-// that also rare interleavings occur.
+// step runs one waiting goroutine. Random weights make some actors slow for a time, so that also rare interleavings
+// occur.
 func (s *scheduler) step() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -320,21 +323,21 @@ func (s *scheduler) weight(a *actor) float64 {
 	return a.weight
 }
 
-// ahead reports whether clients must wait for the movers.
+// ahead reports whether clients must wait for the movers, as Config.Pace demands.
 func (s *scheduler) ahead() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.pace > 0 && float64(s.steps-s.moved) > 300+s.pace*float64(s.moved)
 }
 
-// kill marks an actor as dead: each of its parked calls is executed or lost, at random.
+// kill marks an actor as dead. Each of its waiting calls is executed or lost, at random.
 func (s *scheduler) kill(a *actor) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a.dead = true
 }
 
-// stop releases all parked goroutines; their calls are not executed.
+// stop releases all waiting goroutines. Their calls are not executed.
 func (s *scheduler) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

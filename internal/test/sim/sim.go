@@ -22,7 +22,7 @@ import (
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
-// world is the state of one run.
+// world is the state of one run: the store with all its wrappers, the clients, the movers, and the record of writes.
 type world struct {
 	c         Config
 	s         *scheduler
@@ -36,7 +36,8 @@ type world struct {
 	maps      *mapclient.Client // of the embedded form
 	stamps    *stamps
 	processes []*process
-	// serverClocks are the clocks of the servers, which started at began.
+	// serverClocks are the clocks of the servers from which the common time is computed. They started at the time
+	// began.
 	serverClocks []serverClock
 	began        time.Time
 	bucket       store.BucketID
@@ -53,7 +54,8 @@ type world struct {
 	ids  *rand.Rand
 }
 
-// Run runs a simulation. It must be called within a testing/synctest bubble.
+// Run runs the simulation that c configures, and returns the violations and counts. Run must be called within a
+// testing/synctest bubble.
 func Run(c Config) Report {
 	w := newWorld(c)
 	if err := w.setUp(); err != nil {
@@ -151,7 +153,7 @@ func newWorld(c Config) *world {
 	return w
 }
 
-// padding makes keys long.
+// padding makes keys so long that a map does not fit into its root.
 var padding = strings.Repeat("x", 600)
 
 func (w *world) newID() uuid.UUID {
@@ -164,7 +166,7 @@ func (w *world) newID() uuid.UUID {
 	return id
 }
 
-// setUp creates the bucket, alone and without faults.
+// setUp creates the bucket, before any client or mover starts, and without faults.
 func (w *world) setUp() error {
 	w.faults.Enable(false)
 	defer w.faults.Enable(true)
@@ -195,7 +197,8 @@ func (w *world) setUp() error {
 	return nil
 }
 
-// find returns the new bucket without rows; the other new one is the list of buckets.
+// find returns the id of the new bucket, which has no rows. Another new bucket, with rows, is the list of buckets.
+// before has the buckets before the creation.
 func (w *world) find(ctx context.Context, before [][]byte) (store.BucketID, error) {
 	after, err := w.mem.Scan(ctx, store.Roots, nil, 10)
 	if err != nil {

@@ -15,21 +15,22 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// moments are those of the snapshots of a restore.
+// moments are the moments of the snapshots from which a store is restored. A moment is a number of entries of the
+// journal.
 type moments struct {
 	first, last int // of the rows
 	registers   int
 	adopt       repair.Adopt // AdoptNone: moves were paused
-	// alone is the only data centre of which there are snapshots, or anywhere: there are some of both.
+	// alone is the only data centre that has snapshots, or anywhere if both have.
 	alone int
-	// healed: the data centres are repaired before anything else, as Cassandra does it.
+	// healed is true if the data centres are made equal before anything else, as a repair of Cassandra does.
 	healed bool
 
 	r  *rand.Rand
 	by map[replica]int
 }
 
-// replica is a partition in a data centre.
+// replica is a partition in one data centre.
 type replica struct {
 	p      store.Partition
 	centre int
@@ -45,7 +46,7 @@ func (m *moments) String() string {
 		m.healed)
 }
 
-// of returns the moment of the snapshot of a partition in a data centre.
+// of returns the moment of the snapshot of the partition p in a data centre.
 func (m *moments) of(p store.Partition, centre int) int {
 	at := replica{p, centre}
 	if _, known := m.by[at]; !known {
@@ -54,7 +55,8 @@ func (m *moments) of(p store.Partition, centre int) int {
 	return m.by[at]
 }
 
-// draw draws the moments of snapshots as docs/backup.md allows them, from one moment on; nil: none were found.
+// draw returns random moments of snapshots, not before begin, as docs/backup.md allows them. The result is nil if no
+// allowed moments were found.
 func (e *era) draw(r *rand.Rand, begin int) *moments {
 	m := &moments{r: r, by: map[replica]int{}, healed: r.IntN(2) == 0, alone: anywhere}
 	if r.IntN(4) == 0 {
@@ -112,8 +114,9 @@ func (e *era) draw(r *rand.Rand, begin int) *moments {
 	return nil
 }
 
-// together reports whether two moments are less than two leases apart, as far as moves show it: what drains between
-// them had been copied before, and only one move drains (docs/model/restore.pml).
+// together reports whether two moments are less than two leases apart, as far as moves show it. A range that reaches
+// the phase draining between the moments must have been copied before the first moment, and only one move may reach
+// draining (docs/model/restore.pml).
 func (e *era) together(first, last int) bool {
 	before := e.j.phases(e.bucket, first)
 	copied := !slices.Contains(before, partmap.Marking) && !slices.Contains(before, partmap.Copying) &&
@@ -132,8 +135,9 @@ func (e *era) together(first, last int) bool {
 	return drains <= 1
 }
 
-// proven is what a store must have after a restore: what was acknowledged before the first snapshot. It may have what
-// began before the last one. Where all rows are of one moment it is what they were then, whatever the maps were.
+// proven returns what a store must have after a restore of the snapshots m: the writes that were acknowledged before
+// the first snapshot. The store may also have writes that began before the last snapshot. If all rows are of one
+// moment, the store must have the rows of that moment, whatever the maps are.
 func (e *era) proven(m *moments) *proof {
 	h := newProof(e.keys)
 	first, last := m.first, m.last
@@ -153,8 +157,8 @@ func (e *era) proven(m *moments) *proof {
 	return h
 }
 
-// put puts an empty stage into what snapshots have. What those of one data centre have and those of the other one lack,
-// a repair must bring.
+// put restores the snapshots into the empty stage `into`. Rows that only one data centre has in its snapshots must be
+// delivered to the other one by a repair.
 func (m *moments) put(j *journal, into *stage) error {
 	has := map[*written]int{} // a bit for each data centre
 	var all []*written
@@ -185,14 +189,14 @@ func (m *moments) put(j *journal, into *stage) error {
 	return nil
 }
 
-// mended is the store that is repaired.
+// mended is the restored store, as the repair reads and writes it.
 type mended struct {
 	*era
 	store.Store
 	forged map[store.Partition][]store.Row
 }
 
-// EachQuorum implements store.EachQuorum, with the mistakes NearRepair and PurgeForMove.
+// EachQuorum returns the rows at EACH_QUORUM. It makes the mistakes NearRepair and PurgeForMove.
 func (x mended) EachQuorum() store.Rows {
 	switch {
 	case x.c.Mistakes.NearRepair:
@@ -203,18 +207,19 @@ func (x mended) EachQuorum() store.Rows {
 	return wide{x.Store}
 }
 
-// Partitions implements store.PartitionLister.
+// Partitions returns up to limit partitions of the store, after the given one.
 func (x mended) Partitions(ctx context.Context, after store.Partition, limit int) ([]store.Partition, error) {
 	return x.mem.Partitions(ctx, after, limit)
 }
 
-// forged are rows with a note wherever a client has removed a range of keys.
+// forged has the rows of a store, and a false note wherever a client has removed a range of keys. True notes are left
+// by moves.
 type forged struct {
 	store.Rows
 	notes map[store.Partition][]store.Row
 }
 
-// forge makes the notes of the mistake PurgeForMove.
+// forge returns the false notes of the mistake PurgeForMove, by partition.
 func (m *moments) forge(j *journal) map[store.Partition][]store.Row {
 	notes := map[store.Partition][]store.Row{}
 	for i, e := range j.all {
@@ -245,7 +250,7 @@ func (f forged) Slice(
 	return page, err
 }
 
-// noteless makes the mistake NoNotes.
+// noteless is a store that drops notes, for the mistake NoNotes.
 type noteless struct{ store.Store }
 
 func (x noteless) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
@@ -254,7 +259,8 @@ func (x noteless) Put(ctx context.Context, p store.Partition, rows ...store.Row)
 	})...)
 }
 
-// mend repairs a restored store before anybody uses it, until nothing is left to be mended.
+// mend repairs a restored store before any client uses it, until the repair finds nothing more. adopt says what the
+// repair does with rows in partitions that no map names.
 func (e *era) mend(adopt repair.Adopt, notes map[store.Partition][]store.Row) error {
 	ctx := withActor(context.Background(), &actor{name: "repair", centre: int(e.c.Seed % 2)})
 	rows := mended{e, e.centres, notes}

@@ -23,8 +23,9 @@ import (
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
-// stage is two data centres on which what lies above listings is simulated: retention and cleaning take hours, and so
-// do cuts of the link. All processes share a map client, so leases are not simulated; ranges move nevertheless.
+// stage is a simulation of two data centres for what uses listings, such as retention and the cleaning of objects.
+// Hours pass in a run, and a cut of the link takes up to an hour. All processes share a map client, so leases are not
+// simulated, but ranges do move.
 type stage struct {
 	c       Config
 	s       *scheduler
@@ -44,7 +45,7 @@ type stage struct {
 	idMu   sync.Mutex
 }
 
-// RandomStage draws a config for RunRetention and RunObjects.
+// RandomStage draws the configuration of a run of RunRetention or RunObjects from a seed.
 func RandomStage(seed uint64) Config {
 	r := rand.New(rand.NewPCG(seed, 21))
 	c := Config{
@@ -62,7 +63,7 @@ func RandomStage(seed uint64) Config {
 	return c
 }
 
-// stageNap is the longest step of time.
+// stageNap is the longest step by which virtual time advances at once.
 const stageNap = 2 * time.Minute
 
 func newStage(c Config) *stage {
@@ -96,13 +97,13 @@ func (g *stage) newID() uuid.UUID {
 	return id
 }
 
-// client makes a listing client for the actors of a process.
+// client returns a listing client for the actors of one process. attempts is the number of attempts of each write.
 func (g *stage) client(rows store.Store, attempts int) (*listing.Client, error) {
 	return listing.New(rows, g.maps, listing.Options{Timestamps: &stageStamps{g}, WriteAttempts: attempts,
 		MaxParallel: 1})
 }
 
-// recent makes the mistake PurgeByCall: deletions have the time of the call.
+// recent is a store that makes the mistake PurgeByCall: deletions have the timestamp of the call.
 type recent struct {
 	store.Store
 	g *stage
@@ -131,7 +132,7 @@ func (x recent) stamp(ctx context.Context, p store.Partition, ts store.Timestamp
 	return ts
 }
 
-// stageStamps draws timestamps of the common time. A client waits for its turn first.
+// stageStamps draws timestamps of the common time. A client's call waits for its turn before the draw.
 type stageStamps struct{ *stage }
 
 func (x *stageStamps) Next(ctx context.Context, n int) (store.Timestamp, error) {
@@ -147,13 +148,13 @@ func (x *stageStamps) Next(ctx context.Context, n int) (store.Timestamp, error) 
 	return ts, err
 }
 
-// Passed implements listing.Timestamps.
+// Passed returns nil at once, as timestamps of the common time have always passed.
 func (x *stageStamps) Passed(context.Context, store.Timestamp) error { return nil }
 
-// Seen implements listing.Timestamps.
+// Seen does nothing, as all timestamps come from one source.
 func (x *stageStamps) Seen(store.Timestamp) {}
 
-// begin starts an actor that ends by itself.
+// begin starts the function f as the actor a. The run waits until f has ended.
 func (g *stage) begin(ctx context.Context, a *actor, f func(ctx context.Context)) {
 	g.left.Add(1)
 	g.actors.Go(func() {
@@ -162,7 +163,8 @@ func (g *stage) begin(ctx context.Context, a *actor, f func(ctx context.Context)
 	})
 }
 
-// moves moves ranges of the bucket, Config.Rounds times: some are cut at keys, others are merged, or only moved.
+// moves moves ranges of the bucket, Config.Rounds times. Some ranges are cut at a key that the function key returns,
+// and others are merged, or only moved to another partition.
 func (g *stage) moves(ctx context.Context, key func(r *rand.Rand) []byte) {
 	r := rand.New(rand.NewPCG(g.c.Seed, 5))
 	rows := several{g.gated}
@@ -201,12 +203,12 @@ func (g *stage) moves(ctx context.Context, key func(r *rand.Rand) []byte) {
 	}
 }
 
-// run schedules until the actors that begin have started have ended, and done returns true.
+// run schedules until all actors that the method begin has started have ended, and the function done returns true.
 func (g *stage) run(done func() bool) {
 	g.s.run(func() bool { return g.left.Load() == 0 && done() }, 200_000)
 }
 
-// mixed has the rows of one store, and the registers and nodes of another.
+// mixed is a store with the rows of one store, and the registers and map nodes of another one.
 type mixed struct {
 	store.Store
 	rows store.Rows
@@ -222,12 +224,12 @@ func (x mixed) Slice(
 	return x.rows.Slice(ctx, p, b, o)
 }
 
-// mapclientOf returns a map client beside the simulation.
+// mapclientOf returns a map client whose calls are not scheduled, for checks outside of the simulation.
 func mapclientOf(g *stage) *mapclient.Client {
 	return mapclient.NewEmbedded(g.centres, mapclient.Options{NewID: g.newID})
 }
 
-// quiet ends cuts and faults, and delivers everything.
+// quiet ends cuts of the link and faults, and delivers all writes to the other data centre.
 func (g *stage) quiet() {
 	g.reach()
 	g.centres.mu.Lock()
@@ -236,7 +238,7 @@ func (g *stage) quiet() {
 	g.centres.heal()
 }
 
-// reach ends cuts and faults. What is under way between the data centres stays so, and what is lost.
+// reach ends cuts of the link and faults. Writes that are on their way to the other data centre, or lost, stay so.
 func (g *stage) reach() {
 	g.faults.Enable(false)
 	if err := g.faults.Flush(context.Background()); err != nil {
@@ -247,7 +249,7 @@ func (g *stage) reach() {
 	g.centres.o.Cut, g.centres.until = 0, time.Now()
 }
 
-// excused reports whether faults or a cut explain an error.
+// excused reports whether faults of the store, or a cut of the link, explain the error err.
 func excused(err error) bool {
 	k := store.KindOf(err)
 	return k == store.Timeout || k == store.Unavailable || errors.Is(err, errStopped)

@@ -13,7 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// watch sees all calls of the store, below the faults, and checks the invariants.
+// watch is a store that sees all calls, below the injected faults, and checks the invariants of the move protocol.
 type watch struct {
 	store.Store // the one in memory
 	s           *scheduler
@@ -28,26 +28,26 @@ type watch struct {
 	touched map[store.PartitionID]bool
 	named   map[store.PartitionID]bool // ever, as home or destination
 	removed []removal
-	// looked is the phase in which a mover last read from a source.
+	// looked is, for each source of a move, the phase in which a mover last read from the source.
 	looked  map[store.PartitionID]partmap.Phase
 	markers map[marker]uint64 // the epoch at which each was first written
 	swaps   int
 	phases  map[partmap.Phase]int
-	// stages counts, at each epoch, how often the map has changed for each key: one
-	// change is one phase.
+	// stages has, at each epoch of the map, how many times the map has changed for each key. One change is one phase of
+	// a move.
 	keys   []string
 	stages map[uint64]*epoch
 	held   []held
 	leases int // checked
 }
 
-// epoch is the map at one epoch.
+// epoch is the state of the map at one epoch, which is a numbered version of the map.
 type epoch struct {
 	ranges []partmap.Range
 	stage  []int // by key
 }
 
-// held is a lease that a client has acquired.
+// held is a lease of the map that a client has acquired.
 type held struct {
 	p     *process
 	lease *mapclient.Lease
@@ -69,14 +69,14 @@ func (w *watch) reader(id store.NodeID) ([]byte, error) {
 	return w.Node(context.Background(), w.bucket, id)
 }
 
-// adopt reads the first root.
+// adopt reads the first root of the map, before the run starts.
 func (w *watch) adopt() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.took()
 }
 
-// took reads the present root and checks it against the one before.
+// took reads the current root of the map, and checks the root against the one before.
 func (w *watch) took() {
 	rec, err := w.Read(context.Background(), store.Roots, w.bucket[:], store.Serial)
 	if err != nil {
@@ -119,7 +119,7 @@ func (w *watch) took() {
 	}
 }
 
-// enter records the epoch that has just begun.
+// enter records the epoch of the map that has just begun. before are the ranges of the epoch before.
 func (w *watch) enter(before []partmap.Range) {
 	e := &epoch{ranges: w.ranges, stage: make([]int, len(w.keys))}
 	was := w.stages[w.root.Epoch-1]
@@ -145,7 +145,7 @@ func find(ranges []partmap.Range, key string) (partmap.Range, bool) {
 	return partmap.Range{}, false
 }
 
-// leased records a lease that a client will act on.
+// leased records a lease on which a client of the process p will act.
 func (w *watch) leased(p *process, l *mapclient.Lease) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -158,8 +158,8 @@ func (w *watch) leased(p *process, l *mapclient.Lease) {
 	w.held = append(w.held, now)
 }
 
-// always checks I3, before every step: for each key all valid leases are on the present
-// phase of its range or on the one before.
+// always checks invariant I3 before every step: for each key, all valid leases are on the current phase of the key's
+// range or on the phase before.
 func (w *watch) always() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -201,8 +201,8 @@ func (w *watch) always() {
 	w.held = kept
 }
 
-// reading returns a valid lease that allows reads of a partition within bounds, or "".
-// The caller holds the lock.
+// reading returns a description of a valid lease that allows reads of the partition id within b, or "" if no lease
+// does. The caller holds the lock.
 func (w *watch) reading(id store.PartitionID, b store.Bounds) string {
 	for _, h := range w.held {
 		then := w.stages[h.lease.Root().Epoch]
@@ -220,7 +220,7 @@ func (w *watch) reading(id store.PartitionID, b store.Bounds) string {
 	return ""
 }
 
-// neighbours checks that each batch advances by one phase at a time.
+// neighbours checks that each batch of moving ranges advances by at most one phase at a time. next is the new root.
 func (w *watch) neighbours(next *partmap.Root) {
 	if w.root == nil {
 		return
@@ -234,8 +234,8 @@ func (w *watch) neighbours(next *partmap.Root) {
 	}
 }
 
-// complete checks that the destination has all rows that were acknowledged or shown, when
-// reads of the source end.
+// complete checks, when clients stop reading the source of a move, that the destination has all rows that were
+// acknowledged or shown. next is the new root.
 func (w *watch) complete(next *partmap.Root) {
 	for _, rg := range w.ranges {
 		if phase, _ := next.BatchOf(rg.Batch); !moving(&rg) || rg.Phase != partmap.Verifying ||
@@ -276,7 +276,7 @@ func (w *watch) complete(next *partmap.Root) {
 	}
 }
 
-// Swap checks the root after each change.
+// Swap swaps a register in the store, and checks the root of the map after each change.
 func (w *watch) Swap(ctx context.Context, t store.Table, key []byte, old store.Version, next store.Record) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -288,7 +288,7 @@ func (w *watch) Swap(ctx context.Context, t store.Table, key []byte, old store.V
 	return err
 }
 
-// Put checks every row against its writer's.
+// Put puts rows into the store, and checks that every row equals the client's write with the same timestamp.
 func (w *watch) Put(ctx context.Context, p store.Partition, rows ...store.Row) error {
 	if p.Bucket == w.bucket {
 		w.mu.Lock()
@@ -335,7 +335,8 @@ func (w *watch) Delete(ctx context.Context, p store.Partition, key []byte, ts st
 	return w.Store.Delete(ctx, p, key, ts)
 }
 
-// Remove by a mover may hit only what everybody has left, by a client only what it deletes.
+// Remove removes rows of the store. A mover may remove only rows that no process uses any more, and a client only rows
+// that the client deletes.
 func (w *watch) Remove(ctx context.Context, p store.Partition, b store.Bounds, ts store.Timestamp) error {
 	if p.Bucket == w.bucket && w.h.clears(ts) {
 		w.mu.Lock()
@@ -356,7 +357,8 @@ func (w *watch) Remove(ctx context.Context, p store.Partition, b store.Bounds, t
 	return w.Store.Remove(ctx, p, b, ts)
 }
 
-// leaves checks that nobody reads what a mover removes, or notes that it is about to.
+// leaves checks that no client may read the rows that a mover removes, or notes as about to be removed. how is the verb
+// for the message.
 func (w *watch) leaves(ctx context.Context, p store.Partition, b store.Bounds, how string) {
 	for _, rg := range w.ranges {
 		if overlap(b.Start, b.End, rg.Start, rg.End) &&
@@ -370,8 +372,8 @@ func (w *watch) leaves(ctx context.Context, p store.Partition, b store.Bounds, h
 	}
 }
 
-// client holds a client's call, at the moment at which it begins, to the phases
-// that leases may be on now: the map's and its neighbours.
+// client checks a client's call at the moment at which the call begins. The call must fit a phase that the client's
+// lease may be on: the map's current phase or a neighbouring one. write is true for writes.
 func (w *watch) client(ctx context.Context, p store.Partition, b store.Bounds, write bool) {
 	a := actorOf(ctx)
 	if !a.client || p.Bucket != w.bucket {
@@ -397,8 +399,8 @@ func (w *watch) client(ctx context.Context, p store.Partition, b store.Bounds, w
 
 func moving(rg *partmap.Range) bool { return !rg.To.IsZero() }
 
-// allowed reports whether a partition may be used for a range by a client whose
-// lease is on the present phase or on a neighbouring one.
+// allowed reports whether a client may use the partition id for the range rg, if the client's lease is on the current
+// phase of the range or on a neighbouring one. write is true for writes.
 func allowed(rg *partmap.Range, id store.PartitionID, write bool) bool {
 	if rg.Phase == partmap.Settled {
 		// Its moves' last phase used its present home only.
@@ -422,8 +424,7 @@ func allowed(rg *partmap.Range, id store.PartitionID, write bool) bool {
 	return false
 }
 
-// overlap reports whether [a, b) and [c, d) have a key in common; an empty end is
-// plus infinity.
+// overlap reports whether the intervals [a, b) and [c, d) have a key in common. An empty end stands for no bound.
 func overlap(a, b, c, d []byte) bool {
 	return (len(d) == 0 || string(a) < string(d)) && (len(b) == 0 || string(c) < string(b))
 }
