@@ -1,13 +1,13 @@
-// Command benchlimits says what the limits of listd cost an honest client: it builds listd
-// of an older commit and of the present tree, serves both side by side, each from a fresh
-// data directory, and measures puts and pages through HTTP in turns.
+// Command benchlimits measures what the limits of the server listd cost an honest client. It builds listd of an older
+// commit and of the present source tree, runs both side by side, each with a new data directory, and measures puts and
+// pages through HTTP in turns.
 //
 //	go run ./internal/test/benchlimits -before COMMIT [-rounds 41] [-json FILE]
 //
-// A ratio is the present time over the time before, of one round; the two of a round follow
-// each other at once, and which is first alternates. The table has the median of the rounds'
-// ratios and the middle half of them, and the ratio of the processor time that the servers
-// took in all rounds (Linux), which depends less on what else the machine does.
+// A ratio is the present time divided by the time of the older commit, in one round. The two measurements of a round
+// directly follow each other, in alternating order. The table has the median of the rounds' ratios, their middle half,
+// and the ratio of the processor time that the servers took in all rounds (Linux). Other work on the machine affects
+// the processor time less.
 package main
 
 import (
@@ -53,7 +53,7 @@ func main() {
 	}
 }
 
-// Report is what -json writes.
+// Report holds all figures of a run, as the flag -json writes them.
 type Report struct {
 	Before       string        `json:"before"` // commits
 	Present      string        `json:"present"`
@@ -61,7 +61,7 @@ type Report struct {
 	Measurements []Measurement `json:"measurements"`
 }
 
-// Measurement is one line of the table. Times are of one put or page, in seconds.
+// Measurement is one line of the table: the time of one put or page, in seconds, with the older and the present listd.
 type Measurement struct {
 	Name    string  `json:"name"`
 	Before  float64 `json:"before_median_s"`
@@ -73,7 +73,7 @@ type Measurement struct {
 	Ratios  Ratios  `json:"ratios"`
 }
 
-// Ratios are those of each round.
+// Ratios are the ratios of the present time to the older one, one for each round.
 type Ratios []float64
 
 const (
@@ -164,7 +164,7 @@ func run(ctx context.Context, before string, rounds int, file string, out io.Wri
 	return r.write(out, file)
 }
 
-// at is the value below which a share of all lie.
+// at returns the value below which the given share of all values lies, e.g. the median for 0.5.
 func at(values []float64, share float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	return sorted[int(share*float64(len(sorted)-1)+0.5)]
@@ -188,7 +188,7 @@ func (r *Report) write(out io.Writer, file string) error {
 	return os.WriteFile(file, append(text, '\n'), 0o644)
 }
 
-// checkOut makes a work tree of a commit, and returns the commit's name.
+// checkOut creates a git worktree of a commit in dir, and returns the full name of the commit.
 func checkOut(ctx context.Context, commit, dir string) (string, error) {
 	name, err := output(ctx, "", "git", "rev-parse", "--verify", "--quiet", commit+"^{commit}")
 	if err != nil {
@@ -199,7 +199,7 @@ func checkOut(ctx context.Context, commit, dir string) (string, error) {
 	return name, err
 }
 
-// output runs a program in a directory and returns what it prints.
+// output runs a program in the directory dir, and returns what the program prints.
 func output(ctx context.Context, dir, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
@@ -212,7 +212,7 @@ func output(ctx context.Context, dir, name string, args ...string) (string, erro
 	return strings.TrimSpace(string(out)), nil
 }
 
-// server is a running listd.
+// server is a running listd, with a client that sends requests to it.
 type server struct {
 	url    string
 	cmd    *exec.Cmd
@@ -221,7 +221,7 @@ type server struct {
 	n      int // puts
 }
 
-// serve starts a program with default flags but for the addresses.
+// serve starts the listd at the path program, with default flags except for the addresses and the data directory.
 func serve(ctx context.Context, program, data string) (*server, error) {
 	s := &server{client: &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
 	s.cmd = exec.CommandContext(ctx, program, "serve", "--data", data, "--listen", "127.0.0.1:0", "--admin",
@@ -248,13 +248,14 @@ func serve(ctx context.Context, program, data string) (*server, error) {
 	return s, nil
 }
 
-// end waits until the server has ended.
+// end stops the server, and waits until its process has ended.
 func (s *server) end() {
 	_ = s.cmd.Process.Signal(syscall.SIGTERM)
 	<-s.ended
 }
 
-// processorTime is what the server has taken so far, in ticks; 0: not known.
+// processorTime returns the processor time that the server has taken so far, in clock ticks, or 0 if the time is
+// unknown.
 func (s *server) processorTime() float64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid))
 	if err != nil {
@@ -270,7 +271,7 @@ func (s *server) processorTime() float64 {
 	return user + system
 }
 
-// ask does a request that has to be answered 200, and returns how long the answer is.
+// ask sends a request, and returns the length of the answer's body. A status other than 200 is an error.
 func (s *server) ask(ctx context.Context, method, target, body string) (int64, error) {
 	r, err := http.NewRequestWithContext(ctx, method, s.url+target, strings.NewReader(body))
 	if err != nil {
@@ -288,7 +289,7 @@ func (s *server) ask(ctx context.Context, method, target, body string) (int64, e
 	return n, err
 }
 
-// fill makes the buckets and the keys that are listed.
+// fill creates the two buckets, and puts the keys that the measurement lists.
 func (s *server) fill(ctx context.Context) error {
 	for _, bucket := range []string{"/puts", "/pages"} {
 		if _, err := s.ask(ctx, http.MethodPut, bucket, ""); err != nil {
@@ -306,7 +307,7 @@ func (s *server) fill(ctx context.Context) error {
 	return g.Wait()
 }
 
-// puts puts n keys that are not there yet.
+// puts puts n new keys by several workers at once.
 func (s *server) puts(ctx context.Context, workers, n int) error {
 	var g errgroup.Group
 	for w := range workers {
@@ -327,7 +328,7 @@ func (s *server) puts(ctx context.Context, workers, n int) error {
 
 var errShort = errors.New("a page is not full")
 
-// pages reads full pages.
+// pages reads 100 full pages of 1,000 entries.
 func (s *server) pages(ctx context.Context) error {
 	for i := range pages {
 		after := i * 7919 % (benchKeys - pageRows - 1)

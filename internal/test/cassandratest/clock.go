@@ -12,8 +12,8 @@ import (
 //go:embed clock/ahead.c
 var clockAhead []byte
 
-// movedClock returns the path of a library that moves the wall clock of a process by its environment variable AHEAD_NS,
-// for LD_PRELOAD. The library is compiled in dir, from clock/ahead.c.
+// movedClock returns the path of a library for LD_PRELOAD that moves the wall clock of a process by the nanoseconds in
+// the environment variable AHEAD_NS. movedClock compiles the library in dir, from clock/ahead.c.
 func movedClock(ctx context.Context, dir string) (string, error) {
 	library := filepath.Join(dir, "ahead.so")
 	if _, err := os.Stat(library); err == nil {

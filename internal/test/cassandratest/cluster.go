@@ -16,14 +16,14 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// StartTimeout is the time that a cluster gets to come up: ten seconds a node
-// are usual, on a busy machine it takes longer.
+// StartTimeout is the time limit for the start of a cluster. A node usually takes ten seconds, and more on a busy
+// machine.
 const StartTimeout = 3 * time.Minute
 
-// Cluster is a running cluster: its nodes in the order of their data centres.
+// Cluster is a running Cassandra cluster. Nodes has its nodes in the order of their data centres.
 type Cluster struct {
 	Nodes []*Node
-	// Link is between the data centres, with Options.Apart; nil without.
+	// Link is the network link between the data centres. Without Options.Apart, Link is nil.
 	Link *Link
 
 	dir      string
@@ -36,8 +36,8 @@ type Cluster struct {
 	networks []*network // by data centre, with Options.Apart
 }
 
-// Start starts a cluster on a free block of loopback addresses (127.x.y.1 and
-// up) and waits until its nodes answer and see each other. Close ends it.
+// Start starts a cluster on a free block of loopback addresses (127.x.y.1 and up), and waits until its nodes answer and
+// see each other. The caller stops the cluster by Close.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
 	ctx, cancel := context.WithTimeout(ctx, StartTimeout)
 	defer cancel()
@@ -103,18 +103,19 @@ func (c *Cluster) node(dataCentre string) *Node {
 	}
 }
 
-// Newcomer is a node that Add adds.
+// Newcomer describes a node that the method Add adds to a cluster.
 type Newcomer struct {
 	DataCentre string
-	// Empty: it owns its part of the ring at once, without the rows, as the nodes of a new data centre do before
-	// nodetool rebuild. Otherwise it fetches the rows from other nodes before it joins.
+	// Empty is true if the node owns its part of the ring at once, without the rows, as the nodes of a new data centre
+	// do before nodetool rebuild. If Empty is false, the node fetches the rows from other nodes before it joins the
+	// ring.
 	Empty bool
-	// Replaces is a dead node whose place it takes; nil: none.
+	// Replaces is a dead node whose part of the ring the new node takes, or nil.
 	Replaces *Node
 }
 
-// Add starts one of Options.Spare nodes, and waits until it has joined and the others see it. It can't be used with
-// Options.Apart.
+// Add starts a further node, of which Options.Spare allows some, and waits until the node has joined and the other
+// nodes see it. Add does not support Options.Apart.
 func (c *Cluster) Add(ctx context.Context, as Newcomer) (*Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, StartTimeout)
 	defer cancel()
@@ -134,7 +135,7 @@ func (c *Cluster) Add(ctx context.Context, as Newcomer) (*Node, error) {
 	return n, c.AwaitUp(ctx)
 }
 
-// start starts the first node, which the others look for, and then those at once.
+// start starts the first node, which is the seed, and then all other nodes at the same time.
 func (c *Cluster) start(ctx context.Context, seed string) error {
 	for _, n := range c.Nodes {
 		if err := n.writeConfig(seed); err != nil {
@@ -154,7 +155,7 @@ func (c *Cluster) start(ctx context.Context, seed string) error {
 	return c.AwaitUp(ctx)
 }
 
-// UnseenError is the error of AwaitUp: By still takes Node for down.
+// UnseenError is the error of AwaitUp if the node By still regards the node Node as down.
 type UnseenError struct {
 	By, Node *Node
 	Err      error
@@ -166,8 +167,8 @@ func (e *UnseenError) Error() string {
 
 func (e *UnseenError) Unwrap() error { return e.Err }
 
-// AwaitUp waits until every running node sees all other running nodes as up. It fails with an *UnseenError when ctx ends
-// before that.
+// AwaitUp waits until every running node sees all other running nodes as up. If ctx ends earlier, the error is an
+// *UnseenError.
 func (c *Cluster) AwaitUp(ctx context.Context) error {
 	for _, n := range c.Nodes {
 		for _, other := range c.Nodes {
@@ -190,7 +191,7 @@ func (c *Cluster) AwaitUp(ctx context.Context) error {
 	return nil
 }
 
-// Close kills every node and removes their data.
+// Close kills all nodes, and removes their data.
 func (c *Cluster) Close() error {
 	var errs []error
 	for _, n := range c.Nodes {
@@ -203,13 +204,14 @@ func (c *Cluster) Close() error {
 	return errors.Join(append(errs, c.claim.Close())...)
 }
 
-// Within calls f on a thread in the network of a data centre (0 for dc1), with Options.Apart:
-// sockets that f opens stay there, whoever uses them.
+// Within calls f on a thread inside the network of a data centre (0 is dc1). Sockets that f opens stay in the network,
+// even if other threads use them. Within needs Options.Apart.
 func (c *Cluster) Within(dataCentre int, f func() error) error {
 	return c.networks[dataCentre].within(f)
 }
 
-// Dial returns what connects from within the network of a data centre, with Options.Apart.
+// Dial returns a dial function that connects from inside the network of a data centre (0 is dc1). Dial needs
+// Options.Apart.
 func (c *Cluster) Dial(dataCentre int) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (conn net.Conn, err error) {
 		err = c.Within(dataCentre, func() (err error) {
@@ -220,15 +222,16 @@ func (c *Cluster) Dial(dataCentre int) func(ctx context.Context, network, addres
 	}
 }
 
-// Enter returns the beginning of a command that runs within the network of a data centre, with
-// Options.Apart.
+// Enter returns the beginning of a command line that runs a command inside the network of a data centre (0 is dc1).
+// Enter needs Options.Apart.
 func (c *Cluster) Enter(dataCentre int) []string { return c.networks[dataCentre].enter() }
 
-// Machine returns the address at which the network of a data centre reaches this machine, with
-// Options.Apart.
+// Machine returns the address at which nodes in the network of a data centre (0 is dc1) reach this machine. Machine
+// needs Options.Apart.
 func (c *Cluster) Machine(dataCentre int) string { return c.networks[dataCentre].machine }
 
-// New starts a cluster for one test, and ends it with the test.
+// New starts a cluster that ends with the test t. In -short mode, or if Options.Apart is not possible here, New skips
+// the test.
 func New(t testing.TB, o Options) *Cluster {
 	t.Helper()
 	if testing.Short() {
@@ -254,8 +257,8 @@ func New(t testing.TB, o Options) *Cluster {
 	return c
 }
 
-// claimBlock picks a block 127.x.y and holds it, for as long as the listener
-// lives, against other processes that do the same; the nodes' ports on it are free.
+// claimBlock chooses a block of loopback addresses 127.x.y whose ports are free, and holds the block against other
+// processes of this package while the listener claim is open. nodes is the number of addresses to check.
 func claimBlock(nodes int) (block string, claim net.Listener, err error) {
 	for range 100 {
 		block = fmt.Sprintf("127.%d.%d", 1+rand.IntN(254), rand.IntN(256))

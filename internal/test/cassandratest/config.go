@@ -8,41 +8,40 @@ import (
 	"time"
 )
 
-// Options say what kind of cluster to start. The zero Options is one node.
+// Options say what kind of cluster to start. The zero Options is a cluster of one node.
 type Options struct {
-	// DataCentres holds the number of nodes of each data centre; they are named
-	// dc1, dc2 and so on. Empty means one node in dc1.
+	// DataCentres has the number of nodes of each data centre. The data centres are named dc1, dc2 and so on. An empty
+	// list stands for one node in dc1.
 	DataCentres []int
-	// Racks puts each node of a data centre into a rack of its own, r1, r2 and so on; otherwise all are in r1.
+	// Racks puts each node of a data centre into a rack of its own: r1, r2 and so on. Without Racks all nodes are in
+	// r1.
 	Racks bool
-	// DurableWrites makes a node sync its commit log before it acknowledges
-	// (commitlog_sync: batch). Tests that kill nodes need it: Cassandra's
-	// default, periodic, may lose the last ten seconds of a lone node.
+	// DurableWrites makes nodes sync their commit log before they acknowledge a write (commitlog_sync: batch). Tests
+	// that kill nodes need DurableWrites, as Cassandra's default (periodic) may lose the last ten seconds of a lone
+	// node.
 	DurableWrites bool
-	// Passwords demands a login; the first user is cassandra, password cassandra.
+	// Passwords makes nodes demand a login. The first user is cassandra, with the password cassandra.
 	Passwords bool
-	// Grants lets users do only what they were granted (CassandraAuthorizer); with Passwords.
+	// Grants lets users do only what was granted to them (CassandraAuthorizer). Grants needs Passwords.
 	Grants bool
-	// HeapMiB is the Java heap of each node; 0 means 512.
+	// HeapMiB is the size of the Java heap of each node, in MiB. 0 stands for 512.
 	HeapMiB int
-	// Optimise lets Java compile what is hot to its best; for benchmarks. It
-	// doubles the processor time of a start.
+	// Optimise makes Java fully optimise hot code, for benchmarks. It doubles the processor time of the start of a
+	// node.
 	Optimise bool
-	// Patient lets each request take half a minute on the node instead of two to
-	// ten seconds: for nodes that nobody kills, so that a busy machine is no
-	// failure.
+	// Patient gives each request half a minute on the node, instead of two to ten seconds. It is for nodes that no test
+	// kills, so that a busy machine causes no failures.
 	Patient bool
-	// Apart puts each of two data centres into a network of its own, with a Link of
-	// changing length between them, which can be cut. It needs Linux, root, ip of
-	// iproute2 and the device /dev/net/tun; where the machine does not allow it,
-	// starting fails with ErrNoNetworks.
+	// Apart puts each of two data centres into a network of its own. Between the networks is a Link, whose round trip
+	// time can be set, and which can be cut. Apart needs Linux, root, the command ip of iproute2 and the device
+	// /dev/net/tun. If the machine does not allow this, the start fails with ErrNoNetworks.
 	Apart bool
-	// Ahead is how far the wall clocks of the nodes of each data centre are ahead of this machine's; negative:
-	// behind. Monotonic clocks are not changed. It needs a C compiler (cc).
+	// Ahead is, for each data centre, how far the wall clocks of the nodes are ahead of this machine's. A negative
+	// value means behind. Monotonic clocks do not change. Ahead needs a C compiler (cc).
 	Ahead []time.Duration
-	// Spare is the number of nodes that Add may add.
+	// Spare is the number of nodes that the method Add may add later.
 	Spare int
-	// Settings are further lines of cassandra.yaml, for each node.
+	// Settings are further lines for the file cassandra.yaml of each node.
 	Settings []string
 }
 
@@ -53,7 +52,7 @@ func (o Options) heap() int {
 	return o.HeapMiB
 }
 
-// writeConfig lays out the folder of a node.
+// writeConfig creates the directory of a node with its configuration files. seed is the address of the first node.
 func (n *Node) writeConfig(seed string) error {
 	for _, name := range []string{"conf", "data", "log", "triggers", "tmp"} {
 		if err := os.MkdirAll(filepath.Join(n.dir, name), 0o755); err != nil {
@@ -77,8 +76,8 @@ func (n *Node) writeConfig(seed string) error {
 
 func (n *Node) logFile() string { return filepath.Join(n.dir, "log", "system.log") }
 
-// yaml is the configuration of a small node. BTI sstables are what new clusters
-// of 5.0 should use and a default configuration does not.
+// yaml returns the content of cassandra.yaml for a small node. seed is the address of the first node. The format of
+// sstables is BTI, which new clusters of version 5.0 should use, but which is not the default.
 func (n *Node) yaml(seed string) string {
 	data := filepath.Join(n.dir, "data")
 	lines := []string{
@@ -132,8 +131,8 @@ func (n *Node) yaml(seed string) string {
 	return strings.Join(append(lines, n.options.Settings...), "\n") + "\n"
 }
 
-// javaArguments are the flags that Cassandra 5.0 needs on Java 17 (its own
-// conf/jvm17-server.options), with the sizes of a small node.
+// javaArguments returns the arguments for Java to run the node: those that Cassandra 5.0 needs on Java 17 (as in
+// conf/jvm17-server.options of Cassandra), with the sizes of a small node. lib is the directory of Cassandra's jars.
 func (n *Node) javaArguments(lib string) []string {
 	heap := fmt.Sprint(n.options.heap(), "M")
 	args := []string{
@@ -176,7 +175,7 @@ func (n *Node) javaArguments(lib string) []string {
 	return append(args, "-cp", filepath.Join(lib, "*"), "org.apache.cassandra.service.CassandraDaemon")
 }
 
-// moduleArguments open the parts of Java's modules that Cassandra reaches into.
+// moduleArguments returns the arguments that open those parts of Java's modules which Cassandra uses.
 func moduleArguments() (args []string) {
 	for _, export := range []string{
 		"java.base/jdk.internal.misc", "java.base/java.lang.ref", "java.rmi/sun.rmi.registry",

@@ -11,11 +11,11 @@ import (
 	"syscall"
 )
 
-// Version is the Cassandra release that the nodes run (see pom.xml).
+// Version is the release of Cassandra that the nodes run, as in pom.xml.
 const Version = "5.0.8"
 
-// CacheVariable names the environment variable that moves the folder where the
-// jars are kept between runs.
+// CacheVariable is the name of the environment variable that sets the directory in which the jars are kept between
+// runs.
 const CacheVariable = "EVENKEEL_CASSANDRA_CACHE"
 
 //go:embed pom.xml
@@ -23,9 +23,8 @@ var pom []byte
 
 const installHint = "run scripts/install-tools, which installs them from Debian's packages"
 
-// Jars returns the folder that holds Cassandra's jars, fetching them with Maven
-// the first time (100 files, 67 MB). Processes that want them at once wait for
-// the one that fetches; an interrupted fetch leaves nothing half-done.
+// Jars returns the directory with Cassandra's jars. The first call fetches the jars by Maven (100 files, 67 MB). Other
+// processes wait for the one that fetches. An interrupted fetch leaves nothing incomplete behind.
 func Jars(ctx context.Context) (string, error) {
 	base, err := cacheFolder()
 	if err != nil {
@@ -82,7 +81,8 @@ func fetch(ctx context.Context, base, lib string) error {
 	return os.Rename(fetched, lib)
 }
 
-// java finds a Java that this Cassandra runs on: 17.
+// java returns the path of a Java 17, on which this release of Cassandra runs. It looks in JAVA_HOME, in the search
+// path and in /usr/lib/jvm.
 func java(ctx context.Context) (string, error) {
 	candidates := []string{}
 	if home := os.Getenv("JAVA_HOME"); home != "" {

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// far is the name of the link's device, in the network of each data centre.
+// far is the name of the link's network device in the network of each data centre.
 const far = "evkfar"
 
-// newLink makes a link between two networks: a device in each, which is not up yet.
+// newLink creates a link between two networks, with a network device in each. The devices are not up yet.
 func newLink(networks []*network) (*Link, error) {
 	l := &Link{ends: [2]int{-1, -1}}
 	for i, n := range networks {
@@ -38,7 +38,7 @@ func newLink(networks []*network) (*Link, error) {
 	return l, nil
 }
 
-// openTun makes the link's device in the network of the calling thread.
+// openTun creates the link's tun device in the network of the calling thread, and returns its file descriptor.
 func openTun() (fd int, err error) {
 	const device = "/dev/net/tun"
 	fd, err = unix.Open(device, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
@@ -57,7 +57,7 @@ func openTun() (fd int, err error) {
 	return fd, nil
 }
 
-// Close ends the link: its devices go away.
+// Close ends the link, and removes its network devices.
 func (l *Link) Close() {
 	if l.closing != nil {
 		_, _ = l.closing.Write(binary.NativeEndian.AppendUint64(nil, 1))
@@ -71,9 +71,9 @@ func (l *Link) Close() {
 	}
 }
 
-// carry carries packets from one device to another until closing can be read. It waits by
-// itself, as timers of Go come up to a millisecond late, and goes before other threads: on a
-// machine where nodes take all processors, 40 ms would else become 60.
+// carry carries packets from one device to another until the file closing can be read. The three parameters are file
+// descriptors. carry waits by a system call, as timers of Go come up to a millisecond late. Its thread has priority
+// over other threads, as a delay of 40 ms would otherwise become 60 ms on a machine where nodes take all processors.
 func (l *Link) carry(from, to, closing int) {
 	runtime.LockOSThread() // and never unlocked: the thread ends with its priority
 	// Where that is not allowed the link is less exact.

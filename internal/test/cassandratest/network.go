@@ -13,14 +13,14 @@ import (
 	"github.com/evenkeel/evenkeel/internal/test/child"
 )
 
-// ErrNoNetworks says that data centres can't be put into networks of their own
-// here (Options.Apart).
+// ErrNoNetworks is the error if data centres cannot be put into networks of their own on this machine (see
+// Options.Apart).
 var ErrNoNetworks = errors.New("no network namespaces with a link between them can be made here: " +
 	"they need Linux, root, the package iproute2 and the device /dev/net/tun")
 
-// network is the network namespace of a data centre: the addresses of its nodes, a line to the
-// machine, and the end of a Link. It lives as long as the process that holds it; its devices go
-// with it, so nothing stays behind however the test ends.
+// network is the network namespace of a data centre. It has the addresses of the data centre's nodes, a connection to
+// the machine, and one end of a Link. The namespace and its devices exist as long as the process holder, so nothing
+// remains however the test ends.
 type network struct {
 	subnet  string // of the data centre, for routes
 	machine string // the machine's address in it
@@ -30,11 +30,11 @@ type network struct {
 	exited <-chan struct{}
 }
 
-// maxNodes of a data centre get addresses in its subnet of 64.
+// maxNodes is the largest number of nodes of a data centre that is apart. Its subnet has 64 addresses.
 const maxNodes = 32
 
-// newNetworks makes a network for each of two data centres with so many nodes, and the link
-// between them. Packets of a network go nowhere but to the machine and over the link.
+// newNetworks creates a network for each of two data centres, and the link between the networks. nodes has the number
+// of nodes of each data centre. Packets can only go to the machine and over the link.
 func newNetworks(ctx context.Context, nodes []int) (made []*network, l *Link, err error) {
 	if len(nodes) != 2 || slices.Min(nodes) < 1 || slices.Max(nodes) > maxNodes {
 		return nil, nil, fmt.Errorf("data centres apart: two of 1 to %d nodes each, not %v", maxNodes, nodes)
@@ -102,10 +102,10 @@ func closeNetworks(networks []*network, l *Link) {
 	}
 }
 
-// path names the namespace.
+// path returns the path of the file that names the network namespace.
 func (n *network) path() string { return fmt.Sprintf("/proc/%d/ns/net", n.holder.Pid) }
 
-// hold starts the process that keeps the namespace.
+// hold starts the process that keeps the network namespace.
 func (n *network) hold(ctx context.Context) error {
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), "sleep", "infinity")
 	var err error
@@ -124,10 +124,10 @@ func (n *network) close() {
 	}
 }
 
-// enter is the beginning of a command that runs within the network.
+// enter returns the beginning of a command line that runs a command inside the network.
 func (n *network) enter() []string { return []string{"nsenter", "--net=" + n.path()} }
 
-// command is a command within the network, or for none within the machine's.
+// command returns a command that runs inside the network. If n is nil, the command runs in the network of the machine.
 func (n *network) command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	if n == nil {
 		return exec.CommandContext(ctx, name, args...)
@@ -136,7 +136,7 @@ func (n *network) command(ctx context.Context, name string, args ...string) *exe
 	return exec.CommandContext(ctx, line[0], line[1:]...)
 }
 
-// ip runs iproute2's ip within a network, or the machine's.
+// ip runs the command ip of iproute2 inside the network n, or in the network of the machine if n is nil.
 func ip(ctx context.Context, n *network, args string) error {
 	if out, err := n.command(ctx, "ip", strings.Fields(args)...).CombinedOutput(); err != nil {
 		return fmt.Errorf("ip %s: %w: %s", args, err, strings.TrimSpace(string(out)))

@@ -18,16 +18,16 @@ import (
 	"github.com/evenkeel/evenkeel/internal/test/child"
 )
 
-// Port is where every node answers CQL.
+// Port is the port on which every node answers CQL.
 const Port = 9042
 
-// NodeLocal is Cassandra's consistency level NODE_LOCAL, which the driver does not name: a node answers by what it has
-// itself. At ONE it may ask another replica.
+// NodeLocal is Cassandra's consistency level NODE_LOCAL, for which the driver has no name. At NODE_LOCAL a node answers
+// from its own data. At ONE, a node may ask another replica.
 const NodeLocal gocql.Consistency = 0x0B
 
-// Node is one Cassandra process. Its methods are not safe for concurrent use.
+// Node is one Cassandra process. The methods are not safe for concurrent use.
 type Node struct {
-	// Address is the node's address, for clients and other nodes; CQL is on Port.
+	// Address is the IP address of the node, for clients and other nodes. Clients connect to the port Port.
 	Address    string
 	DataCentre string
 
@@ -36,7 +36,7 @@ type Node struct {
 	options Options
 	ahead   time.Duration // of its wall clock
 	joins   bool          // it fetches its rows from other nodes at its first start
-	// replaces is the address of a dead node whose place it takes at its first start.
+	// replaces is the address of a dead node whose part of the ring the node takes at its first start.
 	replaces string
 	dir      string
 	jmxPort  int
@@ -48,7 +48,7 @@ type Node struct {
 	started time.Time
 }
 
-// Start starts the node, which must not run, and waits until it answers CQL.
+// Start starts the node, and waits until the node answers CQL. A node that already runs is an error.
 func (n *Node) Start(ctx context.Context) error {
 	if n.process != nil {
 		return fmt.Errorf("the node %s runs already", n.Address)
@@ -86,7 +86,7 @@ func (n *Node) Start(ctx context.Context) error {
 	return nil
 }
 
-// await waits until the node answers CQL.
+// await waits until the node answers CQL. It returns an error if the process or ctx ends first.
 func (n *Node) await(ctx context.Context) error {
 	for {
 		err := answersCQL(ctx, n.Address)
@@ -103,9 +103,9 @@ func (n *Node) await(ctx context.Context) error {
 	}
 }
 
-// sees reports whether a node takes another one for up and joined, as nodetool
-// shows by UN; but that takes seconds of a processor at each look. The first is in
-// its log, the second in what it keeps of its peers.
+// sees reports whether the node regards another node as up and joined, as UN in the output of nodetool status means.
+// nodetool itself would take seconds of processor time. The log of the node says whether the other is up, and the
+// node's table of peers says whether it has joined.
 func (n *Node) sees(ctx context.Context, other *Node) (bool, error) {
 	log, err := os.ReadFile(n.logFile())
 	if err != nil {
@@ -138,8 +138,7 @@ func (n *Node) sees(ctx context.Context, other *Node) (bool, error) {
 	return len(tokens) > 0, err
 }
 
-// saysUp reports whether the last that a log says of another node since a time is
-// that it is up.
+// saysUp reports whether the last message about another node in a log, since a given time, says that the node is up.
 func saysUp(log, node string, since time.Time) (up bool) {
 	for line := range strings.Lines(log) {
 		if at, ok := loggedAt(line); ok && !at.Before(since) {
@@ -154,7 +153,7 @@ func saysUp(log, node string, since time.Time) (up bool) {
 	return up
 }
 
-// loggedAt is the time of a line of a node's log, in the pattern of its logback.xml.
+// loggedAt returns the time of a line of a node's log. The result is false if the line has no time.
 func loggedAt(line string) (time.Time, bool) {
 	_, rest, ok := strings.Cut(line, "] ") // after the level and the thread
 	const pattern = "2006-01-02 15:04:05,000"
@@ -167,8 +166,8 @@ func loggedAt(line string) (time.Time, bool) {
 	return at.Add(time.Millisecond), err == nil
 }
 
-// answersCQL sends the native protocol's OPTIONS, which needs no login, and
-// wants to see SUPPORTED.
+// answersCQL returns nil if the node at address answers CQL. It sends the message OPTIONS of the native protocol, which
+// needs no login, and expects the answer SUPPORTED.
 func answersCQL(ctx context.Context, address string) error {
 	const (
 		optionsFrame = "\x04\x00\x00\x00\x05\x00\x00\x00\x00"
@@ -198,7 +197,8 @@ func answersCQL(ctx context.Context, address string) error {
 	return nil
 }
 
-// Stop asks the node to flush and end, and waits for it.
+// Stop asks the node to flush its data and end, and waits until the node has ended. If ctx ends first, Stop kills the
+// node.
 func (n *Node) Stop(ctx context.Context) error {
 	if n.process == nil {
 		return nil
@@ -215,7 +215,7 @@ func (n *Node) Stop(ctx context.Context) error {
 	}
 }
 
-// Kill is kill -9. Start may follow; the data is what a crash leaves.
+// Kill kills the node at once, like kill -9. The data on disk is what a crash leaves. Start may follow.
 func (n *Node) Kill() error {
 	if n.process == nil {
 		return nil
@@ -229,17 +229,18 @@ func (n *Node) Kill() error {
 	return nil
 }
 
-// Pause stops the process in its tracks (SIGSTOP): its connections stay open
-// and nothing answers. Resume lets it go on.
+// Pause stops the process without ending it (SIGSTOP). Its connections stay open, but the node does not answer until
+// Resume is called.
 func (n *Node) Pause() error { return n.process.Signal(syscall.SIGSTOP) }
 
-// Resume undoes Pause.
+// Resume ends the effect of Pause.
 func (n *Node) Resume() error { return n.process.Signal(syscall.SIGCONT) }
 
-// Running reports whether the process lives.
+// Running reports whether the node was started, and not stopped or killed since.
 func (n *Node) Running() bool { return n.process != nil }
 
-// nodetool is Cassandra's nodetool for the node, but for its command.
+// nodetool returns the arguments for Java to run Cassandra's nodetool against the node, without the command of
+// nodetool.
 func (n *Node) nodetool() []string {
 	return append(moduleArguments(), "-Xmx64M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
 		"-Duser.home="+n.dir, // where it keeps a history
@@ -250,8 +251,8 @@ func (n *Node) nodetool() []string {
 		"org.apache.cassandra.tools.NodeTool", "-h", "127.0.0.1", "-p", strconv.Itoa(n.jmxPort))
 }
 
-// WriteNodetool writes a script into a folder that is nodetool for the node, until it is
-// started anew: for commands that are to run as operators write them.
+// WriteNodetool writes a script named nodetool into the directory folder, which runs Cassandra's nodetool against the
+// node. So tests can run commands as operators write them. The script is valid until the node is started again.
 func (n *Node) WriteNodetool(folder string) error {
 	line := "exec '" + n.java + "'"
 	for _, arg := range n.nodetool() {
@@ -260,10 +261,10 @@ func (n *Node) WriteNodetool(folder string) error {
 	return os.WriteFile(filepath.Join(folder, "nodetool"), []byte("#!/bin/sh\n"+line+` "$@"`+"\n"), 0o755)
 }
 
-// Data is the node's data_file_directories.
+// Data returns the directory of the node's sstables (data_file_directories).
 func (n *Node) Data() string { return filepath.Join(n.dir, "data", "data") }
 
-// Nodetool runs Cassandra's nodetool against the node and returns its output.
+// Nodetool runs Cassandra's nodetool against the node, and returns the output of nodetool.
 func (n *Node) Nodetool(ctx context.Context, args ...string) (string, error) {
 	out, err := n.network.command(ctx, n.java, append(n.nodetool(), args...)...).CombinedOutput()
 	if err != nil {
@@ -272,7 +273,7 @@ func (n *Node) Nodetool(ctx context.Context, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// Log returns the end of the node's log, for messages about failures.
+// Log returns the last lines of the node's log, for messages about failures.
 func (n *Node) Log(lines int) string {
 	text := ""
 	for _, name := range []string{filepath.Join(n.dir, "log", "out"), n.logFile()} {

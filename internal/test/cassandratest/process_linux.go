@@ -11,15 +11,15 @@ import (
 	"github.com/evenkeel/evenkeel/internal/test/child"
 )
 
-// inNewNetwork gives a child a network namespace of its own.
+// inNewNetwork returns attributes that start a child process in a new network namespace.
 func inNewNetwork() (*syscall.SysProcAttr, error) {
 	a := child.Attributes()
 	a.Cloneflags = syscall.CLONE_NEWNET
 	return a, nil
 }
 
-// within calls f on a thread in the network. Sockets and devices that f opens stay in it,
-// whoever uses them.
+// within calls f on a thread inside the network. Sockets and devices that f opens stay in the network, even if other
+// threads use them.
 func (n *network) within(f func() error) error {
 	done := make(chan error)
 	go func() {

@@ -12,5 +12,5 @@ func inNewNetwork() (*syscall.SysProcAttr, error) { return nil, ErrNoNetworks }
 func (n *network) within(func() error) error      { return ErrNoNetworks }
 func newLink([]*network) (*Link, error)           { return nil, ErrNoNetworks }
 
-// Close does nothing.
+// Close does nothing, as links exist only on Linux.
 func (l *Link) Close() {}

@@ -8,13 +8,13 @@ import (
 	"testing"
 )
 
-// AddressVariable names the environment variable that holds the address of a
-// node that tests may share: patient, data centre dc1, no password. The
-// command with-cassandra sets it. Each package works in a keyspace of its own.
+// AddressVariable is the name of the environment variable with the address of a node that tests may share. The node is
+// patient, in the data centre dc1, and needs no password. The command with-cassandra sets the variable. Each package
+// uses a keyspace of its own.
 const AddressVariable = "EVENKEEL_TEST_CASSANDRA"
 
-// SharedOptions are those of a node that tests share: patient, and it refuses reads
-// that meet more dead rows than a tenth of what Cassandra usually lets pass.
+// SharedOptions returns the options of a node that tests share. The node is patient, and refuses reads that meet more
+// tombstones than a tenth of Cassandra's default limit.
 func SharedOptions() Options {
 	return Options{Patient: true, Settings: []string{
 		"tombstone_warn_threshold: 1000",
@@ -22,12 +22,12 @@ func SharedOptions() Options {
 	}}
 }
 
-// sharedDeadRows is low so that tests of what goes on beyond it need a tenth of
-// the deletes, and of the time; they cross it by the same factor as ever.
+// sharedDeadRows is the limit of tombstones that a read may meet on a shared node. The limit is low, so that tests of
+// what happens beyond the limit need only a tenth of the deletes and of the time.
 const sharedDeadRows = 10_000
 
-// Shared is one node for all tests of a package: that of AddressVariable, else
-// one that the first test to ask for it starts. It is safe for concurrent use.
+// Shared is one Cassandra node for all tests of a package. It is the node of AddressVariable, or else one that the
+// first test starts. The methods are safe for concurrent use.
 //
 //	var cassandra cassandratest.Shared
 //	func TestMain(m *testing.M) { os.Exit(cassandra.Run(m)) }
@@ -38,7 +38,7 @@ type Shared struct {
 	err     error
 }
 
-// Run runs the tests, then ends the node if one was started.
+// Run runs the tests of m, stops the node if a test has started one, and returns the exit code.
 func (s *Shared) Run(m *testing.M) int {
 	code := m.Run()
 	if s.cluster != nil {
@@ -50,7 +50,8 @@ func (s *Shared) Run(m *testing.M) int {
 	return code
 }
 
-// Address returns the address of the node.
+// Address returns the address of the shared node, and starts the node if necessary. In -short mode Address skips the
+// test t.
 func (s *Shared) Address(t testing.TB) string {
 	t.Helper()
 	if testing.Short() {

@@ -2,9 +2,9 @@ package child
 
 import "syscall"
 
-// Attributes make the kernel kill a child when the thread that started it ends: it does
-// not outlive its owner, however that ends. A process group of its own keeps a terminal's
-// Ctrl-C away from it, so that its owner decides.
+// Attributes returns attributes with which the kernel kills a child process when the thread that started the child
+// ends. So the child never outlives its owner. The child gets a process group of its own, so that Ctrl-C in a terminal
+// reaches only the owner, which decides what happens.
 func Attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 }

@@ -4,5 +4,5 @@ package child
 
 import "syscall"
 
-// Attributes are none: only Linux has a death signal.
+// Attributes returns nil, as only Linux can kill a child process with its parent.
 func Attributes() *syscall.SysProcAttr { return nil }

@@ -1,5 +1,4 @@
-// Package child starts the processes that tests and try-outs need, so that none of
-// them outlives who started it.
+// Package child starts the processes that tests and trials need, so that no process outlives the one that started it.
 package child
 
 import (
@@ -8,9 +7,9 @@ import (
 	"runtime"
 )
 
-// Start starts a command that dies with this process, also when that is killed (Linux).
-// Where its SysProcAttr is set, that has to begin with Attributes. The channel is closed
-// when it has ended; cmd.ProcessState is set then.
+// Start starts a command that dies with this process, on Linux even if this process is killed. If cmd.SysProcAttr is
+// set, it must include the Attributes. The channel exited is closed when the command has ended, and cmd.ProcessState is
+// set then.
 func Start(cmd *exec.Cmd) (exited <-chan struct{}, err error) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = Attributes()
@@ -31,8 +30,7 @@ func Start(cmd *exec.Cmd) (exited <-chan struct{}, err error) {
 	return ended, <-started
 }
 
-// FreePort finds a port of 127.0.0.1 that nobody listens on; another process may take
-// it at any time.
+// FreePort returns a port of 127.0.0.1 on which no process listens. Another process may take the port at any time.
 func FreePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Loss loses what becomes of a bucket's swaps, between Begin and End. A store has it
-// by embedding, with methods Swap and Read that call it. The zero Loss loses nothing.
+// Loss loses the outcomes of swaps of a bucket's map root, between Begin and End. A store embeds a Loss, and has
+// methods Swap and Read that call those of Loss. The zero Loss loses nothing.
 type Loss struct {
 	mu      sync.Mutex
 	on      bool
@@ -17,22 +17,22 @@ type Loss struct {
 	bucket  store.BucketID
 }
 
-// Begin: from the next swap of the bucket's root on no answer comes. applied: the
-// swap itself comes through, else it never does.
+// Begin makes the next swap of the bucket's root, and all later ones, get no answer. If applied is true, the next swap
+// itself is applied. If applied is false, no swap is applied.
 func (l *Loss) Begin(id store.BucketID, applied bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.on, l.applied, l.swapped, l.bucket = true, applied, false, id
 }
 
-// End ends it.
+// End ends the loss of answers.
 func (l *Loss) End() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.on = false
 }
 
-// Swap is s.Swap while nothing is lost.
+// Swap calls s.Swap, or loses the swap or its answer, as Begin says.
 func (l *Loss) Swap(
 	ctx context.Context, s store.Registers, t store.Table, key []byte, old store.Version, next store.Record,
 ) error {
@@ -49,7 +49,7 @@ func (l *Loss) Swap(
 	return store.Errorf(store.Timeout, "the answer to a swap was lost")
 }
 
-// Read is s.Read while nothing is lost. The answers that would tell are lost too.
+// Read calls s.Read. After a swap of unknown outcome, Read loses the answers that would tell the outcome.
 func (l *Loss) Read(
 	ctx context.Context, s store.Registers, t store.Table, key []byte, level store.Level,
 ) (store.Record, error) {

@@ -12,8 +12,8 @@ import (
 	"syscall"
 )
 
-// Points are where movers are killed: at each failpoint once. The swap of unknown
-// outcome is there twice: the first was applied, the second was not.
+// Points returns the points at which movers are killed, e.g. "copy batch#1": each failpoint, when it is passed for the
+// first time. The failpoint "swap unknown" occurs twice: the first such swap was applied, and the second was not.
 func Points() (all []string) {
 	for _, p := range Failpoints() {
 		all = append(all, p+"#1")
@@ -21,8 +21,9 @@ func Points() (all []string) {
 	return append(all, "swap unknown#2")
 }
 
-// Again are points at which movers are killed in a second pass as well: in another
-// range, or a later round. What is before an effect is after the one before it.
+// Again returns the points at which movers are killed when a failpoint is passed for the second time, in another range
+// or a later round. The result leaves out failpoints before an effect, as they directly follow the failpoint after the
+// effect before.
 func Again() (all []string) {
 	for _, p := range Failpoints() {
 		switch {
@@ -34,13 +35,12 @@ func Again() (all []string) {
 	return all
 }
 
-// LeftBehind reports whether a point lies on the way of a bucket that was left
-// behind.
+// LeftBehind reports whether a mover meets the point only in a bucket that was left behind by a dead process.
 func LeftBehind(point string) bool {
 	return strings.Contains(point, "reopen") || strings.Contains(point, "collect")
 }
 
-// Missed returns the failpoints at which nobody died.
+// Missed returns the failpoints at which no mover died. died has the points at which movers died.
 func Missed(died []string) (missed []string) {
 	for _, p := range Failpoints() {
 		if !slices.ContainsFunc(died, func(d string) bool { name, _, _ := strings.Cut(d, "#"); return name == p }) {
@@ -50,8 +50,8 @@ func Missed(died []string) (missed []string) {
 	return missed
 }
 
-// Run starts this program once more, with an addition to its environment, and
-// returns when it has come to its end or has killed itself.
+// Run starts this program again, with additional environment variables, and waits until the new process has ended. The
+// result killed is true if the process has killed itself.
 func Run(environment ...string) (killed bool, err error) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), environment...)
@@ -66,11 +66,10 @@ func Run(environment ...string) (killed bool, err error) {
 	return false, nil
 }
 
-// Notes is a folder where what was done is noted, for those who come after a
-// crash.
+// Notes is a directory of files in which processes write down what they have done, for those that come after a crash.
 type Notes string
 
-// Add adds lines to those of a kind.
+// Add appends lines to the file with the name kind.
 func (n Notes) Add(kind string, lines ...string) error {
 	f, err := os.OpenFile(filepath.Join(string(n), kind), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -80,7 +79,7 @@ func (n Notes) Add(kind string, lines ...string) error {
 	return errors.Join(err, f.Close())
 }
 
-// Of returns the lines of a kind, none where nothing was noted.
+// Of returns the lines of the file with the name kind, or no lines if the file does not exist.
 func (n Notes) Of(kind string) (lines []string) {
 	f, err := os.Open(filepath.Join(string(n), kind))
 	if err != nil {
@@ -93,8 +92,8 @@ func (n Notes) Of(kind string) (lines []string) {
 	return lines
 }
 
-// Expect takes the noted puts and deletes of a kind ("put key", "delete key") into
-// what has to be there.
+// Expect applies the puts and deletes in the file with the name kind ("put key", "delete key") to want, which says
+// which keys must exist.
 func (n Notes) Expect(kind string, want map[string]bool) {
 	for _, line := range n.Of(kind) {
 		what, k, _ := strings.Cut(line, " ")
@@ -102,7 +101,7 @@ func (n Notes) Expect(kind string, want map[string]bool) {
 	}
 }
 
-// Failpoints are the names of all points at which executor.Options.Failpoint is called.
+// Failpoints returns the names of all points at which executor.Options.Failpoint is called.
 func Failpoints() []string {
 	var all []string
 	for _, e := range []string{

@@ -18,27 +18,26 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Mover brings two buckets to their end: one that moves, and one that was left
-// behind. Another Mover with the same Dir goes on where one was killed.
+// Mover completes the work on two buckets: one whose ranges move, and one that was left behind. If a Mover is killed,
+// another Mover with the same Notes continues.
 type Mover struct {
 	Store executor.Store
 	Maps  *mapclient.Client
-	// Loss is what the store loses its answers by.
+	// Loss makes the store lose answers.
 	Loss *Loss
-	// Bucket is moved as the goals of each round say, one round after the other.
+	// Bucket is the bucket whose ranges move, as the goals of each round say. The rounds follow each other.
 	Bucket store.BucketID
 	Rounds [][]move.Goal
-	// Left was left behind; zero: there is none.
+	// Left is the bucket that was left behind, or zero.
 	Left store.BucketID
-	// Keys are entries of Bucket that clients leave alone, ascending. Late deletes
-	// take some of them.
+	// Keys are entries of Bucket that clients do not change, in ascending order. Late deletes remove some of them.
 	Keys [][]byte
-	// Notes are of what has been done.
+	// Notes records what has been done.
 	Notes Notes
-	// Point is the failpoint at which to die, with the number of times that it is
-	// passed: "copy batch#2". Empty: it lives.
+	// Point is the failpoint at which the Mover kills itself, with the number of times that the failpoint is passed,
+	// e.g. "copy batch#2". If Point is empty, the Mover lives.
 	Point string
-	// Options are the executors', but for their Failpoint.
+	// Options are the options of the executors of moves, except for Failpoint.
 	Options executor.Options
 
 	mu   sync.Mutex
@@ -47,7 +46,7 @@ type Mover struct {
 	gone map[int]bool // rounds in which a row was deleted while its copy was on its way
 }
 
-// Run returns when nothing is left to do.
+// Run moves ranges and cleans up until nothing is left to do, or until the process kills itself at Point.
 func (m *Mover) Run(ctx context.Context) error {
 	name, times, _ := strings.Cut(m.Point, "#")
 	m.left, _ = strconv.Atoi(times)
@@ -108,7 +107,8 @@ func (m *Mover) Run(ctx context.Context) error {
 	return nil
 }
 
-// disturb is what others do at a failpoint, or the network.
+// disturb does at a failpoint what other processes, or the network, do at that time: answers are lost, and late writes
+// come.
 func (m *Mover) disturb(ctx context.Context, round int, at, detail string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -143,9 +143,8 @@ func (m *Mover) disturb(ctx context.Context, round int, at, detail string) error
 	return nil
 }
 
-// overtake deletes an old entry of a batch that is about to be copied, plainly and in
-// the source, as a delete does that was begun before the move and comes late. It
-// reports whether there was one.
+// overtake deletes an old entry of a batch that is about to be copied. The delete is a plain one in the source of the
+// move, like a delete that began before the move and comes late. The result is true if such an entry existed.
 func (m *Mover) overtake(ctx context.Context, first []byte) (bool, error) {
 	root, err := m.Maps.Load(ctx, m.Bucket)
 	if err != nil {
@@ -172,8 +171,8 @@ func (m *Mover) overtake(ctx context.Context, first []byte) (bool, error) {
 	return false, nil
 }
 
-// late puts a new entry and deletes an old one in the source of the range that is
-// about to be compared, once for each.
+// late puts a new entry, and deletes an old one, in the source of the range that is about to be compared with its copy.
+// Each range gets the late writes once.
 func (m *Mover) late(ctx context.Context, detail string) error {
 	root, err := m.Maps.Load(ctx, m.Bucket)
 	if err != nil {
@@ -212,9 +211,9 @@ func (m *Mover) late(ctx context.Context, detail string) error {
 	return store.Errorf(store.InvalidArgument, "no range is compared by %q", detail)
 }
 
-// Leave leaves a bucket behind: closing, as somebody who wanted to delete it died an
-// hour ago, and with a few map nodes that no root names. Its map has to be large
-// enough for nodes (some 200 ranges).
+// Leave changes a bucket as if processes had left it behind. The bucket is closing, as a process that wanted to delete
+// it died an hour ago, and the store has a few map nodes that no root names. The map must be large enough to have nodes
+// (some 200 ranges).
 func Leave(ctx context.Context, m *mapclient.Client, id store.BucketID) error {
 	for range 4 {
 		root, err := m.Load(ctx, id)
@@ -247,7 +246,7 @@ func Leave(ctx context.Context, m *mapclient.Client, id store.BucketID) error {
 	return leaveClosing(ctx, m, id)
 }
 
-// leaveClosing begins to delete a bucket, an hour ago, and does no more.
+// leaveClosing begins to delete a bucket, an hour in the past, and does nothing further.
 func leaveClosing(ctx context.Context, m *mapclient.Client, id store.BucketID) error {
 	root, err := m.Load(ctx, id)
 	if err != nil || root.State != partmap.Open {

@@ -1,7 +1,6 @@
-// Package faulttest makes each call of a store fail in turn. A test repeats one operation
-// over package faultstore; in each run another call fails, in each way that the contract
-// of stores allows. If the code under test reports success, the operation must have had
-// its effect; if it reports a failure, it must have had none.
+// Package faulttest makes each call of a store fail in turn. A test repeats one operation over package faultstore. In
+// each run another call fails, in each way that the contract of stores allows. If the code under test reports success,
+// the operation must have had its effect. If the code reports a failure, the operation must have had no effect.
 package faulttest
 
 import (
@@ -15,13 +14,13 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Way is one way in which calls fail.
+// Way is one way in which calls of a store fail.
 type Way struct {
 	Name string
 	faultstore.Fault
-	// Times is how many calls in a row fail.
+	// Times is the number of successive calls that fail.
 	Times int
-	// Only are the operations that fail so; nil: all.
+	// Only lists the operations that can fail in the way. nil stands for all operations.
 	Only []faultstore.Op
 }
 
@@ -29,8 +28,8 @@ var writes = []faultstore.Op{
 	faultstore.Put, faultstore.Delete, faultstore.Remove, faultstore.Swap, faultstore.WriteNode, faultstore.DeleteNode,
 }
 
-// Ways returns all ways. With Times 1, callers may retry after Unavailable and Timeout,
-// and must not after other errors.
+// Ways returns all ways in which calls fail. In ways with Times 1, the caller may retry after Unavailable and Timeout,
+// and must not retry after other errors.
 func Ways() []Way {
 	return []Way{
 		{"refused", faultstore.Fault{Ending: faultstore.Refused, Kind: store.Unavailable}, 1, nil},
@@ -43,23 +42,23 @@ func Ways() []Way {
 	}
 }
 
-// Passing reports whether one retry succeeds.
+// Passing reports whether a single retry by the caller succeeds.
 func (w *Way) Passing() bool {
 	return w.Times == 1 && (w.Kind == store.Unavailable || w.Kind == store.Timeout)
 }
 
-// Case is which calls of an operation fail: from number Nth on, as Way says. A nil Way: no
-// call.
+// Case says which calls of a store fail: calls of the operation Op, from call number Nth on, in the way Way. If Way is
+// nil, no call fails.
 type Case struct {
 	Op  faultstore.Op
 	Nth int
 	Way *Way
 }
 
-// String is what EVENKEEL_FAULT takes to run one case alone.
+// String returns the case as text, e.g. "put 3 late". EVENKEEL_FAULT takes the text to run only that case.
 func (c Case) String() string { return fmt.Sprintf("%s %d %s", c.Op, c.Nth, c.Way.Name) }
 
-// Store wraps a store so that the calls of the case fail. Its faults are off.
+// Store wraps the store inner so that the calls of the case fail. At first the faults are off.
 func (c Case) Store(inner store.Store) (store.Store, *faultstore.Faults) {
 	s, f := faultstore.New(inner,
 		faultstore.Options{MaxLate: 15, Choose: func(op faultstore.Op, nth int) faultstore.Fault {
@@ -72,7 +71,7 @@ func (c Case) Store(inner store.Store) (store.Store, *faultstore.Faults) {
 	return s, f
 }
 
-// Injected returns the number of injected failures so far.
+// Injected returns the number of failures that were injected so far.
 func Injected(f *faultstore.Faults) int {
 	c := f.Counts()
 	return c.Refused + c.Lost + c.Late
@@ -87,18 +86,19 @@ func Calls(f *faultstore.Faults) map[faultstore.Op]int {
 	return calls
 }
 
-// Sample counts cases. The race detector gets the first of each five: it makes them up to 40 times slower.
-// make test also runs all of them without it.
+// Sample is the number of cases so far. With the race detector only one case of five is run, as the race detector makes
+// cases up to 40 times slower. make test also runs all cases without the race detector.
 type Sample int
 
-// Skips counts a case and reports whether it is left out.
+// Skips counts a case, and reports whether the case is to be left out.
 func (s *Sample) Skips() bool {
 	*s++
 	return race.Enabled && *s%5 != 1
 }
 
-// Each runs f for each of the first calls[op] calls of each operation and each way, until
-// one of them fails the test; with the race detector, for a sample. EVENKEEL_FAULT chooses one case.
+// Each runs f for each case: each of the first calls[op] calls of each operation, and each way to fail. Each stops at
+// the first case that fails the test. With the race detector, Each runs a sample of the cases. EVENKEEL_FAULT chooses a
+// single case.
 func Each(t *testing.T, calls map[faultstore.Op]int, f func(c Case)) {
 	only, cases := os.Getenv("EVENKEEL_FAULT"), 0
 	var sample Sample

@@ -1,4 +1,4 @@
-// Package flagdocs writes the reference of a program's commands and flags as Markdown.
+// Package flagdocs writes the reference of a program's commands and flags, as Markdown.
 package flagdocs
 
 import (
@@ -10,16 +10,16 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Group is flags that several commands share. They are listed once, in a section of their own.
+// Group is a set of flags that several commands share. The reference lists the flags once, in a section of their own.
 type Group struct {
 	Title string
-	// Page has the section; empty: the page that is written.
+	// Page is the page that has the section of the group. An empty Page stands for the page that is being written.
 	Page  string
 	flags []*kong.Flag
 }
 
-// NewGroup makes a group of the flags in a struct, given by its pointer, and of the help texts that
-// their tags name.
+// NewGroup returns a group of the flags in a struct. flags is a pointer to the struct, and texts has the help texts to
+// which the tags of the flags refer.
 func NewGroup(title, page string, flags any, texts kong.Vars) Group {
 	k := kong.Must(flags, kong.NoDefaultHelp(), texts)
 	return Group{title, page, k.Model.Flags}
@@ -29,13 +29,13 @@ func (g *Group) link() string {
 	return fmt.Sprintf("[%s](%s#%s)", g.Title, g.Page, strings.ReplaceAll(strings.ToLower(g.Title), " ", "-"))
 }
 
-// Page writes a reference.
+// Page is a reference of commands and flags that is being written.
 type Page struct {
 	strings.Builder
-	// Groups come with the larger one first, where one contains another.
+	// Groups are the groups of shared flags. If one group contains another one, the larger group comes first.
 	Groups []Group
-	// EnvPrefix is the prefix of the environment variables that flags have without a tag; they
-	// are not listed. Empty: there are none.
+	// EnvPrefix is the prefix of the environment variables that follow from the names of flags, and that the reference
+	// does not list. If EnvPrefix is empty, the reference lists all environment variables.
 	EnvPrefix string
 }
 
@@ -49,7 +49,7 @@ func (p *Page) Shared() {
 	}
 }
 
-// Commands writes a section for each command below a node; path is how the node is called.
+// Commands writes a section for each command below the command n. path is the full name of n, e.g. "listd bucket".
 func (p *Page) Commands(n *kong.Node, path string) {
 	for _, child := range n.Children {
 		if child.Hidden {
@@ -63,13 +63,13 @@ func (p *Page) Commands(n *kong.Node, path string) {
 	}
 }
 
-// mostColumns is the length of a line.
+// mostColumns is the largest length of a line, in columns.
 const mostColumns = 120
 
-// item is a word that would make an item or a heading of a line that begins with it.
+// item matches a word that would turn a line which begins with the word into a list item or a heading of Markdown.
 var item = regexp.MustCompile(`^([-+*]|[0-9]+[.)]|#+)$`)
 
-// Item writes a line of a list, wrapped.
+// Item writes a list item with the given text, wrapped into lines.
 func (p *Page) Item(text string) {
 	line := "-"
 	for word := range strings.FieldsSeq(text) {
@@ -82,7 +82,7 @@ func (p *Page) Item(text string) {
 	fmt.Fprintln(p, line)
 }
 
-// Command writes the section of one command.
+// Command writes the section of the command n with the given title.
 func (p *Page) Command(title string, n *kong.Node) {
 	fmt.Fprintf(p, "\n## %s\n\n", title)
 	if n.Help != "" && n.Type == kong.CommandNode {
@@ -94,7 +94,7 @@ func (p *Page) Command(title string, n *kong.Node) {
 	p.list(n.Flags, p.Groups, p.EnvPrefix)
 }
 
-// list writes flags, and links for those that groups have.
+// list writes the flags as a list. For flags of a group, list writes a link to the section of the group instead.
 func (p *Page) list(flags []*kong.Flag, groups []Group, envPrefix string) {
 	left := slices.DeleteFunc(slices.Clone(flags), func(f *kong.Flag) bool { return f.Name == "help" })
 	var links []string
@@ -121,7 +121,7 @@ func same(a, b *kong.Flag) bool {
 	return a.Name == b.Name && a.Default == b.Default && a.Help == b.Help
 }
 
-// name returns a flag with its short form, its environment variable and its default.
+// name returns a flag as Markdown: its name, its short form, its default and its environment variable.
 func name(f *kong.Flag, envPrefix string) string {
 	s := "`--" + f.Name + "`"
 	if f.Short != 0 {
@@ -141,13 +141,13 @@ func name(f *kong.Flag, envPrefix string) string {
 	return s
 }
 
-// ExitCode is an exit code of a program.
+// ExitCode is an exit code of a program, with its meaning.
 type ExitCode struct {
 	Code    int
 	Meaning string
 }
 
-// ExitCodes writes their section.
+// ExitCodes writes the section about exit codes.
 func (p *Page) ExitCodes(codes ...ExitCode) {
 	p.WriteString("\n## Exit codes\n\n")
 	for _, c := range codes {
@@ -155,7 +155,8 @@ func (p *Page) ExitCodes(codes ...ExitCode) {
 	}
 }
 
-// Settings lists the settings of a program as listd.txt and rebalancer.txt of the package settings have them.
+// Settings returns the names of all settings of a program, one per line, in the form of the files listd.txt and
+// rebalancer.txt of package settings.
 func Settings(app *kong.Application) string {
 	var b strings.Builder
 	var visit func(n *kong.Node, path string)

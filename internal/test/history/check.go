@@ -7,26 +7,27 @@ import (
 	"sort"
 )
 
-// Rule is the rule that a violation breaks.
+// Rule is a rule about what clients may observe. Each Violation breaks one rule.
 type Rule string
 
-// The rules.
+// The rules that Check and Overtaken enforce.
 const (
-	// Lost: an answer shows a value, but a newer one was acknowledged or shown before; or
-	// it shows none, and no delete explains that.
+	// Lost is broken by an answer that shows an old value although a newer one was acknowledged or shown before, or
+	// that shows no value although no delete explains that.
 	Lost Rule = "lost"
-	// Undeleted is Lost where the newer write is a delete.
+	// Undeleted is broken like Lost, where the newer write is a delete.
 	Undeleted Rule = "undeleted"
-	// Invented: no client wrote the value, or only later, or the write was refused.
+	// Invented is broken by an answer with a value that no client wrote, that was written only later, or whose write
+	// was refused.
 	Invented Rule = "invented"
-	// Overtaken: the timestamp of a write is not above that of a write, of any key, that
-	// was acknowledged before it began.
+	// Overtaken is broken by a write whose timestamp is not above that of each write, of any key, that was acknowledged
+	// before the write began.
 	Overtaken Rule = "overtaken"
-	// Disordered: an item is out of order, repeated, or beyond the listing's bounds.
+	// Disordered is broken by an item of a listing that is out of order, repeated, or beyond the bounds of the listing.
 	Disordered Rule = "disordered"
 )
 
-// Violation is one observation that a correct store cannot make.
+// Violation is one observation that a client of a correct store cannot make.
 type Violation struct {
 	Rule   Rule
 	Key    string
@@ -35,7 +36,7 @@ type Violation struct {
 
 func (v Violation) String() string { return fmt.Sprintf("%s: key %q: %s", v.Rule, v.Key, v.Detail) }
 
-// Check returns all violations, by key. None: a correct store can have this history.
+// Check returns all violations of the history, by key. If the result is empty, a correct store can have that history.
 func (h *History) Check() []Violation {
 	c := h.gather()
 	for _, key := range c.sorted {
@@ -44,9 +45,9 @@ func (h *History) Check() []Violation {
 	return c.found
 }
 
-// Overtaken returns the writes whose timestamp is not above that of every write, of any
-// key, that was acknowledged before they began. Clients with timestamps of one common time
-// must have none. The timestamps must be recorded.
+// Overtaken returns the writes whose timestamp is not above that of every write, of any key, that was acknowledged
+// before they began. If the timestamps of all clients are of one common time, the result must be empty. The history
+// must have timestamps.
 func (h *History) Overtaken() (found []Violation) {
 	var acknowledged, begun []*Write
 	for i := range h.Writes {
@@ -76,8 +77,7 @@ func (h *History) Overtaken() (found []Violation) {
 	return found
 }
 
-// gather sorts all writes and observations by key, and finds Invented and Disordered on
-// the way.
+// gather sorts all writes and observations by key. It also finds violations of the rules Invented and Disordered.
 func (h *History) gather() *checker {
 	c := &checker{keys: map[string]*register{}, sites: map[string]int{}, joins: h.Joins}
 	for i := range h.Writes {
@@ -120,7 +120,7 @@ type register struct {
 	seen   []observation
 }
 
-// observation is what one call said of one key.
+// observation is what the answer of one call says about one key.
 type observation struct {
 	begin, end Instant
 	site       int
@@ -129,8 +129,7 @@ type observation struct {
 	floor      floor  // when it began
 }
 
-// floor is the least timestamp that a register is known to have, and of which
-// write or observation that is known.
+// floor is the lowest timestamp that a register can have, and the write from which that is known.
 type floor struct {
 	low int64
 	by  *Write
@@ -149,7 +148,8 @@ func (c *checker) violation(r Rule, key, format string, args ...any) {
 	c.found = append(c.found, Violation{Rule: r, Key: key, Detail: fmt.Sprintf(format, args...)})
 }
 
-// observe takes in what a call said of a key.
+// observe adds an observation of a key. If found is true, the answer has the key, with the given value, or with any
+// value if anyValue is true.
 func (c *checker) observe(key, value string, found, anyValue bool, o observation) {
 	k := c.keys[key]
 	if k == nil {
@@ -168,8 +168,7 @@ func (c *checker) observe(key, value string, found, anyValue bool, o observation
 	k.seen = append(k.seen, o)
 }
 
-// listing takes in what a listing said of every key within its bounds, as far as
-// it came.
+// listing adds what a listing says about every key within its bounds, as far as its pages go.
 func (c *checker) listing(l *Listing) {
 	keys := c.sorted
 	keys = keys[sort.SearchStrings(keys, l.From):]
@@ -224,8 +223,8 @@ func (c *checker) listing(l *Listing) {
 	}
 }
 
-// Moments of a key's history, in the order in which those of the same Instant
-// count: what ends at the Instant at which something begins was not before it.
+// The kinds of moments in a key's history, in the order of moments with the same Instant. A call that ends at the
+// Instant at which another call begins does not count as earlier.
 const (
 	begins = iota
 	ends
@@ -239,7 +238,7 @@ type moment struct {
 	i    int
 }
 
-// register goes over all that is known of one key in the order of time.
+// register checks all observations of one key, in the order of time.
 func (c *checker) register(key string, k *register) {
 	var moments []moment
 	for i, o := range k.seen {
@@ -282,8 +281,8 @@ func (c *checker) register(key string, k *register) {
 	}
 }
 
-// judge finds the writes that explain an observation, and returns what is known
-// of the register from then on.
+// judge finds the writes that explain an observation, and reports a violation if none does. The result is the lowest
+// timestamp that the register can have from then on.
 func (c *checker) judge(key string, k *register, o *observation) floor {
 	explains := func(w *Write) bool {
 		return w.Outcome != Refused && w.Begin < o.end && (o.floor.by == nil || w.High >= o.floor.low)

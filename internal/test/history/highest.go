@@ -9,16 +9,15 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// highest decides HighestWins without a search, and returns the first read that
-// no order explains, by its end; nil: all are explained.
+// highest checks the calls of one key by the rule HighestWins without a search. The result is the first read, by its
+// end, that no order of the calls explains, or nil if all reads are explained.
 //
-// The register's timestamp only grows. So an order is known once each read has the
-// write that it showed, and exists where each read has a moment at which that write
-// may have been the highest: not before the write was begun, and not after a write
-// or an answer of a higher timestamp had ended. A read that may have shown several
-// writes (an absence, or a key without value) is given the lowest that has such a
-// moment, as a lower one never excludes more of the others. Whether one has depends
-// only on calls that ended before the read did, so the reads are taken by their ends.
+// The register's timestamp only grows. So an order is known once each read has the write that it showed. An order
+// exists if each read has a moment at which that write may have been the highest: not before the write began, and not
+// after a write or an answer with a higher timestamp had ended. Some reads may have shown several writes (an absence,
+// or a key without value). Such a read gets the lowest write that has such a moment, as a lower write never excludes
+// more of the other reads. Whether a write has such a moment depends only on calls that ended before the read did, so
+// the reads are checked in the order of their ends.
 func highest(calls []porcupine.Operation) *porcupine.Operation {
 	calls = slices.Clone(calls)
 	slices.SortFunc(calls, func(a, b porcupine.Operation) int { return cmp.Compare(a.Return, b.Return) })

@@ -11,38 +11,35 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// More rules, of Linearizable.
+// The rules that Linearizable enforces.
 const (
-	// Unordered: no order of the calls explains the key, in which each takes effect
-	// at one moment between its beginning and its end.
+	// Unordered is broken by a key whose calls no order explains, in which each call takes effect at one moment between
+	// its beginning and its end.
 	Unordered Rule = "unordered"
-	// Undecided: the search was given up. It proves nothing.
+	// Undecided means that the search for an order was given up. It proves nothing.
 	Undecided Rule = "undecided"
 )
 
-// Register is what a key is held to by Linearizable.
+// Register is the rule by which Linearizable checks the reads of a key.
 type Register uint8
 
 const (
-	// LastWins: a read shows the write before it. This is demanded where all
-	// timestamps come from one source.
+	// LastWins means that a read shows the last write before the read. This holds where all timestamps come from one
+	// source.
 	LastWins Register = iota
-	// HighestWins: a read shows the write with the highest timestamp of all before
-	// it. This is demanded where timestamps come from several clocks. The bounds of
-	// each write's timestamp have to be one and the same, and no two writes of a key
-	// may share one.
+	// HighestWins means that a read shows the write with the highest timestamp of all writes before the read. This
+	// holds where timestamps come from several clocks. The two bounds of each write's timestamp must be equal, and no
+	// two writes of a key may have the same timestamp.
 	HighestWins
 )
 
-// Linearizable decides, for each key, whether an order of all calls exists in which every
-// read shows what the register then holds. It sees more than Check, which judges each
-// answer by what is known for sure: two answers may be right one by one and not
-// together. A write of unknown outcome may take effect at any moment after it was
-// begun, or never. All of the history has to be of one site.
+// Linearizable checks, for each key, whether an order of all calls exists in which every read shows what the register
+// then holds. It finds more than Check, which checks each answer by what is known for sure: two answers may be right
+// one by one, but not together. A write of unknown outcome may take effect at any moment after it began, or never. The
+// history must be of one site.
 //
-// HighestWins is decided in time that grows with the square of a key's calls, LastWins
-// by a search: a key that it does not decide within patience (0: no bound) is a violation
-// of its own.
+// For HighestWins the time grows with the square of a key's calls. For LastWins the method searches for an order. If
+// the search for a key is not done within patience (0: no limit), the result has the violation Undecided.
 func (h *History) Linearizable(kind Register, patience time.Duration) []Violation {
 	c := h.gather()
 	if len(c.sites) > 1 {
@@ -69,14 +66,14 @@ func (h *History) Linearizable(kind Register, patience time.Duration) []Violatio
 	return c.found
 }
 
-// answer is what a read said.
+// answer is what a read of a key showed.
 type answer struct {
 	live  bool
 	shown *Write // nil: absent or, where live, a value that was not shown
 	end   int64
 }
 
-// shows reports whether a register that holds w (nil: nothing) answers so.
+// shows reports whether a register that holds the write w, or nothing if w is nil, gives the answer a.
 func (a answer) shows(w *Write) bool {
 	switch {
 	case a.shown != nil:
@@ -87,8 +84,7 @@ func (a answer) shows(w *Write) bool {
 	return w == nil || w.Delete
 }
 
-// calls are the operations of a key. The input of a write is a *Write, that of a
-// read nil.
+// calls returns the operations of a key, for the search. The input of a write is a *Write, and that of a read is nil.
 func (k *register) calls(kind Register) (calls []porcupine.Operation) {
 	seen := map[*Write]bool{}
 	for _, o := range k.seen {
@@ -115,9 +111,9 @@ func (k *register) calls(kind Register) (calls []porcupine.Operation) {
 	return calls
 }
 
-// withoutFree takes the deletions of unknown outcome out of a key's calls, and returns when they were begun, in order.
-// Any of them can take the place of any other that was begun before, so a search that tries each goes through all of
-// their orders. The model uses them instead, the earliest first.
+// withoutFree removes the deletions of unknown outcome from a key's calls. free has the times at which they began, in
+// order. Each of these deletions can replace any other one that began earlier, so a search that tries each of them
+// would try all their orders. The model of lastWins uses them instead, the earliest first.
 func withoutFree(calls []porcupine.Operation) (others []porcupine.Operation, free []int64) {
 	for _, c := range calls {
 		if w, ok := c.Input.(*Write); ok && w.Delete && c.Return == math.MaxInt64 {
@@ -136,9 +132,10 @@ type lasting struct {
 	free int // how many free deletions have taken effect
 }
 
-// lastWins is the model of a register with free deletions, which were begun at those times. What one deletes is seen
-// by nobody but reads that find nothing, so it may as well take effect right before the first of them. What comes
-// behind it in the order must not have ended before it was begun.
+// lastWins returns the model of a register with free deletions, which are deletions of unknown outcome. free has the
+// times at which they began. Only reads that find nothing can notice such a deletion, so the deletion takes effect
+// right before the first of these reads. A call that comes after the deletion in the order must not have ended before
+// the deletion began.
 func lastWins(free []int64) porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return lasting{} },
@@ -163,7 +160,7 @@ func lastWins(free []int64) porcupine.Model {
 	}
 }
 
-// timeline tells the calls of a key, as far as that is readable.
+// timeline returns the first 60 calls of a key as text, one per line.
 func timeline(calls []porcupine.Operation) string {
 	const most = 60
 	calls = slices.Clone(calls)

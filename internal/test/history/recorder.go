@@ -10,8 +10,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Recorder does the calls of a test and takes down what came of them. It is safe
-// for concurrent use.
+// Recorder runs the calls of a test, and records them with their answers. The methods are safe for concurrent use.
 type Recorder struct {
 	now     atomic.Int64
 	stamped atomic.Bool
@@ -20,17 +19,16 @@ type Recorder struct {
 	h  History
 }
 
-// Timestamps is listing.Timestamps.
+// Timestamps is a source of timestamps for a client, like listing.Timestamps.
 type Timestamps interface {
 	Next(ctx context.Context, n int) (store.Timestamp, error)
 	Passed(ctx context.Context, ts store.Timestamp) error
 	Seen(ts store.Timestamp)
 }
 
-// Timestamps passes a client's source of timestamps through and takes down what it
-// gave for each write. It is needed where clients' clocks differ; then every
-// client of the history needs it, from the start. Without it all writes have to
-// take their timestamps from clocks that agree to within a call.
+// Timestamps returns a source of timestamps that records the timestamps of each write, which it takes from the source
+// `of`. Clients need the recorded source if their clocks differ, and then every client of the history needs it from the
+// start. Without recorded timestamps, the clocks of all clients must agree to within the time of a call.
 func (r *Recorder) Timestamps(of Timestamps) Timestamps {
 	r.stamped.Store(true)
 	return stamps{of}
@@ -40,13 +38,13 @@ type stamps struct{ Timestamps }
 
 type stampKey struct{}
 
-// stamp is where a write's timestamps are taken down.
+// stamp records the timestamps of one write.
 type stamp struct {
 	mu        sync.Mutex
 	low, high int64
 }
 
-// Next implements listing.Timestamps.
+// Next returns the first of n successive timestamps, and records them for the write of ctx.
 func (s stamps) Next(ctx context.Context, n int) (store.Timestamp, error) {
 	first, err := s.Timestamps.Next(ctx, n)
 	if at, ok := ctx.Value(stampKey{}).(*stamp); ok && err == nil {
@@ -63,16 +61,15 @@ func (s stamps) Next(ctx context.Context, n int) (store.Timestamp, error) {
 
 func (r *Recorder) tick() Instant { return Instant(r.now.Add(1)) }
 
-// Put has do put a value that no other put has, with the context that it is given. It
-// returns do's error.
+// Put calls do to put a value that no other put has, records the put, and returns do's error. do must use the context
+// that it gets.
 func (r *Recorder) Put(ctx context.Context, site, key string, do func(ctx context.Context, value []byte) error) error {
 	w := Write{Key: key, Site: site, Begin: r.tick()}
 	w.Value = fmt.Sprintf("value %d", w.Begin)
 	return r.write(ctx, w, func(ctx context.Context) error { return do(ctx, []byte(w.Value)) })
 }
 
-// Delete has do delete a key, with the context that it is given. It returns do's
-// error.
+// Delete calls do to delete a key, records the deletion, and returns do's error. do must use the context that it gets.
 func (r *Recorder) Delete(ctx context.Context, site, key string, do func(ctx context.Context) error) error {
 	return r.write(ctx, Write{Key: key, Site: site, Delete: true, Begin: r.tick()}, do)
 }
@@ -105,7 +102,7 @@ func (r *Recorder) write(ctx context.Context, w Write, do func(ctx context.Conte
 	return err
 }
 
-// Get has do read a key; what failed is not taken down. It returns do's error.
+// Get calls do to read a key, records the answer, and returns do's error. A failed read is not recorded.
 func (r *Recorder) Get(site, key string, do func() (value []byte, found bool, err error)) error {
 	g := Read{Key: key, Site: site, Begin: r.tick()}
 	value, found, err := do()
@@ -119,9 +116,9 @@ func (r *Recorder) Get(site, key string, do func() (value []byte, found bool, er
 	return nil
 }
 
-// List has page read the pages of one listing, one after the other, until it says
-// that there is no more. Where it fails, goOn (nil: no) says whether to try the same page
-// again; else List returns the error, and what was answered before counts.
+// List calls page for each page of a listing, until more is false, and records the pages. After an error, the function
+// goOn says whether to try the same page again. If goOn is nil or returns false, List returns the error, and records
+// the pages before the error.
 func (r *Recorder) List(l Listing, page func() (items []Item, more bool, err error), goOn func(err error) bool) error {
 	for {
 		p := Page{Begin: r.tick()}
@@ -148,7 +145,7 @@ func (r *Recorder) listed(l Listing) {
 	r.h.Listings = append(r.h.Listings, l)
 }
 
-// Join says that from now on all sites see what any of them saw before.
+// Join records that from now on all sites see what any site saw before.
 func (r *Recorder) Join() {
 	at := r.tick()
 	r.mu.Lock()
@@ -156,8 +153,8 @@ func (r *Recorder) Join() {
 	r.h.Joins = append(r.h.Joins, at)
 }
 
-// History returns what was taken down so far: of calls that have ended, so take
-// it when none is under way, or what they wrote seems to come from nowhere.
+// History returns the record of all calls that have ended so far. Call History when no call is under way. Otherwise the
+// values of unfinished writes seem to come from nowhere.
 func (r *Recorder) History() *History {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// pages reads all pages of a query.
+// pages reads all pages of a listing. n is the number of pages.
 func pages(t *testing.T, b *listing.Bucket, q listing.Query) (lines []line, n int) {
 	for {
 		page, err := b.List(context.Background(), q)
@@ -32,7 +32,7 @@ func pages(t *testing.T, b *listing.Bucket, q listing.Query) (lines []line, n in
 	}
 }
 
-// equal compares listings and names the first difference only.
+// equal compares two listings, and fails the test with the first difference.
 func equal(t *testing.T, want, got []line, q listing.Query) {
 	t.Helper()
 	for i := range min(len(want), len(got)) {
@@ -45,8 +45,8 @@ func equal(t *testing.T, want, got []line, q listing.Query) {
 	}
 }
 
-// awkwardKeys lists the 5,000 keys that nobody wants in pages of 1, 7 and 1000,
-// in ranges that were cut at random.
+// awkwardKeys tests listings of 5,000 awkward keys, such as prefixes of each other, in pages of 1, 7 and 1000 entries.
+// The bucket is cut into ranges at random keys.
 func awkwardKeys(t *testing.T, e *Env, r *rand.Rand, o Options) {
 	ctx := context.Background()
 	u := newUniverse(r, 5000, 1024)
@@ -79,8 +79,8 @@ func awkwardKeys(t *testing.T, e *Env, r *rand.Rand, o Options) {
 	}
 }
 
-// emptiedRanges lists a bucket whose ranges were filled once and are empty now,
-// but for a few: pages are short or empty, bounded, and lead on.
+// emptiedRanges tests listings of a bucket most of whose ranges were filled once and are empty now. Pages may be short
+// or empty, but read a bounded number of ranges, and lead on to the next page.
 func emptiedRanges(t *testing.T, e *Env, r *rand.Rand, o Options) {
 	ctx := context.Background()
 	cuts := make([][]byte, o.Ranges-1)
@@ -117,7 +117,7 @@ func emptiedRanges(t *testing.T, e *Env, r *rand.Rand, o Options) {
 	require.NoError(t, e.Client.DeleteBucket(ctx, "emptied"))
 }
 
-// tokens hands tokens to whom they do not belong.
+// tokens tests that a token of one listing is refused by every other listing, and so is an altered token.
 func tokens(t *testing.T, e *Env, r *rand.Rand, o Options) {
 	ctx := context.Background()
 	for _, name := range []string{"one", "two"} {
@@ -189,7 +189,7 @@ func tokens(t *testing.T, e *Env, r *rand.Rand, o Options) {
 	require.ErrorIs(t, err, listing.ErrBadToken)
 }
 
-// limits goes beyond what is allowed, and up to it.
+// limits tests the largest allowed keys, values and other sizes, and that larger ones are refused.
 func limits(t *testing.T, e *Env, r *rand.Rand, o Options) {
 	ctx := context.Background()
 	require.NoError(t, e.Client.CreateBucket(ctx, "limits"))
@@ -241,7 +241,7 @@ func limits(t *testing.T, e *Env, r *rand.Rand, o Options) {
 	require.ErrorIs(t, err, listing.ErrNotFound, "an ended context writes nothing")
 }
 
-// batches puts batches with failures and with one key several times.
+// batches tests batches of puts in which some puts fail, and some keys occur several times.
 func batches(t *testing.T, e *Env, r *rand.Rand, o Options) {
 	ctx := context.Background()
 	require.NoError(t, e.Client.CreateBucket(ctx, "batches", []byte("300"), []byte("500"), []byte("700")))
@@ -274,7 +274,7 @@ func batches(t *testing.T, e *Env, r *rand.Rand, o Options) {
 	require.ErrorIs(t, err, listing.ErrNoSuchBucket)
 }
 
-// all iterates with a limit, stops early, and meets an error in the middle.
+// all tests iteration over a listing: with a limit, with an early stop, and with an error in the middle.
 func all(t *testing.T, e *Env, r *rand.Rand, o Options) {
 	ctx := context.Background()
 	require.NoError(t, e.Client.CreateBucket(ctx, "all", []byte("1")))
@@ -332,7 +332,7 @@ func all(t *testing.T, e *Env, r *rand.Rand, o Options) {
 	}
 }
 
-// splitPoints cuts queries into parts and lists them.
+// splitPoints tests that queries which are cut at split points list the same entries as the whole query.
 func splitPoints(t *testing.T, e *Env, r *rand.Rand, o Options) {
 	ctx := context.Background()
 	u := newUniverse(r, 2000, 40)
@@ -388,7 +388,7 @@ func splitPoints(t *testing.T, e *Env, r *rand.Rand, o Options) {
 	}
 }
 
-// buckets creates, lists and deletes buckets one after the other.
+// buckets tests random creations, deletions and lists of buckets, one after the other.
 func buckets(t *testing.T, e *Env, r *rand.Rand, o Options) {
 	ctx := context.Background()
 	list := func(prefix, after string) (names []string) {
@@ -448,9 +448,8 @@ func buckets(t *testing.T, e *Env, r *rand.Rand, o Options) {
 	}
 }
 
-// interruptedBuckets creates and deletes buckets over a store that fails in the
-// middle, as if their creators and deleters died at every step. Whatever was
-// left behind, doing it again brings it to an end.
+// interruptedBuckets tests creations and deletions of buckets over a store that fails in the middle, as if clients died
+// at every step. A repeated call must complete whatever was left behind.
 func interruptedBuckets(t *testing.T, e *Env, r *rand.Rand, o Options) {
 	if e.Faults == nil {
 		t.Skip("the store has no faults")

@@ -7,8 +7,8 @@ import (
 	"github.com/evenkeel/evenkeel/listing"
 )
 
-// universe is the keys that a test uses, with a taste for what hurts: prefixes
-// of each other, bytes 0x00 and 0xFF, many delimiters, the longest keys.
+// universe is the set of keys that a test uses. The keys are awkward ones: prefixes of each other, bytes 0x00 and 0xFF,
+// many delimiters, and keys of the largest size.
 type universe struct {
 	r    *rand.Rand
 	keys [][]byte
@@ -55,10 +55,10 @@ func (u *universe) fresh(longest int) []byte {
 
 func (u *universe) piece() string { return pieces[u.r.IntN(len(pieces))] }
 
-// key is one of the keys.
+// key returns a random one of the keys.
 func (u *universe) key() []byte { return u.keys[u.r.IntN(len(u.keys))] }
 
-// near is a key, or something close to one; empty now and then.
+// near returns one of the keys, or a key that differs only a little from one. Sometimes the result is empty.
 func (u *universe) near() []byte {
 	k := bytes.Clone(u.key())
 	switch u.r.IntN(6) {
@@ -81,7 +81,7 @@ func (u *universe) maybe(p float64, f func() []byte) []byte {
 	return nil
 }
 
-// query is a random query without a token.
+// query returns a random query of a listing, without a token.
 func (u *universe) query() listing.Query {
 	q := listing.Query{
 		Prefix:   u.maybe(0.4, func() []byte { k := u.key(); return k[:u.r.IntN(min(len(k), 4)+1)] }),

@@ -14,13 +14,11 @@ import (
 	"github.com/evenkeel/evenkeel/listing"
 )
 
-// RunLeases runs random operations under leases that end by themselves. While a
-// call is on its way to the store or back, ranges may go through all the phases
-// of their moves, and others write and delete: and still an acknowledged write
-// is there, a page has no hole, and only a write may answer that its outcome is
-// unknown.
+// RunLeases runs random operations of a client whose leases end by themselves. During each call of the store, ranges
+// may go through all phases of their moves, and other clients may write and delete. Nevertheless an acknowledged write
+// stays, a page has no hole, and only a write may answer that its outcome is unknown.
 //
-// The store of e's client is hooked, and end ends all leases of the client.
+// hooked is the store of e's client. The function end ends all leases of the client.
 func RunLeases(t *testing.T, e *Env, hooked *Hooked, end func(), o Options) {
 	ctx, r := context.Background(), seed.New(t)
 	u := newUniverse(r, or(o.Keys, 50), 60)
@@ -71,14 +69,14 @@ type leaseTest struct {
 	company, unknown int
 }
 
-// quiet runs f with nothing happening meanwhile.
+// quiet runs f without moves and other operations meanwhile.
 func (x *leaseTest) quiet(f func()) {
 	x.busy.Store(true)
 	defer x.busy.Store(false)
 	f()
 }
 
-// meanwhile is what happens while a call is on its way.
+// meanwhile does what happens during a call of the store: steps of moves, and operations of other clients.
 func (x *leaseTest) meanwhile() {
 	if !x.busy.CompareAndSwap(false, true) {
 		return
@@ -102,8 +100,8 @@ func (x *leaseTest) meanwhile() {
 	}
 }
 
-// other is an operation of somebody else, often on the same key. It is done
-// while nothing else happens, so it succeeds; its timestamp is the newer one.
+// other does an operation of another client, often on the same key. Nothing else happens meanwhile, so the operation
+// succeeds, and its timestamp is higher than that of the operation under way.
 func (x *leaseTest) other(ctx context.Context) {
 	key, s := string(x.u.key()), state{live: x.r.IntN(2) == 0}
 	if x.r.IntN(3) == 0 {
@@ -157,7 +155,7 @@ func (x *leaseTest) get() {
 	}
 }
 
-// list compares what others have left alone.
+// list lists the bucket, and compares the entries that no other client has changed meanwhile with the expected ones.
 func (x *leaseTest) list() {
 	q := x.u.query()
 	q.KeysOnly = false

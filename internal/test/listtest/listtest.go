@@ -1,5 +1,5 @@
-// Package listtest compares a listing client with a sorted slice: one suite, run over
-// every store and every form of map client.
+// Package listtest tests a listing client by comparing its answers with a sorted slice. The suite runs over every store
+// and every form of map client.
 package listtest
 
 import (
@@ -13,36 +13,35 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Env is the environment of one test: a client of an empty store.
+// Env is the environment of one test: a client, over an empty store.
 type Env struct {
-	// Store is the store that the test itself reads and writes, for example its mover.
+	// Store is the store that the test itself reads and writes, e.g. its mover of ranges.
 	Store store.Store
-	// Client is under test; Maps is the map client that it uses.
+	// Client is the client under test. Maps is the map client that Client uses.
 	Client *listing.Client
 	Maps   *mapclient.Client
-	// Clock is Client's source of timestamps.
+	// Clock is the source of Client's timestamps.
 	Clock *Clock
-	// Faults, if not nil, switches the faults of Client's store on or off.
+	// Faults turns the faults of Client's store on or off. It is nil if the store has no faults.
 	Faults func(on bool)
 }
 
-// Options scale a run.
+// Options say how long the tests of the suite run, and with how many keys.
 type Options struct {
-	// Steps of the model test; 0: 2,500.
+	// Steps is the number of steps of the model test. 0 stands for 2,500.
 	Steps int
-	// Keys of the model test's universe; 0: 300.
+	// Keys is the number of keys of the model test. 0 stands for 300.
 	Keys int
-	// Ranges of the test of emptied ranges; 0: 2,000.
+	// Ranges is the number of ranges of the test of emptied ranges. 0 stands for 2,000.
 	Ranges int
-	// Rounds of moves in the concurrent test; 0: 30.
+	// Rounds is the number of rounds of moves in the test with concurrent clients. 0 stands for 30.
 	Rounds int
-	// Bubble runs each test in virtual time (testing/synctest), for map clients
-	// whose waits take time.
+	// Bubble runs each test in virtual time (testing/synctest), for map clients whose waits take time.
 	Bubble bool
 }
 
-// Run runs the whole suite. open returns an Env over an empty store, whose client takes
-// its timestamps from the clock.
+// Run runs the whole suite. The function open returns an Env over an empty store, whose client takes its timestamps
+// from clock.
 func Run(t *testing.T, open func(t *testing.T, clock *Clock) *Env, o Options) {
 	o.Steps, o.Keys = or(o.Steps, 2500), or(o.Keys, 300)
 	o.Ranges, o.Rounds = or(o.Ranges, 2000), or(o.Rounds, 30)

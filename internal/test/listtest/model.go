@@ -15,9 +15,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// model runs random operations, random queries and random steps of moves, one
-// after the other, so that a bucket's ranges are in all phases, half copied and
-// overwritten as they may be; and compares each answer with the oracle's.
+// model tests random operations, queries and steps of moves, one after the other. So the ranges of the bucket are in
+// all phases of moves, half copied or overwritten. model compares each answer with the right one.
 func model(t *testing.T, e *Env, r *rand.Rand, o Options) {
 	newModel(t, e, r, o.Keys).run(o.Steps)
 }
@@ -31,13 +30,13 @@ type modelTest struct {
 	o   *oracle
 	b   *listing.Bucket
 	m   *mover
-	// late are writes that an expired client began while the range was marking:
-	// they go to the source, whenever they arrive.
+	// late are writes that an expired client began while the range was in the phase marking. They go to the source of
+	// the move, whenever they arrive.
 	late []lateWrite
-	// fallback is what a key held before a late write arrived at its source.
-	// Until somebody has read the key, the write may vanish with the source.
+	// fallback has the state of each key before a late write arrived at its source. Until a client has read the key,
+	// the late write may vanish together with the source.
 	fallback map[string]state
-	// Counters of what the run came across, for the log.
+	// The counters of what the run did, for the log.
 	lists, gets, puts, failed, arrived int
 }
 
@@ -62,7 +61,7 @@ func newModel(t *testing.T, e *Env, r *rand.Rand, keys int) *modelTest {
 	return x
 }
 
-// bucketID finds a bucket's id on the list of buckets.
+// bucketID returns the id of the bucket called name, from the list of buckets.
 func bucketID(t *testing.T, e *Env, name string) store.BucketID {
 	for info, err := range e.Client.Buckets(context.Background(), name, "") {
 		require.NoError(t, err)
@@ -108,8 +107,7 @@ func (x *modelTest) faults(on bool) {
 	}
 }
 
-// mayFail accepts a failure where the store misbehaves on purpose, if it is of
-// a kind that says so.
+// mayFail reports whether err is an error that the faults of the store explain. Any other error fails the test.
 func (x *modelTest) mayFail(err error) bool {
 	if err == nil {
 		return false
@@ -144,8 +142,8 @@ func (x *modelTest) delete() {
 	x.write(key, state{}, func() error { return x.b.Delete(x.ctx, []byte(key)) })
 }
 
-// write does one write. If its outcome is unknown, the key has its old or its
-// new state until the same write has been done again.
+// write does one write. If the outcome is unknown, the key has its old or its new state, and the write is then done
+// again.
 func (x *modelTest) write(key string, next state, do func() error) {
 	x.puts++
 	err := do()
@@ -185,7 +183,7 @@ func (x *modelTest) putBatch() {
 	}
 }
 
-// read gets a key's state.
+// read returns the state of a key, as the client reads it.
 func (x *modelTest) read(key string) state {
 	e, err := x.b.Get(x.ctx, []byte(key))
 	if errors.Is(err, listing.ErrNotFound) {
@@ -209,7 +207,7 @@ func (x *modelTest) get(key string) {
 	delete(x.fallback, key) // shown: it stays
 }
 
-// list reads all pages of a query, with steps of moves between them.
+// list reads all pages of a listing and checks them. Between two pages it may do a step of a move.
 func (x *modelTest) list(q listing.Query) {
 	x.lists++
 	want := x.o.list(q)
@@ -263,7 +261,7 @@ func show(q listing.Query) string {
 
 func clip(l line) string { return fmt.Sprintf("%.60q=%.20q (prefix %v)", l.key, l.value, l.prefix) }
 
-// move begins a move or does a step of one.
+// move begins a move of ranges, or does a step of one.
 func (x *modelTest) move() {
 	x.faults(false)
 	if len(x.m.moves) < 3 && x.r.IntN(10) == 0 {
@@ -278,7 +276,7 @@ func (x *modelTest) move() {
 	}
 }
 
-// rangeOf is the range of a key in the newest map.
+// rangeOf returns the range of a key in the newest map.
 func (x *modelTest) rangeOf(key string) partmap.Range {
 	root, err := x.e.Maps.Load(x.ctx, x.m.id)
 	require.NoError(x.t, err)
@@ -289,8 +287,8 @@ func (x *modelTest) rangeOf(key string) partmap.Range {
 	panic("a map without ranges")
 }
 
-// sendLate begins a write of a client that is never heard of again, in a range
-// that is marking: a put or a marker, on its way to the source.
+// sendLate begins a write of a client that never continues, in a range that is in the phase marking. The write is a put
+// or a marker of a delete, on its way to the source of the move.
 func (x *modelTest) sendLate() {
 	if len(x.late) > 30 {
 		return
@@ -316,7 +314,7 @@ func (x *modelTest) sendLate() {
 	x.late = append(x.late, lateWrite{key: key, from: rg.Partition, row: row})
 }
 
-// deliver lets a late write arrive.
+// deliver lets a random late write arrive.
 func (x *modelTest) deliver() {
 	x.faults(false)
 	if len(x.late) == 0 {
@@ -352,8 +350,8 @@ func (x *modelTest) deliver() {
 	}
 }
 
-// settleLate finds out what became of the late writes that nobody had read when
-// their source was no longer looked at.
+// settleLate finds out the outcome of the late writes that no client had read before reads of their source ended. moved
+// has the ranges of the move.
 func (x *modelTest) settleLate(ctx context.Context, moved []partmap.Range) error {
 	for key, old := range x.fallback {
 		for i := range moved {
@@ -372,8 +370,8 @@ func (x *modelTest) settleLate(ctx context.Context, moved []partmap.Range) error
 	return nil
 }
 
-// shownStays: what a late write put into a source that has been compared already
-// stays once somebody has seen it, whoever it was; also a deletion.
+// shownStays tests late writes into a source that was already compared with the destination. Once any client has seen
+// such a write, also a deletion, the write stays.
 func shownStays(t *testing.T, e *Env, r *rand.Rand, o Options) {
 	ctx := context.Background()
 	require.NoError(t, e.Client.CreateBucket(ctx, "stays"))
@@ -421,7 +419,7 @@ func shownStays(t *testing.T, e *Env, r *rand.Rand, o Options) {
 	}
 }
 
-// first is the first page of a query.
+// first returns the items of the first page of a listing.
 func first(t *testing.T, b *listing.Bucket, q listing.Query) []listing.Item {
 	page, err := b.List(context.Background(), q)
 	require.NoError(t, err)

@@ -15,9 +15,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// mover moves ranges as the protocol says, in small steps that a test places
-// where it likes. It is the plainest thing that is right; the real one is
-// another package's.
+// mover moves ranges as the move protocol demands, in small steps that a test places where it likes. It is the simplest
+// correct mover. The real one is package executor.
 type mover struct {
 	s     store.Store
 	maps  *mapclient.Client
@@ -25,24 +24,24 @@ type mover struct {
 	id    store.BucketID
 	r     *rand.Rand
 	page  int // rows per step of a copy
-	// wait waits for the leases of older epochs; mapclient's by default.
+	// wait waits for the leases of older epochs of the map to end. The default is the wait of package mapclient.
 	wait func(ctx context.Context) error
-	// onDraining is called after the swap to draining, with the moved ranges.
+	// onDraining, if not nil, is called after the map has gone to the phase draining, with the moved ranges.
 	onDraining func(ctx context.Context, moved []partmap.Range) error
 	moves      []*move
-	// reached counts the steps by phase, so that a test can see that it tested.
+	// reached counts the steps by phase, so that a test can check that it has met all phases.
 	reached map[string]int
 }
 
-// move is one batch with a single move, and where it stands.
+// move is one move of ranges, in a batch of its own, with the steps that are left to do.
 type move struct {
 	batch  uint64
 	ranges []partmap.Range // as they were when the batch began
 	todo   []func(ctx context.Context) (again bool, err error)
 }
 
-// spans are where the moving ranges are. What stays in between may be part of
-// another move meanwhile.
+// spans returns the intervals of keys of the moving ranges. Ranges between the intervals may take part in another move
+// meanwhile.
 func (x *move) spans() (spans []partmap.Span) {
 	for _, rg := range x.ranges {
 		if n := len(spans); n > 0 && string(spans[n-1].End) == string(rg.Start) {
@@ -60,7 +59,7 @@ func newMover(e *Env, id store.BucketID, r *rand.Rand) *mover {
 	return m
 }
 
-// swap applies an edit of the newest root.
+// swap changes the newest root of the map by the function f, and returns the new root.
 func (m *mover) swap(ctx context.Context, f func(e *partmap.Edit) error) (*partmap.Root, error) {
 	root, err := m.maps.Load(ctx, m.id)
 	if err != nil {
@@ -77,7 +76,8 @@ func (m *mover) swap(ctx context.Context, f func(e *partmap.Edit) error) (*partm
 	return change.Next, m.maps.Swap(ctx, change)
 }
 
-// begin starts a random move; false: there was nothing to move.
+// begin starts a move of random ranges, which are cut at keys that the function cut returns. The result is false if the
+// chosen ranges cannot move.
 func (m *mover) begin(ctx context.Context, cut func() []byte) (bool, error) {
 	root, err := m.maps.Load(ctx, m.id)
 	if err != nil {
@@ -139,7 +139,7 @@ func (m *mover) begin(ctx context.Context, cut func() []byte) (bool, error) {
 	return true, nil
 }
 
-// plan is the protocol, as a list of steps.
+// plan returns the steps of the move x, in the order of the move protocol.
 func (m *mover) plan(x *move) []func(context.Context) (bool, error) {
 	once := func(f func(ctx context.Context) error) func(context.Context) (bool, error) {
 		return func(ctx context.Context) (bool, error) { return false, f(ctx) }
@@ -186,8 +186,7 @@ func (m *mover) partition(id store.PartitionID) store.Partition {
 	return store.Partition{Bucket: m.id, ID: id}
 }
 
-// rest does nothing for some steps, so that there is time for what arrives after
-// the comparison.
+// rest returns a step that does nothing for a random number of times, so that writes can arrive after the comparison.
 func (m *mover) rest() func(context.Context) (bool, error) {
 	left := m.r.IntN(10)
 	return func(context.Context) (bool, error) {
@@ -196,7 +195,8 @@ func (m *mover) rest() func(context.Context) (bool, error) {
 	}
 }
 
-// each reads all rows of one side of a move, a page per step, and hands them on.
+// each returns a step that reads all rows of one side of the move x, one page each time, and passes the rows to f. The
+// function side returns the partition of a range to read.
 func (m *mover) each(
 	x *move, side func(*partmap.Range) store.PartitionID, f func(ctx context.Context, rg *partmap.Range, rows []store.Row) error,
 ) func(context.Context) (bool, error) {
@@ -228,8 +228,8 @@ func (m *mover) each(
 	}
 }
 
-// copy writes the rows of the sources to the destinations with their own
-// timestamps; a second time, it is the comparison.
+// copy returns a step that writes the rows of the sources to the destinations, with their own timestamps. The second
+// time, the step is the comparison.
 func (m *mover) copy(x *move) func(context.Context) (bool, error) {
 	return m.each(x, func(rg *partmap.Range) store.PartitionID { return rg.Partition },
 		func(ctx context.Context, rg *partmap.Range, rows []store.Row) error {
@@ -240,7 +240,7 @@ func (m *mover) copy(x *move) func(context.Context) (bool, error) {
 		})
 }
 
-// sweep deletes the markers of the destinations, each at its own timestamp.
+// sweep returns a step that deletes the markers of deletes in the destinations, each at its own timestamp.
 func (m *mover) sweep(x *move) func(context.Context) (bool, error) {
 	return m.each(x, func(rg *partmap.Range) store.PartitionID { return rg.To },
 		func(ctx context.Context, rg *partmap.Range, rows []store.Row) error {
@@ -255,7 +255,7 @@ func (m *mover) sweep(x *move) func(context.Context) (bool, error) {
 		})
 }
 
-// step does one step of one move in flight; false: there is none.
+// step does one step of a random move in flight. The result is false if no move is in flight.
 func (m *mover) step(ctx context.Context) (bool, error) {
 	if len(m.moves) == 0 {
 		return false, nil
@@ -277,7 +277,7 @@ func (m *mover) step(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// finish brings all moves to their end.
+// finish does all remaining steps of all moves.
 func (m *mover) finish(ctx context.Context) error {
 	for {
 		if more, err := m.step(ctx); err != nil || !more {
@@ -286,14 +286,13 @@ func (m *mover) finish(ctx context.Context) error {
 	}
 }
 
-// Mover moves ranges of a bucket at random, in small steps, for tests of what is built on
-// package listing.
+// Mover moves random ranges of a bucket in small steps, for tests of code that uses package listing.
 type Mover struct{ m *mover }
 
-// NewMover returns a Mover of a bucket of e.
+// NewMover returns a Mover for the bucket id in the store of e.
 func NewMover(e *Env, id store.BucketID, r *rand.Rand) *Mover { return &Mover{newMover(e, id, r)} }
 
-// Step does a step of a move in flight, or begins one. cut returns a key to cut at.
+// Step does a step of a move in flight, or begins a move. The function cut returns a key at which to cut ranges.
 func (m *Mover) Step(ctx context.Context, cut func() []byte) error {
 	if len(m.m.moves) < 2 && m.m.r.IntN(4) == 0 {
 		_, err := m.m.begin(ctx, cut)
@@ -303,8 +302,8 @@ func (m *Mover) Step(ctx context.Context, cut func() []byte) error {
 	return err
 }
 
-// Finish brings all moves to their end, and returns how many steps were done by the phase after
-// them.
+// Finish does all remaining steps of all moves. reached is the number of steps that were done, by the phase after the
+// step.
 func (m *Mover) Finish(ctx context.Context) (reached map[string]int, err error) {
 	return m.m.reached, m.m.finish(ctx)
 }

@@ -9,14 +9,14 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// state is what a key is known to hold.
+// state is what a test knows about a key: whether the key has an entry, and with which value.
 type state struct {
 	live  bool
 	value string
 	ts    store.Timestamp // no lower than that of the write behind it
 }
 
-// oracle is the bucket as a plain map, and listings as their definition says.
+// oracle is the expected content of a bucket, as a plain map. It lists the bucket as the definition of a listing says.
 type oracle struct {
 	keys map[string]state
 }
@@ -25,7 +25,7 @@ func newOracle() *oracle { return &oracle{keys: map[string]state{}} }
 
 func (o *oracle) put(key, value string, ts store.Timestamp) { o.keys[key] = state{true, value, ts} }
 
-// sorted returns the live keys in order.
+// sorted returns the keys that have entries, in order.
 func (o *oracle) sorted() []string {
 	var keys []string
 	for k, s := range o.keys {
@@ -37,13 +37,13 @@ func (o *oracle) sorted() []string {
 	return keys
 }
 
-// line is an item of an expected listing.
+// line is one item of an expected listing: an entry or a common prefix.
 type line struct {
 	key, value string
 	prefix     bool
 }
 
-// list is what a query without a token has to show, all pages together.
+// list returns what all pages of a listing together must show. The query q has no token.
 func (o *oracle) list(q listing.Query) []line {
 	var lines []line
 	keys := o.sorted()

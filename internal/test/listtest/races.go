@@ -18,7 +18,8 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// together runs f in n goroutines, each with chance of its own.
+// together runs f in n goroutines at the same time. Each goroutine gets its number and its own source of random
+// numbers.
 func together(r *rand.Rand, n int, f func(i int, r *rand.Rand)) {
 	var wg sync.WaitGroup
 	for i := range n {
@@ -28,8 +29,8 @@ func together(r *rand.Rand, n int, f func(i int, r *rand.Rand)) {
 	wg.Wait()
 }
 
-// bucketRaces creates, fills, empties and deletes the same few buckets from
-// many sides at once.
+// bucketRaces tests creations and deletions of the same buckets, and puts into them, by many goroutines at the same
+// time.
 func bucketRaces(t *testing.T, e *Env, r *rand.Rand, o Options) {
 	ctx := context.Background()
 	const many = 8
@@ -134,10 +135,9 @@ func listed(t *testing.T, e *Env, name string) bool {
 	return false
 }
 
-// movesUnderLoad holds invariants I2 (durable), I4 (a destination is fresh) and
-// I8 (no holes) while writers and readers work and ranges move all the time:
-// not one operation fails, and each answer is one that was right at some moment
-// while it was asked.
+// movesUnderLoad tests the invariants I2 (durable), I4 (a destination is fresh) and I8 (no holes) of the move protocol,
+// while writers and readers work and ranges move all the time. No operation fails, and each answer was right at some
+// moment of its call.
 func movesUnderLoad(t *testing.T, e *Env, r *rand.Rand, o Options) {
 	const writers, readers, keys = 3, 3, 120
 	ctx := context.Background()
@@ -204,8 +204,7 @@ func movesUnderLoad(t *testing.T, e *Env, r *rand.Rand, o Options) {
 	t.Logf("%d moves, %d writes, %d reads; steps by phase: %v", moved, h.writes.Load(), h.reads.Load(), m.reached)
 }
 
-// history is what writers did, in the order of a clock of its own, so that
-// readers know what they may see.
+// history records what writers did, in the order of a clock of its own, so that readers know what they may see.
 type history struct {
 	b             *listing.Bucket
 	now           atomic.Int64
@@ -216,11 +215,11 @@ type history struct {
 type keyHistory struct {
 	mu  sync.Mutex
 	ops []keyOp
-	// shown is the place of the newest operation that a finished read has shown.
+	// shown is the number of the newest operation that a finished read has shown.
 	shown int
 }
 
-// keyOp is one operation; end is 0 as long as it is under way.
+// keyOp is one put or delete of a key. The field end is 0 while the operation is under way.
 type keyOp struct {
 	begin, end int64
 	live       bool
@@ -240,8 +239,7 @@ func (h *history) end(k *keyHistory) {
 	k.ops[len(k.ops)-1].end = h.now.Add(1)
 }
 
-// write does one operation, or a batch of puts, and all succeed. A value names
-// its operation by number.
+// write does a put, a delete or a batch of puts, which must succeed. The value of a put is the number of the operation.
 func (h *history) write(t *testing.T, r *rand.Rand, keys [][]byte) {
 	ctx := context.Background()
 	h.writes.Add(1)
@@ -270,8 +268,8 @@ func (h *history) write(t *testing.T, r *rand.Rand, keys [][]byte) {
 	}
 }
 
-// read gets a key, or lists a query page by page, and checks each answer
-// against what was so between its beginning and its end.
+// read gets a key, or lists a query page by page. It checks each answer against the operations between the beginning
+// and the end of the call.
 func (h *history) read(t *testing.T, u *universe) {
 	ctx := context.Background()
 	h.reads.Add(1)
@@ -355,9 +353,9 @@ func (h *history) look(key string) view {
 	return v
 }
 
-// check says whether a read that is over may have seen the key so: as the last
-// operation acknowledged before it left it, or one begun since; and never as it
-// was before something that another read had shown.
+// check fails the test if a finished read may not have seen the key in the given way. The read must show the last
+// operation that was acknowledged before the read, or one that began since. It must not show a state older than one
+// that another read has shown.
 func (v view) check(t *testing.T, what string, live bool, value string) {
 	v.k.mu.Lock()
 	defer v.k.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package mapbench is what measurements of large maps share: the benchmarks of
-// mapclient, those over Cassandra, and layoutbench.
+// Package mapbench has what measurements of large maps of ranges share: the benchmarks of package mapclient, the
+// benchmarks over Cassandra, and the command layoutbench.
 package mapbench
 
 import (
@@ -17,10 +17,10 @@ import (
 	"github.com/evenkeel/evenkeel/store/memstore"
 )
 
-// SegmentRanges is about how many ranges a segment of a new map holds.
+// SegmentRanges is the approximate number of ranges in a segment of a new map.
 const SegmentRanges = 1000
 
-// Cuts makes n ascending cuts of 40 bytes.
+// Cuts returns n ascending cuts of 40 bytes each, which divide a bucket into n+1 ranges.
 func Cuts(n int) [][]byte {
 	cuts := make([][]byte, n)
 	for i := range cuts {
@@ -29,18 +29,18 @@ func Cuts(n int) [][]byte {
 	return cuts
 }
 
-// Map is a bucket's map in a store in memory, with a client that has a lease on it.
+// Map is the map of a bucket, in a store in memory, with a client that has a lease of the map.
 type Map struct {
 	Client *mapclient.Client
 	Lease  *mapclient.Lease
-	// Cuts are those of Cuts.
+	// Cuts are the cuts of the map, as the function Cuts returns them.
 	Cuts [][]byte
 
 	s  *memstore.Store
 	id store.BucketID
 }
 
-// NewMap makes a map of n ranges, and a client with so large a cache of nodes.
+// NewMap returns a map of n ranges, and a client of the map whose cache of nodes has cacheBytes bytes.
 func NewMap(ctx context.Context, n int, cacheBytes int64) (*Map, error) {
 	m := &Map{Cuts: Cuts(n - 1), s: memstore.New(), id: store.BucketID(uuid.New())}
 	m.Client = mapclient.NewEmbedded(m.s, mapclient.Options{CacheBytes: cacheBytes})
@@ -52,7 +52,8 @@ func NewMap(ctx context.Context, n int, cacheBytes int64) (*Map, error) {
 	return m, err
 }
 
-// Another is the same map seen by another client, which has read nothing of it.
+// Another returns the same map with another client, which has read nothing of the map yet. cacheBytes is the size of
+// the client's cache.
 func (m *Map) Another(ctx context.Context, cacheBytes int64) (*Map, error) {
 	other := *m
 	other.Client = mapclient.NewEmbedded(m.s, mapclient.Options{CacheBytes: cacheBytes})
@@ -61,7 +62,7 @@ func (m *Map) Another(ctx context.Context, cacheBytes int64) (*Map, error) {
 	return &other, err
 }
 
-// ReadAll reads the whole map, as far as the cache holds it.
+// ReadAll reads the whole map, so that the client's cache has as much of the map as fits.
 func (m *Map) ReadAll(ctx context.Context) error {
 	root, err := m.Client.Load(ctx, m.id)
 	if err != nil {
@@ -75,19 +76,19 @@ func (m *Map) ReadAll(ctx context.Context) error {
 	return nil
 }
 
-// Find looks a key up.
+// Find looks up the range of a key in the map.
 func (m *Map) Find(ctx context.Context, key []byte) error {
 	_, err := m.Client.Find(ctx, m.Lease, key)
 	return err
 }
 
-// Keys are keys in random order, in one array, so that reading one costs little.
+// Keys are keys in random order, in one byte slice, so that reading a key costs little.
 type Keys []byte
 
 const keyBytes, keyCount = 40, 1 << 18
 
-// NewKeys makes keys as long as the cuts, each a little above some of the first
-// within of them.
+// NewKeys returns keys that are as long as the cuts. Each key is a little above a random one of the first `within`
+// cuts.
 func NewKeys(cuts [][]byte, within int) Keys {
 	rng := rand.New(rand.NewPCG(1, 2))
 	keys := make(Keys, 0, keyBytes*keyCount)
@@ -98,19 +99,18 @@ func NewKeys(cuts [][]byte, within int) Keys {
 	return keys
 }
 
-// At is the i-th key; they begin anew behind the last.
+// At returns the i-th key. After the last key the first one follows again.
 func (k Keys) At(i int) []byte {
 	i %= keyCount
 	return k[i*keyBytes : (i+1)*keyBytes]
 }
 
-// Memory is the yardstick of lookups: lines of a cache, each of which names the
-// next, in random order. A lookup can't do with less than two reads that depend on
-// each other: where is the entry, and what is in it.
+// Memory is the yardstick for lookups: cache lines in random order, each of which names the next. A lookup needs at
+// least two reads that depend on each other, which are where the entry is, and what the entry has.
 type Memory [][16]uint32
 
-// NewMemory takes so many bytes; lookups within 100 and 1000 segments touch about
-// 8 and 80 MiB.
+// NewMemory returns a Memory of the given number of bytes. Lookups within 100 and 1000 segments use about 8 and 80 MiB
+// of memory.
 func NewMemory(bytes int) Memory {
 	m := make(Memory, bytes/64)
 	order := rand.New(rand.NewPCG(1, 3)).Perm(len(m))
@@ -120,10 +120,10 @@ func NewMemory(bytes int) Memory {
 	return m
 }
 
-// Next is the line that a line names.
+// Next returns the number of the cache line that the line at names.
 func (m Memory) Next(at uint32) uint32 { return m[at][0] }
 
-// Heap is what is live after a collection, in bytes.
+// Heap returns the size of the live heap after a garbage collection, in bytes.
 func Heap() int64 {
 	runtime.GC()
 	runtime.GC()
@@ -132,8 +132,8 @@ func Heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// ProcessorTime is what this process has used so far: what other processes do, a
-// server among them, is not in it, so it is disturbed less than the time that passes.
+// ProcessorTime returns the processor time that this process has used so far. Work of other processes, such as a
+// server, does not count, so the processor time varies less than the elapsed time.
 func ProcessorTime() time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // fails for bad arguments only

@@ -11,18 +11,17 @@ import (
 	"github.com/evenkeel/evenkeel/store"
 )
 
-// Swaps times the swaps of a bucket's root, each with the nodes that it writes and
-// the bump of the map clock, without a mover's waits.
+// Swaps measures the times of swaps of a map's root. A swap includes the nodes that it writes and the update of the map
+// clock, but not the waits of a mover.
 type Swaps struct {
 	Maps   *mapclient.Client
 	Bucket store.BucketID
-	// Took are the times of all swaps so far; Rewriting those of the ones that write
-	// nodes, which are among them.
+	// Took has the times of all swaps so far. Rewriting has the times of those swaps that also write nodes.
 	Took, Rewriting []time.Duration
 }
 
-// Move swaps through a whole move of the range [start, end) to one new partition, as
-// each part of a split is moved: its begin, its phases, its settling, and its sweep.
+// Move does all swaps of a whole move of the range [start, end) to a new partition, as for a part of a split: the
+// begin, the phases, the end and the sweep. Move does not wait between the swaps.
 func (s *Swaps) Move(ctx context.Context, start, end []byte) error {
 	mv := partmap.Move{Start: start, End: end, Parts: []partmap.Part{{Start: start, To: store.PartitionID(uuid.New())}}}
 	var batch uint64

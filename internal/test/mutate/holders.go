@@ -1,7 +1,7 @@
 package main
 
-// holders are, for a package, the others whose tests hold it up as well. Those that
-// need a Cassandra node are not among them.
+// holders has, for a package, further packages whose tests also test it. Packages whose tests need a Cassandra node are
+// left out.
 var holders = map[string][]string{
 	"counter":         {"counter/localcounter", "internal/rebalance/balancer"},
 	"internal/record": {"partmap/mapclient", "internal/rebalance/leader"},

@@ -1,17 +1,15 @@
-// Command mutate runs a mutation test: it makes small changes of packages, one at a
-// time, and looks whether a test notices. A change that none notices shows what no
-// test holds up.
+// Command mutate runs a mutation test. It makes small changes of packages, one at a time, and checks whether a test
+// fails. A change (a mutant) with which all tests pass shows code that no test checks.
 //
 //	go run ./internal/test/mutate [flags] ./partmap ./internal/rebalance/leader
 //
-// The mutants are drawn at random, by a seed that is printed; those that do not
-// compile are replaced by others. A mutant is judged by the tests of its package, one
-// process each, and then by those of the packages that holders names, the fast ones
-// first, until one fails. Packages that never reach its statement are not asked.
-// Nothing in the tree is changed (see "go help build", -overlay).
+// The mutants are drawn at random, by a seed that is printed. Mutants that do not compile are replaced by others. A
+// mutant is judged by the tests of its package, one process each, and then by those of the packages that holders names,
+// the fast ones first, until one fails. Tests of packages that never reach the changed statement are not run. The
+// source tree is not changed (see "go help build", -overlay).
 //
-// It ends with 0 if at most -allow percent of each package's mutants survive that are
-// not in equivalent.txt, with 1 if more do, and with 2 if it could not find out.
+// mutate ends with 0 if at most -allow percent of each package's mutants survive that are not in equivalent.txt, with 1
+// if more survive, and with 2 if it could not find out.
 package main
 
 import (
@@ -39,7 +37,7 @@ import (
 //go:embed equivalent.txt
 var equivalentText string
 
-// Result is what became of one mutant.
+// Result is the outcome for one mutant, which is one small change of the code.
 type Result struct {
 	*Mutant
 	Package    string  `json:"package"`
@@ -49,7 +47,7 @@ type Result struct {
 	Diff       string  `json:"diff"`
 }
 
-// Score is a package's sum.
+// Score has the numbers of mutants of a package, by outcome.
 type Score struct {
 	Package      string `json:"package"`
 	Sites        int    `json:"sites"` // of which the sample was drawn
@@ -60,7 +58,7 @@ type Score struct {
 	NotCompiling int    `json:"not_compiling"` // not in the sample
 }
 
-// Report is what -json prints.
+// Report has all outcomes of a run, as the flag -json prints them.
 type Report struct {
 	Seed    uint64   `json:"seed"`
 	Scores  []Score  `json:"scores"`
@@ -134,7 +132,7 @@ func main() {
 	}
 }
 
-// equivalents are the names in equivalent.txt.
+// equivalents returns the names of mutants in equivalent.txt, which change nothing that a test could notice.
 func equivalents() (names []string) {
 	for line := range strings.Lines(equivalentText) {
 		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
@@ -225,7 +223,7 @@ func one(ctx context.Context, o options, p pkg, temp string, report *Report) err
 	return nil
 }
 
-// stale refuses names of equivalent mutants of a package that it has no more.
+// stale returns an error if equivalent.txt names a mutant of the package rel that the package no longer has.
 func stale(equivalent []string, rel string, sites []*Mutant) error {
 	known := map[string]bool{}
 	for _, m := range sites {
@@ -240,7 +238,8 @@ func stale(equivalent []string, rel string, sites []*Mutant) error {
 	return nil
 }
 
-// draw shuffles the sites of a package, in the same way whatever else is mutated.
+// draw returns the mutants of a package in random order. The order depends only on the seed and the path of the
+// package.
 func draw(sites []*Mutant, seed uint64, path string) []*Mutant {
 	h := fnv.New64a()
 	_, _ = io.WriteString(h, path)
@@ -250,7 +249,7 @@ func draw(sites []*Mutant, seed uint64, path string) []*Mutant {
 	return sample
 }
 
-// othersOf are the other packages whose tests judge mutants, the fastest first.
+// othersOf returns the other packages whose tests judge the mutants of the package p, the fastest first.
 func othersOf(ctx context.Context, o options, p pkg, rel, temp string) ([]judge, error) {
 	names := o.holders[rel]
 	if only := o.holders[""]; only != nil {
@@ -298,7 +297,7 @@ func (s *Score) count(r *Result) {
 	s.Sample++
 }
 
-// print writes the survivors once more, and the sums.
+// print writes the mutants that survived, and a table with the numbers of each package, to w.
 func (r *Report) print(w io.Writer) {
 	for i := range r.Results {
 		if x := &r.Results[i]; x.Outcome.alive() && !x.Equivalent {

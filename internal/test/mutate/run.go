@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// pkg is what go list says of a package.
+// pkg is a package, as go list describes it.
 type pkg struct {
 	ImportPath, Dir string
 	GoFiles         []string
@@ -43,15 +43,15 @@ func list(ctx context.Context, dir string, patterns ...string) ([]pkg, error) {
 	return all, nil
 }
 
-// judge is another package whose tests judge mutants.
+// judge is a further package whose tests judge mutants.
 type judge struct {
 	path    string
 	took    time.Duration // without a mutant
 	reaches coverage
 }
 
-// examine runs the tests of a package without a mutant: they have to pass, and show
-// how long they take and which of the mutated package's statements they reach.
+// examine runs the tests of a package without a mutant. The tests must pass. The result says how long they take, and
+// which statements of the package mutated they reach.
 func examine(ctx context.Context, root, path, mutated, temp string) (judge, error) {
 	profile := filepath.Join(temp, "cover")
 	begin := time.Now()
@@ -69,7 +69,7 @@ func examine(ctx context.Context, root, path, mutated, temp string) (judge, erro
 	return j, err
 }
 
-// coverage has, by a file's base name, which blocks of statements have run.
+// coverage has, by the base name of a file, the blocks of statements, and whether each block has run.
 type coverage map[string][]block
 
 type block struct {
@@ -101,8 +101,8 @@ func parseCoverage(text []byte) (coverage, error) {
 	return c, lines.Err()
 }
 
-// has reports whether a mutant's place has run. What is in no block, as a package's
-// constants, may matter to every test.
+// has reports whether the tests have reached the place of a mutant. A place in no block, e.g. a constant of a package,
+// may matter to every test, so it counts as reached.
 func (c coverage) has(m *Mutant) bool {
 	line, column := m.reached.Line, m.reached.Column
 	known := false
@@ -119,7 +119,7 @@ func (c coverage) has(m *Mutant) bool {
 	return !known
 }
 
-// Outcome is what became of a mutant.
+// Outcome says how a mutant fared: killed if a test failed, and survived if no test failed.
 type Outcome string
 
 const (
@@ -134,7 +134,8 @@ func (o Outcome) alive() bool { return o == Survived || o == Unreached }
 
 const compiling = 10 * time.Minute
 
-// overlay writes other texts of files, and what makes the go command read those instead.
+// overlay writes the given texts of files into the directory temp. It returns the path of a file for the flag -overlay,
+// by which the go command reads these texts instead of the files.
 func overlay(temp string, files map[string][]byte) (path string, err error) {
 	replace := map[string]string{}
 	for path, text := range files {
@@ -151,7 +152,8 @@ func overlay(temp string, files map[string][]byte) (path string, err error) {
 	return path, os.WriteFile(path, text, 0o600)
 }
 
-// askOthers runs the tests of other packages over one mutant, until one fails.
+// askOthers runs the tests of other packages with one mutant, until the tests of a package fail. by is the path of that
+// package.
 func askOthers(ctx context.Context, o options, root string, m *Mutant, others []judge, temp string) (
 	outcome Outcome, by string, err error,
 ) {
@@ -198,21 +200,21 @@ func askOthers(ctx context.Context, o options, root string, m *Mutant, others []
 	return outcome, "", nil
 }
 
-// busy reports whether tests without a mutant take so much longer than before that the machine
-// may be what keeps them.
+// busy reports whether tests without a mutant now take so much longer than before that the machine may be the reason.
 func busy(now, before time.Duration) bool { return now > 2*before+time.Second }
 
-// limited bounds the memory of a test's process, 6 GiB: a mutant may fill it without end.
+// limited is a command that limits the memory of a test's process to 6 GiB, as a mutant may use memory without end.
 const limited = `sh -c 'ulimit -v 6291456; exec "$@"' limited`
 
 var errTooLong = errors.New("it did not end in time")
 
-// run runs a command with all its children and ends them with it.
+// run runs a command in the directory dir, and returns its output. After the time `most`, run kills the command with
+// all its child processes.
 func run(ctx context.Context, dir string, most time.Duration, name string, args ...string) ([]byte, error) {
 	return runWith(ctx, dir, nil, most, name, args...)
 }
 
-// runWith adds to the environment.
+// runWith is run with additional environment variables.
 func runWith(
 	ctx context.Context, dir string, env []string, most time.Duration, name string, args ...string,
 ) ([]byte, error) {

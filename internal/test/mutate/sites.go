@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// Mutant is one small change of one file. Its text replaces src[from:to].
+// Mutant is one small change of one file. The text of the mutant replaces src[from:to].
 type Mutant struct {
 	File string `json:"file"` // relative to the root of the module
 	Line int    `json:"line"`
@@ -30,17 +30,18 @@ type Mutant struct {
 	reached  token.Position // what has to run for the mutant to matter
 }
 
-// Name tells a mutant of its neighbours whatever its line; equivalent.txt has such names.
+// Name returns a name that identifies the mutant in its file, whatever the line number is. equivalent.txt has these
+// names.
 func (m *Mutant) Name() string {
 	return strings.Join(strings.Fields(fmt.Sprintf("%s %s [%s] %s => %s", m.File, m.Func, m.Kind, m.From, m.To)), " ")
 }
 
-// Mutated is the whole file with the change.
+// Mutated returns the content of the whole file with the change.
 func (m *Mutant) Mutated() []byte {
 	return slices.Concat(m.src[:m.from], []byte(m.text), m.src[m.to:])
 }
 
-// Diff shows the lines that change.
+// Diff returns the changed lines, before and after the change.
 func (m *Mutant) Diff() string {
 	begin := bytes.LastIndexByte(m.src[:m.from], '\n') + 1
 	end := len(m.src)
@@ -57,7 +58,7 @@ func (m *Mutant) Diff() string {
 	return out.String()
 }
 
-// source is a file that is mutated.
+// source is a file that is mutated, with its syntax tree.
 type source struct {
 	fset *token.FileSet
 	file *ast.File
@@ -70,7 +71,8 @@ func (s *source) text(n ast.Node) string {
 
 func (s *source) offset(p token.Pos) int { return s.fset.Position(p).Offset }
 
-// sitesOf lists every mutant of some files, in the order of the files.
+// sitesOf returns all possible mutants of the given files, in the order of the files. dir is the directory of the
+// files, and root that of the module.
 func sitesOf(root, dir string, files []string) ([]*Mutant, error) {
 	var all []*Mutant
 	fset := token.NewFileSet()
@@ -106,7 +108,7 @@ func sitesIn(fset *token.FileSet, path, rel string, src []byte) ([]*Mutant, erro
 	return s.found, nil
 }
 
-// seeker walks through a file and notes what can be changed.
+// seeker walks through the syntax tree of a file, and collects the possible mutants.
 type seeker struct {
 	*source
 	path, rel string
@@ -146,8 +148,8 @@ func (s *seeker) visit(n ast.Node) bool {
 	return true
 }
 
-// add notes that text takes the place of a node; told is how the report says it,
-// the text itself if empty.
+// add adds a mutant in which text replaces the node n. told is how the report describes the change. An empty told
+// stands for the text itself.
 func (s *seeker) add(kind string, n ast.Node, told, text string) *Mutant {
 	if told == "" {
 		told = text
@@ -161,7 +163,7 @@ func (s *seeker) add(kind string, n ast.Node, told, text string) *Mutant {
 	return m
 }
 
-// function names the function around a node, as Type.Method where it is a method.
+// function returns the name of the function around the current node, as Type.Method for a method.
 func (s *seeker) function() string {
 	for _, n := range s.stack {
 		if f, ok := n.(*ast.FuncDecl); ok {
@@ -188,8 +190,7 @@ func (s *seeker) function() string {
 	return "-"
 }
 
-// listed reports whether a statement stands in a list of statements, where another
-// one can take its place.
+// listed reports whether a statement is in a list of statements, where another statement can replace it.
 func (s *seeker) listed(stmt ast.Stmt) bool {
 	if len(s.stack) == 0 {
 		return false
@@ -205,8 +206,8 @@ func (s *seeker) listed(stmt ast.Stmt) bool {
 	return false
 }
 
-// statement drops one. It stays as the body of a function that is not called, so
-// that what it names is used and the file compiles.
+// statement adds a mutant that drops a statement. The statement becomes the body of a function that is not called, so
+// that all names in the statement are still used and the file compiles.
 func (s *seeker) statement(stmt ast.Stmt) {
 	drop := func(kind string) { s.add(kind, stmt, "(removed)", "_ = func() { "+s.text(stmt)+" }") }
 	switch x := stmt.(type) {
@@ -246,7 +247,7 @@ func (s *seeker) guard(cond ast.Expr) {
 	}
 }
 
-// result returns nil instead of an error.
+// result adds a mutant that returns nil instead of an error.
 func (s *seeker) result(r *ast.ReturnStmt) {
 	if !s.fails(r) {
 		return
@@ -260,7 +261,7 @@ func (s *seeker) result(r *ast.ReturnStmt) {
 	s.add("retnil", r, told, "{ _ = func() error { return "+s.text(value)+" }; "+told+" }")
 }
 
-// fails reports whether an error is returned, or what may be one.
+// fails reports whether a return statement returns an error, or a value that may be an error.
 func (s *seeker) fails(r *ast.ReturnStmt) bool {
 	results := s.results()
 	if len(r.Results) == 0 || results == nil || results.NumFields() != len(r.Results) {
@@ -270,8 +271,8 @@ func (s *seeker) fails(r *ast.ReturnStmt) bool {
 	return ok && last.Name == "error" && s.text(r.Results[len(r.Results)-1]) != "nil"
 }
 
-// besideError reports whether the node is returned with an error that was just found. That
-// means nothing; elsewhere the error may be nil.
+// besideError reports whether the current node is returned together with an error that was just found. Then the value
+// means nothing. In other places the error may be nil.
 func (s *seeker) besideError() bool {
 	if r, ok := s.stack[len(s.stack)-1].(*ast.ReturnStmt); !ok || !s.fails(r) {
 		return false
@@ -286,7 +287,7 @@ func (s *seeker) besideError() bool {
 	return false
 }
 
-// results are those of the innermost function.
+// results returns the results of the innermost function around the current node.
 func (s *seeker) results() *ast.FieldList {
 	for _, n := range slices.Backward(s.stack) {
 		switch f := n.(type) {

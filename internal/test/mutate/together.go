@@ -25,8 +25,8 @@ import (
 	"time"
 )
 
-// suite is the tests of a mutated package. Each runs in a process of its own, so the fastest can
-// be the first, and what hangs costs little.
+// suite is the tests of a mutated package. Each test runs in a process of its own, so that the fastest can run first,
+// and a test that hangs costs little.
 type suite struct {
 	root, temp string
 	pkg        pkg
@@ -35,7 +35,7 @@ type suite struct {
 	tests      []single // the fastest first
 }
 
-// single is one test: its time, and the mutants that it reached.
+// single is one test, with its time and the numbers of the mutants that the test reached.
 type single struct {
 	name    string
 	took    time.Duration
@@ -47,9 +47,9 @@ type single struct {
 //go:embed switches.go.txt
 var switches string
 
-// join builds the tests of a package with all mutants that can share a build, so that each of
-// them is neither compiled nor linked. Others, as those of constants, are missing in it. The
-// tests have to pass without a mutant.
+// join builds the tests of a package together with all mutants that can share a build, so that these mutants need no
+// build of their own. Other mutants, e.g. of constants, are not in the shared build. The tests must pass without a
+// mutant.
 func join(ctx context.Context, root string, p pkg, mutants []*Mutant, temp string, log io.Writer) (*suite, error) {
 	t := &suite{root: root, temp: temp, pkg: p, shared: filepath.Join(temp, "shared")}
 	files, numbers, err := weave(ctx, root, p, mutants)
@@ -72,8 +72,8 @@ func join(ctx context.Context, root string, p pkg, mutants []*Mutant, temp strin
 	return t, nil
 }
 
-// build builds the tests' program with other texts of some files. The tree stays as it is: the
-// compiler is told to read those instead.
+// build builds the test program with other texts of some files. The source tree does not change, as the flag -overlay
+// makes the compiler read the other texts.
 func (t *suite) build(ctx context.Context, program string, files map[string][]byte) ([]byte, error) {
 	with, err := overlay(t.temp, files)
 	if err != nil {
@@ -83,7 +83,7 @@ func (t *suite) build(ctx context.Context, program string, files map[string][]by
 		t.pkg.ImportPath)
 }
 
-// explore runs each test without a mutant.
+// explore runs each test without a mutant, and records its time and the mutants that it reaches.
 func (t *suite) explore(ctx context.Context, record string) error {
 	out, err := t.run(ctx, t.shared, nil, time.Minute, "-test.list", ".")
 	if err != nil {
@@ -126,7 +126,7 @@ func readNumbers(path string) (map[int]bool, error) {
 
 func (s *single) args() []string { return []string{"-test.run", "^" + s.name + "$"} }
 
-// run runs the tests' program with bounded memory, as limited does.
+// run runs the test program with limited memory (6 GiB).
 func (t *suite) run(
 	ctx context.Context, program string, env []string, most time.Duration, args ...string,
 ) ([]byte, error) {
@@ -134,8 +134,8 @@ func (t *suite) run(
 		append([]string{"-c", `ulimit -v 6291456; exec "$@"`, "limited", program}, args...)...)
 }
 
-// judge runs one test after the other with a mutant until one fails: those that reached it, then
-// the others, as some reach it now and then only.
+// judge runs the tests with a mutant, one after the other, until one fails. The tests that reached the mutant come
+// first. The other tests follow, as some reach the mutant only from time to time.
 func (t *suite) judge(ctx context.Context, m *Mutant, grace time.Duration) (Outcome, error) {
 	program, tests, env := t.shared, t.tests, []string(nil)
 	number, ok := t.numbers[m]
@@ -197,8 +197,8 @@ func (t *suite) try(
 	}
 }
 
-// weave writes mutants into their files, each so that its number switches it on. What does not
-// compile in this way, and what has to be constant, is left out.
+// weave returns the texts of files with the mutants in them, so that a number switches each mutant on. The second
+// result has the numbers. Mutants that do not compile in this way, or that must be constant, are left out.
 func weave(ctx context.Context, root string, p pkg, mutants []*Mutant) (map[string][]byte, map[*Mutant]int, error) {
 	if len(mutants) == 0 {
 		return nil, nil, errors.New("there is nothing to mutate")
@@ -263,7 +263,7 @@ func weave(ctx context.Context, root string, p pkg, mutants []*Mutant) (map[stri
 	}
 }
 
-// exports makes an importer of the packages that one needs, from the build cache.
+// exports returns an importer of the packages that the package path needs, from the build cache.
 func exports(ctx context.Context, root, path string) (types.Importer, error) {
 	out, err := run(ctx, root, 10*time.Minute, "go", "list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}",
 		path, "cmp", "fmt", "os", "strconv", "sync/atomic") // the others are those of the switches
@@ -285,7 +285,7 @@ func exports(ctx context.Context, root, path string) (types.Importer, error) {
 
 var switchNumber = regexp.MustCompile(`\bmutant[A-Z]?[A-Za-z]*\(([0-9]+)`)
 
-// compiles type-checks files, and returns the numbers of the mutants nearest to errors.
+// compiles type-checks the files in texts, and returns the numbers of the mutants that are nearest to errors.
 func compiles(p pkg, texts map[string][]byte, imports types.Importer) (map[int]bool, error) {
 	fset := token.NewFileSet()
 	var files []*ast.File
@@ -364,7 +364,7 @@ func (w *weaver) fileText() string {
 	return out.String()
 }
 
-// node is the text of a node with its mutants.
+// node returns the text of a node, with the mutants of the node and of its children.
 func (w *weaver) node(n ast.Node) string {
 	switch x := n.(type) {
 	case *ast.GenDecl:
@@ -410,7 +410,7 @@ func (w *weaver) node(n ast.Node) string {
 	return text
 }
 
-// typed is the type of an expression, if it has one as it is.
+// typed returns the type of an expression, or nil if the expression is an untyped constant.
 func (w *weaver) typed(e ast.Expr) types.Type {
 	b, ok := w.info.Types[e].Type.(*types.Basic)
 	if t := w.info.Types[e].Type; t != nil && (!ok || b.Info()&types.IsUntyped == 0) {
@@ -442,8 +442,8 @@ func (w *weaver) children(n ast.Node) string {
 	return out.String()
 }
 
-// operator is the text of an operation whose operator a mutant changes; empty if that is not
-// what the mutant does, or has to be constant.
+// operator returns the text of an operation whose operator the mutant m changes. The result is empty if the mutant
+// changes something else, or if the operation must be constant.
 func (w *weaver) operator(n ast.Node, m numbered) string {
 	text := ""
 	switch x := n.(type) {
@@ -501,7 +501,7 @@ func (w *weaver) typeText(t types.Type) string {
 	})
 }
 
-// around puts a mutant around a text; empty if that is not possible.
+// around returns the text of a node with the mutant m around it. The result is empty if that is not possible.
 func (w *weaver) around(n ast.Node, m numbered, text string) string {
 	switch m.Kind {
 	case "call", "assign", "defer", "branch":

@@ -7,21 +7,23 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 )
 
-// A Kind is a way in which layouts come to be in life.
+// A Kind is a kind of layout that occurs in real buckets, e.g. many small partitions after deletions. A layout has the
+// partitions of a bucket and their sizes.
 type Kind struct {
 	Name string
-	// Why says what is hard about it.
+	// Why says what makes the kind difficult for planners.
 	Why string
-	// Uneven says that load matters: the rows objective misses what is wrong.
+	// Uneven is true if load matters, so that planners for the rows objective do not see the problem.
 	Uneven bool
 	Make   func(r *rand.Rand) (*plan.Layout, plan.Limits)
 }
 
-// Limits of all kinds but those that say otherwise.
+// defaults are the limits of all kinds that have no limits of their own.
 var defaults = plan.Limits{MaxRows: 100000, MinRows: 25000, TargetRows: 60000, HorizonS: 86400}
 
-// maker makes layouts of n partitions: sizes of partition i and how many quanta
-// it has; then edit may change the partition.
+// maker returns a builder of layouts with n partitions. The function rows returns the number of rows and of quanta of
+// partition i. The function edit, if not nil, may then change the partition. A quantum is a small interval of keys with
+// its number of rows.
 func maker(
 	n int, rows func(r *rand.Rand, i int) (rows int64, quanta int), edit func(r *rand.Rand, i int, p *plan.Partition),
 ) *builder {
@@ -52,8 +54,8 @@ func (b *builder) make(r *rand.Rand) *plan.Layout {
 	return l
 }
 
-// Spread divides rows over n quanta, unevenly but none empty if there are enough
-// rows, with keys under a prefix.
+// Spread divides rows over n quanta, which are small intervals of keys, with keys below prefix. The sizes vary, but no
+// quantum is empty if there are enough rows.
 func Spread(r *rand.Rand, prefix string, rows int64, n int) []plan.Quantum {
 	quanta := make([]plan.Quantum, n)
 	left := rows
@@ -71,16 +73,15 @@ func Spread(r *rand.Rand, prefix string, rows int64, n int) []plan.Quantum {
 
 func between(r *rand.Rand, low, high int64) int64 { return low + r.Int64N(high-low+1) }
 
-// Thousand returns n partitions of so many quanta each, of every size between
-// nothing and three times the maximum: all of it needs work.
+// Thousand returns a layout with n partitions of the given number of quanta each. The sizes are from almost nothing to
+// three times the maximum, so most partitions need work.
 func Thousand(r *rand.Rand, n, quanta int) (*plan.Layout, plan.Limits) {
 	return maker(n, func(r *rand.Rand, _ int) (int64, int) { return between(r, 1000, 300000), quanta }, nil).make(r),
 		defaults
 }
 
-// Huge returns n partitions of one quantum, except for one in a hundred, which
-// has a hundred quanta and needs work: half of those are too large, half too
-// small.
+// Huge returns a layout with n partitions of one quantum each. One partition in a hundred has a hundred quanta and
+// needs work: half of these partitions are too large, and half are too small.
 func Huge(r *rand.Rand, n int) (*plan.Layout, plan.Limits) {
 	return maker(n, func(r *rand.Rand, i int) (int64, int) {
 		switch {
@@ -93,7 +94,7 @@ func Huge(r *rand.Rand, n int) (*plan.Layout, plan.Limits) {
 	}, nil).make(r), defaults
 }
 
-// Kinds returns the kinds of layouts that planners are judged by.
+// Kinds returns the kinds of layouts by which planners are judged.
 func Kinds() []Kind {
 	plain := func(name, why string, b *builder) Kind {
 		return Kind{

@@ -6,8 +6,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 )
 
-// A Verdict is how the rows objective sees a plan, worked out from its
-// definition. Lower is better, from the first field to the last.
+// A Verdict is the quality of a plan by the rows objective, computed from the definition of that objective. A lower
+// value is better, and the first field that differs decides.
 type Verdict struct {
 	OverMax, UnderMin int
 	RowsMoved         int64
@@ -15,7 +15,7 @@ type Verdict struct {
 	Squares           [2]uint64 // 128 bits, the high half first
 }
 
-// Square adds the square of v to the squares.
+// Square adds the square of n to Squares.
 func (v *Verdict) Square(n int64) {
 	u := uint64(n)
 	if n < 0 {
@@ -27,7 +27,7 @@ func (v *Verdict) Square(n int64) {
 	v.Squares[0], _ = bits.Add64(v.Squares[0], high, carry)
 }
 
-// Less says whether v is better than w.
+// Less reports whether v is better than w.
 func (v Verdict) Less(w Verdict) bool {
 	a, b := [...]uint64{uint64(v.OverMax), uint64(v.UnderMin), uint64(v.RowsMoved), uint64(v.Ranges), v.Squares[0],
 		v.Squares[1]},
@@ -41,9 +41,8 @@ func (v Verdict) Less(w Verdict) bool {
 	return false
 }
 
-// An Oracle plans a small layout by trying everything: every set of cuts, and
-// for each every choice of which part, if any, keeps each old id. It shares no
-// code with the planners.
+// An Oracle finds the best plan for a small layout by brute force. It tries every set of cuts, and for each set every
+// choice of which part, if any, keeps each old id. It shares no code with the planners.
 type Oracle struct {
 	limits plan.Limits
 	keys   []plan.Key
@@ -54,7 +53,7 @@ type Oracle struct {
 	ids    []string
 }
 
-// NewOracle returns the oracle of a layout.
+// NewOracle returns an oracle for the layout l.
 func NewOracle(l *plan.Layout, limits plan.Limits) *Oracle {
 	o := &Oracle{limits: limits}
 	var all int64
@@ -77,7 +76,7 @@ func NewOracle(l *plan.Layout, limits plan.Limits) *Oracle {
 	return o
 }
 
-// Best returns the best verdict of all plans.
+// Best returns the best verdict that any plan can get.
 func (o *Oracle) Best() Verdict {
 	best, found := Verdict{}, false
 	var must uint
@@ -106,8 +105,8 @@ func (o *Oracle) Best() Verdict {
 	return best
 }
 
-// eachKeep calls f with every choice of what keeps the id of partition p and of
-// those after it: keeps[i] is 1 plus the partition whose id range i keeps, or 0.
+// eachKeep calls f with every choice of which range keeps the id of partition p, and of the partitions after p.
+// keeps[i] is 0, or 1 plus the number of the partition whose id range i keeps.
 func (o *Oracle) eachKeep(bounds []int, p int, keeps []int, f func([]int)) {
 	if p == len(o.start) {
 		f(keeps)
@@ -149,7 +148,7 @@ func (o *Oracle) judge(bounds, keeps []int) Verdict {
 	return v
 }
 
-// Judge returns the verdict on a plan, which must pass rebalance.Check.
+// Judge returns the verdict on the plan p, which must be a valid plan.
 func (o *Oracle) Judge(p *plan.Plan) Verdict {
 	var bounds, keeps []int
 	for _, r := range p.Ranges {

@@ -6,10 +6,9 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 )
 
-// Separable returns the least cost of the full objective that any plan has, and
-// the fewest ranges under the minimum: each term is a sum over ranges, and a dynamic
-// programme that tries every range finds the optimum, if slowly. It tells how much the genetic planner leaves on the
-// table.
+// Separable returns the lowest cost that any plan has under the full objective, and the smallest number of ranges below
+// the minimum size. Each term of the cost is a sum over ranges. So dynamic programming over all ranges finds the
+// optimum, though slowly. Tests compare the genetic planner with that optimum.
 func Separable(l *plan.Layout, limits plan.Limits, w plan.Weights) (under int, cost float64) {
 	g := plan.NewGrid(l, limits)
 	type value struct {
@@ -57,8 +56,8 @@ func Separable(l *plan.Layout, limits plan.Limits, w plan.Weights) (under int, c
 	return best[g.N][0].under, best[g.N][0].cost - w.Ranges*float64(g.Fewest)
 }
 
-// BestFull returns the best score that any plan of a tiny layout has under the
-// full objective: every set of cuts, every choice of what keeps its id.
+// BestFull returns the best score that any plan of a tiny layout has under the full objective. It tries every set of
+// cuts, and every choice of which range keeps its partition's id.
 func BestFull(l *plan.Layout, limits plan.Limits, o plan.Objective) plan.Score {
 	g := plan.NewGrid(l, limits)
 	var best plan.Score

@@ -1,5 +1,5 @@
-// Package plannertest makes layouts for the tests and benchmarks of planners:
-// tiny awkward ones that brute force can plan, and the kinds that occur in life.
+// Package plannertest makes layouts for the tests and benchmarks of planners: tiny awkward layouts that brute force can
+// plan, and the kinds of layouts that occur in real buckets.
 package plannertest
 
 import (
@@ -9,9 +9,9 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rebalance/plan"
 )
 
-// Small returns a random layout with at most so many positions to cut at, and
-// limits that make its choices hard: ties, empty partitions, quanta over the
-// maximum, pins, limits that cannot be met. It draws from r alone.
+// Small returns a random layout with at most the given number of positions to cut at. Its limits make the choices
+// difficult: ties, empty partitions, quanta over the maximum, pins, and limits that cannot be met. The result depends
+// only on r.
 func Small(r *rand.Rand, positions int) (*plan.Layout, plan.Limits) {
 	l := &plan.Layout{Bucket: "small"}
 	key := byte('a')
@@ -52,7 +52,7 @@ func Small(r *rand.Rand, positions int) (*plan.Layout, plan.Limits) {
 	return l, lim
 }
 
-// Load gives the partitions of a layout random load and growth.
+// Load gives random load and growth to the partitions of a layout.
 func Load(r *rand.Rand, l *plan.Layout) {
 	for i := range l.Partitions {
 		p := &l.Partitions[i]
@@ -61,8 +61,8 @@ func Load(r *rand.Rand, l *plan.Layout) {
 	}
 }
 
-// Rates returns the writes and the growth of range i of a plan, by their
-// definition: like rows, or where a partition has none, at its last key.
+// Rates returns the writes and the growth of range i of a plan, from their definition. They are divided like rows. If a
+// partition has no rows, they belong to the partition's last key.
 func Rates(l *plan.Layout, p *plan.Plan, i int) (writes, growth float64) {
 	inside := func(k plan.Key) bool {
 		return k >= p.Ranges[i].Start && (i+1 == len(p.Ranges) || k < p.Ranges[i+1].Start)

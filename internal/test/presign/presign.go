@@ -1,4 +1,4 @@
-// Package presign signs presigned URLs for tests. It shares no code with internal/sigv4.
+// Package presign signs presigned URLs for tests. The package shares no code with internal/sigv4.
 package presign
 
 import (
@@ -13,8 +13,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/sigv4"
 )
 
-// Signature returns the signature of a presigned URL, in which r.Query has all other parameters. It covers the host
-// header only.
+// Signature returns the signature of a presigned URL. r.Query must have all other parameters of the URL. The signature
+// covers the host header only.
 func Signature(r *sigv4.Request, secret, region string, at time.Time) (string, error) {
 	path, err := url.PathUnescape(r.Path)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package promtest checks metrics by the conventions of Prometheus.
+// Package promtest checks metrics against the conventions of Prometheus.
 package promtest
 
 import (
@@ -10,11 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The counters, which keep the sizes of partitions, are a part of evenkeel, and no type of metric.
-// The names are older than this check and stay.
+// counters matches complaints about metric names with the word counter. The counters of evenkeel keep the sizes of
+// partitions, and are no type of metric. The names are older than the check, and stay.
 var counters = regexp.MustCompile(`(?m)^evenkeel_counter_\w+ metric name should not include type 'counter'\n`)
 
-// Check runs promtool over what an admin address has at /metrics.
+// Check runs promtool over metrics, which is the text that an admin address has at /metrics. The test fails if promtool
+// complains.
 func Check(t *testing.T, metrics string) {
 	t.Helper()
 	promtool, err := exec.LookPath("promtool")

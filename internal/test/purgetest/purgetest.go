@@ -1,4 +1,4 @@
-// Package purgetest holds deletions of ranges to an oracle.
+// Package purgetest tests deletions of ranges of keys, by comparing listings with a record of what was put and deleted.
 package purgetest
 
 import (
@@ -20,40 +20,44 @@ import (
 	"github.com/evenkeel/evenkeel/listing"
 )
 
-// purgeTime counts the begins and ends of calls; never is the end of a call of unknown outcome.
+// purgeTime is a tick of a counter that counts the begins and ends of calls. The end of a call of unknown outcome is
+// never.
 type purgeTime = int64
 
 const never = math.MaxInt64
 
-// A purgedPut is a put of one of the keys, each of which has one writer.
+// A purgedPut is a put of a key. Each key has only one writer.
 type purgedPut struct{ begin, end purgeTime }
 
-// A purgedRange is a deletion of keys from <= key < to; done: it has succeeded.
+// A purgedRange is a deletion of the keys from <= key < to. The field done is true if the deletion has succeeded.
 type purgedRange struct {
 	from, to   int
 	begin, end purgeTime
 	done       bool
 }
 
-// A purgedList is a listing of keys from <= key < to, with the begin of the put that each value names.
+// A purgedList is a listing of the keys from <= key < to. seen has, by key, the begin of the put whose value the
+// listing shows.
 type purgedList struct {
 	from, to   int
 	begin, end purgeTime
 	seen       map[int]purgeTime
 }
 
-// purgeOracle knows what was done to a bucket.
+// purgeOracle records everything that was done to a bucket.
 type purgeOracle struct {
 	now atomic.Int64
-	// puts has those of each writer; key k is of writer k % len(puts). Every third key, by loaded, has an earlier one.
+	// puts has the puts of each writer, by key. Key k belongs to the writer k % len(puts). Every third key, as loaded
+	// says, also has an earlier put.
 	puts    []map[int][]purgedPut
 	deletes []purgedRange
 	lists   []purgedList
-	// stayed counts keys that were put while a deletion of them was under way, and that were listed after it.
+	// stayed is the number of keys that were put during a deletion of them, and that a listing after the deletion
+	// showed. gone is the number of puts that were deleted or replaced, and that listings did not show.
 	stayed, gone int
 }
 
-// loaded reports whether a key is there from the beginning, with the value 1.
+// loaded reports whether a key exists from the beginning, with the value 1.
 func loaded(k int) bool { return k%3 == 0 }
 
 // of returns the puts of a key, in their order.
@@ -65,7 +69,7 @@ func (o *purgeOracle) of(k int) []purgedPut {
 	return puts
 }
 
-// check finds what a listing shows that it can't, and lacks that it must have.
+// check returns an error if a listing shows a put that it must not show, or lacks one that it must show.
 func (o *purgeOracle) check(l *purgedList) error {
 	for k := l.from; k < l.to; k++ {
 		shown, seen := l.seen[k]
@@ -113,18 +117,19 @@ func (o *purgeOracle) check(l *purgedList) error {
 	return nil
 }
 
-// MaxRows is the size of ranges for a database with so many keys; where EVENKEEL_PURGE_KEYS sets them, Run begins with
-// some 1,000 ranges.
+// MaxRows returns the largest number of rows of a range, for a database with the given number of keys. If
+// EVENKEEL_PURGE_KEYS sets the number of keys, Run begins with some 1,000 ranges.
 func MaxRows(keys int) int64 { return max(1000, int64(keys/2500)) }
 
-// Keys returns EVENKEEL_PURGE_KEYS, or 30,000: a third of them are rows at the beginning.
+// Keys returns the number of keys: that of EVENKEEL_PURGE_KEYS, or 30,000. A third of the keys are rows at the
+// beginning.
 func Keys(t *testing.T) int { return harness.Setting(t, "EVENKEEL_PURGE_KEYS", preset) }
 
 const preset = 30_000
 
-// Run deletes ranges of a bucket of many ranges, with the balancer on, while others put and list: listings are right
-// throughout. It returns how many listings failed, fewer than a tenth: on a busy node one may, though it must not lie.
-// It is for databases that keep ranges of MaxRows(keys) rows.
+// Run deletes ranges of keys in a bucket of many ranges, while a balancer works and other clients put and list. All
+// listings must be right. failed is the number of listings that failed, which must be fewer than a tenth. On a busy
+// node a listing may fail, but must not show a wrong answer. The database must keep ranges of MaxRows(keys) rows.
 func Run(t *testing.T, db *evenkeel.DB, keys int) (failed int) {
 	const writers, listers = 3, 2
 	rounds := 12

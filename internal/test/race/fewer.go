@@ -2,11 +2,11 @@ package race
 
 import "testing"
 
-// Fewer returns n, with the race detector a fifth of it and at least 1: of what a test repeats with other random
-// numbers. A race is found by what runs at once, of which the first repetitions have as much as the last ones.
+// Fewer returns n, or with the race detector a fifth of n and at least 1. It is for the number of repetitions of a test
+// with other random numbers. Concurrent code has races in the first repetitions as well as in the last ones.
 //
-// Packages that use it are in AGAIN or SIMULATIONS in the Makefile: make test runs them without the race detector, too,
-// in full. The same is true of Skip.
+// Packages that use Fewer must be in AGAIN or SIMULATIONS in the Makefile: make test runs these packages in full,
+// without the race detector, too. The same is true of Skip.
 func Fewer(n int) int {
 	if Enabled {
 		return max(1, n/5)
@@ -14,7 +14,8 @@ func Fewer(n int) int {
 	return n
 }
 
-// Skip leaves out a test that is about numbers, as costs and sizes, and not about what runs at once.
+// Skip skips a test with the race detector. It is for tests of numbers, such as costs and sizes, and not of concurrent
+// code.
 func Skip(t testing.TB) {
 	t.Helper()
 	if Enabled {

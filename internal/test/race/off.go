@@ -2,5 +2,5 @@
 
 package race
 
-// Enabled reports whether the race detector is on.
+// Enabled is false, as the race detector is off in this build.
 const Enabled = false

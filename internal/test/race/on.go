@@ -1,8 +1,7 @@
 //go:build race
 
-// Package race tells tests whether the race detector is on, which makes them several times
-// slower.
+// Package race tells tests whether the race detector is on, which makes tests several times slower.
 package race
 
-// Enabled reports whether the race detector is on.
+// Enabled is true, as the race detector is on in this build.
 const Enabled = true

@@ -1,6 +1,5 @@
-// Package realkeys gathers keys as they are in the world, for tests and
-// benchmarks: the paths of this machine's files, topped up by a seeded
-// generator of names as object stores see them.
+// Package realkeys returns keys as they occur in practice, for tests and benchmarks: the paths of this machine's files,
+// and names from a seeded generator that look like those in object stores.
 package realkeys
 
 import (
@@ -18,12 +17,12 @@ import (
 	"strings"
 )
 
-// maxKeyBytes is the S3 dialect's limit.
+// maxKeyBytes is the largest size of a key in S3, in bytes.
 const maxKeyBytes = 1024
 
-// Collect returns n distinct keys, sorted bytewise: paths of files below /usr,
-// GOROOT and the module cache, without the leading slash, topped up by Names of
-// the seed. Paths that are no S3 key (too long) are left out.
+// Collect returns n distinct keys, sorted bytewise. The keys are paths of files below /usr, GOROOT and the module
+// cache, without the leading slash. If the machine has too few files, further keys come from Names(seed). Paths that
+// are too long for S3 are left out.
 func Collect(n int, seed uint64) [][]byte {
 	set := make(map[string]struct{}, n)
 	for _, root := range roots() {
@@ -59,9 +58,8 @@ func roots() []string {
 	})
 }
 
-// Names returns a generator of object names in the styles that clients of
-// object stores use: dates, hashes, users, numbered parts, names with spaces
-// and with letters beyond ASCII. Names may repeat.
+// Names returns a generator of object names in the styles that clients of object stores use: dates, hashes, users,
+// numbered parts, and names with spaces or with letters beyond ASCII. Names may repeat.
 func Names(seed uint64) func() string {
 	r := rand.New(rand.NewPCG(seed, 0x6e616d6573))
 	words := []string{"alpha", "backup", "café", "data", "événement", "foto", "Größe", "invoice", "log", "mañana",
@@ -87,10 +85,9 @@ func Names(seed uint64) func() string {
 	}
 }
 
-// Awkward returns n distinct keys, sorted bytewise, that break what is easily
-// got wrong: spaces, newlines, percent signs, plus signs, letters beyond ASCII,
-// the longest keys, and long chains of keys that are prefixes of each other.
-// With binary, bytes that are not UTF-8, 0x00 and 0xFF among them, as well.
+// Awkward returns n distinct keys, sorted bytewise, that programs often handle wrongly. The keys have spaces, newlines,
+// percent signs, plus signs and letters beyond ASCII, are as long as possible, or are prefixes of each other. If binary
+// is true, some keys also have bytes that are not UTF-8, such as 0x00 and 0xFF.
 func Awkward(n int, seed uint64, binary bool) [][]byte {
 	r := rand.New(rand.NewPCG(seed, 0x61776b))
 	atoms := []string{" ", "  ", "\n", "\r\n", "\t", "%", "%2F", "%00", "+", "/", "//", ".", "..", "/../", "a", "aa",
@@ -132,7 +129,7 @@ func Awkward(n int, seed uint64, binary bool) [][]byte {
 	return keys
 }
 
-// Cuts picks n cuts that part sorted keys into runs of about equal length.
+// Cuts returns n of the sorted keys as cuts, which divide the keys into n+1 parts of about equal size.
 func Cuts(keys [][]byte, n int) [][]byte {
 	cuts := make([][]byte, 0, n)
 	for i := 1; i <= n; i++ {

@@ -1,5 +1,5 @@
-// Package redistest runs real Redis servers for tests: each on a free loopback
-// port, with its data in a temporary folder.
+// Package redistest runs real Redis servers for tests. Each server listens on a free loopback port, and has its data in
+// a temporary directory.
 package redistest
 
 import (
@@ -19,9 +19,9 @@ import (
 	"github.com/evenkeel/evenkeel/internal/test/child"
 )
 
-// Server is one Redis server. Its methods are for one goroutine at a time.
+// Server is one Redis server. Only one goroutine at a time may use the methods.
 type Server struct {
-	// Addr is host:port; it stays the same through restarts.
+	// Addr is the address of the server, as host:port. Addr does not change when the server is restarted.
 	Addr string
 
 	t       testing.TB
@@ -32,10 +32,9 @@ type Server struct {
 	exited  <-chan struct{}
 }
 
-// Start starts a server that ends with the test. Every write is on its disk
-// before it is acknowledged, so that Kill loses nothing. The test is skipped with
-// a message where there is no redis-server, unless $EVENKEEL_NEED_REDIS is set. Beside
-// 127.0.0.1 it listens on the given addresses, at the same port.
+// Start starts a server that ends with the test t. Every write is on disk before it is acknowledged, so that Kill loses
+// nothing. Besides 127.0.0.1, the server listens on the addresses in also, at the same port. If redis-server is not
+// installed, Start skips the test, or fails the test if $EVENKEEL_NEED_REDIS is set.
 func Start(t testing.TB, also ...string) *Server {
 	t.Helper()
 	if len(also) == 0 {
@@ -44,12 +43,12 @@ func Start(t testing.TB, also ...string) *Server {
 	return start(t, func(*Server) ([]string, error) { return append([]string{"--bind", "127.0.0.1"}, also...), nil })
 }
 
-// Serve is Start without a test: the caller ends the server by Kill, and removes its data in dir.
+// Serve starts a server without a test, with its data in dir. The caller ends the server by Kill, and removes dir.
 func Serve(dir string) (*Server, error) { return serve(dir, none) }
 
 func none(*Server) ([]string, error) { return nil, nil }
 
-// start starts a server with the arguments that args returns for it.
+// start starts a server that ends with the test t. The function args returns further arguments for the server.
 func start(t testing.TB, args func(*Server) ([]string, error)) *Server {
 	t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
@@ -85,7 +84,7 @@ func serve(dir string, args func(*Server) ([]string, error)) (s *Server, err err
 	return nil, err
 }
 
-// Restart starts a server that was killed, over the data that it left.
+// Restart starts a killed server again, over the data that the server left.
 func (s *Server) Restart() {
 	s.t.Helper()
 	if err := s.start(); err != nil {
@@ -93,7 +92,8 @@ func (s *Server) Restart() {
 	}
 }
 
-// Kill is kill -9, and waits for the end. A server that does not run stays so.
+// Kill kills the server, like kill -9, and waits until its process has ended. A server that does not run is left as it
+// is.
 func (s *Server) Kill() {
 	if s.process == nil {
 		return
@@ -103,7 +103,7 @@ func (s *Server) Kill() {
 	s.process = nil
 }
 
-// Wipe removes the data of a server, which is killed for it if it runs.
+// Wipe kills the server if it runs, and removes the server's data.
 func (s *Server) Wipe() {
 	s.t.Helper()
 	s.Kill()
@@ -118,7 +118,7 @@ func (s *Server) Wipe() {
 	}
 }
 
-// MaxMemory makes the server refuse writes beyond so many bytes; 0 for no bound.
+// MaxMemory makes the server refuse writes beyond n bytes of memory. 0 stands for no limit.
 func (s *Server) MaxMemory(n int) {
 	s.t.Helper()
 	if out, err := s.ask("config set maxmemory " + strconv.Itoa(n)); err != nil || !strings.HasPrefix(out, "OK") {
@@ -158,7 +158,7 @@ func (s *Server) start() error {
 	return nil
 }
 
-// await waits until the server has loaded its data.
+// await waits until the server has loaded its data and answers.
 func (s *Server) await(ctx context.Context) error {
 	for {
 		if answers(s.Addr) {

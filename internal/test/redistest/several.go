@@ -12,12 +12,13 @@ import (
 	"github.com/evenkeel/evenkeel/internal/test/child"
 )
 
-// Cluster is a Redis Cluster of three servers, each with a third of the slots and no replica.
+// Cluster is a Redis Cluster of three servers. Each server has a third of the slots and no replica.
 type Cluster struct {
 	Nodes []*Server
 }
 
-// StartCluster starts a cluster that ends with the test, as Start does for a server.
+// StartCluster starts a Redis Cluster that ends with the test t. If redis-server is not installed, it skips or fails
+// the test, as Start does.
 func StartCluster(t testing.TB) *Cluster {
 	t.Helper()
 	const nodes, slots = 3, 16384
@@ -43,7 +44,7 @@ func StartCluster(t testing.TB) *Cluster {
 	return c
 }
 
-// Addr is that of all nodes, separated by commas.
+// Addr returns the addresses of all nodes, separated by commas.
 func (c *Cluster) Addr() string {
 	var all []string
 	for _, s := range c.Nodes {
@@ -52,7 +53,7 @@ func (c *Cluster) Addr() string {
 	return strings.Join(all, ",")
 }
 
-// Crash kills all nodes and starts them over their data.
+// Crash kills all nodes, and starts them again over their data.
 func (c *Cluster) Crash() {
 	for _, s := range c.Nodes {
 		s.Kill()
@@ -63,14 +64,14 @@ func (c *Cluster) Crash() {
 	c.await()
 }
 
-// Lose drops all data.
+// Lose deletes all data of all nodes.
 func (c *Cluster) Lose() {
 	for _, s := range c.Nodes {
 		s.must("flushall")
 	}
 }
 
-// await waits until all nodes know of all slots.
+// await waits until all nodes know all slots.
 func (c *Cluster) await() {
 	for _, s := range c.Nodes {
 		s.t.Helper()
@@ -81,15 +82,16 @@ func (c *Cluster) await() {
 	}
 }
 
-// Watched is a master with a replica, and a sentinel that makes the replica the master when the
-// master is gone.
+// Watched is a Redis master with a replica, and a sentinel. When the master is gone, the sentinel makes the replica the
+// new master.
 type Watched struct {
 	Master, Replica, Sentinel *Server
-	// Name is what the sentinel calls the master.
+	// Name is the name of the master in the sentinel.
 	Name string
 }
 
-// StartWatched starts the three, which end with the test, as Start does for a server.
+// StartWatched starts a master, a replica and a sentinel, which end with the test t. If redis-server is not installed,
+// it skips or fails the test, as Start does.
 func StartWatched(t testing.TB) *Watched {
 	t.Helper()
 	w := &Watched{Name: "counts", Master: Start(t)}
@@ -110,7 +112,7 @@ func StartWatched(t testing.TB) *Watched {
 	return w
 }
 
-// Replicate waits until the replica has all that was written to the master.
+// Replicate waits until the replica has everything that was written to the master.
 func (w *Watched) Replicate() {
 	w.Master.t.Helper()
 	if out := w.Master.must("set replicated 1\nwait 1 10000"); !strings.HasSuffix(strings.TrimSpace(out), "1") {
@@ -127,7 +129,7 @@ func (s *Server) must(commands string) string {
 	return out
 }
 
-// until repeats a command until its answer is good.
+// until repeats a command until the function good accepts the answer. After 30 s, until fails the test.
 func (s *Server) until(command string, good func(answer string) bool) {
 	s.t.Helper()
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {

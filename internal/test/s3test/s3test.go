@@ -1,4 +1,5 @@
-// Package s3test runs a real S3 server of others for tests: versitygw over a temporary folder, on a free loopback port.
+// Package s3test runs an S3 server of another project for tests: versitygw over a temporary directory, on a free
+// loopback port.
 package s3test
 
 import (
@@ -22,18 +23,18 @@ import (
 	"github.com/evenkeel/evenkeel/internal/test/child"
 )
 
-// The keys of the server's only user, and its region.
+// The access key and the secret key of the server's only user, and the server's region.
 const (
 	AccessKey = "evenkeel"
 	SecretKey = "not a secret"
 	Region    = "eu-north-7"
 )
 
-// Server is one S3 server. Its methods are for one goroutine at a time.
+// Server is one S3 server. Only one goroutine at a time may use the methods.
 type Server struct {
-	// URL stays the same through restarts.
+	// URL is the address of the server. URL does not change when the server is restarted.
 	URL string
-	// Client is one that may do everything.
+	// Client is a client of the server that may do everything.
 	Client *minio.Client
 
 	t        testing.TB
@@ -45,7 +46,7 @@ type Server struct {
 	exited   <-chan struct{}
 }
 
-// built is the program: the go command builds it once, and keeps it in its cache.
+// built returns the path of the program versitygw. The go command builds the program once, and keeps it in its cache.
 var built = sync.OnceValues(func() (string, error) {
 	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/evenkeel/evenkeel").Output()
 	if err != nil {
@@ -63,7 +64,7 @@ var built = sync.OnceValues(func() (string, error) {
 	return strings.TrimSpace(string(out)), nil
 })
 
-// Start starts a server that ends with the test.
+// Start starts a server that ends with the test t.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	program, err := built()
@@ -95,7 +96,7 @@ func Start(t testing.TB) *Server {
 	return nil
 }
 
-// Restart starts a server that was killed, over the data that it left.
+// Restart starts a killed server again, over the data that the server left.
 func (s *Server) Restart() {
 	s.t.Helper()
 	if err := s.start(); err != nil {
@@ -103,7 +104,8 @@ func (s *Server) Restart() {
 	}
 }
 
-// Kill is kill -9, and waits for the end. A server that does not run stays so.
+// Kill kills the server, like kill -9, and waits until its process has ended. A server that does not run is left as it
+// is.
 func (s *Server) Kill() {
 	if s.process == nil {
 		return

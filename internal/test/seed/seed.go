@@ -1,5 +1,5 @@
-// Package seed gives randomised tests their seeds: each test draws one,
-// and logs the command that runs it again with the same one.
+// Package seed gives seeds to randomised tests. Each test draws a seed, and logs the command that repeats the test with
+// the same seed.
 package seed
 
 import (
@@ -16,14 +16,14 @@ import (
 	"time"
 )
 
-// Environment variables: the seed of every test of a run, and for how long at least tests
-// with Each try seeds.
+// The names of environment variables: the seed of every test of a run, and the shortest time for which tests with Each
+// try seeds.
 const (
 	variable = "EVENKEEL_SEED"
 	duration = "EVENKEEL_SIM_TIME"
 )
 
-// New returns a source of random numbers with the seed of Number.
+// New returns a source of random numbers whose seed is the result of Number.
 func New(t testing.TB) *rand.Rand {
 	t.Helper()
 	return rand.New(rand.NewPCG(Number(t), 1))
@@ -34,8 +34,8 @@ var (
 	next = map[string]uint64{} // by the name of a running test
 )
 
-// Number returns EVENKEEL_SEED, or else a random number, and logs how to repeat the test.
-// Further calls of one test return the numbers that follow.
+// Number returns a seed for the test t: EVENKEEL_SEED, or a random number. It logs how to repeat the test. Further
+// calls of the same test return the successive numbers.
 func Number(t testing.TB) uint64 {
 	t.Helper()
 	mu.Lock()
@@ -57,9 +57,9 @@ func Number(t testing.TB) uint64 {
 	return n
 }
 
-// Each calls f with at least n seeds, one after the other, for at least EVENKEEL_SIM_TIME,
-// or with EVENKEEL_SEED alone. It ends early if f returns false or the test has failed, and
-// logs how to repeat the seed that failed. It returns the number of seeds tried.
+// Each calls f with at least n different seeds, one after the other, for at least EVENKEEL_SIM_TIME. If EVENKEEL_SEED
+// is set, Each calls f with that seed only. Each ends early if f returns false or the test has failed, and logs how to
+// repeat the seed that failed. tried is the number of seeds.
 func Each(t testing.TB, n int, f func(seed uint64) (more bool)) (tried int) {
 	t.Helper()
 	try := func(seed uint64) bool {
@@ -105,7 +105,7 @@ func fromEnvironment(t testing.TB) (n uint64, given bool) {
 	return n, true
 }
 
-// repeat returns the command that runs the test again, for the root of the repository.
+// repeat returns the command that runs the test again with the same seed, in the root of the repository.
 func repeat(test string, seed uint64) string {
 	info, _ := debug.ReadBuildInfo()
 	command := "go test"

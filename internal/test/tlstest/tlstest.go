@@ -1,4 +1,4 @@
-// Package tlstest makes certificates for tests.
+// Package tlstest makes TLS certificates for tests.
 package tlstest
 
 import (
@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Write makes a certificate that signs itself, for 127.0.0.1, with its key. Each file is
-// replaced at once.
+// Write makes a self-signed certificate for 127.0.0.1, and writes the certificate and its key to two files. name is the
+// common name of the certificate. Each file is replaced atomically.
 func Write(t testing.TB, certFile, keyFile, name string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

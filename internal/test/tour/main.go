@@ -1,17 +1,15 @@
-// Command tour follows a document's console blocks word for word, as a new user
-// would, and compares what is printed with what the document says.
+// Command tour follows the console blocks of a document word for word, as a new user would, and compares what is
+// printed with what the document says.
 //
-// A block is fenced as console. A line that begins with "$ " is a command, one
-// that begins with "> " continues it, the rest is its output, on both streams.
-// An ellipsis (…) stands for any text within a line, or for any lines where it
-// is alone on one. A command that ends in " &" goes on in the background until
-// the tour ends; its output is what it prints first.
+// A console block is fenced as console. A line that begins with "$ " is a command, and a line that begins with "> "
+// continues the command. The other lines are the output of the command, on both streams. An ellipsis (…) stands for any
+// text within a line, or for any lines if the ellipsis is alone on a line. A command that ends in " &" runs in the
+// background until the tour ends, and its output in the document is what it prints first.
 //
 // A command without output in the document must succeed.
 //
-// The commands run in a copy of the checkout, so that they find it as a new
-// user does and leave nothing behind. They must not change what they find
-// there: a user's git status would show it.
+// The commands run in a copy of the checkout, so that they find the checkout as a new user does, and leave nothing
+// behind. They must not change files of the checkout, as a user's git status would show the changes.
 package main
 
 import (
@@ -32,8 +30,8 @@ import (
 	"time"
 )
 
-// commandTime bounds one command, so that a tour that hangs says where. The
-// first one builds everything, on a cold cache.
+// commandTime is the time limit of one command, so that a tour that hangs says where. The first command builds
+// everything, with an empty cache.
 const commandTime = 4 * time.Minute
 
 func main() {
@@ -90,10 +88,10 @@ func follow(document string) error {
 	return nil
 }
 
-// files are hashes of files, by path.
+// files has the hashes of files, by path.
 type files map[string][sha256.Size]byte
 
-// changed returns those that are gone or have another content.
+// changed returns the paths of the files that no longer exist or have another content.
 func (f files) changed() (out []string) {
 	for path, was := range f {
 		if body, err := os.ReadFile(path); err != nil || sha256.Sum256(body) != was {
@@ -104,7 +102,8 @@ func (f files) changed() (out []string) {
 	return out
 }
 
-// copyCheckout copies the files that git tracks, or would, from here to dir.
+// copyCheckout copies the files that git tracks, and new files that git does not ignore, from the current directory to
+// dir. The result has the hashes of the copies.
 func copyCheckout(dir string) (files, error) {
 	list, err := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard").Output()
 	if err != nil {
@@ -135,7 +134,7 @@ func copyCheckout(dir string) (files, error) {
 	return copied, nil
 }
 
-// step is one command with the output that the document promises.
+// step is one command of the document, with the output that the document promises.
 type step struct {
 	line    int
 	command string
@@ -166,7 +165,7 @@ func parse(text string) (steps []step, err error) {
 	return steps, nil
 }
 
-// walk is a tour under way.
+// walk is a tour under way: the directory of the copy, and the commands that run in the background.
 type walk struct {
 	dir        string
 	background []*exec.Cmd
@@ -196,7 +195,7 @@ func (w *walk) do(s step) error {
 	return nil
 }
 
-// start runs a command in the background and reads its first lines.
+// start runs a command in the background, and compares the first lines of its output with want.
 func (w *walk) start(command string, want []string) error {
 	cmd := exec.Command("bash", "-c", command)
 	cmd.Dir, cmd.Env = w.dir, environment()
@@ -240,8 +239,8 @@ func (w *walk) start(command string, want []string) error {
 	return nil
 }
 
-// environment is this process's without what a make around it would tell a make
-// of the tour: a new user's make has none around it.
+// environment returns the environment variables of this process, without those that a make around the tour has set. A
+// new user's make has no make around it.
 func environment() []string {
 	return slices.DeleteFunc(os.Environ(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
@@ -249,7 +248,7 @@ func environment() []string {
 	})
 }
 
-// end stops what runs in the background, the last first, and waits for it.
+// end stops the commands in the background, the last first, and waits until they have ended.
 func (w *walk) end() {
 	for i := len(w.background) - 1; i >= 0; i-- {
 		cmd := w.background[i]
@@ -260,7 +259,8 @@ func (w *walk) end() {
 	}
 }
 
-// compare holds printed lines against promised ones. No promise is no demand.
+// compare returns an error if the lines got do not match the lines want, in which … stands for any text. If want is
+// empty, any output matches.
 func compare(want, got []string) error {
 	for len(want) > 0 && want[len(want)-1] == "" {
 		want = want[:len(want)-1]

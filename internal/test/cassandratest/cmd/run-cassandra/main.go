@@ -1,12 +1,11 @@
-// Command run-cassandra is a try-out of several servers over one keyspace: it
-// starts a Cassandra node and a Redis that counts sizes, lays out the schema, starts
-// two listd, says what to try, and ends everything at Ctrl-C. listd and rebalancer
-// have to be beside it:
+// Command run-cassandra lets a user try several servers over one keyspace. It starts a Cassandra node, and a Redis that
+// counts sizes, creates the schema, starts two listd, prints what to try, and stops everything at Ctrl-C. The programs
+// listd and rebalancer must be in the same directory:
 //
 //	make run-cassandra
 //
-// The data lies in temporary folders and goes with them: the node is set up to start
-// fast, as in the tests, and not to keep anything.
+// The data is in temporary directories, which are removed at the end. The node is configured to start fast, as in the
+// tests, and not to keep data.
 package main
 
 import (
@@ -114,7 +113,7 @@ Ctrl-C ends everything.
 	}
 }
 
-// counters starts a Redis.
+// counters starts a Redis, and returns its address. The caller stops the Redis by calling end.
 func counters() (addr string, end func(), err error) {
 	dir, err := os.MkdirTemp("", "evenkeel-redis")
 	if err != nil {
@@ -130,14 +129,15 @@ func counters() (addr string, end func(), err error) {
 	}, nil
 }
 
-// server is a running listd.
+// server is a running listd, with the URLs of its S3 and admin addresses.
 type server struct {
 	cmd       *exec.Cmd
 	exited    <-chan struct{}
 	s3, admin string
 }
 
-// serve starts listd and waits until it serves. When it ends unasked, ended says so.
+// serve starts the program listd, and waits until it serves. port is the S3 port, and reach has the flags for
+// Cassandra. If listd ends by itself, serve sends an error to ended.
 func serve(listd string, port int, reach []string, ended chan<- error) (*server, error) {
 	admin := 0
 	if port != 0 {
@@ -178,7 +178,7 @@ func serve(listd string, port int, reach []string, ended chan<- error) (*server,
 	return s, nil
 }
 
-// end asks the server to end, and waits.
+// end asks the server to end, and waits up to 20 s. After that time, end kills the server and returns an error.
 func (s *server) end() error {
 	const patience = 20 * time.Second
 	_ = s.cmd.Process.Signal(syscall.SIGTERM)
@@ -192,7 +192,8 @@ func (s *server) end() error {
 	}
 }
 
-// portsFree looks before ten seconds are spent on a node.
+// portsFree returns an error if one of the ports, or the port after it, is in use. The check comes before the slow
+// start of a node.
 func portsFree(ports []int) error {
 	for _, port := range ports {
 		for _, p := range []int{port, port + 1} {

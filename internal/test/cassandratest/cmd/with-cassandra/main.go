@@ -1,12 +1,11 @@
-// Command with-cassandra starts a Cassandra node, runs a command with the
-// node's address in EVENKEEL_TEST_CASSANDRA, and stops the node again:
+// Command with-cassandra starts a Cassandra node, runs a command with the node's address in EVENKEEL_TEST_CASSANDRA,
+// and stops the node again:
 //
 //	go run ./internal/test/cassandratest/cmd/with-cassandra go test ./...
 //
-// With -optimise in front of the command Java compiles the node to its best, which
-// benchmarks want and which doubles the processor time of the start. It ends with
-// the command's exit status. A node that EVENKEEL_TEST_CASSANDRA names
-// already is used as it is.
+// With -optimise in front of the command, Java fully optimises the node's code, which benchmarks need, and which
+// doubles the processor time of the start. with-cassandra ends with the exit status of the command. If
+// EVENKEEL_TEST_CASSANDRA already names a node, the command uses that node.
 package main
 
 import (
